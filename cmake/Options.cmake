@@ -1,0 +1,20 @@
+option(CAIRN_TESTS "Build the tests" ON)
+option(CAIRN_BENCHMARKS "Build the benchmarks" ON)
+# Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. What the sanitizer presets build.
+option(CAIRN_CORES_ONLY "Build only the targets that are free of transport and storage libraries" OFF)
+set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CAIRN_CCACHE ccache)
+if(CAIRN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CAIRN_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CAIRN_CCACHE})
+endif()

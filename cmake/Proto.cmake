@@ -1,0 +1,14 @@
+# cairn_proto(NAME FILES a.proto ...): generated C++ and gRPC code as one library, without our warnings.
+function(cairn_proto name)
+  cmake_parse_arguments(A "" "" "FILES" ${ARGN})
+  get_target_property(plugin gRPC::grpc_cpp_plugin LOCATION)
+  add_library(${name} STATIC ${A_FILES})
+  target_link_libraries(${name} PUBLIC protobuf::libprotobuf gRPC::grpc++)
+  set(out ${CMAKE_CURRENT_BINARY_DIR})
+  target_include_directories(${name} SYSTEM PUBLIC ${out})
+  protobuf_generate(TARGET ${name} LANGUAGE cpp IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR}
+    PROTOC_OUT_DIR ${out})
+  protobuf_generate(TARGET ${name} LANGUAGE grpc IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR}
+    PROTOC_OUT_DIR ${out} GENERATE_EXTENSIONS .grpc.pb.h .grpc.pb.cc
+    PLUGIN "protoc-gen-grpc=${plugin}")
+endfunction()

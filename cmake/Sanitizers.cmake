@@ -1,0 +1,7 @@
+if(CAIRN_SANITIZE)
+  add_compile_options(-fsanitize=${CAIRN_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${CAIRN_SANITIZE})
+  if(CAIRN_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()

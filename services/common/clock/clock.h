@@ -1,0 +1,43 @@
+#pragma once
+// Time as an injected dependency, so that leases and timers are tested without waiting.
+
+#include <atomic>
+#include <chrono>
+
+namespace cairn {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::steady_clock::time_point;
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  // Monotonic.
+  virtual TimePoint Now() const = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+  static SteadyClock& Get() {
+    static SteadyClock clock;
+    return clock;
+  }
+};
+
+// Stands still until told to advance. Starts one hour after the epoch, so that subtracting is safe.
+class FakeClock final : public Clock {
+ public:
+  TimePoint Now() const override {
+    return TimePoint(std::chrono::nanoseconds(now_ns_.load(std::memory_order_acquire)));
+  }
+  void Advance(Duration by) { now_ns_.fetch_add(by.count(), std::memory_order_acq_rel); }
+
+ private:
+  std::atomic<int64_t> now_ns_{std::chrono::nanoseconds(std::chrono::hours(1)).count()};
+};
+
+inline double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace cairn
