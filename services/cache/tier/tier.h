@@ -1,0 +1,88 @@
+#pragma once
+// A tier: a place where the bytes of parts lie. Device, host, disk and peer are tiers.
+//
+// A tier knows extents, not blocks: it neither hashes, nor counts leases, nor decides what to evict. The engine does, and
+// tells it. So a new tier is one new class, and a fake one is a few lines.
+//
+// Life of an extent:  Reserve -> Write (once) -> Read (many) -> Release.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cache {
+
+enum class TierKind : uint8_t { kHost = 0, kDisk = 1 };
+inline constexpr size_t kTierCount = 2;
+std::string_view Name(TierKind kind);  // "host", "disk": label values of metrics.
+
+// Bytes in a tier. `id` means something to its tier only: an arena offset, a record number.
+struct Extent {
+  uint64_t id = 0;
+  uint32_t length = 0;  // Payload bytes as asked for. The tier may allocate more.
+  bool operator==(const Extent&) const = default;
+};
+
+struct TierStats {
+  uint64_t capacity_bytes = 0;
+  uint64_t used_bytes = 0;      // Allocated, rounding included.
+  uint64_t extents = 0;
+  uint64_t read_bytes = 0;      // Totals since start.
+  uint64_t written_bytes = 0;
+  uint64_t io_errors = 0;
+};
+
+using IoCallback = std::function<void(Status)>;
+
+// Thread-safe.
+class Tier {
+ public:
+  virtual ~Tier() = default;
+  virtual TierKind kind() const = 0;
+
+  // Takes room for `length` bytes (1 .. max_extent_bytes()). No I/O. RESOURCE_EXHAUSTED when there is none: the caller evicts and
+  // tries again.
+  virtual Result<Extent> Reserve(uint32_t length) = 0;
+  // Gives the room back and forgets the bytes. No I/O on the calling thread. REQUIRES: no Read or Write of it is under way.
+  virtual void Release(const Extent& extent) = 0;
+
+  // Asynchronous. `source`, `record` and `destination` stay valid until the callback has run. The callback runs once, on any thread,
+  // possibly inside the call, and must not block.
+  // `record` is the owner's description of the bytes; a persistent tier returns it at recovery.
+  virtual void Write(const Extent& extent, std::string_view record,
+                     std::span<const std::byte> source, IoCallback done) = 0;
+  // destination.size() == extent.length. NOT_FOUND when the bytes are gone, DATA_LOSS when they cannot be read whole.
+  virtual void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) = 0;
+
+  // Bytes mapped into this process, valid until Release; empty for tiers without memory.
+  virtual std::span<std::byte> Map(const Extent& extent) = 0;
+
+  virtual uint32_t max_extent_bytes() const = 0;
+  virtual TierStats GetStats() const = 0;
+};
+
+// A tier that outlives the process. Small named records beside the extents hold what the engine must find again (namespaces).
+class PersistentTier : public Tier {
+ public:
+  // Calls back for every extent whose Write was made durable before the process died, in no order. Once, before any other call.
+  // Extents the visitor does not want (returns false) are released.
+  using RecoverVisitor = std::function<bool(const Extent& extent, std::string_view record)>;
+  virtual Status Recover(const RecoverVisitor& visitor) = 0;
+
+  // Everything whose Write completed before the call survives kill -9 after it returns. Blocks.
+  virtual Status Flush() = 0;
+
+  // Durable when it returns. Blocks.
+  virtual Status PutMeta(std::string_view name, std::string_view value) = 0;
+  virtual Status DeleteMeta(std::string_view name) = 0;
+  // Every (name, value), by name.
+  virtual Status ListMeta(
+      const std::function<void(std::string_view name, std::string_view value)>& visitor) = 0;
+};
+
+}  // namespace cairn::cache
