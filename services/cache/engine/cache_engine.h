@@ -1,0 +1,259 @@
+#pragma once
+// The cache node without its network: namespaces, index, leases, two-phase writes, tiers and the moves between them.
+//
+// Thread-safe. No call blocks on I/O except FetchStream::Next and Flush. Errors: INVALID_ARGUMENT names field, value and expectation;
+// NOT_FOUND names an unknown session, lease, reservation or namespace; RESOURCE_EXHAUSTED says which budget is used up.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "services/cache/tier/tier.h"
+#include "services/common/clock/clock.h"
+#include "services/common/concurrency/executor.h"
+#include "services/common/format/part.h"
+#include "services/common/keys/namespace_spec.h"
+#include "services/common/status/status.h"
+
+namespace cairn::cache {
+
+class HostTier;
+
+using SessionId = uint64_t;      // Internal; the network form is an unguessable token.
+using LeaseId = uint64_t;
+using ReservationId = uint64_t;
+using Fingerprint = Digest;
+
+// As MissReason of proto/cairn/v1/common.proto, same numbers.
+enum class MissReason : uint8_t {
+  kNone = 0, kAbsent = 1, kIncomplete = 2, kEvicted = 3, kCorrupt = 4, kDeadline = 5, kRefused = 6, kFingerprint = 7,
+};
+inline constexpr size_t kMissReasonCount = 8;
+std::string_view Name(MissReason reason);
+
+struct EngineOptions {
+  Duration default_lease_ttl = std::chrono::seconds(30);
+  Duration max_lease_ttl = std::chrono::seconds(600);
+  Duration default_reservation_ttl = std::chrono::seconds(30);
+  Duration max_reservation_ttl = std::chrono::seconds(600);
+  // An incomplete block (some parts committed) is dropped after this.
+  Duration incomplete_ttl = std::chrono::seconds(60);
+  // Budgets; over them: RESOURCE_EXHAUSTED.
+  uint64_t max_reserved_bytes = 0;           // Uncommitted reservations, all sessions. 0: half of the host tier.
+  uint64_t max_incomplete_bytes = 0;         // 0: a quarter of the host tier.
+  uint64_t max_index_bytes = 1ull << 30;
+  uint64_t max_transfer_bytes = 64ull << 20;  // Buffers of fetches that read from disk past the host tier.
+  uint32_t max_sessions = 1024;
+  uint32_t max_leases_per_session = 4096;
+  uint32_t max_namespaces = 4096;
+  uint32_t mover_queue_capacity = 4096;      // Waiting moves per (source, target).
+  uint32_t index_shards = 16;
+  uint32_t watch_queue_capacity = 65536;     // Events a slow watcher may lag behind.
+};
+
+struct NamespaceOpened {
+  Fingerprint fingerprint;
+  bool created = false;
+  struct Similar {
+    FieldDifference difference;
+    uint64_t stored_blocks = 0;
+  };
+  std::vector<Similar> differs;  // Same tenant, exactly one field different. At most 8.
+};
+
+struct MatchRequest {
+  SessionId session = 0;
+  Fingerprint fingerprint;
+  std::span<const BlockKey> keys;
+  Duration lease_ttl{0};  // 0: default.
+  bool lease = true;
+  double prefill_tokens_per_second = 0;
+  std::string_view trace;
+};
+
+struct TierRun {
+  TierKind tier;
+  uint32_t blocks = 0;
+  uint64_t bytes = 0;
+};
+
+struct MatchResult {
+  uint32_t matched_blocks = 0;
+  std::optional<LeaseId> lease;
+  Duration lease_ttl{0};
+  std::vector<TierRun> tiers;
+  MissReason miss_reason = MissReason::kNone;
+  double estimated_fetch_seconds = 0;
+  uint64_t bytes = 0;
+};
+
+struct FetchRequest {
+  SessionId session = 0;
+  LeaseId lease = 0;
+  uint32_t block_begin = 0, block_end = 0;  // end 0: all.
+  uint32_t layer_begin = 0, layer_end = 0;  // end 0: all.
+  std::string_view trace;
+};
+
+// One layer of one part of one block. `data` stays valid as long as `hold`.
+struct FetchedSlice {
+  uint32_t block = 0;
+  format::PartRect part;
+  uint32_t layer = 0;
+  format::Codec codec = format::Codec::kRaw;
+  uint64_t xxh3 = 0;
+  std::span<const std::byte> data;
+  TierKind tier = TierKind::kHost;
+  std::shared_ptr<const void> hold;
+};
+
+struct FetchFailure {
+  uint32_t block = 0;
+  MissReason reason = MissReason::kCorrupt;
+};
+
+// Not thread-safe; belongs to one reader. Destroying it ends the fetch. Outlives neither the engine nor needs the lease to outlive it: a
+// lease that ends meanwhile turns the rest into failures.
+class FetchStream {
+ public:
+  virtual ~FetchStream() = default;
+  using Item = std::variant<FetchedSlice, FetchFailure>;
+  // The next item, nullopt at the end. Blocks on disk reads, never longer than `deadline`; then DEADLINE_EXCEEDED.
+  virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
+};
+
+struct ReservePartRequest {
+  BlockKey key;
+  std::optional<BlockKey> parent;
+  uint64_t first_position = 0;
+  format::PartRect part;
+  uint64_t bytes = 0;
+  double compute_seconds = 0;
+};
+
+struct TierState {
+  TierStats stats;
+  uint64_t blocks = 0;
+  uint64_t evicted_blocks = 0;
+  uint64_t evicted_bytes = 0;
+};
+
+// Totals since start unless said otherwise.
+struct EngineStats {
+  std::string node_id;
+  uint64_t node_epoch = 0;
+  double uptime_seconds = 0;
+  std::optional<TierState> tiers[kTierCount];  // By TierKind.
+  // Now:
+  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0, reserved_bytes = 0, sessions = 0,
+           unflushed_bytes = 0, index_bytes = 0, mover_queue_depth = 0;
+  // Totals:
+  uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
+           fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, demoted_blocks = 0, corrupt_blocks = 0,
+           expired_leases = 0, expired_reservations = 0, commits = 0, dropped_events = 0;
+  uint64_t misses[kMissReasonCount] = {};      // Blocks, by MissReason.
+  double prefill_seconds_saved = 0;
+  std::string disk_io_mode;
+};
+
+struct NamespaceInfo {
+  NamespaceSpec spec;
+  Fingerprint fingerprint;
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  uint64_t generation = 0;
+};
+
+struct DropResult {
+  uint64_t namespaces = 0;
+  uint64_t hidden_blocks = 0;
+};
+
+struct CacheEvent {
+  enum class Kind : uint8_t { kStored = 1, kRemoved = 2, kTierAdded = 3, kTierRemoved = 4, kSnapshotEnd = 5, kNamespaceDropped = 6 };
+  Kind kind = Kind::kStored;
+  uint64_t sequence = 0;
+  Fingerprint fingerprint;
+  BlockKey key;
+  std::optional<BlockKey> parent;
+  TierKind tier = TierKind::kHost;
+};
+
+// One watcher's bounded queue. Thread-safe. Destroying it unsubscribes.
+class EventQueue {
+ public:
+  virtual ~EventQueue() = default;
+  // The next events, at most `max`. Empty when `deadline` passed. RESOURCE_EXHAUSTED once the watcher lagged too far: the queue is dead.
+  virtual Result<std::vector<CacheEvent>> Next(size_t max, TimePoint deadline) = 0;
+  // Wakes a blocked Next, which then returns CANCELLED.
+  virtual void Cancel() = 0;
+};
+
+class CacheEngine {
+ public:
+  struct Dependencies {
+    HostTier* host = nullptr;          // Required; outlives the engine.
+    PersistentTier* disk = nullptr;    // nullptr: no disk tier. Not yet recovered; outlives the engine.
+    Clock* clock = nullptr;            // Required.
+    Executor* executor = nullptr;      // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
+    std::string node_id;
+    uint64_t node_epoch = 0;
+  };
+  // Recovers from the disk tier before it returns.
+  static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options, Dependencies dependencies);
+  virtual ~CacheEngine() = default;
+
+  // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
+  virtual Result<SessionId> OpenSession(std::string_view client_name) = 0;
+  virtual void CloseSession(SessionId session) = 0;  // Releases leases, aborts reservations. Unknown: no effect.
+
+  virtual Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
+  // NOT_FOUND for an unknown fingerprint.
+  virtual Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const = 0;
+
+  virtual Result<MatchResult> Match(const MatchRequest& request) = 0;
+  virtual Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) = 0;
+  virtual Status Release(SessionId session, std::span<const LeaseId> leases) = 0;
+  virtual Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) = 0;
+  // Per key: fastest tier that holds the complete block.
+  virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
+                                                              std::span<const BlockKey> keys) = 0;
+
+  // One result per part. ALREADY_EXISTS when the part is committed or reserved by somebody else.
+  virtual Result<std::vector<Result<ReservationId>>> Reserve(SessionId session, const Fingerprint& fingerprint,
+                                                             std::span<const ReservePartRequest> parts,
+                                                             Duration ttl) = 0;
+  // Copies into the reservation. OUT_OF_RANGE past its end.
+  virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
+                       std::span<const std::byte> data) = 0;
+  // Verifies header and slices against the reservation and the layout, then makes the parts visible. DATA_LOSS: bytes fail their hash.
+  virtual Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> reservations,
+                                             std::string_view trace) = 0;
+  virtual Status Abort(SessionId session, std::span<const ReservationId> reservations) = 0;
+
+  // Everything committed before the call is on disk when it returns OK. Blocks.
+  virtual Status Flush(TimePoint deadline) = 0;
+
+  virtual EngineStats GetStats() const = 0;
+  virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint, bool snapshot) = 0;
+
+  virtual std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const = 0;  // "": all.
+  virtual Result<DropResult> DropNamespace(const Fingerprint& fingerprint) = 0;
+  virtual Result<DropResult> DropTenant(std::string_view tenant) = 0;
+  virtual Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) = 0;
+
+  // Expires leases, reservations and incomplete blocks, retries postponed copies to disk. Called every 100 ms or so by the owner; tests call
+  // it after moving the clock.
+  virtual void Tick() = 0;
+
+  // Refuses new reservations with UNAVAILABLE; reads go on.
+  virtual void BeginDrain() = 0;
+};
+
+}  // namespace cairn::cache
