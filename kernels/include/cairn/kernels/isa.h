@@ -1,0 +1,29 @@
+#pragma once
+// Which instruction sets the kernels may use on this machine.
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace cairn::kernels {
+
+// Worst to best. Each needs all that the one before it needs.
+enum class Isa {
+  kPortable,    // Whatever the compiler's base is (SSE2 on x86-64).
+  kAvx2,        // AVX2, FMA, F16C.
+  kAvx512,      // AVX-512 F, BW, DQ, VL and VNNI.
+  kAvx512Bf16,  // and AVX-512 BF16 (Zen 4, Cooper Lake).
+  kAmx,         // and AMX with bfloat16 tiles (Sapphire Rapids), when the kernel grants them.
+};
+
+// "portable", "avx2", "avx512", "avx512-bf16", "avx512-amx".
+std::string_view Name(Isa isa);
+std::optional<Isa> ParseIsa(std::string_view name);
+
+// Thread-safe; probes once. Tiles need a permission that is asked for here, for the process.
+bool Supports(Isa isa);
+Isa BestIsa();
+// From kPortable to the best.
+std::vector<Isa> SupportedIsas();
+
+}  // namespace cairn::kernels

@@ -1,0 +1,127 @@
+#pragma once
+// Paged memory for the keys and values of running sequences.
+//
+// A page holds one block: block_tokens tokens of all layers, as IEEE binary16, little-endian. The
+// order inside a page is Cairn's block order (docs/formats/block.md):
+//
+//   layer -> plane (K, then V) -> KV head -> token -> channel
+//
+// so the slice of a layer is one contiguous run of bytes that goes to the cache, and comes from
+// it, as it is. Keys are stored after RoPE, channels in half-split order.
+//
+// The pool is thread-safe. A KvSequence belongs to one thread at a time; the slices of different
+// layers may be written by other threads meanwhile (a fetch that runs ahead of the forward pass).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "services/common/concurrency/mutex.h"
+#include "services/common/status/status.h"
+
+namespace cairn::worker {
+
+struct KvLayout {
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;      // Channels per head.
+  int32_t block_tokens = 64;  // 16..256.
+
+  // One head of one plane of one layer: [block_tokens][head_dim].
+  size_t head_bytes() const {
+    return static_cast<size_t>(block_tokens) * static_cast<size_t>(head_dim) * sizeof(uint16_t);
+  }
+  // All KV heads of K, or of V, of one layer.
+  size_t plane_bytes() const { return head_bytes() * static_cast<size_t>(kv_heads); }
+  // K and V of one layer: what the cache stores as a layer's slice.
+  size_t layer_bytes() const { return 2 * plane_bytes(); }
+  size_t page_bytes() const { return layer_bytes() * static_cast<size_t>(layers); }
+  size_t bytes_per_token() const { return page_bytes() / static_cast<size_t>(block_tokens); }
+
+  friend bool operator==(const KvLayout&, const KvLayout&) = default;
+};
+
+class KvPool;
+
+// The KV of one sequence: a list of pages and a length. Move-only; gives its pages back when it is
+// destroyed. REQUIRES: the pool outlives it.
+class KvSequence {
+ public:
+  KvSequence() = default;
+  ~KvSequence() { Clear(); }
+  KvSequence(KvSequence&& other) noexcept { *this = std::move(other); }
+  KvSequence& operator=(KvSequence&& other) noexcept;
+  KvSequence(const KvSequence&) = delete;
+  KvSequence& operator=(const KvSequence&) = delete;
+
+  // Tokens whose KV is there (or will be, layer by layer, before the forward pass reads it).
+  int64_t length() const { return length_; }
+  int64_t capacity() const;
+  int64_t page_count() const { return static_cast<int64_t>(pages_.size()); }
+
+  // Makes room for `tokens` tokens in all. RESOURCE_EXHAUSTED when the pool has no pages left; the
+  // sequence is then unchanged.
+  [[nodiscard]] Status Reserve(int64_t tokens);
+  // Declares that the first `tokens` tokens are there: after a fetch, or after a forward pass.
+  // REQUIRES: 0 <= tokens <= capacity().
+  void SetLength(int64_t tokens);
+  // Forgets all tokens from `tokens` on and gives back the pages that are no longer needed.
+  void Truncate(int64_t tokens);
+  // Gives all pages back.
+  void Clear();
+
+  // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
+  // is held. REQUIRES: page < page_count(), layer < layout().layers.
+  std::span<std::byte> LayerSlice(int64_t page, int layer);
+  std::span<const std::byte> LayerSlice(int64_t page, int layer) const;
+
+  // Base addresses of the pages, for the attention kernels.
+  std::span<std::byte* const> pages() const { return pages_; }
+  const KvLayout& layout() const;
+  // False for a default-constructed or moved-from sequence.
+  bool valid() const { return pool_ != nullptr; }
+
+ private:
+  friend class KvPool;
+  explicit KvSequence(KvPool* pool) : pool_(pool) {}
+
+  KvPool* pool_ = nullptr;
+  std::vector<std::byte*> pages_;
+  int64_t length_ = 0;
+};
+
+class KvPool {
+ public:
+  // A pool of as many pages as fit in `bytes`. Memory is touched only when a page is first used.
+  // INVALID_ARGUMENT naming the field when the layout is not possible or no page fits.
+  static Result<std::unique_ptr<KvPool>> Create(const KvLayout& layout, size_t bytes);
+  // REQUIRES: all sequences are gone.
+  ~KvPool();
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
+  KvSequence NewSequence() { return KvSequence(this); }
+  const KvLayout& layout() const { return layout_; }
+  int64_t total_pages() const { return total_pages_; }
+  int64_t free_pages() const;
+
+ private:
+  friend class KvSequence;
+  KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages);
+
+  // Appends `count` pages to `pages`, all or none.
+  Status Allocate(int64_t count, std::vector<std::byte*>* pages);
+  void Free(std::span<std::byte* const> pages);
+
+  // Constant after construction.
+  const KvLayout layout_;
+  std::byte* const base_;
+  const int64_t total_pages_;
+
+  mutable Mutex mu_;
+  std::vector<int32_t> free_ ABSL_GUARDED_BY(mu_);  // Last in, first out: warm pages first.
+};
+
+}  // namespace cairn::worker
