@@ -1,0 +1,46 @@
+#!/bin/sh
+# Installs the Debian packages of packages.txt that are missing; says so and does nothing when none is.
+# As root directly, else through sudo. `setup.sh --check` only lists what is missing and exits 1 if anything is.
+set -eu
+here=$(dirname "$0")
+
+missing=""
+for package in $(grep -v '^#' "$here/packages.txt"); do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
+done
+
+if [ -z "$missing" ]; then
+  [ "${1:-}" = "--check" ] || echo "setup: every package is there"
+  exit 0
+fi
+if [ "${1:-}" = "--check" ]; then
+  echo "missing packages:$missing"
+  exit 1
+fi
+
+if [ "$(id -u)" -eq 0 ]; then
+  as_root=""
+elif command -v sudo >/dev/null 2>&1; then
+  as_root="sudo"
+else
+  echo "setup: these packages are missing, and this is neither root nor is there sudo:$missing" >&2
+  exit 1
+fi
+
+echo "setup: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+# prometheus is used as a program by a test: Debian would start it as a service, which nobody asked for.
+policy=/usr/sbin/policy-rc.d
+made_policy=no
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+  $as_root chmod +x "$policy"
+  made_policy=yes
+fi
+status=0
+# shellcheck disable=SC2086  # One word a package.
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || status=$?
+[ "$made_policy" = no ] || $as_root rm -f "$policy"
+[ "$status" -eq 0 ] || { echo "setup: apt-get install failed with status $status" >&2; exit "$status"; }
+echo "setup: done"
