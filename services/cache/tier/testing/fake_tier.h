@@ -1,0 +1,329 @@
+#pragma once
+// A PersistentTier in memory whose faults a test chooses. Header-only. Thread-safe.
+//
+// By default every operation succeeds and calls back inside the call. A "crash" loses what was not flushed; the object then stands for the
+// reopened tier:
+//
+//   FakeTier disk({.capacity_bytes = 1 << 20});
+//   disk.HoldCallbacks();            // Operations queue up ...
+//   disk.RunHeld();                  // ... until told.
+//   disk.FailWrites(1, UNAVAILABLE); // The next write fails.
+//   disk.Crash();                    // Then Recover() again.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/cache/tier/tier.h"
+#include "services/common/concurrency/mutex.h"
+
+namespace cairn::cache::testing {
+
+struct FakeTierOptions {
+  TierKind kind = TierKind::kDisk;
+  uint64_t capacity_bytes = 1 << 20;
+  uint32_t max_extent_bytes = 1 << 20;
+};
+
+class FakeTier final : public PersistentTier {
+ public:
+  using Options = FakeTierOptions;
+  explicit FakeTier(Options options = {}) : options_(options) {}
+
+  // --- Faults ---------------------------------------------------------------------------------------------------------
+
+  // After `skip` more writes, the next `count` fail with `status`, and leave nothing behind.
+  void FailWrites(int count, Status status, int skip = 0) {
+    MutexLock lock(mu_);
+    write_fault_ = {skip, count, std::move(status)};
+  }
+  void FailReads(int count, Status status, int skip = 0) {
+    MutexLock lock(mu_);
+    read_fault_ = {skip, count, std::move(status)};
+  }
+  // Reserve fails with RESOURCE_EXHAUSTED while set.
+  void RefuseReservations(bool refuse) {
+    MutexLock lock(mu_);
+    refuse_reservations_ = refuse;
+  }
+  void FailFlushes(int count, Status status) {
+    MutexLock lock(mu_);
+    flush_fault_ = {0, count, std::move(status)};
+  }
+  // The next `count` reads succeed with one byte flipped, as a tier without checksums would.
+  void CorruptReads(int count) {
+    MutexLock lock(mu_);
+    corrupt_reads_ = count;
+  }
+  // Flips a bit of a stored byte for good. False when the extent has no bytes.
+  bool CorruptStored(const Extent& extent, size_t offset) {
+    MutexLock lock(mu_);
+    const auto it = extents_.find(extent.id);
+    if (it == extents_.end() || it->second.bytes.size() <= offset) return false;
+    it->second.bytes[offset] ^= std::byte{1};
+    return true;
+  }
+  // Forgets stored bytes: reads answer NOT_FOUND.
+  void LoseStored(const Extent& extent) {
+    MutexLock lock(mu_);
+    if (const auto it = extents_.find(extent.id); it != extents_.end()) it->second.written = false;
+  }
+  // Reads and Writes wait until RunHeld or RunOneHeld.
+  void HoldCallbacks(bool hold = true) {
+    MutexLock lock(mu_);
+    hold_ = hold;
+  }
+  // Runs the oldest held operation and its callback. False when there is none.
+  bool RunOneHeld() {
+    std::function<void()> operation;
+    {
+      MutexLock lock(mu_);
+      if (held_.empty()) return false;
+      operation = std::move(held_.front());
+      held_.pop_front();
+    }
+    operation();
+    return true;
+  }
+  // Runs what is held, operations added meanwhile included. Returns how many.
+  size_t RunHeld() {
+    size_t count = 0;
+    while (RunOneHeld()) ++count;
+    return count;
+  }
+  size_t held() const {
+    MutexLock lock(mu_);
+    return held_.size();
+  }
+  // The process died: what was not flushed is gone, held operations never call back. Recover() may then be called again.
+  void Crash() {
+    std::deque<std::function<void()>> dropped;
+    MutexLock lock(mu_);
+    dropped.swap(held_);
+    extents_ = durable_;
+    used_bytes_ = 0;
+    for (const auto& [id, stored] : extents_) used_bytes_ += stored.length;
+    recovered_ = false;
+  }
+
+  // --- Tier -----------------------------------------------------------------------------------------------------------
+
+  TierKind kind() const override { return options_.kind; }
+  uint32_t max_extent_bytes() const override { return options_.max_extent_bytes; }
+  std::span<std::byte> Map(const Extent&) override { return {}; }
+
+  Result<Extent> Reserve(uint32_t length) override {
+    if (length == 0 || length > options_.max_extent_bytes) {
+      return InvalidArgument("field 'length': got {}, expected 1 to {}", length,
+                             options_.max_extent_bytes);
+    }
+    MutexLock lock(mu_);
+    if (refuse_reservations_ || used_bytes_ + length > options_.capacity_bytes) {
+      return Errorf(StatusCode::kResourceExhausted, "fake tier: {} of {} bytes used, {} asked for",
+                    used_bytes_, options_.capacity_bytes, length);
+    }
+    used_bytes_ += length;
+    const uint64_t id = next_id_++;
+    extents_[id].length = length;
+    return Extent{id, length};
+  }
+
+  void Release(const Extent& extent) override {
+    MutexLock lock(mu_);
+    const auto it = extents_.find(extent.id);
+    CAIRN_CHECK(it != extents_.end() && it->second.length == extent.length);
+    used_bytes_ -= extent.length;
+    extents_.erase(it);
+    ++releases_;
+  }
+
+  void Write(const Extent& extent, std::string_view record, std::span<const std::byte> source,
+             IoCallback done) override {
+    RunOrHold([this, extent, record, source, done = std::move(done)] {
+      done(WriteNow(extent, record, source));
+    });
+  }
+
+  void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) override {
+    RunOrHold([this, extent, destination, done = std::move(done)] {
+      done(ReadNow(extent, destination));
+    });
+  }
+
+  TierStats GetStats() const override {
+    MutexLock lock(mu_);
+    return {.capacity_bytes = options_.capacity_bytes,
+            .used_bytes = used_bytes_,
+            .extents = extents_.size(),
+            .read_bytes = read_bytes_,
+            .written_bytes = written_bytes_,
+            .io_errors = io_errors_};
+  }
+
+  // --- PersistentTier -------------------------------------------------------------------------------------------------
+
+  Status Recover(const RecoverVisitor& visitor) override {
+    std::vector<std::pair<Extent, std::string>> found;
+    {
+      MutexLock lock(mu_);
+      if (recovered_) return Errorf(StatusCode::kFailedPrecondition, "Recover was called before");
+      recovered_ = true;
+      for (const auto& [id, stored] : extents_) {
+        found.emplace_back(Extent{id, stored.length}, stored.record);
+      }
+    }
+    for (const auto& [extent, record] : found) {
+      if (!visitor(extent, record)) Release(extent);
+    }
+    return OkStatus();
+  }
+
+  Status Flush() override {
+    MutexLock lock(mu_);
+    ++flushes_;
+    if (Status fault = flush_fault_.Next(); !fault.ok()) return fault;
+    durable_.clear();
+    for (const auto& [id, stored] : extents_) {
+      if (stored.written) durable_.emplace(id, stored);
+    }
+    return OkStatus();
+  }
+
+  Status PutMeta(std::string_view name, std::string_view value) override {
+    MutexLock lock(mu_);
+    meta_[std::string(name)] = std::string(value);
+    return OkStatus();
+  }
+  Status DeleteMeta(std::string_view name) override {
+    MutexLock lock(mu_);
+    meta_.erase(std::string(name));
+    return OkStatus();
+  }
+  Status ListMeta(const std::function<void(std::string_view, std::string_view)>& visitor) override {
+    std::map<std::string, std::string> copy;
+    {
+      MutexLock lock(mu_);
+      copy = meta_;
+    }
+    for (const auto& [name, value] : copy) visitor(name, value);
+    return OkStatus();
+  }
+
+  // --- What a test asks -------------------------------------------------------------------------------------------------
+
+  uint64_t flushes() const {
+    MutexLock lock(mu_);
+    return flushes_;
+  }
+  uint64_t releases() const {
+    MutexLock lock(mu_);
+    return releases_;
+  }
+
+ private:
+  struct Stored {
+    uint32_t length = 0;
+    bool written = false;
+    std::string record;
+    std::vector<std::byte> bytes;
+  };
+  struct Fault {
+    int skip = 0;
+    int count = 0;
+    Status status;
+    Status Next() {
+      if (count == 0) return OkStatus();
+      if (skip > 0) {
+        --skip;
+        return OkStatus();
+      }
+      --count;
+      return status;
+    }
+  };
+
+  void RunOrHold(std::function<void()> operation) {
+    {
+      MutexLock lock(mu_);
+      if (hold_) {
+        held_.push_back(std::move(operation));
+        return;
+      }
+    }
+    operation();
+  }
+
+  Status WriteNow(const Extent& extent, std::string_view record, std::span<const std::byte> source) {
+    MutexLock lock(mu_);
+    if (Status fault = write_fault_.Next(); !fault.ok()) {
+      ++io_errors_;
+      return fault;
+    }
+    const auto it = extents_.find(extent.id);
+    if (it == extents_.end() || it->second.written) {
+      return Errorf(StatusCode::kFailedPrecondition, "extent {}: not reserved, or written before",
+                    extent.id);
+    }
+    if (source.size() != extent.length) {
+      return InvalidArgument("field 'source': got {} bytes, expected {}", source.size(),
+                             extent.length);
+    }
+    it->second.written = true;
+    it->second.record = std::string(record);
+    it->second.bytes.assign(source.begin(), source.end());
+    written_bytes_ += source.size();
+    return OkStatus();
+  }
+
+  Status ReadNow(const Extent& extent, std::span<std::byte> destination) {
+    MutexLock lock(mu_);
+    if (destination.size() != extent.length) {
+      return InvalidArgument("field 'destination': got {} bytes, expected {}", destination.size(),
+                             extent.length);
+    }
+    if (Status fault = read_fault_.Next(); !fault.ok()) {
+      ++io_errors_;
+      return fault;
+    }
+    const auto it = extents_.find(extent.id);
+    if (it == extents_.end() || !it->second.written) {
+      return Errorf(StatusCode::kNotFound, "extent {}: no bytes", extent.id);
+    }
+    std::memcpy(destination.data(), it->second.bytes.data(), destination.size());
+    if (corrupt_reads_ > 0) {
+      --corrupt_reads_;
+      destination[destination.size() / 2] ^= std::byte{1};
+    }
+    read_bytes_ += destination.size();
+    return OkStatus();
+  }
+
+  const Options options_;
+  mutable Mutex mu_;
+  std::map<uint64_t, Stored> extents_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Stored> durable_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> meta_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::function<void()>> held_ ABSL_GUARDED_BY(mu_);
+  Fault write_fault_ ABSL_GUARDED_BY(mu_);
+  Fault read_fault_ ABSL_GUARDED_BY(mu_);
+  Fault flush_fault_ ABSL_GUARDED_BY(mu_);
+  int corrupt_reads_ ABSL_GUARDED_BY(mu_) = 0;
+  bool hold_ ABSL_GUARDED_BY(mu_) = false;
+  bool refuse_reservations_ ABSL_GUARDED_BY(mu_) = false;
+  bool recovered_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t read_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t written_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t io_errors_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t flushes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t releases_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace cairn::cache::testing
