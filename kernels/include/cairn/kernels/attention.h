@@ -1,0 +1,92 @@
+#pragma once
+// Causal softmax attention with grouped queries over paged binary16 keys and values.
+//
+// A call works on one KV head and its `group` query heads; threads share the heads and rows. Keys
+// are read in tiles from position 0 on, so a row's result depends on its own position only.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cairn::kernels {
+
+// The K and V of one layer of one sequence. Token t lies in page t / block_tokens. Inside a page,
+// head h of K starts at k_offset + h * head_stride bytes: [block_tokens][head_dim] binary16.
+struct PagedKv {
+  const std::byte* const* pages = nullptr;
+  int64_t block_tokens = 64;
+  int64_t head_dim = 0;
+  size_t k_offset = 0;
+  size_t v_offset = 0;
+  size_t head_stride = 0;
+
+  const uint16_t* K(int64_t head, int64_t token) const { return At(k_offset, head, token); }
+  const uint16_t* V(int64_t head, int64_t token) const { return At(v_offset, head, token); }
+
+ private:
+  const uint16_t* At(size_t plane, int64_t head, int64_t token) const {
+    const std::byte* p = pages[token / block_tokens] + plane +
+                         static_cast<size_t>(head) * head_stride +
+                         static_cast<size_t>(token % block_tokens * head_dim) * sizeof(uint16_t);
+    return reinterpret_cast<const uint16_t*>(p);
+  }
+};
+
+// Row r is the token at first_position + r and attends to positions 0..first_position + r; these
+// are in the pages already. Query head kv_head * group + g of row r is at
+// q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
+struct AttentionArgs {
+  PagedKv kv;
+  const float* q = nullptr;
+  float* out = nullptr;
+  int64_t rows = 0;
+  int64_t q_stride = 0;
+  int64_t out_stride = 0;
+  int64_t first_position = 0;
+  int64_t kv_head = 0;
+  int64_t group = 1;
+  float scale = 1.0f;
+  std::byte* scratch = nullptr;  // AttentionScratchBytes(...), 64-byte aligned.
+};
+
+inline constexpr int64_t kAttentionTile = 64;  // Keys per tile.
+
+constexpr size_t AttentionScratchBytes(int64_t rows, int64_t group, int64_t head_dim) {
+  const int64_t queries = (rows * group + 31) / 32 * 32;
+  const int64_t width = (head_dim + 31) / 32 * 32;
+  // Queries, outputs, scores; keys and values of a tile; maximum and sum of each query.
+  return static_cast<size_t>(queries * (2 * width + kAttentionTile + 4) * 4 +
+                             kAttentionTile * width * 4 * 4 + 32 * kAttentionTile * 8) + 8192;
+}
+
+// One row's attention over tokens [begin, end) only, for flash-decoding: splits of fixed length are
+// computed by different threads, then merged in order.
+struct AttentionPartArgs {
+  PagedKv kv;
+  const float* q = nullptr;  // The row: query head kv_head * group + g at the head's offset.
+  int64_t kv_head = 0;
+  int64_t group = 1;
+  int64_t begin = 0;
+  int64_t end = 0;
+  float scale = 1.0f;
+  float* acc = nullptr;  // [group][head_dim]: sum of exp(score - max) * V
+  float* max = nullptr;  // [group]; -infinity when begin == end
+  float* sum = nullptr;  // [group]: sum of exp(score - max)
+  std::byte* scratch = nullptr;  // AttentionPartScratchBytes(...), 64-byte aligned.
+};
+
+constexpr size_t AttentionPartScratchBytes(int64_t tokens, int64_t group) {
+  return static_cast<size_t>(((tokens + 31) / 32 * 32) * group) * sizeof(float) + 64;
+}
+
+// out[g] = sum over parts of acc * exp(max - common max), divided by the sum likewise.
+struct AttentionMergeArgs {
+  const float* acc = nullptr;  // [parts][group][head_dim]
+  const float* max = nullptr;  // [parts][group]
+  const float* sum = nullptr;  // [parts][group]
+  float* out = nullptr;        // [group][head_dim]
+  int64_t parts = 0;           // At least 1, and at least one part has a token.
+  int64_t group = 1;
+  int64_t head_dim = 0;
+};
+
+}  // namespace cairn::kernels
