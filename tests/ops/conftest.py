@@ -1,0 +1,21 @@
+"""Shared fixtures. CAIRN_BUILD names the build directory with the programs (default build/release)."""
+
+import os
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def root():
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Folder with cairn, cairn-cache and cairn-worker."""
+    folder = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")) / "bin"
+    assert (folder / "cairn-cache").exists(), f"{folder}/cairn-cache is not built"
+    return folder

@@ -1,0 +1,173 @@
+"""The chart, rendered and linted by Helm's own code, checked against Kubernetes' schemas and the restricted pod profile."""
+
+import copy
+import subprocess
+
+import helm_python as helm
+import kubernetes_validate
+import pytest
+import yaml
+
+from pod_security import pod_specs, violations
+
+TLS = {"tls": {"existingSecret": "cairn-tls"}}
+WORKER = {"worker": {"enabled": True, "model": {"existingClaim": "models"}}}
+VALUES = {
+    "tls": TLS,
+    "plaintext": {"tls": {"acceptPlaintextOnTheNetwork": True}},
+    "worker": {**TLS, **WORKER},
+    "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
+    "everything": {
+        **TLS, **WORKER,
+        "image": {"digest": "sha256:" + "0" * 64},
+        "imagePullSecrets": [{"name": "pull"}],
+        "cache": {"podAnnotations": {"a": "b"}, "nodeSelector": {"disk": "nvme"},
+                  "tolerations": [{"key": "cache", "operator": "Exists"}],
+                  "disk": {"storageClassName": "local"}},
+        "dashboards": {"enabled": True},
+    },
+}
+KUBERNETES = ["1.30", "1.33", "1.36"]
+
+
+@pytest.fixture(scope="module")
+def chart(root):
+    return helm.Chart.load(str(root / "helm/cairn"))
+
+
+def render(chart, values):
+    """Every manifest of the chart as an object."""
+    files = chart.render(values, name="test", namespace="kv")
+    docs = []
+    for path, text in files.items():
+        if path.endswith(".yaml"):
+            docs += [doc for doc in yaml.safe_load_all(text) if doc]
+    return docs
+
+
+def find(docs, kind, name):
+    matching = [d for d in docs if d["kind"] == kind and d["metadata"]["name"] == name]
+    assert len(matching) == 1, f"{kind}/{name}: {len(matching)} found"
+    return matching[0]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_lint_is_clean(root, name):
+    result = helm.lint(str(root / "helm/cairn"), VALUES[name], strict=True)
+    assert result["errors"] == []
+    # Severity 1 is information ("icon is recommended").
+    assert [m for m in result["messages"] if m["severity"] > 1] == []
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("name", VALUES)
+def test_manifests_are_valid_kubernetes(chart, name, version):
+    docs = render(chart, VALUES[name])
+    assert docs
+    for doc in docs:
+        kubernetes_validate.validate(doc, version, strict=True)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_pods_meet_the_restricted_profile(chart, name):
+    pods = [pod for doc in render(chart, VALUES[name]) for pod in pod_specs(doc)]
+    assert len(pods) == (2 if "worker" in VALUES[name] else 1)
+    for pod_name, spec in pods:
+        assert violations(spec) == [], pod_name
+        assert spec["automountServiceAccountToken"] is False
+        for container in spec["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_profile_check_finds_planted_violations(chart):
+    """The checker itself must be able to fail."""
+    (_, good), = [pod for doc in render(chart, TLS) for pod in pod_specs(doc)]
+    plants = [
+        lambda s: s.update(hostNetwork=True),
+        lambda s: s["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
+        lambda s: s["containers"][0]["securityContext"].update(privileged=True),
+        lambda s: s["containers"][0]["securityContext"].update(capabilities={"drop": []}),
+        lambda s: s["containers"][0]["securityContext"].pop("allowPrivilegeEscalation"),
+        lambda s: s["securityContext"].pop("seccompProfile"),
+        lambda s: s["securityContext"].update(runAsUser=0),
+        lambda s: s["containers"][0]["ports"][0].update(hostPort=80),
+    ]
+    for plant in plants:
+        spec = copy.deepcopy(good)
+        plant(spec)
+        assert violations(spec) != []
+
+
+@pytest.mark.parametrize("values, named", [
+    ({}, "tls.existingSecret"),
+    ({"tls": {"existingSecret": "s", "acceptPlaintextOnTheNetwork": True}}, "contradict"),
+    ({**TLS, "cache": {"replicas": 2}}, "/cache/replicas"),
+    ({**TLS, "cahce": {}}, "cahce"),
+    ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
+    ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
+    ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
+    ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
+])
+def test_bad_values_are_refused_and_named(chart, values, named):
+    with pytest.raises(helm.HelmError) as error:
+        chart.render(values)
+    assert named in str(error.value)
+
+
+def test_memory_limit_covers_arena_and_overhead(chart):
+    docs = render(chart, {**TLS, "cache": {"host": {"capacityMiB": 2048}, "overheadMiB": 600}})
+    resources = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources["limits"]["memory"] == resources["requests"]["memory"] == "2648Mi"
+
+
+def test_values_never_change_what_a_statefulset_cannot_change(chart):
+    """Kubernetes refuses an upgrade that changes these fields."""
+    def frozen(values):
+        spec = find(render(chart, values), "StatefulSet", "test-cache")["spec"]
+        return spec["selector"], spec["serviceName"], spec["podManagementPolicy"]
+    assert len({str(frozen(values)) for values in VALUES.values()}) == 1
+
+
+def test_a_config_change_rolls_the_pods(chart):
+    def checksum(values):
+        template = find(render(chart, values), "StatefulSet", "test-cache")["spec"]["template"]
+        return template["metadata"]["annotations"]["checksum/config"]
+    assert checksum(TLS) == checksum(copy.deepcopy(TLS))
+    assert checksum(TLS) != checksum({**TLS, "cache": {"logLevel": "debug"}})
+
+
+def test_services_select_the_pods_and_name_their_ports(chart):
+    docs = render(chart, VALUES["worker"])
+    for kind, workload, service in [("StatefulSet", "test-cache", "test-cache"),
+                                    ("StatefulSet", "test-cache", "test-cache-peers"),
+                                    ("Deployment", "test-worker", "test-worker")]:
+        template = find(docs, kind, workload)["spec"]["template"]
+        spec = find(docs, "Service", service)["spec"]
+        assert spec["selector"].items() <= template["metadata"]["labels"].items()
+        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in spec["ports"]} <= ports
+
+
+def test_probes_ask_the_admin_port(chart):
+    container = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][0]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "admin"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_programs_accept_the_rendered_configuration(chart, programs, tmp_path, name):
+    """The real programs read the ConfigMaps: a key that the chart misspells fails here."""
+    docs = render(chart, VALUES[name])
+    checked = 0
+    for doc in docs:
+        for file, text in (doc.get("data") or {}).items() if doc["kind"] == "ConfigMap" else ():
+            if not file.endswith(".yaml"):
+                continue
+            path = tmp_path / file
+            path.write_text(text)
+            program = programs / f"cairn-{file.removesuffix('.yaml')}"
+            done = subprocess.run([program, "--config", path, "--check-config"], capture_output=True, text=True,
+                                  timeout=60, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            checked += 1
+    assert checked == (2 if "worker" in VALUES[name] else 1)
