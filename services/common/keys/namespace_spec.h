@@ -54,6 +54,13 @@ struct OpaqueLayout {
   bool operator==(const OpaqueLayout&) const = default;
 };
 
+// Heads [begin, end) of a plane.
+struct HeadRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  bool operator==(const HeadRange&) const = default;
+};
+
 struct Layout {
   uint32_t block_tokens = 64;
   std::variant<NativeLayout, OpaqueLayout> form;
@@ -66,6 +73,11 @@ struct Layout {
   format::PartRect WholeRect() const;
   // Bytes of one layer's raw slice in a part with these heads; 0 for a layer without planes. REQUIRES: native.
   uint64_t SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
+  // Planes of a layer in storage order; empty past the last layer. Valid while the layout is. REQUIRES: native.
+  std::span<const Plane> PlanesOf(uint32_t layer) const;
+  // The heads of `plane` that a part with heads [head_begin, head_end) holds. A plane with fewer heads than the grid belongs whole to
+  // the part that holds head 0. REQUIRES: native.
+  HeadRange PlaneHeads(const Plane& plane, uint32_t head_begin, uint32_t head_end) const;
 };
 
 // Fields as in proto/cairn/v1/common.proto, which documents their ranges.
@@ -83,16 +95,18 @@ struct NamespaceSpec {
   bool operator==(const NamespaceSpec&) const = default;
 };
 
-// INVALID_ARGUMENT naming the field, its value and what was expected.
+// INVALID_ARGUMENT naming the field, its value and what was expected. Neighbouring layer groups with equal planes are legal and
+// mean the same as one group.
 Status Validate(const NamespaceSpec& spec);
 
-// REQUIRES: Validate(spec).ok().
+// SHA-256 of Encode(spec). REQUIRES: Validate(spec).ok().
 Digest Fingerprint(const NamespaceSpec& spec);
 
 // Every field as (name, value for people), in the order of the fingerprint. Two specs are equal when these are.
 std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec);
 
-// Names of the fields in which two specs differ, with both values.
+// Names of the fields in which two specs differ, with both values. Where one layout is native and the other opaque, of the layout
+// only block_tokens and "layout.form" are compared.
 struct FieldDifference {
   std::string field;
   std::string stored;
