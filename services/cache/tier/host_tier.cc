@@ -1,0 +1,289 @@
+#include "services/cache/tier/host_tier.h"
+
+#include <linux/memfd.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "services/cache/tier/bulk_copy.h"
+#include "services/cache/tier/memory_limit.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHugePage = 2 << 20;
+constexpr uint64_t kDefaultSegment = 64 << 20;
+constexpr uint64_t kMaxSegment = uint64_t{2} << 30;
+constexpr uint64_t kMaxSegments = 512;
+constexpr uint64_t kPrefaultChunk = 4 << 20;
+
+uint64_t RoundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+uint32_t PagesOf(uint32_t length) {
+  return static_cast<uint32_t>(RoundUp(length, kPage) / kPage);
+}
+
+std::string Errno(int error) { return std::strerror(error); }
+
+uint64_t ChooseSegmentBytes(const HostTierOptions& options, uint64_t capacity) {
+  uint64_t segment = options.segment_bytes;
+  if (segment == 0) {
+    segment = kDefaultSegment;
+    // A descriptor a segment: stay well below the usual limit of 1024.
+    while (capacity / segment > kMaxSegments && segment < kMaxSegment) segment *= 2;
+  }
+  return std::min(segment, capacity);
+}
+
+// Makes fresh pages of [address, address + bytes) present. Also through the descriptor, for kernels before 5.14.
+int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
+#ifdef MADV_POPULATE_WRITE
+  constexpr int kAdvice = MADV_POPULATE_WRITE;
+#else
+  constexpr int kAdvice = 23;
+#endif
+  int error = 0;
+  do {
+    error = madvise(address, bytes, kAdvice) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  if (error != EINVAL) return error;
+  do {
+    error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  return error;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& options) {
+  if (options.capacity_bytes < kPage) {
+    return InvalidArgument("option 'capacity_bytes': got {}, expected at least {}",
+                           options.capacity_bytes, kPage);
+  }
+  if (options.capacity_bytes / kPage > (uint64_t{1} << 30) - 1) {
+    return InvalidArgument("option 'capacity_bytes': got {}, expected at most 4 TiB",
+                           options.capacity_bytes);
+  }
+  if (options.segment_bytes % kHugePage != 0 || options.segment_bytes > kMaxSegment) {
+    return InvalidArgument("option 'segment_bytes': got {}, expected a multiple of {} up to {}",
+                           options.segment_bytes, kHugePage, kMaxSegment);
+  }
+  if (options.check_memory) {
+    const MemoryLimit limit = ReadMemoryLimit();
+    if (options.capacity_bytes > limit.Available()) {
+      const std::string group =
+          limit.group_limit == UINT64_MAX
+              ? std::string("no limit")
+              : fmt::format("{} of {}", limit.group_available, limit.group_limit);
+      return Errorf(StatusCode::kResourceExhausted,
+                    "host arena: {} bytes asked for (option 'capacity_bytes'); available: machine "
+                    "{} bytes, control group {}",
+                    options.capacity_bytes, limit.machine_available, group);
+    }
+  }
+
+  std::unique_ptr<HostTier> tier(new HostTier);
+  Status mapped = OkStatus();
+  if (options.huge_pages != HostTierOptions::HugePages::kOff) {
+    mapped = tier->MapArena(options, /*huge=*/true);
+    if (!mapped.ok()) {
+      tier->UnmapArena();
+      if (options.huge_pages == HostTierOptions::HugePages::kRequire) {
+        return Errorf(StatusCode::kFailedPrecondition,
+                      "host arena: option 'huge_pages' requires {} pages of 2 MiB (vm.nr_hugepages): {}",
+                      (options.capacity_bytes + kHugePage - 1) / kHugePage, Message(mapped));
+      }
+      log::Info("host_arena_without_huge_pages", {{"reason", Message(mapped)}});
+    }
+  }
+  if (!tier->huge_pages_) {
+    mapped = tier->MapArena(options, /*huge=*/false);
+    if (!mapped.ok()) return mapped;
+  }
+
+  std::vector<uint32_t> pages;
+  for (const Segment& segment : tier->segments_) {
+    pages.push_back(static_cast<uint32_t>(segment.bytes / kPage));
+  }
+  {
+    MutexLock lock(tier->mu_);
+    tier->allocator_ = std::make_unique<ExtentAllocator>(pages);
+  }
+  if (options.prefault) {
+    tier->prefault_done_ = false;
+    tier->prefault_thread_ = std::thread([raw = tier.get()] { raw->Prefault(); });
+  }
+  return tier;
+}
+
+Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
+  capacity_bytes_ = options.capacity_bytes / kPage * kPage;
+  if (huge) capacity_bytes_ = RoundUp(capacity_bytes_, kHugePage);
+  segment_bytes_ = ChooseSegmentBytes(options, capacity_bytes_);
+
+  // One range of addresses for all segments, so that an id becomes an address by one addition.
+  reserved_address_bytes_ = capacity_bytes_ + kHugePage;
+  void* reserved = mmap(nullptr, reserved_address_bytes_, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    return Errorf(StatusCode::kResourceExhausted, "host arena: {} bytes of addresses: {}",
+                  reserved_address_bytes_, Errno(errno));
+  }
+  reserved_address_ = reserved;
+  base_ = reinterpret_cast<std::byte*>(RoundUp(reinterpret_cast<uintptr_t>(reserved), kHugePage));
+
+  for (uint64_t offset = 0; offset < capacity_bytes_; offset += segment_bytes_) {
+    const uint64_t bytes = std::min(segment_bytes_, capacity_bytes_ - offset);
+    const std::string name = fmt::format("{}-{}", options.name, segments_.size());
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0u);
+    const int fd = memfd_create(name.c_str(), flags);
+    if (fd < 0) {
+      return Errorf(StatusCode::kResourceExhausted,
+                    "host arena: memfd {} of {} bytes, {} bytes in all: {}", segments_.size(), bytes,
+                    capacity_bytes_, Errno(errno));
+    }
+    segments_.push_back({fd, offset, bytes});
+    if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+        mmap(base_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+            MAP_FAILED) {
+      return Errorf(StatusCode::kResourceExhausted,
+                    "host arena: segment {} of {} bytes, {} bytes in all: {}", segments_.size() - 1,
+                    bytes, capacity_bytes_, Errno(errno));
+    }
+  }
+  huge_pages_ = huge;
+  return OkStatus();
+}
+
+void HostTier::UnmapArena() {
+  if (reserved_address_ != nullptr) munmap(reserved_address_, reserved_address_bytes_);
+  for (const Segment& segment : segments_) close(segment.fd);
+  reserved_address_ = nullptr;
+  segments_.clear();
+}
+
+HostTier::~HostTier() {
+  stop_prefault_.store(true, std::memory_order_relaxed);
+  if (prefault_thread_.joinable()) prefault_thread_.join();
+  UnmapArena();
+}
+
+void HostTier::Prefault() {
+  pthread_setname_np(pthread_self(), "cairn-prefault");
+  // Requests go first. Only a hint, so a refusal does not matter.
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10);
+  for (const Segment& segment : segments_) {
+    for (uint64_t at = 0; at < segment.bytes; at += kPrefaultChunk) {
+      if (stop_prefault_.load(std::memory_order_relaxed)) break;
+      const uint64_t bytes = std::min(kPrefaultChunk, segment.bytes - at);
+      const int error = Populate(base_ + segment.offset + at, bytes, segment.fd, at);
+      if (error != 0) {
+        log::Warn("host_arena_prefault_stopped",
+                  {{"at", log::Num(segment.offset + at)}, {"reason", Errno(error)}});
+        stop_prefault_.store(true, std::memory_order_relaxed);
+        break;
+      }
+      prefaulted_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    }
+  }
+  {
+    MutexLock lock(prefault_mu_);
+    prefault_done_ = true;
+  }
+  prefault_done_cv_.NotifyAll();
+}
+
+void HostTier::WaitForPrefault() {
+  MutexLock lock(prefault_mu_);
+  prefault_done_cv_.Wait(prefault_mu_, [this] { return prefault_done_; });
+}
+
+Result<Extent> HostTier::Reserve(uint32_t length) {
+  if (length == 0 || length > max_extent_bytes()) {
+    return InvalidArgument("field 'length': got {}, expected 1 to {}", length, max_extent_bytes());
+  }
+  MutexLock lock(mu_);
+  const std::optional<uint32_t> page = allocator_->Reserve(PagesOf(length));
+  if (!page) {
+    return Errorf(StatusCode::kResourceExhausted,
+                  "host tier: no free run of {} bytes ({} of {} bytes used)", length,
+                  allocator_->used_pages() * kPage, capacity_bytes_);
+  }
+  asked_bytes_ += length;
+  ++extents_;
+  return Extent{*page * kPage, length};
+}
+
+void HostTier::Release(const Extent& extent) {
+  CAIRN_CHECK(extent.length > 0 && extent.id % kPage == 0 && extent.id < capacity_bytes_);
+  const auto page = static_cast<uint32_t>(extent.id / kPage);
+  MutexLock lock(mu_);
+  CAIRN_CHECK(allocator_->IsReserved(page, PagesOf(extent.length)));
+  allocator_->Release(page, PagesOf(extent.length));
+  asked_bytes_ -= extent.length;
+  --extents_;
+}
+
+void HostTier::Write(const Extent& extent, std::string_view, std::span<const std::byte> source,
+                     IoCallback done) {
+  if (source.size() != extent.length) {
+    return done(InvalidArgument("field 'source': got {} bytes, expected {}", source.size(),
+                                extent.length));
+  }
+  BulkCopy(Map(extent).data(), source.data(), source.size());
+  written_bytes_.fetch_add(source.size(), std::memory_order_relaxed);
+  done(OkStatus());
+}
+
+void HostTier::Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) {
+  if (destination.size() != extent.length) {
+    return done(InvalidArgument("field 'destination': got {} bytes, expected {}",
+                                destination.size(), extent.length));
+  }
+  // The reader verifies what it got, so it is better off in the caches: no streaming stores.
+  std::memcpy(destination.data(), Map(extent).data(), destination.size());
+  read_bytes_.fetch_add(destination.size(), std::memory_order_relaxed);
+  done(OkStatus());
+}
+
+std::span<std::byte> HostTier::Map(const Extent& extent) {
+  CAIRN_CHECK(extent.id < capacity_bytes_ && extent.length <= capacity_bytes_ - extent.id);
+  return {base_ + extent.id, extent.length};
+}
+
+uint32_t HostTier::max_extent_bytes() const { return static_cast<uint32_t>(segment_bytes_); }
+
+TierStats HostTier::GetStats() const {
+  TierStats stats;
+  stats.capacity_bytes = capacity_bytes_;
+  stats.read_bytes = read_bytes_.load(std::memory_order_relaxed);
+  stats.written_bytes = written_bytes_.load(std::memory_order_relaxed);
+  MutexLock lock(mu_);
+  stats.used_bytes = allocator_->used_pages() * kPage;
+  stats.extents = extents_;
+  return stats;
+}
+
+HostTierStats HostTier::GetHostStats() const {
+  HostTierStats stats;
+  stats.segments = segments_.size();
+  stats.prefaulted_bytes = prefaulted_bytes_.load(std::memory_order_relaxed);
+  stats.huge_pages = huge_pages_;
+  MutexLock lock(mu_);
+  stats.asked_bytes = asked_bytes_;
+  stats.largest_free_bytes = allocator_->largest_free_pages() * kPage;
+  stats.empty_segments = allocator_->empty_segments();
+  return stats;
+}
+
+}  // namespace cairn::cache
