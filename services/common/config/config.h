@@ -125,7 +125,8 @@ struct CommandLine {
 // Reads all sources: --config FILE, environment, --set a.b=c, --a.b c, --a.b=c; then runs the checks. `args` without argv[0].
 Result<CommandLine> Load(Schema& schema, const std::vector<std::string>& args);
 
-// The project's version, "0.1.0".
+// The project's version, "0.1.0", and the commit it was configured at, "unknown" outside of a checkout.
 std::string_view Version();
+std::string_view Revision();
 
 }  // namespace cairn::config

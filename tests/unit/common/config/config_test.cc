@@ -1,0 +1,214 @@
+#include "services/common/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "services/common/status/matchers.h"
+
+namespace cairn::config {
+namespace {
+
+using cairn::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Options {
+  std::string listen = "127.0.0.1:7400";
+  uint64_t capacity = 1ull << 30;
+  Duration flush_after = std::chrono::seconds(1);
+  uint32_t threads = 4;
+  double ratio = 0.5;
+  bool tls = false;
+  std::vector<std::string> admins;
+  std::string level = "info";
+  std::string node = "";
+};
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest() {
+    schema.Text("listen", &options.listen, "Address.");
+    schema.Bytes("host.capacity", &options.capacity, "Arena.", {.min = 1 << 20, .max = 1ull << 40});
+    schema.Time("disk.flush_after", &options.flush_after, "Delay.", {.max = std::chrono::minutes(1)});
+    schema.Integer("rpc.threads", &options.threads, "Threads.", {.min = 1, .max = 64, .unit = "threads"});
+    schema.Real("ratio", &options.ratio, "Ratio | share.", {.min = 0, .max = 1});
+    schema.Bool("tls.enabled", &options.tls, "TLS.");
+    schema.TextList("tls.admins", &options.admins, "Admins.");
+    schema.Text("log.level", &options.level, "Level.", {.choices = {"debug", "info"}});
+    schema.Text("node.id", &options.node, "Node.", {.env = "CAIRN_NODE_ID_FOR_TEST"});
+    schema.Switch("json", &json, "JSON.");
+  }
+  Options options;
+  bool json = false;
+  Schema schema{"cairn-test", "A test.", "cairn-test --listen :1"};
+};
+
+TEST_F(ConfigTest, ReadsEveryTypeFromYaml) {
+  ASSERT_OK(schema.ApplyYaml("listen: 0.0.0.0:1\n"
+                             "host: {capacity: 512MiB}\n"
+                             "disk:\n  flush_after: 250ms\n"
+                             "rpc.threads: 8\n"
+                             "ratio: 0.25\n"
+                             "tls:\n  enabled: yes\n  admins: [a, b]\n"
+                             "log: {level: debug}\n",
+                             "f.yaml"));
+  EXPECT_EQ(options.listen, "0.0.0.0:1");
+  EXPECT_EQ(options.capacity, 512u << 20);
+  EXPECT_EQ(options.flush_after, std::chrono::milliseconds(250));
+  EXPECT_EQ(options.threads, 8u);
+  EXPECT_EQ(options.ratio, 0.25);
+  EXPECT_TRUE(options.tls);
+  EXPECT_THAT(options.admins, ElementsAre("a", "b"));
+  EXPECT_EQ(options.level, "debug");
+}
+
+TEST_F(ConfigTest, UnknownKeyNamesTheNearestKnownOneAndTheLine) {
+  EXPECT_THAT(schema.ApplyYaml("listen: a\nhost:\n  capcity: 1GiB\n", "f.yaml"),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("f.yaml line 3"), HasSubstr("unknown key 'host.capcity'"),
+                             HasSubstr("did you mean 'host.capacity'?"))));
+  EXPECT_THAT(schema.Set("zzzzzzzzzzzzzzzzzzzz", "1", "flag"),
+              StatusIs(StatusCode::kInvalidArgument, Not(HasSubstr("did you mean"))));
+}
+
+struct BadValue {
+  const char* key;
+  const char* value;
+  const char* expected;
+};
+
+TEST_F(ConfigTest, WrongValueNamesKeyValueAndExpectation) {
+  for (const BadValue& bad : std::vector<BadValue>{
+           {"host.capacity", "12parsecs", "a size from 1MiB to 1TiB"},
+           {"host.capacity", "1KiB", "a size from 1MiB to 1TiB"},
+           {"host.capacity", "-1GiB", "a size from"},
+           {"host.capacity", "0.3B", "a size from"},
+           {"host.capacity", "99999999999999999999", "a size from"},
+           {"disk.flush_after", "1", "a time from 0s to 1m"},
+           {"disk.flush_after", "61s", "a time from 0s to 1m"},
+           {"rpc.threads", "0", "an integer from 1 to 64 threads"},
+           {"rpc.threads", "4x", "an integer from 1 to 64 threads"},
+           {"rpc.threads", "4294967297", "an integer from 1 to 64 threads"},
+           {"ratio", "nan", "a number from 0 to 1"},
+           {"tls.enabled", "maybe", "true or false"},
+           {"log.level", "loud", "one of debug, info"},
+       }) {
+    EXPECT_THAT(schema.Set(bad.key, bad.value, "flag"),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(bad.key), HasSubstr(std::string("got '") + bad.value + "'"),
+                               HasSubstr(bad.expected))));
+  }
+}
+
+TEST_F(ConfigTest, YamlOfTheWrongShapeIsAnErrorWithItsLine) {
+  EXPECT_THAT(schema.ApplyYaml("- a\n", "f"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("mapping")));
+  EXPECT_THAT(schema.ApplyYaml("a: [\n", "f"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("f line")));
+  EXPECT_THAT(schema.ApplyYaml("listen: [a]\n", "f"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("got a list")));
+  EXPECT_THAT(schema.ApplyYaml("rpc: {threads: 2}\nrpc.threads: 3\n", "f"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("given twice")));
+  EXPECT_THAT(schema.ApplyYaml("rpc:\n  threads:\n", "f"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads: got ''")));
+  EXPECT_OK(schema.ApplyYaml("# nothing\n", "f"));
+}
+
+TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
+  const std::string path = ::testing::TempDir() + "cairn_config_test.yaml";
+  std::ofstream(path) << "node: {id: file}\nrpc: {threads: 2}\nlisten: file\n";
+  ::setenv("CAIRN_NODE_ID_FOR_TEST", "env", 1);
+  const auto line = Load(schema, {"--listen", "flag", "serve", "--config", path, "--json",
+                                  "--set", "host.capacity=2MiB", "--ratio=0.75", "--tls.enabled"});
+  ::unsetenv("CAIRN_NODE_ID_FOR_TEST");
+  ASSERT_OK(line);
+  EXPECT_FALSE(line->exit);
+  EXPECT_THAT(line->words, ElementsAre("serve"));
+  EXPECT_EQ(options.node, "env");
+  EXPECT_EQ(options.threads, 2u);
+  EXPECT_EQ(options.listen, "flag");
+  EXPECT_EQ(options.capacity, 2u << 20);
+  EXPECT_EQ(options.ratio, 0.75);
+  EXPECT_TRUE(options.tls);
+  EXPECT_TRUE(json);
+}
+
+TEST_F(ConfigTest, FlagErrorsNameTheFlag) {
+  EXPECT_THAT(Load(schema, {"--host.capcity", "1GiB"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("did you mean '--host.capacity'?")));
+  EXPECT_THAT(Load(schema, {"--listen"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("--listen")));
+  EXPECT_THAT(Load(schema, {"--set", "listen"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("KEY=VALUE")));
+  EXPECT_THAT(Load(schema, {"--json=1"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no value")));
+  EXPECT_THAT(Load(schema, {"--config", "/nowhere.yaml"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("/nowhere.yaml")));
+}
+
+TEST_F(ConfigTest, ChecksRunAfterAllSources) {
+  schema.Check([this] {
+    return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another") : OkStatus();
+  });
+  EXPECT_OK(Load(schema, {"--check-config"}));
+  EXPECT_THAT(Load(schema, {"--check-config", "--rpc.threads", "7"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads")));
+}
+
+TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
+  ASSERT_OK(schema.ApplyYaml("listen: '[::1]:7'\nhost: {capacity: 3MiB}\ntls: {admins: ['a b', 'x#y: z']}\n"
+                             "disk: {flush_after: 1500ms}\nnode: {id: 'true'}\n",
+                             "f"));
+  const auto line = Load(schema, {"--print-config"});
+  ASSERT_OK(line);
+  EXPECT_TRUE(line->exit);
+  const std::string printed = line->output;
+  EXPECT_THAT(printed, HasSubstr("# Arena. Expected: a size"));
+  options = Options();
+  ASSERT_OK(schema.ApplyYaml(printed, "printed"));
+  EXPECT_EQ(options.listen, "[::1]:7");
+  EXPECT_EQ(options.capacity, 3u << 20);
+  EXPECT_EQ(options.flush_after, std::chrono::milliseconds(1500));
+  EXPECT_THAT(options.admins, ElementsAre("a b", "x#y: z"));
+  EXPECT_EQ(options.node, "true");
+  EXPECT_EQ(schema.PrintYaml(), printed);
+}
+
+TEST_F(ConfigTest, DocsShowDefaultsNotPresentValues) {
+  options.threads = 9;
+  EXPECT_THAT(schema.PrintMarkdown(), HasSubstr("| `rpc.threads` | `4` | an integer from 1 to 64 threads | Threads. |"));
+  EXPECT_THAT(schema.PrintMarkdown(), HasSubstr("Ratio \\| share."));
+  EXPECT_THAT(schema.PrintMarkdown(), HasSubstr("Environment: `CAIRN_NODE_ID_FOR_TEST`."));
+}
+
+TEST_F(ConfigTest, HelpShowsExampleAndEverySetting) {
+  const auto line = Load(schema, {"--help"});
+  ASSERT_OK(line);
+  EXPECT_TRUE(line->exit);
+  EXPECT_THAT(line->output, AllOf(HasSubstr("Example: cairn-test --listen :1"), HasSubstr("--disk.flush_after (1s)"),
+                                  HasSubstr("--json")));
+}
+
+TEST(UnitsTest, SizesAndTimesRoundTrip) {
+  for (const uint64_t bytes : {0ull, 1ull, 1023ull, 1024ull, 1536ull, 1ull << 20, 3ull << 30, 5ull << 40}) {
+    EXPECT_EQ(*ParseBytes(FormatBytes(bytes)), bytes);
+  }
+  EXPECT_EQ(*ParseBytes("1.5GiB"), 3ull << 29);
+  EXPECT_EQ(*ParseBytes("10GB"), 10'000'000'000ull);
+  for (const int64_t ns : {0ll, 1ll, 1500ll, 1'000'000ll, 1'500'000'000ll, 60'000'000'000ll, 7'200'000'000'000ll}) {
+    EXPECT_EQ(ParseDuration(FormatDuration(Duration(ns)))->count(), ns);
+  }
+  EXPECT_FALSE(ParseDuration("-1s").ok());
+  EXPECT_FALSE(ParseDuration("1 fortnight").ok());
+}
+
+TEST(NearestTest, FindsTransposedAndMissingLettersButNothingFarAway) {
+  const std::vector<std::string> names = {"host.capacity", "disk.capacity", "listen"};
+  EXPECT_EQ(Nearest("hots.capacity", names), "host.capacity");
+  EXPECT_EQ(Nearest("disk.capcity", names), "disk.capacity");
+  EXPECT_EQ(Nearest("lisen", names), "listen");
+  EXPECT_EQ(Nearest("qqqqqq", names), "");
+}
+
+}  // namespace
+}  // namespace cairn::config
