@@ -1,0 +1,86 @@
+#pragma once
+// Real processes in tests: start, wait until they say that they are ready, stop them in every way there is.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/common/status/status.h"
+
+namespace cairn::testing {
+
+struct ExitStatus {
+  bool exited = false;  // By itself; else by a signal.
+  int code = 0;         // Exit code or signal number.
+};
+
+// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, and with this process. Not thread-safe.
+class Process {
+ public:
+  struct Options {
+    std::vector<std::string> argv;               // argv[0] is a path.
+    std::vector<std::string> environment = {};   // "NAME=value", beside this process's own.
+    std::string directory = {};                  // Working directory; empty: this one's.
+  };
+  static Result<std::unique_ptr<Process>> Start(const Options& options);
+  ~Process();
+
+  pid_t pid() const { return pid_; }
+  // The first line of stdout that starts with `prefix`, without its end of line. DEADLINE_EXCEEDED, or UNAVAILABLE when the process ended
+  // first; both with what it wrote to stderr.
+  Result<std::string> WaitForLine(std::string_view prefix, std::chrono::milliseconds timeout);
+  // SIGKILL, SIGSTOP, SIGCONT, SIGTERM, ...
+  void Signal(int signal);
+  // DEADLINE_EXCEEDED when it still runs then.
+  Result<ExitStatus> WaitExit(std::chrono::milliseconds timeout);
+  // SIGKILL and wait.
+  void Kill();
+  bool running();
+  // What was read so far; all of it after WaitExit.
+  const std::string& out();
+  const std::string& err();
+  uint64_t ResidentBytes() const;
+
+ private:
+  Process() = default;
+  void Pump(std::chrono::milliseconds wait);
+  pid_t pid_ = -1;
+  int out_fd_ = -1, err_fd_ = -1;
+  std::string out_, err_;
+  bool reaped_ = false;
+  ExitStatus status_;
+};
+
+// Path of a binary of this build: Binary("cairn-cache").
+std::string Binary(std::string_view name);
+
+// A directory that is removed with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A running cairn-cache with free ports on loopback.
+class CacheNode {
+ public:
+  // `args` are added to --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 (later ones win) and host.capacity 64MiB.
+  static Result<std::unique_ptr<CacheNode>> Start(const std::vector<std::string>& args);
+  Process& process() { return *process_; }
+  const std::string& address() const { return address_; }  // gRPC, "127.0.0.1:PORT".
+  const std::string& admin() const { return admin_; }      // HTTP, "127.0.0.1:PORT".
+
+ private:
+  std::unique_ptr<Process> process_;
+  std::string address_, admin_;
+};
+
+}  // namespace cairn::testing
