@@ -93,6 +93,8 @@ class GgufFile {
   class Parser;
 
   GgufFile() = default;
+  // Fills everything below from bytes_; in gguf_parser.cc.
+  Status ParseAll();
   Result<const Value*> Find(std::string_view key) const;
   Status WrongType(std::string_view key, const Value& value, std::string_view expected) const;
 
