@@ -7,6 +7,7 @@ Format, little-endian: per type a record of
     8 bytes name, padded with zeros; u32 number of blocks; u32 numbers per block; u32 bytes per block;
     the blocks; the numbers as float32.
 """
+
 import argparse
 import pathlib
 import struct
@@ -17,9 +18,17 @@ from gguf.quants import dequantize
 
 # Type -> offsets of its float16 scales within a block.
 SCALES = {
-    Type.F32: [], Type.F16: [], Type.BF16: [],
-    Type.Q8_0: [0], Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2],
-    Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+    Type.F32: [],
+    Type.F16: [],
+    Type.BF16: [],
+    Type.Q8_0: [0],
+    Type.Q4_0: [0],
+    Type.Q4_1: [0, 2],
+    Type.Q5_0: [0],
+    Type.Q5_1: [0, 2],
+    Type.Q4_K: [0, 2],
+    Type.Q5_K: [0, 2],
+    Type.Q6_K: [208],
 }
 
 
@@ -34,7 +43,7 @@ def random_blocks(rng: np.random.Generator, kind: Type, count: int) -> np.ndarra
     size = GGML_QUANT_SIZES[kind][1]
     blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
     for offset in SCALES[kind]:
-        blocks[:, offset:offset + 2] = random_half(rng, count)[:, None].view(np.uint8)
+        blocks[:, offset : offset + 2] = random_half(rng, count)[:, None].view(np.uint8)
     if kind == Type.F16:
         blocks = random_half(rng, count)[:, None].view(np.uint8)
     if kind in (Type.F32, Type.BF16):  # No NaN: their payloads are not compared.
@@ -44,7 +53,9 @@ def random_blocks(rng: np.random.Generator, kind: Type, count: int) -> np.ndarra
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path(__file__).parent)
     args = parser.parse_args()
     rng = np.random.default_rng(20240601)
