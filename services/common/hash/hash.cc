@@ -13,6 +13,12 @@ int HexValue(char c) {
   return -1;
 }
 
+// Fetched once: EVP_sha256() is resolved against the providers at each initialisation.
+const EVP_MD* Sha256Method() {
+  static const EVP_MD* const method = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return method;
+}
+
 }  // namespace
 
 std::string Digest::Hex() const {
@@ -53,11 +59,13 @@ Result<Digest> Digest::FromHex(std::string_view hex, std::string_view field) {
 
 struct Sha256::Impl {
   EVP_MD_CTX* ctx = EVP_MD_CTX_new();
-  void Begin() { CAIRN_CHECK(EVP_DigestInit_ex(ctx, EVP_sha256(), nullptr) == 1); }
+  Impl() { CAIRN_CHECK(EVP_DigestInit_ex(ctx, Sha256Method(), nullptr) == 1); }
+  // No method: the context keeps its own, which saves a look-up per digest.
+  void Begin() { CAIRN_CHECK(EVP_DigestInit_ex(ctx, nullptr, nullptr) == 1); }
   ~Impl() { EVP_MD_CTX_free(ctx); }
 };
 
-Sha256::Sha256() : impl_(std::make_unique<Impl>()) { impl_->Begin(); }
+Sha256::Sha256() : impl_(std::make_unique<Impl>()) {}
 Sha256::~Sha256() = default;
 
 Sha256& Sha256::Update(std::span<const std::byte> data) {
