@@ -1,0 +1,57 @@
+#pragma once
+// Computes the part of a prompt whose KV is not there yet, chunk by chunk, and measures its speed.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "services/common/clock/clock.h"
+#include "services/common/status/status.h"
+#include "services/worker/engine/transformer.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/model/tokenizer.h"
+
+namespace cairn::worker {
+
+// Not thread-safe.
+class Prefiller {
+ public:
+  // Both must outlive it.
+  Prefiller(Transformer& transformer, const Clock& clock);
+
+  struct Job {
+    std::span<const TokenId> tokens;  // The whole prompt.
+    KvSequence* sequence = nullptr;   // Holds the KV of a prefix of whole blocks.
+    float* logits = nullptr;          // Of the last token, vocab floats; may be null.
+    // Tokens per chunk, rounded down to whole blocks, at least one. 0: as many as the transformer
+    // takes. Results do not depend on it.
+    int64_t chunk_tokens = 0;
+    // Passed to the first chunk only (later ones read KV that is all there).
+    std::function<Status(int layer)> before_layer;
+    // Asked before each chunk; true stops the job with CANCELLED. What was computed stays.
+    std::function<bool()> stop;
+  };
+
+  // Computes from sequence->length() to the end of the prompt. REQUIRES: capacity for all tokens,
+  // length at a block boundary and before the last token. Errors: those of Transformer::Forward,
+  // CANCELLED. On error the sequence's length says what is done.
+  Status Run(const Job& job);
+
+  // Seconds that computing one block took, in the last Run, by block of the prompt; 0 where it was not
+  // computed.
+  const std::vector<double>& block_seconds() const { return block_seconds_; }
+  // By the chunks so far, recent ones weighing more; 0 before the first whole block.
+  double tokens_per_second() const { return tokens_per_second_; }
+
+ private:
+  void Measure(int64_t begin, int64_t count, double seconds, bool waited);
+
+  Transformer& transformer_;
+  const Clock& clock_;
+  const int64_t block_tokens_;
+  std::vector<double> block_seconds_;
+  double tokens_per_second_ = 0;
+};
+
+}  // namespace cairn::worker

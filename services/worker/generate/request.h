@@ -1,0 +1,72 @@
+#pragma once
+// What a caller asks of the worker, and what it gets back. Fields mean what the messages of the same
+// names in proto/cairn/v1/worker.proto say.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "services/common/hash/hash.h"
+#include "services/worker/engine/sampler.h"
+#include "services/worker/model/chat_template.h"
+#include "services/worker/model/tokenizer.h"
+#include "services/worker/session/miss_reason.h"
+
+namespace cairn::worker {
+
+struct ChatPrompt {
+  std::vector<ChatMessage> messages;  // 1 to 1024, through the model's chat template.
+};
+struct RawPrompt {
+  std::string text;  // As it is; special tokens in it are recognised. No begin-of-text token added.
+};
+struct TokenPrompt {
+  std::vector<TokenId> ids;
+};
+
+struct GenerateRequest {
+  std::variant<ChatPrompt, RawPrompt, TokenPrompt> prompt;
+  uint32_t max_tokens = 256;  // 1 to context length; fewer when the context ends before.
+  SamplingOptions sampling;   // Greedy by default.
+  bool no_cache = false;      // Neither fetch nor push.
+  bool ignore_eos = false;
+  bool want_logits_digest = false;
+  // The full blocks of prompt and answer are prefilled in idle time and pushed, so that the next turn
+  // of the conversation finds them.
+  bool keep_turn = false;
+  std::string trace;  // Goes with every request to the cache node. May be empty.
+};
+
+struct GenerateSummary {
+  uint32_t prompt_tokens = 0;
+  uint32_t fetched_tokens = 0;
+  uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens.
+  std::vector<TokenId> tokens;   // The end token is not among them.
+  std::string text;
+  double ttft_seconds = 0;   // From leaving the queue to the first token.
+  double total_seconds = 0;  // From leaving the queue to the last token.
+  double queue_seconds = 0;
+  double match_seconds = 0;
+  double fetch_seconds = 0;  // From the match's answer to the last slice.
+  std::string finish_reason;  // "stop", "length" or "cancelled".
+  // SHA-256 of the last prompt token's float32 logits, little-endian. Only with want_logits_digest.
+  std::optional<Digest> prompt_logits_sha256;
+  // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
+  MissReason miss_reason = MissReason::kNone;
+  BytesByTier fetched;
+};
+
+// Both run on the thread that called Generate.
+struct GenerateCallbacks {
+  // A new token; `text` is valid UTF-8 and may be empty while a character is incomplete (the rest of
+  // the text may come with the summary only). False cancels.
+  std::function<bool(TokenId id, std::string_view text)> on_token;
+  // Polled about every 20 ms while there is nothing else to do. True cancels.
+  std::function<bool()> cancelled;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,96 @@
+#include "services/worker/generate/request_queue.h"
+
+#include <chrono>
+#include <vector>
+
+namespace cairn::worker {
+namespace {
+
+// How often a caller that waits asks whether its client is still there.
+constexpr std::chrono::milliseconds kCancelPoll{20};
+
+}  // namespace
+
+void Job::PutToken(TokenId id, std::string text) {
+  MutexLock lock(mu_);
+  tokens_.push_back({id, std::move(text)});
+  changed_.NotifyOne();
+}
+
+void Job::Finish(Result<GenerateSummary> outcome) {
+  MutexLock lock(mu_);
+  outcome_ = std::move(outcome);
+  changed_.NotifyOne();
+}
+
+Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
+  while (true) {
+    std::deque<Token> tokens;
+    std::optional<Result<GenerateSummary>> outcome;
+    {
+      MutexLock lock(mu_);
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kCancelPoll,
+                         [&] { return !tokens_.empty() || outcome_.has_value(); });
+      tokens.swap(tokens_);
+      outcome = std::move(outcome_);
+      outcome_.reset();
+    }
+    for (const Token& token : tokens) {
+      if (cancelled()) break;
+      if (callbacks.on_token && !callbacks.on_token(token.id, token.text)) Cancel();
+    }
+    if (outcome) return *std::move(outcome);
+    if (!cancelled() && callbacks.cancelled && callbacks.cancelled()) Cancel();
+  }
+}
+
+Status RequestQueue::Put(std::shared_ptr<Job> job) {
+  MutexLock lock(mu_);
+  if (closed_) return Status(StatusCode::kUnavailable, "the worker is shutting down");
+  if (jobs_.size() >= capacity_) {
+    return Errorf(StatusCode::kResourceExhausted, "request queue: {} requests wait, room for {}",
+                  jobs_.size(), capacity_);
+  }
+  jobs_.push_back(std::move(job));
+  changed_.NotifyAll();
+  return OkStatus();
+}
+
+std::shared_ptr<Job> RequestQueue::Take(bool poll) {
+  MutexLock lock(mu_);
+  if (!poll) changed_.Wait(mu_, [&] { return !jobs_.empty() || closed_ || woken_; });
+  woken_ = false;
+  if (jobs_.empty()) return nullptr;
+  std::shared_ptr<Job> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job;
+}
+
+void RequestQueue::Wake() {
+  MutexLock lock(mu_);
+  woken_ = true;
+  changed_.NotifyAll();
+}
+
+void RequestQueue::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  changed_.NotifyAll();
+}
+
+bool RequestQueue::closed() const {
+  MutexLock lock(mu_);
+  return closed_;
+}
+
+size_t RequestQueue::size() const {
+  MutexLock lock(mu_);
+  return jobs_.size();
+}
+
+void RequestQueue::CancelAll() {
+  MutexLock lock(mu_);
+  for (const auto& job : jobs_) job->Cancel();
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,88 @@
+#pragma once
+// The bounded queue between callers and the engine's thread, and the channel back.
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "services/common/clock/clock.h"
+#include "services/common/concurrency/mutex.h"
+#include "services/common/status/status.h"
+#include "services/worker/generate/prompt.h"
+#include "services/worker/generate/request.h"
+
+namespace cairn::worker {
+
+// One request on its way. The caller's thread and the engine's thread share it: the caller may leave
+// only after the outcome is set, so the engine may write to it until then.
+class Job {
+ public:
+  Job(const GenerateRequest& request, PreparedPrompt prompt, TimePoint queued_at)
+      : request_(request), prompt_(std::move(prompt)), queued_at_(queued_at) {}
+
+  const GenerateRequest& request() const { return request_; }
+  const PreparedPrompt& prompt() const { return prompt_; }
+  TimePoint queued_at() const { return queued_at_; }
+
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  // Engine's side. A reader that is slow never holds the engine up: at most max_tokens tokens wait.
+  void PutToken(TokenId id, std::string text);
+  void Finish(Result<GenerateSummary> outcome);
+
+  // Caller's side: runs the callbacks until the outcome is there.
+  Result<GenerateSummary> Consume(const GenerateCallbacks& callbacks);
+
+ private:
+  struct Token {
+    TokenId id;
+    std::string text;
+  };
+
+  const GenerateRequest request_;
+  const PreparedPrompt prompt_;
+  const TimePoint queued_at_;
+  std::atomic<bool> cancelled_{false};
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<Token> tokens_ ABSL_GUARDED_BY(mu_);
+  std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
+};
+
+// Thread-safe.
+class RequestQueue {
+ public:
+  explicit RequestQueue(size_t capacity) : capacity_(capacity) {}
+
+  // RESOURCE_EXHAUSTED when `capacity` requests wait, UNAVAILABLE after Close.
+  [[nodiscard]] Status Put(std::shared_ptr<Job> job);
+
+  // The oldest request. Waits while there is none, unless `poll`; null then, and after Close when
+  // the queue is empty.
+  std::shared_ptr<Job> Take(bool poll);
+
+  // Wakes a waiting Take, which then returns null once.
+  void Wake();
+  // No new requests. Those that wait can still be taken.
+  void Close();
+  bool closed() const;
+  size_t size() const;
+  // Cancels all that wait.
+  void CancelAll();
+
+ private:
+  const size_t capacity_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,117 @@
+#pragma once
+// Pushes computed blocks to the cache node in the background.
+//
+// A block waits as a reference to its KV page, so queueing it copies nothing. One thread of low
+// priority takes blocks in order, a batch at a time: it copies them into part buffers and hashes
+// them, lets go of the pages, and sends. Never blocks the thread that queues: what does not fit is
+// dropped and counted, and so is what the node refuses.
+//
+// Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
+// because copying and sending would take time from the first token.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "services/common/clock/clock.h"
+#include "services/common/concurrency/mutex.h"
+#include "services/common/keys/namespace_spec.h"
+#include "services/common/status/status.h"
+
+namespace cairn::client {
+class CacheClient;
+}
+
+namespace cairn::worker {
+
+// A full block whose KV was computed by the prefill path.
+struct ComputedBlock {
+  BlockKey key;
+  std::optional<BlockKey> parent;  // nullopt: the prompt's first block.
+  uint64_t first_position = 0;     // Of its first token.
+  double compute_seconds = 0;
+  std::span<const std::byte> page;  // The block's bytes, all layers.
+  std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
+  std::string trace;
+};
+
+// Thread-safe.
+class PushQueue {
+ public:
+  struct Options {
+    uint64_t max_bytes = 1ull << 30;  // Of pages that wait.
+    uint32_t max_blocks = 16384;      // That wait.
+    uint32_t batch_blocks = 8;        // Copied and sent at a time.
+    int niceness = 10;                // Of the thread. 0 to 19.
+  };
+
+  // Totals since start unless said otherwise.
+  struct Stats {
+    uint64_t pushed_blocks = 0;  // Taken by the node, blocks that it already had included.
+    uint64_t pushed_bytes = 0;   // Sent and taken; 0 for blocks that it already had.
+    uint64_t known_blocks = 0;   // Of pushed_blocks, those that the node already had.
+    uint64_t failed_blocks = 0;  // Refused by the node, or it was away.
+    uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
+    uint64_t queued_blocks = 0;  // Now, the batch under way included.
+    uint64_t queued_bytes = 0;   // Now.
+  };
+
+  // `client` must outlive the queue. `layout`: of the namespace; parts cover its whole rectangle.
+  PushQueue(client::CacheClient& client, const Layout& layout, const Options& options);
+  ~PushQueue();  // Stop(now).
+
+  // Queues blocks of one prompt, in order, under the namespace `fingerprint`. Those that do not fit
+  // are dropped, and with them their successors, which nobody could match.
+  void Enqueue(const Digest& fingerprint, std::vector<ComputedBlock> blocks);
+
+  // Counted: pushing goes on when every Pause has had its Resume.
+  void Pause();
+  void Resume();
+
+  // Drops what waits and returns when no page is referenced any more.
+  void DropPending();
+
+  // False when blocks were still queued or under way at `deadline`.
+  bool WaitEmpty(TimePoint deadline);
+
+  // Lets what is queued go out until `deadline`, drops the rest, ends the thread. Idempotent.
+  void Stop(TimePoint deadline);
+
+  Stats GetStats() const;
+
+ private:
+  struct Item {
+    Digest fingerprint;
+    ComputedBlock block;
+  };
+  class Batch;
+
+  void Run();
+  // Moves up to batch_blocks items of one namespace out of the queue.
+  std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Constant after construction.
+  client::CacheClient& client_;
+  const Options options_;
+  const Layout layout_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
+  uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t sending_blocks_ ABSL_GUARDED_BY(mu_) = 0;
+  bool copying_ ABSL_GUARDED_BY(mu_) = false;
+  int pauses_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  Stats totals_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace cairn::worker
