@@ -1,0 +1,111 @@
+#pragma once
+// What a cache node answers, in plain C++. Ranges and units of the fields are those of proto/cairn/v1/cache.proto.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/common/clock/clock.h"
+#include "services/common/format/part.h"
+#include "services/common/keys/namespace_spec.h"
+#include "services/common/status/status.h"
+
+namespace cairn::client {
+
+// Why a block was not served. Numbers as on the wire.
+enum class MissReason : uint8_t {
+  kNone = 0, kAbsent = 1, kIncomplete = 2, kEvicted = 3, kCorrupt = 4, kDeadline = 5, kRefused = 6, kFingerprint = 7,
+};
+inline constexpr size_t kMissReasonCount = 8;
+// "none", "absent", ...: label values of metrics.
+std::string_view Name(MissReason reason);
+
+enum class TierKind : uint8_t { kHost = 0, kDisk = 1 };
+inline constexpr size_t kTierCount = 2;
+std::string_view Name(TierKind tier);  // "host", "disk".
+
+// Of every call without options of its own.
+struct CallOptions {
+  Duration deadline = std::chrono::seconds(1);  // From now. The call never takes longer.
+  std::string trace;                            // Logged with everything the call causes; empty for none.
+};
+
+struct OpenedNamespace {
+  Digest fingerprint;
+  bool created = false;
+  // Namespaces of this tenant at the node that differ in exactly one field: a changed setting, not an empty cache.
+  struct Similar {
+    FieldDifference difference;
+    uint64_t stored_blocks = 0;
+  };
+  std::vector<Similar> differs;
+};
+
+struct TierRun {
+  TierKind tier = TierKind::kHost;
+  uint32_t blocks = 0;
+  uint64_t bytes = 0;
+};
+
+// One layer of one part of one block.
+struct SliceInfo {
+  uint32_t block = 0;  // Counted from the prompt's first block.
+  format::PartRect part;
+  uint32_t layer = 0;
+  format::Codec codec = format::Codec::kRaw;
+  uint64_t slice_bytes = 0;
+  uint64_t xxh3 = 0;  // Of the whole slice.
+  TierKind tier = TierKind::kHost;
+};
+
+struct TierStat {
+  TierKind tier = TierKind::kHost;
+  uint64_t capacity_bytes = 0, used_bytes = 0, blocks = 0, read_bytes = 0, written_bytes = 0, evicted_blocks = 0;
+};
+
+// StatResponse of proto/cairn/v1/cache.proto, which documents the fields.
+struct NodeStats {
+  std::string node_id;
+  uint64_t node_epoch = 0;
+  std::string version;
+  double uptime_seconds = 0;
+  std::vector<TierStat> tiers;
+  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0, reserved_bytes = 0, sessions = 0,
+           unflushed_bytes = 0, index_bytes = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
+           fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0;
+  uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
+  bool draining = false;
+  double prefill_seconds_saved = 0;
+  std::string disk_io_mode;
+};
+
+struct CacheEvent {
+  enum class Kind : uint8_t {
+    kStored = 1, kRemoved = 2, kTierAdded = 3, kTierRemoved = 4, kSnapshotEnd = 5, kNamespaceDropped = 6,
+  };
+  Kind kind = Kind::kStored;
+  uint64_t node_epoch = 0;
+  uint64_t sequence = 0;
+  Digest fingerprint;
+  BlockKey key;
+  std::optional<BlockKey> parent;
+  TierKind tier = TierKind::kHost;
+};
+
+struct NamespaceInfo {
+  NamespaceSpec spec;
+  Digest fingerprint;
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  uint64_t generation = 0;
+};
+
+struct DropResult {
+  uint64_t namespaces = 0;
+  uint64_t hidden_blocks = 0;
+};
+
+}  // namespace cairn::client

@@ -1,0 +1,14 @@
+#pragma once
+// Statuses between our code and gRPC's. Both use the numbers of google.rpc.Code, so nothing is lost.
+
+#include <grpcpp/support/status.h>
+
+#include "services/common/status/status.h"
+
+namespace cairn::wire {
+
+grpc::Status ToGrpc(const Status& status);
+// Codes that this version does not know read as UNKNOWN.
+Status FromGrpc(const grpc::Status& status);
+
+}  // namespace cairn::wire
