@@ -31,6 +31,8 @@ if(NOT CAIRN_CORES_ONLY)
   find_package(gRPC CONFIG REQUIRED)
   find_package(RocksDB CONFIG REQUIRED)
   find_package(prometheus-cpp CONFIG REQUIRED)
+  find_path(CAIRN_CIVETWEB_INCLUDE_DIR civetweb.h REQUIRED)
+  find_library(CAIRN_CIVETWEB_LIBRARY civetweb REQUIRED)
 endif()
 
 # Optional, for the GPU tier: found, never required.
