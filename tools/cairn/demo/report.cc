@@ -1,0 +1,183 @@
+#include "tools/cairn/demo/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tools/cairn/output/json.h"
+#include "tools/cairn/output/table.h"
+#include "tools/cairn/output/units.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr int kBarWidth = 20;
+
+// What stands in front of people instead of the short name.
+std::string PhaseTitle(const std::string& phase) {
+  if (phase == "cold") return "cold: no cache";
+  if (phase == "ram") return "ram: same worker";
+  if (phase == "other") return "other: second worker";
+  if (phase == "disk") return "disk: node killed, restarted";
+  if (phase == "small-arena") return "small arena: a quarter of the data";
+  if (phase == "chat") return "chat: turn 2 and later";
+  return phase;
+}
+
+std::vector<std::string> Phases(const DemoReport& report) {
+  std::vector<std::string> phases;
+  for (const DemoRow& row : report.rows) {
+    if (std::find(phases.begin(), phases.end(), row.phase()) == phases.end()) {
+      phases.push_back(row.phase());
+    }
+  }
+  return phases;
+}
+
+std::string Item(const DemoRow& row) {
+  const size_t slash = row.name.find('/');
+  return slash == row.name.npos ? "" : row.name.substr(slash + 1);
+}
+
+// A chat's first turn has nothing to reuse.
+bool IsWarm(const DemoRow& row) { return row.phase() != "cold" && row.name != "chat/turn1"; }
+
+// Time to first token of the same question without a cache, if it was asked.
+std::optional<double> ColdTtft(const DemoReport& report, const DemoRow& row) {
+  if (!IsWarm(row) || row.phase() == "chat") return std::nullopt;
+  for (const DemoRow& cold : report.rows) {
+    if (cold.phase() == "cold" && Item(cold) == Item(row)) return cold.ttft_s;
+  }
+  return std::nullopt;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Cell YesNo(bool yes) { return yes ? Cell("yes", Style::kGreen) : Cell("NO", Style::kRed); }
+Cell Bytes(uint64_t bytes) { return bytes == 0 ? Cell("-", Style::kDim) : Cell(HumanBytes(bytes)); }
+Cell Tokens(uint64_t n) { return n == 0 ? Cell("-", Style::kDim) : Cell(Grouped(n)); }
+Cell SpeedUp(std::optional<double> ratio) {
+  if (!ratio) return Cell("");
+  return Cell(Times(*ratio), *ratio >= 1.5 ? Style::kGreen : Style::kPlain);
+}
+
+}  // namespace
+
+bool Identical(const Answer& answer, const Answer& reference) {
+  return answer.tokens.size() >= kComparedTokens && answer.tokens == reference.tokens &&
+         answer.prompt_logits.has_value() && answer.prompt_logits == reference.prompt_logits;
+}
+
+std::string ReportJson(const DemoReport& report) {
+  Json rows = Json::array();
+  for (const DemoRow& row : report.rows) {
+    rows.push_back({{"name", row.name},
+                    {"prompt_tokens", row.prompt_tokens},
+                    {"fetched_tokens", row.fetched_tokens},
+                    {"computed_tokens", row.computed_tokens},
+                    {"ttft_s", row.ttft_s},
+                    {"bytes", row.bytes},
+                    {"tiers", {{"host", row.host_bytes}, {"disk", row.disk_bytes}}},
+                    {"identical", row.identical}});
+  }
+  return DumpPretty({{"model", report.model},
+                     {"machine", report.machine},
+                     {"commit", report.commit},
+                     {"rows", std::move(rows)}});
+}
+
+std::vector<std::string> BrokenPromises(const DemoReport& report) {
+  std::vector<std::string> broken;
+  if (report.rows.empty()) broken.push_back("nothing was measured");
+  for (const DemoRow& row : report.rows) {
+    if (!row.identical) {
+      broken.push_back(fmt::format("{}: the answer differs from the one computed without a cache", row.name));
+    }
+    if (IsWarm(row) && row.fetched_tokens == 0) {
+      broken.push_back(fmt::format("{}: nothing was fetched, all {} prompt tokens were computed",
+                                   row.name, row.prompt_tokens));
+    } else if (row.phase() == "disk" && row.disk_bytes == 0) {
+      broken.push_back(fmt::format("{}: no byte came from the disk tier", row.name));
+    }
+  }
+  return broken;
+}
+
+std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
+  Table table({{"row", Align::kLeft},
+               {"prompt", Align::kRight},
+               {"fetched", Align::kRight},
+               {"computed", Align::kRight},
+               {"first token", Align::kRight},
+               {"", Align::kLeft},
+               {"vs cold", Align::kRight},
+               {"from RAM", Align::kRight},
+               {"from disk", Align::kRight},
+               {"identical", Align::kLeft}});
+  double slowest = 0;
+  for (const DemoRow& row : report.rows) slowest = std::max(slowest, row.ttft_s);
+  std::string phase;
+  for (const DemoRow& row : report.rows) {
+    if (!phase.empty() && row.phase() != phase) table.AddRule();
+    phase = row.phase();
+    const std::optional<double> cold = ColdTtft(report, row);
+    const Style bar = IsWarm(row) ? Style::kGreen : Style::kYellow;
+    table.AddRow({row.name, Tokens(row.prompt_tokens), Tokens(row.fetched_tokens),
+                  Tokens(row.computed_tokens), HumanSeconds(row.ttft_s),
+                  Cell(Bar(row.ttft_s, slowest, kBarWidth, terminal), bar),
+                  SpeedUp(cold && row.ttft_s > 0 ? std::optional(*cold / row.ttft_s) : std::nullopt),
+                  Bytes(row.host_bytes), Bytes(row.disk_bytes), YesNo(row.identical)});
+  }
+  return table.Render(terminal);
+}
+
+std::string RenderSummary(const DemoReport& report, const Terminal& terminal) {
+  Table table({{"phase", Align::kLeft},
+               {"median first token", Align::kRight},
+               {"vs cold", Align::kRight},
+               {"prompt fetched", Align::kRight},
+               {"from RAM", Align::kRight},
+               {"from disk", Align::kRight},
+               {"identical", Align::kLeft}});
+  for (const std::string& phase : Phases(report)) {
+    std::vector<double> ttft;
+    std::vector<double> ratios;
+    uint64_t prompt = 0;
+    uint64_t fetched = 0;
+    uint64_t host = 0;
+    uint64_t disk = 0;
+    int identical = 0;
+    int rows = 0;
+    for (const DemoRow& row : report.rows) {
+      if (row.phase() != phase) continue;
+      ++rows;
+      identical += row.identical ? 1 : 0;
+      host += row.host_bytes;
+      disk += row.disk_bytes;
+      if (phase == "chat" && !IsWarm(row)) continue;
+      ttft.push_back(row.ttft_s);
+      prompt += row.prompt_tokens;
+      fetched += row.fetched_tokens;
+      const std::optional<double> cold = ColdTtft(report, row);
+      if (cold && row.ttft_s > 0) ratios.push_back(*cold / row.ttft_s);
+    }
+    const std::string share =
+        prompt == 0 || fetched == 0
+            ? "-"
+            : fmt::format("{:.1f} %", 100.0 * static_cast<double>(fetched) / static_cast<double>(prompt));
+    table.AddRow({PhaseTitle(phase), HumanSeconds(Median(ttft)),
+                  SpeedUp(ratios.empty() ? std::nullopt : std::optional(Median(ratios))), share,
+                  Bytes(host), Bytes(disk),
+                  Cell(fmt::format("{} of {}", identical, rows),
+                       identical == rows ? Style::kGreen : Style::kRed)});
+  }
+  return table.Render(terminal);
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,58 @@
+#pragma once
+// What the demo measured, and whether that is what Cairn promises.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/common/hash/hash.h"
+#include "services/common/status/status.h"
+#include "tools/cairn/output/terminal.h"
+
+namespace cairn::cli {
+
+// An answer that is compared has at least this many generated tokens.
+inline constexpr uint32_t kComparedTokens = 64;
+
+// What two runs must have in common, to the last bit.
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::optional<Digest> prompt_logits;  // SHA-256 of the last prompt token's logits.
+};
+// False also when either is too short or has no logits: equal emptiness proves nothing.
+bool Identical(const Answer& answer, const Answer& reference);
+
+struct DemoRow {
+  std::string name;  // "phase/item": "cold/q1", "chat/turn2".
+  uint32_t prompt_tokens = 0;
+  uint32_t fetched_tokens = 0;
+  uint32_t computed_tokens = 0;
+  double ttft_s = 0;
+  uint64_t bytes = 0;       // Sent to the worker, counted at the node.
+  uint64_t host_bytes = 0;  // Of these, read from the host tier.
+  uint64_t disk_bytes = 0;  // Of these, read from the disk tier.
+  bool identical = false;
+
+  std::string phase() const { return name.substr(0, name.find('/')); }
+};
+
+struct DemoReport {
+  std::string model;
+  std::string machine;
+  std::string commit;
+  std::vector<DemoRow> rows;
+};
+
+// build/demo/report.json.
+std::string ReportJson(const DemoReport& report);
+
+// Every promise that a row breaks, as a sentence that names the row; empty when all is well: each
+// answer is identical; rows of a warm phase fetched tokens; disk/* came from the disk.
+std::vector<std::string> BrokenPromises(const DemoReport& report);
+
+// All rows with a bar for the time to the first token, then one line per phase.
+std::string RenderRows(const DemoReport& report, const Terminal& terminal);
+std::string RenderSummary(const DemoReport& report, const Terminal& terminal);
+
+}  // namespace cairn::cli

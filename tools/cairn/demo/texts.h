@@ -1,0 +1,23 @@
+#pragma once
+// The demo's texts (examples/demo/README.md says where they are from), compiled in.
+
+#include <string>
+#include <vector>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cli {
+
+struct DemoTexts {
+  std::string shared_system;           // Instructions and document: what all questions share.
+  std::vector<std::string> questions;  // 8.
+  std::string chat_system;
+  std::vector<std::string> chat_turns;  // What the user says in each turn.
+};
+
+DemoTexts BuiltInTexts();
+
+// The same with another document under the instructions. NOT_FOUND when the file cannot be read.
+Result<DemoTexts> TextsWithDocument(const std::string& path);
+
+}  // namespace cairn::cli

@@ -1,0 +1,20 @@
+#pragma once
+// Where our own programs are, and what short commands say.
+
+#include <string>
+#include <vector>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cli {
+
+// Directory of the running program, without a slash at the end; "." if it cannot be told.
+std::string ProgramDirectory();
+// Path of a program that is installed beside this one.
+std::string SiblingProgram(const std::string& name);
+
+// What a command prints, without the newline at the end. argv[0] is looked up in PATH; stderr is
+// dropped. UNAVAILABLE when it cannot be run or exits non-zero.
+Result<std::string> Capture(const std::vector<std::string>& argv);
+
+}  // namespace cairn::cli
