@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "services/common/concurrency/mutex.h"
 
@@ -150,7 +151,15 @@ Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& liste
 }
 
 AdminServer::~AdminServer() {
-  if (impl_->context != nullptr) mg_stop(impl_->context);
+  if (impl_->context == nullptr) return;
+  // Civetweb's acceptor looks at its stop flag every 2 s, or after a connection: knock until it has seen it.
+  std::atomic<bool> stopped{false};
+  std::thread knock([&] {
+    while (!stopped) (void)HttpGet(impl_->address, "/livez", std::chrono::milliseconds(10));
+  });
+  mg_stop(impl_->context);
+  stopped = true;
+  knock.join();
 }
 
 const std::string& AdminServer::address() const { return impl_->address; }

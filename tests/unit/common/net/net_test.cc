@@ -1,0 +1,70 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/common/net/address.h"
+#include "services/common/net/tls.h"
+#include "services/common/status/matchers.h"
+
+namespace cairn::net {
+namespace {
+
+using cairn::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(ListenAddressTest, ReadsHostsPortsAndUnixPaths) {
+  EXPECT_EQ(ParseListenAddress("127.0.0.1:7400", "listen")->port, 7400);
+  EXPECT_EQ(ParseListenAddress("[::1]:0", "listen")->host, "::1");
+  EXPECT_EQ(ParseListenAddress("[::1]:0", "listen")->WithPort(5), "[::1]:5");
+  EXPECT_TRUE(ParseListenAddress("unix:/run/a.sock", "listen")->is_unix);
+  const std::string long_path = "unix:/" + std::string(107, 'x');
+  for (const std::string& bad : {std::string(), std::string("7400"), std::string(":7400"), std::string("a:"),
+                                 std::string("a:65536"), std::string("a:-1"), std::string("::1:7400"),
+                                 std::string("[::1:7400"), std::string("unix:"), std::string("unix:rel"), long_path}) {
+    EXPECT_THAT(ParseListenAddress(bad, "listen"),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("listen: got '" + bad + "', expected")));
+  }
+}
+
+TEST(BindTest, PlaintextBeyondLoopbackNeedsPlainWords) {
+  TlsOptions options;
+  for (const char* local : {"127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/a"}) {
+    EXPECT_OK(CheckBind(*ParseListenAddress(local, "listen"), options, "listen")) << local;
+  }
+  for (const char* open : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1", "128.0.0.1:1"}) {
+    EXPECT_THAT(CheckBind(*ParseListenAddress(open, "listen"), options, "listen"),
+                StatusIs(StatusCode::kPermissionDenied,
+                         AllOf(HasSubstr(open), HasSubstr("--i-accept-plaintext-on-the-network"))));
+  }
+  options.allow_plaintext_beyond_loopback = true;
+  EXPECT_OK(CheckBind(*ParseListenAddress("0.0.0.0:1", "listen"), options, "listen"));
+}
+
+TEST(AdminTest, RoleFollowsTheConfiguredIdentity) {
+  const Caller local{{}, true}, remote{{}, false}, known{{"ops.example"}, false}, other{{"worker.example"}, true};
+  TlsOptions plain, one_way, mutual;
+  one_way.certificate = "c";
+  mutual.certificate = mutual.client_ca = "c";
+  EXPECT_OK(CheckAdmin(local, plain, {}));
+  EXPECT_THAT(CheckAdmin(remote, plain, {}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
+  EXPECT_THAT(CheckAdmin(remote, one_way, {}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
+  EXPECT_OK(CheckAdmin(known, mutual, {"x", "ops.example"}));
+  EXPECT_THAT(CheckAdmin(known, mutual, {}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("ops.example")));
+  EXPECT_THAT(CheckAdmin(other, mutual, {"ops.example"}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("worker")));
+  EXPECT_THAT(CheckAdmin(local, mutual, {"ops.example"}),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("no certificate")));
+}
+
+TEST(TlsOptionsTest, HalfAConfigurationIsAnError) {
+  TlsOptions options;
+  EXPECT_OK(Check(options));
+  options.client_ca = "ca.pem";
+  EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.certificate")));
+  options.certificate = "/nowhere/cert.pem";
+  EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.private_key")));
+  options.private_key = "/nowhere/key.pem";
+  EXPECT_THAT(Check(options), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/nowhere/cert.pem")));
+}
+
+}  // namespace
+}  // namespace cairn::net
