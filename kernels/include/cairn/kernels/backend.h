@@ -27,7 +27,7 @@ struct Backend {
   int64_t (*arg_max)(const float* x, int64_t n) = nullptr;
 
   // Rounds a row of `cols` activations (padded with zeros to a full step) for MatVecArgs. The bytes
-  // are for this backend only. Finite input.
+  // are for this backend only. Finite input. Null where only float products are implemented.
   void (*prepare_activation)(const float* x, int64_t cols, std::byte* activation) = nullptr;
   void (*mat_vec)(const MatVecArgs&) = nullptr;
   void (*gemm_f32)(const GemmArgs&) = nullptr;
@@ -35,7 +35,7 @@ struct Backend {
   void (*gemm_bf16)(const GemmArgs&) = nullptr;
 
   void (*attention_f32)(const AttentionArgs&) = nullptr;
-  // Null where gemm_bf16 is. SupportsBf16Attention says for which shapes it may be called.
+  // Null where there are no tiles. SupportsBf16Attention says for which shapes it may be called.
   void (*attention_bf16)(const AttentionArgs&) = nullptr;
   void (*attention_part)(const AttentionPartArgs&) = nullptr;
   void (*attention_merge)(const AttentionMergeArgs&) = nullptr;

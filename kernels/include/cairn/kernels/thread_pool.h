@@ -51,6 +51,7 @@ class ThreadPool {
   // Number of the job; futex word.
   alignas(64) std::atomic<uint32_t> job_{0};
   alignas(64) std::atomic<uint32_t> busy_{0};  // Workers that have not left the job.
+  std::atomic<uint32_t> sleeping_{0};        // Workers that must be woken.
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

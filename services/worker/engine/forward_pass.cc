@@ -1,0 +1,351 @@
+#include "services/worker/engine/forward_pass.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cairn::worker {
+
+using kernels::kPanelRows;
+
+ForwardPass::ForwardPass(const Setup& setup, kernels::ThreadPool* pool)
+    : hp_(setup.model.hp()),
+      embedding_(setup.model.token_embedding()),
+      weights_(setup.weights),
+      backend_(setup.backend),
+      bf16_gemm_(setup.fast && setup.backend.gemm_bf16 != nullptr),
+      bf16_attention_(setup.fast &&
+                      kernels::SupportsBf16Attention(setup.backend, setup.model.hp().head_dim)),
+      integer_decode_(setup.fast && setup.backend.prepare_activation != nullptr),
+      kv_(setup.kv),
+      pool_(*pool),
+      ws_(setup.model.hp(), setup.max_rows, pool->threads()) {}
+
+Status ForwardPass::Run(std::span<const SequenceChunk> chunks) {
+  if (chunks.empty()) return OkStatus();
+  Arrange(chunks);
+  Embed();
+  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
+  const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
+  for (int i = 0; i < hp_.layers; ++i) {
+    const PackedLayer& w = weights_.layers[static_cast<size_t>(i)];
+    Normalise(ws_.x.get(), w.attn_norm.data(), rows_);
+    const Output qkv[] = {{&w.q, ws_.q.get(), q_width},
+                          {&w.k, ws_.k.get(), kv_width},
+                          {&w.v, ws_.v.get(), kv_width}};
+    Products(qkv, &ws_.normed, false);
+    RotateAndStore(i);
+    for (const Rows& run : runs_) {
+      if (run.chunk->after_layer) run.chunk->after_layer(i);
+    }
+    for (const Rows& run : runs_) {
+      if (run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(i));
+    }
+    Attend(i);
+    const Output o[] = {{&w.o, ws_.x.get(), hp_.hidden}};
+    Products(o, &ws_.attended, true);
+    FeedForward(w);
+  }
+  Logits();
+  return OkStatus();
+}
+
+void ForwardPass::Arrange(std::span<const SequenceChunk> chunks) {
+  runs_.clear();
+  rows_ = 0;
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    for (const SequenceChunk& c : chunks) {
+      if (c.phase != phase) continue;
+      const auto count = static_cast<int64_t>(c.tokens.size());
+      runs_.push_back({&c, rows_, count, c.sequence->length()});
+      rows_ += count;
+    }
+    if (phase == Phase::kPrefill) prefill_rows_ = rows_;
+  }
+}
+
+void ForwardPass::Embed() {
+  const int64_t half = hp_.rope_dim / 2;
+  for (const Rows& run : runs_) {
+    pool_.ParallelFor(run.rows, [&](int64_t i, int) {
+      const int64_t r = run.first_row + i;
+      kernels::DequantiseRow(embedding_.type,
+                             embedding_.row(run.chunk->tokens[static_cast<size_t>(i)]),
+                             ws_.x.get() + r * hp_.hidden, hp_.hidden);
+      for (int64_t p = 0; p < half; ++p) {
+        const double exponent = -2.0 * static_cast<double>(p) / hp_.rope_dim;
+        const double angle = static_cast<double>(run.first_position + i) *
+                             std::pow(static_cast<double>(hp_.rope_base), exponent);
+        ws_.cosine.get()[r * half + p] = static_cast<float>(std::cos(angle));
+        ws_.sine.get()[r * half + p] = static_cast<float>(std::sin(angle));
+      }
+    });
+  }
+}
+
+void ForwardPass::PrepareRows(MatrixInput* input, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    if (r < prefill_rows_) {
+      if (bf16_gemm_) backend_.to_bf16({input->row(r), input->bf16_row(r), input->width});
+    } else if (integer_decode_) {
+      backend_.prepare_activation(input->row(r), input->width, input->activation_row(r));
+    }
+  }
+}
+
+void ForwardPass::Normalise(const float* x, const float* weight, int64_t rows) {
+  constexpr int64_t kPiece = 16;
+  pool_.ParallelFor((rows + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    const int64_t begin = i * kPiece;
+    const int64_t end = std::min(rows, begin + kPiece);
+    backend_.rms_norm({x + begin * hp_.hidden, weight, ws_.normed.row(begin), end - begin,
+                       hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
+    PrepareRows(&ws_.normed, begin, end);
+  });
+}
+
+int64_t ForwardPass::PanelsPerPiece(int64_t panels) const {
+  // Prefill unpacks pairs of panels and uses them for all rows. A decode piece should stream some
+  // 20 KB, yet leave a few pieces to each thread.
+  if (prefill_rows_ > 0) return 2;
+  const int64_t pieces = int64_t{pool_.threads()} * 4;
+  return std::clamp<int64_t>(panels / pieces, 1, 16);
+}
+
+void ForwardPass::Product(const Output& out, MatrixInput* input, int64_t begin, int64_t end,
+                          bool accumulate, int thread) {
+  if (prefill_rows_ > 0) {
+    kernels::GemmArgs g;
+    g.w = out.w;
+    g.a = input->x.get();
+    g.a_bf16 = input->bf16.get();
+    g.y = out.y;
+    g.rows = prefill_rows_;
+    g.a_stride = input->stride;
+    g.y_stride = out.y_stride;
+    g.panel_begin = begin;
+    g.panel_end = end;
+    g.accumulate = accumulate;
+    g.scratch = ws_.thread_scratch(thread);
+    (bf16_gemm_ ? backend_.gemm_bf16 : backend_.gemm_f32)(g);
+  }
+  if (rows_ > prefill_rows_) {
+    kernels::MatVecArgs m;
+    m.w = out.w;
+    m.x = input->row(prefill_rows_);
+    m.activation = integer_decode_ ? input->activation_row(prefill_rows_) : nullptr;
+    m.y = out.y + prefill_rows_ * out.y_stride;
+    m.rows = rows_ - prefill_rows_;
+    m.x_stride = input->stride;
+    m.activation_stride = input->activation_stride;
+    m.y_stride = out.y_stride;
+    m.panel_begin = begin;
+    m.panel_end = end;
+    m.accumulate = accumulate;
+    backend_.mat_vec(m);
+  }
+}
+
+void ForwardPass::Products(std::span<const Output> outputs, MatrixInput* input, bool accumulate) {
+  int64_t panels = 0;
+  for (const Output& o : outputs) panels += o.w->panels();
+  const int64_t per_piece = PanelsPerPiece(panels);
+  int64_t pieces = 0;
+  for (const Output& o : outputs) pieces += (o.w->panels() + per_piece - 1) / per_piece;
+  pool_.ParallelFor(pieces, [&](int64_t piece, int thread) {
+    for (const Output& o : outputs) {
+      const int64_t here = (o.w->panels() + per_piece - 1) / per_piece;
+      if (piece < here) {
+        const int64_t begin = piece * per_piece;
+        return Product(o, input, begin, std::min(begin + per_piece, o.w->panels()), accumulate,
+                       thread);
+      }
+      piece -= here;
+    }
+  });
+}
+
+kernels::PagedKv ForwardPass::View(const KvSequence& sequence, int layer) const {
+  kernels::PagedKv view;
+  view.pages = sequence.pages().data();
+  view.block_tokens = kv_.block_tokens;
+  view.head_dim = kv_.head_dim;
+  view.k_offset = static_cast<size_t>(layer) * kv_.layer_bytes();
+  view.v_offset = view.k_offset + kv_.plane_bytes();
+  view.head_stride = kv_.head_bytes();
+  return view;
+}
+
+void ForwardPass::RotateAndStore(int layer) {
+  const int64_t dim = hp_.head_dim;
+  const int64_t half = hp_.rope_dim / 2;
+  for (const Rows& run : runs_) {
+    const kernels::PagedKv view = View(*run.chunk->sequence, layer);
+    constexpr int64_t kPiece = 8;
+    pool_.ParallelFor((run.rows + kPiece - 1) / kPiece, [&](int64_t piece, int) {
+      const int64_t end = std::min(run.rows, (piece + 1) * kPiece);
+      for (int64_t i = piece * kPiece; i < end; ++i) {
+        const int64_t r = run.first_row + i;
+        float* q = ws_.q.get() + r * hp_.heads * dim;
+        float* k = ws_.k.get() + r * hp_.kv_heads * dim;
+        const float* v = ws_.v.get() + r * hp_.kv_heads * dim;
+        const float* cosine = ws_.cosine.get() + r * half;
+        const float* sine = ws_.sine.get() + r * half;
+        backend_.rope({q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
+        backend_.rope({k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
+        const int64_t position = run.first_position + i;
+        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+          backend_.to_half({k + h * dim, const_cast<uint16_t*>(view.K(h, position)), dim});
+          backend_.to_half({v + h * dim, const_cast<uint16_t*>(view.V(h, position)), dim});
+        }
+      }
+    });
+  }
+}
+
+void ForwardPass::Attend(int layer) {
+  const int64_t dim = hp_.head_dim;
+  const int64_t group = hp_.heads / hp_.kv_heads;
+  const int64_t q_width = int64_t{hp_.heads} * dim;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+
+  // Prefill pieces: (run, first row, rows, KV head); decode pieces: (run, split, KV head).
+  struct Piece {
+    const Rows* run;
+    int64_t begin;
+    int64_t count;
+    int64_t head;
+    int64_t part;  // Decode: place of the part's results.
+  };
+  std::vector<Piece> pieces;
+  const int64_t rows_per_piece =
+      prefill_rows_ > Workspace::kAttentionRows ? Workspace::kAttentionRows
+                                                : Workspace::kAttentionRows / 2;
+  int64_t parts = 0;
+  for (const Rows& run : runs_) {
+    if (run.chunk->phase == Phase::kPrefill) {
+      // Late rows have the most keys: started first, they do not end last.
+      for (int64_t b = (run.rows - 1) / rows_per_piece * rows_per_piece; b >= 0;
+           b -= rows_per_piece) {
+        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+          pieces.push_back({&run, b, std::min(rows_per_piece, run.rows - b), h, 0});
+        }
+      }
+    } else {
+      const int64_t tokens = run.first_position + 1;
+      for (int64_t t = 0; t < tokens; t += Workspace::kSplitTokens, ++parts) {
+        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+          pieces.push_back({&run, t, std::min(Workspace::kSplitTokens, tokens - t), h, parts});
+        }
+      }
+    }
+  }
+  ws_.part_acc.resize(static_cast<size_t>(parts * q_width));
+  ws_.part_max.resize(static_cast<size_t>(parts * hp_.heads));
+  ws_.part_sum.resize(static_cast<size_t>(parts * hp_.heads));
+
+  pool_.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+    const Piece& p = pieces[static_cast<size_t>(i)];
+    const kernels::PagedKv view = View(*p.run->chunk->sequence, layer);
+    if (p.run->chunk->phase == Phase::kPrefill) {
+      kernels::AttentionArgs a;
+      a.kv = view;
+      a.q = ws_.q.get() + (p.run->first_row + p.begin) * q_width;
+      a.out = ws_.attended.row(p.run->first_row + p.begin);
+      a.rows = p.count;
+      a.q_stride = q_width;
+      a.out_stride = ws_.attended.stride;
+      a.first_position = p.run->first_position + p.begin;
+      a.kv_head = p.head;
+      a.group = group;
+      a.scale = scale;
+      a.scratch = ws_.thread_scratch(thread);
+      (bf16_attention_ ? backend_.attention_bf16 : backend_.attention_f32)(a);
+    } else {
+      kernels::AttentionPartArgs a;
+      a.kv = view;
+      a.q = ws_.q.get() + p.run->first_row * q_width;
+      a.kv_head = p.head;
+      a.group = group;
+      a.begin = p.begin;
+      a.end = p.begin + p.count;
+      a.scale = scale;
+      const int64_t first_head = p.part * hp_.heads + p.head * group;
+      a.acc = ws_.part_acc.data() + first_head * dim;
+      a.max = ws_.part_max.data() + first_head;
+      a.sum = ws_.part_sum.data() + first_head;
+      a.scratch = ws_.thread_scratch(thread);
+      backend_.attention_part(a);
+    }
+  });
+
+  parts = 0;
+  for (const Rows& run : runs_) {
+    if (run.chunk->phase == Phase::kPrefill) continue;
+    const int64_t tokens = run.first_position + 1;
+    const int64_t count = (tokens + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens;
+    // All heads at once: to the merge they are one large group.
+    backend_.attention_merge({ws_.part_acc.data() + parts * q_width,
+                              ws_.part_max.data() + parts * hp_.heads,
+                              ws_.part_sum.data() + parts * hp_.heads,
+                              ws_.attended.row(run.first_row), count, hp_.heads, dim});
+    parts += count;
+  }
+  constexpr int64_t kPiece = 16;
+  pool_.ParallelFor((rows_ + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    PrepareRows(&ws_.attended, i * kPiece, std::min(rows_, (i + 1) * kPiece));
+  });
+}
+
+void ForwardPass::FeedForward(const PackedLayer& w) {
+  Normalise(ws_.x.get(), w.ffn_norm.data(), rows_);
+  MatrixInput& act = ws_.activated;
+  const Output gate{&w.gate, act.x.get(), act.stride};
+  const Output up{&w.up, ws_.up.get(), act.stride};
+  // A piece computes the same outputs of both, so that it can go on to their product.
+  const int64_t per_piece = PanelsPerPiece(w.gate.panels());
+  pool_.ParallelFor((w.gate.panels() + per_piece - 1) / per_piece, [&](int64_t i, int thread) {
+    const int64_t begin = i * per_piece;
+    const int64_t end = std::min(begin + per_piece, w.gate.panels());
+    Product(gate, &ws_.normed, begin, end, false, thread);
+    Product(up, &ws_.normed, begin, end, false, thread);
+    const int64_t c = begin * kPanelRows;
+    const int64_t count = std::min(end * kPanelRows, act.width) - c;
+    for (int64_t r = 0; r < rows_; ++r) {
+      float* g = act.row(r) + c;
+      backend_.swiglu({g, ws_.up.get() + r * act.stride + c, g, count});
+      if (r < prefill_rows_ && bf16_gemm_) backend_.to_bf16({g, act.bf16_row(r) + c, count});
+    }
+  });
+  if (rows_ > prefill_rows_) PrepareRows(&act, prefill_rows_, rows_);
+  const Output down[] = {{&w.down, ws_.x.get(), hp_.hidden}};
+  Products(down, &act, true);
+}
+
+void ForwardPass::Logits() {
+  // A row a time: a prompt's last row goes the way of a decoded one, through the mat_vec.
+  for (const Rows& run : runs_) {
+    if (run.chunk->logits == nullptr) continue;
+    const int64_t r = run.first_row + run.rows - 1;
+    backend_.rms_norm({ws_.x.get() + r * hp_.hidden, weights_.output_norm.data(),
+                       ws_.normed.row(0), 1, hp_.hidden, hp_.hidden, ws_.normed.stride,
+                       hp_.rms_eps});
+    if (integer_decode_) {
+      backend_.prepare_activation(ws_.normed.row(0), ws_.normed.width,
+                                  ws_.normed.activation_row(0));
+    }
+    const int64_t panels = weights_.output.panels();
+    constexpr int64_t kPiece = 32;
+    pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t i, int) {
+      kernels::MatVecArgs m;
+      m.w = &weights_.output;
+      m.x = ws_.normed.row(0);
+      m.activation = integer_decode_ ? ws_.normed.activation_row(0) : nullptr;
+      m.y = run.chunk->logits;
+      m.panel_begin = i * kPiece;
+      m.panel_end = std::min(panels, (i + 1) * kPiece);
+      backend_.mat_vec(m);
+    });
+  }
+}
+
+}  // namespace cairn::worker

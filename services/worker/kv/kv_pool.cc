@@ -1,0 +1,139 @@
+#include "services/worker/kv/kv_pool.h"
+
+#include <sys/mman.h>
+
+#include <limits>
+#include <utility>
+
+namespace cairn::worker {
+namespace {
+
+Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument("KV layout field '{}': got {}, expected {} to {}", field, value, low,
+                         high);
+}
+
+}  // namespace
+
+KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
+  if (this == &other) return *this;
+  Clear();
+  pool_ = std::exchange(other.pool_, nullptr);
+  pages_ = std::move(other.pages_);
+  other.pages_.clear();
+  length_ = std::exchange(other.length_, 0);
+  return *this;
+}
+
+const KvLayout& KvSequence::layout() const {
+  CAIRN_CHECK(pool_ != nullptr);
+  return pool_->layout();
+}
+
+int64_t KvSequence::capacity() const {
+  return pool_ == nullptr ? 0 : page_count() * pool_->layout().block_tokens;
+}
+
+Status KvSequence::Reserve(int64_t tokens) {
+  CAIRN_CHECK(pool_ != nullptr);
+  if (tokens <= capacity()) return OkStatus();
+  const int64_t block = pool_->layout().block_tokens;
+  return pool_->Allocate((tokens - capacity() + block - 1) / block, &pages_);
+}
+
+void KvSequence::SetLength(int64_t tokens) {
+  CAIRN_CHECK(tokens >= 0 && tokens <= capacity());
+  length_ = tokens;
+}
+
+void KvSequence::Truncate(int64_t tokens) {
+  CAIRN_CHECK(tokens >= 0);
+  if (pool_ == nullptr || tokens >= length_) return;
+  const int64_t block = pool_->layout().block_tokens;
+  const auto keep = static_cast<size_t>((tokens + block - 1) / block);
+  pool_->Free(std::span(pages_).subspan(keep));
+  pages_.resize(keep);
+  length_ = tokens;
+}
+
+void KvSequence::Clear() {
+  if (pool_ != nullptr) pool_->Free(pages_);
+  pages_.clear();
+  length_ = 0;
+}
+
+std::span<std::byte> KvSequence::LayerSlice(int64_t page, int layer) {
+  const KvLayout& l = layout();
+  CAIRN_CHECK(page >= 0 && page < page_count() && layer >= 0 && layer < l.layers);
+  return {pages_[static_cast<size_t>(page)] + l.layer_bytes() * static_cast<size_t>(layer),
+          l.layer_bytes()};
+}
+
+std::span<const std::byte> KvSequence::LayerSlice(int64_t page, int layer) const {
+  return const_cast<KvSequence*>(this)->LayerSlice(page, layer);
+}
+
+Result<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, size_t bytes) {
+  CAIRN_RETURN_IF_ERROR(CheckRange("layers", layout.layers, 1, 4096));
+  CAIRN_RETURN_IF_ERROR(CheckRange("kv_heads", layout.kv_heads, 1, 4096));
+  CAIRN_RETURN_IF_ERROR(CheckRange("head_dim", layout.head_dim, 1, 4096));
+  CAIRN_RETURN_IF_ERROR(CheckRange("block_tokens", layout.block_tokens, 16, 256));
+  const size_t pages = bytes / layout.page_bytes();
+  if (pages == 0 || pages > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    return InvalidArgument("KV pool of {} bytes: expected room for 1 to 2^31 - 1 pages of {} bytes",
+                           bytes, layout.page_bytes());
+  }
+  void* base = mmap(nullptr, pages * layout.page_bytes(), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return Errorf(StatusCode::kResourceExhausted, "cannot map {} bytes for the KV pool",
+                  pages * layout.page_bytes());
+  }
+  return std::unique_ptr<KvPool>(
+      new KvPool(layout, static_cast<std::byte*>(base), static_cast<int64_t>(pages)));
+}
+
+KvPool::KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages)
+    : layout_(layout), base_(base), total_pages_(total_pages) {
+  free_.reserve(static_cast<size_t>(total_pages));
+  for (int64_t i = total_pages; i-- > 0;) free_.push_back(static_cast<int32_t>(i));
+}
+
+KvPool::~KvPool() {
+  {
+    MutexLock lock(mu_);
+    CAIRN_CHECK(static_cast<int64_t>(free_.size()) == total_pages_);
+  }
+  munmap(base_, static_cast<size_t>(total_pages_) * layout_.page_bytes());
+}
+
+int64_t KvPool::free_pages() const {
+  MutexLock lock(mu_);
+  return static_cast<int64_t>(free_.size());
+}
+
+Status KvPool::Allocate(int64_t count, std::vector<std::byte*>* pages) {
+  MutexLock lock(mu_);
+  if (count > static_cast<int64_t>(free_.size())) {
+    return Errorf(StatusCode::kResourceExhausted,
+                  "KV pool: {} pages of {} tokens wanted, {} of {} free", count,
+                  layout_.block_tokens, free_.size(), total_pages_);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    pages->push_back(base_ + static_cast<size_t>(free_.back()) * layout_.page_bytes());
+    free_.pop_back();
+  }
+  return OkStatus();
+}
+
+void KvPool::Free(std::span<std::byte* const> pages) {
+  MutexLock lock(mu_);
+  // Last page first, so that the next sequence gets them in the same order.
+  for (size_t i = pages.size(); i-- > 0;) {
+    free_.push_back(
+        static_cast<int32_t>(static_cast<size_t>(pages[i] - base_) / layout_.page_bytes()));
+  }
+}
+
+}  // namespace cairn::worker
