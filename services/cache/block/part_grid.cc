@@ -1,0 +1,122 @@
+#include "services/cache/block/part_grid.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace cairn::cache {
+namespace {
+
+uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
+  if (!a.Overlaps(b)) return 0;
+  const uint32_t layers = std::min(a.layer_end, b.layer_end) - std::max(a.layer_begin, b.layer_begin);
+  const uint32_t heads = std::min(a.head_end, b.head_end) - std::max(a.head_begin, b.head_begin);
+  return layers * heads;
+}
+
+Status CheckAgainstLayout(const Layout& layout, const format::PartRect& rect,
+                          const format::PartHeader& header, uint64_t bytes) {
+  if (header.rect != rect) {
+    return InvalidArgument(
+        "part header: got layers [{}, {}) heads [{}, {}), expected layers [{}, {}) heads [{}, {})",
+        header.rect.layer_begin, header.rect.layer_end, header.rect.head_begin,
+        header.rect.head_end, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end);
+  }
+  if (header.total_bytes != bytes) {
+    return InvalidArgument("part header, field 'total_bytes': got {}, expected {}",
+                           header.total_bytes, bytes);
+  }
+  if (header.block_tokens != layout.block_tokens) {
+    return InvalidArgument("part header, field 'block_tokens': got {}, expected {}",
+                           header.block_tokens, layout.block_tokens);
+  }
+  const auto codec = layout.IsNative() ? format::Codec::kRaw : format::Codec::kOpaque;
+  if (header.codec != codec) {
+    return InvalidArgument("part header, field 'codec': got {}, expected {}",
+                           static_cast<int>(header.codec), static_cast<int>(codec));
+  }
+  if (!layout.IsNative()) return OkStatus();
+  for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
+    const uint64_t expected = layout.SliceBytes(layer, rect.head_begin, rect.head_end);
+    const uint64_t got = header.slices[layer - rect.layer_begin].length;
+    if (got != expected) {
+      return InvalidArgument("part header, slice of layer {}: got {} bytes, expected {}", layer,
+                             got, expected);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> taken) {
+  uint32_t common = 0;
+  for (const auto& other : taken) common += CommonCells(part, other);
+  if (common == 0) return PartFit::kFree;
+  return common == part.Cells() ? PartFit::kCovered : PartFit::kOverlaps;
+}
+
+bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect> parts) {
+  uint32_t cells = 0;
+  for (const auto& part : parts) cells += part.Cells();
+  return cells == whole.Cells();
+}
+
+Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t bytes,
+                    uint32_t max_bytes) {
+  if (rect.layer_begin >= rect.layer_end || rect.layer_end > layout.Layers()) {
+    return InvalidArgument("field 'part': got layers [{}, {}), expected a range within [0, {})",
+                           rect.layer_begin, rect.layer_end, layout.Layers());
+  }
+  if (rect.head_begin >= rect.head_end || rect.head_end > layout.KvHeads()) {
+    return InvalidArgument("field 'part': got heads [{}, {}), expected a range within [0, {})",
+                           rect.head_begin, rect.head_end, layout.KvHeads());
+  }
+  if (bytes == 0 || bytes > max_bytes) {
+    return InvalidArgument("field 'bytes': got {}, expected 1 to {}", bytes, max_bytes);
+  }
+  if (layout.IsNative()) {
+    std::vector<uint64_t> lengths;
+    lengths.reserve(rect.layer_end - rect.layer_begin);
+    for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
+      lengths.push_back(layout.SliceBytes(layer, rect.head_begin, rect.head_end));
+    }
+    const uint64_t expected = format::PartBytes(lengths);
+    if (bytes != expected) {
+      return InvalidArgument("field 'bytes': got {}, expected {} for this part of the layout",
+                             bytes, expected);
+    }
+    return OkStatus();
+  }
+  if (rect.head_end - rect.head_begin != 1) {
+    return InvalidArgument("field 'part': got heads [{}, {}), expected one head of an opaque layout",
+                           rect.head_begin, rect.head_end);
+  }
+  const uint64_t header = format::HeaderBytes(1);
+  const uint64_t largest = header + std::get<OpaqueLayout>(layout.form).max_part_bytes;
+  if (bytes <= header || bytes > largest) {
+    return InvalidArgument("field 'bytes': got {}, expected {} to {}", bytes, header + 1, largest);
+  }
+  return OkStatus();
+}
+
+Result<format::PartHeader> CheckedHeader(const Layout& layout, const format::PartRect& rect,
+                                         std::span<const std::byte> part) {
+  CAIRN_ASSIGN_OR_RETURN(format::PartHeader header, format::ParseHeader(part));
+  CAIRN_RETURN_IF_ERROR(CheckAgainstLayout(layout, rect, header, part.size()));
+  return header;
+}
+
+Status VerifyPartBytes(const Layout& layout, const format::PartRect& rect,
+                       std::span<const std::byte> part) {
+  CAIRN_ASSIGN_OR_RETURN(const format::PartHeader header, CheckedHeader(layout, rect, part));
+  for (size_t i = 0; i < header.slices.size(); ++i) {
+    const format::SliceEntry& slice = header.slices[i];
+    if (!format::VerifySlice(slice, part.subspan(slice.offset, slice.length))) {
+      return Errorf(StatusCode::kDataLoss, "slice of layer {}: bytes fail their checksum",
+                    rect.layer_begin + i);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace cairn::cache

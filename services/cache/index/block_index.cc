@@ -1,0 +1,411 @@
+#include "services/cache/index/block_index.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr uint8_t TierFlag(TierKind tier) {
+  return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
+}
+
+BlockUse UseOf(const BlockMeta& meta) {
+  return {meta.last_use, meta.uses, meta.bytes, meta.recompute_seconds};
+}
+
+}  // namespace
+
+BlockIndex::BlockIndex(const format::PartRect& whole, const EvictionPolicy* policy, uint64_t seed)
+    : whole_(whole), policy_(policy), map_(seed) {}
+
+std::optional<BlockRef> BlockIndex::Find(const BlockKey& key) const {
+  return map_.Find(key, [this](BlockRef ref) -> const BlockKey& { return KeyAt(ref); });
+}
+
+std::optional<BlockRef> BlockIndex::FindAlive(const BlockKey& key) const {
+  auto ref = Find(key);
+  if (ref && !MetaAt(*ref).alive()) ref.reset();
+  return ref;
+}
+
+std::optional<BlockKey> BlockIndex::ParentOf(BlockRef ref) const {
+  const Node& n = node(ref.node);
+  if (ref.offset > 0) return n.run.key(ref.offset - 1);
+  if (n.parent == kNoNode) return std::nullopt;
+  const BlockRun& run = node(n.parent).run;
+  return run.key(run.size() - 1);
+}
+
+PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
+  const BlockMeta& meta = MetaAt(ref);
+  if (meta.flags & BlockMeta::kManyParts) {
+    const auto& parts = many_parts_.at(meta.extent[0]);
+    return PartPlaces(parts.begin(), parts.end());
+  }
+  return {PartPlace{whole_, meta.bytes, {meta.extent[0], meta.extent[1]}}};
+}
+
+bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& parent,
+                        const PartPlaces& parts, TierKind tier, float recompute_seconds,
+                        uint32_t now) {
+  const bool has_parent = parent.has_value() && *parent != key;
+  auto ref = Find(key);
+  if (ref && has_parent) {
+    Link(key, *parent);
+    ref = Find(key);
+  }
+  if (ref && MetaAt(*ref).alive()) return false;
+  if (!ref) {
+    if (has_parent) {
+      const auto above = Find(*parent);
+      ref = AppendAfter(above ? *above : NewRoot(*parent), key);
+    } else {
+      ref = NewRoot(key);
+    }
+  }
+  BlockMeta& meta = node(ref->node).run.meta(ref->offset);
+  meta = BlockMeta{};
+  meta.last_use = now;
+  meta.recompute_seconds = recompute_seconds;
+  for (const PartPlace& part : parts) meta.bytes += part.bytes;
+  if (parts.size() == 1) {
+    for (size_t t = 0; t < kTierCount; ++t) meta.extent[t] = parts[0].extent[t];
+  } else {
+    meta.flags |= BlockMeta::kManyParts;
+    meta.extent[0] = next_many_parts_++;
+    many_parts_.emplace(meta.extent[0], std::vector<PartPlace>(parts.begin(), parts.end()));
+  }
+  meta.flags |= TierFlag(tier);
+  ++alive_;
+  alive_bytes_ += meta.bytes;
+  const size_t t = static_cast<size_t>(tier);
+  ++in_tier_[t];
+  Node& n = node(ref->node);
+  ++n.resident[t];
+  n.tail[t] = std::max(n.tail[t], ref->offset + 1);
+  RefreshAll(ref->node);
+  return true;
+}
+
+void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const uint64_t> ids) {
+  Node& n = node(ref.node);
+  BlockMeta& meta = n.run.meta(ref.offset);
+  const size_t t = static_cast<size_t>(tier);
+  if (meta.flags & BlockMeta::kManyParts) {
+    auto& parts = many_parts_.at(meta.extent[0]);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].extent[t] = ids[i];
+  } else {
+    meta.extent[t] = ids[0];
+  }
+  meta.flags |= TierFlag(tier);
+  ++in_tier_[t];
+  ++n.resident[t];
+  n.tail[t] = std::max(n.tail[t], ref.offset + 1);
+  Refresh(ref.node, t);
+}
+
+bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released) {
+  Node& n = node(ref.node);
+  BlockMeta& meta = n.run.meta(ref.offset);
+  const size_t t = static_cast<size_t>(tier);
+  for (const PartPlace& part : PartsOf(ref)) {
+    const TierExtent extent{tier, {part.extent[t], part.bytes}};
+    if (HasPins()) {
+      graves_.push_back({pins_.next_sequence(), extent});
+    } else {
+      released->push_back(extent);
+    }
+  }
+  meta.flags &= static_cast<uint8_t>(~TierFlag(tier));
+  if (tier == TierKind::kHost) meta.flags &= static_cast<uint8_t>(~BlockMeta::kDirty);
+  --in_tier_[t];
+  --n.resident[t];
+  if (n.tail[t] == ref.offset + 1) {
+    while (n.tail[t] > 0 && !n.run.meta(n.tail[t] - 1).in(tier)) --n.tail[t];
+  }
+  const bool gone = !meta.alive();
+  if (gone) {
+    --alive_;
+    alive_bytes_ -= meta.bytes;
+    if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
+    meta.flags = 0;
+  }
+  Refresh(ref.node, t);
+  if (gone) Trim(ref.node);
+  return gone;
+}
+
+void BlockIndex::SetDirty(BlockRef ref, bool dirty) {
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  meta.flags = static_cast<uint8_t>(dirty ? meta.flags | BlockMeta::kDirty
+                                          : meta.flags & ~BlockMeta::kDirty);
+  Reconsider(ref.node, static_cast<size_t>(TierKind::kHost));
+}
+
+BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch) {
+  Walk walk = WalkKeys(keys, now, touch);
+  if (!touch || walk.segments.size() < 2) return walk;
+  // The prompt says what follows what: roots whose parents nobody named find their place now.
+  bool linked = false;
+  size_t at = 0;
+  for (size_t s = 0; s + 1 < walk.segments.size(); ++s) {
+    at += walk.segments[s].count;
+    const auto ref = Find(keys[at]);
+    if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode) continue;
+    Link(keys[at], keys[at - 1]);
+    linked = true;
+  }
+  return linked ? WalkKeys(keys, now, false) : walk;
+}
+
+BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now, bool touch) {
+  Walk walk;
+  BlockRef last;
+  while (walk.matched < keys.size()) {
+    const auto ref = Find(keys[walk.matched]);
+    if (!ref) break;
+    Node& n = node(ref->node);
+    const bool follows = last.node != kNoNode && ref->offset == 0 && n.parent == last.node &&
+                         last.offset + 1 == node(last.node).run.size();
+    const uint32_t limit = static_cast<uint32_t>(
+        std::min<size_t>(n.run.size() - ref->offset, keys.size() - walk.matched));
+    const BlockKey* const run_keys = n.run.keys() + ref->offset;
+    const BlockKey* const wanted = keys.data() + walk.matched;
+    uint32_t taken = 0;
+    for (; taken < limit; ++taken) {
+      if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
+      BlockMeta& meta = n.run.meta(ref->offset + taken);
+      if (!meta.alive()) break;
+      const TierKind tier = meta.in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+      if (walk.runs.empty() || walk.runs.back().tier != tier) walk.runs.push_back({tier, 0, 0});
+      ++walk.runs.back().blocks;
+      walk.runs.back().bytes += meta.bytes;
+      if (touch) {
+        meta.last_use = now;
+        if (meta.uses != UINT16_MAX) ++meta.uses;
+      }
+    }
+    if (taken == 0) break;
+    if (!follows) walk.segments.emplace_back();
+    last = {ref->node, ref->offset + taken - 1};
+    walk.segments.back().deepest = last;
+    walk.segments.back().count += taken;
+    walk.matched += taken;
+  }
+  for (const Run& run : walk.runs) walk.bytes += run.bytes;
+  return walk;
+}
+
+PinId BlockIndex::PinBlock(BlockRef ref) {
+  const PinId id = pins_.Add(ref);
+  Node& n = node(ref.node);
+  pins_[id].next_in_node = n.first_pin;
+  if (n.first_pin != kNoPin) pins_[n.first_pin].prev_in_node = id;
+  n.first_pin = id;
+  n.max_pin = std::max(n.max_pin, ref.offset + 1);
+  RefreshAll(ref.node);
+  return id;
+}
+
+void BlockIndex::Unpin(PinId id, ReleaseList* released) {
+  const Pin pin = pins_[id];
+  Node& n = node(pin.node);
+  (pin.prev_in_node == kNoPin ? n.first_pin : pins_[pin.prev_in_node].next_in_node) =
+      pin.next_in_node;
+  if (pin.next_in_node != kNoPin) pins_[pin.next_in_node].prev_in_node = pin.prev_in_node;
+  pins_.Remove(id);
+  if (pin.offset + 1 == n.max_pin) RecountPins(pin.node);
+  RefreshAll(pin.node);
+  if (!n.run.meta(n.run.size() - 1).alive()) Trim(pin.node);
+  DrainGraves(released);
+}
+
+void BlockIndex::PathTo(PinId pin, uint32_t count, std::vector<BlockRef>* path) const {
+  const size_t begin = path->size();
+  BlockRef at = PinnedBlock(pin);
+  while (count > 0) {
+    path->push_back(at);
+    --count;
+    if (at.offset > 0) {
+      --at.offset;
+      continue;
+    }
+    at.node = node(at.node).parent;
+    if (at.node == kNoNode) break;
+    at.offset = node(at.node).run.size() - 1;
+  }
+  std::reverse(path->begin() + static_cast<ptrdiff_t>(begin), path->end());
+}
+
+uint64_t BlockIndex::NextRank(TierKind tier) const {
+  const CandidateHeap& heap = heaps_[static_cast<size_t>(tier)];
+  return heap.empty() ? UINT64_MAX : heap.top().rank;
+}
+
+std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released) {
+  const size_t t = static_cast<size_t>(tier);
+  CandidateHeap& heap = heaps_[t];
+  while (!heap.empty()) {
+    const CandidateHeap::Entry top = heap.top();
+    const Node& n = node(top.id);
+    const uint64_t rank = TailRank(n, t);
+    if (rank > top.rank) {  // It was used since: ranks in the heap are lower bounds.
+      heap.Update(n.heap_position[t], rank,
+                  [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+      continue;
+    }
+    const BlockRef ref{top.id, n.tail[t] - 1};
+    Evicted evicted{KeyAt(ref), MetaAt(ref).bytes, false};
+    // A candidate has no pin on it or below it, so nobody can be reading it: its extents need no grave.
+    const size_t graves = graves_.size();
+    evicted.gone = RemoveFromTier(ref, tier, released);
+    while (graves_.size() > graves) {
+      released->push_back(graves_.back().extent);
+      graves_.pop_back();
+    }
+    return evicted;
+  }
+  return std::nullopt;
+}
+
+void BlockIndex::DrainGraves(ReleaseList* released) {
+  if (graves_.empty()) return;
+  const uint64_t oldest = pins_.OldestSequence();
+  size_t kept = 0;
+  for (const Grave& grave : graves_) {
+    if (grave.sequence <= oldest) {
+      released->push_back(grave.extent);
+    } else {
+      graves_[kept++] = grave;
+    }
+  }
+  graves_.resize(kept);
+}
+
+void BlockIndex::Recount(NodeId id) {
+  Node& n = node(id);
+  for (size_t t = 0; t < kTierCount; ++t) n.resident[t] = n.tail[t] = 0;
+  for (uint32_t i = 0; i < n.run.size(); ++i) {
+    for (size_t t = 0; t < kTierCount; ++t) {
+      if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;
+      ++n.resident[t];
+      n.tail[t] = i + 1;
+    }
+  }
+}
+
+void BlockIndex::RecountPins(NodeId id) {
+  Node& n = node(id);
+  n.max_pin = 0;
+  for (PinId p = n.first_pin; p != kNoPin; p = pins_[p].next_in_node) {
+    n.max_pin = std::max(n.max_pin, pins_[p].offset + 1);
+  }
+}
+
+void BlockIndex::RefreshAll(NodeId id) {
+  for (size_t t = 0; t < kTierCount; ++t) Refresh(id, t);
+}
+
+// Mends `present` from this node upwards, as far as it changes.
+void BlockIndex::Refresh(NodeId id, size_t tier) {
+  for (;;) {
+    Node& n = node(id);
+    Reconsider(id, tier);
+    const bool present = n.resident[tier] > 0 || n.present_children[tier] > 0 || n.first_pin != kNoPin;
+    if (present == n.present[tier]) return;
+    n.present[tier] = present;
+    if (n.parent == kNoNode) return;
+    if (present) {
+      ++node(n.parent).present_children[tier];
+    } else {
+      --node(n.parent).present_children[tier];
+    }
+    id = n.parent;
+  }
+}
+
+uint64_t BlockIndex::TailRank(const Node& n, size_t tier) const {
+  return policy_->Rank(UseOf(n.run.meta(n.tail[tier] - 1)));
+}
+
+// Puts the node into the tier's heap or takes it out, as it is a candidate now.
+void BlockIndex::Reconsider(NodeId id, size_t tier) {
+  Node& n = node(id);
+  const bool dirty = tier == static_cast<size_t>(TierKind::kHost) && n.tail[tier] > 0 &&
+                     (n.run.meta(n.tail[tier] - 1).flags & BlockMeta::kDirty) != 0;
+  const bool candidate = n.resident[tier] > 0 && n.present_children[tier] == 0 &&
+                         n.tail[tier] > n.max_pin && !dirty;
+  const auto set_position = [this, tier](uint32_t i, uint32_t p) {
+    node(i).heap_position[tier] = p;
+  };
+  const uint32_t position = n.heap_position[tier];
+  if (candidate) {
+    if (position == CandidateHeap::kNotInHeap) {
+      heaps_[tier].Push(id, TailRank(n, tier), set_position);
+    } else {
+      heaps_[tier].Update(position, TailRank(n, tier), set_position);
+    }
+  } else if (position != CandidateHeap::kNotInHeap) {
+    heaps_[tier].Remove(position, set_position);
+  }
+}
+
+size_t BlockIndex::MemoryBytes() const {
+  size_t total = sizeof(*this) + map_.MemoryBytes() + pins_.MemoryBytes() + run_bytes_ +
+                 chunks_.size() * kChunk * sizeof(Node) +
+                 chunks_.capacity() * sizeof(void*) + graves_.capacity() * sizeof(Grave) +
+                 many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
+  // Blocks of several parts all have the same grid in practice: four parts stand for what each one holds.
+  total += many_parts_.size() * 4 * sizeof(PartPlace);
+  for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
+  return total;
+}
+
+bool BlockIndex::CheckInvariants() const {
+  uint64_t alive = 0, bytes = 0, in_tier[kTierCount] = {}, blocks = 0;
+  size_t run_bytes = 0;
+  for (NodeId id = 0; id < node_count_; ++id) {
+    const Node& n = node(id);
+    if (n.run.empty()) continue;
+    run_bytes += n.run.MemoryBytes();
+    uint32_t resident[kTierCount] = {}, tail[kTierCount] = {}, children[kTierCount] = {};
+    for (uint32_t i = 0; i < n.run.size(); ++i) {
+      ++blocks;
+      if (Find(n.run.key(i)) != BlockRef{id, i}) return false;
+      if (n.run.meta(i).alive()) {
+        ++alive;
+        bytes += n.run.meta(i).bytes;
+      }
+      for (size_t t = 0; t < kTierCount; ++t) {
+        if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;
+        ++resident[t];
+        ++in_tier[t];
+        tail[t] = i + 1;
+      }
+    }
+    for (NodeId c = n.first_child; c != kNoNode; c = node(c).next_sibling) {
+      if (node(c).parent != id || node(c).run.empty()) return false;
+      for (size_t t = 0; t < kTierCount; ++t) children[t] += node(c).present[t];
+    }
+    uint32_t max_pin = 0;
+    for (PinId p = n.first_pin; p != kNoPin; p = pins_[p].next_in_node) {
+      if (pins_[p].node != id || pins_[p].offset >= n.run.size()) return false;
+      max_pin = std::max(max_pin, pins_[p].offset + 1);
+    }
+    if (max_pin != n.max_pin) return false;
+    const BlockMeta& last = n.run.meta(n.run.size() - 1);
+    if (n.first_child == kNoNode && !last.alive() && max_pin < n.run.size()) return false;
+    for (size_t t = 0; t < kTierCount; ++t) {
+      const bool present = resident[t] > 0 || children[t] > 0 || max_pin > 0;
+      const bool dirty = t == 0 && tail[t] > 0 && (n.run.meta(tail[t] - 1).flags & BlockMeta::kDirty);
+      const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
+      if (resident[t] != n.resident[t] || tail[t] != n.tail[t] ||
+          children[t] != n.present_children[t] || present != n.present[t] ||
+          candidate != (n.heap_position[t] != CandidateHeap::kNotInHeap)) {
+        return false;
+      }
+    }
+  }
+  return alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
+         run_bytes == run_bytes_ && in_tier[0] == in_tier_[0] && in_tier[1] == in_tier_[1];
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,215 @@
+#pragma once
+// The index of one namespace: a path-compressed radix tree over block keys.
+//
+//   node = an unbranched run of blocks; children hang at a run's end; a key map leads from any key to (node, offset).
+//
+//   [A0 A1 A2 A3]──┬──[B4 B5]          A prompt is one walk: one look-up per node, then keys compared side by side.
+//                  └──[C4 C5 C6]
+//
+// Only complete blocks are alive. A *tombstone* is a key without bytes: the unknown parent of a known block, or a block that was lost
+// above living descendants. It matches nothing, keeps the path, and comes to life when the block is stored again. So blocks may be
+// inserted in any order.
+//
+// Per tier, the deepest blocks of each path are candidates for eviction: a node is in the tier's heap when it holds a block there, none of
+// its descendants does, and no pin reaches its last block. So a block never leaves before what builds on it, and never under a pin.
+//
+// Thread-compatible: the owner locks. Nothing here does I/O; extents to give back to tiers are handed out in lists.
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "services/cache/index/block_run.h"
+#include "services/cache/index/key_map.h"
+#include "services/cache/index/pin_table.h"
+#include "services/cache/placement/candidate_heap.h"
+#include "services/cache/placement/eviction_policy.h"
+#include "services/cache/tier/tier.h"
+#include "services/common/clock/clock.h"
+#include "services/common/format/part.h"
+#include "services/common/keys/namespace_spec.h"
+
+namespace cairn::cache {
+
+// Coarse time of the index, 16.8 ms a tick: 2.2 years fit.
+inline uint32_t UseTicks(Duration since_start) {
+  return static_cast<uint32_t>(since_start.count() >> 24);
+}
+
+// Where a part lies. An extent id is valid for the tiers that hold the block.
+struct PartPlace {
+  format::PartRect rect;
+  uint32_t bytes = 0;
+  std::array<uint64_t, kTierCount> extent = {};
+};
+using PartPlaces = absl::InlinedVector<PartPlace, 1>;
+
+struct TierExtent {
+  TierKind tier;
+  Extent extent;
+};
+using ReleaseList = std::vector<TierExtent>;
+
+class BlockIndex {
+ public:
+  // Consecutive blocks of one path, named by the last.
+  struct Segment {
+    BlockRef deepest;
+    uint32_t count = 0;
+  };
+  struct Run {
+    TierKind tier;
+    uint32_t blocks = 0;
+    uint64_t bytes = 0;
+  };
+  struct Walk {
+    uint32_t matched = 0;
+    uint64_t bytes = 0;
+    std::vector<Run> runs;
+    absl::InlinedVector<Segment, 2> segments;
+  };
+  struct Evicted {
+    BlockKey key;
+    uint64_t bytes = 0;
+    bool gone = false;  // Left its last tier.
+  };
+
+  // `whole`: the part grid. `policy` outlives the index. `seed`: secret, for the key map.
+  BlockIndex(const format::PartRect& whole, const EvictionPolicy* policy, uint64_t seed);
+
+  // The block's place, tombstones included.
+  std::optional<BlockRef> Find(const BlockKey& key) const;
+  // The same for a living block.
+  std::optional<BlockRef> FindAlive(const BlockKey& key) const;
+  const BlockKey& KeyAt(BlockRef ref) const { return node(ref.node).run.key(ref.offset); }
+  const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
+  std::optional<BlockKey> ParentOf(BlockRef ref) const;
+  PartPlaces PartsOf(BlockRef ref) const;
+
+  // A complete block in one tier: `parts` cover the grid, extent[tier] is set. False, and nothing changes, when it is alive already;
+  // a parent that was not known is learnt then as well.
+  bool Insert(const BlockKey& key, const std::optional<BlockKey>& parent, const PartPlaces& parts,
+              TierKind tier, float recompute_seconds, uint32_t now);
+  // The root `key` follows `parent`. No effect unless `key` is a root, or where it would close a circle.
+  void Link(const BlockKey& key, const BlockKey& parent);
+
+  // The longest living prefix of `keys`, which may start in the middle of a path. `touch`: counts as use, and neighbours of `keys` that
+  // were unrelated roots are linked.
+  Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch);
+
+  PinId PinBlock(BlockRef ref);
+  // Appends extents that were waiting for this pin.
+  void Unpin(PinId pin, ReleaseList* released);
+  BlockRef PinnedBlock(PinId pin) const { return {pins_[pin].node, pins_[pin].offset}; }
+  // Appends the `count` blocks of the path that ends at the pin, first to last.
+  void PathTo(PinId pin, uint32_t count, std::vector<BlockRef>* path) const;
+  bool HasPins() const { return pins_.count() > 0; }
+
+  // A copy in one more tier; `ids` in the order of PartsOf. REQUIRES: alive, not in this tier.
+  void AddToTier(BlockRef ref, TierKind tier, std::span<const uint64_t> ids);
+  // Takes the block out of a tier. Extents are appended once no pin of now can see them. True when it left its last tier.
+  // REQUIRES: in this tier. Places change.
+  bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
+  void SetDirty(BlockRef ref, bool dirty);
+
+  // Rank of the tier's next victim (a lower bound), UINT64_MAX when it has none.
+  uint64_t NextRank(TierKind tier) const;
+  // Evicts the tier's lowest candidate; nullopt when all is pinned, dirty or gone.
+  std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released);
+
+  // Runs of only children become one node again: after recovery, which inserts in any order.
+  void Compact();
+  // Frees up to `blocks` blocks of any kind, and appends their extents. True when the index is empty. REQUIRES: no pins.
+  bool Reclaim(size_t blocks, ReleaseList* released);
+
+  uint64_t blocks() const { return alive_; }
+  uint64_t bytes() const { return alive_bytes_; }
+  uint64_t blocks_in(TierKind tier) const { return in_tier_[static_cast<size_t>(tier)]; }
+  size_t nodes() const { return used_nodes_; }
+  // All memory of the index, from the real structures.
+  size_t MemoryBytes() const;
+  // Calls `visit(ref)` for each living block. The index must not change meanwhile.
+  template <typename Visitor>
+  void ForEach(Visitor&& visit) const {
+    for (NodeId id = 0; id < node_count_; ++id) {
+      const BlockRun& run = node(id).run;
+      for (uint32_t i = 0; i < run.size(); ++i) {
+        if (run.meta(i).alive()) visit(BlockRef{id, i});
+      }
+    }
+  }
+  // Recomputes every counter from scratch; false on any difference. For tests.
+  bool CheckInvariants() const;
+
+ private:
+  struct Node {
+    BlockRun run;
+    NodeId parent = kNoNode;
+    NodeId first_child = kNoNode;
+    NodeId next_sibling = kNoNode;  // Or the next free node.
+    NodeId prev_sibling = kNoNode;
+    uint32_t resident[kTierCount] = {};          // Blocks of the run in the tier.
+    uint32_t tail[kTierCount] = {};              // Offset + 1 of the last of them; 0: none.
+    uint32_t present_children[kTierCount] = {};  // Children that are `present`.
+    uint32_t heap_position[kTierCount] = {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap};
+    PinId first_pin = kNoPin;
+    uint32_t max_pin = 0;               // Offset + 1 of the deepest pin; 0: none.
+    bool present[kTierCount] = {};  // The node or a descendant holds a block or a pin.
+  };
+  struct Grave {
+    uint64_t sequence;  // Pins before this one may still read the bytes.
+    TierExtent extent;
+  };
+  static constexpr uint32_t kChunk = 256;
+
+  Node& node(NodeId id) { return chunks_[id / kChunk][id % kChunk]; }
+  const Node& node(NodeId id) const { return chunks_[id / kChunk][id % kChunk]; }
+
+  // Shape (block_index_shape.cc).
+  NodeId NewNode();
+  void FreeNode(NodeId id);
+  BlockRef NewRoot(const BlockKey& key);
+  BlockRef AppendAfter(BlockRef parent, const BlockKey& key);
+  void PushBlock(NodeId id, const BlockKey& key);
+  void Split(NodeId id, uint32_t at);
+  void MergeOnlyChild(NodeId id);
+  void Attach(NodeId child, NodeId parent);
+  void Detach(NodeId child);
+  void LinkRoot(NodeId root, const BlockKey& parent);
+  void Trim(NodeId id);
+  void TakeBlocks(NodeId to, NodeId from, uint32_t begin);
+  void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
+
+  // Bookkeeping (block_index.cc).
+  void Recount(NodeId id);
+  void RecountPins(NodeId id);
+  void Refresh(NodeId id, size_t tier);
+  void Reconsider(NodeId id, size_t tier);
+  void RefreshAll(NodeId id);
+  uint64_t TailRank(const Node& n, size_t tier) const;
+  void DrainGraves(ReleaseList* released);
+  Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now, bool touch);
+
+  const format::PartRect whole_;
+  const EvictionPolicy* const policy_;
+  KeyMap map_;
+  std::vector<std::unique_ptr<Node[]>> chunks_;
+  uint32_t node_count_ = 0;
+  NodeId free_node_ = kNoNode;
+  size_t used_nodes_ = 0;
+  PinTable pins_;
+  CandidateHeap heaps_[kTierCount];
+  absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
+  uint64_t next_many_parts_ = 1;
+  std::vector<Grave> graves_;
+  size_t run_bytes_ = 0;
+  uint64_t alive_ = 0;
+  uint64_t alive_bytes_ = 0;
+  uint64_t in_tier_[kTierCount] = {};
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,247 @@
+// The shape of the tree: nodes, splitting, linking, trimming. Counters are mended by block_index.cc.
+
+#include "services/cache/index/block_index.h"
+
+namespace cairn::cache {
+
+NodeId BlockIndex::NewNode() {
+  ++used_nodes_;
+  if (free_node_ != kNoNode) {
+    const NodeId id = free_node_;
+    free_node_ = node(id).next_sibling;
+    node(id) = Node{};
+    return id;
+  }
+  if (node_count_ % kChunk == 0) chunks_.push_back(std::make_unique<Node[]>(kChunk));
+  return node_count_++;
+}
+
+void BlockIndex::FreeNode(NodeId id) {
+  Node& n = node(id);
+  for (size_t t = 0; t < kTierCount; ++t) {
+    if (n.heap_position[t] == CandidateHeap::kNotInHeap) continue;
+    heaps_[t].Remove(n.heap_position[t],
+                     [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+  }
+  run_bytes_ -= n.run.MemoryBytes();
+  n = Node{};
+  n.next_sibling = free_node_;
+  free_node_ = id;
+  --used_nodes_;
+}
+
+void BlockIndex::PushBlock(NodeId id, const BlockKey& key) {
+  Node& n = node(id);
+  run_bytes_ -= n.run.MemoryBytes();
+  n.run.PushBack(key, BlockMeta{});
+  run_bytes_ += n.run.MemoryBytes();
+  map_.Insert(key, BlockRef{id, n.run.size() - 1});
+}
+
+BlockRef BlockIndex::NewRoot(const BlockKey& key) {
+  const NodeId id = NewNode();
+  PushBlock(id, key);
+  return {id, 0};
+}
+
+BlockRef BlockIndex::AppendAfter(BlockRef parent, const BlockKey& key) {
+  if (parent.offset + 1 < node(parent.node).run.size()) Split(parent.node, parent.offset + 1);
+  if (node(parent.node).first_child == kNoNode) {
+    PushBlock(parent.node, key);
+    return {parent.node, node(parent.node).run.size() - 1};
+  }
+  const BlockRef child = NewRoot(key);
+  Attach(child.node, parent.node);
+  return child;
+}
+
+// Moves blocks [begin, end of run) of `from` to the end of `to`, and their map entries.
+void BlockIndex::TakeBlocks(NodeId to, NodeId from, uint32_t begin) {
+  Node& source = node(from);
+  Node& target = node(to);
+  const uint32_t shift = target.run.size();
+  for (uint32_t i = begin; i < source.run.size(); ++i) {
+    map_.Move(source.run.key(i), {from, i}, {to, shift + i - begin});
+  }
+  run_bytes_ -= source.run.MemoryBytes() + target.run.MemoryBytes();
+  target.run.TakeTail(source.run, begin);
+  run_bytes_ += source.run.MemoryBytes() + target.run.MemoryBytes();
+}
+
+// Pins of `from` at `begin` or below it go to `to`, `shift` further.
+void BlockIndex::MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift) {
+  PinId next = kNoPin;
+  for (PinId id = node(from).first_pin; id != kNoPin; id = next) {
+    Pin& pin = pins_[id];
+    next = pin.next_in_node;
+    if (pin.offset < begin) continue;
+    (pin.prev_in_node == kNoPin ? node(from).first_pin : pins_[pin.prev_in_node].next_in_node) =
+        pin.next_in_node;
+    if (pin.next_in_node != kNoPin) pins_[pin.next_in_node].prev_in_node = pin.prev_in_node;
+    pin.node = to;
+    pin.offset = pin.offset - begin + shift;
+    pin.prev_in_node = kNoPin;
+    pin.next_in_node = node(to).first_pin;
+    if (pin.next_in_node != kNoPin) pins_[pin.next_in_node].prev_in_node = id;
+    node(to).first_pin = id;
+  }
+  RecountPins(from);
+  RecountPins(to);
+}
+
+// Blocks [at, size) become a child that takes over the children.
+void BlockIndex::Split(NodeId id, uint32_t at) {
+  const NodeId lower = NewNode();
+  Node& upper_node = node(id);
+  Node& lower_node = node(lower);
+  lower_node.first_child = upper_node.first_child;
+  upper_node.first_child = kNoNode;
+  for (NodeId c = lower_node.first_child; c != kNoNode; c = node(c).next_sibling) {
+    node(c).parent = lower;
+  }
+  for (size_t t = 0; t < kTierCount; ++t) {
+    lower_node.present_children[t] = upper_node.present_children[t];
+    upper_node.present_children[t] = 0;
+  }
+  TakeBlocks(lower, id, at);
+  MovePins(lower, id, at, 0);
+  Recount(id);
+  Recount(lower);
+  RefreshAll(lower);
+  Attach(lower, id);
+}
+
+// REQUIRES: exactly one child.
+void BlockIndex::MergeOnlyChild(NodeId id) {
+  const NodeId child = node(id).first_child;
+  Detach(child);
+  const uint32_t shift = node(id).run.size();
+  TakeBlocks(id, child, 0);
+  MovePins(id, child, 0, shift);
+  Node& n = node(id);
+  n.first_child = node(child).first_child;
+  for (NodeId c = n.first_child; c != kNoNode; c = node(c).next_sibling) node(c).parent = id;
+  for (size_t t = 0; t < kTierCount; ++t) {
+    n.present_children[t] = node(child).present_children[t];
+    n.resident[t] += node(child).resident[t];
+    if (node(child).tail[t] > 0) n.tail[t] = shift + node(child).tail[t];
+  }
+  FreeNode(child);
+  RefreshAll(id);
+}
+
+void BlockIndex::Attach(NodeId child, NodeId parent) {
+  Node& c = node(child);
+  Node& p = node(parent);
+  c.parent = parent;
+  c.prev_sibling = kNoNode;
+  c.next_sibling = p.first_child;
+  if (p.first_child != kNoNode) node(p.first_child).prev_sibling = child;
+  p.first_child = child;
+  for (size_t t = 0; t < kTierCount; ++t) {
+    if (c.present[t]) ++p.present_children[t];
+  }
+  RefreshAll(parent);
+}
+
+void BlockIndex::Detach(NodeId child) {
+  Node& c = node(child);
+  if (c.parent == kNoNode) return;
+  Node& p = node(c.parent);
+  (c.prev_sibling == kNoNode ? p.first_child : node(c.prev_sibling).next_sibling) = c.next_sibling;
+  if (c.next_sibling != kNoNode) node(c.next_sibling).prev_sibling = c.prev_sibling;
+  const NodeId parent = c.parent;
+  c.parent = c.prev_sibling = c.next_sibling = kNoNode;
+  for (size_t t = 0; t < kTierCount; ++t) {
+    if (c.present[t]) --p.present_children[t];
+  }
+  RefreshAll(parent);
+}
+
+void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
+  const auto ref = Find(key);
+  if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode || key == parent) return;
+  LinkRoot(ref->node, parent);
+}
+
+void BlockIndex::LinkRoot(NodeId root, const BlockKey& parent) {
+  auto place = Find(parent);
+  if (!place) place = NewRoot(parent);
+  for (NodeId up = place->node; up != kNoNode; up = node(up).parent) {
+    if (up == root) return;  // The parent is a descendant: keys that contradict each other.
+  }
+  if (place->offset + 1 < node(place->node).run.size()) Split(place->node, place->offset + 1);
+  Attach(root, place->node);
+  // Only a short run is copied to the end of a longer one: then no block moves more than log(n) times.
+  const Node& p = node(place->node);
+  if (p.first_child == root && node(root).next_sibling == kNoNode &&
+      node(root).run.size() <= p.run.size()) {
+    MergeOnlyChild(place->node);
+  }
+}
+
+// Removes dead ends: tombstones without descendants and pins, from here upwards.
+void BlockIndex::Trim(NodeId id) {
+  while (id != kNoNode) {
+    Node& n = node(id);
+    if (n.first_child != kNoNode) return;
+    run_bytes_ -= n.run.MemoryBytes();
+    while (!n.run.empty()) {
+      const uint32_t last = n.run.size() - 1;
+      if (n.run.meta(last).alive() || n.max_pin > last) break;
+      map_.Erase(n.run.key(last), {id, last});
+      n.run.PopBack();
+    }
+    run_bytes_ += n.run.MemoryBytes();
+    if (!n.run.empty()) return;
+    const NodeId parent = n.parent;
+    Detach(id);
+    FreeNode(id);
+    id = parent;
+  }
+}
+
+void BlockIndex::Compact() {
+  for (NodeId id = 0; id < node_count_; ++id) {
+    if (node(id).run.empty()) continue;
+    // From the top of each chain only, so that every block moves once.
+    const NodeId parent = node(id).parent;
+    if (parent != kNoNode && node(parent).first_child == id && node(id).next_sibling == kNoNode) {
+      continue;
+    }
+    while (node(id).first_child != kNoNode &&
+           node(node(id).first_child).next_sibling == kNoNode) {
+      MergeOnlyChild(id);
+    }
+  }
+}
+
+bool BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
+  DrainGraves(released);
+  for (NodeId id = 0; id < node_count_ && blocks > 0; ++id) {
+    Node& n = node(id);
+    if (n.run.empty()) continue;
+    // The tree is of no use any more: nodes go in any order, so links are cut and not kept.
+    for (uint32_t i = 0; i < n.run.size(); ++i) {
+      const BlockMeta& meta = n.run.meta(i);
+      for (size_t t = 0; t < kTierCount; ++t) {
+        if (!meta.in(static_cast<TierKind>(t))) continue;
+        for (const PartPlace& part : PartsOf({id, i})) {
+          released->push_back({static_cast<TierKind>(t), {part.extent[t], part.bytes}});
+        }
+        --in_tier_[t];
+      }
+      if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
+      if (meta.alive()) {
+        --alive_;
+        alive_bytes_ -= meta.bytes;
+      }
+    }
+    blocks -= std::min<size_t>(blocks, n.run.size());
+    run_bytes_ -= n.run.MemoryBytes();
+    n.run = BlockRun();
+  }
+  return alive_ == 0 && graves_.empty();
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,88 @@
+#include "services/cache/block/part_grid.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/common/status/matchers.h"
+
+namespace cairn::cache {
+namespace {
+
+using ::cairn::testing::StatusIs;
+using ::testing::HasSubstr;
+
+Layout Native() {
+  Layout layout;
+  layout.block_tokens = 16;
+  layout.form = NativeLayout{
+      .groups = {{.count = 4, .planes = {{"k", 2, 8, DType::kF16}, {"v", 2, 8, DType::kF16}}}},
+      .kv_heads = 2};
+  return layout;
+}
+
+std::vector<std::byte> MakePart(const Layout& layout, const format::PartRect& rect) {
+  std::vector<uint64_t> lengths;
+  for (uint32_t l = rect.layer_begin; l < rect.layer_end; ++l) {
+    lengths.push_back(layout.SliceBytes(l, rect.head_begin, rect.head_end));
+  }
+  std::vector<std::byte> part(format::PartBytes(lengths), std::byte{3});
+  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(layout.block_tokens), lengths);
+  return part;
+}
+
+TEST(PartGridTest, PartsFitOnlyWhereNothingIs) {
+  const std::vector<format::PartRect> taken{{0, 2, 0, 1}, {0, 2, 1, 2}};
+  EXPECT_EQ(FitPart({2, 4, 0, 2}, taken), PartFit::kFree);
+  EXPECT_EQ(FitPart({0, 2, 0, 2}, taken), PartFit::kCovered);
+  EXPECT_EQ(FitPart({0, 1, 0, 1}, taken), PartFit::kCovered);
+  EXPECT_EQ(FitPart({1, 3, 0, 2}, taken), PartFit::kOverlaps);
+}
+
+TEST(PartGridTest, CompleteMeansThatAllCellsAreCovered) {
+  const format::PartRect whole{0, 4, 0, 2};
+  EXPECT_TRUE(CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}, {2, 4, 1, 2}}));
+  EXPECT_FALSE(CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}}));
+}
+
+TEST(PartGridTest, SizesAndRectanglesAreCheckedAgainstTheLayout) {
+  const Layout layout = Native();
+  const auto part = MakePart(layout, layout.WholeRect());
+  EXPECT_OK(ValidatePart(layout, layout.WholeRect(), part.size(), 1 << 20));
+  EXPECT_THAT(ValidatePart(layout, layout.WholeRect(), part.size() + 1, 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("bytes")));
+  EXPECT_THAT(ValidatePart(layout, {0, 5, 0, 2}, part.size(), 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("layers [0, 5)")));
+  EXPECT_THAT(ValidatePart(layout, {0, 4, 1, 1}, part.size(), 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("heads")));
+  EXPECT_THAT(ValidatePart(layout, layout.WholeRect(), part.size(), 100),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("100")));
+}
+
+TEST(PartGridTest, BytesMustBeWhatWasReserved) {
+  const Layout layout = Native();
+  auto part = MakePart(layout, layout.WholeRect());
+  EXPECT_OK(VerifyPartBytes(layout, layout.WholeRect(), part));
+  EXPECT_THAT(VerifyPartBytes(layout, {0, 4, 0, 1}, part),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("heads")));
+  Layout other = layout;
+  other.block_tokens = 32;
+  EXPECT_THAT(VerifyPartBytes(other, layout.WholeRect(), part),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("block_tokens")));
+  part.back() ^= std::byte{1};
+  EXPECT_THAT(VerifyPartBytes(layout, layout.WholeRect(), part),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("layer 3")));
+}
+
+TEST(PartGridTest, OpaquePartsHoldOneHeadUpToTheDeclaredSize) {
+  Layout layout;
+  layout.block_tokens = 16;
+  layout.form = OpaqueLayout{.description = "x", .max_part_bytes = 1000, .parts = 2};
+  const uint64_t header = format::HeaderBytes(1);
+  EXPECT_OK(ValidatePart(layout, {0, 1, 1, 2}, header + 1000, 1 << 20));
+  EXPECT_FALSE(ValidatePart(layout, {0, 1, 1, 2}, header + 1001, 1 << 20).ok());
+  EXPECT_FALSE(ValidatePart(layout, {0, 1, 1, 2}, header, 1 << 20).ok());
+  EXPECT_FALSE(ValidatePart(layout, {0, 1, 0, 2}, header + 1000, 1 << 20).ok());
+}
+
+}  // namespace
+}  // namespace cairn::cache

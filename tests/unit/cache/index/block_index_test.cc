@@ -1,0 +1,243 @@
+#include "services/cache/index/block_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "services/cache/index/recently_gone.h"
+#include "tests/unit/cache/index/index_fixture.h"
+
+namespace cairn::cache {
+namespace {
+
+using testing::KeyOf;
+using testing::kWhole;
+using testing::OnePart;
+
+class BlockIndexTest : public ::testing::Test {
+ protected:
+  void Store(uint64_t n, std::optional<uint64_t> parent, TierKind tier = TierKind::kHost,
+             uint32_t now = 0) {
+    const std::optional<BlockKey> above = parent ? std::optional(KeyOf(*parent)) : std::nullopt;
+    ASSERT_TRUE(index_.Insert(KeyOf(n), above, OnePart(n), tier, 0, now));
+  }
+  // A chain first .. last.
+  void StoreChain(uint64_t first, uint64_t last, uint32_t now = 0) {
+    for (uint64_t n = first; n <= last; ++n) {
+      Store(n, n == first ? std::nullopt : std::optional(n - 1), TierKind::kHost, now);
+    }
+  }
+  uint32_t Matched(std::initializer_list<uint64_t> numbers, uint32_t now = 0) {
+    std::vector<BlockKey> keys;
+    for (uint64_t n : numbers) keys.push_back(KeyOf(n));
+    return index_.Match(keys, now, true).matched;
+  }
+  PinId Pin(uint64_t n) { return index_.PinBlock(*index_.Find(KeyOf(n))); }
+  std::optional<BlockKey> Evict(TierKind tier = TierKind::kHost) {
+    const auto evicted = index_.EvictOne(tier, &released_);
+    EXPECT_TRUE(index_.CheckInvariants());
+    return evicted ? std::optional(evicted->key) : std::nullopt;
+  }
+
+  LruPolicy lru_;
+  BlockIndex index_{kWhole, &lru_, 42};
+  ReleaseList released_;
+};
+
+TEST_F(BlockIndexTest, MatchesTheLongestStoredPrefix) {
+  StoreChain(1, 5);
+  EXPECT_EQ(Matched({1, 2, 3, 4, 5, 6}), 5u);
+  EXPECT_EQ(Matched({1, 2, 9, 4}), 2u);
+  EXPECT_EQ(Matched({9}), 0u);
+  EXPECT_EQ(index_.nodes(), 1u);
+}
+
+TEST_F(BlockIndexTest, BranchSplitsARunAndBothWaysMatch) {
+  StoreChain(1, 5);
+  Store(20, 3);
+  Store(21, 20);
+  EXPECT_EQ(Matched({1, 2, 3, 4, 5}), 5u);
+  EXPECT_EQ(Matched({1, 2, 3, 20, 21}), 5u);
+  EXPECT_EQ(index_.nodes(), 3u);
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, MatchMayStartInTheMiddleOfAPath) {
+  StoreChain(1, 5);
+  EXPECT_EQ(Matched({3, 4, 5}), 3u);
+}
+
+TEST_F(BlockIndexTest, ChildrenStoredBeforeTheirParentsAreFoundOnceThePathIsWhole) {
+  Store(3, 2);
+  EXPECT_EQ(Matched({1, 2, 3}), 0u);
+  Store(1, std::nullopt);
+  EXPECT_EQ(Matched({1, 2, 3}), 1u);
+  Store(2, 1);
+  EXPECT_EQ(Matched({1, 2, 3}), 3u);
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, BlocksWithoutParentsAreLinkedByTheFirstPrompt) {
+  for (uint64_t n = 1; n <= 6; ++n) Store(n, std::nullopt);
+  EXPECT_EQ(index_.nodes(), 6u);
+  EXPECT_EQ(Matched({1, 2, 3, 4, 5, 6}), 6u);
+  EXPECT_EQ(index_.nodes(), 1u);
+  EXPECT_EQ(index_.ParentOf(*index_.Find(KeyOf(4))), KeyOf(3));
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, ContradictingParentsCloseNoCircle) {
+  StoreChain(1, 3);
+  index_.Link(KeyOf(1), KeyOf(3));
+  EXPECT_EQ(index_.ParentOf(*index_.Find(KeyOf(1))), std::nullopt);
+  index_.Link(KeyOf(1), KeyOf(1));
+  EXPECT_EQ(Matched({3, 1, 2}), 3u);  // Two segments: served, not linked.
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, FirstInsertWins) {
+  Store(1, std::nullopt);
+  EXPECT_FALSE(index_.Insert(KeyOf(1), std::nullopt, OnePart(99), TierKind::kHost, 0, 0));
+  EXPECT_EQ(index_.PartsOf(*index_.Find(KeyOf(1)))[0].extent[0], 1u);
+}
+
+TEST_F(BlockIndexTest, EvictsTailsFirstInOrderOfUse) {
+  StoreChain(1, 3, 1);
+  StoreChain(11, 12, 2);
+  Matched({1, 2, 3}, 3);
+  EXPECT_EQ(Evict(), KeyOf(12));
+  EXPECT_EQ(Evict(), KeyOf(11));
+  EXPECT_EQ(Evict(), KeyOf(3));
+  EXPECT_EQ(Evict(), KeyOf(2));
+  EXPECT_EQ(Evict(), KeyOf(1));
+  EXPECT_EQ(Evict(), std::nullopt);
+  EXPECT_EQ(index_.blocks(), 0u);
+  EXPECT_EQ(index_.nodes(), 0u);
+  EXPECT_EQ(released_.size(), 5u);
+}
+
+TEST_F(BlockIndexTest, ParentOutlivesItsYoungerBranch) {
+  StoreChain(1, 2, 1);
+  Store(10, 2, TierKind::kHost, 5);
+  Store(20, 2, TierKind::kHost, 9);
+  EXPECT_EQ(Evict(), KeyOf(10));
+  EXPECT_EQ(Evict(), KeyOf(20));
+  EXPECT_EQ(Evict(), KeyOf(2));
+}
+
+TEST_F(BlockIndexTest, PinKeepsThePathAboveItAndNothingBelow) {
+  StoreChain(1, 5);
+  const PinId pin = Pin(3);
+  EXPECT_EQ(Evict(), KeyOf(5));
+  EXPECT_EQ(Evict(), KeyOf(4));
+  EXPECT_EQ(Evict(), std::nullopt);
+  index_.Unpin(pin, &released_);
+  EXPECT_EQ(Evict(), KeyOf(3));
+}
+
+TEST_F(BlockIndexTest, PinsSurviveSplitAndMerge) {
+  StoreChain(1, 6);
+  const PinId deep = Pin(5);
+  const PinId shallow = Pin(2);
+  Store(20, 3);
+  EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(deep)), KeyOf(5));
+  EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(shallow)), KeyOf(2));
+  EXPECT_TRUE(index_.CheckInvariants());
+  std::vector<BlockRef> path;
+  index_.PathTo(deep, 5, &path);
+  ASSERT_EQ(path.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(index_.KeyAt(path[i]), KeyOf(i + 1));
+  index_.Unpin(deep, &released_);
+  index_.Unpin(shallow, &released_);
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, DirtyBlocksAreNotEvictedFromHost) {
+  StoreChain(1, 2);
+  index_.SetDirty(*index_.Find(KeyOf(2)), true);
+  EXPECT_EQ(Evict(), std::nullopt);
+  index_.SetDirty(*index_.Find(KeyOf(2)), false);
+  EXPECT_EQ(Evict(), KeyOf(2));
+}
+
+TEST_F(BlockIndexTest, EachTierEvictsForItself) {
+  StoreChain(1, 2);
+  const uint64_t id = 77;
+  index_.AddToTier(*index_.Find(KeyOf(1)), TierKind::kDisk, {&id, 1});
+  index_.AddToTier(*index_.Find(KeyOf(2)), TierKind::kDisk, {&id, 1});
+  EXPECT_EQ(Evict(TierKind::kHost), KeyOf(2));
+  EXPECT_EQ(Matched({1, 2}), 2u);
+  EXPECT_EQ(Evict(TierKind::kDisk), KeyOf(2));
+  EXPECT_EQ(Matched({1, 2}), 1u);
+}
+
+TEST_F(BlockIndexTest, LostBlockKeepsItsDescendantsAndComesBack) {
+  StoreChain(1, 4);
+  EXPECT_TRUE(index_.RemoveFromTier(*index_.Find(KeyOf(2)), TierKind::kHost, &released_));
+  EXPECT_EQ(Matched({1, 2, 3, 4}), 1u);
+  EXPECT_EQ(Matched({3, 4}), 2u);
+  EXPECT_TRUE(index_.CheckInvariants());
+  Store(2, 1);
+  EXPECT_EQ(Matched({1, 2, 3, 4}), 4u);
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, BytesRemovedUnderAReaderAreReleasedAfterIt) {
+  StoreChain(1, 2);
+  const PinId reader = Pin(2);
+  index_.RemoveFromTier(*index_.Find(KeyOf(2)), TierKind::kHost, &released_);
+  const PinId later = Pin(1);
+  EXPECT_TRUE(released_.empty());
+  index_.Unpin(reader, &released_);
+  ASSERT_EQ(released_.size(), 1u);  // The later pin cannot know the bytes.
+  EXPECT_EQ(released_[0].extent, (Extent{2, 100}));
+  index_.Unpin(later, &released_);
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
+TEST_F(BlockIndexTest, ManyPartsKeepTheirExtentsPerTier) {
+  PartPlaces parts{{{0, 2, 0, 2}, 60, {5, 0}}, {{2, 4, 0, 2}, 40, {6, 0}}};
+  ASSERT_TRUE(index_.Insert(KeyOf(1), std::nullopt, parts, TierKind::kHost, 0, 0));
+  const uint64_t disk[] = {15, 16};
+  index_.AddToTier(*index_.Find(KeyOf(1)), TierKind::kDisk, disk);
+  const auto found = index_.PartsOf(*index_.Find(KeyOf(1)));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[1].extent[0], 6u);
+  EXPECT_EQ(found[1].extent[1], 16u);
+  EXPECT_EQ(index_.bytes(), 100u);
+  EXPECT_EQ(Evict(), KeyOf(1));
+  ASSERT_EQ(released_.size(), 2u);
+  EXPECT_EQ(released_[0].extent, (Extent{5, 60}));
+}
+
+TEST_F(BlockIndexTest, CompactJoinsWhatWasInsertedInAnyOrder) {
+  for (uint64_t n : {5, 3, 1, 4, 2, 9, 8}) {
+    Store(n, n == 1 ? std::nullopt : std::optional<uint64_t>(n == 8 ? 3 : n - 1));
+  }
+  index_.Compact();
+  EXPECT_TRUE(index_.CheckInvariants());
+  EXPECT_EQ(index_.nodes(), 3u);
+  EXPECT_EQ(Matched({1, 2, 3, 4, 5}), 5u);
+  EXPECT_EQ(Matched({1, 2, 3, 8, 9}), 5u);
+}
+
+TEST_F(BlockIndexTest, ReclaimGivesEveryExtentBack) {
+  StoreChain(1, 600);
+  size_t steps = 0;
+  while (!index_.Reclaim(100, &released_)) ++steps;
+  EXPECT_EQ(released_.size(), 600u);
+  EXPECT_EQ(index_.blocks(), 0u);
+}
+
+TEST(RecentlyGoneTest, RemembersWhyUntilOverwritten) {
+  RecentlyGone gone(16);
+  const Digest ns = KeyOf(1);
+  gone.Remember(ns, KeyOf(2), RecentlyGone::Why::kEvicted);
+  gone.Remember(ns, KeyOf(3), RecentlyGone::Why::kCorrupt);
+  EXPECT_EQ(gone.Find(ns, KeyOf(3)), RecentlyGone::Why::kCorrupt);
+  EXPECT_EQ(gone.Find(KeyOf(9), KeyOf(3)), RecentlyGone::Why::kUnknown);
+  for (uint64_t n = 10; n < 500; ++n) gone.Remember(ns, KeyOf(n), RecentlyGone::Why::kEvicted);
+  EXPECT_EQ(gone.Find(ns, KeyOf(2)), RecentlyGone::Why::kUnknown);
+}
+
+}  // namespace
+}  // namespace cairn::cache
