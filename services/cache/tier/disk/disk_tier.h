@@ -17,9 +17,9 @@
 namespace cairn::cache {
 
 struct DiskTierOptions {
-  std::string directory;        // Made if it is not there. Holds nothing of others.
+  std::string directory = {};   // Made if it is not there. Holds nothing of others.
   uint64_t capacity_bytes = 0;  // Sum of extents. The directory stays below 1.3 x this (and at least 64 MiB).
-  std::string node_id;          // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
+  std::string node_id = {};     // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
   uint32_t max_extent_bytes = 64u << 20;
   // A completed Write is durable within this time.
   std::chrono::milliseconds flush_after{1000};

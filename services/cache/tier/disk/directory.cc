@@ -1,0 +1,214 @@
+#include "services/cache/tier/disk/directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace cairn::cache::disk {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kProbeBytes = 4096;
+
+std::string Errno() { return std::strerror(errno); }
+
+bool IsNodeId(const std::string& id) {
+  if (id.empty() || id.size() > 64) return false;
+  return id.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+         std::string::npos;
+}
+
+Result<std::string> NewNodeId() {
+  unsigned char bytes[8];
+  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
+    return Errorf(StatusCode::kUnavailable, "getrandom: {}", Errno());
+  }
+  std::string id = "node-";
+  for (unsigned char b : bytes) id += fmt::format("{:02x}", b);
+  return id;
+}
+
+// What DISK_FORMAT says. Empty strings where a line is missing.
+struct Format {
+  std::string version;
+  std::string node_id;
+  std::string state;
+};
+
+std::optional<Format> ReadFormat(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return std::nullopt;
+  Format format;
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::string key, value;
+    words >> key >> value;
+    if (key == "cairn-disk") format.version = value;
+    if (key == "node") format.node_id = value;
+    if (key == "state") format.state = value;
+  }
+  return format;
+}
+
+}  // namespace
+
+Result<Directory> Directory::Open(const Options& options) {
+  if (options.path.empty()) {
+    return InvalidArgument("option 'directory': got '', expected a path");
+  }
+  if (!options.node_id.empty() && !IsNodeId(options.node_id)) {
+    return InvalidArgument(
+        "option 'node_id': got '{}', expected 1 to 64 letters, digits, '-', '_' or '.'",
+        options.node_id);
+  }
+  std::error_code error;
+  fs::create_directories(options.path, error);
+  if (error) {
+    return Errorf(StatusCode::kFailedPrecondition, "option 'directory': cannot make '{}': {}",
+                  options.path, error.message());
+  }
+
+  Directory directory;
+  directory.path_ = options.path;
+  const std::string lock_path = options.path + "/LOCK";
+  directory.lock_fd_ = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (directory.lock_fd_ < 0) {
+    return Errorf(StatusCode::kFailedPrecondition, "option 'directory': cannot open '{}': {}",
+                  lock_path, Errno());
+  }
+  if (flock(directory.lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "option 'directory': '{}' is in use by another process (LOCK is held)",
+                  options.path);
+  }
+
+  const std::optional<Format> format = ReadFormat(options.path + "/DISK_FORMAT");
+  std::string mismatch;
+  if (!format) {
+    if (fs::exists(directory.database_path())) {
+      mismatch = "holds a database without DISK_FORMAT";
+    }
+  } else if (format->version != std::to_string(kDiskFormatVersion)) {
+    mismatch = fmt::format("has format '{}', expected {}", format->version, kDiskFormatVersion);
+  } else if (!IsNodeId(format->node_id)) {
+    mismatch = fmt::format("has a DISK_FORMAT with node '{}'", format->node_id);
+  } else if (!options.node_id.empty() && format->node_id != options.node_id) {
+    mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
+  }
+  if (!mismatch.empty() && !options.wipe_on_mismatch) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "option 'directory': '{}' {}; name another directory, or delete what it holds with "
+                  "option 'wipe_on_mismatch'",
+                  options.path, mismatch);
+  }
+
+  if (format && mismatch.empty()) {
+    directory.node_id_ = format->node_id;
+    directory.is_new_ = format->state != "ready";
+    // A database that was never finished holds nothing.
+    if (directory.is_new_) CAIRN_RETURN_IF_ERROR(directory.Wipe());
+    return directory;
+  }
+  directory.node_id_ = options.node_id;
+  if (directory.node_id_.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(directory.node_id_, NewNodeId());
+  }
+  CAIRN_RETURN_IF_ERROR(directory.Wipe());
+  return directory;
+}
+
+Directory::Directory(Directory&& other) noexcept
+    : path_(std::move(other.path_)),
+      node_id_(std::move(other.node_id_)),
+      is_new_(other.is_new_),
+      lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+
+Directory::~Directory() {
+  if (lock_fd_ >= 0) close(lock_fd_);
+}
+
+Status Directory::WriteFormat(const char* state) {
+  // Written aside and renamed: a crash leaves the old file or the new one, never half of one.
+  const std::string path = path_ + "/DISK_FORMAT";
+  const std::string aside = path + ".new";
+  const std::string text =
+      fmt::format("cairn-disk {}\nnode {}\nstate {}\n", kDiskFormatVersion, node_id_, state);
+  const int fd = open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool done = fd >= 0 &&
+              write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+              fsync(fd) == 0;
+  int error = errno;
+  if (fd >= 0) close(fd);
+  if (done && rename(aside.c_str(), path.c_str()) != 0) {
+    done = false;
+    error = errno;
+  }
+  if (!done) {
+    return Errorf(error == ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
+                  "cannot write '{}': {}", path, std::strerror(error));
+  }
+  const int dir = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir >= 0) {
+    (void)fsync(dir);
+    close(dir);
+  }
+  return OkStatus();
+}
+
+Status Directory::MarkReady() {
+  CAIRN_RETURN_IF_ERROR(WriteFormat("ready"));
+  is_new_ = false;
+  return OkStatus();
+}
+
+Status Directory::Wipe() {
+  // First the mark, so that a crash in the middle of deleting leaves no half database that looks whole.
+  CAIRN_RETURN_IF_ERROR(WriteFormat("new"));
+  is_new_ = true;
+  std::error_code error;
+  fs::remove_all(database_path(), error);
+  if (error) {
+    return Errorf(StatusCode::kUnavailable, "cannot delete '{}': {}", database_path(),
+                  error.message());
+  }
+  return OkStatus();
+}
+
+bool Directory::SupportsDirectIo() const {
+  const std::string path = path_ + "/DIRECT_IO_PROBE";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
+  bool works = false;
+  if (fd >= 0) {
+    std::unique_ptr<void, void (*)(void*)> buffer(std::aligned_alloc(kProbeBytes, kProbeBytes),
+                                                  std::free);
+    std::memset(buffer.get(), 1, kProbeBytes);
+    works = pwrite(fd, buffer.get(), kProbeBytes, 0) == kProbeBytes &&
+            pread(fd, buffer.get(), kProbeBytes, 0) == kProbeBytes;
+    close(fd);
+  }
+  unlink(path.c_str());
+  return works;
+}
+
+uint64_t Directory::FreeBytes() const {
+  struct statvfs info {};
+  if (statvfs(path_.c_str(), &info) != 0) return UINT64_MAX;
+  return uint64_t{info.f_bavail} * info.f_frsize;
+}
+
+}  // namespace cairn::cache::disk

@@ -1,0 +1,57 @@
+#pragma once
+// The directory of a disk tier: whose it is, which format it has, and that one process uses it.
+//
+//   DISK_FORMAT  text, "cairn-disk 1\nnode NAME\nstate ready\n"; the state is "new" until the database was made once
+//   LOCK         locked while a process uses the directory
+//   db/          the database
+//
+// Nothing else in the directory is touched. docs/formats/disk.md.
+
+#include <cstdint>
+#include <string>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cache::disk {
+
+inline constexpr int kDiskFormatVersion = 1;
+
+// Holds the lock. Move-only.
+class Directory {
+ public:
+  struct Options {
+    std::string path;
+    std::string node_id;  // Empty: what is there, or a new one.
+    bool wipe_on_mismatch = false;
+  };
+  // Makes the directory when it is not there. FAILED_PRECONDITION when another process has it, when format or node are others, or when it
+  // holds a database without DISK_FORMAT.
+  static Result<Directory> Open(const Options& options);
+  Directory(Directory&& other) noexcept;
+  Directory& operator=(Directory&&) = delete;
+  ~Directory();
+
+  const std::string& path() const { return path_; }
+  std::string database_path() const { return path_ + "/db"; }
+  const std::string& node_id() const { return node_id_; }
+  // True until MarkReady: the database is to be made.
+  bool is_new() const { return is_new_; }
+  Status MarkReady();
+  // Deletes the database; the directory is then new, of the same node.
+  Status Wipe();
+  // True when a file here can be opened, written and read with O_DIRECT.
+  bool SupportsDirectIo() const;
+  // Bytes that an unprivileged process can still write here; UINT64_MAX when nobody can tell.
+  uint64_t FreeBytes() const;
+
+ private:
+  Directory() = default;
+  Status WriteFormat(const char* state);
+
+  std::string path_;
+  std::string node_id_;
+  bool is_new_ = false;
+  int lock_fd_ = -1;
+};
+
+}  // namespace cairn::cache::disk
