@@ -180,7 +180,7 @@ TEST(ModelRobustnessTest, CorruptHeadersNeverCrash) {
   const auto good = builder.Build();
   const size_t header = builder.HeaderBytes();
   int refused = 0;
-  constexpr int kRounds = 20000;
+  constexpr int kRounds = 8000;
   for (int seed = 0; seed < kRounds; ++seed) {
     std::mt19937_64 rng(static_cast<uint64_t>(seed));
     auto bytes = good;
