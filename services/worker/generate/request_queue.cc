@@ -1,7 +1,7 @@
 #include "services/worker/generate/request_queue.h"
 
+#include <algorithm>
 #include <chrono>
-#include <vector>
 
 namespace cairn::worker {
 namespace {
@@ -44,6 +44,14 @@ Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
   }
 }
 
+GenerateSummary CancelledSummary(const Job& job, TimePoint now) {
+  GenerateSummary summary;
+  summary.prompt_tokens = static_cast<uint32_t>(job.prompt().tokens.size());
+  summary.queue_seconds = Seconds(now - job.queued_at());
+  summary.finish_reason = "cancelled";
+  return summary;
+}
+
 Status RequestQueue::Put(std::shared_ptr<Job> job) {
   MutexLock lock(mu_);
   if (closed_) return Status(StatusCode::kUnavailable, "the worker is shutting down");
@@ -58,18 +66,21 @@ Status RequestQueue::Put(std::shared_ptr<Job> job) {
 
 std::shared_ptr<Job> RequestQueue::Take(bool poll) {
   MutexLock lock(mu_);
-  if (!poll) changed_.Wait(mu_, [&] { return !jobs_.empty() || closed_ || woken_; });
-  woken_ = false;
+  if (!poll) changed_.Wait(mu_, [&] { return !jobs_.empty() || closed_; });
   if (jobs_.empty()) return nullptr;
   std::shared_ptr<Job> job = std::move(jobs_.front());
   jobs_.pop_front();
   return job;
 }
 
-void RequestQueue::Wake() {
+std::vector<std::shared_ptr<Job>> RequestQueue::TakeCancelled() {
   MutexLock lock(mu_);
-  woken_ = true;
-  changed_.NotifyAll();
+  const auto first = std::stable_partition(jobs_.begin(), jobs_.end(),
+                                           [](const auto& job) { return !job->cancelled(); });
+  std::vector<std::shared_ptr<Job>> cancelled(std::make_move_iterator(first),
+                                              std::make_move_iterator(jobs_.end()));
+  jobs_.erase(first, jobs_.end());
+  return cancelled;
 }
 
 void RequestQueue::Close() {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "services/common/clock/clock.h"
 #include "services/common/concurrency/mutex.h"
@@ -55,6 +56,9 @@ class Job {
   std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
 };
 
+// What is said about a request that was cancelled before it began.
+GenerateSummary CancelledSummary(const Job& job, TimePoint now);
+
 // Thread-safe.
 class RequestQueue {
  public:
@@ -67,8 +71,8 @@ class RequestQueue {
   // the queue is empty.
   std::shared_ptr<Job> Take(bool poll);
 
-  // Wakes a waiting Take, which then returns null once.
-  void Wake();
+  // Takes those out that are cancelled, so that they hold no place.
+  std::vector<std::shared_ptr<Job>> TakeCancelled();
   // No new requests. Those that wait can still be taken.
   void Close();
   bool closed() const;
@@ -82,7 +86,6 @@ class RequestQueue {
   CondVar changed_;
   std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  bool woken_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::worker

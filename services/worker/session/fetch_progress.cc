@@ -4,41 +4,54 @@
 
 namespace cairn::worker {
 
-FetchProgress::FetchProgress(uint32_t blocks, uint32_t layers, TimePoint start, Duration stall,
-                             Duration limit)
-    : blocks_(blocks),
-      layers_(layers),
+FetchProgress::FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit)
+    : shape_(shape),
       stall_(stall),
       limit_(start + limit),
-      arrived_(static_cast<size_t>(blocks) * layers, false),
-      layer_missing_(layers, blocks),
-      block_missing_(blocks, layers),
-      block_reason_(blocks, MissReason::kNone),
-      slices_missing_(static_cast<uint64_t>(blocks) * layers),
+      arrived_(static_cast<size_t>(shape.blocks) * shape.layers * shape.heads, false),
+      layer_missing_(shape.layers, shape.blocks * shape.heads),
+      block_missing_(shape.blocks, shape.layers * shape.heads),
+      block_reason_(shape.blocks, MissReason::kNone),
       last_arrival_(start),
-      first_failed_(blocks) {
-  CAIRN_CHECK(blocks > 0 && layers > 0);
+      first_failed_(shape.blocks) {
+  CAIRN_CHECK(shape.blocks > 0 && shape.layers > 0 && shape.heads > 0);
 }
 
-void FetchProgress::SliceArrived(uint32_t block, uint32_t layer, uint64_t bytes, bool from_disk,
-                                 TimePoint now) {
-  if (block >= blocks_ || layer >= layers_) return;
+uint32_t FetchProgress::Missing(const Piece& piece) const {
   MutexLock lock(mu_);
-  const size_t index = static_cast<size_t>(layer) * blocks_ + block;
-  if (arrived_[index]) return;
-  arrived_[index] = true;
-  --block_missing_[block];
-  --slices_missing_;
+  return MissingLocked(piece);
+}
+
+uint32_t FetchProgress::MissingLocked(const Piece& piece) const {
+  if (piece.block >= shape_.blocks || piece.layer >= shape_.layers ||
+      piece.head_end > shape_.heads) {
+    return 0;
+  }
+  uint32_t missing = 0;
+  for (uint32_t head = piece.head_begin; head < piece.head_end; ++head) {
+    missing += arrived_[Cell(piece, head)] ? 0 : 1;
+  }
+  return missing;
+}
+
+void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now) {
+  MutexLock lock(mu_);
+  const uint32_t heads = MissingLocked(piece);
+  CAIRN_CHECK(heads > 0);
+  for (uint32_t head = piece.head_begin; head < piece.head_end; ++head) {
+    arrived_[Cell(piece, head)] = true;
+  }
+  layer_missing_[piece.layer] -= heads;
+  block_missing_[piece.block] -= heads;
   last_arrival_ = now;
   (from_disk ? bytes_.disk : bytes_.host) += bytes;
   // Only a complete layer or block lets a waiter go on: waking it for each slice would cost more than
   // copying the slice.
-  const bool layer_complete = --layer_missing_[layer] == 0;
-  if (layer_complete || block_missing_[block] == 0) changed_.NotifyAll();
+  if (layer_missing_[piece.layer] == 0 || block_missing_[piece.block] == 0) changed_.NotifyAll();
 }
 
 void FetchProgress::BlockFailed(uint32_t block, MissReason reason) {
-  if (block >= blocks_) return;
+  if (block >= shape_.blocks) return;
   MutexLock lock(mu_);
   if (block_reason_[block] == MissReason::kNone) block_reason_[block] = reason;
   first_failed_ = std::min(first_failed_, block);
@@ -69,10 +82,10 @@ void FetchProgress::WaitProgress(Predicate done) {
 Status FetchProgress::WaitLayer(uint32_t layer) {
   MutexLock lock(mu_);
   const auto arrived = [&] { return layer_missing_[layer] == 0; };
-  WaitProgress([&] { return arrived() || first_failed_ < blocks_; });
-  if (arrived() && first_failed_ == blocks_) return OkStatus();
-  return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} blocks did not arrive", layer,
-                layer_missing_[layer], blocks_);
+  WaitProgress([&] { return arrived() || first_failed_ < shape_.blocks; });
+  if (arrived() && first_failed_ == shape_.blocks) return OkStatus();
+  return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} pieces did not arrive", layer,
+                layer_missing_[layer], shape_.blocks * shape_.heads);
 }
 
 void FetchProgress::WaitDone() {
@@ -90,14 +103,9 @@ bool FetchProgress::TimedOut() const {
   return timed_out_;
 }
 
-bool FetchProgress::Complete() const {
-  MutexLock lock(mu_);
-  return slices_missing_ == 0 && first_failed_ == blocks_;
-}
-
 uint32_t FetchProgress::CompletePrefixLocked() const {
   uint32_t block = 0;
-  while (block < blocks_ && block_missing_[block] == 0 &&
+  while (block < shape_.blocks && block_missing_[block] == 0 &&
          block_reason_[block] == MissReason::kNone) {
     ++block;
   }
@@ -112,9 +120,14 @@ uint32_t FetchProgress::CompletePrefix() const {
 MissReason FetchProgress::Reason() const {
   MutexLock lock(mu_);
   const uint32_t block = CompletePrefixLocked();
-  if (block == blocks_) return MissReason::kNone;
+  if (block == shape_.blocks) return MissReason::kNone;
   if (block_reason_[block] != MissReason::kNone) return block_reason_[block];
   return end_reason_ == MissReason::kNone ? MissReason::kUnavailable : end_reason_;
+}
+
+TimePoint FetchProgress::last_arrival() const {
+  MutexLock lock(mu_);
+  return last_arrival_;
 }
 
 BytesByTier FetchProgress::bytes() const {

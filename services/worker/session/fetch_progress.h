@@ -18,12 +18,28 @@ namespace cairn::worker {
 // Thread-safe.
 class FetchProgress {
  public:
-  // REQUIRES: blocks > 0, layers > 0. `stall`: how long nothing new may arrive; `limit`: how long it
-  // may take in all. Both count from `start`.
-  FetchProgress(uint32_t blocks, uint32_t layers, TimePoint start, Duration stall, Duration limit);
+  struct Shape {
+    uint32_t blocks = 0;  // At least 1, all of them.
+    uint32_t layers = 0;
+    uint32_t heads = 0;
+  };
+  // `stall`: how long nothing new may arrive; `limit`: how long it may take in all. Both count from
+  // `start`.
+  FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit);
 
-  // One layer of one block has arrived and is verified. A second report of the same is ignored.
-  void SliceArrived(uint32_t block, uint32_t layer, uint64_t bytes, bool from_disk, TimePoint now);
+  // Some heads of one layer of one block.
+  struct Piece {
+    uint32_t block = 0;
+    uint32_t layer = 0;
+    uint32_t head_begin = 0;
+    uint32_t head_end = 0;  // Exclusive.
+  };
+  // How many of the piece's heads have not arrived; 0 for a piece outside of the fetch. Only when all
+  // are missing may unverified bytes be written to its place in the page.
+  uint32_t Missing(const Piece& piece) const;
+  // The piece is in its page and verified. Parts may overlap: heads that were there are not counted
+  // again. REQUIRES: Missing(piece) > 0.
+  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now);
   // The block will not come.
   void BlockFailed(uint32_t block, MissReason reason);
   // The client is done: nothing more will arrive, or be written.
@@ -39,34 +55,38 @@ class FetchProgress {
   void WaitEnded();
 
   bool TimedOut() const;
-  // True when every slice is there.
-  bool Complete() const;
   // Complete blocks from the first one on.
   uint32_t CompletePrefix() const;
-  // Why block CompletePrefix() is missing; kNone when Complete().
+  // Why block CompletePrefix() is missing; kNone when none is.
   MissReason Reason() const;
   BytesByTier bytes() const;
+  // Of the last piece; the start when nothing has arrived.
+  TimePoint last_arrival() const;
+  uint32_t blocks() const { return shape_.blocks; }
 
  private:
   template <typename Predicate>
   void WaitProgress(Predicate done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint32_t MissingLocked(const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  size_t Cell(const Piece& piece, uint32_t head) const {
+    return (static_cast<size_t>(piece.layer) * shape_.blocks + piece.block) * shape_.heads + head;
+  }
   uint32_t CompletePrefixLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
-  const uint32_t blocks_;
-  const uint32_t layers_;
+  const Shape shape_;
   const Duration stall_;
   const TimePoint limit_;
 
   mutable Mutex mu_;
   CondVar changed_;
-  std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);             // [layer][block]
-  std::vector<uint32_t> layer_missing_ ABSL_GUARDED_BY(mu_);   // Blocks still to come, by layer.
-  std::vector<uint32_t> block_missing_ ABSL_GUARDED_BY(mu_);   // Layers still to come, by block.
+  std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);  // [layer][block][head]
+  // Cells (layer, block, head) still to come, by layer and by block.
+  std::vector<uint32_t> layer_missing_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> block_missing_ ABSL_GUARDED_BY(mu_);
   std::vector<MissReason> block_reason_ ABSL_GUARDED_BY(mu_);  // kNone unless failed.
-  uint64_t slices_missing_ ABSL_GUARDED_BY(mu_);
   TimePoint last_arrival_ ABSL_GUARDED_BY(mu_);
-  uint32_t first_failed_ ABSL_GUARDED_BY(mu_);  // blocks_: none.
+  uint32_t first_failed_ ABSL_GUARDED_BY(mu_);  // shape_.blocks: none.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool timed_out_ ABSL_GUARDED_BY(mu_) = false;
   MissReason end_reason_ ABSL_GUARDED_BY(mu_) = MissReason::kNone;

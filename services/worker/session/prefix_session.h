@@ -35,6 +35,8 @@ class PrefixFetch;
 class PrefixSession {
  public:
   struct Options {
+    // For the first contact, when the session is made: how long to wait for a node that is away.
+    std::chrono::milliseconds connect_deadline{1000};
     std::chrono::milliseconds match_deadline{50};
     // A fetch that brings nothing new for so long is over; longer when recomputing what it brings
     // would take more than four times as long, up to max_stall.
@@ -76,8 +78,9 @@ class PrefixSession {
     std::unique_ptr<Lease> lease_;
   };
 
-  // `client` must outlive the session. REQUIRES: Validate(spec).ok(), the layout of `spec` is that of
-  // `kv`.
+  // Registers the namespace at the node; one that cannot be reached within connect_deadline is asked
+  // again later. Logs a warning for each field in which the node has a similar namespace. `client`
+  // must outlive the session. REQUIRES: Validate(spec).ok(), the layout of `spec` is that of `kv`.
   PrefixSession(client::CacheClient& client, NamespaceSpec spec, const KvLayout& kv,
                 const Options& options);
   ~PrefixSession();
@@ -108,16 +111,22 @@ class PrefixSession {
  private:
   friend class PrefixFetch;
 
+  void OpenNamespace(Duration deadline);
+  void OpenAgainAfterReconnect();
+
   client::CacheClient& client_;
   const NamespaceSpec spec_;
   const KvLayout kv_;
   const Digest fingerprint_;
   const Options options_;
-  // Runs fetches, so that the engine's thread can compute meanwhile.
+  // Runs fetches, so that the engine's thread can compute meanwhile. The second thread asks for what
+  // differs after a reconnect, so that this never holds a fetch up.
   ThreadPool fetch_thread_;
 
   mutable Mutex mu_;
   Stats totals_ ABSL_GUARDED_BY(mu_);
+  uint64_t opened_in_session_ ABSL_GUARDED_BY(mu_) = 0;  // The client's count of sessions then.
+  bool opening_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // One fetch under way. Not thread-safe. Destroying it stops the fetch and waits until nothing writes

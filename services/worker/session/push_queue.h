@@ -9,6 +9,7 @@
 // Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
 // because copying and sending would take time from the first token.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,6 +27,7 @@
 
 namespace cairn::client {
 class CacheClient;
+struct PartToPush;
 }
 
 namespace cairn::worker {
@@ -49,13 +51,13 @@ class PushQueue {
     uint32_t max_blocks = 16384;      // That wait.
     uint32_t batch_blocks = 8;        // Copied and sent at a time.
     int niceness = 10;                // Of the thread. 0 to 19.
+    std::chrono::milliseconds push_deadline{5000};  // Of a batch.
   };
 
   // Totals since start unless said otherwise.
   struct Stats {
-    uint64_t pushed_blocks = 0;  // Taken by the node, blocks that it already had included.
-    uint64_t pushed_bytes = 0;   // Sent and taken; 0 for blocks that it already had.
-    uint64_t known_blocks = 0;   // Of pushed_blocks, those that the node already had.
+    uint64_t pushed_blocks = 0;  // At the node now; blocks that it already had count too.
+    uint64_t pushed_bytes = 0;   // Of these blocks.
     uint64_t failed_blocks = 0;  // Refused by the node, or it was away.
     uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
     uint64_t queued_blocks = 0;  // Now, the batch under way included.
@@ -64,7 +66,7 @@ class PushQueue {
 
   // `client` must outlive the queue. `layout`: of the namespace; parts cover its whole rectangle.
   PushQueue(client::CacheClient& client, const Layout& layout, const Options& options);
-  ~PushQueue();  // Stop(now).
+  ~PushQueue();  // Stop(now): at most push_deadline, for the batch under way.
 
   // Queues blocks of one prompt, in order, under the namespace `fingerprint`. Those that do not fit
   // are dropped, and with them their successors, which nobody could match.
@@ -80,7 +82,8 @@ class PushQueue {
   // False when blocks were still queued or under way at `deadline`.
   bool WaitEmpty(TimePoint deadline);
 
-  // Lets what is queued go out until `deadline`, drops the rest, ends the thread. Idempotent.
+  // Lets what is queued go out until `deadline`, drops the rest, ends the thread; waits for the batch
+  // under way. Idempotent.
   void Stop(TimePoint deadline);
 
   Stats GetStats() const;
@@ -90,12 +93,14 @@ class PushQueue {
     Digest fingerprint;
     ComputedBlock block;
   };
-  class Batch;
+  class PartBuffers;
 
   void Run();
   // Moves up to batch_blocks items of one namespace out of the queue.
   std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<client::PartToPush> Seal(const std::vector<Item>& batch, PartBuffers& buffers) const;
+  Stats Send(const std::vector<Item>& batch, std::span<const client::PartToPush> parts);
 
   // Constant after construction.
   client::CacheClient& client_;

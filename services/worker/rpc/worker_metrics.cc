@@ -1,0 +1,106 @@
+#include "services/worker/rpc/worker_metrics.h"
+
+#include <string>
+#include <vector>
+
+namespace cairn::worker {
+namespace {
+
+const std::vector<double> kRequestSeconds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                             1,     2.5,  5,     10,   30,  60};
+const std::vector<double> kCacheSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                           0.1,    0.25,  0.5,    1,     2.5};
+
+void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
+  const std::string requests = "cairn_worker_requests_total";
+  const std::string help = "Requests by how they ended.";
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  sink.Counter(requests, help, {{"result", "completed"}},
+               number(stats.requests - stats.requests_cancelled));
+  sink.Counter(requests, help, {{"result", "cancelled"}}, number(stats.requests_cancelled));
+  sink.Counter(requests, help, {{"result", "refused"}}, number(stats.requests_refused));
+  sink.Counter(requests, help, {{"result", "failed"}}, number(stats.requests_failed));
+  const std::string tokens = "cairn_worker_tokens_total";
+  const std::string tokens_help =
+      "Tokens: of prompts, fetched or computed; generated; prefilled in idle time.";
+  sink.Counter(tokens, tokens_help, {{"kind", "fetched"}}, number(stats.fetched_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "computed"}}, number(stats.computed_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, number(stats.generated_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "idle"}}, number(stats.idle_prefilled_tokens));
+  sink.Counter("cairn_worker_idle_turns_dropped_total",
+               "Finished turns that were not prefilled: too many, or no room.", {},
+               number(stats.idle_turns_dropped));
+  sink.Gauge("cairn_worker_queued_requests", "Requests that wait.", {},
+             number(stats.queued_requests));
+  sink.Gauge("cairn_worker_kv_pages", "Pages of the KV pool.", {{"state", "free"}},
+             number(stats.kv_pages_free));
+  sink.Gauge("cairn_worker_kv_pages", "Pages of the KV pool.", {{"state", "used"}},
+             number(stats.kv_pages_total - stats.kv_pages_free));
+}
+
+void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  const PrefixSession::Stats& prefix = stats.prefix;
+  sink.Counter("cairn_worker_matches_total", "Prompts that the cache node was asked about.", {},
+               number(prefix.matches));
+  const std::string blocks = "cairn_worker_matched_blocks_total";
+  const std::string blocks_help = "Blocks that the cache node matched, by what became of them.";
+  sink.Counter(blocks, blocks_help, {{"result", "fetched"}}, number(prefix.fetched_blocks));
+  sink.Counter(blocks, blocks_help, {{"result", "abandoned"}}, number(prefix.abandoned_blocks));
+  const std::string bytes = "cairn_worker_fetched_bytes_total";
+  const std::string bytes_help = "Verified bytes from the cache node, by its tier.";
+  sink.Counter(bytes, bytes_help, {{"tier", "host"}}, number(prefix.fetched.host));
+  sink.Counter(bytes, bytes_help, {{"tier", "disk"}}, number(prefix.fetched.disk));
+  for (size_t i = 1; i < kMissReasonCount; ++i) {
+    sink.Counter("cairn_worker_missed_blocks_total",
+                 "Full prompt blocks that were computed instead of fetched, by the reason of the "
+                 "first of them.",
+                 {{"reason", std::string(Name(static_cast<MissReason>(i)))}},
+                 number(prefix.missed_blocks[i]));
+  }
+  sink.Gauge("cairn_worker_cache_connected", "1 while there is a session with the cache node.", {},
+             prefix.connected ? 1 : 0);
+  sink.Gauge("cairn_worker_cache_breaker_open",
+             "1 while the circuit breaker keeps requests from the cache node.", {},
+             prefix.breaker_open ? 1 : 0);
+  const std::string pushes = "cairn_worker_pushed_blocks_total";
+  const std::string pushes_help = "Computed blocks by what became of them.";
+  sink.Counter(pushes, pushes_help, {{"result", "stored"}}, number(stats.push.pushed_blocks));
+  sink.Counter(pushes, pushes_help, {{"result", "failed"}}, number(stats.push.failed_blocks));
+  sink.Counter(pushes, pushes_help, {{"result", "dropped"}}, number(stats.push.dropped_blocks));
+  sink.Counter("cairn_worker_pushed_bytes_total", "Bytes of the blocks stored.", {},
+               number(stats.push.pushed_bytes));
+  sink.Gauge("cairn_worker_push_queue_blocks", "Blocks that wait for their push.", {},
+             number(stats.push.queued_blocks));
+}
+
+}  // namespace
+
+WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& engine) {
+  const std::string ttft = "cairn_worker_ttft_seconds";
+  const std::string ttft_help = "From leaving the queue to the first token.";
+  ttft_cold_ = registry.AddHistogram(ttft, ttft_help, kRequestSeconds, {{"prefix", "computed"}});
+  ttft_warm_ = registry.AddHistogram(ttft, ttft_help, kRequestSeconds, {{"prefix", "fetched"}});
+  queue_ = registry.AddHistogram("cairn_worker_queue_seconds", "Time in the request queue.",
+                                 kRequestSeconds);
+  match_ = registry.AddHistogram("cairn_worker_match_seconds",
+                                 "Time that asking the cache node took.", kCacheSeconds);
+  fetch_ = registry.AddHistogram("cairn_worker_fetch_seconds",
+                                 "From the match to the last slice of a fetch.", kCacheSeconds);
+  registry.AddCollector([&engine](metrics::Sink& sink) {
+    const WorkerEngine::Stats stats = engine.GetStats();
+    ExportRequests(stats, sink);
+    ExportCache(stats, sink);
+  });
+}
+
+void WorkerMetrics::Observe(const GenerateSummary& summary) const {
+  queue_.Observe(summary.queue_seconds);
+  if (summary.ttft_seconds > 0) {
+    (summary.fetched_tokens > 0 ? ttft_warm_ : ttft_cold_).Observe(summary.ttft_seconds);
+  }
+  if (summary.match_seconds > 0) match_.Observe(summary.match_seconds);
+  if (summary.fetch_seconds > 0) fetch_.Observe(summary.fetch_seconds);
+}
+
+}  // namespace cairn::worker

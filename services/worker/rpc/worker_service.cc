@@ -1,0 +1,170 @@
+#include "services/worker/rpc/worker_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/status.h"
+#include "services/common/config/config.h"
+
+namespace cairn::worker {
+namespace {
+
+constexpr uint32_t kDefaultMaxTokens = 256;
+constexpr double kMaxTemperature = 10;
+constexpr uint32_t kMaxTopK = 1u << 30;
+constexpr uint32_t kMaxWaitMs = 600'000;
+// A wait is cut into pieces of this length to see whether the client is still there.
+constexpr std::chrono::milliseconds kWaitPiece{100};
+
+Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
+  if (!(proto.temperature() >= 0 && proto.temperature() <= kMaxTemperature)) {
+    return InvalidArgument("field 'temperature': got {}, expected 0 to {}", proto.temperature(),
+                           kMaxTemperature);
+  }
+  if (!(proto.top_p() >= 0 && proto.top_p() <= 1)) {
+    return InvalidArgument("field 'top_p': got {}, expected over 0 to 1, or 0 for off",
+                           proto.top_p());
+  }
+  if (proto.top_k() > kMaxTopK) {
+    return InvalidArgument("field 'top_k': got {}, expected 0 to {}", proto.top_k(), kMaxTopK);
+  }
+  SamplingOptions sampling;
+  sampling.temperature = static_cast<float>(proto.temperature());
+  sampling.top_k = static_cast<int32_t>(proto.top_k());
+  // Off on the wire is 0; a value too small for a float must not become "off" or illegal.
+  sampling.top_p = proto.top_p() == 0
+                       ? 1.0f
+                       : std::max(static_cast<float>(proto.top_p()), 1e-30f);
+  sampling.seed = proto.seed();
+  return sampling;
+}
+
+std::string TraceOf(const grpc::ServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(wire::kTraceMetadata);
+  return found == metadata.end() ? std::string()
+                                 : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
+  GenerateRequest request;
+  switch (proto.prompt_case()) {
+    case v1::GenerateRequest::kChat: {
+      ChatPrompt chat;
+      for (const v1::ChatMessage& message : proto.chat().messages()) {
+        chat.messages.push_back({message.role(), message.content()});
+      }
+      request.prompt = std::move(chat);
+      break;
+    }
+    case v1::GenerateRequest::kRawText:
+      request.prompt = RawPrompt{proto.raw_text()};
+      break;
+    case v1::GenerateRequest::kTokens:
+      request.prompt = TokenPrompt{{proto.tokens().ids().begin(), proto.tokens().ids().end()}};
+      break;
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      return InvalidArgument("field 'prompt': not set, expected one of chat, raw_text, tokens");
+  }
+  CAIRN_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(proto));
+  request.max_tokens = proto.max_tokens() == 0 ? kDefaultMaxTokens : proto.max_tokens();
+  request.no_cache = proto.no_cache();
+  request.ignore_eos = proto.ignore_eos();
+  request.want_logits_digest = proto.want_logits_digest();
+  request.keep_turn = proto.keep_turn();
+  return request;
+}
+
+void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
+  out->set_prompt_tokens(summary.prompt_tokens);
+  out->set_fetched_tokens(summary.fetched_tokens);
+  out->set_computed_tokens(summary.computed_tokens);
+  out->mutable_tokens()->Add(summary.tokens.begin(), summary.tokens.end());
+  out->set_text(summary.text);
+  out->set_ttft_seconds(summary.ttft_seconds);
+  out->set_total_seconds(summary.total_seconds);
+  out->set_finish_reason(summary.finish_reason);
+  if (summary.prompt_logits_sha256) {
+    out->set_prompt_logits_sha256(std::string(summary.prompt_logits_sha256->View()));
+  }
+  out->set_miss_reason(static_cast<v1::MissReason>(summary.miss_reason));
+  out->set_fetched_bytes(summary.fetched.total());
+  out->set_queue_seconds(summary.queue_seconds);
+  out->set_fetch_seconds(summary.fetch_seconds);
+  const auto add_tier = [&](v1::TierKind tier, uint64_t bytes) {
+    if (bytes == 0) return;
+    v1::TierBytes* entry = out->add_fetched_by_tier();
+    entry->set_tier(tier);
+    entry->set_bytes(bytes);
+  };
+  add_tier(v1::TIER_KIND_HOST, summary.fetched.host);
+  add_tier(v1::TIER_KIND_DISK, summary.fetched.disk);
+}
+
+grpc::Status WorkerService::Generate(grpc::ServerContext* context,
+                                     const v1::GenerateRequest* request,
+                                     grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  Result<GenerateRequest> wanted = FromProto(*request);
+  if (!wanted.ok()) return wire::ToGrpc(wanted.status());
+  wanted->trace = TraceOf(*context);
+
+  GenerateCallbacks callbacks;
+  callbacks.on_token = [&](TokenId id, std::string_view text) {
+    v1::GenerateResponse response;
+    response.mutable_token()->set_id(id);
+    response.mutable_token()->set_text(std::string(text));
+    return writer->Write(response);  // False when the client is gone.
+  };
+  callbacks.cancelled = [&] { return context->IsCancelled(); };
+  const Result<GenerateSummary> summary = engine_.Generate(*wanted, callbacks);
+  if (!summary.ok()) return wire::ToGrpc(summary.status());
+  metrics_.Observe(*summary);
+  v1::GenerateResponse last;
+  ToProto(*summary, last.mutable_done());
+  writer->Write(last);
+  return grpc::Status::OK;
+}
+
+grpc::Status WorkerService::GetInfo(grpc::ServerContext*, const v1::WorkerInfoRequest*,
+                                    v1::WorkerInfo* response) {
+  const WorkerEngine::Info info = engine_.GetInfo();
+  response->set_version(std::string(config::Version()));
+  response->set_model(info.model);
+  response->set_weights_digest(info.weights_digest.Hex());
+  response->set_numerics(info.numerics);
+  response->set_context_tokens(info.context_tokens);
+  response->set_block_tokens(info.block_tokens);
+  response->set_cache_address(info.cache_address);
+  response->set_cache_connected(info.cache_connected);
+  if (info.fingerprint) response->set_fingerprint(std::string(info.fingerprint->View()));
+  return grpc::Status::OK;
+}
+
+grpc::Status WorkerService::WaitIdle(grpc::ServerContext* context,
+                                     const v1::WaitIdleRequest* request,
+                                     v1::WaitIdleResponse* response) {
+  if (request->timeout_ms() < 1 || request->timeout_ms() > kMaxWaitMs) {
+    return wire::ToGrpc(InvalidArgument("field 'timeout_ms': got {}, expected 1 to {}",
+                                        request->timeout_ms(), kMaxWaitMs));
+  }
+  std::chrono::milliseconds left(request->timeout_ms());
+  bool idle = false;
+  while (!idle && left.count() > 0 && !context->IsCancelled()) {
+    const std::chrono::milliseconds piece = std::min(left, kWaitPiece);
+    idle = engine_.WaitIdle(piece);
+    left -= piece;
+  }
+  const WorkerEngine::Stats stats = engine_.GetStats();
+  response->set_idle(idle);
+  response->set_pushed_blocks(stats.push.pushed_blocks);
+  response->set_push_failures(stats.push.failed_blocks + stats.push.dropped_blocks);
+  return grpc::Status::OK;
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,101 @@
+#include "services/worker/session/push_queue.h"
+
+#include "tests/unit/worker/session/session_fixture.h"
+
+namespace cairn::worker {
+namespace {
+
+using std::chrono::seconds;
+
+class PushQueueTest : public SessionFixture {
+ protected:
+  PushQueueTest() {
+    CAIRN_CHECK(client_.OpenNamespace(spec_).ok());
+    BlockKeyChain chain(Fingerprint(spec_));
+    keys_ = chain.Keys(Tokens(16 * 16), 16);
+  }
+
+  static TimePoint Soon() { return SteadyClock::Get().Now() + seconds(20); }
+
+  std::vector<BlockKey> keys_;
+};
+
+TEST_F(PushQueueTest, PagesAreFreeOnceCopied) {
+  PushQueue push(client_, spec_.layout, {});
+  auto sequence = Filled(16);
+  push.Enqueue(Fingerprint(spec_), Blocks(sequence, keys_));
+  sequence.reset();
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
+  EXPECT_EQ(push.GetStats().pushed_blocks, 16u);
+  EXPECT_EQ(client_.complete_blocks(), 16u);
+}
+
+TEST_F(PushQueueTest, NothingIsSentWhilePaused) {
+  PushQueue push(client_, spec_.layout, {});
+  push.Pause();
+  push.Pause();
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Resume();
+  EXPECT_FALSE(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::milliseconds(50)));
+  EXPECT_EQ(client_.complete_blocks(), 0u);
+  push.Resume();
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  EXPECT_EQ(client_.complete_blocks(), 4u);
+}
+
+TEST_F(PushQueueTest, FullQueueDropsTheEndOfThePrompt) {
+  PushQueue push(client_, spec_.layout, {.max_blocks = 10});
+  push.Pause();
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
+  EXPECT_EQ(push.GetStats().dropped_blocks, 6u);
+  push.Resume();
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  const auto match = client_.Match(Fingerprint(spec_), keys_, {});
+  ASSERT_OK(match);
+  EXPECT_EQ(match->matched_blocks, 10u);
+}
+
+TEST_F(PushQueueTest, BytesAreBoundedToo) {
+  PushQueue push(client_, spec_.layout, {.max_bytes = 3 * kKv.page_bytes()});
+  push.Pause();
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
+  EXPECT_EQ(push.GetStats().queued_blocks, 3u);
+  EXPECT_EQ(push.GetStats().dropped_blocks, 13u);
+}
+
+TEST_F(PushQueueTest, DropPendingFreesThePages) {
+  PushQueue push(client_, spec_.layout, {});
+  push.Pause();
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
+  EXPECT_LT(pool_->free_pages(), pool_->total_pages());
+  push.DropPending();
+  EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
+  EXPECT_EQ(push.GetStats().dropped_blocks, 16u);
+}
+
+TEST_F(PushQueueTest, RefusedAndUnreachableAreCounted) {
+  PushQueue push(client_, spec_.layout, {});
+  client_.SetFaults(Fault(&Faults::push, Status(StatusCode::kResourceExhausted, "full")));
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  client_.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  EXPECT_EQ(push.GetStats().failed_blocks, 8u);
+  EXPECT_EQ(push.GetStats().pushed_blocks, 0u);
+}
+
+TEST_F(PushQueueTest, StopDropsWhatDidNotGoOut) {
+  PushQueue push(client_, spec_.layout, {});
+  push.Pause();
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Stop(TimePoint{});
+  EXPECT_EQ(push.GetStats().dropped_blocks, 4u);
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(2), std::span(keys_).first(2)));
+  EXPECT_EQ(push.GetStats().dropped_blocks, 6u);
+  EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
+}
+
+}  // namespace
+}  // namespace cairn::worker
