@@ -35,21 +35,13 @@ std::vector<std::string> Phases(const DemoReport& report) {
   return phases;
 }
 
-std::string Item(const DemoRow& row) {
-  const size_t slash = row.name.find('/');
-  return slash == row.name.npos ? "" : row.name.substr(slash + 1);
-}
-
 // A chat's first turn has nothing to reuse.
 bool IsWarm(const DemoRow& row) { return row.phase() != "cold" && row.name != "chat/turn1"; }
 
-// Time to first token of the same question without a cache, if it was asked.
-std::optional<double> ColdTtft(const DemoReport& report, const DemoRow& row) {
-  if (!IsWarm(row) || row.phase() == "chat") return std::nullopt;
-  for (const DemoRow& cold : report.rows) {
-    if (cold.phase() == "cold" && Item(cold) == Item(row)) return cold.ttft_s;
-  }
-  return std::nullopt;
+// How many times sooner the first token came than without a cache.
+std::optional<double> SpeedUpOf(const DemoRow& row) {
+  if (!IsWarm(row) || !row.cold_ttft_s || row.ttft_s <= 0) return std::nullopt;
+  return *row.cold_ttft_s / row.ttft_s;
 }
 
 double Median(std::vector<double> values) {
@@ -126,12 +118,11 @@ std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
   for (const DemoRow& row : report.rows) {
     if (!phase.empty() && row.phase() != phase) table.AddRule();
     phase = row.phase();
-    const std::optional<double> cold = ColdTtft(report, row);
     const Style bar = IsWarm(row) ? Style::kGreen : Style::kYellow;
     table.AddRow({row.name, Tokens(row.prompt_tokens), Tokens(row.fetched_tokens),
                   Tokens(row.computed_tokens), HumanSeconds(row.ttft_s),
                   Cell(Bar(row.ttft_s, slowest, kBarWidth, terminal), bar),
-                  SpeedUp(cold && row.ttft_s > 0 ? std::optional(*cold / row.ttft_s) : std::nullopt),
+                  SpeedUp(SpeedUpOf(row)),
                   Bytes(row.host_bytes), Bytes(row.disk_bytes), YesNo(row.identical)});
   }
   return table.Render(terminal);
@@ -164,8 +155,7 @@ std::string RenderSummary(const DemoReport& report, const Terminal& terminal) {
       ttft.push_back(row.ttft_s);
       prompt += row.prompt_tokens;
       fetched += row.fetched_tokens;
-      const std::optional<double> cold = ColdTtft(report, row);
-      if (cold && row.ttft_s > 0) ratios.push_back(*cold / row.ttft_s);
+      if (const std::optional<double> ratio = SpeedUpOf(row)) ratios.push_back(*ratio);
     }
     const std::string share =
         prompt == 0 || fetched == 0

@@ -33,6 +33,8 @@ struct DemoRow {
   uint64_t host_bytes = 0;  // Of these, read from the host tier.
   uint64_t disk_bytes = 0;  // Of these, read from the disk tier.
   bool identical = false;
+  // First token of the same prompt without a cache, for the eye; not in the report.
+  std::optional<double> cold_ttft_s = {};
 
   std::string phase() const { return name.substr(0, name.find('/')); }
 };

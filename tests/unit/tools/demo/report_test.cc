@@ -23,10 +23,10 @@ Answer SomeAnswer() {
 DemoReport GoodReport() {
   DemoReport report{.model = "m", .machine = "box", .commit = "abc", .rows = {}};
   report.rows.push_back({"cold/q1", 4100, 0, 4100, 4.0, 0, 0, 0, true});
-  report.rows.push_back({"ram/q1", 4100, 4096, 4, 0.2, 100, 100, 0, true});
-  report.rows.push_back({"disk/q1", 4100, 4096, 4, 0.4, 100, 20, 80, true});
+  report.rows.push_back({"ram/q1", 4100, 4096, 4, 0.2, 100, 100, 0, true, 4.0});
+  report.rows.push_back({"disk/q1", 4100, 4096, 4, 0.4, 100, 20, 80, true, 4.0});
   report.rows.push_back({"chat/turn1", 900, 0, 900, 1.0, 0, 0, 0, true});
-  report.rows.push_back({"chat/turn2", 1000, 896, 104, 0.1, 70, 70, 0, true});
+  report.rows.push_back({"chat/turn2", 1000, 896, 104, 0.1, 70, 70, 0, true, 1.2});
   return report;
 }
 
@@ -91,6 +91,7 @@ TEST(ReportTest, TablesShowRowsAndSpeedUp) {
   const std::string rows = RenderRows(GoodReport(), {});
   EXPECT_THAT(rows, HasSubstr("cold/q1"));
   EXPECT_THAT(rows, HasSubstr("20.0x"));
+  EXPECT_THAT(rows, HasSubstr("12.0x"));
   EXPECT_THAT(rows, HasSubstr("4,096"));
   const std::string summary = RenderSummary(GoodReport(), {});
   EXPECT_THAT(summary, HasSubstr("99.9 %"));

@@ -1,0 +1,59 @@
+#include "tools/cairn/commands/stat_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace cairn::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+client::NodeStats SomeStats() {
+  client::NodeStats stats;
+  stats.node_id = "n1";
+  stats.version = "0.1.0";
+  stats.disk_io_mode = "direct";
+  stats.tiers = {{.tier = client::TierKind::kHost, .capacity_bytes = 1 << 30, .used_bytes = 1 << 29, .blocks = 340,
+                  .read_bytes = 0, .written_bytes = 0, .evicted_blocks = 0},
+                 {.tier = client::TierKind::kDisk, .capacity_bytes = 1ULL << 34, .used_bytes = 1 << 29, .blocks = 340,
+                  .read_bytes = 5, .written_bytes = 7, .evicted_blocks = 0}};
+  stats.matched_tokens = 3000;
+  stats.missed_tokens = 1000;
+  stats.misses[static_cast<size_t>(client::MissReason::kEvicted)] = 17;
+  stats.leases = 2;
+  return stats;
+}
+
+TEST(StatViewTest, TextShowsTiersHitsAndReasons) {
+  const std::string text = StatText(SomeStats(), {}, {});
+  EXPECT_THAT(text, HasSubstr("disk (direct I/O)"));
+  EXPECT_THAT(text, HasSubstr("50.0 %"));
+  EXPECT_THAT(text, HasSubstr("3,000 (75.0 %)"));
+  EXPECT_THAT(text, HasSubstr("evicted"));
+  EXPECT_THAT(text, HasSubstr("17"));
+}
+
+TEST(StatViewTest, ANodeWithoutMissesShowsNoTableOfThem) {
+  EXPECT_THAT(StatText({}, {}, {}), Not(HasSubstr("missed because")));
+}
+
+TEST(StatViewTest, JsonHasEveryMissReason) {
+  const Json json = StatJson(SomeStats(), {});
+  EXPECT_EQ(json["misses"]["evicted"], 17);
+  EXPECT_EQ(json["misses"].size(), client::kMissReasonCount - 1);
+  EXPECT_EQ(json["tiers"]["disk"]["blocks"], 340);
+  EXPECT_EQ(json["leases"], 2);
+}
+
+TEST(StatViewTest, NamespacesAreListed) {
+  client::NamespaceInfo ns;
+  ns.spec.model = "some-model";
+  ns.blocks = 12;
+  const std::vector<client::NamespaceInfo> list = {ns};
+  EXPECT_THAT(StatText(SomeStats(), list, {}), HasSubstr("some-model"));
+  EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["blocks"], 12);
+}
+
+}  // namespace
+}  // namespace cairn::cli

@@ -1,0 +1,207 @@
+#include "tools/cairn/app.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "services/common/config/version.h"
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/completion.h"
+#include "tools/cairn/commands/report_error.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr char kEpilog[] =
+    "Exit code: 0 done, 1 failed, 2 wrong command line.\n"
+    "Each command explains itself: cairn COMMAND --help";
+
+void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
+  command.add_option("--tls-ca", tls.ca, "PEM file: connect with TLS and trust these authorities");
+  CLI::Option* cert = command.add_option("--tls-cert", tls.cert, "PEM file: own certificate, for mutual TLS");
+  CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file: its key");
+  cert->needs(key);
+  key->needs(cert);
+}
+
+// Of generate and chat.
+void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
+  command.add_option("--model", options.model, "GGUF file of a worker in this process")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  CLI::Option* worker = command.add_option("--worker", options.worker,
+                                           "Ask the worker at HOST:PORT instead of running one here");
+  CLI::Option* cache =
+      command.add_option("--cache", options.cache, "Fetch from and push to the cache node at HOST:PORT");
+  CLI::Option* no_cache = command.add_flag("--no-cache", options.no_cache, "Neither fetch nor push");
+  cache->excludes(no_cache)->excludes(worker);
+  command.add_option("--arithmetic", options.arithmetic, "fast: bfloat16 where the CPU has it; float32")
+      ->check(CLI::IsMember({"fast", "float32"}))
+      ->capture_default_str();
+  command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  AddTlsFlags(command, options.tls);
+}
+
+void AddSamplingFlags(CLI::App& command, SamplingFlags& flags) {
+  command.add_option("--max-tokens", flags.max_tokens, "Most tokens to generate")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command.add_option("--temperature", flags.temperature, "0: always the most likely token")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  command.add_option("--top-k", flags.top_k, "Choose among the K most likely; 0: all")->capture_default_str();
+  command.add_option("--top-p", flags.top_p, "Choose among the most likely that sum up to P")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", flags.seed, "Same seed, same prompt, same answer")->capture_default_str();
+}
+
+void AddJson(CLI::App& command, bool& json, const char* what) { command.add_flag("--json", json, what); }
+
+void AddGenerate(CLI::App& app, GenerateOptions& o) {
+  CLI::App& c = *app.add_subcommand("generate", "Answers one prompt");
+  AddWorkerFlags(c, o.worker);
+  AddSamplingFlags(c, o.sampling);
+  CLI::Option* prompt = c.add_option("--prompt", o.prompt, "The prompt");
+  CLI::Option* file = c.add_option("--prompt-file", o.prompt_file, "File with the prompt; -: standard input");
+  prompt->excludes(file);
+  CLI::Option* system = c.add_option("--system", o.system, "System message before the prompt");
+  c.add_flag("--raw", o.raw, "The text as it is, special tokens recognised: no chat template")->excludes(system);
+  c.add_flag("--ignore-eos", o.ignore_eos, "Go on to --max-tokens");
+  AddJson(c, o.json, "Print one JSON object instead of the text");
+  c.footer(
+      "Example:\n"
+      "  cairn generate --model m.gguf --prompt 'Why is the sky blue?' --max-tokens 100\n"
+      "  cairn generate --model m.gguf --prompt-file doc.txt --raw --cache 127.0.0.1:7070 --json");
+}
+
+void AddChat(CLI::App& app, ChatOptions& o) {
+  CLI::App& c = *app.add_subcommand("chat", "Talks; each turn reuses the last one's KV");
+  AddWorkerFlags(c, o.worker);
+  AddSamplingFlags(c, o.sampling);
+  CLI::Option* system = c.add_option("--system", o.system, "System message");
+  c.add_option("--system-file", o.system_file, "File with the system message")->excludes(system);
+  AddJson(c, o.json, "Print one JSON object per turn");
+  c.footer(
+      "Without --cache, --worker or --no-cache it starts a cache node of its own, in RAM.\n"
+      "/reset starts over, /quit ends. Reads one message a line, from a pipe too.\n"
+      "Example:\n"
+      "  cairn chat --model m.gguf --system 'You are a patient teacher.'\n"
+      "  printf 'Hello!\\nAnd then?\\n' | cairn chat --model m.gguf --cache 127.0.0.1:7070");
+}
+
+void AddStat(CLI::App& app, StatOptions& o) {
+  CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node holds and did");
+  c.add_option("--cache", o.cache, "Address of the node, HOST:PORT")->capture_default_str();
+  c.add_option("--timeout", o.timeout_s, "Seconds to wait for it")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer("Example:\n  cairn stat --cache 127.0.0.1:7070");
+}
+
+void AddDoctor(CLI::App& app, DoctorOptions& o) {
+  CLI::App& c = *app.add_subcommand("doctor", "Says what is missing on this machine and how to get it");
+  c.add_option("--model", o.model, "GGUF file to look for")->envname("CAIRN_MODEL")->capture_default_str();
+  c.add_option("--dir", o.directory, "Directory where a disk tier would be")->capture_default_str();
+  c.add_option("--cache", o.cache, "Also ask the cache node at HOST:PORT");
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer("Example:\n  cairn doctor --dir /var/lib/cairn");
+}
+
+void AddDemo(CLI::App& app, DemoOptions& o) {
+  CLI::App& c = *app.add_subcommand("demo", "The main job, end to end: cold, from RAM, from disk");
+  c.add_option("--model", o.model, "GGUF file with a chat template and 8k tokens of context")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  c.add_option("--out", o.out, "Directory for report.json, logs and the node's disk")->capture_default_str();
+  c.add_option("--questions", o.questions, "Ask only the first N questions")
+      ->check(CLI::Range(1u, 8u))
+      ->capture_default_str();
+  c.add_option("--document", o.document, "Text file that the questions share instead of the built-in one");
+  c.add_option("--cache", o.cache, "Use the node at HOST:PORT and do not kill it: no disk phases");
+  c.add_option("--threads", o.threads, "Threads of each worker; 0: one per CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  c.add_flag("--keep", o.keep, "Leave the node's disk directory there");
+  AddJson(c, o.json, "Print the report instead of the tables");
+  c.footer(
+      "Starts one cache node and two workers, asks 8 questions about one long text and holds a chat;\n"
+      "compares every answer with that of a process without a cache. Fails if one differs, or if a\n"
+      "warm phase fetched nothing.\n"
+      "Example:\n"
+      "  cairn demo --questions 2");
+}
+
+std::vector<CommandSpec> Describe(const CLI::App& app) {
+  std::vector<CommandSpec> commands;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    CommandSpec spec{.name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
+    for (const CLI::Option* option : sub->get_options()) {
+      if (option->get_positional()) spec.arguments = {"bash", "zsh", "fish"};
+      if (option->get_lnames().empty()) continue;
+      CommandSpec::Option o;
+      o.name = "--" + option->get_lnames().front();
+      o.help = option->get_description();
+      o.takes_value = option->get_expected_max() > 0;
+      if (o.name == "--arithmetic") o.values = {"fast", "float32"};
+      spec.options.push_back(std::move(o));
+    }
+    commands.push_back(std::move(spec));
+  }
+  return commands;
+}
+
+}  // namespace
+
+int RunApp(int argc, char** argv) {
+  CLI::App app("Cairn: a KV-cache service for LLM inference", "cairn");
+  app.set_version_flag("--version", std::string("cairn ") + CAIRN_VERSION + " (" + CAIRN_REVISION + ")");
+  app.require_subcommand(1);
+  app.footer(kEpilog);
+
+  GenerateOptions generate;
+  ChatOptions chat;
+  StatOptions stat;
+  DoctorOptions doctor;
+  DemoOptions demo;
+  std::string shell;
+  AddGenerate(app, generate);
+  AddChat(app, chat);
+  AddStat(app, stat);
+  AddDoctor(app, doctor);
+  AddDemo(app, demo);
+  CLI::App* completion = app.add_subcommand("completion", "Prints a completion script for a shell");
+  completion->add_option("shell", shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer("Example:\n  source <(cairn completion bash)");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // --help and --version end as CLI11's "errors" with code 0.
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+
+  if (app.got_subcommand("generate")) {
+    if (generate.prompt.empty() && generate.prompt_file.empty()) {
+      return FailUsage("generate: give --prompt TEXT or --prompt-file FILE");
+    }
+    return RunGenerate(generate);
+  }
+  if (app.got_subcommand("chat")) return RunChat(chat);
+  if (app.got_subcommand("stat")) return RunStat(stat);
+  if (app.got_subcommand("doctor")) return RunDoctor(doctor);
+  if (app.got_subcommand("demo")) return RunDemo(demo);
+  const auto script = CompletionScript(shell, "cairn", Describe(app));
+  if (!script.ok()) return Fail(script.status());
+  std::printf("%s", script->c_str());
+  return kExitOk;
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,151 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/commands/session.h"
+#include "tools/cairn/output/terminal.h"
+#include "tools/cairn/output/units.h"
+#include "tools/cairn/process/cache_node.h"
+#include "tools/cairn/process/interrupt.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr uint64_t kPrivateNodeBytes = 1ULL << 30;
+
+// One conversation. The KV of a turn is prefilled and pushed while the reader reads, so the next turn
+// fetches it.
+class Conversation {
+ public:
+  Conversation(Generator& worker, const ChatOptions& options, std::string system)
+      : worker_(worker),
+        options_(options),
+        system_(std::move(system)),
+        out_(Terminal::Detect(stdout)),
+        interactive_(isatty(STDIN_FILENO) == 1) {
+    Reset();
+  }
+
+  int Run() {
+    std::string line;
+    while (!Interrupted()) {
+      if (interactive_) {
+        std::printf("%s", out_.Paint("you> ", Style::kBold).c_str());
+        std::fflush(stdout);
+      }
+      if (!std::getline(std::cin, line)) break;
+      if (line.empty()) continue;
+      if (line == "/quit" || line == "/exit") break;
+      if (line == "/reset") {
+        Reset();
+        continue;
+      }
+      if (line == "/help") {
+        std::printf("/reset starts over, /quit ends\n");
+        continue;
+      }
+      if (const int code = Turn(line); code != kExitOk) return code;
+    }
+    if (interactive_) std::printf("\n");
+    return Interrupted() ? kExitInterrupted : kExitOk;
+  }
+
+ private:
+  void Reset() {
+    messages_.clear();
+    if (!system_.empty()) messages_.push_back({"system", system_});
+    turn_ = 0;
+  }
+
+  int Turn(const std::string& text) {
+    ++turn_;
+    messages_.push_back({"user", text});
+    worker::GenerateRequest request = RequestFromFlags(options_.sampling, options_.worker);
+    request.prompt = worker::ChatPrompt{messages_};
+    request.keep_turn = true;
+    worker::GenerateCallbacks callbacks;
+    callbacks.on_token = [&](worker::TokenId, std::string_view piece) {
+      if (!options_.json) {
+        std::fwrite(piece.data(), 1, piece.size(), stdout);
+        std::fflush(stdout);
+      }
+      return !Interrupted();
+    };
+    callbacks.cancelled = Interrupted;
+    const auto summary = worker_.Generate(request, callbacks);
+    if (!summary.ok()) return Fail(summary.status());
+    messages_.push_back({"assistant", summary->text});
+    Show(*summary);
+    if (summary->finish_reason == "cancelled") return kExitInterrupted;
+    // A person takes longer to read than the worker to prefill; a pipe does not.
+    if (!interactive_ && !options_.worker.no_cache) {
+      const Status idle = worker_.WaitIdle(kPushTimeout);
+      if (!idle.ok()) std::fprintf(stderr, "cairn: warning: %s\n", Message(idle).c_str());
+    }
+    return kExitOk;
+  }
+
+  void Show(const worker::GenerateSummary& summary) {
+    if (options_.json) {
+      Json json = {{"turn", turn_}};
+      json.update(ToJson(summary));
+      std::printf("%s\n", Dump(json).c_str());
+    } else {
+      const std::string line = fmt::format(
+          "  turn {}: {} prompt tokens, {} fetched, {} computed, first token {}", turn_,
+          Grouped(summary.prompt_tokens), Grouped(summary.fetched_tokens),
+          Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds));
+      std::printf("\n%s\n", out_.Paint(line, Style::kDim).c_str());
+    }
+    std::fflush(stdout);
+  }
+
+  Generator& worker_;
+  const ChatOptions& options_;
+  const std::string system_;
+  const Terminal out_;
+  const bool interactive_;
+  std::vector<worker::ChatMessage> messages_;
+  int turn_ = 0;
+};
+
+}  // namespace
+
+int RunChat(const ChatOptions& given) {
+  ChatOptions options = given;
+  std::string system = options.system;
+  if (!options.system_file.empty()) {
+    auto text = ReadText(options.system_file);
+    if (!text.ok()) return Fail(text.status());
+    system = *std::move(text);
+  }
+  CatchInterrupts();
+
+  // Without a cache named, a private one in RAM: a chat without one would compute every turn anew.
+  CacheNodeProcess node;
+  if (options.worker.cache.empty() && options.worker.worker.empty() && !options.worker.no_cache) {
+    const std::string log =
+        (std::filesystem::temp_directory_path() / fmt::format("cairn-chat-{}.log", getpid())).string();
+    auto started = StartCacheNode({.host_bytes = kPrivateNodeBytes, .disk_directory = "", .log_path = log});
+    if (started.ok()) {
+      node = *std::move(started);
+      options.worker.cache = node.address;
+    } else {
+      std::fprintf(stderr, "cairn: warning: no cache for this chat: %s\n",
+                   Message(started.status()).c_str());
+    }
+    std::error_code ignored;
+    std::filesystem::remove(log, ignored);
+  }
+
+  auto worker = OpenWorker(options.worker);
+  if (!worker.ok()) return Fail(worker.status());
+  return Conversation(**worker, options, system).Run();
+}
+
+}  // namespace cairn::cli

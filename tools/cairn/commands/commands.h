@@ -1,0 +1,14 @@
+#pragma once
+// The commands. Each returns what the process returns (exit_codes.h) and prints errors to stderr.
+
+#include "tools/cairn/commands/options.h"
+
+namespace cairn::cli {
+
+int RunGenerate(const GenerateOptions& options);
+int RunChat(const ChatOptions& options);
+int RunStat(const StatOptions& options);
+int RunDoctor(const DoctorOptions& options);
+int RunDemo(const DemoOptions& options);
+
+}  // namespace cairn::cli

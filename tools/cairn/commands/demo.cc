@@ -1,0 +1,123 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/demo/report.h"
+#include "tools/cairn/demo/runner.h"
+#include "tools/cairn/doctor/probe.h"
+#include "tools/cairn/output/progress.h"
+#include "tools/cairn/output/units.h"
+#include "tools/cairn/process/interrupt.h"
+#include "tools/cairn/process/programs.h"
+
+namespace cairn::cli {
+namespace {
+
+// Only one demo at a time may write to a directory: a second one would delete the node's files under
+// the first.
+class DirectoryLock {
+ public:
+  static Result<std::unique_ptr<DirectoryLock>> Take(const std::string& directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    const std::string path = directory + "/.lock";
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return Errorf(StatusCode::kInvalidArgument, "out: cannot write to '{}'", directory);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      close(fd);
+      return Errorf(StatusCode::kFailedPrecondition, "out: another demo is running in '{}'", directory);
+    }
+    return std::unique_ptr<DirectoryLock>(new DirectoryLock(fd));
+  }
+  ~DirectoryLock() { close(fd_); }
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  explicit DirectoryLock(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+std::string Commit() {
+  const auto commit = Capture({"git", "-C", ProgramDirectory(), "rev-parse", "HEAD"});
+  return commit.ok() ? *commit : "unknown";
+}
+
+}  // namespace
+
+int RunDemo(const DemoOptions& options) {
+  if (!std::filesystem::exists(options.model)) {
+    return Fail(Errorf(StatusCode::kNotFound,
+                       "no model at '{}'; `make demo` fetches it, or name a GGUF file with --model",
+                       options.model));
+  }
+  DemoTexts texts = BuiltInTexts();
+  if (!options.document.empty()) {
+    auto other = TextsWithDocument(options.document);
+    if (!other.ok()) return Fail(other.status());
+    texts = *std::move(other);
+  }
+  if (options.questions < texts.questions.size()) texts.questions.resize(options.questions);
+
+  const auto lock = DirectoryLock::Take(options.out);
+  if (!lock.ok()) return Fail(lock.status());
+  const std::string disk = options.out + "/disk";
+  std::error_code ignored;
+  std::filesystem::remove_all(disk, ignored);
+  for (const char* log : {"node", "worker1", "worker2", "cold", "cold-chat"}) {
+    std::filesystem::remove(fmt::format("{}/{}.log", options.out, log), ignored);
+  }
+
+  CatchInterrupts();
+  const auto start = std::chrono::steady_clock::now();
+  Progress progress(/*silent=*/false);
+  DemoReport report;
+  Status status;
+  {
+    DemoRunner runner({.model_path = options.model,
+                       .out_directory = options.out,
+                       .cache = options.cache,
+                       .threads = options.threads},
+                      std::move(texts), progress);
+    status = runner.Run();
+    report = {.model = runner.model(), .machine = MachineName(), .commit = Commit(), .rows = runner.rows()};
+  }  // All processes are gone.
+  progress.Clear();
+  if (!options.keep) std::filesystem::remove_all(disk, ignored);
+  if (Interrupted()) {
+    std::fprintf(stderr, "cairn: interrupted\n");
+    return kExitInterrupted;
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "cairn: the demo stopped; logs are in %s\n", options.out.c_str());
+    return Fail(status);
+  }
+
+  const std::string path = options.out + "/report.json";
+  if (!(std::ofstream(path) << ReportJson(report) << std::flush)) {
+    return Fail(Errorf(StatusCode::kInternal, "cannot write '{}'", path));
+  }
+  if (options.json) {
+    std::printf("%s", ReportJson(report).c_str());
+  } else {
+    const Terminal terminal = Terminal::Detect(stdout);
+    const double seconds = Seconds(std::chrono::steady_clock::now() - start);
+    std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
+                RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
+    std::printf("identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
+                "of a process without a cache. Bytes are counted at the cache node.\n"
+                "%s for the workload; report in %s\n",
+                kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str());
+  }
+  const std::vector<std::string> broken = BrokenPromises(report);
+  for (const std::string& promise : broken) std::fprintf(stderr, "cairn: %s\n", promise.c_str());
+  return broken.empty() ? kExitOk : kExitFailure;
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,66 @@
+#include <cstdio>
+
+#include "cairn/client/connect.h"
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/doctor/probe.h"
+#include "tools/cairn/exit_codes.h"
+#include "tools/cairn/generator/connection.h"
+#include "tools/cairn/output/json.h"
+#include "tools/cairn/output/terminal.h"
+
+namespace cairn::cli {
+namespace {
+
+Check CheckCacheNode(const std::string& address, const TlsFlags& tls) {
+  Check check{.name = "cache node", .verdict = Verdict::kFail};
+  auto client = client::Connect(ConnectionTo(address, tls));
+  Status status = client.status();
+  if (client.ok()) {
+    const auto stats = (*client)->Stat({.deadline = std::chrono::seconds(3), .trace = ""});
+    status = stats.status();
+    if (stats.ok()) {
+      check.verdict = Verdict::kOk;
+      check.found = fmt::format("{}: version {}, {} blocks", address, stats->version, stats->blocks);
+      return check;
+    }
+  }
+  check.found = fmt::format("{}: {}", address, Message(status));
+  check.fix = "start cairn-cache there, or correct --cache";
+  return check;
+}
+
+Style StyleOf(Verdict verdict) {
+  return verdict == Verdict::kOk     ? Style::kGreen
+         : verdict == Verdict::kWarn ? Style::kYellow
+                                     : Style::kRed;
+}
+
+}  // namespace
+
+int RunDoctor(const DoctorOptions& options) {
+  std::vector<Check> checks = ProbeMachine({.model_path = options.model, .directory = options.directory});
+  if (!options.cache.empty()) checks.push_back(CheckCacheNode(options.cache, options.tls));
+
+  if (options.json) {
+    Json list = Json::array();
+    for (const Check& check : checks) {
+      list.push_back({{"name", check.name},
+                      {"verdict", std::string(Name(check.verdict))},
+                      {"found", check.found},
+                      {"fix", check.fix}});
+    }
+    const Json report = {{"verdict", std::string(Name(Worst(checks)))}, {"checks", std::move(list)}};
+    std::printf("%s\n", Dump(report).c_str());
+  } else {
+    const Terminal terminal = Terminal::Detect(stdout);
+    for (const Check& check : checks) {
+      const std::string verdict = fmt::format("{:<5}", Name(check.verdict));
+      std::printf("%s %-14s %s\n", terminal.Paint(verdict, StyleOf(check.verdict)).c_str(),
+                  check.name.c_str(), check.found.c_str());
+      if (!check.fix.empty()) std::printf("%20s %s\n", "", terminal.Paint(check.fix, Style::kDim).c_str());
+    }
+  }
+  return Worst(checks) == Verdict::kFail ? kExitFailure : kExitOk;
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,76 @@
+#include <cstdio>
+
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/commands/session.h"
+#include "tools/cairn/output/terminal.h"
+#include "tools/cairn/output/units.h"
+#include "tools/cairn/process/interrupt.h"
+
+namespace cairn::cli {
+
+int RunGenerate(const GenerateOptions& options) {
+  worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
+  request.ignore_eos = options.ignore_eos;
+  request.want_logits_digest = options.json;
+
+  std::string prompt = options.prompt;
+  if (!options.prompt_file.empty()) {
+    auto text = ReadText(options.prompt_file);
+    if (!text.ok()) return Fail(text.status());
+    prompt = *std::move(text);
+  }
+  if (options.raw) {
+    request.prompt = worker::RawPrompt{prompt};
+  } else {
+    worker::ChatPrompt chat;
+    if (!options.system.empty()) chat.messages.push_back({"system", options.system});
+    chat.messages.push_back({"user", prompt});
+    request.prompt = std::move(chat);
+  }
+
+  CatchInterrupts();
+  auto worker = OpenWorker(options.worker);
+  if (!worker.ok()) return Fail(worker.status());
+
+  std::string streamed;
+  worker::GenerateCallbacks callbacks;
+  callbacks.on_token = [&](worker::TokenId, std::string_view text) {
+    if (!options.json) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+      streamed += text;
+    }
+    return !Interrupted();
+  };
+  callbacks.cancelled = Interrupted;
+  const auto summary = (*worker)->Generate(request, callbacks);
+  if (!summary.ok()) return Fail(summary.status());
+
+  if (options.json) {
+    std::printf("%s\n", Dump(ToJson(*summary)).c_str());
+  } else {
+    // A character that was cut off by the end of the answer is in the summary only.
+    if (summary->text.starts_with(streamed)) std::fputs(summary->text.c_str() + streamed.size(), stdout);
+    std::fputc('\n', stdout);
+    const Terminal terminal = Terminal::Detect(stderr);
+    const std::string line =
+        fmt::format("{} prompt tokens: {} fetched, {} computed; first token {}, all {}",
+                    Grouped(summary->prompt_tokens), Grouped(summary->fetched_tokens),
+                    Grouped(summary->computed_tokens), HumanSeconds(summary->ttft_seconds),
+                    HumanSeconds(summary->total_seconds));
+    std::fprintf(stderr, "%s\n", terminal.Paint(line, Style::kDim).c_str());
+  }
+  std::fflush(stdout);
+  if (summary->finish_reason == "cancelled") return kExitInterrupted;
+
+  // Else the process would end before its blocks are at the node, and the next call would not find
+  // them.
+  if (!options.worker.no_cache && (!options.worker.cache.empty() || !options.worker.worker.empty())) {
+    const Status idle = (*worker)->WaitIdle(kPushTimeout);
+    if (!idle.ok()) std::fprintf(stderr, "cairn: warning: %s\n", Message(idle).c_str());
+  }
+  return kExitOk;
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,83 @@
+#pragma once
+// What the command line says, command by command. Defaults are those of the help texts.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cairn::cli {
+
+inline constexpr char kDefaultModel[] = "build/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+
+// PEM files for connections to nodes and workers. All empty: plaintext.
+struct TlsFlags {
+  std::string ca;    // Trusts these authorities.
+  std::string cert;  // Own chain and key, for mutual TLS: both or neither.
+  std::string key;
+};
+
+// Which worker answers, shared by generate and chat.
+struct WorkerOptions {
+  std::string model = kDefaultModel;
+  std::string worker;  // Address; empty: in this process.
+  std::string cache;   // Address of a cache node; empty: none.
+  bool no_cache = false;
+  std::string arithmetic = "fast";
+  int threads = 0;
+  TlsFlags tls;
+};
+
+struct SamplingFlags {
+  uint32_t max_tokens = 256;
+  double temperature = 0;
+  uint32_t top_k = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+};
+
+struct GenerateOptions {
+  WorkerOptions worker;
+  SamplingFlags sampling;
+  std::string prompt;
+  std::string prompt_file;  // "-": standard input.
+  std::string system;
+  bool raw = false;
+  bool ignore_eos = false;
+  bool json = false;
+};
+
+struct ChatOptions {
+  WorkerOptions worker;
+  SamplingFlags sampling;
+  std::string system;
+  std::string system_file;
+  bool json = false;
+};
+
+struct StatOptions {
+  std::string cache = "127.0.0.1:7070";
+  double timeout_s = 5;
+  TlsFlags tls;
+  bool json = false;
+};
+
+struct DoctorOptions {
+  std::string model = kDefaultModel;
+  std::string directory = ".";
+  std::string cache;  // Also ask this node; empty: none.
+  TlsFlags tls;
+  bool json = false;
+};
+
+struct DemoOptions {
+  std::string model = kDefaultModel;
+  std::string out = "build/demo";
+  std::string cache;     // A running node; empty: start one.
+  std::string document;  // Another shared document; empty: the built-in one.
+  uint32_t questions = 8;
+  int threads = 0;
+  bool keep = false;
+  bool json = false;
+};
+
+}  // namespace cairn::cli

@@ -1,0 +1,68 @@
+#include "tools/cairn/commands/session.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+namespace cairn::cli {
+
+Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
+  if (!options.worker.empty()) return ConnectWorker(options.worker, options.tls);
+  const std::string cache = options.no_cache ? "" : options.cache;
+  CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker({.model_path = options.model,
+                                                           .arithmetic = options.arithmetic,
+                                                           .threads = options.threads,
+                                                           .cache_address = cache,
+                                                           .tls = options.tls}));
+  if (!cache.empty()) {
+    // A worker that serves for long would just begin; this one has a single request, which would
+    // miss only because the connection was not up yet.
+    const Status connected = WaitForCache(*generator, true, std::chrono::seconds(2));
+    if (!connected.ok()) {
+      std::fprintf(stderr, "cairn: warning: %s; everything is computed\n", Message(connected).c_str());
+    }
+  }
+  return generator;
+}
+
+worker::GenerateRequest RequestFromFlags(const SamplingFlags& flags, const WorkerOptions& worker) {
+  worker::GenerateRequest request;
+  request.max_tokens = flags.max_tokens;
+  request.sampling.temperature = static_cast<float>(flags.temperature);
+  request.sampling.top_k = static_cast<int32_t>(flags.top_k);
+  request.sampling.top_p = static_cast<float>(flags.top_p);
+  request.sampling.seed = flags.seed;
+  request.no_cache = worker.no_cache;
+  return request;
+}
+
+Json ToJson(const worker::GenerateSummary& summary) {
+  Json json = {{"prompt_tokens", summary.prompt_tokens},
+               {"fetched_tokens", summary.fetched_tokens},
+               {"computed_tokens", summary.computed_tokens},
+               {"tokens", summary.tokens},
+               {"text", summary.text},
+               {"ttft_s", summary.ttft_seconds},
+               {"total_s", summary.total_seconds},
+               {"finish_reason", summary.finish_reason},
+               {"miss_reason", std::string(Name(summary.miss_reason))},
+               {"fetch_s", summary.fetch_seconds},
+               {"fetched_bytes", {{"host", summary.fetched.host}, {"disk", summary.fetched.disk}}}};
+  if (summary.prompt_logits_sha256) json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
+  return json;
+}
+
+Result<std::string> ReadText(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Errorf(StatusCode::kNotFound, "cannot read '{}'", path);
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,29 @@
+#pragma once
+// What generate and chat share: a worker as asked for, requests from flags, summaries as JSON.
+
+#include <memory>
+#include <string>
+
+#include "services/common/status/status.h"
+#include "tools/cairn/commands/options.h"
+#include "tools/cairn/generator/generator.h"
+#include "tools/cairn/output/json.h"
+
+namespace cairn::cli {
+
+// A worker at an address, or one in this process. With a cache, waits a little for the connection; a
+// node that is away gives a warning on stderr, not an error.
+Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options);
+
+// Everything but the prompt.
+worker::GenerateRequest RequestFromFlags(const SamplingFlags& flags, const WorkerOptions& worker);
+
+Json ToJson(const worker::GenerateSummary& summary);
+
+// "-" is standard input. NOT_FOUND naming the file.
+Result<std::string> ReadText(const std::string& path);
+
+// Time for background pushes after a request.
+inline constexpr std::chrono::seconds kPushTimeout(60);
+
+}  // namespace cairn::cli

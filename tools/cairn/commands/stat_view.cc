@@ -1,0 +1,155 @@
+#include "tools/cairn/commands/stat_view.h"
+
+#include <fmt/format.h>
+
+#include "tools/cairn/output/table.h"
+#include "tools/cairn/output/units.h"
+
+namespace cairn::cli {
+namespace {
+
+std::string Percent(uint64_t part, uint64_t whole) {
+  if (whole == 0) return "-";
+  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string Tiers(const client::NodeStats& stats, const Terminal& terminal) {
+  Table table({{"tier", Align::kLeft},
+               {"used", Align::kRight},
+               {"capacity", Align::kRight},
+               {"full", Align::kRight},
+               {"blocks", Align::kRight},
+               {"read", Align::kRight},
+               {"written", Align::kRight},
+               {"evicted blocks", Align::kRight}});
+  for (const client::TierStat& tier : stats.tiers) {
+    std::string name(Name(tier.tier));
+    if (tier.tier == client::TierKind::kDisk && !stats.disk_io_mode.empty()) {
+      name += " (" + stats.disk_io_mode + " I/O)";
+    }
+    table.AddRow({name, HumanBytes(tier.used_bytes), HumanBytes(tier.capacity_bytes),
+                  Percent(tier.used_bytes, tier.capacity_bytes), Grouped(tier.blocks),
+                  HumanBytes(tier.read_bytes), HumanBytes(tier.written_bytes),
+                  Grouped(tier.evicted_blocks)});
+  }
+  return table.Render(terminal);
+}
+
+std::string Totals(const client::NodeStats& stats, const Terminal& terminal) {
+  Table table({{"since start", Align::kLeft}, {"", Align::kRight}, {"now", Align::kLeft}, {"", Align::kRight}});
+  const uint64_t asked = stats.matched_tokens + stats.missed_tokens;
+  table.AddRow({"hit tokens",
+                fmt::format("{} ({})", Grouped(stats.matched_tokens), Percent(stats.matched_tokens, asked)),
+                "blocks", Grouped(stats.blocks)});
+  table.AddRow({"missed tokens", Grouped(stats.missed_tokens), "incomplete blocks",
+                Grouped(stats.incomplete_blocks)});
+  table.AddRow({"sent to workers", HumanBytes(stats.fetched_bytes), "leases", Grouped(stats.leases)});
+  table.AddRow({"  from RAM", HumanBytes(stats.fetched_host_bytes), "reservations",
+                fmt::format("{} ({})", Grouped(stats.reservations), HumanBytes(stats.reserved_bytes))});
+  table.AddRow({"  from disk", HumanBytes(stats.fetched_disk_bytes), "sessions", Grouped(stats.sessions)});
+  table.AddRow({"taken from workers", HumanBytes(stats.pushed_bytes), "not yet on disk",
+                HumanBytes(stats.unflushed_bytes)});
+  table.AddRow({"promoted blocks", Grouped(stats.promoted_blocks), "namespaces", Grouped(stats.namespaces)});
+  table.AddRow({"prefill saved", HumanSeconds(stats.prefill_seconds_saved), "index",
+                HumanBytes(stats.index_bytes)});
+  const Style corrupt = stats.corrupt_blocks > 0 ? Style::kRed : Style::kPlain;
+  table.AddRow({"corrupt blocks", Cell(Grouped(stats.corrupt_blocks), corrupt), "", ""});
+  return table.Render(terminal);
+}
+
+std::string Misses(const client::NodeStats& stats, const Terminal& terminal) {
+  Table table({{"missed because", Align::kLeft}, {"blocks", Align::kRight}});
+  bool any = false;
+  for (size_t i = 1; i < client::kMissReasonCount; ++i) {
+    if (stats.misses[i] == 0) continue;
+    any = true;
+    table.AddRow({std::string(Name(static_cast<client::MissReason>(i))), Grouped(stats.misses[i])});
+  }
+  return any ? table.Render(terminal) : "";
+}
+
+std::string Namespaces(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+  if (namespaces.empty()) return "";
+  Table table({{"namespace", Align::kLeft},
+               {"tenant", Align::kLeft},
+               {"model", Align::kLeft},
+               {"numerics", Align::kLeft},
+               {"recipe", Align::kLeft},
+               {"blocks", Align::kRight},
+               {"stored", Align::kRight}});
+  for (const client::NamespaceInfo& ns : namespaces) {
+    table.AddRow({ns.fingerprint.Hex().substr(0, 12), ns.spec.tenant, ns.spec.model, ns.spec.numerics,
+                  ns.spec.recipe, Grouped(ns.blocks), HumanBytes(ns.bytes)});
+  }
+  return table.Render(terminal);
+}
+
+}  // namespace
+
+std::string StatText(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces,
+                     const Terminal& terminal) {
+  std::string out = fmt::format("node {}, version {}, epoch {}, up {}{}\n", stats.node_id, stats.version,
+                                stats.node_epoch, HumanSeconds(stats.uptime_seconds),
+                                stats.draining ? ", draining" : "");
+  out += Tiers(stats, terminal);
+  out += Totals(stats, terminal);
+  out += Misses(stats, terminal);
+  out += Namespaces(namespaces, terminal);
+  return out;
+}
+
+Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces) {
+  Json tiers = Json::object();
+  for (const client::TierStat& tier : stats.tiers) {
+    tiers[std::string(Name(tier.tier))] = {{"capacity_bytes", tier.capacity_bytes},
+                                           {"used_bytes", tier.used_bytes},
+                                           {"blocks", tier.blocks},
+                                           {"read_bytes", tier.read_bytes},
+                                           {"written_bytes", tier.written_bytes},
+                                           {"evicted_blocks", tier.evicted_blocks}};
+  }
+  Json misses = Json::object();
+  for (size_t i = 1; i < client::kMissReasonCount; ++i) {
+    misses[std::string(Name(static_cast<client::MissReason>(i)))] = stats.misses[i];
+  }
+  Json list = Json::array();
+  for (const client::NamespaceInfo& ns : namespaces) {
+    list.push_back({{"fingerprint", ns.fingerprint.Hex()},
+                    {"tenant", ns.spec.tenant},
+                    {"model", ns.spec.model},
+                    {"revision", ns.spec.revision},
+                    {"numerics", ns.spec.numerics},
+                    {"recipe", ns.spec.recipe},
+                    {"blocks", ns.blocks},
+                    {"bytes", ns.bytes},
+                    {"generation", ns.generation}});
+  }
+  return {{"node_id", stats.node_id},
+          {"node_epoch", stats.node_epoch},
+          {"version", stats.version},
+          {"uptime_seconds", stats.uptime_seconds},
+          {"draining", stats.draining},
+          {"tiers", std::move(tiers)},
+          {"disk_io_mode", stats.disk_io_mode},
+          {"namespaces", std::move(list)},
+          {"blocks", stats.blocks},
+          {"incomplete_blocks", stats.incomplete_blocks},
+          {"leases", stats.leases},
+          {"reservations", stats.reservations},
+          {"reserved_bytes", stats.reserved_bytes},
+          {"sessions", stats.sessions},
+          {"unflushed_bytes", stats.unflushed_bytes},
+          {"index_bytes", stats.index_bytes},
+          {"matched_tokens", stats.matched_tokens},
+          {"missed_tokens", stats.missed_tokens},
+          {"fetched_bytes", stats.fetched_bytes},
+          {"fetched_host_bytes", stats.fetched_host_bytes},
+          {"fetched_disk_bytes", stats.fetched_disk_bytes},
+          {"pushed_bytes", stats.pushed_bytes},
+          {"misses", std::move(misses)},
+          {"prefill_seconds_saved", stats.prefill_seconds_saved},
+          {"promoted_blocks", stats.promoted_blocks},
+          {"corrupt_blocks", stats.corrupt_blocks}};
+}
+
+}  // namespace cairn::cli

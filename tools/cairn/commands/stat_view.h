@@ -1,0 +1,17 @@
+#pragma once
+// A cache node's numbers for people and for programs.
+
+#include <span>
+#include <string>
+
+#include "cairn/client/types.h"
+#include "tools/cairn/output/json.h"
+#include "tools/cairn/output/terminal.h"
+
+namespace cairn::cli {
+
+std::string StatText(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces,
+                     const Terminal& terminal);
+Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces);
+
+}  // namespace cairn::cli

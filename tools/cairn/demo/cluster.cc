@@ -1,0 +1,76 @@
+#include "tools/cairn/demo/cluster.h"
+
+#include "cairn/client/connect.h"
+#include "tools/cairn/generator/connection.h"
+#include "tools/cairn/process/programs.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr std::chrono::seconds kCall(10);
+constexpr std::chrono::seconds kFlush(120);
+
+uint64_t HostEvictions(const client::NodeStats& stats) {
+  uint64_t evicted = 0;
+  for (const client::TierStat& tier : stats.tiers) {
+    if (tier.tier == client::TierKind::kHost) evicted += tier.evicted_blocks;
+  }
+  return evicted;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& options) {
+  std::vector<std::string> argv = {SiblingProgram("cairn-worker"),
+                                   "--model", options.model_path,
+                                   "--listen", "127.0.0.1:0",
+                                   "--admin.listen", "127.0.0.1:0"};
+  if (!options.cache.empty()) argv.insert(argv.end(), {"--cache", options.cache});
+  if (options.threads > 0) argv.insert(argv.end(), {"--threads", std::to_string(options.threads)});
+  CAIRN_ASSIGN_OR_RETURN(auto child,
+                         Child::Start({.name = "cairn-worker",
+                                       .argv = argv,
+                                       .log_path = options.log_directory + "/" + options.name + ".log"}));
+  CAIRN_ASSIGN_OR_RETURN(const auto ready, child->WaitReady(std::chrono::seconds(120)));
+  const auto address = ready.find("grpc");
+  if (address == ready.end()) return Errorf(StatusCode::kInternal, "cairn-worker does not say where it listens");
+  CAIRN_ASSIGN_OR_RETURN(auto generator, ConnectWorker(address->second));
+  return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(child), std::move(generator)));
+}
+
+NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats& after) {
+  return {.bytes = after.fetched_bytes - before.fetched_bytes,
+          .host = after.fetched_host_bytes - before.fetched_host_bytes,
+          .disk = after.fetched_disk_bytes - before.fetched_disk_bytes,
+          .evicted_blocks = HostEvictions(after) - HostEvictions(before),
+          .promoted_blocks = after.promoted_blocks - before.promoted_blocks};
+}
+
+Status DemoNode::Start(uint64_t host_bytes) {
+  if (external()) {
+    address_ = options_.external;
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(process_, StartCacheNode({.address = address_,
+                                                     .host_bytes = host_bytes,
+                                                     .disk_directory = options_.disk_directory,
+                                                     .log_path = options_.log_path}));
+    address_ = process_.address;
+  }
+  CAIRN_ASSIGN_OR_RETURN(client_, client::Connect(ConnectionTo(address_)));
+  return Stat().status();
+}
+
+void DemoNode::Kill() {
+  client_.reset();
+  process_.child->Kill();
+}
+
+Result<client::NodeStats> DemoNode::Stat() {
+  auto stats = client_->Stat({.deadline = kCall, .trace = ""});
+  if (!stats.ok()) return Annotate(stats.status(), "cache node at " + address_);
+  return stats;
+}
+
+Status DemoNode::Flush() { return Annotate(client_->Flush({.deadline = kFlush, .trace = ""}), "flush"); }
+
+}  // namespace cairn::cli

@@ -1,0 +1,78 @@
+#pragma once
+// The processes of the demo: one cache node that can be killed and started again at its address, and
+// workers.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cairn/client/cache_client.h"
+#include "services/common/status/status.h"
+#include "tools/cairn/generator/generator.h"
+#include "tools/cairn/process/cache_node.h"
+#include "tools/cairn/process/child.h"
+
+namespace cairn::cli {
+
+// A cairn-worker process and the connection to it. Destroying it kills the process.
+class WorkerProcess {
+ public:
+  struct Options {
+    std::string name;        // Of the log file.
+    std::string model_path;
+    std::string cache;       // Address; empty: none.
+    int threads = 0;         // 0: the worker's default.
+    std::string log_directory;
+  };
+  // Ready to serve. Errors of Child::Start and WaitReady.
+  static Result<std::unique_ptr<WorkerProcess>> Start(const Options& options);
+
+  Generator& generator() { return *generator_; }
+
+ private:
+  WorkerProcess(std::unique_ptr<Child> child, std::unique_ptr<Generator> generator)
+      : child_(std::move(child)), generator_(std::move(generator)) {}
+
+  std::unique_ptr<Child> child_;
+  std::unique_ptr<Generator> generator_;
+};
+
+// What the node counted between two moments.
+struct NodeTraffic {
+  uint64_t bytes = 0;  // Sent to workers.
+  uint64_t host = 0;   // Of these, by the tier they came from.
+  uint64_t disk = 0;
+  uint64_t evicted_blocks = 0;   // From the host tier.
+  uint64_t promoted_blocks = 0;
+};
+NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats& after);
+
+class DemoNode {
+ public:
+  struct Options {
+    std::string disk_directory;
+    std::string log_path;
+    std::string external;  // Address of a node that runs already; empty: start one.
+  };
+  explicit DemoNode(Options options) : options_(std::move(options)) {}
+
+  // Starts it, at the address of the last time if there was one. An external node is only connected.
+  Status Start(uint64_t host_bytes);
+  // SIGKILL. REQUIRES: not external.
+  void Kill();
+
+  const std::string& address() const { return address_; }
+  bool external() const { return !options_.external.empty(); }
+
+  Result<client::NodeStats> Stat();
+  // Everything committed is on disk.
+  Status Flush();
+
+ private:
+  const Options options_;
+  std::string address_ = "127.0.0.1:0";
+  CacheNodeProcess process_;
+  std::unique_ptr<client::CacheClient> client_;
+};
+
+}  // namespace cairn::cli

@@ -1,0 +1,250 @@
+#include "tools/cairn/demo/runner.h"
+
+#include <algorithm>
+
+#include "tools/cairn/output/units.h"
+#include "tools/cairn/process/interrupt.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr uint64_t kHostBytes = 512ULL << 20;  // Everything fits.
+constexpr std::chrono::seconds kIdle(120);
+constexpr std::chrono::seconds kReconnect(20);
+
+std::string Item(const char* kind, size_t i) { return fmt::format("{}{}", kind, i + 1); }
+
+Answer AnswerOf(const worker::GenerateSummary& summary) {
+  return {.tokens = {summary.tokens.begin(), summary.tokens.end()},
+          .prompt_logits = summary.prompt_logits_sha256};
+}
+
+DemoRow RowOf(std::string name, const worker::GenerateSummary& summary) {
+  DemoRow row;
+  row.name = std::move(name);
+  row.prompt_tokens = summary.prompt_tokens;
+  row.fetched_tokens = summary.fetched_tokens;
+  row.computed_tokens = summary.computed_tokens;
+  row.ttft_s = summary.ttft_seconds;
+  return row;
+}
+
+}  // namespace
+
+DemoRunner::DemoRunner(Options options, DemoTexts texts, Progress& progress)
+    : options_(std::move(options)),
+      texts_(std::move(texts)),
+      progress_(progress),
+      node_({.disk_directory = options_.out_directory + "/disk",
+             .log_path = options_.out_directory + "/node.log",
+             .external = options_.cache}) {}
+
+Status DemoRunner::Run() {
+  CAIRN_RETURN_IF_ERROR(RunCold());
+  CAIRN_RETURN_IF_ERROR(RunColdChat());
+  CAIRN_RETURN_IF_ERROR(StartWarm());
+  CAIRN_RETURN_IF_ERROR(RunWarmPhase("ram", *first_));
+  CAIRN_RETURN_IF_ERROR(RunWarmPhase("other", *second_));
+  CAIRN_RETURN_IF_ERROR(RunWarmChat());
+  if (node_.external()) {
+    progress_.Done("A node that was there before is not killed: no disk and small-arena phases.");
+    return OkStatus();
+  }
+  CAIRN_RETURN_IF_ERROR(node_.Flush());
+  CAIRN_RETURN_IF_ERROR(RunDisk());
+  return RunSmallArena();
+}
+
+// Every question in a process of its own: nothing that an earlier one computed can help it.
+Status DemoRunner::RunCold() {
+  for (size_t i = 0; i < texts_.questions.size(); ++i) {
+    const std::string item = Item("q", i);
+    CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker("cold", ""));
+    if (model_.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, worker->generator().GetInfo());
+      model_ = info.model;
+    }
+    CAIRN_RETURN_IF_ERROR(WarmUp(worker->generator()));
+    progress_.Doing(fmt::format("cold/{}: computing the whole prompt ...", item));
+    CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker->generator(), Question(i), false));
+    Reference& reference = references_[item];
+    reference = {.answer = AnswerOf(summary), .ttft_s = summary.ttft_seconds};
+    DemoRow row = RowOf("cold/" + item, summary);
+    // This is the reference: what can be wrong with it is that there is nothing to compare.
+    row.identical = Identical(reference.answer, reference.answer);
+    rows_.push_back(row);
+    Show(row, {});
+  }
+  return OkStatus();
+}
+
+Status DemoRunner::RunColdChat() {
+  CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker("cold-chat", ""));
+  CAIRN_RETURN_IF_ERROR(WarmUp(worker->generator()));
+  std::vector<worker::ChatMessage> messages = {{"system", texts_.chat_system}};
+  for (size_t i = 0; i < texts_.chat_turns.size(); ++i) {
+    progress_.Doing(fmt::format("the chat without a cache, turn {} ...", i + 1));
+    messages.push_back({"user", texts_.chat_turns[i]});
+    CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker->generator(), messages, false));
+    references_[Item("turn", i)] = {.answer = AnswerOf(summary), .ttft_s = summary.ttft_seconds};
+    messages.push_back({"assistant", summary.text});
+  }
+  return OkStatus();
+}
+
+Status DemoRunner::StartWarm() {
+  progress_.Doing("starting a cache node and two workers ...");
+  CAIRN_RETURN_IF_ERROR(node_.Start(kHostBytes));
+  CAIRN_ASSIGN_OR_RETURN(first_, StartWorker("worker1", node_.address()));
+  CAIRN_ASSIGN_OR_RETURN(second_, StartWorker("worker2", node_.address()));
+  for (WorkerProcess* worker : {first_.get(), second_.get()}) {
+    CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), true, kReconnect));
+    CAIRN_RETURN_IF_ERROR(WarmUp(worker->generator()));
+  }
+  // The shared prefix, once, with a question that no row asks.
+  progress_.Doing("worker 1 computes the shared prefix and pushes it ...");
+  worker::GenerateRequest request;
+  request.prompt = worker::ChatPrompt{{{"system", texts_.shared_system}, {"user", "Which book is this?"}}};
+  request.max_tokens = 1;
+  CAIRN_RETURN_IF_ERROR(
+      first_->generator().Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status());
+  return first_->generator().WaitIdle(kIdle);
+}
+
+Status DemoRunner::RunWarmPhase(const std::string& phase, WorkerProcess& worker) {
+  for (size_t i = 0; i < texts_.questions.size(); ++i) {
+    const std::string item = Item("q", i);
+    CAIRN_RETURN_IF_ERROR(
+        AskRow(phase + "/" + item, worker.generator(), Question(i), false, references_[item]).status());
+  }
+  return OkStatus();
+}
+
+Status DemoRunner::RunWarmChat() {
+  std::vector<worker::ChatMessage> messages = {{"system", texts_.chat_system}};
+  for (size_t i = 0; i < texts_.chat_turns.size(); ++i) {
+    const std::string item = Item("turn", i);
+    messages.push_back({"user", texts_.chat_turns[i]});
+    CAIRN_ASSIGN_OR_RETURN(const auto summary, AskRow("chat/" + item, first_->generator(), messages,
+                                                      true, references_[item]));
+    messages.push_back({"assistant", summary.text});
+  }
+  return OkStatus();
+}
+
+// Killed anew before each question: the first one would bring the shared prefix back to RAM for all
+// that follow.
+Status DemoRunner::RunDisk() {
+  for (size_t i = 0; i < texts_.questions.size(); ++i) {
+    const std::string item = Item("q", i);
+    CAIRN_RETURN_IF_ERROR(RestartNode(kHostBytes));
+    CAIRN_RETURN_IF_ERROR(
+        AskRow("disk/" + item, first_->generator(), Question(i), false, references_[item]).status());
+  }
+  return OkStatus();
+}
+
+Status DemoRunner::RunSmallArena() {
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats stats, node_.Stat());
+  uint64_t working_set = 0;
+  for (const client::TierStat& tier : stats.tiers) {
+    if (tier.tier == client::TierKind::kDisk) working_set = tier.used_bytes;
+  }
+  const uint64_t quarter = working_set / 4;
+  CAIRN_RETURN_IF_ERROR(RestartNode(quarter));
+  progress_.Done(fmt::format("The node has {} of RAM now for {} of blocks.", HumanBytes(quarter),
+                             HumanBytes(working_set)));
+  for (size_t i = 0; i < texts_.questions.size(); ++i) {
+    const std::string item = Item("q", i);
+    WorkerProcess& worker = i % 2 == 0 ? *first_ : *second_;
+    CAIRN_RETURN_IF_ERROR(
+        AskRow("small-arena/" + item, worker.generator(), Question(i), false, references_[item]).status());
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<WorkerProcess>> DemoRunner::StartWorker(const std::string& name,
+                                                               const std::string& cache) {
+  if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
+  return WorkerProcess::Start({.name = name,
+                               .model_path = options_.model_path,
+                               .cache = cache,
+                               .threads = options_.threads,
+                               .log_directory = options_.out_directory});
+}
+
+Status DemoRunner::WarmUp(Generator& worker) {
+  worker::GenerateRequest request;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "The weather is fine today. ";
+  request.prompt = worker::RawPrompt{text};
+  request.max_tokens = 4;
+  request.ignore_eos = true;
+  request.no_cache = true;
+  return worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status();
+}
+
+Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
+                                                std::vector<worker::ChatMessage> messages,
+                                                bool keep_turn) {
+  worker::GenerateRequest request;
+  request.prompt = worker::ChatPrompt{std::move(messages)};
+  request.max_tokens = kComparedTokens;
+  request.ignore_eos = true;  // An answer that ends early would leave less to compare.
+  request.want_logits_digest = true;
+  request.keep_turn = keep_turn;
+  auto summary = worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted});
+  if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
+  return summary;
+}
+
+Result<worker::GenerateSummary> DemoRunner::AskRow(const std::string& name, Generator& worker,
+                                                   std::vector<worker::ChatMessage> messages,
+                                                   bool keep_turn, const Reference& reference) {
+  progress_.Doing(name + " ...");
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node_.Stat());
+  CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker, std::move(messages), keep_turn));
+  CAIRN_RETURN_IF_ERROR(worker.WaitIdle(kIdle));
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node_.Stat());
+  const NodeTraffic traffic = Difference(before, after);
+  DemoRow row = RowOf(name, summary);
+  row.bytes = traffic.bytes;
+  row.host_bytes = traffic.host;
+  row.disk_bytes = traffic.disk;
+  row.identical = Identical(AnswerOf(summary), reference.answer);
+  row.cold_ttft_s = reference.ttft_s;
+  rows_.push_back(row);
+  Show(row, traffic);
+  return summary;
+}
+
+Status DemoRunner::RestartNode(uint64_t host_bytes) {
+  if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
+  progress_.Doing("kill -9 of the cache node, start on the same directory ...");
+  node_.Kill();
+  // A worker that has not noticed yet would take the dead connection for the new one.
+  for (WorkerProcess* worker : {first_.get(), second_.get()}) {
+    CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), false, kReconnect));
+  }
+  CAIRN_RETURN_IF_ERROR(node_.Start(host_bytes));
+  for (WorkerProcess* worker : {first_.get(), second_.get()}) {
+    CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), true, kReconnect));
+  }
+  return OkStatus();
+}
+
+std::vector<worker::ChatMessage> DemoRunner::Question(size_t i) const {
+  return {{"system", texts_.shared_system}, {"user", texts_.questions[i]}};
+}
+
+void DemoRunner::Show(const DemoRow& row, const NodeTraffic& traffic) {
+  std::string line = fmt::format("{:<15} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
+                                 row.prompt_tokens, row.fetched_tokens, HumanSeconds(row.ttft_s));
+  if (row.host_bytes > 0) line += fmt::format(", {} from RAM", HumanBytes(row.host_bytes));
+  if (row.disk_bytes > 0) line += fmt::format(", {} from disk", HumanBytes(row.disk_bytes));
+  if (traffic.evicted_blocks > 0) line += fmt::format(", {} blocks evicted", traffic.evicted_blocks);
+  if (!row.identical) line += ", ANSWER DIFFERS";
+  progress_.Done(line);
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,78 @@
+#pragma once
+// The demo's workload: the same questions cold, from RAM, on another worker, from disk and with too
+// little RAM, and one chat. Every answer is compared with that of a process that never saw a cache.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/common/status/status.h"
+#include "tools/cairn/demo/cluster.h"
+#include "tools/cairn/demo/report.h"
+#include "tools/cairn/demo/texts.h"
+#include "tools/cairn/output/progress.h"
+
+namespace cairn::cli {
+
+// Not thread-safe.
+class DemoRunner {
+ public:
+  struct Options {
+    std::string model_path;
+    std::string out_directory;  // Exists. Logs and the node's disk/ go there.
+    std::string cache;          // Address of a running node; empty: start one. With one, nothing is
+                                // killed, so there are no disk and small-arena phases.
+    int threads = 0;
+  };
+  // `progress` must outlive the runner.
+  DemoRunner(Options options, DemoTexts texts, Progress& progress);
+
+  // All phases. Rows that were measured before an error stay in rows(). CANCELLED after Ctrl-C.
+  Status Run();
+
+  const std::vector<DemoRow>& rows() const { return rows_; }
+  // As the worker names it; empty before the first phase.
+  const std::string& model() const { return model_; }
+
+ private:
+  struct Reference {
+    Answer answer;
+    double ttft_s = 0;
+  };
+
+  Status RunCold();
+  Status RunColdChat();
+  Status StartWarm();
+  Status RunWarmPhase(const std::string& phase, WorkerProcess& worker);
+  Status RunWarmChat();
+  Status RunDisk();
+  Status RunSmallArena();
+
+  Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name, const std::string& cache);
+  // A short prompt of its own, so that no row pays for first touches of weights and code.
+  Status WarmUp(Generator& worker);
+  Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<worker::ChatMessage> messages,
+                                      bool keep_turn);
+  // Asks, waits for background work, adds a row that is compared with `reference`.
+  Result<worker::GenerateSummary> AskRow(const std::string& name, Generator& worker,
+                                         std::vector<worker::ChatMessage> messages, bool keep_turn,
+                                         const Reference& reference);
+  // Kills the node and starts it on the same directory; the workers are connected again.
+  Status RestartNode(uint64_t host_bytes);
+  std::vector<worker::ChatMessage> Question(size_t i) const;
+  void Show(const DemoRow& row, const NodeTraffic& traffic);
+
+  const Options options_;
+  const DemoTexts texts_;
+  Progress& progress_;
+  std::string model_;
+  std::vector<DemoRow> rows_;
+  std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
+  DemoNode node_;
+  std::unique_ptr<WorkerProcess> first_;
+  std::unique_ptr<WorkerProcess> second_;
+};
+
+}  // namespace cairn::cli

@@ -1,0 +1,55 @@
+#pragma once
+// Who answers prompts: a worker in this process, or one at an address.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "services/common/status/status.h"
+#include "services/worker/generate/request.h"
+#include "tools/cairn/commands/options.h"
+
+namespace cairn::cli {
+
+// Not thread-safe.
+class Generator {
+ public:
+  struct Info {
+    std::string model;
+    std::string weights_digest;  // Hexadecimal SHA-256 of the model file.
+    std::string numerics;
+    uint32_t context_tokens = 0;
+    std::string cache_address;  // Empty: no cache.
+    bool cache_connected = false;
+    std::string fingerprint;  // 32 bytes; empty without a cache.
+  };
+
+  virtual ~Generator() = default;
+
+  // Errors are those of WorkerEngine::Generate; for a remote worker also UNAVAILABLE when it is away.
+  virtual Result<worker::GenerateSummary> Generate(const worker::GenerateRequest& request,
+                                                   const worker::GenerateCallbacks& callbacks) = 0;
+  // Until pushes and prefills of finished turns are done. DEADLINE_EXCEEDED when they are not in time.
+  virtual Status WaitIdle(std::chrono::milliseconds timeout) = 0;
+  virtual Result<Info> GetInfo() = 0;
+};
+
+// Until the worker's connection to its cache node is up (or down, if `connected` is false).
+// DEADLINE_EXCEEDED naming the node's address.
+Status WaitForCache(Generator& generator, bool connected, std::chrono::milliseconds timeout);
+
+struct LocalWorkerOptions {
+  std::string model_path;
+  std::string arithmetic = "fast";  // "fast" or "float32".
+  int threads = 0;                  // 0: one per CPU.
+  std::string cache_address;        // Empty: no cache.
+  TlsFlags tls;                     // For the cache.
+};
+// INVALID_ARGUMENT for an address or option that cannot be used; errors of WorkerEngine::Create.
+Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options);
+
+// Does not wait for the worker. INVALID_ARGUMENT for an address or TLS file that cannot be used.
+Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address, const TlsFlags& tls = {});
+
+}  // namespace cairn::cli

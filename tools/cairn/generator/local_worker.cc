@@ -1,0 +1,60 @@
+#include "cairn/client/connect.h"
+#include "services/worker/generate/worker_engine.h"
+#include "tools/cairn/generator/connection.h"
+#include "tools/cairn/generator/generator.h"
+
+namespace cairn::cli {
+namespace {
+
+class LocalWorker final : public Generator {
+ public:
+  explicit LocalWorker(std::unique_ptr<worker::WorkerEngine> engine) : engine_(std::move(engine)) {}
+
+  Result<worker::GenerateSummary> Generate(const worker::GenerateRequest& request,
+                                           const worker::GenerateCallbacks& callbacks) override {
+    return engine_->Generate(request, callbacks);
+  }
+
+  Status WaitIdle(std::chrono::milliseconds timeout) override {
+    if (engine_->WaitIdle(timeout)) return OkStatus();
+    return Errorf(StatusCode::kDeadlineExceeded, "background work was not done after {} ms",
+                  timeout.count());
+  }
+
+  Result<Info> GetInfo() override {
+    const worker::WorkerEngine::Info info = engine_->GetInfo();
+    return Info{.model = info.model,
+                .weights_digest = info.weights_digest.Hex(),
+                .numerics = info.numerics,
+                .context_tokens = info.context_tokens,
+                .cache_address = info.cache_address,
+                .cache_connected = info.cache_connected,
+                .fingerprint = info.fingerprint ? std::string(info.fingerprint->View()) : ""};
+  }
+
+ private:
+  std::unique_ptr<worker::WorkerEngine> engine_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options) {
+  worker::WorkerEngine::Options engine_options;
+  engine_options.model_path = options.model_path;
+  engine_options.threads = options.threads;
+  engine_options.cache_address = options.cache_address;
+  if (options.arithmetic == "float32") {
+    engine_options.arithmetic = worker::Arithmetic::kFloat32;
+  } else if (options.arithmetic != "fast") {
+    return InvalidArgument("arithmetic: got '{}', expected fast or float32", options.arithmetic);
+  }
+  std::unique_ptr<client::CacheClient> cache;
+  if (!options.cache_address.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(cache, client::Connect(ConnectionTo(options.cache_address, options.tls)));
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto engine,
+                         worker::WorkerEngine::Create(engine_options, std::move(cache)));
+  return std::make_unique<LocalWorker>(std::move(engine));
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,185 @@
+// The only file of the CLI that knows gRPC.
+
+#include <grpcpp/grpcpp.h>
+
+#include "cairn/v1/worker.grpc.pb.h"
+#include "clients/cpp/src/channel.h"
+#include "clients/cpp/wire/status.h"
+#include "tools/cairn/generator/connection.h"
+#include "tools/cairn/generator/generator.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll(20);       // Between looks at whether the caller cancels.
+constexpr std::chrono::seconds kConnectDeadline(5);  // For short calls.
+
+v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
+  v1::GenerateRequest proto;
+  if (const auto* chat = std::get_if<worker::ChatPrompt>(&request.prompt)) {
+    for (const worker::ChatMessage& message : chat->messages) {
+      v1::ChatMessage& m = *proto.mutable_chat()->add_messages();
+      m.set_role(message.role);
+      m.set_content(message.content);
+    }
+    proto.mutable_chat();  // An empty list is refused as such by the worker.
+  } else if (const auto* raw = std::get_if<worker::RawPrompt>(&request.prompt)) {
+    proto.set_raw_text(raw->text);
+  } else {
+    const auto& ids = std::get<worker::TokenPrompt>(request.prompt).ids;
+    proto.mutable_tokens()->mutable_ids()->Add(ids.begin(), ids.end());
+  }
+  proto.set_max_tokens(request.max_tokens);
+  proto.set_temperature(static_cast<double>(request.sampling.temperature));
+  proto.set_top_k(static_cast<uint32_t>(request.sampling.top_k));
+  proto.set_top_p(static_cast<double>(request.sampling.top_p));
+  proto.set_seed(request.sampling.seed);
+  proto.set_no_cache(request.no_cache);
+  proto.set_ignore_eos(request.ignore_eos);
+  proto.set_want_logits_digest(request.want_logits_digest);
+  proto.set_keep_turn(request.keep_turn);
+  return proto;
+}
+
+worker::GenerateSummary FromProto(const v1::GenerateSummary& proto) {
+  worker::GenerateSummary summary;
+  summary.prompt_tokens = proto.prompt_tokens();
+  summary.fetched_tokens = proto.fetched_tokens();
+  summary.computed_tokens = proto.computed_tokens();
+  summary.tokens.assign(proto.tokens().begin(), proto.tokens().end());
+  summary.text = proto.text();
+  summary.ttft_seconds = proto.ttft_seconds();
+  summary.total_seconds = proto.total_seconds();
+  summary.queue_seconds = proto.queue_seconds();
+  summary.fetch_seconds = proto.fetch_seconds();
+  summary.finish_reason = proto.finish_reason();
+  if (const auto digest = Digest::FromBytes(proto.prompt_logits_sha256(), "prompt_logits_sha256");
+      digest.ok()) {
+    summary.prompt_logits_sha256 = *digest;
+  }
+  // A reason that a newer worker knows and we do not.
+  const int reason = proto.miss_reason();
+  summary.miss_reason = reason >= 0 && reason < static_cast<int>(worker::kMissReasonCount)
+                            ? static_cast<worker::MissReason>(reason)
+                            : worker::MissReason::kNone;
+  for (const v1::TierBytes& tier : proto.fetched_by_tier()) {
+    if (tier.tier() == v1::TIER_KIND_HOST) summary.fetched.host += tier.bytes();
+    if (tier.tier() == v1::TIER_KIND_DISK) summary.fetched.disk += tier.bytes();
+  }
+  return summary;
+}
+
+class RemoteWorker final : public Generator {
+ public:
+  RemoteWorker(const std::string& address, const std::shared_ptr<grpc::Channel>& channel)
+      : address_(address), stub_(v1::Worker::NewStub(channel)) {}
+
+  Result<worker::GenerateSummary> Generate(const worker::GenerateRequest& request,
+                                           const worker::GenerateCallbacks& callbacks) override {
+    Call call(callbacks.cancelled);
+    call.context.set_wait_for_ready(false);
+    const auto reader = stub_->AsyncGenerate(&call.context, ToProto(request), &call.queue, nullptr);
+    worker::GenerateSummary summary;
+    bool have_summary = false;
+    bool open = call.Wait();
+    while (open) {
+      v1::GenerateResponse response;
+      reader->Read(&response, nullptr);
+      open = call.Wait();
+      if (!open) break;
+      if (response.has_done()) {
+        summary = FromProto(response.done());
+        have_summary = true;
+      } else if (response.has_token() && callbacks.on_token &&
+                 !callbacks.on_token(response.token().id(), response.token().text())) {
+        call.Cancel();
+      }
+    }
+    grpc::Status status;
+    reader->Finish(&status, nullptr);
+    call.Wait();
+    if (have_summary) return summary;
+    if (call.cancelled) {
+      summary.finish_reason = "cancelled";
+      return summary;
+    }
+    return Failure(status);
+  }
+
+  Status WaitIdle(std::chrono::milliseconds timeout) override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout + kConnectDeadline);
+    v1::WaitIdleRequest request;
+    request.set_timeout_ms(static_cast<uint32_t>(timeout.count()));
+    v1::WaitIdleResponse response;
+    const grpc::Status status = stub_->WaitIdle(&context, request, &response);
+    if (!status.ok()) return Failure(status);
+    if (response.idle()) return OkStatus();
+    return Errorf(StatusCode::kDeadlineExceeded, "worker at {}: background work was not done after {} ms",
+                  address_, timeout.count());
+  }
+
+  Result<Info> GetInfo() override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kConnectDeadline);
+    v1::WorkerInfo info;
+    const grpc::Status status = stub_->GetInfo(&context, v1::WorkerInfoRequest(), &info);
+    if (!status.ok()) return Failure(status);
+    return Info{.model = info.model(),
+                .weights_digest = info.weights_digest(),
+                .numerics = info.numerics(),
+                .context_tokens = info.context_tokens(),
+                .cache_address = info.cache_address(),
+                .cache_connected = info.cache_connected(),
+                .fingerprint = info.fingerprint()};
+  }
+
+ private:
+  // One streamed call whose waits look after the caller's wish to cancel.
+  struct Call {
+    explicit Call(std::function<bool()> want_cancel) : want_cancel_(std::move(want_cancel)) {}
+    ~Call() {
+      queue.Shutdown();
+      void* tag = nullptr;
+      bool ok = false;
+      while (queue.Next(&tag, &ok)) {
+      }
+    }
+    // For the one operation under way; whether it succeeded.
+    bool Wait() {
+      void* tag = nullptr;
+      bool ok = false;
+      while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPoll) ==
+             grpc::CompletionQueue::TIMEOUT) {
+        if (want_cancel_ && want_cancel_()) Cancel();
+      }
+      return ok;
+    }
+    void Cancel() {
+      cancelled = true;
+      context.TryCancel();
+    }
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    bool cancelled = false;
+
+   private:
+    std::function<bool()> want_cancel_;
+  };
+
+  Status Failure(const grpc::Status& status) const {
+    return Annotate(wire::FromGrpc(status), "worker at " + address_);
+  }
+
+  const std::string address_;
+  std::unique_ptr<v1::Worker::Stub> stub_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address, const TlsFlags& tls) {
+  CAIRN_ASSIGN_OR_RETURN(const auto channel, client::NewChannel(ConnectionTo(address, tls)));
+  return std::make_unique<RemoteWorker>(address, channel);
+}
+
+}  // namespace cairn::cli
