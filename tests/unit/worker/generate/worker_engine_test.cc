@@ -1,0 +1,339 @@
+#include "services/worker/generate/worker_engine.h"
+
+#include <atomic>
+#include <thread>
+
+#include "tests/unit/worker/generate/engine_fixture.h"
+
+namespace cairn::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WorkerEngineTest : public EngineFixture {};
+
+TEST_F(WorkerEngineTest, WarmAnswersAreThoseOfAWorkerWithoutCache) {
+  auto cold = WorkerWithoutCache();
+  auto worker = Worker();
+  auto other = Worker();
+  // Around block borders: the last token is always computed.
+  for (const size_t count : {63u, 64u, 65u, 128u, 129u, 200u, 640u}) {
+    const GenerateRequest request = Request(count, static_cast<int32_t>(count));
+    const GenerateSummary want = Run(*cold, request);
+    const GenerateSummary first = Run(*worker, request);
+    EXPECT_EQ(first.fetched_tokens, 0u);
+    ExpectSameAnswer(first, want);
+    Idle(*worker);
+    for (WorkerEngine* w : {worker.get(), other.get()}) {
+      const GenerateSummary warm = Run(*w, request);
+      ExpectSameAnswer(warm, want);
+      EXPECT_EQ(warm.fetched_tokens, (count - 1) / kBlockTokens * kBlockTokens) << count;
+      EXPECT_EQ(warm.computed_tokens, count - warm.fetched_tokens);
+      EXPECT_EQ(warm.miss_reason, MissReason::kNone);
+      EXPECT_EQ(warm.fetched.total() > 0, warm.fetched_tokens > 0);
+    }
+  }
+}
+
+TEST_F(WorkerEngineTest, SharedPrefixIsFetchedAndTheRestComputed) {
+  auto cold = WorkerWithoutCache();
+  auto worker = Worker();
+  GenerateRequest request = Request(300);
+  Run(*worker, request);
+  Idle(*worker);
+  auto& ids = std::get<TokenPrompt>(request.prompt).ids;
+  ids.resize(200);
+  ids.insert(ids.end(), 250, 77);
+  const GenerateSummary warm = Run(*worker, request);
+  EXPECT_EQ(warm.fetched_tokens, 192u);
+  EXPECT_EQ(warm.miss_reason, MissReason::kAbsent);
+  ExpectSameAnswer(warm, Run(*cold, request));
+}
+
+TEST_F(WorkerEngineTest, OverlapDoesNotChangeAnAnswer) {
+  WorkerEngine::Options options = Options();
+  options.prefix.overlap = false;
+  auto serial = Worker(options);
+  auto overlapped = Worker();
+  const GenerateRequest request = Request(500);
+  const GenerateSummary want = Run(*serial, request);
+  Idle(*serial);
+  ExpectSameAnswer(Run(*serial, request), want);
+  ExpectSameAnswer(Run(*overlapped, request), want);
+}
+
+TEST_F(WorkerEngineTest, FetchThatBreaksAtAnySliceDoesNotChangeTheAnswer) {
+  auto worker = Worker();
+  const GenerateRequest request = Request(330, 1, 4);
+  const GenerateSummary want = Run(*worker, request);
+  Idle(*worker);
+  const uint64_t slices = 5 * 2;  // Blocks x layers.
+  for (uint64_t n = 0; n < slices; ++n) {
+    node_.SetFaults(Fault(&Faults::break_fetch_after, n));
+    const GenerateSummary got = Run(*worker, request);
+    ExpectSameAnswer(got, want);
+    EXPECT_LT(got.fetched_tokens, 320u);
+    EXPECT_EQ(got.miss_reason, MissReason::kUnavailable) << n;
+    node_.SetFaults(Fault(&Faults::hang_fetch_after, n));
+    const GenerateSummary late = Run(*worker, request);
+    ExpectSameAnswer(late, want);
+    EXPECT_EQ(late.miss_reason, MissReason::kDeadline) << n;
+  }
+  EXPECT_EQ(node_.leases(), 0u);
+}
+
+TEST_F(WorkerEngineTest, BlocksThatFailAreComputedFromTheFirstOn) {
+  auto worker = Worker();
+  const GenerateRequest request = Request(330);
+  const GenerateSummary want = Run(*worker, request);
+  Idle(*worker);
+  for (uint32_t block = 0; block < 5; ++block) {
+    node_.SetFaults(Fault(&Faults::corrupt_block, block));
+    const GenerateSummary corrupt = Run(*worker, request);
+    ExpectSameAnswer(corrupt, want);
+    EXPECT_EQ(corrupt.fetched_tokens, block * kBlockTokens);
+    EXPECT_EQ(corrupt.miss_reason, MissReason::kCorrupt);
+    node_.SetFaults(Fault(&Faults::evict_block, block));
+    const GenerateSummary evicted = Run(*worker, request);
+    ExpectSameAnswer(evicted, want);
+    EXPECT_EQ(evicted.miss_reason, MissReason::kEvicted);
+  }
+}
+
+TEST_F(WorkerEngineTest, NodeThatIsAwayOrHangsChangesNothingButTheTime) {
+  const GenerateRequest request = Request(330);
+  const GenerateSummary want = Run(*WorkerWithoutCache(), request);
+  node_.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
+  auto worker = Worker();
+  const GenerateSummary away = Run(*worker, request);
+  ExpectSameAnswer(away, want);
+  EXPECT_EQ(away.miss_reason, MissReason::kUnavailable);
+  Idle(*worker);
+  node_.SetFaults(Fault(&Faults::hang, true));
+  const GenerateSummary hanging = Run(*worker, request);
+  ExpectSameAnswer(hanging, want);
+  EXPECT_EQ(hanging.miss_reason, MissReason::kDeadline);
+  // Pushes hang too: what is asked next does not wait for them.
+  ExpectSameAnswer(Run(*worker, request), want);
+  node_.SetFaults({});
+  Idle(*worker);
+  EXPECT_GT(worker->GetStats().prefix.missed_blocks[static_cast<size_t>(MissReason::kDeadline)],
+            0u);
+}
+
+// The proof that comparing digests finds wrong KV: bytes that pass their checksum, but are not those
+// of this prefix.
+TEST_F(WorkerEngineTest, WrongBytesUnderAValidChecksumChangeTheDigest) {
+  const GenerateRequest request = Request(330);
+  const GenerateSummary want = Run(*WorkerWithoutCache(), request);
+  for (uint32_t block = 0; block < 5; ++block) {
+    node_.Clear();
+    auto worker = Worker();
+    const auto& ids = std::get<TokenPrompt>(request.prompt).ids;
+    const Digest fingerprint = *worker->GetInfo().fingerprint;
+    const std::vector<BlockKey> keys = BlockKeyChain(fingerprint).Keys(ids, kBlockTokens);
+    PushOfOnes(fingerprint, keys[block]);
+    Run(*worker, request);
+    Idle(*worker);
+    const GenerateSummary wrong = Run(*worker, request);
+    EXPECT_EQ(wrong.fetched_tokens, 320u);
+    EXPECT_NE(wrong.prompt_logits_sha256, want.prompt_logits_sha256) << "block " << block;
+  }
+}
+
+TEST_F(WorkerEngineTest, NoCacheNeitherFetchesNorPushes) {
+  auto worker = Worker();
+  GenerateRequest request = Request(200);
+  request.no_cache = true;
+  request.keep_turn = true;
+  const GenerateSummary first = Run(*worker, request);
+  Idle(*worker);
+  EXPECT_EQ(node_.complete_blocks(), 0u);
+  EXPECT_EQ(first.miss_reason, MissReason::kNone);
+  EXPECT_EQ(node_.GetStats().matches, 0u);
+}
+
+TEST_F(WorkerEngineTest, BlocksMadeByDecodeStepsAreNotPushed) {
+  auto worker = Worker();
+  Run(*worker, Request(100, 1, 100));
+  Idle(*worker);
+  EXPECT_EQ(node_.complete_blocks(), 1u);
+}
+
+TEST_F(WorkerEngineTest, KeptTurnIsThereForTheNextOneAndExact) {
+  auto worker = Worker();
+  auto cold = WorkerWithoutCache();
+  GenerateRequest request = Request(100, 1, 100);
+  request.keep_turn = true;
+  const GenerateSummary turn = Run(*worker, request);
+  Idle(*worker);
+  EXPECT_EQ(node_.complete_blocks(), 3u);  // Of 200 tokens.
+  EXPECT_EQ(worker->GetStats().idle_prefilled_tokens, 128u);
+  auto& ids = std::get<TokenPrompt>(request.prompt).ids;
+  ids.insert(ids.end(), turn.tokens.begin(), turn.tokens.end());
+  ids.insert(ids.end(), 30, 55);
+  const GenerateSummary next = Run(*worker, request);
+  EXPECT_EQ(next.fetched_tokens, 192u);
+  ExpectSameAnswer(next, Run(*cold, request));
+}
+
+TEST_F(WorkerEngineTest, KeptChatTurnIsRenderedAsTheNextTurnWillHaveIt) {
+  auto worker = Worker();
+  auto cold = WorkerWithoutCache();
+  GenerateRequest request;
+  ChatPrompt chat;
+  chat.messages = {{"system", "You are a lighthouse."}, {"user", "What do you see tonight?"}};
+  request.prompt = chat;
+  request.max_tokens = 150;
+  request.want_logits_digest = true;
+  request.keep_turn = true;
+  const GenerateSummary turn = Run(*worker, request);
+  Idle(*worker);
+  chat.messages.push_back({"assistant", turn.text});
+  chat.messages.push_back({"user", "And now?"});
+  request.prompt = chat;
+  const GenerateSummary next = Run(*worker, request);
+  ExpectSameAnswer(next, Run(*cold, request));
+  // All full blocks up to the end of the finished turn; the new question is at the end.
+  EXPECT_GE(next.fetched_tokens, turn.prompt_tokens / kBlockTokens * kBlockTokens + kBlockTokens);
+  EXPECT_LT(next.computed_tokens, 2 * kBlockTokens);
+}
+
+TEST_F(WorkerEngineTest, IdleWorkYieldsToARequestAndGoesOnAfterIt) {
+  auto worker = Worker();
+  GenerateRequest request = Request(70, 1, 800);
+  request.keep_turn = true;
+  Run(*worker, request);
+  // The turn's 13 blocks are being prefilled: more requests come meanwhile.
+  for (int32_t seed = 2; seed < 6; ++seed) Run(*worker, Request(70, seed, 2));
+  Idle(*worker);
+  EXPECT_EQ(node_.complete_blocks(), 13u + 4u);
+}
+
+TEST_F(WorkerEngineTest, FullQueueRefuses) {
+  WorkerEngine::Options options = Options();
+  options.queue_capacity = 1;
+  auto worker = Worker(options);
+  std::atomic<bool> release{false};
+  std::atomic<int> refused{0}, served{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 6; ++i) {
+    callers.emplace_back([&, i] {
+      GenerateCallbacks callbacks;
+      callbacks.cancelled = [&] { return release.load(); };
+      const auto summary = worker->Generate(Request(600, i, 400), callbacks);
+      if (summary.ok()) {
+        ++served;
+      } else {
+        EXPECT_THAT(summary, testing::StatusIs(StatusCode::kResourceExhausted,
+                                               HasSubstr("request queue")));
+        ++refused;
+        release = true;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(served, 0);
+  EXPECT_EQ(worker->GetStats().requests_refused, static_cast<uint64_t>(refused));
+}
+
+TEST_F(WorkerEngineTest, CancelledRequestStopsAndFreesItsPages) {
+  auto worker = Worker();
+  int tokens = 0;
+  GenerateCallbacks callbacks;
+  callbacks.on_token = [&](TokenId, std::string_view) { return ++tokens < 3; };
+  const auto summary = worker->Generate(Request(100, 1, 900), callbacks);
+  ASSERT_OK(summary);
+  EXPECT_EQ(summary->finish_reason, "cancelled");
+  EXPECT_LT(summary->tokens.size(), 900u);
+  Idle(*worker);
+  const WorkerEngine::Stats stats = worker->GetStats();
+  EXPECT_EQ(stats.requests_cancelled, 1u);
+  EXPECT_EQ(stats.kv_pages_free, stats.kv_pages_total);
+}
+
+TEST_F(WorkerEngineTest, ClientThatIsGoneBeforeTheFirstTokenCancelsThePrefill) {
+  auto worker = Worker();
+  GenerateCallbacks callbacks;
+  callbacks.cancelled = [] { return true; };
+  Run(*worker, Request(900, 2, 100));
+  const auto summary = worker->Generate(Request(900, 1, 100), callbacks);
+  ASSERT_OK(summary);
+  EXPECT_EQ(summary->finish_reason, "cancelled");
+}
+
+TEST_F(WorkerEngineTest, SmallPoolGivesUpPushesBeforeItRefuses) {
+  WorkerEngine::Options options = Options();
+  options.kv_pool_bytes = 10 * kLayers * kLayerBytes;
+  auto worker = Worker(options);
+  node_.SetFaults(Fault(&Faults::hang, true));
+  for (int32_t seed = 1; seed < 5; ++seed) {
+    EXPECT_OK(worker->Generate(Request(500, seed, 4), {}));
+  }
+  node_.SetFaults({});
+  EXPECT_THAT(worker->Generate(Request(700, 1, 4), {}),
+              testing::StatusIs(StatusCode::kResourceExhausted, ::testing::_));
+  EXPECT_OK(worker->Generate(Request(500, 1, 4), {}));
+}
+
+TEST_F(WorkerEngineTest, StreamedTextIsTheSummarysText) {
+  auto worker = WorkerWithoutCache();
+  std::string text;
+  std::vector<TokenId> ids;
+  GenerateCallbacks callbacks;
+  callbacks.on_token = [&](TokenId id, std::string_view piece) {
+    ids.push_back(id);
+    text += piece;
+    return true;
+  };
+  const auto summary = worker->Generate(Request(50, 3, 60), callbacks);
+  ASSERT_OK(summary);
+  EXPECT_EQ(ids, summary->tokens);
+  // The end of an incomplete character comes with the summary only.
+  EXPECT_EQ(summary->text.substr(0, text.size()), text);
+}
+
+TEST_F(WorkerEngineTest, SameSeedSameAnswer) {
+  auto worker = WorkerWithoutCache();
+  GenerateRequest request = Request(50, 3, 40);
+  request.sampling.temperature = 1.0f;
+  request.sampling.seed = 11;
+  const GenerateSummary first = Run(*worker, request);
+  EXPECT_EQ(Run(*worker, request).tokens, first.tokens);
+  request.sampling.seed = 12;
+  EXPECT_NE(Run(*worker, request).tokens, first.tokens);
+}
+
+TEST_F(WorkerEngineTest, AnswerEndsWithTheContext) {
+  auto worker = WorkerWithoutCache();
+  const GenerateSummary summary = Run(*worker, Request(1000, 1, 1024));
+  EXPECT_EQ(summary.tokens.size(), 24u);
+  EXPECT_EQ(summary.finish_reason, "length");
+}
+
+TEST_F(WorkerEngineTest, ShutdownRefusesAndFinishes) {
+  auto worker = Worker();
+  Run(*worker, Request(100));
+  worker->Shutdown(std::chrono::seconds(20));
+  EXPECT_EQ(node_.complete_blocks(), 1u);
+  EXPECT_THAT(worker->Generate(Request(100), {}),
+              testing::StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
+}
+
+TEST_F(WorkerEngineTest, OptionsAreChecked) {
+  WorkerEngine::Options options = Options();
+  options.queue_capacity = 0;
+  EXPECT_THAT(WorkerEngine::Create(options, nullptr),
+              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("queue_capacity")));
+  options = Options();
+  options.max_context = 100000;
+  EXPECT_THAT(WorkerEngine::Create(options, nullptr),
+              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_context")));
+  options = Options();
+  options.model_path = "no/such/file.gguf";
+  EXPECT_FALSE(WorkerEngine::Create(options, nullptr).ok());
+}
+
+}  // namespace
+}  // namespace cairn::worker
