@@ -419,6 +419,7 @@ void DiskTier::Impl::FlusherLoop() {
   // Half of the time is left for the flush itself.
   const auto wait = options.flush_after / 2;
   Clock::time_point not_before{};  // After a failure.
+  bool failing = false;
   for (;;) {
     bool resume = false;
     {
@@ -443,15 +444,20 @@ void DiskTier::Impl::FlusherLoop() {
     }
     // Nothing is gained while there is no room.
     if (resume && directory.FreeBytes() >= options.min_free_bytes) {
-      if (const Status status = store->Resume(); !status.ok()) {
-        log::Warn("disk_tier_cannot_resume", {{"reason", Message(status)}});
+      // RocksDB may be trying by itself and then refuses.
+      if (!store->Resume().ok()) {
         MutexLock lock(mu_);
         fault_ = true;
       }
     }
     const Status status = FlushOnce();
-    if (!status.ok()) {
-      log::Warn("disk_tier_flush_failed", {{"reason", Message(status)}});
+    if (status.ok() == failing) {
+      failing = !failing;
+      if (failing) {
+        log::Warn("disk_tier_flush_failed", {{"reason", Message(status)}});
+      } else {
+        log::Info("disk_tier_flush_works_again");
+      }
     }
     not_before = status.ok() && !resume ? Clock::time_point{} : Clock::now() + kRetry;
     WakeCollector();

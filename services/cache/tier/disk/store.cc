@@ -7,10 +7,13 @@
 #include <rocksdb/write_batch.h>
 
 #include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
 #include "services/common/hash/hash.h"
+#include "services/common/log/log.h"
 
 namespace cairn::cache::disk {
 namespace {
@@ -106,6 +109,24 @@ class LiveFilter final : public rocksdb::CompactionFilter {
   const std::shared_ptr<const LiveValues> live_;
 };
 
+// RocksDB's own log, which would be files in the directory: with the assertions that Debian's build has, RocksDB's file logger aborts the
+// process when the disk is full.
+class Logger final : public rocksdb::Logger {
+ public:
+  Logger() : rocksdb::Logger(rocksdb::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
+    if (level == rocksdb::HEADER_LEVEL) return;
+    // Its warnings are ordinary events, such as a write that waits for a flush.
+    const auto own = level < rocksdb::ERROR_LEVEL ? log::Level::kDebug : log::Level::kWarn;
+    if (!log::Enabled(own)) return;
+    char text[1024];
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    log::Write(own, "rocksdb", {{"text", text}});
+  }
+  void Logv(const char*, va_list) override {}  // Without a level: chatter.
+};
+
 }  // namespace
 
 class LiveFilterFactory final : public rocksdb::CompactionFilterFactory {
@@ -147,9 +168,8 @@ rocksdb::Options Store::MakeOptions(const Options& options) const {
   made.use_direct_io_for_flush_and_compaction = options.direct_io;
   made.max_background_jobs = 2;
   made.max_open_files = -1;
+  made.info_log = std::make_shared<Logger>();
   made.info_log_level = rocksdb::WARN_LEVEL;
-  made.max_log_file_size = 1 << 20;
-  made.keep_log_file_num = 2;
   made.max_manifest_file_size = 16 << 20;
   made.manifest_preallocation_size = 64 << 10;
   made.stats_dump_period_sec = 0;

@@ -1,0 +1,498 @@
+// What is the disk tier's own: the directory, time and room, damage, a full disk. The common promises: tests/conformance/cache/tier.
+
+#include "services/cache/tier/disk/disk_tier.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <deque>
+#include <fstream>
+
+#include "tests/conformance/cache/tier/tier_conformance.h"
+
+namespace cairn::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using ::cairn::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using conformance::Pattern;
+using conformance::ReadAndWait;
+using conformance::ScratchDirectory;
+using conformance::Waiter;
+using conformance::WriteAndWait;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+template <typename Condition>
+bool WaitUntil(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+class DiskTierTest : public ::testing::Test {
+ protected:
+  DiskTierOptions Options() {
+    DiskTierOptions options;
+    options.directory = directory_.path();
+    options.capacity_bytes = 16 * kMiB;
+    options.min_free_bytes = 0;
+    return options;
+  }
+  static std::unique_ptr<DiskTier> Open(const DiskTierOptions& options,
+                                        std::vector<Extent>* found = nullptr) {
+    auto tier = DiskTier::Open(options);
+    if (!tier.ok()) {
+      ADD_FAILURE() << ToString(tier.status());
+      return nullptr;
+    }
+    EXPECT_OK((*tier)->Recover([&](const Extent& extent, std::string_view) {
+      if (found) found->push_back(extent);
+      return true;
+    }));
+    return std::move(*tier);
+  }
+  static Extent Put(DiskTier& tier, uint64_t seed, uint32_t length) {
+    const auto extent = tier.Reserve(length);
+    EXPECT_OK(extent);
+    EXPECT_OK(WriteAndWait(tier, *extent, "r", Pattern(seed, length)));
+    return *extent;
+  }
+  std::vector<fs::path> Files(const std::string& extension) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(directory_.path())) {
+      if (entry.path().extension() == extension) files.push_back(entry.path());
+    }
+    return files;
+  }
+  static uint64_t DirectoryBytes(const std::string& path) {
+    uint64_t bytes = 0;
+    std::error_code error;
+    for (const auto& entry : fs::recursive_directory_iterator(path, error)) {
+      // A file may go while it is looked at.
+      const uint64_t size = entry.is_regular_file(error) ? entry.file_size(error) : 0;
+      if (!error) bytes += size;
+    }
+    return bytes;
+  }
+  ScratchDirectory directory_{"disk"};
+};
+
+TEST_F(DiskTierTest, BadOptionsAreNamed) {
+  const auto open = [&](auto change) {
+    DiskTierOptions options = Options();
+    change(options);
+    return DiskTier::Open(options).status();
+  };
+  using O = DiskTierOptions;
+  EXPECT_THAT(open([](O& o) { o.capacity_bytes = 0; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'capacity_bytes': got 0")));
+  EXPECT_THAT(open([](O& o) { o.directory = ""; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'directory': got ''")));
+  EXPECT_THAT(open([](O& o) { o.node_id = "a b"; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'node_id': got 'a b'")));
+  EXPECT_THAT(open([](O& o) { o.read_threads = 0; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'read_threads': got 0")));
+  EXPECT_THAT(open([](O& o) { o.max_extent_bytes = 0; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'max_extent_bytes': got 0")));
+  EXPECT_THAT(open([](O& o) { o.write_buffer_bytes = 5; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'write_buffer_bytes': got 5")));
+  EXPECT_THAT(open([](O& o) { o.directory = "/proc/nowhere"; }),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/proc/nowhere")));
+}
+
+TEST_F(DiskTierTest, NodeIdIsKept) {
+  std::string id;
+  {
+    const auto tier = Open(Options());
+    id = tier->node_id();
+    EXPECT_THAT(id, ::testing::StartsWith("node-"));
+  }
+  EXPECT_EQ(Open(Options())->node_id(), id);
+}
+
+TEST_F(DiskTierTest, DirectoryOfAnotherNodeIsRefusedOrWiped) {
+  DiskTierOptions options = Options();
+  options.node_id = "node-a";
+  {
+    const auto tier = Open(options);
+    Put(*tier, 1, 1000);
+  }
+  options.node_id = "node-b";
+  EXPECT_THAT(DiskTier::Open(options),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("node-a"), HasSubstr("node-b"), HasSubstr("wipe_on_mismatch"))));
+  options.wipe_on_mismatch = true;
+  std::vector<Extent> found;
+  EXPECT_EQ(Open(options, &found)->node_id(), "node-b");
+  EXPECT_TRUE(found.empty());
+}
+
+TEST_F(DiskTierTest, AnotherFormatIsRefusedOrWiped) {
+  { Put(*Open(Options()), 1, 1000); }
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 99\nnode x\nstate ready\n";
+  EXPECT_THAT(DiskTier::Open(Options()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("format '99', expected 1")));
+  DiskTierOptions options = Options();
+  options.wipe_on_mismatch = true;
+  std::vector<Extent> found;
+  Open(options, &found);
+  EXPECT_TRUE(found.empty());
+}
+
+TEST_F(DiskTierTest, DatabaseWithoutAFormatFileIsRefused) {
+  fs::create_directories(directory_.path() + "/db");
+  EXPECT_THAT(DiskTier::Open(Options()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("without DISK_FORMAT")));
+}
+
+TEST_F(DiskTierTest, FilesOfOthersStay) {
+  fs::create_directories(directory_.path());
+  std::ofstream(directory_.path() + "/notes.txt") << "mine";
+  DiskTierOptions options = Options();
+  options.wipe_on_mismatch = true;
+  Open(options);
+  EXPECT_TRUE(fs::exists(directory_.path() + "/notes.txt"));
+}
+
+TEST_F(DiskTierTest, CrashWhileTheDatabaseIsMadeIsHarmless) {
+  fs::create_directories(directory_.path() + "/db");
+  std::ofstream(directory_.path() + "/db/MANIFEST-000001") << "half";
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 1\nnode x\nstate new\n";
+  EXPECT_EQ(Open(Options())->node_id(), "x");
+}
+
+TEST_F(DiskTierTest, SecondOpenIsRefused) {
+  const auto tier = Open(Options());
+  EXPECT_THAT(DiskTier::Open(Options()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("in use by another process")));
+}
+
+TEST_F(DiskTierTest, WritesBecomeDurableWithinFlushAfter) {
+  DiskTierOptions options = Options();
+  options.flush_after = std::chrono::milliseconds(1000);
+  const auto tier = Open(options);
+  Put(*tier, 1, 100000);
+  const auto completed = std::chrono::steady_clock::now();
+  EXPECT_EQ(tier->unflushed_bytes(), 100000u);
+  ASSERT_TRUE(WaitUntil([&] { return tier->unflushed_bytes() == 0; }));
+  EXPECT_LT(std::chrono::steady_clock::now() - completed, options.flush_after);
+  // A copy of the directory is what a killed process leaves.
+  ScratchDirectory copy("disk_copy");
+  fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
+  options.directory = copy.path();
+  std::vector<Extent> found;
+  Open(options, &found);
+  EXPECT_EQ(found.size(), 1u);
+}
+
+TEST_F(DiskTierTest, FlushIsDurableAndReleaseToo) {
+  const auto tier = Open(Options());
+  const Extent kept = Put(*tier, 1, 100000);
+  const Extent released = Put(*tier, 2, 100000);
+  ASSERT_OK(tier->Flush());
+  tier->Release(released);
+  ASSERT_OK(tier->Flush());
+  EXPECT_EQ(tier->unflushed_bytes(), 0u);
+  ScratchDirectory copy("disk_copy");
+  fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
+  DiskTierOptions options = Options();
+  options.directory = copy.path();
+  std::vector<Extent> found;
+  Open(options, &found);
+  EXPECT_THAT(found, ::testing::ElementsAre(kept));
+}
+
+TEST_F(DiskTierTest, MetaIsDurableAtOnce) {
+  const auto tier = Open(Options());
+  ASSERT_OK(tier->PutMeta("namespace", "fingerprint"));
+  ScratchDirectory copy("disk_copy");
+  fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
+  DiskTierOptions options = Options();
+  options.directory = copy.path();
+  int metas = 0;
+  ASSERT_OK(Open(options)->ListMeta([&](std::string_view, std::string_view) { ++metas; }));
+  EXPECT_EQ(metas, 1);
+}
+
+TEST_F(DiskTierTest, FullQueueIsRefused) {
+  DiskTierOptions options = Options();
+  options.queue_capacity = 1;
+  options.read_threads = 1;
+  const auto tier = Open(options);
+  const Extent extent = Put(*tier, 1, 1000);
+  std::vector<std::byte> bytes(1000);
+  // The only thread is held inside a callback.
+  std::mutex gate;
+  gate.lock();
+  Waiter first, second, third;
+  tier->Read(extent, bytes, [&, done = first.Callback()](Status s) {
+    std::lock_guard wait(gate);
+    done(s);
+  });
+  ASSERT_TRUE(WaitUntil([&] { return tier->GetStats().read_bytes == 1000; }));
+  std::vector<std::byte> other(1000);
+  tier->Read(extent, other, second.Callback());
+  std::vector<std::byte> last(1000);
+  tier->Read(extent, last, third.Callback());
+  EXPECT_THAT(third.Wait(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("queue is full")));
+  gate.unlock();
+  EXPECT_OK(first.Wait());
+  EXPECT_OK(second.Wait());
+}
+
+// Five times the capacity through a small tier: in turn (as LRU does) and at random.
+TEST_F(DiskTierTest, DirectoryStaysBoundedUnderChurn) {
+  for (const bool random : {false, true}) {
+    SCOPED_TRACE(random ? "random" : "in turn");
+    ScratchDirectory directory("churn");
+    DiskTierOptions options = Options();
+    options.directory = directory.path();
+    options.capacity_bytes = 128 * kMiB;
+    const auto tier = Open(options);
+    std::mt19937_64 rng(9);
+    std::deque<std::pair<uint64_t, Extent>> kept;
+    uint64_t largest = 0;
+    uint64_t written = 0;
+    for (uint64_t seed = 1; written < 5 * options.capacity_bytes; ++seed) {
+      const auto length = static_cast<uint32_t>(200000 + rng() % 1400000);
+      auto extent = tier->Reserve(length);
+      while (!extent.ok()) {
+        const size_t victim = random ? rng() % kept.size() : 0;
+        tier->Release(kept[victim].second);
+        kept.erase(kept.begin() + static_cast<ptrdiff_t>(victim));
+        extent = tier->Reserve(length);
+      }
+      ASSERT_OK(WriteAndWait(*tier, *extent, "r", Pattern(seed, length)));
+      kept.emplace_back(seed, *extent);
+      written += length;
+      if (seed % 8 == 0) largest = std::max(largest, DirectoryBytes(directory.path()));
+    }
+    EXPECT_LE(static_cast<double>(largest), 1.3 * static_cast<double>(options.capacity_bytes));
+    const DiskTierStats stats = tier->GetDiskStats();
+    RecordProperty(random ? "largest_random" : "largest_in_turn", std::to_string(largest));
+    std::printf("[          ] largest directory %.2f x capacity, rewritten %.2f x written\n",
+                static_cast<double>(largest) / static_cast<double>(options.capacity_bytes),
+                static_cast<double>(stats.gc_written_bytes) / static_cast<double>(written));
+    for (const auto& [seed, extent] : kept) {
+      std::vector<std::byte> bytes(extent.length);
+      ASSERT_OK(ReadAndWait(*tier, extent, bytes));
+      ASSERT_EQ(bytes, Pattern(seed, extent.length)) << "seed " << seed;
+    }
+    for (const auto& [seed, extent] : kept) tier->Release(extent);
+    ASSERT_OK(tier->Flush());
+    tier->WaitForCollection();
+    EXPECT_TRUE(WaitUntil([&] {
+      tier->WaitForCollection();
+      return tier->GetDiskStats().file_bytes < 4 * kMiB;
+    })) << tier->GetDiskStats().file_bytes;
+  }
+}
+
+TEST_F(DiskTierTest, FlippedBitsAreNeverServed) {
+  constexpr int kExtents = 8;
+  std::vector<Extent> extents;
+  {
+    const auto tier = Open(Options());
+    for (int i = 0; i < kExtents; ++i) extents.push_back(Put(*tier, static_cast<uint64_t>(i), 200000));
+  }
+  const auto largest = [&] {
+    auto files = Files(".sst");
+    return *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
+      return fs::file_size(a) < fs::file_size(b);
+    });
+  }();
+  {
+    // In the middle of the third payload.
+    std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(500000);
+    const int byte = file.get();
+    file.seekp(500000);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  std::vector<Extent> found;
+  const auto tier = Open(Options(), &found);
+  EXPECT_EQ(found.size(), size_t{kExtents});
+  int lost = 0;
+  for (int i = 0; i < kExtents; ++i) {
+    std::vector<std::byte> bytes(200000);
+    const Status status = ReadAndWait(*tier, extents[static_cast<size_t>(i)], bytes);
+    if (status.ok()) {
+      EXPECT_EQ(bytes, Pattern(static_cast<uint64_t>(i), 200000));
+    } else {
+      ++lost;
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << ToString(status);
+    }
+  }
+  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(tier->GetDiskStats().corrupt_reads, 1u);
+}
+
+// Damage anywhere in any file: opening fails with advice, or what is read is right or refused. Nothing crashes.
+TEST_F(DiskTierTest, RandomDamageNeverGivesWrongBytes) {
+  constexpr uint64_t kExtents = 10;
+  {
+    const auto tier = Open(Options());
+    for (uint64_t i = 0; i < kExtents; ++i) Put(*tier, i, static_cast<uint32_t>(5000 + 1000 * i));
+  }
+  int opened = 0;
+  int refused = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 rng(seed);
+    ScratchDirectory copy("damaged");
+    fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(copy.path() + "/db")) {
+      const std::string name = entry.path().filename();
+      if (fs::file_size(entry) > 0 && name.find("LOG") == std::string::npos) {
+        files.push_back(entry.path());
+      }
+    }
+    std::sort(files.begin(), files.end());
+    const fs::path& victim = files[rng() % files.size()];
+    SCOPED_TRACE(victim.filename().string());
+    const uint64_t size = fs::file_size(victim);
+    if (rng() % 4 == 0) {
+      fs::resize_file(victim, rng() % size);
+    } else {
+      std::fstream file(victim, std::ios::in | std::ios::out | std::ios::binary);
+      const auto at = static_cast<std::streamoff>(rng() % size);
+      file.seekg(at);
+      const int byte = file.get();
+      file.seekp(at);
+      file.put(static_cast<char>(byte ^ (1 << rng() % 8)));
+    }
+    DiskTierOptions options = Options();
+    options.directory = copy.path();
+    auto tier = DiskTier::Open(options);
+    std::vector<Extent> found;
+    Status status = tier.status();
+    if (tier.ok()) {
+      status = (*tier)->Recover([&](const Extent& extent, std::string_view) {
+        found.push_back(extent);
+        return true;
+      });
+    }
+    if (!status.ok()) {
+      ++refused;
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << ToString(status);
+      if (!tier.ok()) {
+        EXPECT_THAT(Message(status), HasSubstr("wipe_on_damage"));
+      }
+      tier = Errorf(StatusCode::kUnknown, "closed");
+      options.wipe_on_damage = true;
+      EXPECT_OK(DiskTier::Open(options));
+      continue;
+    }
+    ++opened;
+    for (const Extent& extent : found) {
+      std::vector<std::byte> bytes(extent.length);
+      const Status read = ReadAndWait(**tier, extent, bytes);
+      if (read.ok()) {
+        EXPECT_EQ(bytes, Pattern((extent.length - 5000) / 1000, extent.length));
+      } else {
+        EXPECT_TRUE(read.code() == StatusCode::kDataLoss || read.code() == StatusCode::kNotFound)
+            << ToString(read);
+      }
+    }
+  }
+  EXPECT_GT(opened, 0);
+  EXPECT_GT(refused, 0);
+}
+
+TEST_F(DiskTierTest, LittleRoomOnTheFileSystemIsRefused) {
+  DiskTierOptions options = Options();
+  options.min_free_bytes = uint64_t{1} << 60;
+  const auto tier = Open(options);
+  const Extent extent = *tier->Reserve(1000);
+  EXPECT_THAT(WriteAndWait(*tier, extent, "r", Pattern(1, 1000)),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("'min_free_bytes'")));
+}
+
+// A file system of 40 MiB that fills up for real, below the tier's own guard.
+TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
+  fs::create_directories(directory_.path());
+  if (mount("tmpfs", directory_.path().c_str(), "tmpfs", 0, "size=40m") != 0) {
+    GTEST_SKIP() << "cannot mount a tmpfs here: " << std::strerror(errno);
+  }
+  struct Unmount {
+    std::string path;
+    ~Unmount() { umount2(path.c_str(), MNT_DETACH); }
+  } unmount{directory_.path()};
+  const std::string ballast = directory_.path() + "/ballast";
+  DiskTierOptions options = Options();
+  options.capacity_bytes = 128 * kMiB;
+  options.write_buffer_bytes = 2 * kMiB;
+  options.flush_after = std::chrono::milliseconds(100);
+  auto tier = Open(options);
+  std::vector<std::pair<uint64_t, Extent>> kept;
+  for (uint64_t seed = 0; seed < 10; ++seed) kept.emplace_back(seed, Put(*tier, seed, kMiB));
+  ASSERT_OK(tier->Flush());
+  {
+    std::ofstream out(ballast, std::ios::binary);
+    const std::string chunk(kMiB, 'x');
+    while (out.write(chunk.data(), static_cast<std::streamsize>(chunk.size())) && out.flush()) {
+    }
+  }
+
+  // Writes that the memory takes are accepted; sooner or later one is refused.
+  Status refused = OkStatus();
+  for (uint64_t seed = 100; seed < 180 && refused.ok(); ++seed) {
+    const Extent extent = *tier->Reserve(kMiB);
+    refused = WriteAndWait(*tier, extent, "r", Pattern(seed, kMiB));
+    if (refused.ok()) {
+      kept.emplace_back(seed, extent);
+    } else {
+      tier->Release(extent);
+    }
+  }
+  EXPECT_THAT(refused, ::testing::AnyOf(StatusIs(StatusCode::kResourceExhausted, ::testing::_),
+                                        StatusIs(StatusCode::kUnavailable, ::testing::_)));
+  EXPECT_FALSE(tier->Flush().ok());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(tier->PutMeta("name", std::string(kMiB, 'x')).ok());
+  EXPECT_GT(tier->GetStats().io_errors, 0u);
+  for (const auto& [seed, extent] : kept) {
+    std::vector<std::byte> bytes(extent.length);
+    ASSERT_OK(ReadAndWait(*tier, extent, bytes)) << seed;
+    ASSERT_EQ(bytes, Pattern(seed, kMiB));
+  }
+
+  fs::remove(ballast);
+  ASSERT_TRUE(WaitUntil([&] { return tier->Flush().ok(); }));
+  ASSERT_OK(tier->PutMeta("name", "value"));
+  for (uint64_t seed = 200; seed < 205; ++seed) kept.emplace_back(seed, Put(*tier, seed, kMiB));
+  ASSERT_OK(tier->Flush());
+  tier.reset();
+  std::vector<Extent> found;
+  tier = Open(options, &found);
+  EXPECT_EQ(found.size(), kept.size());
+  for (const auto& [seed, extent] : kept) {
+    std::vector<std::byte> bytes(extent.length);
+    ASSERT_OK(ReadAndWait(*tier, extent, bytes)) << seed;
+    ASSERT_EQ(bytes, Pattern(seed, kMiB));
+  }
+  tier.reset();
+}
+
+TEST_F(DiskTierTest, EmptyTierNeedsLittleMemory) {
+  const auto tier = Open(Options());
+  EXPECT_LT(tier->memory_bytes(), 8 * kMiB);
+}
+
+TEST_F(DiskTierTest, BufferedModeIsSaid) {
+  DiskTierOptions options = Options();
+  options.direct_io = false;
+  EXPECT_EQ(Open(options)->io_mode(), IoMode::kBuffered);
+  EXPECT_EQ(Name(IoMode::kDirect), "direct");
+}
+
+}  // namespace
+}  // namespace cairn::cache
