@@ -1,0 +1,350 @@
+#include "clients/cpp/src/grpc_cache_client.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "clients/cpp/src/channel.h"
+#include "clients/cpp/src/event_stream.h"
+#include "clients/cpp/src/push.h"
+#include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/status.h"
+
+namespace cairn::client {
+namespace {
+
+TimePoint After(Duration d) { return std::chrono::steady_clock::now() + d; }
+
+void Add(std::atomic<uint64_t>& counter, uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
+
+std::string Bytes(const Digest& digest) { return std::string(digest.View()); }
+
+uint32_t Millis(Duration d) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+  return static_cast<uint32_t>(std::clamp<int64_t>(ms, 0, 600'000));
+}
+
+Status CheckKeys(std::span<const BlockKey> keys) {
+  if (keys.empty() || keys.size() > wire::kMaxKeys) {
+    return InvalidArgument("field 'keys': got {} keys, expected 1 to {}", keys.size(), wire::kMaxKeys);
+  }
+  return OkStatus();
+}
+
+NodeStats FromProto(const v1::StatResponse& in) {
+  NodeStats out;
+  out.node_id = in.node_id();
+  out.node_epoch = in.node_epoch();
+  out.version = in.version();
+  out.uptime_seconds = in.uptime_seconds();
+  for (const v1::TierStat& tier : in.tiers()) {
+    const std::optional<TierKind> kind = wire::TierFromProto<TierKind>(tier.tier());
+    if (!kind) continue;
+    out.tiers.push_back({.tier = *kind,
+                         .capacity_bytes = tier.capacity_bytes(),
+                         .used_bytes = tier.used_bytes(),
+                         .blocks = tier.blocks(),
+                         .read_bytes = tier.read_bytes(),
+                         .written_bytes = tier.written_bytes(),
+                         .evicted_blocks = tier.evicted_blocks()});
+  }
+  out.namespaces = in.namespaces();
+  out.blocks = in.blocks();
+  out.incomplete_blocks = in.incomplete_blocks();
+  out.leases = in.leases();
+  out.reservations = in.reservations();
+  out.reserved_bytes = in.reserved_bytes();
+  out.sessions = in.sessions();
+  out.unflushed_bytes = in.unflushed_bytes();
+  out.index_bytes = in.index_bytes();
+  out.matched_tokens = in.matched_tokens();
+  out.missed_tokens = in.missed_tokens();
+  out.fetched_bytes = in.fetched_bytes();
+  out.pushed_bytes = in.pushed_bytes();
+  out.fetched_host_bytes = in.fetched_host_bytes();
+  out.fetched_disk_bytes = in.fetched_disk_bytes();
+  out.promoted_blocks = in.promoted_blocks();
+  out.corrupt_blocks = in.corrupt_blocks();
+  for (const v1::MissCount& miss : in.misses()) {
+    const auto reason = wire::MissReasonFromProto<MissReason>(miss.reason());
+    out.misses[static_cast<size_t>(reason)] += miss.blocks();
+  }
+  out.draining = in.draining();
+  out.prefill_seconds_saved = in.prefill_seconds_saved();
+  out.disk_io_mode = in.disk_io_mode();
+  return out;
+}
+
+}  // namespace
+
+// Outlived by leases, which hold it weakly.
+class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
+ public:
+  explicit LeaseReturn(std::shared_ptr<ReleaseQueue> queue) : queue_(std::move(queue)) {}
+  void ReleaseLease(const LeaseInfo& lease) override { queue_->ReleaseLease(lease.session, lease.id); }
+
+ private:
+  const std::shared_ptr<ReleaseQueue> queue_;
+};
+
+GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> control,
+                                 std::shared_ptr<grpc::Channel> data)
+    : stub_(v1::Cache::NewStub(control)),
+      data_(std::make_unique<grpc::GenericStub>(std::move(data))),
+      breaker_(options.breaker, &SteadyClock::Get()),
+      releases_(std::make_shared<ReleaseQueue>(stub_)),
+      leases_(std::make_shared<LeaseReturn>(releases_)),
+      session_(std::move(control),
+               {.client_name = options.client_name,
+                .max_backoff = options.max_reconnect_backoff,
+                // Clients that were started together must not come back together.
+                .seed = std::hash<const void*>()(this) ^
+                        static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())},
+               [this] { breaker_.Reset(); }) {}
+
+GrpcCacheClient::~GrpcCacheClient() = default;
+
+Status GrpcCacheClient::Count(Status status) {
+  const auto code = static_cast<size_t>(status.code());
+  Add(totals_.by_code[code < totals_.by_code.size() ? code : static_cast<size_t>(StatusCode::kUnknown)], 1);
+  return status;
+}
+
+template <typename Call>
+Status GrpcCacheClient::Guarded(TimePoint deadline, Call call) {
+  CircuitBreaker::Permit permit = breaker_.Ask();
+  if (!permit) {
+    return Count(Errorf(StatusCode::kUnavailable, "the node failed repeatedly; it is not asked for a while"));
+  }
+  Result<Session::Current> session = session_.Get(deadline);
+  const Status status = session.ok() ? call(*session) : session.status();
+  if (CountsAsFailure(status.code())) {
+    permit.Failed();
+  } else if (status.code() != StatusCode::kCancelled) {
+    permit.Succeeded();
+  }
+  return Count(status);
+}
+
+Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec, const CallOptions& options) {
+  CAIRN_RETURN_IF_ERROR(Validate(spec));
+  CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+  const TimePoint deadline = After(options.deadline);
+  OpenedNamespace opened;
+  const Status status = Guarded(deadline, [&](const Session::Current&) -> Status {
+    grpc::ClientContext context;
+    Prepare(context, deadline, options.trace);
+    v1::OpenNamespaceRequest request;
+    v1::OpenNamespaceResponse response;
+    wire::ToProto(spec, request.mutable_spec());
+    CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->OpenNamespace(&context, request, &response)));
+    CAIRN_ASSIGN_OR_RETURN(opened.fingerprint, Digest::FromBytes(response.fingerprint(), "fingerprint"));
+    if (opened.fingerprint != Fingerprint(spec)) {
+      return Errorf(StatusCode::kFailedPrecondition, "node and client derive different fingerprints: {} and {}",
+                    opened.fingerprint.Hex(), Fingerprint(spec).Hex());
+    }
+    opened.created = response.created();
+    for (const v1::FieldDifference& d : response.differs()) {
+      opened.differs.push_back({{d.field(), d.stored(), d.requested()}, d.stored_blocks()});
+    }
+    return OkStatus();
+  });
+  CAIRN_RETURN_IF_ERROR(status);
+  return opened;
+}
+
+Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint, std::span<const BlockKey> keys,
+                                            const MatchOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  const TimePoint begin = std::chrono::steady_clock::now();
+  const TimePoint deadline = begin + options.deadline;
+  MatchOutcome outcome;
+  const Status status = Guarded(deadline, [&](const Session::Current& session) -> Status {
+    grpc::ClientContext context;
+    Prepare(context, deadline, options.trace);
+    v1::MatchRequest request;
+    v1::MatchResponse response;
+    request.set_session_id(session.id);
+    request.set_fingerprint(Bytes(fingerprint));
+    request.set_keys(wire::KeysToProto(keys));
+    request.set_lease_ttl_ms(Millis(options.lease_ttl));
+    request.set_no_lease(!options.lease);
+    request.set_prefill_tokens_per_second(options.prefill_tokens_per_second);
+    CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Match(&context, request, &response)));
+    if (response.matched_blocks() > keys.size()) {
+      return Errorf(StatusCode::kInternal, "match: the node matched {} of {} blocks", response.matched_blocks(), keys.size());
+    }
+    outcome.matched_blocks = response.matched_blocks();
+    outcome.miss_reason = wire::MissReasonFromProto<MissReason>(response.miss_reason());
+    outcome.bytes = response.bytes();
+    outcome.estimated_fetch_seconds = response.estimated_fetch_seconds();
+    for (const v1::TierRun& run : response.tiers()) {
+      const std::optional<TierKind> tier = wire::TierFromProto<TierKind>(run.tier());
+      outcome.tiers.push_back({tier.value_or(TierKind::kHost), run.blocks(), run.bytes()});
+    }
+    if (response.lease_id() != 0) {
+      // From the beginning of the call: the node's clock for it started later.
+      outcome.lease = Lease(leases_, {.id = response.lease_id(),
+                                      .session = session.id,
+                                      .fingerprint = fingerprint,
+                                      .blocks = response.matched_blocks(),
+                                      .expires_at = begin + std::chrono::milliseconds(response.lease_ttl_ms())});
+    }
+    return OkStatus();
+  });
+  if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
+  CAIRN_RETURN_IF_ERROR(status);
+  Add(totals_.matches, 1);
+  Add(totals_.matched_blocks, outcome.matched_blocks);
+  return outcome;
+}
+
+Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
+                              const FetchOptions& options) {
+  if (!lease.held()) return InvalidArgument("field 'lease': got none, expected a lease from Match");
+  if (!session_.IsCurrent(lease.info().session)) {
+    return Count(Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id));
+  }
+  const TimePoint deadline = After(options.deadline);
+  SliceAssembler assembler(&sink, {.blocks = lease.info().blocks});
+  CircuitBreaker::Permit permit = breaker_.Ask();
+  if (!permit) {
+    return Count(Errorf(StatusCode::kUnavailable, "the node failed repeatedly; it is not asked for a while"));
+  }
+  bool got_bytes = false;
+  const Status status = RunFetch(lease, range, assembler, options, deadline, &got_bytes);
+  if (std::chrono::steady_clock::now() >= deadline && got_bytes) {
+    // The caller gave a healthy node too little time: that is not the node's failure.
+    permit.Succeeded();
+  } else if (CountsAsFailure(status.code())) {
+    permit.Failed();
+  } else if (status.code() != StatusCode::kCancelled) {
+    permit.Succeeded();
+  }
+  const SliceAssembler::Counts& counts = assembler.counts();
+  Add(totals_.fetches, 1);
+  Add(totals_.fetched_slices, counts.slices);
+  Add(totals_.corrupt_slices, counts.corrupt);
+  for (size_t tier = 0; tier < kTierCount; ++tier) Add(totals_.fetched_bytes[tier], counts.bytes[tier]);
+  return Count(status);
+}
+
+Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint, std::span<const PartToPush> parts,
+                                                  const PushOptions& options) {
+  const TimePoint deadline = After(options.deadline);
+  std::vector<Status> results;
+  const Status status = Guarded(deadline, [&](const Session::Current& session) {
+    Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = releases_.get()}, session, fingerprint,
+                  options, deadline);
+    Status node;
+    results = pusher.Push(parts, &node);
+    return node;
+  });
+  if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
+  const bool any = std::any_of(results.begin(), results.end(), [](const Status& s) { return s.ok(); });
+  if (!status.ok() && !any) return status;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].ok()) continue;
+    Add(totals_.pushed_parts, 1);
+    Add(totals_.pushed_bytes, parts[i].bytes.size());
+  }
+  return results;
+}
+
+Result<std::vector<std::optional<TierKind>>> GrpcCacheClient::Exists(const Digest& fingerprint,
+                                                                     std::span<const BlockKey> keys,
+                                                                     const CallOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  const TimePoint deadline = After(options.deadline);
+  std::vector<std::optional<TierKind>> tiers;
+  const Status status = Guarded(deadline, [&](const Session::Current&) -> Status {
+    grpc::ClientContext context;
+    Prepare(context, deadline, options.trace);
+    v1::ExistsRequest request;
+    v1::ExistsResponse response;
+    request.set_fingerprint(Bytes(fingerprint));
+    request.set_keys(wire::KeysToProto(keys));
+    CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Exists(&context, request, &response)));
+    if (static_cast<size_t>(response.tiers_size()) != keys.size()) {
+      return Errorf(StatusCode::kInternal, "exists: {} answers for {} keys", response.tiers_size(), keys.size());
+    }
+    for (const int tier : response.tiers()) tiers.push_back(wire::TierFromProto<TierKind>(tier));
+    return OkStatus();
+  });
+  CAIRN_RETURN_IF_ERROR(status);
+  return tiers;
+}
+
+Result<Duration> GrpcCacheClient::RenewLease(const Lease& lease, Duration ttl, const CallOptions& options) {
+  if (!lease.held()) return InvalidArgument("field 'lease': got none, expected a lease from Match");
+  const TimePoint deadline = After(options.deadline);
+  Duration granted{0};
+  const Status status = Guarded(deadline, [&](const Session::Current& session) -> Status {
+    if (session.id != lease.info().session) {
+      return Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id);
+    }
+    grpc::ClientContext context;
+    Prepare(context, deadline, options.trace);
+    v1::RenewLeaseRequest request;
+    v1::RenewLeaseResponse response;
+    request.set_session_id(session.id);
+    request.set_lease_id(lease.info().id);
+    request.set_ttl_ms(Millis(ttl));
+    CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->RenewLease(&context, request, &response)));
+    granted = std::chrono::milliseconds(response.ttl_ms());
+    return OkStatus();
+  });
+  CAIRN_RETURN_IF_ERROR(status);
+  return granted;
+}
+
+Status GrpcCacheClient::Flush(const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(context, After(options.deadline), options.trace);
+  v1::FlushResponse response;
+  return Count(wire::FromGrpc(stub_->Flush(&context, v1::FlushRequest(), &response)));
+}
+
+Result<NodeStats> GrpcCacheClient::Stat(const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(context, After(options.deadline), options.trace);
+  v1::StatResponse response;
+  CAIRN_RETURN_IF_ERROR(Count(wire::FromGrpc(stub_->Stat(&context, v1::StatRequest(), &response))));
+  return FromProto(response);
+}
+
+Result<std::unique_ptr<EventStream>> GrpcCacheClient::WatchEvents(const WatchOptions& options) {
+  return NewEventStream(data_.get(), options);
+}
+
+ClientStats GrpcCacheClient::GetStats() const {
+  const auto get = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  ClientStats stats;
+  stats.matches = get(totals_.matches);
+  stats.matched_blocks = get(totals_.matched_blocks);
+  stats.fetches = get(totals_.fetches);
+  stats.fetched_slices = get(totals_.fetched_slices);
+  stats.pushed_parts = get(totals_.pushed_parts);
+  stats.pushed_bytes = get(totals_.pushed_bytes);
+  stats.corrupt_slices = get(totals_.corrupt_slices);
+  for (size_t tier = 0; tier < kTierCount; ++tier) stats.fetched_bytes[tier] = get(totals_.fetched_bytes[tier]);
+  for (size_t code = 0; code < stats.calls_by_code.size(); ++code) stats.calls_by_code[code] = get(totals_.by_code[code]);
+  stats.sessions = session_.times_opened();
+  stats.breaker_opened = breaker_.times_opened();
+  stats.breaker_rejected = breaker_.rejected();
+  stats.dropped_releases = releases_->dropped();
+  stats.connected = session_.open();
+  stats.breaker = breaker_.state();
+  return stats;
+}
+
+Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
+  if (options.client_name.size() > 128) {
+    return InvalidArgument("field 'client_name': got {} characters, expected 0 to 128", options.client_name.size());
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto control, NewChannel(options));
+  CAIRN_ASSIGN_OR_RETURN(auto data, NewChannel(options));
+  return std::unique_ptr<CacheClient>(std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(data)));
+}
+
+}  // namespace cairn::client

@@ -1,0 +1,50 @@
+#pragma once
+// Reserve, stream, commit: the write path of the client.
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "cairn/v1/cache.grpc.pb.h"
+#include "clients/cpp/src/release_queue.h"
+#include "clients/cpp/src/session.h"
+
+namespace cairn::client {
+
+// One Push call. Parts go in groups, so that a long push holds little of the node's reservation budget at a time. Used by one thread.
+class Pusher {
+ public:
+  struct Channels {
+    v1::Cache::Stub* control = nullptr;
+    grpc::GenericStub* data = nullptr;
+    ReleaseQueue* releases = nullptr;  // Takes back what could not be filled.
+  };
+  Pusher(const Channels& channels, Session::Current session, const Digest& fingerprint, const PushOptions& options,
+         TimePoint deadline);
+
+  // One status per part. After an error of the node itself the remaining parts have it too, and `node` is set to it.
+  std::vector<Status> Push(std::span<const PartToPush> parts, Status* node);
+
+ private:
+  struct Filled {
+    size_t part = 0;  // Index in the group.
+    uint64_t reservation = 0;
+  };
+  // Each returns an error of the whole call, and else fills in the statuses of single parts.
+  Status PushGroup(std::span<const PartToPush> parts, std::span<Status> results);
+  Status Reserve(std::span<const PartToPush> parts, std::span<Status> results, std::vector<Filled>* reserved);
+  Status Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved);
+  Status Commit(const std::vector<Filled>& reserved, std::span<Status> results);
+
+  const Channels channels_;
+  const Session::Current session_;
+  const Digest fingerprint_;
+  const PushOptions& options_;
+  const TimePoint deadline_;
+};
+
+}  // namespace cairn::client

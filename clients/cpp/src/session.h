@@ -1,0 +1,86 @@
+#pragma once
+// Keeps a session with the node open, in one background thread.
+
+#include <grpcpp/channel.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cairn/v1/cache.grpc.pb.h"
+#include "services/common/clock/clock.h"
+#include "services/common/concurrency/mutex.h"
+#include "services/common/keys/namespace_spec.h"
+#include "services/common/status/status.h"
+
+namespace cairn::client {
+
+//   connecting --stream's first event, namespaces opened--> open --stream breaks--> connecting (at once)
+//       |  ^                                                                            |
+//       v  +---------------------- back-off passed ------------------ away <--- failed -+
+//
+// While away, Get fails at once: nobody waits for a node that is known to be gone. Thread-safe.
+class Session {
+ public:
+  struct Options {
+    std::string client_name;
+    Duration max_backoff = std::chrono::seconds(1);
+    uint64_t seed = 0;  // Of the back-off's jitter.
+  };
+  struct Current {
+    std::string id;
+    uint32_t max_frame_bytes = 0;
+  };
+
+  // Starts the thread. `on_open` runs on it after each time a session opened.
+  Session(std::shared_ptr<grpc::Channel> channel, const Options& options, std::function<void()> on_open);
+  ~Session();
+
+  // The open session. Waits until `deadline` while connecting; then DEADLINE_EXCEEDED. UNAVAILABLE while away.
+  Result<Current> Get(TimePoint deadline);
+  bool IsCurrent(const std::string& id) const;
+  bool open() const;
+  uint64_t times_opened() const;
+
+  // To be opened at the beginning of each session. RESOURCE_EXHAUSTED when there are too many.
+  Status Remember(const NamespaceSpec& spec);
+  // The node says that it does not know a namespace: it was dropped there, say. Opens all of them again, in the background.
+  void ReopenNamespaces();
+
+ private:
+  class Stream;
+  enum class State { kConnecting, kOpen, kAway };
+
+  void Run();
+  // One session from its beginning to its end. Returns why it ended; sets `opened`.
+  Status RunOnce(bool* opened);
+  Status OpenNamespaces();
+  void SetAway(const Status& why);
+  // False when stopping.
+  bool WaitBackoff(Duration wait);
+
+  // Constant after construction.
+  const std::unique_ptr<v1::Cache::Stub> stub_;
+  const Options options_;
+  const std::function<void()> on_open_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool reopen_ ABSL_GUARDED_BY(mu_) = false;
+  State state_ ABSL_GUARDED_BY(mu_) = State::kConnecting;
+  Status why_away_ ABSL_GUARDED_BY(mu_);
+  Current current_ ABSL_GUARDED_BY(mu_);
+  uint64_t times_opened_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<Digest, NamespaceSpec> namespaces_ ABSL_GUARDED_BY(mu_);
+
+  std::mt19937_64 random_;  // The thread's own.
+  std::thread thread_;
+};
+
+}  // namespace cairn::client
