@@ -1,0 +1,32 @@
+#include "services/cache/rpc/lookup_metrics.h"
+
+namespace cairn::cache {
+
+LookupMetrics::LookupMetrics(metrics::Registry* registry) {
+  for (size_t i = 0; i <= kTierCount; ++i) {
+    const metrics::Labels labels = {
+        {"tier", i < kTierCount ? std::string(Name(static_cast<TierKind>(i))) : std::string("none")}};
+    blocks_[i] = registry->AddCounter("cairn_lookup_blocks_total",
+                                      "Blocks that Match asked for, by the tier that had them; none: a miss.", labels);
+    tokens_[i] = registry->AddCounter("cairn_lookup_tokens_total",
+                                      "Tokens that Match asked for, by the tier that had them; none: a miss.", labels);
+  }
+  std::vector<double> buckets = {0};
+  for (double edge = 16; edge <= 131072; edge *= 2) buckets.push_back(edge);
+  prefix_tokens_ = registry->AddHistogram("cairn_matched_prefix_tokens", "Tokens that one Match found.", buckets);
+}
+
+void LookupMetrics::Count(const MatchResult& result, size_t asked, uint32_t block_tokens) const {
+  for (const TierRun& run : result.tiers) {
+    const auto tier = static_cast<size_t>(run.tier);
+    if (tier >= kTierCount) continue;
+    blocks_[tier].Add(run.blocks);
+    tokens_[tier].Add(static_cast<double>(run.blocks) * block_tokens);
+  }
+  const auto missed = static_cast<double>(asked - std::min<size_t>(asked, result.matched_blocks));
+  blocks_[kTierCount].Add(missed);
+  tokens_[kTierCount].Add(missed * block_tokens);
+  prefix_tokens_.Observe(static_cast<double>(result.matched_blocks) * block_tokens);
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,78 @@
+#include "services/cache/rpc/push_stream.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include "cairn/v1/cache.pb.h"
+
+namespace cairn::cache {
+
+PushCall::PushCall(RpcContext* rpc, const grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+    : call_(rpc, Method::kPush, context), response_(response) {
+  if (const Status admitted = call_.Admit(); !admitted.ok()) {
+    Finish(call_.End(admitted));
+    return;
+  }
+  StartRead(&frame_);
+}
+
+Status PushCall::Take() {
+  RpcContext& rpc = call_.rpc();
+  rpc.metrics->Received(Method::kPush, frame_.Length());
+  CAIRN_ASSIGN_OR_RETURN(const auto frame, PushFrameView::Parse(std::move(frame_)));
+  frame_.Clear();
+  if (!session_) {
+    CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(frame->session_id()));
+    token_ = frame->session_id();
+  } else if (!frame->session_id().empty() && frame->session_id() != token_) {
+    return InvalidArgument("session_id: got another one than in the first frame, expected none");
+  }
+  for (size_t i = 0; i < frame->pieces().size(); ++i) {
+    const PushFrameView::Piece& piece = frame->pieces()[i];
+    if (piece.reservation_id == 0) {
+      return InvalidArgument("pieces[{}].reservation_id: got 0, expected an id that Reserve gave", i);
+    }
+    if (piece.bytes == 0) return InvalidArgument("pieces[{}].data: got no bytes, expected at least 1", i);
+    if (piece.bytes > rpc.options.max_frame_bytes) {
+      return InvalidArgument("pieces[{}].data: got {} bytes, expected at most {}", i, piece.bytes,
+                             rpc.options.max_frame_bytes);
+    }
+    if (piece.offset > kMaxPartBytes) {
+      return InvalidArgument("pieces[{}].offset: got {}, expected 0 to {}", i, piece.offset, kMaxPartBytes);
+    }
+    uint64_t offset = piece.offset;
+    for (const std::span<const std::byte> data : piece.data) {
+      const Status written = rpc.engine->Write(*session_, piece.reservation_id, offset, data);
+      if (!written.ok()) return Annotate(written, fmt::format("pieces[{}]", i));
+      offset += data.size();
+    }
+    bytes_ += piece.bytes;
+  }
+  return OkStatus();
+}
+
+void PushCall::OnReadDone(bool ok) {
+  if (ok) {
+    if (const Status taken = Take(); !taken.ok()) {
+      Finish(call_.End(taken));
+    } else {
+      StartRead(&frame_);
+    }
+    return;
+  }
+  if (call_.cancelled()) {
+    Finish(call_.End(Errorf(StatusCode::kCancelled, "the client went away")));
+    return;
+  }
+  v1::PushResponse response;
+  response.set_bytes(bytes_);
+  bool own_buffer = false;
+  Status status;
+  if (!grpc::SerializationTraits<v1::PushResponse>::Serialize(response, response_, &own_buffer).ok()) {
+    status = Errorf(StatusCode::kInternal, "cannot encode the answer");
+  }
+  Finish(call_.End(status));
+}
+
+void PushCall::OnDone() { delete this; }
+
+}  // namespace cairn::cache

@@ -1,0 +1,65 @@
+#include "services/cache/rpc/session_stream.h"
+
+#include "clients/cpp/wire/status.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+
+std::shared_ptr<SessionStream> SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set,
+                                                   const grpc::CallbackServerContext* context,
+                                                   const v1::OpenSessionRequest& request) {
+  auto stream = std::make_shared<SessionStream>(rpc, set, context);
+  stream->Start(stream);
+  if (const Status begun = stream->Begin(request); begun.ok()) {
+    set->Add(stream);
+    stream->TryWrite(stream->Event(false));
+  } else {
+    stream->End(wire::ToGrpc(begun));
+  }
+  return stream;
+}
+
+Status SessionStream::Begin(const v1::OpenSessionRequest& request) {
+  RpcContext& rpc = call_.rpc();
+  CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
+  CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
+  CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
+  token_ = rpc.sessions->Add(*session_);
+  last_beat_ = rpc.clock->Now();
+  log::Debug("session_opened", {{"client", request.client_name()}, {"trace", call_.trace()}});
+  return OkStatus();
+}
+
+v1::SessionEvent SessionStream::Event(bool draining) const {
+  const RpcContext& rpc = call_.rpc();
+  v1::SessionEvent event;
+  event.set_session_id(token_.data(), token_.size());
+  event.set_node_id(rpc.node_id);
+  event.set_node_epoch(rpc.node_epoch);
+  event.set_max_frame_bytes(rpc.options.max_frame_bytes);
+  event.set_draining(draining);
+  return event;
+}
+
+void SessionStream::Tick() {
+  const RpcContext& rpc = call_.rpc();
+  const TimePoint now = rpc.clock->Now();
+  const bool draining = rpc.draining.load(std::memory_order_relaxed);
+  if (now - last_beat_ < rpc.options.heartbeat && draining == told_draining_) return;
+  if (!TryWrite(Event(draining))) return;  // The next tick tries again.
+  last_beat_ = now;
+  told_draining_ = draining;
+}
+
+void SessionStream::OnOver(const grpc::Status& status) {
+  RpcContext& rpc = call_.rpc();
+  if (session_) {
+    // First the token, so that no call finds a session that is being closed.
+    rpc.sessions->Remove(token_);
+    rpc.engine->CloseSession(*session_);
+    set_->Remove(this);
+  }
+  call_.End(wire::FromGrpc(status));
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,37 @@
+#pragma once
+// The stream of one OpenSession call: the session lives as long as it does.
+
+#include "cairn/v1/cache.pb.h"
+#include "services/cache/rpc/call.h"
+#include "services/cache/rpc/pushed_stream.h"
+#include "services/cache/rpc/stream_set.h"
+
+namespace cairn::cache {
+
+class SessionStream final : public PushedStream<v1::SessionEvent> {
+ public:
+  // Opens the engine's session and sends the first message; a refusal ends the stream.
+  static std::shared_ptr<SessionStream> Open(RpcContext* rpc, StreamSet<SessionStream>* set,
+                                             const grpc::CallbackServerContext* context,
+                                             const v1::OpenSessionRequest& request);
+  SessionStream(RpcContext* rpc, StreamSet<SessionStream>* set, const grpc::CallbackServerContext* context)
+      : set_(set), call_(rpc, Method::kOpenSession, context) {}
+
+  // Sends a heartbeat when one is due, or when the node began to drain.
+  void Tick();
+
+ private:
+  Status Begin(const v1::OpenSessionRequest& request);
+  v1::SessionEvent Event(bool draining) const;
+  void OnOver(const grpc::Status& status) override;
+
+  StreamSet<SessionStream>* const set_;
+  Call call_;
+  std::optional<SessionId> session_;  // Constant after Begin, as is token_.
+  SessionToken token_{};
+  // Owned by the ticker's thread.
+  TimePoint last_beat_;
+  bool told_draining_ = false;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,48 @@
+#pragma once
+// Fields of requests: from the wire to plain values, or INVALID_ARGUMENT naming field, value and expectation.
+//
+// Here is what can be said without the node's state. What depends on it (is the lease known, does a part lie in the namespace's grid)
+// the engine says.
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cairn/v1/cache.pb.h"
+#include "services/cache/engine/cache_engine.h"
+
+namespace cairn::cache {
+
+using SessionToken = std::array<uint8_t, 16>;
+
+inline constexpr uint32_t kMaxTtlMs = 600'000;
+inline constexpr size_t kMaxPartsPerCall = 4096;
+inline constexpr size_t kMaxIdsPerCall = 65536;
+inline constexpr uint64_t kMaxPartBytes = 64ull << 20;
+inline constexpr size_t kMaxClientName = 128;
+
+Result<SessionToken> ToSessionToken(std::string_view bytes);
+// Empty: nullopt.
+Result<std::optional<Digest>> ToOptionalDigest(std::string_view bytes, std::string_view field);
+Result<Duration> ToTtl(uint32_t ms, const std::string& field);
+// Finite, 0 to `max`.
+Status CheckNumber(double value, double max, const std::string& field);
+Status CheckId(uint64_t id, const std::string& field);
+// Each at least 1; min to max of them.
+Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std::string& field);
+Status CheckClientName(std::string_view name);
+// 1 to 128 of [A-Za-z0-9._-].
+Status CheckTenant(std::string_view tenant);
+
+struct FetchRange {
+  LeaseId lease = 0;
+  uint32_t block_begin = 0, block_end = 0, layer_begin = 0, layer_end = 0;
+};
+Result<FetchRange> ToFetchRange(const v1::FetchRequest& request);
+
+// Parts of one Reserve; `layout` is the namespace's.
+Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& request, const Layout& layout);
+
+}  // namespace cairn::cache

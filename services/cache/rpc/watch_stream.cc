@@ -1,0 +1,89 @@
+#include "services/cache/rpc/watch_stream.h"
+
+#include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/status.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr size_t kBatch = 256;
+
+v1::Event ToProto(const CacheEvent& event, uint64_t node_epoch) {
+  v1::Event out;
+  out.set_kind(static_cast<v1::Event::Kind>(event.kind));
+  out.set_node_epoch(node_epoch);
+  out.set_sequence(event.sequence);
+  if (event.kind == CacheEvent::Kind::kSnapshotEnd) return out;
+  out.set_fingerprint(std::string(event.fingerprint.View()));
+  if (event.kind == CacheEvent::Kind::kNamespaceDropped) return out;
+  out.set_key(std::string(event.key.View()));
+  if (event.parent) out.set_parent(std::string(event.parent->View()));
+  out.set_tier(wire::TierToProto(event.tier));
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<WatchStream> WatchStream::Open(RpcContext* rpc, StreamSet<WatchStream>* set,
+                                               const grpc::CallbackServerContext* context,
+                                               const v1::WatchRequest& request) {
+  auto stream = std::make_shared<WatchStream>(rpc, set, context);
+  stream->Start(stream);
+  if (const Status begun = stream->Begin(request); begun.ok()) {
+    stream->open_ = true;
+    set->Add(stream);
+    stream->Pump();
+  } else {
+    stream->End(wire::ToGrpc(begun));
+  }
+  return stream;
+}
+
+Status WatchStream::Begin(const v1::WatchRequest& request) {
+  RpcContext& rpc = call_.rpc();
+  CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
+                         ToOptionalDigest(request.fingerprint(), "fingerprint"));
+  // An unknown namespace would be a watch that never says anything.
+  if (fingerprint) CAIRN_RETURN_IF_ERROR(rpc.engine->GetNamespace(*fingerprint).status());
+  if (set_->size() >= rpc.options.max_watches) {
+    rpc.metrics->Rejected(Rejection::kOverload);
+    return Errorf(StatusCode::kResourceExhausted, "{} watches are open (rpc.max_watches)", set_->size());
+  }
+  queue_ = rpc.engine->Watch(fingerprint, request.snapshot());
+  return OkStatus();
+}
+
+bool WatchStream::Step() {
+  if (!idle()) return false;
+  if (next_ == batch_.size()) {
+    next_ = 0;
+    batch_.clear();
+    auto events = queue_->Next(kBatch, call_.rpc().clock->Now());
+    if (!events.ok()) {
+      End(wire::ToGrpc(events.status()));
+      return false;
+    }
+    batch_ = std::move(*events);
+    if (batch_.empty()) return false;
+  }
+  if (TryWrite(ToProto(batch_[next_], call_.rpc().node_epoch))) ++next_;
+  return true;
+}
+
+void WatchStream::Pump() {
+  // One pumps at a time. Who comes meanwhile leaves, so the one inside looks again after letting go.
+  do {
+    if (pumping_.exchange(true)) return;
+    const bool sent = Step();
+    pumping_.store(false);
+    if (!sent) return;
+  } while (idle());
+}
+
+void WatchStream::OnOver(const grpc::Status& status) {
+  if (open_) set_->Remove(this);
+  call_.End(wire::FromGrpc(status));
+}
+
+}  // namespace cairn::cache
