@@ -182,8 +182,9 @@ Status Directory::Wipe() {
   is_new_ = true;
   std::error_code error;
   fs::remove_all(database_path(), error);
+  if (!error) fs::create_directory(database_path(), error);
   if (error) {
-    return Errorf(StatusCode::kUnavailable, "cannot delete '{}': {}", database_path(),
+    return Errorf(StatusCode::kUnavailable, "cannot make '{}' anew: {}", database_path(),
                   error.message());
   }
   return OkStatus();

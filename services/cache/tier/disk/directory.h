@@ -37,7 +37,7 @@ class Directory {
   // True until MarkReady: the database is to be made.
   bool is_new() const { return is_new_; }
   Status MarkReady();
-  // Deletes the database; the directory is then new, of the same node.
+  // Deletes the database and makes an empty folder for it; the directory is then new, of the same node.
   Status Wipe();
   // True when a file here can be opened, written and read with O_DIRECT.
   bool SupportsDirectIo() const;

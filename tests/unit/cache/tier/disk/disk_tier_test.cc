@@ -255,7 +255,7 @@ TEST_F(DiskTierTest, DirectoryStaysBoundedUnderChurn) {
     ScratchDirectory directory("churn");
     DiskTierOptions options = Options();
     options.directory = directory.path();
-    options.capacity_bytes = 128 * kMiB;
+    options.capacity_bytes = 64 * kMiB;
     const auto tier = Open(options);
     std::mt19937_64 rng(9);
     std::deque<std::pair<uint64_t, Extent>> kept;
