@@ -1,0 +1,167 @@
+#include "services/worker/rpc/worker_config.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "services/common/log/log.h"
+
+namespace cairn::worker {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+
+void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
+  schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT; port 0 picks a free one.");
+  schema.Text("admin.listen", &c.admin_listen,
+              "Address of the admin HTTP port: /livez, /readyz, /metrics.");
+  schema.Text("model", &c.model, "GGUF file to run.", {.env = "CAIRN_MODEL"});
+  schema.Text("arithmetic", &c.arithmetic,
+              "fast: bfloat16 products with float32 sums where the machine can; float32: exact.",
+              {.choices = {"fast", "float32"}});
+  schema.Integer("threads", &c.threads, "Threads that compute; 0: one per processor.",
+                 {.max = 1024, .unit = "threads"});
+  schema.Integer("context", &c.context, "Most tokens of prompt and answer; 0: the model's.",
+                 {.max = 1u << 30, .unit = "tokens"});
+  schema.Bytes("kv_pool", &c.kv_pool,
+               "Memory for the KV of requests; 0: two sequences of the whole context, at least "
+               "256MiB.");
+  schema.Integer("queue.capacity", &c.queue_capacity,
+                 "Requests that may wait; one more is refused.", {.min = 1, .max = 4096});
+  schema.Integer("idle_turns", &c.idle_turns,
+                 "Finished turns that may wait for their prefill in idle time; 0: none.",
+                 {.max = 1024});
+  schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests and their pushes.");
+}
+
+void RegisterCache(config::Schema& schema, WorkerConfig& c) {
+  schema.Text("tenant", &c.tenant, "Tenant of the KV at the cache node.", {.max_length = 128});
+  schema.Text("tenant_salt_file", &c.tenant_salt_file,
+              "File with the tenant's salt, so that other tenants cannot guess keys.",
+              {.env = "CAIRN_TENANT_SALT_FILE"});
+  schema.Text("cache.address", &c.cache_address,
+              "Cache node, HOST:PORT or unix:/path; empty: everything is computed.",
+              {.env = "CAIRN_CACHE"});
+  schema.Time("cache.match_deadline", &c.match_deadline,
+              "Longest time that a request waits for the node's answer about its prefix.",
+              {.min = milliseconds(1), .max = std::chrono::seconds(10)});
+  schema.Time("cache.stall_deadline", &c.stall_deadline,
+              "A fetch that brings nothing for so long is given up; longer (up to 2s) where "
+              "recomputing would take more than four times as long.",
+              {.min = milliseconds(1), .max = std::chrono::seconds(60)});
+  schema.Bool("cache.overlap", &c.overlap, "Compute while later layers of a fetch still arrive.");
+  schema.Bytes("cache.push_queue", &c.push_queue,
+               "KV pages that may wait for their push; what does not fit is not pushed.");
+  schema.Integer("cache.push_niceness", &c.push_niceness,
+                 "How far the pushing thread steps back behind those that compute.", {.max = 19});
+  schema.Text("cache.ca", &c.cache_ca,
+              "PEM file: authorities of the node's certificate. Empty: tls.client_ca.");
+  schema.Text("cache.certificate", &c.cache_certificate,
+              "PEM file: the worker's certificate for the node. Empty: tls.certificate.");
+  schema.Text("cache.private_key", &c.cache_private_key,
+              "PEM file: its key. Empty: tls.private_key.");
+  schema.Text("cache.server_name", &c.cache_server_name,
+              "Name in the node's certificate, where it is not that of the address.");
+}
+
+void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
+  schema.Text("tls.certificate", &c.tls.certificate,
+              "PEM file: the server's certificate chain. Empty: no TLS.");
+  schema.Text("tls.private_key", &c.tls.private_key, "PEM file: its key.");
+  schema.Text("tls.client_ca", &c.tls.client_ca,
+              "PEM file: clients must show a certificate that it signed.");
+  schema.Bool("tls.allow_plaintext_beyond_loopback", &c.tls.allow_plaintext_beyond_loopback,
+              "Listen without TLS where other machines can connect.");
+  schema.Switch("i-accept-plaintext-on-the-network", &c.accept_plaintext,
+                "The same as tls.allow_plaintext_beyond_loopback.");
+  schema.Text("log.level", &c.log_level, "Least important events that are logged.",
+              {.choices = {"debug", "info", "warn", "error"}});
+  schema.Text("log.format", &c.log_format, "text, or one JSON object a line.",
+              {.choices = {"text", "json"}});
+}
+
+Status CheckAddresses(WorkerConfig& c) {
+  if (c.accept_plaintext) c.tls.allow_plaintext_beyond_loopback = true;
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
+                         net::ParseListenAddress(c.listen, "listen"));
+  CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
+  // Probes and metrics only, nothing that changes anything: never behind TLS.
+  return net::ParseListenAddress(c.admin_listen, "admin.listen").status();
+}
+
+}  // namespace
+
+void Register(config::Schema& schema, WorkerConfig& c) {
+  RegisterWorker(schema, c);
+  RegisterCache(schema, c);
+  RegisterEdge(schema, c);
+  schema.Check([&c] {
+    return c.model.empty() ? InvalidArgument("model: got nothing, expected a GGUF file (--model)")
+                           : OkStatus();
+  });
+  schema.Check([&c] { return CheckAddresses(c); });
+}
+
+std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) {
+  static const std::map<std::string, std::string> kLong = {{"--cache", "--cache.address"},
+                                                           {"--admin", "--admin.listen"},
+                                                           {"--kv-pool", "--kv_pool"}};
+  std::vector<std::string> expanded;
+  for (const std::string& arg : args) {
+    const size_t equals = arg.find('=');
+    const auto found = kLong.find(arg.substr(0, equals));
+    expanded.push_back(found == kLong.end()             ? arg
+                       : equals == std::string::npos ? found->second
+                                                     : found->second + arg.substr(equals));
+  }
+  return expanded;
+}
+
+Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
+  WorkerEngine::Options options;
+  options.model_path = c.model;
+  options.arithmetic = c.arithmetic == "float32" ? Arithmetic::kFloat32 : Arithmetic::kFast;
+  options.threads = static_cast<int>(c.threads);
+  options.max_context = static_cast<int32_t>(c.context);
+  options.kv_pool_bytes = c.kv_pool;
+  options.queue_capacity = c.queue_capacity;
+  options.idle_turns = c.idle_turns;
+  options.tenant = c.tenant;
+  options.cache_address = c.cache_address;
+  options.prefix.match_deadline = duration_cast<milliseconds>(c.match_deadline);
+  options.prefix.stall_deadline = duration_cast<milliseconds>(c.stall_deadline);
+  options.prefix.overlap = c.overlap;
+  options.push.max_bytes = c.push_queue;
+  options.push.niceness = static_cast<int>(c.push_niceness);
+  if (!c.tenant_salt_file.empty()) {
+    std::ifstream file(c.tenant_salt_file, std::ios::binary);
+    options.salt.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    if (!file || options.salt.empty()) {
+      return Errorf(StatusCode::kFailedPrecondition,
+                    "tenant_salt_file: '{}' cannot be read, or is empty", c.tenant_salt_file);
+    }
+  }
+  return options;
+}
+
+client::ConnectOptions CacheConnection(const WorkerConfig& c) {
+  const auto either = [](const std::string& own, const std::string& other) {
+    return own.empty() ? other : own;
+  };
+  client::ConnectOptions options;
+  options.address = c.cache_address;
+  char host[65] = {};
+  gethostname(host, sizeof(host) - 1);
+  options.client_name = fmt::format("cairn-worker {} {}", host, getpid());
+  options.tls.ca_file = either(c.cache_ca, c.tls.client_ca);
+  options.tls.cert_file = either(c.cache_certificate, c.tls.certificate);
+  options.tls.key_file = either(c.cache_private_key, c.tls.private_key);
+  options.tls.server_name = c.cache_server_name;
+  return options;
+}
+
+}  // namespace cairn::worker

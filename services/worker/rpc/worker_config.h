@@ -1,0 +1,57 @@
+#pragma once
+// Settings of the process cairn-worker.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cairn/client/connect.h"
+#include "services/common/config/config.h"
+#include "services/common/net/tls.h"
+#include "services/worker/generate/worker_engine.h"
+
+namespace cairn::worker {
+
+struct WorkerConfig {
+  std::string listen = "127.0.0.1:7500";
+  std::string admin_listen = "127.0.0.1:7501";
+  std::string model;
+  std::string arithmetic = "fast";
+  uint32_t threads = 0;
+  uint32_t context = 0;
+  uint64_t kv_pool = 0;
+  uint32_t queue_capacity = 16;
+  uint32_t idle_turns = 4;
+  Duration drain = std::chrono::seconds(20);
+
+  std::string tenant = "default";
+  std::string tenant_salt_file;
+  std::string cache_address;
+  Duration match_deadline = std::chrono::milliseconds(50);
+  Duration stall_deadline = std::chrono::milliseconds(250);
+  bool overlap = true;
+  uint64_t push_queue = 1ull << 30;
+  uint32_t push_niceness = 10;
+  std::string cache_ca;
+  std::string cache_certificate;
+  std::string cache_private_key;
+  std::string cache_server_name;
+
+  net::TlsOptions tls;
+  bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
+  std::string log_level = "info";
+  std::string log_format = "text";
+};
+
+// Registers all fields and checks. `config` must outlive `schema`.
+void Register(config::Schema& schema, WorkerConfig& config);
+
+// Short forms of the flags used most: --cache is --cache.address, --admin is --admin.listen, --kv-pool
+// is --kv_pool.
+std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args);
+
+// Errors name the setting: a salt file that cannot be read.
+Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& config);
+client::ConnectOptions CacheConnection(const WorkerConfig& config);
+
+}  // namespace cairn::worker
