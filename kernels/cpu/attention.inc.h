@@ -163,6 +163,16 @@ static inline void AddValues(const float* weight, int64_t weight_stride, const u
   }
 }
 
+// Tokens handled together in decode, and how far ahead of them is prefetched: pages are scattered,
+// and each head's part of a page is too short for the hardware to get going.
+inline constexpr int64_t kPartTokens = 16;
+inline constexpr int64_t kAheadTokens = 32;
+
+static inline void PrefetchTokens(const uint16_t* rows, int64_t count, int64_t dim) {
+  const char* p = reinterpret_cast<const char*>(rows);
+  for (int64_t i = 0; i < count * dim * 2; i += 64) __builtin_prefetch(p + i);
+}
+
 template <int kHeads>
 static void PartHeads(const AttentionPartArgs& a, int64_t g) {
   const int64_t dim = a.kv.head_dim;
@@ -177,6 +187,8 @@ static void PartHeads(const AttentionPartArgs& a, int64_t g) {
   for (int64_t t = a.begin; t < a.end;) {
     const int64_t in_page = Min(a.end - t, page - t % page);
     const int64_t count = Min(in_page, kWidth);
+    const int64_t ahead = t + kAheadTokens;
+    if (ahead < a.end) PrefetchTokens(a.kv.K(a.kv_head, ahead), count, dim);
     Vec s[kHeads];
     ScoreTokens<kHeads>(q, dim, a.kv.K(a.kv_head, t), count, s);
     for (int h = 0; h < kHeads; ++h) {
@@ -209,7 +221,9 @@ static void PartHeads(const AttentionPartArgs& a, int64_t g) {
   }
 
   for (int64_t t = a.begin; t < a.end;) {
-    const int64_t count = Min(a.end - t, page - t % page);
+    const int64_t count = Min(Min(a.end - t, page - t % page), kPartTokens);
+    const int64_t ahead = t + kAheadTokens;
+    if (ahead < a.end) PrefetchTokens(a.kv.V(a.kv_head, ahead), count, dim);
     const uint16_t* v = a.kv.V(a.kv_head, t);
     const float* weight = score + (t - a.begin);
     float* acc = a.acc + g * dim;
