@@ -1,0 +1,186 @@
+#pragma once
+// What the kernel conformance tests share: seeded inputs, guarded outputs, packed matrices.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/include/cairn/kernels/backend.h"
+
+namespace cairn::kernels::testing {
+
+// All instruction sets are cases; those that this machine lacks are skipped and counted.
+class KernelTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!Supports(GetParam())) {
+      GTEST_SKIP() << "this machine has no " << Name(GetParam());
+    }
+  }
+  const Backend& cpu() const { return CpuBackend(GetParam()); }
+  const Backend& reference() const { return ReferenceBackend(); }
+
+  std::vector<float> Random(int64_t n, float spread = 1.0f) {
+    std::normal_distribution<float> normal(0.0f, spread);
+    std::vector<float> v(static_cast<size_t>(n));
+    for (float& x : v) x = normal(rng_);
+    return v;
+  }
+  std::vector<std::byte> RandomBytes(size_t n) {
+    std::vector<std::byte> v(n);
+    for (std::byte& b : v) b = static_cast<std::byte>(rng_());
+    return v;
+  }
+  std::mt19937& rng() { return rng_; }
+
+ private:
+  std::mt19937 rng_{20240607};
+};
+
+inline std::string IsaName(const ::testing::TestParamInfo<Isa>& test) {
+  std::string name(Name(test.param));
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+}
+
+// An output with guards before and behind it: writing outside is seen when it is destroyed.
+template <typename T>
+class Guarded {
+ public:
+  explicit Guarded(int64_t n, T fill = T{}) : n_(static_cast<size_t>(n)), all_(n_ + 2 * kGuard) {
+    std::memset(all_.data(), 0xa5, all_.size() * sizeof(T));
+    std::fill(all_.begin() + kGuard, all_.end() - kGuard, fill);
+  }
+  ~Guarded() {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(all_.data());
+    for (size_t i = 0; i < kGuard * sizeof(T); ++i) {
+      EXPECT_EQ(bytes[i], 0xa5) << "written before the output, byte " << i;
+      EXPECT_EQ(bytes[(kGuard + n_) * sizeof(T) + i], 0xa5) << "written behind the output, " << i;
+    }
+  }
+  T* get() { return all_.data() + kGuard; }
+  std::span<const T> span() const { return {all_.data() + kGuard, n_}; }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  size_t n_;
+  std::vector<T> all_;
+};
+
+// |got - want| <= absolute + relative * |want|, NaN only where NaN is expected.
+inline void ExpectClose(std::span<const float> want, std::span<const float> got, double relative,
+                        double absolute, const std::string& what) {
+  ASSERT_EQ(want.size(), got.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (std::isnan(want[i])) {
+      ASSERT_TRUE(std::isnan(got[i])) << what << ": index " << i << ": got " << got[i];
+      continue;
+    }
+    if (std::isinf(want[i])) {
+      ASSERT_EQ(want[i], got[i]) << what << ": index " << i;
+      continue;
+    }
+    ASSERT_LE(std::fabs(static_cast<double>(want[i]) - got[i]),
+              absolute + relative * std::fabs(static_cast<double>(want[i])))
+        << what << ": index " << i << ": want " << want[i] << ", got " << got[i];
+  }
+}
+
+// 64-byte aligned bytes.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes) : bytes_(bytes + 64) {}
+  std::byte* get() {
+    const auto at = reinterpret_cast<uintptr_t>(bytes_.data());
+    return bytes_.data() + (64 - at % 64) % 64;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+inline constexpr WeightType kWeightTypes[] = {
+    WeightType::kF32,  WeightType::kF16,  WeightType::kBF16, WeightType::kQ8_0,
+    WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
+    WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K};
+
+// A matrix of random numbers of a type, packed, and the same as float32 from DequantiseRow.
+struct TestMatrix {
+  PackedMatrix packed;
+  std::vector<float> floats;  // [rows][cols]
+};
+
+inline uint16_t HalfOf(float x) {
+  uint16_t h;
+  ReferenceBackend().to_half({&x, &h, 1});
+  return h;
+}
+
+inline TestMatrix MakeMatrix(WeightType type, int64_t rows, int64_t cols, std::mt19937* rng) {
+  const auto row_bytes = static_cast<size_t>(RowBytes(type, cols));
+  std::vector<std::byte> bytes(static_cast<size_t>(rows) * row_bytes);
+  for (std::byte& b : bytes) b = static_cast<std::byte>((*rng)());
+  // Random scales would be infinite or NaN now and then: write sensible ones.
+  std::uniform_real_distribution<float> scale(-0.1f, 0.1f);
+  const auto block = static_cast<size_t>(BlockBytes(type));
+  for (size_t at = 0; at < bytes.size(); at += block) {
+    const auto put = [&](size_t offset, uint16_t bits) {
+      std::memcpy(bytes.data() + at + offset, &bits, 2);
+    };
+    switch (type) {
+      case WeightType::kF32: {
+        const float v = 10 * scale(*rng);
+        std::memcpy(bytes.data() + at, &v, 4);
+        break;
+      }
+      case WeightType::kF16:
+        put(0, HalfOf(10 * scale(*rng)));
+        break;
+      case WeightType::kBF16: {
+        const float v = 10 * scale(*rng);
+        uint16_t b;
+        ReferenceBackend().to_bf16({&v, &b, 1});
+        put(0, b);
+        break;
+      }
+      case WeightType::kQ8_0:
+      case WeightType::kQ4_0:
+      case WeightType::kQ5_0:
+        put(0, HalfOf(scale(*rng)));
+        break;
+      case WeightType::kQ4_1:
+      case WeightType::kQ5_1:
+      case WeightType::kQ4_K:
+      case WeightType::kQ5_K:
+        put(0, HalfOf(scale(*rng)));
+        put(2, HalfOf(scale(*rng)));
+        break;
+      case WeightType::kQ6_K:
+        put(208, HalfOf(0.1f * scale(*rng)));
+        break;
+    }
+  }
+  TestMatrix m;
+  m.packed = PackedMatrix(type, rows, cols);
+  m.floats.resize(static_cast<size_t>(rows * cols));
+  for (int64_t p = 0; p < m.packed.panels(); ++p) {
+    const std::byte* pointers[kPanelRows];
+    for (int64_t i = 0; i < kPanelRows; ++i) {
+      const int64_t r = p * kPanelRows + i;
+      pointers[i] = r < rows ? bytes.data() + static_cast<size_t>(r) * row_bytes : nullptr;
+    }
+    m.packed.PackPanel(p, pointers);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    DequantiseRow(type, bytes.data() + static_cast<size_t>(r) * row_bytes,
+                  m.floats.data() + r * cols, cols);
+  }
+  return m;
+}
+
+}  // namespace cairn::kernels::testing
