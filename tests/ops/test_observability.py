@@ -1,0 +1,150 @@
+"""A real Prometheus scrapes a real node and worker under a small load; every dashboard query returns data from them."""
+
+import importlib.util
+import json
+import math
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+import yaml
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from rows.processes import Server, cairn, node_command, wait_until, worker_command  # noqa: E402  (needs the path above)
+
+MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+# Panels that stay empty as long as nothing goes wrong; their queries must still be accepted.
+MAY_BE_EMPTY = {"Refused RPCs"}
+
+
+def dashboard_module():
+    path = ROOT / "helm/cairn/files/dashboards/generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def panels():
+    return [p for p in dashboard_module().dashboard()["panels"] if p["type"] != "row"]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Prometheus:
+    """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our ports."""
+
+    def __init__(self, folder, cache_admin, worker_admin):
+        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
+        config["global"]["scrape_interval"] = "1s"
+        for job in config["scrape_configs"]:
+            job["static_configs"][0]["targets"] = [cache_admin if job["job_name"] == "cairn-cache" else worker_admin]
+        path = folder / "prometheus.yaml"
+        path.write_text(yaml.safe_dump(config))
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = open(folder / "prometheus.log", "wb")
+        self._process = subprocess.Popen(
+            ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder / 'tsdb'}",
+             f"--web.listen-address=127.0.0.1:{port}"], stdout=self._log, stderr=self._log)
+
+    def get(self, path, **parameters):
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def ready(self):
+        try:
+            return all(t["health"] == "up" for t in self.get("/api/v1/targets")["activeTargets"])
+        except OSError:
+            return False
+
+    def values(self, expr, start):
+        """Every sample of a range query from `start` to now that is a number."""
+        result = self.get("/api/v1/query_range", query=expr, start=start, end=time.time(), step=1)["result"]
+        return [float(v) for series in result for _, v in series["values"] if not math.isnan(float(v))]
+
+    def stop(self):
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def observed(programs, tmp_path_factory):
+    """(prometheus, start of the load): node and worker have served a prompt twice and then been scraped for a while."""
+    if not shutil.which("prometheus"):
+        pytest.fail("prometheus is not installed: run tools/setup/setup.sh")
+    folder = tmp_path_factory.mktemp("observed")
+    build = programs.parent
+    log = folder / "services.log"
+    with Server(node_command(build, "--host.capacity", "128MiB", "--disk.path", folder / "disk"), log) as node, \
+            Server(worker_command(build, MODEL, "--cache", node.grpc), log) as worker:
+        prometheus = Prometheus(folder, node.admin, worker.admin)
+        try:
+            wait_until(prometheus.ready, 30, "prometheus scrapes both")
+            start = time.time()
+            prompt = folder / "prompt.txt"
+            prompt.write_text((ROOT / "examples/demo/system.txt").read_text() * 3)
+            ask = ("generate", "--worker", worker.grpc, "--raw", "--prompt-file", prompt, "--max-tokens", 8, "--temperature", 0)
+            wait_until(lambda: worker.metric("cairn_worker_cache_connected") == 1, 20, "worker connects")
+            cairn(build, *ask)
+            wait_until(lambda: cairn(build, "stat", "--cache", node.grpc)["blocks"] > 0, 30, "blocks are pushed")
+            wait_until(lambda: worker.metric("cairn_worker_push_queue_blocks") == 0, 30, "pushes end")
+            assert cairn(build, *ask)["fetched_tokens"] > 0
+            wait_until(lambda: prometheus.values("sum(cairn_tokens_saved_total) > 0", start), 30, "the load is scraped")
+            wait_until(lambda: len(prometheus.values("rate(cairn_tokens_saved_total[10s])", start)) >= 3, 30, "rates exist")
+            yield prometheus, start, node
+        finally:
+            prometheus.stop()
+
+
+def concrete(expr):
+    return expr.replace("$job", ".+").replace("$instance", ".+").replace("$__rate_interval", "10s")
+
+
+def test_the_committed_dashboard_is_the_generated_one():
+    module = dashboard_module()
+    assert (ROOT / "helm/cairn/files/dashboards/cairn-node.json").read_text() == module.text()
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
+def test_every_panel_has_a_unit_a_description_and_rates_of_counters(panel):
+    assert panel["description"] and panel["fieldConfig"]["defaults"]["unit"]
+    for target in panel["targets"]:
+        for counter in re.findall(r"(?<![a-z_])[a-z_]+_total\b", target["expr"]):
+            assert re.search(r"(rate|increase)\(" + counter, target["expr"]), f"{counter} outside rate()"
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
+def test_every_query_returns_data(observed, panel):
+    prometheus, start, _ = observed
+    for target in panel["targets"]:
+        values = prometheus.values(concrete(target["expr"]), start)
+        assert values or panel["title"] in MAY_BE_EMPTY, target["expr"]
+
+
+def test_the_hit_ratio_shows_the_hits(observed):
+    prometheus, start, _ = observed
+    hit_ratio = next(p for p in panels() if p["title"] == "Token hit ratio")["targets"][0]["expr"]
+    assert 0 < max(prometheus.values(concrete(hit_ratio), start)) <= 1
+
+
+def test_promtool_finds_nothing_to_improve_in_the_metrics(observed):
+    _, _, node = observed
+    with urllib.request.urlopen(f"http://{node.admin}/metrics", timeout=10) as answer:
+        text = answer.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
