@@ -15,9 +15,9 @@ namespace cairn::client {
 
 // A piece as it came. Its bytes may lie in several places, in order; they are borrowed.
 struct SlicePiece {
-  SliceInfo slice;
+  SliceInfo slice = {};
   uint64_t offset = 0;  // Of the bytes in the slice.
-  std::vector<std::span<const std::byte>> chunks;
+  std::vector<std::span<const std::byte>> chunks = {};
 };
 
 // Puts pieces into place, verifies each whole slice, tells the sink. What the node says is not trusted: sizes and numbers are checked, and

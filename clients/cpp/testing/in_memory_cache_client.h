@@ -12,14 +12,14 @@ namespace cairn::client::testing {
 
 // What goes wrong. Fetch counts slices over all blocks from the start of each Fetch.
 struct Faults {
-  Status every_call;  // Not OK: each call ends with it at once (a node that is away).
+  Status every_call = {};  // Not OK: each call ends with it at once (a node that is away).
   bool hang = false;  // Each call waits for its deadline (Fetch: progress), cancel or SetFaults, then DEADLINE_EXCEEDED or CANCELLED.
-  Status push;        // Not OK: result of each part pushed.
-  std::optional<uint64_t> break_fetch_after;  // Slices; then UNAVAILABLE (the node died).
-  std::optional<uint64_t> hang_fetch_after;   // Slices; then as `hang`.
-  std::optional<uint32_t> corrupt_block;      // Its bytes fail their hash: OnBlockFailed(kCorrupt), no slice of it.
-  std::optional<uint32_t> wrong_block;        // One byte of each slice is changed and the hash recomputed: nobody can notice.
-  std::optional<uint32_t> evict_block;        // Vanishes between Match and Fetch: OnBlockFailed(kEvicted).
+  Status push = {};        // Not OK: result of each part pushed.
+  std::optional<uint64_t> break_fetch_after = {};  // Slices; then UNAVAILABLE (the node died).
+  std::optional<uint64_t> hang_fetch_after = {};   // Slices; then as `hang`.
+  std::optional<uint32_t> corrupt_block = {};      // Its bytes fail their hash: OnBlockFailed(kCorrupt), no slice of it.
+  std::optional<uint32_t> wrong_block = {};        // One byte of each slice is changed and the hash recomputed: nobody can notice.
+  std::optional<uint32_t> evict_block = {};        // Vanishes between Match and Fetch: OnBlockFailed(kEvicted).
 };
 
 // Thread-safe; tests with several workers share one. Blocks are never evicted. Parts are checked as a node checks them (format::VerifyPart,

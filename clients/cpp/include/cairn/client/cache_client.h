@@ -31,13 +31,13 @@ struct MatchOptions {
   Duration lease_ttl{0};  // 0: the node's default (30 s). At most 600 s.
   bool lease = true;      // False: only ask. Nothing is promoted.
   double prefill_tokens_per_second = 0;  // For the node's metric of seconds saved; 0 if unknown.
-  std::string trace;
+  std::string trace = {};
 };
 
 struct MatchOutcome {
   uint32_t matched_blocks = 0;
-  Lease lease;                 // Held when matched_blocks > 0 and MatchOptions::lease.
-  std::vector<TierRun> tiers;  // The matched prefix in order.
+  Lease lease = {};                 // Held when matched_blocks > 0 and MatchOptions::lease.
+  std::vector<TierRun> tiers = {};  // The matched prefix in order.
   MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`; kNone when all matched.
   uint64_t bytes = 0;                          // Stored bytes of the matched blocks.
   double estimated_fetch_seconds = 0;          // By the node's own measurements; 0 if unknown.
@@ -52,8 +52,8 @@ struct FetchRange {
 struct FetchOptions {
   Duration progress = std::chrono::seconds(1);  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
   Duration deadline = std::chrono::seconds(30);  // Of the whole fetch.
-  std::stop_token cancel;                        // Ends the fetch soon, with CANCELLED.
-  std::string trace;
+  std::stop_token cancel = {};                        // Ends the fetch soon, with CANCELLED.
+  std::string trace = {};
 };
 
 // Takes what a fetch brings. Called only by the thread that called Fetch, while it is in Fetch. Slices come in any order.
@@ -76,25 +76,25 @@ class FetchSink {
 
 // A sealed part (services/common/format/part.h) and where it belongs.
 struct PartToPush {
-  BlockKey key;
-  std::optional<BlockKey> parent;  // nullopt: a root.
+  BlockKey key = {};
+  std::optional<BlockKey> parent = {};  // nullopt: a root.
   uint64_t first_position = 0;     // Of the block's first token, in tokens.
-  format::PartRect rect;
-  std::span<const std::byte> bytes;
+  format::PartRect rect = {};
+  std::span<const std::byte> bytes = {};
   // Keeps `bytes` alive. With it nothing is copied, and the network may use the bytes until some time after Push returned. Without it
   // `bytes` must live until Push returns, and is copied.
-  std::shared_ptr<const void> hold;
+  std::shared_ptr<const void> hold = {};
   double compute_seconds = 0;  // What computing the block cost; 0 if unknown.
 };
 
 struct PushOptions {
   Duration deadline = std::chrono::seconds(10);
   Duration reservation_ttl{0};  // 0: the node's default (30 s).
-  std::string trace;
+  std::string trace = {};
 };
 
 struct WatchOptions {
-  std::optional<Digest> fingerprint;  // nullopt: all namespaces.
+  std::optional<Digest> fingerprint = {};  // nullopt: all namespaces.
   bool snapshot = false;              // First one kStored for each block that is there, then kSnapshotEnd.
 };
 

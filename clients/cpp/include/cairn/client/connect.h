@@ -12,18 +12,18 @@ namespace cairn::client {
 
 // PEM files. All empty: plaintext.
 struct TlsOptions {
-  std::string ca_file;    // Trusts these authorities instead of the system's.
-  std::string cert_file;  // Own certificate chain and key: both or neither.
-  std::string key_file;
-  std::string server_name;  // Name expected in the node's certificate, if not the address's.
+  std::string ca_file = {};    // Trusts these authorities instead of the system's.
+  std::string cert_file = {};  // Own certificate chain and key: both or neither.
+  std::string key_file = {};
+  std::string server_name = {};  // Name expected in the node's certificate, if not the address's.
   bool enabled = false;     // TLS with the system's authorities and no certificate of one's own; implied by any file.
 };
 
 struct ConnectOptions {
-  std::string address;  // host:port, or unix:/path.
+  std::string address = {};  // host:port, or unix:/path.
   std::string client_name = "client";  // For the node's logs, at most 128 characters.
-  TlsOptions tls;
-  CircuitBreaker::Options breaker;
+  TlsOptions tls = {};
+  CircuitBreaker::Options breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
 };
 

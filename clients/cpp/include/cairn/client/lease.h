@@ -14,10 +14,10 @@ namespace cairn::client {
 // What a client knows about a lease that it was given. Immutable.
 struct LeaseInfo {
   uint64_t id = 0;
-  std::string session;  // The session that owns it. When that breaks, the lease is gone.
-  Digest fingerprint;
+  std::string session = {};  // The session that owns it. When that breaks, the lease is gone.
+  Digest fingerprint = {};
   uint32_t blocks = 0;
-  TimePoint expires_at;  // By this machine's clock, counted from before the match was sent: never later than at the node.
+  TimePoint expires_at = {};  // By this machine's clock, counted from before the match was sent: never later than at the node.
 };
 
 // Takes leases back. Implemented by clients. Thread-safe.

@@ -30,18 +30,18 @@ std::string_view Name(TierKind tier);  // "host", "disk".
 // Of every call without options of its own.
 struct CallOptions {
   Duration deadline = std::chrono::seconds(1);  // From now. The call never takes longer.
-  std::string trace;                            // Logged with everything the call causes; empty for none.
+  std::string trace = {};                            // Logged with everything the call causes; empty for none.
 };
 
 struct OpenedNamespace {
-  Digest fingerprint;
+  Digest fingerprint = {};
   bool created = false;
   // Namespaces of this tenant at the node that differ in exactly one field: a changed setting, not an empty cache.
   struct Similar {
     FieldDifference difference;
     uint64_t stored_blocks = 0;
   };
-  std::vector<Similar> differs;
+  std::vector<Similar> differs = {};
 };
 
 struct TierRun {
@@ -53,7 +53,7 @@ struct TierRun {
 // One layer of one part of one block.
 struct SliceInfo {
   uint32_t block = 0;  // Counted from the prompt's first block.
-  format::PartRect part;
+  format::PartRect part = {};
   uint32_t layer = 0;
   format::Codec codec = format::Codec::kRaw;
   uint64_t slice_bytes = 0;
@@ -68,18 +68,18 @@ struct TierStat {
 
 // StatResponse of proto/cairn/v1/cache.proto, which documents the fields.
 struct NodeStats {
-  std::string node_id;
+  std::string node_id = {};
   uint64_t node_epoch = 0;
-  std::string version;
+  std::string version = {};
   double uptime_seconds = 0;
-  std::vector<TierStat> tiers;
+  std::vector<TierStat> tiers = {};
   uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0, reserved_bytes = 0, sessions = 0,
            unflushed_bytes = 0, index_bytes = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
            fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0;
   uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
   bool draining = false;
   double prefill_seconds_saved = 0;
-  std::string disk_io_mode;
+  std::string disk_io_mode = {};
 };
 
 struct CacheEvent {
@@ -89,15 +89,15 @@ struct CacheEvent {
   Kind kind = Kind::kStored;
   uint64_t node_epoch = 0;
   uint64_t sequence = 0;
-  Digest fingerprint;
-  BlockKey key;
-  std::optional<BlockKey> parent;
+  Digest fingerprint = {};
+  BlockKey key = {};
+  std::optional<BlockKey> parent = {};
   TierKind tier = TierKind::kHost;
 };
 
 struct NamespaceInfo {
-  NamespaceSpec spec;
-  Digest fingerprint;
+  NamespaceSpec spec = {};
+  Digest fingerprint = {};
   uint64_t blocks = 0;
   uint64_t bytes = 0;
   uint64_t generation = 0;
