@@ -74,7 +74,7 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
   c.footer(
       "Example:\n"
       "  cairn generate --model m.gguf --prompt 'Why is the sky blue?' --max-tokens 100\n"
-      "  cairn generate --model m.gguf --prompt-file doc.txt --raw --cache 127.0.0.1:7070 --json");
+      "  cairn generate --model m.gguf --prompt-file doc.txt --raw --cache 127.0.0.1:7400 --json");
 }
 
 void AddChat(CLI::App& app, ChatOptions& o) {
@@ -89,7 +89,7 @@ void AddChat(CLI::App& app, ChatOptions& o) {
       "/reset starts over, /quit ends. Reads one message a line, from a pipe too.\n"
       "Example:\n"
       "  cairn chat --model m.gguf --system 'You are a patient teacher.'\n"
-      "  printf 'Hello!\\nAnd then?\\n' | cairn chat --model m.gguf --cache 127.0.0.1:7070");
+      "  printf 'Hello!\\nAnd then?\\n' | cairn chat --model m.gguf --cache 127.0.0.1:7400");
 }
 
 void AddStat(CLI::App& app, StatOptions& o) {
@@ -100,7 +100,7 @@ void AddStat(CLI::App& app, StatOptions& o) {
       ->capture_default_str();
   AddTlsFlags(c, o.tls);
   AddJson(c, o.json, "Print one JSON object");
-  c.footer("Example:\n  cairn stat --cache 127.0.0.1:7070");
+  c.footer("Example:\n  cairn stat --cache 127.0.0.1:7400");
 }
 
 void AddDoctor(CLI::App& app, DoctorOptions& o) {
@@ -122,7 +122,10 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
   c.add_option("--questions", o.questions, "Ask only the first N questions")
       ->check(CLI::Range(1u, 8u))
       ->capture_default_str();
-  c.add_option("--document", o.document, "Text file that the questions share instead of the built-in one");
+  c.add_option("--turns", o.turns, "Only the first N turns of the chat")
+      ->check(CLI::Range(1u, 4u))
+      ->capture_default_str();
+  c.add_option("--document", o.document, "Text file: the system message instead of the built-in ones");
   c.add_option("--cache", o.cache, "Use the node at HOST:PORT and do not kill it: no disk phases");
   c.add_option("--threads", o.threads, "Threads of each worker; 0: one per CPU")
       ->check(CLI::Range(0, 1024))

@@ -1,3 +1,7 @@
+#include "services/common/base/allocator.h"
 #include "tools/cairn/app.h"
 
-int main(int argc, char** argv) { return cairn::cli::RunApp(argc, argv); }
+int main(int argc, char** argv) {
+  cairn::TuneAllocator();  // For the worker in this process.
+  return cairn::cli::RunApp(argc, argv);
+}

@@ -64,6 +64,7 @@ int RunDemo(const DemoOptions& options) {
     texts = *std::move(other);
   }
   if (options.questions < texts.questions.size()) texts.questions.resize(options.questions);
+  if (options.turns < texts.chat_turns.size()) texts.chat_turns.resize(options.turns);
 
   const auto lock = DirectoryLock::Take(options.out);
   if (!lock.ok()) return Fail(lock.status());

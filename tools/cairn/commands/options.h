@@ -55,7 +55,7 @@ struct ChatOptions {
 };
 
 struct StatOptions {
-  std::string cache = "127.0.0.1:7070";
+  std::string cache = "127.0.0.1:7400";
   double timeout_s = 5;
   TlsFlags tls;
   bool json = false;
@@ -73,8 +73,9 @@ struct DemoOptions {
   std::string model = kDefaultModel;
   std::string out = "build/demo";
   std::string cache;     // A running node; empty: start one.
-  std::string document;  // Another shared document; empty: the built-in one.
+  std::string document;  // The system message instead of the built-in ones.
   uint32_t questions = 8;
+  uint32_t turns = 4;
   int threads = 0;
   bool keep = false;
   bool json = false;

@@ -176,7 +176,7 @@ Result<std::unique_ptr<WorkerProcess>> DemoRunner::StartWorker(const std::string
 Status DemoRunner::WarmUp(Generator& worker) {
   worker::GenerateRequest request;
   std::string text;
-  for (int i = 0; i < 40; ++i) text += "The weather is fine today. ";
+  for (int i = 0; i < 12; ++i) text += "The weather is fine today. ";
   request.prompt = worker::RawPrompt{text};
   request.max_tokens = 4;
   request.ignore_eos = true;

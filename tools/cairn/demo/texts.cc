@@ -38,7 +38,9 @@ Result<DemoTexts> TextsWithDocument(const std::string& path) {
     return Errorf(StatusCode::kNotFound, "cannot read the document '{}', or it is empty", path);
   }
   DemoTexts texts = BuiltInTexts();
-  texts.shared_system = Join(texts_data::kSystem, document.str());
+  texts.shared_system = document.str();
+  // Another beginning: else the chat's first turn would find the questions' prefix.
+  texts.chat_system = "You are a patient teacher. Your text:\n" + document.str();
   return texts;
 }
 

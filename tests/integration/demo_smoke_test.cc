@@ -1,0 +1,109 @@
+// The whole demo with a tiny model: every phase, real processes, a few seconds.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <set>
+
+#include "tests/integration/cli_support.h"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Processes whose command line names the directory: what a demo left behind.
+std::vector<std::string> ProcessesThatName(const std::string& text) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::string line = ReadFile(entry.path().string() + "/cmdline");
+    std::replace(line.begin(), line.end(), '\0', ' ');
+    const std::string pid = entry.path().filename().string();
+    if (line.find(text) != line.npos && pid != std::to_string(getpid())) found.push_back(pid + ": " + line);
+  }
+  return found;
+}
+
+std::vector<std::string> DemoArgs(const std::string& directory, const std::string& questions) {
+  return {"demo", "--model", kTinyModel, "--out", directory, "--document", WriteSmallDocument(directory),
+          "--questions", questions, "--turns", "2"};
+}
+
+TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> args = DemoArgs(directory.path(), "2");
+  args.push_back("--json");
+  const CommandResult result = Cairn(args);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto report = result.Json();
+  EXPECT_EQ(report, nlohmann::json::parse(ReadFile(directory.path() + "/report.json")));
+  EXPECT_FALSE(report["model"].get<std::string>().empty());
+  EXPECT_FALSE(report["machine"].get<std::string>().empty());
+
+  std::set<std::string> names;
+  for (const auto& row : report["rows"]) {
+    const std::string name = row["name"];
+    names.insert(name);
+    EXPECT_EQ(row["identical"], true) << name;
+    EXPECT_EQ(row["fetched_tokens"].get<int>() + row["computed_tokens"].get<int>(), row["prompt_tokens"].get<int>())
+        << name;
+    const bool warm = !name.starts_with("cold/") && name != "chat/turn1";
+    EXPECT_EQ(row["fetched_tokens"].get<int>() > 0, warm) << name;
+    EXPECT_EQ(row["bytes"].get<int64_t>() > 0, warm) << name;
+    if (name.starts_with("ram/") || name.starts_with("other/")) {
+      EXPECT_EQ(row["tiers"]["disk"], 0) << name;
+      EXPECT_GT(row["tiers"]["host"], 0) << name;
+    }
+    if (name.starts_with("disk/")) {
+      EXPECT_GT(row["tiers"]["disk"], 0) << name;
+    }
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"cold/q1", "cold/q2", "ram/q1", "ram/q2", "other/q1", "other/q2",
+                                          "disk/q1", "disk/q2", "small-arena/q1", "small-arena/q2", "chat/turn1",
+                                          "chat/turn2"}));
+  EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/disk")) << "left without --keep";
+}
+
+TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> args = DemoArgs(directory.path(), "1");
+  args.push_back("--keep");
+  const CommandResult result = Cairn(args);
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "median first token", "report.json"}) {
+    EXPECT_THAT(result.out, HasSubstr(text));
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));
+}
+
+TEST(DemoSmokeTest, CtrlCLeavesNoProcessBehind) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> args = DemoArgs(directory.path(), "8");
+  args.insert(args.begin(), Binary("cairn"));
+  auto process = Process::Start({.argv = args, .environment = {}, .directory = {}});
+  ASSERT_TRUE(process.ok()) << process.status();
+  // The node's log appears once the node and the workers are being started.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::filesystem::exists(directory.path() + "/worker1.log") &&
+         std::chrono::steady_clock::now() < deadline) {
+    (void)(*process)->WaitExit(std::chrono::milliseconds(10));
+  }
+  (*process)->Signal(SIGINT);
+  const auto exit = (*process)->WaitExit(std::chrono::seconds(30));
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_TRUE(exit->exited);
+  EXPECT_EQ(exit->code, 130);
+  EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
+}
+
+TEST(DemoSmokeTest, AMissingModelIsNamed) {
+  const TemporaryDirectory directory;
+  const CommandResult result = Cairn({"demo", "--model", "/nonexistent.gguf", "--out", directory.path()});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("/nonexistent.gguf"));
+}
+
+}  // namespace
+}  // namespace cairn::testing
