@@ -60,7 +60,7 @@ class Transformer {
     // Most tokens that a sequence may have. 0: the model's context.
     int32_t max_context = 0;
     // Instruction set to use; the best one this machine has when not given.
-    std::optional<kernels::Isa> isa;
+    std::optional<kernels::Isa> isa = std::nullopt;
   };
 
   // Prepares the weights. The model must outlive the transformer.

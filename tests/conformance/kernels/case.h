@@ -121,15 +121,16 @@ inline uint16_t HalfOf(float x) {
   return h;
 }
 
-inline TestMatrix MakeMatrix(WeightType type, int64_t rows, int64_t cols, std::mt19937* rng) {
-  const auto row_bytes = static_cast<size_t>(RowBytes(type, cols));
-  std::vector<std::byte> bytes(static_cast<size_t>(rows) * row_bytes);
+// Random blocks of a type whose numbers are mostly below `spread` (K-quants: times their scales).
+// Random scale bits would be infinite or NaN now and then, so these are written apart.
+inline void FillWeights(WeightType type, float spread, std::span<std::byte> bytes,
+                        std::mt19937* rng) {
   for (std::byte& b : bytes) b = static_cast<std::byte>((*rng)());
-  // Random scales would be infinite or NaN now and then: write sensible ones.
-  std::uniform_real_distribution<float> scale(-0.1f, 0.1f);
+  std::uniform_real_distribution<float> scale(-spread, spread);
   const auto block = static_cast<size_t>(BlockBytes(type));
   for (size_t at = 0; at < bytes.size(); at += block) {
-    const auto put = [&](size_t offset, uint16_t bits) {
+    const auto put = [&](size_t offset, float value) {
+      const uint16_t bits = HalfOf(value);
       std::memcpy(bytes.data() + at + offset, &bits, 2);
     };
     switch (type) {
@@ -139,32 +140,38 @@ inline TestMatrix MakeMatrix(WeightType type, int64_t rows, int64_t cols, std::m
         break;
       }
       case WeightType::kF16:
-        put(0, HalfOf(10 * scale(*rng)));
+        put(0, 10 * scale(*rng));
         break;
       case WeightType::kBF16: {
         const float v = 10 * scale(*rng);
         uint16_t b;
         ReferenceBackend().to_bf16({&v, &b, 1});
-        put(0, b);
+        std::memcpy(bytes.data() + at, &b, 2);
         break;
       }
       case WeightType::kQ8_0:
       case WeightType::kQ4_0:
       case WeightType::kQ5_0:
-        put(0, HalfOf(scale(*rng)));
+        put(0, scale(*rng));
         break;
       case WeightType::kQ4_1:
       case WeightType::kQ5_1:
       case WeightType::kQ4_K:
       case WeightType::kQ5_K:
-        put(0, HalfOf(scale(*rng)));
-        put(2, HalfOf(scale(*rng)));
+        put(0, scale(*rng));
+        put(2, scale(*rng));
         break;
       case WeightType::kQ6_K:
-        put(208, HalfOf(0.1f * scale(*rng)));
+        put(208, 0.1f * scale(*rng));
         break;
     }
   }
+}
+
+inline TestMatrix MakeMatrix(WeightType type, int64_t rows, int64_t cols, std::mt19937* rng) {
+  const auto row_bytes = static_cast<size_t>(RowBytes(type, cols));
+  std::vector<std::byte> bytes(static_cast<size_t>(rows) * row_bytes);
+  FillWeights(type, 0.1f, bytes, rng);
   TestMatrix m;
   m.packed = PackedMatrix(type, rows, cols);
   m.floats.resize(static_cast<size_t>(rows * cols));

@@ -1,0 +1,115 @@
+#include "services/worker/kv/kv_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+namespace cairn::worker {
+namespace {
+
+constexpr KvLayout kLayout{.layers = 3, .kv_heads = 2, .head_dim = 8, .block_tokens = 16};
+
+std::unique_ptr<KvPool> MakePool(size_t pages) {
+  auto made = KvPool::Create(kLayout, kLayout.page_bytes() * pages + 1);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return std::move(made).value();
+}
+
+TEST(KvLayoutTest, LayerOfAPageIsOneRunOfBytes) {
+  EXPECT_EQ(kLayout.head_bytes(), 16u * 8 * 2);
+  EXPECT_EQ(kLayout.plane_bytes(), 2 * kLayout.head_bytes());
+  EXPECT_EQ(kLayout.layer_bytes(), 2 * kLayout.plane_bytes());
+  EXPECT_EQ(kLayout.page_bytes(), 3 * kLayout.layer_bytes());
+  const auto pool = MakePool(1);
+  KvSequence s = pool->NewSequence();
+  ASSERT_TRUE(s.Reserve(1).ok());
+  EXPECT_EQ(s.LayerSlice(0, 0).size(), kLayout.layer_bytes());
+  EXPECT_EQ(s.LayerSlice(0, 1).data(), s.LayerSlice(0, 0).data() + kLayout.layer_bytes());
+}
+
+TEST(KvPoolTest, ReservesWholePagesAndKeepsThem) {
+  const auto pool = MakePool(4);
+  EXPECT_EQ(pool->total_pages(), 4);
+  KvSequence s = pool->NewSequence();
+  EXPECT_EQ(s.capacity(), 0);
+  ASSERT_TRUE(s.Reserve(17).ok());
+  EXPECT_EQ(s.page_count(), 2);
+  EXPECT_EQ(s.capacity(), 32);
+  ASSERT_TRUE(s.Reserve(32).ok());
+  EXPECT_EQ(pool->free_pages(), 2);
+}
+
+TEST(KvPoolTest, ExhaustionIsAnErrorThatChangesNothing) {
+  const auto pool = MakePool(3);
+  KvSequence a = pool->NewSequence(), b = pool->NewSequence();
+  ASSERT_TRUE(a.Reserve(32).ok());
+  const Status status = b.Reserve(17);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(b.page_count(), 0);
+  EXPECT_EQ(pool->free_pages(), 1);
+  a.Clear();
+  EXPECT_TRUE(b.Reserve(17).ok());
+}
+
+TEST(KvPoolTest, SequencesNeverShareAPage) {
+  const auto pool = MakePool(8);
+  KvSequence a = pool->NewSequence(), b = pool->NewSequence();
+  ASSERT_TRUE(a.Reserve(16).ok());
+  ASSERT_TRUE(b.Reserve(48).ok());
+  ASSERT_TRUE(a.Reserve(64).ok());
+  std::set<std::byte*> pages(a.pages().begin(), a.pages().end());
+  pages.insert(b.pages().begin(), b.pages().end());
+  EXPECT_EQ(pages.size(), 7u);
+  // Every byte of each can be written.
+  for (KvSequence* s : {&a, &b}) {
+    for (int64_t p = 0; p < s->page_count(); ++p) {
+      for (int l = 0; l < kLayout.layers; ++l) {
+        std::memset(s->LayerSlice(p, l).data(), s == &a ? 1 : 2, s->LayerSlice(p, l).size());
+      }
+    }
+  }
+  for (const std::byte x : a.LayerSlice(3, 2)) EXPECT_EQ(x, std::byte{1});
+}
+
+TEST(KvPoolTest, TruncateGivesBackPagesBeyondTheLength) {
+  const auto pool = MakePool(4);
+  KvSequence s = pool->NewSequence();
+  ASSERT_TRUE(s.Reserve(64).ok());
+  s.SetLength(60);
+  s.Truncate(60);
+  EXPECT_EQ(s.page_count(), 4);
+  s.Truncate(33);
+  EXPECT_EQ(s.page_count(), 3);
+  EXPECT_EQ(s.length(), 33);
+  s.Truncate(32);
+  EXPECT_EQ(s.page_count(), 2);
+  s.Truncate(0);
+  EXPECT_EQ(pool->free_pages(), 4);
+}
+
+TEST(KvPoolTest, MovingASequenceMovesItsPages) {
+  const auto pool = MakePool(2);
+  KvSequence a = pool->NewSequence();
+  ASSERT_TRUE(a.Reserve(16).ok());
+  a.SetLength(5);
+  KvSequence b = std::move(a);
+  EXPECT_FALSE(a.valid());  // NOLINT(bugprone-use-after-move): what a moved-from one is.
+  EXPECT_EQ(a.length(), 0);
+  EXPECT_EQ(b.length(), 5);
+  b = pool->NewSequence();
+  EXPECT_EQ(pool->free_pages(), 2);
+}
+
+TEST(KvPoolTest, ImpossibleLayoutsNameTheField) {
+  KvLayout layout = kLayout;
+  layout.block_tokens = 8;
+  auto made = KvPool::Create(layout, 1 << 20);
+  EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(Message(made.status()).find("block_tokens"), std::string::npos) << made.status();
+  EXPECT_EQ(KvPool::Create(kLayout, kLayout.page_bytes() - 1).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace cairn::worker
