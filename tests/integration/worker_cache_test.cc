@@ -1,0 +1,209 @@
+// A real worker with a real cache node, and what may happen to the node.
+
+#include <signal.h>
+
+#include <thread>
+
+#include "cairn/client/connect.h"
+#include "services/common/status/matchers.h"
+#include "tests/integration/worker_proxy.h"
+#include "tests/integration/worker_support.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr uint32_t kPrompt = 970;             // Tokens: 15 full blocks and a rest.
+constexpr uint32_t kFullBlocks = 15 * 64;
+constexpr int kMissUnavailable = 8;
+constexpr int kMissDeadline = 5;
+
+class WorkerCacheTest : public ::testing::Test {
+ protected:
+  // What a worker without a cache says.
+  static const Answer& Expected() {
+    static const Answer answer = [] {
+      auto worker = WorkerProcess::Start("");
+      EXPECT_OK(worker);
+      return (*worker)->Generate(kPrompt);
+    }();
+    return answer;
+  }
+
+  void StartNode(std::vector<std::string> args = {}) {
+    args.insert(args.end(), {"--host.capacity", "128MiB"});
+    auto node = CacheNode::Start(args);
+    ASSERT_OK(node);
+    node_ = *std::move(node);
+  }
+
+  static std::unique_ptr<WorkerProcess> Worker(const std::string& cache,
+                                               const std::vector<std::string>& args = {}) {
+    auto worker = WorkerProcess::Start(cache, args);
+    EXPECT_OK(worker);
+    if (!worker.ok()) return nullptr;
+    return *std::move(worker);
+  }
+
+  static void ExpectSame(const Answer& got) {
+    ASSERT_OK(got.status);
+    EXPECT_EQ(got.tokens, Expected().tokens);
+    EXPECT_EQ(got.text, Expected().text);
+    EXPECT_EQ(got.logits_digest, Expected().logits_digest);
+  }
+
+  // Cold, pushed, and warm once: the node has the prompt's blocks.
+  static void Warm(WorkerProcess& worker) {
+    const Answer cold = worker.Generate(kPrompt);
+    ExpectSame(cold);
+    EXPECT_EQ(cold.fetched_tokens, 0u);
+    ASSERT_TRUE(worker.WaitIdle());
+    const Answer warm = worker.Generate(kPrompt);
+    ExpectSame(warm);
+    EXPECT_EQ(warm.fetched_tokens, kFullBlocks);
+  }
+
+  std::unique_ptr<CacheNode> node_;
+};
+
+TEST_F(WorkerCacheTest, PrefixIsServedToTheSameAndToAnotherWorker) {
+  StartNode();
+  auto worker = Worker(node_->address());
+  Warm(*worker);
+  auto other = Worker(node_->address());
+  const Answer answer = other->Generate(kPrompt);
+  ExpectSame(answer);
+  EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+  EXPECT_GT(answer.host_bytes, 0u);
+  EXPECT_EQ(answer.miss_reason, 0);
+}
+
+TEST_F(WorkerCacheTest, NodeThatIsAwayAtTheStartIsUsedOnceItIsThere) {
+  TcpProxy proxy("127.0.0.1:1");  // Nobody listens there.
+  auto worker = Worker(proxy.address());
+  const Answer alone = worker->Generate(kPrompt);
+  ExpectSame(alone);
+  EXPECT_EQ(alone.miss_reason, kMissUnavailable);
+  StartNode();
+  proxy.SetTarget(node_->address());
+  ASSERT_TRUE(worker->WaitConnected(true));
+  // The breaker may still be open when the connection is there.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  Answer answer;
+  do {
+    answer = worker->Generate(kPrompt);
+    ExpectSame(answer);
+    ASSERT_TRUE(worker->WaitIdle());
+  } while (answer.fetched_tokens == 0 && std::chrono::steady_clock::now() < deadline);
+  EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+}
+
+TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
+  StartNode();
+  TcpProxy proxy(node_->address());
+  auto worker = Worker(proxy.address());
+  Warm(*worker);
+  const uint64_t before = proxy.bytes_from_node();
+  ExpectSame(worker->Generate(kPrompt));
+  const uint64_t fetch_bytes = proxy.bytes_from_node() - before;
+  proxy.After(fetch_bytes / 2, [&] { node_->process().Kill(); });
+  const Answer broken = worker->Generate(kPrompt);
+  ASSERT_TRUE(proxy.Triggered());
+  ExpectSame(broken);
+  EXPECT_LT(broken.fetched_tokens, kFullBlocks);
+  EXPECT_NE(broken.miss_reason, 0);
+  ExpectSame(worker->Generate(kPrompt));
+}
+
+TEST_F(WorkerCacheTest, NodeStoppedInTheMiddleOfAFetchCostsTheStallDeadlineAtMost) {
+  StartNode();
+  TcpProxy proxy(node_->address());
+  auto worker = Worker(proxy.address());
+  Warm(*worker);
+  const uint64_t before = proxy.bytes_from_node();
+  ExpectSame(worker->Generate(kPrompt));
+  const uint64_t fetch_bytes = proxy.bytes_from_node() - before;
+  proxy.After(fetch_bytes / 2, [&] { node_->process().Signal(SIGSTOP); });
+  const auto start = std::chrono::steady_clock::now();
+  const Answer stalled = worker->Generate(kPrompt);
+  const auto took = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(proxy.Triggered());
+  ExpectSame(stalled);
+  EXPECT_EQ(stalled.miss_reason, kMissDeadline);
+  // At most the largest stall deadline (2 s) above a cold answer; the rest is for busy machines.
+  EXPECT_LT(took, std::chrono::seconds(8));
+  node_->process().Signal(SIGCONT);
+}
+
+TEST_F(WorkerCacheTest, StoppedNodeDelaysEachRequestByTheMatchDeadlineUntilTheBreakerOpens) {
+  StartNode();
+  auto worker = Worker(node_->address());
+  Warm(*worker);
+  node_->process().Signal(SIGSTOP);
+  for (int i = 0; i < 6; ++i) {
+    const Answer answer = worker->Generate(kPrompt);
+    ExpectSame(answer);
+    EXPECT_EQ(answer.fetched_tokens, 0u);
+    EXPECT_TRUE(answer.miss_reason == kMissDeadline || answer.miss_reason == kMissUnavailable)
+        << answer.miss_reason;
+  }
+  EXPECT_EQ(worker->Metric("cairn_worker_cache_breaker_open"), 1);
+  EXPECT_GT(worker->Metric("cairn_worker_missed_blocks_total{reason=\"deadline\"}"), 0);
+  // With the breaker open nothing is asked at all.
+  EXPECT_GT(worker->Metric("cairn_worker_missed_blocks_total{reason=\"unavailable\"}"), 0);
+  node_->process().Signal(SIGCONT);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  Answer answer;
+  do {
+    answer = worker->Generate(kPrompt);
+    ExpectSame(answer);
+  } while (answer.fetched_tokens == 0 && std::chrono::steady_clock::now() < deadline);
+  EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+}
+
+TEST_F(WorkerCacheTest, PrefixIsServedFromDiskAfterTheNodeWasKilled) {
+  TemporaryDirectory disk;
+  StartNode({"--disk.path", disk.path()});
+  TcpProxy proxy(node_->address());
+  {
+    auto worker = Worker(proxy.address());
+    Warm(*worker);
+    auto client = client::Connect({.address = node_->address(), .client_name = "test", .tls = {},
+                                   .breaker = {}});
+    ASSERT_OK(client);
+    ASSERT_OK((*client)->Flush({.deadline = std::chrono::seconds(60), .trace = {}}));
+    client->reset();
+    node_->process().Kill();
+    StartNode({"--disk.path", disk.path()});
+    proxy.SetTarget(node_->address());
+  }
+  auto other = Worker(proxy.address());
+  const Answer answer = other->Generate(kPrompt);
+  ExpectSame(answer);
+  EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+  EXPECT_GT(answer.disk_bytes, 0u);
+}
+
+TEST_F(WorkerCacheTest, DrainLetsTheRequestFinishAndThePushGoOut) {
+  StartNode();
+  auto worker = Worker(node_->address());
+  worker->Generate(70);
+  Answer answer;
+  {
+    std::thread request([&] { answer = worker->Generate(kPrompt, 2, 20); });
+    while (worker->Metric("cairn_worker_matches_total") < 2) {
+    }
+    worker->process().Signal(SIGTERM);
+    request.join();
+  }
+  EXPECT_OK(answer.status);
+  EXPECT_EQ(answer.finish_reason, "length");
+  const auto exit = worker->process().WaitExit(std::chrono::seconds(60));
+  ASSERT_OK(exit);
+  EXPECT_TRUE(exit->exited);
+  EXPECT_EQ(exit->code, 0);
+  auto other = Worker(node_->address());
+  EXPECT_EQ(other->Generate(kPrompt, 2).fetched_tokens, kFullBlocks);
+}
+
+}  // namespace
+}  // namespace cairn::testing

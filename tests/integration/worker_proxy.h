@@ -1,0 +1,54 @@
+#pragma once
+// A TCP proxy between a worker and its cache node that does something to the node at an exact byte of
+// the answer stream, so that "in the middle of a fetch" is not a matter of luck.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "services/common/concurrency/mutex.h"
+
+namespace cairn::testing {
+
+// Forwards bytes between clients and 127.0.0.1:target_port. Thread-safe.
+class TcpProxy {
+ public:
+  explicit TcpProxy(const std::string& target);
+  ~TcpProxy();
+  TcpProxy(const TcpProxy&) = delete;
+  TcpProxy& operator=(const TcpProxy&) = delete;
+
+  // "127.0.0.1:PORT": connect here.
+  const std::string& address() const { return address_; }
+  // Connections from now on go there.
+  void SetTarget(const std::string& target);
+  // When `bytes` more bytes have come from the node: `action`, once, before the next one is forwarded.
+  void After(uint64_t bytes, std::function<void()> action);
+  // Whether the action has run.
+  bool Triggered() const;
+  uint64_t bytes_from_node() const { return from_node_.load(); }
+
+ private:
+  struct Connection;
+  void Accept();
+  void Forward(Connection* connection, int from, int to, bool from_node);
+  void CountFromNode(uint64_t bytes);
+
+  int listener_ = -1;
+  std::string address_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> from_node_{0};
+
+  mutable Mutex mu_;
+  std::string target_ ABSL_GUARDED_BY(mu_);
+  uint64_t trigger_at_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<void()> action_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
+  std::thread acceptor_;
+};
+
+}  // namespace cairn::testing

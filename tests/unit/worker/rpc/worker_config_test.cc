@@ -1,0 +1,82 @@
+#include "services/worker/rpc/worker_config.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "services/common/status/matchers.h"
+
+namespace cairn::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class WorkerConfigTest : public ::testing::Test {
+ protected:
+  WorkerConfigTest() : schema_("cairn-worker", "") { Register(schema_, config_); }
+  Status Load(const std::vector<std::string>& args) {
+    return config::Load(schema_, ExpandShortFlags(args)).status();
+  }
+
+  WorkerConfig config_;
+  config::Schema schema_;
+};
+
+TEST_F(WorkerConfigTest, ShortFlagsAreTheLongOnes) {
+  EXPECT_THAT(ExpandShortFlags({"--cache", "a:1", "--admin=b:2", "--kv-pool", "1GiB", "--model"}),
+              ElementsAre("--cache.address", "a:1", "--admin.listen=b:2", "--kv_pool", "1GiB",
+                          "--model"));
+}
+
+TEST_F(WorkerConfigTest, FlagsReachTheEngine) {
+  ASSERT_OK(Load({"--model", "m.gguf", "--cache", "node:1", "--arithmetic", "float32", "--threads",
+                  "3", "--kv-pool", "1GiB", "--tenant", "blue", "--cache.match_deadline", "20ms",
+                  "--cache.overlap", "false"}));
+  const auto options = EngineOptions(config_);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->model_path, "m.gguf");
+  EXPECT_EQ(options->arithmetic, Arithmetic::kFloat32);
+  EXPECT_EQ(options->threads, 3);
+  EXPECT_EQ(options->kv_pool_bytes, 1u << 30);
+  EXPECT_EQ(options->tenant, "blue");
+  EXPECT_EQ(options->prefix.match_deadline, std::chrono::milliseconds(20));
+  EXPECT_FALSE(options->prefix.overlap);
+  EXPECT_EQ(CacheConnection(config_).address, "node:1");
+}
+
+TEST_F(WorkerConfigTest, ModelIsRequired) {
+  EXPECT_THAT(Load({}), testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("model")));
+}
+
+TEST_F(WorkerConfigTest, PlaintextBeyondLoopbackMustBeAskedFor) {
+  EXPECT_THAT(Load({"--model", "m", "--listen", "0.0.0.0:7500"}),
+              testing::StatusIs(StatusCode::kPermissionDenied, HasSubstr("0.0.0.0:7500")));
+  EXPECT_OK(Load({"--model", "m", "--listen", "0.0.0.0:7500",
+                  "--i-accept-plaintext-on-the-network"}));
+}
+
+TEST_F(WorkerConfigTest, NodeSeesTheServersCertificateUnlessAnotherIsNamed) {
+  config_.tls.certificate = "own.pem";
+  config_.tls.private_key = "own.key";
+  config_.tls.client_ca = "ca.pem";
+  EXPECT_EQ(CacheConnection(config_).tls.cert_file, "own.pem");
+  EXPECT_EQ(CacheConnection(config_).tls.ca_file, "ca.pem");
+  config_.cache_certificate = "other.pem";
+  EXPECT_EQ(CacheConnection(config_).tls.cert_file, "other.pem");
+}
+
+TEST_F(WorkerConfigTest, SaltComesFromAFile) {
+  config_.tenant_salt_file = "no/such/file";
+  EXPECT_THAT(EngineOptions(config_), testing::StatusIs(StatusCode::kFailedPrecondition,
+                                                        HasSubstr("tenant_salt_file")));
+  const auto path = std::filesystem::temp_directory_path() / "cairn-worker-config-test-salt";
+  std::ofstream(path) << "pepper";
+  config_.tenant_salt_file = path.string();
+  const auto options = EngineOptions(config_);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->salt, "pepper");
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace cairn::worker

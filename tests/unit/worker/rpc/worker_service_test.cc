@@ -1,0 +1,211 @@
+#include "services/worker/rpc/worker_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <thread>
+
+#include "clients/cpp/wire/convert.h"
+#include "services/worker/rpc/server.h"
+#include "tests/unit/worker/generate/engine_fixture.h"
+
+namespace cairn::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(FromProtoTest, RefusesWhatThePlainFormCannotHold) {
+  v1::GenerateRequest proto;
+  const auto expect_refused = [&](const std::string& what) {
+    EXPECT_THAT(FromProto(proto),
+                testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr(what)));
+  };
+  expect_refused("field 'prompt': not set");
+  proto.set_raw_text("x");
+  EXPECT_OK(FromProto(proto));
+  proto.set_temperature(-0.5);
+  expect_refused("field 'temperature': got -0.5, expected 0 to 10");
+  proto.set_temperature(std::numeric_limits<double>::quiet_NaN());
+  expect_refused("field 'temperature': got nan");
+  proto.set_temperature(10.5);
+  expect_refused("field 'temperature'");
+  proto.set_temperature(0);
+  proto.set_top_p(1.5);
+  expect_refused("field 'top_p': got 1.5");
+  proto.set_top_p(0);
+  proto.set_top_k(4'000'000'000u);
+  expect_refused("field 'top_k': got 4000000000");
+}
+
+TEST(FromProtoTest, ZeroMeansTheDefault) {
+  v1::GenerateRequest proto;
+  proto.mutable_tokens()->add_ids(7);
+  const auto request = FromProto(proto);
+  ASSERT_OK(request);
+  EXPECT_EQ(request->max_tokens, 256u);
+  EXPECT_EQ(request->sampling.top_p, 1.0f);
+  EXPECT_EQ(std::get<TokenPrompt>(request->prompt).ids, std::vector<TokenId>{7});
+}
+
+TEST(ToProtoTest, SummaryKeepsEveryField) {
+  GenerateSummary summary;
+  summary.prompt_tokens = 200;
+  summary.fetched_tokens = 128;
+  summary.computed_tokens = 72;
+  summary.tokens = {1, 2};
+  summary.text = "ab";
+  summary.ttft_seconds = 0.5;
+  summary.total_seconds = 1;
+  summary.queue_seconds = 0.25;
+  summary.fetch_seconds = 0.125;
+  summary.finish_reason = "stop";
+  summary.prompt_logits_sha256 = Sha256::Of("x");
+  summary.miss_reason = MissReason::kUnavailable;
+  summary.fetched = {.host = 10, .disk = 5};
+  v1::GenerateSummary proto;
+  ToProto(summary, &proto);
+  EXPECT_EQ(proto.prompt_tokens(), 200u);
+  EXPECT_EQ(proto.fetched_tokens(), 128u);
+  EXPECT_EQ(proto.computed_tokens(), 72u);
+  EXPECT_EQ(proto.tokens_size(), 2);
+  EXPECT_EQ(proto.text(), "ab");
+  EXPECT_EQ(proto.ttft_seconds(), 0.5);
+  EXPECT_EQ(proto.total_seconds(), 1);
+  EXPECT_EQ(proto.queue_seconds(), 0.25);
+  EXPECT_EQ(proto.fetch_seconds(), 0.125);
+  EXPECT_EQ(proto.finish_reason(), "stop");
+  EXPECT_EQ(proto.prompt_logits_sha256(), Sha256::Of("x").View());
+  EXPECT_EQ(proto.miss_reason(), v1::MISS_REASON_UNAVAILABLE);
+  EXPECT_EQ(proto.fetched_bytes(), 15u);
+  ASSERT_EQ(proto.fetched_by_tier_size(), 2);
+  EXPECT_EQ(proto.fetched_by_tier(1).tier(), v1::TIER_KIND_DISK);
+}
+
+class WorkerServiceTest : public EngineFixture {
+ protected:
+  WorkerServiceTest() : engine_(Worker()), metrics_(registry_, *engine_) {
+    auto server = Server::Start({.listen = "127.0.0.1:0", .tls = {}}, *engine_, metrics_);
+    EXPECT_OK(server);
+    server_ = *std::move(server);
+    stub_ = v1::Worker::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+
+  static v1::GenerateRequest Proto(size_t prompt, uint32_t max_tokens) {
+    v1::GenerateRequest proto;
+    const GenerateRequest request = Request(prompt);
+    const auto& ids = std::get<TokenPrompt>(request.prompt).ids;
+    proto.mutable_tokens()->mutable_ids()->Add(ids.begin(), ids.end());
+    proto.set_max_tokens(max_tokens);
+    proto.set_ignore_eos(true);
+    return proto;
+  }
+
+  struct Answer {
+    grpc::Status status;
+    std::vector<v1::GenerateToken> tokens;
+    v1::GenerateSummary summary;
+  };
+  Answer Generate(const v1::GenerateRequest& request) {
+    grpc::ClientContext context;
+    context.AddMetadata(wire::kTraceMetadata, "trace-7");
+    auto reader = stub_->Generate(&context, request);
+    Answer answer;
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_token()) answer.tokens.push_back(response.token());
+      if (response.has_done()) answer.summary = response.done();
+    }
+    answer.status = reader->Finish();
+    return answer;
+  }
+
+  metrics::Registry registry_;
+  std::unique_ptr<WorkerEngine> engine_;
+  WorkerMetrics metrics_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Worker::Stub> stub_;
+};
+
+TEST_F(WorkerServiceTest, StreamsTokensThenTheSummary) {
+  const Answer answer = Generate(Proto(100, 5));
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.tokens.size(), 5u);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(answer.tokens[static_cast<size_t>(i)].id(), answer.summary.tokens(i));
+  }
+  EXPECT_EQ(answer.summary.prompt_tokens(), 100u);
+  EXPECT_EQ(answer.summary.finish_reason(), "length");
+  EXPECT_GT(answer.summary.ttft_seconds(), 0);
+}
+
+TEST_F(WorkerServiceTest, ErrorsNameTheField) {
+  v1::GenerateRequest request = Proto(1024, 5);
+  const Answer answer = Generate(request);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("field 'prompt': got 1024 tokens"));
+
+  grpc::ClientContext context;
+  v1::WaitIdleResponse idle;
+  const grpc::Status status = stub_->WaitIdle(&context, v1::WaitIdleRequest(), &idle);
+  EXPECT_THAT(status.error_message(), HasSubstr("field 'timeout_ms': got 0, expected 1 to 600000"));
+}
+
+TEST_F(WorkerServiceTest, ClientThatLeavesCancelsItsRequest) {
+  {
+    grpc::ClientContext context;
+    auto reader = stub_->Generate(&context, Proto(100, 900));
+    v1::GenerateResponse response;
+    ASSERT_TRUE(reader->Read(&response));
+    context.TryCancel();
+    while (reader->Read(&response)) {
+    }
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  ASSERT_TRUE(engine_->WaitIdle(std::chrono::seconds(30)));
+  const WorkerEngine::Stats stats = engine_->GetStats();
+  EXPECT_EQ(stats.requests, 1u);
+  EXPECT_EQ(stats.kv_pages_free, stats.kv_pages_total);
+}
+
+TEST_F(WorkerServiceTest, InfoAndIdleSayWhatTheEngineKnows) {
+  Generate(Proto(200, 2));
+  grpc::ClientContext idle_context;
+  v1::WaitIdleRequest wait;
+  wait.set_timeout_ms(30000);
+  v1::WaitIdleResponse idle;
+  ASSERT_TRUE(stub_->WaitIdle(&idle_context, wait, &idle).ok());
+  EXPECT_TRUE(idle.idle());
+  EXPECT_EQ(idle.pushed_blocks(), 3u);
+  grpc::ClientContext info_context;
+  v1::WorkerInfo info;
+  ASSERT_TRUE(stub_->GetInfo(&info_context, v1::WorkerInfoRequest(), &info).ok());
+  EXPECT_EQ(info.context_tokens(), 1024u);
+  EXPECT_EQ(info.block_tokens(), 64u);
+  EXPECT_EQ(info.fingerprint().size(), 32u);
+  EXPECT_EQ(info.weights_digest().size(), 64u);
+}
+
+TEST_F(WorkerServiceTest, MetricsCountRequestsTokensAndMisses) {
+  Generate(Proto(200, 2));
+  ASSERT_TRUE(engine_->WaitIdle(std::chrono::seconds(30)));
+  Generate(Proto(200, 2));
+  const std::string text = registry_.Scrape();
+  for (const char* line :
+       {"cairn_worker_requests_total{result=\"completed\"} 2",
+        "cairn_worker_tokens_total{kind=\"fetched\"} 192",
+        "cairn_worker_tokens_total{kind=\"computed\"} 208",
+        "cairn_worker_missed_blocks_total{reason=\"absent\"} 3",
+        "cairn_worker_pushed_blocks_total{result=\"stored\"} 3",
+        "cairn_worker_ttft_seconds_count{prefix=\"computed\"} 1",
+        "cairn_worker_ttft_seconds_count{prefix=\"fetched\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(WorkerServiceTest, SecondServerOnThePortIsAnError) {
+  EXPECT_THAT(Server::Start({.listen = server_->address(), .tls = {}}, *engine_, metrics_),
+              testing::StatusIs(StatusCode::kUnavailable, HasSubstr(server_->address())));
+}
+
+}  // namespace
+}  // namespace cairn::worker
