@@ -44,8 +44,8 @@ bool ReadSpans(CodedInputStream* in, uint32_t length, Piece* piece) {
 bool ReadPiece(CodedInputStream* in, Piece* piece) {
   uint32_t length = 0;
   if (!in->ReadVarint32(&length)) return false;
+  if (length > static_cast<uint32_t>(in->BytesUntilLimit())) return false;
   const auto limit = in->PushLimit(static_cast<int>(length));
-  if (static_cast<int>(length) < 0 || in->BytesUntilLimit() != static_cast<int>(length)) return false;
   while (const uint32_t tag = in->ReadTag()) {
     bool ok = true;
     switch (tag) {
@@ -53,8 +53,7 @@ bool ReadPiece(CodedInputStream* in, Piece* piece) {
       case Varint(PushFrame::Piece::kOffsetFieldNumber): ok = in->ReadVarint64(&piece->offset); break;
       case Delimited(PushFrame::Piece::kDataFieldNumber): {
         uint32_t bytes = 0;
-        ok = in->ReadVarint32(&bytes) && in->BytesUntilLimit() >= 0 &&
-             bytes <= static_cast<uint32_t>(in->BytesUntilLimit()) && ReadSpans(in, bytes, piece);
+        ok = in->ReadVarint32(&bytes) && bytes <= static_cast<uint32_t>(in->BytesUntilLimit()) && ReadSpans(in, bytes, piece);
         break;
       }
       default: ok = WireFormatLite::SkipField(in, tag);
@@ -80,6 +79,8 @@ Status PushFrameView::ParseFields() {
   const auto bad = [] { return InvalidArgument("push frame: expected a message of type cairn.v1.PushFrame"); };
   if (!reader_->status().ok()) return bad();
   CodedInputStream in(reader_.get());
+  // With a limit at the end of the bytes, BytesUntilLimit is never negative, and a length beyond them is seen before anything is read.
+  in.PushLimit(static_cast<int>(buffer_.Length()));
   while (const uint32_t tag = in.ReadTag()) {
     bool ok = true;
     if (tag == Delimited(PushFrame::kSessionIdFieldNumber)) {

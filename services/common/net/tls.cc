@@ -47,26 +47,26 @@ Status CheckPeriod(const X509* certificate, const std::string& path, const std::
 Status Check(const TlsOptions& options) {
   if (!options.enabled()) {
     if (!options.private_key.empty() || !options.client_ca.empty()) {
-      return InvalidArgument("tls.certificate: got nothing, expected a file because tls.{} is set",
+      return InvalidArgument("tls.cert: got nothing, expected a file because tls.{} is set",
                              options.private_key.empty() ? "client_ca" : "private_key");
     }
     return OkStatus();
   }
   if (options.private_key.empty()) {
-    return InvalidArgument("tls.private_key: got nothing, expected a file because tls.certificate is set");
+    return InvalidArgument("tls.key: got nothing, expected a file because tls.cert is set");
   }
-  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate, ReadCertificate(options.certificate, "tls.certificate"));
-  CAIRN_RETURN_IF_ERROR(CheckPeriod(certificate.get(), options.certificate, "tls.certificate"));
-  CAIRN_ASSIGN_OR_RETURN(const FilePtr key_file, Open(options.private_key, "tls.private_key"));
+  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate, ReadCertificate(options.certificate, "tls.cert"));
+  CAIRN_RETURN_IF_ERROR(CheckPeriod(certificate.get(), options.certificate, "tls.cert"));
+  CAIRN_ASSIGN_OR_RETURN(const FilePtr key_file, Open(options.private_key, "tls.key"));
   // An encrypted key would ask for its password on the terminal: answer with none.
   const auto no_password = [](char*, int, int, void*) { return 0; };
   const KeyPtr key(PEM_read_PrivateKey(key_file.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
   if (key == nullptr) {
-    return Errorf(StatusCode::kFailedPrecondition, "tls.private_key: '{}' holds no unencrypted PEM key",
+    return Errorf(StatusCode::kFailedPrecondition, "tls.key: '{}' holds no unencrypted PEM key",
                   options.private_key);
   }
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    return Errorf(StatusCode::kFailedPrecondition, "tls.private_key: '{}' does not belong to '{}'",
+    return Errorf(StatusCode::kFailedPrecondition, "tls.key: '{}' does not belong to '{}'",
                   options.private_key, options.certificate);
   }
   if (options.mutual()) {
@@ -79,8 +79,8 @@ Status Check(const TlsOptions& options) {
 Status CheckBind(const ListenAddress& address, const TlsOptions& options, const std::string& field) {
   if (IsLocal(address) || options.enabled() || options.allow_plaintext_beyond_loopback) return OkStatus();
   return Errorf(StatusCode::kPermissionDenied,
-                "{}: '{}' can be reached from other machines, and TLS is off. Set tls.certificate and "
-                "tls.private_key, or listen on 127.0.0.1, or say --i-accept-plaintext-on-the-network",
+                "{}: '{}' can be reached from other machines, and TLS is off. Set tls.cert and "
+                "tls.key, or listen on 127.0.0.1, or say --i-accept-plaintext-on-the-network",
                 field, address.WithPort(address.port));
 }
 

@@ -21,7 +21,7 @@ struct TlsOptions {
   bool mutual() const { return !client_ca.empty(); }
 };
 
-// Names of the settings in errors are those of the services: tls.certificate, ...
+// Names of the settings in errors are those of the services: tls.cert, ...
 // INVALID_ARGUMENT when half of the files are named; FAILED_PRECONDITION when one cannot be read, is no PEM, has expired, or certificate
 // and key do not belong together.
 Status Check(const TlsOptions& options);

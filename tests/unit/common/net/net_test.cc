@@ -59,9 +59,9 @@ TEST(TlsOptionsTest, HalfAConfigurationIsAnError) {
   TlsOptions options;
   EXPECT_OK(Check(options));
   options.client_ca = "ca.pem";
-  EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.certificate")));
+  EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.cert")));
   options.certificate = "/nowhere/cert.pem";
-  EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.private_key")));
+  EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.key")));
   options.private_key = "/nowhere/key.pem";
   EXPECT_THAT(Check(options), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/nowhere/cert.pem")));
 }

@@ -1,0 +1,262 @@
+#include "services/cache/rpc/node.h"
+
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <sys/random.h>
+
+#include "services/cache/rpc/admin_service.h"
+#include "services/cache/rpc/cache_service.h"
+#include "services/cache/rpc/engine_metrics.h"
+#include "services/cache/rpc/identity.h"
+#include "services/cache/rpc/ticker.h"
+#include "services/cache/tier/disk/disk_tier.h"
+#include "services/cache/tier/host_tier.h"
+#include "services/common/log/log.h"
+#include "services/common/metrics/admin_server.h"
+#include "services/common/net/credentials.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kMaxSilence = std::chrono::seconds(10);
+constexpr int kMaxHttp2Frame = (16 << 20) - 1;
+// The largest request beside frames of Push: 65536 keys of 32 bytes.
+constexpr int kLargestRequest = 3 << 20;
+
+std::string RandomId() {
+  uint64_t value = 0;
+  CAIRN_CHECK(getrandom(&value, sizeof value, 0) == sizeof value);
+  return fmt::format("{:016x}", value);
+}
+
+int Milliseconds(Duration duration) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<int>(std::min<int64_t>(ms, INT_MAX));
+}
+
+class NodeImpl final : public Node {
+ public:
+  explicit NodeImpl(const NodeConfig& config)
+      : config_(config),
+        health_(&clock_, kMaxSilence),
+        rpc_metrics_(&registry_),
+        gate_(config.rpc.max_in_flight),
+        mover_({.name = "mover", .threads = config.mover_threads, .queue_capacity = 2ull * config.engine.mover_queue_capacity}),
+        calls_({.name = "rpc", .threads = config.rpc_threads, .queue_capacity = config.rpc.max_in_flight}),
+        fetches_({.name = "fetch", .threads = config.rpc_fetch_threads, .queue_capacity = config.rpc.max_in_flight}),
+        flushes_({.name = "flush", .threads = 1, .queue_capacity = 64}) {}
+
+  ~NodeImpl() override { Stop(); }
+
+  Status Run() {
+    // Probes answer while the disk tier is being read.
+    CAIRN_ASSIGN_OR_RETURN(admin_, metrics::AdminServer::Start(config_.admin_listen, &registry_, &health_));
+    health_.Export(&registry_);
+    ticker_ = std::make_unique<Ticker>(kTick, [this] { health_.Beat(); });
+    CAIRN_RETURN_IF_ERROR(OpenTiers());
+    CAIRN_RETURN_IF_ERROR(OpenEngine());
+    CAIRN_RETURN_IF_ERROR(Serve());
+    ticker_.reset();
+    ticker_ = std::make_unique<Ticker>(kTick, [this] {
+      engine_->Tick();
+      service_->Tick();
+      health_.Beat();
+    });
+    health_.SetState(metrics::NodeState::kReady, "");
+    return OkStatus();
+  }
+
+  const std::string& address() const override { return address_; }
+  const std::string& admin_address() const override { return admin_->address(); }
+
+  Status Shutdown() override {
+    log::Info("draining");
+    health_.SetState(metrics::NodeState::kDraining, "draining");
+    server_->GetHealthCheckService()->SetServingStatus(false);
+    rpc_.draining = true;
+    engine_->BeginDrain();
+    service_->AnnounceDrain();
+    WaitForClients();
+    gate_.Close();
+    if (!gate_.WaitEmpty(clock_.Now() + config_.drain_timeout)) {
+      log::Warn("drain_timeout", {{"calls", log::Num(gate_.inside())}});
+    }
+    service_->EndStreams();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    const Status flushed = engine_->Flush(clock_.Now() + config_.drain_flush_timeout);
+    Stop();
+    log::Info("stopped", {{"flush", flushed.ok() ? "OK" : ToString(flushed)}});
+    return flushed;
+  }
+
+ private:
+  Status OpenTiers() {
+    const auto huge = config_.host_huge_pages == "off"   ? HostTierOptions::HugePages::kOff
+                      : config_.host_huge_pages == "try" ? HostTierOptions::HugePages::kTry
+                                                         : HostTierOptions::HugePages::kRequire;
+    CAIRN_ASSIGN_OR_RETURN(host_, HostTier::Create({.capacity_bytes = config_.host_capacity,
+                                                    .huge_pages = huge,
+                                                    .prefault = config_.host_prefault}));
+    CAIRN_ASSIGN_OR_RETURN(rpc_.node_epoch, NextEpoch(config_.disk_path));
+    if (config_.disk_path.empty()) {
+      rpc_.node_id = config_.node_id.empty() ? RandomId() : config_.node_id;
+      return OkStatus();
+    }
+    DiskTierOptions options;
+    options.directory = config_.disk_path + "/tier";
+    options.capacity_bytes = config_.disk_capacity;
+    options.node_id = config_.node_id;
+    options.flush_after = std::chrono::ceil<std::chrono::milliseconds>(config_.disk_flush_after);
+    options.read_threads = config_.disk_read_threads;
+    options.direct_io = config_.disk_direct_io;
+    options.min_free_bytes = config_.disk_min_free;
+    options.wipe_on_mismatch = config_.disk_wipe_on_mismatch;
+    options.wipe_on_damage = config_.disk_wipe_on_damage;
+    CAIRN_ASSIGN_OR_RETURN(disk_, DiskTier::Open(options));
+    rpc_.node_id = disk_->node_id();
+    return OkStatus();
+  }
+
+  Status OpenEngine() {
+    CAIRN_ASSIGN_OR_RETURN(engine_, CacheEngine::Create(config_.engine, {.host = host_.get(),
+                                                                         .disk = disk_.get(),
+                                                                         .clock = &clock_,
+                                                                         .executor = &mover_,
+                                                                         .node_id = rpc_.node_id,
+                                                                         .node_epoch = rpc_.node_epoch}));
+    const std::string io_backend = disk_ == nullptr ? "none" : std::string(Name(disk_->io_mode()));
+    registry_.AddProcessMetrics({{"io_backend", io_backend}});
+    ExportEngine(engine_.get(), &registry_);
+    if (config_.rpc.tls.enabled()) {
+      registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
+        const auto add = [&](const char* label, const std::string& path) {
+          const Result<double> expiry = path.empty() ? Result<double>(0.0) : net::CertificateExpiry(path);
+          if (!path.empty() && expiry.ok()) {
+            sink.Gauge("cairn_tls_cert_expiry_timestamp_seconds", "When the certificate ends, seconds since 1970.",
+                       {{"cert", label}}, *expiry);
+          }
+        };
+        add("server", tls.certificate);
+        add("ca", tls.client_ca);
+      });
+    }
+    return OkStatus();
+  }
+
+  Status Serve() {
+    rpc_.engine = engine_.get();
+    rpc_.clock = &clock_;
+    rpc_.executor = &calls_;
+    rpc_.fetch_executor = &fetches_;
+    rpc_.flush_executor = &flushes_;
+    rpc_.metrics = &rpc_metrics_;
+    rpc_.gate = &gate_;
+    rpc_.sessions = &sessions_;
+    rpc_.options = config_.rpc;
+    service_ = CacheService::Create(&rpc_, &registry_);
+    admin_service_ = MakeAdminService(&rpc_);
+
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen, net::ParseListenAddress(config_.listen, "listen"));
+    builder.AddListeningPort(listen.WithPort(listen.port), net::MakeServerCredentials(config_.rpc.tls), &port);
+    if (!config_.listen_unix.empty()) {
+      builder.AddListeningPort(config_.listen_unix, net::MakeServerCredentials({}));
+    }
+    builder.RegisterService(service_->grpc());
+    builder.RegisterService(admin_service_.get());
+    builder.SetMaxReceiveMessageSize(std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) +
+                                     (64 << 10));
+    grpc::ResourceQuota quota("cairn-cache");
+    builder.SetResourceQuota(quota.Resize(config_.rpc_memory));
+    // Else a second node on the same port would silently share it.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2Frame);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    if (config_.keepalive.count() > 0) {
+      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(config_.keepalive));
+      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    }
+    if (config_.max_connection_age.count() > 0) {
+      // The grace is endless by default: sessions go on over the old connection.
+      builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(config_.max_connection_age));
+    }
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
+      return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?", config_.listen,
+                    config_.listen_unix.empty() ? "" : " and '" + config_.listen_unix + "'");
+    }
+    address_ = listen.WithPort(port);
+    return OkStatus();
+  }
+
+  // Clients with a match in hand may still fetch it, writers may still commit.
+  void WaitForClients() {
+    const TimePoint deadline = clock_.Now() + config_.drain_grace;
+    Mutex mu;
+    CondVar never;
+    MutexLock lock(mu);
+    for (;;) {
+      const EngineStats stats = engine_->GetStats();
+      if (stats.leases == 0 && stats.reservations == 0) return;
+      if (clock_.Now() >= deadline) return;
+      never.WaitUntil(mu, std::min(deadline, clock_.Now() + std::chrono::milliseconds(20)), [] { return false; });
+    }
+  }
+
+  // In the reverse order of Run; each step only where its counterpart happened.
+  void Stop() {
+    ticker_.reset();
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now());
+      server_->Wait();
+    }
+    calls_.Stop();
+    fetches_.Stop();
+    flushes_.Stop();
+    server_.reset();
+    admin_.reset();  // Scrapes read the engine.
+    admin_service_.reset();
+    service_.reset();
+    mover_.Stop();
+    engine_.reset();
+    disk_.reset();
+    host_.reset();
+  }
+
+  const NodeConfig config_;
+  SteadyClock clock_;
+  metrics::Registry registry_;
+  metrics::Health health_;
+  RpcMetrics rpc_metrics_;
+  Gate gate_;
+  Sessions sessions_;
+  RpcContext rpc_;
+  ThreadPool mover_, calls_, fetches_, flushes_;
+  std::unique_ptr<metrics::AdminServer> admin_;
+  std::unique_ptr<HostTier> host_;
+  std::unique_ptr<DiskTier> disk_;
+  std::unique_ptr<CacheEngine> engine_;
+  std::unique_ptr<CacheService> service_;
+  std::unique_ptr<grpc::Service> admin_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Ticker> ticker_;
+  std::string address_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Node>> Node::Start(const NodeConfig& config) {
+  auto node = std::make_unique<NodeImpl>(config);
+  CAIRN_RETURN_IF_ERROR(node->Run());
+  return std::unique_ptr<Node>(std::move(node));
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,154 @@
+#pragma once
+// An engine that remembers what it was asked and answers as told, for tests of the network edge.
+
+#include <map>
+#include <set>
+
+#include "services/cache/engine/cache_engine.h"
+#include "services/common/concurrency/mutex.h"
+
+namespace cairn::cache {
+
+class FakeEngine final : public CacheEngine {
+ public:
+  Result<SessionId> OpenSession(std::string_view) override {
+    MutexLock lock(mu);
+    open.insert(++last_session);
+    changed.NotifyAll();
+    return last_session;
+  }
+  void CloseSession(SessionId session) override {
+    MutexLock lock(mu);
+    open.erase(session);
+    changed.NotifyAll();
+  }
+  Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& s, bool) override {
+    MutexLock lock(mu);
+    spec = s;
+    return NamespaceOpened{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
+  }
+  static Digest Fingerprint(const NamespaceSpec& s) { return cairn::Fingerprint(s); }
+  Result<NamespaceSpec> GetNamespace(const Digest& fingerprint) const override {
+    MutexLock lock(mu);
+    if (!spec || cairn::Fingerprint(*spec) != fingerprint) return Errorf(StatusCode::kNotFound, "fingerprint: unknown");
+    return *spec;
+  }
+  Result<MatchResult> Match(const MatchRequest& request) override {
+    MutexLock lock(mu);
+    trace = request.trace;
+    MatchResult result;
+    result.matched_blocks = static_cast<uint32_t>(request.keys.size()) - 1;
+    result.lease = 7;
+    result.lease_ttl = request.lease_ttl;
+    result.tiers = {{TierKind::kHost, 1, 100}, {TierKind::kDisk, result.matched_blocks - 1, 200}};
+    result.miss_reason = MissReason::kEvicted;
+    return result;
+  }
+  // Serves `items`, then `end`.
+  Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) override {
+    if (request.lease != 7) return Errorf(StatusCode::kNotFound, "lease_id: unknown");
+    class Stream final : public FetchStream {
+     public:
+      explicit Stream(FakeEngine* engine) : engine_(engine) {}
+      ~Stream() override {
+        MutexLock lock(engine_->mu);
+        ++engine_->ended_fetches;
+        engine_->changed.NotifyAll();
+      }
+      Result<std::optional<Item>> Next(TimePoint) override {
+        MutexLock lock(engine_->mu);
+        ++engine_->fetched;
+        if (at_ < engine_->items.size()) return std::optional<Item>(engine_->items[at_++]);
+        if (engine_->endless) return std::optional<Item>(engine_->items[0]);
+        if (!engine_->end.ok()) return engine_->end;
+        return std::optional<Item>();
+      }
+
+     private:
+      FakeEngine* const engine_;
+      size_t at_ = 0;
+    };
+    return std::unique_ptr<FetchStream>(new Stream(this));
+  }
+  Status Release(SessionId, std::span<const LeaseId>) override { return OkStatus(); }
+  Result<Duration> RenewLease(SessionId, LeaseId, Duration ttl) override { return ttl; }
+  Result<std::vector<std::optional<TierKind>>> Exists(const Digest&, std::span<const BlockKey> keys) override {
+    std::vector<std::optional<TierKind>> tiers(keys.size());
+    tiers[0] = TierKind::kDisk;
+    return tiers;
+  }
+  Result<std::vector<Result<ReservationId>>> Reserve(SessionId, const Digest&, std::span<const ReservePartRequest> parts,
+                                                     Duration) override {
+    std::vector<Result<ReservationId>> results;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (i == 1) {
+        results.push_back(Errorf(StatusCode::kAlreadyExists, "there"));
+      } else {
+        results.push_back(ReservationId{i + 1});
+      }
+    }
+    return results;
+  }
+  Status Write(SessionId, ReservationId reservation, uint64_t offset, std::span<const std::byte> data) override {
+    MutexLock lock(mu);
+    std::string& bytes = written[reservation];
+    if (bytes.size() < offset + data.size()) bytes.resize(offset + data.size());
+    std::memcpy(bytes.data() + offset, data.data(), data.size());
+    return OkStatus();
+  }
+  Result<std::vector<Status>> Commit(SessionId, std::span<const ReservationId> ids, std::string_view) override {
+    return std::vector<Status>(ids.size(), OkStatus());
+  }
+  Status Abort(SessionId, std::span<const ReservationId>) override { return OkStatus(); }
+  Status Flush(TimePoint) override { return OkStatus(); }
+  EngineStats GetStats() const override { return EngineStats(); }
+  std::unique_ptr<EventQueue> Watch(const std::optional<Digest>&, bool) override {
+    class Queue final : public EventQueue {
+     public:
+      explicit Queue(FakeEngine* engine) : engine_(engine) {}
+      Result<std::vector<CacheEvent>> Next(size_t max, TimePoint) override {
+        MutexLock lock(engine_->mu);
+        if (!engine_->watch_end.ok()) return engine_->watch_end;
+        std::vector<CacheEvent> events;
+        while (events.size() < max && at_ < engine_->events.size()) events.push_back(engine_->events[at_++]);
+        return events;
+      }
+      void Cancel() override {}
+
+     private:
+      FakeEngine* const engine_;
+      size_t at_ = 0;
+    };
+    return std::make_unique<Queue>(this);
+  }
+  std::vector<NamespaceInfo> ListNamespaces(std::string_view) const override { return {}; }
+  Result<DropResult> DropNamespace(const Digest&) override { return DropResult{1, 2}; }
+  Result<DropResult> DropTenant(std::string_view) override { return DropResult{3, 4}; }
+  Result<DropResult> BumpEpoch(const Digest&) override { return DropResult{1, 5}; }
+  void Tick() override {}
+  void BeginDrain() override {}
+
+  // Waits, with a deadline, for something that another thread brings about.
+  template <typename Predicate>
+  bool Wait(Predicate predicate) {
+    MutexLock lock(mu);
+    return changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(20), predicate);
+  }
+
+  mutable Mutex mu;
+  CondVar changed;
+  // All guarded by mu; settings are made before the calls.
+  SessionId last_session = 0;
+  std::set<SessionId> open;
+  std::optional<NamespaceSpec> spec;
+  std::string trace;
+  std::vector<FetchStream::Item> items;
+  bool endless = false;
+  Status end;
+  size_t fetched = 0, ended_fetches = 0;
+  std::map<ReservationId, std::string> written;
+  std::vector<CacheEvent> events;
+  Status watch_end;
+};
+
+}  // namespace cairn::cache
