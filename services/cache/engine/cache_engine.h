@@ -1,7 +1,8 @@
 #pragma once
 // The cache node without its network: namespaces, index, leases, two-phase writes, tiers and the moves between them.
 //
-// Thread-safe. No call blocks on I/O except FetchStream::Next and Flush. Errors: INVALID_ARGUMENT names field, value and expectation;
+// Thread-safe. No call blocks on I/O except FetchStream::Next, Flush, and the three that drop (Drop*, BumpEpoch: what they hide is
+// hidden for good, also after a restart, when they return). Errors: INVALID_ARGUMENT names field, value and expectation;
 // NOT_FOUND names an unknown session, lease, reservation or namespace; RESOURCE_EXHAUSTED says which budget is used up.
 
 #include <cstdint>
@@ -53,7 +54,6 @@ struct EngineOptions {
   uint32_t max_leases_per_session = 4096;
   uint32_t max_namespaces = 4096;
   uint32_t mover_queue_capacity = 4096;      // Waiting moves per (source, target).
-  uint32_t index_shards = 16;
   uint32_t watch_queue_capacity = 65536;     // Events a slow watcher may lag behind.
 };
 
@@ -124,7 +124,9 @@ class FetchStream {
  public:
   virtual ~FetchStream() = default;
   using Item = std::variant<FetchedSlice, FetchFailure>;
-  // The next item, nullopt at the end. Blocks on disk reads, never longer than `deadline`; then DEADLINE_EXCEEDED.
+  // The next item, nullopt at the end. Blocks on disk reads, never longer than `deadline` (of the steady clock, whatever clock the
+  // engine has); then DEADLINE_EXCEEDED, and Next may be called again. Slices that came from disk past the host tier lie in bounded
+  // buffers: a reader that keeps their `hold` while it asks for more may wait for itself until the deadline.
   virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
 };
 

@@ -43,6 +43,16 @@ PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
   return {PartPlace{whole_, meta.bytes, {meta.extent[0], meta.extent[1]}}};
 }
 
+bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const {
+  if (!MetaAt(ref).in(tier)) return false;
+  const size_t t = static_cast<size_t>(tier);
+  const PartPlaces now = PartsOf(ref);
+  return std::equal(now.begin(), now.end(), parts.begin(), parts.end(),
+                    [t](const PartPlace& a, const PartPlace& b) {
+                      return a.rect == b.rect && a.extent[t] == b.extent[t];
+                    });
+}
+
 bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& parent,
                         const PartPlaces& parts, TierKind tier, float recompute_seconds,
                         uint32_t now) {

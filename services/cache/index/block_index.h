@@ -89,6 +89,8 @@ class BlockIndex {
   const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
   std::optional<BlockKey> ParentOf(BlockRef ref) const;
   PartPlaces PartsOf(BlockRef ref) const;
+  // The block is in the tier with exactly these extents: it was not lost and stored again since `parts` was asked for.
+  bool LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const;
 
   // A complete block in one tier: `parts` cover the grid, extent[tier] is set. False, and nothing changes, when it is alive already;
   // a parent that was not known is learnt then as well.

@@ -1,0 +1,262 @@
+#include "services/cache/engine/cache_engine.h"
+
+#include "services/cache/engine/namespace_admin.h"
+#include "services/cache/engine/node_context.h"
+#include "services/cache/engine/read_path.h"
+#include "services/cache/engine/reclaimer.h"
+#include "services/cache/engine/recovery.h"
+#include "services/cache/engine/write_path.h"
+#include "services/cache/lease/session_table.h"
+#include "services/cache/mover/promoter.h"
+#include "services/cache/mover/transfer_budget.h"
+#include "services/cache/mover/write_back.h"
+#include "services/cache/tier/host_tier.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+
+std::string_view Name(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNone: return "none";
+    case MissReason::kAbsent: return "absent";
+    case MissReason::kIncomplete: return "incomplete";
+    case MissReason::kEvicted: return "evicted";
+    case MissReason::kCorrupt: return "corrupt";
+    case MissReason::kDeadline: return "deadline";
+    case MissReason::kRefused: return "refused";
+    case MissReason::kFingerprint: return "fingerprint";
+  }
+  return "unknown";
+}
+
+namespace {
+
+constexpr size_t kMaxClientName = 128;
+
+// Wires the parts together; each call goes to the one that does it.
+class Engine final : public CacheEngine {
+ public:
+  Engine(const EngineOptions& options, const Dependencies& dependencies)
+      : node_id_(dependencies.node_id),
+        node_epoch_(dependencies.node_epoch),
+        context_(options, dependencies),
+        sessions_(options.max_sessions, options.max_leases_per_session),
+        evictor_(&context_),
+        promoter_(&context_, &evictor_),
+        write_back_(&context_, &evictor_),
+        budget_(options.max_transfer_bytes, &context_.progress),
+        reads_(&context_, &sessions_, &promoter_, &budget_),
+        writes_(&context_, &sessions_, &evictor_, &write_back_),
+        reclaimer_(&context_, &writes_),
+        admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_}) {}
+
+  ~Engine() override {
+    // Callbacks of I/O under way point here.
+    context_.in_flight.WaitForNone();
+  }
+
+  Status Recover() {
+    if (context_.tiers.disk == nullptr) return OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(const RecoveryResult found, RecoverFromDisk(context_));
+    log::Info("recovered", {{"namespaces", log::Num(found.namespaces)},
+                            {"blocks", log::Num(found.blocks)},
+                            {"released", log::Num(found.released)}});
+    return OkStatus();
+  }
+
+  Result<SessionId> OpenSession(std::string_view client_name) override {
+    if (client_name.size() > kMaxClientName) {
+      return InvalidArgument("field 'client_name': got {} characters, expected 0 to {}", client_name.size(),
+                             kMaxClientName);
+    }
+    return sessions_.Open(client_name);
+  }
+  void CloseSession(SessionId session) override {
+    const SessionTable::Ended ended = sessions_.Close(session);
+    reads_.End(ended.leases, MissReason::kRefused);
+    writes_.Drop(ended.reservations);
+  }
+
+  Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
+    return admin_.Open(spec, strict);
+  }
+  Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const override {
+    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+    return ns->spec;
+  }
+
+  Result<MatchResult> Match(const MatchRequest& request) override { return reads_.Match(request); }
+  Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) override { return reads_.Fetch(request); }
+  Status Release(SessionId session, std::span<const LeaseId> leases) override {
+    return reads_.Release(session, leases);
+  }
+  Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) override {
+    return reads_.RenewLease(session, lease, ttl);
+  }
+  Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
+                                                      std::span<const BlockKey> keys) override {
+    return reads_.Exists(fingerprint, keys);
+  }
+
+  Result<std::vector<Result<ReservationId>>> Reserve(SessionId session, const Fingerprint& fingerprint,
+                                                     std::span<const ReservePartRequest> parts,
+                                                     Duration ttl) override {
+    if (draining_.load()) return Errorf(StatusCode::kUnavailable, "the node is shutting down");
+    return writes_.Reserve(session, fingerprint, parts, ttl);
+  }
+  Status Write(SessionId session, ReservationId reservation, uint64_t offset,
+               std::span<const std::byte> data) override {
+    return writes_.Write(session, reservation, offset, data);
+  }
+  Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> reservations,
+                                     std::string_view trace) override {
+    return writes_.Commit(session, reservations, trace);
+  }
+  Status Abort(SessionId session, std::span<const ReservationId> reservations) override {
+    return writes_.Abort(session, reservations);
+  }
+  Status Flush(TimePoint deadline) override { return write_back_.Flush(deadline); }
+
+  EngineStats GetStats() const override;
+  std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint, bool snapshot) override;
+
+  std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const override { return admin_.List(tenant); }
+  Result<DropResult> DropNamespace(const Fingerprint& fingerprint) override { return admin_.Drop(fingerprint); }
+  Result<DropResult> DropTenant(std::string_view tenant) override { return admin_.DropTenant(tenant); }
+  Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) override { return admin_.BumpEpoch(fingerprint); }
+
+  void Tick() override {
+    const SessionTable::Ended ended = sessions_.Expire(context_.clock->Now());
+    context_.counters.expired_leases.Add(ended.leases.size());
+    context_.counters.expired_reservations.Add(ended.reservations.size());
+    reads_.End(ended.leases, MissReason::kDeadline);
+    writes_.Drop(ended.reservations);
+    const auto all = context_.registry.All();
+    for (const NamespacePtr& ns : *all) {
+      if (ns->incomplete_blocks.load(std::memory_order_relaxed) > 0) writes_.ExpireIncomplete(*ns, /*all=*/false);
+    }
+    write_back_.Tick();
+    promoter_.Kick();
+    reclaimer_.Kick();
+  }
+  void BeginDrain() override { draining_.store(true); }
+
+ private:
+  const std::string node_id_;
+  const uint64_t node_epoch_;
+  NodeContext context_;
+  SessionTable sessions_;
+  Evictor evictor_;
+  Promoter promoter_;
+  WriteBack write_back_;
+  TransferBudget budget_;
+  ReadPath reads_;
+  WritePath writes_;
+  Reclaimer reclaimer_;
+  NamespaceAdmin admin_;
+  std::atomic<bool> draining_{false};
+};
+
+EngineStats Engine::GetStats() const {
+  const Counters& c = context_.counters;
+  EngineStats stats;
+  stats.node_id = node_id_;
+  stats.node_epoch = node_epoch_;
+  stats.uptime_seconds = Seconds(context_.clock->Now() - context_.start);
+  const auto all = context_.registry.All();
+  uint64_t blocks_in[kTierCount] = {};
+  for (const NamespacePtr& ns : *all) {
+    stats.blocks += ns->blocks.load(std::memory_order_relaxed);
+    stats.incomplete_blocks += ns->incomplete_blocks.load(std::memory_order_relaxed);
+    for (size_t t = 0; t < kTierCount; ++t) blocks_in[t] += ns->blocks_in[t].load(std::memory_order_relaxed);
+  }
+  stats.namespaces = all->size();
+  for (size_t t = 0; t < kTierCount; ++t) {
+    const Tier* tier = context_.tiers.Get(static_cast<TierKind>(t));
+    if (tier == nullptr) continue;
+    stats.tiers[t] = TierState{tier->GetStats(), blocks_in[t], c.evicted_blocks[t].Get(), c.evicted_bytes[t].Get()};
+  }
+  stats.leases = sessions_.leases();
+  stats.reservations = sessions_.reservations();
+  stats.reserved_bytes = writes_.reserved_bytes();
+  stats.sessions = sessions_.sessions();
+  stats.unflushed_bytes = write_back_.unflushed_bytes();
+  stats.index_bytes = context_.IndexBytes() + reclaimer_.MemoryBytes();
+  stats.mover_queue_depth = promoter_.depth() + write_back_.depth();
+  stats.matched_blocks = c.matched_blocks.Get();
+  stats.matched_tokens = c.matched_tokens.Get();
+  stats.missed_tokens = c.missed_tokens.Get();
+  stats.fetched_bytes = c.fetched_bytes.Get();
+  stats.pushed_bytes = c.pushed_bytes.Get();
+  stats.fetched_host_bytes = c.fetched_host_bytes.Get();
+  stats.fetched_disk_bytes = c.fetched_disk_bytes.Get();
+  stats.promoted_blocks = c.promoted_blocks.Get();
+  stats.demoted_blocks = c.demoted_blocks.Get();
+  stats.corrupt_blocks = c.corrupt_blocks.Get();
+  stats.expired_leases = c.expired_leases.Get();
+  stats.expired_reservations = c.expired_reservations.Get();
+  stats.commits = c.commits.Get();
+  stats.dropped_events = context_.events.dropped();
+  for (size_t i = 0; i < kMissReasonCount; ++i) stats.misses[i] = c.misses[i].Get();
+  stats.prefill_seconds_saved = static_cast<double>(c.saved_nanoseconds.Get()) * 1e-9;
+  return stats;
+}
+
+std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fingerprint, bool snapshot) {
+  auto queue = context_.events.Subscribe(fingerprint);
+  if (!snapshot) return queue;
+  const auto all = context_.registry.All();
+  for (const NamespacePtr& ns : *all) {
+    if (fingerprint && ns->fingerprint != *fingerprint) continue;
+    std::vector<CacheEvent> events;
+    NamespaceLock lock(*ns, context_.tiers);
+    if (ns->dropped.load(std::memory_order_relaxed)) continue;
+    ns->index.ForEach([&](BlockRef ref) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      CacheEvent event;
+      event.kind = CacheEvent::Kind::kStored;
+      event.fingerprint = ns->fingerprint;
+      event.key = ns->index.KeyAt(ref);
+      event.parent = ns->index.ParentOf(ref);
+      event.tier = ns->index.MetaAt(ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+      events.push_back(std::move(event));
+    });
+    // Under the lock: events of this namespace come before the snapshot or after it, never in its middle.
+    context_.events.AddToSnapshot(*queue, std::move(events));
+  }
+  context_.events.EndSnapshot(*queue);
+  return queue;
+}
+
+Status CheckOptions(const EngineOptions& o) {
+  const auto positive = [](std::string_view field, uint64_t value) {
+    return value > 0 ? OkStatus() : InvalidArgument("option '{}': got 0, expected at least 1", field);
+  };
+  CAIRN_RETURN_IF_ERROR(positive("max_sessions", o.max_sessions));
+  CAIRN_RETURN_IF_ERROR(positive("max_leases_per_session", o.max_leases_per_session));
+  CAIRN_RETURN_IF_ERROR(positive("max_namespaces", o.max_namespaces));
+  CAIRN_RETURN_IF_ERROR(positive("max_index_bytes", o.max_index_bytes));
+  CAIRN_RETURN_IF_ERROR(positive("max_transfer_bytes", o.max_transfer_bytes));
+  CAIRN_RETURN_IF_ERROR(positive("mover_queue_capacity", o.mover_queue_capacity));
+  CAIRN_RETURN_IF_ERROR(positive("watch_queue_capacity", o.watch_queue_capacity));
+  if (o.default_lease_ttl.count() <= 0 || o.default_lease_ttl > o.max_lease_ttl) {
+    return InvalidArgument("option 'default_lease_ttl': got {} s, expected more than 0 and at most {} s",
+                           Seconds(o.default_lease_ttl), Seconds(o.max_lease_ttl));
+  }
+  if (o.default_reservation_ttl.count() <= 0 || o.default_reservation_ttl > o.max_reservation_ttl) {
+    return InvalidArgument("option 'default_reservation_ttl': got {} s, expected more than 0 and at most {} s",
+                           Seconds(o.default_reservation_ttl), Seconds(o.max_reservation_ttl));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CacheEngine>> CacheEngine::Create(const EngineOptions& options, Dependencies dependencies) {
+  CAIRN_RETURN_IF_ERROR(CheckOptions(options));
+  CAIRN_CHECK(dependencies.host != nullptr && dependencies.clock != nullptr && dependencies.executor != nullptr);
+  auto engine = std::make_unique<Engine>(options, dependencies);
+  CAIRN_RETURN_IF_ERROR(engine->Recover());
+  return engine;
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,31 @@
+#pragma once
+// Totals of the engine since start. Relaxed: each is read for itself, never to order anything.
+
+#include <atomic>
+#include <cstdint>
+
+#include "services/cache/engine/cache_engine.h"
+
+namespace cairn::cache {
+
+class Counter {
+ public:
+  void Add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
+  void Sub(uint64_t n = 1) { value_.fetch_sub(n, std::memory_order_relaxed); }
+  uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+struct Counters {
+  Counter matched_blocks, matched_tokens, missed_tokens, fetched_bytes, fetched_host_bytes, fetched_disk_bytes, pushed_bytes,
+      promoted_blocks, demoted_blocks, corrupt_blocks, expired_leases, expired_reservations, commits, failed_copies;
+  Counter misses[kMissReasonCount];
+  Counter evicted_blocks[kTierCount], evicted_bytes[kTierCount];
+  Counter saved_nanoseconds;   // Of prefill.
+  // What reading from each tier took: disk by promotions (time with at least one under way), host by a sample of verified slices.
+  Counter timed_bytes[kTierCount], timed_nanoseconds[kTierCount];
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,225 @@
+#include "services/cache/engine/fetch_slot.h"
+
+#include <cstdlib>
+
+#include "services/cache/block/part_grid.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+
+// Buffers of one block that is read past the host tier. `share` goes back with the last slice that is held.
+struct BufferedRead {
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::shared_ptr<TransferBudget::Share> share;
+  std::vector<std::unique_ptr<std::byte, Free>> buffers;
+  Mutex mu;
+  size_t done ABSL_GUARDED_BY(mu) = 0;
+  bool finished ABSL_GUARDED_BY(mu) = false;
+  Status status ABSL_GUARDED_BY(mu);
+};
+
+namespace {
+
+constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
+constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
+constexpr size_t kPage = 4096;
+constexpr uint8_t kMaxRejections = 3;
+
+// Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped. It keeps the pins, since an extent
+// must not be released while it is read.
+struct ReadOperation {
+  ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
+                std::shared_ptr<BufferedRead> read_in)
+      : context(*context_in), token(&context_in->in_flight), pins(std::move(pins_in)), read(std::move(read_in)) {}
+  ~ReadOperation() {
+    {
+      MutexLock lock(read->mu);
+      read->finished = true;
+      if (read->status.ok() && read->done != read->buffers.size()) {
+        read->status = Errorf(StatusCode::kCancelled, "the disk tier went away");
+      }
+    }
+    context.progress.Notify();
+  }
+
+  NodeContext& context;
+  InFlight::Token token;  // First made, last gone.
+  const std::shared_ptr<PathPins> pins;
+  const std::shared_ptr<BufferedRead> read;
+};
+
+MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key) {
+  switch (context.gone.Find(ns.fingerprint, key)) {
+    case RecentlyGone::Why::kEvicted:
+      return MissReason::kEvicted;
+    case RecentlyGone::Why::kCorrupt:
+      return MissReason::kCorrupt;
+    case RecentlyGone::Why::kUnknown:
+      break;
+  }
+  return MissReason::kAbsent;
+}
+
+// Bytes -> parts with checked headers. False when a header is bad.
+bool OpenParts(const Layout& layout, FetchSlot& slot, TierKind tier,
+               const std::vector<std::span<const std::byte>>& bytes, const std::shared_ptr<const void>& hold) {
+  slot.tier = tier;
+  slot.parts.clear();
+  for (size_t i = 0; i < slot.places.size(); ++i) {
+    auto header = CheckedHeader(layout, slot.places[i].rect, bytes[i]);
+    if (!header.ok()) return false;
+    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[static_cast<size_t>(tier)]});
+  }
+  slot.state = FetchSlot::State::kReady;
+  return true;
+}
+
+void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+  auto share = services.budget->TryTake(slot.bytes);
+  if (share == nullptr) return;
+  auto read = std::make_shared<BufferedRead>();
+  read->share = std::move(share);
+  for (const PartPlace& place : slot.places) {
+    const size_t rounded = (place.bytes + kPage - 1) / kPage * kPage;
+    read->buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
+    if (read->buffers.back() == nullptr) return slot.Fail(MissReason::kRefused);
+  }
+  slot.read = read;
+  slot.state = FetchSlot::State::kReading;
+  auto operation = std::make_shared<ReadOperation>(services.context, pins, read);
+  for (size_t i = 0; i < slot.places.size(); ++i) {
+    const PartPlace& place = slot.places[i];
+    services.context->tiers.disk->Read({place.extent[kDisk], place.bytes}, {read->buffers[i].get(), place.bytes},
+                                       [operation](Status status) {
+                                         BufferedRead& r = *operation->read;
+                                         MutexLock lock(r.mu);
+                                         ++r.done;
+                                         if (r.status.ok()) r.status = std::move(status);
+                                       });
+  }
+}
+
+void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  Status status;
+  {
+    MutexLock lock(slot.read->mu);
+    status = slot.read->status;
+  }
+  NamespaceState& ns = *lease->ns;
+  const std::shared_ptr<BufferedRead> read = std::move(slot.read);
+  if (status.ok()) {
+    std::vector<std::span<const std::byte>> bytes;
+    for (size_t i = 0; i < slot.places.size(); ++i) {
+      bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes);
+    }
+    if (OpenParts(ns.spec.layout, slot, TierKind::kDisk, bytes, read)) return;
+    status = Errorf(StatusCode::kDataLoss, "part header");
+  }
+  switch (status.code()) {
+    case StatusCode::kDataLoss:
+    case StatusCode::kNotFound:
+      services.context->RemoveCorrupt(ns, slot.key, TierKind::kDisk, slot.places[0].extent[kDisk]);
+      return slot.Fail(MissReason::kCorrupt);
+    default:  // The block may be readable later.
+      return slot.Fail(MissReason::kAbsent);
+  }
+}
+
+}  // namespace
+
+PathPins::~PathPins() {
+  NamespaceLock lock(*ns_, context_.tiers);
+  for (const PinId pin : pins_) ns_->index.Unpin(pin, &lock.released);
+}
+
+size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots, bool host_run) {
+  NodeContext& context = *services.context;
+  NamespaceState& ns = *lease->ns;
+  size_t count = 0;
+  {
+    NamespaceLock lock(ns, context.tiers);
+    for (; count < slots.size(); ++count) {
+      FetchSlot& slot = slots[count];
+      if (slot.state != FetchSlot::State::kLocate) continue;
+      const auto ref = ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
+      if (host_run && (!ref || !ns.index.MetaAt(*ref).in(TierKind::kHost))) break;
+      if (!ref) {
+        slot.Fail(WhyGone(context, ns, slot.key));
+        continue;
+      }
+      slot.places = ns.index.PartsOf(*ref);
+      slot.bytes = ns.index.MetaAt(*ref).bytes;
+      slot.tier = ns.index.MetaAt(*ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+    }
+  }
+  bool asked = false;
+  std::vector<std::span<const std::byte>> bytes;
+  for (FetchSlot& slot : slots.first(count)) {
+    if (slot.state != FetchSlot::State::kLocate) continue;
+    if (slot.tier == TierKind::kDisk) {
+      if (!slot.promotion_tried &&
+          services.promoter->Request(lease->ns, slot.key, MovePriority::kDemand, lease)) {
+        slot.state = FetchSlot::State::kPromoting;
+        asked = true;
+      } else {
+        slot.state = FetchSlot::State::kWantBuffer;
+      }
+      continue;
+    }
+    bytes.clear();
+    for (const PartPlace& place : slot.places) {
+      bytes.push_back(context.tiers.host->Map({place.extent[kHost], place.bytes}));
+    }
+    if (!OpenParts(ns.spec.layout, slot, TierKind::kHost, bytes, nullptr)) RejectSlot(services, lease, slot, "");
+  }
+  if (asked) services.promoter->Kick();
+  return count;
+}
+
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, const std::shared_ptr<PathPins>& pins,
+                 FetchSlot& slot) {
+  for (;;) {
+    switch (slot.state) {
+      case FetchSlot::State::kReady:
+      case FetchSlot::State::kFailed:
+        return true;
+      case FetchSlot::State::kLocate:
+        LocateSlots(services, lease, {&slot, 1}, /*host_run=*/false);
+        break;
+      case FetchSlot::State::kPromoting:
+        if (services.promoter->IsPending(*lease->ns, slot.key)) return false;
+        slot.promotion_tried = true;
+        slot.state = FetchSlot::State::kLocate;
+        break;
+      case FetchSlot::State::kWantBuffer:
+        StartRead(services, pins, slot);
+        if (slot.state == FetchSlot::State::kWantBuffer) return false;
+        break;
+      case FetchSlot::State::kReading: {
+        bool finished;
+        {
+          MutexLock lock(slot.read->mu);
+          finished = slot.read->finished;
+        }
+        if (!finished) return false;
+        FinishRead(services, lease, slot);
+        break;
+      }
+    }
+  }
+}
+
+void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot, const std::string& trace) {
+  log::Warn("block_corrupt",
+            {{"tier", std::string(Name(slot.tier))}, {"key", slot.key.Hex()}, {"trace", trace}});
+  services.context->RemoveCorrupt(*lease->ns, slot.key, slot.tier,
+                                  slot.places[0].extent[static_cast<size_t>(slot.tier)]);
+  slot.parts.clear();
+  slot.promotion_tried = slot.rejections > 0;  // Promoted again once, which mends the host tier; then read past it.
+  if (++slot.rejections > kMaxRejections) return slot.Fail(MissReason::kCorrupt);
+  slot.state = FetchSlot::State::kLocate;
+}
+
+}  // namespace cairn::cache

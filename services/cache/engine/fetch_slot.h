@@ -1,0 +1,83 @@
+#pragma once
+// One block of a fetch on its way from wherever it lies to readable bytes.
+//
+//   kLocate ─ in host ──────────────────────────────────────────► kReady
+//      │  └── on disk ─► kPromoting ─ in host now ─► kLocate         │ a slice fails its hash:
+//      │                      └ no room ─► kWantBuffer ─► kReading ──┘ back to kLocate without the bad copy
+//      └── nowhere ─► kFailed
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/cache/engine/node_context.h"
+#include "services/cache/lease/session_table.h"
+#include "services/cache/mover/promoter.h"
+#include "services/cache/mover/transfer_budget.h"
+
+namespace cairn::cache {
+
+struct FetchServices {
+  NodeContext* context = nullptr;
+  Promoter* promoter = nullptr;
+  TransferBudget* budget = nullptr;
+};
+
+// Pins of a fetch's own: slices handed out stay readable when the lease ends.
+class PathPins {
+ public:
+  PathPins(NodeContext* context, NamespacePtr ns) : context_(*context), ns_(std::move(ns)) {}
+  ~PathPins();
+  PathPins(const PathPins&) = delete;
+  PathPins& operator=(const PathPins&) = delete;
+  void Add(PinId pin) { pins_.push_back(pin); }
+
+ private:
+  NodeContext& context_;
+  const NamespacePtr ns_;
+  absl::InlinedVector<PinId, 1> pins_;
+};
+
+struct BufferedRead;
+
+struct FetchSlot {
+  enum class State : uint8_t { kLocate, kPromoting, kWantBuffer, kReading, kReady, kFailed };
+  struct Part {
+    format::PartHeader header;
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> hold;
+    uint64_t extent = 0;  // In `tier`.
+  };
+
+  uint32_t block = 0;
+  BlockKey key;
+  State state = State::kLocate;
+  TierKind tier = TierKind::kHost;  // That `parts` were read from.
+  MissReason reason = MissReason::kNone;
+  bool promotion_tried = false;
+  bool failure_told = false;
+  uint8_t rejections = 0;
+  uint64_t bytes = 0;
+  PartPlaces places;
+  std::vector<Part> parts;
+  std::shared_ptr<BufferedRead> read;
+
+  bool settled() const { return state == State::kReady || state == State::kFailed; }
+  void Fail(MissReason why) {
+    state = State::kFailed;
+    reason = why;
+    parts.clear();
+    read.reset();
+  }
+};
+
+// Looks up where the slots' blocks lie, under one lock. Slots that are not in kLocate are left alone. Stops before the first block that is
+// not in host when `host_run` is set; returns how many slots were looked at.
+size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots, bool host_run);
+// One step without blocking; true when the slot is settled.
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, const std::shared_ptr<PathPins>& pins,
+                 FetchSlot& slot);
+// A slice of the slot's bytes failed its hash: the copy is removed, and the slot starts again with what is left.
+void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot, const std::string& trace);
+
+}  // namespace cairn::cache

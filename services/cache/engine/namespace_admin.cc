@@ -1,0 +1,137 @@
+#include "services/cache/engine/namespace_admin.h"
+
+#include <algorithm>
+
+#include "services/cache/block/record.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr size_t kMaxSimilar = 8;
+
+}  // namespace
+
+Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
+  CAIRN_RETURN_IF_ERROR(Validate(spec));
+  NodeContext& context = *s_.context;
+  NamespaceOpened opened;
+  opened.fingerprint = cairn::Fingerprint(spec);
+
+  std::vector<std::pair<NamespacePtr, FieldDifference>> similar;
+  const auto all = context.registry.All();
+  for (const NamespacePtr& other : *all) {
+    if (other->spec.tenant != spec.tenant || other->fingerprint == opened.fingerprint) continue;
+    auto differences = Differences(other->spec, spec);
+    if (differences.size() == 1) similar.emplace_back(other, std::move(differences[0]));
+  }
+  std::sort(similar.begin(), similar.end(), [](const auto& a, const auto& b) {
+    return a.first->blocks.load(std::memory_order_relaxed) > b.first->blocks.load(std::memory_order_relaxed);
+  });
+  for (const auto& [other, difference] : similar) {
+    if (opened.differs.size() == kMaxSimilar) break;
+    opened.differs.push_back({difference, other->blocks.load(std::memory_order_relaxed)});
+  }
+  NamespacePtr ns = context.registry.Find(opened.fingerprint);
+  if (strict && ns == nullptr && !similar.empty()) {
+    const auto& [field, stored, requested] = similar[0].second;
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "field '{}': got '{}', but a stored namespace of this tenant that is equal otherwise has '{}'", field,
+                  requested, stored);
+  }
+  if (ns == nullptr) {
+    auto created = std::make_shared<NamespaceState>(spec, opened.fingerprint,
+                                                    context.registry.NextGeneration(opened.fingerprint),
+                                                    &context.policy, context.seed);
+    CAIRN_ASSIGN_OR_RETURN(ns, context.registry.Add(created));
+    opened.created = ns == created;
+    if (opened.created && context.tiers.disk != nullptr) {
+      // Not waited for: no block is copied to disk before the record is there, and each copy tries again.
+      const Status posted = context.executor->Post([this, ns] {
+        if (Status status = s_.write_back->Persist(*ns); !status.ok()) {
+          log::Warn("namespace_not_persisted", {{"error", Message(status)}});
+        }
+      });
+      if (!posted.ok()) log::Warn("namespace_not_persisted", {{"error", Message(posted)}});
+    }
+  }
+  MutexLock lock(ns->similar_mu);
+  ns->similar.clear();
+  for (const auto& [other, difference] : similar) ns->similar.push_back(other);
+  return opened;
+}
+
+std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
+  std::vector<NamespaceInfo> list;
+  const auto all = s_.context->registry.All();
+  for (const NamespacePtr& ns : *all) {
+    if (!tenant.empty() && ns->spec.tenant != tenant) continue;
+    list.push_back({ns->spec, ns->fingerprint, ns->blocks.load(std::memory_order_relaxed),
+                    ns->bytes.load(std::memory_order_relaxed), ns->generation});
+  }
+  return list;
+}
+
+Result<DropResult> NamespaceAdmin::Drop(const Fingerprint& fingerprint) {
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, s_.context->registry.Get(fingerprint));
+  DropResult result;
+  CAIRN_RETURN_IF_ERROR(Hide(ns, /*keep=*/false, &result));
+  return result;
+}
+
+Result<DropResult> NamespaceAdmin::DropTenant(std::string_view tenant) {
+  if (tenant.empty()) return InvalidArgument("field 'tenant': got '', expected a tenant's name");
+  DropResult result;
+  Status first_error;
+  const auto all = s_.context->registry.All();
+  for (const NamespacePtr& ns : *all) {
+    if (ns->spec.tenant != tenant) continue;
+    // All of them are tried: a tenant who leaves should leave as far as possible.
+    Status status = Hide(ns, /*keep=*/false, &result);
+    if (first_error.ok()) first_error = std::move(status);
+  }
+  CAIRN_RETURN_IF_ERROR(first_error);
+  return result;
+}
+
+Result<DropResult> NamespaceAdmin::BumpEpoch(const Fingerprint& fingerprint) {
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, s_.context->registry.Get(fingerprint));
+  DropResult result;
+  CAIRN_RETURN_IF_ERROR(Hide(ns, /*keep=*/true, &result));
+  return result;
+}
+
+Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* result) {
+  NodeContext& context = *s_.context;
+  Status durable;
+  {
+    MutexLock meta(context.meta_mu);
+    NamespacePtr next;
+    if (keep) {
+      next = std::make_shared<NamespaceState>(ns->spec, ns->fingerprint, ns->generation + 1, &context.policy,
+                                              context.seed);
+    }
+    context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
+    if (!context.registry.Replace(ns, next)) return OkStatus();  // Somebody else dropped it just now.
+    {
+      NamespaceLock lock(*ns, context.tiers);
+      ns->dropped.store(true);
+      ++result->namespaces;
+      result->hidden_blocks += ns->index.blocks();
+      context.Publish(CacheEvent::Kind::kNamespaceDropped, *ns, BlockKey{}, TierKind::kHost);
+    }
+    if (context.tiers.disk != nullptr) {
+      durable = context.tiers.disk->PutMeta(
+          NamespaceMetaName(ns->fingerprint),
+          EncodeNamespaceRecord({.spec = ns->spec, .generation = ns->generation + 1, .dropped = !keep}));
+      if (durable.ok() && keep) next->persisted.store(true);
+    }
+  }
+  const SessionTable::Ended ended = s_.sessions->TakeAllOf(*ns);
+  s_.reads->End(ended.leases, MissReason::kAbsent);
+  s_.writes->Drop(ended.reservations);
+  s_.reclaimer->Add(ns);
+  return Annotate(durable, "dropped in memory, but not recorded on disk");
+}
+
+}  // namespace cairn::cache

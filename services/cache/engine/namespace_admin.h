@@ -1,0 +1,42 @@
+#pragma once
+// Opens, lists and drops namespaces. Thread-safe.
+//
+// A namespace's record on disk carries its generation, and so does every block's. A drop writes the next generation first of all: blocks of
+// an older one are never shown again, whatever is still to be reclaimed.
+
+#include "services/cache/engine/node_context.h"
+#include "services/cache/engine/read_path.h"
+#include "services/cache/engine/reclaimer.h"
+#include "services/cache/engine/write_path.h"
+#include "services/cache/lease/session_table.h"
+#include "services/cache/mover/write_back.h"
+
+namespace cairn::cache {
+
+class NamespaceAdmin {
+ public:
+  struct Services {
+    NodeContext* context;
+    SessionTable* sessions;
+    ReadPath* reads;
+    WritePath* writes;
+    WriteBack* write_back;
+    Reclaimer* reclaimer;
+  };
+  explicit NamespaceAdmin(const Services& services) : s_(services) {}
+
+  // As CacheEngine's.
+  Result<NamespaceOpened> Open(const NamespaceSpec& spec, bool strict);
+  std::vector<NamespaceInfo> List(std::string_view tenant) const;
+  Result<DropResult> Drop(const Fingerprint& fingerprint);
+  Result<DropResult> DropTenant(std::string_view tenant);
+  Result<DropResult> BumpEpoch(const Fingerprint& fingerprint);
+
+ private:
+  // Replaces a generation by an empty one, or by nothing. Adds to `result`.
+  Status Hide(const NamespacePtr& ns, bool keep, DropResult* result);
+
+  const Services s_;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,90 @@
+#pragma once
+// One generation of one namespace: its index under its lock.
+//
+// A drop or a new epoch replaces the whole object, so everything in it is hidden at once; the old one is reclaimed in the background
+// when nobody reads it any more. One lock per namespace, never held across I/O: a match of 8192 blocks holds it for about 0.1 ms.
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "services/cache/engine/cache_engine.h"
+#include "services/cache/engine/tiers.h"
+#include "services/cache/index/block_index.h"
+#include "services/cache/index/pending_blocks.h"
+#include "services/common/concurrency/mutex.h"
+
+namespace cairn::cache {
+
+class NamespaceState {
+ public:
+  NamespaceState(NamespaceSpec spec_in, const Fingerprint& fingerprint_in, uint64_t generation_in,
+                 const EvictionPolicy* policy, uint64_t seed)
+      : spec(std::move(spec_in)),
+        fingerprint(fingerprint_in),
+        generation(generation_in),
+        whole(spec.layout.WholeRect()),
+        index(whole, policy, seed),
+        pending(whole) {}
+
+  // Constant after construction.
+  const NamespaceSpec spec;
+  const Fingerprint fingerprint;
+  const uint64_t generation;
+  const format::PartRect whole;
+
+  // Atomics. `dropped` is written under `mu` and never falls; the others are published when a NamespaceLock ends, for readers who need no
+  // exact value.
+  std::atomic<bool> dropped{false};
+  std::atomic<uint64_t> next_rank[kTierCount] = {UINT64_MAX, UINT64_MAX};
+  std::atomic<uint64_t> blocks{0}, bytes{0}, memory_bytes{0}, incomplete_blocks{0};
+  std::atomic<uint64_t> blocks_in[kTierCount] = {};
+  // The namespace's record is on disk; blocks are copied to disk only after it.
+  std::atomic<bool> persisted{false};
+
+  Mutex mu;
+  BlockIndex index ABSL_GUARDED_BY(mu);
+  PendingBlocks pending ABSL_GUARDED_BY(mu);
+
+  // Namespaces of the tenant that differ in one field. By `similar_mu`.
+  Mutex similar_mu;
+  std::vector<std::weak_ptr<NamespaceState>> similar ABSL_GUARDED_BY(similar_mu);
+};
+using NamespacePtr = std::shared_ptr<NamespaceState>;
+
+// Holds the lock of a namespace; then publishes its totals, unlocks, and gives back the extents that were collected meanwhile.
+class ABSL_SCOPED_LOCKABLE NamespaceLock {
+ public:
+  NamespaceLock(NamespaceState& state, const Tiers& tiers) ABSL_EXCLUSIVE_LOCK_FUNCTION(state.mu)
+      : state_(state), tiers_(tiers) {
+    state_.mu.Lock();
+  }
+  ~NamespaceLock() ABSL_UNLOCK_FUNCTION() {
+    Publish();
+    state_.mu.Unlock();
+    for (const TierExtent& e : released) tiers_.Get(e.tier)->Release(e.extent);
+  }
+  NamespaceLock(const NamespaceLock&) = delete;
+  NamespaceLock& operator=(const NamespaceLock&) = delete;
+
+  ReleaseList released;
+
+ private:
+  void Publish() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    for (size_t t = 0; t < kTierCount; ++t) {
+      const auto tier = static_cast<TierKind>(t);
+      state_.next_rank[t].store(state_.index.NextRank(tier), kRelaxed);
+      state_.blocks_in[t].store(state_.index.blocks_in(tier), kRelaxed);
+    }
+    state_.blocks.store(state_.index.blocks(), kRelaxed);
+    state_.bytes.store(state_.index.bytes(), kRelaxed);
+    state_.incomplete_blocks.store(state_.pending.incomplete_blocks(), kRelaxed);
+    state_.memory_bytes.store(state_.index.MemoryBytes() + state_.pending.MemoryBytes(), kRelaxed);
+  }
+
+  NamespaceState& state_;
+  const Tiers& tiers_;
+};
+
+}  // namespace cairn::cache

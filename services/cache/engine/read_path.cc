@@ -1,0 +1,204 @@
+#include "services/cache/engine/read_path.h"
+
+#include <cmath>
+
+#include "services/cache/engine/fetch_stream.h"
+#include "services/cache/engine/validate.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr size_t kMaxKeys = 65536;
+
+}  // namespace
+
+ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter, TransferBudget* budget)
+    : context_(*context), sessions_(*sessions), promoter_(*promoter), budget_(*budget) {}
+
+Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
+  CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
+  CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeys));
+  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl, context_.options.default_lease_ttl,
+                                                      context_.options.max_lease_ttl));
+  if (!std::isfinite(request.prefill_tokens_per_second) || request.prefill_tokens_per_second < 0) {
+    return InvalidArgument("field 'prefill_tokens_per_second': got {}, expected a number from 0",
+                           request.prefill_tokens_per_second);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
+  if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
+
+  BlockIndex::Walk walk;
+  MatchResult result;
+  LeasePtr lease;
+  {
+    NamespaceLock lock(*ns, context_.tiers);
+    if (ns->dropped.load(std::memory_order_relaxed)) {
+      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+    }
+    walk = ns->index.Match(request.keys, context_.UseTicksNow(), request.lease);
+    if (request.lease && walk.matched > 0) {
+      lease = std::make_shared<Lease>();
+      for (const BlockIndex::Segment& segment : walk.segments) {
+        lease->paths.push_back({ns->index.PinBlock(segment.deepest), segment.count});
+      }
+    }
+    if (walk.matched < request.keys.size()) result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
+  }
+  if (walk.matched == 0 && result.miss_reason == MissReason::kAbsent &&
+      ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
+    result.miss_reason = MissReason::kFingerprint;
+  }
+  result.matched_blocks = walk.matched;
+  result.bytes = walk.bytes;
+  for (const BlockIndex::Run& run : walk.runs) result.tiers.push_back({run.tier, run.blocks, run.bytes});
+  result.estimated_fetch_seconds = EstimateSeconds(walk);
+
+  if (lease != nullptr) {
+    lease->ns = ns;
+    lease->blocks = walk.matched;
+    lease->runs = walk.runs;
+    auto id = sessions_.AddLease(request.session, lease, context_.clock->Now() + ttl);
+    // A drop that came meanwhile has not seen this lease.
+    if (id.ok() && ns->dropped.load()) {
+      if (sessions_.TakeLease(request.session, *id) != nullptr) End({lease}, MissReason::kAbsent);
+      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+    }
+    if (!id.ok()) {
+      End({lease}, MissReason::kRefused);
+      return id.status();
+    }
+    result.lease = *id;
+    result.lease_ttl = ttl;
+    Promote(lease, request.keys);
+  }
+
+  if (request.lease) {
+    Counters& counters = context_.counters;
+    const uint64_t block_tokens = ns->spec.layout.block_tokens;
+    const uint64_t missed = request.keys.size() - walk.matched;
+    counters.matched_blocks.Add(walk.matched);
+    counters.matched_tokens.Add(walk.matched * block_tokens);
+    counters.missed_tokens.Add(missed * block_tokens);
+    if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
+    if (request.prefill_tokens_per_second > 0) {
+      const double saved = static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
+      counters.saved_nanoseconds.Add(static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
+    }
+  }
+  return result;
+}
+
+MissReason ReadPath::WhyMissed(NamespaceState& ns, const BlockKey& key) {
+  if (ns.pending.Contains(key)) return MissReason::kIncomplete;
+  switch (context_.gone.Find(ns.fingerprint, key)) {
+    case RecentlyGone::Why::kEvicted:
+      return MissReason::kEvicted;
+    case RecentlyGone::Why::kCorrupt:
+      return MissReason::kCorrupt;
+    case RecentlyGone::Why::kUnknown:
+      return MissReason::kAbsent;
+  }
+  return MissReason::kAbsent;
+}
+
+bool ReadPath::SimilarHasBlocks(NamespaceState& ns) {
+  MutexLock lock(ns.similar_mu);
+  for (const auto& weak : ns.similar) {
+    const NamespacePtr other = weak.lock();
+    if (other != nullptr && !other->dropped.load() && other->blocks.load() > 0) return true;
+  }
+  return false;
+}
+
+void ReadPath::Promote(const LeasePtr& lease, std::span<const BlockKey> keys) {
+  size_t at = 0;
+  bool any = false;
+  for (const BlockIndex::Run& run : lease->runs) {
+    if (run.tier == TierKind::kDisk) {
+      for (size_t i = at; i < at + run.blocks; ++i) {
+        // A full queue leaves the rest to the fetch, which asks window by window.
+        if (!promoter_.Request(lease->ns, keys[i], MovePriority::kDemand, lease)) {
+          promoter_.Kick();
+          return;
+        }
+        any = true;
+      }
+    }
+    at += run.blocks;
+  }
+  if (any) promoter_.Kick();
+}
+
+// By what reading from each tier has taken so far; 0 until something was read.
+double ReadPath::EstimateSeconds(const BlockIndex::Walk& walk) const {
+  uint64_t bytes[kTierCount] = {};
+  for (const BlockIndex::Run& run : walk.runs) bytes[static_cast<size_t>(run.tier)] += run.bytes;
+  double seconds = 0;
+  for (size_t t = 0; t < kTierCount; ++t) {
+    const uint64_t read = context_.counters.timed_bytes[t].Get();
+    if (read == 0) continue;
+    const double pace = static_cast<double>(context_.counters.timed_nanoseconds[t].Get()) / static_cast<double>(read);
+    seconds += static_cast<double>(bytes[t]) * pace * 1e-9;
+  }
+  return seconds;
+}
+
+Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
+  CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease,
+                         sessions_.FindLease(request.session, request.lease, context_.clock->Now()));
+  const uint32_t block_end = request.block_end == 0 ? lease->blocks : request.block_end;
+  if (request.block_begin >= block_end || block_end > lease->blocks) {
+    return InvalidArgument("field 'block_begin': got blocks [{}, {}), expected a range within the lease's {} blocks",
+                           request.block_begin, block_end, lease->blocks);
+  }
+  const uint32_t layers = lease->ns->spec.layout.Layers();
+  const uint32_t layer_end = request.layer_end == 0 ? layers : request.layer_end;
+  if (request.layer_begin >= layer_end || layer_end > layers) {
+    return InvalidArgument("field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
+                           request.layer_begin, layer_end, layers);
+  }
+  return LayeredFetch::Start({&context_, &promoter_, &budget_}, lease, {request.block_begin, block_end},
+                             {request.layer_begin, layer_end}, std::string(request.trace));
+}
+
+Status ReadPath::Release(SessionId session, std::span<const LeaseId> leases) {
+  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  for (const LeaseId id : leases) {
+    if (LeasePtr lease = sessions_.TakeLease(session, id)) End({std::move(lease)}, MissReason::kRefused);
+  }
+  return OkStatus();
+}
+
+Result<Duration> ReadPath::RenewLease(SessionId session, LeaseId lease, Duration ttl) {
+  CAIRN_ASSIGN_OR_RETURN(const Duration lifetime, CheckTtl("lease_ttl", ttl, context_.options.default_lease_ttl,
+                                                           context_.options.max_lease_ttl));
+  const TimePoint now = context_.clock->Now();
+  CAIRN_RETURN_IF_ERROR(sessions_.RenewLease(session, lease, now, now + lifetime));
+  return lifetime;
+}
+
+Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint& fingerprint,
+                                                              std::span<const BlockKey> keys) {
+  CAIRN_RETURN_IF_ERROR(CheckCount("keys", keys.size(), kMaxKeys));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  std::vector<std::optional<TierKind>> found(keys.size());
+  NamespaceLock lock(*ns, context_.tiers);
+  if (ns->dropped.load(std::memory_order_relaxed)) return found;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto ref = ns->index.FindAlive(keys[i]);
+    if (!ref) continue;
+    found[i] = ns->index.MetaAt(*ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+  }
+  return found;
+}
+
+void ReadPath::End(const std::vector<LeasePtr>& leases, MissReason reason) {
+  for (const LeasePtr& lease : leases) {
+    lease->ended.store(reason, std::memory_order_release);
+    NamespaceLock lock(*lease->ns, context_.tiers);
+    for (const Lease::Path& path : lease->paths) lease->ns->index.Unpin(path.pin, &lock.released);
+  }
+  if (!leases.empty()) context_.progress.Notify();
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,34 @@
+#pragma once
+// Frees what dropped namespaces held, a little at a time, once nobody reads it. Thread-safe.
+
+#include <vector>
+
+#include "services/cache/engine/node_context.h"
+#include "services/cache/engine/write_path.h"
+#include "services/cache/mover/pump.h"
+
+namespace cairn::cache {
+
+class Reclaimer {
+ public:
+  Reclaimer(NodeContext* context, WritePath* writes)
+      : context_(*context), writes_(*writes), pump_(context->executor, [this] { return Step(); }) {}
+
+  // REQUIRES: ns->dropped.
+  void Add(NamespacePtr ns);
+  // Looks again at namespaces that were still read from.
+  void Kick();
+  uint64_t MemoryBytes() const;
+  size_t waiting() const;
+
+ private:
+  bool Step();
+
+  NodeContext& context_;
+  WritePath& writes_;
+  Pump pump_;
+  mutable Mutex mu_;
+  std::vector<NamespacePtr> dropped_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,232 @@
+#include "services/cache/engine/write_path.h"
+
+#include <cmath>
+
+#include "services/cache/block/part_grid.h"
+#include "services/cache/engine/validate.h"
+#include "services/cache/tier/bulk_copy.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr size_t kMaxParts = 4096;
+
+uint64_t OrShareOf(uint64_t configured, const Tiers& tiers, uint64_t divisor) {
+  return configured != 0 ? configured : tiers.host->GetStats().capacity_bytes / divisor;
+}
+
+}  // namespace
+
+WritePath::WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor, WriteBack* write_back)
+    : context_(*context),
+      sessions_(*sessions),
+      evictor_(*evictor),
+      write_back_(*write_back),
+      max_reserved_bytes_(OrShareOf(context->options.max_reserved_bytes, context->tiers, 2)),
+      max_incomplete_bytes_(OrShareOf(context->options.max_incomplete_bytes, context->tiers, 4)) {}
+
+Result<std::vector<Result<ReservationId>>> WritePath::Reserve(SessionId session, const Fingerprint& fingerprint,
+                                                              std::span<const ReservePartRequest> parts,
+                                                              Duration ttl) {
+  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
+  CAIRN_ASSIGN_OR_RETURN(const Duration lifetime,
+                         CheckTtl("ttl", ttl, context_.options.default_reservation_ttl,
+                                  context_.options.max_reservation_ttl));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  const TimePoint deadline = context_.clock->Now() + lifetime;
+  std::vector<Result<ReservationId>> results;
+  results.reserve(parts.size());
+  for (const ReservePartRequest& part : parts) {
+    results.push_back(ReserveOne(session, ns, part, deadline));
+  }
+  return results;
+}
+
+Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
+                                            const ReservePartRequest& part, TimePoint deadline) {
+  CAIRN_RETURN_IF_ERROR(ValidatePart(ns->spec.layout, part.part, part.bytes,
+                                     context_.tiers.host->max_extent_bytes()));
+  if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
+    return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0", part.compute_seconds);
+  }
+  if (part.parent && *part.parent == part.key) {
+    return InvalidArgument("field 'parent': got the block's own key {}, expected another block's", part.key.Hex());
+  }
+  CAIRN_RETURN_IF_ERROR(MakeIndexRoom());
+  {
+    NamespaceLock lock(*ns, context_.tiers);
+    if (ns->dropped.load(std::memory_order_relaxed)) {
+      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+    }
+    if (ns->index.FindAlive(part.key)) {
+      // A writer who knows the parent teaches it to blocks that came without.
+      if (part.parent) ns->index.Link(part.key, *part.parent);
+      return Errorf(StatusCode::kAlreadyExists, "block {} is here", part.key.Hex());
+    }
+    switch (ns->pending.Claim(part.key, part.part)) {
+      case PartFit::kFree:
+        break;
+      case PartFit::kCovered:
+        return Errorf(StatusCode::kAlreadyExists, "part of block {} is committed or reserved", part.key.Hex());
+      case PartFit::kOverlaps:
+        return InvalidArgument("field 'part': overlaps in part with one of block {} that is committed or reserved; expected"
+                               " one that fits beside it or lies inside", part.key.Hex());
+    }
+  }
+  const auto unclaim = [&] {
+    NamespaceLock lock(*ns, context_.tiers);
+    ns->pending.Unclaim(part.key, part.part);
+  };
+  const uint64_t reserved = reserved_bytes_.fetch_add(part.bytes) + part.bytes;
+  if (reserved > max_reserved_bytes_) {
+    reserved_bytes_.fetch_sub(part.bytes);
+    unclaim();
+    return Errorf(StatusCode::kResourceExhausted, "reservations: {} bytes wanted in all, the limit is {}", reserved,
+                  max_reserved_bytes_);
+  }
+  const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes));
+  if (!extent.ok()) {
+    reserved_bytes_.fetch_sub(part.bytes);
+    unclaim();
+    return Annotate(extent.status(), "host tier, after eviction of all that is neither leased nor waiting for its copy to disk");
+  }
+  auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
+  reservation->ns = ns;
+  reservation->key = part.key;
+  reservation->parent = part.parent;
+  reservation->rect = part.part;
+  reservation->recompute_seconds = static_cast<float>(part.compute_seconds);
+  auto id = sessions_.AddReservation(session, reservation, deadline);
+  // A drop that came meanwhile has not seen this reservation.
+  if (id.ok() && ns->dropped.load()) {
+    sessions_.TakeReservation(session, *id, context_.clock->Now());
+    id = Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+  }
+  if (!id.ok()) unclaim();
+  return id;
+}
+
+// Over its budget, the index takes a block in only when one goes: entries of the disk tier first.
+Status WritePath::MakeIndexRoom() {
+  const uint64_t used = context_.IndexBytes();
+  if (used < context_.options.max_index_bytes) return OkStatus();
+  if (context_.tiers.disk != nullptr && evictor_.EvictOne(TierKind::kDisk)) return OkStatus();
+  if (evictor_.EvictOne(TierKind::kHost)) return OkStatus();
+  return Errorf(StatusCode::kResourceExhausted, "index: {} bytes used, the limit is {}, and nothing can be evicted",
+                used, context_.options.max_index_bytes);
+}
+
+Status WritePath::Write(SessionId session, ReservationId id, uint64_t offset, std::span<const std::byte> data) {
+  CAIRN_ASSIGN_OR_RETURN(const ReservationPtr reservation,
+                         sessions_.FindReservation(session, id, context_.clock->Now()));
+  const std::span<std::byte> bytes = reservation->bytes();
+  if (offset > bytes.size() || data.size() > bytes.size() - offset) {
+    return Errorf(StatusCode::kOutOfRange, "field 'offset': got {} bytes at {}, expected to end within the part's {} bytes",
+                  data.size(), offset, bytes.size());
+  }
+  if (!reservation->BeginWrite()) {
+    return Errorf(StatusCode::kFailedPrecondition, "field 'reservation_id': reservation {} is being committed", id);
+  }
+  BulkCopy(bytes.data() + offset, data.data(), data.size());
+  reservation->EndWrite();
+  context_.counters.pushed_bytes.Add(data.size());
+  return OkStatus();
+}
+
+Result<std::vector<Status>> WritePath::Commit(SessionId session, std::span<const ReservationId> ids,
+                                              std::string_view trace) {
+  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  CAIRN_RETURN_IF_ERROR(CheckCount("reservation_ids", ids.size(), kMaxParts));
+  std::vector<Status> results;
+  results.reserve(ids.size());
+  for (const ReservationId id : ids) {
+    const ReservationPtr reservation = sessions_.TakeReservation(session, id, context_.clock->Now());
+    if (reservation == nullptr) {
+      results.push_back(Errorf(StatusCode::kNotFound,
+                               "field 'reservation_id': no reservation {} in this session; it may have expired", id));
+      continue;
+    }
+    Status status = CommitOne(*reservation);
+    if (!status.ok()) {
+      Unclaim(*reservation);
+      log::Debug("commit_refused", {{"trace", std::string(trace)}, {"key", reservation->key.Hex()},
+                                    {"error", Message(status)}});
+    } else {
+      context_.counters.commits.Add();
+    }
+    results.push_back(std::move(status));
+  }
+  return results;
+}
+
+Status WritePath::CommitOne(Reservation& r) {
+  if (!r.Seal()) {
+    return Errorf(StatusCode::kFailedPrecondition, "part of block {}: a write is under way", r.key.Hex());
+  }
+  NamespaceState& ns = *r.ns;
+  CAIRN_RETURN_IF_ERROR(VerifyPartBytes(ns.spec.layout, r.rect, r.bytes()));
+  std::optional<PendingBlocks::Complete> block;
+  uint64_t block_bytes = 0;
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    if (ns.dropped.load(std::memory_order_relaxed)) {
+      return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
+    }
+    const uint64_t before = ns.pending.incomplete_bytes();
+    if (!ns.pending.Completes(r.key, r.rect) &&
+        incomplete_bytes_.load() + r.extent().length > max_incomplete_bytes_) {
+      return Errorf(StatusCode::kResourceExhausted, "incomplete blocks: {} bytes used, the limit is {}",
+                    incomplete_bytes_.load(), max_incomplete_bytes_);
+    }
+    PartPlace place{r.rect, r.extent().length, {}};
+    place.extent[static_cast<size_t>(TierKind::kHost)] = r.extent().id;
+    block = ns.pending.Commit(r.key, place, r.parent, r.recompute_seconds,
+                              context_.clock->Now() + context_.options.incomplete_ttl);
+    r.TakeExtent();
+    incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);  // Wraps when it falls.
+    if (!block) return OkStatus();
+    const bool inserted = ns.index.Insert(r.key, block->parent, block->parts, TierKind::kHost,
+                                          block->recompute_seconds, context_.UseTicksNow());
+    // Claims are refused for blocks that are here.
+    CAIRN_CHECK(inserted);
+    const BlockRef ref = *ns.index.Find(r.key);
+    block_bytes = ns.index.MetaAt(ref).bytes;
+    if (context_.tiers.disk != nullptr) ns.index.SetDirty(ref, true);
+    context_.Publish(CacheEvent::Kind::kStored, ns, r.key, TierKind::kHost, ns.index.ParentOf(ref));
+  }
+  write_back_.Add(r.ns, r.key, block_bytes);
+  return OkStatus();
+}
+
+Status WritePath::Abort(SessionId session, std::span<const ReservationId> ids) {
+  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  for (const ReservationId id : ids) {
+    const ReservationPtr reservation = sessions_.TakeReservation(session, id, context_.clock->Now());
+    if (reservation != nullptr) Unclaim(*reservation);
+  }
+  return OkStatus();
+}
+
+void WritePath::Drop(const std::vector<ReservationPtr>& reservations) {
+  for (const ReservationPtr& reservation : reservations) Unclaim(*reservation);
+}
+
+void WritePath::Unclaim(Reservation& r) {
+  NamespaceLock lock(*r.ns, context_.tiers);
+  r.ns->pending.Unclaim(r.key, r.rect);
+}
+
+void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {
+  std::vector<PartPlace> dropped;
+  NamespaceLock lock(ns, context_.tiers);
+  const uint64_t before = ns.pending.incomplete_bytes();
+  ns.pending.Expire(context_.clock->Now(), all, &dropped);
+  incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);
+  for (const PartPlace& part : dropped) {
+    lock.released.push_back({TierKind::kHost, {part.extent[static_cast<size_t>(TierKind::kHost)], part.bytes}});
+  }
+}
+
+}  // namespace cairn::cache

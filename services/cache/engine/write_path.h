@@ -1,0 +1,46 @@
+#pragma once
+// Two-phase writes: reserve, fill, commit. Thread-safe.
+
+#include "services/cache/engine/node_context.h"
+#include "services/cache/lease/session_table.h"
+#include "services/cache/mover/evictor.h"
+#include "services/cache/mover/write_back.h"
+
+namespace cairn::cache {
+
+class WritePath {
+ public:
+  WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor, WriteBack* write_back);
+
+  // As CacheEngine's.
+  Result<std::vector<Result<ReservationId>>> Reserve(SessionId session, const Fingerprint& fingerprint,
+                                                     std::span<const ReservePartRequest> parts, Duration ttl);
+  Status Write(SessionId session, ReservationId id, uint64_t offset, std::span<const std::byte> data);
+  Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> ids, std::string_view trace);
+  Status Abort(SessionId session, std::span<const ReservationId> ids);
+
+  // Reservations that came out of the session table without a commit.
+  void Drop(const std::vector<ReservationPtr>& reservations);
+  // Gives back parts of blocks that were not completed in time; `all`: of every block of the namespace.
+  void ExpireIncomplete(NamespaceState& ns, bool all);
+
+  uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  Result<ReservationId> ReserveOne(SessionId session, const NamespacePtr& ns,
+                                   const ReservePartRequest& part, TimePoint deadline);
+  Status MakeIndexRoom();
+  Status CommitOne(Reservation& reservation);
+  void Unclaim(Reservation& reservation);
+
+  NodeContext& context_;
+  SessionTable& sessions_;
+  Evictor& evictor_;
+  WriteBack& write_back_;
+  const uint64_t max_reserved_bytes_;
+  const uint64_t max_incomplete_bytes_;
+  std::atomic<uint64_t> reserved_bytes_{0};
+  std::atomic<uint64_t> incomplete_bytes_{0};
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,137 @@
+#pragma once
+// Sessions, and what they own: leases and reservations. All of it ends with the session, or at its own deadline. Thread-safe.
+//
+// This table only knows who owns what until when; the engine unpins and frees what comes out of it. An object comes out exactly once.
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "services/cache/engine/namespace_state.h"
+
+namespace cairn::cache {
+
+// A prefix that stays: one pin per path that it lies on (one, but for prompts whose blocks are not linked).
+struct Lease {
+  struct Path {
+    PinId pin = kNoPin;
+    uint32_t count = 0;
+  };
+  NamespacePtr ns;
+  absl::InlinedVector<Path, 1> paths;
+  uint32_t blocks = 0;
+  std::vector<BlockIndex::Run> runs;  // Where the blocks lay when they were matched.
+  // Why it ended; kNone while it lives. Written once.
+  std::atomic<MissReason> ended{MissReason::kNone};
+};
+using LeasePtr = std::shared_ptr<Lease>;
+
+// Room for one part in the host tier. The room goes back when the last reference goes, unless a commit took it.
+class Reservation {
+ public:
+  Reservation(Tier* host, const Extent& extent, std::atomic<uint64_t>* reserved_bytes)
+      : host_(host), extent_(extent), reserved_bytes_(reserved_bytes) {}
+  ~Reservation() {
+    reserved_bytes_->fetch_sub(extent_.length, std::memory_order_relaxed);
+    if (!taken_) host_->Release(extent_);
+  }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  NamespacePtr ns;
+  BlockKey key;
+  std::optional<BlockKey> parent;
+  format::PartRect rect;
+  float recompute_seconds = 0;
+
+  const Extent& extent() const { return extent_; }
+  std::span<std::byte> bytes() const { return host_->Map(extent_); }
+  // Writers hold this while they copy; Seal ends it. False once sealed.
+  bool BeginWrite();
+  void EndWrite();
+  // No more writes: the bytes can be verified. False while somebody writes, or when it was sealed before.
+  bool Seal();
+  // The extent belongs to the index now.
+  void TakeExtent() { taken_ = true; }
+
+ private:
+  Tier* const host_;
+  const Extent extent_;
+  std::atomic<uint64_t>* const reserved_bytes_;
+  Mutex mu_;
+  int writers_ ABSL_GUARDED_BY(mu_) = 0;
+  bool sealed_ ABSL_GUARDED_BY(mu_) = false;
+  bool taken_ = false;  // By the thread that sealed it.
+};
+using ReservationPtr = std::shared_ptr<Reservation>;
+
+class SessionTable {
+ public:
+  struct Ended {
+    std::vector<LeasePtr> leases;
+    std::vector<ReservationPtr> reservations;
+  };
+
+  SessionTable(size_t max_sessions, size_t max_leases_per_session)
+      : max_sessions_(max_sessions), max_leases_(max_leases_per_session) {}
+
+  Result<SessionId> Open(std::string_view name);
+  Ended Close(SessionId session);
+  // NOT_FOUND unless it is open.
+  Status Check(SessionId session) const;
+
+  // NOT_FOUND when the session is gone, RESOURCE_EXHAUSTED when it has too many.
+  Result<LeaseId> AddLease(SessionId session, LeasePtr lease, TimePoint deadline);
+  // RESOURCE_EXHAUSTED when the session could not take one more lease.
+  Status CheckLeaseRoom(SessionId session) const;
+  // Alive at `now`, else NOT_FOUND.
+  Result<LeasePtr> FindLease(SessionId session, LeaseId id, TimePoint now) const;
+  LeasePtr TakeLease(SessionId session, LeaseId id);  // nullptr: not there.
+  Status RenewLease(SessionId session, LeaseId id, TimePoint now, TimePoint deadline);
+
+  Result<ReservationId> AddReservation(SessionId session, ReservationPtr reservation, TimePoint deadline);
+  Result<ReservationPtr> FindReservation(SessionId session, ReservationId id, TimePoint now) const;
+  ReservationPtr TakeReservation(SessionId session, ReservationId id, TimePoint now);  // nullptr: not there.
+
+  // Everything whose deadline has come.
+  Ended Expire(TimePoint now);
+  // Everything of a namespace.
+  Ended TakeAllOf(const NamespaceState& ns);
+
+  size_t sessions() const;
+  size_t leases() const;
+  size_t reservations() const;
+
+ private:
+  template <typename T>
+  struct Owned {
+    T object;
+    TimePoint deadline;
+  };
+  struct Session {
+    std::string name;
+    absl::flat_hash_map<LeaseId, Owned<LeasePtr>> leases;
+    absl::flat_hash_map<ReservationId, Owned<ReservationPtr>> reservations;
+  };
+  struct Due {
+    TimePoint deadline;
+    SessionId session;
+    uint64_t id;
+    auto operator<=>(const Due&) const = default;
+  };
+
+  Status NoSession(SessionId session) const;
+
+  const size_t max_sessions_;
+  const size_t max_leases_;
+  mutable Mutex mu_;
+  absl::flat_hash_map<SessionId, Session> sessions_ ABSL_GUARDED_BY(mu_);
+  std::set<Due> due_leases_ ABSL_GUARDED_BY(mu_);
+  std::set<Due> due_reservations_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,59 @@
+#pragma once
+// Bounds the buffers of fetches that read past the host tier. Thread-safe.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "services/cache/engine/node_context.h"
+
+namespace cairn::cache {
+
+class TransferBudget {
+ public:
+  // Bytes that go back when it is destroyed.
+  class Share {
+   public:
+    Share(TransferBudget* budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {}
+    ~Share() { budget_->Return(bytes_); }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+   private:
+    TransferBudget* const budget_;
+    const uint64_t bytes_;
+  };
+
+  TransferBudget(uint64_t capacity, Progress* progress) : capacity_(capacity), progress_(*progress) {}
+
+  // nullptr while others use too much. One block larger than the whole budget passes when nobody else reads: to refuse it for ever
+  // would make it unreadable.
+  std::shared_ptr<Share> TryTake(uint64_t bytes) {
+    bytes = std::min(bytes, capacity_);
+    MutexLock lock(mu_);
+    if (used_ + bytes > capacity_) return nullptr;
+    used_ += bytes;
+    return std::make_shared<Share>(this, bytes);
+  }
+  uint64_t capacity() const { return capacity_; }
+  uint64_t used() const {
+    MutexLock lock(mu_);
+    return used_;
+  }
+
+ private:
+  void Return(uint64_t bytes) {
+    {
+      MutexLock lock(mu_);
+      used_ -= bytes;
+    }
+    progress_.Notify();
+  }
+
+  const uint64_t capacity_;
+  Progress& progress_;
+  mutable Mutex mu_;
+  uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,72 @@
+#pragma once
+// Copies committed blocks to disk. Thread-safe.
+//
+// Every commit is written, oldest first. What does not fit into the bounded move queue waits in line here: such blocks are
+// dirty, dirty blocks are not evicted, so the line is bounded by the host tier. A write that fails is tried again with growing pauses; after
+// kMaxAttempts the block stays in host alone, and is counted. A failing disk never fails a commit.
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "services/cache/engine/node_context.h"
+#include "services/cache/mover/evictor.h"
+#include "services/cache/mover/move_queue.h"
+#include "services/cache/mover/pump.h"
+
+namespace cairn::cache {
+
+class WriteBack {
+ public:
+  static constexpr int kMaxAttempts = 6;
+
+  WriteBack(NodeContext* context, Evictor* evictor);
+
+  // A block was committed to host, and marked dirty. No effect without a disk tier.
+  void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes);
+  // Starts again what was postponed.
+  void Tick();
+  // Blocks until everything added before is written and flushed, or `deadline` of the steady clock. UNAVAILABLE when blocks were given up
+  // meanwhile.
+  Status Flush(TimePoint deadline);
+
+  // The namespace's record is on disk when it returns OK. Blocks.
+  Status Persist(NamespaceState& ns);
+
+  uint64_t unflushed_bytes() const;
+  size_t depth() const;
+
+ private:
+  using Id = std::pair<const NamespaceState*, BlockKey>;
+  struct Item {
+    NamespacePtr ns;
+    uint64_t sequence = 0;
+    uint64_t bytes = 0;
+    int attempts = 0;
+  };
+  struct Operation;
+
+  bool StartOne();
+  void Begin(const std::shared_ptr<Operation>& operation);
+  void Finish(Operation& operation);
+  // The item is over: written, given up, or no longer there.
+  void Settle(const Move& move, uint64_t sequence);
+  // Moves what waits in line, and what is due, into the queue.
+  void FillQueue(bool ignore_pauses);
+
+  NodeContext& context_;
+  Evictor& evictor_;
+  MoveQueue queue_;
+  Pump pump_;
+  mutable Mutex mu_;
+  CondVar settled_;
+  absl::flat_hash_map<Id, Item> items_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::pair<NamespacePtr, BlockKey>> line_ ABSL_GUARDED_BY(mu_);
+  std::multimap<TimePoint, std::pair<NamespacePtr, BlockKey>> postponed_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t given_up_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace cairn::cache
