@@ -77,14 +77,23 @@ NodeStats FromProto(const v1::StatResponse& in) {
 
 }  // namespace
 
-// Outlived by leases, which hold it weakly.
+// Where leases go back to. They hold it weakly, but one may be inside while the client ends: hence Close.
 class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
  public:
-  explicit LeaseReturn(std::shared_ptr<ReleaseQueue> queue) : queue_(std::move(queue)) {}
-  void ReleaseLease(const LeaseInfo& lease) override { queue_->ReleaseLease(lease.session, lease.id); }
+  explicit LeaseReturn(ReleaseQueue* queue) : queue_(queue) {}
+  void ReleaseLease(const LeaseInfo& lease) override {
+    MutexLock lock(mu_);
+    if (queue_ != nullptr) queue_->ReleaseLease(lease.session, lease.id);
+  }
+  // The session ends with the client, and all its leases with it.
+  void Close() {
+    MutexLock lock(mu_);
+    queue_ = nullptr;
+  }
 
  private:
-  const std::shared_ptr<ReleaseQueue> queue_;
+  Mutex mu_;
+  ReleaseQueue* queue_ ABSL_GUARDED_BY(mu_);
 };
 
 GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> control,
@@ -92,8 +101,8 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<
     : stub_(v1::Cache::NewStub(control)),
       data_(std::make_unique<grpc::GenericStub>(std::move(data))),
       breaker_(options.breaker, &SteadyClock::Get()),
-      releases_(std::make_shared<ReleaseQueue>(stub_)),
-      leases_(std::make_shared<LeaseReturn>(releases_)),
+      releases_(stub_.get()),
+      leases_(std::make_shared<LeaseReturn>(&releases_)),
       session_(std::move(control),
                {.client_name = options.client_name,
                 .max_backoff = options.max_reconnect_backoff,
@@ -102,7 +111,7 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<
                         static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())},
                [this] { breaker_.Reset(); }) {}
 
-GrpcCacheClient::~GrpcCacheClient() = default;
+GrpcCacheClient::~GrpcCacheClient() { leases_->Close(); }
 
 Status GrpcCacheClient::Count(Status status) {
   const auto code = static_cast<size_t>(status.code());
@@ -234,7 +243,7 @@ Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint, std
   const TimePoint deadline = After(options.deadline);
   std::vector<Status> results;
   const Status status = Guarded(deadline, [&](const Session::Current& session) {
-    Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = releases_.get()}, session, fingerprint,
+    Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = &releases_}, session, fingerprint,
                   options, deadline);
     Status node;
     results = pusher.Push(parts, &node);
@@ -332,7 +341,7 @@ ClientStats GrpcCacheClient::GetStats() const {
   stats.sessions = session_.times_opened();
   stats.breaker_opened = breaker_.times_opened();
   stats.breaker_rejected = breaker_.rejected();
-  stats.dropped_releases = releases_->dropped();
+  stats.dropped_releases = releases_.dropped();
   stats.connected = session_.open();
   stats.breaker = breaker_.state();
   return stats;

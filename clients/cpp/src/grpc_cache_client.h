@@ -51,10 +51,10 @@ class GrpcCacheClient final : public CacheClient {
                   TimePoint deadline, bool* got_bytes);
 
   // Constant after construction; each thread-safe.
-  const std::shared_ptr<v1::Cache::Stub> stub_;
+  const std::unique_ptr<v1::Cache::Stub> stub_;
   const std::unique_ptr<grpc::GenericStub> data_;
   CircuitBreaker breaker_;
-  const std::shared_ptr<ReleaseQueue> releases_;
+  ReleaseQueue releases_;
   const std::shared_ptr<LeaseReturn> leases_;
   Session session_;  // Last: its thread uses the breaker.
 

@@ -11,95 +11,85 @@ namespace {
 constexpr auto kDeadline = std::chrono::seconds(2);
 }
 
-// What a call needs until its answer is there. The queue rides along, so that it lives until then.
-struct ReleaseQueue::ReleaseCall {
-  std::shared_ptr<ReleaseQueue> queue;
-  grpc::ClientContext context;
-  v1::ReleaseRequest request;
-  v1::ReleaseResponse response;
-};
-struct ReleaseQueue::AbortCall {
-  std::shared_ptr<ReleaseQueue> queue;
-  grpc::ClientContext context;
-  v1::AbortRequest request;
-  v1::AbortResponse response;
-};
+ReleaseQueue::~ReleaseQueue() {
+  MutexLock lock(mu_);
+  stopping_ = true;
+  if (sending_) call_->context.TryCancel();
+  idle_.Wait(mu_, [this] { return !sending_; });
+}
 
-void ReleaseQueue::EnterSession(const std::string& session) {
-  if (session_ == session) return;
-  session_ = session;
-  waiting_ = {};
+void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to, const std::vector<uint64_t>& ids) {
+  if (session_ != session) {
+    // What waits for another session the node has forgotten already.
+    session_ = session;
+    leases_.clear();
+    reservations_.clear();
+  }
+  const size_t taken = std::min(kCapacity - std::min(kCapacity, to.size()), ids.size());
+  to.insert(to.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(taken));
+  dropped_.fetch_add(ids.size() - taken, std::memory_order_relaxed);
 }
 
 void ReleaseQueue::ReleaseLease(const std::string& session, uint64_t lease) {
+  Call* call = nullptr;
   {
     MutexLock lock(mu_);
-    EnterSession(session);
-    if (waiting_.leases.size() >= kCapacity) {
-      dropped_.fetch_add(1, std::memory_order_relaxed);
-      return;
-    }
-    waiting_.leases.push_back(lease);
+    Add(session, leases_, {lease});
+    if (!sending_) call = NextCall();
   }
-  SendNext();
+  Start(call);
 }
 
 void ReleaseQueue::AbortReservations(const std::string& session, const std::vector<uint64_t>& reservations) {
-  if (reservations.empty()) return;
+  Call* call = nullptr;
   {
     MutexLock lock(mu_);
-    EnterSession(session);
-    const size_t room = kCapacity - std::min(kCapacity, waiting_.reservations.size());
-    const size_t taken = std::min(room, reservations.size());
-    waiting_.reservations.insert(waiting_.reservations.end(), reservations.begin(), reservations.begin() + static_cast<std::ptrdiff_t>(taken));
+    Add(session, reservations_, reservations);
+    if (!sending_) call = NextCall();
   }
-  SendNext();
+  Start(call);
 }
 
-void ReleaseQueue::SendNext() {
-  Waiting batch;
-  std::string session;
-  {
-    MutexLock lock(mu_);
-    if (sending_) return;
-    // One kind a call; the other kind's turn comes when this one has returned.
-    if (!waiting_.leases.empty()) {
-      std::swap(batch.leases, waiting_.leases);
-    } else if (!waiting_.reservations.empty()) {
-      std::swap(batch.reservations, waiting_.reservations);
-    } else {
-      return;
-    }
-    sending_ = true;
-    session = session_;
+ReleaseQueue::Call* ReleaseQueue::NextCall() {
+  sending_ = !stopping_ && (!leases_.empty() || !reservations_.empty());
+  if (!sending_) {
+    idle_.NotifyAll();
+    return nullptr;
   }
-  const auto prepare = [&](auto& call) {
-    call.queue = shared_from_this();
-    Prepare(call.context, std::chrono::steady_clock::now() + kDeadline, {});
-    call.request.set_session_id(session);
-  };
-  // A failure needs no answer: what was not released ends by itself.
-  if (!batch.leases.empty()) {
-    auto call = std::make_shared<ReleaseCall>();
-    prepare(*call);
-    call->request.mutable_lease_ids()->Add(batch.leases.begin(), batch.leases.end());
-    stub_->async()->Release(&call->context, &call->request, &call->response,
-                            [call](const grpc::Status&) { call->queue->Sent(); });
+  call_ = std::make_unique<Call>();
+  Prepare(call_->context, std::chrono::steady_clock::now() + kDeadline, {});
+  // One kind a call; the other kind's turn comes when this one has returned.
+  if (!leases_.empty()) {
+    call_->release.set_session_id(session_);
+    call_->release.mutable_lease_ids()->Add(leases_.begin(), leases_.end());
+    leases_.clear();
   } else {
-    auto call = std::make_shared<AbortCall>();
-    prepare(*call);
-    call->request.mutable_reservation_ids()->Add(batch.reservations.begin(), batch.reservations.end());
-    stub_->async()->Abort(&call->context, &call->request, &call->response,
-                          [call](const grpc::Status&) { call->queue->Sent(); });
+    call_->abort.set_session_id(session_);
+    call_->abort.mutable_reservation_ids()->Add(reservations_.begin(), reservations_.end());
+    reservations_.clear();
+  }
+  return call_.get();
+}
+
+void ReleaseQueue::Start(Call* call) {
+  if (call == nullptr) return;
+  // A failure needs no answer: what was not released ends by itself.
+  const auto sent = [this](const grpc::Status&) { Sent(); };
+  if (call->release.lease_ids_size() > 0) {
+    stub_->async()->Release(&call->context, &call->release, &call->released, sent);
+  } else {
+    stub_->async()->Abort(&call->context, &call->abort, &call->aborted, sent);
   }
 }
 
 void ReleaseQueue::Sent() {
+  Call* call = nullptr;
   {
     MutexLock lock(mu_);
-    sending_ = false;
+    call = NextCall();
   }
-  SendNext();
+  // With nothing more to send, the destructor may have run by now.
+  Start(call);
 }
 
 }  // namespace cairn::client
