@@ -35,7 +35,7 @@ void WaitWhile(std::atomic<uint32_t>* word, uint32_t value) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(threads)) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
 }
 
@@ -47,10 +47,13 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::Work(int thread) {
-  while (true) {
-    const int64_t piece = next_.fetch_add(1, std::memory_order_relaxed);
-    if (piece >= pieces_) return;
-    function_(context_, piece, thread);
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    Share& share = shares_[(static_cast<size_t>(thread) + i) % shares_.size()];
+    while (true) {
+      const int64_t piece = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= share.end) break;
+      function_(context_, piece, thread);
+    }
   }
 }
 
@@ -61,8 +64,12 @@ void ThreadPool::Run(int64_t pieces, Function function, void* context) {
   }
   function_ = function;
   context_ = context;
-  pieces_ = pieces;
-  next_.store(0, std::memory_order_relaxed);
+  const auto n = static_cast<int64_t>(shares_.size());
+  for (int64_t t = 0; t < n; ++t) {
+    Share& share = shares_[static_cast<size_t>(t)];
+    share.next.store(pieces * t / n, std::memory_order_relaxed);
+    share.end = pieces * (t + 1) / n;
+  }
   busy_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
   // Sequentially consistent with the worker's sleeping_ and job_: one of the two sees the other, so
   // no wake-up is lost.

@@ -107,7 +107,7 @@ int64_t ForwardPass::PanelsPerPiece(int64_t panels) const {
   // Prefill unpacks pairs of panels and uses them for all rows. A decode piece should stream some
   // 20 KB, yet leave a few pieces to each thread.
   if (prefill_rows_ > 0) return 2;
-  const int64_t pieces = int64_t{pool_.threads()} * 4;
+  const int64_t pieces = int64_t{pool_.threads()} * 6;
   return std::clamp<int64_t>(panels / pieces, 1, 16);
 }
 

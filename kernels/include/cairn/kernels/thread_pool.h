@@ -2,7 +2,8 @@
 // A few threads that share short pieces of work.
 //
 // A forward pass of a small model has some 150 parallel sections of 20 to 500 us. Waiting for one
-// therefore starts with a short spin, then sleeps. Work is handed out piece by piece, so a thread
+// therefore starts with a short spin, then sleeps. Each thread goes through a run of neighbouring
+// pieces, so that what it prefetches is its own, and then helps the others with theirs: a thread
 // that loses its CPU to a neighbour holds up at most one piece.
 
 #include <atomic>
@@ -45,9 +46,12 @@ class ThreadPool {
   // Written by Run before it announces a job, constant until all workers have left it.
   Function function_ = nullptr;
   void* context_ = nullptr;
-  int64_t pieces_ = 0;
 
-  alignas(64) std::atomic<int64_t> next_{0};
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::vector<Share> shares_;  // By thread.
   // Number of the job; futex word.
   alignas(64) std::atomic<uint32_t> job_{0};
   alignas(64) std::atomic<uint32_t> busy_{0};  // Workers that have not left the job.
