@@ -166,7 +166,8 @@ void WriteBack::Finish(Operation& op) {
     MutexLock lock(mu_);
     const auto it = items_.find(Id{&ns, op.move.key});
     if (it != items_.end() && it->second.sequence == op.sequence) attempts = ++it->second.attempts;
-    retry = attempts > 0 && attempts < kMaxAttempts;
+    const int limit = status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
+    retry = attempts > 0 && attempts < limit;
   }
   if (op.wanted) {
     NamespaceLock lock(ns, context_.tiers);
@@ -187,7 +188,10 @@ void WriteBack::Finish(Operation& op) {
   queue_.Done(op.move);
   if (retry) {
     MutexLock lock(mu_);
-    postponed_.emplace(context_.clock->Now() + PauseAfter(attempts), std::pair(op.move.ns, op.move.key));
+    // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps its pauses.
+    const bool at_once = flushing_ > 0 && status.code() == StatusCode::kResourceExhausted;
+    const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
+    postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
   } else {
     if (op.wanted && !status.ok()) {
       context_.counters.failed_copies.Add();
@@ -224,6 +228,7 @@ Status WriteBack::Flush(TimePoint deadline) {
     MutexLock lock(mu_);
     last = next_sequence_ - 1;
     given_up = given_up_;
+    ++flushing_;
   }
   FillQueue(/*ignore_pauses=*/true);
   pump_.Kick();
@@ -232,6 +237,7 @@ Status WriteBack::Flush(TimePoint deadline) {
     const bool done = settled_.WaitUntil(mu_, deadline, [this, last]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return outstanding_.empty() || *outstanding_.begin() > last;
     });
+    --flushing_;
     if (!done) {
       return Errorf(StatusCode::kDeadlineExceeded, "flush: {} bytes are not on disk yet", unflushed_bytes_);
     }

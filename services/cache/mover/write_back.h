@@ -19,6 +19,8 @@ namespace cairn::cache {
 class WriteBack {
  public:
   static constexpr int kMaxAttempts = 6;
+  // Where the disk has no room although it evicted what it may: all that is left is leased, or above this very block on its path.
+  static constexpr int kMaxAttemptsForRoom = 3;
 
   WriteBack(NodeContext* context, Evictor* evictor);
 
@@ -66,6 +68,7 @@ class WriteBack {
   std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(mu_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int flushing_ ABSL_GUARDED_BY(mu_) = 0;  // Calls of Flush that wait.
   uint64_t given_up_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,0 +1,149 @@
+// Namespaces, tenants, events.
+
+#include "tests/unit/cache/engine/engine_fixture.h"
+
+namespace cairn::cache::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = CacheEvent::Kind;
+
+class NamespaceTest : public EngineTest {
+ protected:
+  std::vector<CacheEvent> Events(EventQueue& queue) {
+    auto events = queue.Next(1000, SteadyClock::Get().Now());
+    EXPECT_OK(events);
+    return events.ok() ? *events : std::vector<CacheEvent>{};
+  }
+};
+
+TEST_F(NamespaceTest, OpeningTwiceFindsTheSame) {
+  Start();
+  const auto again = engine_->OpenNamespace(spec_, true);
+  ASSERT_OK(again);
+  EXPECT_FALSE(again->created);
+  EXPECT_EQ(again->fingerprint, ns_);
+  EXPECT_EQ(*engine_->GetNamespace(ns_), spec_);
+}
+
+TEST_F(NamespaceTest, OneDifferentFieldIsNamedNeverSilent) {
+  Start();
+  StoreChain(1, 3);
+  NamespaceSpec other = spec_;
+  other.revision = "2";
+  EXPECT_THAT(engine_->OpenNamespace(other, true).status(),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("revision")));
+  const auto opened = engine_->OpenNamespace(other, false);
+  ASSERT_OK(opened);
+  EXPECT_TRUE(opened->created);
+  ASSERT_EQ(opened->differs.size(), 1u);
+  EXPECT_EQ(opened->differs[0].difference.field, "revision");
+  EXPECT_EQ(opened->differs[0].stored_blocks, 3u);
+  ns_ = opened->fingerprint;
+  EXPECT_EQ(Match(TestKeys(1, 3)).miss_reason, MissReason::kFingerprint);
+  other.model = "another";
+  EXPECT_EQ(engine_->OpenNamespace(other, false)->differs.size(), 1u);  // From revision 2 by the model alone.
+}
+
+TEST_F(NamespaceTest, NamespacesDoNotSeeEachOther) {
+  Start();
+  StoreChain(1, 3);
+  ns_ = engine_->OpenNamespace(TestSpec("other"), false)->fingerprint;
+  EXPECT_EQ(Match(TestKeys(1, 3)).matched_blocks, 0u);
+}
+
+TEST_F(NamespaceTest, DropTenantTakesAllOfHisAndNothingElse) {
+  Start();
+  StoreChain(1, 3);
+  NamespaceSpec a = TestSpec("a"), b = TestSpec("b");
+  a.tenant = b.tenant = "leaving";
+  const Fingerprint stays = ns_;
+  for (const auto* spec : {&a, &b}) {
+    ns_ = engine_->OpenNamespace(*spec, false)->fingerprint;
+    StoreChain(1, 2);
+  }
+  EXPECT_EQ(engine_->ListNamespaces("leaving").size(), 2u);
+  const auto dropped = engine_->DropTenant("leaving");
+  ASSERT_OK(dropped);
+  EXPECT_EQ(dropped->namespaces, 2u);
+  EXPECT_EQ(dropped->hidden_blocks, 4u);
+  EXPECT_EQ(engine_->ListNamespaces("leaving").size(), 0u);
+  EXPECT_EQ(engine_->ListNamespaces("").size(), 1u);
+  ns_ = stays;
+  EXPECT_EQ(ServeAndVerify(1, 3), 3u);
+  EXPECT_EQ(engine_->GetStats().tiers[1]->stats.extents, 3u);
+}
+
+TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
+  Start();
+  StoreChain(1, 3);
+  const MatchResult match = Match(TestKeys(1, 3));
+  const auto reserved = Reserve(Part(4, 3));
+  ASSERT_OK(reserved);
+  ASSERT_OK(engine_->DropNamespace(ns_));
+  EXPECT_EQ(engine_->GetStats().leases, 0u);
+  EXPECT_EQ(engine_->GetStats().reservations, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
+  EXPECT_THAT(CommitOne(*reserved), StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
+  EXPECT_THAT(engine_->DropNamespace(ns_).status(), StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
+}
+
+TEST_F(NamespaceTest, WatchersSeeWhatHappensInOrder) {
+  Options options;
+  options.disk = false;
+  Start(options);
+  StoreChain(1, 2);
+  auto queue = engine_->Watch(ns_, /*snapshot=*/true);
+  auto events = Events(*queue);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, Kind::kStored);
+  EXPECT_EQ(events[2].kind, Kind::kSnapshotEnd);
+  ASSERT_OK(Store(3, 2));
+  events = Events(*queue);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Kind::kStored);
+  EXPECT_EQ(events[0].key, TestKey(3));
+  EXPECT_EQ(events[0].parent, TestKey(2));
+  const uint64_t sequence = events[0].sequence;
+  for (uint64_t n = 100; n < 330; ++n) ASSERT_OK(Store(n, std::nullopt));
+  events = Events(*queue);
+  bool removed = false;
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].sequence, sequence + 1 + i);
+    removed |= events[i].kind == Kind::kRemoved && events[i].key == TestKey(3);
+  }
+  EXPECT_TRUE(removed);
+  ASSERT_OK(engine_->DropNamespace(ns_));
+  events = Events(*queue);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Kind::kNamespaceDropped);
+}
+
+TEST_F(NamespaceTest, TierChangesAreEvents) {
+  Start();
+  auto queue = engine_->Watch(std::nullopt, false);
+  ASSERT_OK(Store(1, std::nullopt));
+  const auto events = Events(*queue);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, Kind::kStored);
+  EXPECT_EQ(events[1].kind, Kind::kTierAdded);
+  EXPECT_EQ(events[1].tier, TierKind::kDisk);
+}
+
+TEST_F(NamespaceTest, ASlowWatcherLosesItsQueueAndCancelWakes) {
+  Options options;
+  options.disk = false;
+  options.engine.watch_queue_capacity = 4;
+  Start(options);
+  auto queue = engine_->Watch(std::nullopt, false);
+  StoreChain(1, 5);
+  EXPECT_THAT(queue->Next(10, SteadyClock::Get().Now()).status(),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("snapshot")));
+  EXPECT_GT(engine_->GetStats().dropped_events, 0u);
+  auto other = engine_->Watch(std::nullopt, false);
+  other->Cancel();
+  EXPECT_EQ(other->Next(10, TimePoint::max()).status().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace cairn::cache::testing
