@@ -15,7 +15,7 @@ namespace cairn::client {
 namespace {
 
 constexpr size_t kGroupParts = 256;
-constexpr uint64_t kGroupBytes = 32ull << 20;
+constexpr uint64_t kGroupBytes = 8ull << 20;
 
 uint32_t Millis(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
