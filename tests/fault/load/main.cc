@@ -16,6 +16,7 @@
 #include "cairn/client/connect.h"
 #include "services/common/concurrency/mutex.h"
 #include "services/common/config/config.h"
+#include "services/common/log/log.h"
 #include "tests/fault/load/actions.h"
 
 namespace cairn::fault {
@@ -28,8 +29,8 @@ struct Options {
   std::string mode = "both";
   uint64_t seed = 1;
   uint64_t ops = 0;
-  uint32_t threads = 2;
-  uint64_t prompts = 400;
+  uint32_t threads = 1;
+  uint64_t prompts = 150;
   uint32_t flush_every = 25;
   uint32_t layer_begin = 0, layer_end = 0, head_begin = 0, head_end = 0;
   Duration slice_pause{0};
@@ -172,6 +173,7 @@ void RunThread(client::CacheClient& client, const FaultModel& model, const Optio
 }
 
 int Run(const Options& options) {
+  log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
   const FaultModel model(options.model);
   client::ConnectOptions connect{.address = options.address, .client_name = fmt::format("fault-load-{}", options.seed)};
   connect.breaker = {.failures = 3, .first_backoff = std::chrono::milliseconds(20), .max_backoff = std::chrono::milliseconds(100), .seed = options.seed};

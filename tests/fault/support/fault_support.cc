@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "services/common/log/log.h"
 #include "services/common/metrics/admin_server.h"
 
 namespace cairn::fault {
@@ -12,13 +13,7 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock;
 constexpr uint64_t kPage = 4096;
-
-const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind kind) {
-  for (const client::TierStat& tier : stats.tiers) {
-    if (tier.tier == kind) return &tier;
-  }
-  return nullptr;
-}
+constexpr uint64_t kDiskOverhead = 64;  // That the disk tier counts beside each extent's bytes.
 
 // Asks until `good`, and says what was last seen when it never was.
 std::string PollStats(client::CacheClient& client, milliseconds timeout,
@@ -107,6 +102,7 @@ Result<double> Node::Metric(const std::string& name, const std::string& labels) 
 }
 
 std::unique_ptr<client::CacheClient> ConnectTo(const std::string& address, const std::string& name) {
+  log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
   client::ConnectOptions options{.address = address, .client_name = name};
   options.breaker = {.failures = 3, .first_backoff = milliseconds(10), .max_backoff = milliseconds(50)};
   options.max_reconnect_backoff = milliseconds(50);
@@ -163,6 +159,13 @@ uint64_t Counter(const std::string& json, const std::string& name) {
   return at == std::string::npos ? 0 : std::strtoull(json.c_str() + at + name.size() + 3, nullptr, 10);
 }
 
+const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind kind) {
+  for (const client::TierStat& tier : stats.tiers) {
+    if (tier.tier == kind) return &tier;
+  }
+  return nullptr;
+}
+
 std::string Describe(const client::NodeStats& stats) {
   std::string text = fmt::format("sessions {} leases {} reservations {} ({} bytes) blocks {} incomplete {} unflushed {}", stats.sessions,
                                  stats.leases, stats.reservations, stats.reserved_bytes, stats.blocks, stats.incomplete_blocks,
@@ -179,15 +182,19 @@ std::string StillHeld(client::CacheClient& client, uint64_t sessions, millisecon
   });
 }
 
-std::string UsageMismatch(client::CacheClient& client, uint64_t part_bytes, milliseconds timeout) {
-  const uint64_t in_pages = (part_bytes + kPage - 1) / kPage * kPage;
+std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes, milliseconds timeout) {
+  uint64_t bytes = 0, in_pages = 0;
+  for (const uint64_t part : part_bytes) {
+    bytes += part + kDiskOverhead;
+    in_pages += (part + kPage - 1) / kPage * kPage;
+  }
   const std::string last = PollStats(client, timeout, [&](const client::NodeStats& stats) {
     const client::TierStat* host = Tier(stats, client::TierKind::kHost);
     const client::TierStat* disk = Tier(stats, client::TierKind::kDisk);
     return host != nullptr && host->used_bytes == host->blocks * in_pages &&
-           (disk == nullptr || disk->used_bytes == disk->blocks * part_bytes);
+           (disk == nullptr || disk->used_bytes == disk->blocks * bytes);
   });
-  return last.empty() ? last : fmt::format("{}; a block takes {} bytes, {} in pages", last, part_bytes, in_pages);
+  return last.empty() ? last : fmt::format("{}; a block takes {} bytes on disk, {} in host", last, bytes, in_pages);
 }
 
 std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant, milliseconds timeout) {

@@ -82,12 +82,13 @@ uint64_t Counter(const std::string& json, const std::string& name);
 
 // Empty when all is well; else what is still held after `timeout`: leases, reservations, sessions beyond `sessions`.
 std::string StillHeld(client::CacheClient& client, uint64_t sessions, milliseconds timeout);
-// Empty when the bytes used in each tier are those of its blocks, all of them `part_bytes` large; else what is not. Waits for moves under
-// way.
-std::string UsageMismatch(client::CacheClient& client, uint64_t part_bytes, milliseconds timeout);
+// Empty when the bytes used in each tier are those of its blocks, each made of parts of these sizes; else what is not. Waits for moves
+// under way.
+std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes, milliseconds timeout);
 // Empty when the tenant could be dropped and all of its room came back, in every tier.
 std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant, milliseconds timeout);
 
+const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind kind);  // nullptr: none.
 std::string Describe(const client::NodeStats& stats);
 
 }  // namespace cairn::fault
