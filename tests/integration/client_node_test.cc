@@ -23,11 +23,11 @@ using client::testing::CheckingSink;
 using client::testing::LargeSpec;
 using client::testing::SliceData;
 using client::testing::SmallSpec;
-using ::testing::_;
-using ::testing::IsEmpty;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
+using ::testing::_;
+using ::testing::IsEmpty;
 
 const CallOptions kCall = {.deadline = seconds(10)};
 const MatchOptions kMatch = {.deadline = seconds(10)};
@@ -86,7 +86,9 @@ TEST_F(ClientNodeTest, WhatWasPushedIsMatchedAndFetched) {
   EXPECT_EQ(sink.wrong, 0u);
   EXPECT_THAT(sink.failed, IsEmpty());
   CheckingSink some(spec, chain.keys);
-  ASSERT_OK(client_->Fetch(match->lease, {.block_begin = 5, .block_end = 7, .layer_begin = 1, .layer_end = 2}, some, {}));
+  ASSERT_OK(client_->Fetch(match->lease,
+                           {.block_begin = 5, .block_end = 7, .layer_begin = 1, .layer_end = 2},
+                           some, {}));
   EXPECT_EQ(some.slices, 2u);
 
   auto exists = client_->Exists(Fingerprint(spec), chain.keys, kCall);
@@ -125,7 +127,8 @@ TEST_F(ClientNodeTest, SixWritersAndAReaderOfAnotherShape) {
   std::vector<format::PartRect> rects;
   for (uint16_t layers = 0; layers < 4; layers += 2) {
     for (uint16_t heads = 0; heads < 6; heads += 2) {
-      rects.push_back({layers, static_cast<uint16_t>(layers + 2), heads, static_cast<uint16_t>(heads + 2)});
+      rects.push_back(
+          {layers, static_cast<uint16_t>(layers + 2), heads, static_cast<uint16_t>(heads + 2)});
     }
   }
   std::vector<std::thread> writers;
@@ -151,7 +154,8 @@ TEST_F(ClientNodeTest, SixWritersAndAReaderOfAnotherShape) {
 
   // Heads 1 to 4 of all layers.
   const format::PartRect want = {0, 4, 1, 5};
-  std::vector<std::vector<std::byte>> blocks(3, std::vector<std::byte>(RectAssembler::Bytes(spec.layout, want)));
+  std::vector<std::vector<std::byte>> blocks(
+      3, std::vector<std::byte>(RectAssembler::Bytes(spec.layout, want)));
   std::vector<RectAssembler> assemblers;
   for (auto& block : blocks) assemblers.push_back(*RectAssembler::Create(spec.layout, want, block));
   class Sink final : public FetchSink {
@@ -214,7 +218,8 @@ TEST_F(ClientNodeTest, NodeKilledInTheMiddleOfAFetch) {
 
 TEST_F(ClientNodeTest, NodeKilledAndRestartedIsFoundAgainWithItsDisk) {
   TemporaryDirectory disk;
-  const std::vector<std::string> args = {"--disk.path", disk.path() + "/disk", "--disk.capacity", "256MiB"};
+  const std::vector<std::string> args = {"--disk.path", disk.path() + "/disk", "--disk.capacity",
+                                         "256MiB"};
   Start(args);
   const NamespaceSpec spec = SmallSpec();
   const Chain chain(spec, 10);
@@ -230,7 +235,8 @@ TEST_F(ClientNodeTest, NodeKilledAndRestartedIsFoundAgainWithItsDisk) {
   ASSERT_OK(client_->Fetch(after->lease, {}, sink, {}));
   EXPECT_EQ(sink.slices, 40u);
   EXPECT_EQ(sink.wrong, 0u);
-  EXPECT_THAT(client_->Fetch(before->lease, {}, sink, {}), StatusIs(StatusCode::kNotFound, _)) << "a lease of the dead node";
+  EXPECT_THAT(client_->Fetch(before->lease, {}, sink, {}), StatusIs(StatusCode::kNotFound, _))
+      << "a lease of the dead node";
   EXPECT_EQ(client_->GetStats().sessions, 2u);
 }
 
@@ -265,7 +271,8 @@ TEST_F(ClientNodeTest, HangingNodeCostsAFewDeadlinesAndIsFoundAgain) {
   EXPECT_EQ(sink.wrong, 0u);
   // 100 requests: two more deadlines open the breaker, a probe or two may follow.
   const auto begin = steady_clock::now();
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(client_->Match(Fingerprint(spec), chain.keys, {}).ok());
+  for (int i = 0; i < 100; ++i)
+    EXPECT_FALSE(client_->Match(Fingerprint(spec), chain.keys, {}).ok());
   EXPECT_LT(steady_clock::now() - begin, seconds(1)) << "not 5 s";
   EXPECT_GT(client_->GetStats().breaker_rejected, 90u);
   const auto push = steady_clock::now();
@@ -333,7 +340,8 @@ TEST_F(ClientNodeTest, AdminDropsAndHides) {
   ASSERT_OK(match);
   EXPECT_EQ(match->matched_blocks, 0u);
   EXPECT_OK((*admin)->DropNamespace(Fingerprint(spec), kCall));
-  EXPECT_THAT((*admin)->DropNamespace(Fingerprint(spec), kCall), StatusIs(StatusCode::kNotFound, _));
+  EXPECT_THAT((*admin)->DropNamespace(Fingerprint(spec), kCall),
+              StatusIs(StatusCode::kNotFound, _));
   // The client opens it again by itself.
   EXPECT_OK(Recovered(Fingerprint(spec), chain.keys));
   auto dropped = (*admin)->DropTenant("default", kCall);
@@ -345,10 +353,12 @@ TEST_F(ClientNodeTest, AdminDropsAndHides) {
 class ClientNodeTlsTest : public ClientNodeTest {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists("/usr/bin/openssl")) GTEST_SKIP() << "no openssl program on this machine";
+    if (!std::filesystem::exists("/usr/bin/openssl"))
+      GTEST_SKIP() << "no openssl program on this machine";
     for (const std::string ca : {"ca", "foreign_ca"}) {
-      Openssl({"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=" + ca,
-               "-keyout", File(ca + ".key"), "-out", File(ca + ".pem")});
+      Openssl({"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+               "-days", "2", "-subj", "/CN=" + ca, "-keyout", File(ca + ".key"), "-out",
+               File(ca + ".pem")});
     }
     Sign("node", "ca", "subjectAltName=IP:127.0.0.1");
     Sign("client", "ca", "subjectAltName=DNS:client");
@@ -364,10 +374,12 @@ class ClientNodeTlsTest : public ClientNodeTest {
     ASSERT_EQ(exit->code, 0) << (*process)->err();
   }
   void Sign(const std::string& name, const std::string& ca, const std::string& extension) {
-    Openssl({"req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=" + name, "-addext", extension,
-             "-keyout", File(name + ".key"), "-out", File(name + ".csr")});
-    Openssl({"x509", "-req", "-days", "2", "-in", File(name + ".csr"), "-CA", File(ca + ".pem"), "-CAkey", File(ca + ".key"),
-             "-CAcreateserial", "-copy_extensions", "copy", "-out", File(name + ".pem")});
+    Openssl({"req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+             "/CN=" + name, "-addext", extension, "-keyout", File(name + ".key"), "-out",
+             File(name + ".csr")});
+    Openssl({"x509", "-req", "-days", "2", "-in", File(name + ".csr"), "-CA", File(ca + ".pem"),
+             "-CAkey", File(ca + ".key"), "-CAcreateserial", "-copy_extensions", "copy", "-out",
+             File(name + ".pem")});
   }
   Status OpenWith(const TlsOptions& tls) {
     auto client = Connect({.address = node_->address(), .tls = tls});
@@ -378,15 +390,22 @@ class ClientNodeTlsTest : public ClientNodeTest {
 };
 
 TEST_F(ClientNodeTlsTest, BothSidesShowCertificates) {
-  auto node = CacheNode::Start({"--tls.cert", File("node.pem"), "--tls.key", File("node.key"), "--tls.client_ca", File("ca.pem")});
+  auto node = CacheNode::Start({"--tls.cert", File("node.pem"), "--tls.key", File("node.key"),
+                                "--tls.client_ca", File("ca.pem")});
   ASSERT_OK(node);
   node_ = std::move(*node);
   const std::string ca = File("ca.pem");
-  EXPECT_OK(OpenWith({.ca_file = ca, .cert_file = File("client.pem"), .key_file = File("client.key")}));
+  EXPECT_OK(
+      OpenWith({.ca_file = ca, .cert_file = File("client.pem"), .key_file = File("client.key")}));
   EXPECT_FALSE(OpenWith({}).ok()) << "plaintext";
   EXPECT_FALSE(OpenWith({.ca_file = ca}).ok()) << "no certificate";
-  EXPECT_FALSE(OpenWith({.ca_file = ca, .cert_file = File("stranger.pem"), .key_file = File("stranger.key")}).ok());
-  EXPECT_FALSE(OpenWith({.ca_file = File("foreign_ca.pem"), .cert_file = File("client.pem"), .key_file = File("client.key")}).ok())
+  EXPECT_FALSE(
+      OpenWith({.ca_file = ca, .cert_file = File("stranger.pem"), .key_file = File("stranger.key")})
+          .ok());
+  EXPECT_FALSE(OpenWith({.ca_file = File("foreign_ca.pem"),
+                         .cert_file = File("client.pem"),
+                         .key_file = File("client.key")})
+                   .ok())
       << "the client does not trust this node";
 }
 

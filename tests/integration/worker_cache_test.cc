@@ -105,7 +105,10 @@ TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
   const uint64_t before = proxy.bytes_from_node();
   ExpectSame(worker->Generate(kPrompt));
   const uint64_t fetch_bytes = proxy.bytes_from_node() - before;
-  proxy.After(fetch_bytes / 2, [&] { node_->process().Kill(); });
+  proxy.After(fetch_bytes / 2, [&] {
+    node_->process().Kill();
+    proxy.BreakAll();
+  });
   const Answer broken = worker->Generate(kPrompt);
   ASSERT_TRUE(proxy.Triggered());
   ExpectSame(broken);
@@ -117,12 +120,15 @@ TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
 TEST_F(WorkerCacheTest, NodeStoppedInTheMiddleOfAFetchCostsTheStallDeadlineAtMost) {
   StartNode();
   TcpProxy proxy(node_->address());
-  auto worker = Worker(proxy.address());
+  auto worker = Worker(proxy.address(), {"--cache.stall_deadline", "250ms"});
   Warm(*worker);
   const uint64_t before = proxy.bytes_from_node();
   ExpectSame(worker->Generate(kPrompt));
   const uint64_t fetch_bytes = proxy.bytes_from_node() - before;
-  proxy.After(fetch_bytes / 2, [&] { node_->process().Signal(SIGSTOP); });
+  proxy.After(fetch_bytes / 2, [&] {
+    node_->process().Signal(SIGSTOP);
+    proxy.Hold();
+  });
   const auto start = std::chrono::steady_clock::now();
   const Answer stalled = worker->Generate(kPrompt);
   const auto took = std::chrono::steady_clock::now() - start;
@@ -131,13 +137,14 @@ TEST_F(WorkerCacheTest, NodeStoppedInTheMiddleOfAFetchCostsTheStallDeadlineAtMos
   EXPECT_EQ(stalled.miss_reason, kMissDeadline);
   // At most the largest stall deadline (2 s) above a cold answer; the rest is for busy machines.
   EXPECT_LT(took, std::chrono::seconds(8));
+  proxy.Release();
   node_->process().Signal(SIGCONT);
 }
 
 TEST_F(WorkerCacheTest, StoppedNodeDelaysEachRequestByTheMatchDeadlineUntilTheBreakerOpens) {
   StartNode();
-  auto worker = Worker(node_->address());
-  Warm(*worker);
+  Warm(*Worker(node_->address()));
+  auto worker = Worker(node_->address(), {"--cache.match_deadline", "50ms"});
   node_->process().Signal(SIGSTOP);
   for (int i = 0; i < 6; ++i) {
     const Answer answer = worker->Generate(kPrompt);

@@ -69,6 +69,7 @@ TcpProxy::TcpProxy(const std::string& target) : target_(target) {
 
 TcpProxy::~TcpProxy() {
   stopping_ = true;
+  Release();
   shutdown(listener_, SHUT_RDWR);
   acceptor_.join();
   close(listener_);
@@ -88,6 +89,22 @@ void TcpProxy::After(uint64_t bytes, std::function<void()> action) {
   MutexLock lock(mu_);
   trigger_at_ = from_node_.load() + bytes;
   action_ = std::move(action);
+}
+
+void TcpProxy::Hold() {
+  MutexLock lock(mu_);
+  held_ = true;
+}
+
+void TcpProxy::Release() {
+  MutexLock lock(mu_);
+  held_ = false;
+  changed_.NotifyAll();
+}
+
+void TcpProxy::BreakAll() {
+  MutexLock lock(mu_);
+  for (const auto& connection : connections_) connection->Break();
 }
 
 bool TcpProxy::Triggered() const {
@@ -145,6 +162,8 @@ void TcpProxy::CountFromNode(uint64_t bytes) {
     if (action_ != nullptr && total >= trigger_at_) action = std::exchange(action_, nullptr);
   }
   if (action) action();
+  MutexLock lock(mu_);
+  changed_.Wait(mu_, [&] { return !held_; });
 }
 
 }  // namespace cairn::testing

@@ -28,6 +28,11 @@ class TcpProxy {
   void SetTarget(const std::string& target);
   // When `bytes` more bytes have come from the node: `action`, once, before the next one is forwarded.
   void After(uint64_t bytes, std::function<void()> action);
+  // For actions. What the node had sent before it was stopped or killed would still arrive, out of the
+  // kernel's buffers: these keep it back.
+  void Hold();     // Nothing of the node's is forwarded any more, until Release.
+  void Release();
+  void BreakAll();  // Closes all connections.
   // Whether the action has run.
   bool Triggered() const;
   uint64_t bytes_from_node() const { return from_node_.load(); }
@@ -44,6 +49,8 @@ class TcpProxy {
   std::atomic<uint64_t> from_node_{0};
 
   mutable Mutex mu_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
   std::string target_ ABSL_GUARDED_BY(mu_);
   uint64_t trigger_at_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<void()> action_ ABSL_GUARDED_BY(mu_);

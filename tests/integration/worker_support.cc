@@ -47,7 +47,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& c
                                                             const std::vector<std::string>& args) {
   std::vector<std::string> argv = {Binary("cairn-worker"), "--model",   TestModel(),
                                    "--listen",             "127.0.0.1:0", "--admin.listen",
-                                   "127.0.0.1:0",          "--threads", "2"};
+                                   "127.0.0.1:0",          "--threads", "2",
+                                   "--cache.match_deadline", "2s", "--cache.stall_deadline", "2s"};
   if (!cache.empty()) argv.insert(argv.end(), {"--cache", cache});
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess());

@@ -31,7 +31,8 @@ struct Answer {
 // Not thread-safe but for Generate.
 class WorkerProcess {
  public:
-  // Args are added to the model, free ports on loopback and two threads; cache may be empty.
+  // Args are added to the model, free ports on loopback and two threads; cache may be empty. Deadlines
+  // are generous unless args say otherwise: tests run on busy machines.
   static Result<std::unique_ptr<WorkerProcess>> Start(const std::string& cache,
                                                       const std::vector<std::string>& args = {});
   ~WorkerProcess();

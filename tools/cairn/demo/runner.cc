@@ -9,6 +9,7 @@ namespace cairn::cli {
 namespace {
 
 constexpr uint64_t kHostBytes = 512ULL << 20;  // Everything fits.
+constexpr uint64_t kLeastHostBytes = 1ULL << 20;  // The smallest arena of a node.
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
 
@@ -51,8 +52,13 @@ Status DemoRunner::Run() {
     return OkStatus();
   }
   CAIRN_RETURN_IF_ERROR(node_.Flush());
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats stats, node_.Stat());
+  uint64_t working_set = 0;
+  for (const client::TierStat& tier : stats.tiers) {
+    if (tier.tier == client::TierKind::kHost) working_set = tier.used_bytes;
+  }
   CAIRN_RETURN_IF_ERROR(RunDisk());
-  return RunSmallArena();
+  return RunSmallArena(working_set);
 }
 
 // Every question in a process of its own: nothing that an earlier one computed can help it.
@@ -103,12 +109,8 @@ Status DemoRunner::StartWarm() {
   }
   // The shared prefix, once, with a question that no row asks.
   progress_.Doing("worker 1 computes the shared prefix and pushes it ...");
-  worker::GenerateRequest request;
-  request.prompt = worker::ChatPrompt{{{"system", texts_.shared_system}, {"user", "Which book is this?"}}};
-  request.max_tokens = 1;
-  CAIRN_RETURN_IF_ERROR(
-      first_->generator().Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status());
-  return first_->generator().WaitIdle(kIdle);
+  return AskOnce(first_->generator(),
+                 {{"system", texts_.shared_system}, {"user", "Which book is this?"}});
 }
 
 Status DemoRunner::RunWarmPhase(const std::string& phase, WorkerProcess& worker) {
@@ -144,22 +146,27 @@ Status DemoRunner::RunDisk() {
   return OkStatus();
 }
 
-Status DemoRunner::RunSmallArena() {
-  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats stats, node_.Stat());
-  uint64_t working_set = 0;
-  for (const client::TierStat& tier : stats.tiers) {
-    if (tier.tier == client::TierKind::kDisk) working_set = tier.used_bytes;
-  }
-  const uint64_t quarter = working_set / 4;
+// Between the questions somebody else asks about another text, so that each row finds blocks of that
+// text in its place: it evicts them and promotes its own.
+Status DemoRunner::RunSmallArena(uint64_t working_set) {
+  const uint64_t quarter = std::max(working_set / 4, kLeastHostBytes);
   CAIRN_RETURN_IF_ERROR(RestartNode(quarter));
   progress_.Done(fmt::format("The node has {} of RAM now for {} of blocks.", HumanBytes(quarter),
                              HumanBytes(working_set)));
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node_.Stat());
   for (size_t i = 0; i < texts_.questions.size(); ++i) {
     const std::string item = Item("q", i);
     WorkerProcess& worker = i % 2 == 0 ? *first_ : *second_;
+    WorkerProcess& somebody = i % 2 == 0 ? *second_ : *first_;
+    CAIRN_RETURN_IF_ERROR(
+        AskOnce(somebody.generator(), {{"system", texts_.chat_system}, {"user", texts_.chat_turns[0]}}));
     CAIRN_RETURN_IF_ERROR(
         AskRow("small-arena/" + item, worker.generator(), Question(i), false, references_[item]).status());
   }
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node_.Stat());
+  const NodeTraffic traffic = Difference(before, after);
+  progress_.Done(fmt::format("Meanwhile {} blocks were promoted to RAM and {} evicted from it.",
+                             traffic.promoted_blocks, traffic.evicted_blocks));
   return OkStatus();
 }
 
@@ -182,6 +189,16 @@ Status DemoRunner::WarmUp(Generator& worker) {
   request.ignore_eos = true;
   request.no_cache = true;
   return worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status();
+}
+
+Status DemoRunner::AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages) {
+  worker::GenerateRequest request;
+  request.prompt = worker::ChatPrompt{std::move(messages)};
+  request.max_tokens = 1;
+  CAIRN_RETURN_IF_ERROR(
+      worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status());
+  if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
+  return worker.WaitIdle(kIdle);
 }
 
 Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,

@@ -48,11 +48,13 @@ class DemoRunner {
   Status RunWarmPhase(const std::string& phase, WorkerProcess& worker);
   Status RunWarmChat();
   Status RunDisk();
-  Status RunSmallArena();
+  Status RunSmallArena(uint64_t working_set);
 
   Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name, const std::string& cache);
   // A short prompt of its own, so that no row pays for first touches of weights and code.
   Status WarmUp(Generator& worker);
+  // A request that is no row, and the pushes that follow.
+  Status AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages);
   Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<worker::ChatMessage> messages,
                                       bool keep_turn);
   // Asks, waits for background work, adds a row that is compared with `reference`.
