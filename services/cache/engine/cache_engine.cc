@@ -39,7 +39,7 @@ class Engine final : public CacheEngine {
   Engine(const EngineOptions& options, const Dependencies& dependencies)
       : node_id_(dependencies.node_id),
         node_epoch_(dependencies.node_epoch),
-        context_(options, dependencies),
+        context_(options, {dependencies.host, dependencies.disk}, dependencies.clock, dependencies.executor),
         sessions_(options.max_sessions, options.max_leases_per_session),
         evictor_(&context_),
         promoter_(&context_, &evictor_),

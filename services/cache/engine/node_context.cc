@@ -2,8 +2,6 @@
 
 #include <random>
 
-#include "services/cache/tier/host_tier.h"
-
 namespace cairn::cache {
 namespace {
 
@@ -14,12 +12,13 @@ uint64_t RandomSeed() {
 
 }  // namespace
 
-NodeContext::NodeContext(const EngineOptions& options_in, const CacheEngine::Dependencies& d)
+NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
+                         Executor* executor_in)
     : options(options_in),
-      tiers{d.host, d.disk},
-      clock(d.clock),
-      executor(d.executor),
-      start(d.clock->Now()),
+      tiers(tiers_in),
+      clock(clock_in),
+      executor(executor_in),
+      start(clock_in->Now()),
       seed(RandomSeed()),
       registry(options_in.max_namespaces),
       events(options_in.watch_queue_capacity) {}

@@ -69,7 +69,7 @@ class InFlight {
 };
 
 struct NodeContext {
-  NodeContext(const EngineOptions& options_in, const CacheEngine::Dependencies& dependencies);
+  NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in, Executor* executor_in);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared.

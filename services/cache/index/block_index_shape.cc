@@ -223,6 +223,7 @@ bool BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
     if (n.run.empty()) continue;
     // The tree is of no use any more: nodes go in any order, so links are cut and not kept.
     for (uint32_t i = 0; i < n.run.size(); ++i) {
+      map_.Erase(n.run.key(i), {id, i});  // Look-ups still come, and find nothing.
       const BlockMeta& meta = n.run.meta(i);
       for (size_t t = 0; t < kTierCount; ++t) {
         if (!meta.in(static_cast<TierKind>(t))) continue;

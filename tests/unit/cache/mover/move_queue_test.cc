@@ -1,0 +1,118 @@
+#include "services/cache/mover/move_queue.h"
+
+#include <gtest/gtest.h>
+
+#include "services/cache/mover/pump.h"
+#include "services/cache/mover/transfer_budget.h"
+
+namespace cairn::cache {
+namespace {
+
+class MoveQueueTest : public ::testing::Test {
+ protected:
+  static BlockKey Key(uint8_t n) {
+    BlockKey key;
+    key.bytes[0] = n;
+    return key;
+  }
+  static NamespaceSpec Spec() {
+    NamespaceSpec spec;
+    spec.layout.form = OpaqueLayout{"x", 100, 1};
+    return spec;
+  }
+  MoveQueue::Pushed Push(uint8_t n, MovePriority priority) { return queue_.Push(ns_, Key(n), priority, waiter_, false); }
+  int Pop() {
+    const auto move = queue_.Pop();
+    return move ? move->key.bytes[0] : -1;
+  }
+
+  LruPolicy policy_;
+  NamespacePtr ns_ = std::make_shared<NamespaceState>(Spec(), Fingerprint{}, 1, &policy_, 1);
+  std::shared_ptr<int> waiter_ = std::make_shared<int>();
+  MoveQueue queue_{{.capacity = 3, .max_under_way = 2}};
+};
+
+TEST_F(MoveQueueTest, DemandGoesBeforePrefetchBeforeWriteBack) {
+  Push(1, MovePriority::kWriteBack);
+  Push(2, MovePriority::kPrefetch);
+  Push(3, MovePriority::kDemand);
+  EXPECT_EQ(Pop(), 3);
+  EXPECT_EQ(Pop(), 2);
+  EXPECT_EQ(Pop(), -1);  // Two are under way.
+  queue_.Done({ns_, Key(3)});
+  EXPECT_EQ(Pop(), 1);
+}
+
+TEST_F(MoveQueueTest, OneEntryPerBlockWithTheHigherPriority) {
+  EXPECT_EQ(Push(1, MovePriority::kPrefetch), MoveQueue::Pushed::kQueued);
+  EXPECT_EQ(Push(2, MovePriority::kPrefetch), MoveQueue::Pushed::kQueued);
+  EXPECT_EQ(Push(2, MovePriority::kDemand), MoveQueue::Pushed::kMerged);
+  EXPECT_EQ(queue_.depth(), 2u);
+  EXPECT_EQ(Pop(), 2);
+  EXPECT_EQ(Push(2, MovePriority::kDemand), MoveQueue::Pushed::kMerged);  // Under way.
+  EXPECT_EQ(Pop(), 1);
+  EXPECT_EQ(queue_.depth(), 0u);
+  queue_.Done({ns_, Key(2)});
+  EXPECT_FALSE(queue_.Contains(*ns_, Key(2)));
+  EXPECT_EQ(Pop(), -1);
+}
+
+TEST_F(MoveQueueTest, IsBounded) {
+  for (uint8_t n = 1; n <= 3; ++n) EXPECT_EQ(Push(n, MovePriority::kDemand), MoveQueue::Pushed::kQueued);
+  EXPECT_EQ(Push(4, MovePriority::kDemand), MoveQueue::Pushed::kFull);
+  EXPECT_EQ(Push(1, MovePriority::kDemand), MoveQueue::Pushed::kMerged);
+}
+
+TEST_F(MoveQueueTest, MovesNobodyWaitsForAreCancelled) {
+  Push(1, MovePriority::kDemand);
+  queue_.Push(ns_, Key(2), MovePriority::kDemand, {}, /*anyway=*/true);
+  waiter_.reset();
+  EXPECT_EQ(Pop(), 2);
+  EXPECT_FALSE(queue_.Contains(*ns_, Key(1)));
+}
+
+TEST(PumpTest, RunsUntilThereIsNothingAndOnePostAtATime) {
+  ManualExecutor executor;
+  int work = 3, steps = 0;
+  Pump pump(&executor, [&] {
+    ++steps;
+    return --work > 0;
+  });
+  pump.Kick();
+  pump.Kick();
+  EXPECT_EQ(executor.Pending(), 1u);
+  executor.RunAll();
+  EXPECT_EQ(steps, 3);
+}
+
+TEST(PumpTest, AKickFromInsideAStepIsNotLost) {
+  InlineExecutor executor;
+  int steps = 0;
+  Pump* self = nullptr;
+  Pump pump(&executor, [&] {
+    if (++steps == 1) self->Kick();
+    return false;
+  });
+  self = &pump;
+  pump.Kick();
+  EXPECT_EQ(steps, 2);
+}
+
+TEST(TransferBudgetTest, SharesComeBackAndALargeBlockPassesAlone) {
+  Progress progress;
+  TransferBudget budget(100, &progress);
+  auto small = budget.TryTake(60);
+  ASSERT_NE(small, nullptr);
+  EXPECT_EQ(budget.TryTake(60), nullptr);
+  const uint64_t before = progress.Now();
+  small.reset();
+  EXPECT_NE(progress.Now(), before);
+  auto large = budget.TryTake(1000);
+  ASSERT_NE(large, nullptr);
+  EXPECT_EQ(budget.TryTake(1), nullptr);
+  large.reset();
+  EXPECT_EQ(budget.used(), 0u);
+}
+
+}  // namespace
+}  // namespace cairn::cache
