@@ -36,7 +36,8 @@ Status CheckAddress(const std::string& address) {
 
 Result<std::string> ReadPem(std::string_view field, const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return InvalidArgument("field '{}': cannot read '{}': {}", field, path, std::strerror(errno));
+  if (!in)
+    return InvalidArgument("field '{}': cannot read '{}': {}", field, path, std::strerror(errno));
   std::stringstream text;
   text << in.rdbuf();
   // gRPC would report a file of another kind only as a failed handshake, over and over.
@@ -51,8 +52,10 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& 
     return grpc::InsecureChannelCredentials();
   }
   if (tls.cert_file.empty() != tls.key_file.empty()) {
-    return InvalidArgument("field 'tls.{}': got nothing, expected a file, since the other of cert_file and key_file is given",
-                           tls.cert_file.empty() ? "cert_file" : "key_file");
+    return InvalidArgument(
+        "field 'tls.{}': got nothing, expected a file, since the other of cert_file and key_file "
+        "is given",
+        tls.cert_file.empty() ? "cert_file" : "key_file");
   }
   grpc::SslCredentialsOptions options;
   if (!tls.ca_file.empty()) {
@@ -82,7 +85,8 @@ Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options)
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, wire::kKeepaliveTimeMs);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, wire::kKeepaliveTimeoutMs);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Also the time that one attempt to connect may take: the session's own back-off is what spaces attempts.
+  // Also the time that one attempt to connect may take: the session's own back-off is what spaces
+  // attempts.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
@@ -92,7 +96,8 @@ Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options)
 
 std::chrono::system_clock::time_point WallDeadline(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
-  return std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
 }
 
 void Prepare(grpc::ClientContext& context, TimePoint deadline, const std::string& trace) {

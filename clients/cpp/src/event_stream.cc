@@ -48,7 +48,8 @@ class GrpcEventStream final : public EventStream {
       if (outcome == RawCall::Outcome::kTimeout) return std::optional<CacheEvent>();
       if (outcome == RawCall::Outcome::kClosed) {
         const Status status = call_.Finish(deadline);
-        if (cancelled_.load(std::memory_order_relaxed)) return Errorf(StatusCode::kCancelled, "watch: cancelled");
+        if (cancelled_.load(std::memory_order_relaxed))
+          return Errorf(StatusCode::kCancelled, "watch: cancelled");
         return status.ok() ? Errorf(StatusCode::kUnavailable, "watch: the node ended it") : status;
       }
       if (state_ != State::kReading) continue;

@@ -12,8 +12,9 @@
 
 namespace cairn::client {
 
-Status GrpcCacheClient::RunFetch(const Lease& lease, const FetchRange& range, SliceAssembler& assembler,
-                                 const FetchOptions& options, TimePoint deadline, bool* got_bytes) {
+Status GrpcCacheClient::RunFetch(const Lease& lease, const FetchRange& range,
+                                 SliceAssembler& assembler, const FetchOptions& options,
+                                 TimePoint deadline, bool* got_bytes) {
   v1::FetchRequest request;
   request.set_session_id(lease.info().session);
   request.set_lease_id(lease.info().id);
@@ -24,9 +25,12 @@ Status GrpcCacheClient::RunFetch(const Lease& lease, const FetchRange& range, Sl
 
   RawCall call(data_.get(), "/cairn.v1.Cache/Fetch", deadline, options.trace);
   const std::stop_callback on_cancel(options.cancel, [&call] { call.Cancel(); });
-  const auto cancelled = [] { return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller"); };
+  const auto cancelled = [] {
+    return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
+  };
   const auto ended = [&] {
-    const Status status = call.Finish(std::min(deadline, std::chrono::steady_clock::now() + options.progress));
+    const Status status =
+        call.Finish(std::min(deadline, std::chrono::steady_clock::now() + options.progress));
     return options.cancel.stop_requested() ? cancelled() : status;
   };
   // Moved on by each complete slice.
@@ -35,11 +39,13 @@ Status GrpcCacheClient::RunFetch(const Lease& lease, const FetchRange& range, Sl
   const auto late = [&] {
     if (options.cancel.stop_requested()) return cancelled();
     const bool total = std::chrono::steady_clock::now() >= deadline;
-    return Errorf(StatusCode::kDeadlineExceeded, "fetch: {}", total ? "longer than its deadline" : "no new slice in time");
+    return Errorf(StatusCode::kDeadlineExceeded, "fetch: {}",
+                  total ? "longer than its deadline" : "no new slice in time");
   };
 
   RawCall::Outcome outcome = call.Start(wait_until());
-  if (outcome == RawCall::Outcome::kDone) outcome = call.Write(ToFrame(request), true, wait_until());
+  if (outcome == RawCall::Outcome::kDone)
+    outcome = call.Write(ToFrame(request), true, wait_until());
   while (outcome == RawCall::Outcome::kDone) {
     grpc::ByteBuffer frame;
     outcome = call.Read(&frame, wait_until());
@@ -60,7 +66,8 @@ Status GrpcCacheClient::RunFetch(const Lease& lease, const FetchRange& range, Sl
   if (outcome == RawCall::Outcome::kTimeout) return late();
   CAIRN_RETURN_IF_ERROR(ended());
   if (assembler.open_slices() > 0) {
-    return Errorf(StatusCode::kDataLoss, "fetch: the node ended it with {} slices unfinished", assembler.open_slices());
+    return Errorf(StatusCode::kDataLoss, "fetch: the node ended it with {} slices unfinished",
+                  assembler.open_slices());
   }
   return OkStatus();
 }

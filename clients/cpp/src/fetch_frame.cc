@@ -106,7 +106,8 @@ Status ParseSlice(CodedInputStream& in, FetchFrameView& out) {
   const Result<format::PartRect> part = wire::FromProto(rect, "part");
   if (!part.ok()) return Malformed("PartRect");
   piece.slice.part = *part;
-  piece.slice.tier = wire::TierFromProto<TierKind>(static_cast<int>(tier)).value_or(TierKind::kHost);
+  piece.slice.tier =
+      wire::TierFromProto<TierKind>(static_cast<int>(tier)).value_or(TierKind::kHost);
   const Result<format::Codec> known = wire::FromProto(static_cast<v1::Codec>(codec), "codec");
   if (!known.ok()) {
     // A newer node's way of storing numbers: these bytes mean nothing here.
@@ -131,8 +132,10 @@ Result<FetchFrameView> ParseFetchFrame(google::protobuf::io::ZeroCopyInputStream
     } else if (tag == Tag(v1::FetchFrame::kFailedFieldNumber, kBytes)) {
       FieldScope field(in);
       v1::BlockFailed failed;
-      if (!field.ok() || !failed.MergeFromCodedStream(&in) || !in.ConsumedEntireMessage()) return Malformed("BlockFailed");
-      out.failed.emplace_back(failed.block(), wire::MissReasonFromProto<MissReason>(failed.reason()));
+      if (!field.ok() || !failed.MergeFromCodedStream(&in) || !in.ConsumedEntireMessage())
+        return Malformed("BlockFailed");
+      out.failed.emplace_back(failed.block(),
+                              wire::MissReasonFromProto<MissReason>(failed.reason()));
     } else if (!WireFormatLite::SkipField(&in, tag)) {
       return Malformed("FetchFrame");
     }

@@ -14,11 +14,13 @@ namespace cairn::client {
 // A parsed v1.FetchFrame. `pieces` point into the stream's buffers.
 struct FetchFrameView {
   std::vector<SlicePiece> pieces;
-  std::vector<std::pair<uint32_t, MissReason>> failed;  // Blocks. Those with slices in a codec unknown here are among them.
+  std::vector<std::pair<uint32_t, MissReason>>
+      failed;  // Blocks. Those with slices in a codec unknown here are among them.
 };
 
-// Protobuf's own parser would copy every byte of data into a string first. Unknown fields are skipped. DATA_LOSS for bytes that are no
-// FetchFrame. The buffers of `in` must live as long as the result.
+// Protobuf's own parser would copy every byte of data into a string first. Unknown fields are
+// skipped. DATA_LOSS for bytes that are no FetchFrame. The buffers of `in` must live as long as the
+// result.
 Result<FetchFrameView> ParseFetchFrame(google::protobuf::io::ZeroCopyInputStream* in);
 
 }  // namespace cairn::client

@@ -13,12 +13,15 @@ namespace {
 
 class GrpcAdminClient final : public AdminClient {
  public:
-  explicit GrpcAdminClient(std::shared_ptr<grpc::Channel> channel) : stub_(v1::Admin::NewStub(std::move(channel))) {}
+  explicit GrpcAdminClient(std::shared_ptr<grpc::Channel> channel)
+      : stub_(v1::Admin::NewStub(std::move(channel))) {}
 
-  Result<std::vector<NamespaceInfo>> ListNamespaces(std::string_view tenant, const CallOptions& options) override {
+  Result<std::vector<NamespaceInfo>> ListNamespaces(std::string_view tenant,
+                                                    const CallOptions& options) override {
     v1::ListNamespacesRequest request;
     request.set_tenant(std::string(tenant));
-    CAIRN_ASSIGN_OR_RETURN(const auto response, Call(&v1::Admin::Stub::ListNamespaces, request, options));
+    CAIRN_ASSIGN_OR_RETURN(const auto response,
+                           Call(&v1::Admin::Stub::ListNamespaces, request, options));
     std::vector<NamespaceInfo> out;
     for (const v1::NamespaceInfo& in : response.namespaces()) {
       NamespaceInfo info;
@@ -55,7 +58,8 @@ class GrpcAdminClient final : public AdminClient {
   using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*, const Request&, Response*);
 
   template <typename Request, typename Response>
-  Result<Response> Call(Method<Request, Response> method, const Request& request, const CallOptions& options) {
+  Result<Response> Call(Method<Request, Response> method, const Request& request,
+                        const CallOptions& options) {
     grpc::ClientContext context;
     Prepare(context, std::chrono::steady_clock::now() + options.deadline, options.trace);
     Response response;
@@ -65,7 +69,8 @@ class GrpcAdminClient final : public AdminClient {
 
   static Result<DropResult> Dropped(const Result<v1::DropResponse>& response) {
     CAIRN_RETURN_IF_ERROR(response.status());
-    return DropResult{.namespaces = response->namespaces(), .hidden_blocks = response->hidden_blocks()};
+    return DropResult{.namespaces = response->namespaces(),
+                      .hidden_blocks = response->hidden_blocks()};
   }
 
   const std::unique_ptr<v1::Admin::Stub> stub_;

@@ -15,7 +15,9 @@ namespace {
 
 TimePoint After(Duration d) { return std::chrono::steady_clock::now() + d; }
 
-void Add(std::atomic<uint64_t>& counter, uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
+void Add(std::atomic<uint64_t>& counter, uint64_t n) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
 
 std::string Bytes(const Digest& digest) { return std::string(digest.View()); }
 
@@ -26,7 +28,8 @@ uint32_t Millis(Duration d) {
 
 Status CheckKeys(std::span<const BlockKey> keys) {
   if (keys.empty() || keys.size() > wire::kMaxKeys) {
-    return InvalidArgument("field 'keys': got {} keys, expected 1 to {}", keys.size(), wire::kMaxKeys);
+    return InvalidArgument("field 'keys': got {} keys, expected 1 to {}", keys.size(),
+                           wire::kMaxKeys);
   }
   return OkStatus();
 }
@@ -77,7 +80,8 @@ NodeStats FromProto(const v1::StatResponse& in) {
 
 }  // namespace
 
-// Where leases go back to. They hold it weakly, but one may be inside while the client ends: hence Close.
+// Where leases go back to. They hold it weakly, but one may be inside while the client ends: hence
+// Close.
 class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
  public:
   explicit LeaseReturn(ReleaseQueue* queue) : queue_(queue) {}
@@ -96,7 +100,8 @@ class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
   ReleaseQueue* queue_ ABSL_GUARDED_BY(mu_);
 };
 
-GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> control,
+GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
+                                 std::shared_ptr<grpc::Channel> control,
                                  std::shared_ptr<grpc::Channel> data)
     : stub_(v1::Cache::NewStub(control)),
       data_(std::make_unique<grpc::GenericStub>(std::move(data))),
@@ -108,14 +113,17 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<
                 .max_backoff = options.max_reconnect_backoff,
                 // Clients that were started together must not come back together.
                 .seed = std::hash<const void*>()(this) ^
-                        static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())},
+                        static_cast<uint64_t>(
+                            std::chrono::steady_clock::now().time_since_epoch().count())},
                [this] { breaker_.Reset(); }) {}
 
 GrpcCacheClient::~GrpcCacheClient() { leases_->Close(); }
 
 Status GrpcCacheClient::Count(Status status) {
   const auto code = static_cast<size_t>(status.code());
-  Add(totals_.by_code[code < totals_.by_code.size() ? code : static_cast<size_t>(StatusCode::kUnknown)], 1);
+  Add(totals_.by_code[code < totals_.by_code.size() ? code
+                                                    : static_cast<size_t>(StatusCode::kUnknown)],
+      1);
   return status;
 }
 
@@ -123,7 +131,8 @@ template <typename Call>
 Status GrpcCacheClient::Guarded(TimePoint deadline, Call call) {
   CircuitBreaker::Permit permit = breaker_.Ask();
   if (!permit) {
-    return Count(Errorf(StatusCode::kUnavailable, "the node failed repeatedly; it is not asked for a while"));
+    return Count(Errorf(StatusCode::kUnavailable,
+                        "the node failed repeatedly; it is not asked for a while"));
   }
   Result<Session::Current> session = session_.Get(deadline);
   const Status status = session.ok() ? call(*session) : session.status();
@@ -135,7 +144,8 @@ Status GrpcCacheClient::Guarded(TimePoint deadline, Call call) {
   return Count(status);
 }
 
-Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec, const CallOptions& options) {
+Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec,
+                                                       const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
   const TimePoint deadline = After(options.deadline);
@@ -147,9 +157,11 @@ Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec
     v1::OpenNamespaceResponse response;
     wire::ToProto(spec, request.mutable_spec());
     CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->OpenNamespace(&context, request, &response)));
-    CAIRN_ASSIGN_OR_RETURN(opened.fingerprint, Digest::FromBytes(response.fingerprint(), "fingerprint"));
+    CAIRN_ASSIGN_OR_RETURN(opened.fingerprint,
+                           Digest::FromBytes(response.fingerprint(), "fingerprint"));
     if (opened.fingerprint != Fingerprint(spec)) {
-      return Errorf(StatusCode::kFailedPrecondition, "node and client derive different fingerprints: {} and {}",
+      return Errorf(StatusCode::kFailedPrecondition,
+                    "node and client derive different fingerprints: {} and {}",
                     opened.fingerprint.Hex(), Fingerprint(spec).Hex());
     }
     opened.created = response.created();
@@ -162,7 +174,8 @@ Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec
   return opened;
 }
 
-Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint, std::span<const BlockKey> keys,
+Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint,
+                                            std::span<const BlockKey> keys,
                                             const MatchOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   const TimePoint begin = std::chrono::steady_clock::now();
@@ -181,7 +194,8 @@ Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint, std::span
     request.set_prefill_tokens_per_second(options.prefill_tokens_per_second);
     CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Match(&context, request, &response)));
     if (response.matched_blocks() > keys.size()) {
-      return Errorf(StatusCode::kInternal, "match: the node matched {} of {} blocks", response.matched_blocks(), keys.size());
+      return Errorf(StatusCode::kInternal, "match: the node matched {} of {} blocks",
+                    response.matched_blocks(), keys.size());
     }
     outcome.matched_blocks = response.matched_blocks();
     outcome.miss_reason = wire::MissReasonFromProto<MissReason>(response.miss_reason());
@@ -193,11 +207,12 @@ Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint, std::span
     }
     if (response.lease_id() != 0) {
       // From the beginning of the call: the node's clock for it started later.
-      outcome.lease = Lease(leases_, {.id = response.lease_id(),
-                                      .session = session.id,
-                                      .fingerprint = fingerprint,
-                                      .blocks = response.matched_blocks(),
-                                      .expires_at = begin + std::chrono::milliseconds(response.lease_ttl_ms())});
+      outcome.lease = Lease(
+          leases_, {.id = response.lease_id(),
+                    .session = session.id,
+                    .fingerprint = fingerprint,
+                    .blocks = response.matched_blocks(),
+                    .expires_at = begin + std::chrono::milliseconds(response.lease_ttl_ms())});
     }
     return OkStatus();
   });
@@ -212,13 +227,15 @@ Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
                               const FetchOptions& options) {
   if (!lease.held()) return InvalidArgument("field 'lease': got none, expected a lease from Match");
   if (!session_.IsCurrent(lease.info().session)) {
-    return Count(Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id));
+    return Count(
+        Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id));
   }
   const TimePoint deadline = After(options.deadline);
   SliceAssembler assembler(&sink, {.blocks = lease.info().blocks});
   CircuitBreaker::Permit permit = breaker_.Ask();
   if (!permit) {
-    return Count(Errorf(StatusCode::kUnavailable, "the node failed repeatedly; it is not asked for a while"));
+    return Count(Errorf(StatusCode::kUnavailable,
+                        "the node failed repeatedly; it is not asked for a while"));
   }
   bool got_bytes = false;
   const Status status = RunFetch(lease, range, assembler, options, deadline, &got_bytes);
@@ -234,23 +251,26 @@ Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
   Add(totals_.fetches, 1);
   Add(totals_.fetched_slices, counts.slices);
   Add(totals_.corrupt_slices, counts.corrupt);
-  for (size_t tier = 0; tier < kTierCount; ++tier) Add(totals_.fetched_bytes[tier], counts.bytes[tier]);
+  for (size_t tier = 0; tier < kTierCount; ++tier)
+    Add(totals_.fetched_bytes[tier], counts.bytes[tier]);
   return Count(status);
 }
 
-Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint, std::span<const PartToPush> parts,
+Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,
+                                                  std::span<const PartToPush> parts,
                                                   const PushOptions& options) {
   const TimePoint deadline = After(options.deadline);
   std::vector<Status> results;
   const Status status = Guarded(deadline, [&](const Session::Current& session) {
-    Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = &releases_}, session, fingerprint,
-                  options, deadline);
+    Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = &releases_}, session,
+                  fingerprint, options, deadline);
     Status node;
     results = pusher.Push(parts, &node);
     return node;
   });
   if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
-  const bool any = std::any_of(results.begin(), results.end(), [](const Status& s) { return s.ok(); });
+  const bool any =
+      std::any_of(results.begin(), results.end(), [](const Status& s) { return s.ok(); });
   if (!status.ok() && !any) return status;
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].ok()) continue;
@@ -275,7 +295,8 @@ Result<std::vector<std::optional<TierKind>>> GrpcCacheClient::Exists(const Diges
     request.set_keys(wire::KeysToProto(keys));
     CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Exists(&context, request, &response)));
     if (static_cast<size_t>(response.tiers_size()) != keys.size()) {
-      return Errorf(StatusCode::kInternal, "exists: {} answers for {} keys", response.tiers_size(), keys.size());
+      return Errorf(StatusCode::kInternal, "exists: {} answers for {} keys", response.tiers_size(),
+                    keys.size());
     }
     for (const int tier : response.tiers()) tiers.push_back(wire::TierFromProto<TierKind>(tier));
     return OkStatus();
@@ -284,7 +305,8 @@ Result<std::vector<std::optional<TierKind>>> GrpcCacheClient::Exists(const Diges
   return tiers;
 }
 
-Result<Duration> GrpcCacheClient::RenewLease(const Lease& lease, Duration ttl, const CallOptions& options) {
+Result<Duration> GrpcCacheClient::RenewLease(const Lease& lease, Duration ttl,
+                                             const CallOptions& options) {
   if (!lease.held()) return InvalidArgument("field 'lease': got none, expected a lease from Match");
   const TimePoint deadline = After(options.deadline);
   Duration granted{0};
@@ -327,7 +349,9 @@ Result<std::unique_ptr<EventStream>> GrpcCacheClient::WatchEvents(const WatchOpt
 }
 
 ClientStats GrpcCacheClient::GetStats() const {
-  const auto get = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  const auto get = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
   ClientStats stats;
   stats.matches = get(totals_.matches);
   stats.matched_blocks = get(totals_.matched_blocks);
@@ -336,8 +360,10 @@ ClientStats GrpcCacheClient::GetStats() const {
   stats.pushed_parts = get(totals_.pushed_parts);
   stats.pushed_bytes = get(totals_.pushed_bytes);
   stats.corrupt_slices = get(totals_.corrupt_slices);
-  for (size_t tier = 0; tier < kTierCount; ++tier) stats.fetched_bytes[tier] = get(totals_.fetched_bytes[tier]);
-  for (size_t code = 0; code < stats.calls_by_code.size(); ++code) stats.calls_by_code[code] = get(totals_.by_code[code]);
+  for (size_t tier = 0; tier < kTierCount; ++tier)
+    stats.fetched_bytes[tier] = get(totals_.fetched_bytes[tier]);
+  for (size_t code = 0; code < stats.calls_by_code.size(); ++code)
+    stats.calls_by_code[code] = get(totals_.by_code[code]);
   stats.sessions = session_.times_opened();
   stats.breaker_opened = breaker_.times_opened();
   stats.breaker_rejected = breaker_.rejected();
@@ -349,11 +375,13 @@ ClientStats GrpcCacheClient::GetStats() const {
 
 Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
   if (options.client_name.size() > 128) {
-    return InvalidArgument("field 'client_name': got {} characters, expected 0 to 128", options.client_name.size());
+    return InvalidArgument("field 'client_name': got {} characters, expected 0 to 128",
+                           options.client_name.size());
   }
   CAIRN_ASSIGN_OR_RETURN(auto control, NewChannel(options));
   CAIRN_ASSIGN_OR_RETURN(auto data, NewChannel(options));
-  return std::unique_ptr<CacheClient>(std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(data)));
+  return std::unique_ptr<CacheClient>(
+      std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(data)));
 }
 
 }  // namespace cairn::client

@@ -1,5 +1,6 @@
 #pragma once
-// CacheClient over gRPC: guards each call with breaker, session and deadline, and counts how it ended.
+// CacheClient over gRPC: guards each call with breaker, session and deadline, and counts how it
+// ended.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -18,21 +19,25 @@ namespace cairn::client {
 
 class GrpcCacheClient final : public CacheClient {
  public:
-  // Two connections, so that a match is not queued behind the bytes of a fetch: `control` for small calls and the session, `data` for
-  // Fetch and Push.
+  // Two connections, so that a match is not queued behind the bytes of a fetch: `control` for small
+  // calls and the session, `data` for Fetch and Push.
   GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> control,
                   std::shared_ptr<grpc::Channel> data);
   ~GrpcCacheClient() override;
 
-  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options) override;
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
+                                        const CallOptions& options) override;
   Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                              const MatchOptions& options) override;
-  Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink, const FetchOptions& options) override;
+  Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
+               const FetchOptions& options) override;
   Result<std::vector<Status>> Push(const Digest& fingerprint, std::span<const PartToPush> parts,
                                    const PushOptions& options) override;
-  Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint, std::span<const BlockKey> keys,
+  Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint,
+                                                      std::span<const BlockKey> keys,
                                                       const CallOptions& options) override;
-  Result<Duration> RenewLease(const Lease& lease, Duration ttl, const CallOptions& options) override;
+  Result<Duration> RenewLease(const Lease& lease, Duration ttl,
+                              const CallOptions& options) override;
   Status Flush(const CallOptions& options) override;
   Result<NodeStats> Stat(const CallOptions& options) override;
   Result<std::unique_ptr<EventStream>> WatchEvents(const WatchOptions& options) override;
@@ -41,14 +46,15 @@ class GrpcCacheClient final : public CacheClient {
  private:
   class LeaseReturn;
 
-  // Runs `call(session)` if the breaker allows it and there is a session by `deadline`; tells the breaker how it went.
+  // Runs `call(session)` if the breaker allows it and there is a session by `deadline`; tells the
+  // breaker how it went.
   template <typename Call>
   Status Guarded(TimePoint deadline, Call call);
   // Counts how a call ended and returns its status.
   Status Count(Status status);
   // The stream of one fetch. `*got_bytes`: the node was alive and sending.
-  Status RunFetch(const Lease& lease, const FetchRange& range, SliceAssembler& assembler, const FetchOptions& options,
-                  TimePoint deadline, bool* got_bytes);
+  Status RunFetch(const Lease& lease, const FetchRange& range, SliceAssembler& assembler,
+                  const FetchOptions& options, TimePoint deadline, bool* got_bytes);
 
   // Constant after construction; each thread-safe.
   const std::unique_ptr<v1::Cache::Stub> stub_;
@@ -60,8 +66,8 @@ class GrpcCacheClient final : public CacheClient {
 
   // Totals; relaxed, since nothing is concluded from their order.
   struct Totals {
-    std::atomic<uint64_t> matches{0}, matched_blocks{0}, fetches{0}, fetched_slices{0}, pushed_parts{0}, pushed_bytes{0},
-        corrupt_slices{0};
+    std::atomic<uint64_t> matches{0}, matched_blocks{0}, fetches{0}, fetched_slices{0},
+        pushed_parts{0}, pushed_bytes{0}, corrupt_slices{0};
     std::array<std::atomic<uint64_t>, kTierCount> fetched_bytes{};
     std::array<std::atomic<uint64_t>, 17> by_code{};
   } totals_;

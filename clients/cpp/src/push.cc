@@ -1,6 +1,5 @@
 #include "clients/cpp/src/push.h"
 
-
 #include <algorithm>
 #include <utility>
 
@@ -23,13 +22,19 @@ uint32_t Millis(Duration d) {
 }
 
 // Somebody else's copy is as good as ours: keys name content.
-Status StoredIsFine(Status status) { return status.code() == StatusCode::kAlreadyExists ? OkStatus() : status; }
+Status StoredIsFine(Status status) {
+  return status.code() == StatusCode::kAlreadyExists ? OkStatus() : status;
+}
 
 }  // namespace
 
 Pusher::Pusher(const Channels& channels, Session::Current session, const Digest& fingerprint,
                const PushOptions& options, TimePoint deadline)
-    : channels_(channels), session_(std::move(session)), fingerprint_(fingerprint), options_(options), deadline_(deadline) {}
+    : channels_(channels),
+      session_(std::move(session)),
+      fingerprint_(fingerprint),
+      options_(options),
+      deadline_(deadline) {}
 
 std::vector<Status> Pusher::Push(std::span<const PartToPush> parts, Status* node) {
   std::vector<Status> results(parts.size());
@@ -37,11 +42,13 @@ std::vector<Status> Pusher::Push(std::span<const PartToPush> parts, Status* node
   while (begin < parts.size()) {
     size_t end = begin;
     uint64_t bytes = 0;
-    while (end < parts.size() && end - begin < kGroupParts && (end == begin || bytes + parts[end].bytes.size() <= kGroupBytes)) {
+    while (end < parts.size() && end - begin < kGroupParts &&
+           (end == begin || bytes + parts[end].bytes.size() <= kGroupBytes)) {
       bytes += parts[end].bytes.size();
       ++end;
     }
-    *node = PushGroup(parts.subspan(begin, end - begin), std::span(results).subspan(begin, end - begin));
+    *node = PushGroup(parts.subspan(begin, end - begin),
+                      std::span(results).subspan(begin, end - begin));
     if (!node->ok()) {
       std::fill(results.begin() + static_cast<std::ptrdiff_t>(begin), results.end(), *node);
       break;
@@ -65,7 +72,8 @@ Status Pusher::PushGroup(std::span<const PartToPush> parts, std::span<Status> re
   return status;
 }
 
-Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> results, std::vector<Filled>* reserved) {
+Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> results,
+                       std::vector<Filled>* reserved) {
   v1::ReserveRequest request;
   request.set_session_id(session_.id);
   request.set_fingerprint(std::string(fingerprint_.View()));
@@ -84,7 +92,8 @@ Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> resu
   v1::ReserveResponse response;
   CAIRN_RETURN_IF_ERROR(wire::FromGrpc(channels_.control->Reserve(&context, request, &response)));
   if (response.results_size() != request.parts_size()) {
-    return Errorf(StatusCode::kInternal, "push: {} results for {} reservations", response.results_size(), parts.size());
+    return Errorf(StatusCode::kInternal, "push: {} results for {} reservations",
+                  response.results_size(), parts.size());
   }
   for (int i = 0; i < response.results_size(); ++i) {
     const size_t part = static_cast<size_t>(i);
@@ -97,7 +106,9 @@ Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> resu
 
 Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved) {
   RawCall call(channels_.data, "/cairn.v1.Cache/Push", deadline_, options_.trace);
-  const auto late = [] { return Errorf(StatusCode::kDeadlineExceeded, "push: the node did not take the bytes in time"); };
+  const auto late = [] {
+    return Errorf(StatusCode::kDeadlineExceeded, "push: the node did not take the bytes in time");
+  };
   RawCall::Outcome outcome = call.Start(deadline_);
   PushFrameWriter frame(session_.id, session_.max_frame_bytes);
   const auto send = [&](bool last) { outcome = call.Write(frame.Take(), last, deadline_); };
@@ -127,10 +138,12 @@ Status Pusher::Commit(const std::vector<Filled>& reserved, std::span<Status> res
   v1::CommitResponse response;
   CAIRN_RETURN_IF_ERROR(wire::FromGrpc(channels_.control->Commit(&context, request, &response)));
   if (response.results_size() != request.reservation_ids_size()) {
-    return Errorf(StatusCode::kInternal, "push: {} results for {} commits", response.results_size(), reserved.size());
+    return Errorf(StatusCode::kInternal, "push: {} results for {} commits", response.results_size(),
+                  reserved.size());
   }
   for (int i = 0; i < response.results_size(); ++i) {
-    results[reserved[static_cast<size_t>(i)].part] = StoredIsFine(wire::FromProto(response.results(i)));
+    results[reserved[static_cast<size_t>(i)].part] =
+        StoredIsFine(wire::FromProto(response.results(i)));
   }
   return OkStatus();
 }

@@ -15,7 +15,8 @@
 
 namespace cairn::client {
 
-// One Push call. Parts go in groups, so that a long push holds little of the node's reservation budget at a time. Used by one thread.
+// One Push call. Parts go in groups, so that a long push holds little of the node's reservation
+// budget at a time. Used by one thread.
 class Pusher {
  public:
   struct Channels {
@@ -23,10 +24,11 @@ class Pusher {
     grpc::GenericStub* data = nullptr;
     ReleaseQueue* releases = nullptr;  // Takes back what could not be filled.
   };
-  Pusher(const Channels& channels, Session::Current session, const Digest& fingerprint, const PushOptions& options,
-         TimePoint deadline);
+  Pusher(const Channels& channels, Session::Current session, const Digest& fingerprint,
+         const PushOptions& options, TimePoint deadline);
 
-  // One status per part. After an error of the node itself the remaining parts have it too, and `node` is set to it.
+  // One status per part. After an error of the node itself the remaining parts have it too, and
+  // `node` is set to it.
   std::vector<Status> Push(std::span<const PartToPush> parts, Status* node);
 
  private:
@@ -36,7 +38,8 @@ class Pusher {
   };
   // Each returns an error of the whole call, and else fills in the statuses of single parts.
   Status PushGroup(std::span<const PartToPush> parts, std::span<Status> results);
-  Status Reserve(std::span<const PartToPush> parts, std::span<Status> results, std::vector<Filled>* reserved);
+  Status Reserve(std::span<const PartToPush> parts, std::span<Status> results,
+                 std::vector<Filled>* reserved);
   Status Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved);
   Status Commit(const std::vector<Filled>& reserved, std::span<Status> results);
 

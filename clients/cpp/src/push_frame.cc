@@ -25,7 +25,9 @@ void PutVarint(uint64_t value, std::string* out) {
   out->append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(end - buffer));
 }
 
-void PutTag(int field, uint32_t type, std::string* out) { PutVarint(static_cast<uint32_t>(field) << 3 | type, out); }
+void PutTag(int field, uint32_t type, std::string* out) {
+  PutVarint(static_cast<uint32_t>(field) << 3 | type, out);
+}
 
 void PutNumber(int field, uint64_t value, std::string* out) {
   PutTag(field, kVarint, out);
@@ -37,14 +39,16 @@ grpc::Slice SliceOf(std::span<const std::byte> data, const std::shared_ptr<const
   // gRPC only reads them; its interface knows no const.
   auto* const bytes = const_cast<std::byte*>(data.data());
   auto* const keep = new std::shared_ptr<const void>(hold);
-  return grpc::Slice(bytes, data.size(), [](void* p) { delete static_cast<std::shared_ptr<const void>*>(p); }, keep);
+  return grpc::Slice(
+      bytes, data.size(), [](void* p) { delete static_cast<std::shared_ptr<const void>*>(p); },
+      keep);
 }
 
 }  // namespace
 
 PushFrameWriter::PushFrameWriter(const std::string& session, uint32_t max_frame_bytes)
-    : max_bytes_(std::clamp<size_t>(max_frame_bytes == 0 ? wire::kFrameBytes : max_frame_bytes, kMinFrameBytes,
-                                    wire::kFrameBytes)) {
+    : max_bytes_(std::clamp<size_t>(max_frame_bytes == 0 ? wire::kFrameBytes : max_frame_bytes,
+                                    kMinFrameBytes, wire::kFrameBytes)) {
   std::string header;
   PutTag(v1::PushFrame::kSessionIdFieldNumber, kBytes, &header);
   PutVarint(session.size(), &header);

@@ -14,14 +14,17 @@
 
 namespace cairn::client {
 
-// Builds one frame after the other: valid v1.PushFrame messages of at most `max_frame_bytes`. Not thread-safe.
+// Builds one frame after the other: valid v1.PushFrame messages of at most `max_frame_bytes`. Not
+// thread-safe.
 class PushFrameWriter {
  public:
-  // The first frame carries the session. max_frame_bytes of 0 means wire::kFrameBytes, which is also the upper limit.
+  // The first frame carries the session. max_frame_bytes of 0 means wire::kFrameBytes, which is
+  // also the upper limit.
   PushFrameWriter(const std::string& session, uint32_t max_frame_bytes);
 
-  // Adds as much of `data`, which lies at `offset` in the reservation, as fits, at least 1 byte of a frame that is not full. Returns how
-  // much. With `hold` the frame refers to the bytes and keeps `hold`; else it copies them.
+  // Adds as much of `data`, which lies at `offset` in the reservation, as fits, at least 1 byte of
+  // a frame that is not full. Returns how much. With `hold` the frame refers to the bytes and keeps
+  // `hold`; else it copies them.
   size_t Add(uint64_t reservation, uint64_t offset, std::span<const std::byte> data,
              const std::shared_ptr<const void>& hold);
   // Too little room left to be worth another piece.

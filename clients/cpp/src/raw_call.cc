@@ -40,7 +40,8 @@ RawCall::Outcome RawCall::Await(TimePoint deadline) {
   void* tag = nullptr;
   bool ok = false;
   const auto next = deadline == TimePoint::max()
-                        ? (queue_.Next(&tag, &ok) ? grpc::CompletionQueue::GOT_EVENT : grpc::CompletionQueue::SHUTDOWN)
+                        ? (queue_.Next(&tag, &ok) ? grpc::CompletionQueue::GOT_EVENT
+                                                  : grpc::CompletionQueue::SHUTDOWN)
                         : queue_.AsyncNext(&tag, &ok, WallDeadline(deadline));
   if (next == grpc::CompletionQueue::TIMEOUT) return Outcome::kTimeout;
   if (next == grpc::CompletionQueue::SHUTDOWN) return Outcome::kClosed;

@@ -1,5 +1,6 @@
 #pragma once
-// One streaming call of raw frames, driven by the calling thread, which can give up waiting at any moment.
+// One streaming call of raw frames, driven by the calling thread, which can give up waiting at any
+// moment.
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
@@ -15,12 +16,14 @@
 
 namespace cairn::client {
 
-// Not thread-safe but for Cancel. Every wait ends at its deadline; the call is then still under way and can be waited for again. Destroying it
-// ends the call and does not wait for the peer.
+// Not thread-safe but for Cancel. Every wait ends at its deadline; the call is then still under way
+// and can be waited for again. Destroying it ends the call and does not wait for the peer.
 class RawCall {
  public:
-  // `method` like "/cairn.v1.Cache/Fetch". The stub outlives the call. nullopt: the call as such has no deadline.
-  RawCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline, const std::string& trace);
+  // `method` like "/cairn.v1.Cache/Fetch". The stub outlives the call. nullopt: the call as such
+  // has no deadline.
+  RawCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
+          const std::string& trace);
   ~RawCall();
   RawCall(const RawCall&) = delete;
   RawCall& operator=(const RawCall&) = delete;

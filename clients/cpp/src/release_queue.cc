@@ -18,7 +18,8 @@ ReleaseQueue::~ReleaseQueue() {
   idle_.Wait(mu_, [this] { return !sending_; });
 }
 
-void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to, const std::vector<uint64_t>& ids) {
+void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to,
+                       const std::vector<uint64_t>& ids) {
   if (session_ != session) {
     // What waits for another session the node has forgotten already.
     session_ = session;
@@ -40,7 +41,8 @@ void ReleaseQueue::ReleaseLease(const std::string& session, uint64_t lease) {
   Start(call);
 }
 
-void ReleaseQueue::AbortReservations(const std::string& session, const std::vector<uint64_t>& reservations) {
+void ReleaseQueue::AbortReservations(const std::string& session,
+                                     const std::vector<uint64_t>& reservations) {
   Call* call = nullptr;
   {
     MutexLock lock(mu_);

@@ -12,16 +12,17 @@
 
 namespace cairn::client {
 
-// One call to the node at a time; what comes meanwhile waits and goes together in the next one. Bounded: beyond
-// kCapacity ids are dropped, and end at the node when their time is up. Thread-safe.
+// One call to the node at a time; what comes meanwhile waits and goes together in the next one.
+// Bounded: beyond kCapacity ids are dropped, and end at the node when their time is up.
+// Thread-safe.
 class ReleaseQueue {
  public:
   static constexpr size_t kCapacity = 8192;
 
   // The stub outlives the queue.
   explicit ReleaseQueue(v1::Cache::Stub* stub) : stub_(stub) {}
-  // Cancels the call under way and waits for its end, so that none of gRPC's threads is left with a reference to the
-  // channel: one that drops the last of them would have to wait for itself.
+  // Cancels the call under way and waits for its end, so that none of gRPC's threads is left with a
+  // reference to the channel: one that drops the last of them would have to wait for itself.
   ~ReleaseQueue();
 
   void ReleaseLease(const std::string& session, uint64_t lease);
@@ -40,8 +41,8 @@ class ReleaseQueue {
   // Takes as many of the ids as there is room for in `to`.
   void Add(const std::string& session, std::vector<uint64_t>& to, const std::vector<uint64_t>& ids)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next call to start, outside the lock (its answer may come inside the call); nullptr when there is nothing to
-  // send.
+  // The next call to start, outside the lock (its answer may come inside the call); nullptr when
+  // there is nothing to send.
   Call* NextCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Start(Call* call);
   void Sent();

@@ -10,15 +10,16 @@
 namespace cairn::client {
 namespace {
 
-constexpr auto kFirstEvent = std::chrono::seconds(3);      // A node that accepts but says nothing.
-constexpr auto kOpenNamespace = std::chrono::seconds(2);   // Each.
+constexpr auto kFirstEvent = std::chrono::seconds(3);     // A node that accepts but says nothing.
+constexpr auto kOpenNamespace = std::chrono::seconds(2);  // Each.
 constexpr auto kFirstBackoff = std::chrono::milliseconds(50);
 constexpr auto kReopenInterval = std::chrono::seconds(1);
 constexpr size_t kMaxNamespaces = 4096;
 
 }  // namespace
 
-// The stream of one session. Its callbacks run on gRPC's threads; everything they share is under the session's mutex.
+// The stream of one session. Its callbacks run on gRPC's threads; everything they share is under
+// the session's mutex.
 class Session::Stream final : public grpc::ClientReadReactor<v1::SessionEvent> {
  public:
   Stream(Session& session, v1::Cache::Stub& stub) : session_(session) {
@@ -61,8 +62,12 @@ class Session::Stream final : public grpc::ClientReadReactor<v1::SessionEvent> {
   Status status_;
 };
 
-Session::Session(std::shared_ptr<grpc::Channel> channel, const Options& options, std::function<void()> on_open)
-    : stub_(v1::Cache::NewStub(channel)), options_(options), on_open_(std::move(on_open)), random_(options.seed) {
+Session::Session(std::shared_ptr<grpc::Channel> channel, const Options& options,
+                 std::function<void()> on_open)
+    : stub_(v1::Cache::NewStub(channel)),
+      options_(options),
+      on_open_(std::move(on_open)),
+      random_(options.seed) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -104,7 +109,8 @@ uint64_t Session::times_opened() const {
 Status Session::Remember(const NamespaceSpec& spec) {
   MutexLock lock(mu_);
   if (namespaces_.size() >= kMaxNamespaces) {
-    return Errorf(StatusCode::kResourceExhausted, "a client remembers at most {} namespaces", kMaxNamespaces);
+    return Errorf(StatusCode::kResourceExhausted, "a client remembers at most {} namespaces",
+                  kMaxNamespaces);
   }
   namespaces_.try_emplace(Fingerprint(spec), spec);
   return OkStatus();
@@ -126,8 +132,8 @@ void Session::SetAway(const Status& why) {
 
 bool Session::WaitBackoff(Duration wait) {
   std::uniform_real_distribution<double> jitter(0.5, 1.0);
-  const auto until =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<Duration>(wait * jitter(random_));
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<Duration>(wait * jitter(random_));
   MutexLock lock(mu_);
   changed_.WaitUntil(mu_, until, [this] { return stopping_; });
   return !stopping_;
@@ -145,8 +151,9 @@ void Session::Run() {
       if (stopping_) return;
     }
     if (opened && lasted) {
-      // Probably a restart: the first attempt comes at once, and callers wait for it. Not after a session that ended as soon as it
-      // began, or a node that throws its clients out would be asked without a pause.
+      // Probably a restart: the first attempt comes at once, and callers wait for it. Not after a
+      // session that ended as soon as it began, or a node that throws its clients out would be
+      // asked without a pause.
       backoff = kFirstBackoff;
       continue;
     }
@@ -162,7 +169,8 @@ Status Session::RunOnce(bool* opened) {
   {
     MutexLock lock(mu_);
     const auto deadline = std::chrono::steady_clock::now() + kFirstEvent;
-    changed_.WaitUntil(mu_, deadline, [&] { return stopping_ || stream.done() || stream.first().has_value(); });
+    changed_.WaitUntil(mu_, deadline,
+                       [&] { return stopping_ || stream.done() || stream.first().has_value(); });
     if (!stream.first().has_value() && !stream.done()) {
       result = Errorf(StatusCode::kDeadlineExceeded, "the node did not open a session in time");
     } else if (stream.first().has_value() && stream.first()->session_id().empty()) {
@@ -178,10 +186,12 @@ Status Session::RunOnce(bool* opened) {
     *opened = true;
     {
       MutexLock lock(mu_);
-      current_ = {.id = stream.first()->session_id(), .max_frame_bytes = stream.first()->max_frame_bytes()};
+      current_ = {.id = stream.first()->session_id(),
+                  .max_frame_bytes = stream.first()->max_frame_bytes()};
       state_ = State::kOpen;
       ++times_opened_;
-      log::Info("cache_session_open", {{"node", stream.first()->node_id()}, {"epoch", log::Num(stream.first()->node_epoch())}});
+      log::Info("cache_session_open", {{"node", stream.first()->node_id()},
+                                       {"epoch", log::Num(stream.first()->node_epoch())}});
       changed_.NotifyAll();
     }
     on_open_();
@@ -206,7 +216,8 @@ Status Session::RunOnce(bool* opened) {
   MutexLock lock(mu_);
   changed_.Wait(mu_, [&] { return stream.done(); });
   if (!result.ok()) return result;
-  return stream.status().ok() ? Errorf(StatusCode::kUnavailable, "the node ended the session") : stream.status();
+  return stream.status().ok() ? Errorf(StatusCode::kUnavailable, "the node ended the session")
+                              : stream.status();
 }
 
 Status Session::OpenNamespaces() {
@@ -222,9 +233,11 @@ Status Session::OpenNamespaces() {
     v1::OpenNamespaceResponse response;
     wire::ToProto(spec, request.mutable_spec());
     const Status status = wire::FromGrpc(stub_->OpenNamespace(&context, request, &response));
-    if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded) return status;
+    if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded)
+      return status;
     // A namespace that the node refuses is a miss for those who use it, not for the others.
-    if (!status.ok()) log::Warn("cache_namespace_refused", {{"model", spec.model}, {"reason", ToString(status)}});
+    if (!status.ok())
+      log::Warn("cache_namespace_refused", {{"model", spec.model}, {"reason", ToString(status)}});
   }
   return OkStatus();
 }

@@ -20,7 +20,8 @@
 
 namespace cairn::client {
 
-//   connecting --stream's first event, namespaces opened--> open --stream breaks--> connecting (at once)
+//   connecting --stream's first event, namespaces opened--> open --stream breaks--> connecting (at
+//   once)
 //       |  ^                                                                            |
 //       v  +---------------------- back-off passed ------------------ away <--- failed -+
 //
@@ -38,10 +39,12 @@ class Session {
   };
 
   // Starts the thread. `on_open` runs on it after each time a session opened.
-  Session(std::shared_ptr<grpc::Channel> channel, const Options& options, std::function<void()> on_open);
+  Session(std::shared_ptr<grpc::Channel> channel, const Options& options,
+          std::function<void()> on_open);
   ~Session();
 
-  // The open session. Waits until `deadline` while connecting; then DEADLINE_EXCEEDED. UNAVAILABLE while away.
+  // The open session. Waits until `deadline` while connecting; then DEADLINE_EXCEEDED. UNAVAILABLE
+  // while away.
   Result<Current> Get(TimePoint deadline);
   bool IsCurrent(const std::string& id) const;
   bool open() const;
@@ -49,7 +52,8 @@ class Session {
 
   // To be opened at the beginning of each session. RESOURCE_EXHAUSTED when there are too many.
   Status Remember(const NamespaceSpec& spec);
-  // The node says that it does not know a namespace: it was dropped there, say. Opens all of them again, in the background.
+  // The node says that it does not know a namespace: it was dropped there, say. Opens all of them
+  // again, in the background.
   void ReopenNamespaces();
 
  private:

@@ -20,19 +20,20 @@ void CopyChunks(const SlicePiece& piece, std::byte* to) {
 Status SliceAssembler::Check(const SlicePiece& piece, uint64_t piece_bytes) const {
   const SliceInfo& slice = piece.slice;
   if (slice.block >= limits_.blocks) {
-    return Errorf(StatusCode::kDataLoss, "fetch: slice of block {}, the lease has {}", slice.block, limits_.blocks);
+    return Errorf(StatusCode::kDataLoss, "fetch: slice of block {}, the lease has {}", slice.block,
+                  limits_.blocks);
   }
   if (slice.layer < slice.part.layer_begin || slice.layer >= slice.part.layer_end) {
-    return Errorf(StatusCode::kDataLoss, "fetch: slice of layer {} in a part with layers [{}, {})", slice.layer,
-                  slice.part.layer_begin, slice.part.layer_end);
+    return Errorf(StatusCode::kDataLoss, "fetch: slice of layer {} in a part with layers [{}, {})",
+                  slice.layer, slice.part.layer_begin, slice.part.layer_end);
   }
   if (slice.slice_bytes > limits_.max_slice_bytes) {
-    return Errorf(StatusCode::kDataLoss, "fetch: slice of {} bytes, at most {} are taken", slice.slice_bytes,
-                  limits_.max_slice_bytes);
+    return Errorf(StatusCode::kDataLoss, "fetch: slice of {} bytes, at most {} are taken",
+                  slice.slice_bytes, limits_.max_slice_bytes);
   }
   if (piece.offset > slice.slice_bytes || piece_bytes > slice.slice_bytes - piece.offset) {
-    return Errorf(StatusCode::kDataLoss, "fetch: piece [{}, +{}) of a slice of {} bytes", piece.offset, piece_bytes,
-                  slice.slice_bytes);
+    return Errorf(StatusCode::kDataLoss, "fetch: piece [{}, +{}) of a slice of {} bytes",
+                  piece.offset, piece_bytes, slice.slice_bytes);
   }
   return OkStatus();
 }
@@ -48,13 +49,15 @@ Status SliceAssembler::Take(const SlicePiece& piece) {
   if (it == open_.end()) {
     const std::span<std::byte> destination = sink_->Destination(slice);
     if (!destination.empty() && destination.size() != slice.slice_bytes) {
-      return Errorf(StatusCode::kInternal, "fetch: destination of {} bytes for a slice of {}", destination.size(),
-                    slice.slice_bytes);
+      return Errorf(StatusCode::kInternal, "fetch: destination of {} bytes for a slice of {}",
+                    destination.size(), slice.slice_bytes);
     }
     if (piece_bytes == slice.slice_bytes) {
-      // The usual case: the slice is whole. Where its bytes lie together and nobody wants them elsewhere, they are not moved.
+      // The usual case: the slice is whole. Where its bytes lie together and nobody wants them
+      // elsewhere, they are not moved.
       if (destination.empty() && piece.chunks.size() <= 1) {
-        return Complete(slice, piece.chunks.empty() ? std::span<const std::byte>() : piece.chunks[0]);
+        return Complete(slice,
+                        piece.chunks.empty() ? std::span<const std::byte>() : piece.chunks[0]);
       }
       std::vector<std::byte> own(destination.empty() ? slice.slice_bytes : 0);
       const std::span<std::byte> to = destination.empty() ? std::span(own) : destination;
@@ -62,7 +65,8 @@ Status SliceAssembler::Take(const SlicePiece& piece) {
       return Complete(slice, to);
     }
     if (slice.slice_bytes > limits_.max_open_bytes - open_bytes_) {
-      return Errorf(StatusCode::kDataLoss, "fetch: more than {} bytes of unfinished slices", limits_.max_open_bytes);
+      return Errorf(StatusCode::kDataLoss, "fetch: more than {} bytes of unfinished slices",
+                    limits_.max_open_bytes);
     }
     it = open_.emplace(key, Open{}).first;
     Open& open = it->second;

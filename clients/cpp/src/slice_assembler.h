@@ -20,24 +20,26 @@ struct SlicePiece {
   std::vector<std::span<const std::byte>> chunks = {};
 };
 
-// Puts pieces into place, verifies each whole slice, tells the sink. What the node says is not trusted: sizes and numbers are checked, and
-// memory is bounded. Not thread-safe; one per fetch. The sink outlives it.
+// Puts pieces into place, verifies each whole slice, tells the sink. What the node says is not
+// trusted: sizes and numbers are checked, and memory is bounded. Not thread-safe; one per fetch.
+// The sink outlives it.
 class SliceAssembler {
  public:
   struct Limits {
-    uint32_t blocks = 0;                       // Of the lease: a slice of a block beyond is refused.
+    uint32_t blocks = 0;  // Of the lease: a slice of a block beyond is refused.
     uint64_t max_slice_bytes = 64ull << 20;
-    uint64_t max_open_bytes = 128ull << 20;    // Of slices that are not whole yet.
+    uint64_t max_open_bytes = 128ull << 20;  // Of slices that are not whole yet.
   };
   struct Counts {
-    uint64_t slices = 0;   // Verified.
+    uint64_t slices = 0;  // Verified.
     uint64_t corrupt = 0;
     uint64_t bytes[kTierCount] = {};  // Verified.
   };
 
   SliceAssembler(FetchSink* sink, const Limits& limits) : sink_(sink), limits_(limits) {}
 
-  // DATA_LOSS when the node does not keep to the protocol; the sink's status when it refuses a slice. The fetch ends then.
+  // DATA_LOSS when the node does not keep to the protocol; the sink's status when it refuses a
+  // slice. The fetch ends then.
   Status Take(const SlicePiece& piece);
   // The node cannot send the block.
   void Fail(uint32_t block, MissReason reason);

@@ -47,19 +47,23 @@ bool Cover(Block& block, const format::PartRect& rect, uint32_t heads) {
 
 Status CheckPart(const PartToPush& part, const format::PartHeader& header, const Layout& layout) {
   const format::PartRect grid = layout.WholeRect();
-  if (header.rect != part.rect || header.rect.layer_end > grid.layer_end || header.rect.head_end > grid.head_end) {
-    return InvalidArgument("field 'rect': not the part's own, or not in {} layers x {} heads", grid.layer_end,
-                           grid.head_end);
+  if (header.rect != part.rect || header.rect.layer_end > grid.layer_end ||
+      header.rect.head_end > grid.head_end) {
+    return InvalidArgument("field 'rect': not the part's own, or not in {} layers x {} heads",
+                           grid.layer_end, grid.head_end);
   }
   if (header.block_tokens != layout.block_tokens) {
-    return InvalidArgument("field 'block_tokens': got {}, expected {}", header.block_tokens, layout.block_tokens);
+    return InvalidArgument("field 'block_tokens': got {}, expected {}", header.block_tokens,
+                           layout.block_tokens);
   }
   if (!layout.IsNative()) return OkStatus();
   for (uint32_t layer = header.rect.layer_begin; layer < header.rect.layer_end; ++layer) {
     const uint64_t got = header.slices[layer - header.rect.layer_begin].length;
-    const uint64_t expected = layout.SliceBytes(layer, header.rect.head_begin, header.rect.head_end);
+    const uint64_t expected =
+        layout.SliceBytes(layer, header.rect.head_begin, header.rect.head_end);
     if (header.codec == format::Codec::kRaw && got != expected) {
-      return InvalidArgument("field 'bytes': slice of layer {} has {} bytes, expected {}", layer, got, expected);
+      return InvalidArgument("field 'bytes': slice of layer {} has {} bytes, expected {}", layer,
+                             got, expected);
     }
   }
   return OkStatus();
@@ -78,14 +82,17 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
   uint64_t epoch ABSL_GUARDED_BY(mu) = 1;
   ClientStats stats ABSL_GUARDED_BY(mu);
 
-  std::string Session() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return fmt::format("session-{}", epoch); }
+  std::string Session() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return fmt::format("session-{}", epoch);
+  }
 
   void ReleaseLease(const LeaseInfo& lease) override {
     MutexLock lock(mu);
     if (lease.session == Session()) leases.erase(lease.id);
   }
 
-  // Waits as a hanging node makes a caller wait. DEADLINE_EXCEEDED, CANCELLED, or OK when the faults were changed.
+  // Waits as a hanging node makes a caller wait. DEADLINE_EXCEEDED, CANCELLED, or OK when the
+  // faults were changed.
   Status Hang(Duration wait, const std::stop_token& cancel) {
     const std::stop_callback wake_up(cancel, [this] {
       // Under the lock, so that the waiter is either before its test or asleep.
@@ -94,8 +101,9 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
     });
     MutexLock lock(mu);
     const uint64_t before = faults_set;
-    const bool woken = wake.WaitUntil(mu, std::chrono::steady_clock::now() + wait,
-                                      [&] { return faults_set != before || cancel.stop_requested(); });
+    const bool woken = wake.WaitUntil(mu, std::chrono::steady_clock::now() + wait, [&] {
+      return faults_set != before || cancel.stop_requested();
+    });
     if (cancel.stop_requested()) return Errorf(StatusCode::kCancelled, "cancelled by the caller");
     if (!woken) return Errorf(StatusCode::kDeadlineExceeded, "no answer from the node");
     return OkStatus();
@@ -138,7 +146,8 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
     block.parts.push_back(std::make_shared<const Part>(
         Part{std::move(header), std::vector<std::byte>(part.bytes.begin(), part.bytes.end())}));
     block.bytes += part.bytes.size();
-    block.complete = std::find(block.covered.begin(), block.covered.end(), false) == block.covered.end();
+    block.complete =
+        std::find(block.covered.begin(), block.covered.end(), false) == block.covered.end();
     ++stats.pushed_parts;
     stats.pushed_bytes += part.bytes.size();
     return OkStatus();
@@ -158,8 +167,13 @@ Status SendSlice(const Outgoing& from, uint32_t layer, const Faults& faults, Sli
   const format::SliceEntry& entry = header.slices[layer - header.rect.layer_begin];
   std::span<const std::byte> data = std::span(from.part->bytes).subspan(entry.offset, entry.length);
   SlicePiece piece;
-  piece.slice = {.block = from.block, .part = header.rect, .layer = layer, .codec = header.codec,
-                 .slice_bytes = entry.length, .xxh3 = entry.xxh3, .tier = TierKind::kHost};
+  piece.slice = {.block = from.block,
+                 .part = header.rect,
+                 .layer = layer,
+                 .codec = header.codec,
+                 .slice_bytes = entry.length,
+                 .xxh3 = entry.xxh3,
+                 .tier = TierKind::kHost};
   std::vector<std::byte> damaged;
   const bool corrupt = faults.corrupt_block == from.block;
   if (!data.empty() && (corrupt || faults.wrong_block == from.block)) {
@@ -209,7 +223,8 @@ uint64_t InMemoryCacheClient::complete_blocks() const {
   return blocks;
 }
 
-Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& spec, const CallOptions& options) {
+Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& spec,
+                                                           const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   OpenedNamespace opened;
   opened.fingerprint = Fingerprint(spec);
@@ -228,7 +243,8 @@ Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& 
   return opened;
 }
 
-Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint, std::span<const BlockKey> keys,
+Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint,
+                                                std::span<const BlockKey> keys,
                                                 const MatchOptions& options) {
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
@@ -248,7 +264,8 @@ Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint, std::
   store_->stats.matched_blocks += outcome.matched_blocks;
   outcome.tiers.push_back({TierKind::kHost, outcome.matched_blocks, outcome.bytes});
   if (options.lease) {
-    const Duration ttl = options.lease_ttl > Duration::zero() ? options.lease_ttl : std::chrono::seconds(30);
+    const Duration ttl =
+        options.lease_ttl > Duration::zero() ? options.lease_ttl : std::chrono::seconds(30);
     const uint64_t id = store_->next_lease++;
     store_->leases[id] = {fingerprint, {keys.begin(), keys.begin() + outcome.matched_blocks}};
     outcome.lease = Lease(store_, {.id = id,
@@ -262,7 +279,8 @@ Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint, std::
 
 Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                                   const FetchOptions& options) {
-  CAIRN_RETURN_IF_ERROR(store_->Enter(std::min(options.progress, options.deadline), options.cancel));
+  CAIRN_RETURN_IF_ERROR(
+      store_->Enter(std::min(options.progress, options.deadline), options.cancel));
   std::vector<Outgoing> outgoing;
   SliceAssembler assembler(&sink, {.blocks = lease.held() ? lease.info().blocks : 0});
   Faults faults;
@@ -321,7 +339,8 @@ Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, F
   return status;
 }
 
-Result<std::vector<Status>> InMemoryCacheClient::Push(const Digest& fingerprint, std::span<const PartToPush> parts,
+Result<std::vector<Status>> InMemoryCacheClient::Push(const Digest& fingerprint,
+                                                      std::span<const PartToPush> parts,
                                                       const PushOptions& options) {
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
@@ -331,9 +350,8 @@ Result<std::vector<Status>> InMemoryCacheClient::Push(const Digest& fingerprint,
   return results;
 }
 
-Result<std::vector<std::optional<TierKind>>> InMemoryCacheClient::Exists(const Digest& fingerprint,
-                                                                         std::span<const BlockKey> keys,
-                                                                         const CallOptions& options) {
+Result<std::vector<std::optional<TierKind>>> InMemoryCacheClient::Exists(
+    const Digest& fingerprint, std::span<const BlockKey> keys, const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
   CAIRN_ASSIGN_OR_RETURN(Namespace * ns, store_->Find(fingerprint));
@@ -346,16 +364,20 @@ Result<std::vector<std::optional<TierKind>>> InMemoryCacheClient::Exists(const D
   return tiers;
 }
 
-Result<Duration> InMemoryCacheClient::RenewLease(const Lease& lease, Duration ttl, const CallOptions& options) {
+Result<Duration> InMemoryCacheClient::RenewLease(const Lease& lease, Duration ttl,
+                                                 const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
-  if (!lease.held() || lease.info().session != store_->Session() || !store_->leases.contains(lease.info().id)) {
+  if (!lease.held() || lease.info().session != store_->Session() ||
+      !store_->leases.contains(lease.info().id)) {
     return Errorf(StatusCode::kNotFound, "lease has ended");
   }
   return ttl;
 }
 
-Status InMemoryCacheClient::Flush(const CallOptions& options) { return store_->Enter(options.deadline); }
+Status InMemoryCacheClient::Flush(const CallOptions& options) {
+  return store_->Enter(options.deadline);
+}
 
 Result<NodeStats> InMemoryCacheClient::Stat(const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));

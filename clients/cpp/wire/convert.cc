@@ -19,8 +19,8 @@ Result<DType> DTypeFromProto(v1::DType dtype, const std::string& field) {
     case v1::DTYPE_I8:
       return DType::kI8;
     default:
-      return InvalidArgument("field '{}': got {}, expected DTYPE_F16, BF16, F32, F8E4M3 or I8", field,
-                             static_cast<int>(dtype));
+      return InvalidArgument("field '{}': got {}, expected DTYPE_F16, BF16, F32, F8E4M3 or I8",
+                             field, static_cast<int>(dtype));
   }
 }
 
@@ -32,8 +32,10 @@ Result<KeyRotation> RotationFromProto(v1::KeyRotation rotation) {
     case v1::KEY_ROTATION_BEFORE_ROPE:
       return KeyRotation::kBeforeRope;
     default:
-      return InvalidArgument("field 'layout.native.key_rotation': got {}, expected KEY_ROTATION_AFTER_ROPE or BEFORE_ROPE",
-                             static_cast<int>(rotation));
+      return InvalidArgument(
+          "field 'layout.native.key_rotation': got {}, expected KEY_ROTATION_AFTER_ROPE or "
+          "BEFORE_ROPE",
+          static_cast<int>(rotation));
   }
 }
 
@@ -45,7 +47,8 @@ Result<NativeLayout> FromProto(const v1::NativeLayout& proto) {
       const v1::Plane& plane = proto.groups(g).planes(p);
       const std::string field = fmt::format("layout.native.groups[{}].planes[{}].dtype", g, p);
       CAIRN_ASSIGN_OR_RETURN(const DType dtype, DTypeFromProto(plane.dtype(), field));
-      group.planes.push_back({.name = plane.name(), .heads = plane.heads(), .dim = plane.dim(), .dtype = dtype});
+      group.planes.push_back(
+          {.name = plane.name(), .heads = plane.heads(), .dim = plane.dim(), .dtype = dtype});
     }
     native.groups.push_back(std::move(group));
   }
@@ -74,8 +77,8 @@ void ToProto(const NativeLayout& native, v1::NativeLayout* out) {
 Status CheckRun(uint32_t begin, uint32_t end, std::string_view field, std::string_view what) {
   constexpr uint32_t kMax = std::numeric_limits<uint16_t>::max();
   if (begin >= end || end > kMax) {
-    return InvalidArgument("field '{}': got {}s [{}, {}), expected {}_begin < {}_end <= {}", field, what, begin, end,
-                           what, what, kMax);
+    return InvalidArgument("field '{}': got {}s [{}, {}), expected {}_begin < {}_end <= {}", field,
+                           what, begin, end, what, what, kMax);
   }
   return OkStatus();
 }
@@ -159,13 +162,15 @@ Result<format::PartRect> FromProto(const v1::PartRect& proto, std::string_view f
 Status CheckInGrid(const format::PartRect& rect, const Layout& layout, std::string_view field) {
   const format::PartRect grid = layout.WholeRect();
   if (rect.layer_end > grid.layer_end || rect.head_end > grid.head_end) {
-    return InvalidArgument("field '{}': got layers [{}, {}), heads [{}, {}), expected a rectangle in {} layers x {} heads",
-                           field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end, grid.layer_end,
-                           grid.head_end);
+    return InvalidArgument(
+        "field '{}': got layers [{}, {}), heads [{}, {}), expected a rectangle in {} layers x {} "
+        "heads",
+        field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end, grid.layer_end,
+        grid.head_end);
   }
   if (!layout.IsNative() && rect.head_end != rect.head_begin + 1) {
-    return InvalidArgument("field '{}': got heads [{}, {}), expected one part of an opaque layout", field,
-                           rect.head_begin, rect.head_end);
+    return InvalidArgument("field '{}': got heads [{}, {}), expected one part of an opaque layout",
+                           field, rect.head_begin, rect.head_end);
   }
   return OkStatus();
 }
@@ -181,7 +186,8 @@ Result<format::Codec> FromProto(v1::Codec codec, std::string_view field) {
     case v1::CODEC_OPAQUE:
       return format::Codec::kOpaque;
     default:
-      return InvalidArgument("field '{}': got codec {}, expected 0 (raw) or 1 (opaque)", field, static_cast<int>(codec));
+      return InvalidArgument("field '{}': got codec {}, expected 0 (raw) or 1 (opaque)", field,
+                             static_cast<int>(codec));
   }
 }
 
@@ -201,10 +207,12 @@ std::string KeysToProto(std::span<const BlockKey> keys) {
 
 Result<std::vector<BlockKey>> KeysFromProto(std::string_view bytes) {
   if (bytes.empty() || bytes.size() % 32 != 0 || bytes.size() / 32 > kMaxKeys) {
-    return InvalidArgument("field 'keys': got {} bytes, expected 1 to {} keys of 32 bytes", bytes.size(), kMaxKeys);
+    return InvalidArgument("field 'keys': got {} bytes, expected 1 to {} keys of 32 bytes",
+                           bytes.size(), kMaxKeys);
   }
   std::vector<BlockKey> keys(bytes.size() / 32);
-  for (size_t i = 0; i < keys.size(); ++i) std::copy_n(bytes.data() + 32 * i, 32, keys[i].bytes.data());
+  for (size_t i = 0; i < keys.size(); ++i)
+    std::copy_n(bytes.data() + 32 * i, 32, keys[i].bytes.data());
   return keys;
 }
 
@@ -215,14 +223,17 @@ void ToProto(const Status& status, v1::PartResult* out) {
 
 Status FromProto(const v1::PartResult& proto) {
   if (proto.code() == 0) return OkStatus();
-  const auto code = proto.code() <= 16 ? static_cast<StatusCode>(proto.code()) : StatusCode::kUnknown;
+  const auto code =
+      proto.code() <= 16 ? static_cast<StatusCode>(proto.code()) : StatusCode::kUnknown;
   return Status(code, proto.message());
 }
 
 bool IsTrace(std::string_view trace) {
-  return !trace.empty() && trace.size() <= 64 && std::all_of(trace.begin(), trace.end(), [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
+  return !trace.empty() && trace.size() <= 64 &&
+         std::all_of(trace.begin(), trace.end(), [](char c) {
+           return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                  c == '-';
+         });
 }
 
 }  // namespace cairn::wire

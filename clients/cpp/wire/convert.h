@@ -1,6 +1,6 @@
 #pragma once
-// Between the messages of proto/cairn/v1 and plain C++. Used by clients and by the node's rpc/, so that both read the wire alike.
-// Statuses of calls are in status.h beside this file.
+// Between the messages of proto/cairn/v1 and plain C++. Used by clients and by the node's rpc/, so
+// that both read the wire alike. Statuses of calls are in status.h beside this file.
 
 #include <cstdint>
 #include <optional>
@@ -19,11 +19,13 @@ namespace cairn::wire {
 
 // Always possible; the spec need not be valid.
 void ToProto(const NamespaceSpec& spec, v1::NamespaceSpec* out);
-// INVALID_ARGUMENT for what the plain form cannot hold (no layout form, an unknown enum value), and for everything that Validate refuses.
+// INVALID_ARGUMENT for what the plain form cannot hold (no layout form, an unknown enum value), and
+// for everything that Validate refuses.
 Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto);
 
 void ToProto(const format::PartRect& rect, v1::PartRect* out);
-// INVALID_ARGUMENT naming `field`, for an empty rectangle or one beyond 65535. Whether it lies in a layout's grid is CheckInGrid.
+// INVALID_ARGUMENT naming `field`, for an empty rectangle or one beyond 65535. Whether it lies in a
+// layout's grid is CheckInGrid.
 Result<format::PartRect> FromProto(const v1::PartRect& proto, std::string_view field);
 Status CheckInGrid(const format::PartRect& rect, const Layout& layout, std::string_view field);
 
@@ -58,7 +60,8 @@ v1::MissReason MissReasonToProto(Reason reason) {
 // A reason that this version does not know reads as kAbsent: still a miss.
 template <typename Reason>
 Reason MissReasonFromProto(int reason) {
-  return reason >= 0 && reason <= v1::MISS_REASON_FINGERPRINT ? static_cast<Reason>(reason) : Reason::kAbsent;
+  return reason >= 0 && reason <= v1::MISS_REASON_FINGERPRINT ? static_cast<Reason>(reason)
+                                                              : Reason::kAbsent;
 }
 
 void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::FieldDifference* out);

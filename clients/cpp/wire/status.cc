@@ -7,7 +7,8 @@ constexpr size_t kMaxMessage = 2048;
 
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Message(status).substr(0, kMaxMessage));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      Message(status).substr(0, kMaxMessage));
 }
 
 Status FromGrpc(const grpc::Status& status) {

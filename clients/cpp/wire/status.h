@@ -1,5 +1,6 @@
 #pragma once
-// Statuses between our code and gRPC's. Both use the numbers of google.rpc.Code, so nothing is lost.
+// Statuses between our code and gRPC's. Both use the numbers of google.rpc.Code, so nothing is
+// lost.
 
 #include <grpcpp/support/status.h>
 

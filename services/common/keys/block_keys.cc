@@ -15,7 +15,8 @@ constexpr size_t kTokensPerUpdate = 256;
 
 BlockKey BlockKeyChain::Next(const std::optional<BlockKey>& parent, std::span<const int32_t> tokens,
                              std::string_view extra) {
-  // One buffer and one call into the hash for the usual block: a call costs as much as hashing 64 bytes.
+  // One buffer and one call into the hash for the usual block: a call costs as much as hashing 64
+  // bytes.
   std::array<std::byte, kBlockMagic.size() + 32 + 32 + 4 + 4 * kTokensPerUpdate + 8> buffer;
   std::byte* at = buffer.data();
   const auto put = [&at](const void* from, size_t n) {

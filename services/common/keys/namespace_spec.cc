@@ -7,7 +7,8 @@
 namespace cairn {
 namespace {
 
-// Opens every encoded namespace. Another layout of the bytes gets another version here, and so another fingerprint.
+// Opens every encoded namespace. Another layout of the bytes gets another version here, and so
+// another fingerprint.
 constexpr std::string_view kNamespaceMagic = "cairn.namespace.v1";
 constexpr uint32_t kFormNative = 1;
 constexpr uint32_t kFormOpaque = 2;
@@ -18,26 +19,29 @@ constexpr uint64_t kMaxPartBytes = 64ull << 20;
 
 Status CheckText(std::string_view field, std::string_view value, size_t min, size_t max) {
   if (value.size() < min || value.size() > max) {
-    return InvalidArgument("field '{}': got {} characters, expected {} to {}", field, value.size(), min, max);
+    return InvalidArgument("field '{}': got {} characters, expected {} to {}", field, value.size(),
+                           min, max);
   }
   // They go into logs and error messages.
   const auto bad = std::find_if(value.begin(), value.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
   if (bad != value.end()) {
-    return InvalidArgument("field '{}': got control character 0x{:02x} at {}, expected printable text", field,
-                           static_cast<unsigned>(static_cast<unsigned char>(*bad)), bad - value.begin());
+    return InvalidArgument(
+        "field '{}': got control character 0x{:02x} at {}, expected printable text", field,
+        static_cast<unsigned>(static_cast<unsigned char>(*bad)), bad - value.begin());
   }
   return OkStatus();
 }
 
 // Text of characters that `allowed` accepts.
 template <typename Allowed>
-Status CheckName(std::string_view field, std::string_view value, size_t max, std::string_view characters,
-                 Allowed allowed) {
+Status CheckName(std::string_view field, std::string_view value, size_t max,
+                 std::string_view characters, Allowed allowed) {
   CAIRN_RETURN_IF_ERROR(CheckText(field, value, 1, max));
   if (!std::all_of(value.begin(), value.end(), allowed)) {
-    return InvalidArgument("field '{}': got '{}', expected characters of {}", field, value, characters);
+    return InvalidArgument("field '{}': got '{}', expected characters of {}", field, value,
+                           characters);
   }
   return OkStatus();
 }
@@ -72,41 +76,48 @@ Status ValidateNative(const NativeLayout& native) {
     CAIRN_RETURN_IF_ERROR(CheckRange(field + ".count", group.count, 1, kMaxLayers));
     layers += group.count;
     if (group.planes.size() > kMaxPlanes) {
-      return InvalidArgument("field '{}.planes': got {} planes, expected at most {}", field, group.planes.size(),
-                             kMaxPlanes);
+      return InvalidArgument("field '{}.planes': got {} planes, expected at most {}", field,
+                             group.planes.size(), kMaxPlanes);
     }
     for (size_t p = 0; p < group.planes.size(); ++p) {
       const std::string plane_field = fmt::format("{}.planes[{}]", field, p);
       CAIRN_RETURN_IF_ERROR(ValidatePlane(plane_field, group.planes[p]));
       for (size_t q = 0; q < p; ++q) {
         if (group.planes[q].name == group.planes[p].name) {
-          return InvalidArgument("field '{}.name': got '{}' twice, expected names that differ within a layer",
-                                 plane_field, group.planes[p].name);
+          return InvalidArgument(
+              "field '{}.name': got '{}' twice, expected names that differ within a layer",
+              plane_field, group.planes[p].name);
         }
       }
       most_heads = std::max(most_heads, group.planes[p].heads);
     }
   }
   if (layers < 1 || layers > kMaxLayers) {
-    return InvalidArgument("field 'layout.native.groups': got {} layers in all, expected 1 to {}", layers, kMaxLayers);
+    return InvalidArgument("field 'layout.native.groups': got {} layers in all, expected 1 to {}",
+                           layers, kMaxLayers);
   }
   if (most_heads == 0) {
-    return InvalidArgument("field 'layout.native.groups': got no plane in any layer, expected at least one");
+    return InvalidArgument(
+        "field 'layout.native.groups': got no plane in any layer, expected at least one");
   }
   if (native.kv_heads != most_heads) {
-    return InvalidArgument("field 'layout.native.kv_heads': got {}, expected {}, the largest 'heads' of all planes",
-                           native.kv_heads, most_heads);
+    return InvalidArgument(
+        "field 'layout.native.kv_heads': got {}, expected {}, the largest 'heads' of all planes",
+        native.kv_heads, most_heads);
   }
-  if (native.key_rotation != KeyRotation::kAfterRope && native.key_rotation != KeyRotation::kBeforeRope) {
-    return InvalidArgument("field 'layout.native.key_rotation': got {}, expected after_rope or before_rope",
-                           static_cast<unsigned>(native.key_rotation));
+  if (native.key_rotation != KeyRotation::kAfterRope &&
+      native.key_rotation != KeyRotation::kBeforeRope) {
+    return InvalidArgument(
+        "field 'layout.native.key_rotation': got {}, expected after_rope or before_rope",
+        static_cast<unsigned>(native.key_rotation));
   }
   return OkStatus();
 }
 
 Status ValidateOpaque(const OpaqueLayout& opaque) {
   CAIRN_RETURN_IF_ERROR(CheckText("layout.opaque.description", opaque.description, 1, 1024));
-  CAIRN_RETURN_IF_ERROR(CheckRange("layout.opaque.max_part_bytes", opaque.max_part_bytes, 1, kMaxPartBytes));
+  CAIRN_RETURN_IF_ERROR(
+      CheckRange("layout.opaque.max_part_bytes", opaque.max_part_bytes, 1, kMaxPartBytes));
   return CheckRange("layout.opaque.parts", opaque.parts, 1, kMaxHeads);
 }
 
@@ -144,7 +155,8 @@ std::string_view Name(KeyRotation rotation) {
 
 std::string HexOf(std::string_view bytes) {
   std::string out;
-  for (char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  for (char c : bytes)
+    out += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -167,7 +179,8 @@ class Writer {
   std::string out_;
 };
 
-// Reads until the first thing that does not fit; from then on everything reads as zero and ok() is false.
+// Reads until the first thing that does not fit; from then on everything reads as zero and ok() is
+// false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -191,7 +204,8 @@ class Reader {
   uint64_t Little(size_t n) {
     const std::string_view bytes = Raw(n);
     uint64_t v = 0;
-    for (size_t i = 0; i < bytes.size(); ++i) v |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      v |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
     return v;
   }
   std::string_view rest_;
@@ -334,7 +348,8 @@ Status Validate(const NamespaceSpec& spec) {
   CAIRN_RETURN_IF_ERROR(CheckText("revision", spec.revision, 1, 512));
   const uint32_t tokens = spec.layout.block_tokens;
   if (tokens < 16 || tokens > 256 || !std::has_single_bit(tokens)) {
-    return InvalidArgument("field 'layout.block_tokens': got {}, expected 16, 32, 64, 128 or 256", tokens);
+    return InvalidArgument("field 'layout.block_tokens': got {}, expected 16, 32, 64, 128 or 256",
+                           tokens);
   }
   if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
     CAIRN_RETURN_IF_ERROR(ValidateNative(*native));
@@ -358,7 +373,8 @@ std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& s
   out.emplace_back("weight_epoch", fmt::format("{}", spec.weight_epoch));
   out.emplace_back("layout.block_tokens", fmt::format("{}", spec.layout.block_tokens));
   if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
-    // kv_heads follows from the groups: listing it too would make one changed setting look like two.
+    // kv_heads follows from the groups: listing it too would make one changed setting look like
+    // two.
     out.emplace_back("layout.form", "native");
     out.emplace_back("layout.native.key_rotation", std::string(Name(native->key_rotation)));
     out.emplace_back("layout.native.groups", DescribeGroups(*native));
@@ -376,12 +392,14 @@ std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& s
   return out;
 }
 
-std::vector<FieldDifference> Differences(const NamespaceSpec& stored, const NamespaceSpec& requested) {
+std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
+                                         const NamespaceSpec& requested) {
   const auto a = Describe(stored);
   const auto b = Describe(requested);
   std::vector<FieldDifference> out;
   for (const auto& [field, value] : a) {
-    const auto other = std::find_if(b.begin(), b.end(), [&](const auto& entry) { return entry.first == field; });
+    const auto other =
+        std::find_if(b.begin(), b.end(), [&](const auto& entry) { return entry.first == field; });
     // Fields of a form that the other side does not have: "layout.form" says it all.
     if (other == b.end()) continue;
     if (other->second != value) out.push_back({field, value, other->second});
@@ -408,7 +426,8 @@ std::string Encode(const NamespaceSpec& spec) {
 Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes) {
   Reader r(bytes);
   if (r.Raw(kNamespaceMagic.size()) != kNamespaceMagic) {
-    return Errorf(StatusCode::kDataLoss, "stored namespace: does not begin with '{}'", kNamespaceMagic);
+    return Errorf(StatusCode::kDataLoss, "stored namespace: does not begin with '{}'",
+                  kNamespaceMagic);
   }
   NamespaceSpec spec;
   spec.tenant = r.Field();
@@ -434,8 +453,8 @@ Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes) {
   spec.key_version = r.U32();
   spec.key_scheme = r.Field();
   if (!r.AtEnd()) {
-    return Errorf(StatusCode::kDataLoss, "stored namespace: {} bytes do not end where the last field does",
-                  bytes.size());
+    return Errorf(StatusCode::kDataLoss,
+                  "stored namespace: {} bytes do not end where the last field does", bytes.size());
   }
   if (const Status valid = Validate(spec); !valid.ok()) {
     return Errorf(StatusCode::kDataLoss, "stored namespace: {}", Message(valid));

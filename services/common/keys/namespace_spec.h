@@ -1,8 +1,9 @@
 #pragma once
-// Namespaces in plain C++: what must be equal for KV to be interchangeable, its fingerprint, and block keys.
+// Namespaces in plain C++: what must be equal for KV to be interchangeable, its fingerprint, and
+// block keys.
 //
-// Shared by the cache node and its clients, so that both derive the same fingerprint. The bytes that are hashed are in
-// docs/formats/keys.md, with golden vectors in tests/unit/common/keys.
+// Shared by the cache node and its clients, so that both derive the same fingerprint. The bytes
+// that are hashed are in docs/formats/keys.md, with golden vectors in tests/unit/common/keys.
 
 #include <cstdint>
 #include <optional>
@@ -71,12 +72,14 @@ struct Layout {
   uint32_t Layers() const;
   uint32_t KvHeads() const;
   format::PartRect WholeRect() const;
-  // Bytes of one layer's raw slice in a part with these heads; 0 for a layer without planes. REQUIRES: native.
+  // Bytes of one layer's raw slice in a part with these heads; 0 for a layer without planes.
+  // REQUIRES: native.
   uint64_t SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
-  // Planes of a layer in storage order; empty past the last layer. Valid while the layout is. REQUIRES: native.
+  // Planes of a layer in storage order; empty past the last layer. Valid while the layout is.
+  // REQUIRES: native.
   std::span<const Plane> PlanesOf(uint32_t layer) const;
-  // The heads of `plane` that a part with heads [head_begin, head_end) holds. A plane with fewer heads than the grid belongs whole to
-  // the part that holds head 0. REQUIRES: native.
+  // The heads of `plane` that a part with heads [head_begin, head_end) holds. A plane with fewer
+  // heads than the grid belongs whole to the part that holds head 0. REQUIRES: native.
   HeadRange PlaneHeads(const Plane& plane, uint32_t head_begin, uint32_t head_end) const;
 };
 
@@ -95,24 +98,26 @@ struct NamespaceSpec {
   bool operator==(const NamespaceSpec&) const = default;
 };
 
-// INVALID_ARGUMENT naming the field, its value and what was expected. Neighbouring layer groups with equal planes are legal and
-// mean the same as one group.
+// INVALID_ARGUMENT naming the field, its value and what was expected. Neighbouring layer groups
+// with equal planes are legal and mean the same as one group.
 Status Validate(const NamespaceSpec& spec);
 
 // SHA-256 of Encode(spec). REQUIRES: Validate(spec).ok().
 Digest Fingerprint(const NamespaceSpec& spec);
 
-// Every field as (name, value for people), in the order of the fingerprint. Two specs are equal when these are.
+// Every field as (name, value for people), in the order of the fingerprint. Two specs are equal
+// when these are.
 std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec);
 
-// Names of the fields in which two specs differ, with both values. Where one layout is native and the other opaque, of the layout
-// only block_tokens and "layout.form" are compared.
+// Names of the fields in which two specs differ, with both values. Where one layout is native and
+// the other opaque, of the layout only block_tokens and "layout.form" are compared.
 struct FieldDifference {
   std::string field;
   std::string stored;
   std::string requested;
 };
-std::vector<FieldDifference> Differences(const NamespaceSpec& stored, const NamespaceSpec& requested);
+std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
+                                         const NamespaceSpec& requested);
 
 // A stable binary form, for storage. Decode: DATA_LOSS on malformed bytes.
 std::string Encode(const NamespaceSpec& spec);
@@ -122,14 +127,15 @@ using BlockKey = Digest;
 
 // Cairn's own derivation of block keys, version 1: a chain of SHA-256.
 //
-//   key = SHA256("cairn.block.v1" | fingerprint | parent key (zero for a root) | u32 token count | tokens as u32 | field(extra))
+//   key = SHA256("cairn.block.v1" | fingerprint | parent key (zero for a root) | u32 token count |
+//   tokens as u32 | field(extra))
 //
 // Integers little-endian, field() = u64 length and bytes. Not thread-safe: reuses one hash context.
 class BlockKeyChain {
  public:
   explicit BlockKeyChain(const Digest& fingerprint) : fingerprint_(fingerprint) {}
-  // Key of the block with these tokens after `parent` (nullopt: a root). `extra`: anything else that the KV depends on
-  // (an adapter's digest, an image's).
+  // Key of the block with these tokens after `parent` (nullopt: a root). `extra`: anything else
+  // that the KV depends on (an adapter's digest, an image's).
   BlockKey Next(const std::optional<BlockKey>& parent, std::span<const int32_t> tokens,
                 std::string_view extra = {});
   // Keys of all full blocks of a prompt.

@@ -67,7 +67,8 @@ void ExpectSame(const FetchFrameView& view, const v1::FetchFrame& frame) {
     EXPECT_EQ(piece.offset, slice.offset());
     EXPECT_EQ(piece.slice.tier, TierKind::kDisk);
     std::string data;
-    for (const auto& chunk : piece.chunks) data.append(reinterpret_cast<const char*>(chunk.data()), chunk.size());
+    for (const auto& chunk : piece.chunks)
+      data.append(reinterpret_cast<const char*>(chunk.data()), chunk.size());
     EXPECT_EQ(data, slice.data());
   }
 }
@@ -98,7 +99,9 @@ TEST(FetchFrameTest, BorrowsTheData) {
 TEST(FetchFrameTest, SkipsFieldsThatItDoesNotKnow) {
   v1::FetchFrame frame = SomeFrame();
   // Field 99 of every message, as a newer node may send it.
-  const auto unknown = [](google::protobuf::Message* m) { return m->GetReflection()->MutableUnknownFields(m); };
+  const auto unknown = [](google::protobuf::Message* m) {
+    return m->GetReflection()->MutableUnknownFields(m);
+  };
   unknown(&frame)->AddVarint(99, 5);
   unknown(frame.mutable_slices(0))->AddLengthDelimited(99, "xyz");
   unknown(frame.mutable_slices(1))->AddFixed64(98, 1);
@@ -130,8 +133,10 @@ TEST(FetchFrameTest, DamagedFramesAreDataLossAndNeverReadOutside) {
     // Exact size on the heap, so that a sanitizer sees every byte read outside.
     std::vector<char> damaged(bytes.begin(), bytes.end());
     if (i % 2 == 0) damaged.resize(random() % damaged.size());
-    for (unsigned n = random() % 4; n > 0 && !damaged.empty(); --n) damaged[random() % damaged.size()] = static_cast<char>(random());
-    ArrayInputStream in(damaged.data(), static_cast<int>(damaged.size()), 1 + static_cast<int>(random() % 100));
+    for (unsigned n = random() % 4; n > 0 && !damaged.empty(); --n)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    ArrayInputStream in(damaged.data(), static_cast<int>(damaged.size()),
+                        1 + static_cast<int>(random() % 100));
     const Result<FetchFrameView> view = ParseFetchFrame(&in);
     if (!view.ok()) {
       ASSERT_THAT(view, StatusIs(StatusCode::kDataLoss, _));
@@ -140,7 +145,8 @@ TEST(FetchFrameTest, DamagedFramesAreDataLossAndNeverReadOutside) {
     for (const SlicePiece& piece : view->pieces) {
       for (const auto& chunk : piece.chunks) {
         ASSERT_GE(reinterpret_cast<const char*>(chunk.data()), damaged.data());
-        ASSERT_LE(reinterpret_cast<const char*>(chunk.data()) + chunk.size(), damaged.data() + damaged.size());
+        ASSERT_LE(reinterpret_cast<const char*>(chunk.data()) + chunk.size(),
+                  damaged.data() + damaged.size());
       }
     }
   }
@@ -166,7 +172,9 @@ TEST(PushFrameTest, ProtobufReadsWhatItWrites) {
       size_t frames = 0;
       const auto take = [&] {
         grpc::ByteBuffer frame = writer.Take();
-        EXPECT_LE(frame.Length(), std::max<size_t>(limit == 0 ? wire::kFrameBytes : std::min(limit, 1u << 20), 4096));
+        EXPECT_LE(
+            frame.Length(),
+            std::max<size_t>(limit == 0 ? wire::kFrameBytes : std::min(limit, 1u << 20), 4096));
         const v1::PushFrame parsed = Parse(std::move(frame));
         EXPECT_EQ(parsed.session_id(), frames++ == 0 ? "0123456789abcdef" : "");
         for (const auto& piece : parsed.pieces()) {

@@ -11,14 +11,14 @@ namespace cairn::client::testing {
 namespace {
 
 using ::cairn::testing::StatusIs;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
 using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using std::chrono::steady_clock;
 
 // Generous, for machines with busy neighbours: tests that expect an answer, not a timeout.
 const MatchOptions kPatient = {.deadline = seconds(10)};
@@ -30,7 +30,8 @@ class GrpcCacheClientTest : public ::testing::Test {
     Connect(node_->address());
   }
   void Connect(const std::string& address, Duration first_backoff = milliseconds(500)) {
-    auto client = client::Connect({.address = address, .breaker = {.first_backoff = first_backoff}});
+    auto client =
+        client::Connect({.address = address, .breaker = {.first_backoff = first_backoff}});
     ASSERT_OK(client);
     client_ = std::move(*client);
   }
@@ -71,7 +72,8 @@ TEST_F(GrpcCacheClientTest, ServesWhatWasPushed) {
   EXPECT_EQ(sink_.slices, 12u);
   EXPECT_EQ(sink_.wrong, 0u);
   EXPECT_THAT(sink_.failed, IsEmpty());
-  EXPECT_TRUE(node_->Eventually([&] { return node_->traces.contains("trace-1") && node_->traces.contains("trace-2"); }));
+  EXPECT_TRUE(node_->Eventually(
+      [&] { return node_->traces.contains("trace-1") && node_->traces.contains("trace-2"); }));
   const ClientStats stats = client_->GetStats();
   EXPECT_EQ(stats.fetched_bytes[static_cast<size_t>(TierKind::kDisk)], sink_.bytes);
   EXPECT_EQ(stats.pushed_parts, 3u);
@@ -89,7 +91,8 @@ TEST_F(GrpcCacheClientTest, PutsSlicesTogetherFromSmallPieces) {
 }
 
 TEST_F(GrpcCacheClientTest, PushesPartsLargerThanAFrame) {
-  const NamespaceSpec spec = LargeSpec(2048);  // 786 KiB a slice, 2.3 MiB a part; the node takes frames of 64 KiB.
+  const NamespaceSpec spec =
+      LargeSpec(2048);  // 786 KiB a slice, 2.3 MiB a part; the node takes frames of 64 KiB.
   Chain chain(spec, 4);
   const auto keep = std::exchange(chain.parts[1].hold, nullptr);  // Copied by the client.
   ASSERT_OK(client_->OpenNamespace(spec));
@@ -113,7 +116,8 @@ TEST_F(GrpcCacheClientTest, LeasesGoBackWithoutWaiting) {
     ids.push_back(match->lease.info().id);
   }
   EXPECT_TRUE(node_->Eventually([&] {
-    return std::all_of(ids.begin(), ids.end(), [&](uint64_t id) { return node_->released.count(id) == 1; });
+    return std::all_of(ids.begin(), ids.end(),
+                       [&](uint64_t id) { return node_->released.count(id) == 1; });
   }));
 }
 
@@ -140,7 +144,8 @@ TEST_F(GrpcCacheClientTest, WhatIsStoredAlreadyCountsAsPushed) {
 TEST_F(GrpcCacheClientTest, APushThatFailsGivesItsRoomBack) {
   ASSERT_OK(client_->OpenNamespace(spec_));
   node_->Set({.push = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full")});
-  EXPECT_THAT(client_->Push(fingerprint_, chain_.parts, {}), StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
+  EXPECT_THAT(client_->Push(fingerprint_, chain_.parts, {}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
   EXPECT_TRUE(node_->Eventually([&] { return node_->aborted.size() == 3; }));
 }
 
@@ -175,7 +180,8 @@ TEST_F(GrpcCacheClientTest, AFetchThatBreaksHasGivenGoodSlices) {
   node_->Set({.break_fetch_after = 5});
   auto match = Match();
   ASSERT_OK(match);
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}), StatusIs(StatusCode::kUnavailable, HasSubstr("broken")));
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("broken")));
   EXPECT_EQ(sink_.slices, 5u);
   EXPECT_EQ(sink_.wrong, 0u);
 }
@@ -185,7 +191,8 @@ TEST_F(GrpcCacheClientTest, AFetchThatEndsInTheMiddleOfASliceIsAnError) {
   node_->Set({.frame_bytes = 100, .end_fetch_early = true});
   auto match = Match();
   ASSERT_OK(match);
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}), StatusIs(StatusCode::kDataLoss, HasSubstr("unfinished")));
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {}),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("unfinished")));
 }
 
 TEST_F(GrpcCacheClientTest, AFetchWithoutProgressEnds) {
@@ -205,7 +212,8 @@ TEST_F(GrpcCacheClientTest, AFetchKeepsToItsDeadline) {
   node_->Set({.hang_fetch_after = 5});
   auto match = Match();
   ASSERT_OK(match);
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.progress = seconds(60), .deadline = milliseconds(200)}),
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_,
+                             {.progress = seconds(60), .deadline = milliseconds(200)}),
               StatusIs(StatusCode::kDeadlineExceeded, _));
   EXPECT_EQ(client_->GetStats().breaker, BreakerState::kClosed);
 }
@@ -219,18 +227,21 @@ TEST_F(GrpcCacheClientTest, AFetchCanBeCancelled) {
   sink_.on_slice = [&](const SliceInfo&) {
     if (sink_.slices == 5) cancel.request_stop();
   };
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.progress = seconds(60), .cancel = cancel.get_token()}),
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_,
+                             {.progress = seconds(60), .cancel = cancel.get_token()}),
               StatusIs(StatusCode::kCancelled, _));
   std::stop_source before;
   before.request_stop();
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.cancel = before.get_token()}), StatusIs(StatusCode::kCancelled, _));
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.cancel = before.get_token()}),
+              StatusIs(StatusCode::kCancelled, _));
 }
 
 TEST_F(GrpcCacheClientTest, ANodeThatIsAwayCostsLittleAndIsFoundWhenItComes) {
   const int port = node_->port();
   node_->Stop();
   Connect("127.0.0.1:" + std::to_string(port));
-  EXPECT_THAT(client_->OpenNamespace(spec_), StatusIs(StatusCode::kUnavailable, _)) << "remembered all the same";
+  EXPECT_THAT(client_->OpenNamespace(spec_), StatusIs(StatusCode::kUnavailable, _))
+      << "remembered all the same";
   const auto begin = steady_clock::now();
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(Match({}).ok());
   EXPECT_LT(steady_clock::now() - begin, seconds(2)) << "not 100 deadlines of 50 ms";
@@ -246,11 +257,14 @@ TEST_F(GrpcCacheClientTest, AHangingNodeCostsTheDeadlineThreeTimes) {
   Store();
   node_->Set({.hang = true});
   const auto begin = steady_clock::now();
-  for (int i = 0; i < 3; ++i) EXPECT_THAT(Match({.deadline = milliseconds(50)}), StatusIs(StatusCode::kDeadlineExceeded, _));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THAT(Match({.deadline = milliseconds(50)}), StatusIs(StatusCode::kDeadlineExceeded, _));
   EXPECT_GE(steady_clock::now() - begin, milliseconds(150));
   EXPECT_EQ(client_->GetStats().breaker, BreakerState::kOpen);
   const auto open = steady_clock::now();
-  for (int i = 0; i < 100; ++i) EXPECT_THAT(Match({.deadline = milliseconds(50)}), StatusIs(StatusCode::kUnavailable, HasSubstr("not asked")));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_THAT(Match({.deadline = milliseconds(50)}),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("not asked")));
   EXPECT_LT(steady_clock::now() - open, milliseconds(400)) << "before the first probe";
   EXPECT_EQ(client_->GetStats().breaker_rejected, 100u);
   node_->Set({});
@@ -292,9 +306,12 @@ TEST_F(GrpcCacheClientTest, ANamespaceDroppedAtTheNodeIsOpenedAgain) {
 TEST_F(GrpcCacheClientTest, RefusesBadRequestsWithoutTheNode) {
   NamespaceSpec bad = spec_;
   bad.model.clear();
-  EXPECT_THAT(client_->OpenNamespace(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'model'")));
-  EXPECT_THAT(client_->Match(fingerprint_, {}, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
-  EXPECT_THAT(client_->Fetch(Lease(), {}, sink_, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'lease'")));
+  EXPECT_THAT(client_->OpenNamespace(bad),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'model'")));
+  EXPECT_THAT(client_->Match(fingerprint_, {}, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
+  EXPECT_THAT(client_->Fetch(Lease(), {}, sink_, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'lease'")));
 }
 
 TEST_F(GrpcCacheClientTest, WatchesEventsAndSkipsUnknownKinds) {
@@ -322,7 +339,9 @@ TEST_F(GrpcCacheClientTest, ManyThreadsShareOneClient) {
       for (int i = 0; i < 20; ++i) {
         auto match = Match();
         CheckingSink sink(spec_, chain_.keys);
-        if (match.ok() && client_->Fetch(match->lease, {}, sink, {}).ok() && sink.slices == 12 && sink.wrong == 0) ++good;
+        if (match.ok() && client_->Fetch(match->lease, {}, sink, {}).ok() && sink.slices == 12 &&
+            sink.wrong == 0)
+          ++good;
       }
     });
   }

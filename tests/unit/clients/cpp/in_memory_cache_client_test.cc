@@ -9,13 +9,13 @@ namespace cairn::client::testing {
 namespace {
 
 using ::cairn::testing::StatusIs;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 class InMemoryCacheClientTest : public ::testing::Test {
  protected:
@@ -69,7 +69,8 @@ TEST_F(InMemoryCacheClientTest, MatchesTheLongestCompletePrefix) {
 
 TEST_F(InMemoryCacheClientTest, FetchKeepsToItsRange) {
   auto match = Match();
-  ASSERT_OK(cache_.Fetch(match->lease, {.block_begin = 1, .block_end = 2, .layer_begin = 3}, sink_, {}));
+  ASSERT_OK(
+      cache_.Fetch(match->lease, {.block_begin = 1, .block_end = 2, .layer_begin = 3}, sink_, {}));
   EXPECT_EQ(sink_.slices, 1u);
 }
 
@@ -140,7 +141,8 @@ TEST_F(InMemoryCacheClientTest, AHangEndsByCancelOrWhenTheFaultGoes) {
   sink_.on_slice = [&](const SliceInfo&) {
     if (sink_.slices == 5) cancel.request_stop();
   };
-  EXPECT_THAT(cache_.Fetch(match->lease, {}, sink_, {.progress = seconds(60), .cancel = cancel.get_token()}),
+  EXPECT_THAT(cache_.Fetch(match->lease, {}, sink_,
+                           {.progress = seconds(60), .cancel = cancel.get_token()}),
               StatusIs(StatusCode::kCancelled, _));
   EXPECT_EQ(sink_.slices, 5u);
 

@@ -46,12 +46,14 @@ inline std::vector<int32_t> Tokens(size_t n, int32_t first = 0) {
 }
 
 inline std::vector<BlockKey> KeysFor(const NamespaceSpec& spec, size_t blocks, int32_t first = 0) {
-  return BlockKeyChain(Fingerprint(spec)).Keys(Tokens(blocks * spec.layout.block_tokens, first), spec.layout.block_tokens);
+  return BlockKeyChain(Fingerprint(spec))
+      .Keys(Tokens(blocks * spec.layout.block_tokens, first), spec.layout.block_tokens);
 }
 
-// The bytes of one layer's slice: a function of its place, so that a reader can tell what it should have got.
-inline std::vector<std::byte> SliceData(const NamespaceSpec& spec, const BlockKey& key, uint32_t layer,
-                                        const format::PartRect& rect) {
+// The bytes of one layer's slice: a function of its place, so that a reader can tell what it should
+// have got.
+inline std::vector<std::byte> SliceData(const NamespaceSpec& spec, const BlockKey& key,
+                                        uint32_t layer, const format::PartRect& rect) {
   std::vector<std::byte> out(spec.layout.SliceBytes(layer, rect.head_begin, rect.head_end));
   uint64_t seed = 0;
   std::memcpy(&seed, key.bytes.data(), sizeof(seed));
@@ -65,7 +67,8 @@ inline std::vector<std::byte> SliceData(const NamespaceSpec& spec, const BlockKe
 }
 
 // A sealed part of a block.
-inline std::vector<std::byte> SealedPart(const NamespaceSpec& spec, const BlockKey& key, const format::PartRect& rect) {
+inline std::vector<std::byte> SealedPart(const NamespaceSpec& spec, const BlockKey& key,
+                                         const format::PartRect& rect) {
   std::vector<uint64_t> lengths;
   for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
     lengths.push_back(spec.layout.SliceBytes(layer, rect.head_begin, rect.head_end));
@@ -77,13 +80,15 @@ inline std::vector<std::byte> SealedPart(const NamespaceSpec& spec, const BlockK
     if (!data.empty()) std::memcpy(part.data() + at, data.data(), data.size());
     at += data.size();
   }
-  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(spec.layout.block_tokens), lengths);
+  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(spec.layout.block_tokens),
+                   lengths);
   return part;
 }
 
 // Parts of a chain of blocks, each cut into these rectangles (default: one part).
 struct Chain {
-  Chain(const NamespaceSpec& spec, size_t blocks, std::vector<format::PartRect> rects = {}, int32_t first = 0)
+  Chain(const NamespaceSpec& spec, size_t blocks, std::vector<format::PartRect> rects = {},
+        int32_t first = 0)
       : keys(KeysFor(spec, blocks, first)) {
     if (rects.empty()) rects.push_back(spec.layout.WholeRect());
     for (size_t b = 0; b < blocks; ++b) {
@@ -107,16 +112,20 @@ struct Chain {
 // Checks every slice against SliceData and counts.
 class CheckingSink final : public FetchSink {
  public:
-  CheckingSink(const NamespaceSpec& spec, const std::vector<BlockKey>& keys) : spec_(spec), keys_(keys) {}
+  CheckingSink(const NamespaceSpec& spec, const std::vector<BlockKey>& keys)
+      : spec_(spec), keys_(keys) {}
   Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) override {
     ++slices;
     bytes += data.size();
-    const std::vector<std::byte> expected = SliceData(spec_, keys_.at(slice.block), slice.layer, slice.part);
+    const std::vector<std::byte> expected =
+        SliceData(spec_, keys_.at(slice.block), slice.layer, slice.part);
     if (!std::equal(data.begin(), data.end(), expected.begin(), expected.end())) ++wrong;
     if (on_slice) on_slice(slice);
     return OkStatus();
   }
-  void OnBlockFailed(uint32_t block, MissReason reason) override { failed.emplace_back(block, reason); }
+  void OnBlockFailed(uint32_t block, MissReason reason) override {
+    failed.emplace_back(block, reason);
+  }
 
   std::function<void(const SliceInfo&)> on_slice;
   uint64_t slices = 0, bytes = 0, wrong = 0;

@@ -9,31 +9,37 @@ namespace cairn::client {
 namespace {
 
 using ::cairn::testing::StatusIs;
-using ::testing::HasSubstr;
 using format::PartRect;
+using ::testing::HasSubstr;
 
 std::vector<Plane> Kv(uint32_t heads, uint32_t dim, DType dtype) {
-  return {{.name = "k", .heads = heads, .dim = dim, .dtype = dtype}, {.name = "v", .heads = heads, .dim = dim, .dtype = dtype}};
+  return {{.name = "k", .heads = heads, .dim = dim, .dtype = dtype},
+          {.name = "v", .heads = heads, .dim = dim, .dtype = dtype}};
 }
 
-// Six layers and six heads: layers 0, 1 full; 2 without planes; 3, 4 with two heads of another type; 5 with keys only.
+// Six layers and six heads: layers 0, 1 full; 2 without planes; 3, 4 with two heads of another
+// type; 5 with keys only.
 Layout Mixed() {
   Layout layout;
   layout.block_tokens = 16;
-  layout.form = NativeLayout{.groups = {{2, Kv(6, 8, DType::kF16)},
-                                        {1, {}},
-                                        {2, Kv(2, 4, DType::kF32)},
-                                        {1, {{.name = "k", .heads = 6, .dim = 8, .dtype = DType::kI8}}}},
-                             .kv_heads = 6};
+  layout.form =
+      NativeLayout{.groups = {{2, Kv(6, 8, DType::kF16)},
+                              {1, {}},
+                              {2, Kv(2, 4, DType::kF32)},
+                              {1, {{.name = "k", .heads = 6, .dim = 8, .dtype = DType::kI8}}}},
+                   .kv_heads = 6};
   return layout;
 }
 
-// The byte that stands at a place of the whole block: what every reader must find there, whatever shape it came in.
+// The byte that stands at a place of the whole block: what every reader must find there, whatever
+// shape it came in.
 std::byte ValueAt(uint32_t layer, size_t plane, uint32_t head, uint64_t byte) {
-  return static_cast<std::byte>((layer * 131 + plane * 71 + head * 29 + byte * 7 + (byte >> 6)) & 0xff);
+  return static_cast<std::byte>((layer * 131 + plane * 71 + head * 29 + byte * 7 + (byte >> 6)) &
+                                0xff);
 }
 
-// The rectangle's bytes by the definition: layer -> plane -> head -> token -> dim, a plane with fewer heads only from head 0 on.
+// The rectangle's bytes by the definition: layer -> plane -> head -> token -> dim, a plane with
+// fewer heads only from head 0 on.
 std::vector<std::byte> Expected(const Layout& layout, const PartRect& rect) {
   std::vector<std::byte> out;
   for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
@@ -54,7 +60,8 @@ std::vector<std::byte> Expected(const Layout& layout, const PartRect& rect) {
 
 Status AddPart(RectAssembler& assembler, const Layout& layout, const PartRect& part) {
   for (uint32_t layer = part.layer_begin; layer < part.layer_end; ++layer) {
-    const PartRect one = {static_cast<uint16_t>(layer), static_cast<uint16_t>(layer + 1), part.head_begin, part.head_end};
+    const PartRect one = {static_cast<uint16_t>(layer), static_cast<uint16_t>(layer + 1),
+                          part.head_begin, part.head_end};
     CAIRN_RETURN_IF_ERROR(assembler.Add(part, layer, Expected(layout, one)));
   }
   return OkStatus();
@@ -65,7 +72,8 @@ TEST(RectAssemblerTest, TwoLayerRangesTimesThreeHeadRangesReadByAnyOtherShape) {
   std::vector<PartRect> written;
   for (uint16_t layers = 0; layers < 6; layers += 3) {
     for (uint16_t heads = 0; heads < 6; heads += 2) {
-      written.push_back({layers, static_cast<uint16_t>(layers + 3), heads, static_cast<uint16_t>(heads + 2)});
+      written.push_back(
+          {layers, static_cast<uint16_t>(layers + 3), heads, static_cast<uint16_t>(heads + 2)});
     }
   }
   for (uint16_t a = 0; a < 6; ++a) {
@@ -77,7 +85,8 @@ TEST(RectAssemblerTest, TwoLayerRangesTimesThreeHeadRangesReadByAnyOtherShape) {
           ASSERT_EQ(RectAssembler::Bytes(layout, want), expected.size());
           // A guard byte at each end: nothing is written outside.
           std::vector<std::byte> buffer(expected.size() + 2, std::byte{0xee});
-          auto assembler = RectAssembler::Create(layout, want, std::span(buffer).subspan(1, expected.size()));
+          auto assembler =
+              RectAssembler::Create(layout, want, std::span(buffer).subspan(1, expected.size()));
           ASSERT_OK(assembler);
           for (const PartRect& part : written) ASSERT_OK(AddPart(*assembler, layout, part));
           ASSERT_TRUE(assembler->Complete());
@@ -125,17 +134,23 @@ TEST(RectAssemblerTest, RefusesWhatDoesNotFit) {
   const Layout layout = Mixed();
   std::vector<std::byte> buffer(RectAssembler::Bytes(layout, {0, 1, 0, 2}));
   using Code = StatusCode;
-  EXPECT_THAT(RectAssembler::Create(layout, {0, 7, 0, 2}, buffer), StatusIs(Code::kInvalidArgument, HasSubstr("'want'")));
-  EXPECT_THAT(RectAssembler::Create(layout, {0, 0, 0, 2}, buffer), StatusIs(Code::kInvalidArgument, HasSubstr("'want'")));
-  EXPECT_THAT(RectAssembler::Create(layout, {0, 1, 0, 3}, buffer), StatusIs(Code::kInvalidArgument, HasSubstr("'destination'")));
+  EXPECT_THAT(RectAssembler::Create(layout, {0, 7, 0, 2}, buffer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("'want'")));
+  EXPECT_THAT(RectAssembler::Create(layout, {0, 0, 0, 2}, buffer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("'want'")));
+  EXPECT_THAT(RectAssembler::Create(layout, {0, 1, 0, 3}, buffer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("'destination'")));
   Layout opaque;
   opaque.form = OpaqueLayout{"d", 1, 1};
-  EXPECT_THAT(RectAssembler::Create(opaque, {0, 1, 0, 1}, buffer), StatusIs(Code::kInvalidArgument, HasSubstr("'layout'")));
+  EXPECT_THAT(RectAssembler::Create(opaque, {0, 1, 0, 1}, buffer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("'layout'")));
 
   auto assembler = RectAssembler::Create(layout, {0, 1, 0, 2}, buffer);
   ASSERT_OK(assembler);
-  EXPECT_THAT(assembler->Add({0, 1, 0, 7}, 0, buffer), StatusIs(Code::kInvalidArgument, HasSubstr("'part'")));
-  EXPECT_THAT(assembler->Add({0, 1, 0, 2}, 1, buffer), StatusIs(Code::kInvalidArgument, HasSubstr("'layer'")));
+  EXPECT_THAT(assembler->Add({0, 1, 0, 7}, 0, buffer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("'part'")));
+  EXPECT_THAT(assembler->Add({0, 1, 0, 2}, 1, buffer),
+              StatusIs(Code::kInvalidArgument, HasSubstr("'layer'")));
   EXPECT_THAT(assembler->Add({0, 1, 0, 2}, 0, std::span(buffer).first(buffer.size() - 1)),
               StatusIs(Code::kInvalidArgument, HasSubstr("'slice'")));
 }

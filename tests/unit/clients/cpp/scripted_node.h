@@ -1,5 +1,6 @@
 #pragma once
-// A cache node that does what a test tells it, over real gRPC on loopback. Keeps what is pushed; knows no engine.
+// A cache node that does what a test tells it, over real gRPC on loopback. Keeps what is pushed;
+// knows no engine.
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -23,14 +24,14 @@ namespace cairn::client::testing {
 class ScriptedNode final : public v1::Cache::Service {
  public:
   struct Script {
-    bool hang = false;              // Every call waits until it is cancelled or the script changes.
+    bool hang = false;  // Every call waits until it is cancelled or the script changes.
     uint64_t frame_bytes = 1 << 20;  // Data in one fetch frame.
-    int corrupt_block = -1;         // Its slices have one byte changed.
-    int break_fetch_after = -1;     // Frames; then the stream ends with UNAVAILABLE.
-    int hang_fetch_after = -1;      // Frames; then nothing comes.
-    bool end_fetch_early = false;   // Leaves out the last piece of the last slice and says OK.
+    int corrupt_block = -1;          // Its slices have one byte changed.
+    int break_fetch_after = -1;      // Frames; then the stream ends with UNAVAILABLE.
+    int hang_fetch_after = -1;       // Frames; then nothing comes.
+    bool end_fetch_early = false;    // Leaves out the last piece of the last slice and says OK.
     grpc::Status push = grpc::Status::OK;  // Of the Push stream, sent before it is read to its end.
-    uint32_t commit_code = 0;       // Of every part, if not 0.
+    uint32_t commit_code = 0;              // Of every part, if not 0.
   };
 
   // port 0: any.
@@ -38,7 +39,8 @@ class ScriptedNode final : public v1::Cache::Service {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(wire::kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+                             &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -77,7 +79,8 @@ class ScriptedNode final : public v1::Cache::Service {
   // Waits up to 10 s until it is true of the node; `what` runs under its lock.
   bool Eventually(const std::function<bool()>& what) {
     MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(10), what);
+    return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(10),
+                              what);
   }
 
   // Under the lock (Eventually).
@@ -119,19 +122,25 @@ class ScriptedNode final : public v1::Cache::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Match(grpc::ServerContext* context, const v1::MatchRequest* request, v1::MatchResponse* response) override {
+  grpc::Status Match(grpc::ServerContext* context, const v1::MatchRequest* request,
+                     v1::MatchResponse* response) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     MutexLock lock(mu_);
     ++match_calls;
     changed_.NotifyAll();
-    if (const grpc::Status known = Check(request->session_id(), request->fingerprint()); !known.ok()) return known;
+    if (const grpc::Status known = Check(request->session_id(), request->fingerprint());
+        !known.ok())
+      return known;
     std::vector<std::string> keys;
-    for (size_t at = 0; at < request->keys().size(); at += 32) keys.push_back(request->keys().substr(at, 32));
-    while (response->matched_blocks() < keys.size() && parts_.contains(keys[response->matched_blocks()])) {
+    for (size_t at = 0; at < request->keys().size(); at += 32)
+      keys.push_back(request->keys().substr(at, 32));
+    while (response->matched_blocks() < keys.size() &&
+           parts_.contains(keys[response->matched_blocks()])) {
       response->set_matched_blocks(response->matched_blocks() + 1);
     }
     keys.resize(response->matched_blocks());
-    response->set_miss_reason(keys.size() * 32 == request->keys().size() ? v1::MISS_REASON_NONE : v1::MISS_REASON_ABSENT);
+    response->set_miss_reason(keys.size() * 32 == request->keys().size() ? v1::MISS_REASON_NONE
+                                                                         : v1::MISS_REASON_ABSENT);
     if (!keys.empty() && !request->no_lease()) {
       response->set_lease_id(++last_id_);
       response->set_lease_ttl_ms(30000);
@@ -151,13 +160,15 @@ class ScriptedNode final : public v1::Cache::Service {
       MutexLock lock(mu_);
       script = script_;
       version = script_version_;
-      if (request->session_id() != current_session_ || !leases_.contains(request->lease_id())) return NotFound("lease");
+      if (request->session_id() != current_session_ || !leases_.contains(request->lease_id()))
+        return NotFound("lease");
       keys = leases_[request->lease_id()];
       parts = parts_;
     }
     const std::vector<v1::FetchFrame> frames = Frames(keys, parts, script);
     for (size_t i = 0; i < frames.size(); ++i) {
-      if (static_cast<int>(i) == script.break_fetch_after) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken");
+      if (static_cast<int>(i) == script.break_fetch_after)
+        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken");
       if (static_cast<int>(i) == script.hang_fetch_after) {
         Wait(context, [&] { return script_version_ != version; });
         return grpc::Status::CANCELLED;
@@ -167,10 +178,13 @@ class ScriptedNode final : public v1::Cache::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest* request, v1::ReserveResponse* response) override {
+  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest* request,
+                       v1::ReserveResponse* response) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     MutexLock lock(mu_);
-    if (const grpc::Status known = Check(request->session_id(), request->fingerprint()); !known.ok()) return known;
+    if (const grpc::Status known = Check(request->session_id(), request->fingerprint());
+        !known.ok())
+      return known;
     for (const v1::ReservePart& part : request->parts()) {
       v1::PartResult* result = response->add_results();
       if (parts_.contains(part.key())) {
@@ -183,7 +197,8 @@ class ScriptedNode final : public v1::Cache::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Push(grpc::ServerContext* context, grpc::ServerReader<v1::PushFrame>* reader, v1::PushResponse*) override {
+  grpc::Status Push(grpc::ServerContext* context, grpc::ServerReader<v1::PushFrame>* reader,
+                    v1::PushResponse*) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     v1::PushFrame frame;
     while (reader->Read(&frame)) {
@@ -191,14 +206,16 @@ class ScriptedNode final : public v1::Cache::Service {
       if (!script_.push.ok()) return script_.push;
       for (const auto& piece : frame.pieces()) {
         std::string& to = reserved_[piece.reservation_id()].second;
-        if (piece.offset() + piece.data().size() > to.size()) return grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "piece");
+        if (piece.offset() + piece.data().size() > to.size())
+          return grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "piece");
         to.replace(piece.offset(), piece.data().size(), piece.data());
       }
     }
     return grpc::Status::OK;
   }
 
-  grpc::Status Commit(grpc::ServerContext* context, const v1::CommitRequest* request, v1::CommitResponse* response) override {
+  grpc::Status Commit(grpc::ServerContext* context, const v1::CommitRequest* request,
+                      v1::CommitResponse* response) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     MutexLock lock(mu_);
     for (const uint64_t id : request->reservation_ids()) {
@@ -213,21 +230,24 @@ class ScriptedNode final : public v1::Cache::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Abort(grpc::ServerContext*, const v1::AbortRequest* request, v1::AbortResponse*) override {
+  grpc::Status Abort(grpc::ServerContext*, const v1::AbortRequest* request,
+                     v1::AbortResponse*) override {
     MutexLock lock(mu_);
     for (const uint64_t id : request->reservation_ids()) aborted.insert(id);
     changed_.NotifyAll();
     return grpc::Status::OK;
   }
 
-  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request, v1::ReleaseResponse*) override {
+  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request,
+                       v1::ReleaseResponse*) override {
     MutexLock lock(mu_);
     for (const uint64_t id : request->lease_ids()) released.insert(id);
     changed_.NotifyAll();
     return grpc::Status::OK;
   }
 
-  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest*, grpc::ServerWriter<v1::Event>* writer) override {
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest*,
+                     grpc::ServerWriter<v1::Event>* writer) override {
     v1::Event event;
     event.set_kind(static_cast<v1::Event::Kind>(50));  // Of the future.
     writer->Write(event);
@@ -241,9 +261,12 @@ class ScriptedNode final : public v1::Cache::Service {
   }
 
  private:
-  static grpc::Status NotFound(const std::string& what) { return grpc::Status(grpc::StatusCode::NOT_FOUND, what); }
+  static grpc::Status NotFound(const std::string& what) {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, what);
+  }
 
-  grpc::Status Check(const std::string& session, const std::string& fingerprint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  grpc::Status Check(const std::string& session, const std::string& fingerprint)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (session != current_session_) return NotFound("session");
     return namespaces_.contains(fingerprint) ? grpc::Status::OK : NotFound("namespace");
   }
@@ -272,7 +295,8 @@ class ScriptedNode final : public v1::Cache::Service {
     return !context->IsCancelled();
   }
 
-  static std::vector<v1::FetchFrame> Frames(const std::vector<std::string>& keys, const std::map<std::string, std::string>& parts,
+  static std::vector<v1::FetchFrame> Frames(const std::vector<std::string>& keys,
+                                            const std::map<std::string, std::string>& parts,
                                             const Script& script) {
     std::vector<v1::FetchFrame> frames;
     for (size_t block = 0; block < keys.size(); ++block) {
@@ -281,7 +305,8 @@ class ScriptedNode final : public v1::Cache::Service {
       for (size_t i = 0; i < header.slices.size(); ++i) {
         const format::SliceEntry& entry = header.slices[i];
         std::string data = bytes.substr(entry.offset, entry.length);
-        if (static_cast<int>(block) == script.corrupt_block && !data.empty()) data[0] = static_cast<char>(data[0] ^ 1);
+        if (static_cast<int>(block) == script.corrupt_block && !data.empty())
+          data[0] = static_cast<char>(data[0] ^ 1);
         size_t at = 0;
         do {
           v1::FetchFrame frame;

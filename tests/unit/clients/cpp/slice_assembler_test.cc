@@ -36,7 +36,9 @@ class RecordingSink final : public FetchSink {
     in_place = data.data() == destination.data();
     return answer;
   }
-  void OnBlockFailed(uint32_t block, MissReason reason) override { failed.emplace_back(block, reason); }
+  void OnBlockFailed(uint32_t block, MissReason reason) override {
+    failed.emplace_back(block, reason);
+  }
 
   bool give_destination = false;
   size_t extra = 0;
@@ -47,9 +49,14 @@ class RecordingSink final : public FetchSink {
   std::vector<std::pair<uint32_t, MissReason>> failed;
 };
 
-SlicePiece Piece(uint32_t block, uint32_t layer, std::span<const std::byte> whole, uint64_t offset, uint64_t length) {
+SlicePiece Piece(uint32_t block, uint32_t layer, std::span<const std::byte> whole, uint64_t offset,
+                 uint64_t length) {
   SlicePiece piece;
-  piece.slice = {.block = block, .part = {0, 4, 0, 2}, .layer = layer, .slice_bytes = whole.size(), .xxh3 = Xxh3(whole)};
+  piece.slice = {.block = block,
+                 .part = {0, 4, 0, 2},
+                 .layer = layer,
+                 .slice_bytes = whole.size(),
+                 .xxh3 = Xxh3(whole)};
   piece.offset = offset;
   piece.chunks.push_back(whole.subspan(offset, length));
   return piece;
@@ -58,7 +65,8 @@ SlicePiece Piece(uint32_t block, uint32_t layer, std::span<const std::byte> whol
 class SliceAssemblerTest : public ::testing::Test {
  protected:
   RecordingSink sink_;
-  SliceAssembler assembler_{&sink_, {.blocks = 4, .max_slice_bytes = 1 << 20, .max_open_bytes = 4096}};
+  SliceAssembler assembler_{&sink_,
+                            {.blocks = 4, .max_slice_bytes = 1 << 20, .max_open_bytes = 4096}};
   const std::vector<std::byte> data_ = Data(1000, 1);
 };
 
@@ -86,7 +94,8 @@ TEST_F(SliceAssemblerTest, PutsPiecesOfSeveralSlicesTogetherInAnyOrder) {
     for (uint64_t at = 0; at < 1000; at += 100) cuts.push_back({layer, at});
   }
   std::shuffle(cuts.begin(), cuts.end(), std::mt19937(5));
-  for (const Cut& cut : cuts) ASSERT_OK(assembler_.Take(Piece(0, cut.layer, data_, cut.offset, 100)));
+  for (const Cut& cut : cuts)
+    ASSERT_OK(assembler_.Take(Piece(0, cut.layer, data_, cut.offset, 100)));
   EXPECT_EQ(sink_.slices.size(), 4u);
   for (const auto& [key, bytes] : sink_.slices) EXPECT_EQ(bytes, data_);
   EXPECT_EQ(assembler_.open_slices(), 0u);
@@ -180,19 +189,23 @@ TEST_F(SliceAssemblerTest, DoesNotTrustTheNodesNumbers) {
 }
 
 TEST_F(SliceAssemblerTest, UnfinishedSlicesAreBoundedAndTheirRoomComesBack) {
-  for (uint32_t layer = 0; layer < 4; ++layer) ASSERT_OK(assembler_.Take(Piece(0, layer, data_, 0, 10)));
+  for (uint32_t layer = 0; layer < 4; ++layer)
+    ASSERT_OK(assembler_.Take(Piece(0, layer, data_, 0, 10)));
   EXPECT_EQ(assembler_.open_slices(), 4u);
-  EXPECT_THAT(assembler_.Take(Piece(1, 0, data_, 0, 10)), StatusIs(StatusCode::kDataLoss, HasSubstr("unfinished")));
+  EXPECT_THAT(assembler_.Take(Piece(1, 0, data_, 0, 10)),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("unfinished")));
   ASSERT_OK(assembler_.Take(Piece(0, 0, data_, 10, 990)));
   ASSERT_OK(assembler_.Take(Piece(1, 0, data_, 0, 10)));
 }
 
 TEST_F(SliceAssemblerTest, TheSinkCanEndTheFetch) {
   sink_.answer = Errorf(StatusCode::kFailedPrecondition, "pool is full");
-  EXPECT_THAT(assembler_.Take(Piece(0, 0, data_, 0, 1000)), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("pool")));
+  EXPECT_THAT(assembler_.Take(Piece(0, 0, data_, 0, 1000)),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("pool")));
   sink_.give_destination = true;
   sink_.extra = 1;
-  EXPECT_THAT(assembler_.Take(Piece(0, 1, data_, 0, 1000)), StatusIs(StatusCode::kInternal, HasSubstr("destination")));
+  EXPECT_THAT(assembler_.Take(Piece(0, 1, data_, 0, 1000)),
+              StatusIs(StatusCode::kInternal, HasSubstr("destination")));
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<Plane> Kv(uint32_t heads, uint32_t dim, DType dtype) {
-  return {{.name = "k", .heads = heads, .dim = dim, .dtype = dtype}, {.name = "v", .heads = heads, .dim = dim, .dtype = dtype}};
+  return {{.name = "k", .heads = heads, .dim = dim, .dtype = dtype},
+          {.name = "v", .heads = heads, .dim = dim, .dtype = dtype}};
 }
 
 // Grouped-query attention, as SmolLM2 has it.
@@ -56,11 +57,11 @@ NamespaceSpec Mla() {
   spec.model = "mla";
   spec.revision = "main";
   spec.layout.block_tokens = 128;
-  spec.layout.form = NativeLayout{
-      .groups = {{61,
-                  {{.name = "latent", .heads = 1, .dim = 512, .dtype = DType::kBF16},
-                   {.name = "rope", .heads = 1, .dim = 64, .dtype = DType::kF32}}}},
-      .kv_heads = 1};
+  spec.layout.form =
+      NativeLayout{.groups = {{61,
+                               {{.name = "latent", .heads = 1, .dim = 512, .dtype = DType::kBF16},
+                                {.name = "rope", .heads = 1, .dim = 64, .dtype = DType::kF32}}}},
+                   .kv_heads = 1};
   spec.numerics = "x";
   return spec;
 }
@@ -95,7 +96,8 @@ std::map<std::string, std::string> Golden() {
 
 std::string Hex(std::string_view bytes) {
   std::string out;
-  for (char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  for (char c : bytes)
+    out += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -136,10 +138,12 @@ TEST(NamespaceEncoding, EveryTruncationIsDataLoss) {
   for (const auto& [name, spec] : AllForms()) {
     const std::string bytes = Encode(spec);
     for (size_t n = 0; n < bytes.size(); ++n) {
-      ASSERT_THAT(DecodeNamespaceSpec(bytes.substr(0, n)), StatusIs(StatusCode::kDataLoss, HasSubstr("stored namespace")))
+      ASSERT_THAT(DecodeNamespaceSpec(bytes.substr(0, n)),
+                  StatusIs(StatusCode::kDataLoss, HasSubstr("stored namespace")))
           << name << " cut to " << n;
     }
-    EXPECT_THAT(DecodeNamespaceSpec(bytes + "x"), StatusIs(StatusCode::kDataLoss, HasSubstr("do not end")));
+    EXPECT_THAT(DecodeNamespaceSpec(bytes + "x"),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("do not end")));
   }
 }
 
@@ -172,15 +176,20 @@ TEST(NamespaceFingerprint, EveryFieldChangesItAndIsNamedAlone) {
       {"revision", [](NamespaceSpec& s) { s.revision = "r"; }},
       {"weight_epoch", [](NamespaceSpec& s) { s.weight_epoch = 1; }},
       {"layout.block_tokens", [](NamespaceSpec& s) { s.layout.block_tokens = 32; }},
-      {"layout.native.key_rotation", [](NamespaceSpec& s) { Native(s).key_rotation = KeyRotation::kBeforeRope; }},
+      {"layout.native.key_rotation",
+       [](NamespaceSpec& s) { Native(s).key_rotation = KeyRotation::kBeforeRope; }},
       {"layout.native.groups", [](NamespaceSpec& s) { Native(s).groups[0].count = 31; }},
-      {"layout.native.groups", [](NamespaceSpec& s) { Native(s).groups[0].planes[0].dtype = DType::kBF16; }},
+      {"layout.native.groups",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[0].dtype = DType::kBF16; }},
       {"layout.native.groups",
        [](NamespaceSpec& s) {
          Native(s).groups[0].planes = Kv(4, 64, DType::kF16);
          Native(s).kv_heads = 4;
        }},
-      {"layout.form", [](NamespaceSpec& s) { s.layout.form = OpaqueLayout{"d", 1, 1}; }},
+      {"layout.form",
+       [](NamespaceSpec& s) {
+         s.layout.form = OpaqueLayout{"d", 1, 1};
+       }},
       {"recipe", [](NamespaceSpec& s) { s.recipe = "int8"; }},
       {"numerics", [](NamespaceSpec& s) { s.numerics = "any"; }},
       {"key_version", [](NamespaceSpec& s) { s.key_version = 2; }},
@@ -218,8 +227,9 @@ TEST(NamespaceDescribe, ShowsLayoutsForPeople) {
   const auto differences = Differences(Gapped(), Mla());
   std::map<std::string, std::string> stored;
   for (const FieldDifference& d : differences) stored[d.field] = d.stored;
-  EXPECT_EQ(stored["layout.native.groups"],
-            "2 x {k: 8 x 128 bf16, v: 8 x 128 bf16}, 3 x {}, 1 x {k: 2 x 128 f8e4m3, v: 2 x 128 f8e4m3}");
+  EXPECT_EQ(
+      stored["layout.native.groups"],
+      "2 x {k: 8 x 128 bf16, v: 8 x 128 bf16}, 3 x {}, 1 x {k: 2 x 128 f8e4m3, v: 2 x 128 f8e4m3}");
   EXPECT_EQ(stored["salt"], "0073616c74ff");
 }
 
@@ -250,43 +260,111 @@ struct Refusal {
 
 TEST(NamespaceValidate, NamesFieldValueAndExpectation) {
   const std::vector<Refusal> refusals = {
-      {"tenant empty", [](NamespaceSpec& s) { s.tenant = ""; }, {"'tenant'", "0 characters", "1 to 128"}},
-      {"tenant long", [](NamespaceSpec& s) { s.tenant = std::string(129, 'a'); }, {"'tenant'", "129", "1 to 128"}},
-      {"tenant charset", [](NamespaceSpec& s) { s.tenant = "a/b"; }, {"'tenant'", "'a/b'", "[A-Za-z0-9._-]"}},
-      {"salt", [](NamespaceSpec& s) { s.salt = std::string(257, 's'); }, {"'salt'", "257", "0 to 256"}},
+      {"tenant empty",
+       [](NamespaceSpec& s) { s.tenant = ""; },
+       {"'tenant'", "0 characters", "1 to 128"}},
+      {"tenant long",
+       [](NamespaceSpec& s) { s.tenant = std::string(129, 'a'); },
+       {"'tenant'", "129", "1 to 128"}},
+      {"tenant charset",
+       [](NamespaceSpec& s) { s.tenant = "a/b"; },
+       {"'tenant'", "'a/b'", "[A-Za-z0-9._-]"}},
+      {"salt",
+       [](NamespaceSpec& s) { s.salt = std::string(257, 's'); },
+       {"'salt'", "257", "0 to 256"}},
       {"model", [](NamespaceSpec& s) { s.model = ""; }, {"'model'", "0 characters", "1 to 512"}},
-      {"model control", [](NamespaceSpec& s) { s.model = "a\nb"; }, {"'model'", "0x0a at 1", "printable"}},
-      {"revision", [](NamespaceSpec& s) { s.revision = std::string(513, 'r'); }, {"'revision'", "513", "1 to 512"}},
-      {"block_tokens 0", [](NamespaceSpec& s) { s.layout.block_tokens = 0; }, {"'layout.block_tokens'", "got 0", "16, 32"}},
-      {"block_tokens 8", [](NamespaceSpec& s) { s.layout.block_tokens = 8; }, {"'layout.block_tokens'", "got 8", "16, 32"}},
-      {"block_tokens 48", [](NamespaceSpec& s) { s.layout.block_tokens = 48; }, {"'layout.block_tokens'", "48", "256"}},
-      {"block_tokens 512", [](NamespaceSpec& s) { s.layout.block_tokens = 512; }, {"'layout.block_tokens'", "512", "256"}},
-      {"no groups", [](NamespaceSpec& s) { Native(s).groups.clear(); }, {"'layout.native.groups'", "0 layers", "1 to 65535"}},
-      {"no planes", [](NamespaceSpec& s) { Native(s).groups[0].planes.clear(); }, {"'layout.native.groups'", "no plane", "at least one"}},
-      {"count", [](NamespaceSpec& s) { Native(s).groups[0].count = 0; }, {"'layout.native.groups[0].count'", "got 0", "1 to 65535"}},
+      {"model control",
+       [](NamespaceSpec& s) { s.model = "a\nb"; },
+       {"'model'", "0x0a at 1", "printable"}},
+      {"revision",
+       [](NamespaceSpec& s) { s.revision = std::string(513, 'r'); },
+       {"'revision'", "513", "1 to 512"}},
+      {"block_tokens 0",
+       [](NamespaceSpec& s) { s.layout.block_tokens = 0; },
+       {"'layout.block_tokens'", "got 0", "16, 32"}},
+      {"block_tokens 8",
+       [](NamespaceSpec& s) { s.layout.block_tokens = 8; },
+       {"'layout.block_tokens'", "got 8", "16, 32"}},
+      {"block_tokens 48",
+       [](NamespaceSpec& s) { s.layout.block_tokens = 48; },
+       {"'layout.block_tokens'", "48", "256"}},
+      {"block_tokens 512",
+       [](NamespaceSpec& s) { s.layout.block_tokens = 512; },
+       {"'layout.block_tokens'", "512", "256"}},
+      {"no groups",
+       [](NamespaceSpec& s) { Native(s).groups.clear(); },
+       {"'layout.native.groups'", "0 layers", "1 to 65535"}},
+      {"no planes",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes.clear(); },
+       {"'layout.native.groups'", "no plane", "at least one"}},
+      {"count",
+       [](NamespaceSpec& s) { Native(s).groups[0].count = 0; },
+       {"'layout.native.groups[0].count'", "got 0", "1 to 65535"}},
       {"too many layers",
-       [](NamespaceSpec& s) { Native(s).groups = {{40000, Kv(3, 64, DType::kF16)}, {40000, {}}}; },
+       [](NamespaceSpec& s) {
+         Native(s).groups = {{40000, Kv(3, 64, DType::kF16)}, {40000, {}}};
+       },
        {"'layout.native.groups'", "80000", "1 to 65535"}},
       {"counts that wrap",
-       [](NamespaceSpec& s) { Native(s).groups = std::vector<LayerGroup>(70000, {65535, Kv(3, 64, DType::kF16)}); },
+       [](NamespaceSpec& s) {
+         Native(s).groups = std::vector<LayerGroup>(70000, {65535, Kv(3, 64, DType::kF16)});
+       },
        {"'layout.native.groups'", "4587450000", "1 to 65535"}},
-      {"planes", [](NamespaceSpec& s) { Native(s).groups[0].planes.resize(17); }, {"groups[0].planes'", "17", "at most 16"}},
-      {"plane name", [](NamespaceSpec& s) { Native(s).groups[0].planes[1].name = "V"; }, {"planes[1].name'", "'V'", "[a-z0-9_]"}},
-      {"plane twice", [](NamespaceSpec& s) { Native(s).groups[0].planes[1].name = "k"; }, {"planes[1].name'", "'k' twice", "differ"}},
-      {"heads 0", [](NamespaceSpec& s) { Native(s).groups[0].planes[0].heads = 0; }, {"planes[0].heads'", "got 0", "1 to 1024"}},
-      {"heads 1025", [](NamespaceSpec& s) { Native(s).groups[0].planes[0].heads = 1025; }, {"planes[0].heads'", "1025", "1 to 1024"}},
-      {"dim", [](NamespaceSpec& s) { Native(s).groups[0].planes[0].dim = 65537; }, {"planes[0].dim'", "65537", "1 to 65536"}},
-      {"dtype", [](NamespaceSpec& s) { Native(s).groups[0].planes[0].dtype = DType{9}; }, {"planes[0].dtype'", "got 9", "bf16"}},
-      {"kv_heads", [](NamespaceSpec& s) { Native(s).kv_heads = 4; }, {"'layout.native.kv_heads'", "got 4", "expected 3"}},
-      {"rotation", [](NamespaceSpec& s) { Native(s).key_rotation = KeyRotation{0}; }, {"'layout.native.key_rotation'", "got 0", "after_rope"}},
-      {"description", [](NamespaceSpec& s) { s.layout.form = OpaqueLayout{"", 1, 1}; }, {"'layout.opaque.description'", "0", "1 to 1024"}},
-      {"part bytes", [](NamespaceSpec& s) { s.layout.form = OpaqueLayout{"d", (64 << 20) + 1, 1}; }, {"'layout.opaque.max_part_bytes'", "67108865", "67108864"}},
-      {"parts", [](NamespaceSpec& s) { s.layout.form = OpaqueLayout{"d", 1, 0}; }, {"'layout.opaque.parts'", "got 0", "1 to 1024"}},
+      {"planes",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes.resize(17); },
+       {"groups[0].planes'", "17", "at most 16"}},
+      {"plane name",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[1].name = "V"; },
+       {"planes[1].name'", "'V'", "[a-z0-9_]"}},
+      {"plane twice",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[1].name = "k"; },
+       {"planes[1].name'", "'k' twice", "differ"}},
+      {"heads 0",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[0].heads = 0; },
+       {"planes[0].heads'", "got 0", "1 to 1024"}},
+      {"heads 1025",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[0].heads = 1025; },
+       {"planes[0].heads'", "1025", "1 to 1024"}},
+      {"dim",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[0].dim = 65537; },
+       {"planes[0].dim'", "65537", "1 to 65536"}},
+      {"dtype",
+       [](NamespaceSpec& s) { Native(s).groups[0].planes[0].dtype = DType{9}; },
+       {"planes[0].dtype'", "got 9", "bf16"}},
+      {"kv_heads",
+       [](NamespaceSpec& s) { Native(s).kv_heads = 4; },
+       {"'layout.native.kv_heads'", "got 4", "expected 3"}},
+      {"rotation",
+       [](NamespaceSpec& s) { Native(s).key_rotation = KeyRotation{0}; },
+       {"'layout.native.key_rotation'", "got 0", "after_rope"}},
+      {"description",
+       [](NamespaceSpec& s) {
+         s.layout.form = OpaqueLayout{"", 1, 1};
+       },
+       {"'layout.opaque.description'", "0", "1 to 1024"}},
+      {"part bytes",
+       [](NamespaceSpec& s) {
+         s.layout.form = OpaqueLayout{"d", (64 << 20) + 1, 1};
+       },
+       {"'layout.opaque.max_part_bytes'", "67108865", "67108864"}},
+      {"parts",
+       [](NamespaceSpec& s) {
+         s.layout.form = OpaqueLayout{"d", 1, 0};
+       },
+       {"'layout.opaque.parts'", "got 0", "1 to 1024"}},
       {"recipe", [](NamespaceSpec& s) { s.recipe = ""; }, {"'recipe'", "0", "1 to 1024"}},
-      {"numerics", [](NamespaceSpec& s) { s.numerics = std::string(257, 'n'); }, {"'numerics'", "257", "1 to 256"}},
-      {"key_version 0", [](NamespaceSpec& s) { s.key_version = 0; }, {"'key_version'", "got 0", "1 to 65535"}},
-      {"key_version big", [](NamespaceSpec& s) { s.key_version = 65536; }, {"'key_version'", "65536", "1 to 65535"}},
-      {"key_scheme", [](NamespaceSpec& s) { s.key_scheme = ""; }, {"'key_scheme'", "0", "1 to 128"}},
+      {"numerics",
+       [](NamespaceSpec& s) { s.numerics = std::string(257, 'n'); },
+       {"'numerics'", "257", "1 to 256"}},
+      {"key_version 0",
+       [](NamespaceSpec& s) { s.key_version = 0; },
+       {"'key_version'", "got 0", "1 to 65535"}},
+      {"key_version big",
+       [](NamespaceSpec& s) { s.key_version = 65536; },
+       {"'key_version'", "65536", "1 to 65535"}},
+      {"key_scheme",
+       [](NamespaceSpec& s) { s.key_scheme = ""; },
+       {"'key_scheme'", "0", "1 to 128"}},
   };
   for (const Refusal& refusal : refusals) {
     NamespaceSpec spec = Gqa();
@@ -326,7 +404,8 @@ TEST(BlockKeyChainTest, NamespacesShareNoKeys) {
   const std::vector<int32_t> tokens(16, 1);
   NamespaceSpec salted = Gqa();
   salted.salt = "s";
-  EXPECT_NE(BlockKeyChain(Fingerprint(Gqa())).Keys(tokens, 16), BlockKeyChain(Fingerprint(salted)).Keys(tokens, 16));
+  EXPECT_NE(BlockKeyChain(Fingerprint(Gqa())).Keys(tokens, 16),
+            BlockKeyChain(Fingerprint(salted)).Keys(tokens, 16));
 }
 
 }  // namespace

@@ -1,14 +1,15 @@
 #pragma once
 // The client of a cache node.
 //
-//   auto client = client::Connect({.address = "127.0.0.1:7070"});         // connect.h; does not wait for the node
-//   auto opened = (*client)->OpenNamespace(spec);
-//   auto match = (*client)->Match(fingerprint, keys, {});
-//   if (match.ok() && match->matched_blocks > 0) (*client)->Fetch(match->lease, {}, sink, {});
+//   auto client = client::Connect({.address = "127.0.0.1:7070"});         // connect.h; does not
+//   wait for the node auto opened = (*client)->OpenNamespace(spec); auto match =
+//   (*client)->Match(fingerprint, keys, {}); if (match.ok() && match->matched_blocks > 0)
+//   (*client)->Fetch(match->lease, {}, sink, {});
 //
-// Every error of Match, Fetch and Push is a miss to its caller (next_action.h, docs/errors.md): a cache that is slow, away or wrong never
-// fails a request. Calls end by their deadline. After some failures in a row a circuit breaker answers UNAVAILABLE at once, without paying
-// the deadline again.
+// Every error of Match, Fetch and Push is a miss to its caller (next_action.h, docs/errors.md): a
+// cache that is slow, away or wrong never fails a request. Calls end by their deadline. After some
+// failures in a row a circuit breaker answers UNAVAILABLE at once, without paying the deadline
+// again.
 
 #include <array>
 #include <cstddef>
@@ -28,8 +29,8 @@ namespace cairn::client {
 
 struct MatchOptions {
   Duration deadline = std::chrono::milliseconds(50);
-  Duration lease_ttl{0};  // 0: the node's default (30 s). At most 600 s.
-  bool lease = true;      // False: only ask. Nothing is promoted.
+  Duration lease_ttl{0};                 // 0: the node's default (30 s). At most 600 s.
+  bool lease = true;                     // False: only ask. Nothing is promoted.
   double prefill_tokens_per_second = 0;  // For the node's metric of seconds saved; 0 if unknown.
   std::string trace = {};
 };
@@ -50,27 +51,30 @@ struct FetchRange {
 };
 
 struct FetchOptions {
-  Duration progress = std::chrono::seconds(1);  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
+  Duration progress =
+      std::chrono::seconds(1);  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
   Duration deadline = std::chrono::seconds(30);  // Of the whole fetch.
-  std::stop_token cancel = {};                        // Ends the fetch soon, with CANCELLED.
+  std::stop_token cancel = {};                   // Ends the fetch soon, with CANCELLED.
   std::string trace = {};
 };
 
-// Takes what a fetch brings. Called only by the thread that called Fetch, while it is in Fetch. Slices come in any order.
+// Takes what a fetch brings. Called only by the thread that called Fetch, while it is in Fetch.
+// Slices come in any order.
 class FetchSink {
  public:
   virtual ~FetchSink() = default;
 
-  // Where the slice's bytes shall go: a span of slice_bytes that stays valid until OnSlice or OnBlockFailed for it, or until Fetch
-  // returns. An empty span: the client keeps them in its own buffer. Bytes there mean nothing before OnSlice.
+  // Where the slice's bytes shall go: a span of slice_bytes that stays valid until OnSlice or
+  // OnBlockFailed for it, or until Fetch returns. An empty span: the client keeps them in its own
+  // buffer. Bytes there mean nothing before OnSlice.
   virtual std::span<std::byte> Destination(const SliceInfo&) { return {}; }
 
-  // A whole slice whose bytes have its hash. `data` is what Destination gave, or the client's buffer, valid during the call. A status
-  // other than OK ends the fetch with it.
+  // A whole slice whose bytes have its hash. `data` is what Destination gave, or the client's
+  // buffer, valid during the call. A status other than OK ends the fetch with it.
   virtual Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) = 0;
 
-  // The block will not be complete; kCorrupt: bytes failed their hash here or at the node. More slices of it may still come. Called at
-  // most once per block.
+  // The block will not be complete; kCorrupt: bytes failed their hash here or at the node. More
+  // slices of it may still come. Called at most once per block.
   virtual void OnBlockFailed(uint32_t block, MissReason reason) = 0;
 };
 
@@ -78,11 +82,11 @@ class FetchSink {
 struct PartToPush {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};  // nullopt: a root.
-  uint64_t first_position = 0;     // Of the block's first token, in tokens.
+  uint64_t first_position = 0;          // Of the block's first token, in tokens.
   format::PartRect rect = {};
   std::span<const std::byte> bytes = {};
-  // Keeps `bytes` alive. With it nothing is copied, and the network may use the bytes until some time after Push returned. Without it
-  // `bytes` must live until Push returns, and is copied.
+  // Keeps `bytes` alive. With it nothing is copied, and the network may use the bytes until some
+  // time after Push returned. Without it `bytes` must live until Push returns, and is copied.
   std::shared_ptr<const void> hold = {};
   double compute_seconds = 0;  // What computing the block cost; 0 if unknown.
 };
@@ -95,15 +99,16 @@ struct PushOptions {
 
 struct WatchOptions {
   std::optional<Digest> fingerprint = {};  // nullopt: all namespaces.
-  bool snapshot = false;              // First one kStored for each block that is there, then kSnapshotEnd.
+  bool snapshot = false;  // First one kStored for each block that is there, then kSnapshotEnd.
 };
 
 // Events of a node. Not thread-safe but for Cancel. Destroying it ends the watch.
 class EventStream {
  public:
   virtual ~EventStream() = default;
-  // The next event; nullopt when `wait` passed without one. UNAVAILABLE when the connection broke, RESOURCE_EXHAUSTED when this
-  // watcher was too slow: start again, with a snapshot. CANCELLED after Cancel.
+  // The next event; nullopt when `wait` passed without one. UNAVAILABLE when the connection broke,
+  // RESOURCE_EXHAUSTED when this watcher was too slow: start again, with a snapshot. CANCELLED
+  // after Cancel.
   virtual Result<std::optional<CacheEvent>> Next(Duration wait) = 0;
   // Any thread.
   virtual void Cancel() = 0;
@@ -120,8 +125,8 @@ struct ClientStats {
   uint64_t corrupt_slices = 0;              // Failed their hash here.
   uint64_t sessions = 0;                    // Opened; the first included.
   uint64_t breaker_opened = 0;
-  uint64_t breaker_rejected = 0;            // Calls answered UNAVAILABLE without asking the node.
-  uint64_t dropped_releases = 0;            // Leases left to their expiry, since too many releases waited.
+  uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
+  uint64_t dropped_releases = 0;  // Leases left to their expiry, since too many releases waited.
   std::array<uint64_t, 17> calls_by_code{};  // Ended calls, by absl::StatusCode.
   // Now:
   bool connected = false;
@@ -133,21 +138,28 @@ class CacheClient {
  public:
   virtual ~CacheClient() = default;
 
-  // Registers the namespace at the node. INVALID_ARGUMENT for a spec that is not valid. In every other case the spec is remembered: it
-  // is opened (again) whenever a session begins, so a worker that starts before its node only needs Fingerprint(spec).
-  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, const CallOptions& options = {}) = 0;
+  // Registers the namespace at the node. INVALID_ARGUMENT for a spec that is not valid. In every
+  // other case the spec is remembered: it is opened (again) whenever a session begins, so a worker
+  // that starts before its node only needs Fingerprint(spec).
+  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
+                                                const CallOptions& options = {}) = 0;
 
-  // The longest complete prefix of `keys` at the node. A miss is an OK answer with matched_blocks = 0.
+  // The longest complete prefix of `keys` at the node. A miss is an OK answer with matched_blocks =
+  // 0.
   virtual Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                                      const MatchOptions& options) = 0;
 
-  // Brings slices of leased blocks to `sink`, each verified. OK when the node has sent all it could; blocks that failed were reported to
-  // the sink. After an error, slices already given to OnSlice are good. NOT_FOUND: the lease or its session has ended.
-  virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink, const FetchOptions& options) = 0;
+  // Brings slices of leased blocks to `sink`, each verified. OK when the node has sent all it
+  // could; blocks that failed were reported to the sink. After an error, slices already given to
+  // OnSlice are good. NOT_FOUND: the lease or its session has ended.
+  virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
+                       const FetchOptions& options) = 0;
 
-  // Stores parts. One status per part, in order: OK also for a part that the node has already. Parts that could not be sent give their
-  // room back. An error of the whole call means that none is known to be stored.
-  virtual Result<std::vector<Status>> Push(const Digest& fingerprint, std::span<const PartToPush> parts,
+  // Stores parts. One status per part, in order: OK also for a part that the node has already.
+  // Parts that could not be sent give their room back. An error of the whole call means that none
+  // is known to be stored.
+  virtual Result<std::vector<Status>> Push(const Digest& fingerprint,
+                                           std::span<const PartToPush> parts,
                                            const PushOptions& options) = 0;
 
   // Per key the fastest tier that holds the complete block. No lease, no promise.
@@ -156,7 +168,8 @@ class CacheClient {
                                                               const CallOptions& options = {}) = 0;
 
   // Returns how long the lease now lives. NOT_FOUND: it has ended.
-  virtual Result<Duration> RenewLease(const Lease& lease, Duration ttl, const CallOptions& options = {}) = 0;
+  virtual Result<Duration> RenewLease(const Lease& lease, Duration ttl,
+                                      const CallOptions& options = {}) = 0;
 
   // OK when everything committed before is on the node's disk.
   virtual Status Flush(const CallOptions& options) = 0;
@@ -170,11 +183,14 @@ class CacheClient {
 class AdminClient {
  public:
   virtual ~AdminClient() = default;
-  virtual Result<std::vector<NamespaceInfo>> ListNamespaces(std::string_view tenant,
-                                                            const CallOptions& options = {}) = 0;  // "": all.
-  virtual Result<DropResult> DropNamespace(const Digest& fingerprint, const CallOptions& options = {}) = 0;
-  virtual Result<DropResult> DropTenant(std::string_view tenant, const CallOptions& options = {}) = 0;
-  virtual Result<DropResult> BumpEpoch(const Digest& fingerprint, const CallOptions& options = {}) = 0;
+  virtual Result<std::vector<NamespaceInfo>> ListNamespaces(
+      std::string_view tenant, const CallOptions& options = {}) = 0;  // "": all.
+  virtual Result<DropResult> DropNamespace(const Digest& fingerprint,
+                                           const CallOptions& options = {}) = 0;
+  virtual Result<DropResult> DropTenant(std::string_view tenant,
+                                        const CallOptions& options = {}) = 0;
+  virtual Result<DropResult> BumpEpoch(const Digest& fingerprint,
+                                       const CallOptions& options = {}) = 0;
 };
 
 }  // namespace cairn::client

@@ -24,15 +24,18 @@ class CircuitBreaker {
     uint32_t failures = 3;  // In a row, until it opens. At least 1.
     Duration first_backoff = std::chrono::milliseconds(500);
     Duration max_backoff = std::chrono::seconds(30);
-    double jitter = 0.2;    // Back-offs are stretched by up to this fraction, so that clients do not probe in step.
-    uint64_t seed = 0;      // Of the jitter.
+    double jitter = 0.2;  // Back-offs are stretched by up to this fraction, so that clients do not
+                          // probe in step.
+    uint64_t seed = 0;    // Of the jitter.
   };
 
-  // The leave to make one call. Tell it how the call ended; dropped without a word it counts as neither (the caller cancelled).
+  // The leave to make one call. Tell it how the call ended; dropped without a word it counts as
+  // neither (the caller cancelled).
   class Permit {
    public:
     Permit() = default;
-    Permit(Permit&& o) noexcept : breaker_(std::exchange(o.breaker_, nullptr)), generation_(o.generation_) {}
+    Permit(Permit&& o) noexcept
+        : breaker_(std::exchange(o.breaker_, nullptr)), generation_(o.generation_) {}
     Permit& operator=(Permit&&) = delete;
     ~Permit() { End(Outcome::kNeither); }
     explicit operator bool() const { return breaker_ != nullptr; }
@@ -42,7 +45,8 @@ class CircuitBreaker {
    private:
     friend class CircuitBreaker;
     enum class Outcome { kSuccess, kFailure, kNeither };
-    Permit(CircuitBreaker* breaker, uint64_t generation) : breaker_(breaker), generation_(generation) {}
+    Permit(CircuitBreaker* breaker, uint64_t generation)
+        : breaker_(breaker), generation_(generation) {}
     void End(Outcome outcome);
     CircuitBreaker* breaker_ = nullptr;
     uint64_t generation_ = 0;
@@ -79,7 +83,8 @@ class CircuitBreaker {
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
 };
 
-// True for the codes that say that the node is dead or hanging, as opposed to an answer that the caller does not like.
+// True for the codes that say that the node is dead or hanging, as opposed to an answer that the
+// caller does not like.
 bool CountsAsFailure(StatusCode code);
 
 }  // namespace cairn::client

@@ -16,19 +16,21 @@ struct TlsOptions {
   std::string cert_file = {};  // Own certificate chain and key: both or neither.
   std::string key_file = {};
   std::string server_name = {};  // Name expected in the node's certificate, if not the address's.
-  bool enabled = false;     // TLS with the system's authorities and no certificate of one's own; implied by any file.
+  bool enabled = false;  // TLS with the system's authorities and no certificate of one's own;
+                         // implied by any file.
 };
 
 struct ConnectOptions {
-  std::string address = {};  // host:port, or unix:/path.
+  std::string address = {};            // host:port, or unix:/path.
   std::string client_name = "client";  // For the node's logs, at most 128 characters.
   TlsOptions tls = {};
   CircuitBreaker::Options breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
 };
 
-// Returns at once and connects in the background; a node that is away is not an error. INVALID_ARGUMENT for an address or TLS file that
-// cannot be used, naming it. Destroying the client ends its session; no call may be running.
+// Returns at once and connects in the background; a node that is away is not an error.
+// INVALID_ARGUMENT for an address or TLS file that cannot be used, naming it. Destroying the client
+// ends its session; no call may be running.
 Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options);
 Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options);
 

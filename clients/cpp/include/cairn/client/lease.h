@@ -17,7 +17,8 @@ struct LeaseInfo {
   std::string session = {};  // The session that owns it. When that breaks, the lease is gone.
   Digest fingerprint = {};
   uint32_t blocks = 0;
-  TimePoint expires_at = {};  // By this machine's clock, counted from before the match was sent: never later than at the node.
+  TimePoint expires_at = {};  // By this machine's clock, counted from before the match was sent:
+                              // never later than at the node.
 };
 
 // Takes leases back. Implemented by clients. Thread-safe.
@@ -28,7 +29,8 @@ class LeaseOwner {
   virtual void ReleaseLease(const LeaseInfo& lease) = 0;
 };
 
-// Owns one lease. Move-only; the destructor gives the lease back without blocking. May outlive its client. Thread-compatible.
+// Owns one lease. Move-only; the destructor gives the lease back without blocking. May outlive its
+// client. Thread-compatible.
 class Lease {
  public:
   Lease() = default;

@@ -1,5 +1,6 @@
 #pragma once
-// What a cache node answers, in plain C++. Ranges and units of the fields are those of proto/cairn/v1/cache.proto.
+// What a cache node answers, in plain C++. Ranges and units of the fields are those of
+// proto/cairn/v1/cache.proto.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,14 @@ namespace cairn::client {
 
 // Why a block was not served. Numbers as on the wire.
 enum class MissReason : uint8_t {
-  kNone = 0, kAbsent = 1, kIncomplete = 2, kEvicted = 3, kCorrupt = 4, kDeadline = 5, kRefused = 6, kFingerprint = 7,
+  kNone = 0,
+  kAbsent = 1,
+  kIncomplete = 2,
+  kEvicted = 3,
+  kCorrupt = 4,
+  kDeadline = 5,
+  kRefused = 6,
+  kFingerprint = 7,
 };
 inline constexpr size_t kMissReasonCount = 8;
 // "none", "absent", ...: label values of metrics.
@@ -30,13 +38,14 @@ std::string_view Name(TierKind tier);  // "host", "disk".
 // Of every call without options of its own.
 struct CallOptions {
   Duration deadline = std::chrono::seconds(1);  // From now. The call never takes longer.
-  std::string trace = {};                            // Logged with everything the call causes; empty for none.
+  std::string trace = {};  // Logged with everything the call causes; empty for none.
 };
 
 struct OpenedNamespace {
   Digest fingerprint = {};
   bool created = false;
-  // Namespaces of this tenant at the node that differ in exactly one field: a changed setting, not an empty cache.
+  // Namespaces of this tenant at the node that differ in exactly one field: a changed setting, not
+  // an empty cache.
   struct Similar {
     FieldDifference difference;
     uint64_t stored_blocks = 0;
@@ -63,7 +72,8 @@ struct SliceInfo {
 
 struct TierStat {
   TierKind tier = TierKind::kHost;
-  uint64_t capacity_bytes = 0, used_bytes = 0, blocks = 0, read_bytes = 0, written_bytes = 0, evicted_blocks = 0;
+  uint64_t capacity_bytes = 0, used_bytes = 0, blocks = 0, read_bytes = 0, written_bytes = 0,
+           evicted_blocks = 0;
 };
 
 // StatResponse of proto/cairn/v1/cache.proto, which documents the fields.
@@ -73,8 +83,9 @@ struct NodeStats {
   std::string version = {};
   double uptime_seconds = 0;
   std::vector<TierStat> tiers = {};
-  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0, reserved_bytes = 0, sessions = 0,
-           unflushed_bytes = 0, index_bytes = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
+  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
+           reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
+           matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
            fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0;
   uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
   bool draining = false;
@@ -84,7 +95,12 @@ struct NodeStats {
 
 struct CacheEvent {
   enum class Kind : uint8_t {
-    kStored = 1, kRemoved = 2, kTierAdded = 3, kTierRemoved = 4, kSnapshotEnd = 5, kNamespaceDropped = 6,
+    kStored = 1,
+    kRemoved = 2,
+    kTierAdded = 3,
+    kTierRemoved = 4,
+    kSnapshotEnd = 5,
+    kNamespaceDropped = 6,
   };
   Kind kind = Kind::kStored;
   uint64_t node_epoch = 0;

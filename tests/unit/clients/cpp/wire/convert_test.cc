@@ -39,13 +39,17 @@ TEST(WireNamespaceTest, RefusesWhatThePlainFormCannotHold) {
   ToProto(client::testing::SmallSpec(), &proto);
   v1::NamespaceSpec bad = proto;
   bad.mutable_layout()->clear_form();
-  EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'layout.form': got none")));
+  EXPECT_THAT(FromProto(bad),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'layout.form': got none")));
   bad = proto;
-  bad.mutable_layout()->mutable_native()->mutable_groups(0)->mutable_planes(1)->set_dtype(static_cast<v1::DType>(77));
-  EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("groups[0].planes[1].dtype': got 77")));
+  bad.mutable_layout()->mutable_native()->mutable_groups(0)->mutable_planes(1)->set_dtype(
+      static_cast<v1::DType>(77));
+  EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument,
+                                       HasSubstr("groups[0].planes[1].dtype': got 77")));
   bad = proto;
   bad.mutable_layout()->mutable_native()->set_key_rotation(static_cast<v1::KeyRotation>(9));
-  EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("key_rotation': got 9")));
+  EXPECT_THAT(FromProto(bad),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("key_rotation': got 9")));
   bad = proto;
   bad.set_tenant("a b");
   EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tenant'")));
@@ -68,9 +72,11 @@ TEST(WirePartRectTest, ChecksShapeAndGrid) {
   EXPECT_THAT(CheckInGrid({0, 5, 0, 6}, client::testing::SmallSpec().layout, "part"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("4 layers x 6 heads")));
   EXPECT_OK(CheckInGrid({0, 1, 2, 3}, OpaqueSpec().layout, "part"));
-  EXPECT_THAT(CheckInGrid({0, 1, 1, 3}, OpaqueSpec().layout, "part"), StatusIs(StatusCode::kInvalidArgument, _));
+  EXPECT_THAT(CheckInGrid({0, 1, 1, 3}, OpaqueSpec().layout, "part"),
+              StatusIs(StatusCode::kInvalidArgument, _));
   proto.set_layer_end(1);
-  EXPECT_THAT(FromProto(proto, "part"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'part': got layers [1, 1)")));
+  EXPECT_THAT(FromProto(proto, "part"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'part': got layers [1, 1)")));
   proto.set_layer_end(65536);
   EXPECT_THAT(FromProto(proto, "part"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("65535")));
   EXPECT_THAT(FromProto(v1::PartRect(), "part"), StatusIs(StatusCode::kInvalidArgument, _));
@@ -99,16 +105,20 @@ TEST(WireEnumsTest, AnUnknownCodecIsRefused) {
   for (const format::Codec codec : {format::Codec::kRaw, format::Codec::kOpaque}) {
     EXPECT_EQ(*FromProto(ToProto(codec), "codec"), codec);
   }
-  EXPECT_THAT(FromProto(static_cast<v1::Codec>(9), "codec"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("codec 9")));
+  EXPECT_THAT(FromProto(static_cast<v1::Codec>(9), "codec"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("codec 9")));
 }
 
 TEST(WireKeysTest, AreWholeAndBounded) {
   const auto keys = client::testing::KeysFor(client::testing::SmallSpec(), 3);
   EXPECT_EQ(*KeysFromProto(KeysToProto(keys)), keys);
-  EXPECT_THAT(KeysFromProto(""), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys': got 0 bytes")));
-  EXPECT_THAT(KeysFromProto(std::string(33, 'x')), StatusIs(StatusCode::kInvalidArgument, HasSubstr("33")));
+  EXPECT_THAT(KeysFromProto(""),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys': got 0 bytes")));
+  EXPECT_THAT(KeysFromProto(std::string(33, 'x')),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("33")));
   EXPECT_OK(KeysFromProto(std::string(kMaxKeys * 32, 'x')));
-  EXPECT_THAT(KeysFromProto(std::string((kMaxKeys + 1) * 32, 'x')), StatusIs(StatusCode::kInvalidArgument, HasSubstr("65536")));
+  EXPECT_THAT(KeysFromProto(std::string((kMaxKeys + 1) * 32, 'x')),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("65536")));
 }
 
 TEST(WireStatusTest, EveryCodeGoesThereAndBack) {
@@ -122,8 +132,10 @@ TEST(WireStatusTest, EveryCodeGoesThereAndBack) {
   v1::PartResult strange;
   strange.set_code(77);
   EXPECT_THAT(FromProto(strange), StatusIs(StatusCode::kUnknown, _));
-  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(77), "x")).code(), StatusCode::kUnknown);
-  EXPECT_LE(ToGrpc(Status(StatusCode::kInternal, std::string(1 << 20, 'x'))).error_message().size(), 2048u);
+  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(77), "x")).code(),
+            StatusCode::kUnknown);
+  EXPECT_LE(ToGrpc(Status(StatusCode::kInternal, std::string(1 << 20, 'x'))).error_message().size(),
+            2048u);
 }
 
 TEST(WireTraceTest, IsShortAndPlain) {
