@@ -60,18 +60,18 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
                  "How far the pushing thread steps back behind those that compute.", {.max = 19});
   schema.Text("cache.ca", &c.cache_ca,
               "PEM file: authorities of the node's certificate. Empty: tls.client_ca.");
-  schema.Text("cache.certificate", &c.cache_certificate,
-              "PEM file: the worker's certificate for the node. Empty: tls.certificate.");
-  schema.Text("cache.private_key", &c.cache_private_key,
-              "PEM file: its key. Empty: tls.private_key.");
+  schema.Text("cache.cert", &c.cache_certificate,
+              "PEM file: the worker's certificate for the node. Empty: tls.cert.");
+  schema.Text("cache.key", &c.cache_private_key,
+              "PEM file: its key. Empty: tls.key.");
   schema.Text("cache.server_name", &c.cache_server_name,
               "Name in the node's certificate, where it is not that of the address.");
 }
 
 void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
-  schema.Text("tls.certificate", &c.tls.certificate,
+  schema.Text("tls.cert", &c.tls.certificate,
               "PEM file: the server's certificate chain. Empty: no TLS.");
-  schema.Text("tls.private_key", &c.tls.private_key, "PEM file: its key.");
+  schema.Text("tls.key", &c.tls.private_key, "PEM file: its key.");
   schema.Text("tls.client_ca", &c.tls.client_ca,
               "PEM file: clients must show a certificate that it signed.");
   schema.Bool("tls.allow_plaintext_beyond_loopback", &c.tls.allow_plaintext_beyond_loopback,

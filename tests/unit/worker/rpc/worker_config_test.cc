@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "services/common/status/matchers.h"
 
@@ -63,6 +64,13 @@ TEST_F(WorkerConfigTest, NodeSeesTheServersCertificateUnlessAnotherIsNamed) {
   EXPECT_EQ(CacheConnection(config_).tls.ca_file, "ca.pem");
   config_.cache_certificate = "other.pem";
   EXPECT_EQ(CacheConnection(config_).tls.cert_file, "other.pem");
+}
+
+TEST_F(WorkerConfigTest, TheDocumentIsTheTable) {
+  std::ostringstream document;
+  document << std::ifstream("docs/config-worker.md").rdbuf();
+  EXPECT_THAT(document.str(), HasSubstr(schema_.PrintMarkdown()))
+      << "print it with cairn-worker --print-config-docs";
 }
 
 TEST_F(WorkerConfigTest, SaltComesFromAFile) {

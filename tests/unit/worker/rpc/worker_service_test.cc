@@ -2,7 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <thread>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
 
 #include "clients/cpp/wire/convert.h"
 #include "services/worker/rpc/server.h"
@@ -200,6 +203,20 @@ TEST_F(WorkerServiceTest, MetricsCountRequestsTokensAndMisses) {
         "cairn_worker_ttft_seconds_count{prefix=\"fetched\"} 1"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
+  const auto names = [](const std::string& text, const std::regex& pattern) {
+    std::set<std::string> found;
+    for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
+      found.insert((*it)[1]);
+    }
+    return found;
+  };
+  std::ostringstream document;
+  document << std::ifstream("docs/metrics-worker.md").rdbuf();
+  EXPECT_EQ(names(document.str(), std::regex("\n\\| `([a-z_]+)`")),
+            names(registry_.Scrape(), std::regex("# TYPE (cairn_worker_[a-z_]+) ")));
 }
 
 TEST_F(WorkerServiceTest, SecondServerOnThePortIsAnError) {
