@@ -52,7 +52,7 @@ ROWS = [
         ("Not yet on disk", "bytes", "Committed bytes that a kill -9 would lose.",
          [("unflushed", f"sum(cairn_unflushed_bytes{{{SEL}}})")]),
         ("Checksum failures", "ops", "Bad blocks found and removed. Anything but zero is worth a look at the hardware.",
-         [("{{tier}}", f"sum by (tier) (rate(cairn_checksum_failures_total{{{SEL}}}{RI}))")]),
+         [("failures", f"sum(rate(cairn_checksum_failures_total{{{SEL}}}{RI}))")]),
     ]),
     ("Process", [
         ("Resident memory", "bytes", "Arena included.", [("{{instance}}", f"process_resident_memory_bytes{{{SEL}}}")]),
