@@ -122,7 +122,8 @@ TEST(DemoWrongBytesTest, TheDemoSeesThemAndFails) {
   EXPECT_EQ(result.code, 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr("ram/q1: the answer differs"));
   bool compared = false;
-  for (const auto& row : result.Json()["rows"]) {
+  const auto report = result.Json();
+  for (const auto& row : report["rows"]) {
     if (row["name"] != "ram/q1" && row["name"] != "other/q1") continue;
     compared = true;
     EXPECT_EQ(row["identical"], false) << row;
