@@ -38,6 +38,7 @@ class Engine final : public CacheEngine {
  public:
   Engine(const EngineOptions& options, const Dependencies& dependencies)
       : node_id_(dependencies.node_id),
+        disk_io_mode_(dependencies.disk_io_mode),
         node_epoch_(dependencies.node_epoch),
         context_(options, {dependencies.host, dependencies.disk}, dependencies.clock, dependencies.executor),
         sessions_(options.max_sessions, options.max_leases_per_session),
@@ -53,6 +54,10 @@ class Engine final : public CacheEngine {
   ~Engine() override {
     // Callbacks of I/O under way point here.
     context_.in_flight.WaitForNone();
+    // Reservations give their room back to parts that must still be there.
+    const SessionTable::Ended ended = sessions_.Expire(TimePoint::max());
+    reads_.End(ended.leases, MissReason::kRefused);
+    writes_.Drop(ended.reservations);
   }
 
   Status Recover() {
@@ -143,6 +148,7 @@ class Engine final : public CacheEngine {
 
  private:
   const std::string node_id_;
+  const std::string disk_io_mode_;
   const uint64_t node_epoch_;
   NodeContext context_;
   SessionTable sessions_;
@@ -162,6 +168,7 @@ EngineStats Engine::GetStats() const {
   EngineStats stats;
   stats.node_id = node_id_;
   stats.node_epoch = node_epoch_;
+  stats.disk_io_mode = disk_io_mode_;
   stats.uptime_seconds = Seconds(context_.clock->Now() - context_.start);
   const auto all = context_.registry.All();
   uint64_t blocks_in[kTierCount] = {};

@@ -206,6 +206,7 @@ class CacheEngine {
     Executor* executor = nullptr;      // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
     std::string node_id;
     uint64_t node_epoch = 0;
+    std::string disk_io_mode = {};     // For the statistics: "direct", "buffered", or empty without a disk tier.
   };
   // Recovers from the disk tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options, Dependencies dependencies);

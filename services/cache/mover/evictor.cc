@@ -11,9 +11,19 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes) {
   }
 }
 
-Result<absl::InlinedVector<uint64_t, 1>> Evictor::ReserveAll(TierKind tier,
-                                                             const PartPlaces& parts) {
+Result<absl::InlinedVector<uint64_t, 1>> Evictor::ReserveAll(TierKind tier, const PartPlaces& parts,
+                                                             uint64_t keep_free) {
   absl::InlinedVector<uint64_t, 1> ids;
+  if (keep_free > 0) {
+    for (const PartPlace& part : parts) keep_free += part.bytes;
+    for (;;) {
+      const TierStats stats = context_.tiers.Get(tier)->GetStats();
+      if (stats.capacity_bytes - stats.used_bytes >= keep_free) break;
+      if (!EvictOne(tier)) {
+        return Errorf(StatusCode::kResourceExhausted, "{} tier: {} bytes are kept for writes", Name(tier), keep_free);
+      }
+    }
+  }
   for (const PartPlace& part : parts) {
     const auto extent = Reserve(tier, part.bytes);
     if (!extent.ok()) {

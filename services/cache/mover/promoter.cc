@@ -61,7 +61,8 @@ bool Promoter::StartOne() {
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
   }
-  auto room = evictor_.ReserveAll(TierKind::kHost, op.parts);
+  // A reader of a prefix larger than the arena pins all that it promotes: without a rest, nobody could write until he is done.
+  auto room = evictor_.ReserveAll(TierKind::kHost, op.parts, context_.tiers.host->GetStats().capacity_bytes / 8);
   if (!room.ok()) {
     op.Done(room.status());
     return true;

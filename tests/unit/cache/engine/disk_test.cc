@@ -78,6 +78,18 @@ TEST_F(DiskTest, APrefixLargerThanTheArenaIsServed) {
   EXPECT_EQ(ServeAndVerify(1, 200), 200u);
 }
 
+TEST_F(DiskTest, AReaderOfALargePrefixLeavesRoomForWriters) {
+  Options options;
+  options.host_bytes = 1 << 20;
+  Start(options);
+  StoreOnDiskOnly(200);
+  const MatchResult match = Match(TestKeys(1, 200));
+  EXPECT_EQ(match.matched_blocks, 200u);
+  EXPECT_GT(BlocksIn(TierKind::kHost), 30u);
+  EXPECT_OK(Store(1000, std::nullopt));
+  EXPECT_EQ(Fetch(*match.lease).slices.size(), 200u * kLayers);
+}
+
 TEST_F(DiskTest, TwoLargeFetchesShareASmallBudget) {
   Options options;
   options.host_bytes = 256 << 10;
