@@ -154,8 +154,18 @@ def test_probes_ask_the_admin_port(chart):
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
 
 
+@pytest.fixture(scope="module")
+def tls_folder(tmp_path_factory):
+    """What the Secret would hold: --check-config reads the files too."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=test", "-keyout",
+                    folder / "tls.key", "-out", folder / "tls.crt"], check=True, capture_output=True)
+    (folder / "ca.crt").write_bytes((folder / "tls.crt").read_bytes())
+    return folder
+
+
 @pytest.mark.parametrize("name", VALUES)
-def test_the_programs_accept_the_rendered_configuration(chart, programs, tmp_path, name):
+def test_the_programs_accept_the_rendered_configuration(chart, programs, tls_folder, tmp_path, name):
     """The real programs read the ConfigMaps: a key that the chart misspells fails here."""
     docs = render(chart, VALUES[name])
     checked = 0
@@ -164,7 +174,7 @@ def test_the_programs_accept_the_rendered_configuration(chart, programs, tmp_pat
             if not file.endswith(".yaml"):
                 continue
             path = tmp_path / file
-            path.write_text(text)
+            path.write_text(text.replace("/etc/cairn-tls", str(tls_folder)))
             program = programs / f"cairn-{file.removesuffix('.yaml')}"
             done = subprocess.run([program, "--config", path, "--check-config"], capture_output=True, text=True,
                                   timeout=60, check=False)

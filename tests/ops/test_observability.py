@@ -104,8 +104,13 @@ def observed(programs, tmp_path_factory):
             wait_until(lambda: cairn(build, "stat", "--cache", node.grpc)["blocks"] > 0, 30, "blocks are pushed")
             wait_until(lambda: worker.metric("cairn_worker_push_queue_blocks") == 0, 30, "pushes end")
             assert cairn(build, *ask)["fetched_tokens"] > 0
-            wait_until(lambda: prometheus.values("sum(cairn_tokens_saved_total) > 0", start), 30, "the load is scraped")
-            wait_until(lambda: len(prometheus.values("rate(cairn_tokens_saved_total[10s])", start)) >= 3, 30, "rates exist")
+
+            def rates_are_seen():
+                cairn(build, *ask)
+                return all(max(prometheus.values(f"sum(rate({counter}[10s]))", start), default=0) > 0
+                           for counter in ("cairn_tokens_saved_total", "cairn_worker_ttft_seconds_count"))
+
+            wait_until(rates_are_seen, 60, "prometheus sees the load's rates")
             yield prometheus, start, node
         finally:
             prometheus.stop()
