@@ -12,12 +12,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kPrompt[] =
-    "A cairn is a stack of stones that marks a path for others. People built them on hills and moors, and "
+    "A cairn is a stack of stones that marks a path for others. People built them on hills and "
+    "moors, and "
     "where snow hides the way in winter. Who finds one knows that somebody was here before.";
 
 std::vector<std::string> Generate(std::vector<std::string> more) {
-  std::vector<std::string> args = {"generate", "--model", kTinyModel, "--max-tokens", "16",
-                                   "--temperature", "0", "--ignore-eos", "--json"};
+  std::vector<std::string> args = {"generate",      "--model", kTinyModel,     "--max-tokens", "16",
+                                   "--temperature", "0",       "--ignore-eos", "--json"};
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
@@ -26,8 +27,9 @@ TEST(CliGenerateTest, PrintsOneObjectWithTheDocumentedFields) {
   const CommandResult result = Cairn(Generate({"--prompt", kPrompt}));
   ASSERT_EQ(result.code, 0) << result.err;
   const auto json = result.Json();
-  for (const char* field : {"prompt_tokens", "fetched_tokens", "computed_tokens", "tokens", "text", "ttft_s",
-                            "total_s", "finish_reason", "miss_reason", "prompt_logits_sha256"}) {
+  for (const char* field :
+       {"prompt_tokens", "fetched_tokens", "computed_tokens", "tokens", "text", "ttft_s", "total_s",
+        "finish_reason", "miss_reason", "prompt_logits_sha256"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
   EXPECT_EQ(json["tokens"].size(), 16u);
@@ -42,7 +44,8 @@ TEST(CliGenerateTest, RawTextIsNotPutIntoATemplate) {
   const auto chat = Cairn(Generate({"--prompt", kPrompt})).Json();
   EXPECT_LT(raw["prompt_tokens"], chat["prompt_tokens"]);
   // A special token in raw text is one token.
-  const auto special = Cairn(Generate({"--prompt", std::string(kPrompt) + "<|im_end|>", "--raw"})).Json();
+  const auto special =
+      Cairn(Generate({"--prompt", std::string(kPrompt) + "<|im_end|>", "--raw"})).Json();
   EXPECT_EQ(special["prompt_tokens"], raw["prompt_tokens"].get<int>() + 1);
 }
 
@@ -72,8 +75,8 @@ TEST(CliGenerateTest, TheSecondCallFetchesWhatTheFirstOnePushed) {
 }
 
 TEST(CliGenerateTest, AWorkerAtAnAddressGivesTheSameAnswer) {
-  auto worker = Process::Start({.argv = {Binary("cairn-worker"), "--model", kTinyModel, "--listen", "127.0.0.1:0",
-                                         "--admin.listen", "127.0.0.1:0"},
+  auto worker = Process::Start({.argv = {Binary("cairn-worker"), "--model", kTinyModel, "--listen",
+                                         "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"},
                                 .environment = {},
                                 .directory = {}});
   ASSERT_TRUE(worker.ok()) << worker.status();
@@ -99,8 +102,8 @@ TEST(CliGenerateTest, ACacheThatIsAwayDoesNotFailTheRequest) {
 
 TEST(CliGenerateTest, PlainOutputIsTheText) {
   const auto json = Cairn(Generate({"--prompt", kPrompt})).Json();
-  const CommandResult plain = Cairn({"generate", "--model", kTinyModel, "--max-tokens", "16", "--ignore-eos",
-                                     "--prompt", kPrompt});
+  const CommandResult plain = Cairn({"generate", "--model", kTinyModel, "--max-tokens", "16",
+                                     "--ignore-eos", "--prompt", kPrompt});
   ASSERT_EQ(plain.code, 0) << plain.err;
   EXPECT_THAT(plain.err, HasSubstr("prompt tokens"));
   // Bytes that are no UTF-8 are replaced in JSON only.
@@ -114,8 +117,10 @@ TEST(CliGenerateTest, ReadsThePromptFromAFileAndFromStandardInput) {
   const std::string path = directory.path() + "/prompt.txt";
   std::ofstream(path) << kPrompt;
   const auto file = Cairn(Generate({"--prompt-file", path})).Json();
-  const CommandResult piped = RunProcess({"/bin/sh", "-c", Binary("cairn") + " generate --model " + kTinyModel +
-                                                       " --max-tokens 16 --ignore-eos --json --prompt-file - < " + path});
+  const CommandResult piped =
+      RunProcess({"/bin/sh", "-c",
+                  Binary("cairn") + " generate --model " + kTinyModel +
+                      " --max-tokens 16 --ignore-eos --json --prompt-file - < " + path});
   ASSERT_EQ(piped.code, 0) << piped.err;
   EXPECT_EQ(piped.Json()["tokens"], file["tokens"]);
 }
@@ -124,7 +129,8 @@ TEST(CliGenerateTest, ErrorsNameWhatIsWrong) {
   const CommandResult model = Cairn({"generate", "--model", "/nonexistent.gguf", "--prompt", "x"});
   EXPECT_EQ(model.code, 1);
   EXPECT_THAT(model.err, HasSubstr("/nonexistent.gguf"));
-  const CommandResult prompt = Cairn({"generate", "--model", kTinyModel, "--prompt-file", "/nonexistent.txt"});
+  const CommandResult prompt =
+      Cairn({"generate", "--model", kTinyModel, "--prompt-file", "/nonexistent.txt"});
   EXPECT_EQ(prompt.code, 1);
   EXPECT_THAT(prompt.err, HasSubstr("/nonexistent.txt"));
   const CommandResult worker =
@@ -144,11 +150,12 @@ TEST(CliGenerateTest, AWrongCommandLineIsExitCodeTwo) {
 }
 
 TEST(CliChatTest, ATurnFetchesTheTurnBefore) {
-  const CommandResult result = RunProcess(
-      {"/bin/sh", "-c",
-       std::string("printf 'Who built the first stack of stones on the hill above the sea?\\nAnd why?\\n' | ") +
-           Binary("cairn") + " chat --json --max-tokens 64 --model " + kTinyModel +
-           " --system 'You are a guide who knows all about hills, moors and paths.'"});
+  const CommandResult result =
+      RunProcess({"/bin/sh", "-c",
+                  std::string("printf 'Who built the first stack of stones on the hill above the "
+                              "sea?\\nAnd why?\\n' | ") +
+                      Binary("cairn") + " chat --json --max-tokens 64 --model " + kTinyModel +
+                      " --system 'You are a guide who knows all about hills, moors and paths.'"});
   ASSERT_EQ(result.code, 0) << result.err;
   std::istringstream lines(result.out);
   std::string line;

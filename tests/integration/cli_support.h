@@ -15,7 +15,8 @@
 
 namespace cairn::testing {
 
-// A random model of 1 MB with a chat template and 1,024 tokens of context; about one token a character.
+// A random model of 1 MB with a chat template and 1,024 tokens of context; about one token a
+// character.
 inline constexpr char kTinyModel[] = "tests/data/gguf/kquant.gguf";
 
 struct CommandResult {
@@ -31,7 +32,7 @@ struct CommandResult {
 };
 
 inline CommandResult RunProcess(std::vector<std::string> argv,
-                         std::chrono::milliseconds timeout = std::chrono::seconds(120)) {
+                                std::chrono::milliseconds timeout = std::chrono::seconds(120)) {
   CommandResult result;
   auto process = Process::Start({.argv = std::move(argv), .environment = {}, .directory = {}});
   if (!process.ok()) {

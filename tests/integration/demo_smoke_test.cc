@@ -20,14 +20,24 @@ std::vector<std::string> ProcessesThatName(const std::string& text) {
     std::string line = ReadFile(entry.path().string() + "/cmdline");
     std::replace(line.begin(), line.end(), '\0', ' ');
     const std::string pid = entry.path().filename().string();
-    if (line.find(text) != line.npos && pid != std::to_string(getpid())) found.push_back(pid + ": " + line);
+    if (line.find(text) != line.npos && pid != std::to_string(getpid()))
+      found.push_back(pid + ": " + line);
   }
   return found;
 }
 
 std::vector<std::string> DemoArgs(const std::string& directory, const std::string& questions) {
-  return {"demo", "--model", kTinyModel, "--out", directory, "--document", WriteSmallDocument(directory),
-          "--questions", questions, "--turns", "2"};
+  return {"demo",
+          "--model",
+          kTinyModel,
+          "--out",
+          directory,
+          "--document",
+          WriteSmallDocument(directory),
+          "--questions",
+          questions,
+          "--turns",
+          "2"};
 }
 
 TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
@@ -46,7 +56,8 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
     const std::string name = row["name"];
     names.insert(name);
     EXPECT_EQ(row["identical"], true) << name;
-    EXPECT_EQ(row["fetched_tokens"].get<int>() + row["computed_tokens"].get<int>(), row["prompt_tokens"].get<int>())
+    EXPECT_EQ(row["fetched_tokens"].get<int>() + row["computed_tokens"].get<int>(),
+              row["prompt_tokens"].get<int>())
         << name;
     const bool warm = !name.starts_with("cold/") && name != "chat/turn1";
     EXPECT_EQ(row["fetched_tokens"].get<int>() > 0, warm) << name;
@@ -59,9 +70,9 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
       EXPECT_GT(row["tiers"]["disk"], 0) << name;
     }
   }
-  EXPECT_EQ(names, (std::set<std::string>{"cold/q1", "cold/q2", "ram/q1", "ram/q2", "other/q1", "other/q2",
-                                          "disk/q1", "disk/q2", "small-arena/q1", "small-arena/q2", "chat/turn1",
-                                          "chat/turn2"}));
+  EXPECT_EQ(names, (std::set<std::string>{"cold/q1", "cold/q2", "ram/q1", "ram/q2", "other/q1",
+                                          "other/q2", "disk/q1", "disk/q2", "small-arena/q1",
+                                          "small-arena/q2", "chat/turn1", "chat/turn2"}));
   EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/disk")) << "left without --keep";
 }
@@ -72,7 +83,8 @@ TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
   args.push_back("--keep");
   const CommandResult result = Cairn(args);
   ASSERT_EQ(result.code, 0) << result.err;
-  for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "median first token", "report.json"}) {
+  for (const char* text :
+       {"cold/q1", "small-arena/q1", "chat/turn2", "median first token", "report.json"}) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));
@@ -100,7 +112,8 @@ TEST(DemoSmokeTest, CtrlCLeavesNoProcessBehind) {
 
 TEST(DemoSmokeTest, AMissingModelIsNamed) {
   const TemporaryDirectory directory;
-  const CommandResult result = Cairn({"demo", "--model", "/nonexistent.gguf", "--out", directory.path()});
+  const CommandResult result =
+      Cairn({"demo", "--model", "/nonexistent.gguf", "--out", directory.path()});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("/nonexistent.gguf"));
 }

@@ -26,9 +26,9 @@ constexpr uint32_t kPoisonedBlocks = 2;
 
 // The namespace that the workers will use, as a worker of the same model leaves it at the node.
 client::NamespaceInfo NamespaceOfWorkers(const CacheNode& node) {
-  const CommandResult first = Cairn({"generate", "--model", kTinyModel, "--cache", node.address(), "--max-tokens",
-                                     "1", "--json", "--prompt",
-                                     "Long enough for one full block of sixty-four tokens: stones, stones, stones."});
+  const CommandResult first = Cairn(
+      {"generate", "--model", kTinyModel, "--cache", node.address(), "--max-tokens", "1", "--json",
+       "--prompt", "Long enough for one full block of sixty-four tokens: stones, stones, stones."});
   EXPECT_EQ(first.code, 0) << first.err;
   auto admin = client::ConnectAdmin([&] {
     client::ConnectOptions options;
@@ -36,7 +36,8 @@ client::NamespaceInfo NamespaceOfWorkers(const CacheNode& node) {
     return options;
   }());
   EXPECT_TRUE(admin.ok()) << admin.status();
-  const auto namespaces = (*admin)->ListNamespaces("", {.deadline = std::chrono::seconds(5), .trace = ""});
+  const auto namespaces =
+      (*admin)->ListNamespaces("", {.deadline = std::chrono::seconds(5), .trace = ""});
   EXPECT_TRUE(namespaces.ok()) << namespaces.status();
   EXPECT_EQ(namespaces->size(), 1u);
   return namespaces->at(0);
@@ -65,13 +66,14 @@ std::vector<std::byte> RandomPart(const Layout& layout, std::mt19937& random) {
     lengths.push_back(layout.SliceBytes(layer, 0, layout.KvHeads()));
   }
   std::vector<std::byte> part(format::PartBytes(lengths));
-  for (size_t at = format::HeaderBytes(static_cast<uint32_t>(lengths.size())); at + 2 <= part.size(); at += 2) {
+  for (size_t at = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
+       at + 2 <= part.size(); at += 2) {
     // Sign, exponent of [1, 2), random mantissa.
     const auto number = static_cast<uint16_t>(0x3c00u | (random() & 0x83ffu));
     std::memcpy(&part[at], &number, sizeof(number));
   }
-  format::SealPart(part, format::Codec::kRaw, layout.WholeRect(), static_cast<uint16_t>(layout.block_tokens),
-                   lengths);
+  format::SealPart(part, format::Codec::kRaw, layout.WholeRect(),
+                   static_cast<uint16_t>(layout.block_tokens), lengths);
   return part;
 }
 
@@ -86,7 +88,8 @@ void Poison(const CacheNode& node, const std::string& document) {
   options.address = node.address();
   const auto client = client::Connect(options);
   ASSERT_TRUE(client.ok()) << client.status();
-  const auto opened = (*client)->OpenNamespace(ns.spec, {.deadline = std::chrono::seconds(5), .trace = ""});
+  const auto opened =
+      (*client)->OpenNamespace(ns.spec, {.deadline = std::chrono::seconds(5), .trace = ""});
   ASSERT_TRUE(opened.ok()) << opened.status();
   ASSERT_EQ(opened->fingerprint, ns.fingerprint);
 
@@ -114,8 +117,9 @@ TEST(DemoWrongBytesTest, TheDemoSeesThemAndFails) {
   const auto node = CacheNode::Start({});
   ASSERT_TRUE(node.ok()) << node.status();
   const std::vector<std::string> demo = {
-      "demo", "--model", kTinyModel, "--document", document, "--questions", "1", "--turns", "1",
-      "--out", directory.path(), "--json", "--cache", (*node)->address()};
+      "demo",    "--model",         kTinyModel, "--document", document,         "--questions",
+      "1",       "--turns",         "1",        "--out",      directory.path(), "--json",
+      "--cache", (*node)->address()};
 
   ASSERT_NO_FATAL_FAILURE(Poison(**node, document));
   const CommandResult result = Cairn(demo);
@@ -139,8 +143,8 @@ TEST(DemoWrongBytesTest, WithoutThemTheSameRunIsIdentical) {
   const auto node = CacheNode::Start({});
   ASSERT_TRUE(node.ok()) << node.status();
   const CommandResult result =
-      Cairn({"demo", "--model", kTinyModel, "--document", document, "--questions", "1", "--turns", "1",
-             "--out", directory.path(), "--json", "--cache", (*node)->address()});
+      Cairn({"demo", "--model", kTinyModel, "--document", document, "--questions", "1", "--turns",
+             "1", "--out", directory.path(), "--json", "--cache", (*node)->address()});
   EXPECT_EQ(result.code, 0) << result.err;
 }
 

@@ -18,7 +18,8 @@ constexpr char kEpilog[] =
 
 void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
   command.add_option("--tls-ca", tls.ca, "PEM file: connect with TLS and trust these authorities");
-  CLI::Option* cert = command.add_option("--tls-cert", tls.cert, "PEM file: own certificate, for mutual TLS");
+  CLI::Option* cert =
+      command.add_option("--tls-cert", tls.cert, "PEM file: own certificate, for mutual TLS");
   CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file: its key");
   cert->needs(key);
   key->needs(cert);
@@ -29,13 +30,16 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
   command.add_option("--model", options.model, "GGUF file of a worker in this process")
       ->envname("CAIRN_MODEL")
       ->capture_default_str();
-  CLI::Option* worker = command.add_option("--worker", options.worker,
-                                           "Ask the worker at HOST:PORT instead of running one here");
-  CLI::Option* cache =
-      command.add_option("--cache", options.cache, "Fetch from and push to the cache node at HOST:PORT");
-  CLI::Option* no_cache = command.add_flag("--no-cache", options.no_cache, "Neither fetch nor push");
+  CLI::Option* worker = command.add_option(
+      "--worker", options.worker, "Ask the worker at HOST:PORT instead of running one here");
+  CLI::Option* cache = command.add_option("--cache", options.cache,
+                                          "Fetch from and push to the cache node at HOST:PORT");
+  CLI::Option* no_cache =
+      command.add_flag("--no-cache", options.no_cache, "Neither fetch nor push");
   cache->excludes(no_cache)->excludes(worker);
-  command.add_option("--arithmetic", options.arithmetic, "fast: bfloat16 where the CPU has it; float32")
+  command
+      .add_option("--arithmetic", options.arithmetic,
+                  "fast: bfloat16 where the CPU has it; float32")
       ->check(CLI::IsMember({"fast", "float32"}))
       ->capture_default_str();
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
@@ -51,24 +55,30 @@ void AddSamplingFlags(CLI::App& command, SamplingFlags& flags) {
   command.add_option("--temperature", flags.temperature, "0: always the most likely token")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
-  command.add_option("--top-k", flags.top_k, "Choose among the K most likely; 0: all")->capture_default_str();
+  command.add_option("--top-k", flags.top_k, "Choose among the K most likely; 0: all")
+      ->capture_default_str();
   command.add_option("--top-p", flags.top_p, "Choose among the most likely that sum up to P")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command.add_option("--seed", flags.seed, "Same seed, same prompt, same answer")->capture_default_str();
+  command.add_option("--seed", flags.seed, "Same seed, same prompt, same answer")
+      ->capture_default_str();
 }
 
-void AddJson(CLI::App& command, bool& json, const char* what) { command.add_flag("--json", json, what); }
+void AddJson(CLI::App& command, bool& json, const char* what) {
+  command.add_flag("--json", json, what);
+}
 
 void AddGenerate(CLI::App& app, GenerateOptions& o) {
   CLI::App& c = *app.add_subcommand("generate", "Answers one prompt");
   AddWorkerFlags(c, o.worker);
   AddSamplingFlags(c, o.sampling);
   CLI::Option* prompt = c.add_option("--prompt", o.prompt, "The prompt");
-  CLI::Option* file = c.add_option("--prompt-file", o.prompt_file, "File with the prompt; -: standard input");
+  CLI::Option* file =
+      c.add_option("--prompt-file", o.prompt_file, "File with the prompt; -: standard input");
   prompt->excludes(file);
   CLI::Option* system = c.add_option("--system", o.system, "System message before the prompt");
-  c.add_flag("--raw", o.raw, "The text as it is, special tokens recognised: no chat template")->excludes(system);
+  c.add_flag("--raw", o.raw, "The text as it is, special tokens recognised: no chat template")
+      ->excludes(system);
   c.add_flag("--ignore-eos", o.ignore_eos, "Go on to --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(
@@ -104,8 +114,11 @@ void AddStat(CLI::App& app, StatOptions& o) {
 }
 
 void AddDoctor(CLI::App& app, DoctorOptions& o) {
-  CLI::App& c = *app.add_subcommand("doctor", "Says what is missing on this machine and how to get it");
-  c.add_option("--model", o.model, "GGUF file to look for")->envname("CAIRN_MODEL")->capture_default_str();
+  CLI::App& c =
+      *app.add_subcommand("doctor", "Says what is missing on this machine and how to get it");
+  c.add_option("--model", o.model, "GGUF file to look for")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
   c.add_option("--dir", o.directory, "Directory where a disk tier would be")->capture_default_str();
   c.add_option("--cache", o.cache, "Also ask the cache node at HOST:PORT");
   AddTlsFlags(c, o.tls);
@@ -118,14 +131,16 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
   c.add_option("--model", o.model, "GGUF file with a chat template and 8k tokens of context")
       ->envname("CAIRN_MODEL")
       ->capture_default_str();
-  c.add_option("--out", o.out, "Directory for report.json, logs and the node's disk")->capture_default_str();
+  c.add_option("--out", o.out, "Directory for report.json, logs and the node's disk")
+      ->capture_default_str();
   c.add_option("--questions", o.questions, "Ask only the first N questions")
       ->check(CLI::Range(1u, 8u))
       ->capture_default_str();
   c.add_option("--turns", o.turns, "Only the first N turns of the chat")
       ->check(CLI::Range(1u, 4u))
       ->capture_default_str();
-  c.add_option("--document", o.document, "Text file: the system message instead of the built-in ones");
+  c.add_option("--document", o.document,
+               "Text file: the system message instead of the built-in ones");
   c.add_option("--cache", o.cache, "Use the node at HOST:PORT and do not kill it: no disk phases");
   c.add_option("--threads", o.threads, "Threads of each worker; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
@@ -133,8 +148,10 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
   c.add_flag("--keep", o.keep, "Leave the node's disk directory there");
   AddJson(c, o.json, "Print the report instead of the tables");
   c.footer(
-      "Starts one cache node and two workers, asks 8 questions about one long text and holds a chat;\n"
-      "compares every answer with that of a process without a cache. Fails if one differs, or if a\n"
+      "Starts one cache node and two workers, asks 8 questions about one long text and holds a "
+      "chat;\n"
+      "compares every answer with that of a process without a cache. Fails if one differs, or if "
+      "a\n"
       "warm phase fetched nothing.\n"
       "Example:\n"
       "  cairn demo --questions 2");
@@ -143,7 +160,8 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
 std::vector<CommandSpec> Describe(const CLI::App& app) {
   std::vector<CommandSpec> commands;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    CommandSpec spec{.name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
+    CommandSpec spec{
+        .name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
     for (const CLI::Option* option : sub->get_options()) {
       if (option->get_positional()) spec.arguments = {"bash", "zsh", "fish"};
       if (option->get_lnames().empty()) continue;
@@ -163,7 +181,8 @@ std::vector<CommandSpec> Describe(const CLI::App& app) {
 
 int RunApp(int argc, char** argv) {
   CLI::App app("Cairn: a KV-cache service for LLM inference", "cairn");
-  app.set_version_flag("--version", std::string("cairn ") + CAIRN_VERSION + " (" + CAIRN_REVISION + ")");
+  app.set_version_flag("--version",
+                       std::string("cairn ") + CAIRN_VERSION + " (" + CAIRN_REVISION + ")");
   app.require_subcommand(1);
   app.footer(kEpilog);
 

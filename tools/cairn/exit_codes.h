@@ -4,8 +4,8 @@
 namespace cairn::cli {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;      // The command ran and did not succeed.
-inline constexpr int kExitUsage = 2;        // The command line was wrong: nothing was done.
+inline constexpr int kExitFailure = 1;        // The command ran and did not succeed.
+inline constexpr int kExitUsage = 2;          // The command line was wrong: nothing was done.
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C, as shells report it.
 
 }  // namespace cairn::cli

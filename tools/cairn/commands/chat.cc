@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint64_t kPrivateNodeBytes = 1ULL << 30;
 
-// One conversation. The KV of a turn is prefilled and pushed while the reader reads, so the next turn
-// fetches it.
+// One conversation. The KV of a turn is prefilled and pushed while the reader reads, so the next
+// turn fetches it.
 class Conversation {
  public:
   Conversation(Generator& worker, const ChatOptions& options, std::string system)
@@ -96,10 +96,10 @@ class Conversation {
       json.update(ToJson(summary));
       std::printf("%s\n", Dump(json).c_str());
     } else {
-      const std::string line = fmt::format(
-          "  turn {}: {} prompt tokens, {} fetched, {} computed, first token {}", turn_,
-          Grouped(summary.prompt_tokens), Grouped(summary.fetched_tokens),
-          Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds));
+      const std::string line =
+          fmt::format("  turn {}: {} prompt tokens, {} fetched, {} computed, first token {}", turn_,
+                      Grouped(summary.prompt_tokens), Grouped(summary.fetched_tokens),
+                      Grouped(summary.computed_tokens), HumanSeconds(summary.ttft_seconds));
       std::printf("\n%s\n", out_.Paint(line, Style::kDim).c_str());
     }
     std::fflush(stdout);
@@ -130,8 +130,10 @@ int RunChat(const ChatOptions& given) {
   CacheNodeProcess node;
   if (options.worker.cache.empty() && options.worker.worker.empty() && !options.worker.no_cache) {
     const std::string log =
-        (std::filesystem::temp_directory_path() / fmt::format("cairn-chat-{}.log", getpid())).string();
-    auto started = StartCacheNode({.host_bytes = kPrivateNodeBytes, .disk_directory = "", .log_path = log});
+        (std::filesystem::temp_directory_path() / fmt::format("cairn-chat-{}.log", getpid()))
+            .string();
+    auto started =
+        StartCacheNode({.host_bytes = kPrivateNodeBytes, .disk_directory = "", .log_path = log});
     if (started.ok()) {
       node = *std::move(started);
       options.worker.cache = node.address;

@@ -17,8 +17,8 @@ std::string Names(const std::vector<CommandSpec>& commands) {
   return Join(names);
 }
 
-// For single quotes in all three shells: help texts are ours, so dropping what would need escapes is
-// simpler than three kinds of it.
+// For single quotes in all three shells: help texts are ours, so dropping what would need escapes
+// is simpler than three kinds of it.
 std::string Plain(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -74,7 +74,8 @@ std::string Zsh(std::string_view program, const std::vector<CommandSpec>& comman
     for (const auto& option : command.options) {
       arguments += fmt::format(" \\\n        '{}[{}]", option.name, Plain(option.help));
       if (option.takes_value) {
-        arguments += option.values.empty() ? ":value:_files" : ":value:(" + Join(option.values) + ")";
+        arguments +=
+            option.values.empty() ? ":value:_files" : ":value:(" + Join(option.values) + ")";
       }
       arguments += "'";
     }
@@ -110,8 +111,8 @@ std::string Fish(std::string_view program, const std::vector<CommandSpec>& comma
                        command.name, Plain(command.help));
     for (const auto& option : command.options) {
       if (!option.name.starts_with("--")) continue;
-      out += fmt::format("complete -c {0} -n '__fish_seen_subcommand_from {1}' -l {2} -d '{3}'", program,
-                         command.name, option.name.substr(2), Plain(option.help));
+      out += fmt::format("complete -c {0} -n '__fish_seen_subcommand_from {1}' -l {2} -d '{3}'",
+                         program, command.name, option.name.substr(2), Plain(option.help));
       if (option.takes_value) {
         out += option.values.empty() ? std::string(" -r -F")
                                      : fmt::format(" -x -a '{}'", Join(option.values));

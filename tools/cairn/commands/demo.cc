@@ -19,8 +19,8 @@
 namespace cairn::cli {
 namespace {
 
-// Only one demo at a time may write to a directory: a second one would delete the node's files under
-// the first.
+// Only one demo at a time may write to a directory: a second one would delete the node's files
+// under the first.
 class DirectoryLock {
  public:
   static Result<std::unique_ptr<DirectoryLock>> Take(const std::string& directory) {
@@ -31,7 +31,8 @@ class DirectoryLock {
     if (fd < 0) return Errorf(StatusCode::kInvalidArgument, "out: cannot write to '{}'", directory);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
       close(fd);
-      return Errorf(StatusCode::kFailedPrecondition, "out: another demo is running in '{}'", directory);
+      return Errorf(StatusCode::kFailedPrecondition, "out: another demo is running in '{}'",
+                    directory);
     }
     return std::unique_ptr<DirectoryLock>(new DirectoryLock(fd));
   }
@@ -87,7 +88,10 @@ int RunDemo(const DemoOptions& options) {
                        .threads = options.threads},
                       std::move(texts), progress);
     status = runner.Run();
-    report = {.model = runner.model(), .machine = MachineName(), .commit = Commit(), .rows = runner.rows()};
+    report = {.model = runner.model(),
+              .machine = MachineName(),
+              .commit = Commit(),
+              .rows = runner.rows()};
   }  // All processes are gone.
   progress.Clear();
   if (!options.keep) std::filesystem::remove_all(disk, ignored);
@@ -111,10 +115,11 @@ int RunDemo(const DemoOptions& options) {
     const double seconds = Seconds(std::chrono::steady_clock::now() - start);
     std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
                 RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
-    std::printf("identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
-                "of a process without a cache. Bytes are counted at the cache node.\n"
-                "%s for the workload; report in %s\n",
-                kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str());
+    std::printf(
+        "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
+        "of a process without a cache. Bytes are counted at the cache node.\n"
+        "%s for the workload; report in %s\n",
+        kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str());
   }
   const std::vector<std::string> broken = BrokenPromises(report);
   for (const std::string& promise : broken) std::fprintf(stderr, "cairn: %s\n", promise.c_str());

@@ -20,7 +20,8 @@ Check CheckCacheNode(const std::string& address, const TlsFlags& tls) {
     status = stats.status();
     if (stats.ok()) {
       check.verdict = Verdict::kOk;
-      check.found = fmt::format("{}: version {}, {} blocks", address, stats->version, stats->blocks);
+      check.found =
+          fmt::format("{}: version {}, {} blocks", address, stats->version, stats->blocks);
       return check;
     }
   }
@@ -38,7 +39,8 @@ Style StyleOf(Verdict verdict) {
 }  // namespace
 
 int RunDoctor(const DoctorOptions& options) {
-  std::vector<Check> checks = ProbeMachine({.model_path = options.model, .directory = options.directory});
+  std::vector<Check> checks =
+      ProbeMachine({.model_path = options.model, .directory = options.directory});
   if (!options.cache.empty()) checks.push_back(CheckCacheNode(options.cache, options.tls));
 
   if (options.json) {
@@ -49,7 +51,8 @@ int RunDoctor(const DoctorOptions& options) {
                       {"found", check.found},
                       {"fix", check.fix}});
     }
-    const Json report = {{"verdict", std::string(Name(Worst(checks)))}, {"checks", std::move(list)}};
+    const Json report = {{"verdict", std::string(Name(Worst(checks)))},
+                         {"checks", std::move(list)}};
     std::printf("%s\n", Dump(report).c_str());
   } else {
     const Terminal terminal = Terminal::Detect(stdout);
@@ -57,7 +60,8 @@ int RunDoctor(const DoctorOptions& options) {
       const std::string verdict = fmt::format("{:<5}", Name(check.verdict));
       std::printf("%s %-14s %s\n", terminal.Paint(verdict, StyleOf(check.verdict)).c_str(),
                   check.name.c_str(), check.found.c_str());
-      if (!check.fix.empty()) std::printf("%20s %s\n", "", terminal.Paint(check.fix, Style::kDim).c_str());
+      if (!check.fix.empty())
+        std::printf("%20s %s\n", "", terminal.Paint(check.fix, Style::kDim).c_str());
     }
   }
   return Worst(checks) == Verdict::kFail ? kExitFailure : kExitOk;

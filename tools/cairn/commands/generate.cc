@@ -51,7 +51,8 @@ int RunGenerate(const GenerateOptions& options) {
     std::printf("%s\n", Dump(ToJson(*summary)).c_str());
   } else {
     // A character that was cut off by the end of the answer is in the summary only.
-    if (summary->text.starts_with(streamed)) std::fputs(summary->text.c_str() + streamed.size(), stdout);
+    if (summary->text.starts_with(streamed))
+      std::fputs(summary->text.c_str() + streamed.size(), stdout);
     std::fputc('\n', stdout);
     const Terminal terminal = Terminal::Detect(stderr);
     const std::string line =
@@ -66,7 +67,8 @@ int RunGenerate(const GenerateOptions& options) {
 
   // Else the process would end before its blocks are at the node, and the next call would not find
   // them.
-  if (!options.worker.no_cache && (!options.worker.cache.empty() || !options.worker.worker.empty())) {
+  if (!options.worker.no_cache &&
+      (!options.worker.cache.empty() || !options.worker.worker.empty())) {
     const Status idle = (*worker)->WaitIdle(kPushTimeout);
     if (!idle.ok()) std::fprintf(stderr, "cairn: warning: %s\n", Message(idle).c_str());
   }

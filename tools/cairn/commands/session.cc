@@ -20,7 +20,8 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
     // miss only because the connection was not up yet.
     const Status connected = WaitForCache(*generator, true, std::chrono::seconds(2));
     if (!connected.ok()) {
-      std::fprintf(stderr, "cairn: warning: %s; everything is computed\n", Message(connected).c_str());
+      std::fprintf(stderr, "cairn: warning: %s; everything is computed\n",
+                   Message(connected).c_str());
     }
   }
   return generator;
@@ -49,7 +50,8 @@ Json ToJson(const worker::GenerateSummary& summary) {
                {"miss_reason", std::string(Name(summary.miss_reason))},
                {"fetch_s", summary.fetch_seconds},
                {"fetched_bytes", {{"host", summary.fetched.host}, {"disk", summary.fetched.disk}}}};
-  if (summary.prompt_logits_sha256) json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
+  if (summary.prompt_logits_sha256)
+    json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
   return json;
 }
 

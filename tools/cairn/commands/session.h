@@ -11,8 +11,8 @@
 
 namespace cairn::cli {
 
-// A worker at an address, or one in this process. With a cache, waits a little for the connection; a
-// node that is away gives a warning on stderr, not an error.
+// A worker at an address, or one in this process. With a cache, waits a little for the connection;
+// a node that is away gives a warning on stderr, not an error.
 Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options);
 
 // Everything but the prompt.

@@ -36,20 +36,28 @@ std::string Tiers(const client::NodeStats& stats, const Terminal& terminal) {
 }
 
 std::string Totals(const client::NodeStats& stats, const Terminal& terminal) {
-  Table table({{"since start", Align::kLeft}, {"", Align::kRight}, {"now", Align::kLeft}, {"", Align::kRight}});
+  Table table({{"since start", Align::kLeft},
+               {"", Align::kRight},
+               {"now", Align::kLeft},
+               {"", Align::kRight}});
   const uint64_t asked = stats.matched_tokens + stats.missed_tokens;
-  table.AddRow({"hit tokens",
-                fmt::format("{} ({})", Grouped(stats.matched_tokens), Percent(stats.matched_tokens, asked)),
-                "blocks", Grouped(stats.blocks)});
+  table.AddRow(
+      {"hit tokens",
+       fmt::format("{} ({})", Grouped(stats.matched_tokens), Percent(stats.matched_tokens, asked)),
+       "blocks", Grouped(stats.blocks)});
   table.AddRow({"missed tokens", Grouped(stats.missed_tokens), "incomplete blocks",
                 Grouped(stats.incomplete_blocks)});
-  table.AddRow({"sent to workers", HumanBytes(stats.fetched_bytes), "leases", Grouped(stats.leases)});
-  table.AddRow({"  from RAM", HumanBytes(stats.fetched_host_bytes), "reservations",
-                fmt::format("{} ({})", Grouped(stats.reservations), HumanBytes(stats.reserved_bytes))});
-  table.AddRow({"  from disk", HumanBytes(stats.fetched_disk_bytes), "sessions", Grouped(stats.sessions)});
+  table.AddRow(
+      {"sent to workers", HumanBytes(stats.fetched_bytes), "leases", Grouped(stats.leases)});
+  table.AddRow(
+      {"  from RAM", HumanBytes(stats.fetched_host_bytes), "reservations",
+       fmt::format("{} ({})", Grouped(stats.reservations), HumanBytes(stats.reserved_bytes))});
+  table.AddRow(
+      {"  from disk", HumanBytes(stats.fetched_disk_bytes), "sessions", Grouped(stats.sessions)});
   table.AddRow({"taken from workers", HumanBytes(stats.pushed_bytes), "not yet on disk",
                 HumanBytes(stats.unflushed_bytes)});
-  table.AddRow({"promoted blocks", Grouped(stats.promoted_blocks), "namespaces", Grouped(stats.namespaces)});
+  table.AddRow(
+      {"promoted blocks", Grouped(stats.promoted_blocks), "namespaces", Grouped(stats.namespaces)});
   table.AddRow({"prefill saved", HumanSeconds(stats.prefill_seconds_saved), "index",
                 HumanBytes(stats.index_bytes)});
   const Style corrupt = stats.corrupt_blocks > 0 ? Style::kRed : Style::kPlain;
@@ -68,7 +76,8 @@ std::string Misses(const client::NodeStats& stats, const Terminal& terminal) {
   return any ? table.Render(terminal) : "";
 }
 
-std::string Namespaces(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+std::string Namespaces(std::span<const client::NamespaceInfo> namespaces,
+                       const Terminal& terminal) {
   if (namespaces.empty()) return "";
   Table table({{"namespace", Align::kLeft},
                {"tenant", Align::kLeft},
@@ -78,18 +87,18 @@ std::string Namespaces(std::span<const client::NamespaceInfo> namespaces, const 
                {"blocks", Align::kRight},
                {"stored", Align::kRight}});
   for (const client::NamespaceInfo& ns : namespaces) {
-    table.AddRow({ns.fingerprint.Hex().substr(0, 12), ns.spec.tenant, ns.spec.model, ns.spec.numerics,
-                  ns.spec.recipe, Grouped(ns.blocks), HumanBytes(ns.bytes)});
+    table.AddRow({ns.fingerprint.Hex().substr(0, 12), ns.spec.tenant, ns.spec.model,
+                  ns.spec.numerics, ns.spec.recipe, Grouped(ns.blocks), HumanBytes(ns.bytes)});
   }
   return table.Render(terminal);
 }
 
 }  // namespace
 
-std::string StatText(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces,
-                     const Terminal& terminal) {
-  std::string out = fmt::format("node {}, version {}, epoch {}, up {}{}\n", stats.node_id, stats.version,
-                                stats.node_epoch, HumanSeconds(stats.uptime_seconds),
+std::string StatText(const client::NodeStats& stats,
+                     std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+  std::string out = fmt::format("node {}, version {}, epoch {}, up {}{}\n", stats.node_id,
+                                stats.version, stats.node_epoch, HumanSeconds(stats.uptime_seconds),
                                 stats.draining ? ", draining" : "");
   out += Tiers(stats, terminal);
   out += Totals(stats, terminal);

@@ -10,8 +10,8 @@
 
 namespace cairn::cli {
 
-std::string StatText(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces,
-                     const Terminal& terminal);
+std::string StatText(const client::NodeStats& stats,
+                     std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal);
 Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces);
 
 }  // namespace cairn::cli

@@ -22,18 +22,22 @@ uint64_t HostEvictions(const client::NodeStats& stats) {
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& options) {
   std::vector<std::string> argv = {SiblingProgram("cairn-worker"),
-                                   "--model", options.model_path,
-                                   "--listen", "127.0.0.1:0",
-                                   "--admin.listen", "127.0.0.1:0"};
+                                   "--model",
+                                   options.model_path,
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--admin.listen",
+                                   "127.0.0.1:0"};
   if (!options.cache.empty()) argv.insert(argv.end(), {"--cache", options.cache});
   if (options.threads > 0) argv.insert(argv.end(), {"--threads", std::to_string(options.threads)});
-  CAIRN_ASSIGN_OR_RETURN(auto child,
-                         Child::Start({.name = "cairn-worker",
-                                       .argv = argv,
-                                       .log_path = options.log_directory + "/" + options.name + ".log"}));
+  CAIRN_ASSIGN_OR_RETURN(
+      auto child, Child::Start({.name = "cairn-worker",
+                                .argv = argv,
+                                .log_path = options.log_directory + "/" + options.name + ".log"}));
   CAIRN_ASSIGN_OR_RETURN(const auto ready, child->WaitReady(std::chrono::seconds(120)));
   const auto address = ready.find("grpc");
-  if (address == ready.end()) return Errorf(StatusCode::kInternal, "cairn-worker does not say where it listens");
+  if (address == ready.end())
+    return Errorf(StatusCode::kInternal, "cairn-worker does not say where it listens");
   CAIRN_ASSIGN_OR_RETURN(auto generator, ConnectWorker(address->second));
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(child), std::move(generator)));
 }
@@ -71,6 +75,8 @@ Result<client::NodeStats> DemoNode::Stat() {
   return stats;
 }
 
-Status DemoNode::Flush() { return Annotate(client_->Flush({.deadline = kFlush, .trace = ""}), "flush"); }
+Status DemoNode::Flush() {
+  return Annotate(client_->Flush({.deadline = kFlush, .trace = ""}), "flush");
+}
 
 }  // namespace cairn::cli

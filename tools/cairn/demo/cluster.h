@@ -1,6 +1,6 @@
 #pragma once
-// The processes of the demo: one cache node that can be killed and started again at its address, and
-// workers.
+// The processes of the demo: one cache node that can be killed and started again at its address,
+// and workers.
 
 #include <cstdint>
 #include <memory>
@@ -18,10 +18,10 @@ namespace cairn::cli {
 class WorkerProcess {
  public:
   struct Options {
-    std::string name;        // Of the log file.
+    std::string name;  // Of the log file.
     std::string model_path;
-    std::string cache;       // Address; empty: none.
-    int threads = 0;         // 0: the worker's default.
+    std::string cache;  // Address; empty: none.
+    int threads = 0;    // 0: the worker's default.
     std::string log_directory;
   };
   // Ready to serve. Errors of Child::Start and WaitReady.
@@ -42,7 +42,7 @@ struct NodeTraffic {
   uint64_t bytes = 0;  // Sent to workers.
   uint64_t host = 0;   // Of these, by the tier they came from.
   uint64_t disk = 0;
-  uint64_t evicted_blocks = 0;   // From the host tier.
+  uint64_t evicted_blocks = 0;  // From the host tier.
   uint64_t promoted_blocks = 0;
 };
 NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats& after);
@@ -56,7 +56,8 @@ class DemoNode {
   };
   explicit DemoNode(Options options) : options_(std::move(options)) {}
 
-  // Starts it, at the address of the last time if there was one. An external node is only connected.
+  // Starts it, at the address of the last time if there was one. An external node is only
+  // connected.
   Status Start(uint64_t host_bytes);
   // SIGKILL. REQUIRES: not external.
   void Kill();

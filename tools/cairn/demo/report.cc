@@ -89,7 +89,8 @@ std::vector<std::string> BrokenPromises(const DemoReport& report) {
   if (report.rows.empty()) broken.push_back("nothing was measured");
   for (const DemoRow& row : report.rows) {
     if (!row.identical) {
-      broken.push_back(fmt::format("{}: the answer differs from the one computed without a cache", row.name));
+      broken.push_back(
+          fmt::format("{}: the answer differs from the one computed without a cache", row.name));
     }
     if (IsWarm(row) && row.fetched_tokens == 0) {
       broken.push_back(fmt::format("{}: nothing was fetched, all {} prompt tokens were computed",
@@ -121,8 +122,7 @@ std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
     const Style bar = IsWarm(row) ? Style::kGreen : Style::kYellow;
     table.AddRow({row.name, Tokens(row.prompt_tokens), Tokens(row.fetched_tokens),
                   Tokens(row.computed_tokens), HumanSeconds(row.ttft_s),
-                  Cell(Bar(row.ttft_s, slowest, kBarWidth, terminal), bar),
-                  SpeedUp(SpeedUpOf(row)),
+                  Cell(Bar(row.ttft_s, slowest, kBarWidth, terminal), bar), SpeedUp(SpeedUpOf(row)),
                   Bytes(row.host_bytes), Bytes(row.disk_bytes), YesNo(row.identical)});
   }
   return table.Render(terminal);
@@ -157,10 +157,10 @@ std::string RenderSummary(const DemoReport& report, const Terminal& terminal) {
       fetched += row.fetched_tokens;
       if (const std::optional<double> ratio = SpeedUpOf(row)) ratios.push_back(*ratio);
     }
-    const std::string share =
-        prompt == 0 || fetched == 0
-            ? "-"
-            : fmt::format("{:.1f} %", 100.0 * static_cast<double>(fetched) / static_cast<double>(prompt));
+    const std::string share = prompt == 0 || fetched == 0
+                                  ? "-"
+                                  : fmt::format("{:.1f} %", 100.0 * static_cast<double>(fetched) /
+                                                                static_cast<double>(prompt));
     table.AddRow({PhaseTitle(phase), HumanSeconds(Median(ttft)),
                   SpeedUp(ratios.empty() ? std::nullopt : std::optional(Median(ratios))), share,
                   Bytes(host), Bytes(disk),

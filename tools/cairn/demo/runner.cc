@@ -8,7 +8,7 @@
 namespace cairn::cli {
 namespace {
 
-constexpr uint64_t kHostBytes = 512ULL << 20;  // Everything fits.
+constexpr uint64_t kHostBytes = 512ULL << 20;     // Everything fits.
 constexpr uint64_t kLeastHostBytes = 1ULL << 20;  // The smallest arena of a node.
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
@@ -117,7 +117,8 @@ Status DemoRunner::RunWarmPhase(const std::string& phase, WorkerProcess& worker)
   for (size_t i = 0; i < texts_.questions.size(); ++i) {
     const std::string item = Item("q", i);
     CAIRN_RETURN_IF_ERROR(
-        AskRow(phase + "/" + item, worker.generator(), Question(i), false, references_[item]).status());
+        AskRow(phase + "/" + item, worker.generator(), Question(i), false, references_[item])
+            .status());
   }
   return OkStatus();
 }
@@ -141,13 +142,14 @@ Status DemoRunner::RunDisk() {
     const std::string item = Item("q", i);
     CAIRN_RETURN_IF_ERROR(RestartNode(kHostBytes));
     CAIRN_RETURN_IF_ERROR(
-        AskRow("disk/" + item, first_->generator(), Question(i), false, references_[item]).status());
+        AskRow("disk/" + item, first_->generator(), Question(i), false, references_[item])
+            .status());
   }
   return OkStatus();
 }
 
-// Between the questions somebody else asks about another text, so that each row finds blocks of that
-// text in its place: it evicts them and promotes its own.
+// Between the questions somebody else asks about another text, so that each row finds blocks of
+// that text in its place: it evicts them and promotes its own.
 Status DemoRunner::RunSmallArena(uint64_t working_set) {
   const uint64_t quarter = std::max(working_set / 4, kLeastHostBytes);
   CAIRN_RETURN_IF_ERROR(RestartNode(quarter));
@@ -158,10 +160,11 @@ Status DemoRunner::RunSmallArena(uint64_t working_set) {
     const std::string item = Item("q", i);
     WorkerProcess& worker = i % 2 == 0 ? *first_ : *second_;
     WorkerProcess& somebody = i % 2 == 0 ? *second_ : *first_;
+    CAIRN_RETURN_IF_ERROR(AskOnce(
+        somebody.generator(), {{"system", texts_.chat_system}, {"user", texts_.chat_turns[0]}}));
     CAIRN_RETURN_IF_ERROR(
-        AskOnce(somebody.generator(), {{"system", texts_.chat_system}, {"user", texts_.chat_turns[0]}}));
-    CAIRN_RETURN_IF_ERROR(
-        AskRow("small-arena/" + item, worker.generator(), Question(i), false, references_[item]).status());
+        AskRow("small-arena/" + item, worker.generator(), Question(i), false, references_[item])
+            .status());
   }
   CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node_.Stat());
   const NodeTraffic traffic = Difference(before, after);
@@ -255,11 +258,13 @@ std::vector<worker::ChatMessage> DemoRunner::Question(size_t i) const {
 }
 
 void DemoRunner::Show(const DemoRow& row, const NodeTraffic& traffic) {
-  std::string line = fmt::format("{:<15} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
-                                 row.prompt_tokens, row.fetched_tokens, HumanSeconds(row.ttft_s));
+  std::string line =
+      fmt::format("{:<15} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
+                  row.prompt_tokens, row.fetched_tokens, HumanSeconds(row.ttft_s));
   if (row.host_bytes > 0) line += fmt::format(", {} from RAM", HumanBytes(row.host_bytes));
   if (row.disk_bytes > 0) line += fmt::format(", {} from disk", HumanBytes(row.disk_bytes));
-  if (traffic.evicted_blocks > 0) line += fmt::format(", {} blocks evicted", traffic.evicted_blocks);
+  if (traffic.evicted_blocks > 0)
+    line += fmt::format(", {} blocks evicted", traffic.evicted_blocks);
   if (!row.identical) line += ", ANSWER DIFFERS";
   progress_.Done(line);
 }

@@ -50,7 +50,8 @@ class DemoRunner {
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);
 
-  Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name, const std::string& cache);
+  Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name,
+                                                     const std::string& cache);
   // A short prompt of its own, so that no row pays for first touches of weights and code.
   Status WarmUp(Generator& worker);
   // A request that is no row, and the pushes that follow.

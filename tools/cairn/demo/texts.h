@@ -17,9 +17,8 @@ struct DemoTexts {
 
 DemoTexts BuiltInTexts();
 
-// The same questions and turns about another text, which is all of the questions' system message and most of the
-// chat's.
-// NOT_FOUND when the file cannot be read.
+// The same questions and turns about another text, which is all of the questions' system message
+// and most of the chat's. NOT_FOUND when the file cannot be read.
 Result<DemoTexts> TextsWithDocument(const std::string& path);
 
 }  // namespace cairn::cli

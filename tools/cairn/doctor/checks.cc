@@ -20,8 +20,10 @@ constexpr uint64_t kLeastMemory = 1 * kGiB;
 constexpr uint64_t kDemoDisk = 1 * kGiB;
 
 std::string_view Trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '\n')) s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\n')) s.remove_suffix(1);
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '\n'))
+    s.remove_prefix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\n'))
+    s.remove_suffix(1);
   return s;
 }
 
@@ -103,16 +105,17 @@ std::string BracketedChoice(std::string_view text) {
 
 Check CheckCpu(const CpuInfo& cpu) {
   const auto has = [&](std::initializer_list<const char*> names) {
-    return std::all_of(names.begin(), names.end(), [&](const char* n) { return cpu.flags.contains(n); });
+    return std::all_of(names.begin(), names.end(),
+                       [&](const char* n) { return cpu.flags.contains(n); });
   };
   Check check{.name = "cpu", .found = cpu.model};
   const bool avx2 = has({"avx2", "fma", "f16c"});
-  const bool avx512 =
-      avx2 && has({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"});
+  const bool avx512 = avx2 && has({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"});
   if (!avx2) {
     check.verdict = Verdict::kWarn;
     check.found += ", no AVX2";
-    check.fix = "the portable kernels work, but several times slower; use a CPU (or VM type) with AVX2";
+    check.fix =
+        "the portable kernels work, but several times slower; use a CPU (or VM type) with AVX2";
     return check;
   }
   check.found += ", AVX2";
@@ -130,8 +133,9 @@ Check CheckCpuCount(int usable, std::optional<double> quota) {
     check.fix = "give the machine or container 2 CPUs; with less everything works, slower";
   } else if (quota && *quota < usable - 0.05) {
     check.verdict = Verdict::kWarn;
-    check.fix = fmt::format("run workers with --threads {}: more threads than granted CPUs are throttled",
-                            std::max(1, static_cast<int>(*quota)));
+    check.fix =
+        fmt::format("run workers with --threads {}: more threads than granted CPUs are throttled",
+                    std::max(1, static_cast<int>(*quota)));
   }
   return check;
 }
@@ -150,22 +154,26 @@ Check CheckMemory(const MemoryFacts& memory) {
   }
   if (usable < kLeastMemory) {
     check.verdict = Verdict::kFail;
-    check.fix = fmt::format("{} is the least for a model and a small arena; free memory or raise the limit",
-                            HumanBytes(kLeastMemory));
+    check.fix =
+        fmt::format("{} is the least for a model and a small arena; free memory or raise the limit",
+                    HumanBytes(kLeastMemory));
   } else if (usable < kDemoMemory) {
     check.verdict = Verdict::kWarn;
-    check.fix = fmt::format("the demo (one node, up to three workers) wants {}", HumanBytes(kDemoMemory));
+    check.fix =
+        fmt::format("the demo (one node, up to three workers) wants {}", HumanBytes(kDemoMemory));
   }
   return check;
 }
 
 Check CheckHugePages(uint64_t free_pages, uint64_t page_bytes, std::string_view transparent) {
-  Check check{.name = "hugepages",
-              .found = fmt::format("{} free of {}, transparent: {}", free_pages, HumanBytes(page_bytes),
-                                   transparent.empty() ? "unknown" : transparent)};
+  Check check{
+      .name = "hugepages",
+      .found = fmt::format("{} free of {}, transparent: {}", free_pages, HumanBytes(page_bytes),
+                           transparent.empty() ? "unknown" : transparent)};
   if (free_pages == 0) {
     check.verdict = Verdict::kWarn;
-    check.fix = "optional: `sysctl vm.nr_hugepages=N` (N x page size >= the arena) saves page faults";
+    check.fix =
+        "optional: `sysctl vm.nr_hugepages=N` (N x page size >= the arena) saves page faults";
   }
   return check;
 }
@@ -174,7 +182,9 @@ Check CheckMemlock(std::optional<uint64_t> limit) {
   Check check{.name = "memlock", .found = limit ? HumanBytes(*limit) : "unlimited"};
   if (limit && *limit < 64 * kMiB) {
     check.verdict = Verdict::kWarn;
-    check.fix = "optional, for pinned and registered buffers: `ulimit -l unlimited` or LimitMEMLOCK=infinity";
+    check.fix =
+        "optional, for pinned and registered buffers: `ulimit -l unlimited` or "
+        "LimitMEMLOCK=infinity";
   }
   return check;
 }
@@ -193,7 +203,9 @@ Check CheckDirectIo(std::string_view directory, std::string_view error) {
   if (!error.empty()) {
     check.verdict = Verdict::kWarn;
     check.found = fmt::format("{}: {}", directory, error);
-    check.fix = "the disk tier reads through the page cache there; use ext4 or xfs (tmpfs and overlays may refuse)";
+    check.fix =
+        "the disk tier reads through the page cache there; use ext4 or xfs (tmpfs and overlays may "
+        "refuse)";
   }
   return check;
 }
@@ -224,7 +236,8 @@ Check CheckIoUring(int error, std::string_view disabled_sysctl) {
   } else if (!Trim(disabled_sysctl).empty() && Trim(disabled_sysctl) != "0") {
     check.fix = "optional: `sysctl kernel.io_uring_disabled=0`; nothing in this version needs it";
   } else {
-    check.fix = "optional: a seccomp profile that allows io_uring; nothing in this version needs it";
+    check.fix =
+        "optional: a seccomp profile that allows io_uring; nothing in this version needs it";
   }
   return check;
 }
@@ -245,7 +258,8 @@ Check CheckModel(std::string_view path, std::optional<std::string> head, uint64_
   if (!head) {
     check.verdict = Verdict::kWarn;
     check.found = fmt::format("no file at {}", path);
-    check.fix = "`make demo` fetches it, or run `python3 tools/fetch_model.py`, or name one with --model";
+    check.fix =
+        "`make demo` fetches it, or run `python3 tools/fetch_model.py`, or name one with --model";
   } else if (*head != "GGUF") {
     check.verdict = Verdict::kFail;
     check.found = fmt::format("{} is not a GGUF file", path);

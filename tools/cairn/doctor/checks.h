@@ -1,6 +1,7 @@
 #pragma once
-// What `cairn doctor` looks at. Each check is a pure function from what the machine says about itself
-// to a verdict, so that every verdict can be tested on any machine; probe.h asks the machine.
+// What `cairn doctor` looks at. Each check is a pure function from what the machine says about
+// itself to a verdict, so that every verdict can be tested on any machine; probe.h asks the
+// machine.
 
 #include <cstdint>
 #include <optional>
@@ -35,7 +36,8 @@ std::optional<uint64_t> ParseCgroupLimit(std::string_view text);
 std::string BracketedChoice(std::string_view text);
 
 Check CheckCpu(const CpuInfo& cpu);
-// `usable`: CPUs that we may run on; `quota`: CPUs' worth of time that the cgroup grants, if limited.
+// `usable`: CPUs that we may run on; `quota`: CPUs' worth of time that the cgroup grants, if
+// limited.
 Check CheckCpuCount(int usable, std::optional<double> quota);
 
 struct MemoryFacts {

@@ -154,10 +154,10 @@ std::vector<Check> ProbeMachine(const ProbeOptions& options) {
   checks.push_back(CheckMemory(Memory()));
 
   const std::string meminfo = ReadWhole("/proc/meminfo");
-  checks.push_back(CheckHugePages(
-      MemInfoValue(meminfo, "HugePages_Free").value_or(0),
-      MemInfoValue(meminfo, "Hugepagesize").value_or(2 << 20),
-      BracketedChoice(ReadWhole("/sys/kernel/mm/transparent_hugepage/enabled"))));
+  checks.push_back(
+      CheckHugePages(MemInfoValue(meminfo, "HugePages_Free").value_or(0),
+                     MemInfoValue(meminfo, "Hugepagesize").value_or(2 << 20),
+                     BracketedChoice(ReadWhole("/sys/kernel/mm/transparent_hugepage/enabled"))));
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   checks.push_back(CheckMemlock(
@@ -167,8 +167,8 @@ std::vector<Check> ProbeMachine(const ProbeOptions& options) {
   checks.push_back(CheckShm(FreeBytes("/dev/shm"), TryMemfd()));
 
   const bool writable = access(options.directory.c_str(), W_OK | X_OK) == 0;
-  checks.push_back(CheckDiskSpace(options.directory,
-                                  writable ? FreeBytes(options.directory) : std::nullopt));
+  checks.push_back(
+      CheckDiskSpace(options.directory, writable ? FreeBytes(options.directory) : std::nullopt));
   if (writable) checks.push_back(CheckDirectIo(options.directory, TryDirectIo(options.directory)));
   checks.push_back(CheckIoUring(TryIoUring(), ReadWhole("/proc/sys/kernel/io_uring_disabled")));
 

@@ -27,10 +27,12 @@ class Generator {
 
   virtual ~Generator() = default;
 
-  // Errors are those of WorkerEngine::Generate; for a remote worker also UNAVAILABLE when it is away.
+  // Errors are those of WorkerEngine::Generate; for a remote worker also UNAVAILABLE when it is
+  // away.
   virtual Result<worker::GenerateSummary> Generate(const worker::GenerateRequest& request,
                                                    const worker::GenerateCallbacks& callbacks) = 0;
-  // Until pushes and prefills of finished turns are done. DEADLINE_EXCEEDED when they are not in time.
+  // Until pushes and prefills of finished turns are done. DEADLINE_EXCEEDED when they are not in
+  // time.
   virtual Status WaitIdle(std::chrono::milliseconds timeout) = 0;
   virtual Result<Info> GetInfo() = 0;
 };
@@ -50,6 +52,7 @@ struct LocalWorkerOptions {
 Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options);
 
 // Does not wait for the worker. INVALID_ARGUMENT for an address or TLS file that cannot be used.
-Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address, const TlsFlags& tls = {});
+Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address,
+                                                 const TlsFlags& tls = {});
 
 }  // namespace cairn::cli

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
   }
   std::unique_ptr<client::CacheClient> cache;
   if (!options.cache_address.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(cache, client::Connect(ConnectionTo(options.cache_address, options.tls)));
+    CAIRN_ASSIGN_OR_RETURN(cache,
+                           client::Connect(ConnectionTo(options.cache_address, options.tls)));
   }
   CAIRN_ASSIGN_OR_RETURN(auto engine,
                          worker::WorkerEngine::Create(engine_options, std::move(cache)));

@@ -115,8 +115,9 @@ class RemoteWorker final : public Generator {
     const grpc::Status status = stub_->WaitIdle(&context, request, &response);
     if (!status.ok()) return Failure(status);
     if (response.idle()) return OkStatus();
-    return Errorf(StatusCode::kDeadlineExceeded, "worker at {}: background work was not done after {} ms",
-                  address_, timeout.count());
+    return Errorf(StatusCode::kDeadlineExceeded,
+                  "worker at {}: background work was not done after {} ms", address_,
+                  timeout.count());
   }
 
   Result<Info> GetInfo() override {

@@ -10,7 +10,8 @@ Status WaitForCache(Generator& generator, bool connected, std::chrono::milliseco
     CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, generator.GetInfo());
     if (info.cache_connected == connected) return OkStatus();
     if (std::chrono::steady_clock::now() >= deadline) {
-      return Errorf(StatusCode::kDeadlineExceeded, "the worker is {} the cache node at {} after {} ms",
+      return Errorf(StatusCode::kDeadlineExceeded,
+                    "the worker is {} the cache node at {} after {} ms",
                     connected ? "not connected to" : "still connected to", info.cache_address,
                     timeout.count());
     }

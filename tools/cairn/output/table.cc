@@ -8,7 +8,7 @@ namespace {
 struct Glyphs {
   const char* horizontal;
   const char* vertical;
-  const char* top[3];     // Left, between columns, right.
+  const char* top[3];  // Left, between columns, right.
   const char* middle[3];
   const char* bottom[3];
 };
@@ -38,7 +38,7 @@ std::string Table::Render(const Terminal& terminal) const {
   }
 
   std::string out;
-  const auto rule = [&](const char* const (&ends)[3]) {
+  const auto rule = [&](const char* const(&ends)[3]) {
     std::string line = ends[0];
     for (size_t c = 0; c < widths.size(); ++c) {
       if (c > 0) line += ends[1];

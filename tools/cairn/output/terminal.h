@@ -11,8 +11,8 @@ enum class Style { kPlain, kBold, kDim, kGreen, kYellow, kRed };
 
 // Immutable.
 struct Terminal {
-  bool colors = false;   // ANSI escapes.
-  bool unicode = true;   // Box drawing and bars; else ASCII.
+  bool colors = false;  // ANSI escapes.
+  bool unicode = true;  // Box drawing and bars; else ASCII.
   bool tty = false;
   int columns = 100;
 

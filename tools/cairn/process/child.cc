@@ -52,11 +52,12 @@ Result<std::map<std::string, std::string>> ParseReadyLine(std::string_view line)
   return fields;
 }
 
-// Copies the child's stdout to its log until it ends, so that the child never blocks on a full pipe,
-// and picks the ready line out.
+// Copies the child's stdout to its log until it ends, so that the child never blocks on a full
+// pipe, and picks the ready line out.
 class Child::Output {
  public:
-  Output(int read_fd, int log_fd) : read_fd_(read_fd), log_fd_(log_fd), thread_([this] { Pump(); }) {}
+  Output(int read_fd, int log_fd)
+      : read_fd_(read_fd), log_fd_(log_fd), thread_([this] { Pump(); }) {}
   // REQUIRES: the child is gone, so that the pipe ends.
   ~Output() {
     thread_.join();
@@ -183,9 +184,8 @@ Result<std::map<std::string, std::string>> Child::WaitReady(std::chrono::millise
   if (auto fields = output_->WaitReady(timeout)) return *std::move(fields);
   // The pipe ends a moment before the process can be reaped.
   if (!output_->ended() || !WaitExit(std::chrono::seconds(2))) {
-    return Errorf(StatusCode::kDeadlineExceeded,
-                  "{}: not ready after {} ms. The end of {}:\n{}", options_.name, timeout.count(),
-                  options_.log_path, Tail(options_.log_path));
+    return Errorf(StatusCode::kDeadlineExceeded, "{}: not ready after {} ms. The end of {}:\n{}",
+                  options_.name, timeout.count(), options_.log_path, Tail(options_.log_path));
   }
   return Errorf(StatusCode::kUnavailable, "{}: ended at start ({} {}). The end of {}:\n{}",
                 options_.name, WIFSIGNALED(wait_status_) ? "signal" : "exit code",

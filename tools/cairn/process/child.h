@@ -1,9 +1,9 @@
 #pragma once
 // A child process that cannot outlive us.
 //
-// The kernel kills the child when our process dies, however it dies (PR_SET_PDEATHSIG); the destructor
-// kills it in every other case. What it prints goes to a log file. Children run in process groups of
-// their own, so that Ctrl-C reaches only us and we decide what follows.
+// The kernel kills the child when our process dies, however it dies (PR_SET_PDEATHSIG); the
+// destructor kills it in every other case. What it prints goes to a log file. Children run in
+// process groups of their own, so that Ctrl-C reaches only us and we decide what follows.
 
 #include <sys/types.h>
 
@@ -38,8 +38,8 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // The fields of the ready line. DEADLINE_EXCEEDED, or UNAVAILABLE when the child ended before; both
-  // with the end of its log.
+  // The fields of the ready line. DEADLINE_EXCEEDED, or UNAVAILABLE when the child ended before;
+  // both with the end of its log.
   Result<std::map<std::string, std::string>> WaitReady(std::chrono::milliseconds timeout);
 
   pid_t pid() const { return pid_; }

@@ -15,13 +15,20 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<CommandSpec> Commands() {
-  return {{.name = "generate",
-           .help = "Answers one prompt",
-           .options = {{.name = "--model", .help = "GGUF file", .takes_value = true, .values = {}},
-                       {.name = "--arithmetic", .help = "Mode", .takes_value = true, .values = {"fast", "float32"}},
-                       {.name = "--json", .help = "One object", .takes_value = false, .values = {}}},
-           .arguments = {}},
-          {.name = "completion", .help = "Scripts", .options = {}, .arguments = {"bash", "zsh", "fish"}}};
+  return {
+      {.name = "generate",
+       .help = "Answers one prompt",
+       .options = {{.name = "--model", .help = "GGUF file", .takes_value = true, .values = {}},
+                   {.name = "--arithmetic",
+                    .help = "Mode",
+                    .takes_value = true,
+                    .values = {"fast", "float32"}},
+                   {.name = "--json", .help = "One object", .takes_value = false, .values = {}}},
+       .arguments = {}},
+      {.name = "completion",
+       .help = "Scripts",
+       .options = {},
+       .arguments = {"bash", "zsh", "fish"}}};
 }
 
 // What bash offers for the words of a command line.

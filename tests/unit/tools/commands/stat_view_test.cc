@@ -14,10 +14,20 @@ client::NodeStats SomeStats() {
   stats.node_id = "n1";
   stats.version = "0.1.0";
   stats.disk_io_mode = "direct";
-  stats.tiers = {{.tier = client::TierKind::kHost, .capacity_bytes = 1 << 30, .used_bytes = 1 << 29, .blocks = 340,
-                  .read_bytes = 0, .written_bytes = 0, .evicted_blocks = 0},
-                 {.tier = client::TierKind::kDisk, .capacity_bytes = 1ULL << 34, .used_bytes = 1 << 29, .blocks = 340,
-                  .read_bytes = 5, .written_bytes = 7, .evicted_blocks = 0}};
+  stats.tiers = {{.tier = client::TierKind::kHost,
+                  .capacity_bytes = 1 << 30,
+                  .used_bytes = 1 << 29,
+                  .blocks = 340,
+                  .read_bytes = 0,
+                  .written_bytes = 0,
+                  .evicted_blocks = 0},
+                 {.tier = client::TierKind::kDisk,
+                  .capacity_bytes = 1ULL << 34,
+                  .used_bytes = 1 << 29,
+                  .blocks = 340,
+                  .read_bytes = 5,
+                  .written_bytes = 7,
+                  .evicted_blocks = 0}};
   stats.matched_tokens = 3000;
   stats.missed_tokens = 1000;
   stats.misses[static_cast<size_t>(client::MissReason::kEvicted)] = 17;

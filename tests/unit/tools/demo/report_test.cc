@@ -59,13 +59,15 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   keys.clear();
   const Json& row = json["rows"][2];
   for (const auto& [key, value] : row.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens", "ttft_s",
-                                "bytes", "tiers", "identical"));
+  EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens",
+                                "ttft_s", "bytes", "tiers", "identical"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
 }
 
-TEST(ReportTest, GoodReportBreaksNoPromise) { EXPECT_THAT(BrokenPromises(GoodReport()), IsEmpty()); }
+TEST(ReportTest, GoodReportBreaksNoPromise) {
+  EXPECT_THAT(BrokenPromises(GoodReport()), IsEmpty());
+}
 
 TEST(ReportTest, ADifferentAnswerIsAFailure) {
   DemoReport report = GoodReport();
@@ -82,7 +84,8 @@ TEST(ReportTest, AWarmRowThatFetchedNothingIsAFailure) {
 TEST(ReportTest, ADiskRowServedFromRamIsAFailure) {
   DemoReport report = GoodReport();
   report.rows[2].disk_bytes = 0;
-  EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("disk/q1: no byte came from the disk")));
+  EXPECT_THAT(BrokenPromises(report),
+              ElementsAre(HasSubstr("disk/q1: no byte came from the disk")));
 }
 
 TEST(ReportTest, AnEmptyReportIsAFailure) { EXPECT_EQ(BrokenPromises({}).size(), 1u); }
@@ -109,7 +112,8 @@ TEST(TextsTest, BuiltInTextsAreComplete) {
 }
 
 TEST(TextsTest, AMissingDocumentIsAnErrorThatNamesIt) {
-  EXPECT_THAT(Message(TextsWithDocument("/nonexistent.txt").status()), HasSubstr("/nonexistent.txt"));
+  EXPECT_THAT(Message(TextsWithDocument("/nonexistent.txt").status()),
+              HasSubstr("/nonexistent.txt"));
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ TEST(DoctorTest, NamesTheInstructionSets) {
   CpuInfo cpu{.model = "X", .flags = {"avx2", "fma", "f16c"}};
   EXPECT_EQ(CheckCpu(cpu).found, "X, AVX2");
   EXPECT_EQ(CheckCpu(cpu).verdict, Verdict::kOk);
-  for (const char* flag : {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
-                           "amx_tile", "amx_bf16"}) {
+  for (const char* flag : {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
+                           "avx512_bf16", "amx_tile", "amx_bf16"}) {
     cpu.flags.insert(flag);
   }
   EXPECT_EQ(CheckCpu(cpu).found, "X, AVX2, AVX-512, BF16, AMX");
@@ -107,11 +107,13 @@ TEST(DoctorTest, CudaIsOptional) {
 
 TEST(DoctorTest, WorstVerdictWins) {
   EXPECT_EQ(Worst({}), Verdict::kOk);
-  EXPECT_EQ(Worst({{.name = "a"}, {.name = "b", .verdict = Verdict::kFail}, {.name = "c"}}), Verdict::kFail);
+  EXPECT_EQ(Worst({{.name = "a"}, {.name = "b", .verdict = Verdict::kFail}, {.name = "c"}}),
+            Verdict::kFail);
 }
 
 TEST(DoctorTest, ProbesThisMachine) {
-  const std::vector<Check> checks = ProbeMachine({.model_path = "/nonexistent", .directory = testing::TempDir()});
+  const std::vector<Check> checks =
+      ProbeMachine({.model_path = "/nonexistent", .directory = testing::TempDir()});
   EXPECT_GE(checks.size(), 12u);
   for (const Check& check : checks) {
     EXPECT_THAT(check.found, Not(IsEmpty())) << check.name;

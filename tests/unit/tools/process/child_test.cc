@@ -41,7 +41,8 @@ class ChildTest : public testing::Test {
 };
 
 TEST_F(ChildTest, ReadyLineGivesItsFields) {
-  auto child = Shell("echo starting; echo ready grpc=127.0.0.1:1234 admin=127.0.0.1:5; exec sleep 60");
+  auto child =
+      Shell("echo starting; echo ready grpc=127.0.0.1:1234 admin=127.0.0.1:5; exec sleep 60");
   ASSERT_TRUE(child.ok()) << child.status();
   const auto fields = (*child)->WaitReady(seconds(10));
   ASSERT_TRUE(fields.ok()) << fields.status();
@@ -66,7 +67,8 @@ TEST_F(ChildTest, ChildThatIsNeverReadyIsADeadline) {
 }
 
 TEST_F(ChildTest, MissingProgramIsNotFound) {
-  const auto child = Child::Start({.name = "x", .argv = {"/nonexistent/program"}, .log_path = log_});
+  const auto child =
+      Child::Start({.name = "x", .argv = {"/nonexistent/program"}, .log_path = log_});
   EXPECT_EQ(child.status().code(), StatusCode::kNotFound);
 }
 
@@ -115,14 +117,15 @@ TEST_F(ChildTest, DiesWithItsParent) {
   const pid_t parent = fork();
   if (parent == 0) {
     auto child = Shell("echo ready x=1; exec sleep 60");
-    const pid_t pid =
-        child.ok() && (*child)->WaitReady(seconds(10)).ok() ? (*child)->pid() : static_cast<pid_t>(-1);
+    const pid_t pid = child.ok() && (*child)->WaitReady(seconds(10)).ok() ? (*child)->pid()
+                                                                          : static_cast<pid_t>(-1);
     if (write(pipe_fds[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
     pause();
     _exit(0);
   }
   pid_t grandchild = -1;
-  ASSERT_EQ(read(pipe_fds[0], &grandchild, sizeof(grandchild)), static_cast<ssize_t>(sizeof(grandchild)));
+  ASSERT_EQ(read(pipe_fds[0], &grandchild, sizeof(grandchild)),
+            static_cast<ssize_t>(sizeof(grandchild)));
   ASSERT_GT(grandchild, 0);
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, grandchild, 0));
   ASSERT_GE(pidfd, 0);
