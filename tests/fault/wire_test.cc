@@ -1,0 +1,267 @@
+// Nonsense on the ports of a running node: it stays alive, keeps its memory, and serves the others.
+
+#include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "cairn/v1/cache.pb.h"
+#include "services/common/metrics/admin_server.h"
+#include "tests/fault/support/fault_support.h"
+
+namespace cairn::fault {
+namespace {
+
+// A TCP connection to "127.0.0.1:PORT".
+class Connection {
+ public:
+  explicit Connection(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    open_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+  }
+  ~Connection() { close(fd_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  bool open() const { return open_; }
+  // False when the other side has enough, or takes nothing for a while.
+  bool Send(const std::string& bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+      pollfd p{fd_, POLLOUT, 0};
+      if (poll(&p, 1, 500) <= 0) return false;
+      const ssize_t n = send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n <= 0) return false;
+      at += static_cast<size_t>(n);
+    }
+    return true;
+  }
+  // What comes until the end or `timeout`.
+  std::string Receive(milliseconds timeout) {
+    std::string all;
+    char buffer[4096];
+    for (pollfd p{fd_, POLLIN, 0}; poll(&p, 1, static_cast<int>(timeout.count())) > 0;) {
+      const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
+      if (n <= 0) break;
+      all.append(buffer, static_cast<size_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  int fd_;
+  bool open_ = false;
+};
+
+std::string RandomBytes(std::mt19937_64& random, size_t bytes) {
+  std::string text(bytes, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// A frame of HTTP/2 (RFC 9113, section 4.1).
+std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
+  const size_t n = payload.size();
+  std::string frame = {static_cast<char>(n >> 16), static_cast<char>(n >> 8), static_cast<char>(n), static_cast<char>(type),
+                       static_cast<char>(flags), static_cast<char>(stream >> 24), static_cast<char>(stream >> 16),
+                       static_cast<char>(stream >> 8), static_cast<char>(stream)};
+  return frame + payload;
+}
+
+class FaultWireTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = 1 << 20;
+
+  void SetUp() override {
+    auto node = Node::Start({"--host.prefault", "false", "--rpc.memory", "64MiB"});
+    ASSERT_TRUE(node.ok()) << ToString(node.status());
+    node_ = *std::move(node);
+    client_ = ConnectAndOpen(node_->address(), model_);
+    ASSERT_TRUE(Write(*client_, model_, keys_, 0, model_.whole()).status.ok());
+    ServesOthers();
+    resident_before_ = node_->process().ResidentBytes();
+  }
+  void TearDown() override {
+    if (node_ == nullptr) return;
+    ASSERT_TRUE(node_->process().running()) << node_->process().err();
+    ServesOthers();
+    EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
+    EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/livez", seconds(5)).ok());
+    EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/metrics", seconds(5)).ok());
+    // gRPC's buffers take several times what they count, and the allocator keeps some of it.
+    EXPECT_LT(node_->process().ResidentBytes(), resident_before_ + 500 * kMiB);
+    const Status stopped = node_->Stop();
+    EXPECT_TRUE(stopped.ok()) << ToString(stopped);
+  }
+  // Another client gets its bytes.
+  void ServesOthers() {
+    const ReadOutcome outcome = Read(*client_, model_, keys_);
+    EXPECT_TRUE(outcome.status.ok()) << ToString(outcome.status);
+    EXPECT_TRUE(outcome.wrong.empty());
+    EXPECT_EQ(outcome.complete_blocks, keys_.size());
+  }
+
+  std::mt19937_64 random_{Seed()};
+  const FaultModel model_{{}};
+  const std::vector<BlockKey> keys_ = model_.MakePrompt(1);
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<client::CacheClient> client_;
+  uint64_t resident_before_ = 0;
+};
+
+TEST_F(FaultWireTest, RandomBytes) {
+  for (uint32_t i = 0; i < Rounds(200); ++i) {
+    for (const std::string& address : {node_->address(), node_->admin()}) {
+      Connection connection(address);
+      ASSERT_TRUE(connection.open());
+      if (i % 3 == 1) connection.Send("GET / HTTP/1.1\r\n");
+      if (i % 3 == 2) connection.Send(std::string(kPreface) + Frame(4, 0, 0, ""));
+      connection.Send(RandomBytes(random_, 1 + random_() % 4096));
+    }
+  }
+}
+
+TEST_F(FaultWireTest, FramesOfNonsense) {
+  for (uint32_t i = 0; i < Rounds(200); ++i) {
+    Connection connection(node_->address());
+    ASSERT_TRUE(connection.open());
+    std::string bytes = std::string(kPreface) + Frame(4, 0, 0, "");
+    for (uint32_t f = random_() % 8; f > 0; --f) {
+      bytes += Frame(static_cast<uint8_t>(random_() % 12), static_cast<uint8_t>(random_()), static_cast<uint32_t>(random_() % 6),
+                     RandomBytes(random_, random_() % 300));
+    }
+    connection.Send(bytes);
+    if (i % 20 == 0) connection.Receive(milliseconds(10));
+  }
+}
+
+TEST_F(FaultWireTest, HalfOpenConnections) {
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (int i = 0; i < 200; ++i) {
+    connections.push_back(std::make_unique<Connection>(i % 4 == 3 ? node_->admin() : node_->address()));
+    ASSERT_TRUE(connections.back()->open());
+    if (i % 4 == 1) connections.back()->Send(std::string(kPreface).substr(0, 10));
+    if (i % 4 == 2) connections.back()->Send(std::string(kPreface) + Frame(4, 0, 0, "") + "\x01");
+    if (i == 3) connections.back()->Send("GET /metrics HT");
+  }
+  // All of them still open.
+  ServesOthers();
+  auto another = ConnectAndOpen(node_->address(), model_);
+  EXPECT_EQ(Read(*another, model_, keys_).complete_blocks, keys_.size());
+}
+
+TEST_F(FaultWireTest, HalfOpenAdminConnectionsDoNotKeepProbesOut) {
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (int i = 0; i < 30; ++i) {
+    connections.push_back(std::make_unique<Connection>(node_->admin()));
+    connections.back()->Send("GET /metrics HTTP/1.1\r\nHost: a\r\n");
+  }
+  EXPECT_TRUE(WaitUntil([&] { return metrics::HttpGet(node_->admin(), "/livez", seconds(2)).ok(); }, seconds(15)))
+      << "30 clients that say nothing more keep the probes out";
+}
+
+TEST_F(FaultWireTest, HugeHeaders) {
+  for (int i = 0; i < 3; ++i) {
+    Connection admin(node_->admin());
+    admin.Send("GET /livez HTTP/1.1\r\nHost: a\r\nX-Large: ");
+    for (int piece = 0; piece < 64 && admin.Send(std::string(1 << 16, 'a')); ++piece) {
+    }
+    // Refused, if it answers at all.
+    const std::string answer = admin.Receive(milliseconds(200));
+    EXPECT_EQ(answer.find("200 OK"), std::string::npos) << answer;
+  }
+  // HPACK literals (RFC 7541, section 6.2.2) and continuations without an end.
+  Connection grpc(node_->address());
+  std::string block = {0, 1, 'x', 0x7f, static_cast<char>(0x80), static_cast<char>(0x7e)};  // A value of 16,255 bytes.
+  block += std::string(16000, 'a');
+  bool taken = grpc.Send(std::string(kPreface) + Frame(4, 0, 0, "") + Frame(1, 0, 1, block));
+  for (int i = 0; i < 65536 && taken; ++i) taken = grpc.Send(Frame(9, 0, 1, std::string(16000, 'a')));
+  EXPECT_FALSE(taken) << "1 GiB of headers were taken";
+}
+
+TEST_F(FaultWireTest, AdminRequestsOfNonsense) {
+  for (const std::string& request :
+       {std::string("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+        std::string("GET /../../../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n"), std::string("GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n"),
+        std::string("DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"), std::string("GET /metrics HTTP/9.9\r\n\r\n"),
+        std::string("\r\n\r\n\r\n"), "GET /" + std::string(100'000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n"}) {
+    Connection connection(node_->admin());
+    connection.Send(request);
+    const std::string answer = connection.Receive(milliseconds(300));
+    EXPECT_EQ(answer.find("200 OK"), std::string::npos) << request.substr(0, 60) << " -> " << answer.substr(0, 200);
+    EXPECT_EQ(answer.find("root:"), std::string::npos);
+  }
+}
+
+// Messages that are not protobuf, are cut, or are something else's, to every method.
+TEST_F(FaultWireTest, MessagesOfNonsense) {
+  auto channel = grpc::CreateChannel(node_->address(), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  v1::MatchRequest valid;
+  valid.set_session_id(std::string(16, 's'));
+  valid.set_fingerprint(std::string(model_.fingerprint().View()));
+  for (const BlockKey& key : keys_) valid.mutable_keys()->append(key.View());
+  const std::string match = valid.SerializeAsString();
+  uint64_t calls = 0, answered = 0, unexpected = 0;
+  for (uint32_t i = 0; i < Rounds(40); ++i) {
+    for (const std::string method :
+         {"Cache/OpenSession", "Cache/OpenNamespace", "Cache/Match", "Cache/Fetch", "Cache/Exists", "Cache/Reserve", "Cache/Push",
+          "Cache/Commit", "Cache/Abort", "Cache/Release", "Cache/RenewLease", "Cache/Watch", "Admin/ListNamespaces", "Admin/DropNamespace",
+          "Admin/BumpEpoch", "Cache/NoSuchMethod"}) {
+      std::string body;
+      switch (random_() % 3) {
+        case 0: body = RandomBytes(random_, random_() % 500); break;
+        case 1: body = match.substr(0, random_() % match.size()); break;
+        default:
+          body = match;
+          body[random_() % body.size()] = static_cast<char>(random_());
+      }
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + milliseconds(method == "Cache/Watch" ? 20 : 2000));
+      grpc::CompletionQueue queue;
+      void* tag = nullptr;
+      bool ok = false;
+      const auto call = stub.PrepareCall(&context, "/cairn.v1." + method, &queue);
+      call->StartCall(nullptr);
+      queue.Next(&tag, &ok);
+      const grpc::Slice slice(body);
+      if (ok) {
+        call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+        queue.Next(&tag, &ok);
+      }
+      // Streams that the node likes would stay: one answer is enough.
+      grpc::ByteBuffer answer;
+      call->Read(&answer, nullptr);
+      queue.Next(&tag, &ok);
+      if (ok) {
+        ++answered;
+        context.TryCancel();
+      }
+      grpc::Status status;
+      call->Finish(&status, nullptr);
+      queue.Next(&tag, &ok);
+      ++calls;
+      // A Watch that the node likes has nothing to say. INTERNAL is what gRPC says about bytes that are no message.
+      const bool fine = status.ok() || (method == "Cache/Watch" && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT ||
+                        status.error_code() == grpc::StatusCode::INTERNAL || status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
+                        status.error_code() == grpc::StatusCode::NOT_FOUND || status.error_code() == grpc::StatusCode::CANCELLED;
+      unexpected += !fine;
+      EXPECT_TRUE(fine) << method << ": " << status.error_code() << " " << status.error_message();
+      ASSERT_TRUE(node_->process().running()) << method << ": " << node_->process().err();
+      if (unexpected > 5) return;
+    }
+  }
+  std::printf("%llu calls, %llu of them answered\n", static_cast<unsigned long long>(calls), static_cast<unsigned long long>(answered));
+}
+
+}  // namespace
+}  // namespace cairn::fault
