@@ -130,8 +130,10 @@ Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& liste
   Impl& impl = *server->impl_;
   impl.registry = registry;
   impl.health = health;
-  const char* options[] = {"listening_ports", listen.c_str(), "num_threads", "2", "request_timeout_ms", "5000",
-                           "connection_queue", "16", "enable_keep_alive", "no", "enable_directory_listing", "no",
+  // A client that connects and says nothing more holds a thread until the timeout: with few threads and a long one, a handful of them
+  // keeps the probes out, and the node is restarted for nothing.
+  const char* options[] = {"listening_ports", listen.c_str(), "num_threads", "8", "request_timeout_ms", "1000",
+                           "connection_queue", "64", "enable_keep_alive", "no", "enable_directory_listing", "no",
                            nullptr};
   mg_init_library(0);
   mg_callbacks callbacks{};
