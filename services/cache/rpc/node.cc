@@ -128,7 +128,8 @@ class NodeImpl final : public Node {
                                                                          .clock = &clock_,
                                                                          .executor = &mover_,
                                                                          .node_id = rpc_.node_id,
-                                                                         .node_epoch = rpc_.node_epoch}));
+                                                                         .node_epoch = rpc_.node_epoch,
+                                                                         .disk_io_mode = disk_ == nullptr ? "" : std::string(Name(disk_->io_mode()))}));
     const std::string io_backend = disk_ == nullptr ? "none" : std::string(Name(disk_->io_mode()));
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
     ExportEngine(engine_.get(), &registry_);
