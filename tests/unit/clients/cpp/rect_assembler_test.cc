@@ -1,7 +1,6 @@
 #include "cairn/client/rect_assembler.h"
 
-#include <cstring>
-#include <random>
+#include <algorithm>
 
 #include "services/common/status/matchers.h"
 
@@ -90,7 +89,7 @@ TEST(RectAssemblerTest, TwoLayerRangesTimesThreeHeadRangesReadByAnyOtherShape) {
           ASSERT_OK(assembler);
           for (const PartRect& part : written) ASSERT_OK(AddPart(*assembler, layout, part));
           ASSERT_TRUE(assembler->Complete());
-          ASSERT_EQ(std::memcmp(buffer.data() + 1, expected.data(), expected.size()), 0)
+          ASSERT_TRUE(std::equal(expected.begin(), expected.end(), buffer.begin() + 1))
               << "layers " << a << ".." << b << " heads " << c << ".." << d;
           ASSERT_EQ(buffer.front(), std::byte{0xee});
           ASSERT_EQ(buffer.back(), std::byte{0xee});
