@@ -54,7 +54,7 @@ void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes)
       outstanding_.erase(it->second.sequence);
       unflushed_bytes_ -= it->second.bytes;
     }
-    it->second = {ns, next_sequence_++, bytes, 0};
+    it->second = {.ns = ns, .sequence = next_sequence_++, .bytes = bytes};
     outstanding_.insert(it->second.sequence);
     unflushed_bytes_ += bytes;
     line_.emplace_back(ns, key);
@@ -80,7 +80,27 @@ void WriteBack::FillQueue(bool ignore_pauses) {
   }
 }
 
+void WriteBack::Unpark(size_t max, int attempts) {
+  for (; max > 0 && !parked_.empty(); --max) {
+    const Parked parked = std::move(parked_.front());
+    parked_.pop_front();
+    auto [it, added] = items_.try_emplace(Id{parked.ns.get(), parked.key});
+    if (!added) continue;  // It was lost and stored again, and is on its way.
+    it->second = {parked.ns, next_sequence_++, parked.bytes, attempts, true};
+    outstanding_.insert(it->second.sequence);
+    unflushed_bytes_ += parked.bytes;
+    line_.emplace_back(parked.ns, parked.key);
+  }
+}
+
 void WriteBack::Tick() {
+  {
+    MutexLock lock(mu_);
+    if (const TimePoint now = context_.clock->Now(); !parked_.empty() && now >= next_probe_) {
+      next_probe_ = now + kProbeEvery;
+      Unpark(1, kMaxAttempts);
+    }
+  }
   FillQueue(false);
   pump_.Kick();
 }
@@ -160,12 +180,17 @@ void WriteBack::Finish(Operation& op) {
     status = Errorf(StatusCode::kCancelled, "the disk tier went away");
   }
   bool shown = false;
+  bool still_there = false;
   bool retry = false;
+  bool parked_before = false;
   int attempts = 0;
   if (op.wanted && !status.ok()) {
     MutexLock lock(mu_);
     const auto it = items_.find(Id{&ns, op.move.key});
-    if (it != items_.end() && it->second.sequence == op.sequence) attempts = ++it->second.attempts;
+    if (it != items_.end() && it->second.sequence == op.sequence) {
+      attempts = ++it->second.attempts;
+      parked_before = it->second.parked_before;
+    }
     const int limit = status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
     retry = attempts > 0 && attempts < limit;
   }
@@ -182,6 +207,7 @@ void WriteBack::Finish(Operation& op) {
     }
     if (there && !retry) ns.index.SetDirty(*ref, false);
     if (!there) retry = false;
+    still_there = there;
     ns.index.Unpin(op.pin, &lock.released);
   }
   if (!shown) evictor_.ReleaseAll(TierKind::kDisk, op.parts, op.disk_ids);
@@ -193,19 +219,25 @@ void WriteBack::Finish(Operation& op) {
     const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
     postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
   } else {
-    if (op.wanted && !status.ok()) {
+    if (op.wanted && !status.ok() && !parked_before) {
       context_.counters.failed_copies.Add();
       log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
+    }
+    if (op.wanted && !status.ok()) {
       MutexLock lock(mu_);
       ++given_up_;
     }
-    Settle(op.move, op.sequence);
+    Settle(op.move, op.sequence, /*park=*/still_there && !status.ok());
+    if (shown) {
+      MutexLock lock(mu_);
+      Unpark(kUnparkAtOnce, kMaxAttempts);
+    }
   }
   context_.progress.Notify();
   pump_.Kick();
 }
 
-void WriteBack::Settle(const Move& move, uint64_t sequence) {
+void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
   {
     MutexLock lock(mu_);
     const auto it = items_.find(Id{move.ns.get(), move.key});
@@ -216,6 +248,10 @@ void WriteBack::Settle(const Move& move, uint64_t sequence) {
     }
     outstanding_.erase(it->second.sequence);
     unflushed_bytes_ -= it->second.bytes;
+    if (park) {
+      if (parked_.size() >= kMaxParked) parked_.pop_front();
+      parked_.push_back({move.ns, move.key, it->second.bytes});
+    }
     items_.erase(it);
   }
   settled_.NotifyAll();
@@ -226,6 +262,7 @@ Status WriteBack::Flush(TimePoint deadline) {
   uint64_t last, given_up;
   {
     MutexLock lock(mu_);
+    Unpark(parked_.size(), 0);
     last = next_sequence_ - 1;
     given_up = given_up_;
     ++flushing_;

@@ -3,7 +3,10 @@
 //
 // Every commit is written, oldest first. What does not fit into the bounded move queue waits in line here: such blocks are
 // dirty, dirty blocks are not evicted, so the line is bounded by the host tier. A write that fails is tried again with growing pauses; after
-// kMaxAttempts the block stays in host alone, and is counted. A failing disk never fails a commit.
+// kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is counted. A failing disk never fails a commit.
+//
+// Blocks that were given up are parked. One of them is tried again now and then; when a copy succeeds, the others follow, so a disk
+// that was full or away catches up by itself. Flush tries them all.
 
 #include <deque>
 #include <map>
@@ -21,6 +24,9 @@ class WriteBack {
   static constexpr int kMaxAttempts = 6;
   // Where the disk has no room although it evicted what it may: all that is left is leased, or above this very block on its path.
   static constexpr int kMaxAttemptsForRoom = 3;
+  static constexpr size_t kMaxParked = 65536;  // The oldest are forgotten.
+  static constexpr size_t kUnparkAtOnce = 64;
+  static constexpr Duration kProbeEvery = std::chrono::seconds(1);
 
   WriteBack(NodeContext* context, Evictor* evictor);
 
@@ -28,8 +34,8 @@ class WriteBack {
   void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes);
   // Starts again what was postponed.
   void Tick();
-  // Blocks until everything added before is written and flushed, or `deadline` of the steady clock. UNAVAILABLE when blocks were given up
-  // meanwhile.
+  // Blocks until everything added before, and still in host alone, is written and flushed, or `deadline` of the steady clock. UNAVAILABLE
+  // when blocks were given up meanwhile.
   Status Flush(TimePoint deadline);
 
   // The namespace's record is on disk when it returns OK. Blocks.
@@ -45,16 +51,24 @@ class WriteBack {
     uint64_t sequence = 0;
     uint64_t bytes = 0;
     int attempts = 0;
+    bool parked_before = false;
+  };
+  struct Parked {
+    NamespacePtr ns;
+    BlockKey key;
+    uint64_t bytes = 0;
   };
   struct Operation;
 
   bool StartOne();
   void Begin(const std::shared_ptr<Operation>& operation);
   void Finish(Operation& operation);
-  // The item is over: written, given up, or no longer there.
-  void Settle(const Move& move, uint64_t sequence);
+  // The item is over: written, given up (then it may be parked), or no longer there.
+  void Settle(const Move& move, uint64_t sequence, bool park);
   // Moves what waits in line, and what is due, into the queue.
   void FillQueue(bool ignore_pauses);
+  // Puts up to `max` parked blocks in line again, with so many attempts behind them.
+  void Unpark(size_t max, int attempts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   NodeContext& context_;
   Evictor& evictor_;
@@ -65,6 +79,8 @@ class WriteBack {
   absl::flat_hash_map<Id, Item> items_ ABSL_GUARDED_BY(mu_);
   std::deque<std::pair<NamespacePtr, BlockKey>> line_ ABSL_GUARDED_BY(mu_);
   std::multimap<TimePoint, std::pair<NamespacePtr, BlockKey>> postponed_ ABSL_GUARDED_BY(mu_);
+  std::deque<Parked> parked_ ABSL_GUARDED_BY(mu_);
+  TimePoint next_probe_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(mu_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -226,6 +226,40 @@ TEST_F(DiskTest, FlushSaysWhenBlocksAreGivenUp) {
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
 }
 
+TEST_F(DiskTest, GivenUpBlocksAreWrittenWhenTheDiskIsBack) {
+  Start();
+  disk_->FailWrites(1000, Errorf(StatusCode::kUnavailable, "no disk"));
+  StoreChain(1, 5);
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(std::chrono::seconds(10));
+    engine_->Tick();
+  }
+  EXPECT_EQ(engine_->GetStats().unflushed_bytes, 0u);  // Given up.
+  EXPECT_EQ(BlocksIn(TierKind::kDisk), 0u);
+  // A flush does not say that they are there.
+  EXPECT_FALSE(engine_->Flush(SteadyClock::Get().Now() + std::chrono::milliseconds(50)).ok());
+  disk_->FailWrites(0, OkStatus());
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(std::chrono::seconds(10));
+    engine_->Tick();
+  }
+  EXPECT_EQ(BlocksIn(TierKind::kDisk), 5u);
+}
+
+TEST_F(DiskTest, FlushTriesGivenUpBlocksAgain) {
+  Start();
+  disk_->FailWrites(1000, Errorf(StatusCode::kUnavailable, "no disk"));
+  StoreChain(1, 5);
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(std::chrono::seconds(10));
+    engine_->Tick();
+  }
+  disk_->FailWrites(0, OkStatus());
+  EXPECT_OK(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(5)));
+  CrashAndRestart();
+  EXPECT_EQ(ServeAndVerify(1, 5), 5u);
+}
+
 TEST_F(DiskTest, AFullDiskEvictsItsOwnTails) {
   Options options;
   options.disk_bytes = 400 << 10;  // 24 blocks.
