@@ -9,7 +9,21 @@ import json
 import sys
 import time
 
+import llama_cpp.llama_cpp as bindings
 from llama_cpp import Llama
+
+# Its AMX path reads tiles that it has not configured on its worker threads (an illegal instruction on Sapphire Rapids,
+# version 0.3.36). The path is chosen with the weight buffers, so those are the ordinary ones here.
+_default_params = bindings.llama_model_default_params
+
+
+def _without_extra_buffers():
+    params = _default_params()
+    params.use_extra_bufts = False
+    return params
+
+
+bindings.llama_model_default_params = _without_extra_buffers
 
 
 def main():

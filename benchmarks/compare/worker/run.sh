@@ -12,8 +12,7 @@ shift 2
 venv=$root/build/compare/venv
 if [ ! -e "$venv/complete" ]; then
   python3 -m venv "$venv"
-  # A wheel of llama.cpp that was built on another machine may use instructions this one lacks.
-  "$venv/bin/pip" install --quiet --no-cache-dir --no-binary llama-cpp-python -r "$here/requirements.txt"
+  "$venv/bin/pip" install --quiet -r "$here/requirements.txt"
   touch "$venv/complete"
 fi
 exec "$venv/bin/python" "$here/compare.py" --bench "$build/bin/worker_bench" --model "$model" "$@"
