@@ -31,7 +31,8 @@ struct DiskTierOptions {
   uint64_t min_free_bytes = 256u << 20;
   // Deletes what the directory holds when its format or its node id is another, instead of refusing to open.
   bool wipe_on_mismatch = false;
-  // Deletes what the directory holds when the database in it cannot be opened.
+  // Deletes what the directory holds when the database in it cannot be opened or its records cannot be read.
+  // Costs a second look at the records when the tier opens.
   bool wipe_on_damage = false;
 };
 

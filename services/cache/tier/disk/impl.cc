@@ -23,6 +23,13 @@ constexpr uint64_t kOverheadBytes = 64;
 constexpr milliseconds kRetry{200};
 constexpr std::chrono::seconds kRoomDeadline{10};
 
+// `check`: reads all records too, so that damage to them is found while it can still be wiped.
+Result<std::unique_ptr<disk::Store>> OpenStore(const disk::Store::Options& options, bool check) {
+  CAIRN_ASSIGN_OR_RETURN(auto store, disk::Store::Open(options));
+  if (check) CAIRN_RETURN_IF_ERROR(store->Scan([](const disk::Store::StoredExtent&) {}, [](uint64_t) {}));
+  return store;
+}
+
 std::string MetaKey(std::string_view name) { return std::string(kMetaPrefix) + std::string(name); }
 
 }  // namespace
@@ -69,7 +76,7 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
                              .direct_io = impl->io_mode == IoMode::kDirect,
                              .write_buffer_bytes = buffer,
                              .target_file_bytes = impl->target_file_bytes_};
-  auto opened = disk::Store::Open(store);
+  auto opened = OpenStore(store, options.wipe_on_damage);
   if (!opened.ok() && opened.status().code() == StatusCode::kDataLoss && options.wipe_on_damage) {
     log::Warn("disk_tier_wiped",
               {{"directory", options.directory}, {"reason", Message(opened.status())}});
@@ -357,6 +364,12 @@ Status DiskTier::Impl::Recover(const RecoverVisitor& visitor) {
         unwanted.push_back(id);
       });
   // Without all records nothing may be collected: what was not seen would count as dead.
+  if (status.code() == StatusCode::kDataLoss) {
+    return Errorf(StatusCode::kDataLoss,
+                  "option 'directory': records of the database in '{}' are damaged ({}); restore it, delete "
+                  "the directory, or let option 'wipe_on_damage' delete what it holds",
+                  options.directory, Message(status));
+  }
   if (!status.ok()) return status;
   {
     MutexLock lock(mu_);
