@@ -1,10 +1,11 @@
-// Match with its lease, as the engine does it, for prompts of 128k tokens in an index of a million blocks, while another thread inserts
-// and evicts.
+// Match with its lease, as the engine does it, for prompts of 128k tokens in an index of a million
+// blocks, while another thread inserts and evicts.
 //
 //   index_bench [--json]
 //
-// Prompts form a random tree: each branches off an earlier one at a random block, and blocks arrive in random interleaving. Prompts are
-// matched in random order; a measurement is Match (walk, pin, lease) without Release. Results are checked once before timing.
+// Prompts form a random tree: each branches off an earlier one at a random block, and blocks arrive
+// in random interleaving. Prompts are matched in random order; a measurement is Match (walk, pin,
+// lease) without Release. Results are checked once before timing.
 
 #include <algorithm>
 #include <atomic>
@@ -24,6 +25,9 @@ constexpr size_t kBlocks = 1'000'000;
 constexpr uint32_t kPromptTokens = 128 * 1024;
 constexpr int kRounds = 5;
 constexpr int kMatchesPerRound = 300;
+// At least so many blocks come, and go, per match: also where the other thread gets little of the
+// machine.
+constexpr uint64_t kChurnPerMatch = 8;
 
 // Room without bytes: the index never looks at them.
 class NoBytes final : public Tier {
@@ -31,7 +35,10 @@ class NoBytes final : public Tier {
   TierKind kind() const override { return TierKind::kHost; }
   Result<Extent> Reserve(uint32_t length) override { return Extent{0, length}; }
   void Release(const Extent&) override {}
-  void Write(const Extent&, std::string_view, std::span<const std::byte>, IoCallback done) override { done(OkStatus()); }
+  void Write(const Extent&, std::string_view, std::span<const std::byte>,
+             IoCallback done) override {
+    done(OkStatus());
+  }
   void Read(const Extent&, std::span<std::byte>, IoCallback done) override { done(OkStatus()); }
   std::span<std::byte> Map(const Extent&) override { return {}; }
   uint32_t max_extent_bytes() const override { return UINT32_MAX; }
@@ -40,15 +47,16 @@ class NoBytes final : public Tier {
 
 class Bench {
  public:
-  explicit Bench(uint32_t block_tokens) : rng_(block_tokens), blocks_per_prompt_(kPromptTokens / block_tokens) {
+  explicit Bench(uint32_t block_tokens)
+      : rng_(block_tokens), blocks_per_prompt_(kPromptTokens / block_tokens) {
     NamespaceSpec spec;
     spec.model = std::string("bench");
     spec.revision = std::string("1");
     spec.numerics = std::string("any");
     spec.layout.block_tokens = block_tokens;
     spec.layout.form = OpaqueLayout{std::string("bench"), 1 << 20, 1};
-    ns_ = *context_.registry.Add(std::make_shared<NamespaceState>(spec, cairn::Fingerprint(spec), 1, &context_.policy,
-                                                                  context_.seed));
+    ns_ = *context_.registry.Add(std::make_shared<NamespaceState>(spec, cairn::Fingerprint(spec), 1,
+                                                                  &context_.policy, context_.seed));
     session_ = *sessions_.Open("bench");
   }
 
@@ -101,7 +109,9 @@ class Bench {
     std::atomic<bool> stop{false};
     std::thread churn([&] { Churn(stop); });
     std::vector<double> times;
+    const uint64_t churned_before = churned_;
     for (int i = 0; i < kMatchesPerRound; ++i) {
+      while (churned_ - churned_before < i * kChurnPerMatch) std::this_thread::yield();
       const auto& prompt = prompts_[rng_() % prompts_.size()];
       const auto begin = std::chrono::steady_clock::now();
       const auto match = Match(prompt);
@@ -152,7 +162,8 @@ class Bench {
                       {PartPlace{ns_->whole, 4096, {1, 0}}}, TierKind::kHost, 0, now);
   }
   Result<MatchResult> Match(const std::vector<BlockKey>& keys) {
-    return reads_.Match({.session = session_, .fingerprint = ns_->fingerprint, .keys = keys, .trace = ""});
+    return reads_.Match(
+        {.session = session_, .fingerprint = ns_->fingerprint, .keys = keys, .trace = ""});
   }
   void Release(LeaseId lease) { (void)reads_.Release(session_, {&lease, 1}); }
   BlockKey RandomKey() {
@@ -204,15 +215,19 @@ int Main(bool json) {
     const double bytes = bench.BytesPerBlock();
     most_bytes = std::max(most_bytes, bytes);
     if (json) {
-      out += fmt::format("\"match128k/{}\": {{\"p50_ms\": {:.4f}, \"p99_ms\": {:.4f}, \"p50_ms_samples\": [{}], "
-                         "\"matches\": {}, \"churned_blocks\": {}, \"bytes_per_block\": {:.1f}}}, ",
-                         block_tokens, p50, p99, samples, all.size(), bench.churned(), bytes);
+      out += fmt::format(
+          "\"match128k/{}\": {{\"p50_ms\": {:.4f}, \"p99_ms\": {:.4f}, \"p50_ms_samples\": [{}], "
+          "\"matches\": {}, \"churned_blocks\": {}, \"bytes_per_block\": {:.1f}}}, ",
+          block_tokens, p50, p99, samples, all.size(), bench.churned(), bytes);
     } else {
-      fmt::print("match128k/{:<3} p50 {:.3f} ms  p99 {:.3f} ms  {:.1f} bytes/block  ({} matches, {} blocks came and went)\n",
-                 block_tokens, p50, p99, bytes, all.size(), bench.churned());
+      fmt::print(
+          "match128k/{:<3} p50 {:.3f} ms  p99 {:.3f} ms  {:.1f} bytes/block  ({} matches, {} "
+          "blocks came and went)\n",
+          block_tokens, p50, p99, bytes, all.size(), bench.churned());
     }
   }
-  if (json) fmt::print("{{{}\"blocks\": {}, \"bytes_per_block\": {:.1f}}}\n", out, kBlocks, most_bytes);
+  if (json)
+    fmt::print("{{{}\"blocks\": {}, \"bytes_per_block\": {:.1f}}}\n", out, kBlocks, most_bytes);
   return 0;
 }
 

@@ -8,7 +8,8 @@ namespace {
 
 uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
   if (!a.Overlaps(b)) return 0;
-  const uint32_t layers = std::min(a.layer_end, b.layer_end) - std::max(a.layer_begin, b.layer_begin);
+  const uint32_t layers =
+      std::min(a.layer_end, b.layer_end) - std::max(a.layer_begin, b.layer_begin);
   const uint32_t heads = std::min(a.head_end, b.head_end) - std::max(a.head_begin, b.head_begin);
   return layers * heads;
 }
@@ -88,8 +89,9 @@ Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t
     return OkStatus();
   }
   if (rect.head_end - rect.head_begin != 1) {
-    return InvalidArgument("field 'part': got heads [{}, {}), expected one head of an opaque layout",
-                           rect.head_begin, rect.head_end);
+    return InvalidArgument(
+        "field 'part': got heads [{}, {}), expected one head of an opaque layout", rect.head_begin,
+        rect.head_end);
   }
   const uint64_t header = format::HeaderBytes(1);
   const uint64_t largest = header + std::get<OpaqueLayout>(layout.form).max_part_bytes;

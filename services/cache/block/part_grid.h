@@ -1,8 +1,10 @@
 #pragma once
-// Parts on the grid layers x KV heads: what a writer may add, when a block is complete, what a part's bytes must look like.
+// Parts on the grid layers x KV heads: what a writer may add, when a block is complete, what a
+// part's bytes must look like.
 //
-// Parts of a block never overlap. A rectangle whose cells are all taken is ALREADY_EXISTS (the first commit wins); one that
-// overlaps in part is INVALID_ARGUMENT: writers of one block must cut the grid alike, or one inside the other's cut.
+// Parts of a block never overlap. A rectangle whose cells are all taken is ALREADY_EXISTS (the
+// first commit wins); one that overlaps in part is INVALID_ARGUMENT: writers of one block must cut
+// the grid alike, or one inside the other's cut.
 
 #include <cstdint>
 #include <span>
@@ -21,12 +23,13 @@ PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> 
 // REQUIRES: `parts` do not overlap and lie on the grid.
 bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect> parts);
 
-// A reservation's rectangle and size: on the grid, and as large as the layout says. INVALID_ARGUMENT naming the field.
+// A reservation's rectangle and size: on the grid, and as large as the layout says.
+// INVALID_ARGUMENT naming the field.
 Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes);
 
-// Header, hashes and sizes of a part's bytes against what was reserved. DATA_LOSS when a hash fails, INVALID_ARGUMENT when the
-// header says something else than the reservation.
+// Header, hashes and sizes of a part's bytes against what was reserved. DATA_LOSS when a hash
+// fails, INVALID_ARGUMENT when the header says something else than the reservation.
 Status VerifyPartBytes(const Layout& layout, const format::PartRect& rect,
                        std::span<const std::byte> part);
 // The same without the slices: for readers who hash slice by slice.

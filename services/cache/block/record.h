@@ -1,6 +1,7 @@
 #pragma once
-// What the disk tier keeps beside each part, so that the index can be built again from the parts alone, in any order.
-// docs/formats/record.md draws the bytes. Version 1; another version is not read.
+// What the disk tier keeps beside each part, so that the index can be built again from the parts
+// alone, in any order. docs/formats/record.md draws the bytes. Version 1; another version is not
+// read.
 
 #include <cstdint>
 #include <optional>

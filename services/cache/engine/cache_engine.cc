@@ -17,14 +17,22 @@ namespace cairn::cache {
 
 std::string_view Name(MissReason reason) {
   switch (reason) {
-    case MissReason::kNone: return "none";
-    case MissReason::kAbsent: return "absent";
-    case MissReason::kIncomplete: return "incomplete";
-    case MissReason::kEvicted: return "evicted";
-    case MissReason::kCorrupt: return "corrupt";
-    case MissReason::kDeadline: return "deadline";
-    case MissReason::kRefused: return "refused";
-    case MissReason::kFingerprint: return "fingerprint";
+    case MissReason::kNone:
+      return "none";
+    case MissReason::kAbsent:
+      return "absent";
+    case MissReason::kIncomplete:
+      return "incomplete";
+    case MissReason::kEvicted:
+      return "evicted";
+    case MissReason::kCorrupt:
+      return "corrupt";
+    case MissReason::kDeadline:
+      return "deadline";
+    case MissReason::kRefused:
+      return "refused";
+    case MissReason::kFingerprint:
+      return "fingerprint";
   }
   return "unknown";
 }
@@ -40,7 +48,8 @@ class Engine final : public CacheEngine {
       : node_id_(dependencies.node_id),
         disk_io_mode_(dependencies.disk_io_mode),
         node_epoch_(dependencies.node_epoch),
-        context_(options, {dependencies.host, dependencies.disk}, dependencies.clock, dependencies.executor),
+        context_(options, {dependencies.host, dependencies.disk}, dependencies.clock,
+                 dependencies.executor),
         sessions_(options.max_sessions, options.max_leases_per_session),
         evictor_(&context_),
         promoter_(&context_, &evictor_),
@@ -71,8 +80,8 @@ class Engine final : public CacheEngine {
 
   Result<SessionId> OpenSession(std::string_view client_name) override {
     if (client_name.size() > kMaxClientName) {
-      return InvalidArgument("field 'client_name': got {} characters, expected 0 to {}", client_name.size(),
-                             kMaxClientName);
+      return InvalidArgument("field 'client_name': got {} characters, expected 0 to {}",
+                             client_name.size(), kMaxClientName);
     }
     return sessions_.Open(client_name);
   }
@@ -91,7 +100,9 @@ class Engine final : public CacheEngine {
   }
 
   Result<MatchResult> Match(const MatchRequest& request) override { return reads_.Match(request); }
-  Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) override { return reads_.Fetch(request); }
+  Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) override {
+    return reads_.Fetch(request);
+  }
   Status Release(SessionId session, std::span<const LeaseId> leases) override {
     return reads_.Release(session, leases);
   }
@@ -103,7 +114,8 @@ class Engine final : public CacheEngine {
     return reads_.Exists(fingerprint, keys);
   }
 
-  Result<std::vector<Result<ReservationId>>> Reserve(SessionId session, const Fingerprint& fingerprint,
+  Result<std::vector<Result<ReservationId>>> Reserve(SessionId session,
+                                                     const Fingerprint& fingerprint,
                                                      std::span<const ReservePartRequest> parts,
                                                      Duration ttl) override {
     if (draining_.load()) return Errorf(StatusCode::kUnavailable, "the node is shutting down");
@@ -123,12 +135,21 @@ class Engine final : public CacheEngine {
   Status Flush(TimePoint deadline) override { return write_back_.Flush(deadline); }
 
   EngineStats GetStats() const override;
-  std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint, bool snapshot) override;
+  std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,
+                                    bool snapshot) override;
 
-  std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const override { return admin_.List(tenant); }
-  Result<DropResult> DropNamespace(const Fingerprint& fingerprint) override { return admin_.Drop(fingerprint); }
-  Result<DropResult> DropTenant(std::string_view tenant) override { return admin_.DropTenant(tenant); }
-  Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) override { return admin_.BumpEpoch(fingerprint); }
+  std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const override {
+    return admin_.List(tenant);
+  }
+  Result<DropResult> DropNamespace(const Fingerprint& fingerprint) override {
+    return admin_.Drop(fingerprint);
+  }
+  Result<DropResult> DropTenant(std::string_view tenant) override {
+    return admin_.DropTenant(tenant);
+  }
+  Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) override {
+    return admin_.BumpEpoch(fingerprint);
+  }
 
   void Tick() override {
     const SessionTable::Ended ended = sessions_.Expire(context_.clock->Now());
@@ -138,7 +159,8 @@ class Engine final : public CacheEngine {
     writes_.Drop(ended.reservations);
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) {
-      if (ns->incomplete_blocks.load(std::memory_order_relaxed) > 0) writes_.ExpireIncomplete(*ns, /*all=*/false);
+      if (ns->incomplete_blocks.load(std::memory_order_relaxed) > 0)
+        writes_.ExpireIncomplete(*ns, /*all=*/false);
     }
     write_back_.Tick();
     promoter_.Kick();
@@ -175,13 +197,15 @@ EngineStats Engine::GetStats() const {
   for (const NamespacePtr& ns : *all) {
     stats.blocks += ns->blocks.load(std::memory_order_relaxed);
     stats.incomplete_blocks += ns->incomplete_blocks.load(std::memory_order_relaxed);
-    for (size_t t = 0; t < kTierCount; ++t) blocks_in[t] += ns->blocks_in[t].load(std::memory_order_relaxed);
+    for (size_t t = 0; t < kTierCount; ++t)
+      blocks_in[t] += ns->blocks_in[t].load(std::memory_order_relaxed);
   }
   stats.namespaces = all->size();
   for (size_t t = 0; t < kTierCount; ++t) {
     const Tier* tier = context_.tiers.Get(static_cast<TierKind>(t));
     if (tier == nullptr) continue;
-    stats.tiers[t] = TierState{tier->GetStats(), blocks_in[t], c.evicted_blocks[t].Get(), c.evicted_bytes[t].Get()};
+    stats.tiers[t] = TierState{tier->GetStats(), blocks_in[t], c.evicted_blocks[t].Get(),
+                               c.evicted_bytes[t].Get()};
   }
   stats.leases = sessions_.leases();
   stats.reservations = sessions_.reservations();
@@ -209,7 +233,8 @@ EngineStats Engine::GetStats() const {
   return stats;
 }
 
-std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fingerprint, bool snapshot) {
+std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fingerprint,
+                                          bool snapshot) {
   auto queue = context_.events.Subscribe(fingerprint);
   if (!snapshot) return queue;
   const auto all = context_.registry.All();
@@ -227,7 +252,8 @@ std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fing
       event.tier = ns->index.MetaAt(ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
       events.push_back(std::move(event));
     });
-    // Under the lock: events of this namespace come before the snapshot or after it, never in its middle.
+    // Under the lock: events of this namespace come before the snapshot or after it, never in its
+    // middle.
     context_.events.AddToSnapshot(*queue, std::move(events));
   }
   context_.events.EndSnapshot(*queue);
@@ -236,7 +262,8 @@ std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fing
 
 Status CheckOptions(const EngineOptions& o) {
   const auto positive = [](std::string_view field, uint64_t value) {
-    return value > 0 ? OkStatus() : InvalidArgument("option '{}': got 0, expected at least 1", field);
+    return value > 0 ? OkStatus()
+                     : InvalidArgument("option '{}': got 0, expected at least 1", field);
   };
   CAIRN_RETURN_IF_ERROR(positive("max_sessions", o.max_sessions));
   CAIRN_RETURN_IF_ERROR(positive("max_leases_per_session", o.max_leases_per_session));
@@ -246,21 +273,25 @@ Status CheckOptions(const EngineOptions& o) {
   CAIRN_RETURN_IF_ERROR(positive("mover_queue_capacity", o.mover_queue_capacity));
   CAIRN_RETURN_IF_ERROR(positive("watch_queue_capacity", o.watch_queue_capacity));
   if (o.default_lease_ttl.count() <= 0 || o.default_lease_ttl > o.max_lease_ttl) {
-    return InvalidArgument("option 'default_lease_ttl': got {} s, expected more than 0 and at most {} s",
-                           Seconds(o.default_lease_ttl), Seconds(o.max_lease_ttl));
+    return InvalidArgument(
+        "option 'default_lease_ttl': got {} s, expected more than 0 and at most {} s",
+        Seconds(o.default_lease_ttl), Seconds(o.max_lease_ttl));
   }
   if (o.default_reservation_ttl.count() <= 0 || o.default_reservation_ttl > o.max_reservation_ttl) {
-    return InvalidArgument("option 'default_reservation_ttl': got {} s, expected more than 0 and at most {} s",
-                           Seconds(o.default_reservation_ttl), Seconds(o.max_reservation_ttl));
+    return InvalidArgument(
+        "option 'default_reservation_ttl': got {} s, expected more than 0 and at most {} s",
+        Seconds(o.default_reservation_ttl), Seconds(o.max_reservation_ttl));
   }
   return OkStatus();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<CacheEngine>> CacheEngine::Create(const EngineOptions& options, Dependencies dependencies) {
+Result<std::unique_ptr<CacheEngine>> CacheEngine::Create(const EngineOptions& options,
+                                                         Dependencies dependencies) {
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));
-  CAIRN_CHECK(dependencies.host != nullptr && dependencies.clock != nullptr && dependencies.executor != nullptr);
+  CAIRN_CHECK(dependencies.host != nullptr && dependencies.clock != nullptr &&
+              dependencies.executor != nullptr);
   auto engine = std::make_unique<Engine>(options, dependencies);
   CAIRN_RETURN_IF_ERROR(engine->Recover());
   return engine;

@@ -19,12 +19,14 @@ class Counter {
 };
 
 struct Counters {
-  Counter matched_blocks, matched_tokens, missed_tokens, fetched_bytes, fetched_host_bytes, fetched_disk_bytes, pushed_bytes,
-      promoted_blocks, demoted_blocks, corrupt_blocks, expired_leases, expired_reservations, commits, failed_copies;
+  Counter matched_blocks, matched_tokens, missed_tokens, fetched_bytes, fetched_host_bytes,
+      fetched_disk_bytes, pushed_bytes, promoted_blocks, demoted_blocks, corrupt_blocks,
+      expired_leases, expired_reservations, commits, failed_copies;
   Counter misses[kMissReasonCount];
   Counter evicted_blocks[kTierCount], evicted_bytes[kTierCount];
-  Counter saved_nanoseconds;   // Of prefill.
-  // What reading from each tier took: disk by promotions (time with at least one under way), host by a sample of verified slices.
+  Counter saved_nanoseconds;  // Of prefill.
+  // What reading from each tier took: disk by promotions (time with at least one under way), host
+  // by a sample of verified slices.
   Counter timed_bytes[kTierCount], timed_nanoseconds[kTierCount];
 };
 

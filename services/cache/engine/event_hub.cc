@@ -57,7 +57,8 @@ class EventHub::Queue final : public EventQueue {
       out.push_back(events_.front());
       events_.pop_front();
     }
-    // Snapshot and live events leave in one order: what is left over is live once fewer events than live ones remain.
+    // Snapshot and live events leave in one order: what is left over is live once fewer events than
+    // live ones remain.
     live_ = std::min(live_, events_.size());
     return out;
   }

@@ -16,12 +16,13 @@ class EventHub {
  public:
   explicit EventHub(size_t queue_capacity) : queue_capacity_(queue_capacity) {}
 
-  // Sequence is set here. Called under the namespace's lock, so that a block's events have the order of its changes.
+  // Sequence is set here. Called under the namespace's lock, so that a block's events have the
+  // order of its changes.
   void Publish(CacheEvent event);
   // A queue that sees every event from now on. The hub outlives it.
   std::unique_ptr<EventQueue> Subscribe(const std::optional<Fingerprint>& fingerprint);
-  // Events of blocks that are here already, for one queue made by Subscribe. They do not count against its capacity. Called under
-  // the namespace's lock; then `EndSnapshot` once.
+  // Events of blocks that are here already, for one queue made by Subscribe. They do not count
+  // against its capacity. Called under the namespace's lock; then `EndSnapshot` once.
   void AddToSnapshot(EventQueue& queue, std::vector<CacheEvent> events);
   void EndSnapshot(EventQueue& queue);
 

@@ -7,7 +7,8 @@
 
 namespace cairn::cache {
 
-// Buffers of one block that is read past the host tier. `share` goes back with the last slice that is held.
+// Buffers of one block that is read past the host tier. `share` goes back with the last slice that
+// is held.
 struct BufferedRead {
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
@@ -27,12 +28,15 @@ constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
 
-// Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped. It keeps the pins, since an extent
-// must not be released while it is read.
+// Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
+// It keeps the pins, since an extent must not be released while it is read.
 struct ReadOperation {
   ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
                 std::shared_ptr<BufferedRead> read_in)
-      : context(*context_in), token(&context_in->in_flight), pins(std::move(pins_in)), read(std::move(read_in)) {}
+      : context(*context_in),
+        token(&context_in->in_flight),
+        pins(std::move(pins_in)),
+        read(std::move(read_in)) {}
   ~ReadOperation() {
     {
       MutexLock lock(read->mu);
@@ -64,19 +68,22 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
 
 // Bytes -> parts with checked headers. False when a header is bad.
 bool OpenParts(const Layout& layout, FetchSlot& slot, TierKind tier,
-               const std::vector<std::span<const std::byte>>& bytes, const std::shared_ptr<const void>& hold) {
+               const std::vector<std::span<const std::byte>>& bytes,
+               const std::shared_ptr<const void>& hold) {
   slot.tier = tier;
   slot.parts.clear();
   for (size_t i = 0; i < slot.places.size(); ++i) {
     auto header = CheckedHeader(layout, slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
-    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[static_cast<size_t>(tier)]});
+    slot.parts.push_back(
+        {*std::move(header), bytes[i], hold, slot.places[i].extent[static_cast<size_t>(tier)]});
   }
   slot.state = FetchSlot::State::kReady;
   return true;
 }
 
-void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
+void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& pins,
+               FetchSlot& slot) {
   auto share = services.budget->TryTake(slot.bytes);
   if (share == nullptr) return;
   auto read = std::make_shared<BufferedRead>();
@@ -91,7 +98,8 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   auto operation = std::make_shared<ReadOperation>(services.context, pins, read);
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    services.context->tiers.disk->Read({place.extent[kDisk], place.bytes}, {read->buffers[i].get(), place.bytes},
+    services.context->tiers.disk->Read({place.extent[kDisk], place.bytes},
+                                       {read->buffers[i].get(), place.bytes},
                                        [operation](Status status) {
                                          BufferedRead& r = *operation->read;
                                          MutexLock lock(r.mu);
@@ -134,7 +142,8 @@ PathPins::~PathPins() {
   for (const PinId pin : pins_) ns_->index.Unpin(pin, &lock.released);
 }
 
-size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots, bool host_run) {
+size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
+                   bool host_run) {
   NodeContext& context = *services.context;
   NamespaceState& ns = *lease->ns;
   size_t count = 0;
@@ -143,7 +152,8 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     for (; count < slots.size(); ++count) {
       FetchSlot& slot = slots[count];
       if (slot.state != FetchSlot::State::kLocate) continue;
-      const auto ref = ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
+      const auto ref =
+          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
       if (host_run && (!ref || !ns.index.MetaAt(*ref).in(TierKind::kHost))) break;
       if (!ref) {
         slot.Fail(WhyGone(context, ns, slot.key));
@@ -172,14 +182,15 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     for (const PartPlace& place : slot.places) {
       bytes.push_back(context.tiers.host->Map({place.extent[kHost], place.bytes}));
     }
-    if (!OpenParts(ns.spec.layout, slot, TierKind::kHost, bytes, nullptr)) RejectSlot(services, lease, slot, "");
+    if (!OpenParts(ns.spec.layout, slot, TierKind::kHost, bytes, nullptr))
+      RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoter->Kick();
   return count;
 }
 
-bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, const std::shared_ptr<PathPins>& pins,
-                 FetchSlot& slot) {
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
+                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
   for (;;) {
     switch (slot.state) {
       case FetchSlot::State::kReady:
@@ -211,13 +222,15 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, const std
   }
 }
 
-void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot, const std::string& trace) {
+void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot,
+                const std::string& trace) {
   log::Warn("block_corrupt",
             {{"tier", std::string(Name(slot.tier))}, {"key", slot.key.Hex()}, {"trace", trace}});
   services.context->RemoveCorrupt(*lease->ns, slot.key, slot.tier,
                                   slot.places[0].extent[static_cast<size_t>(slot.tier)]);
   slot.parts.clear();
-  slot.promotion_tried = slot.rejections > 0;  // Promoted again once, which mends the host tier; then read past it.
+  slot.promotion_tried =
+      slot.rejections > 0;  // Promoted again once, which mends the host tier; then read past it.
   if (++slot.rejections > kMaxRejections) return slot.Fail(MissReason::kCorrupt);
   slot.state = FetchSlot::State::kLocate;
 }

@@ -1,10 +1,13 @@
 #pragma once
 // One block of a fetch on its way from wherever it lies to readable bytes.
 //
-//   kLocate ─ in host ──────────────────────────────────────────► kReady
-//      │  └── on disk ─► kPromoting ─ in host now ─► kLocate         │ a slice fails its hash:
-//      │                      └ no room ─► kWantBuffer ─► kReading ──┘ back to kLocate without the bad copy
-//      └── nowhere ─► kFailed
+// clang-format off
+//   kLocate ─ in host ────────────────────────────────────► kReady
+//      │ └─ on disk ─► kPromoting ─ in host now ─► kLocate     │ a slice fails its hash:
+//      │                   └ no room ─► kWantBuffer            │ kLocate without the bad copy
+//      │                                     └─► kReading ─► kReady
+//      └─ nowhere ─► kFailed
+// clang-format on
 
 #include <memory>
 #include <string>
@@ -71,13 +74,17 @@ struct FetchSlot {
   }
 };
 
-// Looks up where the slots' blocks lie, under one lock. Slots that are not in kLocate are left alone. Stops before the first block that is
-// not in host when `host_run` is set; returns how many slots were looked at.
-size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots, bool host_run);
+// Looks up where the slots' blocks lie, under one lock. Slots that are not in kLocate are left
+// alone. Stops before the first block that is not in host when `host_run` is set; returns how many
+// slots were looked at.
+size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
+                   bool host_run);
 // One step without blocking; true when the slot is settled.
-bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease, const std::shared_ptr<PathPins>& pins,
-                 FetchSlot& slot);
-// A slice of the slot's bytes failed its hash: the copy is removed, and the slot starts again with what is left.
-void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot, const std::string& trace);
+bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
+                 const std::shared_ptr<PathPins>& pins, FetchSlot& slot);
+// A slice of the slot's bytes failed its hash: the copy is removed, and the slot starts again with
+// what is left.
+void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot,
+                const std::string& trace);
 
 }  // namespace cairn::cache

@@ -10,9 +10,11 @@ constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the wind
 
 }  // namespace
 
-Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& services, const LeasePtr& lease,
-                                                         Range blocks, Range layers, std::string trace) {
-  auto fetch = std::unique_ptr<LayeredFetch>(new LayeredFetch(services, lease, layers, std::move(trace)));
+Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& services,
+                                                         const LeasePtr& lease, Range blocks,
+                                                         Range layers, std::string trace) {
+  auto fetch =
+      std::unique_ptr<LayeredFetch>(new LayeredFetch(services, lease, layers, std::move(trace)));
   fetch->first_block_ = fetch->next_block_ = blocks.first;
   fetch->pins_ = std::make_shared<PathPins>(services.context, lease->ns);
   NamespaceState& ns = *lease->ns;
@@ -27,7 +29,8 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
       fetch->pins_->Add(ns.index.PinBlock(ns.index.PinnedBlock(p.pin)));
       ns.index.PathTo(p.pin, p.count, &path);
     }
-    for (uint32_t b = blocks.first; b < blocks.second; ++b) fetch->keys_.push_back(ns.index.KeyAt(path[b]));
+    for (uint32_t b = blocks.first; b < blocks.second; ++b)
+      fetch->keys_.push_back(ns.index.KeyAt(path[b]));
   }
   return fetch;
 }
@@ -54,14 +57,16 @@ LayeredFetch::Window LayeredFetch::NextWindow() {
     slots.resize(slots.size() - (chunk.size() - found));
     break;
   }
-  // The first block is elsewhere: as many blocks as buffers allow. The others of the chunk are asked for all the same, and are on their way
-  // when their window comes.
+  // The first block is elsewhere: as many blocks as buffers allow. The others of the chunk are
+  // asked for all the same, and are on their way when their window comes.
   if (slots.empty() && next_block_ < end) {
-    LocateSlots(services_, lease_, add(std::min<uint32_t>(end - next_block_, kLocateAtOnce)), /*host_run=*/false);
+    LocateSlots(services_, lease_, add(std::min<uint32_t>(end - next_block_, kLocateAtOnce)),
+                /*host_run=*/false);
     const uint64_t limit = services_.budget->capacity() / 8;
     uint64_t bytes = 0;
     size_t count = 0;
-    while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit)) bytes += slots[count++].bytes;
+    while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit))
+      bytes += slots[count++].bytes;
     slots.resize(count);
   }
   next_block_ += static_cast<uint32_t>(slots.size());
@@ -137,7 +142,7 @@ std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
       }
       if (slot.state == FetchSlot::State::kFailed && !slot.failure_told) {
         slot.failure_told = true;
-        return FetchFailure{slot.block, slot.reason};
+        return Fail(slot.block, slot.reason);
       }
     }
   }
@@ -165,15 +170,22 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
   // What this lease's match found on disk came from disk, also when it was promoted meanwhile.
   const TierKind tier = slot.tier == TierKind::kHost ? MatchedTier(slot.block) : TierKind::kDisk;
   counters.fetched_bytes.Add(entry.length);
-  (tier == TierKind::kHost ? counters.fetched_host_bytes : counters.fetched_disk_bytes).Add(entry.length);
-  return FetchedSlice{.block = slot.block,
-                      .part = part.header.rect,
-                      .layer = layer_,
-                      .codec = part.header.codec,
-                      .xxh3 = entry.xxh3,
-                      .data = data,
-                      .tier = tier,
-                      .hold = part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_)};
+  (tier == TierKind::kHost ? counters.fetched_host_bytes : counters.fetched_disk_bytes)
+      .Add(entry.length);
+  return FetchedSlice{
+      .block = slot.block,
+      .part = part.header.rect,
+      .layer = layer_,
+      .codec = part.header.codec,
+      .xxh3 = entry.xxh3,
+      .data = data,
+      .tier = tier,
+      .hold = part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_)};
+}
+
+FetchFailure LayeredFetch::Fail(uint32_t block, MissReason reason) {
+  services_.context->counters.misses[static_cast<size_t>(reason)].Add();
+  return FetchFailure{block, reason};
 }
 
 std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
@@ -183,11 +195,11 @@ std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
   for (FetchSlot& slot : current_.slots) {
     if (slot.failure_told) continue;
     slot.failure_told = true;
-    return FetchFailure{slot.block, reason};
+    return Fail(slot.block, reason);
   }
   current_ = Window();
   if (next_block_ >= end) return std::nullopt;
-  return FetchFailure{next_block_++, reason};
+  return Fail(next_block_++, reason);
 }
 
 TierKind LayeredFetch::MatchedTier(uint32_t block) const {

@@ -1,10 +1,11 @@
 #pragma once
 // A fetch: slices of leased blocks, layer by layer, verified.
 //
-// Blocks are taken in windows of consecutive ones, each window layer by layer. All blocks that lie in host make one window however many they
-// are. Where blocks must come from disk, a window is as many as an eighth of the transfer budget holds, and while one is sent the next is
-// on its way: promoted to host if there is room, else read into a buffer. Waiting for a buffer never happens with one in hand, so fetches
-// cannot block each other for ever.
+// Blocks are taken in windows of consecutive ones, each window layer by layer. All blocks that lie
+// in host make one window however many they are. Where blocks must come from disk, a window is as
+// many as an eighth of the transfer budget holds, and while one is sent the next is on its way:
+// promoted to host if there is room, else read into a buffer. Waiting for a buffer never happens
+// with one in hand, so fetches cannot block each other for ever.
 
 #include <utility>
 
@@ -16,7 +17,8 @@ class LayeredFetch final : public FetchStream {
  public:
   using Range = std::pair<uint32_t, uint32_t>;  // [first, second)
 
-  static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services, const LeasePtr& lease, Range blocks,
+  static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
+                                                    const LeasePtr& lease, Range blocks,
                                                     Range layers, std::string trace);
   Result<std::optional<Item>> Next(TimePoint deadline) override;
 
@@ -32,7 +34,8 @@ class LayeredFetch final : public FetchStream {
   // The window that begins at `next_block_`, not yet settled; empty at the end.
   Window NextWindow();
   bool Advance(Window& window);
-  // Makes the current window one with something to send. False: not yet. At the end the window is empty.
+  // Makes the current window one with something to send. False: not yet. At the end the window is
+  // empty.
   bool PrepareWindow();
   // The next item of the current window; nullopt when it is sent.
   // `waiting`: a block must be read again first.
@@ -40,6 +43,8 @@ class LayeredFetch final : public FetchStream {
   std::optional<Item> EmitSlice(FetchSlot& slot);
   // The lease is over: a failure for every block that was not sent whole.
   std::optional<Item> EmitEnded(MissReason reason);
+  // Counts the block as a miss, though it was matched.
+  FetchFailure Fail(uint32_t block, MissReason reason);
   TierKind MatchedTier(uint32_t block) const;
 
   const FetchServices services_;

@@ -26,7 +26,8 @@ Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
     if (differences.size() == 1) similar.emplace_back(other, std::move(differences[0]));
   }
   std::sort(similar.begin(), similar.end(), [](const auto& a, const auto& b) {
-    return a.first->blocks.load(std::memory_order_relaxed) > b.first->blocks.load(std::memory_order_relaxed);
+    return a.first->blocks.load(std::memory_order_relaxed) >
+           b.first->blocks.load(std::memory_order_relaxed);
   });
   for (const auto& [other, difference] : similar) {
     if (opened.differs.size() == kMaxSimilar) break;
@@ -36,17 +37,19 @@ Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
   if (strict && ns == nullptr && !similar.empty()) {
     const auto& [field, stored, requested] = similar[0].second;
     return Errorf(StatusCode::kFailedPrecondition,
-                  "field '{}': got '{}', but a stored namespace of this tenant that is equal otherwise has '{}'", field,
-                  requested, stored);
+                  "field '{}': got '{}', but a stored namespace of this tenant that is equal "
+                  "otherwise has '{}'",
+                  field, requested, stored);
   }
   if (ns == nullptr) {
-    auto created = std::make_shared<NamespaceState>(spec, opened.fingerprint,
-                                                    context.registry.NextGeneration(opened.fingerprint),
-                                                    &context.policy, context.seed);
+    auto created = std::make_shared<NamespaceState>(
+        spec, opened.fingerprint, context.registry.NextGeneration(opened.fingerprint),
+        &context.policy, context.seed);
     CAIRN_ASSIGN_OR_RETURN(ns, context.registry.Add(created));
     opened.created = ns == created;
     if (opened.created && context.tiers.disk != nullptr) {
-      // Not waited for: no block is copied to disk before the record is there, and each copy tries again.
+      // Not waited for: no block is copied to disk before the record is there, and each copy tries
+      // again.
       const Status posted = context.executor->Post([this, ns] {
         if (Status status = s_.write_back->Persist(*ns); !status.ok()) {
           log::Warn("namespace_not_persisted", {{"error", Message(status)}});
@@ -108,11 +111,12 @@ Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* resul
     MutexLock meta(context.meta_mu);
     NamespacePtr next;
     if (keep) {
-      next = std::make_shared<NamespaceState>(ns->spec, ns->fingerprint, ns->generation + 1, &context.policy,
-                                              context.seed);
+      next = std::make_shared<NamespaceState>(ns->spec, ns->fingerprint, ns->generation + 1,
+                                              &context.policy, context.seed);
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
-    if (!context.registry.Replace(ns, next)) return OkStatus();  // Somebody else dropped it just now.
+    if (!context.registry.Replace(ns, next))
+      return OkStatus();  // Somebody else dropped it just now.
     {
       NamespaceLock lock(*ns, context.tiers);
       ns->dropped.store(true);
@@ -123,7 +127,8 @@ Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* resul
     if (context.tiers.disk != nullptr) {
       durable = context.tiers.disk->PutMeta(
           NamespaceMetaName(ns->fingerprint),
-          EncodeNamespaceRecord({.spec = ns->spec, .generation = ns->generation + 1, .dropped = !keep}));
+          EncodeNamespaceRecord(
+              {.spec = ns->spec, .generation = ns->generation + 1, .dropped = !keep}));
       if (durable.ok() && keep) next->persisted.store(true);
     }
   }

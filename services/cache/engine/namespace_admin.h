@@ -1,8 +1,9 @@
 #pragma once
 // Opens, lists and drops namespaces. Thread-safe.
 //
-// A namespace's record on disk carries its generation, and so does every block's. A drop writes the next generation first of all: blocks of
-// an older one are never shown again, whatever is still to be reclaimed.
+// A namespace's record on disk carries its generation, and so does every block's. A drop writes the
+// next generation first of all: blocks of an older one are never shown again, whatever is still to
+// be reclaimed.
 
 #include "services/cache/engine/node_context.h"
 #include "services/cache/engine/read_path.h"

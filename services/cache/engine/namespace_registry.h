@@ -27,7 +27,8 @@ class NamespaceRegistry {
   // Puts `next` (nullptr: nothing) in the place of `old`. False when `old` is no longer there.
   bool Replace(const NamespacePtr& old, NamespacePtr next);
 
-  // Generation that a namespace opened anew must have at least, so that records of a dropped one never come back.
+  // Generation that a namespace opened anew must have at least, so that records of a dropped one
+  // never come back.
   uint64_t NextGeneration(const Fingerprint& fingerprint) const;
   void RememberGeneration(const Fingerprint& fingerprint, uint64_t next);
 

@@ -1,8 +1,9 @@
 #pragma once
 // One generation of one namespace: its index under its lock.
 //
-// A drop or a new epoch replaces the whole object, so everything in it is hidden at once; the old one is reclaimed in the background
-// when nobody reads it any more. One lock per namespace, never held across I/O: a match of 8192 blocks holds it for about 0.1 ms.
+// A drop or a new epoch replaces the whole object, so everything in it is hidden at once; the old
+// one is reclaimed in the background when nobody reads it any more. One lock per namespace, never
+// held across I/O: a match of 8192 blocks holds it for about 0.1 ms.
 
 #include <atomic>
 #include <memory>
@@ -33,8 +34,8 @@ class NamespaceState {
   const uint64_t generation;
   const format::PartRect whole;
 
-  // Atomics. `dropped` is written under `mu` and never falls; the others are published when a NamespaceLock ends, for readers who need no
-  // exact value.
+  // Atomics. `dropped` is written under `mu` and never falls; the others are published when a
+  // NamespaceLock ends, for readers who need no exact value.
   std::atomic<bool> dropped{false};
   std::atomic<uint64_t> next_rank[kTierCount] = {UINT64_MAX, UINT64_MAX};
   std::atomic<uint64_t> blocks{0}, bytes{0}, memory_bytes{0}, incomplete_blocks{0};
@@ -52,7 +53,8 @@ class NamespaceState {
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 
-// Holds the lock of a namespace; then publishes its totals, unlocks, and gives back the extents that were collected meanwhile.
+// Holds the lock of a namespace; then publishes its totals, unlocks, and gives back the extents
+// that were collected meanwhile.
 class ABSL_SCOPED_LOCKABLE NamespaceLock {
  public:
   NamespaceLock(NamespaceState& state, const Tiers& tiers) ABSL_EXCLUSIVE_LOCK_FUNCTION(state.mu)

@@ -69,7 +69,8 @@ class InFlight {
 };
 
 struct NodeContext {
-  NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in, Executor* executor_in);
+  NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
+              Executor* executor_in);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared.
@@ -79,8 +80,8 @@ struct NodeContext {
                const std::optional<BlockKey>& parent = std::nullopt);
   // A block left `tier`; `gone`: its last one.
   void PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier, bool gone);
-  // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent` there, and is counted.
-  // Takes the namespace's lock. True when another tier still has it.
+  // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`
+  // there, and is counted. Takes the namespace's lock. True when another tier still has it.
   bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);
 
   const EngineOptions options;
@@ -91,7 +92,8 @@ struct NodeContext {
   const LruPolicy policy;
   const uint64_t seed;  // Of the key maps.
   NamespaceRegistry registry;
-  // Orders what is written about namespaces on disk. Held across PutMeta; never together with a namespace's lock held before.
+  // Orders what is written about namespaces on disk. Held across PutMeta; never together with a
+  // namespace's lock held before.
   Mutex meta_mu;
   RecentlyGone gone;
   EventHub events;

@@ -12,13 +12,15 @@ constexpr size_t kMaxKeys = 65536;
 
 }  // namespace
 
-ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter, TransferBudget* budget)
+ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter,
+                   TransferBudget* budget)
     : context_(*context), sessions_(*sessions), promoter_(*promoter), budget_(*budget) {}
 
 Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeys));
-  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl, context_.options.default_lease_ttl,
+  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl,
+                                                      context_.options.default_lease_ttl,
                                                       context_.options.max_lease_ttl));
   if (!std::isfinite(request.prefill_tokens_per_second) || request.prefill_tokens_per_second < 0) {
     return InvalidArgument("field 'prefill_tokens_per_second': got {}, expected a number from 0",
@@ -33,7 +35,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
   {
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) {
-      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
+                    ns->fingerprint.Hex());
     }
     walk = ns->index.Match(request.keys, context_.UseTicksNow(), request.lease);
     if (request.lease && walk.matched > 0) {
@@ -42,7 +45,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
         lease->paths.push_back({ns->index.PinBlock(segment.deepest), segment.count});
       }
     }
-    if (walk.matched < request.keys.size()) result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
+    if (walk.matched < request.keys.size())
+      result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
   }
   if (walk.matched == 0 && result.miss_reason == MissReason::kAbsent &&
       ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
@@ -50,7 +54,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
   }
   result.matched_blocks = walk.matched;
   result.bytes = walk.bytes;
-  for (const BlockIndex::Run& run : walk.runs) result.tiers.push_back({run.tier, run.blocks, run.bytes});
+  for (const BlockIndex::Run& run : walk.runs)
+    result.tiers.push_back({run.tier, run.blocks, run.bytes});
   result.estimated_fetch_seconds = EstimateSeconds(walk);
 
   if (lease != nullptr) {
@@ -61,7 +66,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
     // A drop that came meanwhile has not seen this lease.
     if (id.ok() && ns->dropped.load()) {
       if (sessions_.TakeLease(request.session, *id) != nullptr) End({lease}, MissReason::kAbsent);
-      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
+                    ns->fingerprint.Hex());
     }
     if (!id.ok()) {
       End({lease}, MissReason::kRefused);
@@ -81,7 +87,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
     counters.missed_tokens.Add(missed * block_tokens);
     if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
     if (request.prefill_tokens_per_second > 0) {
-      const double saved = static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
+      const double saved =
+          static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
       counters.saved_nanoseconds.Add(static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
     }
   }
@@ -137,41 +144,47 @@ double ReadPath::EstimateSeconds(const BlockIndex::Walk& walk) const {
   for (size_t t = 0; t < kTierCount; ++t) {
     const uint64_t read = context_.counters.timed_bytes[t].Get();
     if (read == 0) continue;
-    const double pace = static_cast<double>(context_.counters.timed_nanoseconds[t].Get()) / static_cast<double>(read);
+    const double pace = static_cast<double>(context_.counters.timed_nanoseconds[t].Get()) /
+                        static_cast<double>(read);
     seconds += static_cast<double>(bytes[t]) * pace * 1e-9;
   }
   return seconds;
 }
 
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
-  CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease,
-                         sessions_.FindLease(request.session, request.lease, context_.clock->Now()));
+  CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
+                                                                   context_.clock->Now()));
   const uint32_t block_end = request.block_end == 0 ? lease->blocks : request.block_end;
   if (request.block_begin >= block_end || block_end > lease->blocks) {
-    return InvalidArgument("field 'block_begin': got blocks [{}, {}), expected a range within the lease's {} blocks",
-                           request.block_begin, block_end, lease->blocks);
+    return InvalidArgument(
+        "field 'block_begin': got blocks [{}, {}), expected a range within the lease's {} blocks",
+        request.block_begin, block_end, lease->blocks);
   }
   const uint32_t layers = lease->ns->spec.layout.Layers();
   const uint32_t layer_end = request.layer_end == 0 ? layers : request.layer_end;
   if (request.layer_begin >= layer_end || layer_end > layers) {
-    return InvalidArgument("field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
-                           request.layer_begin, layer_end, layers);
+    return InvalidArgument(
+        "field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
+        request.layer_begin, layer_end, layers);
   }
-  return LayeredFetch::Start({&context_, &promoter_, &budget_}, lease, {request.block_begin, block_end},
-                             {request.layer_begin, layer_end}, std::string(request.trace));
+  return LayeredFetch::Start({&context_, &promoter_, &budget_}, lease,
+                             {request.block_begin, block_end}, {request.layer_begin, layer_end},
+                             std::string(request.trace));
 }
 
 Status ReadPath::Release(SessionId session, std::span<const LeaseId> leases) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   for (const LeaseId id : leases) {
-    if (LeasePtr lease = sessions_.TakeLease(session, id)) End({std::move(lease)}, MissReason::kRefused);
+    if (LeasePtr lease = sessions_.TakeLease(session, id))
+      End({std::move(lease)}, MissReason::kRefused);
   }
   return OkStatus();
 }
 
 Result<Duration> ReadPath::RenewLease(SessionId session, LeaseId lease, Duration ttl) {
-  CAIRN_ASSIGN_OR_RETURN(const Duration lifetime, CheckTtl("lease_ttl", ttl, context_.options.default_lease_ttl,
-                                                           context_.options.max_lease_ttl));
+  CAIRN_ASSIGN_OR_RETURN(const Duration lifetime,
+                         CheckTtl("lease_ttl", ttl, context_.options.default_lease_ttl,
+                                  context_.options.max_lease_ttl));
   const TimePoint now = context_.clock->Now();
   CAIRN_RETURN_IF_ERROR(sessions_.RenewLease(session, lease, now, now + lifetime));
   return lifetime;

@@ -10,20 +10,23 @@ namespace cairn::cache {
 
 class ReadPath {
  public:
-  ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter, TransferBudget* budget);
+  ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter,
+           TransferBudget* budget);
 
   // As CacheEngine's.
   Result<MatchResult> Match(const MatchRequest& request);
   Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request);
   Status Release(SessionId session, std::span<const LeaseId> leases);
   Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl);
-  Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys);
+  Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
+                                                      std::span<const BlockKey> keys);
 
   // Leases that came out of the session table: their pins go, their fetches end.
   void End(const std::vector<LeasePtr>& leases, MissReason reason);
 
  private:
-  MissReason WhyMissed(NamespaceState& ns, const BlockKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  MissReason WhyMissed(NamespaceState& ns, const BlockKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   bool SimilarHasBlocks(NamespaceState& ns);
   void Promote(const LeasePtr& lease, std::span<const BlockKey> keys);
   double EstimateSeconds(const BlockIndex::Walk& walk) const;

@@ -49,7 +49,8 @@ class Recovery {
       if (!name.starts_with(kNamespaceMetaPrefix)) return;
       auto record = DecodeNamespaceRecord(value);
       if (!record.ok()) {
-        log::Warn("namespace_record_unreadable", {{"name", std::string(name)}, {"error", Message(record.status())}});
+        log::Warn("namespace_record_unreadable",
+                  {{"name", std::string(name)}, {"error", Message(record.status())}});
         return;
       }
       const Fingerprint fingerprint = cairn::Fingerprint(record->spec);
@@ -59,8 +60,9 @@ class Recovery {
       }
       context_.registry.RememberGeneration(fingerprint, record->generation);
       if (record->dropped) return;
-      auto ns = std::make_shared<NamespaceState>(std::move(record->spec), fingerprint, record->generation,
-                                                 &context_.policy, context_.seed);
+      auto ns =
+          std::make_shared<NamespaceState>(std::move(record->spec), fingerprint, record->generation,
+                                           &context_.policy, context_.seed);
       ns->persisted.store(true);
       if (const auto added = context_.registry.Add(std::move(ns)); added.ok()) {
         ++result_.namespaces;
@@ -76,7 +78,8 @@ class Recovery {
   bool Show(const Found& found) {
     const BlockRecord& record = found.record;
     const NamespacePtr ns = context_.registry.Find(record.fingerprint);
-    if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid) return false;
+    if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid)
+      return false;
     if (result_.blocks % kCheckBudgetEvery == 0) {
       over_budget_ = context_.IndexBytes() >= context_.options.max_index_bytes;
     }
@@ -86,9 +89,11 @@ class Recovery {
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
     if (ns->pending.Claim(record.key, record.rect) != PartFit::kFree) return false;
-    const auto block = ns->pending.Commit(record.key, place, record.parent, record.recompute_seconds, TimePoint());
+    const auto block =
+        ns->pending.Commit(record.key, place, record.parent, record.recompute_seconds, TimePoint());
     if (!block) return true;
-    ns->index.Insert(record.key, block->parent, block->parts, TierKind::kDisk, block->recompute_seconds, 0);
+    ns->index.Insert(record.key, block->parent, block->parts, TierKind::kDisk,
+                     block->recompute_seconds, 0);
     ++result_.blocks;
     return true;
   }

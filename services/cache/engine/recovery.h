@@ -8,10 +8,12 @@ namespace cairn::cache {
 struct RecoveryResult {
   uint64_t namespaces = 0;
   uint64_t blocks = 0;
-  uint64_t released = 0;  // Extents of dropped generations, unknown namespaces, incomplete blocks, bad records, and beyond the budget.
+  uint64_t released = 0;  // Extents of dropped generations, unknown namespaces, incomplete blocks,
+                          // bad records, and beyond the budget.
 };
 
-// Called once, before anything else uses the context. Needs memory for one record per part while it runs.
+// Called once, before anything else uses the context. Needs memory for one record per part while it
+// runs.
 Result<RecoveryResult> RecoverFromDisk(NodeContext& context);
 
 }  // namespace cairn::cache

@@ -12,10 +12,12 @@ inline Status CheckCount(std::string_view field, size_t count, size_t max) {
 }
 
 // 0 means `fallback`.
-inline Result<Duration> CheckTtl(std::string_view field, Duration ttl, Duration fallback, Duration max) {
+inline Result<Duration> CheckTtl(std::string_view field, Duration ttl, Duration fallback,
+                                 Duration max) {
   if (ttl.count() == 0) return fallback;
   if (ttl.count() > 0 && ttl <= max) return ttl;
-  return InvalidArgument("field '{}': got {} s, expected 0 to {} s", field, Seconds(ttl), Seconds(max));
+  return InvalidArgument("field '{}': got {} s, expected 0 to {} s", field, Seconds(ttl),
+                         Seconds(max));
 }
 
 }  // namespace cairn::cache

@@ -18,7 +18,8 @@ uint64_t OrShareOf(uint64_t configured, const Tiers& tiers, uint64_t divisor) {
 
 }  // namespace
 
-WritePath::WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor, WriteBack* write_back)
+WritePath::WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor,
+                     WriteBack* write_back)
     : context_(*context),
       sessions_(*sessions),
       evictor_(*evictor),
@@ -26,9 +27,9 @@ WritePath::WritePath(NodeContext* context, SessionTable* sessions, Evictor* evic
       max_reserved_bytes_(OrShareOf(context->options.max_reserved_bytes, context->tiers, 2)),
       max_incomplete_bytes_(OrShareOf(context->options.max_incomplete_bytes, context->tiers, 4)) {}
 
-Result<std::vector<Result<ReservationId>>> WritePath::Reserve(SessionId session, const Fingerprint& fingerprint,
-                                                              std::span<const ReservePartRequest> parts,
-                                                              Duration ttl) {
+Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
+    SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
+    Duration ttl) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
   CAIRN_ASSIGN_OR_RETURN(const Duration lifetime,
@@ -49,16 +50,19 @@ Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePt
   CAIRN_RETURN_IF_ERROR(ValidatePart(ns->spec.layout, part.part, part.bytes,
                                      context_.tiers.host->max_extent_bytes()));
   if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
-    return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0", part.compute_seconds);
+    return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0",
+                           part.compute_seconds);
   }
   if (part.parent && *part.parent == part.key) {
-    return InvalidArgument("field 'parent': got the block's own key {}, expected another block's", part.key.Hex());
+    return InvalidArgument("field 'parent': got the block's own key {}, expected another block's",
+                           part.key.Hex());
   }
   CAIRN_RETURN_IF_ERROR(MakeIndexRoom());
   {
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) {
-      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
+                    ns->fingerprint.Hex());
     }
     if (ns->index.FindAlive(part.key)) {
       // A writer who knows the parent teaches it to blocks that came without.
@@ -69,10 +73,14 @@ Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePt
       case PartFit::kFree:
         break;
       case PartFit::kCovered:
-        return Errorf(StatusCode::kAlreadyExists, "part of block {} is committed or reserved", part.key.Hex());
+        return Errorf(StatusCode::kAlreadyExists, "part of block {} is committed or reserved",
+                      part.key.Hex());
       case PartFit::kOverlaps:
-        return InvalidArgument("field 'part': overlaps in part with one of block {} that is committed or reserved; expected"
-                               " one that fits beside it or lies inside", part.key.Hex());
+        return InvalidArgument(
+            "field 'part': overlaps in part with one of block {} that is committed or reserved; "
+            "expected"
+            " one that fits beside it or lies inside",
+            part.key.Hex());
     }
   }
   const auto unclaim = [&] {
@@ -83,14 +91,17 @@ Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePt
   if (reserved > max_reserved_bytes_) {
     reserved_bytes_.fetch_sub(part.bytes);
     unclaim();
-    return Errorf(StatusCode::kResourceExhausted, "reservations: {} bytes wanted in all, the limit is {}", reserved,
+    return Errorf(StatusCode::kResourceExhausted,
+                  "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
   const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes));
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(part.bytes);
     unclaim();
-    return Annotate(extent.status(), "host tier, after eviction of all that is neither leased nor waiting for its copy to disk");
+    return Annotate(
+        extent.status(),
+        "host tier, after eviction of all that is neither leased nor waiting for its copy to disk");
   }
   auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
   reservation->ns = ns;
@@ -102,7 +113,8 @@ Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePt
   // A drop that came meanwhile has not seen this reservation.
   if (id.ok() && ns->dropped.load()) {
     sessions_.TakeReservation(session, *id, context_.clock->Now());
-    id = Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped", ns->fingerprint.Hex());
+    id = Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
+                ns->fingerprint.Hex());
   }
   if (!id.ok()) unclaim();
   return id;
@@ -114,20 +126,24 @@ Status WritePath::MakeIndexRoom() {
   if (used < context_.options.max_index_bytes) return OkStatus();
   if (context_.tiers.disk != nullptr && evictor_.EvictOne(TierKind::kDisk)) return OkStatus();
   if (evictor_.EvictOne(TierKind::kHost)) return OkStatus();
-  return Errorf(StatusCode::kResourceExhausted, "index: {} bytes used, the limit is {}, and nothing can be evicted",
-                used, context_.options.max_index_bytes);
+  return Errorf(StatusCode::kResourceExhausted,
+                "index: {} bytes used, the limit is {}, and nothing can be evicted", used,
+                context_.options.max_index_bytes);
 }
 
-Status WritePath::Write(SessionId session, ReservationId id, uint64_t offset, std::span<const std::byte> data) {
+Status WritePath::Write(SessionId session, ReservationId id, uint64_t offset,
+                        std::span<const std::byte> data) {
   CAIRN_ASSIGN_OR_RETURN(const ReservationPtr reservation,
                          sessions_.FindReservation(session, id, context_.clock->Now()));
   const std::span<std::byte> bytes = reservation->bytes();
   if (offset > bytes.size() || data.size() > bytes.size() - offset) {
-    return Errorf(StatusCode::kOutOfRange, "field 'offset': got {} bytes at {}, expected to end within the part's {} bytes",
+    return Errorf(StatusCode::kOutOfRange,
+                  "field 'offset': got {} bytes at {}, expected to end within the part's {} bytes",
                   data.size(), offset, bytes.size());
   }
   if (!reservation->BeginWrite()) {
-    return Errorf(StatusCode::kFailedPrecondition, "field 'reservation_id': reservation {} is being committed", id);
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "field 'reservation_id': reservation {} is being committed", id);
   }
   BulkCopy(bytes.data() + offset, data.data(), data.size());
   reservation->EndWrite();
@@ -142,16 +158,19 @@ Result<std::vector<Status>> WritePath::Commit(SessionId session, std::span<const
   std::vector<Status> results;
   results.reserve(ids.size());
   for (const ReservationId id : ids) {
-    const ReservationPtr reservation = sessions_.TakeReservation(session, id, context_.clock->Now());
+    const ReservationPtr reservation =
+        sessions_.TakeReservation(session, id, context_.clock->Now());
     if (reservation == nullptr) {
-      results.push_back(Errorf(StatusCode::kNotFound,
-                               "field 'reservation_id': no reservation {} in this session; it may have expired", id));
+      results.push_back(Errorf(
+          StatusCode::kNotFound,
+          "field 'reservation_id': no reservation {} in this session; it may have expired", id));
       continue;
     }
     Status status = CommitOne(*reservation);
     if (!status.ok()) {
       Unclaim(*reservation);
-      log::Debug("commit_refused", {{"trace", std::string(trace)}, {"key", reservation->key.Hex()},
+      log::Debug("commit_refused", {{"trace", std::string(trace)},
+                                    {"key", reservation->key.Hex()},
                                     {"error", Message(status)}});
     } else {
       context_.counters.commits.Add();
@@ -163,7 +182,8 @@ Result<std::vector<Status>> WritePath::Commit(SessionId session, std::span<const
 
 Status WritePath::CommitOne(Reservation& r) {
   if (!r.Seal()) {
-    return Errorf(StatusCode::kFailedPrecondition, "part of block {}: a write is under way", r.key.Hex());
+    return Errorf(StatusCode::kFailedPrecondition, "part of block {}: a write is under way",
+                  r.key.Hex());
   }
   NamespaceState& ns = *r.ns;
   CAIRN_RETURN_IF_ERROR(VerifyPartBytes(ns.spec.layout, r.rect, r.bytes()));
@@ -177,8 +197,9 @@ Status WritePath::CommitOne(Reservation& r) {
     const uint64_t before = ns.pending.incomplete_bytes();
     if (!ns.pending.Completes(r.key, r.rect) &&
         incomplete_bytes_.load() + r.extent().length > max_incomplete_bytes_) {
-      return Errorf(StatusCode::kResourceExhausted, "incomplete blocks: {} bytes used, the limit is {}",
-                    incomplete_bytes_.load(), max_incomplete_bytes_);
+      return Errorf(StatusCode::kResourceExhausted,
+                    "incomplete blocks: {} bytes used, the limit is {}", incomplete_bytes_.load(),
+                    max_incomplete_bytes_);
     }
     PartPlace place{r.rect, r.extent().length, {}};
     place.extent[static_cast<size_t>(TierKind::kHost)] = r.extent().id;
@@ -203,7 +224,8 @@ Status WritePath::CommitOne(Reservation& r) {
 Status WritePath::Abort(SessionId session, std::span<const ReservationId> ids) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   for (const ReservationId id : ids) {
-    const ReservationPtr reservation = sessions_.TakeReservation(session, id, context_.clock->Now());
+    const ReservationPtr reservation =
+        sessions_.TakeReservation(session, id, context_.clock->Now());
     if (reservation != nullptr) Unclaim(*reservation);
   }
   return OkStatus();
@@ -225,7 +247,8 @@ void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {
   ns.pending.Expire(context_.clock->Now(), all, &dropped);
   incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);
   for (const PartPlace& part : dropped) {
-    lock.released.push_back({TierKind::kHost, {part.extent[static_cast<size_t>(TierKind::kHost)], part.bytes}});
+    lock.released.push_back(
+        {TierKind::kHost, {part.extent[static_cast<size_t>(TierKind::kHost)], part.bytes}});
   }
 }
 

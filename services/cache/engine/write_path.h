@@ -13,15 +13,20 @@ class WritePath {
   WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor, WriteBack* write_back);
 
   // As CacheEngine's.
-  Result<std::vector<Result<ReservationId>>> Reserve(SessionId session, const Fingerprint& fingerprint,
-                                                     std::span<const ReservePartRequest> parts, Duration ttl);
-  Status Write(SessionId session, ReservationId id, uint64_t offset, std::span<const std::byte> data);
-  Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> ids, std::string_view trace);
+  Result<std::vector<Result<ReservationId>>> Reserve(SessionId session,
+                                                     const Fingerprint& fingerprint,
+                                                     std::span<const ReservePartRequest> parts,
+                                                     Duration ttl);
+  Status Write(SessionId session, ReservationId id, uint64_t offset,
+               std::span<const std::byte> data);
+  Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> ids,
+                                     std::string_view trace);
   Status Abort(SessionId session, std::span<const ReservationId> ids);
 
   // Reservations that came out of the session table without a commit.
   void Drop(const std::vector<ReservationPtr>& reservations);
-  // Gives back parts of blocks that were not completed in time; `all`: of every block of the namespace.
+  // Gives back parts of blocks that were not completed in time; `all`: of every block of the
+  // namespace.
   void ExpireIncomplete(NamespaceState& ns, bool all);
 
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_relaxed); }

@@ -264,7 +264,8 @@ std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseLi
     }
     const BlockRef ref{top.id, n.tail[t] - 1};
     Evicted evicted{KeyAt(ref), MetaAt(ref).bytes, false};
-    // A candidate has no pin on it or below it, so nobody can be reading it: its extents need no grave.
+    // A candidate has no pin on it or below it, so nobody can be reading it: its extents need no
+    // grave.
     const size_t graves = graves_.size();
     evicted.gone = RemoveFromTier(ref, tier, released);
     while (graves_.size() > graves) {
@@ -319,7 +320,8 @@ void BlockIndex::Refresh(NodeId id, size_t tier) {
   for (;;) {
     Node& n = node(id);
     Reconsider(id, tier);
-    const bool present = n.resident[tier] > 0 || n.present_children[tier] > 0 || n.first_pin != kNoPin;
+    const bool present =
+        n.resident[tier] > 0 || n.present_children[tier] > 0 || n.first_pin != kNoPin;
     if (present == n.present[tier]) return;
     n.present[tier] = present;
     if (n.parent == kNoNode) return;
@@ -341,8 +343,8 @@ void BlockIndex::Reconsider(NodeId id, size_t tier) {
   Node& n = node(id);
   const bool dirty = tier == static_cast<size_t>(TierKind::kHost) && n.tail[tier] > 0 &&
                      (n.run.meta(n.tail[tier] - 1).flags & BlockMeta::kDirty) != 0;
-  const bool candidate = n.resident[tier] > 0 && n.present_children[tier] == 0 &&
-                         n.tail[tier] > n.max_pin && !dirty;
+  const bool candidate =
+      n.resident[tier] > 0 && n.present_children[tier] == 0 && n.tail[tier] > n.max_pin && !dirty;
   const auto set_position = [this, tier](uint32_t i, uint32_t p) {
     node(i).heap_position[tier] = p;
   };
@@ -360,10 +362,11 @@ void BlockIndex::Reconsider(NodeId id, size_t tier) {
 
 size_t BlockIndex::MemoryBytes() const {
   size_t total = sizeof(*this) + map_.MemoryBytes() + pins_.MemoryBytes() + run_bytes_ +
-                 chunks_.size() * kChunk * sizeof(Node) +
-                 chunks_.capacity() * sizeof(void*) + graves_.capacity() * sizeof(Grave) +
+                 chunks_.size() * kChunk * sizeof(Node) + chunks_.capacity() * sizeof(void*) +
+                 graves_.capacity() * sizeof(Grave) +
                  many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
-  // Blocks of several parts all have the same grid in practice: four parts stand for what each one holds.
+  // Blocks of several parts all have the same grid in practice: four parts stand for what each one
+  // holds.
   total += many_parts_.size() * 4 * sizeof(PartPlace);
   for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
   return total;
@@ -405,7 +408,8 @@ bool BlockIndex::CheckInvariants() const {
     if (n.first_child == kNoNode && !last.alive() && max_pin < n.run.size()) return false;
     for (size_t t = 0; t < kTierCount; ++t) {
       const bool present = resident[t] > 0 || children[t] > 0 || max_pin > 0;
-      const bool dirty = t == 0 && tail[t] > 0 && (n.run.meta(tail[t] - 1).flags & BlockMeta::kDirty);
+      const bool dirty =
+          t == 0 && tail[t] > 0 && (n.run.meta(tail[t] - 1).flags & BlockMeta::kDirty);
       const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
       if (resident[t] != n.resident[t] || tail[t] != n.tail[t] ||
           children[t] != n.present_children[t] || present != n.present[t] ||

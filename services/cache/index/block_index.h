@@ -1,19 +1,24 @@
 #pragma once
 // The index of one namespace: a path-compressed radix tree over block keys.
 //
-//   node = an unbranched run of blocks; children hang at a run's end; a key map leads from any key to (node, offset).
+// A node is an unbranched run of blocks; children hang at a run's end; a key map leads from any key
+// to (node, offset). A prompt is one walk: one look-up per node, then keys compared side by side.
 //
-//   [A0 A1 A2 A3]──┬──[B4 B5]          A prompt is one walk: one look-up per node, then keys compared side by side.
+// clang-format off
+//   [A0 A1 A2 A3]──┬──[B4 B5]
 //                  └──[C4 C5 C6]
+// clang-format on
 //
-// Only complete blocks are alive. A *tombstone* is a key without bytes: the unknown parent of a known block, or a block that was lost
-// above living descendants. It matches nothing, keeps the path, and comes to life when the block is stored again. So blocks may be
-// inserted in any order.
+// Only complete blocks are alive. A *tombstone* is a key without bytes: the unknown parent of a
+// known block, or a block that was lost above living descendants. It matches nothing, keeps the
+// path, and comes to life when the block is stored again. So blocks may be inserted in any order.
 //
-// Per tier, the deepest blocks of each path are candidates for eviction: a node is in the tier's heap when it holds a block there, none of
-// its descendants does, and no pin reaches its last block. So a block never leaves before what builds on it, and never under a pin.
+// Per tier, the deepest blocks of each path are candidates for eviction: a node is in the tier's
+// heap when it holds a block there, none of its descendants does, and no pin reaches its last
+// block. So a block never leaves before what builds on it, and never under a pin.
 //
-// Thread-compatible: the owner locks. Nothing here does I/O; extents to give back to tiers are handed out in lists.
+// Thread-compatible: the owner locks. Nothing here does I/O; extents to give back to tiers are
+// handed out in lists.
 
 #include <array>
 #include <memory>
@@ -89,18 +94,20 @@ class BlockIndex {
   const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
   std::optional<BlockKey> ParentOf(BlockRef ref) const;
   PartPlaces PartsOf(BlockRef ref) const;
-  // The block is in the tier with exactly these extents: it was not lost and stored again since `parts` was asked for.
+  // The block is in the tier with exactly these extents: it was not lost and stored again since
+  // `parts` was asked for.
   bool LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const;
 
-  // A complete block in one tier: `parts` cover the grid, extent[tier] is set. False, and nothing changes, when it is alive already;
-  // a parent that was not known is learnt then as well.
+  // A complete block in one tier: `parts` cover the grid, extent[tier] is set. False, and nothing
+  // changes, when it is alive already; a parent that was not known is learnt then as well.
   bool Insert(const BlockKey& key, const std::optional<BlockKey>& parent, const PartPlaces& parts,
               TierKind tier, float recompute_seconds, uint32_t now);
-  // The root `key` follows `parent`. No effect unless `key` is a root, or where it would close a circle.
+  // The root `key` follows `parent`. No effect unless `key` is a root, or where it would close a
+  // circle.
   void Link(const BlockKey& key, const BlockKey& parent);
 
-  // The longest living prefix of `keys`, which may start in the middle of a path. `touch`: counts as use, and neighbours of `keys` that
-  // were unrelated roots are linked.
+  // The longest living prefix of `keys`, which may start in the middle of a path. `touch`: counts
+  // as use, and neighbours of `keys` that were unrelated roots are linked.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch);
 
   PinId PinBlock(BlockRef ref);
@@ -113,8 +120,8 @@ class BlockIndex {
 
   // A copy in one more tier; `ids` in the order of PartsOf. REQUIRES: alive, not in this tier.
   void AddToTier(BlockRef ref, TierKind tier, std::span<const uint64_t> ids);
-  // Takes the block out of a tier. Extents are appended once no pin of now can see them. True when it left its last tier.
-  // REQUIRES: in this tier. Places change.
+  // Takes the block out of a tier. Extents are appended once no pin of now can see them. True when
+  // it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
   void SetDirty(BlockRef ref, bool dirty);
 
@@ -125,7 +132,8 @@ class BlockIndex {
 
   // Runs of only children become one node again: after recovery, which inserts in any order.
   void Compact();
-  // Frees up to `blocks` blocks of any kind, and appends their extents. True when the index is empty. REQUIRES: no pins.
+  // Frees up to `blocks` blocks of any kind, and appends their extents. True when the index is
+  // empty. REQUIRES: no pins.
   bool Reclaim(size_t blocks, ReleaseList* released);
 
   uint64_t blocks() const { return alive_; }
@@ -159,7 +167,7 @@ class BlockIndex {
     uint32_t present_children[kTierCount] = {};  // Children that are `present`.
     uint32_t heap_position[kTierCount] = {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap};
     PinId first_pin = kNoPin;
-    uint32_t max_pin = 0;               // Offset + 1 of the deepest pin; 0: none.
+    uint32_t max_pin = 0;           // Offset + 1 of the deepest pin; 0: none.
     bool present[kTierCount] = {};  // The node or a descendant holds a block or a pin.
   };
   struct Grave {

@@ -1,4 +1,5 @@
-// The shape of the tree: nodes, splitting, linking, trimming. Counters are mended by block_index.cc.
+// The shape of the tree: nodes, splitting, linking, trimming. Counters are mended by
+// block_index.cc.
 
 #include "services/cache/index/block_index.h"
 
@@ -172,7 +173,8 @@ void BlockIndex::LinkRoot(NodeId root, const BlockKey& parent) {
   }
   if (place->offset + 1 < node(place->node).run.size()) Split(place->node, place->offset + 1);
   Attach(root, place->node);
-  // Only a short run is copied to the end of a longer one: then no block moves more than log(n) times.
+  // Only a short run is copied to the end of a longer one: then no block moves more than log(n)
+  // times.
   const Node& p = node(place->node);
   if (p.first_child == root && node(root).next_sibling == kNoNode &&
       node(root).run.size() <= p.run.size()) {
@@ -209,8 +211,7 @@ void BlockIndex::Compact() {
     if (parent != kNoNode && node(parent).first_child == id && node(id).next_sibling == kNoNode) {
       continue;
     }
-    while (node(id).first_child != kNoNode &&
-           node(node(id).first_child).next_sibling == kNoNode) {
+    while (node(id).first_child != kNoNode && node(node(id).first_child).next_sibling == kNoNode) {
       MergeOnlyChild(id);
     }
   }

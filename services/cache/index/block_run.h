@@ -1,7 +1,8 @@
 #pragma once
-// The blocks of one tree node: an unbranched run, keys beside each other so that a match compares them at memory speed.
+// The blocks of one tree node: an unbranched run, keys beside each other so that a match compares
+// them at memory speed.
 //
-//   one allocation:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]        64 bytes a block
+//   one allocation, 64 bytes a block:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]
 //
 // Grows by a half, shrinks when two thirds are empty. Not thread-safe.
 
@@ -16,8 +17,8 @@
 
 namespace cairn::cache {
 
-// What the index knows about a block. The common block has one part that covers the grid: its extents are here. Others
-// keep their parts in a side table, at extent[0].
+// What the index knows about a block. The common block has one part that covers the grid: its
+// extents are here. Others keep their parts in a side table, at extent[0].
 struct BlockMeta {
   enum Flag : uint8_t {
     kInHost = 1 << 0,
@@ -35,7 +36,8 @@ struct BlockMeta {
   uint16_t uses = 0;
   uint8_t flags = 0;
 
-  // A block without a tier is a tombstone: it keeps the path to its descendants, and matches nothing.
+  // A block without a tier is a tombstone: it keeps the path to its descendants, and matches
+  // nothing.
   bool alive() const { return (flags & kAnyTier) != 0; }
   bool in(TierKind tier) const { return (flags & (1u << static_cast<unsigned>(tier))) != 0; }
 };
@@ -99,8 +101,7 @@ class BlockRun {
   void Reallocate(uint32_t capacity) {
     BlockKey* keys = nullptr;
     if (capacity > 0) {
-      keys = static_cast<BlockKey*>(
-          std::malloc(capacity * (sizeof(BlockKey) + sizeof(BlockMeta))));
+      keys = static_cast<BlockKey*>(std::malloc(capacity * (sizeof(BlockKey) + sizeof(BlockMeta))));
       if (keys == nullptr) std::abort();
       if (size_ > 0) {
         std::memcpy(static_cast<void*>(keys), keys_, size_ * sizeof(BlockKey));

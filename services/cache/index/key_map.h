@@ -1,8 +1,10 @@
 #pragma once
-// From block key to its place in the tree. Keys are not stored twice: an entry is a place and 32 bits of the key's hash.
+// From block key to its place in the tree. Keys are not stored twice: an entry is a place and 32
+// bits of the key's hash.
 //
-// 64 tables instead of one: each grows at another moment, so no insert pays for rehashing all blocks. Keys come from clients, so
-// the hash takes all 32 bytes and a secret seed. Not thread-safe.
+// 64 tables instead of one: each grows at another moment, so no insert pays for rehashing all
+// blocks. Keys come from clients, so the hash takes all 32 bytes and a secret seed. Not
+// thread-safe.
 
 #include <array>
 #include <cstdint>

@@ -33,9 +33,11 @@ bool PendingBlocks::Completes(const BlockKey& key, const format::PartRect& rect)
   return cells == whole_.Cells();
 }
 
-std::optional<PendingBlocks::Complete> PendingBlocks::Commit(
-    const BlockKey& key, const PartPlace& part, const std::optional<BlockKey>& parent,
-    float recompute_seconds, TimePoint expires) {
+std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key,
+                                                             const PartPlace& part,
+                                                             const std::optional<BlockKey>& parent,
+                                                             float recompute_seconds,
+                                                             TimePoint expires) {
   Block& block = blocks_[key];
   const auto claimed = std::find(block.claimed.begin(), block.claimed.end(), part.rect);
   if (claimed != block.claimed.end()) block.claimed.erase(claimed);

@@ -1,5 +1,6 @@
 #pragma once
-// Blocks that are not complete yet: committed parts and rectangles that writers have reserved. Not thread-safe.
+// Blocks that are not complete yet: committed parts and rectangles that writers have reserved. Not
+// thread-safe.
 
 #include <optional>
 #include <vector>
@@ -25,8 +26,8 @@ class PendingBlocks {
   void Unclaim(const BlockKey& key, const format::PartRect& rect);
   // Would this part complete the block?
   bool Completes(const BlockKey& key, const format::PartRect& rect) const;
-  // A claimed part is committed: the block, when it is complete now; it is then no longer pending. The first part's time starts the
-  // block's expiry. REQUIRES: claimed.
+  // A claimed part is committed: the block, when it is complete now; it is then no longer pending.
+  // The first part's time starts the block's expiry. REQUIRES: claimed.
   std::optional<Complete> Commit(const BlockKey& key, const PartPlace& part,
                                  const std::optional<BlockKey>& parent, float recompute_seconds,
                                  TimePoint expires);

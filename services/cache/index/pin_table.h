@@ -1,8 +1,10 @@
 #pragma once
-// Pins: "this block and everything above it stays". A lease is one pin per path, a transfer is one pin for its time.
+// Pins: "this block and everything above it stays". A lease is one pin per path, a transfer is one
+// pin for its time.
 //
-// Pins of a node form a list (the deepest decides what may be evicted); all pins form a list by age, so that bytes which were removed
-// under a reader can be released once every pin of that time has gone. Not thread-safe.
+// Pins of a node form a list (the deepest decides what may be evicted); all pins form a list by
+// age, so that bytes which were removed under a reader can be released once every pin of that time
+// has gone. Not thread-safe.
 
 #include <cstdint>
 #include <vector>
@@ -36,8 +38,8 @@ class PinTable {
       id = static_cast<PinId>(pins_.size());
       pins_.emplace_back();
     }
-    pins_[id] = Pin{.node = ref.node, .offset = ref.offset, .older = newest_,
-                    .sequence = next_sequence_++};
+    pins_[id] =
+        Pin{.node = ref.node, .offset = ref.offset, .older = newest_, .sequence = next_sequence_++};
     if (newest_ != kNoPin) pins_[newest_].newer = id;
     newest_ = id;
     if (oldest_ == kNoPin) oldest_ = id;

@@ -1,6 +1,7 @@
 #pragma once
-// Remembers for a while why a block is no longer here, so that a miss can say so: a fixed table of 64-bit fingerprints, newer ones
-// overwrite older ones. Thread-safe and lock-free: a lost or torn-off entry only turns "evicted" into "absent".
+// Remembers for a while why a block is no longer here, so that a miss can say so: a fixed table of
+// 64-bit fingerprints, newer ones overwrite older ones. Thread-safe and lock-free: a lost or
+// torn-off entry only turns "evicted" into "absent".
 
 #include <atomic>
 #include <cstdint>

@@ -86,7 +86,8 @@ Result<LeasePtr> SessionTable::FindLease(SessionId session, LeaseId id, TimePoin
   if (it == sessions_.end()) return NoSession(session);
   const auto lease = it->second.leases.find(id);
   if (lease == it->second.leases.end() || lease->second.deadline <= now) {
-    return Errorf(StatusCode::kNotFound, "field 'lease_id': no lease {} in this session; it may have ended", id);
+    return Errorf(StatusCode::kNotFound,
+                  "field 'lease_id': no lease {} in this session; it may have ended", id);
   }
   return lease->second.object;
 }
@@ -110,7 +111,8 @@ Status SessionTable::RenewLease(SessionId session, LeaseId id, TimePoint now, Ti
   if (it == sessions_.end()) return NoSession(session);
   const auto lease = it->second.leases.find(id);
   if (lease == it->second.leases.end()) {
-    return Errorf(StatusCode::kNotFound, "field 'lease_id': no lease {} in this session; it may have ended", id);
+    return Errorf(StatusCode::kNotFound,
+                  "field 'lease_id': no lease {} in this session; it may have ended", id);
   }
   due_leases_.erase({lease->second.deadline, session, id});
   lease->second.deadline = deadline;
@@ -137,7 +139,8 @@ Result<ReservationPtr> SessionTable::FindReservation(SessionId session, Reservat
   const auto found = it->second.reservations.find(id);
   if (found == it->second.reservations.end() || found->second.deadline <= now) {
     return Errorf(StatusCode::kNotFound,
-                  "field 'reservation_id': no reservation {} in this session; it may have expired", id);
+                  "field 'reservation_id': no reservation {} in this session; it may have expired",
+                  id);
   }
   return found->second.object;
 }

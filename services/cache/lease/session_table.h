@@ -1,7 +1,9 @@
 #pragma once
-// Sessions, and what they own: leases and reservations. All of it ends with the session, or at its own deadline. Thread-safe.
+// Sessions, and what they own: leases and reservations. All of it ends with the session, or at its
+// own deadline. Thread-safe.
 //
-// This table only knows who owns what until when; the engine unpins and frees what comes out of it. An object comes out exactly once.
+// This table only knows who owns what until when; the engine unpins and frees what comes out of it.
+// An object comes out exactly once.
 
 #include <atomic>
 #include <memory>
@@ -14,7 +16,8 @@
 
 namespace cairn::cache {
 
-// A prefix that stays: one pin per path that it lies on (one, but for prompts whose blocks are not linked).
+// A prefix that stays: one pin per path that it lies on (one, but for prompts whose blocks are not
+// linked).
 struct Lease {
   struct Path {
     PinId pin = kNoPin;
@@ -29,7 +32,8 @@ struct Lease {
 };
 using LeasePtr = std::shared_ptr<Lease>;
 
-// Room for one part in the host tier. The room goes back when the last reference goes, unless a commit took it.
+// Room for one part in the host tier. The room goes back when the last reference goes, unless a
+// commit took it.
 class Reservation {
  public:
   Reservation(Tier* host, const Extent& extent, std::atomic<uint64_t>* reserved_bytes)
@@ -52,7 +56,8 @@ class Reservation {
   // Writers hold this while they copy; Seal ends it. False once sealed.
   bool BeginWrite();
   void EndWrite();
-  // No more writes: the bytes can be verified. False while somebody writes, or when it was sealed before.
+  // No more writes: the bytes can be verified. False while somebody writes, or when it was sealed
+  // before.
   bool Seal();
   // The extent belongs to the index now.
   void TakeExtent() { taken_ = true; }
@@ -92,9 +97,11 @@ class SessionTable {
   LeasePtr TakeLease(SessionId session, LeaseId id);  // nullptr: not there.
   Status RenewLease(SessionId session, LeaseId id, TimePoint now, TimePoint deadline);
 
-  Result<ReservationId> AddReservation(SessionId session, ReservationPtr reservation, TimePoint deadline);
+  Result<ReservationId> AddReservation(SessionId session, ReservationPtr reservation,
+                                       TimePoint deadline);
   Result<ReservationPtr> FindReservation(SessionId session, ReservationId id, TimePoint now) const;
-  ReservationPtr TakeReservation(SessionId session, ReservationId id, TimePoint now);  // nullptr: not there.
+  ReservationPtr TakeReservation(SessionId session, ReservationId id,
+                                 TimePoint now);  // nullptr: not there.
 
   // Everything whose deadline has come.
   Ended Expire(TimePoint now);

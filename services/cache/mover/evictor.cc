@@ -20,7 +20,8 @@ Result<absl::InlinedVector<uint64_t, 1>> Evictor::ReserveAll(TierKind tier, cons
       const TierStats stats = context_.tiers.Get(tier)->GetStats();
       if (stats.capacity_bytes - stats.used_bytes >= keep_free) break;
       if (!EvictOne(tier)) {
-        return Errorf(StatusCode::kResourceExhausted, "{} tier: {} bytes are kept for writes", Name(tier), keep_free);
+        return Errorf(StatusCode::kResourceExhausted, "{} tier: {} bytes are kept for writes",
+                      Name(tier), keep_free);
       }
     }
   }

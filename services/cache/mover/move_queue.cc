@@ -41,7 +41,8 @@ std::optional<Move> MoveQueue::Pop() {
       const Place place = line.front();
       line.pop_front();
       const auto it = entries_.find(place.id);
-      if (it == entries_.end() || it->second.under_way || it->second.ticket != place.ticket) continue;
+      if (it == entries_.end() || it->second.under_way || it->second.ticket != place.ticket)
+        continue;
       --waiting_;
       Entry& entry = it->second;
       if (!entry.anyway && entry.waiter.expired()) {

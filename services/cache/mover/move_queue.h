@@ -1,5 +1,6 @@
 #pragma once
-// The waiting moves of one (source, target): bounded, by priority, one entry per block. Thread-safe.
+// The waiting moves of one (source, target): bounded, by priority, one entry per block.
+// Thread-safe.
 
 #include <deque>
 #include <memory>
@@ -29,8 +30,9 @@ class MoveQueue {
 
   explicit MoveQueue(const Options& options) : options_(options) {}
 
-  // A block that waits already is merged, and waits with the higher of the two priorities; one that is under way is merged as well.
-  // `waiter`: who wants it; a move whose waiter is gone when its turn comes is cancelled. `anyway`: it has none, and is never.
+  // A block that waits already is merged, and waits with the higher of the two priorities; one that
+  // is under way is merged as well. `waiter`: who wants it; a move whose waiter is gone when its
+  // turn comes is cancelled. `anyway`: it has none, and is never.
   Pushed Push(const NamespacePtr& ns, const BlockKey& key, MovePriority priority,
               std::weak_ptr<const void> waiter, bool anyway);
   // The next move, now under way; nullopt when nothing waits or enough are. Each must end in Done.

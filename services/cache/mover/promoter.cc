@@ -7,8 +7,8 @@
 
 namespace cairn::cache {
 
-// One block on its way. Shared by the callbacks of its reads: it ends when the last of them has run, or was dropped by a tier that went
-// away.
+// One block on its way. Shared by the callbacks of its reads: it ends when the last of them has
+// run, or was dropped by a tier that went away.
 struct Promoter::Operation {
   Operation(Promoter* owner_in, Move move_in)
       : owner(owner_in), move(std::move(move_in)), token(&owner_in->context_.in_flight) {}
@@ -61,8 +61,10 @@ bool Promoter::StartOne() {
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
   }
-  // A reader of a prefix larger than the arena pins all that it promotes: without a rest, nobody could write until he is done.
-  auto room = evictor_.ReserveAll(TierKind::kHost, op.parts, context_.tiers.host->GetStats().capacity_bytes / 8);
+  // A reader of a prefix larger than the arena pins all that it promotes: without a rest, nobody
+  // could write until he is done.
+  auto room = evictor_.ReserveAll(TierKind::kHost, op.parts,
+                                  context_.tiers.host->GetStats().capacity_bytes / 8);
   if (!room.ok()) {
     op.Done(room.status());
     return true;
@@ -99,7 +101,8 @@ void Promoter::Finish(Operation& op) {
       bytes += op.parts[i].bytes;
     }
     // A sound part of another shape is as wrong as a damaged one.
-    if (status.code() == StatusCode::kInvalidArgument) status = Errorf(StatusCode::kDataLoss, "{}", Message(status));
+    if (status.code() == StatusCode::kInvalidArgument)
+      status = Errorf(StatusCode::kDataLoss, "{}", Message(status));
   }
   bool shown = false;
   if (status.ok() && !op.host_ids.empty()) {
@@ -119,7 +122,8 @@ void Promoter::Finish(Operation& op) {
   } else {
     evictor_.ReleaseAll(TierKind::kHost, op.parts, op.host_ids);
     if (status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound) {
-      log::Warn("block_corrupt", {{"tier", "disk"}, {"key", op.move.key.Hex()}, {"error", Message(status)}});
+      log::Warn("block_corrupt",
+                {{"tier", "disk"}, {"key", op.move.key.Hex()}, {"error", Message(status)}});
       context_.RemoveCorrupt(ns, op.move.key, TierKind::kDisk,
                              op.parts[0].extent[static_cast<size_t>(TierKind::kDisk)]);
     }

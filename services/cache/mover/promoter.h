@@ -1,9 +1,11 @@
 #pragma once
 // Copies blocks from disk to host for readers who wait for them. Thread-safe.
 //
-//   Request -> queue -> [executor] pin, make room, read every part -> [any thread] verify, show in host -> progress.Notify
+//   Request -> queue -> [executor] pin, make room, read every part -> [any thread] verify, show in
+//   host -> progress.Notify
 //
-// A block that fails its hash leaves the disk tier. One that finds no room in host stays on disk: its reader reads it for himself.
+// A block that fails its hash leaves the disk tier. One that finds no room in host stays on disk:
+// its reader reads it for himself.
 
 #include <memory>
 
@@ -18,8 +20,8 @@ class Promoter {
  public:
   Promoter(NodeContext* context, Evictor* evictor);
 
-  // False when the queue is full, or there is no disk tier. `waiter`: when it dies, the move is cancelled unless it has begun.
-  // Kick afterwards.
+  // False when the queue is full, or there is no disk tier. `waiter`: when it dies, the move is
+  // cancelled unless it has begun. Kick afterwards.
   bool Request(const NamespacePtr& ns, const BlockKey& key, MovePriority priority,
                std::weak_ptr<const void> waiter);
   void Kick() { pump_.Kick(); }

@@ -1,5 +1,6 @@
 #pragma once
-// Runs a step on the executor again and again until it says that there is nothing to do, one thread at a time.
+// Runs a step on the executor again and again until it says that there is nothing to do, one thread
+// at a time.
 
 #include <functional>
 #include <utility>
@@ -11,11 +12,13 @@ namespace cairn::cache {
 
 class Pump {
  public:
-  // `step`: starts one piece of work; false when there is none. Must not block on I/O of its own work.
+  // `step`: starts one piece of work; false when there is none. Must not block on I/O of its own
+  // work.
   Pump(Executor* executor, std::function<bool()> step)
       : executor_(executor), step_(std::move(step)) {}
 
-  // Some work may have come. Cheap; any thread. When the executor is full, a later Kick (the owner's tick) does it.
+  // Some work may have come. Cheap; any thread. When the executor is full, a later Kick (the
+  // owner's tick) does it.
   void Kick() {
     {
       MutexLock lock(mu_);

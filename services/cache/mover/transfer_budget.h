@@ -24,10 +24,11 @@ class TransferBudget {
     const uint64_t bytes_;
   };
 
-  TransferBudget(uint64_t capacity, Progress* progress) : capacity_(capacity), progress_(*progress) {}
+  TransferBudget(uint64_t capacity, Progress* progress)
+      : capacity_(capacity), progress_(*progress) {}
 
-  // nullptr while others use too much. One block larger than the whole budget passes when nobody else reads: to refuse it for ever
-  // would make it unreadable.
+  // nullptr while others use too much. One block larger than the whole budget passes when nobody
+  // else reads: to refuse it for ever would make it unreadable.
   std::shared_ptr<Share> TryTake(uint64_t bytes) {
     bytes = std::min(bytes, capacity_);
     MutexLock lock(mu_);

@@ -28,7 +28,7 @@ struct WriteBack::Operation {
   WriteBack* const owner;
   const Move move;
   InFlight::Token token;
-  bool wanted = false;  // The block is still there, and not on disk.
+  bool wanted = false;    // The block is still there, and not on disk.
   uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
   PinId pin = kNoPin;
   PartPlaces parts;
@@ -191,7 +191,8 @@ void WriteBack::Finish(Operation& op) {
       attempts = ++it->second.attempts;
       parked_before = it->second.parked_before;
     }
-    const int limit = status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
+    const int limit =
+        status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
     retry = attempts > 0 && attempts < limit;
   }
   if (op.wanted) {
@@ -214,7 +215,8 @@ void WriteBack::Finish(Operation& op) {
   queue_.Done(op.move);
   if (retry) {
     MutexLock lock(mu_);
-    // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps its pauses.
+    // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps
+    // its pauses.
     const bool at_once = flushing_ > 0 && status.code() == StatusCode::kResourceExhausted;
     const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
     postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
@@ -271,21 +273,25 @@ Status WriteBack::Flush(TimePoint deadline) {
   pump_.Kick();
   {
     MutexLock lock(mu_);
-    const bool done = settled_.WaitUntil(mu_, deadline, [this, last]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return outstanding_.empty() || *outstanding_.begin() > last;
-    });
+    const bool done =
+        settled_.WaitUntil(mu_, deadline, [this, last]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+          return outstanding_.empty() || *outstanding_.begin() > last;
+        });
     --flushing_;
     if (!done) {
-      return Errorf(StatusCode::kDeadlineExceeded, "flush: {} bytes are not on disk yet", unflushed_bytes_);
+      return Errorf(StatusCode::kDeadlineExceeded, "flush: {} bytes are not on disk yet",
+                    unflushed_bytes_);
     }
     if (given_up_ != given_up) {
-      return Errorf(StatusCode::kUnavailable, "flush: {} blocks could not be written to disk", given_up_ - given_up);
+      return Errorf(StatusCode::kUnavailable, "flush: {} blocks could not be written to disk",
+                    given_up_ - given_up);
     }
   }
   return context_.tiers.disk->Flush();
 }
 
-// A block must never be on disk before the record of its namespace: recovery would not know what it is.
+// A block must never be on disk before the record of its namespace: recovery would not know what it
+// is.
 Status WriteBack::Persist(NamespaceState& ns) {
   if (ns.persisted.load(std::memory_order_acquire)) return OkStatus();
   MutexLock lock(context_.meta_mu);

@@ -1,12 +1,15 @@
 #pragma once
 // Copies committed blocks to disk. Thread-safe.
 //
-// Every commit is written, oldest first. What does not fit into the bounded move queue waits in line here: such blocks are
-// dirty, dirty blocks are not evicted, so the line is bounded by the host tier. A write that fails is tried again with growing pauses; after
-// kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is counted. A failing disk never fails a commit.
+// Every commit is written, oldest first. What does not fit into the bounded move queue waits in
+// line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
+// host tier. A write that fails is tried again with growing pauses; after kMaxAttempts the block is
+// given up: it stays in host alone, may be evicted, and is counted. A failing disk never fails a
+// commit.
 //
-// Blocks that were given up are parked. One of them is tried again now and then; when a copy succeeds, the others follow, so a disk
-// that was full or away catches up by itself. Flush tries them all.
+// Blocks that were given up are parked. One of them is tried again now and then; when a copy
+// succeeds, the others follow, so a disk that was full or away catches up by itself. Flush tries
+// them all.
 
 #include <deque>
 #include <map>
@@ -22,7 +25,8 @@ namespace cairn::cache {
 class WriteBack {
  public:
   static constexpr int kMaxAttempts = 6;
-  // Where the disk has no room although it evicted what it may: all that is left is leased, or above this very block on its path.
+  // Where the disk has no room although it evicted what it may: all that is left is leased, or
+  // above this very block on its path.
   static constexpr int kMaxAttemptsForRoom = 3;
   static constexpr size_t kMaxParked = 65536;  // The oldest are forgotten.
   static constexpr size_t kUnparkAtOnce = 64;
@@ -34,8 +38,8 @@ class WriteBack {
   void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes);
   // Starts again what was postponed.
   void Tick();
-  // Blocks until everything added before, and still in host alone, is written and flushed, or `deadline` of the steady clock. UNAVAILABLE
-  // when blocks were given up meanwhile.
+  // Blocks until everything added before, and still in host alone, is written and flushed, or
+  // `deadline` of the steady clock. UNAVAILABLE when blocks were given up meanwhile.
   Status Flush(TimePoint deadline);
 
   // The namespace's record is on disk when it returns OK. Blocks.

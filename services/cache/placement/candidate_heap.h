@@ -1,8 +1,10 @@
 #pragma once
-// A binary heap of eviction candidates, lowest rank on top, that can remove and re-rank from the middle.
+// A binary heap of eviction candidates, lowest rank on top, that can remove and re-rank from the
+// middle.
 //
-// Owner of the positions is the candidate itself (a node keeps one u32 per heap), so the heap needs no map of its own:
-// every move is told to `set_position(id, position)`. O(log n) per operation. Not thread-safe.
+// Owner of the positions is the candidate itself (a node keeps one u32 per heap), so the heap needs
+// no map of its own: every move is told to `set_position(id, position)`. O(log n) per operation.
+// Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>

@@ -26,7 +26,8 @@ std::vector<std::byte> MakePart(const Layout& layout, const format::PartRect& re
     lengths.push_back(layout.SliceBytes(l, rect.head_begin, rect.head_end));
   }
   std::vector<std::byte> part(format::PartBytes(lengths), std::byte{3});
-  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(layout.block_tokens), lengths);
+  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(layout.block_tokens),
+                   lengths);
   return part;
 }
 
@@ -40,7 +41,8 @@ TEST(PartGridTest, PartsFitOnlyWhereNothingIs) {
 
 TEST(PartGridTest, CompleteMeansThatAllCellsAreCovered) {
   const format::PartRect whole{0, 4, 0, 2};
-  EXPECT_TRUE(CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}, {2, 4, 1, 2}}));
+  EXPECT_TRUE(
+      CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}, {2, 4, 1, 2}}));
   EXPECT_FALSE(CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}}));
 }
 

@@ -41,7 +41,7 @@ TEST(RecordTest, ComesBackAsItWas) {
 TEST(RecordTest, BytesOfVersionOneAreFixed) {
   const std::string bytes = EncodeRecord(Sample());
   EXPECT_EQ(bytes.size(), 136u);
-  EXPECT_EQ(Sha256::Of(bytes).Hex(), 
+  EXPECT_EQ(Sha256::Of(bytes).Hex(),
             "d337ccb223ea2b185637578825e2b842a14aef68a06b074ea2a74e40d695e1c8");
 }
 

@@ -14,7 +14,9 @@ using ::testing::IsEmpty;
 
 class DiskTest : public EngineTest {
  protected:
-  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[static_cast<size_t>(tier)]->blocks; }
+  uint64_t BlocksIn(TierKind tier) {
+    return engine_->GetStats().tiers[static_cast<size_t>(tier)]->blocks;
+  }
   // Stores 1..n, so that all is on disk, and host holds none of it.
   void StoreOnDiskOnly(uint64_t n) {
     StoreChain(1, n);
@@ -151,8 +153,13 @@ TEST_F(DiskTest, BadBytesOnDiskAreAMissAndRemoved) {
 TEST_F(DiskTest, ABlockUnderAnotherKeysRecordIsRefusedByItsShape) {
   // Wrong bytes under a valid checksum: a sound part of another rectangle.
   Start();
-  const auto record = EncodeRecord({.fingerprint = ns_, .generation = 1, .key = TestKey(1), .parent = {}, .rect = Whole(),
-                                    .grid = Whole(), .bytes = 0});
+  const auto record = EncodeRecord({.fingerprint = ns_,
+                                    .generation = 1,
+                                    .key = TestKey(1),
+                                    .parent = {},
+                                    .rect = Whole(),
+                                    .grid = Whole(),
+                                    .bytes = 0});
   const format::PartRect half{0, kLayers, 0, 1};
   const auto bytes = TestPart(spec_.layout, 1, half);
   auto good = DecodeRecord(record);
@@ -298,7 +305,8 @@ TEST_F(DiskTest, DroppedNamespacesStayDroppedAfterARestart) {
   const auto dropped = engine_->DropNamespace(ns_);
   ASSERT_OK(dropped);
   EXPECT_EQ(dropped->hidden_blocks, 5u);
-  EXPECT_THAT(engine_->GetNamespace(ns_).status(), StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
+  EXPECT_THAT(engine_->GetNamespace(ns_).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
   EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
   EXPECT_EQ(engine_->GetStats().tiers[1]->stats.used_bytes, 0u);
   // Reclaim was not flushed: after the crash the old extents are back, and must not be shown.
@@ -389,8 +397,9 @@ TEST_F(DiskTest, FetchWaitsForThePromotionsOfItsMatch) {
   const MatchResult match = Match(TestKeys(1, 10));
   auto stream = engine_->Fetch({.session = session_, .lease = *match.lease, .trace = ""});
   ASSERT_OK(stream);
-  EXPECT_EQ((*stream)->Next(SteadyClock::Get().Now() + std::chrono::milliseconds(20)).status().code(),
-            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      (*stream)->Next(SteadyClock::Get().Now() + std::chrono::milliseconds(20)).status().code(),
+      StatusCode::kDeadlineExceeded);
   std::thread disk([&] {
     disk_->HoldCallbacks(false);
     disk_->RunHeld();
@@ -430,7 +439,8 @@ TEST_F(DiskTest, EveryBlockOfALargeNodeIsFoundAgain) {
   Flush();
   CrashAndRestart();
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 1000u);
-  for (uint64_t chain = 0; chain < 20; ++chain) EXPECT_EQ(ServeAndVerify(1000 * chain + 1, 1000 * chain + 50), 50u);
+  for (uint64_t chain = 0; chain < 20; ++chain)
+    EXPECT_EQ(ServeAndVerify(1000 * chain + 1, 1000 * chain + 50), 50u);
 }
 
 }  // namespace

@@ -25,9 +25,11 @@ inline NamespaceSpec TestSpec(std::string model = "model") {
   spec.revision = "1";
   spec.numerics = "f32";
   spec.layout.block_tokens = 16;
-  // 4 layers x 2 heads x 16 tokens x 32 numbers x 2 bytes x (k, v) = 4 KiB a layer and 16 KiB a block.
+  // 4 layers x 2 heads x 16 tokens x 32 numbers x 2 bytes x (k, v) = 4 KiB a layer and 16 KiB a
+  // block.
   spec.layout.form = NativeLayout{
-      .groups = {{.count = kLayers, .planes = {{"k", kHeads, 32, DType::kF16}, {"v", kHeads, 32, DType::kF16}}}},
+      .groups = {{.count = kLayers,
+                  .planes = {{"k", kHeads, 32, DType::kF16}, {"v", kHeads, 32, DType::kF16}}}},
       .kv_heads = kHeads};
   return spec;
 }
@@ -46,7 +48,8 @@ inline std::vector<BlockKey> TestKeys(uint64_t first, uint64_t last) {
 }
 
 // The sealed bytes of a part of block n: every slice is filled with a pattern of (n, layer, head).
-inline std::vector<std::byte> TestPart(const Layout& layout, uint64_t n, const format::PartRect& rect) {
+inline std::vector<std::byte> TestPart(const Layout& layout, uint64_t n,
+                                       const format::PartRect& rect) {
   std::vector<uint64_t> lengths;
   for (uint32_t l = rect.layer_begin; l < rect.layer_end; ++l) {
     lengths.push_back(layout.SliceBytes(l, rect.head_begin, rect.head_end));
@@ -55,18 +58,21 @@ inline std::vector<std::byte> TestPart(const Layout& layout, uint64_t n, const f
   size_t at = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
   for (size_t l = 0; l < lengths.size(); ++l) {
     for (uint64_t i = 0; i < lengths[l]; ++i) {
-      part[at + i] = static_cast<std::byte>(n * 7 + (rect.layer_begin + l) * 3 + rect.head_begin + i);
+      part[at + i] =
+          static_cast<std::byte>(n * 7 + (rect.layer_begin + l) * 3 + rect.head_begin + i);
     }
     at += lengths[l];
   }
-  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(layout.block_tokens), lengths);
+  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(layout.block_tokens),
+                   lengths);
   return part;
 }
 
 // What the slice of a part of block n must be.
 inline bool IsSliceOf(uint64_t n, const FetchedSlice& slice) {
   for (size_t i = 0; i < slice.data.size(); ++i) {
-    const auto expected = static_cast<std::byte>(n * 7 + slice.layer * 3 + slice.part.head_begin + i);
+    const auto expected =
+        static_cast<std::byte>(n * 7 + slice.layer * 3 + slice.part.head_begin + i);
     if (slice.data[i] != expected) return false;
   }
   return !slice.data.empty();
@@ -136,7 +142,8 @@ class EngineTest : public ::testing::Test {
   }
 
   format::PartRect Whole() const { return spec_.layout.WholeRect(); }
-  ReservePartRequest Part(uint64_t n, std::optional<uint64_t> parent, std::optional<format::PartRect> rect = {}) const {
+  ReservePartRequest Part(uint64_t n, std::optional<uint64_t> parent,
+                          std::optional<format::PartRect> rect = {}) const {
     ReservePartRequest part;
     part.key = TestKey(n);
     if (parent) part.parent = TestKey(*parent);
@@ -144,7 +151,8 @@ class EngineTest : public ::testing::Test {
     part.bytes = TestPart(spec_.layout, n, part.part).size();
     return part;
   }
-  Result<ReservationId> Reserve(const ReservePartRequest& part, std::optional<SessionId> session = {}) {
+  Result<ReservationId> Reserve(const ReservePartRequest& part,
+                                std::optional<SessionId> session = {}) {
     auto results = engine_->Reserve(session.value_or(session_), ns_, {&part, 1}, Duration(0));
     if (!results.ok()) return results.status();
     return (*results)[0];
@@ -153,7 +161,8 @@ class EngineTest : public ::testing::Test {
     auto results = engine_->Commit(session_, {&id, 1}, "trace");
     return results.ok() ? (*results)[0] : results.status();
   }
-  Status Store(uint64_t n, std::optional<uint64_t> parent, std::optional<format::PartRect> rect = {}) {
+  Status Store(uint64_t n, std::optional<uint64_t> parent,
+               std::optional<format::PartRect> rect = {}) {
     const ReservePartRequest part = Part(n, parent, rect);
     const auto id = Reserve(part);
     if (!id.ok()) return id.status();
@@ -208,7 +217,8 @@ class EngineTest : public ::testing::Test {
     if (!match.lease) return 0;
     std::map<uint32_t, uint32_t> cells;
     on_slice_ = [&](const FetchedSlice& slice) {
-      EXPECT_TRUE(IsSliceOf(first + slice.block, slice)) << "block " << slice.block << " layer " << slice.layer;
+      EXPECT_TRUE(IsSliceOf(first + slice.block, slice))
+          << "block " << slice.block << " layer " << slice.layer;
       cells[slice.block] += slice.part.head_end - slice.part.head_begin;
     };
     const Fetched fetched = Fetch(*match.lease);

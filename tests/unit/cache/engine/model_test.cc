@@ -1,5 +1,5 @@
-// Random operations on a whole engine against a naive model, replayable by seed: never is a byte served that was not committed, or that
-// was dropped; nothing leaks.
+// Random operations on a whole engine against a naive model, replayable by seed: never is a byte
+// served that was not committed, or that was dropped; nothing leaks.
 
 #include <random>
 #include <set>
@@ -18,8 +18,8 @@ TEST_P(EngineModelTest, ServesOnlyWhatWasCommitted) {
   const uint64_t seed = GetParam();
   std::mt19937_64 rng(seed);
   Options options;
-  options.host_bytes = 1 << 20;       // 51 blocks of 150.
-  options.disk_bytes = 1300 << 10;    // 79 blocks.
+  options.host_bytes = 1 << 20;     // 51 blocks of 150.
+  options.disk_bytes = 1300 << 10;  // 79 blocks.
   options.engine.max_transfer_bytes = 100 << 10;
   options.engine.mover_queue_capacity = 16;
   ManualExecutor manual;
@@ -66,7 +66,8 @@ TEST_P(EngineModelTest, ServesOnlyWhatWasCommitted) {
       case 5:
       case 6: {  // Commit one, sometimes with bad bytes.
         if (reserved.empty()) break;
-        const auto it = std::next(reserved.begin(), static_cast<ptrdiff_t>(rng() % reserved.size()));
+        const auto it =
+            std::next(reserved.begin(), static_cast<ptrdiff_t>(rng() % reserved.size()));
         const auto [id, what] = *it;
         reserved.erase(it);
         auto bytes = TestPart(spec_.layout, what.first, what.second);
@@ -93,7 +94,8 @@ TEST_P(EngineModelTest, ServesOnlyWhatWasCommitted) {
         const auto match = engine_->Match(request);
         ASSERT_OK(match);
         for (uint32_t b = 0; b < match->matched_blocks; ++b) {
-          ASSERT_TRUE(committed.contains(n / kChain * kChain + b)) << "matched a block that was never committed";
+          ASSERT_TRUE(committed.contains(n / kChain * kChain + b))
+              << "matched a block that was never committed";
         }
         if (!match->lease) break;
         leases.push_back(*match->lease);
@@ -115,7 +117,8 @@ TEST_P(EngineModelTest, ServesOnlyWhatWasCommitted) {
             break;
           }
           if (const auto* slice = std::get_if<FetchedSlice>(&**item)) {
-            ASSERT_EQ(readers[r].generation, generation) << "served after its namespace was dropped";
+            ASSERT_EQ(readers[r].generation, generation)
+                << "served after its namespace was dropped";
             ASSERT_TRUE(IsSliceOf(readers[r].first + slice->block, *slice));
             ++slices;
           }

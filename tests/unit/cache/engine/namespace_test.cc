@@ -42,7 +42,8 @@ TEST_F(NamespaceTest, OneDifferentFieldIsNamedNeverSilent) {
   ns_ = opened->fingerprint;
   EXPECT_EQ(Match(TestKeys(1, 3)).miss_reason, MissReason::kFingerprint);
   other.model = "another";
-  EXPECT_EQ(engine_->OpenNamespace(other, false)->differs.size(), 1u);  // From revision 2 by the model alone.
+  EXPECT_EQ(engine_->OpenNamespace(other, false)->differs.size(),
+            1u);  // From revision 2 by the model alone.
 }
 
 TEST_F(NamespaceTest, NamespacesDoNotSeeEachOther) {
@@ -85,7 +86,8 @@ TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
   EXPECT_EQ(engine_->GetStats().reservations, 0u);
   EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
   EXPECT_THAT(CommitOne(*reserved), StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
-  EXPECT_THAT(engine_->DropNamespace(ns_).status(), StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
+  EXPECT_THAT(engine_->DropNamespace(ns_).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
 }
 
 TEST_F(NamespaceTest, WatchersSeeWhatHappensInOrder) {

@@ -95,7 +95,8 @@ TEST_F(ReadWriteTest, FirstCommitWins) {
   EXPECT_THAT(Store(1, std::nullopt), StatusIs(StatusCode::kAlreadyExists, HasSubstr("here")));
   const auto held = Reserve(Part(2, 1));
   ASSERT_OK(held);
-  EXPECT_THAT(Reserve(Part(2, 1)).status(), StatusIs(StatusCode::kAlreadyExists, HasSubstr("reserved")));
+  EXPECT_THAT(Reserve(Part(2, 1)).status(),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("reserved")));
   ASSERT_OK(engine_->Abort(session_, {&*held, 1}));
   EXPECT_OK(Store(2, 1));
 }
@@ -108,8 +109,10 @@ TEST_F(ReadWriteTest, BlockAppearsWhenItsGridIsCovered) {
   EXPECT_EQ(match.matched_blocks, 0u);
   EXPECT_EQ(match.miss_reason, MissReason::kIncomplete);
   EXPECT_EQ(engine_->GetStats().incomplete_blocks, 1u);
-  EXPECT_THAT(Store(1, std::nullopt, {{0, 1, 0, 1}}), StatusIs(StatusCode::kAlreadyExists, HasSubstr("part")));
-  EXPECT_THAT(Store(1, std::nullopt, {{1, 3, 0, 1}}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("overlaps")));
+  EXPECT_THAT(Store(1, std::nullopt, {{0, 1, 0, 1}}),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("part")));
+  EXPECT_THAT(Store(1, std::nullopt, {{1, 3, 0, 1}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("overlaps")));
   ASSERT_OK(Store(1, std::nullopt, b));
   EXPECT_EQ(engine_->GetStats().incomplete_blocks, 0u);
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
@@ -128,7 +131,8 @@ TEST_F(ReadWriteTest, IncompleteBlocksExpire) {
 }
 
 TEST_F(ReadWriteTest, BlocksStoredOutOfOrderFormOnePath) {
-  for (uint64_t n : {4, 2, 5, 1, 3}) ASSERT_OK(Store(n, n == 1 ? std::nullopt : std::optional<uint64_t>(n - 1)));
+  for (uint64_t n : {4, 2, 5, 1, 3})
+    ASSERT_OK(Store(n, n == 1 ? std::nullopt : std::optional<uint64_t>(n - 1)));
   EXPECT_EQ(ServeAndVerify(1, 5), 5u);
 }
 
@@ -136,7 +140,8 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
   const auto expired = Reserve(Part(1, std::nullopt));
   ASSERT_OK(expired);
   clock_.Advance(std::chrono::seconds(31));
-  EXPECT_THAT(engine_->Write(session_, *expired, 0, {}), StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
+  EXPECT_THAT(engine_->Write(session_, *expired, 0, {}),
+              StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
   EXPECT_THAT(CommitOne(*expired), StatusIs(StatusCode::kNotFound, HasSubstr("expired")));
   engine_->Tick();
   EXPECT_EQ(engine_->GetStats().expired_reservations, 1u);
@@ -144,7 +149,8 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
 
   const SessionId other = *engine_->OpenSession("other");
   ASSERT_OK(Reserve(Part(1, std::nullopt), other));
-  EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(), StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
+  EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
   engine_->CloseSession(other);
   EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
@@ -215,8 +221,13 @@ TEST_F(ReadWriteTest, SlicesStayReadableAfterTheirLeaseEnded) {
 TEST_F(ReadWriteTest, AnEndedLeaseTurnsTheRestIntoFailures) {
   StoreChain(1, 3);
   const MatchResult match = Match(TestKeys(1, 3));
-  FetchRequest request{.session = session_, .lease = *match.lease, .block_begin = 0, .block_end = 0,
-                       .layer_begin = 0, .layer_end = 0, .trace = ""};
+  FetchRequest request{.session = session_,
+                       .lease = *match.lease,
+                       .block_begin = 0,
+                       .block_end = 0,
+                       .layer_begin = 0,
+                       .layer_end = 0,
+                       .trace = ""};
   auto stream = engine_->Fetch(request);
   ASSERT_OK(stream);
   ASSERT_OK((*stream)->Next(TimePoint::max()));
@@ -224,9 +235,11 @@ TEST_F(ReadWriteTest, AnEndedLeaseTurnsTheRestIntoFailures) {
   engine_->Tick();
   const Fetched rest = Drain(**stream);
   EXPECT_TRUE(rest.slices.empty());
-  EXPECT_THAT(rest.failures, ElementsAre(std::pair(0, MissReason::kDeadline), std::pair(1, MissReason::kDeadline),
-                                         std::pair(2, MissReason::kDeadline)));
-  EXPECT_THAT(engine_->Fetch(request).status(), StatusIs(StatusCode::kNotFound, HasSubstr("lease")));
+  EXPECT_THAT(rest.failures,
+              ElementsAre(std::pair(0, MissReason::kDeadline), std::pair(1, MissReason::kDeadline),
+                          std::pair(2, MissReason::kDeadline)));
+  EXPECT_THAT(engine_->Fetch(request).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("lease")));
 }
 
 TEST_F(ReadWriteTest, RenewedLeasesLiveOn) {
@@ -275,32 +288,43 @@ TEST_F(ReadWriteTest, ARottenBlockIsAMissAndIsRemoved) {
 TEST_F(ReadWriteTest, RangesOfBlocksAndLayersAreServed) {
   StoreChain(1, 4);
   const MatchResult match = Match(TestKeys(1, 4));
-  FetchRequest request{.session = session_, .lease = *match.lease, .block_begin = 1, .block_end = 3,
-                       .layer_begin = 2, .layer_end = 3, .trace = ""};
+  FetchRequest request{.session = session_,
+                       .lease = *match.lease,
+                       .block_begin = 1,
+                       .block_end = 3,
+                       .layer_begin = 2,
+                       .layer_end = 3,
+                       .trace = ""};
   auto stream = engine_->Fetch(request);
   ASSERT_OK(stream);
   const Fetched fetched = Drain(**stream);
   EXPECT_THAT(fetched.order, ElementsAre(std::pair(2, 1), std::pair(2, 2)));
   request.block_end = 5;
-  EXPECT_THAT(engine_->Fetch(request).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("[1, 5)")));
+  EXPECT_THAT(engine_->Fetch(request).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("[1, 5)")));
   request.block_end = 0;
   request.layer_end = 9;
-  EXPECT_THAT(engine_->Fetch(request).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("[2, 9)")));
+  EXPECT_THAT(engine_->Fetch(request).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("[2, 9)")));
 }
 
 TEST_F(ReadWriteTest, BadInputIsNamed) {
   MatchRequest request{.session = session_, .fingerprint = ns_, .keys = {}, .trace = ""};
-  EXPECT_THAT(engine_->Match(request).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("keys")));
+  EXPECT_THAT(engine_->Match(request).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("keys")));
   const auto keys = TestKeys(1, 1);
   request.keys = keys;
   request.session = 999;
-  EXPECT_THAT(engine_->Match(request).status(), StatusIs(StatusCode::kNotFound, HasSubstr("session")));
+  EXPECT_THAT(engine_->Match(request).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("session")));
   request.session = session_;
   request.fingerprint = TestKey(1);
-  EXPECT_THAT(engine_->Match(request).status(), StatusIs(StatusCode::kNotFound, HasSubstr("fingerprint")));
+  EXPECT_THAT(engine_->Match(request).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("fingerprint")));
   request.fingerprint = ns_;
   request.lease_ttl = std::chrono::seconds(-1);
-  EXPECT_THAT(engine_->Match(request).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("lease_ttl")));
+  EXPECT_THAT(engine_->Match(request).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("lease_ttl")));
   ReservePartRequest part = Part(1, 1);
   EXPECT_THAT(Reserve(part).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("parent")));
   part = Part(1, std::nullopt);
@@ -308,20 +332,26 @@ TEST_F(ReadWriteTest, BadInputIsNamed) {
   EXPECT_THAT(Reserve(part).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("bytes")));
   part.bytes -= 1;
   part.compute_seconds = -1;
-  EXPECT_THAT(Reserve(part).status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("compute_seconds")));
+  EXPECT_THAT(Reserve(part).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("compute_seconds")));
 }
 
 TEST_F(ReadWriteTest, DrainingRefusesWritesAndServesReads) {
   StoreChain(1, 2);
   engine_->BeginDrain();
-  EXPECT_THAT(Reserve(Part(3, 2)).status(), StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
+  EXPECT_THAT(Reserve(Part(3, 2)).status(),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("shutting down")));
   EXPECT_EQ(ServeAndVerify(1, 2), 2u);
 }
 
 TEST_F(ReadWriteTest, SecondsSavedFollowTheCallersSpeed) {
   StoreChain(1, 4);
   const auto keys = TestKeys(1, 4);
-  MatchRequest request{.session = session_, .fingerprint = ns_, .keys = keys, .prefill_tokens_per_second = 32, .trace = ""};
+  MatchRequest request{.session = session_,
+                       .fingerprint = ns_,
+                       .keys = keys,
+                       .prefill_tokens_per_second = 32,
+                       .trace = ""};
   ASSERT_OK(engine_->Match(request));
   EXPECT_DOUBLE_EQ(engine_->GetStats().prefill_seconds_saved, 2.0);
 }
@@ -346,14 +376,16 @@ TEST_F(LimitsTest, BudgetsAnswerResourceExhaustedAndSayWhich) {
   options.engine.max_incomplete_bytes = 10 << 10;
   Start(options);
   ASSERT_OK(engine_->OpenSession("b"));
-  EXPECT_THAT(engine_->OpenSession("c").status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("sessions")));
+  EXPECT_THAT(engine_->OpenSession("c").status(),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("sessions")));
   EXPECT_THAT(engine_->OpenNamespace(TestSpec("other"), false).status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("namespaces")));
   StoreChain(1, 1);
   EXPECT_TRUE(Match(TestKeys(1, 1)).lease);
   const auto keys = TestKeys(1, 1);
   MatchRequest request{.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""};
-  EXPECT_THAT(engine_->Match(request).status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("leases")));
+  EXPECT_THAT(engine_->Match(request).status(),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("leases")));
   ASSERT_OK(Reserve(Part(11, std::nullopt)));
   const auto second = Reserve(Part(12, std::nullopt));
   ASSERT_OK(second);
@@ -361,7 +393,8 @@ TEST_F(LimitsTest, BudgetsAnswerResourceExhaustedAndSayWhich) {
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("reservations")));
   ASSERT_OK(engine_->Abort(session_, {&*second, 1}));
   ASSERT_OK(Store(20, std::nullopt, {{0, 2, 0, 2}}));
-  EXPECT_THAT(Store(21, std::nullopt, {{0, 2, 0, 2}}), StatusIs(StatusCode::kResourceExhausted, HasSubstr("incomplete")));
+  EXPECT_THAT(Store(21, std::nullopt, {{0, 2, 0, 2}}),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("incomplete")));
 }
 
 TEST_F(LimitsTest, IndexBudgetTurnsBlocksOver) {

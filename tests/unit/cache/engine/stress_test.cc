@@ -1,4 +1,5 @@
-// Many threads on one engine, with a small arena and a disk: for TSan and ASan. Every byte that is served is verified.
+// Many threads on one engine, with a small arena and a disk: for TSan and ASan. Every byte that is
+// served is verified.
 
 #include <atomic>
 #include <random>
@@ -87,7 +88,8 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   engine_->Tick();
   ASSERT_OK(engine_->DropNamespace(ns_));
   const TimePoint deadline = SteadyClock::Get().Now() + std::chrono::seconds(20);
-  while (host_->GetStats().used_bytes + disk_->GetStats().used_bytes > 0 && SteadyClock::Get().Now() < deadline) {
+  while (host_->GetStats().used_bytes + disk_->GetStats().used_bytes > 0 &&
+         SteadyClock::Get().Now() < deadline) {
     engine_->Tick();
     std::this_thread::yield();
   }

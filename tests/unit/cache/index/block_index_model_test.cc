@@ -28,7 +28,8 @@ class Model : public ::testing::TestWithParam<uint64_t> {
  protected:
   std::vector<uint64_t> PathTo(uint64_t n) const {
     std::vector<uint64_t> path;
-    for (std::optional<uint64_t> at = n; at; at = ParentOf(*at, GetParam())) path.insert(path.begin(), *at);
+    for (std::optional<uint64_t> at = n; at; at = ParentOf(*at, GetParam()))
+      path.insert(path.begin(), *at);
     return path;
   }
   bool IsAbove(uint64_t n, uint64_t below) const {
@@ -62,9 +63,9 @@ TEST_P(Model, AgreesWithANaiveTree) {
       case 0:
       case 1: {
         const auto parent = ParentOf(n, seed);
-        const bool inserted =
-            index.Insert(KeyOf(n), parent && rng() % 4 != 0 ? std::optional(KeyOf(*parent)) : std::nullopt,
-                         OnePart(n), tier, 0, now);
+        const bool inserted = index.Insert(
+            KeyOf(n), parent && rng() % 4 != 0 ? std::optional(KeyOf(*parent)) : std::nullopt,
+            OnePart(n), tier, 0, now);
         ASSERT_EQ(inserted, !model.contains(n));
         if (inserted) {
           model[n].in[t] = true;
@@ -128,13 +129,14 @@ TEST_P(Model, AgreesWithANaiveTree) {
         }
         ASSERT_NE(victim, kBlocks);
         ASSERT_TRUE(model[victim].in[t]);
-        // Links that the index was told of: every descendant in its tree must be gone from this tier. The naive tree
-        // may know links that the index does not, so ask the index.
+        // Links that the index was told of: every descendant in its tree must be gone from this
+        // tier. The naive tree may know links that the index does not, so ask the index.
         for (const auto& [number, block] : model) {
           if (number == victim || !block.in[t]) continue;
           for (auto ref = index.Find(KeyOf(number)); ref;) {
             const auto parent = index.ParentOf(*ref);
-            ASSERT_FALSE(parent == evicted->key) << number << " was left in the tier below " << victim;
+            ASSERT_FALSE(parent == evicted->key)
+                << number << " was left in the tier below " << victim;
             ref = parent ? index.Find(*parent) : std::nullopt;
           }
         }

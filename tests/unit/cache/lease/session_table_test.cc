@@ -29,7 +29,8 @@ class SessionTableTest : public ::testing::Test {
 TEST_F(SessionTableTest, LimitsAreNamed) {
   const SessionId a = *table_.Open("a");
   ASSERT_OK(table_.Open("b"));
-  EXPECT_THAT(table_.Open("c").status(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("limit is 2")));
+  EXPECT_THAT(table_.Open("c").status(),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("limit is 2")));
   for (int i = 0; i < 2; ++i) ASSERT_OK(table_.AddLease(a, std::make_shared<Lease>(), At(10)));
   EXPECT_THAT(table_.AddLease(a, std::make_shared<Lease>(), At(10)).status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("leases")));
@@ -60,7 +61,8 @@ TEST_F(SessionTableTest, DeadlinesAndRenewal) {
   ASSERT_OK(table_.RenewLease(a, two, clock_.Now(), At(20)));
   EXPECT_EQ(table_.Expire(At(9)).leases.size(), 0u);
   EXPECT_EQ(table_.Expire(At(10)).leases.size(), 1u);
-  EXPECT_THAT(table_.FindLease(a, one, At(10)).status(), StatusIs(StatusCode::kNotFound, HasSubstr("lease_id")));
+  EXPECT_THAT(table_.FindLease(a, one, At(10)).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("lease_id")));
   EXPECT_OK(table_.FindLease(a, two, At(19)));
   EXPECT_FALSE(table_.FindLease(a, two, At(20)).ok());  // Due, though not expired yet.
 }

@@ -20,7 +20,9 @@ class MoveQueueTest : public ::testing::Test {
     spec.layout.form = OpaqueLayout{"x", 100, 1};
     return spec;
   }
-  MoveQueue::Pushed Push(uint8_t n, MovePriority priority) { return queue_.Push(ns_, Key(n), priority, waiter_, false); }
+  MoveQueue::Pushed Push(uint8_t n, MovePriority priority) {
+    return queue_.Push(ns_, Key(n), priority, waiter_, false);
+  }
   int Pop() {
     const auto move = queue_.Pop();
     return move ? move->key.bytes[0] : -1;
@@ -58,7 +60,8 @@ TEST_F(MoveQueueTest, OneEntryPerBlockWithTheHigherPriority) {
 }
 
 TEST_F(MoveQueueTest, IsBounded) {
-  for (uint8_t n = 1; n <= 3; ++n) EXPECT_EQ(Push(n, MovePriority::kDemand), MoveQueue::Pushed::kQueued);
+  for (uint8_t n = 1; n <= 3; ++n)
+    EXPECT_EQ(Push(n, MovePriority::kDemand), MoveQueue::Pushed::kQueued);
   EXPECT_EQ(Push(4, MovePriority::kDemand), MoveQueue::Pushed::kFull);
   EXPECT_EQ(Push(1, MovePriority::kDemand), MoveQueue::Pushed::kMerged);
 }
