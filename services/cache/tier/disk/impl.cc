@@ -23,11 +23,23 @@ constexpr uint64_t kOverheadBytes = 64;
 constexpr milliseconds kRetry{200};
 constexpr std::chrono::seconds kRoomDeadline{10};
 
-// `check`: reads all records too, so that damage to them is found while it can still be wiped.
+// `check`: reads all records and names too, so that damage to them is found while it can still be wiped.
 Result<std::unique_ptr<disk::Store>> OpenStore(const disk::Store::Options& options, bool check) {
   CAIRN_ASSIGN_OR_RETURN(auto store, disk::Store::Open(options));
-  if (check) CAIRN_RETURN_IF_ERROR(store->Scan([](const disk::Store::StoredExtent&) {}, [](uint64_t) {}));
+  if (check) {
+    CAIRN_RETURN_IF_ERROR(store->ListSmall("", [](std::string_view, std::string_view) {}));
+    CAIRN_RETURN_IF_ERROR(store->Scan([](const disk::Store::StoredExtent&) {}, [](uint64_t) {}));
+  }
   return store;
+}
+
+// Says what to do about damage; other errors stay as they are.
+Status Explain(const Status& status, const std::string& directory) {
+  if (status.code() != StatusCode::kDataLoss) return status;
+  return Errorf(StatusCode::kDataLoss,
+                "option 'directory': the database in '{}' is damaged and cannot be opened ({}); restore it, delete "
+                "the directory, or let option 'wipe_on_damage' delete what it holds",
+                directory, Message(status));
 }
 
 std::string MetaKey(std::string_view name) { return std::string(kMetaPrefix) + std::string(name); }
@@ -84,13 +96,7 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
     store.create = true;
     opened = disk::Store::Open(store);
   }
-  if (!opened.ok()) {
-    if (opened.status().code() != StatusCode::kDataLoss) return opened.status();
-    return Errorf(StatusCode::kDataLoss,
-                  "option 'directory': the database in '{}' cannot be opened ({}); restore it, delete "
-                  "the directory, or let option 'wipe_on_damage' delete what it holds",
-                  options.directory, Message(opened.status()));
-  }
+  if (!opened.ok()) return Explain(opened.status(), options.directory);
   impl->store = std::move(*opened);
 
   uint64_t epoch = 1;
@@ -99,7 +105,7 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
     std::memcpy(&epoch, stored->data(), 8);
     ++epoch;
   } else if (!stored.ok() && stored.status().code() != StatusCode::kNotFound) {
-    return stored.status();
+    return Explain(stored.status(), options.directory);
   }
   CAIRN_RETURN_IF_ERROR(
       impl->store->PutSmall(kEpochKey, {reinterpret_cast<const char*>(&epoch), 8}));
@@ -364,13 +370,7 @@ Status DiskTier::Impl::Recover(const RecoverVisitor& visitor) {
         unwanted.push_back(id);
       });
   // Without all records nothing may be collected: what was not seen would count as dead.
-  if (status.code() == StatusCode::kDataLoss) {
-    return Errorf(StatusCode::kDataLoss,
-                  "option 'directory': records of the database in '{}' are damaged ({}); restore it, delete "
-                  "the directory, or let option 'wipe_on_damage' delete what it holds",
-                  options.directory, Message(status));
-  }
-  if (!status.ok()) return status;
+  if (!status.ok()) return Explain(status, options.directory);
   {
     MutexLock lock(mu_);
     next_sequence_ = std::max(next_sequence_, last_sequence + 1);
@@ -568,9 +568,10 @@ Status DiskTier::Impl::DeleteMeta(std::string_view name) {
 
 Status DiskTier::Impl::ListMeta(
     const std::function<void(std::string_view, std::string_view)>& visitor) {
-  return store->ListSmall(kMetaPrefix, [&](std::string_view key, std::string_view value) {
+  const Status status = store->ListSmall(kMetaPrefix, [&](std::string_view key, std::string_view value) {
     visitor(key.substr(kMetaPrefix.size()), value);
   });
+  return Explain(status, options.directory);
 }
 
 TierStats DiskTier::Impl::GetStats() const {
