@@ -28,8 +28,13 @@ class FaultBitFlipTest : public ::testing::Test {
   void WriteAll() {
     for (uint64_t prompt = 0; prompt < kPrompts; ++prompt) {
       prompts_.push_back(model_.MakePrompt(prompt));
-      const WriteOutcome outcome = Write(*client_, model_, prompts_.back(), 0, model_.whole());
-      ASSERT_TRUE(outcome.status.ok() && outcome.refused_parts == 0) << ToString(outcome.status) << ToString(outcome.refused);
+      // A small arena refuses while all of it waits for its copy to disk.
+      ASSERT_TRUE(WaitUntil(
+          [&] {
+            const WriteOutcome outcome = Write(*client_, model_, prompts_.back(), 0, model_.whole());
+            return outcome.status.ok() && outcome.refused_parts == 0;
+          },
+          seconds(10)));
       for (const BlockKey& key : prompts_.back()) keys_.push_back(key);
     }
     std::sort(keys_.begin(), keys_.end());
