@@ -28,7 +28,10 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& optio
                                    "127.0.0.1:0",
                                    "--admin.listen",
                                    "127.0.0.1:0"};
-  if (!options.cache.empty()) argv.insert(argv.end(), {"--cache", options.cache});
+  if (!options.cache.empty()) {
+    // A busy machine may take longer than the default 50 ms to answer a match; a demo shows the cache, not the breaker.
+    argv.insert(argv.end(), {"--cache", options.cache, "--cache.match_deadline", "1s"});
+  }
   if (options.threads > 0) argv.insert(argv.end(), {"--threads", std::to_string(options.threads)});
   CAIRN_ASSIGN_OR_RETURN(
       auto child, Child::Start({.name = "cairn-worker",
