@@ -1,6 +1,6 @@
 # cairn_library(NAME SRCS a.cc ... DEPS x y ... [PRIVATE_DEPS z ...])
 #   A static library with our warnings. Includes are from the repository root.
-#   PRIVATE_DEPS do not appear in the library's headers: gRPC, RocksDB, oneDNN belong there.
+#   PRIVATE_DEPS do not appear in the library's headers: gRPC, RocksDB, PCRE2 belong there.
 # cairn_test(NAME SRCS ... DEPS ... [LABELS unit ...] [TIMEOUT s])
 # cairn_benchmark(NAME SRCS ... DEPS ...)
 function(_cairn_common target)
