@@ -1,0 +1,79 @@
+"""Documents: links lead somewhere, every folder is described, every page is listed."""
+
+import re
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+# Folders of the repository's own machinery.
+UNDESCRIBED = {".", ".ci"}
+
+
+def tracked():
+    """Files of the repository, also those not yet committed; without git, what lies in the folder and was not built."""
+    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True,
+                          check=False)
+    if done.returncode == 0:
+        return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).is_file()]
+    return [p for p in ROOT.rglob("*") if p.is_file() and not {"build", ".git", ".cache", ".venv"} & set(p.relative_to(ROOT).parts)]
+
+
+FILES = tracked()
+PAGES = [p for p in FILES if p.suffix == ".md"]
+
+
+def without_code(text):
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.S)
+
+
+def anchors(page):
+    """GitHub's names for the headings of a page."""
+    headings = re.findall(r"^#+\s+(.*?)\s*$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_relative_links_resolve(page):
+    for pair in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
+        target = pair[0] or pair[1]
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        aim = (page.parent / path).resolve() if path else page
+        assert aim.exists(), f"{target} does not exist"
+        assert aim == ROOT or ROOT in aim.parents, f"{target} leaves the repository"
+        if anchor and aim.suffix == ".md":
+            assert anchor in anchors(aim), f"{target}: no such heading"
+
+
+def test_every_page_of_docs_is_in_its_index():
+    for page in PAGES:
+        if page.parent in (ROOT / "docs", ROOT / "docs/formats") and page.name != "README.md":
+            assert f"({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8"), page.name
+
+
+def test_every_folder_is_described():
+    """By a README of its own, or in the next one above. Folders of unit tests mirror the sources instead."""
+    missing = []
+    for folder in sorted({p.parent for p in FILES}):
+        name = folder.relative_to(ROOT).as_posix()
+        if name in UNDESCRIBED or (folder / "README.md").exists():
+            continue
+        if name.startswith("tests/unit/"):
+            mirrored = name.removeprefix("tests/unit/")
+            places = [ROOT / mirrored, ROOT / "services" / mirrored, ROOT / mirrored.replace("tools/", "tools/cairn/", 1)]
+            if not any(place.is_dir() for place in places):
+                missing.append(f"{name} mirrors nothing")
+            continue
+        above = next(p for p in folder.parents if (p / "README.md").exists() or p == ROOT)
+        words = folder.relative_to(above).as_posix() + "/"
+        if above == ROOT or f"`{words}" not in (above / "README.md").read_text(encoding="utf-8"):
+            missing.append(f"{name}: neither a README nor a line with `{words}` in {above.relative_to(ROOT)}/README.md")
+    assert not missing, "\n".join(missing)
+
+
+def test_no_file_is_empty():
+    assert not [p for p in FILES if p.stat().st_size == 0]
