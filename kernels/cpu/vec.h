@@ -3,7 +3,7 @@
 //
 // Included by a translation unit per instruction set, each with its own CAIRN_KERNEL_NS: functions
 // of one must never be merged with those of another by the linker. For the same reason kernels use
-// no templates of the standard library. No include guard by design: see kernels.h.
+// no templates of the standard library. No include guard by design: see kernels.inc.h.
 
 #include <immintrin.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a worker exports: cairn_worker_*. docs/metrics.md says what each means.
+// What a worker exports: cairn_worker_*. docs/metrics-worker.md says what each means.
 
 #include "services/common/metrics/metrics.h"
 #include "services/worker/generate/worker_engine.h"
