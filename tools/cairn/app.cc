@@ -205,6 +205,12 @@ int RunApp(int argc, char** argv) {
 
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    // CLI11 only says that a command is missing, not which word it did not know.
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+      return FailUsage(std::string("unknown command '") + argv[1] + "', see cairn --help");
+    }
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
   } catch (const CLI::ParseError& error) {
     // --help and --version end as CLI11's "errors" with code 0.
     return app.exit(error) == 0 ? kExitOk : kExitUsage;

@@ -54,6 +54,7 @@ int RunGenerate(const GenerateOptions& options) {
     if (summary->text.starts_with(streamed))
       std::fputs(summary->text.c_str() + streamed.size(), stdout);
     std::fputc('\n', stdout);
+    std::fflush(stdout);  // Before stderr, for those who read both in one stream.
     const Terminal terminal = Terminal::Detect(stderr);
     const std::string line =
         fmt::format("{} prompt tokens: {} fetched, {} computed; first token {}, all {}",

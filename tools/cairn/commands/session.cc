@@ -1,6 +1,7 @@
 #include "tools/cairn/commands/session.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -60,6 +61,9 @@ Result<std::string> ReadText(const std::string& path) {
   if (path == "-") {
     text << std::cin.rdbuf();
     return text.str();
+  }
+  if (std::error_code error; std::filesystem::is_directory(path, error)) {
+    return Errorf(StatusCode::kInvalidArgument, "cannot read '{}': it is a directory", path);
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) return Errorf(StatusCode::kNotFound, "cannot read '{}'", path);
