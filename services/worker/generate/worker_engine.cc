@@ -266,9 +266,13 @@ void EngineImpl::Keep(const Job& job, const GenerateSummary& summary,
       prompt.begin());
   const size_t exact = same / block_tokens * block_tokens;
   if (turn.tokens.size() <= exact) return;  // The request itself has pushed all of it.
-  // What decode steps wrote is not of exact lineage: it is computed again.
-  sequence->Truncate(static_cast<int64_t>(exact));
-  turn.sequence = std::move(sequence);
+  // What decode steps wrote is not of exact lineage: it is computed again. A turn that departs from
+  // the prompt before its last full block starts on pages of its own: the prompt's may still be read
+  // by a push.
+  if (exact == prompt.size() / block_tokens * block_tokens) {
+    sequence->Truncate(static_cast<int64_t>(exact));
+    turn.sequence = std::move(sequence);
+  }
 
   MutexLock lock(mu_);
   if (idle_.size() >= options_.idle_turns) {
