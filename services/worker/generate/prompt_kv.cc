@@ -101,7 +101,9 @@ void PromptKv::FetchAndPrefill(const Request& request, std::span<const BlockKey>
   if (outcome.blocks < keys.size()) {
     session_->CountMissed(report->miss_reason, keys.size() - outcome.blocks);
   }
-  if (overlap && outcome.blocks == matched) return;
+  // A fetch that was given up as late may have brought the rest just then.
+  const bool gave_up = report->status.code() == StatusCode::kAborted;
+  if (overlap && outcome.blocks == matched && !gave_up) return;
   // Nothing was computed yet, or it stands on KV that did not come.
   sequence.SetLength(outcome.blocks * block_tokens_);
   report->status = Prefill(request, nullptr);
