@@ -56,6 +56,8 @@ bool Evictor::EvictOne(TierKind tier) {
     }
     if (victim == nullptr) return false;
     NamespaceLock lock(*victim, context_.tiers);
+    // It was dropped since the list was made: the reclaimer takes its index apart.
+    if (victim->dropped.load(std::memory_order_relaxed)) continue;
     const auto evicted = victim->index.EvictOne(tier, &lock.released);
     if (!evicted) continue;  // Somebody was faster; the lock's end publishes a new rank.
     context_.counters.evicted_blocks[t].Add();
