@@ -88,7 +88,18 @@ bool LayeredFetch::PrepareWindow() {
     layer_ = layers_.first;
     slot_ = part_ = 0;
   }
-  if (!Advance(current_)) return false;
+  if (!Advance(current_)) {
+    // No buffer for a block: the window ends before it, or fetches that hold some could wait for each
+    // other. Nothing of the window is sent yet, and none is ahead.
+    auto& slots = current_.slots;
+    const auto want = std::find_if(slots.begin(), slots.end(), [](const FetchSlot& slot) {
+      return slot.state == FetchSlot::State::kWantBuffer;
+    });
+    if (want == slots.end()) return false;
+    slots.resize(std::max<size_t>(1, static_cast<size_t>(want - slots.begin())));
+    next_block_ = slots.back().block + 1;
+    if (!Advance(current_)) return false;
+  }
   if (!current_.slots.empty() && emitted_ % kLookAheadEvery == 0) {
     if (ahead_.slots.empty()) ahead_ = NextWindow();
     Advance(ahead_);

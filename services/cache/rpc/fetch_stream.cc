@@ -47,7 +47,11 @@ Result<grpc::ByteBuffer> FetchCall::BuildFrame(bool* last) {
       if (offset_ == slice_->data.size()) slice_.reset();
       continue;
     }
-    auto item = stream_->Next(deadline);
+    // What is in the frame may lie in the very buffers that the next block waits for: it is sent before anything is waited for.
+    const Clock& clock = *call_.rpc().clock;
+    const bool wait = builder_.empty();
+    auto item = stream_->Next(wait ? deadline : clock.Now());
+    if (!wait && item.status().code() == StatusCode::kDeadlineExceeded && clock.Now() < deadline) break;
     if (!item.ok()) {
       *last = true;
       if (builder_.empty()) return item.status();
