@@ -78,7 +78,7 @@ class Conversation {
     };
     callbacks.cancelled = Interrupted;
     const auto summary = worker_.Generate(request, callbacks);
-    if (!summary.ok()) return Fail(summary.status());
+    if (!summary.ok()) return Refused(summary.status());
     messages_.push_back({"assistant", summary->text});
     Show(*summary);
     if (summary->finish_reason == "cancelled") return kExitInterrupted;
@@ -87,6 +87,21 @@ class Conversation {
       const Status idle = worker_.WaitIdle(kPushTimeout);
       if (!idle.ok()) std::fprintf(stderr, "cairn: warning: %s\n", Message(idle).c_str());
     }
+    return kExitOk;
+  }
+
+  // A message that the worker refuses does not end the chat; what fails for another reason would fail
+  // again with the next one.
+  int Refused(const Status& status) {
+    const int code = Fail(status);
+    if (status.code() != StatusCode::kInvalidArgument) return code;
+    messages_.pop_back();
+    --turn_;
+    const bool too_long = Message(status).find("field 'prompt'") != std::string::npos;
+    std::fprintf(stderr, "cairn: the message is dropped%s\n",
+                 too_long ? ", the conversation is too long for the model's context: send a shorter "
+                            "message, or /reset to start over"
+                          : "");
     return kExitOk;
   }
 
