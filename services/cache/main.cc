@@ -4,6 +4,7 @@
 
 #include "services/cache/rpc/node.h"
 #include "services/common/base/allocator.h"
+#include "services/common/base/grpc_log.h"
 #include "services/common/lifecycle/lifecycle.h"
 #include "services/common/metrics/admin_server.h"
 
@@ -34,6 +35,7 @@ void PrintReady(const cairn::cache::Node& node, bool json) {
 
 int main(int argc, char** argv) {
   cairn::TuneAllocator();
+  cairn::SilenceGrpcLog();
   cairn::ShutdownSignals signals;
 
   cairn::cache::NodeConfig config;

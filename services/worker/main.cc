@@ -5,6 +5,7 @@
 
 #include "cairn/client/connect.h"
 #include "services/common/base/allocator.h"
+#include "services/common/base/grpc_log.h"
 #include "services/common/config/config.h"
 #include "services/common/lifecycle/lifecycle.h"
 #include "services/common/log/log.h"
@@ -75,6 +76,7 @@ Status Serve(const WorkerConfig& config, ShutdownSignals& signals) {
 
 int Main(int argc, char** argv) {
   TuneAllocator();
+  SilenceGrpcLog();
   ShutdownSignals signals;
   WorkerConfig config;
   config::Schema schema(

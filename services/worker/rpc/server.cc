@@ -49,7 +49,8 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, WorkerEngi
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || (!listen.is_unix && port == 0)) {
-    return Errorf(StatusCode::kUnavailable, "listen: '{}' cannot be bound", options.listen);
+    return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}': is the port taken?",
+                  options.listen);
   }
   impl->address = listen.is_unix ? options.listen : listen.WithPort(port);
   return std::unique_ptr<Server>(new Server(std::move(impl)));
