@@ -83,7 +83,7 @@ std::string Schema::PrintHelp() const {
       "  --check-config          Check the settings and exit.\n"
       "  --print-config-docs     Print the table of all settings as Markdown and exit.\n"
       "  --version, --help\n";
-  for (const SwitchField& field : switches_) out += fmt::format("  --{:<22}{}\n", field.name, field.doc);
+  for (const SwitchField& field : switches_) out += fmt::format("  --{:<20}  {}\n", field.name, field.doc);
   out += "\nSettings (default < file < environment < flags)\n";
   for (const auto& field : fields_) {
     out += fmt::format("  --{} ({})\n", field->name, field->default_yaml);

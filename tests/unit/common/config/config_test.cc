@@ -48,6 +48,13 @@ class ConfigTest : public ::testing::Test {
   Schema schema{"cairn-test", "A test.", "cairn-test --listen :1"};
 };
 
+TEST_F(ConfigTest, HelpSeparatesALongSwitchFromItsMeaning) {
+  bool target = false;
+  schema.Switch("a-switch-with-quite-a-long-name", &target, "Meaning.");
+  EXPECT_THAT(schema.PrintHelp(), HasSubstr("  --a-switch-with-quite-a-long-name  Meaning.\n"));
+  EXPECT_THAT(schema.PrintHelp(), HasSubstr("  --json" + std::string(18, ' ') + "JSON.\n"));
+}
+
 TEST_F(ConfigTest, ReadsEveryTypeFromYaml) {
   ASSERT_OK(schema.ApplyYaml("listen: 0.0.0.0:1\n"
                              "host: {capacity: 512MiB}\n"
