@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "services/common/clock/clock.h"
 #include "services/common/hash/hash.h"
 #include "services/common/log/log.h"
 
@@ -23,6 +24,7 @@ constexpr size_t kRecordHeadBytes = 16;
 constexpr size_t kRecordHashBytes = 8;
 // A batch that grew beyond this gives its memory back.
 constexpr size_t kKeepBatchBytes = 8 << 20;
+constexpr std::chrono::seconds kFlushDeadline{60};
 
 std::array<char, 8> BigEndian(uint64_t value) {
   std::array<char, 8> key;
@@ -129,6 +131,40 @@ class Logger final : public rocksdb::Logger {
 
 }  // namespace
 
+class FlushWatch final : public rocksdb::EventListener {
+ public:
+  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { Notify(); }
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status*) override {
+    {
+      MutexLock lock(mu_);
+      ++errors_;
+    }
+    changed_.NotifyAll();
+  }
+  uint64_t errors() const {
+    MutexLock lock(mu_);
+    return errors_;
+  }
+  void Wait(TimePoint deadline) {
+    MutexLock lock(mu_);
+    const uint64_t seen = flushes_ + errors_;
+    changed_.WaitUntil(mu_, deadline, [this, seen]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return flushes_ + errors_ != seen; });
+  }
+
+ private:
+  void Notify() {
+    {
+      MutexLock lock(mu_);
+      ++flushes_;
+    }
+    changed_.NotifyAll();
+  }
+  mutable Mutex mu_;
+  CondVar changed_;
+  uint64_t flushes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t errors_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
 class LiveFilterFactory final : public rocksdb::CompactionFilterFactory {
  public:
   const char* Name() const override { return "cairn.live"; }
@@ -170,6 +206,7 @@ rocksdb::Options Store::MakeOptions(const Options& options) const {
   made.max_open_files = -1;
   made.info_log = std::make_shared<Logger>();
   made.info_log_level = rocksdb::WARN_LEVEL;
+  made.listeners.push_back(flush_watch_);
   made.max_manifest_file_size = 16 << 20;
   made.manifest_preallocation_size = 64 << 10;
   made.stats_dump_period_sec = 0;
@@ -193,6 +230,7 @@ Result<std::unique_ptr<Store>> Store::Open(const Options& options) {
   std::unique_ptr<Store> store(new Store);
   store->target_file_bytes_ = options.target_file_bytes;
   store->filter_ = std::make_shared<LiveFilterFactory>();
+  store->flush_watch_ = std::make_shared<FlushWatch>();
   const rocksdb::Options base = store->MakeOptions(options);
 
   rocksdb::ColumnFamilyOptions records(base);
@@ -307,7 +345,29 @@ Status Store::Scan(const std::function<void(const StoredExtent&)>& visitor,
 }
 
 Status Store::Flush() {
-  return FromRocksDb(db_->Flush(rocksdb::FlushOptions(), {default_, records_, payloads_}), "flush");
+  const uint64_t errors = flush_watch_->errors();
+  CAIRN_RETURN_IF_ERROR(FromRocksDb(db_->Flush(rocksdb::FlushOptions(), {default_, records_, payloads_}), "flush"));
+  // RocksDB 7.8 remembers a failed attempt to recover from a full disk, and from then on no Flush waits for its own end: it returns OK with
+  // everything still in memory (DBImpl::WaitForFlushMemTables breaks on GetRecoveryError).
+  const TimePoint deadline = SteadyClock::Get().Now() + kFlushDeadline;
+  while (HasUnflushedMemory()) {
+    if (flush_watch_->errors() != errors) return Errorf(StatusCode::kUnavailable, "disk tier: flush: failed in the background");
+    const TimePoint now = SteadyClock::Get().Now();
+    if (now >= deadline) return Errorf(StatusCode::kUnavailable, "disk tier: flush: not finished after {} s",
+                                        kFlushDeadline.count());
+    // A flush may end between the look and the wait.
+    flush_watch_->Wait(std::min(deadline, now + std::chrono::milliseconds(20)));
+  }
+  return OkStatus();
+}
+
+bool Store::HasUnflushedMemory() const {
+  for (auto* family : {default_, records_, payloads_}) {
+    uint64_t waiting = 0;
+    db_->GetIntProperty(family, rocksdb::DB::Properties::kNumImmutableMemTable, &waiting);
+    if (waiting > 0) return true;
+  }
+  return false;
 }
 
 Status Store::Resume() { return FromRocksDb(db_->Resume(), "resume"); }

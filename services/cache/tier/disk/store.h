@@ -25,6 +25,8 @@ namespace cairn::cache::disk {
 
 Status FromRocksDb(const rocksdb::Status& status, const char* operation);
 
+// Wakes those who wait for the end of a flush.
+class FlushWatch;
 // Hands the values that live to compactions, which leave out the others.
 class LiveFilterFactory;
 
@@ -57,7 +59,7 @@ class Store {
   // Every record, by id. `damaged` gets the ids whose record is not whole.
   Status Scan(const std::function<void(const StoredExtent&)>& visitor,
               const std::function<void(uint64_t id)>& damaged);
-  // Everything written before is on disk after.
+  // Everything written before is on disk after. UNAVAILABLE when that takes too long.
   Status Flush();
   // After a full disk or another passing fault: accepts writes again.
   Status Resume();
@@ -84,7 +86,11 @@ class Store {
   rocksdb::Options MakeOptions(const Options& options) const;
 
   uint64_t target_file_bytes_ = 0;
+  // Of memory that takes no more writes: what Flush writes.
+  bool HasUnflushedMemory() const;
+
   std::shared_ptr<LiveFilterFactory> filter_;
+  std::shared_ptr<FlushWatch> flush_watch_;
   std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* default_ = nullptr;
   rocksdb::ColumnFamilyHandle* records_ = nullptr;
