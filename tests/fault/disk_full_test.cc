@@ -119,7 +119,9 @@ TEST_P(FaultDiskFullTest, CopiesCatchUp) {
   ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10)));
   for (const auto& keys : prompts) {
     const ReadOutcome outcome = Read(*client, model, keys);
-    EXPECT_EQ(outcome.complete_blocks, keys.size());
+    EXPECT_EQ(outcome.complete_blocks, keys.size())
+        << ToString(outcome.status) << ", matched " << outcome.matched_blocks << ", failed " << outcome.failed_blocks << "; "
+        << Describe(*client->Stat());
     EXPECT_TRUE(outcome.wrong.empty()) << outcome.wrong.front();
   }
 }
