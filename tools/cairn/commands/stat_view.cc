@@ -27,9 +27,12 @@ std::string Tiers(const client::NodeStats& stats, const Terminal& terminal) {
     if (tier.tier == client::TierKind::kDisk && !stats.disk_io_mode.empty()) {
       name += " (" + stats.disk_io_mode + " I/O)";
     }
+    // Blocks in RAM are used in place: the host tier has nothing to count there.
+    const bool counts_io = tier.tier != client::TierKind::kHost;
     table.AddRow({name, HumanBytes(tier.used_bytes), HumanBytes(tier.capacity_bytes),
                   Percent(tier.used_bytes, tier.capacity_bytes), Grouped(tier.blocks),
-                  HumanBytes(tier.read_bytes), HumanBytes(tier.written_bytes),
+                  counts_io ? HumanBytes(tier.read_bytes) : "-",
+                  counts_io ? HumanBytes(tier.written_bytes) : "-",
                   Grouped(tier.evicted_blocks)});
   }
   return table.Render(terminal);

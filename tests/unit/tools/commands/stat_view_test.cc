@@ -6,6 +6,7 @@
 namespace cairn::cli {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -42,6 +43,17 @@ TEST(StatViewTest, TextShowsTiersHitsAndReasons) {
   EXPECT_THAT(text, HasSubstr("3,000 (75.0 %)"));
   EXPECT_THAT(text, HasSubstr("evicted"));
   EXPECT_THAT(text, HasSubstr("17"));
+}
+
+TEST(StatViewTest, HostTierShowsNoBytesReadOrWritten) {
+  client::NodeStats stats = SomeStats();
+  stats.tiers.resize(1);
+  stats.tiers[0].read_bytes = 12345;
+  const std::string text = StatText(stats, {}, {});
+  const size_t row = text.find("host");
+  ASSERT_NE(row, std::string::npos);
+  EXPECT_THAT(text.substr(row, text.find('\n', row) - row), ContainsRegex("340 [^0-9]+ - [^0-9]+ - [^0-9]+ 0 "));
+  EXPECT_EQ(StatJson(stats, {})["tiers"]["host"]["read_bytes"], 12345);
 }
 
 TEST(StatViewTest, ANodeWithoutMissesShowsNoTableOfThem) {
