@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace cairn::cache::disk {
@@ -22,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kProbeBytes = 4096;
+constexpr size_t kMaxFormatBytes = 4096;
 
 std::string Errno() { return std::strerror(errno); }
 
@@ -47,14 +49,37 @@ struct Format {
   std::string version;
   std::string node_id;
   std::string state;
+  std::string shown;  // The file's beginning, fit for a message.
 };
+
+// `text`, which may be anything, on one line of printable characters.
+std::string Printable(std::string_view text) {
+  constexpr size_t kShown = 80;
+  std::string out;
+  for (const char c : text.substr(0, kShown)) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c >= ' ' && c <= '~') {
+      out += c;
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  if (text.size() > kShown) out += "...";
+  return out;
+}
 
 std::optional<Format> ReadFormat(const std::string& path) {
   std::ifstream in(path);
   if (!in) return std::nullopt;
+  std::string text(kMaxFormatBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
   Format format;
+  format.shown = Printable(text);
+  std::istringstream lines(text);
   std::string line;
-  while (std::getline(in, line)) {
+  while (std::getline(lines, line)) {
     std::istringstream words(line);
     std::string key, value;
     words >> key >> value;
@@ -69,7 +94,7 @@ std::optional<Format> ReadFormat(const std::string& path) {
 
 Result<Directory> Directory::Open(const Options& options) {
   if (options.path.empty()) {
-    return InvalidArgument("option 'directory': got '', expected a path");
+    return InvalidArgument("disk.path: got '', expected a path");
   }
   if (!options.node_id.empty() && !IsNodeId(options.node_id)) {
     return InvalidArgument(
@@ -79,7 +104,7 @@ Result<Directory> Directory::Open(const Options& options) {
   std::error_code error;
   fs::create_directories(options.path, error);
   if (error) {
-    return Errorf(StatusCode::kFailedPrecondition, "option 'directory': cannot make '{}': {}",
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot make '{}': {}",
                   options.path, error.message());
   }
 
@@ -88,12 +113,12 @@ Result<Directory> Directory::Open(const Options& options) {
   const std::string lock_path = options.path + "/LOCK";
   directory.lock_fd_ = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (directory.lock_fd_ < 0) {
-    return Errorf(StatusCode::kFailedPrecondition, "option 'directory': cannot open '{}': {}",
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot open '{}': {}",
                   lock_path, Errno());
   }
   if (flock(directory.lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "option 'directory': '{}' is in use by another process (LOCK is held)",
+                  "disk.path: '{}' is in use by another process (LOCK is held)",
                   options.path);
   }
 
@@ -104,16 +129,19 @@ Result<Directory> Directory::Open(const Options& options) {
       mismatch = "holds a database without DISK_FORMAT";
     }
   } else if (format->version != std::to_string(kDiskFormatVersion)) {
-    mismatch = fmt::format("has format '{}', expected {}", format->version, kDiskFormatVersion);
+    mismatch = fmt::format("has format '{}', expected {} (DISK_FORMAT says '{}')",
+                           Printable(format->version), kDiskFormatVersion, format->shown);
   } else if (!IsNodeId(format->node_id)) {
-    mismatch = fmt::format("has a DISK_FORMAT with node '{}'", format->node_id);
+    mismatch = fmt::format(
+        "has node '{}', expected 1 to 64 letters, digits, '-', '_' or '.' (DISK_FORMAT says '{}')",
+        Printable(format->node_id), format->shown);
   } else if (!options.node_id.empty() && format->node_id != options.node_id) {
     mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
   }
   if (!mismatch.empty() && !options.wipe_on_mismatch) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "option 'directory': '{}' {}; name another directory, or delete what it holds with "
-                  "option 'wipe_on_mismatch'",
+                  "disk.path: '{}' {}; name another directory, or delete what it holds with "
+                  "disk.wipe_on_mismatch",
                   options.path, mismatch);
   }
 

@@ -37,8 +37,8 @@ Result<std::unique_ptr<disk::Store>> OpenStore(const disk::Store::Options& optio
 Status Explain(const Status& status, const std::string& directory) {
   if (status.code() != StatusCode::kDataLoss) return status;
   return Errorf(StatusCode::kDataLoss,
-                "option 'directory': the database in '{}' is damaged and cannot be opened ({}); restore it, delete "
-                "the directory, or let option 'wipe_on_damage' delete what it holds",
+                "disk.path: the database in '{}' is damaged and cannot be opened ({}); restore it, delete "
+                "the directory, or let disk.wipe_on_damage delete what it holds",
                 directory, Message(status));
 }
 

@@ -95,7 +95,7 @@ TEST_F(DiskTierTest, BadOptionsAreNamed) {
   EXPECT_THAT(open([](O& o) { o.capacity_bytes = 0; }),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'capacity_bytes': got 0")));
   EXPECT_THAT(open([](O& o) { o.directory = ""; }),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'directory': got ''")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("disk.path: got ''")));
   EXPECT_THAT(open([](O& o) { o.node_id = "a b"; }),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'node_id': got 'a b'")));
   EXPECT_THAT(open([](O& o) { o.read_threads = 0; }),
@@ -128,7 +128,7 @@ TEST_F(DiskTierTest, DirectoryOfAnotherNodeIsRefusedOrWiped) {
   options.node_id = "node-b";
   EXPECT_THAT(DiskTier::Open(options),
               StatusIs(StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("node-a"), HasSubstr("node-b"), HasSubstr("wipe_on_mismatch"))));
+                       AllOf(HasSubstr("node-a"), HasSubstr("node-b"), HasSubstr("disk.wipe_on_mismatch"))));
   options.wipe_on_mismatch = true;
   std::vector<Extent> found;
   EXPECT_EQ(Open(options, &found)->node_id(), "node-b");
@@ -145,6 +145,16 @@ TEST_F(DiskTierTest, AnotherFormatIsRefusedOrWiped) {
   std::vector<Extent> found;
   Open(options, &found);
   EXPECT_TRUE(found.empty());
+}
+
+TEST_F(DiskTierTest, ForeignFormatFileIsShownShortAndPrintable) {
+  fs::create_directories(directory_.path());
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "gar\x01" "bage\n" << std::string(5000, 'x');
+  const Status status = DiskTier::Open(Options()).status();
+  EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("format '', expected 1"),
+                                     HasSubstr("DISK_FORMAT says 'gar\\x01bage\\nxxx"), HasSubstr("xxx...'"))));
+  EXPECT_LT(Message(status).size(), 500u);
 }
 
 TEST_F(DiskTierTest, DatabaseWithoutAFormatFileIsRefused) {
@@ -385,7 +395,7 @@ TEST_F(DiskTierTest, RandomDamageNeverGivesWrongBytes) {
       ++refused;
       EXPECT_EQ(status.code(), StatusCode::kDataLoss) << ToString(status);
       if (!tier.ok()) {
-        EXPECT_THAT(Message(status), HasSubstr("wipe_on_damage"));
+        EXPECT_THAT(Message(status), HasSubstr("disk.wipe_on_damage"));
       }
       tier = Errorf(StatusCode::kUnknown, "closed");
       options.wipe_on_damage = true;
