@@ -405,7 +405,8 @@ Status DiskTier::Impl::FlushOnce() {
   MutexLock lock(mu_);
   if (!forgotten.ok()) to_forget_.insert(to_forget_.end(), forget.begin(), forget.end());
   if (!status.ok()) {
-    dirty_since_ = dirty;
+    // Never to nothing: a write may have come meanwhile, and what was forgotten waits in memory too.
+    dirty_since_ = dirty.value_or(dirty_since_.value_or(Clock::now()));
     fault_ = true;
     ++io_errors_;
     return status;
