@@ -25,7 +25,7 @@ def run(build, model, repeat, work):
     node = start_node()
     try:
         with Server(worker_command(build, model, "--cache", node.grpc), log) as worker:
-            bench = _Bench(build, worker, work)
+            bench = _Bench(build, node, worker, work)
             wait_until(lambda: worker.metric("cairn_worker_cache_connected") == 1, 20, "worker connects")
             overhead = bench.overhead(repeat)
             cold, ram = bench.warm(repeat)
@@ -53,8 +53,8 @@ def run(build, model, repeat, work):
 
 
 class _Bench:
-    def __init__(self, build, worker, work):
-        self._build, self._worker, self._work = build, worker, work
+    def __init__(self, build, node, worker, work):
+        self._build, self._node, self._worker, self._work = build, node.grpc, worker, work
         self._text = "\n".join((TEXTS / name).read_text(encoding="utf-8")
                                for name in ("opticks-definitions.txt", "opticks-queries.txt"))
 
@@ -80,15 +80,22 @@ class _Bench:
         return answer["ttft_s"]
 
     def _settle(self):
+        """What one sample stored must not be written to disk during the next."""
         wait_until(lambda: self._worker.metric("cairn_worker_push_queue_blocks") == 0, 60, "pushes end")
+        wait_until(lambda: cairn(self._build, "stat", "--cache", self._node)["unflushed_bytes"] == 0, 60, "flush")
 
     def overhead(self, repeat):
         """Pairs (cache off, cache on) over prompts never seen before."""
         pairs = []
         for i in range(2 * repeat):
             prompt = self.prompt(1000 + i)
-            off = self.ask(prompt, "--no-cache")
-            pairs.append((off, self.ask_unseen(prompt)))
+            if i % 2:
+                off = self.ask(prompt, "--no-cache")
+                on = self.ask_unseen(prompt)
+            else:
+                on = self.ask_unseen(prompt)
+                off = self.ask(prompt, "--no-cache")
+            pairs.append((off, on))
         return pairs
 
     def warm(self, repeat):
