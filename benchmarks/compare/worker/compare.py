@@ -15,6 +15,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+from rows import row  # noqa: E402  (needs the path above)
+
 LENGTHS = (512, 1024, 2048, 4096)
 
 
@@ -37,13 +40,6 @@ class Yardstick:
     def close(self):
         self._process.stdin.close()
         self._process.wait()
-
-
-def row(name, ours, unit, yardstick, ratio, floor, goal):
-    middle = statistics.median(ours)
-    return {"name": name, "median": middle, "unit": unit, "n": len(ours),
-            "spread": (max(ours) - min(ours)) / middle, "yardstick": yardstick, "ratio": ratio, "floor": floor,
-            "goal": goal}
 
 
 def main():
