@@ -52,13 +52,6 @@ Status Damaged(fmt::format_string<Args...> format, Args&&... args) {
   return Status(StatusCode::kDataLoss, "part: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A header is at most 1.5 MiB (65535 layers): small enough to copy for the hash with its own field as 0.
-uint64_t HashHeader(std::span<const std::byte> header) {
-  std::vector<std::byte> copy(header.begin(), header.end());
-  Store<uint64_t>(copy, kHashAt, 0);
-  return Xxh3(copy);
-}
-
 }  // namespace
 
 uint32_t HeaderBytes(uint32_t slice_count) {
@@ -151,27 +144,37 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part) {
   if (part.size() < header_bytes) {
     return Damaged("got {} bytes, the header has {}", part.size(), header_bytes);
   }
-  const auto head = part.first(header_bytes);
-  if (HashHeader(head) != Load<uint64_t>(part, kHashAt)) return Damaged("header hash is wrong");
+  // The rest looks at a copy: another process may still write to the part, and what was hashed must be what is used.
+  // At most 1.5 MiB (65535 layers), and small as a rule.
+  std::vector<std::byte> head(part.begin(), part.begin() + header_bytes);
+  const auto hash = Load<uint64_t>(head, kHashAt);
+  Store<uint64_t>(head, kHashAt, 0);
+  if (Xxh3(head) != hash) return Damaged("header hash is wrong");
+  const PartRect copied = {Load<uint16_t>(head, kLayerBeginAt), Load<uint16_t>(head, kLayerEndAt),
+                           Load<uint16_t>(head, kHeadBeginAt), Load<uint16_t>(head, kHeadEndAt)};
+  if (copied != rect || Load<uint32_t>(head, kSliceCountAt) != slices ||
+      Load<uint32_t>(head, kHeaderBytesAt) != header_bytes) {
+    return Damaged("header changed while it was read");
+  }
 
   // What follows cannot be damage, but a writer that breaks the format.
-  const auto codec = Load<uint16_t>(part, kCodecAt);
-  if (codec > static_cast<uint16_t>(Codec::kOpaque)) return Damaged("codec: got {}, unknown", codec);
+  const auto codec = Load<uint16_t>(head, kCodecAt);
+  if (codec > static_cast<uint16_t>(kLastCodec)) return Damaged("codec: got {}, unknown", codec);
   header.codec = static_cast<Codec>(codec);
   const size_t table_end = kFixedBytes + kEntryBytes * size_t{slices};
-  if (Load<uint16_t>(part, kReserved16At) != 0 ||
-      !AllZero(head.subspan(kReservedAt, kFixedBytes - kReservedAt)) ||
-      !AllZero(head.subspan(table_end))) {
+  if (Load<uint16_t>(head, kReserved16At) != 0 ||
+      !AllZero(std::span(head).subspan(kReservedAt, kFixedBytes - kReservedAt)) ||
+      !AllZero(std::span(head).subspan(table_end))) {
     return Damaged("reserved bytes of the header are not 0");
   }
-  header.block_tokens = Load<uint16_t>(part, kBlockTokensAt);
-  header.total_bytes = Load<uint64_t>(part, kTotalBytesAt);
+  header.block_tokens = Load<uint16_t>(head, kBlockTokensAt);
+  header.total_bytes = Load<uint64_t>(head, kTotalBytesAt);
   header.slices.reserve(slices);
   uint64_t expected = header_bytes;
   for (uint32_t i = 0; i < slices; ++i) {
     const size_t at = kFixedBytes + kEntryBytes * size_t{i};
-    const SliceEntry entry{Load<uint64_t>(part, at), Load<uint64_t>(part, at + 8),
-                           Load<uint64_t>(part, at + 16)};
+    const SliceEntry entry{Load<uint64_t>(head, at), Load<uint64_t>(head, at + 8),
+                           Load<uint64_t>(head, at + 16)};
     const uint32_t layer = rect.layer_begin + i;
     if (entry.offset != expected) {
       return Damaged("slice of layer {}: offset {}, expected {}", layer, entry.offset, expected);

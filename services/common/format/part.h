@@ -36,7 +36,15 @@ inline constexpr uint16_t kPartVersion = 1;
 enum class Codec : uint16_t {
   kRaw = 0,     // As the layout says: plane -> KV head -> token -> dim.
   kOpaque = 1,  // Bytes of an engine; never interpreted.
+  // Encoded by kernels/codecs, whose registry has the same ids. docs/formats/codecs.md.
+  kInt8 = 2,
+  kInt4 = 3,
+  kTurbo = 4,
+  kFp8 = 5,
+  kMixed = 6,
+  kCacheGen = 7,
 };
+inline constexpr Codec kLastCodec = Codec::kCacheGen;
 
 // The rectangle of a part on the grid layers x KV heads. Ends are exclusive.
 struct PartRect {

@@ -1,7 +1,8 @@
 #include "services/common/hash/hash.h"
 
 #include <openssl/evp.h>
-#include <xxhash.h>
+
+#include "services/common/memory/bulk_copy.h"
 
 namespace cairn {
 namespace {
@@ -101,6 +102,6 @@ Digest Sha256::Of(std::string_view data) {
   return sha.Update(data).Finish();
 }
 
-uint64_t Xxh3(std::span<const std::byte> data) { return XXH3_64bits(data.data(), data.size()); }
+uint64_t Xxh3(std::span<const std::byte> data) { return BulkXxh3(data); }
 
 }  // namespace cairn

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "services/common/recipe/recipe.h"
+
 namespace cairn {
 namespace {
 
@@ -212,6 +214,12 @@ class Reader {
   bool ok_ = true;
 };
 
+// Canonical: "int8" and "int8:group=64" are one namespace.
+std::string RecipeOf(const NamespaceSpec& spec) {
+  const Result<std::string> canonical = CanonicalRecipe(spec.recipe);
+  return canonical.ok() ? *canonical : spec.recipe;
+}
+
 void EncodeLayout(const Layout& layout, Writer& w) {
   w.U32(layout.block_tokens);
   if (const auto* native = std::get_if<NativeLayout>(&layout.form)) {
@@ -357,6 +365,9 @@ Status Validate(const NamespaceSpec& spec) {
     CAIRN_RETURN_IF_ERROR(ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form)));
   }
   CAIRN_RETURN_IF_ERROR(CheckText("recipe", spec.recipe, 1, 1024));
+  if (const auto recipe = ParseRecipe(spec.recipe); !recipe.ok()) {
+    return InvalidArgument("field 'recipe': {}", Message(recipe.status()));
+  }
   CAIRN_RETURN_IF_ERROR(CheckText("numerics", spec.numerics, 1, 256));
   CAIRN_RETURN_IF_ERROR(CheckRange("key_version", spec.key_version, 1, 65535));
   return CheckText("key_scheme", spec.key_scheme, 1, 128);
@@ -385,7 +396,7 @@ std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& s
     out.emplace_back("layout.opaque.max_part_bytes", fmt::format("{}", opaque.max_part_bytes));
     out.emplace_back("layout.opaque.parts", fmt::format("{}", opaque.parts));
   }
-  out.emplace_back("recipe", spec.recipe);
+  out.emplace_back("recipe", RecipeOf(spec));
   out.emplace_back("numerics", spec.numerics);
   out.emplace_back("key_version", fmt::format("{}", spec.key_version));
   out.emplace_back("key_scheme", spec.key_scheme);
@@ -398,8 +409,8 @@ std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
   const auto b = Describe(requested);
   std::vector<FieldDifference> out;
   for (const auto& [field, value] : a) {
-    const auto other =
-        std::find_if(b.begin(), b.end(), [&](const auto& entry) { return entry.first == field; });
+    const auto other = std::find_if(
+        b.begin(), b.end(), [&name = field](const auto& entry) { return entry.first == name; });
     // Fields of a form that the other side does not have: "layout.form" says it all.
     if (other == b.end()) continue;
     if (other->second != value) out.push_back({field, value, other->second});
@@ -416,7 +427,7 @@ std::string Encode(const NamespaceSpec& spec) {
   w.Field(spec.revision);
   w.U64(spec.weight_epoch);
   EncodeLayout(spec.layout, w);
-  w.Field(spec.recipe);
+  w.Field(RecipeOf(spec));
   w.Field(spec.numerics);
   w.U32(spec.key_version);
   w.Field(spec.key_scheme);

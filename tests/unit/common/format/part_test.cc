@@ -6,6 +6,7 @@
 
 #include "services/common/hash/hash.h"
 #include "services/common/status/matchers.h"
+#include "services/common/format/seal_copy.h"
 
 namespace cairn::format {
 namespace {
@@ -187,6 +188,25 @@ TEST(PartTest, RandomBytesNeverParse) {
       std::memcpy(bytes.data(), Small().bytes.data(), 16 + rng() % 48);
     }
     ASSERT_FALSE(VerifyPart(bytes).ok()) << "seed " << seed;
+  }
+}
+
+TEST(SealCopyTest, WritesWhatSealPartWrites) {
+  const PartRect rect{2, 6, 0, 3};
+  std::mt19937_64 rng(7);
+  for (const std::vector<uint64_t>& lengths :
+       {std::vector<uint64_t>{96, 0, 4096, 33}, std::vector<uint64_t>{65536, 65536, 2048, 70001}}) {
+    std::vector<std::byte> expected(PartBytes(lengths));
+    const size_t header = HeaderBytes(static_cast<uint32_t>(lengths.size()));
+    for (size_t i = header; i < expected.size(); ++i) expected[i] = static_cast<std::byte>(rng());
+    const std::vector<std::byte> payload(expected.begin() + static_cast<std::ptrdiff_t>(header), expected.end());
+    SealPart(expected, Codec::kRaw, rect, 16, lengths);
+    for (const bool streaming : {false, true}) {
+      std::vector<std::byte> part(expected.size());
+      SealCopy(part, payload, Codec::kRaw, rect, 16, lengths, streaming);
+      EXPECT_EQ(part, expected);
+      EXPECT_TRUE(VerifyPart(part).ok());
+    }
   }
 }
 

@@ -1,4 +1,5 @@
 #include "services/common/hash/hash.h"
+#include "services/common/hash/xxh3_stream.h"
 
 #include <set>
 #include <unordered_set>
@@ -84,6 +85,24 @@ TEST(DigestTest, BytesRoundTripAndHash) {
   for (int i = 0; i < 100; ++i) set.insert(Sha256::Of(std::to_string(i)));
   EXPECT_EQ(set.size(), 100u);
   EXPECT_TRUE(set.contains(Sha256::Of("42")));
+}
+
+TEST(Xxh3StreamTest, PiecesHashAsTheWhole) {
+  std::vector<std::byte> bytes(200'000);
+  uint32_t x = 1;
+  for (std::byte& b : bytes) b = static_cast<std::byte>((x = x * 1664525 + 1013904223) >> 24);
+  Xxh3Stream stream;
+  EXPECT_EQ(stream.Digest(), Xxh3({}));
+  for (const size_t size : {0, 1, 16, 240, 241, 1024, 4095, 65536, 199'999, 200'000}) {
+    for (const size_t piece : {1, 63, 64, 1000, 65536, 200'000}) {
+      if (size / piece > 5000) continue;
+      stream.Reset();
+      for (size_t at = 0; at < size; at += piece) {
+        stream.Update(std::span(bytes).subspan(at, std::min(piece, size - at)));
+      }
+      EXPECT_EQ(stream.Digest(), Xxh3(std::span(bytes).first(size))) << size << " in pieces of " << piece;
+    }
+  }
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ def main():
                          native(64, 3, 1, [(30, kv(3, 64, "f16"))]), "raw", "cairn-cpu-1", 1, "cairn"),
         "gapped": namespace("team-a", b"\x00salt\xff", "hybrid", "r2", 7,
                             native(16, 8, 2, [(2, kv(8, 128, "bf16")), (3, []), (1, kv(2, 128, "f8e4m3"))]),
-                            "int8", "any", 1, "cairn"),
+                            "int8:group=64,sink=0", "any", 1, "cairn"),
         "mla": namespace("default", b"", "mla", "main", 0,
                          native(128, 1, 1, [(61, [("latent", 1, 512, "bf16"), ("rope", 1, 64, "f32")])]),
                          "raw", "x", 1, "cairn"),

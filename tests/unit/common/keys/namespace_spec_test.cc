@@ -47,7 +47,7 @@ NamespaceSpec Gapped() {
       .groups = {{2, Kv(8, 128, DType::kBF16)}, {3, {}}, {1, Kv(2, 128, DType::kF8E4M3)}},
       .kv_heads = 8,
       .key_rotation = KeyRotation::kBeforeRope};
-  spec.recipe = "int8";
+  spec.recipe = "int8:group=64,sink=0";
   spec.numerics = "any";
   return spec;
 }
@@ -109,6 +109,16 @@ TEST(NamespaceGolden, EncodingsAndFingerprintsEqualTheIndependentDerivation) {
     EXPECT_EQ(Hex(Encode(spec)), golden["encoded " + name]) << name;
     EXPECT_EQ(Fingerprint(spec).Hex(), golden["fingerprint " + name]) << name;
   }
+}
+
+TEST(NamespaceSpecTest, RecipesThatMeanTheSameAreOneNamespace) {
+  NamespaceSpec a = Gqa(), b = Gqa();
+  a.recipe = "int8";
+  b.recipe = "int8:sink=0,group=64";
+  EXPECT_EQ(Fingerprint(a), Fingerprint(b));
+  EXPECT_TRUE(Differences(a, b).empty());
+  b.recipe = "int8:sink=1";
+  EXPECT_NE(Fingerprint(a), Fingerprint(b));
 }
 
 TEST(NamespaceGolden, BlockKeysEqualTheIndependentDerivation) {
@@ -353,6 +363,7 @@ TEST(NamespaceValidate, NamesFieldValueAndExpectation) {
        },
        {"'layout.opaque.parts'", "got 0", "1 to 1024"}},
       {"recipe", [](NamespaceSpec& s) { s.recipe = ""; }, {"'recipe'", "0", "1 to 1024"}},
+      {"unknown recipe", [](NamespaceSpec& s) { s.recipe = "int5"; }, {"'recipe'", "int5", "int8"}},
       {"numerics",
        [](NamespaceSpec& s) { s.numerics = std::string(257, 'n'); },
        {"'numerics'", "257", "1 to 256"}},

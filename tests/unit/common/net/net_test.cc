@@ -1,7 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "services/common/net/address.h"
+#include "services/common/net/congestion.h"
 #include "services/common/net/tls.h"
 #include "services/common/status/matchers.h"
 
@@ -64,6 +69,38 @@ TEST(TlsOptionsTest, HalfAConfigurationIsAnError) {
   EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.key")));
   options.private_key = "/nowhere/key.pem";
   EXPECT_THAT(Check(options), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/nowhere/cert.pem")));
+}
+
+TEST(CongestionTest, IsReadAndSetOnTheListeningSocketAndInherited) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listener, any, size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, any, &size), 0);
+  const int port = ntohs(address.sin_port);
+
+  const auto live = ListenerCongestionControl(port, "", "cc");
+  ASSERT_OK(live);
+  EXPECT_FALSE(live->empty());
+  EXPECT_THAT(ListenerCongestionControl(port, "no-such", "cc"),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("cc: got 'no-such'"), HasSubstr("reno"))));
+  const auto reno = ListenerCongestionControl(port, "reno", "cc");  // Every kernel has it.
+  ASSERT_OK(reno);
+  EXPECT_EQ(*reno, "reno");
+
+  const int client = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(client, any, size), 0);
+  const int accepted = accept(listener, nullptr, nullptr);
+  char name[16] = {};
+  socklen_t length = sizeof name;
+  ASSERT_EQ(getsockopt(accepted, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+  EXPECT_STREQ(name, "reno");
+  for (const int fd : {client, accepted, listener}) close(fd);
+  EXPECT_THAT(ListenerCongestionControl(port, "", "cc"), StatusIs(StatusCode::kNotFound, HasSubstr("port")));
 }
 
 }  // namespace

@@ -1,0 +1,10 @@
+#pragma once
+// What a call may ask for at once. Node and clients agree on it.
+
+#include <cstddef>
+
+namespace cairn {
+
+inline constexpr size_t kMaxKeysPerCall = 65536;
+
+}  // namespace cairn

@@ -1,0 +1,102 @@
+// Included by kernels_avx512.cc and kernels_avx2.cc, which define Line: 64 bytes in registers.
+// Everything here is in an anonymous namespace and inlined, so that no code for one instruction set
+// is linked into the rest of the program.
+
+#include <cstring>
+
+namespace cairn::memory {
+namespace {
+
+// Several pages at a time, two lines of each in turn: every page is a stream of its own to the
+// hardware's prefetcher, which does not look beyond a page. 1.2 x one stream.
+void StreamPages(const PageCopy* pages) {
+  for (size_t line = 0; line < kPage; line += 2 * kLine) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kStreams; ++i) {
+      const std::byte* const from = pages[i].from + line;
+      std::byte* const to = pages[i].to + line;
+      const Line a = Line::Load(from);
+      const Line b = Line::Load(from + kLine);
+      a.Stream(to);
+      b.Stream(to + kLine);
+    }
+  }
+}
+
+void Stream(std::byte* to, const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kLine) Line::Load(from + at).Stream(to + at);
+}
+
+// XXH3 for long inputs (Y. Collet, xxHash specification, doc/xxhash_spec.md, "XXH3 algorithm
+// description, long inputs"): blocks of 16 stripes of 64 bytes, scrambled after each, the default
+// secret of 192 bytes.
+constexpr size_t kStripes = 16;
+constexpr size_t kBlock = kStripes * kLine;
+constexpr size_t kSecretBytes = sizeof(XXH3_kSecret);
+static_assert(kSecretBytes == 192);
+
+template <Store kStore>
+inline __attribute__((always_inline)) void Put(const Line& line, std::byte* to) {
+  if constexpr (kStore == Store::kCached) line.Save(to);
+  if constexpr (kStore == Store::kStreaming) line.Stream(to);
+}
+
+template <Store kStore>
+uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byte* next) {
+  const auto* secret = reinterpret_cast<const std::byte*>(XXH3_kSecret);
+  Accumulator acc;
+  const size_t blocks = (bytes - 1) / kBlock;
+  constexpr bool kReadOnly = kStore == Store::kNone;
+  // While 8 KiB are hashed, the lines of the next 8 KiB are asked for, by turns from its two pages:
+  // the hardware's prefetcher starts anew in every page. After the last ones comes `next`.
+  constexpr size_t kAhead = 2 * kPage;
+  for (size_t block = 0; block < blocks; ++block) {
+    const std::byte* const in = from + block * kBlock;
+    const size_t ahead_at = block * kBlock / kAhead * kAhead + kAhead;
+    const std::byte* const ahead = ahead_at < bytes ? from + ahead_at : next;
+#pragma GCC unroll 16
+    for (size_t s = 0; s < kStripes; ++s) {
+      const size_t i = (block * kStripes + s) % (kAhead / kLine);
+      __builtin_prefetch(ahead + (i % 4 / 2) * kPage + (i / 4 * 2 + i % 2) * kLine, 0, 3);
+      const Line line = Line::Load(in + s * kLine);
+      if constexpr (!kReadOnly) Put<kStore>(line, to + block * kBlock + s * kLine);
+      acc.Add(line, Line::Load(secret + s * 8));
+    }
+    acc.Scramble(Line::Load(secret + kSecretBytes - kLine));
+  }
+  const size_t done = blocks * kBlock;
+  const size_t stripes = (bytes - 1 - done) / kLine;
+  for (size_t s = 0; s < stripes; ++s) {
+    const Line line = Line::Load(from + done + s * kLine);
+    if constexpr (!kReadOnly) Put<kStore>(line, to + done + s * kLine);
+    acc.Add(line, Line::Load(secret + s * 8));
+  }
+  // The last 64 bytes, which may have been hashed in part already.
+  const Line last = Line::Load(from + bytes - kLine);
+  acc.Add(last, Line::Load(secret + kSecretBytes - kLine - 7));
+  if constexpr (!kReadOnly) {
+    const size_t at = done + stripes * kLine;
+    std::memcpy(to + at, from + at, bytes - at);
+  }
+  alignas(kLine) uint64_t lanes[8];
+  acc.Save(lanes);
+  return XXH3_mergeAccs(lanes, XXH3_kSecret + 11, bytes * 0x9E3779B185EBCA87u);
+}
+
+uint64_t HashAny(std::byte* to, const std::byte* from, size_t bytes, Store store,
+                 const std::byte* next) {
+  switch (store) {
+    case Store::kNone:
+      return Hash<Store::kNone>(to, from, bytes, next);
+    case Store::kCached:
+      return Hash<Store::kCached>(to, from, bytes, next);
+    case Store::kStreaming:
+      return Hash<Store::kStreaming>(to, from, bytes, next);
+  }
+  return 0;
+}
+
+constexpr Kernels kKernels{StreamPages, Stream, HashAny};
+
+}  // namespace
+}  // namespace cairn::memory

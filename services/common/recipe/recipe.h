@@ -1,0 +1,63 @@
+#pragma once
+// Recipes: how a namespace's KV is stored. A recipe is part of the namespace's fingerprint, in its
+// canonical form, so equal recipes name equal blocks.
+//
+//   recipe   = codec                          in all tiers
+//            | tier "=" codec (">" tier "=" codec)+   a ladder: re-encoded when it moves down
+//   codec    = name [":" parameter "=" integer ("," parameter "=" integer)*]
+//   tier     = "device" | "host" | "disk"     in this order
+//
+//   int8    int8:group=64    turbo:bits=4,sink=1    host=int8>disk=turbo:bits=4
+//
+// Codecs, parameters and their values: kernels/codecs/registry.h, docs/recipes.md. A selection of
+// tokens ("snapkv:keep=0.4+int4") is refused: there is none yet.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/codecs/registry.h"
+#include "services/common/status/status.h"
+
+namespace cairn {
+
+// One codec with a value for each of its parameters.
+struct RecipeCodec {
+  const codecs::CodecInfo* info = nullptr;  // Never null in a parsed recipe.
+  std::vector<int64_t> values;
+
+  bool operator==(const RecipeCodec&) const = default;
+  // Every parameter, but those that follow another one: "turbo:bits=4,sink=1".
+  std::string Canonical() const;
+  std::unique_ptr<codecs::Codec> Make() const { return codecs::MakeCodec(info->name, values); }
+};
+
+enum class RecipeTier { kAll, kDevice, kHost, kDisk };
+
+struct RecipeRung {
+  RecipeTier tier = RecipeTier::kAll;
+  RecipeCodec codec;
+  bool operator==(const RecipeRung&) const = default;
+};
+
+struct Recipe {
+  // One rung for kAll, or two or more in the order of their tiers.
+  std::vector<RecipeRung> rungs;
+
+  bool operator==(const Recipe&) const = default;
+  std::string Canonical() const;
+  bool IsLadder() const { return rungs.size() > 1; }
+  // True when any rung loses something: what is computed over such KV has its own lineage.
+  bool Lossy() const;
+  // The rung for what lies in a tier: the last one that is not below it; the first where all are.
+  const RecipeCodec& CodecOf(RecipeTier tier) const;
+};
+
+// INVALID_ARGUMENT naming what is wrong, where, and what exists or which values are legal.
+Result<Recipe> ParseRecipe(std::string_view text);
+
+// ParseRecipe(text).Canonical().
+Result<std::string> CanonicalRecipe(std::string_view text);
+
+}  // namespace cairn

@@ -1,0 +1,94 @@
+#include "services/common/recipe/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace cairn {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Canonical(std::string_view text) {
+  const Result<std::string> got = CanonicalRecipe(text);
+  return got.ok() ? *got : "error: " + std::string(Message(got.status()));
+}
+
+TEST(RecipeTest, CanonicalFormNamesEveryParameter) {
+  EXPECT_EQ(Canonical("raw"), "raw");
+  EXPECT_EQ(Canonical("int8"), "int8:group=64,sink=0");
+  EXPECT_EQ(Canonical("int8:sink=1,group=32"), "int8:group=32,sink=1");
+  EXPECT_EQ(Canonical("int4"), "int4:group=64,sink=1");
+  EXPECT_EQ(Canonical("turbo"), "turbo:bits=4,sink=1");
+  EXPECT_EQ(Canonical("turbo:bits=3,v=3"), "turbo:bits=3,sink=1");
+  EXPECT_EQ(Canonical("turbo:v=2"), "turbo:bits=4,v=2,sink=1");
+  EXPECT_EQ(Canonical("host=int8>disk=turbo:bits=4"),
+            "host=int8:group=64,sink=0>disk=turbo:bits=4,sink=1");
+  EXPECT_EQ(Canonical("device=raw>host=int8>disk=int4"),
+            "device=raw>host=int8:group=64,sink=0>disk=int4:group=64,sink=1");
+}
+
+TEST(RecipeTest, CanonicalFormIsItsOwnCanonicalForm) {
+  for (const codecs::CodecInfo& info : codecs::AllCodecs()) {
+    const std::string once = Canonical(info.name);
+    EXPECT_EQ(Canonical(once), once);
+  }
+}
+
+TEST(RecipeTest, EveryCodecOfEveryAllowedValueCanBeMade) {
+  for (const codecs::CodecInfo& info : codecs::AllCodecs()) {
+    for (const codecs::ParameterInfo& parameter : info.parameters) {
+      for (const int64_t value : parameter.allowed) {
+        const auto recipe = ParseRecipe(std::string(info.name) + ":" + std::string(parameter.name) +
+                                        "=" + std::to_string(value));
+        ASSERT_TRUE(recipe.ok()) << Message(recipe.status());
+        EXPECT_NE(recipe->rungs[0].codec.Make(), nullptr);
+      }
+    }
+    const auto recipe = ParseRecipe(info.name);
+    ASSERT_TRUE(recipe.ok());
+    ASSERT_NE(recipe->rungs[0].codec.Make(), nullptr);
+    EXPECT_EQ(recipe->rungs[0].codec.Make()->name(), info.name);
+    EXPECT_EQ(recipe->Lossy(), info.name != "raw");
+  }
+}
+
+TEST(RecipeTest, LadderGivesEachTierItsRung) {
+  const Recipe ladder = *ParseRecipe("host=int8>disk=int4");
+  EXPECT_TRUE(ladder.IsLadder());
+  EXPECT_EQ(ladder.CodecOf(RecipeTier::kDevice).info->name, "int8");
+  EXPECT_EQ(ladder.CodecOf(RecipeTier::kHost).info->name, "int8");
+  EXPECT_EQ(ladder.CodecOf(RecipeTier::kDisk).info->name, "int4");
+  const Recipe one = *ParseRecipe("turbo");
+  EXPECT_FALSE(one.IsLadder());
+  EXPECT_EQ(one.CodecOf(RecipeTier::kDisk).info->name, "turbo");
+}
+
+TEST(RecipeTest, ErrorsSayWhatExists) {
+  EXPECT_THAT(Canonical(""), HasSubstr("expected a codec: raw, int8, int4, turbo"));
+  EXPECT_THAT(Canonical("int5"), HasSubstr("got 'int5', expected one of raw, int8"));
+  EXPECT_THAT(Canonical("Int8"), HasSubstr("got 'Int8'"));
+  EXPECT_THAT(Canonical("int8 "), HasSubstr("got 'int8 '"));
+  EXPECT_THAT(Canonical("int8:grp=64"),
+              HasSubstr("got parameter 'grp', expected one of: group in {16, 32, 64, 128}; sink"));
+  EXPECT_THAT(Canonical("raw:sink=1"), HasSubstr("expected one of: none"));
+  EXPECT_THAT(Canonical("int8:group=48"), HasSubstr("got '48', expected one of 16, 32, 64, 128"));
+  for (const char* bad : {"int8:", "int8:group", "int8:group=", "int8:group=64x", "int8:group=-64",
+                          "int8:group=99999999999999999999", "int8:group=64,", "int8,"}) {
+    EXPECT_THAT(Canonical(bad), HasSubstr("expected one of")) << bad;
+  }
+  EXPECT_THAT(Canonical("int8:group=64,group=64"), HasSubstr("given twice"));
+  EXPECT_THAT(Canonical("ada-snapkv:keep=0.4+int4:group=64"),
+              HasSubstr("selection 'ada-snapkv': got a selection of tokens, expected none"));
+}
+
+TEST(RecipeTest, LaddersOutOfOrderAreRefused) {
+  EXPECT_THAT(Canonical("disk=int4>host=int8"), HasSubstr("expected the order device, host, disk"));
+  EXPECT_THAT(Canonical("host=int4>host=int8"), HasSubstr("expected the order"));
+  EXPECT_THAT(Canonical("host=int8"), HasSubstr("got one rung"));
+  EXPECT_THAT(Canonical("host=int8>int4"), HasSubstr("got rung 'int4', expected TIER=CODEC"));
+  EXPECT_THAT(Canonical("tape=int8>disk=int4"), HasSubstr("got 'tape'"));
+  EXPECT_THAT(Canonical("host=int8>"), HasSubstr("got rung ''"));
+}
+
+}  // namespace
+}  // namespace cairn
