@@ -1,11 +1,10 @@
 #include "kernels/include/cairn/kernels/isa.h"
 
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-
-#include "kernels/cpu/backends.h"
 
 namespace cairn::kernels {
 namespace {
@@ -20,10 +19,21 @@ bool RequestTiles() {
   return syscall(SYS_arch_prctl, kReqXcompPerm, kXtileData) == 0;
 }
 
+// These three by CPUID: Clang 14 does not know their names in __builtin_cpu_supports.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1u << 29)) != 0;
+}
+
+bool HasTilesOfBf16() {
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAmxBf16) != 0 && (d & kAmxTile) != 0;
+}
+
 Isa Probe() {
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c")) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !HasF16c()) {
     return Isa::kPortable;
   }
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
@@ -32,10 +42,7 @@ Isa Probe() {
     return Isa::kAvx2;
   }
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
-  if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") ||
-      !RequestTiles()) {
-    return Isa::kAvx512Bf16;
-  }
+  if (!HasTilesOfBf16() || !RequestTiles()) return Isa::kAvx512Bf16;
   return Isa::kAmx;
 }
 
@@ -61,19 +68,6 @@ std::vector<Isa> SupportedIsas() {
   std::vector<Isa> all;
   for (int i = 0; i <= static_cast<int>(BestIsa()); ++i) all.push_back(static_cast<Isa>(i));
   return all;
-}
-
-const Backend& CpuBackend(Isa isa) {
-  static const std::array<Backend, 5> table = [] {
-    std::array<Backend, 5> t;
-    t[0] = MakePortableBackend();
-    if (Supports(Isa::kAvx2)) t[1] = MakeAvx2Backend();
-    if (Supports(Isa::kAvx512)) t[2] = MakeAvx512Backend();
-    if (Supports(Isa::kAvx512Bf16)) t[3] = AddAvx512Bf16(t[2]);
-    if (Supports(Isa::kAmx)) t[4] = AddAmx(t[3]);
-    return t;
-  }();
-  return table[static_cast<size_t>(isa)];
 }
 
 }  // namespace cairn::kernels

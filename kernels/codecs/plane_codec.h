@@ -1,0 +1,43 @@
+#pragma once
+// How one KV head of one plane is stored: the piece that most codecs are made of. PlanewiseCodec
+// makes a Codec of two, one for keys and one for values.
+//
+// An encoded head has a size that follows from its shape alone, and depends on no other head: so a
+// reader that wants some heads of a slice finds them.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kernels/codecs/codec.h"
+#include "kernels/include/cairn/kernels/codec/rows.h"
+
+namespace cairn::codecs {
+
+enum class PlaneRole { kKeys, kValues };
+
+// The tokens of one head, without those that are stored apart (the sink).
+struct HeadPlace {
+  int64_t layer = 0;
+  PlaneRole role = PlaneRole::kKeys;
+  // Index in the block of the first token: groups of tokens begin at multiples of their size in
+  // the block, whatever is stored apart.
+  int64_t first_token = 0;
+};
+
+class PlaneCodec {
+ public:
+  virtual ~PlaneCodec() = default;
+
+  // Empty, or why heads of this size cannot be stored.
+  virtual std::string Supports(int64_t tokens, int64_t dim) const = 0;
+  virtual size_t HeadBytes(int64_t tokens, int64_t dim, const HeadPlace& place) const = 0;
+  // Writes HeadBytes. False: NaN or infinity in x.
+  virtual bool EncodeHead(const kernels::HalfRows& x, const HeadPlace& place,
+                          std::byte* out) const = 0;
+  // Reads HeadBytes. False: no encoder writes these bytes.
+  virtual bool DecodeHead(const std::byte* in, const HeadPlace& place,
+                          const kernels::MutableHalfRows& y) const = 0;
+};
+
+}  // namespace cairn::codecs

@@ -1,0 +1,12 @@
+#pragma once
+// One maker per translation unit of this folder. Call only where Supports(isa).
+
+#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
+
+namespace cairn::kernels {
+
+CodecKernels MakePortableCodecKernels();
+CodecKernels MakeAvx2CodecKernels();
+CodecKernels MakeAvx512CodecKernels();
+
+}  // namespace cairn::kernels
