@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kProbeBytes = 4096;
 constexpr size_t kMaxFormatBytes = 4096;
+constexpr uint64_t kMinSegmentBytes = 1 << 20;
+constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 43;
 
 std::string Errno() { return std::strerror(errno); }
 
@@ -49,6 +51,7 @@ struct Format {
   std::string version;
   std::string node_id;
   std::string state;
+  uint64_t segment_bytes = 0;
   std::string shown;  // The file's beginning, fit for a message.
 };
 
@@ -86,6 +89,7 @@ std::optional<Format> ReadFormat(const std::string& path) {
     if (key == "cairn-disk") format.version = value;
     if (key == "node") format.node_id = value;
     if (key == "state") format.state = value;
+    if (key == "segment") format.segment_bytes = std::strtoull(value.c_str(), nullptr, 10);
   }
   return format;
 }
@@ -125,7 +129,7 @@ Result<Directory> Directory::Open(const Options& options) {
   const std::optional<Format> format = ReadFormat(options.path + "/DISK_FORMAT");
   std::string mismatch;
   if (!format) {
-    if (fs::exists(directory.database_path())) {
+    if (fs::exists(directory.database_path()) || fs::exists(directory.values_path())) {
       mismatch = "holds a database without DISK_FORMAT";
     }
   } else if (format->version != std::to_string(kDiskFormatVersion)) {
@@ -135,6 +139,11 @@ Result<Directory> Directory::Open(const Options& options) {
     mismatch = fmt::format(
         "has node '{}', expected 1 to 64 letters, digits, '-', '_' or '.' (DISK_FORMAT says '{}')",
         Printable(format->node_id), format->shown);
+  } else if (format->segment_bytes < kMinSegmentBytes || format->segment_bytes > kMaxSegmentBytes ||
+             format->segment_bytes % kProbeBytes != 0) {
+    mismatch = fmt::format("has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
+                           format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes,
+                           format->shown);
   } else if (!options.node_id.empty() && format->node_id != options.node_id) {
     mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
   }
@@ -147,11 +156,13 @@ Result<Directory> Directory::Open(const Options& options) {
 
   if (format && mismatch.empty()) {
     directory.node_id_ = format->node_id;
+    directory.segment_bytes_ = format->segment_bytes;
     directory.is_new_ = format->state != "ready";
     // A database that was never finished holds nothing.
     if (directory.is_new_) CAIRN_RETURN_IF_ERROR(directory.Wipe());
     return directory;
   }
+  directory.segment_bytes_ = options.segment_bytes;
   directory.node_id_ = options.node_id;
   if (directory.node_id_.empty()) {
     CAIRN_ASSIGN_OR_RETURN(directory.node_id_, NewNodeId());
@@ -163,6 +174,7 @@ Result<Directory> Directory::Open(const Options& options) {
 Directory::Directory(Directory&& other) noexcept
     : path_(std::move(other.path_)),
       node_id_(std::move(other.node_id_)),
+      segment_bytes_(other.segment_bytes_),
       is_new_(other.is_new_),
       lock_fd_(std::exchange(other.lock_fd_, -1)) {}
 
@@ -175,7 +187,8 @@ Status Directory::WriteFormat(const char* state) {
   const std::string path = path_ + "/DISK_FORMAT";
   const std::string aside = path + ".new";
   const std::string text =
-      fmt::format("cairn-disk {}\nnode {}\nstate {}\n", kDiskFormatVersion, node_id_, state);
+      fmt::format("cairn-disk {}\nnode {}\nsegment {}\nstate {}\n", kDiskFormatVersion, node_id_,
+                  segment_bytes_, state);
   const int fd = open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   bool done = fd >= 0 &&
               write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
@@ -208,12 +221,13 @@ Status Directory::Wipe() {
   // First the mark, so that a crash in the middle of deleting leaves no half database that looks whole.
   CAIRN_RETURN_IF_ERROR(WriteFormat("new"));
   is_new_ = true;
-  std::error_code error;
-  fs::remove_all(database_path(), error);
-  if (!error) fs::create_directory(database_path(), error);
-  if (error) {
-    return Errorf(StatusCode::kUnavailable, "cannot make '{}' anew: {}", database_path(),
-                  error.message());
+  for (const std::string& folder : {database_path(), values_path()}) {
+    std::error_code error;
+    fs::remove_all(folder, error);
+    if (!error) fs::create_directory(folder, error);
+    if (error) {
+      return Errorf(StatusCode::kUnavailable, "cannot make '{}' anew: {}", folder, error.message());
+    }
   }
   return OkStatus();
 }

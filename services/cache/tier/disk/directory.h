@@ -1,9 +1,10 @@
 #pragma once
 // The directory of a disk tier: whose it is, which format it has, and that one process uses it.
 //
-//   DISK_FORMAT  text, "cairn-disk 1\nnode NAME\nstate ready\n"; the state is "new" until the database was made once
+//   DISK_FORMAT  text, "cairn-disk 2\nnode NAME\nsegment BYTES\nstate ready\n"; the state is "new" until the database was made once
 //   LOCK         locked while a process uses the directory
 //   db/          the database
+//   values/      the segment files
 //
 // Nothing else in the directory is touched. docs/formats/disk.md.
 
@@ -14,7 +15,7 @@
 
 namespace cairn::cache::disk {
 
-inline constexpr int kDiskFormatVersion = 1;
+inline constexpr int kDiskFormatVersion = 2;
 
 // Holds the lock. Move-only.
 class Directory {
@@ -22,6 +23,7 @@ class Directory {
   struct Options {
     std::string path;
     std::string node_id;  // Empty: what is there, or a new one.
+    uint64_t segment_bytes = 0;  // Of a new directory; one that is there keeps its own.
     bool wipe_on_mismatch = false;
   };
   // Makes the directory when it is not there. FAILED_PRECONDITION when another process has it, when format or node are others, or when it
@@ -33,11 +35,13 @@ class Directory {
 
   const std::string& path() const { return path_; }
   std::string database_path() const { return path_ + "/db"; }
+  std::string values_path() const { return path_ + "/values"; }
   const std::string& node_id() const { return node_id_; }
+  uint64_t segment_bytes() const { return segment_bytes_; }
   // True until MarkReady: the database is to be made.
   bool is_new() const { return is_new_; }
   Status MarkReady();
-  // Deletes the database and makes an empty folder for it; the directory is then new, of the same node.
+  // Deletes the database and the segments, and makes empty folders for them; the directory is then new, of the same node.
   Status Wipe();
   // True when a file here can be opened, written and read with O_DIRECT.
   bool SupportsDirectIo() const;
@@ -50,6 +54,7 @@ class Directory {
 
   std::string path_;
   std::string node_id_;
+  uint64_t segment_bytes_ = 0;
   bool is_new_ = false;
   int lock_fd_ = -1;
 };

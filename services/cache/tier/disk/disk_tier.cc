@@ -4,14 +4,6 @@
 
 namespace cairn::cache {
 
-std::string_view Name(IoMode mode) {
-  switch (mode) {
-    case IoMode::kDirect: return "direct";
-    case IoMode::kBuffered: return "buffered";
-  }
-  return "unknown";
-}
-
 Result<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskTierOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::Open(options));
   return std::unique_ptr<DiskTier>(new DiskTier(std::move(impl)));
@@ -29,10 +21,14 @@ void DiskTier::Write(const Extent& extent, std::string_view record,
 void DiskTier::Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) {
   impl_->Read(extent, destination, std::move(done));
 }
-uint32_t DiskTier::max_extent_bytes() const { return impl_->options.max_extent_bytes; }
+uint32_t DiskTier::max_extent_bytes() const { return impl_->max_extent_bytes(); }
 TierStats DiskTier::GetStats() const { return impl_->GetStats(); }
 Status DiskTier::Recover(const RecoverVisitor& visitor) { return impl_->Recover(visitor); }
 Status DiskTier::Flush() { return impl_->Flush(); }
+VictimGroup DiskTier::NextVictims() { return impl_->NextVictims(); }
+void DiskTier::SetDamageListener(DamageListener listener) {
+  impl_->SetDamageListener(std::move(listener));
+}
 Status DiskTier::PutMeta(std::string_view name, std::string_view value) {
   return impl_->PutMeta(name, value);
 }
@@ -42,9 +38,8 @@ Status DiskTier::ListMeta(
   return impl_->ListMeta(visitor);
 }
 DiskTierStats DiskTier::GetDiskStats() const { return impl_->GetDiskStats(); }
-IoMode DiskTier::io_mode() const { return impl_->io_mode; }
+const std::string& DiskTier::io_mode() const { return impl_->io_mode; }
 const std::string& DiskTier::node_id() const { return impl_->directory.node_id(); }
-uint64_t DiskTier::memory_bytes() const { return impl_->store->MemoryBytes(); }
-void DiskTier::WaitForCollection() { impl_->WaitForCollection(); }
+uint64_t DiskTier::memory_bytes() const { return impl_->memory_bytes(); }
 
 }  // namespace cairn::cache

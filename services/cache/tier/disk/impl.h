@@ -1,23 +1,31 @@
 #pragma once
-// The disk tier's bookkeeping and threads over a Store. Private to this folder.
+// The disk tier's bookkeeping and threads over segment files, backends and the database. Private to this folder.
 //
-// Threads: readers (a pool), one writer (so that values reach the database in the order of their sequence numbers), the flusher (durability
-// in time; recovery from a full disk) and the collector (room). mu_ is never held across a call of the store.
+//   Write: queue -> [PumpWrites] place, group neighbours -> backend -> [records thread] record -> callback
+//   Read:  place -> backend -> hash -> callback
+//   Release: forgotten by the records thread; then its segment may be used again
+//
+// Threads: those of the backends (one that writes, one or more that read), the records thread (one
+// batch to the database at a time, of all that came meanwhile), the room thread (makes segment
+// files, moves what lives out of the emptiest ones) and, when asked for, the scrubber. mu_ is never held across I/O or a callback.
+//
+// impl.cc: opening, recovery, bookkeeping. impl_io.cc: writes, reads, records. impl_room.cc: segments, moves, victims, scrubbing.
 
 #include <atomic>
-#include <chrono>
+#include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "services/cache/tier/disk/collection.h"
 #include "services/cache/tier/disk/directory.h"
 #include "services/cache/tier/disk/disk_tier.h"
-#include "services/cache/tier/disk/store.h"
-#include "services/common/concurrency/executor.h"
+#include "services/cache/tier/disk/full_io.h"
+#include "services/cache/tier/disk/io_backend.h"
+#include "services/cache/tier/disk/meta_store.h"
+#include "services/cache/tier/disk/segment_files.h"
+#include "services/cache/tier/disk/segment_map.h"
 #include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache {
@@ -34,92 +42,149 @@ class DiskTier::Impl {
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done);
   Status Recover(const RecoverVisitor& visitor);
   Status Flush();
+  VictimGroup NextVictims();
+  void SetDamageListener(DamageListener listener);
   Status PutMeta(std::string_view name, std::string_view value);
   Status DeleteMeta(std::string_view name);
   Status ListMeta(const std::function<void(std::string_view, std::string_view)>& visitor);
 
+  uint32_t max_extent_bytes() const;
   TierStats GetStats() const;
   DiskTierStats GetDiskStats() const;
-  void WaitForCollection();
+  uint64_t memory_bytes() const;
 
   const DiskTierOptions options;
   disk::Directory directory;
-  IoMode io_mode = IoMode::kBuffered;
-  std::unique_ptr<disk::Store> store;
+  std::string io_mode;  // Constant after Open.
 
  private:
-  using Clock = std::chrono::steady_clock;
   enum class State : uint8_t { kReserved, kWriting, kWritten };
   struct Entry {
-    uint64_t sequence = 0;  // Of kWriting and kWritten.
+    disk::Place place;  // Of kWritten.
     uint32_t length = 0;
     State state = State::kReserved;
+    uint64_t hash = 0;
+  };
+  struct QueuedWrite {
+    Extent extent;
+    std::string_view record;
+    std::span<const std::byte> source;
+    uint64_t hash = 0;
+    IoCallback done;
+    disk::Place place;
+  };
+  // On the device; its record is not.
+  struct Placed {
+    disk::StoredExtent stored;
+    IoCallback done;          // Of a write.
+    bool moved = false;       // Else.
+    disk::Place from;         // Of a move.
+    std::string record_copy;  // Of a move: stands for stored.record.
+  };
+  struct Forgotten {
+    uint64_t id;
+    uint32_t segment;  // Held until the record is gone; kNoSegment: none.
+  };
+  static constexpr uint32_t kNoSegment = UINT32_MAX;
+  // What lives in a segment, for moves and scrubbing.
+  struct Resident {
+    uint64_t id;
+    disk::Place place;
+    uint32_t length;
+    uint64_t hash;
   };
 
-  Impl(const DiskTierOptions& chosen, disk::Directory opened)
-      : options(chosen), directory(std::move(opened)) {}
-  void Start(uint64_t epoch);
+  Impl(const DiskTierOptions& chosen, disk::Directory opened, disk::SegmentMap map)
+      : options(chosen), directory(std::move(opened)), map_(std::move(map)) {}
 
-  // On the writer thread.
-  Status WriteNow(const Extent& extent, uint64_t sequence, std::string_view record,
-                  std::span<const std::byte> source);
-  Status WaitForRoom(uint32_t bytes);
-  Status ReadNow(const Extent& extent, uint64_t sequence, std::span<std::byte> destination);
+  // impl.cc
+  Status OpenStore();
+  Status OpenBackends();
+  Status OpenFiles();
+  Result<uint64_t> NextEpoch();
 
-  Status FlushOnce();
-  void FlusherLoop();
-  void CollectorLoop();
-  // One step; false when there was nothing to do.
-  bool CollectOnce();
-  std::shared_ptr<disk::LiveValues> SnapshotLive();
-  void WakeFlusher();
-  void WakeCollector();
+  // impl_io.cc
+  void PumpWrites();
+  void OnWritten(std::vector<QueuedWrite> group, Status status);
+  void OnRead(const Extent& extent, uint32_t segment, uint64_t hash,
+              std::span<std::byte> destination, Status status, const IoCallback& done);
+  disk::IoBackend* reader(uint64_t id) { return readers_[id % readers_.size()].get(); }
+  uint64_t OffsetOf(const disk::Place& place) const { return uint64_t{place.page} * disk::kPageBytes; }
+  // Bytes were written, or moved (then negative).
+  void EarnCredit(double bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RecordsLoop();
+  Status ApplyRecords(std::span<const Forgotten> forgotten, std::span<const Placed> placed);
+  void SettleRecords(std::vector<Placed> placed, std::vector<Forgotten> forgotten,
+                     const Status& status);
 
-  // Constant after Start.
-  uint64_t target_file_bytes_ = 0;
-  uint64_t soft_garbage_bytes_ = 0;  // The collector starts.
-  uint64_t hard_file_bytes_ = 0;     // Writes wait for the collector.
+  // impl_room.cc
+  void RoomLoop();
+  // One step towards room; false when there is nothing to do or nothing can be done.
+  bool MakeRoom();
+  bool MakeSegment();
+  bool MoveOut(uint32_t segment);
+  bool MoveSome(std::span<const Resident> residents);
+  void RefuseWaiting(const Status& status);
+  void WantRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<Resident> ResidentsOf(uint32_t segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reads and waits; DATA_LOSS when the hash is wrong.
+  Status ReadResident(const Resident& resident, std::span<std::byte> bytes);
+  void ReportDamage(const Resident& resident, const Status& status);
+  void ScrubLoop();
+  // Verifies one extent after `cursor` (segment, index in it); how many bytes that were.
+  uint64_t ScrubOne(std::pair<uint32_t, uint32_t>* cursor);
+
+  // Constant after Open.
+  std::unique_ptr<disk::MetaStore> store_;
+  disk::SegmentFiles files_;
+  std::unique_ptr<disk::IoBackend> writer_;
+  std::vector<std::unique_ptr<disk::IoBackend>> readers_;
 
   mutable Mutex mu_;
+  disk::SegmentMap map_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of reserved and written extents, whole pages.
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
-  // Released extents whose records are still to be deleted: by the next write or flush.
-  std::vector<uint64_t> to_forget_ ABSL_GUARDED_BY(mu_);
-  uint64_t written_ ABSL_GUARDED_BY(mu_) = 0;   // Bytes of completed writes, ever.
-  uint64_t flushed_ ABSL_GUARDED_BY(mu_) = 0;   // Of these, known to be on disk.
-  // When the oldest change that is not on disk was made.
-  std::optional<Clock::time_point> dirty_since_ ABSL_GUARDED_BY(mu_);
-  bool fault_ ABSL_GUARDED_BY(mu_) = false;  // A write or flush failed: Resume is to be tried.
-  bool collect_wanted_ ABSL_GUARDED_BY(mu_) = false;
-  bool collector_idle_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t collector_steps_ ABSL_GUARDED_BY(mu_) = 0;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;   // No write waits any more.
+  std::deque<QueuedWrite> queue_ ABSL_GUARDED_BY(mu_);  // Have no place yet.
+  size_t writes_ ABSL_GUARDED_BY(mu_) = 0;              // Requests at the backend.
+  size_t reads_ ABSL_GUARDED_BY(mu_) = 0;               // Under way, their callbacks included.
+  size_t unsettled_ ABSL_GUARDED_BY(mu_) = 0;           // Extents there, or without their record.
+  std::vector<Placed> placed_ ABSL_GUARDED_BY(mu_);
+  std::vector<Forgotten> forgotten_ ABSL_GUARDED_BY(mu_);
+  // Numbers of changes for the records thread, and those done; for Flush.
+  uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t changes_done_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t failed_batches_ ABSL_GUARDED_BY(mu_) = 0;
+  Status last_failure_ ABSL_GUARDED_BY(mu_);
+  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t written_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // What may be moved because the owner keeps it: earned by writes, spent by moves, at most half a segment.
+  double keep_credit_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t moved_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool room_wanted_ ABSL_GUARDED_BY(mu_) = false;  // Something changed for the room thread.
+  bool starved_ ABSL_GUARDED_BY(mu_) = false;      // No segment can be freed by moving: only by evicting.
+  TimePoint make_again_ ABSL_GUARDED_BY(mu_){};    // A file could not be made: not before.
+  Status make_failure_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;  // The threads end.
-  CondVar flusher_cv_;
-  CondVar collector_cv_;
-  CondVar collected_cv_;  // After every step of the collector.
+  CondVar records_cv_;
+  CondVar settled_cv_;  // After each batch, and each end of a request.
+  CondVar room_cv_;
+  CondVar scrub_cv_;
 
-  Mutex flush_mu_;  // One flush at a time. Taken before mu_.
-  // Held while a batch carries what it took from to_forget_, so that the collector does not count that as durable. Taken before mu_.
-  Mutex batch_mu_;
+  Mutex listener_mu_;  // Held while the listener runs. Taken before mu_.
+  DamageListener listener_ ABSL_GUARDED_BY(listener_mu_);
 
-  std::atomic<uint64_t> file_bytes_{0};
   std::atomic<uint64_t> read_bytes_{0};
   std::atomic<uint64_t> io_errors_{0};
   std::atomic<uint64_t> corrupt_reads_{0};
-  std::atomic<uint64_t> missing_reads_{0};
   std::atomic<uint64_t> corrupt_records_{0};
-  std::atomic<uint64_t> flushes_{0};
-  std::atomic<uint64_t> gc_runs_{0};
-  std::atomic<uint64_t> gc_written_bytes_{0};
+  std::atomic<uint64_t> scrubbed_bytes_{0};
+  std::atomic<uint64_t> scrub_failures_{0};
 
-  std::unique_ptr<ThreadPool> readers_;
-  std::unique_ptr<ThreadPool> writer_;
-  std::thread flusher_;
-  std::thread collector_;
+  std::thread records_thread_;
+  std::thread room_thread_;
+  std::thread scrub_thread_;
 };
 
 }  // namespace cairn::cache

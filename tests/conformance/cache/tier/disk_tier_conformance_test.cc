@@ -6,10 +6,12 @@
 namespace cairn::cache::conformance {
 namespace {
 
-std::unique_ptr<Tier> MakeDisk(uint64_t capacity, const std::string& directory, bool direct) {
+std::unique_ptr<Tier> MakeDisk(uint64_t capacity, const std::string& directory, bool direct,
+                               const std::string& backend) {
   auto tier = DiskTier::Open({.directory = directory,
                               .capacity_bytes = capacity,
                               .direct_io = direct,
+                              .io_backend = backend,
                               .min_free_bytes = 0});
   if (!tier.ok()) {
     ADD_FAILURE() << ToString(tier.status());
@@ -18,15 +20,18 @@ std::unique_ptr<Tier> MakeDisk(uint64_t capacity, const std::string& directory, 
   return std::move(*tier);
 }
 
+TierCase DiskCase(const std::string& name, bool direct, const std::string& backend) {
+  return {name, [direct, backend](uint64_t capacity, const std::string& directory) {
+            return MakeDisk(capacity, directory, direct, backend);
+          }};
+}
+
 INSTANTIATE_TEST_SUITE_P(Disk, TierConformance,
-                         ::testing::Values(TierCase{"Direct",
-                                                    [](uint64_t capacity, const std::string& dir) {
-                                                      return MakeDisk(capacity, dir, true);
-                                                    }},
-                                           TierCase{"Buffered",
-                                                    [](uint64_t capacity, const std::string& dir) {
-                                                      return MakeDisk(capacity, dir, false);
-                                                    }}),
+                         ::testing::Values(DiskCase("Direct", true, "auto"),
+                                           DiskCase("Buffered", false, "auto"),
+                                           DiskCase("AioDirect", true, "aio"),
+                                           DiskCase("ThreadsDirect", true, "threads"),
+                                           DiskCase("ThreadsBuffered", false, "threads")),
                          [](const auto& c) { return c.param.name; });
 
 // The same object of the suite, opened again.
@@ -81,10 +86,8 @@ TEST_P(DiskRestart, ReservedExtentsAreGone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Disk, DiskRestart,
-                         ::testing::Values(TierCase{"Direct",
-                                                    [](uint64_t capacity, const std::string& dir) {
-                                                      return MakeDisk(capacity, dir, true);
-                                                    }}),
+                         ::testing::Values(DiskCase("Direct", true, "auto"),
+                                           DiskCase("Buffered", false, "auto")),
                          [](const auto& c) { return c.param.name; });
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include <deque>
 #include <fstream>
+#include <map>
 
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
@@ -98,12 +98,12 @@ TEST_F(DiskTierTest, BadOptionsAreNamed) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("disk.path: got ''")));
   EXPECT_THAT(open([](O& o) { o.node_id = "a b"; }),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'node_id': got 'a b'")));
-  EXPECT_THAT(open([](O& o) { o.read_threads = 0; }),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'read_threads': got 0")));
+  EXPECT_THAT(open([](O& o) { o.queue_depth = 65; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'queue_depth': got 65")));
   EXPECT_THAT(open([](O& o) { o.max_extent_bytes = 0; }),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'max_extent_bytes': got 0")));
-  EXPECT_THAT(open([](O& o) { o.write_buffer_bytes = 5; }),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'write_buffer_bytes': got 5")));
+  EXPECT_THAT(open([](O& o) { o.io_backend = "fast"; }),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'io_backend': got 'fast'")));
   EXPECT_THAT(open([](O& o) { o.directory = "/proc/nowhere"; }),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/proc/nowhere")));
 }
@@ -139,7 +139,7 @@ TEST_F(DiskTierTest, AnotherFormatIsRefusedOrWiped) {
   { Put(*Open(Options()), 1, 1000); }
   std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 99\nnode x\nstate ready\n";
   EXPECT_THAT(DiskTier::Open(Options()),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("format '99', expected 1")));
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("format '99', expected 2")));
   DiskTierOptions options = Options();
   options.wipe_on_mismatch = true;
   std::vector<Extent> found;
@@ -152,7 +152,7 @@ TEST_F(DiskTierTest, ForeignFormatFileIsShownShortAndPrintable) {
   std::ofstream(directory_.path() + "/DISK_FORMAT") << "gar\x01" "bage\n" << std::string(5000, 'x');
   const Status status = DiskTier::Open(Options()).status();
   EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
-                               AllOf(HasSubstr("format '', expected 1"),
+                               AllOf(HasSubstr("format '', expected 2"),
                                      HasSubstr("DISK_FORMAT says 'gar\\x01bage\\nxxx"), HasSubstr("xxx...'"))));
   EXPECT_LT(Message(status).size(), 500u);
 }
@@ -175,7 +175,7 @@ TEST_F(DiskTierTest, FilesOfOthersStay) {
 TEST_F(DiskTierTest, CrashWhileTheDatabaseIsMadeIsHarmless) {
   fs::create_directories(directory_.path() + "/db");
   std::ofstream(directory_.path() + "/db/MANIFEST-000001") << "half";
-  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 1\nnode x\nstate new\n";
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 2\nnode x\nsegment 2097152\nstate new\n";
   EXPECT_EQ(Open(Options())->node_id(), "x");
 }
 
@@ -185,22 +185,47 @@ TEST_F(DiskTierTest, SecondOpenIsRefused) {
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("in use by another process")));
 }
 
-TEST_F(DiskTierTest, WritesBecomeDurableWithinFlushAfter) {
+// What an earlier version left: values in the database.
+TEST_F(DiskTierTest, DirectoryOfTheFormerFormatIsRefusedOrWiped) {
+  fs::create_directories(directory_.path() + "/db");
+  std::ofstream(directory_.path() + "/db/000008.sst") << "values";
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 1\nnode old\nstate ready\n";
+  EXPECT_THAT(DiskTier::Open(Options()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("format '1', expected 2"), HasSubstr("disk.wipe_on_mismatch"))));
+  EXPECT_TRUE(fs::exists(directory_.path() + "/db/000008.sst"));
   DiskTierOptions options = Options();
-  options.flush_after = std::chrono::milliseconds(1000);
-  const auto tier = Open(options);
-  Put(*tier, 1, 100000);
-  const auto completed = std::chrono::steady_clock::now();
-  EXPECT_EQ(tier->unflushed_bytes(), 100000u);
-  ASSERT_TRUE(WaitUntil([&] { return tier->unflushed_bytes() == 0; }));
-  EXPECT_LT(std::chrono::steady_clock::now() - completed, options.flush_after);
+  options.wipe_on_mismatch = true;
+  std::vector<Extent> found;
+  Put(*Open(options, &found), 1, 1000);
+  EXPECT_TRUE(found.empty());
+}
+
+TEST_F(DiskTierTest, BadSegmentSizesInTheFormatAreRefused) {
+  fs::create_directories(directory_.path());
+  for (const char* size : {"0", "4096", "2097153", "many"}) {
+    std::ofstream(directory_.path() + "/DISK_FORMAT")
+        << "cairn-disk 2\nnode x\nsegment " << size << "\nstate ready\n";
+    EXPECT_THAT(DiskTier::Open(Options()),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("has segments of")));
+  }
+}
+
+TEST_F(DiskTierTest, CompletedWritesSurviveAtOnce) {
+  const auto tier = Open(Options());
+  const Extent extent = Put(*tier, 1, 100000);
+  EXPECT_EQ(tier->GetDiskStats().waiting_bytes, 0u);
   // A copy of the directory is what a killed process leaves.
   ScratchDirectory copy("disk_copy");
   fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
+  DiskTierOptions options = Options();
   options.directory = copy.path();
   std::vector<Extent> found;
-  Open(options, &found);
-  EXPECT_EQ(found.size(), 1u);
+  const auto again = Open(options, &found);
+  EXPECT_THAT(found, ::testing::ElementsAre(extent));
+  std::vector<std::byte> bytes(extent.length);
+  ASSERT_OK(ReadAndWait(*again, extent, bytes));
+  EXPECT_EQ(bytes, Pattern(1, 100000));
 }
 
 TEST_F(DiskTierTest, FlushIsDurableAndReleaseToo) {
@@ -210,7 +235,6 @@ TEST_F(DiskTierTest, FlushIsDurableAndReleaseToo) {
   ASSERT_OK(tier->Flush());
   tier->Release(released);
   ASSERT_OK(tier->Flush());
-  EXPECT_EQ(tier->unflushed_bytes(), 0u);
   ScratchDirectory copy("disk_copy");
   fs::copy(directory_.path(), copy.path(), fs::copy_options::recursive);
   DiskTierOptions options = Options();
@@ -235,7 +259,7 @@ TEST_F(DiskTierTest, MetaIsDurableAtOnce) {
 TEST_F(DiskTierTest, FullQueueIsRefused) {
   DiskTierOptions options = Options();
   options.queue_capacity = 1;
-  options.read_threads = 1;
+  options.queue_depth = 1;
   const auto tier = Open(options);
   const Extent extent = Put(*tier, 1, 1000);
   std::vector<std::byte> bytes(1000);
@@ -258,51 +282,65 @@ TEST_F(DiskTierTest, FullQueueIsRefused) {
   EXPECT_OK(second.Wait());
 }
 
-// Five times the capacity through a small tier: in turn (as LRU does) and at random.
+// Five times the capacity through a small tier: in turn (as LRU does), at random, and as the tier advises.
 TEST_F(DiskTierTest, DirectoryStaysBoundedUnderChurn) {
-  for (const bool random : {false, true}) {
-    SCOPED_TRACE(random ? "random" : "in turn");
+  enum Way { kInTurn, kAtRandom, kAsAdvised };
+  for (const Way way : {kInTurn, kAtRandom, kAsAdvised}) {
+    SCOPED_TRACE(way);
     ScratchDirectory directory("churn");
     DiskTierOptions options = Options();
     options.directory = directory.path();
     options.capacity_bytes = 64 * kMiB;
     const auto tier = Open(options);
     std::mt19937_64 rng(9);
-    std::deque<std::pair<uint64_t, Extent>> kept;
+    std::map<uint64_t, std::pair<uint64_t, Extent>> kept;  // By id: in the order of writing.
     uint64_t largest = 0;
     uint64_t written = 0;
     for (uint64_t seed = 1; written < 5 * options.capacity_bytes; ++seed) {
       const auto length = static_cast<uint32_t>(200000 + rng() % 1400000);
       auto extent = tier->Reserve(length);
       while (!extent.ok()) {
-        const size_t victim = random ? rng() % kept.size() : 0;
-        tier->Release(kept[victim].second);
-        kept.erase(kept.begin() + static_cast<ptrdiff_t>(victim));
+        const VictimGroup victims = way == kAsAdvised ? tier->NextVictims() : VictimGroup{};
+        for (const auto& member : victims.members) {
+          tier->Release(member.extent);
+          ASSERT_EQ(kept.erase(member.extent.id), 1u);
+        }
+        if (victims.members.empty()) {
+          const auto victim = std::next(kept.begin(), way == kAtRandom ? static_cast<ptrdiff_t>(rng() % kept.size()) : 0);
+          tier->Release(victim->second.second);
+          kept.erase(victim);
+        }
         extent = tier->Reserve(length);
       }
-      ASSERT_OK(WriteAndWait(*tier, *extent, "r", Pattern(seed, length)));
-      kept.emplace_back(seed, *extent);
+      const Status status = WriteAndWait(*tier, *extent, "r", Pattern(seed, length));
+      if (!status.ok()) {  // Scattered holes leave no room: the owner evicts more.
+        ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << ToString(status);
+        tier->Release(*extent);
+        continue;
+      }
+      kept[extent->id] = {seed, *extent};
       written += length;
       if (seed % 8 == 0) largest = std::max(largest, DirectoryBytes(directory.path()));
     }
     EXPECT_LE(static_cast<double>(largest), 1.3 * static_cast<double>(options.capacity_bytes));
-    const DiskTierStats stats = tier->GetDiskStats();
-    RecordProperty(random ? "largest_random" : "largest_in_turn", std::to_string(largest));
-    std::printf("[          ] largest directory %.2f x capacity, rewritten %.2f x written\n",
-                static_cast<double>(largest) / static_cast<double>(options.capacity_bytes),
-                static_cast<double>(stats.gc_written_bytes) / static_cast<double>(written));
-    for (const auto& [seed, extent] : kept) {
+    const double amplification =
+        1 + static_cast<double>(tier->GetDiskStats().moved_bytes) / static_cast<double>(written);
+    std::printf("[          ] largest directory %.2f x capacity, write amplification %.2f\n",
+                static_cast<double>(largest) / static_cast<double>(options.capacity_bytes), amplification);
+    if (way == kAsAdvised) {
+      EXPECT_LE(amplification, 1.01);
+    }
+    for (const auto& [id, seed_and_extent] : kept) {
+      const auto& [seed, extent] = seed_and_extent;
       std::vector<std::byte> bytes(extent.length);
       ASSERT_OK(ReadAndWait(*tier, extent, bytes));
       ASSERT_EQ(bytes, Pattern(seed, extent.length)) << "seed " << seed;
     }
-    for (const auto& [seed, extent] : kept) tier->Release(extent);
+    for (const auto& [id, seed_and_extent] : kept) tier->Release(seed_and_extent.second);
     ASSERT_OK(tier->Flush());
-    tier->WaitForCollection();
-    EXPECT_TRUE(WaitUntil([&] {
-      tier->WaitForCollection();
-      return tier->GetDiskStats().file_bytes < 4 * kMiB;
-    })) << tier->GetDiskStats().file_bytes;
+    const DiskTierStats stats = tier->GetDiskStats();
+    EXPECT_GE(stats.free_segments + 2, stats.segments) << "but for the two that are open";
+    EXPECT_EQ(tier->GetStats().used_bytes, 0u);
   }
 }
 
@@ -313,15 +351,10 @@ TEST_F(DiskTierTest, FlippedBitsAreNeverServed) {
     const auto tier = Open(Options());
     for (int i = 0; i < kExtents; ++i) extents.push_back(Put(*tier, static_cast<uint64_t>(i), 200000));
   }
-  const auto largest = [&] {
-    auto files = Files(".sst");
-    return *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
-      return fs::file_size(a) < fs::file_size(b);
-    });
-  }();
+  const fs::path first = directory_.path() + "/values/000000.seg";
   {
     // In the middle of the third payload.
-    std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(first, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(500000);
     const int byte = file.get();
     file.seekp(500000);
@@ -439,13 +472,10 @@ TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
   } unmount{directory_.path()};
   const std::string ballast = directory_.path() + "/ballast";
   DiskTierOptions options = Options();
-  options.capacity_bytes = 128 * kMiB;
-  options.write_buffer_bytes = 2 * kMiB;
-  options.flush_after = std::chrono::milliseconds(100);
+  options.capacity_bytes = 128 * kMiB;  // Segments of 8 MiB.
   auto tier = Open(options);
   std::vector<std::pair<uint64_t, Extent>> kept;
   for (uint64_t seed = 0; seed < 10; ++seed) kept.emplace_back(seed, Put(*tier, seed, kMiB));
-  ASSERT_OK(tier->Flush());
   {
     std::ofstream out(ballast, std::ios::binary);
     const std::string chunk(kMiB, 'x');
@@ -453,7 +483,7 @@ TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
     }
   }
 
-  // Writes that the memory takes are accepted; sooner or later one is refused.
+  // What fits into the segments that are there may be accepted; then one is refused.
   Status refused = OkStatus();
   for (uint64_t seed = 100; seed < 180 && refused.ok(); ++seed) {
     const Extent extent = *tier->Reserve(kMiB);
@@ -466,8 +496,6 @@ TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
   }
   EXPECT_THAT(refused, ::testing::AnyOf(StatusIs(StatusCode::kResourceExhausted, ::testing::_),
                                         StatusIs(StatusCode::kUnavailable, ::testing::_)));
-  EXPECT_FALSE(tier->Flush().ok());
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(tier->PutMeta("name", std::string(kMiB, 'x')).ok());
   EXPECT_GT(tier->GetStats().io_errors, 0u);
   for (const auto& [seed, extent] : kept) {
     std::vector<std::byte> bytes(extent.length);
@@ -476,10 +504,18 @@ TEST_F(DiskTierTest, FullDiskRefusesWritesServesReadsAndRecovers) {
   }
 
   fs::remove(ballast);
+  ASSERT_TRUE(WaitUntil([&] {
+    const Extent extent = *tier->Reserve(kMiB);
+    if (WriteAndWait(*tier, extent, "r", Pattern(200, kMiB)).ok()) {
+      kept.emplace_back(200, extent);
+      return true;
+    }
+    tier->Release(extent);
+    return false;
+  }));
   ASSERT_TRUE(WaitUntil([&] { return tier->Flush().ok(); }));
   ASSERT_OK(tier->PutMeta("name", "value"));
-  for (uint64_t seed = 200; seed < 205; ++seed) kept.emplace_back(seed, Put(*tier, seed, kMiB));
-  ASSERT_OK(tier->Flush());
+  for (uint64_t seed = 201; seed < 205; ++seed) kept.emplace_back(seed, Put(*tier, seed, kMiB));
   tier.reset();
   std::vector<Extent> found;
   tier = Open(options, &found);
@@ -500,8 +536,7 @@ TEST_F(DiskTierTest, EmptyTierNeedsLittleMemory) {
 TEST_F(DiskTierTest, BufferedModeIsSaid) {
   DiskTierOptions options = Options();
   options.direct_io = false;
-  EXPECT_EQ(Open(options)->io_mode(), IoMode::kBuffered);
-  EXPECT_EQ(Name(IoMode::kDirect), "direct");
+  EXPECT_THAT(Open(options)->io_mode(), ::testing::EndsWith("/buffered"));
 }
 
 }  // namespace

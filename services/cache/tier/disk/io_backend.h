@@ -1,0 +1,60 @@
+#pragma once
+// How bytes get to the device and back: reads and writes handed in, told when they are done. Nothing here knows extents or segments.
+//
+// Three ways, best first: io_uring; Linux's native asynchronous I/O (for machines whose seccomp
+// profile forbids io_uring); a few threads (works everywhere). Each passes the suite in
+// tests/conformance/cache/tier/io_backend_test.cc.
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cache::disk {
+
+enum class IoKind : uint8_t { kUring, kAio, kThreads };
+std::string_view Name(IoKind kind);  // "io_uring", "aio", "threads".
+
+// One vectored read or write. The owner keeps it, and what `iov` points to, until `done` has run.
+struct IoRequest {
+  bool write = false;
+  int fd = -1;
+  uint64_t offset = 0;
+  const iovec* iov = nullptr;
+  int iov_count = 0;
+  // Runs once, on a thread of the backend: bytes moved, which may be fewer than asked for, or -errno.
+  // May submit; must not block for long, since it holds up the completions behind it.
+  void (*done)(IoRequest* request, int64_t result) = nullptr;
+  void* owner = nullptr;  // For `done`.
+
+  IoRequest* next = nullptr;  // The backend's, while the request waits for its turn.
+};
+
+// Thread-safe. Requests start in the order of their submission and end in any order.
+class IoBackend {
+ public:
+  virtual ~IoBackend() = default;  // REQUIRES: every request is done. Ends the threads.
+  virtual IoKind kind() const = 0;
+  // Never blocks on I/O: requests beyond the depth wait inside. Callers bound how many.
+  virtual void Submit(IoRequest* request) = 0;
+};
+
+struct IoBackendOptions {
+  size_t depth = 8;          // Requests at the device at the same time; 1 to 256.
+  const char* name = "disk-io";  // Of the threads.
+};
+// UNAVAILABLE when this machine does not have or permit it.
+Result<std::unique_ptr<IoBackend>> MakeUringBackend(const IoBackendOptions& options);
+Result<std::unique_ptr<IoBackend>> MakeAioBackend(const IoBackendOptions& options);
+Result<std::unique_ptr<IoBackend>> MakeThreadBackend(const IoBackendOptions& options);
+Result<std::unique_ptr<IoBackend>> MakeIoBackend(IoKind kind, const IoBackendOptions& options);
+
+// The best kind that works here and now: made, and a read done. `reason` gets why better ones do not, or stays empty.
+IoKind ProbeIoKind(std::string* reason);
+
+}  // namespace cairn::cache::disk

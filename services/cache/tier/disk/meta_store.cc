@@ -1,0 +1,249 @@
+#include "services/cache/tier/disk/meta_store.h"
+
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "services/common/hash/hash.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache::disk {
+namespace {
+
+constexpr size_t kHeadBytes = 32;
+constexpr size_t kHashBytes = 8;
+
+std::array<char, 8> BigEndian(uint64_t value) {
+  std::array<char, 8> key;
+  for (int i = 0; i < 8; ++i) key[static_cast<size_t>(i)] = static_cast<char>(value >> (56 - 8 * i));
+  return key;
+}
+
+uint64_t FromBigEndian(const rocksdb::Slice& key) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < 8 && i < key.size(); ++i) {
+    value = value << 8 | static_cast<unsigned char>(key[i]);
+  }
+  return value;
+}
+
+rocksdb::Slice ToSlice(const std::array<char, 8>& key) { return {key.data(), key.size()}; }
+rocksdb::Slice ToSlice(std::string_view view) { return {view.data(), view.size()}; }
+std::string_view ToView(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
+
+template <typename T>
+T Load(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+template <typename T>
+void Append(std::string* out, T value) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Of the id and the value: a record under another's key is as wrong as a damaged one.
+uint64_t RecordHash(uint64_t id, std::string_view value) {
+  std::string whole;
+  Append(&whole, id);
+  whole.append(value);
+  return Xxh3(std::as_bytes(std::span(whole)));
+}
+
+// segment u32, page u32, length u32, record bytes u32, order u64, hash u64, record, XXH3 of id and all of it.
+std::string Encode(const StoredExtent& extent) {
+  std::string value;
+  value.reserve(kHeadBytes + extent.record.size() + kHashBytes);
+  Append(&value, extent.place.segment);
+  Append(&value, extent.place.page);
+  Append(&value, extent.length);
+  Append(&value, static_cast<uint32_t>(extent.record.size()));
+  Append(&value, extent.order);
+  Append(&value, extent.hash);
+  value.append(extent.record);
+  Append(&value, RecordHash(extent.id, value));
+  return value;
+}
+
+bool Decode(uint64_t id, std::string_view value, StoredExtent* extent) {
+  if (value.size() < kHeadBytes + kHashBytes) return false;
+  const std::string_view hashed = value.substr(0, value.size() - kHashBytes);
+  if (RecordHash(id, hashed) != Load<uint64_t>(value.data() + hashed.size())) return false;
+  if (Load<uint32_t>(value.data() + 12) != hashed.size() - kHeadBytes) return false;
+  *extent = {.id = id,
+             .place = {Load<uint32_t>(value.data()), Load<uint32_t>(value.data() + 4)},
+             .length = Load<uint32_t>(value.data() + 8),
+             .order = Load<uint64_t>(value.data() + 16),
+             .hash = Load<uint64_t>(value.data() + 24),
+             .record = hashed.substr(kHeadBytes)};
+  return true;
+}
+
+Status FromRocksDb(const rocksdb::Status& status, const char* operation) {
+  if (status.ok()) return OkStatus();
+  StatusCode code = StatusCode::kUnavailable;
+  if (status.IsNotFound()) code = StatusCode::kNotFound;
+  if (status.IsCorruption()) code = StatusCode::kDataLoss;
+  if (status.IsNoSpace()) code = StatusCode::kResourceExhausted;
+  return Errorf(code, "disk tier: {}: {}", operation, status.ToString());
+}
+
+// RocksDB's own log, which would be files in the directory: with the assertions that Debian's build has, RocksDB's file logger aborts the
+// process when the disk is full.
+class Logger final : public rocksdb::Logger {
+ public:
+  Logger() : rocksdb::Logger(rocksdb::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
+    if (level == rocksdb::HEADER_LEVEL) return;
+    // Its warnings are ordinary events, such as a write that waits for a flush.
+    const auto own = level < rocksdb::ERROR_LEVEL ? log::Level::kDebug : log::Level::kWarn;
+    if (!log::Enabled(own)) return;
+    char text[1024];
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    log::Write(own, "rocksdb", {{"text", text}});
+  }
+  void Logv(const char*, va_list) override {}  // Without a level: chatter.
+};
+
+rocksdb::Options MakeOptions(bool create) {
+  rocksdb::Options options;
+  options.create_if_missing = create;
+  options.create_missing_column_families = create;
+  options.max_background_jobs = 2;
+  options.info_log = std::make_shared<Logger>();
+  options.max_manifest_file_size = 16 << 20;
+  options.manifest_preallocation_size = 64 << 10;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.write_buffer_size = 4 << 20;
+  options.max_write_buffer_number = 3;
+  options.max_total_wal_size = 16 << 20;
+  options.compression = rocksdb::kNoCompression;
+  options.bottommost_compression = rocksdb::kNoCompression;
+  rocksdb::BlockBasedTableOptions table;
+  table.no_block_cache = true;  // Read at the start, and by the handful when something is evicted.
+  table.checksum = rocksdb::kXXH3;
+  table.format_version = 5;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool create) {
+  const rocksdb::Options options = MakeOptions(create);
+  const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
+      {rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions(options)},
+      {"records", rocksdb::ColumnFamilyOptions(options)}};
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(rocksdb::DBOptions(options), path, families, &handles, &db);
+  if (!status.ok()) {
+    if (status.IsNoSpace()) return FromRocksDb(status, "open");
+    return Errorf(StatusCode::kDataLoss, "{}", status.ToString());
+  }
+  std::unique_ptr<MetaStore> store(new MetaStore);
+  store->db_.reset(db);
+  store->default_ = handles[0];
+  store->records_ = handles[1];
+  return store;
+}
+
+MetaStore::~MetaStore() {
+  if (!db_) return;
+  for (auto* handle : {default_, records_}) db_->DestroyColumnFamilyHandle(handle);
+  (void)db_->Close();
+}
+
+Status MetaStore::Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store) {
+  rocksdb::WriteBatch batch;
+  rocksdb::Status status;
+  for (size_t i = 0; status.ok() && i < forget.size(); ++i) {
+    status = batch.Delete(records_, ToSlice(BigEndian(forget[i])));
+  }
+  for (size_t i = 0; status.ok() && i < store.size(); ++i) {
+    status = batch.Put(records_, ToSlice(BigEndian(store[i].id)), Encode(store[i]));
+  }
+  if (status.ok()) status = db_->Write(rocksdb::WriteOptions(), &batch);
+  return FromRocksDb(status, "write of records");
+}
+
+Result<std::string> MetaStore::RecordOf(uint64_t id) {
+  rocksdb::PinnableSlice value;
+  const auto status = db_->Get(rocksdb::ReadOptions(), records_, ToSlice(BigEndian(id)), &value);
+  if (!status.ok()) return FromRocksDb(status, "read of a record");
+  StoredExtent extent;
+  if (!Decode(id, ToView(value), &extent)) {
+    return Errorf(StatusCode::kDataLoss, "disk tier: record of extent {} is damaged", id);
+  }
+  return std::string(extent.record);
+}
+
+Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
+                       const std::function<void(uint64_t id)>& damaged) {
+  rocksdb::ReadOptions options;
+  options.readahead_size = 2 << 20;
+  std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options, records_));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    const uint64_t id = FromBigEndian(it->key());
+    StoredExtent extent;
+    if (it->key().size() == 8 && Decode(id, ToView(it->value()), &extent)) {
+      visitor(extent);
+    } else {
+      damaged(id);
+    }
+  }
+  return FromRocksDb(it->status(), "scan of records");
+}
+
+Status MetaStore::Resume() { return FromRocksDb(db_->Resume(), "resume"); }
+
+Status MetaStore::PutSmall(std::string_view key, std::string_view value) {
+  rocksdb::WriteOptions durable;
+  durable.sync = true;
+  return FromRocksDb(db_->Put(durable, default_, ToSlice(key), ToSlice(value)), "put of meta");
+}
+
+Status MetaStore::DeleteSmall(std::string_view key) {
+  rocksdb::WriteOptions durable;
+  durable.sync = true;
+  return FromRocksDb(db_->Delete(durable, default_, ToSlice(key)), "delete of meta");
+}
+
+Result<std::string> MetaStore::GetSmall(std::string_view key) {
+  std::string value;
+  const auto status = db_->Get(rocksdb::ReadOptions(), default_, ToSlice(key), &value);
+  if (!status.ok()) return FromRocksDb(status, "get of meta");
+  return value;
+}
+
+Status MetaStore::ListSmall(std::string_view prefix,
+                            const std::function<void(std::string_view, std::string_view)>& visitor) {
+  std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(rocksdb::ReadOptions(), default_));
+  for (it->Seek(ToSlice(prefix)); it->Valid() && it->key().starts_with(ToSlice(prefix)); it->Next()) {
+    visitor(ToView(it->key()), ToView(it->value()));
+  }
+  return FromRocksDb(it->status(), "list of meta");
+}
+
+uint64_t MetaStore::MemoryBytes() {
+  uint64_t sum = 0;
+  for (auto* family : {default_, records_}) {
+    for (const auto& property : {rocksdb::DB::Properties::kSizeAllMemTables,
+                                 rocksdb::DB::Properties::kEstimateTableReadersMem}) {
+      uint64_t bytes = 0;
+      if (db_->GetIntProperty(family, property, &bytes)) sum += bytes;
+    }
+  }
+  return sum;
+}
+
+}  // namespace cairn::cache::disk

@@ -1,0 +1,69 @@
+#pragma once
+// What the disk tier keeps in RocksDB: where each extent lies, the hash of its bytes, and its owner's record; and small named values. No
+// payloads. The only header of the project that knows RocksDB; included by this folder's .cc files alone.
+//
+// Column families: `records` (extent id -> place, hash, record), `default` (names -> small values). Both are logged; the log is
+// not synced but for the named values: it survives the process, and after a power loss a record without its bytes fails its hash.
+// docs/formats/disk.md draws the keys and values.
+//
+// Thread-safe.
+
+#include <rocksdb/db.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "services/cache/tier/disk/segment_map.h"
+#include "services/common/status/status.h"
+
+namespace cairn::cache::disk {
+
+struct StoredExtent {
+  uint64_t id = 0;
+  Place place;
+  uint32_t length = 0;
+  uint64_t order = 0;  // Of its segment.
+  uint64_t hash = 0;   // XXH3 of the bytes.
+  std::string_view record;
+};
+
+class MetaStore {
+ public:
+  // DATA_LOSS when what is there cannot be opened.
+  static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create);
+  ~MetaStore();
+
+  // All of it or nothing, in this order: a crash never finds a new extent together with those that made room for it.
+  // It survives the death of the process when it returns.
+  Status Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store);
+  // NOT_FOUND.
+  Result<std::string> RecordOf(uint64_t id);
+  // Every extent, by id. `damaged` gets the ids whose record is not whole.
+  Status Scan(const std::function<void(const StoredExtent&)>& visitor,
+              const std::function<void(uint64_t id)>& damaged);
+  // After a full disk or another passing fault: accepts writes again.
+  Status Resume();
+
+  // Survive a power loss when they return.
+  Status PutSmall(std::string_view key, std::string_view value);
+  Status DeleteSmall(std::string_view key);
+  Result<std::string> GetSmall(std::string_view key);  // NOT_FOUND.
+  // Keys that begin with `prefix`, by key.
+  Status ListSmall(std::string_view prefix,
+                   const std::function<void(std::string_view, std::string_view)>& visitor);
+
+  uint64_t MemoryBytes();
+
+ private:
+  MetaStore() = default;
+
+  std::unique_ptr<rocksdb::DB> db_;
+  rocksdb::ColumnFamilyHandle* default_ = nullptr;
+  rocksdb::ColumnFamilyHandle* records_ = nullptr;
+};
+
+}  // namespace cairn::cache::disk

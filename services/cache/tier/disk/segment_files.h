@@ -1,0 +1,42 @@
+#pragma once
+// The files of the segments: DIRECTORY/values/000017.seg, each of the same size, made once and used again and again. Their room is allocated when
+// they are made, so a write into one never meets a full disk.
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cache::disk {
+
+// Thread-safe. Make and Delete of one segment do not overlap with its use.
+class SegmentFiles {
+ public:
+  struct Options {
+    std::string path;  // Of the folder; made when it is not there.
+    uint64_t segment_bytes = 0;
+    uint32_t max_segments = 0;  // More that are there already are opened too.
+    bool direct = true;         // O_DIRECT.
+  };
+  SegmentFiles() = default;
+  ~SegmentFiles();
+  SegmentFiles(const SegmentFiles&) = delete;
+
+  // Opens what is there; `found` gets the numbers. A file that lost its end gets it back, as zeros.
+  Status Open(const Options& options, std::vector<uint32_t>* found);
+  // RESOURCE_EXHAUSTED when the disk has no room for it; then nothing is left behind.
+  Status Make(uint32_t segment);
+  void Delete(uint32_t segment);
+  int fd(uint32_t segment) const { return fds_[segment].load(std::memory_order_acquire); }
+
+ private:
+  std::string PathOf(uint32_t segment) const;
+  Status Allocate(int fd, uint32_t segment) const;
+
+  Options options_;
+  std::vector<std::atomic<int>> fds_;  // -1: no file.
+};
+
+}  // namespace cairn::cache::disk

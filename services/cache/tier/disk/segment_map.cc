@@ -1,0 +1,207 @@
+#include "services/cache/tier/disk/segment_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/common/status/status.h"
+
+namespace cairn::cache::disk {
+namespace {
+
+// Of a segment, so much must be dead for a move to be worth it. What was never filled does not count: the place that it moves to has such
+// an end as well.
+constexpr uint32_t kWorthMovingShare = 16;
+
+}  // namespace
+
+SegmentMap::SegmentMap(uint64_t segment_bytes, uint32_t max_segments)
+    : segment_pages_(static_cast<uint32_t>(segment_bytes / kPageBytes)),
+      max_segments_(max_segments),
+      segments_(max_segments) {}
+
+void SegmentMap::Add(uint32_t index) {
+  if (index >= segments_.size()) segments_.resize(index + 1);
+  CAIRN_CHECK(segments_[index].state == State::kAbsent);
+  segments_[index].state = State::kFree;
+  ++present_;
+  ++free_;
+}
+
+void SegmentMap::Remove(uint32_t index) {
+  CAIRN_CHECK(segments_[index].state == State::kFree);
+  segments_[index] = Segment();
+  --present_;
+  --free_;
+}
+
+std::optional<uint32_t> SegmentMap::NextAbsent() const {
+  if (present_ >= max_segments_) return std::nullopt;
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].state == State::kAbsent) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> SegmentMap::Surplus() const {
+  if (present_ <= max_segments_) return std::nullopt;
+  for (auto i = static_cast<uint32_t>(segments_.size()); i-- > 0;) {
+    if (segments_[i].state == State::kFree) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<Place> SegmentMap::Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last,
+                                          TimePoint now) {
+  const auto pages = static_cast<uint32_t>(PagesFor(bytes));
+  CAIRN_CHECK(pages <= segment_pages_);
+  uint32_t& open = open_[static_cast<size_t>(stream)];
+  if (open != kNone && segments_[open].fill_pages + pages > segment_pages_) {
+    const uint32_t full = std::exchange(open, kNone);
+    segments_[full].state = State::kSealed;
+    segments_[full].sealed_at = now;
+    tail_pages_ += TailOf(segments_[full]);
+    Reuse(full);
+  }
+  if (open == kNone) {
+    if (free_ <= (last ? 0u : 1u)) return std::nullopt;
+    for (uint32_t i = 0; i < segments_.size() && open == kNone; ++i) {
+      if (segments_[i].state == State::kFree) open = i;
+    }
+    --free_;
+    segments_[open].state = State::kOpen;
+    segments_[open].order = next_order_++;
+  }
+  Segment& s = segments_[open];
+  const Place place{open, s.fill_pages};
+  s.fill_pages += pages;
+  s.ids.push_back(id);
+  ++s.holds;
+  return place;
+}
+
+bool SegmentMap::Continues(Stream stream, uint64_t bytes) const {
+  const uint32_t open = open_[static_cast<size_t>(stream)];
+  return open != kNone && segments_[open].fill_pages + PagesFor(bytes) <= segment_pages_;
+}
+
+bool SegmentMap::Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order) {
+  const uint64_t pages = PagesFor(bytes);
+  if (place.segment >= segments_.size() || bytes == 0) return false;
+  Segment& s = segments_[place.segment];
+  if (s.state == State::kAbsent || place.page + pages > segment_pages_) return false;
+  if (s.state == State::kFree) {
+    s.state = State::kSealed;
+    --free_;
+  }
+  s.fill_pages = std::max(s.fill_pages, place.page + static_cast<uint32_t>(pages));
+  s.live_pages += static_cast<uint32_t>(pages);
+  s.order = std::max(s.order, order);
+  s.ids.push_back(id);
+  next_order_ = std::max(next_order_, order + 1);
+  return true;
+}
+
+void SegmentMap::FinishRestore(TimePoint now) {
+  uint32_t newest = kNone;
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    Segment& s = segments_[i];
+    if (s.state != State::kSealed) continue;
+    s.sealed_at = now;
+    if (newest == kNone || s.order > segments_[newest].order) newest = i;
+  }
+  if (newest == kNone) return;
+  for (const Segment& s : segments_) {
+    if (s.state == State::kSealed) tail_pages_ += TailOf(s);
+  }
+  tail_pages_ -= TailOf(segments_[newest]);
+  segments_[newest].state = State::kOpen;
+  open_[static_cast<size_t>(Stream::kFresh)] = newest;
+}
+
+void SegmentMap::Settle(const Place& place, uint64_t bytes, bool lives) {
+  if (lives) segments_[place.segment].live_pages += static_cast<uint32_t>(PagesFor(bytes));
+  Unhold(place.segment);
+}
+
+void SegmentMap::Kill(const Place& place, uint64_t bytes) {
+  Segment& s = segments_[place.segment];
+  s.live_pages -= static_cast<uint32_t>(PagesFor(bytes));
+  ++s.holds;
+}
+
+void SegmentMap::Unhold(uint32_t index) {
+  CAIRN_CHECK(segments_[index].holds > 0);
+  --segments_[index].holds;
+  Reuse(index);
+}
+
+// Begins the segment anew when nothing in it matters any more.
+void SegmentMap::Reuse(uint32_t index) {
+  Segment& s = segments_[index];
+  if (s.live_pages > 0 || s.holds > 0) return;
+  if (s.state == State::kSealed) {
+    s.state = State::kFree;
+    ++free_;
+    tail_pages_ -= TailOf(s);
+  } else if (s.state != State::kOpen) {
+    return;
+  }
+  s.fill_pages = 0;
+  s.draining = false;
+  s.ids.clear();
+}
+
+std::optional<uint32_t> SegmentMap::TakeVictim() {
+  uint32_t oldest = kNone;
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    const Segment& s = segments_[i];
+    if (s.state != State::kSealed || s.draining || s.live_pages == 0) continue;
+    if (oldest == kNone || s.order < segments_[oldest].order) oldest = i;
+  }
+  if (oldest == kNone) return std::nullopt;
+  segments_[oldest].draining = true;
+  return oldest;
+}
+
+std::optional<uint32_t> SegmentMap::Cheapest() const {
+  uint32_t best = kNone;
+  const auto better = [this](const Segment& a, const Segment& b) {
+    return a.draining != b.draining ? a.draining : a.live_pages < b.live_pages;
+  };
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    const Segment& s = segments_[i];
+    // One that is empty already frees itself.
+    if (s.state != State::kSealed || s.live_pages == 0) continue;
+    if ((s.fill_pages - s.live_pages) * kWorthMovingShare < segment_pages_) continue;
+    if (best == kNone || better(s, segments_[best])) best = i;
+  }
+  if (best == kNone) return std::nullopt;
+  return best;
+}
+
+uint32_t SegmentMap::nearly_free() const {
+  return static_cast<uint32_t>(
+      std::count_if(segments_.begin(), segments_.end(), [](const Segment& s) {
+        return s.state == State::kSealed && s.live_pages == 0;
+      }));
+}
+
+uint64_t SegmentMap::draining_bytes() const {
+  uint64_t pages = 0;
+  for (const Segment& s : segments_) {
+    if (s.draining) pages += s.live_pages;
+  }
+  return pages * kPageBytes;
+}
+
+bool SegmentMap::Fits(uint64_t live) const {
+  const uint64_t usable = max_segments_ > 3 ? uint64_t{max_segments_ - 3} * segment_pages_ : 0;
+  return PagesFor(live) + tail_pages_ <= usable;
+}
+
+bool SegmentMap::NeedsSpare(Stream stream) const {
+  const uint32_t open = open_[static_cast<size_t>(stream)];
+  return open != kNone && segments_[open].fill_pages > segment_pages_ / 2;
+}
+
+}  // namespace cairn::cache::disk

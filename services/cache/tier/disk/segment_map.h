@@ -1,0 +1,109 @@
+#pragma once
+// Which extent lies where in the segments, which segments are empty, and which one is emptied next. Bookkeeping only: no I/O, no threads.
+//
+//   absent --Add--> free --first Allocate--> open --full--> sealed --nothing left--> free
+//
+// A segment is filled from its beginning to its end, once, and becomes free as a whole. So the device sees long runs of writes and
+// whole runs given up, which is what flash erases without copying. Two segments are open at a time: one for what comes, one for what
+// was moved, since what was worth moving lives longer than what is new.
+//
+// A *hold* keeps a segment from being used again: a read under way, a write under way, or a removal whose record is not durable yet (a
+// crash would bring back the record, without its bytes).
+//
+// Not thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "services/common/clock/clock.h"
+
+namespace cairn::cache::disk {
+
+inline constexpr uint32_t kPageBytes = 4096;
+inline uint64_t PagesFor(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
+
+struct Place {
+  uint32_t segment = 0;
+  uint32_t page = 0;  // From the segment's beginning.
+  bool operator==(const Place&) const = default;
+};
+
+class SegmentMap {
+ public:
+  enum class Stream : uint8_t { kFresh = 0, kMoved = 1 };
+  enum class State : uint8_t { kAbsent, kFree, kOpen, kSealed };
+  struct Segment {
+    State state = State::kAbsent;
+    bool draining = false;    // Named as victim: what still lives there is to be moved.
+    uint32_t fill_pages = 0;  // Handed out, from the beginning.
+    uint32_t live_pages = 0;
+    uint32_t holds = 0;
+    uint64_t order = 0;       // When it was opened, as a number that grows.
+    TimePoint sealed_at{};
+    std::vector<uint64_t> ids;  // Everything that was placed here since it was free, by place; some are gone.
+  };
+
+  // `max_segments`: files that may be made; more may be there already (Add).
+  SegmentMap(uint64_t segment_bytes, uint32_t max_segments);
+
+  // A file was made, or found: it is free.
+  void Add(uint32_t segment);
+  // Takes a free segment out, to delete its file.
+  void Remove(uint32_t segment);
+  // The number for a new file; nullopt when there are as many as there may be.
+  std::optional<uint32_t> NextAbsent() const;
+  // A free segment beyond the number that may be, if there is one.
+  std::optional<uint32_t> Surplus() const;
+
+  // Room for `bytes`, held until Settle. `last`: may take the last free segment. Nullopt: a segment has to be freed first.
+  std::optional<Place> Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last, TimePoint now);
+  // Allocate would continue the open segment.
+  bool Continues(Stream stream, uint64_t bytes) const;
+  // Found again after a restart. False when it does not fit into its segment.
+  bool Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order);
+  // After the last Restore: segments that hold something are sealed, but for the newest, where writing goes on.
+  void FinishRestore(TimePoint now);
+
+  // The write is over. `lives`: the bytes count as living until Kill.
+  void Settle(const Place& place, uint64_t bytes, bool lives);
+  // The extent is dead, but its record is not deleted for good: holds the segment until Unhold.
+  void Kill(const Place& place, uint64_t bytes);
+  void Hold(uint32_t segment) { ++segments_[segment].holds; }
+  void Unhold(uint32_t segment);
+
+  // The sealed segment that was written longest ago and was not named before; now draining. Nullopt: there is none.
+  std::optional<uint32_t> TakeVictim();
+  // The segment whose rest is cheapest to move: draining ones first, then the emptiest. Nullopt when nothing is gained.
+  std::optional<uint32_t> Cheapest() const;
+
+  const Segment& segment(uint32_t index) const { return segments_[index]; }
+  size_t size() const { return segments_.size(); }
+  uint64_t segment_bytes() const { return uint64_t{segment_pages_} * kPageBytes; }
+  uint32_t present() const { return present_; }
+  uint32_t free() const { return free_; }
+  // Sealed segments in which nothing lives: free as soon as their holds end.
+  uint32_t nearly_free() const;
+  uint64_t draining_bytes() const;
+  // Whether `live` bytes still leave a segment for each stream and one to move to, as far as the ends that were too short for an extent are
+  // known.
+  bool Fits(uint64_t live) const;
+  // The open segment of `stream` has less than a half left.
+  bool NeedsSpare(Stream stream) const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  void Reuse(uint32_t index);
+  uint64_t TailOf(const Segment& s) const { return segment_pages_ - s.fill_pages; }
+
+  const uint32_t segment_pages_;
+  const uint32_t max_segments_;
+  std::vector<Segment> segments_;
+  uint32_t open_[2] = {kNone, kNone};
+  uint32_t present_ = 0;
+  uint32_t free_ = 0;
+  uint64_t tail_pages_ = 0;  // Of sealed segments, never filled.
+  uint64_t next_order_ = 1;
+};
+
+}  // namespace cairn::cache::disk
