@@ -32,6 +32,9 @@ ExtentAllocator::ExtentAllocator(const std::vector<uint32_t>& segment_pages) {
   }
   CAIRN_CHECK(total > 0 && total <= kPagesMask);
   total_pages_ = static_cast<uint32_t>(total);
+  segment_pool_.assign(segment_pages.size(), 0);
+  segment_used_.assign(segment_pages.size(), 0);
+  pools_.emplace_back();
   segment_begin_.push_back(total_pages_);
   void* map = mmap(nullptr, total * sizeof(PageMeta), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -61,27 +64,29 @@ void ExtentAllocator::SetRun(uint32_t page, uint32_t pages, uint32_t flags) {
 
 void ExtentAllocator::AddFree(uint32_t page, uint32_t pages) {
   const uint32_t index = ClassOf(pages);
+  Pool& pool = pools_[segment_pool_[SegmentOf(page)]];
   SetRun(page, pages, 0);
-  meta_[page].slot = static_cast<uint32_t>(free_[index].size());
-  free_[index].push_back(page);
-  nonempty_[index / 64] |= uint64_t{1} << (index % 64);
+  meta_[page].slot = static_cast<uint32_t>(pool.free[index].size());
+  pool.free[index].push_back(page);
+  pool.nonempty[index / 64] |= uint64_t{1} << (index % 64);
   if (IsWholeSegment(page, pages)) ++empty_segments_;
 }
 
 void ExtentAllocator::RemoveFree(uint32_t page, uint32_t pages) {
   const uint32_t index = ClassOf(pages);
-  std::vector<uint32_t>& list = free_[index];
+  Pool& pool = pools_[segment_pool_[SegmentOf(page)]];
+  std::vector<uint32_t>& list = pool.free[index];
   const uint32_t slot = meta_[page].slot;
   list[slot] = list.back();
   meta_[list[slot]].slot = slot;
   list.pop_back();
-  if (list.empty()) nonempty_[index / 64] &= ~(uint64_t{1} << (index % 64));
+  if (list.empty()) pool.nonempty[index / 64] &= ~(uint64_t{1} << (index % 64));
   if (IsWholeSegment(page, pages)) --empty_segments_;
 }
 
-std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t pages) const {
+std::optional<uint32_t> ExtentAllocator::FindFree(const Pool& pool, uint32_t pages) const {
   const uint32_t own = ClassOf(pages);
-  const std::vector<uint32_t>& list = free_[own];
+  const std::vector<uint32_t>& list = pool.free[own];
   const auto fits = [&](uint32_t page) { return (meta_[page].run & kPagesMask) >= pages; };
   const size_t scan = std::min(kScan, list.size());
   for (size_t i = 0; i < scan; ++i) {
@@ -89,10 +94,10 @@ std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t pages) const {
     if (fits(page)) return page;
   }
   // Every run of a larger class fits.
-  for (uint32_t word = (own + 1) / 64; word < nonempty_.size(); ++word) {
-    uint64_t bits = nonempty_[word];
+  for (uint32_t word = (own + 1) / 64; word < pool.nonempty.size(); ++word) {
+    uint64_t bits = pool.nonempty[word];
     if (word == (own + 1) / 64) bits &= ~uint64_t{0} << ((own + 1) % 64);
-    if (bits != 0) return free_[word * 64 + static_cast<uint32_t>(std::countr_zero(bits))].back();
+    if (bits != 0) return pool.free[word * 64 + static_cast<uint32_t>(std::countr_zero(bits))].back();
   }
   for (size_t i = scan; i < list.size(); ++i) {
     const uint32_t page = list[list.size() - 1 - i];
@@ -101,10 +106,10 @@ std::optional<uint32_t> ExtentAllocator::FindFree(uint32_t pages) const {
   return std::nullopt;
 }
 
-std::optional<uint32_t> ExtentAllocator::Reserve(uint32_t pages) {
-  CAIRN_CHECK(pages > 0);
+std::optional<uint32_t> ExtentAllocator::Reserve(uint32_t pages, uint32_t pool) {
+  CAIRN_CHECK(pages > 0 && pool < pools_.size());
   if (pages > total_pages_) return std::nullopt;
-  const std::optional<uint32_t> found = FindFree(pages);
+  const std::optional<uint32_t> found = FindFree(pools_[pool], pages);
   if (!found) return std::nullopt;
   const uint32_t page = *found;
   const uint32_t run = meta_[page].run & kPagesMask;
@@ -112,6 +117,7 @@ std::optional<uint32_t> ExtentAllocator::Reserve(uint32_t pages) {
   if (run > pages) AddFree(page + pages, run - pages);
   SetRun(page, pages, kReserved);
   used_pages_ += pages;
+  segment_used_[SegmentOf(page)] += pages;
   return page;
 }
 
@@ -123,6 +129,7 @@ void ExtentAllocator::Release(uint32_t page, uint32_t pages) {
   CAIRN_CHECK(IsReserved(page, pages));
   used_pages_ -= pages;
   const uint32_t segment = SegmentOf(page);
+  segment_used_[segment] -= pages;
   // What is inside a merged run is stale; a second Release of the same page must not find the old flags there.
   meta_[page].run = 0;
   meta_[page + pages - 1].run = 0;
@@ -142,15 +149,41 @@ void ExtentAllocator::Release(uint32_t page, uint32_t pages) {
   AddFree(page, pages);
 }
 
-uint32_t ExtentAllocator::largest_free_pages() const {
-  for (uint32_t word = static_cast<uint32_t>(nonempty_.size()); word-- > 0;) {
-    if (nonempty_[word] == 0) continue;
-    const uint32_t index = word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(nonempty_[word]));
-    uint32_t largest = 0;
-    for (uint32_t page : free_[index]) largest = std::max(largest, meta_[page].run & kPagesMask);
-    return largest;
+uint32_t ExtentAllocator::AddPool() {
+  pools_.emplace_back();
+  return static_cast<uint32_t>(pools_.size() - 1);
+}
+
+void ExtentAllocator::SetPool(uint32_t segment, uint32_t pool) {
+  CAIRN_CHECK(pool < pools_.size());
+  if (segment_pool_[segment] == pool) return;
+  std::vector<uint32_t> free_runs;
+  for (uint32_t page = segment_begin_[segment]; page < segment_begin_[segment + 1];) {
+    const uint32_t run = meta_[page].run;
+    if ((run & kReserved) == 0) {
+      free_runs.push_back(page);
+      RemoveFree(page, run & kPagesMask);
+    }
+    page += run & kPagesMask;
   }
-  return 0;
+  segment_pool_[segment] = pool;
+  for (const uint32_t page : free_runs) AddFree(page, meta_[page].run & kPagesMask);
+}
+
+bool ExtentAllocator::IsEmpty(uint32_t segment) const { return segment_used_[segment] == 0; }
+
+uint32_t ExtentAllocator::largest_free_pages() const {
+  uint32_t largest = 0;
+  for (const Pool& pool : pools_) {
+    for (uint32_t word = static_cast<uint32_t>(pool.nonempty.size()); word-- > 0;) {
+      if (pool.nonempty[word] == 0) continue;
+      const uint32_t index =
+          word * 64 + 63 - static_cast<uint32_t>(std::countl_zero(pool.nonempty[word]));
+      for (uint32_t page : pool.free[index]) largest = std::max(largest, meta_[page].run & kPagesMask);
+      break;
+    }
+  }
+  return largest;
 }
 
 void ExtentAllocator::CheckConsistency() const {
@@ -159,6 +192,8 @@ void ExtentAllocator::CheckConsistency() const {
   uint32_t empty = 0;
   for (size_t segment = 0; segment + 1 < segment_begin_.size(); ++segment) {
     bool before_free = false;
+    const uint64_t used_before = used;
+    const Pool& pool = pools_[segment_pool_[segment]];
     for (uint32_t page = segment_begin_[segment]; page < segment_begin_[segment + 1];) {
       const uint32_t run = meta_[page].run;
       const uint32_t pages = run & kPagesMask;
@@ -168,7 +203,7 @@ void ExtentAllocator::CheckConsistency() const {
       const bool is_free = (run & kReserved) == 0;
       if (is_free) {
         CAIRN_CHECK(!before_free);
-        const auto& list = free_[ClassOf(pages)];
+        const auto& list = pool.free[ClassOf(pages)];
         CAIRN_CHECK(meta_[page].slot < list.size() && list[meta_[page].slot] == page);
         ++free_runs;
         if (IsWholeSegment(page, pages)) ++empty;
@@ -178,11 +213,14 @@ void ExtentAllocator::CheckConsistency() const {
       before_free = is_free;
       page += pages;
     }
+    CAIRN_CHECK(used - used_before == segment_used_[segment]);
   }
   uint64_t listed = 0;
-  for (uint32_t i = 0; i < kClasses; ++i) {
-    listed += free_[i].size();
-    CAIRN_CHECK(((nonempty_[i / 64] >> (i % 64)) & 1) == (free_[i].empty() ? 0 : 1));
+  for (const Pool& pool : pools_) {
+    for (uint32_t i = 0; i < kClasses; ++i) {
+      listed += pool.free[i].size();
+      CAIRN_CHECK(((pool.nonempty[i / 64] >> (i % 64)) & 1) == (pool.free[i].empty() ? 0 : 1));
+    }
   }
   CAIRN_CHECK(listed == free_runs && used == used_pages_ && empty == empty_segments_);
 }

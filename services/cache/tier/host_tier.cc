@@ -12,9 +12,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "services/cache/tier/bulk_copy.h"
 #include "services/cache/tier/memory_limit.h"
 #include "services/common/log/log.h"
+#include "services/common/memory/bulk_copy.h"
 
 namespace cairn::cache {
 namespace {
@@ -92,6 +92,7 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
   }
 
   std::unique_ptr<HostTier> tier(new HostTier);
+  tier->name_ = options.name;
   Status mapped = OkStatus();
   if (options.huge_pages != HostTierOptions::HugePages::kOff) {
     mapped = tier->MapArena(options, /*huge=*/true);
@@ -117,9 +118,14 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
   {
     MutexLock lock(tier->mu_);
     tier->allocator_ = std::make_unique<ExtentAllocator>(pages);
+    tier->draining_pool_ = tier->allocator_->AddPool();
+    tier->owners_.push_back({"", {0, 0}});
+    tier->states_ = std::make_unique<SegmentState[]>(pages.size());
+    for (size_t i = 0; i < pages.size(); ++i) tier->states_[i].id = tier->next_segment_id_++;
   }
   if (options.prefault) {
     tier->prefault_done_ = false;
+    tier->prefault_over_ = false;
     tier->prefault_thread_ = std::thread([raw = tier.get()] { raw->Prefault(); });
   }
   return tier;
@@ -142,32 +148,44 @@ Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
   base_ = reinterpret_cast<std::byte*>(RoundUp(reinterpret_cast<uintptr_t>(reserved), kHugePage));
 
   for (uint64_t offset = 0; offset < capacity_bytes_; offset += segment_bytes_) {
-    const uint64_t bytes = std::min(segment_bytes_, capacity_bytes_ - offset);
-    const std::string name = fmt::format("{}-{}", options.name, segments_.size());
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0u);
-    const int fd = memfd_create(name.c_str(), flags);
-    if (fd < 0) {
-      return Errorf(StatusCode::kResourceExhausted,
-                    "host arena: memfd {} of {} bytes, {} bytes in all: {}", segments_.size(), bytes,
-                    capacity_bytes_, Errno(errno));
-    }
-    segments_.push_back({fd, offset, bytes});
-    if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
-        mmap(base_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-            MAP_FAILED) {
-      return Errorf(StatusCode::kResourceExhausted,
-                    "host arena: segment {} of {} bytes, {} bytes in all: {}", segments_.size() - 1,
-                    bytes, capacity_bytes_, Errno(errno));
-    }
+    segments_.push_back({-1, offset, std::min(segment_bytes_, capacity_bytes_ - offset)});
+    CAIRN_RETURN_IF_ERROR(MapSegment(&segments_.back(), huge));
   }
   huge_pages_ = huge;
   return OkStatus();
 }
 
+// Fresh memory for the segment, in place of what is mapped there now.
+Status HostTier::MapSegment(Segment* segment, bool huge) {
+  const auto index = static_cast<size_t>(segment - segments_.data());
+  const std::string name = fmt::format("{}-{}", name_, index);
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0u);
+  const int fd = memfd_create(name.c_str(), flags);
+  if (fd < 0) {
+    return Errorf(StatusCode::kResourceExhausted,
+                  "host arena: memfd {} of {} bytes, {} bytes in all: {}", index, segment->bytes,
+                  capacity_bytes_, Errno(errno));
+  }
+  if (ftruncate(fd, static_cast<off_t>(segment->bytes)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+      mmap(base_ + segment->offset, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+           fd, 0) == MAP_FAILED) {
+    const int error = errno;
+    close(fd);
+    return Errorf(StatusCode::kResourceExhausted,
+                  "host arena: segment {} of {} bytes, {} bytes in all: {}", index, segment->bytes,
+                  capacity_bytes_, Errno(error));
+  }
+  if (segment->fd >= 0) close(segment->fd);
+  segment->fd = fd;
+  return OkStatus();
+}
+
 void HostTier::UnmapArena() {
   if (reserved_address_ != nullptr) munmap(reserved_address_, reserved_address_bytes_);
-  for (const Segment& segment : segments_) close(segment.fd);
+  for (const Segment& segment : segments_) {
+    if (segment.fd >= 0) close(segment.fd);
+  }
   reserved_address_ = nullptr;
   segments_.clear();
 }
@@ -199,6 +217,7 @@ void HostTier::Prefault() {
   {
     MutexLock lock(prefault_mu_);
     prefault_done_ = true;
+    prefault_over_ = true;
   }
   prefault_done_cv_.NotifyAll();
 }
@@ -208,21 +227,7 @@ void HostTier::WaitForPrefault() {
   prefault_done_cv_.Wait(prefault_mu_, [this] { return prefault_done_; });
 }
 
-Result<Extent> HostTier::Reserve(uint32_t length) {
-  if (length == 0 || length > max_extent_bytes()) {
-    return InvalidArgument("field 'length': got {}, expected 1 to {}", length, max_extent_bytes());
-  }
-  MutexLock lock(mu_);
-  const std::optional<uint32_t> page = allocator_->Reserve(PagesOf(length));
-  if (!page) {
-    return Errorf(StatusCode::kResourceExhausted,
-                  "host tier: no free run of {} bytes ({} of {} bytes used)", length,
-                  allocator_->used_pages() * kPage, capacity_bytes_);
-  }
-  asked_bytes_ += length;
-  ++extents_;
-  return Extent{*page * kPage, length};
-}
+Result<Extent> HostTier::Reserve(uint32_t length) { return ReserveFor({}, length); }
 
 void HostTier::Release(const Extent& extent) {
   CAIRN_CHECK(extent.length > 0 && extent.id % kPage == 0 && extent.id < capacity_bytes_);

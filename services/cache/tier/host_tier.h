@@ -5,6 +5,16 @@
 // sealed against resizing, so that no holder of the descriptor can pull pages from under us. An extent's id is its byte offset
 // in the arena; it starts on a 4 KiB page and never spans segments. ExtentAllocator decides where it lies.
 //
+// Owners. At first all segments are common: extents of everybody, never shown to anybody outside of this process. Who reads in
+// place from another process becomes an owner (AddOwner), and from then on gets segments of its own, taken from the empty ones on
+// demand: sealed ones to read, lent ones to write too. Rules that keep owners apart:
+// - A segment is handed out (Share) only while all its extents are its owner's.
+// - A segment changes hands only when it is empty, and gets fresh memory then if it was ever handed out: a mapping that somebody
+//   kept shows nothing of the next owner. Its id changes with its memory.
+// - A sealed segment is sealed against writing (F_SEAL_FUTURE_WRITE) before it is handed out; this process keeps the mapping it
+//   has. A lent one never held bytes that were sealed.
+// Memory can change under an address, so the arena must not be registered with a device or a ring of the kernel for good.
+//
 // Thread-safe.
 
 #include <atomic>
@@ -12,7 +22,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "services/cache/tier/extent_allocator.h"
 #include "services/cache/tier/tier.h"
@@ -49,6 +61,20 @@ struct HostTierStats {
   bool huge_pages = false;
 };
 
+using OwnerId = uint32_t;
+inline constexpr OwnerId kCommon = 0;  // Extents that are never handed out.
+
+enum class Lending : uint8_t {
+  kSealed,  // The owner's processes read.
+  kLent,    // They write too: bytes there may change at any time.
+};
+
+// For whom room is taken.
+struct RoomFor {
+  OwnerId owner = kCommon;
+  Lending lending = Lending::kSealed;
+};
+
 class HostTier final : public Tier {
  public:
   struct Segment {
@@ -73,16 +99,74 @@ class HostTier final : public Tier {
   uint32_t max_extent_bytes() const override;
   TierStats GetStats() const override;
 
+  // ---- Owners (host_tier_owners.cc) ----
+
+  struct Place {
+    uint32_t index = 0;  // Of the segment.
+    uint32_t id = 0;     // Of its memory: never used again.
+    OwnerId owner = kCommon;
+    Lending lending = Lending::kSealed;
+    uint64_t offset = 0;  // Of the extent in the segment.
+  };
+  struct Shared {
+    int fd = -1;  // The caller's.
+    uint64_t bytes = 0;
+    Lending lending = Lending::kSealed;
+  };
+
+  // The owner of this name; made when it is new. Owners stay.
+  OwnerId AddOwner(std::string_view name);
+  // kCommon when there is none of this name.
+  OwnerId FindOwner(std::string_view name) const;
+  // Reserve for somebody. kSealed takes the owner's sealed segments, then an empty one, then the common ones, then the owner's
+  // lent ones; kLent takes lent and empty ones only. kCommon takes common segments.
+  Result<Extent> ReserveFor(const RoomFor& room, uint32_t length);
+  // After a ReserveFor that failed: keeps newcomers out of the segment of another owner that is nearest to empty, so that
+  // eviction empties it. True when the room's owner has less than its share: evict from anybody; false: from its own first.
+  bool WantsMore(const RoomFor& room);
+  // Constant while the extent is reserved. No lock.
+  Place PlaceOf(uint64_t extent_id) const;
+  // A descriptor of the owner's segment. NOT_FOUND when its memory is no longer `id` or belongs to somebody else.
+  Result<Shared> Share(uint32_t index, uint32_t id, OwnerId owner);
+  // The owner's segments of now, as places with offset 0.
+  std::vector<Place> SegmentsOf(OwnerId owner) const;
+  // The segment still has the memory `id`, and it is the owner's.
+  bool IsCurrent(uint32_t index, uint32_t id, OwnerId owner) const;
+
+  // Grows whenever a segment gets other memory.
+  uint32_t segment_memories() const { return next_segment_id_.load(std::memory_order_acquire); }
+
   HostTierStats GetHostStats() const;
   size_t segment_count() const { return segments_.size(); }
+  // REQUIRES: no owners: their segments may get other memory at any time.
   const Segment& segment(size_t index) const { return segments_[index]; }
   // Blocks until the background prefault has ended, for benchmarks.
   void WaitForPrefault();
 
  private:
+  // Of one segment; written under mu_.
+  struct SegmentState {
+    std::atomic<uint32_t> id{0};
+    std::atomic<OwnerId> owner{kCommon};
+    std::atomic<Lending> lending{Lending::kSealed};
+    bool handed_out = false;  // Since it has this memory.
+  };
+  struct Owner {
+    std::string name;
+    uint32_t pools[2];  // By Lending.
+  };
+
   HostTier() = default;
   Status MapArena(const HostTierOptions& options, bool huge);
+  Status MapSegment(Segment* segment, bool huge);
   void UnmapArena();
+  uint32_t PoolOf(const RoomFor& room) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An empty segment becomes the room's. False when there is none.
+  bool ClaimEmpty(const RoomFor& room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Renew(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  OwnerId OwnerOfIndex(uint32_t index) const {
+    return states_[index].owner.load(std::memory_order_relaxed);
+  }
   void Prefault();
 
   // Constant after Create.
@@ -92,9 +176,15 @@ class HostTier final : public Tier {
   uint64_t reserved_address_bytes_ = 0;
   void* reserved_address_ = nullptr;
   bool huge_pages_ = false;
-  std::vector<Segment> segments_;
+  std::string name_;
+  std::vector<Segment> segments_;  // Descriptors change under mu_, once there are owners.
+  std::unique_ptr<SegmentState[]> states_;
 
   mutable Mutex mu_;
+  std::vector<Owner> owners_ ABSL_GUARDED_BY(mu_);  // By OwnerId; the first is kCommon.
+  uint32_t draining_pool_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<uint32_t> next_segment_id_{1};  // Written under mu_.
+  std::atomic<bool> has_owners_{false};
   std::unique_ptr<ExtentAllocator> allocator_ ABSL_GUARDED_BY(mu_);
   uint64_t asked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t extents_ ABSL_GUARDED_BY(mu_) = 0;
@@ -106,6 +196,7 @@ class HostTier final : public Tier {
   Mutex prefault_mu_;
   CondVar prefault_done_cv_;
   bool prefault_done_ ABSL_GUARDED_BY(prefault_mu_) = true;
+  std::atomic<bool> prefault_over_{true};
   std::thread prefault_thread_;
 };
 

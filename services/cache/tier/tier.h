@@ -6,12 +6,14 @@
 //
 // Life of an extent:  Reserve -> Write (once) -> Read (many) -> Release.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "services/common/status/status.h"
 
@@ -66,6 +68,18 @@ class Tier {
   virtual TierStats GetStats() const = 0;
 };
 
+// Extents that lie together in a tier, so that evicting them together gives room back without copying anything.
+struct VictimGroup {
+  struct Member {
+    Extent extent;
+    std::string record;
+    std::chrono::nanoseconds age{0};  // Since it was written, or moved, to where it lies; at least this.
+  };
+  std::vector<Member> members;
+  // So many bytes of them may stay: the tier then moves them elsewhere, which is a second write.
+  uint64_t keep_bytes = 0;
+};
+
 // A tier that outlives the process. Small named records beside the extents hold what the engine must find again (namespaces).
 class PersistentTier : public Tier {
  public:
@@ -76,6 +90,15 @@ class PersistentTier : public Tier {
 
   // Everything whose Write completed before the call survives kill -9 after it returns. Blocks.
   virtual Status Flush() = 0;
+
+  // What the owner should evict next when the tier is full: it releases the members it can spare. Each member is named once until it was
+  // moved. Empty: the tier has no opinion, and the owner evicts one by one. May read a little from disk.
+  virtual VictimGroup NextVictims() { return {}; }
+
+  // Told of extents whose bytes the tier found damaged by itself, not in answer to a Read, so that the owner drops what points there. Runs on
+  // a thread of the tier; must not block. Set it before Recover; nullptr, which waits for a call under way, before the owner goes.
+  using DamageListener = std::function<void(const Extent& extent, std::string_view record)>;
+  virtual void SetDamageListener(DamageListener /*listener*/) {}
 
   // Durable when it returns. Blocks.
   virtual Status PutMeta(std::string_view name, std::string_view value) = 0;

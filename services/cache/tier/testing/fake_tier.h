@@ -101,6 +101,26 @@ class FakeTier final : public PersistentTier {
     MutexLock lock(mu_);
     return held_.size();
   }
+  // NextVictims names the oldest `size` extents at a time, until they are gone. 0: none.
+  void GroupVictims(size_t size, uint64_t keep_bytes, std::chrono::nanoseconds age) {
+    MutexLock lock(mu_);
+    group_size_ = size;
+    group_keep_bytes_ = keep_bytes;
+    group_age_ = age;
+  }
+  // As a scrubber would.
+  void ReportDamage(const Extent& extent) {
+    std::string record;
+    DamageListener listener;
+    {
+      MutexLock lock(mu_);
+      const auto it = extents_.find(extent.id);
+      if (it == extents_.end()) return;
+      record = it->second.record;
+      listener = listener_;
+    }
+    if (listener) listener(extent, record);
+  }
   // The process died: what was not flushed is gone, held operations never call back. Recover() may then be called again.
   void Crash() {
     std::deque<std::function<void()>> dropped;
@@ -193,6 +213,23 @@ class FakeTier final : public PersistentTier {
       if (stored.written) durable_.emplace(id, stored);
     }
     return OkStatus();
+  }
+
+  VictimGroup NextVictims() override {
+    VictimGroup group;
+    MutexLock lock(mu_);
+    group.keep_bytes = group_keep_bytes_;
+    for (const auto& [id, stored] : extents_) {
+      if (group.members.size() >= group_size_) break;
+      if (!stored.written || id <= last_victim_) continue;
+      group.members.push_back({{id, stored.length}, stored.record, group_age_});
+    }
+    if (!group.members.empty()) last_victim_ = group.members.back().extent.id;
+    return group;
+  }
+  void SetDamageListener(DamageListener listener) override {
+    MutexLock lock(mu_);
+    listener_ = std::move(listener);
   }
 
   Status PutMeta(std::string_view name, std::string_view value) override {
@@ -314,6 +351,11 @@ class FakeTier final : public PersistentTier {
   Fault read_fault_ ABSL_GUARDED_BY(mu_);
   Fault flush_fault_ ABSL_GUARDED_BY(mu_);
   int corrupt_reads_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t group_size_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t group_keep_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::chrono::nanoseconds group_age_ ABSL_GUARDED_BY(mu_){0};
+  uint64_t last_victim_ ABSL_GUARDED_BY(mu_) = 0;
+  DamageListener listener_ ABSL_GUARDED_BY(mu_);
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool refuse_reservations_ ABSL_GUARDED_BY(mu_) = false;
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
