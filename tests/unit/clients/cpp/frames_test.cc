@@ -166,7 +166,7 @@ TEST(PushFrameTest, ProtobufReadsWhatItWrites) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data));
   for (const uint32_t limit : {0u, 1u, 5000u, 1u << 30}) {
     for (const bool hold : {false, true}) {
-      PushFrameWriter writer("0123456789abcdef", limit);
+      PushFrameWriter writer("0123456789abcdef", {}, limit);
       std::shared_ptr<const void> keep = hold ? std::make_shared<int>(1) : nullptr;
       std::string got[2];
       size_t frames = 0;
@@ -202,7 +202,7 @@ TEST(PushFrameTest, ProtobufReadsWhatItWrites) {
 TEST(PushFrameTest, RefersToHeldBytesAndCopiesOthers) {
   std::string data = Text(10000, 3);
   const auto hold = std::make_shared<int>(1);
-  PushFrameWriter held("s", 0), copied("s", 0);
+  PushFrameWriter held("s", {}, 0), copied("s", {}, 0);
   held.Add(1, 0, std::as_bytes(std::span(data)), hold);
   copied.Add(1, 0, std::as_bytes(std::span(data)), nullptr);
   EXPECT_EQ(hold.use_count(), 2);

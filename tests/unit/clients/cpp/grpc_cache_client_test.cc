@@ -175,6 +175,32 @@ TEST_F(GrpcCacheClientTest, CorruptBytesAreAMissOfThatBlock) {
   EXPECT_EQ(client_->GetStats().corrupt_slices, 3u);
 }
 
+TEST_F(GrpcCacheClientTest, AWrongSliceIsAskedForOnceMore) {
+  Store();
+  node_->Set({.frame_bytes = 1000, .corrupt_block = 1, .mends = true});
+  auto match = Match();
+  ASSERT_OK(match);
+  ASSERT_OK(client_->Fetch(match->lease, {}, sink_, {}));
+  EXPECT_THAT(sink_.failed, IsEmpty());
+  EXPECT_EQ(sink_.slices, 12u) << "each slice once";
+  EXPECT_EQ(sink_.wrong, 0u);
+  EXPECT_EQ(client_->GetStats().corrupt_slices, 3u);
+}
+
+TEST_F(GrpcCacheClientTest, APushIsCommittedWithItsStreamWhereTheNodeCan) {
+  Store();
+  EXPECT_TRUE(node_->Eventually([&] { return node_->commit_calls == 1; })) << "a node of before";
+  node_->Set({.commits = true});
+  const Chain more(spec_, 3, {}, 1000);
+  auto pushed = client_->Push(Fingerprint(spec_), more.parts, {});
+  ASSERT_OK(pushed);
+  for (const Status& status : *pushed) EXPECT_OK(status);
+  EXPECT_TRUE(node_->Eventually([&] { return node_->commit_calls == 1; })) << "no call of its own";
+  auto match = client_->Match(Fingerprint(spec_), more.keys, {.deadline = std::chrono::seconds(5)});
+  ASSERT_OK(match);
+  EXPECT_EQ(match->matched_blocks, 3u);
+}
+
 TEST_F(GrpcCacheClientTest, AFetchThatBreaksHasGivenGoodSlices) {
   Store();
   node_->Set({.break_fetch_after = 5});

@@ -27,6 +27,8 @@ class ScriptedNode final : public v1::Cache::Service {
     bool hang = false;  // Every call waits until it is cancelled or the script changes.
     uint64_t frame_bytes = 1 << 20;  // Data in one fetch frame.
     int corrupt_block = -1;          // Its slices have one byte changed.
+    bool mends = false;              // But not where the node is to verify them itself.
+    bool commits = false;            // What a Push names, at its end; a node of before does not.
     int break_fetch_after = -1;      // Frames; then the stream ends with UNAVAILABLE.
     int hang_fetch_after = -1;       // Frames; then nothing comes.
     bool end_fetch_early = false;    // Leaves out the last piece of the last slice and says OK.
@@ -86,6 +88,7 @@ class ScriptedNode final : public v1::Cache::Service {
   // Under the lock (Eventually).
   int sessions_opened = 0;
   int match_calls = 0;
+  int commit_calls = 0;
   std::multiset<uint64_t> released;
   std::multiset<uint64_t> aborted;
   std::set<std::string> traces;
@@ -165,6 +168,7 @@ class ScriptedNode final : public v1::Cache::Service {
       keys = leases_[request->lease_id()];
       parts = parts_;
     }
+    if (script.mends && !request->reader_verifies()) script.corrupt_block = -1;
     const std::vector<v1::FetchFrame> frames = Frames(keys, parts, script);
     for (size_t i = 0; i < frames.size(); ++i) {
       if (static_cast<int>(i) == script.break_fetch_after)
@@ -198,11 +202,13 @@ class ScriptedNode final : public v1::Cache::Service {
   }
 
   grpc::Status Push(grpc::ServerContext* context, grpc::ServerReader<v1::PushFrame>* reader,
-                    v1::PushResponse*) override {
+                    v1::PushResponse* response) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     v1::PushFrame frame;
+    std::vector<uint64_t> commit;
     while (reader->Read(&frame)) {
       MutexLock lock(mu_);
+      commit.insert(commit.end(), frame.commit_ids().begin(), frame.commit_ids().end());
       if (!script_.push.ok()) return script_.push;
       for (const auto& piece : frame.pieces()) {
         std::string& to = reserved_[piece.reservation_id()].second;
@@ -211,6 +217,10 @@ class ScriptedNode final : public v1::Cache::Service {
         to.replace(piece.offset(), piece.data().size(), piece.data());
       }
     }
+    MutexLock lock(mu_);
+    if (script_.commits) {
+      for (const uint64_t id : commit) CommitOne(id, response->add_committed());
+    }
     return grpc::Status::OK;
   }
 
@@ -218,15 +228,8 @@ class ScriptedNode final : public v1::Cache::Service {
                       v1::CommitResponse* response) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     MutexLock lock(mu_);
-    for (const uint64_t id : request->reservation_ids()) {
-      v1::PartResult* result = response->add_results();
-      const auto& [key, bytes] = reserved_[id];
-      const auto part = format::VerifyPart(std::as_bytes(std::span(bytes)));
-      wire::ToProto(part.status(), result);
-      if (script_.commit_code != 0) result->set_code(script_.commit_code);
-      if (result->code() == 0) parts_[key] = bytes;
-      reserved_.erase(id);
-    }
+    ++commit_calls;
+    for (const uint64_t id : request->reservation_ids()) CommitOne(id, response->add_results());
     return grpc::Status::OK;
   }
 
@@ -261,6 +264,14 @@ class ScriptedNode final : public v1::Cache::Service {
   }
 
  private:
+  void CommitOne(uint64_t id, v1::PartResult* result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto& [key, bytes] = reserved_[id];
+    const auto part = format::VerifyPart(std::as_bytes(std::span(bytes)));
+    wire::ToProto(part.status(), result);
+    if (script_.commit_code != 0) result->set_code(script_.commit_code);
+    if (result->code() == 0) parts_[key] = bytes;
+    reserved_.erase(id);
+  }
   static grpc::Status NotFound(const std::string& what) {
     return grpc::Status(grpc::StatusCode::NOT_FOUND, what);
   }

@@ -102,7 +102,8 @@ TEST(WireEnumsTest, TiersAndReasonsToleratesUnknownOnes) {
 }
 
 TEST(WireEnumsTest, AnUnknownCodecIsRefused) {
-  for (const format::Codec codec : {format::Codec::kRaw, format::Codec::kOpaque}) {
+  for (const format::Codec codec : {format::Codec::kRaw, format::Codec::kOpaque, format::Codec::kInt8,
+                                    format::Codec::kCacheGen}) {
     EXPECT_EQ(*FromProto(ToProto(codec), "codec"), codec);
   }
   EXPECT_THAT(FromProto(static_cast<v1::Codec>(9), "codec"),

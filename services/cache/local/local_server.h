@@ -1,0 +1,124 @@
+#pragma once
+// The node's side of the same-node path: a Unix socket, and one thread that serves the rings of all
+// sessions in turn.
+//
+// A ring is *hot* while its client has asked lately: the thread looks into it by itself. When
+// nothing comes for the spin time, hot rings go to sleep one by one, and so does the thread, in
+// epoll, until a client rings the doorbell.
+//
+//   gRPC session opens ─ Admit ─► token ─► client says Hello with it ─► Welcome, ring ─► served
+//   gRPC session ends ─ Retire ─► Closing ─► the client hangs up ─► what it held ends, and the
+//   engine's session with it
+//
+// What a session holds is given back when its socket is hung up: the kernel does that when the last
+// process that has it is gone, so nobody can still be reading or writing (a process that closes the
+// socket and goes on writes into its tenant's lent memory, where every use is verified). pidfds
+// would say it sooner for a client whose child keeps the socket, and wrongly.
+//
+// Thread-safe.
+
+#include <sys/types.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "clients/cpp/shm/socket.h"
+#include "services/cache/local/local_session.h"
+#include "services/common/concurrency/mutex.h"
+
+namespace cairn::cache {
+
+using LocalToken = std::array<uint8_t, 16>;
+
+struct LocalServerOptions {
+  std::string path;               // Of the socket.
+  mode_t mode = 0600;             // Of its file.
+  std::vector<uid_t> allow_uids;  // Who may connect beside this process's own user.
+  shm::RingShape ring{.entries = shm::kDefaultEntries, .scratch_bytes = 1u << 20};
+  uint64_t quota_bytes =
+      0;  // A session may lease and reserve so much. 0: a quarter of the host tier.
+  uint32_t max_sessions = 1024;
+  Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: 50 us with more
+                      // than two CPUs, else not at all.
+  uint64_t node_epoch = 0;
+};
+
+class LocalServer {
+ public:
+  struct Dependencies {
+    CacheEngine* engine = nullptr;  // With an in-place side. All outlive the server.
+    HostTier* host = nullptr;
+    const Clock* clock = nullptr;
+    MatchObserver* observer = nullptr;  // Or none.
+  };
+
+  // FAILED_PRECONDITION when another process listens on the path.
+  static Result<std::unique_ptr<LocalServer>> Start(const LocalServerOptions& options,
+                                                    const Dependencies& dependencies);
+  // Ends all sessions. The socket's file is removed.
+  ~LocalServer();
+
+  const std::string& path() const { return options_.path; }
+
+  // A token for the engine's session: connections that show it belong to it.
+  LocalToken Admit(SessionId session);
+  // The token is good no longer. True: clients that showed it are still there, and the server will
+  // close the engine's session when they are gone. False: the caller closes it.
+  bool Retire(const LocalToken& token);
+
+  const LocalStats& stats() const { return stats_; }
+
+ private:
+  class Connection;
+  struct Admitted {
+    SessionId session = 0;
+    uint32_t connections = 0;
+    bool retired = false;
+  };
+
+  LocalServer(const LocalServerOptions& options, const Dependencies& dependencies);
+  Status Open();
+  void Run();
+  // The thread's steps.
+  bool ServeHot();
+  void PutHotToSleep();
+  bool WaitForEvents(int timeout_ms);
+  void Accept();
+  void OnSocket(Connection* connection, uint32_t events);
+  void OnMessage(Connection* connection, std::span<const std::byte> message);
+  void Greet(Connection* connection, std::span<const std::byte> message);
+  Result<LocalSessionOptions> CheckHello(const shm::DecodedHello& hello, Connection* connection);
+  void MakeHot(Connection* connection);
+  // Serves it no longer, and says why. What it holds stays until it hangs up.
+  void Condemn(Connection* connection, const Status& why);
+  void Remove(Connection* connection);
+  void Tick();
+  void Wake();
+
+  const LocalServerOptions options_;
+  const Dependencies dependencies_;
+  const Duration spin_;
+  LocalStats stats_;
+
+  // Owned by the thread once it runs.
+  shm::Descriptor listening_, epoll_, wake_;
+  LocalBuffers buffers_;
+  absl::flat_hash_map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::vector<Connection*> hot_;
+  uint32_t waiting_sessions_ = 0;
+  uint32_t seen_memories_ = 0;
+  uint64_t owners_ = 0;
+
+  Mutex mu_;
+  absl::flat_hash_map<LocalToken, Admitted> admitted_ ABSL_GUARDED_BY(mu_);
+  bool retired_any_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,134 @@
+#pragma once
+// One same-node session: takes descriptors out of its ring, asks the engine, writes answers back.
+//
+// Owned by the server's thread; not thread-safe. Knows no socket: segments go out through
+// SegmentSink. Whatever a client writes into its ring ends at worst this session
+// (docs/formats/local.md).
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "clients/cpp/shm/decode.h"
+#include "clients/cpp/shm/ring.h"
+#include "services/cache/engine/in_place.h"
+#include "services/cache/local/local_stats.h"
+#include "services/cache/tier/host_tier.h"
+
+namespace cairn::cache {
+
+// Sends a segment's descriptor to the client. RESOURCE_EXHAUSTED: the client does not read its
+// socket.
+class SegmentSink {
+ public:
+  virtual ~SegmentSink() = default;
+  virtual Status SendSegments(const shm::Segments& message, std::span<const int> descriptors) = 0;
+};
+
+// Told of every answered match. Called on the server's thread.
+class MatchObserver {
+ public:
+  virtual ~MatchObserver() = default;
+  virtual void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) = 0;
+};
+
+// Working memory of the server's thread, shared by its sessions: grows to the largest call, then
+// needs no more.
+struct LocalBuffers {
+  std::vector<BlockKey> keys;
+  std::vector<uint8_t> bytes;
+  std::vector<uint64_t> ids;
+  std::vector<PlacedPart> placed;
+  std::vector<shm::PartPlace> places;
+  std::vector<shm::ReserveEntry> entries;
+  std::vector<ReservePartRequest> parts;
+  std::vector<shm::Grant> grants;
+};
+
+struct LocalSessionOptions {
+  SessionId session = 0;  // Of the engine.
+  OwnerId owner = kCommon;
+  std::string tenant;
+  uint64_t quota_bytes = 0;  // Leased and reserved together; at most half of it reserved.
+};
+
+class LocalSession {
+ public:
+  struct Services {
+    CacheEngine* engine = nullptr;  // With an in-place side.
+    HostTier* host = nullptr;
+    const Clock* clock = nullptr;
+    LocalStats* stats = nullptr;
+    LocalBuffers* buffers = nullptr;
+    MatchObserver* observer = nullptr;  // Or none.
+  };
+
+  LocalSession(const Services& services, LocalSessionOptions options, shm::NodeRing ring,
+               SegmentSink* sink);
+  // Releases what the session holds.
+  ~LocalSession();
+  LocalSession(const LocalSession&) = delete;
+  LocalSession& operator=(const LocalSession&) = delete;
+
+  // Serves at most `max` descriptors. False when the ring holds nonsense: `why` says what, and
+  // Serve must not be called again.
+  bool Serve(int max, Status* why);
+  // Some were served by the last Serve, or are waiting.
+  bool busy() const { return busy_; }
+  // Looks again for blocks that descriptors wait for. Call now and then while has_waiting().
+  void RetryWaiting();
+  bool has_waiting() const { return !waiting_.empty(); }
+
+  // Sends what the owner has now. For the beginning.
+  void SendAllSegments();
+  // Ids of segments that were sent, and whose memory is gone since; they are forgotten.
+  std::vector<uint32_t> TakeGone();
+
+  shm::NodeRing& ring() { return ring_; }
+  uint64_t held_bytes() const { return leased_bytes_ + reserved_bytes_; }
+
+ private:
+  struct Waiting {
+    uint64_t cookie = 0;
+    shm::DecodedSubmission call;
+    TimePoint deadline;
+  };
+
+  Status Run(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
+             bool* wait);
+  Status Match(const shm::DecodedSubmission& call, shm::Completion* done);
+  Status Exists(const shm::DecodedSubmission& call, shm::Completion* done);
+  // `wait`: false when it must be answered now; set to whether it should be tried again.
+  Status Locate(const shm::DecodedSubmission& call, shm::Completion* done, bool* wait);
+  Status Release(const shm::DecodedSubmission& call);
+  Status Reserve(const shm::DecodedSubmission& call, shm::Completion* done);
+  Status Commit(const shm::DecodedSubmission& call, shm::Completion* done);
+  Status Abort(const shm::DecodedSubmission& call);
+  void Finish(const shm::DecodedSubmission& call, const Status& status, shm::Completion* done);
+
+  // Tokens of a block. PERMISSION_DENIED for another tenant's namespace.
+  Result<uint32_t> CheckTenant(const Fingerprint& fingerprint);
+  // Writes buffers.placed as places, as far as the output reaches.
+  void WritePlaces(const shm::DecodedSubmission& call, shm::Completion* done);
+  // The client can see the segment, or will before it reads the answer.
+  bool Expose(const HostTier::Place& place);
+  std::span<const uint64_t> CopyIds(const shm::DecodedSubmission& call);
+
+  const Services services_;
+  InPlaceEngine& in_place_;
+  const LocalSessionOptions options_;
+  shm::NodeRing ring_;
+  SegmentSink& sink_;
+  bool busy_ = false;
+  absl::flat_hash_map<LeaseId, uint64_t> leases_;  // Bytes.
+  absl::flat_hash_map<ReservationId, uint64_t> reservations_;
+  uint64_t leased_bytes_ = 0;
+  uint64_t reserved_bytes_ = 0;
+  absl::flat_hash_map<Fingerprint, uint32_t> own_namespaces_;  // Known to be the tenant's; tokens of a block.
+  std::vector<uint32_t> exposed_;                    // By segment index: id that was sent, or 0.
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace cairn::cache

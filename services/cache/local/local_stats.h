@@ -1,0 +1,29 @@
+#pragma once
+// Counters of the same-node path. Atomics: relaxed; written by the server's thread.
+
+#include <atomic>
+#include <cstdint>
+
+namespace cairn::cache {
+
+struct LocalStats {
+  std::atomic<uint64_t> sessions{0};              // Open now.
+  std::atomic<uint64_t> opened_sessions{0};       // Totals since start:
+  std::atomic<uint64_t> refused_sessions{0};      // Wrong user, token, or message; too many.
+  std::atomic<uint64_t> broken_sessions{0};       // Ended because of what they wrote.
+  std::atomic<uint64_t> descriptors{0};           // Served.
+  std::atomic<uint64_t> rejected_descriptors{0};  // Malformed, or of another tenant.
+  std::atomic<uint64_t> read_bytes{0};            // Whose places were told.
+  std::atomic<uint64_t> written_bytes{0};         // Committed.
+  std::atomic<uint64_t> held_bytes{0};            // Leased and reserved now.
+  std::atomic<uint64_t> shared_segments{0};       // Descriptors handed out, since start.
+
+  static void Add(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+    counter.fetch_add(by, std::memory_order_relaxed);
+  }
+  static void Sub(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+    counter.fetch_sub(by, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,309 @@
+// The server with its socket and its thread: who gets in, who is thrown out, and what stays of
+// either.
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "tests/unit/cache/local/local_fixture.h"
+
+namespace cairn::cache::testing {
+namespace {
+
+using shm::Op;
+using ::testing::_;
+using ::testing::HasSubstr;
+
+TimePoint Soon() { return SteadyClock::Get().Now() + std::chrono::seconds(20); }
+
+template <typename Predicate>
+bool Eventually(Predicate predicate) {
+  const TimePoint deadline = Soon();
+  while (!predicate()) {
+    if (SteadyClock::Get().Now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+class LocalServerTest : public ::testing::Test {
+ protected:
+  void Start(LocalServerOptions options = {}) {
+    options.path = ::testing::TempDir() + "local_server_test." + std::to_string(getpid());
+    path_ = options.path;
+    auto server = LocalServer::Start(
+        options,
+        {.engine = node_.engine.get(), .host = node_.host.get(), .clock = &SteadyClock::Get()});
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+  }
+  void TearDown() override { server_.reset(); }
+
+  struct Client {
+    shm::Descriptor socket;
+    MappedSegments segments;
+    std::unique_ptr<RingCaller> call;
+
+    // Calls, and takes in segments that were announced.
+    void Pump() {
+      if (call->ring().MustRing()) Ring();
+    }
+    void Ring() {
+      shm::Doorbell doorbell;
+      doorbell.header.type = static_cast<uint16_t>(shm::MessageType::kDoorbell);
+      (void)shm::Send(socket.get(), shm::AsBytes(doorbell));
+    }
+    void TakeSegments() {
+      for (;;) {
+        auto got = shm::Receive(socket.get());
+        if (!got.ok() || got->message.empty()) return;
+        auto decoded = shm::DecodeSegments(got->message, got->descriptors.size());
+        if (!decoded.ok()) return;
+        for (uint32_t i = 0; i < decoded->count; ++i) {
+          segments.Add(decoded->entries[i], got->descriptors[i].Release());
+        }
+      }
+    }
+    Result<shm::Closing> WaitClosing() {
+      for (;;) {
+        CAIRN_ASSIGN_OR_RETURN(const shm::Received got, shm::ReceiveBy(socket.get(), Soon()));
+        if (got.message.empty()) return Errorf(StatusCode::kUnavailable, "hung up");
+        CAIRN_ASSIGN_OR_RETURN(const shm::MessageType type, shm::TypeOf(got.message));
+        if (type == shm::MessageType::kClosing) return shm::As<shm::Closing>(got.message);
+      }
+    }
+  };
+
+  Status SayHello(int socket, const LocalToken& token, const std::string& tenant) {
+    shm::Hello hello;
+    hello.header.type = static_cast<uint16_t>(shm::MessageType::kHello);
+    std::memcpy(hello.token, token.data(), token.size());
+    shm::SetText(hello.tenant, tenant);
+    return shm::Send(socket, shm::AsBytes(hello));
+  }
+  Result<std::unique_ptr<Client>> Connect(const LocalToken& token, const std::string& tenant) {
+    auto client = std::make_unique<Client>();
+    CAIRN_ASSIGN_OR_RETURN(client->socket, shm::Dial(path_));
+    CAIRN_RETURN_IF_ERROR(SayHello(client->socket.get(), token, tenant));
+    CAIRN_ASSIGN_OR_RETURN(shm::Received got, shm::ReceiveBy(client->socket.get(), Soon()));
+    CAIRN_ASSIGN_OR_RETURN(const shm::Welcome welcome,
+                           shm::DecodeWelcome(got.message, got.descriptors.size()));
+    CAIRN_ASSIGN_OR_RETURN(
+        shm::RingMemory memory,
+        shm::RingMemory::Map(got.descriptors[0].get(), {welcome.entries, welcome.scratch_bytes}));
+    client->call = std::make_unique<RingCaller>(shm::ClientRing(std::move(memory)),
+                                                [raw = client.get()] { raw->Pump(); });
+    return client;
+  }
+  LocalToken Admit() { return server_->Admit(*node_.engine->OpenSession("test")); }
+
+  LocalEngine node_{8};
+  const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
+  std::string path_;
+  std::unique_ptr<LocalServer> server_;
+};
+
+TEST_F(LocalServerTest, ServesCallsOverTheRing) {
+  Start();
+  auto client = Connect(Admit(), "a");
+  ASSERT_OK(client);
+  for (uint64_t n = 1; n <= 3; ++n) {
+    const shm::Grant grant =
+        (*client)->call->Reserve(a_, n, n == 1 ? std::nullopt : std::optional(n - 1));
+    ASSERT_EQ(grant.code, 0);
+    (*client)->TakeSegments();
+    const auto bytes = TestPart(TestSpec().layout, n, TestSpec().layout.WholeRect());
+    const auto room = (*client)->segments.At(grant.segment, grant.offset, bytes.size());
+    std::memcpy(room.data(), bytes.data(), bytes.size());
+    ASSERT_EQ((*client)->call->Commit(grant.reservation), 0);
+  }
+  const shm::Submission s = (*client)->call->MatchCall(a_, TestKeys(1, 3));
+  const shm::Completion match = (*client)->call->Call(s);
+  EXPECT_EQ(match.matched, 3u);
+  EXPECT_EQ(server_->stats().sessions.load(), 1u);
+  EXPECT_GT(server_->stats().read_bytes.load(), 0u);
+  EXPECT_EQ(server_->stats().read_bytes.load(), server_->stats().written_bytes.load());
+}
+
+TEST_F(LocalServerTest, RefusesWrongTokensAndWrongMessages) {
+  Start();
+  EXPECT_THAT(Connect(LocalToken{}, "a").status(),
+              StatusIs(StatusCode::kUnauthenticated, HasSubstr("token")));
+  EXPECT_THAT(Connect(Admit(), "").status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tenant'")));
+  auto socket = shm::Dial(path_);
+  ASSERT_OK(socket);
+  ASSERT_OK(shm::Send(socket->get(), std::as_bytes(std::span("nonsense"))));
+  auto got = shm::ReceiveBy(socket->get(), Soon());
+  ASSERT_OK(got);
+  EXPECT_THAT(shm::DecodeWelcome(got->message, 0).status(),
+              StatusIs(StatusCode::kInvalidArgument, _));
+  const LocalToken token = Admit();
+  EXPECT_FALSE(server_->Retire(token)) << "nobody came with it";
+  EXPECT_THAT(Connect(token, "a").status(), StatusIs(StatusCode::kUnauthenticated, _));
+  EXPECT_EQ(server_->stats().refused_sessions.load(), 4u);
+}
+
+TEST_F(LocalServerTest, HangingUpEndsWhatTheSessionHolds) {
+  Start();
+  auto client = Connect(Admit(), "a");
+  ASSERT_OK(client);
+  ASSERT_EQ((*client)->call->Reserve(a_, 1, std::nullopt).code, 0);
+  EXPECT_EQ(node_.engine->GetStats().reservations, 1u);
+  client->reset();
+  EXPECT_TRUE(Eventually([&] { return node_.engine->GetStats().reservations == 0; }));
+  EXPECT_EQ(node_.engine->GetStats().sessions, 1u) << "the gRPC session goes on";
+}
+
+TEST_F(LocalServerTest, WhatIsHeldOutlivesTheGrpcSessionUntilTheClientIsGone) {
+  Start();
+  const LocalToken token = Admit();
+  auto client = Connect(token, "a");
+  ASSERT_OK(client);
+  ASSERT_EQ((*client)->call->Reserve(a_, 1, std::nullopt).code, 0);
+  ASSERT_TRUE(server_->Retire(token));
+  const auto closing = (*client)->WaitClosing();
+  ASSERT_OK(closing);
+  EXPECT_EQ(closing->code, static_cast<uint32_t>(StatusCode::kUnavailable));
+  EXPECT_EQ(node_.engine->GetStats().reservations, 1u) << "the client may still write there";
+  // A half-closed socket is not the end either.
+  shutdown((*client)->socket.get(), SHUT_WR);
+  auto other = Connect(Admit(), "b");
+  ASSERT_OK(other);
+  EXPECT_EQ(node_.engine->GetStats().reservations, 1u);
+  client->reset();
+  EXPECT_TRUE(Eventually([&] { return node_.engine->GetStats().sessions == 1; }));
+  EXPECT_EQ(node_.engine->GetStats().reservations, 0u);
+}
+
+TEST_F(LocalServerTest, NonsenseInTheRingClosesThatSessionAlone) {
+  Start();
+  auto good = Connect(Admit(), "a"), bad = Connect(Admit(), "a");
+  ASSERT_OK(good);
+  ASSERT_OK(bad);
+  shm::Submission s = (*bad)->call->Make(Op::kMatch);
+  s.op = 77;
+  ASSERT_TRUE((*bad)->call->ring().Submit(s));
+  (*bad)->Ring();
+  const auto closing = (*bad)->WaitClosing();
+  ASSERT_OK(closing);
+  EXPECT_EQ(closing->code, static_cast<uint32_t>(StatusCode::kInvalidArgument));
+  EXPECT_THAT(shm::Text(closing->text), HasSubstr("'op'"));
+  EXPECT_EQ((*good)->call->Reserve(a_, 1, std::nullopt).code, 0);
+  EXPECT_EQ(server_->stats().broken_sessions.load(), 1u);
+}
+
+TEST_F(LocalServerTest, NonsenseOnTheSocketClosesThatSessionAlone) {
+  Start();
+  auto good = Connect(Admit(), "a"), bad = Connect(Admit(), "a");
+  ASSERT_OK(bad);
+  const std::vector<std::byte> noise(700, std::byte{0xee});
+  ASSERT_OK(shm::Send((*bad)->socket.get(), noise));
+  EXPECT_OK((*bad)->WaitClosing());
+  EXPECT_EQ((*good)->call->Reserve(a_, 1, std::nullopt).code, 0);
+}
+
+// Every file of this process that a client of tenant `a` was given: none shows tenant `b`'s bytes,
+// and none can be written but what was lent.
+TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
+  Start();
+  const SessionId network = *node_.engine->OpenSession("network");
+  auto a = Connect(Admit(), "a"), b = Connect(Admit(), "b");
+  ASSERT_OK(a);
+  ASSERT_OK(b);
+  node_.Store(network, a_, 1, std::nullopt);
+  node_.Store(network, b_, 2, std::nullopt);
+  const BlockKey one = TestKey(1), two = TestKey(2);
+  ASSERT_EQ((*a)->call->Call((*a)->call->MatchCall(a_, {&one, 1})).matched, 1u);
+  ASSERT_EQ((*b)->call->Call((*b)->call->MatchCall(b_, {&two, 1})).matched, 1u);
+  EXPECT_NE((*a)->call->Call((*a)->call->MatchCall(b_, {&two, 1})).code, 0);
+  (*a)->TakeSegments();
+  (*b)->TakeSegments();
+  ASSERT_EQ((*a)->segments.segments.size(), 1u);
+  ASSERT_EQ((*b)->segments.segments.size(), 1u);
+  EXPECT_NE((*a)->segments.segments.begin()->first, (*b)->segments.segments.begin()->first);
+  const auto secret = TestPart(TestSpec().layout, 2, TestSpec().layout.WholeRect());
+  // The header's hash is in no other part.
+  const std::string_view needle(reinterpret_cast<const char*>(secret.data()) + 40, 8);
+  for (const auto& [id, segment] : (*a)->segments.segments) {
+    const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
+    EXPECT_EQ(all.find(needle), std::string_view::npos);
+    const std::string path = "/proc/self/fd/" + std::to_string(segment.fd);
+    const int again = open(path.c_str(), O_RDWR);
+    if (again < 0) continue;
+    EXPECT_EQ(mmap(nullptr, segment.bytes, PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+    EXPECT_LT(pwrite(again, "x", 1, 0), 0);
+    close(again);
+  }
+}
+
+TEST_F(LocalServerTest, AClientThatReadsNothingHarmsNobody) {
+  Start();
+  auto deaf = Connect(Admit(), "a"), good = Connect(Admit(), "a");
+  ASSERT_OK(deaf);
+  // As many submissions as fit, no reaping, doorbells without end.
+  for (int i = 0; i < 16; ++i) {
+    const BlockKey key = TestKey(1);
+    (*deaf)->call->ring().Submit((*deaf)->call->MatchCall(a_, {&key, 1}));
+  }
+  for (int i = 0; i < 2000; ++i) (*deaf)->Ring();
+  EXPECT_EQ((*good)->call->Reserve(a_, 1, std::nullopt).code, 0);
+  EXPECT_EQ(server_->stats().broken_sessions.load(), 0u);
+}
+
+TEST_F(LocalServerTest, AThousandIdleSessionsAreSmall) {
+  LocalServerOptions options;
+  options.max_sessions = 2000;
+  Start(options);
+  const LocalToken warm = Admit();
+  auto first = Connect(warm, "a");
+  ASSERT_OK(first);
+  const auto resident = [] {
+    // Of this process, both ends: the node's share is less.
+    FILE* file = fopen("/proc/self/statm", "r");
+    long size = 0, pages = 0;
+    EXPECT_EQ(fscanf(file, "%ld %ld", &size, &pages), 2);
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+  };
+  const long before = resident();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 1000; ++i) {
+    auto session = node_.engine->OpenSession("idle");
+    if (!session.ok()) break;
+    auto client = Connect(server_->Admit(*session), "a");
+    ASSERT_OK(client) << i;
+    clients.push_back(*std::move(client));
+  }
+  ASSERT_EQ(clients.size(), 1000u);
+  const long each = (resident() - before) / 1000;
+  RecordProperty("bytes_per_session", static_cast<int>(each));
+  EXPECT_LE(each, 32 << 10);
+  EXPECT_EQ((*first)->call->Reserve(a_, 1, std::nullopt).code, 0);
+  clients.clear();
+  EXPECT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 1; }));
+}
+
+TEST_F(LocalServerTest, SessionsOverTheLimitAreRefused) {
+  LocalServerOptions options;
+  options.max_sessions = 2;
+  Start(options);
+  auto one = Connect(Admit(), "a"), two = Connect(Admit(), "a");
+  ASSERT_OK(two);
+  EXPECT_THAT(Connect(Admit(), "a").status(), StatusIs(StatusCode::kResourceExhausted, _));
+  one->reset();
+  EXPECT_TRUE(Eventually([&] { return Connect(Admit(), "a").ok(); }));
+}
+
+TEST_F(LocalServerTest, EndingTheServerTellsItsClients) {
+  Start();
+  auto client = Connect(Admit(), "a");
+  ASSERT_OK(client);
+  server_.reset();
+  const auto closing = (*client)->WaitClosing();
+  ASSERT_OK(closing);
+  EXPECT_FALSE(shm::Dial(path_).ok());
+}
+
+}  // namespace
+}  // namespace cairn::cache::testing

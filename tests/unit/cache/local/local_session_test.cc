@@ -1,0 +1,470 @@
+// One session without sockets and threads: what it answers, what it holds, and what hostile
+// descriptors do.
+#include <random>
+
+#include "tests/unit/cache/local/local_fixture.h"
+
+namespace cairn::cache::testing {
+namespace {
+
+using shm::Op;
+using shm::PlaceState;
+using ::testing::_;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint8_t kOk = 0;
+uint8_t Code(StatusCode code) { return static_cast<uint8_t>(code); }
+
+class LocalSessionTest : public ::testing::Test {
+ protected:
+  // One client of the tenant: its session at the node, and its end of the ring.
+  struct Client {
+    Client(LocalSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20) {
+      int fd = -1;
+      const shm::RingShape shape{.entries = 8, .scratch_bytes = 256 << 10};
+      auto node = shm::RingMemory::Create(shape, &fd);
+      auto client = shm::RingMemory::Map(fd, shape);
+      close(fd);
+      EXPECT_OK(node);
+      EXPECT_OK(client);
+      header = &client->header();
+      id = *test->node_.engine->OpenSession("test");
+      session = std::make_unique<LocalSession>(
+          LocalSession::Services{.engine = test->node_.engine.get(),
+                                 .host = test->node_.host.get(),
+                                 .clock = &test->clock_,
+                                 .stats = &test->stats_,
+                                 .buffers = &test->buffers_},
+          LocalSessionOptions{.session = id,
+                              .owner = test->node_.host->AddOwner(tenant),
+                              .tenant = tenant,
+                              .quota_bytes = quota},
+          shm::NodeRing(*std::move(node)), &segments);
+      session->SendAllSegments();
+      call = std::make_unique<RingCaller>(shm::ClientRing(*std::move(client)), [this] {
+        Status why;
+        if (serves) serves = session->Serve(8, &why);
+        if (!serves) error = Message(why);
+      });
+    }
+    bool serves = true;
+    std::string error;
+    MappedSegments segments;
+    shm::RingHeader* header = nullptr;
+    SessionId id = 0;
+    std::unique_ptr<LocalSession> session;
+    std::unique_ptr<RingCaller> call;
+  };
+
+  void ExpectBlock(Client& client, const shm::PartPlace& place, uint64_t n) {
+    ASSERT_EQ(place.state, static_cast<uint8_t>(PlaceState::kHere)) << n;
+    const Layout layout = TestSpec().layout;
+    const auto expected = TestPart(layout, n, layout.WholeRect());
+    const auto bytes = client.segments.At(place.segment, place.offset, place.bytes);
+    ASSERT_EQ(bytes.size(), expected.size());
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin())) << n;
+  }
+
+  FakeClock clock_;
+  std::unique_ptr<FakeTier> disk_ =
+      std::make_unique<FakeTier>(FakeTier::Options{.capacity_bytes = 64 << 20});
+  LocalEngine node_{8, &clock_, disk_.get()};
+  LocalStats stats_;
+  LocalBuffers buffers_;
+  const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
+};
+
+TEST_F(LocalSessionTest, WritesInPlaceAndReadsInPlace) {
+  Client client(this, "a");
+  for (uint64_t n = 1; n <= 5; ++n) {
+    ASSERT_EQ(
+        client.call->Put(client.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
+        kOk);
+  }
+  const auto keys = TestKeys(1, 6);
+  const shm::Submission s = client.call->MatchCall(a_, keys);
+  const shm::Completion done = client.call->Call(s);
+  ASSERT_EQ(done.code, kOk);
+  EXPECT_EQ(done.matched, 5u);
+  EXPECT_EQ(done.located, 5u);
+  EXPECT_EQ(done.miss_reason, static_cast<uint8_t>(MissReason::kAbsent));
+  const auto places = client.call->Output<shm::PartPlace>(s, done);
+  ASSERT_EQ(places.size(), 5u);
+  for (uint64_t n = 1; n <= 5; ++n) {
+    ExpectBlock(client, places[n - 1], n);
+    EXPECT_EQ(places[n - 1].flags, shm::kLent);
+  }
+  EXPECT_EQ(client.session->held_bytes(), done.bytes);
+  client.call->Release(done.lease);
+  EXPECT_EQ(client.session->held_bytes(), 0u);
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+}
+
+TEST_F(LocalSessionTest, ReadersCannotWriteWhatCameOverTheNetwork) {
+  Client client(this, "a");
+  node_.Store(client.id, a_, 1, std::nullopt);
+  const BlockKey key = TestKey(1);
+  const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
+  const shm::Completion done = client.call->Call(s);
+  const auto places = client.call->Output<shm::PartPlace>(s, done);
+  ASSERT_EQ(places.size(), 1u);
+  ExpectBlock(client, places[0], 1);
+  EXPECT_EQ(places[0].flags, 0);
+  const auto& segment = client.segments.segments.at(places[0].segment);
+  EXPECT_FALSE(segment.writable);
+  EXPECT_EQ(mmap(nullptr, segment.bytes, PROT_WRITE, MAP_SHARED, segment.fd, 0), MAP_FAILED);
+}
+
+TEST_F(LocalSessionTest, BlocksFromBeforeTheFirstLocalSessionAreElsewhere) {
+  const SessionId network = *node_.engine->OpenSession("network");
+  node_.Store(network, a_, 1, std::nullopt);
+  node_.Store(network, b_, 1, std::nullopt);
+  Client client(this, "a");
+  EXPECT_TRUE(client.segments.segments.empty());
+  const BlockKey key = TestKey(1);
+  const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
+  const shm::Completion done = client.call->Call(s);
+  EXPECT_EQ(done.matched, 1u);
+  const auto places = client.call->Output<shm::PartPlace>(s, done);
+  ASSERT_EQ(places.size(), 1u);
+  EXPECT_EQ(places[0].state, static_cast<uint8_t>(PlaceState::kElsewhere));
+  EXPECT_EQ(places[0].segment, 0u);
+  EXPECT_TRUE(client.segments.segments.empty()) << "the tenants' bytes lie together there";
+  client.call->Release(done.lease);
+}
+
+TEST_F(LocalSessionTest, AnotherTenantsNamespaceIsRefused) {
+  Client client(this, "a");
+  const BlockKey key = TestKey(1);
+  for (const Op op : {Op::kMatch, Op::kExists}) {
+    const shm::Submission s = client.call->WithKeys(op, b_, {&key, 1});
+    const shm::Completion done = client.call->Call(s);
+    EXPECT_EQ(done.code, Code(StatusCode::kPermissionDenied));
+    EXPECT_THAT(client.call->Text(s, done), HasSubstr("'fingerprint'"));
+  }
+  EXPECT_EQ(client.call->Reserve(b_, 1, std::nullopt).code, Code(StatusCode::kPermissionDenied));
+  EXPECT_GE(stats_.rejected_descriptors.load(), 3u);
+  EXPECT_TRUE(client.serves);
+}
+
+TEST_F(LocalSessionTest, LeasesOfOthersAreNotItsOwn) {
+  Client one(this, "a"), other(this, "a");
+  ASSERT_EQ(one.call->Put(one.segments, a_, 1, std::nullopt), kOk);
+  const BlockKey key = TestKey(1);
+  const shm::Completion match = one.call->Call(one.call->MatchCall(a_, {&key, 1}));
+  ASSERT_NE(match.lease, 0u);
+  EXPECT_EQ(other.call->Call(other.call->WithLease(Op::kLocate, match.lease)).code,
+            Code(StatusCode::kNotFound));
+  EXPECT_EQ(other.call->Call(other.call->WithLease(Op::kReport, match.lease)).code,
+            Code(StatusCode::kNotFound));
+  EXPECT_EQ(other.call->Call(other.call->WithLease(Op::kRenew, match.lease)).code,
+            Code(StatusCode::kNotFound));
+  other.call->Release(match.lease);
+  EXPECT_EQ(one.call->Call(one.call->WithLease(Op::kRenew, match.lease)).code, kOk);
+  const shm::Grant grant = one.call->Reserve(a_, 2, 1);
+  ASSERT_EQ(grant.code, kOk);
+  EXPECT_EQ(other.call->Commit(grant.reservation), Code(StatusCode::kNotFound));
+  EXPECT_EQ(other.call->Call(other.call->WithIds(Op::kAbort, {&grant.reservation, 1})).code, kOk);
+  EXPECT_EQ(node_.engine->GetStats().reservations, 1u);
+}
+
+TEST_F(LocalSessionTest, DamagedBytesAreNotCommitted) {
+  Client client(this, "a");
+  EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt, /*damage=*/true),
+            Code(StatusCode::kDataLoss));
+  EXPECT_EQ(node_.engine->GetStats().blocks, 0u);
+  EXPECT_EQ(client.session->held_bytes(), 0u);
+  EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk)
+      << "the part can be written again";
+}
+
+TEST_F(LocalSessionTest, AWriterThatScribblesLaterMakesAMiss) {
+  Client client(this, "a");
+  const shm::Grant grant = client.call->Reserve(a_, 1, std::nullopt);
+  const Layout layout = TestSpec().layout;
+  const auto bytes = TestPart(layout, 1, layout.WholeRect());
+  const auto room = client.segments.At(grant.segment, grant.offset, bytes.size());
+  std::memcpy(room.data(), bytes.data(), bytes.size());
+  ASSERT_EQ(client.call->Commit(grant.reservation), kOk);
+  const BlockKey key = TestKey(1);
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, {&key, 1}));
+  ASSERT_EQ(match.matched, 1u);
+  // A report of good bytes changes nothing.
+  ASSERT_EQ(client.call->Call(client.call->WithLease(Op::kReport, match.lease, 0)).code, kOk);
+  EXPECT_EQ(node_.engine->GetStats().corrupt_blocks, 0u);
+  for (const size_t at : {size_t{3}, bytes.size() / 2}) {
+    SCOPED_TRACE(at);
+    room[at] ^= std::byte{0xff};
+    ASSERT_EQ(client.call->Call(client.call->WithLease(Op::kReport, match.lease, 0)).code, kOk);
+  }
+  EXPECT_EQ(node_.engine->GetStats().corrupt_blocks, 1u);
+  const shm::Completion again = client.call->Call(client.call->MatchCall(a_, {&key, 1}));
+  EXPECT_EQ(again.matched, 0u);
+  EXPECT_EQ(again.miss_reason, static_cast<uint8_t>(MissReason::kCorrupt));
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalSessionTest, LeasesAndReservationsHaveNoDeadlineButEndWithTheSession) {
+  auto client = std::make_unique<Client>(this, "a");
+  ASSERT_EQ(client->call->Put(client->segments, a_, 1, std::nullopt), kOk);
+  const BlockKey key = TestKey(1);
+  ASSERT_NE(client->call->Call(client->call->MatchCall(a_, {&key, 1})).lease, 0u);
+  ASSERT_EQ(client->call->Reserve(a_, 2, 1).code, kOk);
+  clock_.Advance(std::chrono::hours(24));
+  node_.engine->Tick();
+  EXPECT_EQ(node_.engine->GetStats().leases, 1u);
+  EXPECT_EQ(node_.engine->GetStats().reservations, 1u);
+  EXPECT_GT(stats_.held_bytes.load(), 0u);
+  client.reset();
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+  EXPECT_EQ(node_.engine->GetStats().reservations, 0u);
+  EXPECT_EQ(node_.engine->GetStats().reserved_bytes, 0u);
+  EXPECT_EQ(stats_.held_bytes.load(), 0u);
+}
+
+TEST_F(LocalSessionTest, DroppedNamespaceStaysReadableUntilTheLeaseIsReleased) {
+  Client client(this, "a");
+  ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);
+  const BlockKey key = TestKey(1);
+  const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
+  const shm::Completion match = client.call->Call(s);
+  const auto place = client.call->Output<shm::PartPlace>(s, match).at(0);
+  const shm::Grant grant = client.call->Reserve(a_, 2, 1);
+  ASSERT_EQ(grant.code, kOk);
+  ASSERT_OK(node_.engine->DropNamespace(a_));
+  node_.executor.RunAll();
+  // Room that was taken now does not lie where the reader reads or the writer writes.
+  const Fingerprint again = node_.Open("a");
+  for (uint64_t n = 10; n < 100; ++n) {
+    const shm::Grant other = client.call->Reserve(again, n, std::nullopt);
+    if (other.code != kOk) break;
+    EXPECT_FALSE(other.segment == place.segment && other.offset == place.offset);
+    EXPECT_FALSE(other.segment == grant.segment && other.offset == grant.offset);
+  }
+  ExpectBlock(client, place, 1);
+  EXPECT_NE(client.call->Commit(grant.reservation), kOk);
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalSessionTest, QuotaBoundsWhatASessionHolds) {
+  const uint64_t block = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
+  Client client(this, "a", 4 * block);
+  std::vector<uint64_t> reserved;
+  for (uint64_t n = 1; n <= 2; ++n) {
+    const shm::Grant grant = client.call->Reserve(a_, n, std::nullopt);
+    ASSERT_EQ(grant.code, kOk);
+    reserved.push_back(grant.reservation);
+  }
+  EXPECT_EQ(client.call->Reserve(a_, 3, std::nullopt).code, Code(StatusCode::kResourceExhausted))
+      << "half is for leases";
+  EXPECT_EQ(client.call->Call(client.call->WithIds(Op::kAbort, reserved)).code, kOk);
+  for (uint64_t n = 1; n <= 5; ++n)
+    node_.Store(client.id, a_, n, n == 1 ? std::nullopt : std::optional(n - 1));
+  EXPECT_EQ(client.call->Call(client.call->MatchCall(a_, TestKeys(1, 5))).code,
+            Code(StatusCode::kResourceExhausted));
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+  const shm::Completion four = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 4)));
+  EXPECT_EQ(four.code, kOk);
+  const BlockKey key = TestKey(1);
+  EXPECT_EQ(client.call->Call(client.call->MatchCall(a_, {&key, 1})).code,
+            Code(StatusCode::kResourceExhausted));
+  client.call->Release(four.lease);
+  EXPECT_EQ(client.call->Call(client.call->MatchCall(a_, {&key, 1})).code, kOk);
+}
+
+TEST_F(LocalSessionTest, LocateWaitsForBlocksFromDisk) {
+  Client client(this, "a");
+  for (uint64_t n = 1; n <= 3; ++n) {
+    ASSERT_EQ(
+        client.call->Put(client.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
+        kOk);
+  }
+  clock_.Advance(std::chrono::seconds(2));
+  node_.engine->Tick();
+  node_.executor.RunAll();
+  // Newer blocks of the tenant push them out of the host tier.
+  const SessionId network = *node_.engine->OpenSession("network");
+  for (uint64_t n = 100; n < 1200; ++n) {
+    node_.Store(network, a_, n, std::nullopt);
+    if (n % 50 == 0) {
+      clock_.Advance(std::chrono::seconds(2));
+      node_.engine->Tick();
+      node_.executor.RunAll();
+    }
+  }
+  const shm::Submission s = client.call->MatchCall(a_, TestKeys(1, 3));
+  const shm::Completion match = client.call->Call(s);
+  ASSERT_EQ(match.matched, 3u);
+  const auto first = client.call->Output<shm::PartPlace>(s, match);
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0].state, static_cast<uint8_t>(PlaceState::kPending));
+  EXPECT_EQ(first[0].tier, 2);
+
+  shm::Submission locate = client.call->WithLease(Op::kLocate, match.lease);
+  locate.argument = 10'000;
+  ASSERT_TRUE(client.call->ring().Submit(locate));
+  Status why;
+  ASSERT_TRUE(client.session->Serve(8, &why));
+  ASSERT_TRUE(client.session->has_waiting());
+  client.session->RetryWaiting();
+  ASSERT_TRUE(client.session->has_waiting()) << "nothing has run yet";
+  node_.executor.RunAll();
+  client.session->RetryWaiting();
+  ASSERT_FALSE(client.session->has_waiting());
+  const shm::Completion done = client.call->Wait(locate);
+  ASSERT_EQ(done.code, kOk);
+  const auto places = client.call->Output<shm::PartPlace>(locate, done);
+  ASSERT_EQ(places.size(), 3u);
+  for (uint64_t n = 1; n <= 3; ++n) {
+    ExpectBlock(client, places[n - 1], n);
+    EXPECT_EQ(places[n - 1].tier, 2);
+  }
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalSessionTest, LocateWaitsNoLongerThanItWasTold) {
+  Client client(this, "a");
+  ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);
+  const BlockKey key = TestKey(1);
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, {&key, 1}));
+  // A range that has no blocks, and one that is no range.
+  EXPECT_EQ(client.call->Call(client.call->WithLease(Op::kLocate, match.lease, 1, 1)).located, 0u);
+  EXPECT_EQ(client.call->Call(client.call->WithLease(Op::kLocate, match.lease, 0, 9)).code,
+            Code(StatusCode::kInvalidArgument));
+  EXPECT_EQ(client.call->Call(client.call->WithLease(Op::kLocate, match.lease, 9, 9)).code,
+            Code(StatusCode::kInvalidArgument));
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalSessionTest, PlacesEndAtTheRoomForThem) {
+  Client client(this, "a");
+  for (uint64_t n = 1; n <= 4; ++n) {
+    ASSERT_EQ(
+        client.call->Put(client.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
+        kOk);
+  }
+  shm::Submission s = client.call->MatchCall(a_, TestKeys(1, 4));
+  s.output.bytes = 2 * sizeof(shm::PartPlace) + 8;
+  const shm::Completion match = client.call->Call(s);
+  EXPECT_EQ(match.matched, 4u);
+  EXPECT_EQ(match.count, 2u);
+  EXPECT_EQ(match.located, 2u);
+  const shm::Submission rest = client.call->WithLease(Op::kLocate, match.lease, 2);
+  const shm::Completion done = client.call->Call(rest);
+  const auto places = client.call->Output<shm::PartPlace>(rest, done);
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(places[0].block, 2u);
+  EXPECT_EQ(done.located, 2u);
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalSessionTest, ExistsAnswersOneBytePerKey) {
+  Client client(this, "a");
+  for (uint64_t n = 1; n <= 3; ++n) {
+    ASSERT_EQ(
+        client.call->Put(client.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
+        kOk);
+  }
+  const std::vector<BlockKey> keys = {TestKey(2), TestKey(3), TestKey(9), TestKey(1), TestKey(2)};
+  const shm::Submission s = client.call->WithKeys(Op::kExists, a_, keys);
+  const shm::Completion done = client.call->Call(s);
+  EXPECT_THAT(client.call->Output<uint8_t>(s, done), ElementsAre(1, 1, 0, 1, 1));
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+}
+
+TEST_F(LocalSessionTest, AClientThatReadsNoSocketGetsNoGrantsAndPlacesElsewhere) {
+  Client client(this, "a");
+  client.segments.refuse = true;
+  EXPECT_EQ(client.call->Reserve(a_, 1, std::nullopt).code, Code(StatusCode::kResourceExhausted));
+  EXPECT_EQ(node_.engine->GetStats().reservations, 0u);
+  node_.Store(client.id, a_, 1, std::nullopt);
+  const BlockKey key = TestKey(1);
+  const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
+  const shm::Completion match = client.call->Call(s);
+  EXPECT_EQ(client.call->Output<shm::PartPlace>(s, match).at(0).state,
+            static_cast<uint8_t>(PlaceState::kElsewhere));
+  client.call->Release(match.lease);
+}
+
+TEST_F(LocalSessionTest, NonsenseEndsTheSessionOnly) {
+  Client good(this, "a");
+  for (int kind = 0; kind < 4; ++kind) {
+    SCOPED_TRACE(kind);
+    Client bad(this, "a");
+    shm::Submission s = bad.call->MatchCall(a_, TestKeys(1, 2));
+    if (kind == 0) s.op = 200;
+    if (kind == 1) s.input.offset = 0xfffffff8;
+    if (kind == 2) s.output = {8, 0xffffffff};
+    if (kind == 3) {
+      bad.header->submission_tail.store(1'000'000);
+    } else {
+      ASSERT_TRUE(bad.call->ring().Submit(s));
+    }
+    Status why;
+    EXPECT_FALSE(bad.session->Serve(8, &why));
+    EXPECT_THAT(Message(why), HasSubstr("ring"));
+  }
+  EXPECT_EQ(good.call->Put(good.segments, a_, 1, std::nullopt), kOk);
+}
+
+TEST_F(LocalSessionTest, RandomDescriptorsHarmNobody) {
+  Client good(this, "a");
+  for (uint64_t n = 1; n <= 4; ++n) {
+    ASSERT_EQ(good.call->Put(good.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
+              kOk);
+  }
+  std::mt19937_64 random(7);
+  int served = 0;
+  for (int round = 0; round < 300; ++round) {
+    Client bad(this, "a", 1 << 20);
+    for (int i = 0; i < 20; ++i) {
+      // The scratch holds keys, ids and noise; the descriptor is nearly right.
+      for (size_t at = 0; at < 4096; at += 8) {
+        const uint64_t word = random() >> (random() % 64);
+        std::memcpy(bad.call->ring().scratch().data() + at, &word, 8);
+      }
+      const auto op = static_cast<Op>(1 + random() % shm::kLastOp);
+      shm::Submission s =
+          bad.call->WithLease(op, random() % 8, static_cast<uint32_t>(random() % 4));
+      if (op == Op::kMatch || op == Op::kExists || op == Op::kReserve) {
+        std::memcpy(s.body, a_.bytes.data(), 32);
+      }
+      if (random() % 2 == 0) {
+        const auto known = TestKeys(1, 4);
+        std::memcpy(bad.call->ring().scratch().data(), known.data(), known.size() * 32);
+      }
+      const bool keys = op == Op::kMatch || op == Op::kExists;
+      const bool ids = op == Op::kRelease || op == Op::kCommit || op == Op::kAbort;
+      const uint32_t entry = keys                 ? 32
+                             : ids                ? 8
+                             : op == Op::kReserve ? sizeof(shm::ReserveEntry)
+                                                  : 0;
+      s.input = {static_cast<uint32_t>(random() % 8 * 8),
+                 static_cast<uint32_t>(random() % 8) * entry};
+      s.output = {4096, static_cast<uint32_t>(64 + random() % 4096)};
+      if (op == Op::kMatch) s.flags = static_cast<uint8_t>(random() % 4);
+      bad.call->ring().Submit(s);
+      Status why;
+      if (!bad.session->Serve(8, &why)) break;
+      ++served;
+      shm::Completion done;
+      while (bad.call->ring().ReapOne(&done) == shm::ClientRing::Reap::kOne) {
+      }
+    }
+    EXPECT_LE(bad.session->held_bytes(), uint64_t{1} << 20);
+  }
+  EXPECT_GT(served, 300);
+  EXPECT_EQ(node_.engine->GetStats().leases, 0u);
+  EXPECT_EQ(node_.engine->GetStats().reservations, 0u);
+  const shm::Submission s = good.call->MatchCall(a_, TestKeys(1, 4));
+  const shm::Completion match = good.call->Call(s);
+  EXPECT_EQ(match.matched, 4u);
+  const auto places = good.call->Output<shm::PartPlace>(s, match);
+  for (uint64_t n = 1; n <= 4; ++n) ExpectBlock(good, places[n - 1], n);
+  good.call->Release(match.lease);
+}
+
+}  // namespace
+}  // namespace cairn::cache::testing
