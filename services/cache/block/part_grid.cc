@@ -14,8 +14,9 @@ uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
   return layers * heads;
 }
 
-Status CheckAgainstLayout(const Layout& layout, const format::PartRect& rect,
-                          const format::PartHeader& header, uint64_t bytes) {
+Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
+                        const format::PartHeader& header, uint64_t bytes) {
+  const Layout& layout = form.layout;
   if (header.rect != rect) {
     return InvalidArgument(
         "part header: got layers [{}, {}) heads [{}, {}), expected layers [{}, {}) heads [{}, {})",
@@ -30,15 +31,19 @@ Status CheckAgainstLayout(const Layout& layout, const format::PartRect& rect,
     return InvalidArgument("part header, field 'block_tokens': got {}, expected {}",
                            header.block_tokens, layout.block_tokens);
   }
-  const auto codec = layout.IsNative() ? format::Codec::kRaw : format::Codec::kOpaque;
-  if (header.codec != codec) {
+  if (header.codec != form.codec) {
     return InvalidArgument("part header, field 'codec': got {}, expected {}",
-                           static_cast<int>(header.codec), static_cast<int>(codec));
+                           static_cast<int>(header.codec), static_cast<int>(form.codec));
   }
   if (!layout.IsNative()) return OkStatus();
   for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
     const uint64_t expected = layout.SliceBytes(layer, rect.head_begin, rect.head_end);
     const uint64_t got = header.slices[layer - rect.layer_begin].length;
+    if (form.codec != format::Codec::kRaw) {
+      if (got <= expected && (got > 0) == (expected > 0)) continue;
+      return InvalidArgument("part header, slice of layer {}: got {} bytes, expected 1 to {}", layer,
+                             got, expected);
+    }
     if (got != expected) {
       return InvalidArgument("part header, slice of layer {}: got {} bytes, expected {}", layer,
                              got, expected);
@@ -62,8 +67,9 @@ bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect>
   return cells == whole.Cells();
 }
 
-Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t bytes,
+Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes) {
+  const Layout& layout = form.layout;
   if (rect.layer_begin >= rect.layer_end || rect.layer_end > layout.Layers()) {
     return InvalidArgument("field 'part': got layers [{}, {}), expected a range within [0, {})",
                            rect.layer_begin, rect.layer_end, layout.Layers());
@@ -82,6 +88,12 @@ Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t
       lengths.push_back(layout.SliceBytes(layer, rect.head_begin, rect.head_end));
     }
     const uint64_t expected = format::PartBytes(lengths);
+    if (form.codec != format::Codec::kRaw) {
+      const uint64_t header = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
+      if (bytes > header && bytes <= expected) return OkStatus();
+      return InvalidArgument("field 'bytes': got {}, expected {} to {} for this part of the layout",
+                             bytes, header + 1, expected);
+    }
     if (bytes != expected) {
       return InvalidArgument("field 'bytes': got {}, expected {} for this part of the layout",
                              bytes, expected);
@@ -101,16 +113,16 @@ Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t
   return OkStatus();
 }
 
-Result<format::PartHeader> CheckedHeader(const Layout& layout, const format::PartRect& rect,
+Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
                                          std::span<const std::byte> part) {
   CAIRN_ASSIGN_OR_RETURN(format::PartHeader header, format::ParseHeader(part));
-  CAIRN_RETURN_IF_ERROR(CheckAgainstLayout(layout, rect, header, part.size()));
+  CAIRN_RETURN_IF_ERROR(CheckAgainstForm(form, rect, header, part.size()));
   return header;
 }
 
-Status VerifyPartBytes(const Layout& layout, const format::PartRect& rect,
+Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,
                        std::span<const std::byte> part) {
-  CAIRN_ASSIGN_OR_RETURN(const format::PartHeader header, CheckedHeader(layout, rect, part));
+  CAIRN_ASSIGN_OR_RETURN(const format::PartHeader header, CheckedHeader(form, rect, part));
   for (size_t i = 0; i < header.slices.size(); ++i) {
     const format::SliceEntry& slice = header.slices[i];
     if (!format::VerifySlice(slice, part.subspan(slice.offset, slice.length))) {

@@ -23,17 +23,23 @@ PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> 
 // REQUIRES: `parts` do not overlap and lie on the grid.
 bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect> parts);
 
-// A reservation's rectangle and size: on the grid, and as large as the layout says.
-// INVALID_ARGUMENT naming the field.
-Status ValidatePart(const Layout& layout, const format::PartRect& rect, uint64_t bytes,
+// What parts of a namespace look like. `layout` outlives it.
+struct PartForm {
+  const Layout& layout;
+  format::Codec codec = format::Codec::kRaw;  // PartCodec of the namespace.
+};
+
+// A reservation's rectangle and size: on the grid, and as large as the layout says; where a codec
+// makes parts smaller, at most that. INVALID_ARGUMENT naming the field.
+Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes);
 
 // Header, hashes and sizes of a part's bytes against what was reserved. DATA_LOSS when a hash
 // fails, INVALID_ARGUMENT when the header says something else than the reservation.
-Status VerifyPartBytes(const Layout& layout, const format::PartRect& rect,
+Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,
                        std::span<const std::byte> part);
 // The same without the slices: for readers who hash slice by slice.
-Result<format::PartHeader> CheckedHeader(const Layout& layout, const format::PartRect& rect,
+Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
                                          std::span<const std::byte> part);
 
 }  // namespace cairn::cache

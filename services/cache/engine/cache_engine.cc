@@ -1,10 +1,14 @@
 #include "services/cache/engine/cache_engine.h"
 
+#include "services/cache/block/record.h"
+#include "services/cache/engine/in_place_path.h"
 #include "services/cache/engine/namespace_admin.h"
 #include "services/cache/engine/node_context.h"
+#include "services/cache/engine/prefetch_path.h"
 #include "services/cache/engine/read_path.h"
 #include "services/cache/engine/reclaimer.h"
 #include "services/cache/engine/recovery.h"
+#include "services/cache/engine/snapshot.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoter.h"
@@ -42,7 +46,7 @@ namespace {
 constexpr size_t kMaxClientName = 128;
 
 // Wires the parts together; each call goes to the one that does it.
-class Engine final : public CacheEngine {
+class Engine final : public CacheEngine, public InPlaceEngine {
  public:
   Engine(const EngineOptions& options, const Dependencies& dependencies)
       : node_id_(dependencies.node_id),
@@ -56,11 +60,14 @@ class Engine final : public CacheEngine {
         write_back_(&context_, &evictor_),
         budget_(options.max_transfer_bytes, &context_.progress),
         reads_(&context_, &sessions_, &promoter_, &budget_),
+        in_place_(&context_, &sessions_, &promoter_, &reads_),
+        prefetches_(&context_, &sessions_, &promoter_),
         writes_(&context_, &sessions_, &evictor_, &write_back_),
         reclaimer_(&context_, &writes_),
         admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_}) {}
 
   ~Engine() override {
+    if (context_.tiers.disk != nullptr) context_.tiers.disk->SetDamageListener(nullptr);
     // Callbacks of I/O under way point here.
     context_.in_flight.WaitForNone();
     // Reservations give their room back to parts that must still be there.
@@ -71,6 +78,12 @@ class Engine final : public CacheEngine {
 
   Status Recover() {
     if (context_.tiers.disk == nullptr) return OkStatus();
+    context_.tiers.disk->SetDamageListener([this](const Extent& extent, std::string_view bytes) {
+      const auto record = DecodeRecord(bytes);
+      if (!record.ok()) return;
+      const NamespacePtr ns = context_.registry.Find(record->fingerprint);
+      if (ns != nullptr) context_.RemoveCorrupt(*ns, record->key, TierKind::kDisk, extent.id);
+    });
     CAIRN_ASSIGN_OR_RETURN(const RecoveryResult found, RecoverFromDisk(context_));
     log::Info("recovered", {{"namespaces", log::Num(found.namespaces)},
                             {"blocks", log::Num(found.blocks)},
@@ -89,6 +102,7 @@ class Engine final : public CacheEngine {
     const SessionTable::Ended ended = sessions_.Close(session);
     reads_.End(ended.leases, MissReason::kRefused);
     writes_.Drop(ended.reservations);
+    prefetches_.EndSession(session);
   }
 
   Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
@@ -108,6 +122,9 @@ class Engine final : public CacheEngine {
   }
   Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) override {
     return reads_.RenewLease(session, lease, ttl);
+  }
+  Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
+    return prefetches_.Prefetch(request);
   }
   Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                       std::span<const BlockKey> keys) override {
@@ -162,11 +179,40 @@ class Engine final : public CacheEngine {
       if (ns->incomplete_blocks.load(std::memory_order_relaxed) > 0)
         writes_.ExpireIncomplete(*ns, /*all=*/false);
     }
+    prefetches_.Tick();
     write_back_.Tick();
     promoter_.Kick();
     reclaimer_.Kick();
   }
   void BeginDrain() override { draining_.store(true); }
+
+  InPlaceEngine* in_place() override { return this; }
+  Result<MatchResult> MatchInPlace(const MatchRequest& request,
+                                   std::vector<PlacedPart>* places) override {
+    return in_place_.Match(request, places);
+  }
+  Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) override {
+    return in_place_.Locate(request, places);
+  }
+  Status Report(SessionId session, LeaseId lease, uint32_t block) override {
+    return in_place_.Report(session, lease, block);
+  }
+  Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
+                       std::span<uint8_t> found) override {
+    return in_place_.Exists(fingerprint, keys, found);
+  }
+  Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
+      SessionId session, const Fingerprint& fingerprint,
+      std::span<const ReservePartRequest> parts) override {
+    if (draining_.load()) return Errorf(StatusCode::kUnavailable, "the node is shutting down");
+    return writes_.ReserveInPlace(session, fingerprint, parts);
+  }
+  void CountInPlace(uint64_t host_read, uint64_t disk_read, uint64_t written) override {
+    context_.counters.fetched_bytes.Add(host_read + disk_read);
+    context_.counters.fetched_host_bytes.Add(host_read);
+    context_.counters.fetched_disk_bytes.Add(disk_read);
+    context_.counters.pushed_bytes.Add(written);
+  }
 
  private:
   const std::string node_id_;
@@ -179,6 +225,8 @@ class Engine final : public CacheEngine {
   WriteBack write_back_;
   TransferBudget budget_;
   ReadPath reads_;
+  InPlacePath in_place_;
+  PrefetchPath prefetches_;
   WritePath writes_;
   Reclaimer reclaimer_;
   NamespaceAdmin admin_;
@@ -205,7 +253,7 @@ EngineStats Engine::GetStats() const {
     const Tier* tier = context_.tiers.Get(static_cast<TierKind>(t));
     if (tier == nullptr) continue;
     stats.tiers[t] = TierState{tier->GetStats(), blocks_in[t], c.evicted_blocks[t].Get(),
-                               c.evicted_bytes[t].Get()};
+                               c.evicted_bytes[t].Get(), context_.pace[t].BytesPerSecond()};
   }
   stats.leases = sessions_.leases();
   stats.reservations = sessions_.reservations();
@@ -213,7 +261,15 @@ EngineStats Engine::GetStats() const {
   stats.sessions = sessions_.sessions();
   stats.unflushed_bytes = write_back_.unflushed_bytes();
   stats.index_bytes = context_.IndexBytes() + reclaimer_.MemoryBytes();
-  stats.mover_queue_depth = promoter_.depth() + write_back_.depth();
+  stats.mover_queue_depth = promoter_.queue().depth() + write_back_.depth();
+  for (const MoveQueue* queue : {&promoter_.queue(), &write_back_.queue()}) {
+    stats.merged_moves += queue->GetStats().merged;
+    stats.cancelled_moves += queue->GetStats().cancelled;
+  }
+  stats.hinted_bytes = prefetches_.hinted_bytes();
+  stats.prefetched_blocks = c.prefetched_blocks.Get();
+  stats.prefetched_used_blocks = c.prefetched_used_blocks.Get();
+  stats.prefetched_wasted_blocks = c.prefetched_wasted_blocks.Get();
   stats.matched_blocks = c.matched_blocks.Get();
   stats.matched_tokens = c.matched_tokens.Get();
   stats.missed_tokens = c.missed_tokens.Get();
@@ -227,6 +283,9 @@ EngineStats Engine::GetStats() const {
   stats.expired_leases = c.expired_leases.Get();
   stats.expired_reservations = c.expired_reservations.Get();
   stats.commits = c.commits.Get();
+  stats.untouched_copies = c.declined_copies[0].Get();
+  stats.over_budget_copies = c.declined_copies[1].Get();
+  stats.late_copies = c.late_copies.Get();
   stats.dropped_events = context_.events.dropped();
   for (size_t i = 0; i < kMissReasonCount; ++i) stats.misses[i] = c.misses[i].Get();
   stats.prefill_seconds_saved = static_cast<double>(c.saved_nanoseconds.Get()) * 1e-9;
@@ -235,29 +294,17 @@ EngineStats Engine::GetStats() const {
 
 std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fingerprint,
                                           bool snapshot) {
-  auto queue = context_.events.Subscribe(fingerprint);
-  if (!snapshot) return queue;
-  const auto all = context_.registry.All();
-  for (const NamespacePtr& ns : *all) {
-    if (fingerprint && ns->fingerprint != *fingerprint) continue;
-    std::vector<CacheEvent> events;
-    NamespaceLock lock(*ns, context_.tiers);
-    if (ns->dropped.load(std::memory_order_relaxed)) continue;
-    ns->index.ForEach([&](BlockRef ref) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      CacheEvent event;
-      event.kind = CacheEvent::Kind::kStored;
-      event.fingerprint = ns->fingerprint;
-      event.key = ns->index.KeyAt(ref);
-      event.parent = ns->index.ParentOf(ref);
-      event.tier = ns->index.MetaAt(ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
-      events.push_back(std::move(event));
-    });
-    // Under the lock: events of this namespace come before the snapshot or after it, never in its
-    // middle.
-    context_.events.AddToSnapshot(*queue, std::move(events));
-  }
-  context_.events.EndSnapshot(*queue);
-  return queue;
+  if (!snapshot) return context_.events.Subscribe(fingerprint);
+  // The namespaces are listed when the first page is made: one that is opened in between is told
+  // twice, never left out.
+  return context_.events.Subscribe(
+      fingerprint, [this, fingerprint, pages = std::shared_ptr<Snapshot>()](
+                       std::vector<CacheEvent>* events) mutable {
+        if (pages == nullptr) {
+          pages = std::make_shared<Snapshot>(&context_.tiers, context_.registry, fingerprint);
+        }
+        return pages->NextPage(events);
+      });
 }
 
 Status CheckOptions(const EngineOptions& o) {
@@ -272,6 +319,10 @@ Status CheckOptions(const EngineOptions& o) {
   CAIRN_RETURN_IF_ERROR(positive("max_transfer_bytes", o.max_transfer_bytes));
   CAIRN_RETURN_IF_ERROR(positive("mover_queue_capacity", o.mover_queue_capacity));
   CAIRN_RETURN_IF_ERROR(positive("watch_queue_capacity", o.watch_queue_capacity));
+  if (o.prefetch_grace.count() < 0) {
+    return InvalidArgument("option 'prefetch_grace': got {} s, expected at least 0",
+                           Seconds(o.prefetch_grace));
+  }
   if (o.default_lease_ttl.count() <= 0 || o.default_lease_ttl > o.max_lease_ttl) {
     return InvalidArgument(
         "option 'default_lease_ttl': got {} s, expected more than 0 and at most {} s",

@@ -25,6 +25,7 @@
 namespace cairn::cache {
 
 class HostTier;
+class InPlaceEngine;
 
 using SessionId = uint64_t;      // Internal; the network form is an unguessable token.
 using LeaseId = uint64_t;
@@ -55,6 +56,12 @@ struct EngineOptions {
   uint32_t max_namespaces = 4096;
   uint32_t mover_queue_capacity = 4096;      // Waiting moves per (source, target).
   uint32_t watch_queue_capacity = 65536;     // Events a slow watcher may lag behind.
+  uint64_t max_hinted_bytes = 0;             // Of blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
+  Duration prefetch_grace = std::chrono::seconds(2);          // A hint holds so much longer than it says.
+  // What is copied to disk (placement/disk_admission.h).
+  Duration disk_flush_after = std::chrono::seconds(1);
+  double disk_high_water = 1.0;              // Share of the disk tier above which a block needs a second touch. 1: none does.
+  uint64_t disk_write_budget = 0;            // Bytes a second; 0: no limit.
 };
 
 struct NamespaceOpened {
@@ -81,6 +88,9 @@ struct TierRun {
   TierKind tier;
   uint32_t blocks = 0;
   uint64_t bytes = 0;
+  // From the match until the run's last byte could leave this node, by what reads have taken of late and what waits before
+  // them. Never falls from run to run. 0: unknown.
+  double seconds = 0;
 };
 
 struct MatchResult {
@@ -89,8 +99,26 @@ struct MatchResult {
   Duration lease_ttl{0};
   std::vector<TierRun> tiers;
   MissReason miss_reason = MissReason::kNone;
-  double estimated_fetch_seconds = 0;
+  double estimated_fetch_seconds = 0;  // `seconds` of the last run.
   uint64_t bytes = 0;
+};
+
+inline constexpr Duration kMaxPrefetchHorizon = std::chrono::seconds(300);
+
+struct PrefetchRequest {
+  SessionId session = 0;  // The hint ends with it.
+  Fingerprint fingerprint;
+  std::span<const BlockKey> keys;
+  Duration needed_in{0};  // From now; at most kMaxPrefetchHorizon.
+};
+
+// Every key is counted once.
+struct PrefetchResult {
+  uint32_t present_blocks = 0;  // In host already.
+  uint32_t queued_blocks = 0;   // On disk, on their way.
+  uint32_t absent_blocks = 0;
+  uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
+  double estimated_seconds = 0;  // Until the last queued block could be in host. 0: unknown, or none.
 };
 
 struct FetchRequest {
@@ -98,6 +126,8 @@ struct FetchRequest {
   LeaseId lease = 0;
   uint32_t block_begin = 0, block_end = 0;  // end 0: all.
   uint32_t layer_begin = 0, layer_end = 0;  // end 0: all.
+  // The reader compares slices with their hashes: of what lies in host only a sample is verified here.
+  bool reader_verifies = false;
   std::string_view trace;
 };
 
@@ -128,6 +158,8 @@ class FetchStream {
   // engine has); then DEADLINE_EXCEEDED, and Next may be called again. Slices that came from disk past the host tier lie in bounded
   // buffers: a reader that keeps their `hold` while it asks for more may wait for itself until the deadline.
   virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
+  // Whether the lease is over; what was handed out stays readable all the same. Any thread.
+  virtual bool lease_ended() const { return false; }
 };
 
 struct ReservePartRequest {
@@ -144,6 +176,7 @@ struct TierState {
   uint64_t blocks = 0;
   uint64_t evicted_blocks = 0;
   uint64_t evicted_bytes = 0;
+  double read_bytes_per_second = 0;  // Of late, while reads were under way; 0: nothing was read.
 };
 
 // Totals since start unless said otherwise.
@@ -159,6 +192,13 @@ struct EngineStats {
   uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
            fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, demoted_blocks = 0, corrupt_blocks = 0,
            expired_leases = 0, expired_reservations = 0, commits = 0, dropped_events = 0;
+  uint64_t prefetched_blocks = 0,       // Of promoted_blocks, because of a hint.
+      prefetched_used_blocks = 0,       // Of these, matched afterwards.
+      prefetched_wasted_blocks = 0,     // Of these, left the host tier without.
+      merged_moves = 0, cancelled_moves = 0;
+  uint64_t hinted_bytes = 0;            // Now: that hints hold.
+  uint64_t untouched_copies = 0, over_budget_copies = 0;  // Copies to disk that were not made: for want of a second touch, of write budget.
+  uint64_t late_copies = 0;                               // Made later than disk_flush_after.
   uint64_t misses[kMissReasonCount] = {};      // Blocks, by MissReason.
   double prefill_seconds_saved = 0;
   std::string disk_io_mode;
@@ -206,7 +246,7 @@ class CacheEngine {
     Executor* executor = nullptr;      // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
     std::string node_id;
     uint64_t node_epoch = 0;
-    std::string disk_io_mode = {};     // For the statistics: "direct", "buffered", or empty without a disk tier.
+    std::string disk_io_mode = {};     // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
   };
   // Recovers from the disk tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options, Dependencies dependencies);
@@ -224,6 +264,9 @@ class CacheEngine {
   virtual Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) = 0;
   virtual Status Release(SessionId session, std::span<const LeaseId> leases) = 0;
   virtual Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) = 0;
+  // A hint: these blocks will be matched in about `needed_in`. What lies on disk is promoted behind all demand, and only into room that
+  // is free or holds blocks likely to be used later than that; what is in host is evicted after others until then. No lease.
+  virtual Result<PrefetchResult> Prefetch(const PrefetchRequest& request) = 0;
   // Per key: fastest tier that holds the complete block.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) = 0;
@@ -250,6 +293,9 @@ class CacheEngine {
   virtual Result<DropResult> DropNamespace(const Fingerprint& fingerprint) = 0;
   virtual Result<DropResult> DropTenant(std::string_view tenant) = 0;
   virtual Result<DropResult> BumpEpoch(const Fingerprint& fingerprint) = 0;
+
+  // For sessions on this machine (in_place.h); nullptr where the engine has no such side.
+  virtual InPlaceEngine* in_place() { return nullptr; }
 
   // Expires leases, reservations and incomplete blocks, retries postponed copies to disk. Called every 100 ms or so by the owner; tests call
   // it after moving the clock.

@@ -21,13 +21,13 @@ class Counter {
 struct Counters {
   Counter matched_blocks, matched_tokens, missed_tokens, fetched_bytes, fetched_host_bytes,
       fetched_disk_bytes, pushed_bytes, promoted_blocks, demoted_blocks, corrupt_blocks,
-      expired_leases, expired_reservations, commits, failed_copies;
+      expired_leases, expired_reservations, commits, failed_copies, prefetched_blocks,
+      prefetched_used_blocks, prefetched_wasted_blocks;
   Counter misses[kMissReasonCount];
   Counter evicted_blocks[kTierCount], evicted_bytes[kTierCount];
+  Counter declined_copies[2];  // Copies to disk: without a second touch, over the budget.
+  Counter late_copies;         // Settled later than disk.flush_after.
   Counter saved_nanoseconds;  // Of prefill.
-  // What reading from each tier took: disk by promotions (time with at least one under way), host
-  // by a sample of verified slices.
-  Counter timed_bytes[kTierCount], timed_nanoseconds[kTierCount];
 };
 
 }  // namespace cairn::cache

@@ -6,8 +6,10 @@ namespace cairn::cache {
 
 class EventHub::Queue final : public EventQueue {
  public:
-  Queue(EventHub* hub, const std::optional<Fingerprint>& fingerprint)
-      : hub_(hub), fingerprint_(fingerprint) {}
+  Queue(EventHub* hub, const std::optional<Fingerprint>& fingerprint, NextPage snapshot)
+      : hub_(hub), fingerprint_(fingerprint), snapshot_(std::move(snapshot)) {}
+  // The sequence that a snapshot stands for. Before the queue is used.
+  void Begin(uint64_t sequence) { sequence_ = sequence; }
   ~Queue() override {
     MutexLock lock(hub_->mu_);
     std::erase(hub_->queues_, this);
@@ -15,36 +17,25 @@ class EventHub::Queue final : public EventQueue {
   }
 
   void Push(const CacheEvent& event) {
-    if (fingerprint_ && event.fingerprint != *fingerprint_ &&
-        event.kind != CacheEvent::Kind::kSnapshotEnd) {
-      return;
-    }
+    if (fingerprint_ && event.fingerprint != *fingerprint_) return;
     {
       MutexLock lock(mu_);
       if (lagged_) return;
-      if (live_ >= hub_->queue_capacity_) {
+      if (events_.size() >= hub_->queue_capacity_) {
         lagged_ = true;
-        hub_->dropped_.fetch_add(live_ + 1, std::memory_order_relaxed);
+        hub_->dropped_.fetch_add(events_.size() + 1, std::memory_order_relaxed);
         events_.clear();
       } else {
-        ++live_;
         events_.push_back(event);
       }
     }
     wake_.NotifyAll();
   }
 
-  void PushSnapshot(std::vector<CacheEvent> events) {
-    {
-      MutexLock lock(mu_);
-      if (lagged_) return;
-      events_.insert(events_.end(), events.begin(), events.end());
-    }
-    wake_.NotifyAll();
-  }
-
   Result<std::vector<CacheEvent>> Next(size_t max, TimePoint deadline) override {
+    std::vector<CacheEvent> paged = NextOfSnapshot(max);
     MutexLock lock(mu_);
+    if (!paged.empty() && !lagged_ && !cancelled_) return paged;
     wake_.WaitUntil(mu_, deadline, [this] { return cancelled_ || lagged_ || !events_.empty(); });
     if (lagged_) {
       return Errorf(StatusCode::kResourceExhausted,
@@ -57,9 +48,6 @@ class EventHub::Queue final : public EventQueue {
       out.push_back(events_.front());
       events_.pop_front();
     }
-    // Snapshot and live events leave in one order: what is left over is live once fewer events than
-    // live ones remain.
-    live_ = std::min(live_, events_.size());
     return out;
   }
 
@@ -72,12 +60,35 @@ class EventHub::Queue final : public EventQueue {
   }
 
  private:
+  std::vector<CacheEvent> NextOfSnapshot(size_t max) {
+    std::vector<CacheEvent> out;
+    MutexLock lock(snapshot_mu_);
+    while (out.size() < max) {
+      if (told_ < page_.size()) {
+        out.push_back(page_[told_++]);
+        out.back().sequence = sequence_;
+        continue;
+      }
+      if (snapshot_ == nullptr) break;
+      page_.clear();
+      told_ = 0;
+      if (snapshot_(&page_)) continue;
+      snapshot_ = nullptr;
+      page_.emplace_back().kind = CacheEvent::Kind::kSnapshotEnd;
+    }
+    return out;
+  }
+
   EventHub* const hub_;
   const std::optional<Fingerprint> fingerprint_;
+  uint64_t sequence_ = 0;  // Constant after Begin.
+  Mutex snapshot_mu_;      // Held while a page is made; outside all other locks.
+  NextPage snapshot_ ABSL_GUARDED_BY(snapshot_mu_);
+  std::vector<CacheEvent> page_ ABSL_GUARDED_BY(snapshot_mu_);
+  size_t told_ ABSL_GUARDED_BY(snapshot_mu_) = 0;
   Mutex mu_;
   CondVar wake_;
   std::deque<CacheEvent> events_ ABSL_GUARDED_BY(mu_);
-  size_t live_ ABSL_GUARDED_BY(mu_) = 0;  // Upper bound of live events in `events_`.
   bool lagged_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -88,26 +99,14 @@ void EventHub::Publish(CacheEvent event) {
   for (Queue* queue : queues_) queue->Push(event);
 }
 
-std::unique_ptr<EventQueue> EventHub::Subscribe(const std::optional<Fingerprint>& fingerprint) {
-  auto queue = std::make_unique<Queue>(this, fingerprint);
+std::unique_ptr<EventQueue> EventHub::Subscribe(const std::optional<Fingerprint>& fingerprint,
+                                                NextPage snapshot) {
+  auto queue = std::make_unique<Queue>(this, fingerprint, std::move(snapshot));
   MutexLock lock(mu_);
+  queue->Begin(sequence_);
   queues_.push_back(queue.get());
   watchers_.fetch_add(1, std::memory_order_release);
   return queue;
-}
-
-void EventHub::AddToSnapshot(EventQueue& queue, std::vector<CacheEvent> events) {
-  MutexLock lock(mu_);
-  for (CacheEvent& event : events) event.sequence = sequence_;
-  static_cast<Queue&>(queue).PushSnapshot(std::move(events));
-}
-
-void EventHub::EndSnapshot(EventQueue& queue) {
-  CacheEvent end;
-  end.kind = CacheEvent::Kind::kSnapshotEnd;
-  MutexLock lock(mu_);
-  end.sequence = sequence_;
-  static_cast<Queue&>(queue).PushSnapshot({end});
 }
 
 }  // namespace cairn::cache

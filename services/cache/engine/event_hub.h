@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,12 +20,14 @@ class EventHub {
   // Sequence is set here. Called under the namespace's lock, so that a block's events have the
   // order of its changes.
   void Publish(CacheEvent event);
-  // A queue that sees every event from now on. The hub outlives it.
-  std::unique_ptr<EventQueue> Subscribe(const std::optional<Fingerprint>& fingerprint);
-  // Events of blocks that are here already, for one queue made by Subscribe. They do not count
-  // against its capacity. Called under the namespace's lock; then `EndSnapshot` once.
-  void AddToSnapshot(EventQueue& queue, std::vector<CacheEvent> events);
-  void EndSnapshot(EventQueue& queue);
+  // Appends some of the blocks that are here; false after the last.
+  using NextPage = std::function<bool(std::vector<CacheEvent>* events)>;
+
+  // A queue that sees every event from now on. The hub outlives it. `snapshot`, if set, makes the
+  // events before these, page by page as they are asked for, with the sequence of this moment; then
+  // a kSnapshotEnd. It is called with none of the hub's locks held.
+  std::unique_ptr<EventQueue> Subscribe(const std::optional<Fingerprint>& fingerprint,
+                                        NextPage snapshot = nullptr);
 
   bool HasWatchers() const { return watchers_.load(std::memory_order_acquire) > 0; }
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }

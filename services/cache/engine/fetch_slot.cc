@@ -10,9 +10,11 @@ namespace cairn::cache {
 // Buffers of one block that is read past the host tier. `share` goes back with the last slice that
 // is held.
 struct BufferedRead {
+  explicit BufferedRead(NodeContext* context) : token(&context->in_flight) {}
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
+  InFlight::Token token;  // The budget is the engine's, which waits.
   std::shared_ptr<TransferBudget::Share> share;
   std::vector<std::unique_ptr<std::byte, Free>> buffers;
   Mutex mu;
@@ -32,19 +34,25 @@ constexpr uint8_t kMaxRejections = 3;
 // It keeps the pins, since an extent must not be released while it is read.
 struct ReadOperation {
   ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
-                std::shared_ptr<BufferedRead> read_in)
+                std::shared_ptr<BufferedRead> read_in, uint64_t bytes_in)
       : context(*context_in),
         token(&context_in->in_flight),
         pins(std::move(pins_in)),
-        read(std::move(read_in)) {}
+        read(std::move(read_in)),
+        bytes(bytes_in) {
+    context.pace[kDisk].Begin();
+  }
   ~ReadOperation() {
+    bool ok;
     {
       MutexLock lock(read->mu);
       read->finished = true;
       if (read->status.ok() && read->done != read->buffers.size()) {
         read->status = Errorf(StatusCode::kCancelled, "the disk tier went away");
       }
+      ok = read->status.ok();
     }
+    context.pace[kDisk].End(ok ? bytes : 0);
     context.progress.Notify();
   }
 
@@ -52,6 +60,7 @@ struct ReadOperation {
   InFlight::Token token;  // First made, last gone.
   const std::shared_ptr<PathPins> pins;
   const std::shared_ptr<BufferedRead> read;
+  const uint64_t bytes;
 };
 
 MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const BlockKey& key) {
@@ -67,13 +76,13 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
 }
 
 // Bytes -> parts with checked headers. False when a header is bad.
-bool OpenParts(const Layout& layout, FetchSlot& slot, TierKind tier,
+bool OpenParts(const PartForm& form, FetchSlot& slot, TierKind tier,
                const std::vector<std::span<const std::byte>>& bytes,
                const std::shared_ptr<const void>& hold) {
   slot.tier = tier;
   slot.parts.clear();
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header = CheckedHeader(layout, slot.places[i].rect, bytes[i]);
+    auto header = CheckedHeader(form, slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
     slot.parts.push_back(
         {*std::move(header), bytes[i], hold, slot.places[i].extent[static_cast<size_t>(tier)]});
@@ -86,7 +95,7 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
                FetchSlot& slot) {
   auto share = services.budget->TryTake(slot.bytes);
   if (share == nullptr) return;
-  auto read = std::make_shared<BufferedRead>();
+  auto read = std::make_shared<BufferedRead>(services.context);
   read->share = std::move(share);
   for (const PartPlace& place : slot.places) {
     const size_t rounded = (place.bytes + kPage - 1) / kPage * kPage;
@@ -95,7 +104,7 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   }
   slot.read = read;
   slot.state = FetchSlot::State::kReading;
-  auto operation = std::make_shared<ReadOperation>(services.context, pins, read);
+  auto operation = std::make_shared<ReadOperation>(services.context, pins, read, slot.bytes);
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
     services.context->tiers.disk->Read({place.extent[kDisk], place.bytes},
@@ -122,7 +131,7 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
     for (size_t i = 0; i < slot.places.size(); ++i) {
       bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes);
     }
-    if (OpenParts(ns.spec.layout, slot, TierKind::kDisk, bytes, read)) return;
+    if (OpenParts(ns.form, slot, TierKind::kDisk, bytes, read)) return;
     status = Errorf(StatusCode::kDataLoss, "part header");
   }
   switch (status.code()) {
@@ -170,7 +179,9 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     if (slot.state != FetchSlot::State::kLocate) continue;
     if (slot.tier == TierKind::kDisk) {
       if (!slot.promotion_tried &&
-          services.promoter->Request(lease->ns, slot.key, MovePriority::kDemand, lease)) {
+          services.promoter
+                  ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
+                  .full == 0) {
         slot.state = FetchSlot::State::kPromoting;
         asked = true;
       } else {
@@ -182,7 +193,7 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     for (const PartPlace& place : slot.places) {
       bytes.push_back(context.tiers.host->Map({place.extent[kHost], place.bytes}));
     }
-    if (!OpenParts(ns.spec.layout, slot, TierKind::kHost, bytes, nullptr))
+    if (!OpenParts(ns.form, slot, TierKind::kHost, bytes, nullptr))
       RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoter->Kick();

@@ -29,13 +29,16 @@ struct FetchServices {
 // Pins of a fetch's own: slices handed out stay readable when the lease ends.
 class PathPins {
  public:
-  PathPins(NodeContext* context, NamespacePtr ns) : context_(*context), ns_(std::move(ns)) {}
+  PathPins(NodeContext* context, NamespacePtr ns)
+      : token_(&context->in_flight), context_(*context), ns_(std::move(ns)) {}
   ~PathPins();
   PathPins(const PathPins&) = delete;
   PathPins& operator=(const PathPins&) = delete;
   void Add(PinId pin) { pins_.push_back(pin); }
 
  private:
+  // The network may hold slices for a moment longer than the call: the engine waits for them.
+  InFlight::Token token_;
   NodeContext& context_;
   const NamespacePtr ns_;
   absl::InlinedVector<PinId, 1> pins_;

@@ -12,9 +12,10 @@ constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the wind
 
 Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& services,
                                                          const LeasePtr& lease, Range blocks,
-                                                         Range layers, std::string trace) {
-  auto fetch =
-      std::unique_ptr<LayeredFetch>(new LayeredFetch(services, lease, layers, std::move(trace)));
+                                                         Range layers, bool reader_verifies,
+                                                         std::string trace) {
+  auto fetch = std::unique_ptr<LayeredFetch>(
+      new LayeredFetch(services, lease, layers, reader_verifies, std::move(trace)));
   fetch->first_block_ = fetch->next_block_ = blocks.first;
   fetch->pins_ = std::make_shared<PathPins>(services.context, lease->ns);
   NamespaceState& ns = *lease->ns;
@@ -167,16 +168,16 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
   const auto data = part.bytes.subspan(entry.offset, entry.length);
   const bool sample = emitted_ % kLookAheadEvery == 1 && slot.tier == TierKind::kHost;
   const TimePoint before = sample ? context.clock->Now() : TimePoint();
-  if (!format::VerifySlice(entry, data)) {
+  // Bytes from disk are verified here whoever reads them, since only this removes a bad copy.
+  const bool verify = !reader_verifies_ || sample || slot.tier != TierKind::kHost;
+  if (verify && !format::VerifySlice(entry, data)) {
     RejectSlot(services_, lease_, slot, trace_);
     return std::nullopt;
   }
   Counters& counters = context.counters;
   if (sample) {
-    constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
-    counters.timed_bytes[kHost].Add(entry.length);
-    counters.timed_nanoseconds[kHost].Add(
-        static_cast<uint64_t>(std::max<int64_t>(0, (context.clock->Now() - before).count())));
+    context.pace[static_cast<size_t>(TierKind::kHost)].Add(entry.length,
+                                                           context.clock->Now() - before);
   }
   // What this lease's match found on disk came from disk, also when it was promoted meanwhile.
   const TierKind tier = slot.tier == TierKind::kHost ? MatchedTier(slot.block) : TierKind::kDisk;

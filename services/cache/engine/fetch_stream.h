@@ -19,8 +19,12 @@ class LayeredFetch final : public FetchStream {
 
   static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
                                                     const LeasePtr& lease, Range blocks,
-                                                    Range layers, std::string trace);
+                                                    Range layers, bool reader_verifies,
+                                                    std::string trace);
   Result<std::optional<Item>> Next(TimePoint deadline) override;
+  bool lease_ended() const override {
+    return lease_->ended.load(std::memory_order_acquire) != MissReason::kNone;
+  }
 
  private:
   struct Window {
@@ -28,8 +32,13 @@ class LayeredFetch final : public FetchStream {
     bool settled = false;
   };
 
-  LayeredFetch(const FetchServices& services, LeasePtr lease, Range layers, std::string trace)
-      : services_(services), lease_(std::move(lease)), layers_(layers), trace_(std::move(trace)) {}
+  LayeredFetch(const FetchServices& services, LeasePtr lease, Range layers, bool reader_verifies,
+               std::string trace)
+      : services_(services),
+        lease_(std::move(lease)),
+        layers_(layers),
+        reader_verifies_(reader_verifies),
+        trace_(std::move(trace)) {}
 
   // The window that begins at `next_block_`, not yet settled; empty at the end.
   Window NextWindow();
@@ -50,6 +59,7 @@ class LayeredFetch final : public FetchStream {
   const FetchServices services_;
   const LeasePtr lease_;
   const Range layers_;
+  const bool reader_verifies_;
   const std::string trace_;
   std::shared_ptr<PathPins> pins_;
   std::vector<BlockKey> keys_;  // Of blocks [first_block_, first_block_ + size).

@@ -14,6 +14,7 @@ constexpr size_t kMaxSimilar = 8;
 
 Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
+  CAIRN_RETURN_IF_ERROR(PartCodec(spec).status());
   NodeContext& context = *s_.context;
   NamespaceOpened opened;
   opened.fingerprint = cairn::Fingerprint(spec);
@@ -42,11 +43,13 @@ Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
                   field, requested, stored);
   }
   if (ns == nullptr) {
-    auto created = std::make_shared<NamespaceState>(
-        spec, opened.fingerprint, context.registry.NextGeneration(opened.fingerprint),
-        &context.policy, context.seed);
-    CAIRN_ASSIGN_OR_RETURN(ns, context.registry.Add(created));
-    opened.created = ns == created;
+    CAIRN_ASSIGN_OR_RETURN(
+        auto added, context.registry.Open(opened.fingerprint, [&](uint64_t generation) {
+          return std::make_shared<NamespaceState>(spec, opened.fingerprint, generation,
+                                                  &context.policy, context.seed);
+        }));
+    ns = std::move(added.state);
+    opened.created = added.created;
     if (opened.created && context.tiers.disk != nullptr) {
       // Not waited for: no block is copied to disk before the record is there, and each copy tries
       // again.

@@ -22,17 +22,20 @@ std::shared_ptr<const NamespaceRegistry::List> NamespaceRegistry::All() const {
   return all_;
 }
 
-Result<NamespacePtr> NamespaceRegistry::Add(NamespacePtr state) {
+Result<NamespaceRegistry::Opened> NamespaceRegistry::Open(
+    const Fingerprint& fingerprint, const std::function<NamespacePtr(uint64_t generation)>& make) {
   MutexLock lock(mu_);
-  const auto it = by_fingerprint_.find(state->fingerprint);
-  if (it != by_fingerprint_.end()) return it->second;
+  const auto it = by_fingerprint_.find(fingerprint);
+  if (it != by_fingerprint_.end()) return Opened{it->second, false};
   if (by_fingerprint_.size() >= max_namespaces_) {
     return Errorf(StatusCode::kResourceExhausted, "namespaces: {} are open, the limit is {}",
                   by_fingerprint_.size(), max_namespaces_);
   }
-  by_fingerprint_.emplace(state->fingerprint, state);
+  const auto next = next_generation_.find(fingerprint);
+  NamespacePtr state = make(next == next_generation_.end() ? 1 : next->second);
+  by_fingerprint_.emplace(fingerprint, state);
   Rebuild();
-  return state;
+  return Opened{std::move(state), true};
 }
 
 bool NamespaceRegistry::Replace(const NamespacePtr& old, NamespacePtr next) {
@@ -46,12 +49,6 @@ bool NamespaceRegistry::Replace(const NamespacePtr& old, NamespacePtr next) {
   }
   Rebuild();
   return true;
-}
-
-uint64_t NamespaceRegistry::NextGeneration(const Fingerprint& fingerprint) const {
-  MutexLock lock(mu_);
-  const auto it = next_generation_.find(fingerprint);
-  return it == next_generation_.end() ? 1 : it->second;
 }
 
 void NamespaceRegistry::RememberGeneration(const Fingerprint& fingerprint, uint64_t next) {

@@ -1,6 +1,7 @@
 #pragma once
 // The namespaces of a node. Thread-safe.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,14 +23,20 @@ class NamespaceRegistry {
   // All of now. Cheap: the list is shared, and made anew when a namespace comes or goes.
   std::shared_ptr<const List> All() const;
 
-  // The existing one when somebody was faster. RESOURCE_EXHAUSTED over the limit.
-  Result<NamespacePtr> Add(NamespacePtr state);
+  // The one that is there, or what `make(generation)` returns, with the generation that a namespace
+  // opened anew must have. `make` runs under the registry's lock: no drop comes in between.
+  // RESOURCE_EXHAUSTED over the limit.
+  struct Opened {
+    NamespacePtr state;
+    bool created = false;
+  };
+  Result<Opened> Open(const Fingerprint& fingerprint,
+                      const std::function<NamespacePtr(uint64_t generation)>& make);
   // Puts `next` (nullptr: nothing) in the place of `old`. False when `old` is no longer there.
   bool Replace(const NamespacePtr& old, NamespacePtr next);
 
-  // Generation that a namespace opened anew must have at least, so that records of a dropped one
-  // never come back.
-  uint64_t NextGeneration(const Fingerprint& fingerprint) const;
+  // A namespace opened anew has at least this generation, so that records of a dropped one never
+  // come back.
   void RememberGeneration(const Fingerprint& fingerprint, uint64_t next);
 
  private:

@@ -9,11 +9,13 @@
 #include <memory>
 #include <vector>
 
+#include "services/cache/block/part_grid.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/engine/tiers.h"
 #include "services/cache/index/block_index.h"
 #include "services/cache/index/pending_blocks.h"
 #include "services/common/concurrency/mutex.h"
+#include "services/common/keys/part_codec.h"
 
 namespace cairn::cache {
 
@@ -25,6 +27,7 @@ class NamespaceState {
         fingerprint(fingerprint_in),
         generation(generation_in),
         whole(spec.layout.WholeRect()),
+        form{spec.layout, PartCodec(spec).value_or(format::Codec::kRaw)},
         index(whole, policy, seed),
         pending(whole) {}
 
@@ -33,6 +36,7 @@ class NamespaceState {
   const Fingerprint fingerprint;
   const uint64_t generation;
   const format::PartRect whole;
+  const PartForm form;
 
   // Atomics. `dropped` is written under `mu` and never falls; the others are published when a
   // NamespaceLock ends, for readers who need no exact value.

@@ -21,7 +21,8 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
       start(clock_in->Now()),
       seed(RandomSeed()),
       registry(options_in.max_namespaces),
-      events(options_in.watch_queue_capacity) {}
+      events(options_in.watch_queue_capacity),
+      pace{ReadPace(clock_in), ReadPace(clock_in)} {}
 
 uint64_t NodeContext::IndexBytes() const {
   uint64_t total = gone.MemoryBytes();

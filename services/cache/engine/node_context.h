@@ -5,6 +5,7 @@
 #include "services/cache/engine/counters.h"
 #include "services/cache/engine/event_hub.h"
 #include "services/cache/engine/namespace_registry.h"
+#include "services/cache/engine/read_pace.h"
 #include "services/cache/engine/tiers.h"
 #include "services/cache/index/recently_gone.h"
 #include "services/common/concurrency/mutex.h"
@@ -98,6 +99,8 @@ struct NodeContext {
   RecentlyGone gone;
   EventHub events;
   Counters counters;
+  // Disk: reads of promotions and of fetches past the host tier. Host: a sample of verified slices.
+  ReadPace pace[kTierCount];
   Progress progress;
   InFlight in_flight;
 };

@@ -4,11 +4,36 @@
 
 #include "services/cache/engine/fetch_stream.h"
 #include "services/cache/engine/validate.h"
+#include "services/common/keys/limits.h"
 
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kMaxKeys = 65536;
+constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
+constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
+
+// Fills in `seconds` of the runs, in order: bytes of the host tier leave one after the other; those
+// on disk arrive in host meanwhile, after `bytes_ahead` that others wait for. 0 from where a pace
+// is not known; an unknown pace of the host tier counts as no time beside the disk's.
+void EstimateSeconds(const ReadPace (&pace)[kTierCount], uint64_t bytes_ahead,
+                     std::vector<TierRun>* runs) {
+  const double host = pace[kHost].BytesPerSecond();
+  const double disk = pace[kDisk].BytesPerSecond();
+  double left = 0;     // When the runs so far have left.
+  double arrived = 0;  // When what was on disk so far is in host.
+  double from_disk = static_cast<double>(bytes_ahead);
+  for (TierRun& run : *runs) {
+    const double bytes = static_cast<double>(run.bytes);
+    if (run.tier == TierKind::kDisk) {
+      if (disk <= 0) return;
+      from_disk += bytes;
+      arrived = from_disk / disk;
+    }
+    if (host > 0) left += bytes / host;
+    left = std::max(left, arrived);
+    run.seconds = left;
+  }
+}
 
 }  // namespace
 
@@ -16,9 +41,9 @@ ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promo
                    TransferBudget* budget)
     : context_(*context), sessions_(*sessions), promoter_(*promoter), budget_(*budget) {}
 
-Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
+Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
-  CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeys));
+  CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeysPerCall));
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl,
                                                       context_.options.default_lease_ttl,
                                                       context_.options.max_lease_ttl));
@@ -29,7 +54,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
   if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
 
-  BlockIndex::Walk walk;
+  std::optional<BlockIndex::Walk> walked;
   MatchResult result;
   LeasePtr lease;
   {
@@ -38,7 +63,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
       return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
                     ns->fingerprint.Hex());
     }
-    walk = ns->index.Match(request.keys, context_.UseTicksNow(), request.lease);
+    const BlockIndex::Walk& walk =
+        walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
     if (request.lease && walk.matched > 0) {
       lease = std::make_shared<Lease>();
       for (const BlockIndex::Segment& segment : walk.segments) {
@@ -48,21 +74,25 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
     if (walk.matched < request.keys.size())
       result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
   }
+  const BlockIndex::Walk& walk = *walked;
   if (walk.matched == 0 && result.miss_reason == MissReason::kAbsent &&
       ns->blocks.load(std::memory_order_relaxed) == 0 && SimilarHasBlocks(*ns)) {
     result.miss_reason = MissReason::kFingerprint;
   }
   result.matched_blocks = walk.matched;
   result.bytes = walk.bytes;
+  result.tiers.reserve(walk.runs.size());
   for (const BlockIndex::Run& run : walk.runs)
     result.tiers.push_back({run.tier, run.blocks, run.bytes});
-  result.estimated_fetch_seconds = EstimateSeconds(walk);
+  uint64_t bytes_ahead = 0;
 
   if (lease != nullptr) {
     lease->ns = ns;
     lease->blocks = walk.matched;
     lease->runs = walk.runs;
-    auto id = sessions_.AddLease(request.session, lease, context_.clock->Now() + ttl);
+    const TimePoint deadline =
+        life == kUntilRelease ? TimePoint::max() : context_.clock->Now() + ttl;
+    auto id = sessions_.AddLease(request.session, lease, deadline);
     // A drop that came meanwhile has not seen this lease.
     if (id.ok() && ns->dropped.load()) {
       if (sessions_.TakeLease(request.session, *id) != nullptr) End({lease}, MissReason::kAbsent);
@@ -75,14 +105,20 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request) {
     }
     result.lease = *id;
     result.lease_ttl = ttl;
-    Promote(lease, request.keys);
+    bytes_ahead = Promote(lease, request.keys);
+    if (taken != nullptr) *taken = lease;
+  } else if (walk.matched > 0) {
+    bytes_ahead = promoter_.queue().BytesAhead(MovePriority::kDemand);
   }
+  EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
+  if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
 
   if (request.lease) {
     Counters& counters = context_.counters;
     const uint64_t block_tokens = ns->spec.layout.block_tokens;
     const uint64_t missed = request.keys.size() - walk.matched;
     counters.matched_blocks.Add(walk.matched);
+    if (walk.prefetched > 0) counters.prefetched_used_blocks.Add(walk.prefetched);
     counters.matched_tokens.Add(walk.matched * block_tokens);
     counters.missed_tokens.Add(missed * block_tokens);
     if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
@@ -117,38 +153,22 @@ bool ReadPath::SimilarHasBlocks(NamespaceState& ns) {
   return false;
 }
 
-void ReadPath::Promote(const LeasePtr& lease, std::span<const BlockKey> keys) {
+uint64_t ReadPath::Promote(const LeasePtr& lease, std::span<const BlockKey> keys) {
+  std::vector<MoveQueue::Wanted> wanted;
   size_t at = 0;
-  bool any = false;
   for (const BlockIndex::Run& run : lease->runs) {
     if (run.tier == TierKind::kDisk) {
-      for (size_t i = at; i < at + run.blocks; ++i) {
-        // A full queue leaves the rest to the fetch, which asks window by window.
-        if (!promoter_.Request(lease->ns, keys[i], MovePriority::kDemand, lease)) {
-          promoter_.Kick();
-          return;
-        }
-        any = true;
-      }
+      for (size_t i = at; i < at + run.blocks; ++i)
+        wanted.push_back({keys[i], run.bytes / run.blocks});
     }
     at += run.blocks;
   }
-  if (any) promoter_.Kick();
-}
-
-// By what reading from each tier has taken so far; 0 until something was read.
-double ReadPath::EstimateSeconds(const BlockIndex::Walk& walk) const {
-  uint64_t bytes[kTierCount] = {};
-  for (const BlockIndex::Run& run : walk.runs) bytes[static_cast<size_t>(run.tier)] += run.bytes;
-  double seconds = 0;
-  for (size_t t = 0; t < kTierCount; ++t) {
-    const uint64_t read = context_.counters.timed_bytes[t].Get();
-    if (read == 0) continue;
-    const double pace = static_cast<double>(context_.counters.timed_nanoseconds[t].Get()) /
-                        static_cast<double>(read);
-    seconds += static_cast<double>(bytes[t]) * pace * 1e-9;
-  }
-  return seconds;
+  if (wanted.empty()) return 0;
+  // A full queue leaves the rest to the fetch, which asks window by window.
+  const uint64_t bytes_ahead =
+      promoter_.Request(lease->ns, wanted, MovePriority::kDemand, lease).bytes_ahead;
+  promoter_.Kick();
+  return bytes_ahead;
 }
 
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
@@ -169,7 +189,7 @@ Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request
   }
   return LayeredFetch::Start({&context_, &promoter_, &budget_}, lease,
                              {request.block_begin, block_end}, {request.layer_begin, layer_end},
-                             std::string(request.trace));
+                             request.reader_verifies, std::string(request.trace));
 }
 
 Status ReadPath::Release(SessionId session, std::span<const LeaseId> leases) {
@@ -192,15 +212,17 @@ Result<Duration> ReadPath::RenewLease(SessionId session, LeaseId lease, Duration
 
 Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) {
-  CAIRN_RETURN_IF_ERROR(CheckCount("keys", keys.size(), kMaxKeys));
+  CAIRN_RETURN_IF_ERROR(CheckCount("keys", keys.size(), kMaxKeysPerCall));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
   std::vector<std::optional<TierKind>> found(keys.size());
-  NamespaceLock lock(*ns, context_.tiers);
-  if (ns->dropped.load(std::memory_order_relaxed)) return found;
+  std::vector<uint8_t> places(keys.size());
+  {
+    NamespaceLock lock(*ns, context_.tiers);
+    if (ns->dropped.load(std::memory_order_relaxed)) return found;
+    ns->index.FindAll(keys, places);
+  }
   for (size_t i = 0; i < keys.size(); ++i) {
-    const auto ref = ns->index.FindAlive(keys[i]);
-    if (!ref) continue;
-    found[i] = ns->index.MetaAt(*ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+    if (places[i] != 0) found[i] = places[i] == 1 ? TierKind::kHost : TierKind::kDisk;
   }
   return found;
 }

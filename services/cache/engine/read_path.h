@@ -13,8 +13,10 @@ class ReadPath {
   ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter,
            TransferBudget* budget);
 
-  // As CacheEngine's.
-  Result<MatchResult> Match(const MatchRequest& request);
+  // As CacheEngine's. A lease until its release has no deadline. `taken`, if not null, gets the lease.
+  enum LeaseLife : uint8_t { kTimed, kUntilRelease };
+  Result<MatchResult> Match(const MatchRequest& request, LeaseLife life = kTimed,
+                            LeasePtr* taken = nullptr);
   Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request);
   Status Release(SessionId session, std::span<const LeaseId> leases);
   Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl);
@@ -28,8 +30,8 @@ class ReadPath {
   MissReason WhyMissed(NamespaceState& ns, const BlockKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   bool SimilarHasBlocks(NamespaceState& ns);
-  void Promote(const LeasePtr& lease, std::span<const BlockKey> keys);
-  double EstimateSeconds(const BlockIndex::Walk& walk) const;
+  // Bytes that go to host before the lease's own.
+  uint64_t Promote(const LeasePtr& lease, std::span<const BlockKey> keys);
 
   NodeContext& context_;
   SessionTable& sessions_;

@@ -60,14 +60,16 @@ class Recovery {
       }
       context_.registry.RememberGeneration(fingerprint, record->generation);
       if (record->dropped) return;
-      auto ns =
-          std::make_shared<NamespaceState>(std::move(record->spec), fingerprint, record->generation,
-                                           &context_.policy, context_.seed);
-      ns->persisted.store(true);
-      if (const auto added = context_.registry.Add(std::move(ns)); added.ok()) {
+      const auto opened = context_.registry.Open(fingerprint, [&](uint64_t generation) {
+        auto ns = std::make_shared<NamespaceState>(std::move(record->spec), fingerprint, generation,
+                                                   &context_.policy, context_.seed);
+        ns->persisted.store(true);
+        return ns;
+      });
+      if (opened.ok()) {
         ++result_.namespaces;
       } else {
-        log::Warn("namespace_not_recovered", {{"error", Message(added.status())}});
+        log::Warn("namespace_not_recovered", {{"error", Message(opened.status())}});
       }
     }));
     for (const std::string& name : forgotten) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));

@@ -4,8 +4,8 @@
 
 #include "services/cache/block/part_grid.h"
 #include "services/cache/engine/validate.h"
-#include "services/cache/tier/bulk_copy.h"
 #include "services/common/log/log.h"
+#include "services/common/memory/bulk_copy.h"
 
 namespace cairn::cache {
 namespace {
@@ -39,15 +39,36 @@ Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
   const TimePoint deadline = context_.clock->Now() + lifetime;
   std::vector<Result<ReservationId>> results;
   results.reserve(parts.size());
+  const RoomFor room = evictor_.RoomOf(*ns);
   for (const ReservePartRequest& part : parts) {
-    results.push_back(ReserveOne(session, ns, part, deadline));
+    const auto placed = ReserveOne(session, ns, part, deadline, room);
+    results.push_back(placed.ok() ? Result<ReservationId>(placed->id) : placed.status());
   }
   return results;
 }
 
-Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
-                                            const ReservePartRequest& part, TimePoint deadline) {
-  CAIRN_RETURN_IF_ERROR(ValidatePart(ns->spec.layout, part.part, part.bytes,
+Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
+    SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts) {
+  CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
+  CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  const RoomFor room{evictor_.RoomOf(*ns).owner, Lending::kLent};
+  if (room.owner == kCommon) {
+    return Errorf(StatusCode::kFailedPrecondition, "tenant '{}' has no session on this machine",
+                  ns->spec.tenant);
+  }
+  std::vector<Result<PlacedReservation>> results;
+  results.reserve(parts.size());
+  for (const ReservePartRequest& part : parts) {
+    results.push_back(ReserveOne(session, ns, part, TimePoint::max(), room));
+  }
+  return results;
+}
+
+Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
+                                                const ReservePartRequest& part, TimePoint deadline,
+                                                const RoomFor& room) {
+  CAIRN_RETURN_IF_ERROR(ValidatePart(ns->form, part.part, part.bytes,
                                      context_.tiers.host->max_extent_bytes()));
   if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
     return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0",
@@ -95,7 +116,8 @@ Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePt
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
-  const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes));
+  const auto extent =
+      evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), UINT64_MAX, room);
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(part.bytes);
     unclaim();
@@ -116,8 +138,11 @@ Result<ReservationId> WritePath::ReserveOne(SessionId session, const NamespacePt
     id = Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
                 ns->fingerprint.Hex());
   }
-  if (!id.ok()) unclaim();
-  return id;
+  if (!id.ok()) {
+    unclaim();
+    return id.status();
+  }
+  return PlacedReservation{*id, extent->id};
 }
 
 // Over its budget, the index takes a block in only when one goes: entries of the disk tier first.
@@ -186,7 +211,7 @@ Status WritePath::CommitOne(Reservation& r) {
                   r.key.Hex());
   }
   NamespaceState& ns = *r.ns;
-  CAIRN_RETURN_IF_ERROR(VerifyPartBytes(ns.spec.layout, r.rect, r.bytes()));
+  CAIRN_RETURN_IF_ERROR(VerifyPartBytes(ns.form, r.rect, r.bytes()));
   std::optional<PendingBlocks::Complete> block;
   uint64_t block_bytes = 0;
   {

@@ -1,6 +1,7 @@
 #pragma once
 // Two-phase writes: reserve, fill, commit. Thread-safe.
 
+#include "services/cache/engine/in_place.h"
 #include "services/cache/engine/node_context.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/evictor.h"
@@ -17,6 +18,9 @@ class WritePath {
                                                      const Fingerprint& fingerprint,
                                                      std::span<const ReservePartRequest> parts,
                                                      Duration ttl);
+  // As InPlaceEngine's.
+  Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
+      SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts);
   Status Write(SessionId session, ReservationId id, uint64_t offset,
                std::span<const std::byte> data);
   Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> ids,
@@ -32,8 +36,9 @@ class WritePath {
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  Result<ReservationId> ReserveOne(SessionId session, const NamespacePtr& ns,
-                                   const ReservePartRequest& part, TimePoint deadline);
+  Result<PlacedReservation> ReserveOne(SessionId session, const NamespacePtr& ns,
+                                       const ReservePartRequest& part, TimePoint deadline,
+                                       const RoomFor& room);
   Status MakeIndexRoom();
   Status CommitOne(Reservation& reservation);
   void Unclaim(Reservation& reservation);

@@ -26,6 +26,27 @@ std::optional<BlockRef> BlockIndex::FindAlive(const BlockKey& key) const {
   return ref;
 }
 
+void BlockIndex::FindAll(std::span<const BlockKey> keys, std::span<uint8_t> found) const {
+  BlockRef next;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::optional<BlockRef> ref;
+    if (next.node != kNoNode && next.offset < node(next.node).run.size() &&
+        KeyAt(next) == keys[i]) {
+      ref = next;
+    } else {
+      ref = Find(keys[i]);
+    }
+    if (!ref) {
+      found[i] = 0;
+      next = {};
+      continue;
+    }
+    const BlockMeta& meta = MetaAt(*ref);
+    found[i] = meta.in(TierKind::kHost) ? 1 : meta.alive() ? 2 : 0;
+    next = {ref->node, ref->offset + 1};
+  }
+}
+
 std::optional<BlockKey> BlockIndex::ParentOf(BlockRef ref) const {
   const Node& n = node(ref.node);
   if (ref.offset > 0) return n.run.key(ref.offset - 1);
@@ -125,7 +146,9 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
     }
   }
   meta.flags &= static_cast<uint8_t>(~TierFlag(tier));
-  if (tier == TierKind::kHost) meta.flags &= static_cast<uint8_t>(~BlockMeta::kDirty);
+  if (tier == TierKind::kHost) {
+    meta.flags &= static_cast<uint8_t>(~(BlockMeta::kDirty | BlockMeta::kPrefetched));
+  }
   --in_tier_[t];
   --n.resident[t];
   if (n.tail[t] == ref.offset + 1) {
@@ -148,6 +171,16 @@ void BlockIndex::SetDirty(BlockRef ref, bool dirty) {
   meta.flags = static_cast<uint8_t>(dirty ? meta.flags | BlockMeta::kDirty
                                           : meta.flags & ~BlockMeta::kDirty);
   Reconsider(ref.node, static_cast<size_t>(TierKind::kHost));
+}
+
+void BlockIndex::Protect(BlockRef ref, uint32_t tick) {
+  // Ranks in the heaps stay lower bounds.
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  meta.last_use = std::max(meta.last_use, tick);
+}
+
+void BlockIndex::MarkPrefetched(BlockRef ref) {
+  node(ref.node).run.meta(ref.offset).flags |= BlockMeta::kPrefetched;
 }
 
 BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch) {
@@ -189,7 +222,9 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
       ++walk.runs.back().blocks;
       walk.runs.back().bytes += meta.bytes;
       if (touch) {
-        meta.last_use = now;
+        meta.last_use = std::max(meta.last_use, now);
+        walk.prefetched += (meta.flags & BlockMeta::kPrefetched) != 0;
+        meta.flags &= static_cast<uint8_t>(~BlockMeta::kPrefetched);
         if (meta.uses != UINT16_MAX) ++meta.uses;
       }
     }
@@ -250,7 +285,8 @@ uint64_t BlockIndex::NextRank(TierKind tier) const {
   return heap.empty() ? UINT64_MAX : heap.top().rank;
 }
 
-std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released) {
+std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released,
+                                                        uint64_t below) {
   const size_t t = static_cast<size_t>(tier);
   CandidateHeap& heap = heaps_[t];
   while (!heap.empty()) {
@@ -262,19 +298,38 @@ std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseLi
                   [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
       continue;
     }
-    const BlockRef ref{top.id, n.tail[t] - 1};
-    Evicted evicted{KeyAt(ref), MetaAt(ref).bytes, false};
-    // A candidate has no pin on it or below it, so nobody can be reading it: its extents need no
-    // grave.
-    const size_t graves = graves_.size();
-    evicted.gone = RemoveFromTier(ref, tier, released);
-    while (graves_.size() > graves) {
-      released->push_back(graves_.back().extent);
-      graves_.pop_back();
-    }
-    return evicted;
+    if (rank >= below) return std::nullopt;
+    return EvictBlock({top.id, n.tail[t] - 1}, tier, released);
   }
   return std::nullopt;
+}
+
+BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released) {
+  Evicted evicted{.key = KeyAt(ref),
+                  .bytes = MetaAt(ref).bytes,
+                  .unused_prefetch = tier == TierKind::kHost &&
+                                     (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
+  // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.
+  const size_t graves = graves_.size();
+  evicted.gone = RemoveFromTier(ref, tier, released);
+  while (graves_.size() > graves) {
+    released->push_back(graves_.back().extent);
+    graves_.pop_back();
+  }
+  return evicted;
+}
+
+bool BlockIndex::IsPinned(BlockRef ref) const {
+  bool pinned = false;
+  pins_.ForEach([&](const Pin& pin) {
+    BlockRef at{pin.node, pin.offset};
+    while (at.node != ref.node && node(at.node).parent != kNoNode) {
+      at.node = node(at.node).parent;
+      at.offset = node(at.node).run.size() - 1;
+    }
+    pinned |= at.node == ref.node && at.offset >= ref.offset;
+  });
+  return pinned;
 }
 
 void BlockIndex::DrainGraves(ReleaseList* released) {

@@ -74,13 +74,15 @@ class BlockIndex {
   struct Walk {
     uint32_t matched = 0;
     uint64_t bytes = 0;
+    uint32_t prefetched = 0;  // Blocks that a hint had brought, matched for the first time.
     std::vector<Run> runs;
     absl::InlinedVector<Segment, 2> segments;
   };
   struct Evicted {
     BlockKey key;
     uint64_t bytes = 0;
-    bool gone = false;  // Left its last tier.
+    bool gone = false;             // Left its last tier.
+    bool unused_prefetch = false;  // Left host without a use of what a hint had brought.
   };
 
   // `whole`: the part grid. `policy` outlives the index. `seed`: secret, for the key map.
@@ -90,6 +92,8 @@ class BlockIndex {
   std::optional<BlockRef> Find(const BlockKey& key) const;
   // The same for a living block.
   std::optional<BlockRef> FindAlive(const BlockKey& key) const;
+  // Per key where the living block is: 0 nowhere, 1 host, 2 disk. Keys that follow each other on a path cost a comparison each.
+  void FindAll(std::span<const BlockKey> keys, std::span<uint8_t> found) const;
   const BlockKey& KeyAt(BlockRef ref) const { return node(ref.node).run.key(ref.offset); }
   const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
   std::optional<BlockKey> ParentOf(BlockRef ref) const;
@@ -124,11 +128,21 @@ class BlockIndex {
   // it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
   void SetDirty(BlockRef ref, bool dirty);
+  // The block counts as used at `tick`, which may lie ahead: it is evicted as late as that says.
+  void Protect(BlockRef ref, uint32_t tick);
+  void MarkPrefetched(BlockRef ref);
 
   // Rank of the tier's next victim (a lower bound), UINT64_MAX when it has none.
   uint64_t NextRank(TierKind tier) const;
-  // Evicts the tier's lowest candidate; nullopt when all is pinned, dirty or gone.
-  std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released);
+  // Evicts the tier's lowest candidate; nullopt when all is pinned, dirty or gone, or no candidate
+  // has a rank below `below`.
+  std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
+                                  uint64_t below = UINT64_MAX);
+
+  // A pin lies on the block or below it. O(pins x depth).
+  bool IsPinned(BlockRef ref) const;
+  // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not pinned.
+  Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released);
 
   // Runs of only children become one node again: after recovery, which inserts in any order.
   void Compact();
@@ -151,6 +165,12 @@ class BlockIndex {
         if (run.meta(i).alive()) visit(BlockRef{id, i});
       }
     }
+  }
+  // The same in portions, for blocks of any kind: each is in one of `ranges` (a power of two) ranges,
+  // by its key, for as long as it is here. The index may change between two calls.
+  template <typename Visitor>
+  void ForEachInRange(size_t range, size_t ranges, Visitor&& visit) const {
+    map_.ForEachInRange(range, ranges, visit);
   }
   // Recomputes every counter from scratch; false on any difference. For tests.
   bool CheckInvariants() const;

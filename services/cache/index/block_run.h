@@ -26,6 +26,8 @@ struct BlockMeta {
     kManyParts = 1 << 2,
     // Committed, waits for its copy to disk: not evicted from the host tier meanwhile.
     kDirty = 1 << 3,
+    // Came to host because of a hint, and was not matched since.
+    kPrefetched = 1 << 4,
   };
   static constexpr uint8_t kAnyTier = kInHost | kOnDisk;
 

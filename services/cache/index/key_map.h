@@ -6,6 +6,7 @@
 // blocks. Keys come from clients, so the hash takes all 32 bytes and a secret seed. Not
 // thread-safe.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -58,6 +59,20 @@ class KeyMap {
   void Erase(const BlockKey& key, BlockRef ref) {
     const uint64_t hash = Hash(key);
     tables_[Table(hash)].erase(Entry{ref, static_cast<uint32_t>(hash)});
+  }
+
+  // Calls `visit(BlockRef)` for the entries whose hash falls into range `range` of `ranges`, a power
+  // of two. A key's range never changes. Nothing may change meanwhile.
+  template <typename Visitor>
+  void ForEachInRange(size_t range, size_t ranges, Visitor&& visit) const {
+    // The tables first: most ranges need look into one only.
+    const size_t tables = std::min(ranges, tables_.size());
+    const size_t parts = ranges / tables;
+    for (size_t t = range % tables; t < tables_.size(); t += tables) {
+      for (const Entry& entry : tables_[t]) {
+        if (entry.tag % parts == range / tables) visit(entry.ref);
+      }
+    }
   }
 
   size_t size() const {

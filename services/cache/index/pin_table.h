@@ -58,6 +58,10 @@ class PinTable {
   Pin& operator[](PinId id) { return pins_[id]; }
   const Pin& operator[](PinId id) const { return pins_[id]; }
   size_t count() const { return count_; }
+  template <typename Visitor>
+  void ForEach(Visitor&& visit) const {
+    for (PinId id = oldest_; id != kNoPin; id = pins_[id].newer) visit(pins_[id]);
+  }
   // Every pin that lives has this sequence or a later one; without pins, the next one's.
   uint64_t OldestSequence() const {
     return oldest_ == kNoPin ? next_sequence_ : pins_[oldest_].sequence;

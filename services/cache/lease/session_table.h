@@ -105,7 +105,8 @@ class SessionTable {
 
   // Everything whose deadline has come.
   Ended Expire(TimePoint now);
-  // Everything of a namespace.
+  // Everything of a namespace, but for what has no deadline (TimePoint::max()): processes of this machine read or write those bytes
+  // in place, so only their session ends it.
   Ended TakeAllOf(const NamespaceState& ns);
 
   size_t sessions() const;

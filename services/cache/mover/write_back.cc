@@ -1,6 +1,7 @@
 #include "services/cache/mover/write_back.h"
 
 #include "services/cache/block/record.h"
+#include "services/cache/mover/transfer.h"
 #include "services/common/log/log.h"
 
 namespace cairn::cache {
@@ -13,35 +14,27 @@ Duration PauseAfter(int attempts) { return std::chrono::milliseconds(100) * (1 <
 
 }  // namespace
 
-// One block on its way; ends like a promotion's.
-struct WriteBack::Operation {
+struct WriteBack::Operation : Transfer {
   Operation(WriteBack* owner_in, Move move_in)
-      : owner(owner_in), move(std::move(move_in)), token(&owner_in->context_.in_flight) {}
+      : Transfer(&owner_in->context_, std::move(move_in)), owner(owner_in) {}
   ~Operation() { owner->Finish(*this); }
 
-  void Done(Status result) {
-    if (result.ok()) return;
-    MutexLock lock(mu);
-    if (status.ok()) status = std::move(result);
-  }
-
   WriteBack* const owner;
-  const Move move;
-  InFlight::Token token;
   bool wanted = false;    // The block is still there, and not on disk.
   uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
-  PinId pin = kNoPin;
-  PartPlaces parts;
-  absl::InlinedVector<uint64_t, 1> disk_ids;
   std::vector<std::string> records;
-  std::atomic<size_t> writes_done{0};
-  Mutex mu;
-  Status status ABSL_GUARDED_BY(mu);
+  // Of a block that is not copied now.
+  Duration pause{0};            // It waits for the write budget.
+  uint64_t declined_bytes = 0;  // It was turned away.
+  uint16_t declined_uses = 0;
 };
 
 WriteBack::WriteBack(NodeContext* context, Evictor* evictor)
     : context_(*context),
       evictor_(*evictor),
+      admission_({.high_water = context->options.disk_high_water,
+                  .bytes_per_second = context->options.disk_write_budget,
+                  .patience = context->options.disk_flush_after}),
       queue_({.capacity = context->options.mover_queue_capacity, .max_under_way = 8}),
       pump_(context->executor, [this] { return StartOne(); }) {}
 
@@ -54,7 +47,10 @@ void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes)
       outstanding_.erase(it->second.sequence);
       unflushed_bytes_ -= it->second.bytes;
     }
-    it->second = {.ns = ns, .sequence = next_sequence_++, .bytes = bytes};
+    it->second = {.ns = ns,
+                  .sequence = next_sequence_++,
+                  .bytes = bytes,
+                  .since = context_.clock->Now()};
     outstanding_.insert(it->second.sequence);
     unflushed_bytes_ += bytes;
     line_.emplace_back(ns, key);
@@ -72,8 +68,12 @@ void WriteBack::FillQueue(bool ignore_pauses) {
   }
   while (!line_.empty()) {
     const auto& [ns, key] = line_.front();
-    if (queue_.Push(ns, key, MovePriority::kWriteBack, {}, /*anyway=*/true) ==
-        MoveQueue::Pushed::kFull) {
+    const auto item = items_.find(Id{ns.get(), key});
+    // While somebody waits for a flush, no copy can wait for others.
+    const bool again = flushing_ == 0 && item != items_.end() && item->second.parked_before;
+    const uint64_t bytes = item == items_.end() ? 0 : item->second.bytes;
+    if (queue_.Push(ns, {key, bytes}, again ? MovePriority::kRebalance : MovePriority::kWriteBack,
+                    {}, /*anyway=*/true) == MoveQueue::Pushed::kFull) {
       return;
     }
     line_.pop_front();
@@ -84,13 +84,72 @@ void WriteBack::Unpark(size_t max, int attempts) {
   for (; max > 0 && !parked_.empty(); --max) {
     const Parked parked = std::move(parked_.front());
     parked_.pop_front();
-    auto [it, added] = items_.try_emplace(Id{parked.ns.get(), parked.key});
-    if (!added) continue;  // It was lost and stored again, and is on its way.
-    it->second = {parked.ns, next_sequence_++, parked.bytes, attempts, true};
-    outstanding_.insert(it->second.sequence);
-    unflushed_bytes_ += parked.bytes;
-    line_.emplace_back(parked.ns, parked.key);
+    PutInLine(parked.key,
+              {.ns = parked.ns,
+               .bytes = parked.bytes,
+               .attempts = attempts,
+               .parked_before = true,
+               .since = context_.clock->Now()});
   }
+}
+
+void WriteBack::PutInLine(const BlockKey& key, const Item& item) {
+  auto [it, added] = items_.try_emplace(Id{item.ns.get(), key}, item);
+  if (!added) return;  // It was lost and stored again, and is on its way.
+  it->second.sequence = next_sequence_++;
+  outstanding_.insert(it->second.sequence);
+  unflushed_bytes_ += item.bytes;
+  line_.emplace_back(item.ns, key);
+}
+
+void WriteBack::ReviewDeclined() {
+  std::vector<Declined> some;
+  {
+    MutexLock lock(mu_);
+    while (some.size() < kReviewAtOnce && !declined_.empty()) {
+      some.push_back(std::move(declined_.front()));
+      declined_.pop_front();
+    }
+  }
+  for (Declined& d : some) {
+    bool used = false;
+    {
+      NamespaceLock lock(*d.ns, context_.tiers);
+      const auto ref = d.ns->index.FindAlive(d.key);
+      if (d.ns->dropped.load(std::memory_order_relaxed) || !ref) continue;
+      const BlockMeta& meta = d.ns->index.MetaAt(*ref);
+      if (!meta.in(TierKind::kHost) || meta.in(TierKind::kDisk)) continue;
+      used = meta.uses > d.uses;
+      if (used) d.ns->index.SetDirty(*ref, true);
+    }
+    MutexLock lock(mu_);
+    if (used) {
+      PutInLine(d.key, {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now()});
+    } else {
+      declined_.push_back(std::move(d));
+    }
+  }
+}
+
+DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& meta) {
+  const TimePoint now = context_.clock->Now();
+  DiskAdmission::Candidate c{.bytes = meta.bytes};
+  const TierStats stats = context_.tiers.disk->GetStats();
+  c.used_share = static_cast<double>(stats.used_bytes) / static_cast<double>(stats.capacity_bytes);
+  c.touched = meta.uses > 0 || context_.gone.Find(op.move.ns->fingerprint, op.move.key) ==
+                                   RecentlyGone::Why::kEvicted;
+  // A hint counts as a use at the time it names.
+  c.hinted = meta.last_use > context_.UseTicksNow();
+  MutexLock lock(mu_);
+  c.flushed = flushing_ > 0;
+  const auto it = items_.find(Id{op.move.ns.get(), op.move.key});
+  if (it != items_.end()) c.waited = now - it->second.since;
+  return admission_.Decide(c, now);
+}
+
+void WriteBack::Decline(const Operation& op) {
+  if (declined_.size() >= kMaxDeclined) declined_.pop_front();
+  declined_.push_back({op.move.ns, op.move.key, op.declined_bytes, op.declined_uses});
 }
 
 void WriteBack::Tick() {
@@ -101,6 +160,7 @@ void WriteBack::Tick() {
       Unpark(1, kMaxAttempts);
     }
   }
+  ReviewDeclined();
   FillQueue(false);
   pump_.Kick();
 }
@@ -132,6 +192,18 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     if (ns.dropped.load(std::memory_order_relaxed) || !ref) return;
     const BlockMeta& meta = ns.index.MetaAt(*ref);
     if (!meta.in(TierKind::kHost) || meta.in(TierKind::kDisk)) return;
+    const DiskAdmission::Decision decision = Admit(op, meta);
+    if (decision.verdict == DiskAdmission::Verdict::kWait) {
+      op.pause = decision.wait;
+      return;
+    }
+    if (decision.verdict != DiskAdmission::Verdict::kCopy) {
+      context_.counters.declined_copies[decision.verdict == DiskAdmission::Verdict::kOverBudget].Add();
+      op.declined_bytes = meta.bytes;
+      op.declined_uses = meta.uses;
+      ns.index.SetDirty(*ref, false);
+      return;
+    }
     op.wanted = true;
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
@@ -139,15 +211,15 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     recompute_seconds = meta.recompute_seconds;
   }
   if (Status persisted = Persist(ns); !persisted.ok()) {
-    op.Done(std::move(persisted));
+    op.Fail(std::move(persisted));
     return;
   }
   auto room = evictor_.ReserveAll(TierKind::kDisk, op.parts);
   if (!room.ok()) {
-    op.Done(room.status());
+    op.Fail(room.status());
     return;
   }
-  op.disk_ids = *std::move(room);
+  op.target_ids = *std::move(room);
   for (const PartPlace& part : op.parts) {
     op.records.push_back(EncodeRecord({.fingerprint = ns.fingerprint,
                                        .generation = ns.generation,
@@ -161,24 +233,27 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
   for (size_t i = 0; i < op.parts.size(); ++i) {
     const PartPlace& part = op.parts[i];
     const auto source = context_.tiers.host->Map({part.extent[kHost], part.bytes});
-    context_.tiers.disk->Write({op.disk_ids[i], part.bytes}, op.records[i], source,
-                               [operation](Status status) {
-                                 operation->writes_done.fetch_add(1);
-                                 operation->Done(std::move(status));
-                               });
+    context_.tiers.disk->Write(
+        {op.target_ids[i], part.bytes}, op.records[i], source,
+        [operation](Status status) { operation->PartDone(std::move(status)); });
   }
 }
 
 void WriteBack::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
-  Status status;
-  {
-    MutexLock lock(op.mu);
-    status = op.status;
+  if (op.pause > Duration(0)) {
+    queue_.Done(op.move);
+    bool at_once;  // A flush began meanwhile.
+    {
+      MutexLock lock(mu_);
+      at_once = flushing_ > 0;
+      postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
+                         std::pair(op.move.ns, op.move.key));
+    }
+    if (at_once) pump_.Kick();
+    return;
   }
-  if (op.wanted && status.ok() && op.writes_done.load() != op.parts.size()) {
-    status = Errorf(StatusCode::kCancelled, "the disk tier went away");
-  }
+  const Status status = op.Outcome();
   bool shown = false;
   bool still_there = false;
   bool retry = false;
@@ -202,7 +277,7 @@ void WriteBack::Finish(Operation& op) {
                        !ns.index.MetaAt(*ref).in(TierKind::kDisk) &&
                        ns.index.LiesAt(*ref, TierKind::kHost, op.parts);
     if (there && status.ok()) {
-      ns.index.AddToTier(*ref, TierKind::kDisk, op.disk_ids);
+      ns.index.AddToTier(*ref, TierKind::kDisk, op.target_ids);
       context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, TierKind::kDisk);
       shown = true;
     }
@@ -211,7 +286,7 @@ void WriteBack::Finish(Operation& op) {
     still_there = there;
     ns.index.Unpin(op.pin, &lock.released);
   }
-  if (!shown) evictor_.ReleaseAll(TierKind::kDisk, op.parts, op.disk_ids);
+  if (!shown) evictor_.ReleaseAll(TierKind::kDisk, op.parts, op.target_ids);
   queue_.Done(op.move);
   if (retry) {
     MutexLock lock(mu_);
@@ -230,10 +305,9 @@ void WriteBack::Finish(Operation& op) {
       ++given_up_;
     }
     Settle(op.move, op.sequence, /*park=*/still_there && !status.ok());
-    if (shown) {
-      MutexLock lock(mu_);
-      Unpark(kUnparkAtOnce, kMaxAttempts);
-    }
+    MutexLock lock(mu_);
+    if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
+    if (op.declined_bytes > 0) Decline(op);
   }
   context_.progress.Notify();
   pump_.Kick();
@@ -250,6 +324,9 @@ void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
     }
     outstanding_.erase(it->second.sequence);
     unflushed_bytes_ -= it->second.bytes;
+    if (context_.clock->Now() - it->second.since > context_.options.disk_flush_after) {
+      context_.counters.late_copies.Add();
+    }
     if (park) {
       if (parked_.size() >= kMaxParked) parked_.pop_front();
       parked_.push_back({move.ns, move.key, it->second.bytes});
@@ -265,6 +342,10 @@ Status WriteBack::Flush(TimePoint deadline) {
   {
     MutexLock lock(mu_);
     Unpark(parked_.size(), 0);
+    for (const Declined& d : declined_) {
+      PutInLine(d.key, {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now()});
+    }
+    declined_.clear();
     last = next_sequence_ - 1;
     given_up = given_up_;
     ++flushing_;

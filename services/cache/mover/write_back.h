@@ -1,9 +1,10 @@
 #pragma once
 // Copies committed blocks to disk. Thread-safe.
 //
-// Every commit is written, oldest first. What does not fit into the bounded move queue waits in
+// Commits are written, oldest first. What does not fit into the bounded move queue waits in
 // line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
-// host tier. A write that fails is tried again with growing pauses; after kMaxAttempts the block is
+// host tier. What is written at all is said by placement/disk_admission.h; what was turned away stays in
+// host alone and clean, and is tried again once it was used, and by Flush. A write that fails is tried again with growing pauses; after kMaxAttempts the block is
 // given up: it stays in host alone, may be evicted, and is counted. A failing disk never fails a
 // commit.
 //
@@ -19,6 +20,7 @@
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
+#include "services/cache/placement/disk_admission.h"
 
 namespace cairn::cache {
 
@@ -30,6 +32,8 @@ class WriteBack {
   static constexpr int kMaxAttemptsForRoom = 3;
   static constexpr size_t kMaxParked = 65536;  // The oldest are forgotten.
   static constexpr size_t kUnparkAtOnce = 64;
+  static constexpr size_t kMaxDeclined = 65536;  // The oldest are forgotten.
+  static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
 
   WriteBack(NodeContext* context, Evictor* evictor);
@@ -47,6 +51,7 @@ class WriteBack {
 
   uint64_t unflushed_bytes() const;
   size_t depth() const;
+  const MoveQueue& queue() const { return queue_; }
 
  private:
   using Id = std::pair<const NamespaceState*, BlockKey>;
@@ -56,6 +61,13 @@ class WriteBack {
     uint64_t bytes = 0;
     int attempts = 0;
     bool parked_before = false;
+    TimePoint since{};  // Of its commit.
+  };
+  struct Declined {
+    NamespacePtr ns;
+    BlockKey key;
+    uint64_t bytes = 0;
+    uint16_t uses = 0;  // When it was turned away.
   };
   struct Parked {
     NamespacePtr ns;
@@ -64,6 +76,13 @@ class WriteBack {
   };
   struct Operation;
 
+  // Whether the block is copied now. Under the lock of its namespace.
+  DiskAdmission::Decision Admit(const Operation& operation, const BlockMeta& meta);
+  void Decline(const Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Puts in line what was turned away and has been used since.
+  void ReviewDeclined();
+  // Unless it is there.
+  void PutInLine(const BlockKey& key, const Item& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StartOne();
   void Begin(const std::shared_ptr<Operation>& operation);
   void Finish(Operation& operation);
@@ -76,6 +95,7 @@ class WriteBack {
 
   NodeContext& context_;
   Evictor& evictor_;
+  DiskAdmission admission_;
   MoveQueue queue_;
   Pump pump_;
   mutable Mutex mu_;
@@ -83,6 +103,7 @@ class WriteBack {
   absl::flat_hash_map<Id, Item> items_ ABSL_GUARDED_BY(mu_);
   std::deque<std::pair<NamespacePtr, BlockKey>> line_ ABSL_GUARDED_BY(mu_);
   std::multimap<TimePoint, std::pair<NamespacePtr, BlockKey>> postponed_ ABSL_GUARDED_BY(mu_);
+  std::deque<Declined> declined_ ABSL_GUARDED_BY(mu_);
   std::deque<Parked> parked_ ABSL_GUARDED_BY(mu_);
   TimePoint next_probe_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(mu_);

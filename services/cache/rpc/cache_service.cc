@@ -35,6 +35,7 @@ void ToProto(const MatchResult& result, v1::MatchResponse* out) {
     to->set_tier(wire::TierToProto(run.tier));
     to->set_blocks(run.blocks);
     to->set_bytes(run.bytes);
+    to->set_seconds(run.seconds);
   }
   out->set_miss_reason(wire::MissReasonToProto(result.miss_reason));
   out->set_estimated_fetch_seconds(result.estimated_fetch_seconds);
@@ -82,6 +83,8 @@ void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
   out->set_prefill_seconds_saved(stats.prefill_seconds_saved);
   out->set_promoted_blocks(stats.promoted_blocks);
   out->set_corrupt_blocks(stats.corrupt_blocks);
+  out->set_prefetched_blocks(stats.prefetched_blocks);
+  out->set_prefetched_used_blocks(stats.prefetched_used_blocks);
   out->set_disk_io_mode(stats.disk_io_mode);
 }
 
@@ -90,13 +93,14 @@ using Base = v1::Cache::WithRawCallbackMethod_Fetch<v1::Cache::WithRawCallbackMe
 class Service final : public CacheService, public Base {
  public:
   Service(RpcContext* rpc, metrics::Registry* registry)
-      : rpc_(rpc), specs_(rpc->engine), lookups_(registry) {}
+      : rpc_(rpc), specs_(rpc->engine), lookups_(registry), fetches_(rpc->options.send_bytes) {}
 
   grpc::Service* grpc() override { return static_cast<Base*>(this); }
 
   void Tick() override {
     for (const auto& session : sessions_.All()) session->Tick();
     for (const auto& watch : watches_.All()) watch->Tick();
+    for (const auto& fetch : fetches_.open.All()) fetch->Tick();
   }
   void AnnounceDrain() override {
     for (const auto& session : sessions_.All()) session->Tick();
@@ -117,7 +121,7 @@ class Service final : public CacheService, public Base {
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(CallbackServerContext* context,
                                                     const grpc::ByteBuffer* request) override {
-    return new FetchCall(rpc_, context, *request);
+    return FetchCall::Start(rpc_, &fetches_, context, *request);
   }
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(CallbackServerContext* context,
                                                   grpc::ByteBuffer* response) override {
@@ -160,6 +164,26 @@ class Service final : public CacheService, public Base {
                                                   .trace = call.trace()}));
       lookups_.Count(result, keys.size(), spec->layout.block_tokens);
       ToProto(result, response);
+      return OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* Prefetch(CallbackServerContext* context, const v1::PrefetchRequest* request,
+                               v1::PrefetchResponse* response) override {
+    return Unary(rpc_, Method::kPrefetch, context, request, response, Where::kInline, [=, this](Call&) -> Status {
+      CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request->session_id()));
+      CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request->fingerprint(), "fingerprint"));
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request->keys()));
+      CAIRN_ASSIGN_OR_RETURN(const PrefetchResult result,
+                             rpc_->engine->Prefetch({.session = session,
+                                                     .fingerprint = fingerprint,
+                                                     .keys = keys,
+                                                     .needed_in = std::chrono::milliseconds(request->needed_in_ms())}));
+      response->set_present_blocks(result.present_blocks);
+      response->set_queued_blocks(result.queued_blocks);
+      response->set_absent_blocks(result.absent_blocks);
+      response->set_refused_blocks(result.refused_blocks);
+      response->set_estimated_seconds(result.estimated_seconds);
       return OkStatus();
     });
   }
@@ -263,6 +287,7 @@ class Service final : public CacheService, public Base {
   const LookupMetrics lookups_;
   StreamSet<SessionStream> sessions_;
   StreamSet<WatchStream> watches_;
+  FetchCalls fetches_;
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "services/cache/rpc/engine_metrics.h"
 
+#include "services/cache/tier/disk/disk_tier.h"
+
 namespace cairn::cache {
 namespace {
 
@@ -21,6 +23,8 @@ void CollectTiers(const EngineStats& stats, Sink& sink) {
                  D(tier.evicted_bytes));
     sink.Counter("cairn_tier_io_errors_total", "Reads and writes of the tier that failed.", labels,
                  D(tier.stats.io_errors));
+    sink.Gauge("cairn_tier_read_bytes_per_second", "Of reads of late, as estimates of fetches use it.", labels,
+               tier.read_bytes_per_second);
   }
 }
 
@@ -43,6 +47,13 @@ void Collect(const EngineStats& stats, Sink& sink) {
     sink.Counter("cairn_miss_blocks_total", "Blocks that were asked for and not served, by reason.",
                  {{"reason", std::string(Name(static_cast<MissReason>(i)))}}, D(stats.misses[i]));
   }
+  const auto prefetched = [&](const char* outcome, uint64_t blocks) {
+    sink.Counter("cairn_prefetched_blocks_total", "Blocks that hints brought to host, and what became of them.",
+                 {{"outcome", outcome}}, D(blocks));
+  };
+  prefetched("brought", stats.prefetched_blocks);
+  prefetched("used", stats.prefetched_used_blocks);
+  prefetched("wasted", stats.prefetched_wasted_blocks);
   const auto gauge = [&](const char* name, const char* help, double value) { sink.Gauge(name, help, {}, value); };
   const auto counter = [&](const char* name, const char* help, double value) { sink.Counter(name, help, {}, value); };
   gauge("cairn_namespaces", "Namespaces that the node knows.", D(stats.namespaces));
@@ -55,12 +66,24 @@ void Collect(const EngineStats& stats, Sink& sink) {
   gauge("cairn_reserved_bytes", "Bytes reserved and not committed.", D(stats.reserved_bytes));
   gauge("cairn_unflushed_bytes", "Committed bytes that are not on disk yet.", D(stats.unflushed_bytes));
   gauge("cairn_mover_queue_blocks", "Moves between tiers that wait.", D(stats.mover_queue_depth));
+  gauge("cairn_hinted_bytes", "Bytes that prefetch hints protect.", D(stats.hinted_bytes));
+  counter("cairn_mover_merged_total", "Moves asked for that waited or were under way already.", D(stats.merged_moves));
+  counter("cairn_mover_cancelled_total", "Moves dropped before they began: nobody waited, or others mattered more.",
+          D(stats.cancelled_moves));
   counter("cairn_tokens_saved_total", "Tokens that Match found: prefill that nobody had to compute.",
           D(stats.matched_tokens));
   counter("cairn_prefill_seconds_saved_total", "The same in seconds, by the speed that clients named.",
           stats.prefill_seconds_saved);
   counter("cairn_promoted_blocks_total", "Blocks copied from disk to the host tier.", D(stats.promoted_blocks));
   counter("cairn_demoted_blocks_total", "Blocks copied from the host tier to disk.", D(stats.demoted_blocks));
+  const auto declined = [&](const char* reason, uint64_t value) {
+    sink.Counter("cairn_declined_copies_total", "Committed blocks that were not copied to disk, by reason.",
+                 {{"reason", reason}}, D(value));
+  };
+  declined("second_touch", stats.untouched_copies);
+  declined("write_budget", stats.over_budget_copies);
+  counter("cairn_late_copies_total", "Blocks that were copied to disk, or given up, later than disk.flush_after.",
+          D(stats.late_copies));
   counter("cairn_checksum_failures_total", "Blocks removed because bytes failed their checksum.", D(stats.corrupt_blocks));
   counter("cairn_commits_total", "Parts that became visible.", D(stats.commits));
   counter("cairn_expired_leases_total", "Leases that ran out before they were released.", D(stats.expired_leases));
@@ -73,6 +96,22 @@ void Collect(const EngineStats& stats, Sink& sink) {
 
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
   registry->AddCollector([engine](Sink& sink) { Collect(engine->GetStats(), sink); });
+}
+
+void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry) {
+  registry->AddCollector([tier](Sink& sink) {
+    const DiskTierStats stats = tier->GetDiskStats();
+    sink.Gauge("cairn_disk_segments", "Segment files of the disk tier.", {}, D(stats.segments));
+    sink.Gauge("cairn_disk_free_segments", "Of these, without a stored byte.", {}, D(stats.free_segments));
+    sink.Counter("cairn_disk_moved_bytes_total", "Bytes written a second time to free a segment.", {},
+                 D(stats.moved_bytes));
+    sink.Counter("cairn_disk_scrubbed_bytes_total", "Stored bytes that were verified in the background.", {},
+                 D(stats.scrubbed_bytes));
+    sink.Counter("cairn_disk_scrub_failures_total", "Extents found damaged by scrubbing or moving.", {},
+                 D(stats.scrub_failures));
+    sink.Counter("cairn_disk_corrupt_records_total", "Records that were damaged, or led nowhere, at the start.", {},
+                 D(stats.corrupt_records));
+  });
 }
 
 }  // namespace cairn::cache

@@ -1,12 +1,16 @@
 #pragma once
-// The engine's own numbers, read at each scrape.
+// The engine's and the disk tier's own numbers, read at each scrape.
 
 #include "services/cache/engine/cache_engine.h"
 #include "services/common/metrics/metrics.h"
 
 namespace cairn::cache {
 
+class DiskTier;
+
 // `engine` outlives the registry's last scrape.
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry);
+// As above.
+void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry);
 
 }  // namespace cairn::cache

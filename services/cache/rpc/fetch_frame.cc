@@ -1,6 +1,7 @@
 #include "services/cache/rpc/fetch_frame.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cairn/v1/cache.pb.h"
 #include "clients/cpp/wire/convert.h"
@@ -38,9 +39,16 @@ void PutField(std::string* out, int field, uint64_t value) {
   PutVarint(out, value);
 }
 
-void ReleaseHold(void* hold) { delete static_cast<std::shared_ptr<const void>*>(hold); }
-
 }  // namespace
+
+void FetchFrameBuilder::Unref(void* refs) {
+  auto* const all = static_cast<Refs*>(refs);
+  if (all->count.fetch_sub(1, std::memory_order_acq_rel) == 1) delete all;
+}
+
+FetchFrameBuilder::~FetchFrameBuilder() {
+  if (refs_ != nullptr) Unref(refs_);
+}
 
 size_t FetchFrameBuilder::Add(const FetchedSlice& slice, size_t offset) {
   if (full()) return 0;
@@ -73,9 +81,12 @@ size_t FetchFrameBuilder::Add(const FetchedSlice& slice, size_t offset) {
     if (length != 0) text_.append(reinterpret_cast<const char*>(data), length);
   } else {
     FlushText();
+    if (refs_ == nullptr) refs_ = new Refs();
+    // Neighbours mostly have the same hold.
+    if (refs_->holds.empty() || refs_->holds.back() != slice.hold) refs_->holds.push_back(slice.hold);
+    refs_->count.fetch_add(1, std::memory_order_relaxed);
     // gRPC takes void*, and only reads.
-    slices_.emplace_back(const_cast<std::byte*>(data), length, &ReleaseHold,
-                         new std::shared_ptr<const void>(slice.hold));
+    slices_.emplace_back(const_cast<std::byte*>(data), length, &Unref, refs_);
   }
   data_bytes_ += length;
   ++pieces_;
@@ -99,12 +110,16 @@ void FetchFrameBuilder::FlushText() {
   text_.clear();
 }
 
-grpc::ByteBuffer FetchFrameBuilder::Take() {
+grpc::ByteBuffer FetchFrameBuilder::Take(std::shared_ptr<const void> share) {
   FlushText();
   // A frame without fields is legal: a buffer of one empty slice.
   if (slices_.empty()) slices_.emplace_back(std::string());
   grpc::ByteBuffer frame(slices_.data(), slices_.size());
   slices_.clear();
+  if (refs_ != nullptr) {
+    refs_->share = std::move(share);
+    Unref(std::exchange(refs_, nullptr));
+  }
   data_bytes_ = 0;
   pieces_ = 0;
   return frame;

@@ -2,21 +2,44 @@
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <algorithm>
+
 #include "cairn/v1/cache.pb.h"
+#include "services/common/log/log.h"
 
 namespace cairn::cache {
+namespace {
 
-FetchCall::FetchCall(RpcContext* rpc, const grpc::CallbackServerContext* context, const grpc::ByteBuffer& request)
-    : call_(rpc, Method::kFetch, context), builder_(rpc->options.fetch_frame_bytes) {
+// How soon a wait for disk notices that its client is gone.
+constexpr Duration kLook = std::chrono::milliseconds(250);
+
+Status Gone() { return Errorf(StatusCode::kCancelled, "the client went away"); }
+
+}  // namespace
+
+FetchCall* FetchCall::Start(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context,
+                            const grpc::ByteBuffer& request) {
+  auto call = std::make_shared<FetchCall>(rpc, all, context);
+  call->self_ = call;
+  all->open.Add(call);
   rpc->metrics->Received(Method::kFetch, request.Length());
-  const Status begun = Begin(request);
-  {
-    MutexLock lock(mu_);
-    end_ = !begun.ok();
-    status_ = begun;
+  if (const Status begun = call->Begin(request); begun.ok()) {
+    call->Step(Wait::kNone);
+  } else {
+    call->End(begun);
   }
-  Proceed();
+  return call.get();
 }
+
+FetchCall::FetchCall(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context)
+    : all_(all),
+      call_(rpc, Method::kFetch, context),
+      grpc_call_(context->c_call()),
+      builder_(rpc->options.fetch_frame_bytes) {
+  grpc_call_ref(grpc_call_);
+}
+
+FetchCall::~FetchCall() { grpc_call_unref(grpc_call_); }
 
 Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   RpcContext& rpc = call_.rpc();
@@ -34,127 +57,148 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
                                                      .block_end = range.block_end,
                                                      .layer_begin = range.layer_begin,
                                                      .layer_end = range.layer_end,
+                                                     .reader_verifies = message.reader_verifies(),
                                                      .trace = call_.trace()}));
   return OkStatus();
 }
 
-Result<grpc::ByteBuffer> FetchCall::BuildFrame(bool* last) {
-  const TimePoint deadline = call_.Deadline(call_.rpc().options.fetch_stall);
-  *last = false;
-  while (!builder_.full()) {
-    if (slice_) {
-      offset_ += builder_.Add(*slice_, offset_);
-      if (offset_ == slice_->data.size()) slice_.reset();
-      continue;
-    }
-    // What is in the frame may lie in the very buffers that the next block waits for: it is sent before anything is waited for.
-    const Clock& clock = *call_.rpc().clock;
-    const bool wait = builder_.empty();
-    auto item = stream_->Next(wait ? deadline : clock.Now());
-    if (!wait && item.status().code() == StatusCode::kDeadlineExceeded && clock.Now() < deadline) break;
-    if (!item.ok()) {
-      *last = true;
-      if (builder_.empty()) return item.status();
-      MutexLock lock(mu_);
-      status_ = item.status();
-      break;
-    }
-    if (!item->has_value()) {
-      *last = true;
-      break;
-    }
-    if (auto* failure = std::get_if<FetchFailure>(&**item)) {
+bool FetchCall::Advance(TimePoint deadline) {
+  if (item_ || at_end_) return true;
+  auto next = stream_->Next(deadline);
+  offset_ = 0;
+  if (!next.ok()) {
+    end_ = next.status();
+    at_end_ = end_.code() != StatusCode::kDeadlineExceeded;
+    return at_end_;
+  } else if (next->has_value()) {
+    item_ = std::move(**next);
+  } else {
+    end_ = OkStatus();
+    at_end_ = true;
+  }
+  return true;
+}
+
+bool FetchCall::Fill() {
+  // Nothing is waited for: what is in the frame may lie in the very buffers that the next block needs. Looking one item further than the
+  // frame holds tells whether it is the last one.
+  while (Advance(TimePoint())) {
+    if (at_end_ || builder_.full()) return true;
+    if (const auto* failure = std::get_if<FetchFailure>(&*item_)) {
       builder_.Add(*failure);
+      item_.reset();
       continue;
     }
-    slice_ = std::get<FetchedSlice>(std::move(**item));
-    offset_ = 0;
-    if (slice_->data.empty()) {  // A layer without KV: says so, and has nothing to send.
-      builder_.Add(*slice_, 0);
-      slice_.reset();
-    }
+    const auto& slice = std::get<FetchedSlice>(*item_);
+    offset_ += builder_.Add(slice, offset_);
+    if (offset_ == slice.data.size()) item_.reset();
   }
-  return builder_.Take();
+  return !builder_.empty();
 }
 
-void FetchCall::Fill() {
-  bool last = false;
-  Result<grpc::ByteBuffer> frame = call_.cancelled() ? Errorf(StatusCode::kCancelled, "the client went away")
-                                                     : BuildFrame(&last);
-  {
-    MutexLock lock(mu_);
-    filling_ = false;
-    if (!end_) {  // Else a write failed meanwhile: nobody wants the frame.
-      if (frame.ok()) {
-        end_ = last;
-        // After the last slice there may be nothing left to say.
-        if (frame->Length() > 0) next_ = std::move(*frame);
-      } else {
-        end_ = true;
-        status_ = frame.status();
-      }
-    }
-  }
-  Proceed();
-}
-
-void FetchCall::Proceed() {
-  bool write = false, fill = false, finish = false;
-  Status status;
-  {
-    MutexLock lock(mu_);
-    if (!writing_ && next_) {
-      current_ = std::move(*next_);
-      next_.reset();
-      writing_ = write = true;
-    }
-    if (!end_ && !filling_ && !next_) filling_ = fill = true;
-    if (end_ && !filling_ && !writing_ && !next_ && !finished_) {
-      finished_ = finish = true;
-      status = status_;
-    }
-  }
-  // `finish` excludes the others. After the last call into gRPC this object may be gone.
-  if (finish) {
-    Finish(call_.End(status));
-    return;
-  }
+void FetchCall::Step(Wait after) {
   RpcContext& rpc = call_.rpc();
-  if (fill) {
-    // While it is counted as filling, the call cannot finish: StartWrite below is safe.
-    if (const Status posted = rpc.fetch_executor->Post([this] { Fill(); }); !posted.ok()) {
-      rpc.metrics->Rejected(Rejection::kOverload);
-      bool again = false;
-      {
-        MutexLock lock(mu_);
-        filling_ = false;
-        end_ = true;
-        status_ = posted;
-        again = !write;
-      }
-      if (again) return Proceed();
+  // Room that was promised is taken even if nobody needs it any more, or it would be lost.
+  if (after != Wait::kRoom && call_.cancelled()) return End(Gone());
+  // Once it waits, another thread may drive it before this line is over.
+  auto share = all_->budget.Take(rpc.options.fetch_frame_bytes, this, after == Wait::kRoom);
+  if (share == nullptr) return;
+  if (call_.cancelled()) {
+    share.reset();
+    return End(Gone());
+  }
+  if (!Fill()) {
+    share.reset();
+    return WaitForDisk();
+  }
+  if (builder_.empty()) {
+    share.reset();
+    return End(end_);
+  }
+  share->ShrinkTo(builder_.data_bytes());
+  frame_ = builder_.Take(std::move(share));
+  rpc.metrics->Sent(Method::kFetch, frame_.Length());
+  {
+    MutexLock lock(mu_);
+    writing_since_ = rpc.clock->Now();
+  }
+  // After these calls another thread may drive it, or it may be gone.
+  if (at_end_) {
+    StartWriteAndFinish(&frame_, grpc::WriteOptions(), call_.End(end_));
+  } else {
+    StartWrite(&frame_);
+  }
+}
+
+void FetchCall::WaitForDisk() {
+  RpcContext& rpc = call_.rpc();
+  const TimePoint deadline = call_.Deadline(rpc.options.fetch_stall);
+  const Status posted = rpc.fetch_executor->Post([this, deadline] {
+    const Clock& clock = *call_.rpc().clock;
+    for (TimePoint until; !Advance(until = std::min(deadline, clock.Now() + kLook));) {
+      if (call_.cancelled()) return End(Gone());
+      if (until == deadline || clock.Now() < until) return End(end_);
     }
-  }
-  if (write) {
-    rpc.metrics->Sent(Method::kFetch, current_.Length());
-    StartWrite(&current_);
-  }
+    Step(Wait::kDisk);
+  });
+  if (posted.ok()) return;
+  rpc.metrics->Rejected(Rejection::kOverload);
+  End(posted);
+}
+
+void FetchCall::OnRoom() {
+  // Not here: gRPC may hold locks. A call waits for one thing at a time, so the executor's queue has a place for each.
+  const Status posted = call_.rpc().fetch_executor->Post([this] { Step(Wait::kRoom); });
+  if (!posted.ok()) log::Warn("fetch_not_resumed", {{"status", ToString(posted)}});
+}
+
+void FetchCall::End(const Status& status) {
+  stream_.reset();
+  item_.reset();
+  Finish(call_.End(status));
 }
 
 void FetchCall::OnWriteDone(bool ok) {
   {
     MutexLock lock(mu_);
-    writing_ = false;
-    current_.Clear();
-    if (!ok && !end_) {
-      end_ = true;
-      status_ = Errorf(StatusCode::kCancelled, "the client went away");
-    }
-    if (!ok) next_.reset();
+    writing_since_.reset();
   }
-  Proceed();
+  frame_.Clear();
+  if (!ok) return End(Gone());
+  Step(Wait::kNone);
 }
 
-void FetchCall::OnDone() { delete this; }
+void FetchCall::Tick() {
+  RpcContext& rpc = call_.rpc();
+  const char* why = nullptr;
+  {
+    MutexLock lock(mu_);
+    if (!writing_since_ || cut_off_) return;
+    const Duration stuck = rpc.clock->Now() - *writing_since_;
+    if (stuck > rpc.options.fetch_stall) {
+      why = "the reader took no frame for longer than rpc.fetch_stall";
+    } else if (stuck > rpc.options.patience && all_->budget.short_of_room()) {
+      why = "the reader took no frame for a while, and others wait for room";
+    } else if (stuck > rpc.options.lease_grace && stream_->lease_ended()) {
+      why = "the lease has ended, and the reader takes nothing";
+    }
+    if (why == nullptr) return;
+    cut_off_ = true;
+  }
+  rpc.metrics->Rejected(Rejection::kStalled);
+  log::Info("fetch_cut_off", {{"why", why}, {"trace", call_.trace()}});
+  // Lets go of the frame's bytes, and with them of their pins.
+  grpc_call_cancel_with_status(grpc_call_, GRPC_STATUS_RESOURCE_EXHAUSTED, why, nullptr);
+}
+
+void FetchCall::OnCancel() {
+  // Otherwise whoever drives it sees for itself.
+  if (all_->budget.Forget(this)) End(Gone());
+}
+
+void FetchCall::OnDone() {
+  all_->open.Remove(this);
+  std::shared_ptr<FetchCall> self = std::move(self_);  // May delete this.
+}
 
 }  // namespace cairn::cache

@@ -1,46 +1,79 @@
 #pragma once
-// The stream of one Fetch call: while one frame is sent, the next one is filled; never more, so memory is bounded by two frames.
+// The stream of one Fetch call: one frame at a time with gRPC, so that a slow reader holds one frame and no more.
 
+#include <grpc/grpc.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <memory>
 #include <optional>
 
 #include "services/cache/rpc/call.h"
 #include "services/cache/rpc/fetch_frame.h"
+#include "services/cache/rpc/send_budget.h"
+#include "services/cache/rpc/stream_set.h"
 
 namespace cairn::cache {
 
-// Deletes itself when gRPC is done with it. Filling runs on the fetch executor, since it waits for disk.
-class FetchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class FetchCall;
+
+// What the fetches of a node share.
+struct FetchCalls {
+  explicit FetchCalls(uint64_t budget_bytes) : budget(budget_bytes) {}
+  StreamSet<FetchCall> open;
+  SendBudget budget;
+};
+
+// Frames are built where gRPC calls back, as long as nothing must be waited for; waiting for disk goes to the fetch executor, waiting for
+// room in the budget holds no thread. Owns itself from Start until gRPC is done with it.
+//
+// One thread at a time drives it (Step): whoever is told that the last wait is over. Only Tick and OnCancel come from aside.
+class FetchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, private SendBudget::Waiter {
  public:
-  FetchCall(RpcContext* rpc, const grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
+  // `all` outlives the server.
+  static FetchCall* Start(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context,
+                          const grpc::ByteBuffer& request);
+  FetchCall(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context);
+  ~FetchCall() override;
+
+  // Ends the call where its reader has not taken a frame for longer than rpc.fetch_stall, or, where its lease is over or others wait for
+  // room, than RpcOptions says.
+  void Tick();
 
  private:
+  enum class Wait { kNone, kRoom, kDisk };
+
   Status Begin(const grpc::ByteBuffer& request);
-  void Fill();
-  // Fills one frame. End of the stream: `last`. An error ends the stream after the frames before it.
-  Result<grpc::ByteBuffer> BuildFrame(bool* last);
-  // Starts what can be started now. Not with the lock held: gRPC may call back from inside.
-  void Proceed();
+  // Builds and sends the next frame, or begins to wait for what it needs.
+  void Step(Wait after);
+  // Fills the frame with what is there. False: nothing is, and the stream has not ended.
+  bool Fill();
+  // The next item into item_, waiting until `deadline`. False: it is not there yet.
+  bool Advance(TimePoint deadline);
+  void WaitForDisk();
+  void End(const Status& status);
+  void OnRoom() override;
   void OnWriteDone(bool ok) override;
+  void OnCancel() override;
   void OnDone() override;
 
+  FetchCalls* const all_;
   Call call_;
-  // Owned by who fills.
+  grpc_call* const grpc_call_;  // A reference of its own: Tick may cancel while gRPC ends the call.
+  std::shared_ptr<FetchCall> self_;
+
+  // Owned by who drives it.
   std::unique_ptr<FetchStream> stream_;
   FetchFrameBuilder builder_;
-  std::optional<FetchedSlice> slice_;  // Sent up to offset_.
+  std::optional<FetchStream::Item> item_;  // A slice is sent up to offset_.
   size_t offset_ = 0;
+  bool at_end_ = false;
+  Status end_;  // Of the stream once at_end_; else why nothing came.
+  grpc::ByteBuffer frame_;  // Belongs to gRPC while a write is under way.
 
   Mutex mu_;
-  bool filling_ ABSL_GUARDED_BY(mu_) = false;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_ ABSL_GUARDED_BY(mu_) = false;  // Nothing more will be filled.
-  Status status_ ABSL_GUARDED_BY(mu_);     // Of the end.
-  std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mu_);
-  grpc::ByteBuffer current_;  // Belongs to gRPC while writing_.
+  std::optional<TimePoint> writing_since_ ABSL_GUARDED_BY(mu_);
+  bool cut_off_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::cache

@@ -12,11 +12,15 @@
 #include "services/cache/rpc/cache_service.h"
 #include "services/cache/rpc/engine_metrics.h"
 #include "services/cache/rpc/identity.h"
+#include "services/cache/rpc/local_metrics.h"
+#include "services/cache/rpc/local_socket.h"
+#include "services/cache/rpc/lookup_metrics.h"
 #include "services/cache/rpc/ticker.h"
 #include "services/cache/tier/disk/disk_tier.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/common/log/log.h"
 #include "services/common/metrics/admin_server.h"
+#include "services/common/net/congestion.h"
 #include "services/common/net/credentials.h"
 
 namespace cairn::cache {
@@ -111,8 +115,9 @@ class NodeImpl final : public Node {
     options.directory = config_.disk_path + "/tier";
     options.capacity_bytes = config_.disk_capacity;
     options.node_id = config_.node_id;
-    options.flush_after = std::chrono::ceil<std::chrono::milliseconds>(config_.disk_flush_after);
-    options.read_threads = config_.disk_read_threads;
+    options.queue_depth = config_.disk_queue_depth;
+    options.io_backend = config_.disk_io_backend;
+    options.scrub_bytes_per_second = config_.disk_scrub_rate;
     options.direct_io = config_.disk_direct_io;
     options.min_free_bytes = config_.disk_min_free;
     options.wipe_on_mismatch = config_.disk_wipe_on_mismatch;
@@ -129,10 +134,11 @@ class NodeImpl final : public Node {
                                                                          .executor = &mover_,
                                                                          .node_id = rpc_.node_id,
                                                                          .node_epoch = rpc_.node_epoch,
-                                                                         .disk_io_mode = disk_ == nullptr ? "" : std::string(Name(disk_->io_mode()))}));
-    const std::string io_backend = disk_ == nullptr ? "none" : std::string(Name(disk_->io_mode()));
+                                                                         .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode()}));
+    const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
     ExportEngine(engine_.get(), &registry_);
+    if (disk_ != nullptr) ExportDiskTier(disk_.get(), &registry_);
     if (config_.rpc.tls.enabled()) {
       registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
         const auto add = [&](const char* label, const std::string& path) {
@@ -159,6 +165,8 @@ class NodeImpl final : public Node {
     rpc_.gate = &gate_;
     rpc_.sessions = &sessions_;
     rpc_.options = config_.rpc;
+    // One budget for all bytes in flight: a half for what is sent, a half for what gRPC receives.
+    rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
     admin_service_ = MakeAdminService(&rpc_);
 
@@ -175,7 +183,7 @@ class NodeImpl final : public Node {
     builder.SetMaxReceiveMessageSize(std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) +
                                      (64 << 10));
     grpc::ResourceQuota quota("cairn-cache");
-    builder.SetResourceQuota(quota.Resize(config_.rpc_memory));
+    builder.SetResourceQuota(quota.Resize(config_.rpc_memory / 2));
     // Else a second node on the same port would silently share it.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2Frame);
@@ -195,6 +203,28 @@ class NodeImpl final : public Node {
                     config_.listen_unix.empty() ? "" : " and '" + config_.listen_unix + "'");
     }
     address_ = listen.WithPort(port);
+    if (!listen.is_unix) {
+      CAIRN_ASSIGN_OR_RETURN(const std::string congestion_control,
+                             net::ListenerCongestionControl(port, config_.rpc_congestion_control, "rpc.congestion_control"));
+      log::Info("listening", {{"address", address_}, {"congestion_control", congestion_control}});
+    }
+    return ServeLocal(port);
+  }
+
+  Status ServeLocal(int port) {
+    if (config_.local_socket != "off") {
+      auto server = StartLocalServer(config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_},
+                                     rpc_.node_epoch);
+      if (server.ok()) {
+        local_ = *std::move(server);
+        rpc_.local.store(local_.get(), std::memory_order_release);
+      } else if (config_.local_socket != "auto") {
+        return server.status();
+      } else {
+        log::Warn("no_local_socket", {{"reason", Message(server.status())}});
+      }
+    }
+    ExportLocal(local_ == nullptr ? nullptr : &local_->stats(), &registry_);
     return OkStatus();
   }
 
@@ -226,6 +256,7 @@ class NodeImpl final : public Node {
     admin_.reset();  // Scrapes read the engine.
     admin_service_.reset();
     service_.reset();
+    local_.reset();
     mover_.Stop();
     engine_.reset();
     disk_.reset();
@@ -245,6 +276,15 @@ class NodeImpl final : public Node {
   std::unique_ptr<HostTier> host_;
   std::unique_ptr<DiskTier> disk_;
   std::unique_ptr<CacheEngine> engine_;
+  // Matches of the same-node path count as those of gRPC do.
+  struct LocalLookups final : MatchObserver {
+    explicit LocalLookups(metrics::Registry* registry) : metrics(registry) {}
+    void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) override {
+      metrics.Count(result, asked, block_tokens);
+    }
+    const LookupMetrics metrics;
+  } local_lookups_{&registry_};
+  std::unique_ptr<LocalServer> local_;
   std::unique_ptr<CacheService> service_;
   std::unique_ptr<grpc::Service> admin_service_;
   std::unique_ptr<grpc::Server> server_;

@@ -6,8 +6,8 @@
 namespace cairn::cache {
 namespace {
 
-// What RocksDB takes beside its extents: three write buffers, filters, table readers.
-constexpr uint64_t kDiskMemory = 160ull << 20;
+// What the disk tier takes: RocksDB's buffers, a record for each extent, what is moved.
+constexpr uint64_t kDiskMemory = 96ull << 20;
 // The process itself: code, threads, gRPC.
 constexpr uint64_t kProcessMemory = 100ull << 20;
 
@@ -67,6 +67,42 @@ void RegisterNetwork(NodeConfig* c, config::Schema* s) {
   s->Switch("json", &c->json, "Print the ready line as JSON.");
 }
 
+Status CheckLocal(const NodeConfig& config) {
+  for (const std::string& text : config.local_allow_uids) {
+    const bool digits = !text.empty() && text.size() <= 10 && text.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || std::stoull(text) > UINT32_MAX) {
+      return InvalidArgument("local.allow_uids: got '{}', expected user ids from 0 to {}", text, UINT32_MAX);
+    }
+  }
+  if (config.local_scratch % 4096 != 0) {
+    return InvalidArgument("local.scratch: got {} bytes, expected a multiple of 4096", config.local_scratch);
+  }
+  if (config.local_spin != "auto") {
+    const auto spin = config::ParseDuration(config.local_spin);
+    if (!spin.ok() || *spin > std::chrono::seconds(1)) {
+      return InvalidArgument("local.spin: got '{}', expected auto or a time from 0s to 1s", config.local_spin);
+    }
+  }
+  return OkStatus();
+}
+
+void RegisterLocal(NodeConfig* c, config::Schema* s) {
+  s->Text("local.socket", &c->local_socket,
+          "Unix socket of the same-node path, found by clients on this machine by themselves: a path, off, or auto: "
+          "cairn-<port>.sock in $XDG_RUNTIME_DIR, else in a folder of this user's below the folder for temporary files.",
+          {.max_length = 100});
+  s->TextList("local.allow_uids", &c->local_allow_uids,
+              "User ids that may connect there beside the node's own. Set: the socket's file is open to all, and ids are checked.");
+  s->Bytes("local.session_quota", &c->local_session_quota,
+           "Bytes that one same-node session may lease and reserve; 0: a quarter of the host tier. They come back when its process "
+           "is gone, so this is what a stopped one can hold.");
+  s->Bytes("local.scratch", &c->local_scratch,
+           "Address space of a session's ring for keys and answers; memory is taken as it is used.",
+           {.min = 64 << 10, .max = 64 << 20});
+  s->Text("local.spin", &c->local_spin,
+          "How long the node looks for more work of same-node sessions before it sleeps; auto: 50us with more than two CPUs, else 0s.");
+}
+
 void RegisterTiers(NodeConfig* c, config::Schema* s) {
   s->Bytes("host.capacity", &c->host_capacity, "Arena of the host tier in RAM.", {.min = 1 << 20, .max = 1ull << 44});
   s->Text("host.huge_pages", &c->host_huge_pages, "Pages of 2 MiB for the arena: off, try, or require.",
@@ -75,11 +111,19 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
   s->Text("disk.path", &c->disk_path, "Directory of the disk tier; empty: no disk tier.");
   s->Bytes("disk.capacity", &c->disk_capacity, "Bytes of blocks on disk; the directory stays below 1.3 times this.",
            {.min = 16 << 20, .max = 1ull << 50});
-  s->Time("disk.flush_after", &c->disk_flush_after, "A committed block is on disk within this time.",
+  s->Time("disk.flush_after", &c->engine.disk_flush_after,
+          "A committed block is on disk within this time, or counted as late; one that disk.write_budget holds up longer stays in RAM alone.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::minutes(10)});
+  s->Real("disk.high_water", &c->engine.disk_high_water,
+          "Above this share of disk.capacity, blocks are copied to disk only when they are asked for a second time; 1: never so.",
+          {.min = 0, .max = 1});
+  s->Bytes("disk.write_budget", &c->engine.disk_write_budget, "Bytes a second that are copied to disk, with bursts of one second; 0: no limit.");
   s->Bool("disk.direct_io", &c->disk_direct_io, "O_DIRECT where the file system takes it.");
-  s->Integer("disk.read_threads", &c->disk_read_threads, "Reads from disk at the same time.",
-             {.min = 1, .max = 64, .unit = "threads"});
+  s->Text("disk.io_backend", &c->disk_io_backend, "How the disk is read and written; auto: the best of them that works here.",
+          {.choices = {"auto", "io_uring", "aio", "threads"}});
+  s->Integer("disk.queue_depth", &c->disk_queue_depth, "Reads, and writes, at the device at the same time.",
+             {.min = 1, .max = 64, .unit = "requests"});
+  s->Bytes("disk.scrub_rate", &c->disk_scrub_rate, "Bytes a second of stored blocks that are verified in the background; 0: none.");
   s->Bytes("disk.min_free", &c->disk_min_free, "Stop writing while the file system has less room than this.");
   s->Bool("disk.wipe_on_mismatch", &c->disk_wipe_on_mismatch,
           "Delete a directory of another format or node instead of refusing to start.");
@@ -99,6 +143,8 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
            "Bytes of blocks with parts missing; 0: a quarter of the host tier.");
   s->Bytes("limits.transfers", &e.max_transfer_bytes, "Buffers of fetches that read from disk past the host tier.",
            {.min = 1 << 20});
+  s->Bytes("limits.hinted", &e.max_hinted_bytes,
+           "Bytes that prefetch hints protect at a time; 0: a quarter of the host tier.");
   s->Integer("limits.sessions", &e.max_sessions, "Open sessions.", {.min = 1, .max = 1000000});
   s->Integer("limits.leases_per_session", &e.max_leases_per_session, "Leases of one session.", {.min = 1, .max = 1000000});
   s->Integer("limits.namespaces", &e.max_namespaces, "Namespaces.", {.min = 1, .max = 1000000});
@@ -106,6 +152,8 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",
              {.min = 1, .max = 64, .unit = "threads"});
+  s->Time("prefetch.grace", &e.prefetch_grace, "A prefetch hint holds so much longer than it says.",
+          {.max = std::chrono::minutes(10)});
   s->Integer("watch.queue", &e.watch_queue_capacity, "Events that a slow watcher may lag behind.",
              {.min = 16, .max = 1 << 24, .unit = "events"});
 }
@@ -117,8 +165,10 @@ void RegisterRpc(NodeConfig* c, config::Schema* s) {
   s->Integer("rpc.max_watches", &r.max_watches, "Open watches.", {.min = 1, .max = 10000});
   s->Bytes("rpc.max_frame", &c->rpc_max_frame, "Largest data frame of Push.", {.min = 64 << 10, .max = 64 << 20});
   s->Bytes("rpc.fetch_frame", &c->rpc_fetch_frame, "Data in one frame of Fetch.", {.min = 4 << 10, .max = 16 << 20});
-  s->Bytes("rpc.memory", &c->rpc_memory, "What gRPC may hold in its buffers before it slows clients down.",
+  s->Bytes("rpc.memory", &c->rpc_memory, "Bytes in flight of all calls together: a half for frames on their way to readers, a half for what gRPC receives. Over it calls wait.",
            {.min = 16 << 20});
+  s->Text("rpc.congestion_control", &c->rpc_congestion_control,
+          "TCP congestion control of what the node sends, such as cubic or bbr; empty: the kernel's default.", {.max_length = 15});
   s->Integer("rpc.threads", &c->rpc_threads, "Threads for calls that take a while.", {.min = 1, .max = 256, .unit = "threads"});
   s->Integer("rpc.fetch_threads", &c->rpc_fetch_threads, "Fetches that wait for disk at the same time.",
              {.min = 1, .max = 256, .unit = "threads"});
@@ -137,6 +187,7 @@ void RegisterRpc(NodeConfig* c, config::Schema* s) {
 
 void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterNetwork(config, schema);
+  RegisterLocal(config, schema);
   RegisterTiers(config, schema);
   RegisterLimits(config, schema);
   RegisterRpc(config, schema);
@@ -152,6 +203,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
     return OkStatus();
   });
   schema->Check([config] { return CheckNetwork(config); });
+  schema->Check([config] { return CheckLocal(*config); });
   schema->Check([config] { return CheckMemory(*config); });
 }
 

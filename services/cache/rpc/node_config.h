@@ -26,20 +26,28 @@ struct NodeConfig {
 
   std::string disk_path;
   uint64_t disk_capacity = 16ull << 30;
-  Duration disk_flush_after = std::chrono::seconds(1);
   bool disk_direct_io = true;
-  uint32_t disk_read_threads = 4;
+  std::string disk_io_backend = "auto";
+  uint32_t disk_queue_depth = 8;
+  uint64_t disk_scrub_rate = 4ull << 20;
   uint64_t disk_min_free = 256ull << 20;
   bool disk_wipe_on_mismatch = false;
   bool disk_wipe_on_damage = false;
 
-  EngineOptions engine{.max_index_bytes = 256ull << 20};
+  std::string local_socket = "auto";
+  std::vector<std::string> local_allow_uids;
+  uint64_t local_session_quota = 0;
+  uint64_t local_scratch = 1ull << 20;
+  std::string local_spin = "auto";
+
+  EngineOptions engine{.max_index_bytes = 256ull << 20, .disk_high_water = 0.9};
   uint32_t mover_threads = 2;
 
   RpcOptions rpc;
   uint64_t rpc_max_frame = 4ull << 20;
   uint64_t rpc_fetch_frame = 1ull << 20;
   uint64_t rpc_memory = 512ull << 20;
+  std::string rpc_congestion_control;
   uint32_t rpc_threads = 4;
   uint32_t rpc_fetch_threads = 8;
   Duration max_connection_age = std::chrono::minutes(5);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cairn/v1/cache.pb.h"
+#include "services/cache/rpc/validate.h"
 
 namespace cairn::cache {
 namespace {
@@ -65,6 +66,19 @@ bool ReadPiece(CodedInputStream* in, Piece* piece) {
   return true;
 }
 
+// Packed, or one of them. Reads one more than is allowed at most.
+bool ReadIds(CodedInputStream* in, bool packed, std::vector<uint64_t>* ids) {
+  if (!packed) return in->ReadVarint64(&ids->emplace_back());
+  uint32_t length = 0;
+  if (!in->ReadVarint32(&length) || length > static_cast<uint32_t>(in->BytesUntilLimit())) return false;
+  const auto limit = in->PushLimit(static_cast<int>(length));
+  while (in->BytesUntilLimit() > 0 && ids->size() <= kMaxPartsPerCall) {
+    if (!in->ReadVarint64(&ids->emplace_back())) return false;
+  }
+  in->PopLimit(limit);
+  return true;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PushFrameView>> PushFrameView::Parse(grpc::ByteBuffer buffer) {
@@ -92,6 +106,11 @@ Status PushFrameView::ParseFields() {
         return InvalidArgument("pieces: got more than {}, expected at most that many in a frame", kMaxPieces);
       }
       ok = ReadPiece(&in, &pieces_.emplace_back());
+    } else if (tag == Delimited(PushFrame::kCommitIdsFieldNumber) || tag == Varint(PushFrame::kCommitIdsFieldNumber)) {
+      ok = ReadIds(&in, tag == Delimited(PushFrame::kCommitIdsFieldNumber), &commit_ids_);
+      if (commit_ids_.size() > kMaxPartsPerCall) {
+        return InvalidArgument("commit_ids: got more than {}, expected at most that many", kMaxPartsPerCall);
+      }
     } else {
       ok = WireFormatLite::SkipField(&in, tag);
     }

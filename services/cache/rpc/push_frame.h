@@ -28,6 +28,7 @@ class PushFrameView {
 
   const std::string& session_id() const { return session_id_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
+  const std::vector<uint64_t>& commit_ids() const { return commit_ids_; }
 
  private:
   PushFrameView() = default;
@@ -36,6 +37,7 @@ class PushFrameView {
   std::unique_ptr<grpc::ProtoBufferReader> reader_;  // Holds the received slices.
   std::string session_id_;
   std::vector<Piece> pieces_;
+  std::vector<uint64_t> commit_ids_;
 };
 
 }  // namespace cairn::cache

@@ -2,7 +2,8 @@
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 
-#include "cairn/v1/cache.pb.h"
+#include "clients/cpp/wire/convert.h"
+#include "services/cache/rpc/validate.h"
 
 namespace cairn::cache {
 
@@ -23,6 +24,10 @@ Status PushCall::Take() {
   if (!session_) {
     CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(frame->session_id()));
     token_ = frame->session_id();
+    commit_ids_ = frame->commit_ids();
+    CAIRN_RETURN_IF_ERROR(CheckIds(commit_ids_, 0, kMaxPartsPerCall, "commit_ids"));
+  } else if (!frame->commit_ids().empty()) {
+    return InvalidArgument("commit_ids: got {} in a later frame, expected them in the first", frame->commit_ids().size());
   } else if (!frame->session_id().empty() && frame->session_id() != token_) {
     return InvalidArgument("session_id: got another one than in the first frame, expected none");
   }
@@ -63,7 +68,23 @@ void PushCall::OnReadDone(bool ok) {
     Finish(call_.End(Errorf(StatusCode::kCancelled, "the client went away")));
     return;
   }
+  if (commit_ids_.empty()) return Answer(v1::PushResponse());
+  RpcContext& rpc = call_.rpc();
+  if (const Status posted = rpc.executor->Post([this] { Commit(); }); !posted.ok()) {
+    rpc.metrics->Rejected(Rejection::kOverload);
+    Finish(call_.End(posted));
+  }
+}
+
+void PushCall::Commit() {
+  const auto results = call_.rpc().engine->Commit(*session_, commit_ids_, call_.trace());
+  if (!results.ok()) return Finish(call_.End(results.status()));
   v1::PushResponse response;
+  for (const Status& result : *results) wire::ToProto(result, response.add_committed());
+  Answer(std::move(response));
+}
+
+void PushCall::Answer(v1::PushResponse response) {
   response.set_bytes(bytes_);
   bool own_buffer = false;
   Status status;

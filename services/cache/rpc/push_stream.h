@@ -1,11 +1,13 @@
 #pragma once
-// The stream of one Push call: each frame is copied into its reservations before the next one is read.
+// The stream of one Push call: each frame is copied into its reservations before the next one is read. At the end of the stream what its
+// first frame named is committed.
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <optional>
 
+#include "cairn/v1/cache.pb.h"
 #include "services/cache/rpc/call.h"
 #include "services/cache/rpc/push_frame.h"
 
@@ -18,6 +20,9 @@ class PushCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
  private:
   Status Take();
+  // Commits what the first frame named, on the executor: it hashes.
+  void Commit();
+  void Answer(v1::PushResponse response);
   void OnReadDone(bool ok) override;
   void OnDone() override;
 
@@ -26,6 +31,7 @@ class PushCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer frame_;
   std::string token_;
   std::optional<SessionId> session_;
+  std::vector<uint64_t> commit_ids_;
   uint64_t bytes_ = 0;
 };
 

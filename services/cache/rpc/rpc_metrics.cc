@@ -7,10 +7,10 @@ namespace {
 
 constexpr std::string_view kNames[kMethodCount] = {
     "OpenSession", "OpenNamespace", "Match", "Fetch",          "Exists",        "Reserve",    "Push",      "Commit", "Abort",
-    "Release",     "RenewLease",    "Flush", "Stat",           "Watch",         "ListNamespaces", "DropNamespace",
+    "Release",     "RenewLease",    "Prefetch", "Flush", "Stat",           "Watch",         "ListNamespaces", "DropNamespace",
     "DropTenant",  "BumpEpoch"};
 
-constexpr std::string_view kRejections[kRejectionCount] = {"overload", "draining", "auth", "invalid"};
+constexpr std::string_view kRejections[kRejectionCount] = {"overload", "draining", "auth", "invalid", "stalled"};
 
 // As grpc::StatusCode spells them in Prometheus' usual way.
 constexpr std::string_view kCodeNames[] = {
@@ -38,7 +38,7 @@ RpcMetrics::RpcMetrics(metrics::Registry* registry) : registry_(registry) {
     Requests(method, StatusCode::kOk);
   }
   for (size_t i = 0; i < kRejectionCount; ++i) {
-    rejected_[i] = registry->AddCounter("cairn_rpc_rejected_total", "Calls refused before any work was done for them.",
+    rejected_[i] = registry->AddCounter("cairn_rpc_rejected_total", "Calls refused before any work was done for them; `stalled`: fetches cut off because their reader took nothing.",
                                         {{"reason", std::string(kRejections[i])}});
   }
 }

@@ -12,13 +12,13 @@ namespace cairn::cache {
 
 enum class Method : uint8_t {
   kOpenSession, kOpenNamespace, kMatch, kFetch, kExists, kReserve, kPush, kCommit, kAbort, kRelease, kRenewLease,
-  kFlush, kStat, kWatch, kListNamespaces, kDropNamespace, kDropTenant, kBumpEpoch,
+  kPrefetch, kFlush, kStat, kWatch, kListNamespaces, kDropNamespace, kDropTenant, kBumpEpoch,
 };
-inline constexpr size_t kMethodCount = 18;
+inline constexpr size_t kMethodCount = 19;
 std::string_view Name(Method method);  // "Match": as in the proto.
 
-enum class Rejection : uint8_t { kOverload, kDraining, kAuth, kInvalid };
-inline constexpr size_t kRejectionCount = 4;
+enum class Rejection : uint8_t { kOverload, kDraining, kAuth, kInvalid, kStalled };
+inline constexpr size_t kRejectionCount = 5;
 
 // Thread-safe. Handles are resolved once; only the `code` label is made when it is first seen.
 class RpcMetrics {

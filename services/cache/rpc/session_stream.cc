@@ -25,6 +25,8 @@ Status SessionStream::Begin(const v1::OpenSessionRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
   token_ = rpc.sessions->Add(*session_);
+  local_ = rpc.local.load(std::memory_order_acquire);
+  if (local_ != nullptr) local_token_ = local_->Admit(*session_);
   last_beat_ = rpc.clock->Now();
   log::Debug("session_opened", {{"client", request.client_name()}, {"trace", call_.trace()}});
   return OkStatus();
@@ -38,6 +40,10 @@ v1::SessionEvent SessionStream::Event(bool draining) const {
   event.set_node_epoch(rpc.node_epoch);
   event.set_max_frame_bytes(rpc.options.max_frame_bytes);
   event.set_draining(draining);
+  if (local_ != nullptr) {
+    event.set_local_socket(local_->path());
+    event.set_local_token(local_token_.data(), local_token_.size());
+  }
   return event;
 }
 
@@ -56,7 +62,8 @@ void SessionStream::OnOver(const grpc::Status& status) {
   if (session_) {
     // First the token, so that no call finds a session that is being closed.
     rpc.sessions->Remove(token_);
-    rpc.engine->CloseSession(*session_);
+    // Processes that still read and write in place keep the engine's session until they are gone.
+    if (local_ == nullptr || !local_->Retire(local_token_)) rpc.engine->CloseSession(*session_);
     set_->Remove(this);
   }
   call_.End(wire::FromGrpc(status));

@@ -29,6 +29,8 @@ class SessionStream final : public PushedStream<v1::SessionEvent> {
   Call call_;
   std::optional<SessionId> session_;  // Constant after Begin, as is token_.
   SessionToken token_{};
+  LocalServer* local_ = nullptr;  // That knows local_token_; nullptr: none does.
+  LocalToken local_token_{};
   // Owned by the ticker's thread.
   TimePoint last_beat_;
   bool told_draining_ = false;

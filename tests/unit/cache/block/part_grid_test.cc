@@ -49,29 +49,29 @@ TEST(PartGridTest, CompleteMeansThatAllCellsAreCovered) {
 TEST(PartGridTest, SizesAndRectanglesAreCheckedAgainstTheLayout) {
   const Layout layout = Native();
   const auto part = MakePart(layout, layout.WholeRect());
-  EXPECT_OK(ValidatePart(layout, layout.WholeRect(), part.size(), 1 << 20));
-  EXPECT_THAT(ValidatePart(layout, layout.WholeRect(), part.size() + 1, 1 << 20),
+  EXPECT_OK(ValidatePart({layout}, layout.WholeRect(), part.size(), 1 << 20));
+  EXPECT_THAT(ValidatePart({layout}, layout.WholeRect(), part.size() + 1, 1 << 20),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("bytes")));
-  EXPECT_THAT(ValidatePart(layout, {0, 5, 0, 2}, part.size(), 1 << 20),
+  EXPECT_THAT(ValidatePart({layout}, {0, 5, 0, 2}, part.size(), 1 << 20),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("layers [0, 5)")));
-  EXPECT_THAT(ValidatePart(layout, {0, 4, 1, 1}, part.size(), 1 << 20),
+  EXPECT_THAT(ValidatePart({layout}, {0, 4, 1, 1}, part.size(), 1 << 20),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("heads")));
-  EXPECT_THAT(ValidatePart(layout, layout.WholeRect(), part.size(), 100),
+  EXPECT_THAT(ValidatePart({layout}, layout.WholeRect(), part.size(), 100),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("100")));
 }
 
 TEST(PartGridTest, BytesMustBeWhatWasReserved) {
   const Layout layout = Native();
   auto part = MakePart(layout, layout.WholeRect());
-  EXPECT_OK(VerifyPartBytes(layout, layout.WholeRect(), part));
-  EXPECT_THAT(VerifyPartBytes(layout, {0, 4, 0, 1}, part),
+  EXPECT_OK(VerifyPartBytes({layout}, layout.WholeRect(), part));
+  EXPECT_THAT(VerifyPartBytes({layout}, {0, 4, 0, 1}, part),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("heads")));
   Layout other = layout;
   other.block_tokens = 32;
-  EXPECT_THAT(VerifyPartBytes(other, layout.WholeRect(), part),
+  EXPECT_THAT(VerifyPartBytes({other}, layout.WholeRect(), part),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("block_tokens")));
   part.back() ^= std::byte{1};
-  EXPECT_THAT(VerifyPartBytes(layout, layout.WholeRect(), part),
+  EXPECT_THAT(VerifyPartBytes({layout}, layout.WholeRect(), part),
               StatusIs(StatusCode::kDataLoss, HasSubstr("layer 3")));
 }
 
@@ -80,10 +80,10 @@ TEST(PartGridTest, OpaquePartsHoldOneHeadUpToTheDeclaredSize) {
   layout.block_tokens = 16;
   layout.form = OpaqueLayout{.description = "x", .max_part_bytes = 1000, .parts = 2};
   const uint64_t header = format::HeaderBytes(1);
-  EXPECT_OK(ValidatePart(layout, {0, 1, 1, 2}, header + 1000, 1 << 20));
-  EXPECT_FALSE(ValidatePart(layout, {0, 1, 1, 2}, header + 1001, 1 << 20).ok());
-  EXPECT_FALSE(ValidatePart(layout, {0, 1, 1, 2}, header, 1 << 20).ok());
-  EXPECT_FALSE(ValidatePart(layout, {0, 1, 0, 2}, header + 1000, 1 << 20).ok());
+  EXPECT_OK(ValidatePart({layout}, {0, 1, 1, 2}, header + 1000, 1 << 20));
+  EXPECT_FALSE(ValidatePart({layout}, {0, 1, 1, 2}, header + 1001, 1 << 20).ok());
+  EXPECT_FALSE(ValidatePart({layout}, {0, 1, 1, 2}, header, 1 << 20).ok());
+  EXPECT_FALSE(ValidatePart({layout}, {0, 1, 0, 2}, header + 1000, 1 << 20).ok());
 }
 
 }  // namespace

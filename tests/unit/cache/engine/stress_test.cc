@@ -79,6 +79,13 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
     engine_->Tick();
     (void)engine_->GetStats();
     (void)watch->Next(1000, SteadyClock::Get().Now() + std::chrono::milliseconds(2));
+    clock_.Advance(std::chrono::milliseconds(5));
+    const auto hinted = TestKeys(ticks % 8 * 100, ticks % 8 * 100 + 19);
+    (void)engine_->Prefetch({.session = session_,
+                             .fingerprint = ns_,
+                             .keys = hinted,
+                             .needed_in = std::chrono::milliseconds(ticks % 50)});
+    if (ticks % 20 == 0) watch = engine_->Watch(ns_, true);
     if (++ticks % 50 == 0) {
       ASSERT_OK(engine_->BumpEpoch(ns_));
       (void)engine_->Flush(SteadyClock::Get().Now() + std::chrono::milliseconds(5));

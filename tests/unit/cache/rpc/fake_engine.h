@@ -40,7 +40,7 @@ class FakeEngine final : public CacheEngine {
     result.matched_blocks = static_cast<uint32_t>(request.keys.size()) - 1;
     result.lease = 7;
     result.lease_ttl = request.lease_ttl;
-    result.tiers = {{TierKind::kHost, 1, 100}, {TierKind::kDisk, result.matched_blocks - 1, 200}};
+    result.tiers = {{TierKind::kHost, 1, 100, 0.25}, {TierKind::kDisk, result.matched_blocks - 1, 200, 0.5}};
     result.miss_reason = MissReason::kEvicted;
     return result;
   }
@@ -54,6 +54,10 @@ class FakeEngine final : public CacheEngine {
         MutexLock lock(engine_->mu);
         ++engine_->ended_fetches;
         engine_->changed.NotifyAll();
+      }
+      bool lease_ended() const override {
+        MutexLock lock(engine_->mu);
+        return engine_->lease_over;
       }
       Result<std::optional<Item>> Next(TimePoint) override {
         MutexLock lock(engine_->mu);
@@ -72,6 +76,13 @@ class FakeEngine final : public CacheEngine {
   }
   Status Release(SessionId, std::span<const LeaseId>) override { return OkStatus(); }
   Result<Duration> RenewLease(SessionId, LeaseId, Duration ttl) override { return ttl; }
+  Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
+    MutexLock lock(mu);
+    prefetch_needed_in = request.needed_in;
+    return PrefetchResult{.present_blocks = 1,
+                          .queued_blocks = static_cast<uint32_t>(request.keys.size()) - 1,
+                          .estimated_seconds = 0.5};
+  }
   Result<std::vector<std::optional<TierKind>>> Exists(const Digest&, std::span<const BlockKey> keys) override {
     std::vector<std::optional<TierKind>> tiers(keys.size());
     tiers[0] = TierKind::kDisk;
@@ -96,8 +107,15 @@ class FakeEngine final : public CacheEngine {
     std::memcpy(bytes.data() + offset, data.data(), data.size());
     return OkStatus();
   }
+  // Reservation 13 has lost its bytes.
   Result<std::vector<Status>> Commit(SessionId, std::span<const ReservationId> ids, std::string_view) override {
-    return std::vector<Status>(ids.size(), OkStatus());
+    std::vector<Status> results;
+    for (const ReservationId id : ids) {
+      results.push_back(id == 13 ? Errorf(StatusCode::kDataLoss, "hash") : OkStatus());
+    }
+    MutexLock lock(mu);
+    committed.insert(committed.end(), ids.begin(), ids.end());
+    return results;
   }
   Status Abort(SessionId, std::span<const ReservationId>) override { return OkStatus(); }
   Status Flush(TimePoint) override { return OkStatus(); }
@@ -142,11 +160,14 @@ class FakeEngine final : public CacheEngine {
   std::set<SessionId> open;
   std::optional<NamespaceSpec> spec;
   std::string trace;
+  Duration prefetch_needed_in{0};
   std::vector<FetchStream::Item> items;
   bool endless = false;
+  bool lease_over = false;  // Of fetches under way.
   Status end;
   size_t fetched = 0, ended_fetches = 0;
   std::map<ReservationId, std::string> written;
+  std::vector<ReservationId> committed;
   std::vector<CacheEvent> events;
   Status watch_end;
 };

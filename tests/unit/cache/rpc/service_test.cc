@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <thread>
 
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
@@ -113,6 +114,16 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<grpc::ClientReader<v1::SessionEvent>> session_reader;
 };
 
+// Room for two frames of all fetches together, and little patience.
+class SmallBudgetTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    rpc.options.send_bytes = 128 << 10;
+    rpc.options.patience = std::chrono::milliseconds(100);
+    StartServer(1024);
+  }
+};
+
 // Calls of each kind with one field made wrong.
 template <typename Request>
 struct Bad {
@@ -210,6 +221,29 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
                        grpc::ClientContext context;
                        v1::ExistsResponse response;
                        return stub->Exists(&context, request, &response);
+                     });
+  }
+  {
+    using R = v1::PrefetchRequest;
+    R good;
+    good.set_session_id(session);
+    good.set_fingerprint(fingerprint);
+    good.set_keys(std::string(96, 'k'));
+    good.set_needed_in_ms(1500);
+    ExpectRefused<R>(good, {{"session_id", [](R* r) { r->clear_session_id(); }},
+                            {"fingerprint", [](R* r) { r->clear_fingerprint(); }},
+                            {"keys", [](R* r) { r->set_keys("short"); }}},
+                     [&](const R& request) {
+                       grpc::ClientContext context;
+                       v1::PrefetchResponse response;
+                       const grpc::Status status = stub->Prefetch(&context, request, &response);
+                       if (status.ok()) {
+                         EXPECT_EQ(response.present_blocks(), 1u);
+                         EXPECT_EQ(response.queued_blocks(), 2u);
+                         EXPECT_EQ(response.estimated_seconds(), 0.5);
+                         EXPECT_EQ(engine.prefetch_needed_in, std::chrono::milliseconds(1500));
+                       }
+                       return status;
                      });
   }
   {
@@ -527,6 +561,151 @@ TEST_F(ServiceTest, ASlowReaderHoldsTheFetchBackAndItsCancelEndsIt) {
   context.TryCancel();
   EXPECT_TRUE(engine.Wait([&] { return engine.ended_fetches == 1; }));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+// Readers that read one frame and then nothing, until they are cancelled.
+class StoppedReaders {
+ public:
+  StoppedReaders(v1::Cache::Stub* stub, const v1::FetchRequest& request, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      contexts_.push_back(std::make_unique<grpc::ClientContext>());
+      readers_.push_back(stub->Fetch(contexts_.back().get(), request));
+      v1::FetchFrame frame;
+      EXPECT_TRUE(readers_.back()->Read(&frame));
+    }
+  }
+  ~StoppedReaders() {
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      contexts_[i]->TryCancel();
+      if (readers_[i] != nullptr) readers_[i]->Finish();
+    }
+  }
+  // Reads on; how it ended.
+  grpc::Status End(size_t i) {
+    v1::FetchFrame frame;
+    while (readers_[i]->Read(&frame)) {
+    }
+    const grpc::Status status = readers_[i]->Finish();
+    readers_[i].reset();
+    return status;
+  }
+
+ private:
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::FetchFrame>>> readers_;
+};
+
+TEST_F(ServiceTest, AStoppedReaderLosesItsPinsWhenItsLeaseEnds) {
+  engine.endless = true;
+  engine.items.push_back(MakeSlice(1, 60'000));
+  rpc.options.lease_grace = std::chrono::milliseconds(50);
+  v1::FetchRequest request;
+  request.set_session_id(Session());
+  request.set_lease_id(7);
+  StoppedReaders stopped(stub.get(), request, 1);
+  {
+    MutexLock lock(engine.mu);
+    engine.lease_over = true;
+  }
+  EXPECT_TRUE(engine.Wait([&] { return engine.ended_fetches == 1; }));
+  EXPECT_NE(stopped.End(0).error_code(), grpc::StatusCode::OK);
+  // The bytes that were on their way are let go, too.
+  const std::weak_ptr<const void> hold = std::get<FetchedSlice>(engine.items[0]).hold;
+  engine.items.clear();
+  for (int i = 0; i < 500 && !hold.expired(); ++i) {
+    MutexLock lock(engine.mu);
+    engine.changed.WaitUntil(engine.mu, std::chrono::steady_clock::now() + std::chrono::milliseconds(20), [] { return false; });
+  }
+  EXPECT_TRUE(hold.expired());
+  EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"stalled\"} 1"));
+}
+
+TEST_F(SmallBudgetTest, StoppedReadersMakeRoomForOthers) {
+  engine.endless = true;
+  engine.items.push_back(MakeSlice(1, 60'000));
+  v1::FetchRequest request;
+  request.set_session_id(Session());
+  request.set_lease_id(7);
+  const StoppedReaders stopped(stub.get(), request, 4);
+  // All four have as much on its way as flow control lets them, and the budget is used up by what is stuck.
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    const auto reader = stub->Fetch(&context, request);
+    v1::FetchFrame frame;
+    for (int frames = 0; frames < 20; ++frames) ASSERT_TRUE(reader->Read(&frame)) << i << ", frame " << frames;
+    context.TryCancel();
+    reader->Finish();
+  }
+}
+
+TEST_F(SmallBudgetTest, ManyFetchesShareTheBudgetAndAllArrive) {
+  for (uint32_t block = 0; block < 20; ++block) engine.items.push_back(MakeSlice(block, 50'000));
+  v1::FetchRequest request;
+  request.set_session_id(Session());
+  request.set_lease_id(7);
+  std::atomic<size_t> whole{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5; ++i) {
+        grpc::ClientContext context;
+        const auto reader = stub->Fetch(&context, request);
+        v1::FetchFrame frame;
+        size_t bytes = 0;
+        while (reader->Read(&frame)) {
+          for (const v1::Slice& slice : frame.slices()) bytes += slice.data().size();
+        }
+        if (reader->Finish().ok() && bytes == 1'000'000) ++whole;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(whole, 40u);
+}
+
+TEST_F(ServiceTest, PushCommitsWhatItsFirstFrameNames) {
+  const std::string session = Session();
+  const auto push = [&](const std::vector<v1::PushFrame>& frames, v1::PushResponse* response) {
+    grpc::ClientContext context;
+    auto writer = stub->Push(&context, response);
+    for (const auto& frame : frames) {
+      if (!writer->Write(frame)) break;
+    }
+    writer->WritesDone();
+    return writer->Finish();
+  };
+  v1::PushFrame first;
+  first.set_session_id(session);
+  for (const uint64_t id : {5, 13, 6}) {
+    auto* piece = first.add_pieces();
+    piece->set_reservation_id(id);
+    piece->set_data("abc");
+    first.add_commit_ids(id);
+  }
+  v1::PushResponse response;
+  ASSERT_TRUE(push({first}, &response).ok());
+  EXPECT_EQ(response.bytes(), 9u);
+  ASSERT_EQ(response.committed_size(), 3);
+  EXPECT_EQ(response.committed(0).code(), 0u);
+  EXPECT_EQ(response.committed(1).code(), static_cast<uint32_t>(StatusCode::kDataLoss));
+  EXPECT_EQ(response.committed(2).code(), 0u);
+  EXPECT_THAT(engine.committed, ::testing::ElementsAre(5, 13, 6));
+
+  // A client that does not know the field commits in a call of its own.
+  v1::PushFrame old = first;
+  old.clear_commit_ids();
+  v1::PushResponse plain;
+  ASSERT_TRUE(push({old}, &plain).ok());
+  EXPECT_EQ(plain.committed_size(), 0);
+
+  v1::PushFrame bad = first;
+  bad.set_commit_ids(1, 0);
+  EXPECT_THAT(push({bad}, &response).error_message(), HasSubstr("commit_ids[1]: got 0"));
+  bad = first;
+  for (int i = 0; i < 4096; ++i) bad.add_commit_ids(9);
+  EXPECT_THAT(push({bad}, &response).error_message(), HasSubstr("commit_ids: got more than 4096"));
+  EXPECT_THAT(push({old, first}, &response).error_message(), HasSubstr("commit_ids: got 3 in a later frame"));
+  EXPECT_EQ(engine.committed.size(), 3u);
 }
 
 TEST_F(ServiceTest, PushFillsReservationsFromInterleavedFrames) {

@@ -1,0 +1,73 @@
+#pragma once
+// What sessions on the node's own machine ask of the engine: where bytes lie, instead of bytes.
+//
+// Leases and reservations made here have no deadline: they end by release, or with their session.
+// Their owner knows when the processes that may read and write the bytes are gone, and limits how
+// much they hold.
+//
+// Thread-safe. Errors as CacheEngine's.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "services/cache/engine/cache_engine.h"
+
+namespace cairn::cache {
+
+// One part of a leased block.
+struct PlacedPart {
+  enum class State : uint8_t {
+    kHost = 0,     // In the host tier, at `extent`, until the lease ends.
+    kPending = 1,  // On its way there: ask again.
+    kFailed = 2,   // A miss; `reason` says why.
+  };
+  State state = State::kHost;
+  TierKind tier = TierKind::kHost;  // Where it was found.
+  MissReason reason = MissReason::kNone;
+  uint32_t block = 0;  // Of the lease.
+  uint32_t bytes = 0;
+  format::PartRect part;
+  uint64_t extent = 0;  // Id in the host tier.
+};
+
+struct LocateRequest {
+  SessionId session = 0;
+  LeaseId lease = 0;
+  uint32_t block_begin = 0, block_end = 0;  // end 0: all.
+};
+
+struct PlacedReservation {
+  ReservationId id = 0;
+  uint64_t extent = 0;  // Id in the host tier, in a lent segment.
+};
+
+class InPlaceEngine {
+ public:
+  virtual ~InPlaceEngine() = default;
+
+  // As CacheEngine::Match; lease_ttl is not read. `places`, if not null, gets the parts of all
+  // matched blocks in order. Nothing is appended without a lease.
+  virtual Result<MatchResult> MatchInPlace(const MatchRequest& request,
+                                           std::vector<PlacedPart>* places) = 0;
+  // Appends the parts of leased blocks, in order. What lies on disk is asked for once more. Does
+  // not wait.
+  virtual Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) = 0;
+  // Looks at the bytes of a leased block itself, since a reader says that they fail their hash.
+  // What is bad is removed and counted.
+  virtual Status Report(SessionId session, LeaseId lease, uint32_t block) = 0;
+  // Writes one number per key: 0 not here, or not complete; 1 host; 2 disk. REQUIRES: found.size()
+  // == keys.size().
+  virtual Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
+                               std::span<uint8_t> found) = 0;
+  // As CacheEngine::Reserve, where the tenant's writers can write. RESOURCE_EXHAUSTED: there is no
+  // room for that, but there may be for a Reserve.
+  virtual Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
+      SessionId session, const Fingerprint& fingerprint,
+      std::span<const ReservePartRequest> parts) = 0;
+  // For the statistics: bytes whose places were told to readers, by the tier their match found them
+  // in, and bytes committed in place.
+  virtual void CountInPlace(uint64_t host_read, uint64_t disk_read, uint64_t written) = 0;
+};
+
+}  // namespace cairn::cache

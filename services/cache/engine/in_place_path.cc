@@ -1,0 +1,166 @@
+#include "services/cache/engine/in_place_path.h"
+
+#include "services/cache/block/part_grid.h"
+#include "services/cache/engine/validate.h"
+#include "services/common/keys/limits.h"
+#include "services/common/log/log.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
+
+// Grows to the longest path that a thread has seen, so that the paths after it need no memory.
+std::vector<BlockRef>& PathBuffer() {
+  thread_local std::vector<BlockRef> path;
+  path.clear();
+  return path;
+}
+
+}  // namespace
+
+Result<MatchResult> InPlacePath::Match(const MatchRequest& request,
+                                       std::vector<PlacedPart>* places) {
+  LeasePtr lease;
+  CAIRN_ASSIGN_OR_RETURN(MatchResult result,
+                         reads_.Match(request, ReadPath::kUntilRelease, &lease));
+  if (places == nullptr || lease == nullptr) return result;
+  // Match has asked for what is on disk.
+  CAIRN_RETURN_IF_ERROR(Place(*lease, 0, lease->blocks, places, nullptr));
+  return result;
+}
+
+Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
+                          std::vector<PlacedPart>* places, std::vector<MoveQueue::Wanted>* wanted) {
+  NamespaceState& ns = *lease.ns;
+  std::vector<BlockRef>& path = PathBuffer();
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    // Under the lock: a lease that ends unpins under it too.
+    if (lease.ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
+      return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
+    }
+    for (const Lease::Path& p : lease.paths) ns.index.PathTo(p.pin, p.count, &path);
+    if (path.size() < end) {
+      return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
+    }
+    size_t run = 0;
+    uint32_t run_end = lease.runs.empty() ? 0 : lease.runs[0].blocks;
+    for (uint32_t b = begin; b < end; ++b) {
+      while (b >= run_end && run + 1 < lease.runs.size()) run_end += lease.runs[++run].blocks;
+      const BlockMeta& meta = ns.index.MetaAt(path[b]);
+      PlacedPart placed;
+      placed.block = b;
+      placed.tier = lease.runs[run].tier;
+      if (meta.in(TierKind::kHost)) {
+        if ((meta.flags & BlockMeta::kManyParts) == 0) {
+          placed.bytes = meta.bytes;
+          placed.part = ns.whole;
+          placed.extent = meta.extent[kHost];
+          places->push_back(placed);
+          continue;
+        }
+        for (const PartPlace& part : ns.index.PartsOf(path[b])) {
+          placed.bytes = part.bytes;
+          placed.part = part.rect;
+          placed.extent = part.extent[kHost];
+          places->push_back(placed);
+        }
+        continue;
+      }
+      placed.tier = TierKind::kDisk;
+      if (meta.alive()) {
+        placed.state = PlacedPart::State::kPending;
+        placed.bytes = meta.bytes;
+        if (wanted != nullptr) wanted->push_back({ns.index.KeyAt(path[b]), meta.bytes});
+      } else {
+        placed.state = PlacedPart::State::kFailed;
+        // Nothing but damage takes a block away under a lease.
+        placed.reason = MissReason::kCorrupt;
+        context_.counters.misses[static_cast<size_t>(placed.reason)].Add();
+      }
+      places->push_back(placed);
+    }
+  }
+  return OkStatus();
+}
+
+Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>* places) {
+  CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
+                                                                   context_.clock->Now()));
+  const uint32_t end = request.block_end == 0 ? lease->blocks : request.block_end;
+  if (request.block_begin > end || end > lease->blocks) {
+    return InvalidArgument("field 'blocks': got [{}, {}), expected a range within the lease's {}",
+                           request.block_begin, end, lease->blocks);
+  }
+  const size_t before = places->size();
+  std::vector<MoveQueue::Wanted> wanted;
+  CAIRN_RETURN_IF_ERROR(Place(*lease, request.block_begin, end, places, &wanted));
+  if (wanted.empty()) return OkStatus();
+  // Those that are on their way already are not asked for twice: a promotion that found no room has
+  // left the queue.
+  std::vector<MoveQueue::Wanted> missing;
+  size_t w = 0;
+  for (size_t i = before; i < places->size(); ++i) {
+    PlacedPart& placed = (*places)[i];
+    if (placed.state != PlacedPart::State::kPending) continue;
+    const MoveQueue::Wanted& block = wanted[w++];
+    if (!promoter_.IsPending(*lease->ns, block.key)) missing.push_back(block);
+  }
+  if (!missing.empty()) {
+    promoter_.Request(lease->ns, missing, MovePriority::kDemand, lease);
+    promoter_.Kick();
+  }
+  return OkStatus();
+}
+
+Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) {
+  CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease,
+                         sessions_.FindLease(session, lease_id, context_.clock->Now()));
+  if (block >= lease->blocks) {
+    return InvalidArgument("field 'block': got {}, expected one of the lease's {}", block,
+                           lease->blocks);
+  }
+  NamespaceState& ns = *lease->ns;
+  PartPlaces parts;
+  BlockKey key;
+  PinId pin = kNoPin;
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    if (lease->ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
+      return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
+    }
+    std::vector<BlockRef>& path = PathBuffer();
+    for (const Lease::Path& p : lease->paths) ns.index.PathTo(p.pin, p.count, &path);
+    if (path.size() <= block) return OkStatus();
+    if (!ns.index.MetaAt(path[block]).in(TierKind::kHost)) return OkStatus();
+    key = ns.index.KeyAt(path[block]);
+    parts = ns.index.PartsOf(path[block]);
+    // The bytes stay while they are looked at, also when the lease ends meanwhile.
+    pin = ns.index.PinBlock(path[block]);
+  }
+  for (const PartPlace& part : parts) {
+    const auto bytes = context_.tiers.host->Map({part.extent[kHost], part.bytes});
+    if (VerifyPartBytes(ns.form, part.rect, bytes).ok()) continue;
+    log::Warn("block_corrupt", {{"tier", "host"}, {"key", key.Hex()}, {"trace", ""}});
+    context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[kHost]);
+    break;
+  }
+  NamespaceLock lock(ns, context_.tiers);
+  ns.index.Unpin(pin, &lock.released);
+  return OkStatus();
+}
+
+Status InPlacePath::Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
+                           std::span<uint8_t> found) {
+  CAIRN_RETURN_IF_ERROR(CheckCount("keys", keys.size(), kMaxKeysPerCall));
+  CAIRN_CHECK(found.size() == keys.size());
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  std::fill(found.begin(), found.end(), uint8_t{0});
+  NamespaceLock lock(*ns, context_.tiers);
+  if (ns->dropped.load(std::memory_order_relaxed)) return OkStatus();
+  ns->index.FindAll(keys, found);
+  return OkStatus();
+}
+
+}  // namespace cairn::cache
