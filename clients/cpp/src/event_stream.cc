@@ -66,23 +66,19 @@ class GrpcEventStream final : public EventStream {
   }
 
  private:
-  enum class State { kStarting, kAsking, kListening, kReading };
+  enum class State { kAsking, kListening, kReading };
 
   // One step of the call; each may take more than one Next.
   RawCall::Outcome Step(grpc::ByteBuffer* frame, TimePoint deadline) {
     RawCall::Outcome outcome = RawCall::Outcome::kDone;
     switch (state_) {
-      case State::kStarting:
-        outcome = call_.Start(deadline);
-        if (outcome == RawCall::Outcome::kDone) state_ = State::kAsking;
-        break;
       case State::kAsking:
         outcome = call_.Write(ToFrame(request_), true, deadline);
         if (outcome == RawCall::Outcome::kDone) state_ = State::kListening;
         break;
       case State::kListening:
       case State::kReading:
-        outcome = call_.Read(frame, deadline);
+        outcome = call_.Read(frame, /*ahead=*/false, deadline);
         if (outcome == RawCall::Outcome::kDone) state_ = State::kReading;
         break;
     }
@@ -91,7 +87,7 @@ class GrpcEventStream final : public EventStream {
 
   RawCall call_;
   v1::WatchRequest request_;
-  State state_ = State::kStarting;
+  State state_ = State::kAsking;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -26,6 +26,12 @@ uint32_t Millis(Duration d) {
   return static_cast<uint32_t>(std::clamp<int64_t>(ms, 0, 600'000));
 }
 
+// Wrong slices of a fetch that are asked for once more. More are no accident.
+constexpr size_t kMaxRetries = 64;
+
+// Of in-place pushes over gRPC: some batches of a worker.
+constexpr size_t kIdleBufferBytes = 32u << 20;
+
 Status CheckKeys(std::span<const BlockKey> keys) {
   if (keys.empty() || keys.size() > wire::kMaxKeys) {
     return InvalidArgument("field 'keys': got {} keys, expected 1 to {}", keys.size(),
@@ -68,6 +74,8 @@ NodeStats FromProto(const v1::StatResponse& in) {
   out.fetched_disk_bytes = in.fetched_disk_bytes();
   out.promoted_blocks = in.promoted_blocks();
   out.corrupt_blocks = in.corrupt_blocks();
+  out.prefetched_blocks = in.prefetched_blocks();
+  out.prefetched_used_blocks = in.prefetched_used_blocks();
   for (const v1::MissCount& miss : in.misses()) {
     const auto reason = wire::MissReasonFromProto<MissReason>(miss.reason());
     out.misses[static_cast<size_t>(reason)] += miss.blocks();
@@ -84,10 +92,11 @@ NodeStats FromProto(const v1::StatResponse& in) {
 // Close.
 class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
  public:
-  explicit LeaseReturn(ReleaseQueue* queue) : queue_(queue) {}
+  LeaseReturn(ReleaseQueue* queue, local::LocalPath* local) : queue_(queue), local_(local) {}
   void ReleaseLease(const LeaseInfo& lease) override {
     MutexLock lock(mu_);
-    if (queue_ != nullptr) queue_->ReleaseLease(lease.session, lease.id);
+    if (queue_ == nullptr || local_->Drop(lease.session, lease.id)) return;
+    queue_->ReleaseLease(lease.session, lease.id);
   }
   // The session ends with the client, and all its leases with it.
   void Close() {
@@ -98,6 +107,7 @@ class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
  private:
   Mutex mu_;
   ReleaseQueue* queue_ ABSL_GUARDED_BY(mu_);
+  local::LocalPath* const local_;
 };
 
 GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
@@ -107,7 +117,11 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
       data_(std::make_unique<grpc::GenericStub>(std::move(data))),
       breaker_(options.breaker, &SteadyClock::Get()),
       releases_(stub_.get()),
-      leases_(std::make_shared<LeaseReturn>(&releases_)),
+      local_({.choice = options.path,
+              .client = options.client_name,
+              .spin = options.spin.value_or(Duration(-1))}),
+      buffers_(std::make_shared<PartBuffers>(kIdleBufferBytes)),
+      leases_(std::make_shared<LeaseReturn>(&releases_, &local_)),
       session_(std::move(control),
                {.client_name = options.client_name,
                 .max_backoff = options.max_reconnect_backoff,
@@ -115,7 +129,11 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
                 .seed = std::hash<const void*>()(this) ^
                         static_cast<uint64_t>(
                             std::chrono::steady_clock::now().time_since_epoch().count())},
-               [this] { breaker_.Reset(); }) {}
+               [this] {
+                 breaker_.Reset();
+                 // The old session's, if there was one.
+                 local_.CheckAlive();
+               }) {}
 
 GrpcCacheClient::~GrpcCacheClient() { leases_->Close(); }
 
@@ -127,30 +145,16 @@ Status GrpcCacheClient::Count(Status status) {
   return status;
 }
 
-template <typename Call>
-Status GrpcCacheClient::Guarded(TimePoint deadline, Call call) {
-  CircuitBreaker::Permit permit = breaker_.Ask();
-  if (!permit) {
-    return Count(Errorf(StatusCode::kUnavailable,
-                        "the node failed repeatedly; it is not asked for a while"));
-  }
-  Result<Session::Current> session = session_.Get(deadline);
-  const Status status = session.ok() ? call(*session) : session.status();
-  if (CountsAsFailure(status.code())) {
-    permit.Failed();
-  } else if (status.code() != StatusCode::kCancelled) {
-    permit.Succeeded();
-  }
-  return Count(status);
-}
+Lease GrpcCacheClient::NewLease(LeaseInfo info) { return {leases_, std::move(info)}; }
 
 Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec,
                                                        const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+  local_.Remember(Fingerprint(spec), spec.tenant);
   const TimePoint deadline = After(options.deadline);
   OpenedNamespace opened;
-  const Status status = Guarded(deadline, [&](const Session::Current&) -> Status {
+  const Status status = Guarded(deadline, [&](const Session::Current& session) -> Status {
     grpc::ClientContext context;
     Prepare(context, deadline, options.trace);
     v1::OpenNamespaceRequest request;
@@ -168,6 +172,8 @@ Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec
     for (const v1::FieldDifference& d : response.differs()) {
       opened.differs.push_back({{d.field(), d.stored(), d.requested()}, d.stored_blocks()});
     }
+    // Connects, so that the first match does not pay for it.
+    local_.Get(session.local, opened.fingerprint, deadline);
     return OkStatus();
   });
   CAIRN_RETURN_IF_ERROR(status);
@@ -182,6 +188,8 @@ Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint,
   const TimePoint deadline = begin + options.deadline;
   MatchOutcome outcome;
   const Status status = Guarded(deadline, [&](const Session::Current& session) -> Status {
+    Status local;
+    if (MatchLocal(session, fingerprint, keys, options, begin, &outcome, &local)) return local;
     grpc::ClientContext context;
     Prepare(context, deadline, options.trace);
     v1::MatchRequest request;
@@ -203,7 +211,8 @@ Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint,
     outcome.estimated_fetch_seconds = response.estimated_fetch_seconds();
     for (const v1::TierRun& run : response.tiers()) {
       const std::optional<TierKind> tier = wire::TierFromProto<TierKind>(run.tier());
-      outcome.tiers.push_back({tier.value_or(TierKind::kHost), run.blocks(), run.bytes()});
+      outcome.tiers.push_back(
+          {tier.value_or(TierKind::kHost), run.blocks(), run.bytes(), run.seconds()});
     }
     if (response.lease_id() != 0) {
       // From the beginning of the call: the node's clock for it started later.
@@ -231,14 +240,18 @@ Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
         Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id));
   }
   const TimePoint deadline = After(options.deadline);
-  SliceAssembler assembler(&sink, {.blocks = lease.info().blocks});
   CircuitBreaker::Permit permit = breaker_.Ask();
   if (!permit) {
     return Count(Errorf(StatusCode::kUnavailable,
                         "the node failed repeatedly; it is not asked for a while"));
   }
   bool got_bytes = false;
-  const Status status = RunFetch(lease, range, assembler, options, deadline, &got_bytes);
+  Status status;
+  if (auto pin = local_.Find(lease.info().session, lease.info().id); pin != nullptr) {
+    status = FetchLocal(std::move(pin), lease, range, sink, options, deadline, &got_bytes);
+  } else {
+    status = FetchRemote(lease, range, sink, options, deadline, &got_bytes);
+  }
   if (std::chrono::steady_clock::now() >= deadline && got_bytes) {
     // The caller gave a healthy node too little time: that is not the node's failure.
     permit.Succeeded();
@@ -247,13 +260,25 @@ Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
   } else if (status.code() != StatusCode::kCancelled) {
     permit.Succeeded();
   }
-  const SliceAssembler::Counts& counts = assembler.counts();
   Add(totals_.fetches, 1);
+  return Count(status);
+}
+
+Status GrpcCacheClient::FetchRemote(const Lease& lease, const FetchRange& range, FetchSink& sink,
+                                    const FetchOptions& options, TimePoint deadline,
+                                    bool* got_bytes) {
+  SliceAssembler assembler(&sink, {.blocks = lease.info().blocks,
+                                   .verify = options.verify,
+                                   .max_retries = kMaxRetries});
+  const Status status = RunFetch(lease, range, assembler, options, deadline, got_bytes);
+  const SliceAssembler::Counts& counts = assembler.counts();
   Add(totals_.fetched_slices, counts.slices);
   Add(totals_.corrupt_slices, counts.corrupt);
-  for (size_t tier = 0; tier < kTierCount; ++tier)
+  for (size_t tier = 0; tier < kTierCount; ++tier) {
     Add(totals_.fetched_bytes[tier], counts.bytes[tier]);
-  return Count(status);
+    Add(totals_.fetched_by_path[static_cast<size_t>(Path::kGrpc)], counts.bytes[tier]);
+  }
+  return status;
 }
 
 Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,
@@ -262,10 +287,23 @@ Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,
   const TimePoint deadline = After(options.deadline);
   std::vector<Status> results;
   const Status status = Guarded(deadline, [&](const Session::Current& session) {
+    Status node;
+    if (PushLocal(session, fingerprint, parts, deadline, &results, &node)) return node;
     Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = &releases_}, session,
                   fingerprint, options, deadline);
-    Status node;
-    results = pusher.Push(parts, &node);
+    if (results.empty()) {
+      results = pusher.Push(parts, &node);
+      return node;
+    }
+    std::vector<PartToPush> left;
+    std::vector<size_t> at;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].code() != StatusCode::kResourceExhausted) continue;
+      left.push_back(parts[i]);
+      at.push_back(i);
+    }
+    const std::vector<Status> pushed = pusher.Push(left, &node);
+    for (size_t i = 0; i < pushed.size(); ++i) results[at[i]] = pushed[i];
     return node;
   });
   if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
@@ -280,13 +318,42 @@ Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,
   return results;
 }
 
+Result<PrefetchOutcome> GrpcCacheClient::Prefetch(const Digest& fingerprint,
+                                                  std::span<const BlockKey> keys,
+                                                  Duration needed_in, const CallOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  const TimePoint deadline = After(options.deadline);
+  PrefetchOutcome outcome;
+  const Status status = Guarded(deadline, [&](const Session::Current& session) -> Status {
+    grpc::ClientContext context;
+    Prepare(context, deadline, options.trace);
+    v1::PrefetchRequest request;
+    v1::PrefetchResponse response;
+    request.set_session_id(session.id);
+    request.set_fingerprint(Bytes(fingerprint));
+    request.set_keys(wire::KeysToProto(keys));
+    request.set_needed_in_ms(Millis(needed_in));
+    CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Prefetch(&context, request, &response)));
+    outcome = {.present_blocks = response.present_blocks(),
+               .queued_blocks = response.queued_blocks(),
+               .absent_blocks = response.absent_blocks(),
+               .refused_blocks = response.refused_blocks(),
+               .estimated_seconds = response.estimated_seconds()};
+    return OkStatus();
+  });
+  CAIRN_RETURN_IF_ERROR(status);
+  return outcome;
+}
+
 Result<std::vector<std::optional<TierKind>>> GrpcCacheClient::Exists(const Digest& fingerprint,
                                                                      std::span<const BlockKey> keys,
                                                                      const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   const TimePoint deadline = After(options.deadline);
   std::vector<std::optional<TierKind>> tiers;
-  const Status status = Guarded(deadline, [&](const Session::Current&) -> Status {
+  const Status status = Guarded(deadline, [&](const Session::Current& session) -> Status {
+    Status local;
+    if (ExistsLocal(session, fingerprint, keys, deadline, &tiers, &local)) return local;
     grpc::ClientContext context;
     Prepare(context, deadline, options.trace);
     v1::ExistsRequest request;
@@ -314,6 +381,8 @@ Result<Duration> GrpcCacheClient::RenewLease(const Lease& lease, Duration ttl,
     if (session.id != lease.info().session) {
       return Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id);
     }
+    Status local;
+    if (RenewLocal(lease, ttl, deadline, &granted, &local)) return local;
     grpc::ClientContext context;
     Prepare(context, deadline, options.trace);
     v1::RenewLeaseRequest request;
@@ -364,6 +433,17 @@ ClientStats GrpcCacheClient::GetStats() const {
     stats.fetched_bytes[tier] = get(totals_.fetched_bytes[tier]);
   for (size_t code = 0; code < stats.calls_by_code.size(); ++code)
     stats.calls_by_code[code] = get(totals_.by_code[code]);
+  for (size_t path = 0; path < kPathCount; ++path)
+    stats.fetched_bytes_by_path[path] = get(totals_.fetched_by_path[path]);
+  stats.pushed_bytes_by_path[static_cast<size_t>(Path::kLocal)] = get(totals_.pushed_local);
+  stats.pushed_bytes_by_path[static_cast<size_t>(Path::kGrpc)] =
+      stats.pushed_bytes - std::min(stats.pushed_bytes, get(totals_.pushed_local));
+  stats.lent_bytes = get(totals_.lent_bytes);
+  stats.local_fallbacks = get(totals_.local_fallbacks);
+  const local::LocalPath::State local = local_.GetState();
+  stats.local_sessions = local.sessions;
+  stats.path = local.open ? Path::kLocal : Path::kGrpc;
+  stats.path_reason = local.reason;
   stats.sessions = session_.times_opened();
   stats.breaker_opened = breaker_.times_opened();
   stats.breaker_rejected = breaker_.rejected();
@@ -371,6 +451,13 @@ ClientStats GrpcCacheClient::GetStats() const {
   stats.connected = session_.open();
   stats.breaker = breaker_.state();
   return stats;
+}
+
+Result<PathChoice> ParsePathChoice(std::string_view text, std::string_view field) {
+  if (text == "auto") return PathChoice::kAuto;
+  if (text == "grpc") return PathChoice::kGrpc;
+  if (text == "local") return PathChoice::kLocal;
+  return InvalidArgument("field '{}': got '{}', expected auto, grpc or local", field, text);
 }
 
 Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {

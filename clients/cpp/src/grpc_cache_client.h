@@ -11,6 +11,8 @@
 
 #include "cairn/client/connect.h"
 #include "cairn/v1/cache.grpc.pb.h"
+#include "clients/cpp/src/buffered_push.h"
+#include "clients/cpp/src/local/local_path.h"
 #include "clients/cpp/src/release_queue.h"
 #include "clients/cpp/src/session.h"
 #include "clients/cpp/src/slice_assembler.h"
@@ -33,6 +35,11 @@ class GrpcCacheClient final : public CacheClient {
                const FetchOptions& options) override;
   Result<std::vector<Status>> Push(const Digest& fingerprint, std::span<const PartToPush> parts,
                                    const PushOptions& options) override;
+  Result<PrefetchOutcome> Prefetch(const Digest& fingerprint, std::span<const BlockKey> keys,
+                                   Duration needed_in, const CallOptions& options) override;
+  Result<std::unique_ptr<InPlacePush>> BeginPush(const Digest& fingerprint,
+                                                 std::span<const PartToWrite> parts,
+                                                 const PushOptions& options) override;
   Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint,
                                                       std::span<const BlockKey> keys,
                                                       const CallOptions& options) override;
@@ -52,15 +59,45 @@ class GrpcCacheClient final : public CacheClient {
   Status Guarded(TimePoint deadline, Call call);
   // Counts how a call ended and returns its status.
   Status Count(Status status);
-  // The stream of one fetch. `*got_bytes`: the node was alive and sending.
+  // One fetch, and another stream for each block of which a slice came wrong. `*got_bytes`: the node
+  // was alive and sending.
   Status RunFetch(const Lease& lease, const FetchRange& range, SliceAssembler& assembler,
                   const FetchOptions& options, TimePoint deadline, bool* got_bytes);
+  Status FetchPass(const Lease& lease, const FetchRange& range, bool node_verifies,
+                   SliceAssembler& assembler, const FetchOptions& options, TimePoint deadline,
+                   bool* got_bytes);
+
+  Lease NewLease(LeaseInfo info);
+  // The same calls over the same-node session (local_calls.cc). True: it has answered, with
+  // `*status`; false: the call is for gRPC.
+  bool MatchLocal(const Session::Current& session, const Digest& fingerprint,
+                  std::span<const BlockKey> keys, const MatchOptions& options, TimePoint begin,
+                  MatchOutcome* outcome, Status* status);
+  bool ExistsLocal(const Session::Current& session, const Digest& fingerprint,
+                   std::span<const BlockKey> keys, TimePoint deadline,
+                   std::vector<std::optional<TierKind>>* tiers, Status* status);
+  // Parts that need gRPC have RESOURCE_EXHAUSTED in `results`, which has the size of `parts`.
+  bool PushLocal(const Session::Current& session, const Digest& fingerprint,
+                 std::span<const PartToPush> parts, TimePoint deadline,
+                 std::vector<Status>* results, Status* status);
+  bool RenewLocal(const Lease& lease, Duration ttl, TimePoint deadline, Duration* granted,
+                  Status* status);
+  Status FetchLocal(std::shared_ptr<local::LeasePin> pin, const Lease& lease,
+                    const FetchRange& range, FetchSink& sink, const FetchOptions& options,
+                    TimePoint deadline, bool* got_bytes);
+  // Whether a call over the same-node session has ended with `status`, or goes on over gRPC.
+  bool Answered(const Status& status);
+  // Fetch over gRPC, without the breaker.
+  Status FetchRemote(const Lease& lease, const FetchRange& range, FetchSink& sink,
+                     const FetchOptions& options, TimePoint deadline, bool* got_bytes);
 
   // Constant after construction; each thread-safe.
   const std::unique_ptr<v1::Cache::Stub> stub_;
   const std::unique_ptr<grpc::GenericStub> data_;
   CircuitBreaker breaker_;
   ReleaseQueue releases_;
+  local::LocalPath local_;
+  const std::shared_ptr<PartBuffers> buffers_;
   const std::shared_ptr<LeaseReturn> leases_;
   Session session_;  // Last: its thread uses the breaker.
 
@@ -69,8 +106,27 @@ class GrpcCacheClient final : public CacheClient {
     std::atomic<uint64_t> matches{0}, matched_blocks{0}, fetches{0}, fetched_slices{0},
         pushed_parts{0}, pushed_bytes{0}, corrupt_slices{0};
     std::array<std::atomic<uint64_t>, kTierCount> fetched_bytes{};
+    std::array<std::atomic<uint64_t>, kPathCount> fetched_by_path{};
+    std::atomic<uint64_t> lent_bytes{0}, local_fallbacks{0}, pushed_local{0};
     std::array<std::atomic<uint64_t>, 17> by_code{};
   } totals_;
 };
+
+template <typename Call>
+Status GrpcCacheClient::Guarded(TimePoint deadline, Call call) {
+  CircuitBreaker::Permit permit = breaker_.Ask();
+  if (!permit) {
+    return Count(Errorf(StatusCode::kUnavailable,
+                        "the node failed repeatedly; it is not asked for a while"));
+  }
+  Result<Session::Current> session = session_.Get(deadline);
+  const Status status = session.ok() ? call(*session) : session.status();
+  if (CountsAsFailure(status.code())) {
+    permit.Failed();
+  } else if (status.code() != StatusCode::kCancelled) {
+    permit.Succeeded();
+  }
+  return Count(status);
+}
 
 }  // namespace cairn::client

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "clients/cpp/src/channel.h"
+#include "clients/cpp/src/frames.h"
 #include "clients/cpp/src/push_frame.h"
 #include "clients/cpp/src/raw_call.h"
 #include "clients/cpp/wire/convert.h"
@@ -62,8 +63,9 @@ Status Pusher::PushGroup(std::span<const PartToPush> parts, std::span<Status> re
   std::vector<Filled> reserved;
   CAIRN_RETURN_IF_ERROR(Reserve(parts, results, &reserved));
   if (reserved.empty()) return OkStatus();
-  Status status = Stream(parts, reserved);
-  if (status.ok()) status = Commit(reserved, results);
+  bool committed = false;
+  Status status = Stream(parts, reserved, results, &committed);
+  if (status.ok() && !committed) status = Commit(reserved, results);
   if (!status.ok()) {
     std::vector<uint64_t> ids;
     for (const Filled& f : reserved) ids.push_back(f.reservation);
@@ -104,29 +106,39 @@ Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> resu
   return OkStatus();
 }
 
-Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved) {
+Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
+                      std::span<Status> results, bool* committed) {
   RawCall call(channels_.data, "/cairn.v1.Cache/Push", deadline_, options_.trace);
   const auto late = [] {
     return Errorf(StatusCode::kDeadlineExceeded, "push: the node did not take the bytes in time");
   };
-  RawCall::Outcome outcome = call.Start(deadline_);
-  PushFrameWriter frame(session_.id, session_.max_frame_bytes);
+  std::vector<uint64_t> ids;
+  for (const Filled& f : reserved) ids.push_back(f.reservation);
+  PushFrameWriter frame(session_.id, ids, session_.max_frame_bytes);
+  RawCall::Outcome outcome = RawCall::Outcome::kDone;
   const auto send = [&](bool last) { outcome = call.Write(frame.Take(), last, deadline_); };
-  for (const Filled& f : reserved) {
-    const PartToPush& part = parts[f.part];
+  for (size_t i = 0; i < reserved.size(); ++i) {
+    const PartToPush& part = parts[reserved[i].part];
     uint64_t offset = 0;
     while (outcome == RawCall::Outcome::kDone && offset < part.bytes.size()) {
-      offset += frame.Add(f.reservation, offset, part.bytes.subspan(offset), part.hold);
-      if (frame.full()) send(false);
+      offset += frame.Add(reserved[i].reservation, offset, part.bytes.subspan(offset), part.hold);
+      const bool last = i + 1 == reserved.size() && offset == part.bytes.size();
+      if (frame.full() || last) send(last);
     }
   }
-  if (outcome == RawCall::Outcome::kDone) send(true);
   if (outcome == RawCall::Outcome::kTimeout) return late();
   grpc::ByteBuffer answer;
-  if (outcome == RawCall::Outcome::kDone) outcome = call.Read(&answer, deadline_);
+  if (outcome == RawCall::Outcome::kDone) outcome = call.Read(&answer, /*ahead=*/false, deadline_);
   if (outcome == RawCall::Outcome::kTimeout) return late();
-  // The answer repeats what Commit will check; the status is what counts.
-  return call.Finish(deadline_);
+  CAIRN_RETURN_IF_ERROR(call.Finish(deadline_));
+  v1::PushResponse response;
+  if (outcome == RawCall::Outcome::kDone && !FromFrame(answer, &response)) {
+    return Errorf(StatusCode::kInternal, "push: the node's answer is no cairn.v1.PushResponse");
+  }
+  // A node that is older than this answer commits in a call of its own.
+  if (response.committed_size() == 0) return OkStatus();
+  *committed = true;
+  return TakeResults(response.committed(), reserved, results);
 }
 
 Status Pusher::Commit(const std::vector<Filled>& reserved, std::span<Status> results) {
@@ -137,13 +149,17 @@ Status Pusher::Commit(const std::vector<Filled>& reserved, std::span<Status> res
   Prepare(context, deadline_, options_.trace);
   v1::CommitResponse response;
   CAIRN_RETURN_IF_ERROR(wire::FromGrpc(channels_.control->Commit(&context, request, &response)));
-  if (response.results_size() != request.reservation_ids_size()) {
-    return Errorf(StatusCode::kInternal, "push: {} results for {} commits", response.results_size(),
+  return TakeResults(response.results(), reserved, results);
+}
+
+Status Pusher::TakeResults(const google::protobuf::RepeatedPtrField<v1::PartResult>& from,
+                           const std::vector<Filled>& reserved, std::span<Status> results) {
+  if (static_cast<size_t>(from.size()) != reserved.size()) {
+    return Errorf(StatusCode::kInternal, "push: {} results for {} commits", from.size(),
                   reserved.size());
   }
-  for (int i = 0; i < response.results_size(); ++i) {
-    results[reserved[static_cast<size_t>(i)].part] =
-        StoredIsFine(wire::FromProto(response.results(i)));
+  for (size_t i = 0; i < reserved.size(); ++i) {
+    results[reserved[i].part] = StoredIsFine(wire::FromProto(from[static_cast<int>(i)]));
   }
   return OkStatus();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Reserve, stream, commit: the write path of the client.
+// Reserve, stream and commit: the write path of the client.
 
 #include <grpcpp/generic/generic_stub.h>
 
@@ -40,8 +40,13 @@ class Pusher {
   Status PushGroup(std::span<const PartToPush> parts, std::span<Status> results);
   Status Reserve(std::span<const PartToPush> parts, std::span<Status> results,
                  std::vector<Filled>* reserved);
-  Status Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved);
+  // Sends the bytes, and has them committed at the end of the stream by a node that can.
+  Status Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
+                std::span<Status> results, bool* committed);
   Status Commit(const std::vector<Filled>& reserved, std::span<Status> results);
+
+  static Status TakeResults(const google::protobuf::RepeatedPtrField<v1::PartResult>& from,
+                            const std::vector<Filled>& reserved, std::span<Status> results);
 
   const Channels channels_;
   const Session::Current session_;

@@ -46,13 +46,21 @@ grpc::Slice SliceOf(std::span<const std::byte> data, const std::shared_ptr<const
 
 }  // namespace
 
-PushFrameWriter::PushFrameWriter(const std::string& session, uint32_t max_frame_bytes)
+PushFrameWriter::PushFrameWriter(const std::string& session, std::span<const uint64_t> commit,
+                                 uint32_t max_frame_bytes)
     : max_bytes_(std::clamp<size_t>(max_frame_bytes == 0 ? wire::kFrameBytes : max_frame_bytes,
                                     kMinFrameBytes, wire::kFrameBytes)) {
   std::string header;
   PutTag(v1::PushFrame::kSessionIdFieldNumber, kBytes, &header);
   PutVarint(session.size(), &header);
   header += session;
+  if (!commit.empty()) {
+    std::string ids;
+    for (const uint64_t id : commit) PutVarint(id, &ids);
+    PutTag(v1::PushFrame::kCommitIdsFieldNumber, kBytes, &header);
+    PutVarint(ids.size(), &header);
+    header += ids;
+  }
   bytes_ = header.size();
   slices_.emplace_back(header);
 }

@@ -18,9 +18,10 @@ namespace cairn::client {
 // thread-safe.
 class PushFrameWriter {
  public:
-  // The first frame carries the session. max_frame_bytes of 0 means wire::kFrameBytes, which is
-  // also the upper limit.
-  PushFrameWriter(const std::string& session, uint32_t max_frame_bytes);
+  // The first frame carries the session, and what to commit at the end of the stream.
+  // max_frame_bytes of 0 means wire::kFrameBytes, which is also the upper limit.
+  PushFrameWriter(const std::string& session, std::span<const uint64_t> commit,
+                  uint32_t max_frame_bytes);
 
   // Adds as much of `data`, which lies at `offset` in the reservation, as fits, at least 1 byte of
   // a frame that is not full. Returns how much. With `hold` the frame refers to the bytes and keeps

@@ -9,6 +9,7 @@ namespace cairn::client {
 RawCall::RawCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
                  const std::string& trace) {
   Prepare(context_, deadline.value_or(TimePoint::max()), trace);
+  context_.set_initial_metadata_corked(true);
   stream_ = stub->PrepareCall(&context_, method, &queue_);
 }
 
@@ -16,13 +17,12 @@ RawCall::~RawCall() {
   const auto forever = TimePoint::max();
   if (started_ && !finished_) {
     // Cancelled calls complete at once, whatever the peer does.
-    context_.TryCancel();
-    if (pending_ != Step::kNone && pending_ != Step::kFinish) Await(forever);
-    if (pending_ != Step::kFinish) {
-      Begin(Step::kFinish);
-      stream_->Finish(&status_, reinterpret_cast<void*>(Step::kFinish));
+    if ((pending_ & kFinish) == 0) {
+      context_.TryCancel();
+      Await(kWrite | kRead, forever);
+      BeginFinish();
     }
-    Await(forever);
+    Await(kWrite | kRead | kFinish, forever);
   }
   queue_.Shutdown();
   void* tag = nullptr;
@@ -32,64 +32,76 @@ RawCall::~RawCall() {
 }
 
 void RawCall::Begin(Step step) {
-  CAIRN_CHECK(pending_ == Step::kNone);
-  pending_ = step;
+  CAIRN_CHECK((pending_ & step) == 0);
+  pending_ |= step;
+  started_ = true;
 }
 
-RawCall::Outcome RawCall::Await(TimePoint deadline) {
-  void* tag = nullptr;
-  bool ok = false;
-  const auto next = deadline == TimePoint::max()
-                        ? (queue_.Next(&tag, &ok) ? grpc::CompletionQueue::GOT_EVENT
-                                                  : grpc::CompletionQueue::SHUTDOWN)
-                        : queue_.AsyncNext(&tag, &ok, WallDeadline(deadline));
-  if (next == grpc::CompletionQueue::TIMEOUT) return Outcome::kTimeout;
-  if (next == grpc::CompletionQueue::SHUTDOWN) return Outcome::kClosed;
-  if (pending_ == Step::kFinish) finished_ = true;
-  pending_ = Step::kNone;
-  return ok ? Outcome::kDone : Outcome::kClosed;
-}
-
-RawCall::Outcome RawCall::Start(TimePoint deadline) {
-  if (pending_ == Step::kNone) {
-    Begin(Step::kStart);
-    started_ = true;
-    stream_->StartCall(reinterpret_cast<void*>(Step::kStart));
+RawCall::Outcome RawCall::Await(uintptr_t steps, TimePoint deadline) {
+  while ((pending_ & steps) != 0) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto next = deadline == TimePoint::max()
+                          ? (queue_.Next(&tag, &ok) ? grpc::CompletionQueue::GOT_EVENT
+                                                    : grpc::CompletionQueue::SHUTDOWN)
+                          : queue_.AsyncNext(&tag, &ok, WallDeadline(deadline));
+    if (next == grpc::CompletionQueue::TIMEOUT) return Outcome::kTimeout;
+    if (next == grpc::CompletionQueue::SHUTDOWN) return Outcome::kClosed;
+    const auto step = reinterpret_cast<uintptr_t>(tag);
+    pending_ &= ~step;
+    if (!ok) closed_ |= step;
+    if (step == kFinish) finished_ = true;
   }
-  return Await(deadline);
+  return (closed_ & steps) == 0 ? Outcome::kDone : Outcome::kClosed;
+}
+
+void RawCall::BeginWrite(const grpc::ByteBuffer& frame, bool last) {
+  if (!started_) stream_->StartCall(nullptr);  // Corked: nothing is sent yet, and no tag comes.
+  Begin(kWrite);
+  if (last) {
+    stream_->WriteLast(frame, grpc::WriteOptions(), reinterpret_cast<void*>(kWrite));
+  } else {
+    stream_->Write(frame, reinterpret_cast<void*>(kWrite));
+  }
+}
+
+void RawCall::BeginRead() {
+  Begin(kRead);
+  stream_->Read(&read_, reinterpret_cast<void*>(kRead));
+}
+
+void RawCall::BeginFinish() {
+  Begin(kFinish);
+  stream_->Finish(&status_, reinterpret_cast<void*>(kFinish));
 }
 
 RawCall::Outcome RawCall::Write(const grpc::ByteBuffer& frame, bool last, TimePoint deadline) {
-  if (pending_ == Step::kNone) {
-    Begin(Step::kWrite);
-    if (last) {
-      stream_->WriteLast(frame, grpc::WriteOptions(), reinterpret_cast<void*>(Step::kWrite));
-    } else {
-      stream_->Write(frame, reinterpret_cast<void*>(Step::kWrite));
-    }
-  }
-  return Await(deadline);
+  if ((pending_ & kWrite) == 0) BeginWrite(frame, last);
+  return Await(kWrite, deadline);
 }
 
-RawCall::Outcome RawCall::Read(grpc::ByteBuffer* frame, TimePoint deadline) {
-  if (pending_ == Step::kNone) {
-    Begin(Step::kRead);
-    stream_->Read(&read_, reinterpret_cast<void*>(Step::kRead));
-  }
-  const Outcome outcome = Await(deadline);
+void RawCall::Send(const grpc::ByteBuffer& frame) { BeginWrite(frame, true); }
+
+RawCall::Outcome RawCall::Read(grpc::ByteBuffer* frame, bool ahead, TimePoint deadline) {
+  if (((pending_ | closed_) & kRead) == 0) BeginRead();
+  const Outcome outcome = Await(kRead, deadline);
   if (outcome == Outcome::kDone) {
     frame->Swap(&read_);
     read_.Clear();
+    if (ahead) BeginRead();
   }
   return outcome;
 }
 
 Status RawCall::Finish(TimePoint deadline) {
-  if (!finished_ && pending_ == Step::kNone) {
-    Begin(Step::kFinish);
-    stream_->Finish(&status_, reinterpret_cast<void*>(Step::kFinish));
+  if (!finished_ && (pending_ & kFinish) == 0) {
+    // A read ahead and the status would both ask for the call's first metadata.
+    if (Await(kRead, deadline) == Outcome::kTimeout) {
+      return Errorf(StatusCode::kDeadlineExceeded, "the node did not end the call in time");
+    }
+    BeginFinish();
   }
-  if (!finished_ && Await(deadline) == Outcome::kTimeout) {
+  if (Await(kFinish, deadline) == Outcome::kTimeout) {
     return Errorf(StatusCode::kDeadlineExceeded, "the node did not end the call in time");
   }
   return wire::FromGrpc(status_);

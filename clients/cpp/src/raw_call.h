@@ -21,7 +21,8 @@ namespace cairn::client {
 class RawCall {
  public:
   // `method` like "/cairn.v1.Cache/Fetch". The stub outlives the call. nullopt: the call as such
-  // has no deadline.
+  // has no deadline. Nothing is sent before the first Send or Write, which takes the call's metadata
+  // with it: one packet and one wake-up less.
   RawCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
           const std::string& trace);
   ~RawCall();
@@ -29,25 +30,32 @@ class RawCall {
   RawCall& operator=(const RawCall&) = delete;
 
   enum class Outcome { kDone, kClosed, kTimeout };
-  // kClosed: the stream has ended or broken; Finish says how.
-  Outcome Start(TimePoint deadline);
-  // `last`: nothing more will be written.
+  // kClosed: the stream has ended or broken; Finish says how. `last`: nothing more will be written.
   Outcome Write(const grpc::ByteBuffer& frame, bool last, TimePoint deadline);
-  Outcome Read(grpc::ByteBuffer* frame, TimePoint deadline);
+  // The only frame, which is not waited for: reads tell how it went.
+  void Send(const grpc::ByteBuffer& frame);
+  // REQUIRES: something was sent. `ahead`: the next frame may arrive while this one is used, so up
+  // to two are held.
+  Outcome Read(grpc::ByteBuffer* frame, bool ahead, TimePoint deadline);
   // How the call ended. REQUIRES: an earlier kClosed, or everything written and read.
   Status Finish(TimePoint deadline);
   // Any thread.
   void Cancel() { context_.TryCancel(); }
 
  private:
-  enum class Step : intptr_t { kNone = 0, kStart, kWrite, kRead, kFinish };
-  Outcome Await(TimePoint deadline);
+  // Bits: a write and a read may be under way together.
+  enum Step : uintptr_t { kWrite = 1, kRead = 2, kFinish = 4 };
+  Outcome Await(uintptr_t steps, TimePoint deadline);
   void Begin(Step step);
+  void BeginWrite(const grpc::ByteBuffer& frame, bool last);
+  void BeginRead();
+  void BeginFinish();
 
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
-  Step pending_ = Step::kNone;
+  uintptr_t pending_ = 0;  // Steps under way.
+  uintptr_t closed_ = 0;   // Steps that found the stream ended.
   bool started_ = false;
   bool finished_ = false;
   grpc::ByteBuffer read_;

@@ -187,7 +187,12 @@ Status Session::RunOnce(bool* opened) {
     {
       MutexLock lock(mu_);
       current_ = {.id = stream.first()->session_id(),
-                  .max_frame_bytes = stream.first()->max_frame_bytes()};
+                  .max_frame_bytes = stream.first()->max_frame_bytes(),
+                  .local = std::make_shared<const local::Offer>(
+                      local::Offer{.session = stream.first()->session_id(),
+                                   .socket = stream.first()->local_socket(),
+                                   .token = stream.first()->local_token(),
+                                   .node_epoch = stream.first()->node_epoch()})};
       state_ = State::kOpen;
       ++times_opened_;
       log::Info("cache_session_open", {{"node", stream.first()->node_id()},

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cairn/v1/cache.grpc.pb.h"
+#include "clients/cpp/src/local/local_path.h"
 #include "services/common/clock/clock.h"
 #include "services/common/concurrency/mutex.h"
 #include "services/common/keys/namespace_spec.h"
@@ -36,6 +37,7 @@ class Session {
   struct Current {
     std::string id;
     uint32_t max_frame_bytes = 0;
+    std::shared_ptr<const local::Offer> local;  // One per session.
   };
 
   // Starts the thread. `on_open` runs on it after each time a session opened.

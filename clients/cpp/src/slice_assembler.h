@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "services/common/hash/xxh3_stream.h"
 
 namespace cairn::client {
 
@@ -20,15 +21,17 @@ struct SlicePiece {
   std::vector<std::span<const std::byte>> chunks = {};
 };
 
-// Puts pieces into place, verifies each whole slice, tells the sink. What the node says is not
-// trusted: sizes and numbers are checked, and memory is bounded. Not thread-safe; one per fetch.
-// The sink outlives it.
+// Puts pieces into place, verifies each whole slice, tells the sink. Bytes are hashed while they are
+// copied. What the node says is not trusted: sizes and numbers are checked, and memory is bounded.
+// Not thread-safe; one per fetch. The sink outlives it.
 class SliceAssembler {
  public:
   struct Limits {
     uint32_t blocks = 0;  // Of the lease: a slice of a block beyond is refused.
     uint64_t max_slice_bytes = 64ull << 20;
     uint64_t max_open_bytes = 128ull << 20;  // Of slices that are not whole yet.
+    bool verify = true;
+    size_t max_retries = 0;  // Wrong slices that may come once more before their block has failed.
   };
   struct Counts {
     uint64_t slices = 0;  // Verified.
@@ -47,23 +50,39 @@ class SliceAssembler {
   // Slices of which pieces are still missing.
   size_t open_slices() const { return open_.size(); }
 
+  // Between two passes over the same blocks: those with wrong slices, in order. From here on only
+  // these slices are taken; all others came before, and are ignored.
+  std::vector<uint32_t> BeginRetry();
+  // Blocks whose slices did not come right in the second pass, either, have failed.
+  void EndRetry();
+
  private:
   using SliceKey = std::tuple<uint32_t, uint32_t, format::PartRect>;  // Block, layer, part.
   struct Open {
     std::span<std::byte> destination;
     std::vector<std::byte> own;  // Where the sink gave no destination.
     uint64_t received = 0;
+    // Of [0, received), as long as the pieces come in order.
+    Xxh3Stream hash;
+    bool in_order = true;
   };
 
   Status Check(const SlicePiece& piece, uint64_t piece_bytes) const;
-  Status Complete(const SliceInfo& slice, std::span<const std::byte> data);
+  // Copies a piece, and hashes it into `hash` if that is given.
+  void Copy(const SlicePiece& piece, std::byte* to, Xxh3Stream* hash);
+  // Copies a whole slice; its hash if `verify`.
+  uint64_t CopyWhole(const SlicePiece& piece, std::byte* to);
+  Status Complete(const SliceInfo& slice, std::span<const std::byte> data, uint64_t xxh3);
 
   FetchSink* const sink_;
   const Limits limits_;
   std::map<SliceKey, Open> open_;
   uint64_t open_bytes_ = 0;
   std::set<uint32_t> failed_;
+  std::set<SliceKey> wrong_;  // Not more than max_retries.
+  bool retrying_ = false;
   Counts counts_;
+  Xxh3Stream whole_;  // Of a slice that came whole, in several chunks.
 };
 
 }  // namespace cairn::client

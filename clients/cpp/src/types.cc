@@ -22,11 +22,15 @@ std::string_view Name(MissReason reason) {
       return "refused";
     case MissReason::kFingerprint:
       return "fingerprint";
+    case MissReason::kUnavailable:
+      return "unavailable";
   }
   return "unknown";
 }
 
 std::string_view Name(TierKind tier) { return tier == TierKind::kHost ? "host" : "disk"; }
+
+std::string_view Name(Path path) { return path == Path::kLocal ? "local" : "grpc"; }
 
 std::string_view Name(BreakerState state) {
   switch (state) {

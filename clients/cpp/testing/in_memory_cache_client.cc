@@ -76,6 +76,7 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
   CondVar wake;
   Faults faults ABSL_GUARDED_BY(mu);
   uint64_t faults_set ABSL_GUARDED_BY(mu) = 0;
+  uint32_t hanging ABSL_GUARDED_BY(mu) = 0;  // Calls.
   std::map<Digest, Namespace> namespaces ABSL_GUARDED_BY(mu);
   std::map<uint64_t, LeaseState> leases ABSL_GUARDED_BY(mu);
   uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
@@ -101,9 +102,12 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
     });
     MutexLock lock(mu);
     const uint64_t before = faults_set;
+    ++hanging;
+    wake.NotifyAll();
     const bool woken = wake.WaitUntil(mu, std::chrono::steady_clock::now() + wait, [&] {
       return faults_set != before || cancel.stop_requested();
     });
+    --hanging;
     if (cancel.stop_requested()) return Errorf(StatusCode::kCancelled, "cancelled by the caller");
     if (!woken) return Errorf(StatusCode::kDeadlineExceeded, "no answer from the node");
     return OkStatus();
@@ -156,13 +160,26 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
 
 namespace {
 
+// The bytes are never evicted.
+class Hold final : public LentHold {
+ public:
+  explicit Hold(std::shared_ptr<const Part> part) : part_(std::move(part)) {}
+  bool Pinned() const override { return true; }
+
+ private:
+  const std::shared_ptr<const Part> part_;
+};
+
 // What Fetch sends, copied out of the store so that the sink runs without its lock.
 struct Outgoing {
   uint32_t block = 0;
   std::shared_ptr<const Part> part;
+  std::shared_ptr<const Hold> hold;  // If the sink wants lent slices.
 };
 
-Status SendSlice(const Outgoing& from, uint32_t layer, const Faults& faults, SliceAssembler& to) {
+// `lent`: grows with the bytes that were lent.
+Status SendSlice(const Outgoing& from, uint32_t layer, const Faults& faults, SliceAssembler& to,
+                 FetchSink& sink, SliceAssembler::Counts& lent) {
   const format::PartHeader& header = from.part->header;
   const format::SliceEntry& entry = header.slices[layer - header.rect.layer_begin];
   std::span<const std::byte> data = std::span(from.part->bytes).subspan(entry.offset, entry.length);
@@ -182,6 +199,11 @@ Status SendSlice(const Outgoing& from, uint32_t layer, const Faults& faults, Sli
     data = damaged;
     if (!corrupt) piece.slice.xxh3 = Xxh3(damaged);
   }
+  if (from.hold != nullptr && damaged.empty()) {
+    ++lent.slices;
+    lent.bytes[0] += data.size();
+    return sink.OnLentSlice(piece.slice, data, from.hold);
+  }
   piece.chunks.push_back(data);
   return to.Take(piece);
 }
@@ -196,6 +218,11 @@ void InMemoryCacheClient::SetFaults(Faults faults) {
   store_->faults = std::move(faults);
   ++store_->faults_set;
   store_->wake.NotifyAll();
+}
+
+void InMemoryCacheClient::WaitForHang() {
+  MutexLock lock(store_->mu);
+  store_->wake.Wait(store_->mu, [&] { return store_->hanging > 0; });
 }
 
 void InMemoryCacheClient::Restart() {
@@ -300,16 +327,19 @@ Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, F
     for (uint32_t b = range.block_begin; b < block_end; ++b) {
       const auto found = ns->blocks.find(it->second.keys[b]);
       if (found == ns->blocks.end() || faults.evict_block == b) {
-        outgoing.push_back({b, nullptr});
+        outgoing.push_back({b, nullptr, nullptr});
         continue;
       }
-      for (const auto& part : found->second.parts) outgoing.push_back({b, part});
+      for (const auto& part : found->second.parts) {
+        outgoing.push_back({b, part, sink.WantsLent() ? std::make_shared<Hold>(part) : nullptr});
+      }
     }
   }
   for (const Outgoing& item : outgoing) {
     if (item.part == nullptr) assembler.Fail(item.block, MissReason::kEvicted);
   }
   Status status;
+  SliceAssembler::Counts lent;
   uint64_t sent = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (uint32_t layer = range.layer_begin; layer < layer_end && status.ok(); ++layer) {
@@ -326,15 +356,16 @@ Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, F
       } else if (std::chrono::steady_clock::now() - begin > options.deadline) {
         status = Errorf(StatusCode::kDeadlineExceeded, "fetch: longer than its deadline");
       }
-      if (status.ok()) status = SendSlice(item, layer, faults, assembler);
+      if (status.ok()) status = SendSlice(item, layer, faults, assembler, sink, lent);
       if (!status.ok()) break;
       ++sent;
     }
   }
   MutexLock lock(store_->mu);
-  store_->stats.fetched_slices += assembler.counts().slices;
+  store_->stats.lent_bytes += lent.bytes[0];
+  store_->stats.fetched_slices += assembler.counts().slices + lent.slices;
   store_->stats.corrupt_slices += assembler.counts().corrupt;
-  store_->stats.fetched_bytes[0] += assembler.counts().bytes[0];
+  store_->stats.fetched_bytes[0] += assembler.counts().bytes[0] + lent.bytes[0];
   ++store_->stats.calls_by_code[static_cast<size_t>(status.code())];
   return status;
 }
@@ -350,6 +381,12 @@ Result<std::vector<Status>> InMemoryCacheClient::Push(const Digest& fingerprint,
   return results;
 }
 
+Result<std::unique_ptr<InPlacePush>> InMemoryCacheClient::BeginPush(
+    const Digest& fingerprint, std::span<const PartToWrite> parts, const PushOptions& options) {
+  CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
+  return CacheClient::BeginPush(fingerprint, parts, options);
+}
+
 Result<std::vector<std::optional<TierKind>>> InMemoryCacheClient::Exists(
     const Digest& fingerprint, std::span<const BlockKey> keys, const CallOptions& options) {
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
@@ -362,6 +399,15 @@ Result<std::vector<std::optional<TierKind>>> InMemoryCacheClient::Exists(
     tiers.push_back(complete ? std::optional(TierKind::kHost) : std::nullopt);
   }
   return tiers;
+}
+
+Result<PrefetchOutcome> InMemoryCacheClient::Prefetch(const Digest& fingerprint,
+                                                      std::span<const BlockKey> keys, Duration,
+                                                      const CallOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const auto tiers, Exists(fingerprint, keys, options));
+  PrefetchOutcome outcome;
+  for (const auto& tier : tiers) ++(tier ? outcome.present_blocks : outcome.absent_blocks);
+  return outcome;
 }
 
 Result<Duration> InMemoryCacheClient::RenewLease(const Lease& lease, Duration ttl,

@@ -29,7 +29,7 @@ struct Faults {
 
 // Thread-safe; tests with several workers share one. Blocks are never evicted. Parts are checked as
 // a node checks them (format::VerifyPart, rectangle and slice sizes against the layout); a block is
-// complete when its parts cover the grid. Leases count but do not pin and do not expire, except by
+// complete when its parts cover the grid. Slices are lent to sinks that want that. Leases count but do not pin and do not expire, except by
 // Restart.
 class InMemoryCacheClient final : public CacheClient {
  public:
@@ -38,6 +38,8 @@ class InMemoryCacheClient final : public CacheClient {
 
   // Replaces the faults and wakes what hangs.
   void SetFaults(Faults faults);
+  // Until some call hangs.
+  void WaitForHang();
   // As if the node died and came back with what it had on disk: leases are gone, namespaces and
   // blocks stay.
   void Restart();
@@ -54,6 +56,13 @@ class InMemoryCacheClient final : public CacheClient {
                const FetchOptions& options) override;
   Result<std::vector<Status>> Push(const Digest& fingerprint, std::span<const PartToPush> parts,
                                    const PushOptions& options) override;
+  // Everything lies in the host tier: nothing is ever queued.
+  Result<PrefetchOutcome> Prefetch(const Digest& fingerprint, std::span<const BlockKey> keys,
+                                   Duration needed_in, const CallOptions& options = {}) override;
+  // The rooms are buffers; faults hit this call and Commit.
+  Result<std::unique_ptr<InPlacePush>> BeginPush(const Digest& fingerprint,
+                                                 std::span<const PartToWrite> parts,
+                                                 const PushOptions& options) override;
   Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint,
                                                       std::span<const BlockKey> keys,
                                                       const CallOptions& options = {}) override;

@@ -175,20 +175,18 @@ Status CheckInGrid(const format::PartRect& rect, const Layout& layout, std::stri
   return OkStatus();
 }
 
+// The numbers are those of a part's header: the enum is open, its names are for people.
 v1::Codec ToProto(format::Codec codec) {
-  return codec == format::Codec::kOpaque ? v1::CODEC_OPAQUE : v1::CODEC_RAW;
+  return static_cast<v1::Codec>(static_cast<int>(codec));
 }
 
 Result<format::Codec> FromProto(v1::Codec codec, std::string_view field) {
-  switch (codec) {
-    case v1::CODEC_RAW:
-      return format::Codec::kRaw;
-    case v1::CODEC_OPAQUE:
-      return format::Codec::kOpaque;
-    default:
-      return InvalidArgument("field '{}': got codec {}, expected 0 (raw) or 1 (opaque)", field,
-                             static_cast<int>(codec));
+  const int value = static_cast<int>(codec);
+  if (value < 0 || value > static_cast<int>(format::kLastCodec)) {
+    return InvalidArgument("field '{}': got codec {}, expected 0 to {}", field, value,
+                           static_cast<int>(format::kLastCodec));
   }
+  return static_cast<format::Codec>(value);
 }
 
 void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::FieldDifference* out) {

@@ -12,6 +12,7 @@
 #include "cairn/v1/cache.pb.h"
 #include "cairn/v1/common.pb.h"
 #include "services/common/format/part.h"
+#include "services/common/keys/limits.h"
 #include "services/common/keys/namespace_spec.h"
 #include "services/common/status/status.h"
 
@@ -67,7 +68,7 @@ Reason MissReasonFromProto(int reason) {
 void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::FieldDifference* out);
 
 // Block keys as 32 bytes each, concatenated.
-inline constexpr size_t kMaxKeys = 65536;
+inline constexpr size_t kMaxKeys = kMaxKeysPerCall;
 std::string KeysToProto(std::span<const BlockKey> keys);
 // INVALID_ARGUMENT naming 'keys' unless there are 1 to kMaxKeys whole keys.
 Result<std::vector<BlockKey>> KeysFromProto(std::string_view bytes);

@@ -41,7 +41,7 @@ struct MatchOutcome {
   std::vector<TierRun> tiers = {};  // The matched prefix in order.
   MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`; kNone when all matched.
   uint64_t bytes = 0;                          // Stored bytes of the matched blocks.
-  double estimated_fetch_seconds = 0;          // By the node's own measurements; 0 if unknown.
+  double estimated_fetch_seconds = 0;          // `seconds` of the last run.
 };
 
 // Blocks and layers [begin, end); end 0 means all.
@@ -55,7 +55,23 @@ struct FetchOptions {
       std::chrono::seconds(1);  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
   Duration deadline = std::chrono::seconds(30);  // Of the whole fetch.
   std::stop_token cancel = {};                   // Ends the fetch soon, with CANCELLED.
+  // False: bytes are delivered without comparing them with their hashes. Only for measurements, and
+  // for readers that verify SliceInfo::xxh3 themselves.
+  bool verify = true;
   std::string trace = {};
+};
+
+// Pins lent bytes: while one exists, the node neither evicts its blocks nor uses their memory again,
+// whether or not the lease is still held. Thread-safe.
+class LentHold {
+ public:
+  virtual ~LentHold() = default;
+  // False once the session has ended: the node closed it, died, or wrote nonsense. Bytes of a dead
+  // node stay as they were, and a living one waits with its memory until the client hangs up, with
+  // the last hold; but nobody vouches for either. So whoever computed something from lent bytes asks
+  // afterwards: true means that everything read before the call was right, false to throw the result
+  // away, as after a miss. Costs a system call.
+  virtual bool Pinned() const = 0;
 };
 
 // Takes what a fetch brings. Called only by the thread that called Fetch, while it is in Fetch.
@@ -76,6 +92,23 @@ class FetchSink {
   // The block will not be complete; kCorrupt: bytes failed their hash here or at the node. More
   // slices of it may still come. Called at most once per block.
   virtual void OnBlockFailed(uint32_t block, MissReason reason) = 0;
+
+  // True: this reader can use bytes where they lie. Asked once per fetch. A client on the same
+  // machine as its node then calls OnLentSlice for slices that lie in the node's memory, instead of
+  // Destination and OnSlice. Every other slice (from the network, from disk past the node's memory)
+  // still comes through these two.
+  virtual bool WantsLent() const { return false; }
+
+  // A whole slice, verified, in memory shared with the node: mapped read-only, valid as long as
+  // `hold`. All slices of one part have the same hold and lie as format/part.h says: in layer order
+  // without gaps, so that the slice of layer i begins where that of layer i - 1 ends, and a part that
+  // covers all layers is one contiguous run. Keeps memory of the node from being used for others:
+  // drop `hold` soon, or copy.
+  virtual Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
+                             std::shared_ptr<const LentHold> hold) {
+    (void)hold;
+    return OnSlice(slice, data);
+  }
 };
 
 // A sealed part (services/common/format/part.h) and where it belongs.
@@ -95,6 +128,37 @@ struct PushOptions {
   Duration deadline = std::chrono::seconds(10);
   Duration reservation_ttl{0};  // 0: the node's default (30 s).
   std::string trace = {};
+};
+
+// A part that the caller is about to write.
+struct PartToWrite {
+  BlockKey key = {};
+  std::optional<BlockKey> parent = {};  // nullopt: a root.
+  uint64_t first_position = 0;          // Of the block's first token, in tokens.
+  format::PartRect rect = {};
+  uint64_t bytes = 0;          // Of the sealed part: format::PartBytes.
+  double compute_seconds = 0;  // What computing the block cost; 0 if unknown.
+};
+
+// Room for parts, to be filled in place and committed: on the same machine as the node it is the
+// node's own memory, and writing there is the only copy; elsewhere it is a buffer of the client.
+// Not thread-safe, but several threads may fill the rooms. Destroying it without Commit gives the
+// room back. Must not outlive its client.
+class InPlacePush {
+ public:
+  struct Slot {
+    Status status = {};               // OK: write the part into `room`, or it is there already.
+    std::span<std::byte> room = {};   // PartToWrite::bytes long, 64-byte aligned. Empty when the
+                                      // status is not OK, and when the node has the part already.
+  };
+  virtual ~InPlacePush() = default;
+  // One per part, in order. Rooms are valid until Commit or destruction. Their bytes mean nothing
+  // before they are written.
+  virtual std::span<const Slot> slots() const = 0;
+  virtual Path path() const = 0;
+  // Stores the parts in the rooms, each a sealed part (format::SealPart, format::SealCopy). One
+  // status per part, in order, as CacheClient::Push; slots that were not OK keep theirs. Once.
+  virtual Result<std::vector<Status>> Commit() = 0;
 };
 
 struct WatchOptions {
@@ -122,6 +186,12 @@ struct ClientStats {
   uint64_t matches = 0, matched_blocks = 0, fetches = 0, fetched_slices = 0, pushed_parts = 0;
   uint64_t fetched_bytes[kTierCount] = {};  // Verified, by the tier they came from.
   uint64_t pushed_bytes = 0;                // Committed.
+  // The same bytes by the way they took.
+  uint64_t fetched_bytes_by_path[kPathCount] = {};
+  uint64_t pushed_bytes_by_path[kPathCount] = {};
+  uint64_t lent_bytes = 0;       // Of fetched_bytes: delivered without a copy.
+  uint64_t local_sessions = 0;   // Same-node sessions opened.
+  uint64_t local_fallbacks = 0;  // Calls that the same-node path could not serve, made over gRPC.
   uint64_t corrupt_slices = 0;              // Failed their hash here.
   uint64_t sessions = 0;                    // Opened; the first included.
   uint64_t breaker_opened = 0;
@@ -131,6 +201,8 @@ struct ClientStats {
   // Now:
   bool connected = false;
   BreakerState breaker = BreakerState::kClosed;
+  Path path = Path::kGrpc;      // What the next Match, Fetch or Push takes.
+  std::string path_reason = {};  // Why not the same-node path, for people; empty when it is taken.
 };
 
 // Thread-safe.
@@ -161,6 +233,21 @@ class CacheClient {
   virtual Result<std::vector<Status>> Push(const Digest& fingerprint,
                                            std::span<const PartToPush> parts,
                                            const PushOptions& options) = 0;
+
+  // Takes room for parts, to be written in place. PushOptions::deadline holds for this call and for
+  // Commit, each. Errors as Push. On the same-node path a call takes room for at most the node's
+  // budget per session: over it, RESOURCE_EXHAUSTED per part. This implementation gives buffers of
+  // the client and commits with Push.
+  virtual Result<std::unique_ptr<InPlacePush>> BeginPush(const Digest& fingerprint,
+                                                         std::span<const PartToWrite> parts,
+                                                         const PushOptions& options);
+
+  // A hint: these blocks will be matched in about `needed_in` (at most 300 s). The node copies what
+  // lies on disk to its host tier before then, as far as that costs nobody else more. Promises
+  // nothing, takes no lease, ends with the session.
+  virtual Result<PrefetchOutcome> Prefetch(const Digest& fingerprint,
+                                           std::span<const BlockKey> keys, Duration needed_in,
+                                           const CallOptions& options = {}) = 0;
 
   // Per key the fastest tier that holds the complete block. No lease, no promise.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint,

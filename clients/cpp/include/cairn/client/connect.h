@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "cairn/client/cache_client.h"
 #include "cairn/client/circuit_breaker.h"
@@ -20,12 +22,24 @@ struct TlsOptions {
                          // implied by any file.
 };
 
+// kAuto: shared memory where the node offers it to this process, else gRPC; a failure of the one is
+// a call over the other. Shared memory serves the namespaces that this client has opened, of the
+// first one's tenant. kGrpc: never shared memory. kLocal: never bytes over gRPC: Match, Fetch,
+// Push and Exists are UNAVAILABLE while there is no same-node session (for tests and measurements).
+enum class PathChoice : uint8_t { kAuto = 0, kGrpc = 1, kLocal = 2 };
+// "auto", "grpc", "local"; else INVALID_ARGUMENT naming `field`.
+Result<PathChoice> ParsePathChoice(std::string_view text, std::string_view field);
+
 struct ConnectOptions {
   std::string address = {};            // host:port, or unix:/path.
   std::string client_name = "client";  // For the node's logs, at most 128 characters.
   TlsOptions tls = {};
   CircuitBreaker::Options breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
+  PathChoice path = PathChoice::kAuto;
+  // How long a same-node call spins for its answer before it sleeps. nullopt: 50 us on a machine
+  // with more than two CPUs, else not at all, since the node needs the CPU to answer.
+  std::optional<Duration> spin = {};
 };
 
 // Returns at once and connects in the background; a node that is away is not an error.

@@ -16,7 +16,8 @@
 
 namespace cairn::client {
 
-// Why a block was not served. Numbers as on the wire.
+// Why a block was not served. Numbers as on the wire, but kUnavailable, which no node sends: it was
+// not asked, or did not answer.
 enum class MissReason : uint8_t {
   kNone = 0,
   kAbsent = 1,
@@ -26,14 +27,21 @@ enum class MissReason : uint8_t {
   kDeadline = 5,
   kRefused = 6,
   kFingerprint = 7,
+  kUnavailable = 8,
 };
-inline constexpr size_t kMissReasonCount = 8;
+inline constexpr size_t kMissReasonCount = 9;
+inline constexpr size_t kNodeMissReasonCount = 8;  // Of those that a node sends.
 // "none", "absent", ...: label values of metrics.
 std::string_view Name(MissReason reason);
 
 enum class TierKind : uint8_t { kHost = 0, kDisk = 1 };
 inline constexpr size_t kTierCount = 2;
 std::string_view Name(TierKind tier);  // "host", "disk".
+
+// The way of the bytes between client and node. Shared memory on the same machine, else gRPC.
+enum class Path : uint8_t { kGrpc = 0, kLocal = 1 };
+inline constexpr size_t kPathCount = 2;
+std::string_view Name(Path path);  // "grpc", "local".
 
 // Of every call without options of its own.
 struct CallOptions {
@@ -57,6 +65,19 @@ struct TierRun {
   TierKind tier = TierKind::kHost;
   uint32_t blocks = 0;
   uint64_t bytes = 0;
+  // From the match until the run's last byte could leave the node, by the node's measurements of
+  // late; the network is not in it. Never falls from run to run. 0 if unknown.
+  double seconds = 0;
+};
+
+// What became of a hint's blocks; every key is counted once.
+struct PrefetchOutcome {
+  uint32_t present_blocks = 0;  // In the host tier already.
+  uint32_t queued_blocks = 0;   // On disk, on their way.
+  uint32_t absent_blocks = 0;
+  uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
+  // Until the last queued block could be in the host tier; 0 if unknown, or none is queued.
+  double estimated_seconds = 0;
 };
 
 // One layer of one part of one block.
@@ -86,8 +107,9 @@ struct NodeStats {
   uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
            reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
            matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
-           fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0;
-  uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
+           fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0,
+           prefetched_blocks = 0, prefetched_used_blocks = 0;
+  uint64_t misses[kNodeMissReasonCount] = {};  // Blocks, by MissReason.
   bool draining = false;
   double prefill_seconds_saved = 0;
   std::string disk_io_mode = {};

@@ -1,0 +1,302 @@
+#include "clients/cpp/src/local/local_fetch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "clients/cpp/shm/decode.h"
+#include "services/common/memory/bulk_copy.h"
+
+namespace cairn::client::local {
+namespace {
+
+// Below this, bytes are copied through the cache.
+constexpr uint64_t kBulkBytes = 64 << 10;
+// Bytes between two fences, and between two looks at the clock: some 20 us.
+constexpr uint64_t kGroupBytes = 256 << 10;
+// The longest wait at the node, so that a cancelled fetch ends soon.
+constexpr Duration kWait = std::chrono::milliseconds(20);
+
+class Hold final : public LentHold {
+ public:
+  Hold(std::shared_ptr<LeasePin> pin, std::shared_ptr<const Segment> segment)
+      : pin_(std::move(pin)), segment_(std::move(segment)) {}
+  bool Pinned() const override { return pin_->session()->Alive(); }
+
+ private:
+  const std::shared_ptr<LeasePin> pin_;
+  const std::shared_ptr<const Segment> segment_;  // Keeps the bytes mapped.
+};
+
+}  // namespace
+
+LocalFetch::LocalFetch(std::shared_ptr<LeasePin> pin, uint32_t blocks, const FetchRange& range,
+                       FetchSink& sink, const FetchOptions& options, TimePoint deadline)
+    : pin_(std::move(pin)),
+      session_(*pin_->session()),
+      block_begin_(std::min(range.block_begin, blocks)),
+      block_end_(std::max(block_begin_,
+                          range.block_end == 0 ? blocks : std::min(range.block_end, blocks))),
+      layer_begin_(range.layer_begin),
+      layer_end_(range.layer_end),
+      sink_(sink),
+      options_(options),
+      deadline_(deadline),
+      lend_(sink.WantsLent()),
+      blocks_(block_end_ - block_begin_, Block::kOpen) {}
+
+std::vector<std::pair<uint32_t, uint32_t>> LocalFetch::rest() const {
+  std::vector<std::pair<uint32_t, uint32_t>> ranges;
+  for (uint32_t block = block_begin_; block < block_end_; ++block) {
+    const Block state = blocks_[block - block_begin_];
+    if (state == Block::kFailed || state == Block::kDone) continue;
+    if (ranges.empty() || ranges.back().second != block) ranges.push_back({block, block});
+    ranges.back().second = block + 1;
+  }
+  return ranges;
+}
+
+Status LocalFetch::CheckTime() {
+  if (options_.cancel.stop_requested()) {
+    return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
+  }
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (now >= deadline_) {
+    return Errorf(StatusCode::kDeadlineExceeded, "fetch: longer than its deadline");
+  }
+  if (now >= progress_) {
+    return Errorf(StatusCode::kDeadlineExceeded, "fetch: no new slice in time");
+  }
+  return OkStatus();
+}
+
+std::pair<uint32_t, uint32_t> LocalFetch::Pending() const {
+  const auto is_pending = [](Block state) { return state == Block::kPending; };
+  const auto first = std::find_if(blocks_.begin(), blocks_.end(), is_pending);
+  if (first == blocks_.end()) return {0, 0};
+  const auto last = std::find_if(blocks_.rbegin(), blocks_.rend(), is_pending);
+  return {block_begin_ + static_cast<uint32_t>(first - blocks_.begin()),
+          block_end_ - static_cast<uint32_t>(last - blocks_.rbegin())};
+}
+
+Status LocalFetch::Run() {
+  progress_ = std::chrono::steady_clock::now() + options_.progress;
+  CAIRN_RETURN_IF_ERROR(CheckTime());
+  // What the match said, as far as it reached into the range; the rest is asked for.
+  CAIRN_RETURN_IF_ERROR(Take(pin_->places(), pin_->located()));
+  for (uint32_t block = std::max(pin_->located(), block_begin_); block < block_end_; ++block) {
+    StateOf(block) = Block::kPending;
+  }
+  for (;;) {
+    CAIRN_RETURN_IF_ERROR(Deliver());
+    if (Pending().second == 0) return OkStatus();
+    CAIRN_RETURN_IF_ERROR(CheckTime());
+    CAIRN_RETURN_IF_ERROR(AskAgain());
+  }
+}
+
+Status LocalFetch::AskAgain() {
+  const auto [begin, end] = Pending();
+  const TimePoint until = std::min(deadline_, progress_);
+  const Duration left = until - std::chrono::steady_clock::now();
+  CAIRN_ASSIGN_OR_RETURN(const LocalSession::Located located,
+                         session_.Locate(pin_->lease(), begin, end, std::min(kWait, left), until));
+  // Only what was asked for is news: other blocks of the range were delivered.
+  std::vector<shm::PartPlace> news;
+  for (const shm::PartPlace& place : located.places) {
+    if (place.block >= begin && place.block < end && StateOf(place.block) == Block::kPending) {
+      news.push_back(place);
+    }
+  }
+  const uint32_t known = begin + located.located;
+  for (uint32_t block = begin; block < known; ++block) {
+    if (StateOf(block) == Block::kPending) StateOf(block) = Block::kOpen;
+  }
+  return Take(news, known);
+}
+
+Status LocalFetch::Take(std::span<const shm::PartPlace> places, uint32_t known) {
+  // In order of blocks, as the session has checked: one lease may be read in many small fetches.
+  const uint32_t end = std::min(block_end_, known);
+  const auto first = std::lower_bound(
+      places.begin(), places.end(), block_begin_,
+      [](const shm::PartPlace& place, uint32_t block) { return place.block < block; });
+  for (const shm::PartPlace& place : places.subspan(static_cast<size_t>(first - places.begin()))) {
+    if (place.block >= end) break;
+    Block& state = StateOf(place.block);
+    if (state == Block::kFailed || state == Block::kElsewhere) continue;
+    switch (static_cast<shm::PlaceState>(place.state)) {
+      case shm::PlaceState::kHere:
+        CAIRN_RETURN_IF_ERROR(AddReady(place));
+        break;
+      case shm::PlaceState::kPending:
+        state = Block::kPending;
+        break;
+      case shm::PlaceState::kFailed:
+        CAIRN_RETURN_IF_ERROR(shm::CheckPlace(place, 0));
+        Fail(place.block, static_cast<MissReason>(place.reason));
+        break;
+      case shm::PlaceState::kElsewhere:
+        state = Block::kElsewhere;
+        break;
+      default:
+        return shm::CheckPlace(place, 0);
+    }
+  }
+  // A block of which a part is not here yet is answered whole next time. The others' headers are in
+  // nobody's cache: all are asked for before the first is read.
+  std::erase_if(ready_,
+                [&](const Part& part) { return StateOf(part.place.block) != Block::kOpen; });
+  for (const Part& part : ready_) {
+    for (size_t line = 0; line < std::min<size_t>(part.bytes.size(), 256); line += 64) {
+      __builtin_prefetch(part.bytes.data() + line);
+    }
+  }
+  for (Part& part : ready_) ReadHeader(part);
+  std::erase_if(ready_,
+                [&](const Part& part) { return StateOf(part.place.block) != Block::kOpen; });
+  return OkStatus();
+}
+
+Status LocalFetch::AddReady(const shm::PartPlace& place) {
+  Part& part = ready_.emplace_back();
+  part.place = place;
+  CAIRN_ASSIGN_OR_RETURN(part.segment, session_.SegmentOf(place));
+  part.bytes = part.segment->Read(place.offset, place.bytes);
+  return OkStatus();
+}
+
+void LocalFetch::ReadHeader(Part& part) {
+  const shm::PartPlace& place = part.place;
+  // A private copy: whoever can write the segment could change the header between check and use.
+  const auto layers = static_cast<uint32_t>(place.layer_end - place.layer_begin);
+  const auto bytes =
+      part.bytes.first(std::min<size_t>(format::HeaderBytes(layers), part.bytes.size()));
+  header_.assign(bytes.begin(), bytes.end());
+  Result<format::PartHeader> header = format::ParseHeader(header_);
+  const format::PartRect rect{place.layer_begin, place.layer_end, place.head_begin, place.head_end};
+  if (!header.ok() || header->rect != rect || header->total_bytes != place.bytes) {
+    Corrupt(place.block);
+    return;
+  }
+  part.header = std::move(*header);
+  if (lend_) part.hold = std::make_shared<Hold>(pin_, part.segment);
+}
+
+void LocalFetch::Corrupt(uint32_t block) {
+  session_.Report(pin_->lease(), block);
+  ++counts_.corrupt;
+  Fail(block, MissReason::kCorrupt);
+}
+
+void LocalFetch::Fail(uint32_t block, MissReason reason) {
+  if (std::exchange(StateOf(block), Block::kFailed) != Block::kFailed) {
+    sink_.OnBlockFailed(block, reason);
+  }
+}
+
+Status LocalFetch::Deliver() {
+  if (ready_.empty()) return OkStatus();
+  uint32_t begin = UINT32_MAX, end = 0;
+  uint64_t bytes = 0;
+  for (const Part& part : ready_) {
+    begin = std::min<uint32_t>(begin, part.header.rect.layer_begin);
+    end = std::max<uint32_t>(end, part.header.rect.layer_end);
+    bytes += part.bytes.size();
+  }
+  begin = std::max(begin, layer_begin_);
+  if (layer_end_ != 0) end = std::min(end, layer_end_);
+  streaming_ = bytes >= kBulkBytes;
+  for (uint32_t layer = begin; layer < end; ++layer) {
+    for (const Part& part : ready_) {
+      if (layer < part.header.rect.layer_begin || layer >= part.header.rect.layer_end) continue;
+      if (StateOf(part.place.block) == Block::kFailed) continue;
+      CAIRN_RETURN_IF_ERROR(DeliverSlice(part, layer));
+    }
+  }
+  CAIRN_RETURN_IF_ERROR(Flush());
+  for (const Part& part : ready_) {
+    if (StateOf(part.place.block) == Block::kOpen) StateOf(part.place.block) = Block::kDone;
+  }
+  ready_.clear();
+  return OkStatus();
+}
+
+Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
+  const format::SliceEntry& entry = part.header.slices[layer - part.header.rect.layer_begin];
+  Queued& queued = queue_.emplace_back();
+  queued.part = &part;
+  queued.slice = {.block = part.place.block,
+                  .part = part.header.rect,
+                  .layer = layer,
+                  .codec = part.header.codec,
+                  .slice_bytes = entry.length,
+                  .xxh3 = entry.xxh3,
+                  .tier = part.place.tier == 2 ? TierKind::kDisk : TierKind::kHost};
+  queued.from = part.bytes.subspan(entry.offset, entry.length);
+  if (!lend_) queued.to = sink_.Destination(queued.slice);
+  if (!queued.to.empty() && queued.to.size() != entry.length) {
+    return Errorf(StatusCode::kInternal, "fetch: destination of {} bytes for a slice of {}",
+                  queued.to.size(), entry.length);
+  }
+  if (!lend_ && queued.to.empty()) {
+    // A copy of the client's own: what lies in shared memory may change between the check and the
+    // reader's look at it.
+    queued.own.resize(entry.length);
+    queued.to = queued.own;
+  }
+  queued_bytes_ += entry.length;
+  if (queued_bytes_ < kGroupBytes) return OkStatus();
+  return Flush();
+}
+
+void LocalFetch::CopyQueued() {
+  if (options_.verify) {
+    for (size_t i = 0; i < queue_.size(); ++i) {
+      Queued& q = queue_[i];
+      const std::byte* const next = i + 1 < queue_.size() ? queue_[i + 1].from.data() : nullptr;
+      const uint64_t hash =
+          q.to.empty() ? BulkXxh3(q.from, next)
+                       : CopyXxh3(q.to.data(), q.from.data(), q.from.size(), streaming_, next);
+      q.good = hash == q.slice.xxh3;
+    }
+  } else if (streaming_) {
+    std::vector<CopyRun> runs;
+    runs.reserve(queue_.size());
+    for (const Queued& q : queue_) runs.push_back({q.to.data(), q.from.data(), q.to.size()});
+    StreamingCopy(runs);
+  } else {
+    for (const Queued& q : queue_) {
+      if (!q.to.empty()) std::memcpy(q.to.data(), q.from.data(), q.to.size());
+    }
+  }
+  if (streaming_ && !lend_) StreamingFence();
+}
+
+Status LocalFetch::Flush() {
+  CopyQueued();
+  const std::vector<Queued> queue = std::exchange(queue_, {});
+  queued_bytes_ = 0;
+  for (const Queued& q : queue) {
+    if (StateOf(q.slice.block) == Block::kFailed) continue;
+    if (!q.good) {
+      Corrupt(q.slice.block);
+      continue;
+    }
+    // The reader may take its time with each.
+    progress_ = std::chrono::steady_clock::now() + options_.progress;
+    CAIRN_RETURN_IF_ERROR(CheckTime());
+    ++counts_.slices;
+    counts_.bytes[static_cast<size_t>(q.slice.tier)] += q.from.size();
+    if (lend_) {
+      counts_.lent_bytes += q.from.size();
+      CAIRN_RETURN_IF_ERROR(sink_.OnLentSlice(q.slice, q.from, q.part->hold));
+    } else {
+      CAIRN_RETURN_IF_ERROR(sink_.OnSlice(q.slice, q.to));
+    }
+  }
+  progress_ = std::chrono::steady_clock::now() + options_.progress;
+  return OkStatus();
+}
+
+}  // namespace cairn::client::local

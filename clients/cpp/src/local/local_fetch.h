@@ -1,0 +1,98 @@
+#pragma once
+// One Fetch over a same-node session: from places to verified slices.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "clients/cpp/src/local/local_session.h"
+
+namespace cairn::client::local {
+
+// Blocks that are in the node's memory come first, layer by layer; then those that come from disk,
+// as they arrive. What the node says is checked as on the network. Used by one thread.
+class LocalFetch {
+ public:
+  struct Counts {
+    uint64_t slices = 0;
+    uint64_t corrupt = 0;
+    uint64_t bytes[kTierCount] = {};  // Delivered.
+    uint64_t lent_bytes = 0;          // Of them, without a copy.
+  };
+
+  // All outlive the fetch. `blocks`: of the lease.
+  LocalFetch(std::shared_ptr<LeasePin> pin, uint32_t blocks, const FetchRange& range,
+             FetchSink& sink, const FetchOptions& options, TimePoint deadline);
+
+  // As CacheClient::Fetch. UNAVAILABLE and DATA_LOSS: the session is of no use any more, and the
+  // blocks of rest() have not been delivered whole.
+  Status Run();
+
+  const Counts& counts() const { return counts_; }
+  // Blocks that only gRPC can bring, as ranges [begin, end): after OK those that this session
+  // cannot read, after an error all that were not delivered whole.
+  std::vector<std::pair<uint32_t, uint32_t>> rest() const;
+
+ private:
+  struct Part {
+    shm::PartPlace place;
+    std::shared_ptr<const Segment> segment;
+    std::span<const std::byte> bytes;
+    format::PartHeader header;
+    std::shared_ptr<const LentHold> hold;  // If the sink wants lent slices.
+  };
+  // A slice that waits for its turn to be copied, or hashed where it lies (`to` empty).
+  struct Queued {
+    const Part* part = nullptr;
+    SliceInfo slice;
+    std::span<const std::byte> from;
+    std::span<std::byte> to;
+    std::vector<std::byte> own = {};  // Where the reader gave no destination.
+    bool good = true;
+  };
+  enum class Block : uint8_t { kOpen, kPending, kElsewhere, kFailed, kDone };
+
+  // Sorts places of blocks below `known`: into ready_, or into the blocks to ask for again.
+  Status Take(std::span<const shm::PartPlace> places, uint32_t known);
+  Status AddReady(const shm::PartPlace& place);
+  // Checks and keeps the part's header; what is wrong there fails the block.
+  void ReadHeader(Part& part);
+  void Corrupt(uint32_t block);
+  // Everything in ready_, layer by layer.
+  Status Deliver();
+  // Queues one slice; the queue is worked off when it is long.
+  Status DeliverSlice(const Part& part, uint32_t layer);
+  // Copies and verifies what is queued, and tells the sink.
+  Status Flush();
+  void CopyQueued();
+  void Fail(uint32_t block, MissReason reason);
+  Block& StateOf(uint32_t block) { return blocks_[block - block_begin_]; }
+  // The first and the last block that is pending, as a range; empty when there is none.
+  std::pair<uint32_t, uint32_t> Pending() const;
+  // Places of the blocks that are pending, waiting a little for them.
+  Status AskAgain();
+  Status CheckTime();
+
+  const std::shared_ptr<LeasePin> pin_;
+  LocalSession& session_;
+  const uint32_t block_begin_, block_end_;
+  const uint32_t layer_begin_, layer_end_;  // layer_end_ 0: all.
+  FetchSink& sink_;
+  const FetchOptions& options_;
+  const TimePoint deadline_;
+  const bool lend_;
+  TimePoint progress_;
+
+  std::vector<Block> blocks_;  // From block_begin_ on.
+  std::vector<Part> ready_;
+  std::vector<Queued> queue_;
+  uint64_t queued_bytes_ = 0;
+  std::vector<std::byte> header_;  // Reused.
+  bool streaming_ = false;
+  Counts counts_;
+};
+
+}  // namespace cairn::client::local

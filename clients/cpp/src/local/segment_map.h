@@ -1,0 +1,63 @@
+#pragma once
+// The node's memory in this process: segments that it handed over, each mapped once.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "clients/cpp/shm/protocol.h"
+#include "services/common/concurrency/mutex.h"
+#include "services/common/status/status.h"
+
+namespace cairn::client::local {
+
+// One mapped segment, unmapped with its last reference: bytes that somebody still reads stay mapped
+// whatever the node says. Immutable.
+class Segment {
+ public:
+  // Maps `fd`, for writing if the entry says so. DATA_LOSS unless the file has the bytes that the
+  // entry says and cannot shrink: else a read could end in SIGBUS.
+  static Result<std::shared_ptr<const Segment>> Map(const shm::SegmentEntry& entry, int fd);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  uint64_t bytes() const { return bytes_; }
+  bool writable() const { return writable_; }
+  // REQUIRES: the range lies in the segment.
+  std::span<const std::byte> Read(uint64_t offset, uint64_t bytes) const {
+    return {base_ + offset, bytes};
+  }
+  // REQUIRES: writable(), the range lies in the segment.
+  std::span<std::byte> Write(uint64_t offset, uint64_t bytes) const {
+    return {base_ + offset, bytes};
+  }
+
+ private:
+  Segment(std::byte* base, uint64_t bytes, bool writable)
+      : base_(base), bytes_(bytes), writable_(writable) {}
+
+  std::byte* const base_;
+  const uint64_t bytes_;
+  const bool writable_;
+};
+
+// Thread-safe.
+class SegmentMap {
+ public:
+  static constexpr size_t kMaxSegments = 65536;
+
+  // DATA_LOSS for an id that is there already, or too many.
+  Status Add(const shm::SegmentEntry& entry, int fd);
+  void Remove(uint32_t id);
+  // nullptr: unknown.
+  std::shared_ptr<const Segment> Find(uint32_t id) const;
+
+ private:
+  mutable Mutex mu_;
+  std::unordered_map<uint32_t, std::shared_ptr<const Segment>> segments_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::client::local
