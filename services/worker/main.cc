@@ -93,10 +93,12 @@ int Main(int argc, char** argv) {
   if (status.ok() && !line->words.empty()) {
     status = InvalidArgument("got '{}', expected flags only", line->words.front());
   }
-  if (status.ok()) status = Serve(config, signals);
+  const bool usable = status.ok();
+  if (usable) status = Serve(config, signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "cairn-worker: %s\n", Message(status).c_str());
-  return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+  // As the cache node: 2 for settings that cannot be used.
+  return !usable || status.code() == StatusCode::kInvalidArgument ? 2 : 1;
 }
 
 }  // namespace

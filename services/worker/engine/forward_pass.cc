@@ -17,50 +17,91 @@ ForwardPass::ForwardPass(const Setup& setup, kernels::ThreadPool* pool)
                       kernels::SupportsBf16Attention(setup.backend, setup.model.hp().head_dim)),
       integer_decode_(setup.fast && setup.backend.prepare_activation != nullptr),
       kv_(setup.kv),
+      max_rows_(setup.max_rows),
       pool_(*pool),
       ws_(setup.model.hp(), setup.max_rows, pool->threads()) {}
 
 Status ForwardPass::Run(std::span<const SequenceChunk> chunks) {
   if (chunks.empty()) return OkStatus();
   Arrange(chunks);
-  Embed();
+  for (size_t s = 0; s < slabs_.size(); ++s) {
+    Select(s);
+    Embed();
+  }
+  for (int i = 0; i < hp_.layers; ++i) {
+    for (size_t s = 0; s < slabs_.size(); ++s) {
+      Select(s);
+      CAIRN_RETURN_IF_ERROR(Layer(i, s == 0, s + 1 == slabs_.size()));
+    }
+  }
+  Logits();  // The last slab is selected: it has the last token.
+  return OkStatus();
+}
+
+Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
   const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
   const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
-  for (int i = 0; i < hp_.layers; ++i) {
-    const PackedLayer& w = weights_.layers[static_cast<size_t>(i)];
-    Normalise(ws_.x.get(), w.attn_norm.data(), rows_);
-    const Output qkv[] = {{&w.q, ws_.q.get(), q_width},
-                          {&w.k, ws_.k.get(), kv_width},
-                          {&w.v, ws_.v.get(), kv_width}};
-    Products(qkv, &ws_.normed, false);
-    RotateAndStore(i);
-    for (const Rows& run : runs_) {
-      if (run.chunk->after_layer) run.chunk->after_layer(i);
-    }
-    for (const Rows& run : runs_) {
-      if (run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(i));
-    }
-    Attend(i);
-    const Output o[] = {{&w.o, ws_.x.get(), hp_.hidden}};
-    Products(o, &ws_.attended, true);
-    FeedForward(w);
+  const PackedLayer& w = weights_.layers[static_cast<size_t>(i)];
+  Normalise(x_, w.attn_norm.data(), rows_);
+  const Output qkv[] = {{&w.q, ws_.q.get(), q_width},
+                        {&w.k, ws_.k.get(), kv_width},
+                        {&w.v, ws_.v.get(), kv_width}};
+  Products(qkv, &ws_.normed, false);
+  RotateAndStore(i);
+  for (const Rows& run : runs_) {
+    if (last_slab && run.chunk->after_layer) run.chunk->after_layer(i);
   }
-  Logits();
+  for (const Rows& run : runs_) {
+    if (first_slab && run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(i));
+  }
+  Attend(i);
+  const Output o[] = {{&w.o, x_, hp_.hidden}};
+  Products(o, &ws_.attended, true);
+  FeedForward(w);
   return OkStatus();
 }
 
 void ForwardPass::Arrange(std::span<const SequenceChunk> chunks) {
-  runs_.clear();
-  rows_ = 0;
+  slabs_.clear();
+  const int64_t total = static_cast<int64_t>(chunks[0].tokens.size());
+  if (total > max_rows_) {
+    // One wide chunk, cut into slabs.
+    if (wide_rows_ < total) {
+      wide_ = std::make_unique<WideRows>(hp_, total);
+      wide_rows_ = total;
+    }
+    for (int64_t begin = 0; begin < total; begin += max_rows_) {
+      Slab slab;
+      slab.rows = slab.prefill_rows = std::min(max_rows_, total - begin);
+      slab.runs.push_back(
+          {&chunks[0], 0, slab.rows, begin, chunks[0].sequence->length() + begin});
+      slab.x = wide_->x.get() + begin * hp_.hidden;
+      slab.cosine = wide_->cosine.get() + begin * (hp_.rope_dim / 2);
+      slab.sine = wide_->sine.get() + begin * (hp_.rope_dim / 2);
+      slabs_.push_back(std::move(slab));
+    }
+    return;
+  }
+  Slab slab{{}, 0, 0, ws_.x.get(), ws_.cosine.get(), ws_.sine.get()};
   for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
     for (const SequenceChunk& c : chunks) {
       if (c.phase != phase) continue;
       const auto count = static_cast<int64_t>(c.tokens.size());
-      runs_.push_back({&c, rows_, count, c.sequence->length()});
-      rows_ += count;
+      slab.runs.push_back({&c, slab.rows, count, 0, c.sequence->length()});
+      slab.rows += count;
     }
-    if (phase == Phase::kPrefill) prefill_rows_ = rows_;
+    if (phase == Phase::kPrefill) slab.prefill_rows = slab.rows;
   }
+  slabs_.push_back(std::move(slab));
+}
+
+void ForwardPass::Select(size_t slab) {
+  runs_ = slabs_[slab].runs;
+  rows_ = slabs_[slab].rows;
+  prefill_rows_ = slabs_[slab].prefill_rows;
+  x_ = slabs_[slab].x;
+  cosine_ = slabs_[slab].cosine;
+  sine_ = slabs_[slab].sine;
 }
 
 void ForwardPass::Embed() {
@@ -68,15 +109,16 @@ void ForwardPass::Embed() {
   for (const Rows& run : runs_) {
     pool_.ParallelFor(run.rows, [&](int64_t i, int) {
       const int64_t r = run.first_row + i;
-      kernels::DequantiseRow(embedding_.type,
-                             embedding_.row(run.chunk->tokens[static_cast<size_t>(i)]),
-                             ws_.x.get() + r * hp_.hidden, hp_.hidden);
+      kernels::DequantiseRow(
+          embedding_.type,
+          embedding_.row(run.chunk->tokens[static_cast<size_t>(run.first_token + i)]),
+          x_ + r * hp_.hidden, hp_.hidden);
       for (int64_t p = 0; p < half; ++p) {
         const double exponent = -2.0 * static_cast<double>(p) / hp_.rope_dim;
         const double angle = static_cast<double>(run.first_position + i) *
                              std::pow(static_cast<double>(hp_.rope_base), exponent);
-        ws_.cosine.get()[r * half + p] = static_cast<float>(std::cos(angle));
-        ws_.sine.get()[r * half + p] = static_cast<float>(std::sin(angle));
+        cosine_[r * half + p] = static_cast<float>(std::cos(angle));
+        sine_[r * half + p] = static_cast<float>(std::sin(angle));
       }
     });
   }
@@ -188,8 +230,8 @@ void ForwardPass::RotateAndStore(int layer) {
         float* q = ws_.q.get() + r * hp_.heads * dim;
         float* k = ws_.k.get() + r * hp_.kv_heads * dim;
         const float* v = ws_.v.get() + r * hp_.kv_heads * dim;
-        const float* cosine = ws_.cosine.get() + r * half;
-        const float* sine = ws_.sine.get() + r * half;
+        const float* cosine = cosine_ + r * half;
+        const float* sine = sine_ + r * half;
         backend_.rope({q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
         backend_.rope({k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
         const int64_t position = run.first_position + i;
@@ -297,7 +339,7 @@ void ForwardPass::Attend(int layer) {
 }
 
 void ForwardPass::FeedForward(const PackedLayer& w) {
-  Normalise(ws_.x.get(), w.ffn_norm.data(), rows_);
+  Normalise(x_, w.ffn_norm.data(), rows_);
   MatrixInput& act = ws_.activated;
   const Output gate{&w.gate, act.x.get(), act.stride};
   const Output up{&w.up, ws_.up.get(), act.stride};
@@ -317,35 +359,48 @@ void ForwardPass::FeedForward(const PackedLayer& w) {
     }
   });
   if (rows_ > prefill_rows_) PrepareRows(&act, prefill_rows_, rows_);
-  const Output down[] = {{&w.down, ws_.x.get(), hp_.hidden}};
+  const Output down[] = {{&w.down, x_, hp_.hidden}};
   Products(down, &act, true);
 }
 
 void ForwardPass::Logits() {
-  // A row a time: a prompt's last row goes the way of a decoded one, through the mat_vec.
+  // A prompt's last row goes the way of a decoded one, through the mat_vec.
   for (const Rows& run : runs_) {
     if (run.chunk->logits == nullptr) continue;
-    const int64_t r = run.first_row + run.rows - 1;
-    backend_.rms_norm({ws_.x.get() + r * hp_.hidden, weights_.output_norm.data(),
-                       ws_.normed.row(0), 1, hp_.hidden, hp_.hidden, ws_.normed.stride,
-                       hp_.rms_eps});
-    if (integer_decode_) {
-      backend_.prepare_activation(ws_.normed.row(0), ws_.normed.width,
-                                  ws_.normed.activation_row(0));
+    if (run.chunk->logits_of_every_token) {
+      RowLogits(run.first_row, run.rows, run.chunk->logits);
+    } else {
+      RowLogits(run.first_row + run.rows - 1, 1, run.chunk->logits);
     }
-    const int64_t panels = weights_.output.panels();
-    constexpr int64_t kPiece = 32;
-    pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t i, int) {
-      kernels::MatVecArgs m;
-      m.w = &weights_.output;
-      m.x = ws_.normed.row(0);
-      m.activation = integer_decode_ ? ws_.normed.activation_row(0) : nullptr;
-      m.y = run.chunk->logits;
-      m.panel_begin = i * kPiece;
-      m.panel_end = std::min(panels, (i + 1) * kPiece);
-      backend_.mat_vec(m);
-    });
   }
+}
+
+void ForwardPass::RowLogits(int64_t first, int64_t rows, float* logits) {
+  backend_.rms_norm({x_ + first * hp_.hidden, weights_.output_norm.data(),
+                     ws_.normed.row(0), rows, hp_.hidden, hp_.hidden, ws_.normed.stride,
+                     hp_.rms_eps});
+  if (integer_decode_) {
+    for (int64_t r = 0; r < rows; ++r) {
+      backend_.prepare_activation(ws_.normed.row(r), ws_.normed.width,
+                                  ws_.normed.activation_row(r));
+    }
+  }
+  const int64_t panels = weights_.output.panels();
+  constexpr int64_t kPiece = 32;
+  pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    kernels::MatVecArgs m;
+    m.w = &weights_.output;
+    m.x = ws_.normed.row(0);
+    m.activation = integer_decode_ ? ws_.normed.activation_row(0) : nullptr;
+    m.y = logits;
+    m.rows = rows;
+    m.x_stride = ws_.normed.stride;
+    m.activation_stride = ws_.normed.activation_stride;
+    m.y_stride = weights_.output.rows();
+    m.panel_begin = i * kPiece;
+    m.panel_end = std::min(panels, (i + 1) * kPiece);
+    backend_.mat_vec(m);
+  });
 }
 
 }  // namespace cairn::worker

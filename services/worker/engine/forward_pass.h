@@ -2,6 +2,7 @@
 // One pass of a list of chunks through all layers. Transformer checks the input; here it is right.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,18 @@ class ForwardPass {
     const SequenceChunk* chunk;
     int64_t first_row;
     int64_t rows;
+    int64_t first_token;  // Of the chunk.
     int64_t first_position;
+  };
+  // What goes through a layer at once: at most max_rows rows. A wide chunk has several slabs, which
+  // take turns in each layer: the workspace is theirs in turn, the residual stream their own.
+  struct Slab {
+    std::vector<Rows> runs;
+    int64_t rows = 0;
+    int64_t prefill_rows = 0;
+    float* x = nullptr;  // [rows][hidden]
+    float* cosine = nullptr;
+    float* sine = nullptr;
   };
   // An output of a product: y (+)= w * input, row stride in numbers.
   struct Output {
@@ -46,6 +58,8 @@ class ForwardPass {
   };
 
   void Arrange(std::span<const SequenceChunk> chunks);
+  void Select(size_t slab);
+  Status Layer(int layer, bool first_slab, bool last_slab);
   void Embed();
   // Normalises x into ws_.normed and prepares it as an input.
   void Normalise(const float* x, const float* weight, int64_t rows);
@@ -59,6 +73,8 @@ class ForwardPass {
   void Attend(int layer);
   void FeedForward(const PackedLayer& w);
   void Logits();
+  // Of rows [first, first + rows), to `logits` [rows][vocab].
+  void RowLogits(int64_t first, int64_t rows, float* logits);
 
   kernels::PagedKv View(const KvSequence& sequence, int layer) const;
   int64_t PanelsPerPiece(int64_t panels) const;
@@ -71,11 +87,19 @@ class ForwardPass {
   const bool bf16_attention_;
   const bool integer_decode_;
   const KvLayout kv_;
+  const int64_t max_rows_;
   kernels::ThreadPool& pool_;
   Workspace ws_;
+  std::unique_ptr<WideRows> wide_;  // Of the widest chunk so far; null before the first.
+  int64_t wide_rows_ = 0;
 
   // Of the current call.
-  std::vector<Rows> runs_;
+  std::vector<Slab> slabs_;
+  // Of the selected slab.
+  std::span<const Rows> runs_;
+  float* x_ = nullptr;
+  float* cosine_ = nullptr;
+  float* sine_ = nullptr;
   int64_t rows_ = 0;
   int64_t prefill_rows_ = 0;
 };

@@ -11,6 +11,8 @@ namespace {
 
 // Of a call. More rows make unpacking the weights cheaper per row, fewer keep activations in L2.
 constexpr int64_t kMaxRows = 256;
+// Slabs of a wide chunk. Bounds its residual stream: 16 x 256 rows of 576 floats are 9 MiB.
+constexpr int64_t kMaxSlabs = 16;
 
 Status CheckOption(const char* field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
@@ -52,6 +54,7 @@ class CpuTransformer final : public Transformer {
   }
 
   int64_t max_rows() const override { return max_rows_; }
+  int64_t max_wide_rows() const override { return kMaxSlabs * max_rows_; }
   const KvLayout& kv_layout() const override { return layout_; }
   int32_t vocab() const override { return static_cast<int32_t>(weights_.output.rows()); }
   int threads() const override { return pool_.threads(); }
@@ -59,7 +62,7 @@ class CpuTransformer final : public Transformer {
 
  private:
   Status Check(std::span<const SequenceChunk> chunks) const;
-  Status CheckChunk(size_t i, const SequenceChunk& chunk) const;
+  Status CheckChunk(size_t i, const SequenceChunk& chunk, bool alone) const;
 
   const kernels::Backend& backend_;
   const KvLayout layout_;
@@ -71,7 +74,7 @@ class CpuTransformer final : public Transformer {
   ForwardPass pass_;
 };
 
-Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c) const {
+Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) const {
   if (c.sequence == nullptr || !c.sequence->valid()) {
     return InvalidArgument("chunk {}: field 'sequence': got none, expected one of a pool", i);
   }
@@ -79,7 +82,9 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c) const {
     return InvalidArgument("chunk {}: the sequence's pool has another layout than the model", i);
   }
   const auto count = static_cast<int64_t>(c.tokens.size());
-  const int64_t most = c.phase == Phase::kDecode ? 1 : max_rows_;
+  // Logits of every token are of one slab's rows.
+  const bool wide = alone && !c.logits_of_every_token;
+  const int64_t most = c.phase == Phase::kDecode ? 1 : wide ? max_wide_rows() : max_rows_;
   if (count < 1 || count > most) {
     return InvalidArgument("chunk {}: field 'tokens': got {}, expected 1 to {}", i, count, most);
   }
@@ -108,7 +113,7 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c) const {
 Status CpuTransformer::Check(std::span<const SequenceChunk> chunks) const {
   int64_t rows = 0;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    CAIRN_RETURN_IF_ERROR(CheckChunk(i, chunks[i]));
+    CAIRN_RETURN_IF_ERROR(CheckChunk(i, chunks[i], chunks.size() == 1));
     rows += static_cast<int64_t>(chunks[i].tokens.size());
     for (size_t j = 0; j < i; ++j) {
       if (chunks[j].sequence == chunks[i].sequence) {
@@ -117,7 +122,7 @@ Status CpuTransformer::Check(std::span<const SequenceChunk> chunks) const {
       }
     }
   }
-  if (rows > max_rows_) {
+  if (chunks.size() > 1 && rows > max_rows_) {
     return InvalidArgument("forward pass of {} tokens, expected at most {}", rows, max_rows_);
   }
   return OkStatus();

@@ -37,11 +37,14 @@ struct SequenceChunk {
   // Must have capacity for the new tokens (KvSequence::Reserve). On success its length has grown by
   // tokens.size(); on error it is unchanged.
   KvSequence* sequence = nullptr;
-  // kPrefill: 1..max_rows() tokens, with sequence->length() at a block boundary. kDecode: one.
+  // kPrefill: 1..max_rows() tokens, with sequence->length() at a block boundary; up to
+  // max_wide_rows() when it is the call's only chunk. kDecode: one.
   std::span<const int32_t> tokens;
   Phase phase = Phase::kPrefill;
   // Where to write the logits of the last token (vocab floats); null when not wanted.
   float* logits = nullptr;
+  // The logits of every token of the chunk instead: [tokens.size()][vocab].
+  bool logits_of_every_token = false;
   // Called on the calling thread, in order of layers, before layer `layer` reads the KV of earlier
   // tokens. May wait until that has arrived; an error ends the forward pass with it.
   std::function<Status(int layer)> before_layer;
@@ -78,6 +81,9 @@ class Transformer {
   // Prompt tokens that one call may compute in all (decode steps included). A multiple of
   // block_tokens. Longer chunks are faster; the result is the same to the last bit.
   virtual int64_t max_rows() const = 0;
+  // Most tokens of a wide chunk: it goes through the model layer by layer as a whole, so that its
+  // before_layer waits once for each layer, not once for each max_rows() tokens.
+  virtual int64_t max_wide_rows() const = 0;
   // The layout of the KV it reads and writes: what the pool must have.
   virtual const KvLayout& kv_layout() const = 0;
   virtual int32_t vocab() const = 0;

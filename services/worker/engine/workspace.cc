@@ -47,4 +47,9 @@ Workspace::Workspace(const Hyperparameters& hp, int64_t max_rows, int threads)
       scratch_bytes(ScratchBytes(hp)),
       scratch(scratch_bytes * static_cast<size_t>(threads)) {}
 
+WideRows::WideRows(const Hyperparameters& hp, int64_t rows)
+    : x(Padded(rows, hp.hidden)),
+      cosine(Padded(rows, hp.rope_dim / 2)),
+      sine(Padded(rows, hp.rope_dim / 2)) {}
+
 }  // namespace cairn::worker

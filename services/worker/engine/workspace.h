@@ -74,4 +74,12 @@ struct Workspace {
   AlignedArray<std::byte> scratch;
 };
 
+// What a wide chunk needs beside the workspace: for all of its rows.
+struct WideRows {
+  WideRows(const Hyperparameters& hp, int64_t rows);
+
+  AlignedArray<float> x;             // [rows][hidden]: the residual stream
+  AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]
+};
+
 }  // namespace cairn::worker

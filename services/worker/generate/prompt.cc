@@ -56,10 +56,33 @@ Result<std::vector<TokenId>> Tokens(const Model& model, const TokenPrompt& promp
   return prompt.ids;
 }
 
+Status CheckScore(const Model& model, const GenerateRequest& request, size_t prompt_tokens,
+                  uint32_t room, uint32_t block_tokens) {
+  const std::vector<TokenId>& ids = request.score_tokens;
+  if (ids.empty()) return OkStatus();
+  const size_t most = std::min<size_t>(room, kMaxScoreTokens);
+  if (ids.size() > most) {
+    return InvalidArgument("field 'continuation': got {} tokens, expected 1 to {}", ids.size(),
+                           most);
+  }
+  if (prompt_tokens % block_tokens != 0) {
+    return InvalidArgument("field 'context': got {} tokens, expected a multiple of {}",
+                           prompt_tokens, block_tokens);
+  }
+  const TokenId vocab = model.tokenizer().vocab_size();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      return InvalidArgument("field 'continuation.ids[{}]': got {}, expected 0 to {}", i, ids[i],
+                             vocab - 1);
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
-                                     const GenerateRequest& request) {
+                                     uint32_t block_tokens, const GenerateRequest& request) {
   CAIRN_RETURN_IF_ERROR(Validate(request.sampling));
   CAIRN_RETURN_IF_ERROR(CheckTrace(request.trace));
   if (request.max_tokens < 1 || request.max_tokens > context_tokens) {
@@ -75,6 +98,7 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
                            context_tokens - 1);
   }
   const auto room = static_cast<uint32_t>(context_tokens - prompt.tokens.size());
+  CAIRN_RETURN_IF_ERROR(CheckScore(model, request, prompt.tokens.size(), room, block_tokens));
   prompt.max_tokens = std::min(request.max_tokens, room);
   return prompt;
 }

@@ -20,7 +20,7 @@ struct PreparedPrompt {
 // Checks every field of the request and tokenises its prompt. INVALID_ARGUMENT naming field, value
 // and what was expected; the chat template's error when the model has none. Thread-safe.
 Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
-                                     const GenerateRequest& request);
+                                     uint32_t block_tokens, const GenerateRequest& request);
 
 // The tokens of prompt and answer as the next turn's prompt will have them: a chat is rendered again
 // with the answer in it, so that its end-of-turn marker and the tokenisation of its text are those of

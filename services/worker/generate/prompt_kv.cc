@@ -1,6 +1,7 @@
 #include "services/worker/generate/prompt_kv.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,9 +26,23 @@ class PushPause {
 
 }  // namespace
 
+struct PromptKv::Run {
+  const Request& request;
+  KvSequence& sequence;
+  std::span<const BlockKey> keys;  // Of the blocks that may be fetched.
+  int64_t total = 0;               // Tokens of the prompt.
+  TimePoint start;
+  uint32_t matched = 0;
+  uint32_t exact = 0;  // Of the matched blocks, those of exact lineage.
+  uint32_t front = 0;  // Blocks there: fetched whole, or computed.
+  std::optional<uint32_t> first_target = {};  // What was to be computed before anything was measured.
+  Report report;
+};
+
 PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session,
                    PushQueue* push)
     : transformer_(transformer),
+      clock_(clock),
       session_(session),
       push_(push),
       prefiller_(transformer, clock),
@@ -39,106 +54,264 @@ PromptKv::Report PromptKv::Compute(const Request& request) {
   std::vector<BlockKey> keys;
   if (use_cache) keys = session_->Keys(request.tokens);
 
-  Report report;
-  const int64_t held = request.sequence->length();
-  FetchAndPrefill(request, keys, &report);
-  const int64_t there = std::max<int64_t>(held, report.fetched_blocks * block_tokens_);
-  report.computed_tokens =
-      static_cast<uint32_t>(std::max<int64_t>(0, request.sequence->length() - there));
-  if (use_cache) Push(request, keys, static_cast<uint32_t>(there / block_tokens_));
-  return report;
-}
-
-void PromptKv::FetchAndPrefill(const Request& request, std::span<const BlockKey> keys,
-                               Report* report) {
-  KvSequence& sequence = *request.sequence;
-  const auto total = std::ssize(request.tokens);
+  Run run{request, *request.sequence, keys, std::ssize(request.tokens), clock_.Now(), 0, 0, 0, {}, {}};
   // The last token is always computed when its logits are wanted.
   if (request.logits != nullptr) {
-    keys = keys.first(std::min(keys.size(), static_cast<size_t>((total - 1) / block_tokens_)));
+    run.keys = run.keys.first(
+        std::min(keys.size(), static_cast<size_t>((run.total - 1) / block_tokens_)));
   }
-  if (keys.empty()) {
-    report->status = Prefill(request, nullptr);
+  Report& report = run.report;
+  const int64_t held = request.sequence->length();
+  prefiller_.Forget();
+  FetchAndPrefill(run);
+  int64_t there = std::max<int64_t>(held, report.fetched_blocks * block_tokens_);
+  report.computed_tokens =
+      static_cast<uint32_t>(std::max<int64_t>(0, request.sequence->length() - there));
+  // The node has the blocks that were computed by choice.
+  there += report.chosen_blocks * block_tokens_;
+  if (use_cache && session_->codec().lossy()) {
+    if (report.fetched_blocks > 0) {
+      // The last block that was fetched in exact lineage is where this KV's lineage begins.
+      keys = session_->KeysOverDecoded(
+          request.tokens, std::min(run.exact, report.fetched_blocks + report.chosen_blocks));
+    } else {
+      // All of it was computed over exact KV, also what the node has in another lineage.
+      there = std::min<int64_t>(there, run.exact * block_tokens_);
+    }
+  }
+  run.keys = keys;
+  if (use_cache) Push(run, static_cast<uint32_t>(there / block_tokens_));
+  return std::move(report);
+}
+
+void PromptKv::FetchAndPrefill(Run& run) {
+  const Request& request = run.request;
+  KvSequence& sequence = run.sequence;
+  Report& report = run.report;
+  if (run.keys.empty()) {
+    report.status = Prefill(run, run.total, request.background, nullptr);
     return;
   }
-
-  const double speed = prefiller_.tokens_per_second();
-  PrefixSession::Match match = session_->Lookup(keys, speed, request.trace);
-  report->match_seconds = match.seconds;
-  report->miss_reason = match.reason;
-  const uint32_t matched = match.blocks;
-  const int64_t matched_tokens = matched * block_tokens_;
+  PrefixSession::Match match =
+      session_->Lookup(run.keys, prefiller_.tokens_per_second(), request.trace);
+  report.match_seconds = match.seconds;
+  report.miss_reason = match.reason;
+  report.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
+                             0, Seconds(clock_.Now() - run.start)});
+  run.exact = match.blocks;
+  std::vector<BlockKey> over_decoded;
+  if (session_->codec().lossy() && match.blocks > 0 && match.blocks < run.keys.size()) {
+    // Further on there may be blocks that somebody computed over these, decoded.
+    over_decoded = session_->KeysOverDecoded(request.tokens, match.blocks);
+    PrefixSession::Match further =
+        session_->Lookup(std::span(over_decoded).first(run.keys.size()),
+                         prefiller_.tokens_per_second(), request.trace);
+    if (further.blocks > match.blocks) match = std::move(further);
+  }
+  run.matched = match.blocks;
   if (sequence.length() > 0) {
     // Idle work on pages that a push may be reading: they are not fetched over.
-    if (matched < keys.size()) report->status = Prefill(request, nullptr);
+    if (run.matched < run.keys.size()) {
+      report.status = Prefill(run, run.total, request.background, nullptr);
+    }
     return;
   }
-  if (matched == 0) {
-    session_->CountMissed(match.reason, keys.size());
-    report->status = Prefill(request, nullptr);
+  if (run.matched == 0) {
+    session_->CountMissed(match.reason, run.keys.size());
+    report.status = Prefill(run, run.total, request.background, nullptr);
     return;
   }
 
-  std::unique_ptr<PrefixFetch> fetch =
-      session_->Fetch(std::move(match), sequence,
-                      speed > 0 ? static_cast<double>(matched_tokens) / speed : 0, request.trace);
-  const bool overlap = session_->options().overlap && matched_tokens < total;
-  if (overlap) {
-    sequence.SetLength(matched_tokens);
-    report->status = Prefill(request, [&](int layer) { return fetch->WaitLayer(layer); });
-    if (report->status.code() == StatusCode::kCancelled) {
-      // Not worth waiting for; what has been computed stands on KV that may never have come.
+  const int64_t matched_tokens = run.matched * block_tokens_;
+  PrefixSession::FetchWanted wanted;
+  wanted.prompt_tokens = run.total;
+  wanted.chunk_tokens = prefiller_.chunk_tokens();
+  wanted.prefill = prefiller_.model();
+  wanted.overlap = session_->options().overlap && matched_tokens < run.total;
+  wanted.choose = session_->options().choose && wanted.overlap && !request.background;
+  wanted.trace = request.trace;
+  std::unique_ptr<PrefixFetch> fetch = session_->Fetch(std::move(match), sequence, wanted);
+  if (wanted.overlap) {
+    do {
+      if (wanted.choose) report.status = ComputeFront(run, *fetch);
+      if (report.status.ok()) report.status = ComputeRest(run, *fetch);
+    } while (report.status.code() == StatusCode::kAborted && fetch->TurnedBack());
+    if (report.status.code() == StatusCode::kCancelled) {
+      // Not worth waiting for; what has been computed may stand on KV that never came.
       fetch.reset();
       sequence.SetLength(0);
       return;
     }
   }
-  const PrefixFetch::Outcome outcome = fetch->Finish();
-  report->fetched = outcome.bytes;
-  report->fetch_seconds = outcome.seconds;
-  report->fetched_blocks = outcome.blocks;
-  if (outcome.blocks < matched) report->miss_reason = outcome.reason;
-  if (outcome.blocks < keys.size()) {
-    session_->CountMissed(report->miss_reason, keys.size() - outcome.blocks);
+  const bool done = wanted.overlap && report.status.ok();
+  const PrefixFetch::Outcome outcome = fetch->Finish(/*wait=*/!done);
+  fetch.reset();
+  report.fetched = outcome.bytes;
+  report.path = outcome.path;
+  report.fetch_seconds = outcome.seconds;
+  report.fetched_blocks = outcome.fetched_blocks;
+  report.chosen_blocks = outcome.blocks - outcome.fetched_blocks;
+  const double offset = Seconds(outcome.start - run.start);
+  for (size_t layer = 0; layer < outcome.layers.size(); ++layer) {
+    const FetchProgress::LayerTimes& times = outcome.layers[layer];
+    if (times.last == 0) continue;
+    report.timeline.push_back({TimelineSpan::Kind::kFetch, static_cast<int32_t>(layer), run.front,
+                               run.matched, offset + times.first, offset + times.last});
   }
-  // A fetch that was given up as late may have brought the rest just then.
-  const bool gave_up = report->status.code() == StatusCode::kAborted;
-  if (overlap && outcome.blocks == matched && !gave_up) return;
+  if (outcome.blocks < run.matched) {
+    report.miss_reason = outcome.reason;
+  } else if (outcome.fetched_blocks == 0 && run.first_target.value_or(0) < run.matched) {
+    report.miss_reason = MissReason::kDeadline;  // Computing was sooner, against expectation.
+  }
+  if (outcome.blocks < run.keys.size()) {
+    session_->CountMissed(report.miss_reason, run.keys.size() - outcome.blocks);
+  }
+  uint32_t good = outcome.blocks;
+  if (done && good == run.matched) {
+    const int64_t broken = sequence.FirstBrokenLoan();
+    if (broken == sequence.page_count()) return;
+    // The node took its memory back while it was read.
+    good = static_cast<uint32_t>(broken);
+    report.miss_reason = MissReason::kUnavailable;
+    report.fetched_blocks = std::min(report.fetched_blocks, good);
+    report.chosen_blocks = good - report.fetched_blocks;
+  }
   // Nothing was computed yet, or it stands on KV that did not come.
-  sequence.SetLength(outcome.blocks * block_tokens_);
-  report->status = Prefill(request, nullptr);
+  for (int64_t page = good; page < sequence.page_count(); ++page) sequence.TakeBack(page);
+  sequence.SetLength(good * block_tokens_);
+  report.status = Prefill(run, run.total, request.background, nullptr);
+  // What was just computed may have read lent pages, too.
+  while (report.status.ok()) {
+    const Status loans = CheckLoans(request.tokens, sequence);
+    if (loans.ok()) break;
+    report.status = loans;
+    if (loans.code() != StatusCode::kAborted) break;
+    sequence.SetLength(good * block_tokens_);
+    report.status = Prefill(run, run.total, request.background, nullptr);
+  }
 }
 
-Status PromptKv::Prefill(const Request& request,
+Status PromptKv::ComputeFront(Run& run, PrefixFetch& fetch) {
+  while (true) {
+    const FetchProgress::Step step = fetch.Decide(run.front);
+    run.front = step.front;
+    if (!run.first_target) run.first_target = step.target;
+    if (step.target <= run.front) return OkStatus();
+    const int64_t begin = run.front * block_tokens_;
+    // When everything is computed, a chunk may reach into the rest of the prompt.
+    const int64_t most =
+        step.target == run.matched ? run.total : step.target * block_tokens_;
+    const int64_t end = std::min(begin + prefiller_.chunk_tokens(), most);
+    const auto front_end =
+        static_cast<uint32_t>(std::min<int64_t>(run.matched, end / block_tokens_));
+    if (!fetch.Claim(run.front, front_end)) return OkStatus();
+    run.sequence.SetLength(begin);
+    fetch.SetComputing(true);
+    const TimePoint start = clock_.Now();
+    const Status status = Prefill(run, end, /*disturbed=*/true, nullptr);
+    fetch.Computed(Seconds(clock_.Now() - start), prefiller_.model().Seconds(begin, end - begin));
+    fetch.SetComputing(false);
+    CAIRN_RETURN_IF_ERROR(status);
+    run.front = front_end;
+    if (end > run.matched * block_tokens_) return OkStatus();
+  }
+}
+
+Status PromptKv::ComputeRest(Run& run, PrefixFetch& fetch) {
+  const int64_t begin = run.matched * block_tokens_;
+  if (run.front == run.matched) {
+    fetch.Cancel();  // Nothing of it is wanted any more.
+    run.sequence.SetLength(std::max(begin, run.sequence.length()));
+    return Prefill(run, run.total, false, nullptr);
+  }
+  if (fetch.Broken()) return Errorf(StatusCode::kAborted, "fetch: over");
+  run.sequence.SetLength(begin);
+  const auto end_block = static_cast<uint32_t>((run.total + block_tokens_ - 1) / block_tokens_);
+  TimePoint computing = clock_.Now();
+  const auto span = [&](int layer) {
+    run.report.timeline.push_back({TimelineSpan::Kind::kCompute, layer, run.matched, end_block,
+                                   Seconds(computing - run.start),
+                                   Seconds(clock_.Now() - run.start)});
+  };
+  int last = 0;
+  const size_t spans = run.report.timeline.size();
+  const Status status = Prefill(run, run.total, /*disturbed=*/true, [&](int layer) -> Status {
+    if (layer > 0) span(layer - 1);
+    last = layer;
+    if (run.request.stop && run.request.stop()) {
+      return Status(StatusCode::kCancelled, "prefill stopped");
+    }
+    const Status there = fetch.WaitLayer(layer, run.front);
+    computing = clock_.Now();
+    return there;
+  });
+  if (status.ok()) {
+    span(last);
+  } else {
+    run.report.timeline.resize(spans);  // Thrown away.
+  }
+  return status;
+}
+
+Status PromptKv::Prefill(Run& run, int64_t end, bool disturbed,
                          const std::function<Status(int)>& before_layer) {
-  if (request.sequence->length() == std::ssize(request.tokens)) return OkStatus();
+  const int64_t begin = run.sequence.length();
+  if (begin == end) return OkStatus();
   Prefiller::Job job;
-  job.tokens = request.tokens;
-  job.sequence = request.sequence.get();
-  job.logits = request.logits;
-  job.chunk_tokens = request.background ? block_tokens_ : 0;
+  job.tokens = run.request.tokens.first(static_cast<size_t>(end));
+  job.sequence = &run.sequence;
+  job.logits = end == run.total ? run.request.logits : nullptr;
+  job.chunk_tokens = run.request.background ? block_tokens_ : 0;
   job.before_layer = before_layer;
-  job.stop = request.stop;
-  return prefiller_.Run(job);
+  job.disturbed = disturbed;
+  job.stop = run.request.stop;
+  const TimePoint start = clock_.Now();
+  const Status status = prefiller_.Run(job);
+  if (before_layer == nullptr && run.sequence.length() > begin) {
+    run.report.timeline.push_back(
+        {TimelineSpan::Kind::kCompute, TimelineSpan::kAllLayers,
+         static_cast<uint32_t>(begin / block_tokens_),
+         static_cast<uint32_t>((run.sequence.length() + block_tokens_ - 1) / block_tokens_),
+         Seconds(start - run.start), Seconds(clock_.Now() - run.start)});
+  }
+  return status;
 }
 
-void PromptKv::Push(const Request& request, std::span<const BlockKey> keys,
-                    uint32_t first_computed) {
-  const KvSequence& sequence = *request.sequence;
+Status PromptKv::CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence) {
+  const int64_t broken = sequence.FirstBrokenLoan();
+  if (broken == sequence.page_count()) return OkStatus();
+  const int64_t length = sequence.length();
+  int64_t end = broken;
+  for (int64_t page = broken; page < sequence.page_count(); ++page) {
+    if (!sequence.lent(page)) continue;
+    sequence.TakeBack(page);
+    end = page + 1;
+  }
+  sequence.SetLength(broken * block_tokens_);
+  Prefiller::Job job;
+  job.tokens = prompt.first(static_cast<size_t>(end * block_tokens_));
+  job.sequence = &sequence;
+  CAIRN_RETURN_IF_ERROR(prefiller_.Run(job));
+  sequence.SetLength(length);
+  return Status(StatusCode::kAborted, "the node took lent memory back");
+}
+
+void PromptKv::Push(const Run& run, uint32_t first_computed) {
+  const KvSequence& sequence = run.sequence;
   const auto end = std::min<size_t>(
-      keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
+      run.keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
   std::vector<ComputedBlock> blocks;
   for (size_t b = first_computed; b < end; ++b) {
     ComputedBlock block;
-    block.key = keys[b];
-    if (b > 0) block.parent = keys[b - 1];
+    block.key = run.keys[b];
+    if (b > 0) block.parent = run.keys[b - 1];
     block.first_position = b * static_cast<uint64_t>(block_tokens_);
     block.compute_seconds = prefiller_.block_seconds()[b];
     // A page is its layers' slices one after the other.
     block.page = {sequence.LayerSlice(static_cast<int64_t>(b), 0).data(),
                   sequence.layout().page_bytes()};
-    block.hold = request.sequence;
-    block.trace = request.trace;
+    block.hold = run.request.sequence;
+    block.trace = run.request.trace;
     blocks.push_back(std::move(block));
   }
   if (!blocks.empty()) push_->Enqueue(session_->fingerprint(), std::move(blocks));

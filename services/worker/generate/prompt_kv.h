@@ -2,10 +2,13 @@
 // Gets the KV of a prompt: fetches what the cache node has, computes the rest, queues what was
 // computed for the push.
 //
+// A matched prefix is had from both ends where that is sooner: its front is computed, block by block,
+// while its tail streams in (session/fetch_plan.h). Then the rest of the prompt is computed, layer by
+// layer as the fetch brings them.
+//
 // Exactness. The forward pass gives the same bytes wherever a prompt is cut at a block boundary, and
 // fetched blocks are bytes of the same forward pass, so the KV and the logits do not depend on how
-// much was fetched. A fetch that breaks off while the first chunk is already computed on it discards
-// that chunk.
+// much was fetched. A fetch that breaks off while the rest is already computed on it discards that.
 
 #include <cstdint>
 #include <functional>
@@ -17,6 +20,7 @@
 #include "services/common/status/status.h"
 #include "services/worker/engine/transformer.h"
 #include "services/worker/generate/prefill.h"
+#include "services/worker/generate/timeline.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 
@@ -46,20 +50,38 @@ class PromptKv {
     Status status;  // CANCELLED when stopped.
     uint32_t fetched_blocks = 0;
     uint32_t computed_tokens = 0;
-    MissReason miss_reason = MissReason::kNone;  // Of the first full block not fetched.
+    uint32_t chosen_blocks = 0;  // At the node, but computed, since that was sooner.
+    // Of the first full block that was not fetched, chosen ones apart.
+    MissReason miss_reason = MissReason::kNone;
     BytesByTier fetched;
+    client::Path path = client::Path::kGrpc;  // That the bytes came by.
     double match_seconds = 0;
     double fetch_seconds = 0;
+    Timeline timeline;
   };
   Report Compute(const Request& request);
 
+  // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or was
+  // made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again and are
+  // the sequence's own; the pass must be repeated. Otherwise the error of the prefill.
+  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
+
  private:
-  void FetchAndPrefill(const Request& request, std::span<const BlockKey> keys, Report* report);
-  // Computes from the sequence's length to the end of the prompt, if anything is left.
-  Status Prefill(const Request& request, const std::function<Status(int)>& before_layer);
-  void Push(const Request& request, std::span<const BlockKey> keys, uint32_t first_computed);
+  // What is under way for one request.
+  struct Run;
+
+  void FetchAndPrefill(Run& run);
+  // Computes blocks of the front until the fetch is better waited for, or is over.
+  Status ComputeFront(Run& run, PrefixFetch& fetch);
+  // Computes the rest of the prompt on what the fetch brings.
+  Status ComputeRest(Run& run, PrefixFetch& fetch);
+  // Computes from the sequence's length to `end` tokens, if anything is left.
+  Status Prefill(Run& run, int64_t end, bool disturbed,
+                 const std::function<Status(int)>& before_layer);
+  void Push(const Run& run, uint32_t first_computed);
 
   Transformer& transformer_;
+  const Clock& clock_;
   PrefixSession* const session_;
   PushQueue* const push_;
   Prefiller prefiller_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -12,6 +13,7 @@
 
 #include "services/common/hash/hash.h"
 #include "services/worker/engine/sampler.h"
+#include "services/worker/generate/timeline.h"
 #include "services/worker/model/chat_template.h"
 #include "services/worker/model/tokenizer.h"
 #include "services/worker/session/miss_reason.h"
@@ -38,8 +40,14 @@ struct GenerateRequest {
   // The full blocks of prompt and answer are prefilled in idle time and pushed, so that the next turn
   // of the conversation finds them.
   bool keep_turn = false;
+  // If not empty: nothing is generated; these tokens are computed after the prompt, and their logits
+  // go to on_scores. The prompt must then be whole blocks, so that all of it may come from the cache.
+  // 1 to kMaxScoreTokens.
+  std::vector<TokenId> score_tokens = {};
+  bool want_timeline = false;  // Fill GenerateSummary::timeline.
   std::string trace;  // Goes with every request to the cache node. May be empty.
 };
+inline constexpr size_t kMaxScoreTokens = 1024;
 
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
@@ -58,13 +66,19 @@ struct GenerateSummary {
   // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
   MissReason miss_reason = MissReason::kNone;
   BytesByTier fetched;
+  client::Path fetch_path = client::Path::kGrpc;  // That these bytes came by.
+  // Of computed_tokens: the node had them, but computing them was sooner.
+  uint32_t chosen_tokens = 0;
+  Timeline timeline;  // Only with want_timeline.
 };
 
-// Both run on the thread that called Generate.
+// All run on the thread that called Generate.
 struct GenerateCallbacks {
   // A new token; `text` is valid UTF-8 and may be empty while a character is incomplete (the rest of
   // the text may come with the summary only). False cancels.
   std::function<bool(TokenId id, std::string_view text)> on_token;
+  // Logits after score_tokens[first] to score_tokens[first + rows - 1]: [rows][vocab]. False cancels.
+  std::function<bool(size_t first, size_t rows, std::span<const float> logits)> on_scores = nullptr;
   // Polled about every 20 ms while there is nothing else to do. True cancels.
   std::function<bool()> cancelled;
 };

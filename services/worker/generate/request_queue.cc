@@ -14,30 +14,45 @@ constexpr std::chrono::milliseconds kCancelPoll{20};
 void Job::PutToken(TokenId id, std::string text) {
   MutexLock lock(mu_);
   tokens_.push_back({id, std::move(text)});
-  changed_.NotifyOne();
+  changed_.NotifyAll();
+}
+
+void Job::PutScores(size_t first, size_t rows, std::vector<float> logits) {
+  MutexLock lock(mu_);
+  changed_.Wait(mu_, [&] { return scores_.size() < kMaxScores || cancelled(); });
+  if (cancelled()) return;
+  scores_.push_back({first, rows, std::move(logits)});
+  changed_.NotifyAll();
 }
 
 void Job::Finish(Result<GenerateSummary> outcome) {
   MutexLock lock(mu_);
   outcome_ = std::move(outcome);
-  changed_.NotifyOne();
+  changed_.NotifyAll();
 }
 
 Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
   while (true) {
     std::deque<Token> tokens;
+    std::deque<Scores> scores;
     std::optional<Result<GenerateSummary>> outcome;
     {
       MutexLock lock(mu_);
       changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kCancelPoll,
-                         [&] { return !tokens_.empty() || outcome_.has_value(); });
+                         [&] { return !tokens_.empty() || !scores_.empty() || outcome_.has_value(); });
       tokens.swap(tokens_);
+      scores.swap(scores_);
+      changed_.NotifyAll();
       outcome = std::move(outcome_);
       outcome_.reset();
     }
     for (const Token& token : tokens) {
       if (cancelled()) break;
       if (callbacks.on_token && !callbacks.on_token(token.id, token.text)) Cancel();
+    }
+    for (const Scores& s : scores) {
+      if (cancelled()) break;
+      if (callbacks.on_scores && !callbacks.on_scores(s.first, s.rows, s.logits)) Cancel();
     }
     if (outcome) return *std::move(outcome);
     if (!cancelled() && callbacks.cancelled && callbacks.cancelled()) Cancel();

@@ -29,11 +29,17 @@ class Job {
   const PreparedPrompt& prompt() const { return prompt_; }
   TimePoint queued_at() const { return queued_at_; }
 
-  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  void Cancel() {
+    MutexLock lock(mu_);
+    cancelled_.store(true, std::memory_order_relaxed);
+    changed_.NotifyAll();
+  }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
   // Engine's side. A reader that is slow never holds the engine up: at most max_tokens tokens wait.
   void PutToken(TokenId id, std::string text);
+  // Waits while the reader is kMaxScores behind: logits are large. Returns at once when cancelled.
+  void PutScores(size_t first, size_t rows, std::vector<float> logits);
   void Finish(Result<GenerateSummary> outcome);
 
   // Caller's side: runs the callbacks until the outcome is there.
@@ -44,6 +50,12 @@ class Job {
     TokenId id;
     std::string text;
   };
+  struct Scores {
+    size_t first;
+    size_t rows;
+    std::vector<float> logits;
+  };
+  static constexpr size_t kMaxScores = 4;
 
   const GenerateRequest request_;
   const PreparedPrompt prompt_;
@@ -53,6 +65,7 @@ class Job {
   Mutex mu_;
   CondVar changed_;
   std::deque<Token> tokens_ ABSL_GUARDED_BY(mu_);
+  std::deque<Scores> scores_ ABSL_GUARDED_BY(mu_);
   std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
 };
 

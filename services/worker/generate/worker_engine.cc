@@ -31,18 +31,20 @@ class EngineImpl final : public WorkerEngine {
  public:
   EngineImpl(Options options, std::unique_ptr<client::CacheClient> cache,
              std::unique_ptr<Model> model, std::unique_ptr<Transformer> transformer,
-             std::unique_ptr<KvPool> pool, std::optional<NamespaceSpec> spec)
+             std::unique_ptr<KvPool> pool, std::optional<NamespaceSpec> spec,
+             std::unique_ptr<KvCodec> codec)
       : options_(std::move(options)),
         clock_(SteadyClock::Get()),
         model_(std::move(model)),
         transformer_(std::move(transformer)),
         pool_(std::move(pool)),
         cache_(std::move(cache)),
+        codec_(std::move(codec)),
         queue_(options_.queue_capacity),
         logits_(static_cast<size_t>(transformer_->vocab())) {
     if (cache_) {
-      push_.emplace(*cache_, spec->layout, options_.push);
-      session_.emplace(*cache_, *std::move(spec), pool_->layout(), options_.prefix);
+      push_.emplace(*cache_, spec->layout, *codec_, options_.push);
+      session_.emplace(*cache_, *std::move(spec), pool_->layout(), *codec_, options_.prefix);
     }
     prompt_kv_.emplace(*transformer_, clock_, session_ ? &*session_ : nullptr,
                        push_ ? &*push_ : nullptr);
@@ -67,12 +69,17 @@ class EngineImpl final : public WorkerEngine {
   void RunJob(const std::shared_ptr<Job>& job);
   Result<GenerateSummary> Answer(Job& job, const std::shared_ptr<KvSequence>& sequence);
   Status Decode(Job& job, KvSequence& sequence, TimePoint start, GenerateSummary* summary);
+  // A pass after the prompt; done again when the node took lent memory back under it.
+  Status Forward(const Job& job, const SequenceChunk& chunk);
+  // Computes the request's score_tokens and hands out their logits.
+  Status Score(Job& job, KvSequence& sequence);
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
   void RunIdleTurn();
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
   uint32_t context() const { return static_cast<uint32_t>(options_.max_context); }
+  uint32_t BlockTokens() const { return static_cast<uint32_t>(pool_->layout().block_tokens); }
 
   // Constant after construction.
   const Options options_;  // max_context is filled in.
@@ -81,6 +88,7 @@ class EngineImpl final : public WorkerEngine {
   const std::unique_ptr<Transformer> transformer_;
   const std::unique_ptr<KvPool> pool_;
   const std::unique_ptr<client::CacheClient> cache_;
+  const std::unique_ptr<const KvCodec> codec_;  // Null without a cache.
 
   // Destroyed before the pool: both refer to pages.
   std::optional<PrefixSession> session_;
@@ -106,7 +114,7 @@ class EngineImpl final : public WorkerEngine {
 
 Result<GenerateSummary> EngineImpl::Generate(const GenerateRequest& request,
                                              const GenerateCallbacks& callbacks) {
-  CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt, PreparePrompt(*model_, context(), request));
+  CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt, PreparePrompt(*model_, context(), BlockTokens(), request));
   auto job = std::make_shared<Job>(request, std::move(prompt), clock_.Now());
   {
     MutexLock lock(mu_);
@@ -153,7 +161,9 @@ void EngineImpl::RunJob(const std::shared_ptr<Job>& job) {
   }
   auto sequence = std::make_shared<KvSequence>(pool_->NewSequence());
   Result<GenerateSummary> outcome = Answer(*job, sequence);
-  if (outcome.ok() && job->request().keep_turn) Keep(*job, *outcome, sequence);
+  if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty()) Keep(*job, *outcome, sequence);
+  // Pushes that wait hold the sequence, but read only pages that it computed.
+  sequence->DropLoans();
   sequence.reset();  // Before the caller hears of the end: its next request may need the pages.
   FinishJob(*job, std::move(outcome));
 }
@@ -167,6 +177,7 @@ void EngineImpl::FinishJob(Job& job, Result<GenerateSummary> outcome) {
       totals_.prompt_tokens += outcome->prompt_tokens;
       totals_.fetched_tokens += outcome->fetched_tokens;
       totals_.computed_tokens += outcome->computed_tokens;
+      totals_.chosen_tokens += outcome->chosen_tokens;
       totals_.generated_tokens += outcome->tokens.size();
     } else {
       ++totals_.requests_failed;
@@ -184,25 +195,29 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   GenerateSummary summary;
   summary.queue_seconds = Seconds(start - job.queued_at());
   summary.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size());
+  const bool score = !request.score_tokens.empty();
+  const size_t more = score ? request.score_tokens.size() : prompt.max_tokens;
   CAIRN_RETURN_IF_ERROR(
-      ReserveKv(*sequence, static_cast<int64_t>(prompt.tokens.size()) + prompt.max_tokens));
+      ReserveKv(*sequence, static_cast<int64_t>(prompt.tokens.size() + more)));
 
   PromptKv::Request wanted;
   wanted.tokens = prompt.tokens;
   wanted.sequence = sequence;
-  wanted.logits = logits_.data();
+  wanted.logits = score ? nullptr : logits_.data();
   wanted.use_cache = !request.no_cache;
   wanted.trace = request.trace;
   wanted.stop = [&] { return job.cancelled() || cancel_all_.load(std::memory_order_relaxed); };
   const PromptKv::Report report = prompt_kv_->Compute(wanted);
 
-  const auto block_tokens = static_cast<uint32_t>(pool_->layout().block_tokens);
-  summary.fetched_tokens = report.fetched_blocks * block_tokens;
+  summary.fetched_tokens = report.fetched_blocks * BlockTokens();
   summary.computed_tokens = summary.prompt_tokens - summary.fetched_tokens;
   summary.miss_reason = report.miss_reason;
   summary.fetched = report.fetched;
   summary.match_seconds = report.match_seconds;
   summary.fetch_seconds = report.fetch_seconds;
+  summary.fetch_path = report.path;
+  summary.chosen_tokens = report.chosen_blocks * BlockTokens();
+  if (request.want_timeline) summary.timeline = report.timeline;
   if (report.status.code() == StatusCode::kCancelled) {
     summary.finish_reason = "cancelled";
     summary.total_seconds = Seconds(clock_.Now() - start);
@@ -210,7 +225,12 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   }
   CAIRN_RETURN_IF_ERROR(report.status);
 
-  CAIRN_RETURN_IF_ERROR(Decode(job, *sequence, start, &summary));
+  if (score) {
+    CAIRN_RETURN_IF_ERROR(Score(job, *sequence));
+    summary.finish_reason = job.cancelled() ? "cancelled" : "length";
+  } else {
+    CAIRN_RETURN_IF_ERROR(Decode(job, *sequence, start, &summary));
+  }
   summary.total_seconds = Seconds(clock_.Now() - start);
   return summary;
 }
@@ -246,10 +266,39 @@ Status EngineImpl::Decode(Job& job, KvSequence& sequence, TimePoint start,
     chunk.tokens = {&token, 1};
     chunk.phase = Phase::kDecode;
     chunk.logits = logits_.data();
-    CAIRN_RETURN_IF_ERROR(transformer_->Forward({&chunk, 1}));
+    CAIRN_RETURN_IF_ERROR(Forward(job, chunk));
   }
   summary->text += decoder.Finish();
   return OkStatus();
+}
+
+Status EngineImpl::Score(Job& job, KvSequence& sequence) {
+  const std::span<const TokenId> tokens = job.request().score_tokens;
+  // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x vocabulary.
+  const auto step = static_cast<size_t>(pool_->layout().block_tokens);
+  for (size_t first = 0; first < tokens.size(); first += step) {
+    if (job.cancelled() || cancel_all_.load(std::memory_order_relaxed)) break;
+    const size_t count = std::min(step, tokens.size() - first);
+    std::vector<float> logits(count * logits_.size());
+    SequenceChunk chunk;
+    chunk.sequence = &sequence;
+    chunk.tokens = tokens.subspan(first, count);
+    chunk.logits = logits.data();
+    chunk.logits_of_every_token = true;
+    CAIRN_RETURN_IF_ERROR(Forward(job, chunk));
+    job.PutScores(first, count, std::move(logits));
+  }
+  return OkStatus();
+}
+
+Status EngineImpl::Forward(const Job& job, const SequenceChunk& chunk) {
+  const int64_t length = chunk.sequence->length();
+  while (true) {
+    CAIRN_RETURN_IF_ERROR(transformer_->Forward({&chunk, 1}));
+    const Status loans = prompt_kv_->CheckLoans(job.prompt().tokens, *chunk.sequence);
+    if (loans.code() != StatusCode::kAborted) return loans;
+    chunk.sequence->SetLength(length);
+  }
 }
 
 void EngineImpl::Keep(const Job& job, const GenerateSummary& summary,
@@ -269,9 +318,12 @@ void EngineImpl::Keep(const Job& job, const GenerateSummary& summary,
   // What decode steps wrote is not of exact lineage: it is computed again. A turn that departs from
   // the prompt before its last full block starts on pages of its own: the prompt's may still be read
   // by a push.
-  if (exact == prompt.size() / block_tokens * block_tokens) {
+  // And so may a turn whose prompt was fetched in a lossy form: what is computed over it has keys that
+  // begin with a fetch.
+  if (exact == prompt.size() / block_tokens * block_tokens && !codec_->lossy()) {
     sequence->Truncate(static_cast<int64_t>(exact));
-    turn.sequence = std::move(sequence);
+    // It may wait for long: the node gets its memory back.
+    if (sequence->CopyOut()) turn.sequence = std::move(sequence);
   }
 
   MutexLock lock(mu_);
@@ -427,6 +479,7 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(kv, options.kv_pool_bytes));
 
   std::optional<NamespaceSpec> spec;
+  std::unique_ptr<KvCodec> codec;
   if (cache) {
     NamespaceInputs inputs;
     inputs.tenant = options.tenant;
@@ -435,10 +488,13 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
     inputs.weights = model->weights_digest();
     inputs.kv = kv;
     inputs.numerics = transformer->numerics_id();
+    inputs.recipe = options.recipe;
     CAIRN_ASSIGN_OR_RETURN(spec, WorkerNamespace(inputs));
+    CAIRN_ASSIGN_OR_RETURN(codec, KvCodec::Create(*spec, kv));
   }
   return std::make_unique<EngineImpl>(std::move(options), std::move(cache), std::move(model),
-                                      std::move(transformer), std::move(pool), std::move(spec));
+                                      std::move(transformer), std::move(pool), std::move(spec),
+                                      std::move(codec));
 }
 
 }  // namespace cairn::worker

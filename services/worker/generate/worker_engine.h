@@ -38,6 +38,7 @@ class WorkerEngine {
     uint32_t idle_turns = 4;       // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
     std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
+    std::string recipe = "raw";  // How KV is stored at the cache: services/common/recipe.
     std::string cache_address;  // For GetInfo only.
     PrefixSession::Options prefix;
     PushQueue::Options push;
@@ -64,6 +65,7 @@ class WorkerEngine {
     uint64_t prompt_tokens = 0;
     uint64_t fetched_tokens = 0;
     uint64_t computed_tokens = 0;
+    uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
     uint64_t generated_tokens = 0;
     uint64_t idle_prefilled_tokens = 0;
     uint64_t idle_turns_dropped = 0;

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -23,6 +25,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   pages_ = std::move(other.pages_);
   other.pages_.clear();
   length_ = std::exchange(other.length_, 0);
+  loans_ = std::exchange(other.loans_, {});
   return *this;
 }
 
@@ -39,7 +42,10 @@ Status KvSequence::Reserve(int64_t tokens) {
   CAIRN_CHECK(pool_ != nullptr);
   if (tokens <= capacity()) return OkStatus();
   const int64_t block = pool_->layout().block_tokens;
-  return pool_->Allocate((tokens - capacity() + block - 1) / block, &pages_);
+  CAIRN_RETURN_IF_ERROR(
+      pool_->Allocate((tokens - capacity() + block - 1) / block, &pages_));
+  loans_.resize(pages_.size());
+  return OkStatus();
 }
 
 void KvSequence::SetLength(int64_t tokens) {
@@ -52,26 +58,82 @@ void KvSequence::Truncate(int64_t tokens) {
   if (pool_ == nullptr || tokens >= length_) return;
   const int64_t block = pool_->layout().block_tokens;
   const auto keep = static_cast<size_t>((tokens + block - 1) / block);
+  for (size_t page = keep; page < pages_.size(); ++page) TakeBack(static_cast<int64_t>(page));
   pool_->Free(std::span(pages_).subspan(keep));
   pages_.resize(keep);
+  loans_.resize(keep);
   length_ = tokens;
 }
 
+void KvSequence::Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan) {
+  CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
+  std::byte*& place = pages_[static_cast<size_t>(page)];
+  loans_[static_cast<size_t>(page)] = {std::exchange(place, const_cast<std::byte*>(base)),
+                                       std::move(loan)};
+}
+
+bool KvSequence::lent(int64_t page) const {
+  return loans_[static_cast<size_t>(page)].own != nullptr;
+}
+
+int64_t KvSequence::lent_pages() const {
+  return std::count_if(loans_.begin(), loans_.end(),
+                       [](const Loan& loan) { return loan.own != nullptr; });
+}
+
+void KvSequence::TakeBack(int64_t page) {
+  Loan& loan = loans_[static_cast<size_t>(page)];
+  if (loan.own == nullptr) return;
+  pages_[static_cast<size_t>(page)] = loan.own;
+  loan = {};
+}
+
+bool KvSequence::CopyOut() {
+  for (int64_t page = 0; page < page_count(); ++page) {
+    if (!lent(page)) continue;
+    std::memcpy(loans_[static_cast<size_t>(page)].own, pages_[static_cast<size_t>(page)],
+                layout().page_bytes());
+  }
+  const bool intact = FirstBrokenLoan() == page_count();
+  DropLoans();
+  return intact;
+}
+
+void KvSequence::DropLoans() {
+  for (int64_t page = 0; page < page_count(); ++page) TakeBack(page);
+}
+
+int64_t KvSequence::FirstBrokenLoan() const {
+  const PageLoan* intact = nullptr;  // Pages in a row often share one loan.
+  for (size_t page = 0; page < loans_.size(); ++page) {
+    const PageLoan* loan = loans_[page].loan.get();
+    if (loan == nullptr || loan == intact) continue;
+    if (!loan->Intact()) return static_cast<int64_t>(page);
+    intact = loan;
+  }
+  return page_count();
+}
+
 void KvSequence::Clear() {
+  DropLoans();
   if (pool_ != nullptr) pool_->Free(pages_);
   pages_.clear();
+  loans_.clear();
   length_ = 0;
 }
 
 std::span<std::byte> KvSequence::LayerSlice(int64_t page, int layer) {
   const KvLayout& l = layout();
-  CAIRN_CHECK(page >= 0 && page < page_count() && layer >= 0 && layer < l.layers);
+  CAIRN_CHECK(page >= 0 && page < page_count() && layer >= 0 && layer < l.layers && !lent(page));
   return {pages_[static_cast<size_t>(page)] + l.layer_bytes() * static_cast<size_t>(layer),
           l.layer_bytes()};
 }
 
 std::span<const std::byte> KvSequence::LayerSlice(int64_t page, int layer) const {
-  return const_cast<KvSequence*>(this)->LayerSlice(page, layer);
+  const KvLayout& l = layout();
+  CAIRN_CHECK(page >= 0 && page < page_count() && layer >= 0 && layer < l.layers);
+  return {pages_[static_cast<size_t>(page)] + l.layer_bytes() * static_cast<size_t>(layer),
+          l.layer_bytes()};
 }
 
 Result<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, size_t bytes) {

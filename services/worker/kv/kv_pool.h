@@ -9,8 +9,9 @@
 // so the slice of a layer is one contiguous run of bytes that goes to the cache, and comes from
 // it, as it is. Keys are stored after RoPE, channels in half-split order.
 //
-// The pool is thread-safe. A KvSequence belongs to one thread at a time; the slices of different
-// layers may be written by other threads meanwhile (a fetch that runs ahead of the forward pass).
+// The pool is thread-safe. A KvSequence belongs to one thread at a time; meanwhile other threads may
+// write the slices of layers that it does not read yet, and lend pages that it does not touch yet (a
+// fetch that runs ahead of the forward pass).
 
 #include <cstddef>
 #include <cstdint>
@@ -45,8 +46,21 @@ struct KvLayout {
 
 class KvPool;
 
+// Memory of somebody else that pages are read from. Dropping the last reference gives it back.
+class PageLoan {
+ public:
+  virtual ~PageLoan() = default;
+  // False when the bytes may have become others. What was computed from them before a call that
+  // answered true is right.
+  virtual bool Intact() const = 0;
+};
+
 // The KV of one sequence: a list of pages and a length. Move-only; gives its pages back when it is
 // destroyed. REQUIRES: the pool outlives it.
+//
+// A page may be lent: it is read where it lies, in memory that the cache node shares, and nothing is
+// copied. Lent pages are never written. The sequence's own page stays reserved behind a lent one, so
+// that copying out needs no room.
 class KvSequence {
  public:
   KvSequence() = default;
@@ -73,11 +87,27 @@ class KvSequence {
   void Clear();
 
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
-  // is held. REQUIRES: page < page_count(), layer < layout().layers.
+  // is held. REQUIRES: page < page_count(), layer < layout().layers; not lent, to write.
   std::span<std::byte> LayerSlice(int64_t page, int layer);
   std::span<const std::byte> LayerSlice(int64_t page, int layer) const;
 
-  // Base addresses of the pages, for the attention kernels.
+  // Reads the page's bytes from `base` from now on: layout().page_bytes() in the order of a page, valid
+  // as long as `loan`. REQUIRES: page < page_count(), not lent.
+  void Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan);
+  bool lent(int64_t page) const;
+  int64_t lent_pages() const;
+  // The sequence's own page again, whose bytes mean nothing. No effect when the page is not lent.
+  void TakeBack(int64_t page);
+  // Gives all loans back; the bytes of lent pages mean nothing then.
+  void DropLoans();
+  // Copies lent pages to own ones and drops the loans. False when a loan was no longer intact: the
+  // bytes mean nothing then.
+  bool CopyOut();
+  // The first page whose loan is no longer intact; page_count() when all is well.
+  int64_t FirstBrokenLoan() const;
+
+  // Base addresses of the pages, for the attention kernels, which only write beyond length(). Lent
+  // pages are mapped read-only.
   std::span<std::byte* const> pages() const { return pages_; }
   const KvLayout& layout() const;
   // False for a default-constructed or moved-from sequence.
@@ -87,9 +117,15 @@ class KvSequence {
   friend class KvPool;
   explicit KvSequence(KvPool* pool) : pool_(pool) {}
 
+  struct Loan {
+    std::byte* own = nullptr;  // The page that the lent one stands for; null: not lent.
+    std::shared_ptr<const PageLoan> loan;
+  };
+
   KvPool* pool_ = nullptr;
   std::vector<std::byte*> pages_;
   int64_t length_ = 0;
+  std::vector<Loan> loans_;  // By page, as long as pages_.
 };
 
 class KvPool {

@@ -46,6 +46,10 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
   schema.Text("cache.address", &c.cache_address,
               "Cache node, HOST:PORT or unix:/path; empty: everything is computed.",
               {.env = "CAIRN_CACHE"});
+  schema.Text("cache.recipe", &c.recipe,
+              "How KV is stored at the cache: raw, or a codec such as int8 or turbo:bits=4 (docs/recipes.md). "
+              "Workers share blocks only with those of the same recipe.",
+              {.max_length = 1024});
   schema.Time("cache.match_deadline", &c.match_deadline,
               "Longest time that a request waits for the node's answer about its prefix.",
               {.min = milliseconds(1), .max = std::chrono::seconds(10)});
@@ -54,6 +58,15 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "recomputing would take more than four times as long.",
               {.min = milliseconds(1), .max = std::chrono::seconds(60)});
   schema.Bool("cache.overlap", &c.overlap, "Compute while later layers of a fetch still arrive.");
+  schema.Bool("cache.choose", &c.choose,
+              "Compute the front of a prefix instead of fetching it, where that is sooner by what was "
+              "measured.");
+  schema.Text("cache.path", &c.path,
+              "auto: shared memory where the node is on this machine and offers it, else gRPC; grpc: "
+              "never shared memory; local: nothing else.",
+              {.choices = {"auto", "grpc", "local"}});
+  schema.Bool("cache.lend", &c.lend,
+              "With shared memory: read blocks where they lie, without a copy, while a request runs.");
   schema.Bytes("cache.push_queue", &c.push_queue,
                "KV pages that may wait for their push; what does not fit is not pushed.");
   schema.Integer("cache.push_niceness", &c.push_niceness,
@@ -131,10 +144,13 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.queue_capacity = c.queue_capacity;
   options.idle_turns = c.idle_turns;
   options.tenant = c.tenant;
+  options.recipe = c.recipe;
   options.cache_address = c.cache_address;
   options.prefix.match_deadline = duration_cast<milliseconds>(c.match_deadline);
   options.prefix.stall_deadline = duration_cast<milliseconds>(c.stall_deadline);
   options.prefix.overlap = c.overlap;
+  options.prefix.choose = c.choose;
+  options.prefix.lend = c.lend;
   options.push.max_bytes = c.push_queue;
   options.push.niceness = static_cast<int>(c.push_niceness);
   if (!c.tenant_salt_file.empty()) {
@@ -154,6 +170,9 @@ client::ConnectOptions CacheConnection(const WorkerConfig& c) {
   };
   client::ConnectOptions options;
   options.address = c.cache_address;
+  options.path = c.path == "grpc"    ? client::PathChoice::kGrpc
+                 : c.path == "local" ? client::PathChoice::kLocal
+                                     : client::PathChoice::kAuto;
   char host[65] = {};
   gethostname(host, sizeof(host) - 1);
   options.client_name = fmt::format("cairn-worker {} {}", host, getpid());

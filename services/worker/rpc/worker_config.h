@@ -27,9 +27,13 @@ struct WorkerConfig {
   std::string tenant = "default";
   std::string tenant_salt_file;
   std::string cache_address;
+  std::string recipe = "raw";
   Duration match_deadline = std::chrono::milliseconds(50);
   Duration stall_deadline = std::chrono::milliseconds(250);
   bool overlap = true;
+  bool choose = true;
+  bool lend = true;
+  std::string path = "auto";
   uint64_t push_queue = 1ull << 30;
   uint32_t push_niceness = 10;
   std::string cache_ca;

@@ -47,6 +47,10 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   const std::string blocks_help = "Blocks that the cache node matched, by what became of them.";
   sink.Counter(blocks, blocks_help, {{"result", "fetched"}}, number(prefix.fetched_blocks));
   sink.Counter(blocks, blocks_help, {{"result", "abandoned"}}, number(prefix.abandoned_blocks));
+  sink.Counter(blocks, blocks_help, {{"result", "chosen"}}, number(prefix.chosen_blocks));
+  sink.Counter("cairn_worker_lent_bytes_total",
+               "Of the fetched bytes: read where they lie in the node's memory, never copied.", {},
+               number(prefix.fetched.lent));
   const std::string bytes = "cairn_worker_fetched_bytes_total";
   const std::string bytes_help = "Verified bytes from the cache node, by its tier.";
   sink.Counter(bytes, bytes_help, {{"tier", "host"}}, number(prefix.fetched.host));

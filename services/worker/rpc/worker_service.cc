@@ -17,6 +17,8 @@ constexpr uint32_t kDefaultMaxTokens = 256;
 constexpr double kMaxTemperature = 10;
 constexpr uint32_t kMaxTopK = 1u << 30;
 constexpr uint32_t kMaxWaitMs = 600'000;
+// Of the logits in one message: well below gRPC's default limit of 4 MiB.
+constexpr size_t kScoreMessageBytes = 2u << 20;
 // A wait is cut into pieces of this length to see whether the client is still there.
 constexpr std::chrono::milliseconds kWaitPiece{100};
 
@@ -78,6 +80,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
   request.ignore_eos = proto.ignore_eos();
   request.want_logits_digest = proto.want_logits_digest();
   request.keep_turn = proto.keep_turn();
+  request.want_timeline = proto.want_timeline();
   return request;
 }
 
@@ -105,6 +108,18 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   };
   add_tier(v1::TIER_KIND_HOST, summary.fetched.host);
   add_tier(v1::TIER_KIND_DISK, summary.fetched.disk);
+  out->set_lent_bytes(summary.fetched.lent);
+  if (summary.fetched.total() > 0) out->set_fetch_path(std::string(Name(summary.fetch_path)));
+  out->set_chosen_tokens(summary.chosen_tokens);
+  for (const TimelineSpan& span : summary.timeline) {
+    v1::TimelineSpan* entry = out->add_timeline();
+    entry->set_kind(static_cast<v1::TimelineSpan::Kind>(span.kind));
+    entry->set_layer(span.layer);
+    entry->set_block_begin(span.block_begin);
+    entry->set_block_end(span.block_end);
+    entry->set_begin_seconds(span.begin);
+    entry->set_end_seconds(span.end);
+  }
 }
 
 grpc::Status WorkerService::Generate(grpc::ServerContext* context,
@@ -128,6 +143,52 @@ grpc::Status WorkerService::Generate(grpc::ServerContext* context,
   v1::GenerateResponse last;
   ToProto(*summary, last.mutable_done());
   writer->Write(last);
+  return grpc::Status::OK;
+}
+
+grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreRequest* request,
+                                  grpc::ServerWriter<v1::ScoreResponse>* writer) {
+  GenerateRequest wanted;
+  wanted.prompt = TokenPrompt{{request->context().ids().begin(), request->context().ids().end()}};
+  wanted.score_tokens = {request->continuation().ids().begin(),
+                         request->continuation().ids().end()};
+  if (wanted.score_tokens.empty()) {
+    return wire::ToGrpc(InvalidArgument("field 'continuation': got 0 tokens, expected 1 to {}",
+                                        kMaxScoreTokens));
+  }
+  wanted.no_cache = request->no_cache();
+  wanted.trace = TraceOf(*context);
+
+  GenerateCallbacks callbacks;
+  callbacks.on_scores = [&](size_t first, size_t rows, std::span<const float> logits) {
+    const size_t vocab = logits.size() / rows;
+    const size_t rows_per_message =
+        std::max<size_t>(1, kScoreMessageBytes / (vocab * sizeof(float)));
+    for (size_t at = 0; at < rows; at += rows_per_message) {
+      const size_t count = std::min(rows_per_message, rows - at);
+      v1::ScoreResponse response;
+      response.mutable_rows()->set_first(static_cast<uint32_t>(first + at));
+      response.mutable_rows()->set_rows(static_cast<uint32_t>(count));
+      response.mutable_rows()->set_logits(logits.data() + at * vocab,
+                                          count * vocab * sizeof(float));
+      if (!writer->Write(response)) return false;  // The client is gone.
+    }
+    return true;
+  };
+  callbacks.cancelled = [&] { return context->IsCancelled(); };
+  const Result<GenerateSummary> summary = engine_.Generate(wanted, callbacks);
+  if (!summary.ok()) return wire::ToGrpc(summary.status());
+  v1::ScoreResponse last;
+  ToProto(*summary, last.mutable_done());
+  writer->Write(last);
+  return grpc::Status::OK;
+}
+
+grpc::Status WorkerService::Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) {
+  const auto ids = engine_.model().tokenizer().Encode(request->text(), request->parse_special());
+  if (!ids.ok()) return wire::ToGrpc(Annotate(ids.status(), "field 'text'"));
+  response->mutable_ids()->Add(ids->begin(), ids->end());
   return grpc::Status::OK;
 }
 

@@ -24,6 +24,10 @@ class WorkerService final : public v1::Worker::Service {
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override;
+  grpc::Status Score(grpc::ServerContext* context, const v1::ScoreRequest* request,
+                     grpc::ServerWriter<v1::ScoreResponse>* writer) override;
+  grpc::Status Tokenize(grpc::ServerContext* context, const v1::TokenizeRequest* request,
+                        v1::TokenizeResponse* response) override;
   grpc::Status GetInfo(grpc::ServerContext* context, const v1::WorkerInfoRequest* request,
                        v1::WorkerInfo* response) override;
   grpc::Status WaitIdle(grpc::ServerContext* context, const v1::WaitIdleRequest* request,

@@ -3,18 +3,70 @@
 #include <algorithm>
 
 namespace cairn::worker {
+namespace {
+
+// A slice that is on its way is complete within it, unless something is wrong.
+constexpr std::chrono::milliseconds kSliceTime{20};
+
+FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
+  FetchPilot::Setup setup;
+  setup.blocks = shape.blocks;
+  setup.layers = shape.layers;
+  setup.rate = FetchModel::kUnknownRate;
+  setup.choose = false;
+  return setup;
+}
+
+}  // namespace
 
 FetchProgress::FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit)
-    : shape_(shape),
-      stall_(stall),
-      limit_(start + limit),
-      arrived_(static_cast<size_t>(shape.blocks) * shape.layers * shape.heads, false),
-      layer_missing_(shape.layers, shape.blocks * shape.heads),
-      block_missing_(shape.blocks, shape.layers * shape.heads),
-      block_reason_(shape.blocks, MissReason::kNone),
-      last_arrival_(start),
-      first_failed_(shape.blocks) {
-  CAIRN_CHECK(shape.blocks > 0 && shape.layers > 0 && shape.heads > 0);
+    : FetchProgress(shape.heads, {start, stall, limit}, FetchAll(shape), PrefillModel()) {}
+
+FetchProgress::FetchProgress(uint32_t heads, const Deadlines& deadlines,
+                             const FetchPilot::Setup& setup, const PrefillModel& prefill)
+    : shape_{setup.blocks, setup.layers, heads},
+      start_(deadlines.start),
+      stall_(deadlines.stall),
+      limit_(deadlines.start + deadlines.limit),
+      pilot_(setup, prefill),
+      arrived_(static_cast<size_t>(shape_.blocks) * shape_.layers * shape_.heads, false),
+      cell_missing_(static_cast<size_t>(shape_.blocks) * shape_.layers, shape_.heads),
+      block_missing_(shape_.blocks, shape_.layers * shape_.heads),
+      writes_(shape_.blocks, 0),
+      block_reason_(shape_.blocks, MissReason::kNone),
+      layer_times_(shape_.layers),
+      last_arrival_(deadlines.start),
+      activity_(deadlines.start),
+      first_failed_(shape_.blocks) {
+  CAIRN_CHECK(shape_.blocks > 0 && shape_.layers > 0 && shape_.heads > 0);
+}
+
+std::optional<FetchPlan::Range> FetchProgress::NextRange() {
+  MutexLock lock(mu_);
+  while (!stopping_ && !timed_out_ && first_failed_ == shape_.blocks) {
+    if (const auto range = pilot_.Next(Now())) {
+      asking_ = true;
+      activity_ = SteadyClock::Get().Now();
+      return range;
+    }
+    if (CompletePrefixLocked() == shape_.blocks) break;
+    changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return stopping_ || timed_out_ || pilot_.plan().Next(1).has_value() ||
+             CompletePrefixLocked() == shape_.blocks;
+    });
+  }
+  return std::nullopt;
+}
+
+void FetchProgress::CallEnded() {
+  MutexLock lock(mu_);
+  asking_ = false;
+  pilot_.Ended(Now());
+}
+
+bool FetchProgress::Asking() const {
+  MutexLock lock(mu_);
+  return asking_;
 }
 
 uint32_t FetchProgress::Missing(const Piece& piece) const {
@@ -24,7 +76,7 @@ uint32_t FetchProgress::Missing(const Piece& piece) const {
 
 uint32_t FetchProgress::MissingLocked(const Piece& piece) const {
   if (piece.block >= shape_.blocks || piece.layer >= shape_.layers ||
-      piece.head_end > shape_.heads) {
+      piece.head_end > shape_.heads || pilot_.plan().computed(piece.block)) {
     return 0;
   }
   uint32_t missing = 0;
@@ -34,25 +86,57 @@ uint32_t FetchProgress::MissingLocked(const Piece& piece) const {
   return missing;
 }
 
-void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now) {
+bool FetchProgress::BeginWrite(uint32_t block) {
+  MutexLock lock(mu_);
+  if (block >= shape_.blocks || pilot_.plan().computed(block) ||
+      (block >= claim_begin_ && block < claim_end_)) {
+    return false;
+  }
+  ++writes_[block];
+  return true;
+}
+
+void FetchProgress::EndWrite(uint32_t block) {
+  MutexLock lock(mu_);
+  --writes_[block];
+  if (block >= claim_begin_ && block < claim_end_) changed_.NotifyAll();
+}
+
+void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now,
+                            bool lent) {
   MutexLock lock(mu_);
   const uint32_t heads = MissingLocked(piece);
   CAIRN_CHECK(heads > 0);
   for (uint32_t head = piece.head_begin; head < piece.head_end; ++head) {
     arrived_[Cell(piece, head)] = true;
   }
-  layer_missing_[piece.layer] -= heads;
   block_missing_[piece.block] -= heads;
-  last_arrival_ = now;
+  last_arrival_ = activity_ = now;
   (from_disk ? bytes_.disk : bytes_.host) += bytes;
+  if (lent) bytes_.lent += bytes;
+  LayerTimes& times = layer_times_[piece.layer];
+  times.last = Since(now);
+  if (times.first == 0) times.first = times.last;
+  uint32_t& missing = cell_missing_[Cell(piece, 0) / shape_.heads];
+  missing -= heads;
+  if (missing > 0) return;
+  pilot_.Arrived(piece.block, piece.layer, Since(now));
   // Only a complete layer or block lets a waiter go on: waking it for each slice would cost more than
   // copying the slice.
-  if (layer_missing_[piece.layer] == 0 || block_missing_[piece.block] == 0) changed_.NotifyAll();
+  if (pilot_.plan().LayerMissing(piece.layer) == 0 || block_missing_[piece.block] == 0) {
+    changed_.NotifyAll();
+  }
+}
+
+bool FetchProgress::Untouched(uint32_t block) const {
+  MutexLock lock(mu_);
+  return block_missing_[block] == shape_.layers * shape_.heads;
 }
 
 void FetchProgress::BlockFailed(uint32_t block, MissReason reason) {
   if (block >= shape_.blocks) return;
   MutexLock lock(mu_);
+  if (pilot_.plan().computed(block)) return;
   if (block_reason_[block] == MissReason::kNone) block_reason_[block] = reason;
   first_failed_ = std::min(first_failed_, block);
   changed_.NotifyAll();
@@ -61,36 +145,101 @@ void FetchProgress::BlockFailed(uint32_t block, MissReason reason) {
 void FetchProgress::Ended(MissReason reason_for_the_rest) {
   MutexLock lock(mu_);
   ended_ = true;
+  asking_ = false;
+  pilot_.Ended(Now());
   if (end_reason_ == MissReason::kNone) end_reason_ = reason_for_the_rest;
   changed_.NotifyAll();
 }
 
-template <typename Predicate>
-void FetchProgress::WaitProgress(Predicate done) {
-  const auto over = [&] { return timed_out_ || ended_ || done(); };
-  while (!over()) {
-    const TimePoint arrival = last_arrival_;
-    const TimePoint deadline = std::min(arrival + stall_, limit_);
-    if (changed_.WaitUntil(mu_, deadline, over)) return;
-    // Slices that complete nothing move the deadline without waking us.
-    if (last_arrival_ != arrival && deadline < limit_) continue;
+FetchProgress::Step FetchProgress::Decide(uint32_t front) {
+  MutexLock lock(mu_);
+  while (front < shape_.blocks && Complete(front)) ++front;
+  Step step{front, front};
+  if (timed_out_ || ended_ || first_failed_ < shape_.blocks || front == shape_.blocks) return step;
+  step.target = std::max(front, pilot_.Decide(front, Now()));
+  // Blocks that have come are not computed again.
+  for (uint32_t block = front; block < step.target; ++block) {
+    if (Complete(block)) step.target = block;
+  }
+  changed_.NotifyAll();
+  return step;
+}
+
+bool FetchProgress::Claim(uint32_t begin, uint32_t end, const std::function<void()>& cancel_call) {
+  MutexLock lock(mu_);
+  claim_begin_ = begin;
+  claim_end_ = end;
+  const auto no_writes = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::all_of(writes_.begin() + begin, writes_.begin() + end,
+                       [](uint32_t writes) { return writes == 0; });
+  };
+  const TimePoint now = SteadyClock::Get().Now();
+  bool quiet = changed_.WaitUntil(mu_, now + kSliceTime, no_writes);
+  if (!quiet && cancel_call) {
+    // Half a slice that does not go on. What else was on the way is asked for again.
+    cancel_call();
+    quiet = changed_.WaitUntil(mu_, now + stall_, no_writes);
+  }
+  claim_begin_ = claim_end_ = 0;
+  if (!quiet) {
     timed_out_ = true;
     if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
+  } else {
+    for (uint32_t block = begin; block < end; ++block) pilot_.plan().Computed(block);
+  }
+  changed_.NotifyAll();
+  return quiet;
+}
+
+void FetchProgress::SetComputing(bool computing) {
+  MutexLock lock(mu_);
+  pilot_.SetComputing(computing, Now());
+}
+
+template <typename Done, typename Tick>
+void FetchProgress::WaitProgress(Done done, Tick tick) {
+  const auto over = [&] { return timed_out_ || ended_ || done(); };
+  const TimePoint entered = SteadyClock::Get().Now();
+  while (!over()) {
+    const auto deadline = [&] { return std::min(std::max(activity_, entered) + stall_, limit_); };
+    const TimePoint next = SteadyClock::Get().Now() + std::chrono::milliseconds(10);
+    if (changed_.WaitUntil(mu_, std::min(deadline(), next), over)) return;
+    // Slices that complete nothing move the deadline without waking us.
+    if (SteadyClock::Get().Now() >= deadline()) {
+      timed_out_ = true;
+      if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
+      changed_.NotifyAll();
+    } else if (tick()) {
+      return;
+    }
   }
 }
 
-Status FetchProgress::WaitLayer(uint32_t layer) {
+Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front) {
   MutexLock lock(mu_);
-  const auto arrived = [&] { return layer_missing_[layer] == 0; };
-  WaitProgress([&] { return arrived() || first_failed_ < shape_.blocks; });
+  turned_back_ = false;
+  const auto arrived = [&] { return pilot_.plan().LayerMissing(layer) == 0; };
+  WaitProgress([&] { return arrived() || first_failed_ < shape_.blocks; },
+               [&] { return turned_back_ = pilot_.ShouldTurnBack(front, layer, Now()); });
   if (arrived() && first_failed_ == shape_.blocks) return OkStatus();
-  return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} pieces did not arrive", layer,
-                layer_missing_[layer], shape_.blocks * shape_.heads);
+  return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} blocks did not arrive", layer,
+                pilot_.plan().LayerMissing(layer), shape_.blocks);
+}
+
+bool FetchProgress::TurnedBack() const {
+  MutexLock lock(mu_);
+  return turned_back_ && !timed_out_ && !ended_ && first_failed_ == shape_.blocks;
 }
 
 void FetchProgress::WaitDone() {
   MutexLock lock(mu_);
-  WaitProgress([&] { return CompletePrefixLocked() == first_failed_; });
+  WaitProgress([&] { return CompletePrefixLocked() == first_failed_; }, [] { return false; });
+}
+
+void FetchProgress::Stop() {
+  MutexLock lock(mu_);
+  stopping_ = true;
+  changed_.NotifyAll();
 }
 
 void FetchProgress::WaitEnded() {
@@ -98,23 +247,41 @@ void FetchProgress::WaitEnded() {
   changed_.Wait(mu_, [&] { return ended_; });
 }
 
+bool FetchProgress::Broken() const {
+  MutexLock lock(mu_);
+  return timed_out_ || first_failed_ < shape_.blocks ||
+         (ended_ && CompletePrefixLocked() < shape_.blocks);
+}
+
 bool FetchProgress::TimedOut() const {
   MutexLock lock(mu_);
   return timed_out_;
 }
 
+bool FetchProgress::Complete(uint32_t block) const {
+  return pilot_.plan().computed(block) ||
+         (block_missing_[block] == 0 && block_reason_[block] == MissReason::kNone);
+}
+
 uint32_t FetchProgress::CompletePrefixLocked() const {
   uint32_t block = 0;
-  while (block < shape_.blocks && block_missing_[block] == 0 &&
-         block_reason_[block] == MissReason::kNone) {
-    ++block;
-  }
+  while (block < shape_.blocks && Complete(block)) ++block;
   return block;
 }
 
 uint32_t FetchProgress::CompletePrefix() const {
   MutexLock lock(mu_);
   return CompletePrefixLocked();
+}
+
+uint32_t FetchProgress::FetchedBlocks() const {
+  MutexLock lock(mu_);
+  const uint32_t prefix = CompletePrefixLocked();
+  uint32_t fetched = 0;
+  for (uint32_t block = 0; block < prefix; ++block) {
+    fetched += pilot_.plan().computed(block) ? 0 : 1;
+  }
+  return fetched;
 }
 
 MissReason FetchProgress::Reason() const {
@@ -133,6 +300,16 @@ TimePoint FetchProgress::last_arrival() const {
 BytesByTier FetchProgress::bytes() const {
   MutexLock lock(mu_);
   return bytes_;
+}
+
+FetchModel::Sample FetchProgress::Sample(FetchModel::Tier tier) const {
+  MutexLock lock(mu_);
+  return pilot_.Sample(tier);
+}
+
+std::vector<FetchProgress::LayerTimes> FetchProgress::layer_times() const {
+  MutexLock lock(mu_);
+  return layer_times_;
 }
 
 }  // namespace cairn::worker

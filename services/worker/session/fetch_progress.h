@@ -1,16 +1,22 @@
 #pragma once
-// What has arrived of a fetch, and waiting for it under a progress deadline.
+// What has arrived of a fetch, what is computed meanwhile, and waiting for it under a progress deadline.
 //
-// The client writes verified slices straight into KV pages, from a thread of its own; the forward
-// pass waits layer by layer. A fetch that fails, or brings no new slice for too long, is over: what
-// was complete by then counts, the rest is computed.
+// The client writes verified slices straight into KV pages, or lends them, from a thread of its own;
+// the engine's thread computes blocks of the front and then waits layer by layer. A fetch that fails,
+// or brings no new slice for too long, is over: what was complete by then counts, the rest is computed.
+//
+// No page is written by both threads: the fetch announces each write (BeginWrite), the engine claims
+// blocks before it computes them (Claim), and each keeps off what the other has.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "services/common/clock/clock.h"
 #include "services/common/concurrency/mutex.h"
 #include "services/common/status/status.h"
+#include "services/worker/session/fetch_pilot.h"
 #include "services/worker/session/miss_reason.h"
 
 namespace cairn::worker {
@@ -23,9 +29,24 @@ class FetchProgress {
     uint32_t layers = 0;
     uint32_t heads = 0;
   };
-  // `stall`: how long nothing new may arrive; `limit`: how long it may take in all. Both count from
-  // `start`.
+  // `stall`: how long nothing new may arrive while it is waited for; `limit`: how long it may take in
+  // all. Everything is fetched, in one call.
   FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit);
+
+  struct Deadlines {
+    TimePoint start;
+    Duration stall;
+    Duration limit;
+  };
+  // With a pilot that decides. Shape is that of `setup`.
+  FetchProgress(uint32_t heads, const Deadlines& deadlines, const FetchPilot::Setup& setup,
+                const PrefillModel& prefill);
+
+  // The fetching thread. ------------------------------------------------------------------------
+  // What to ask the node for next. Waits while nothing is wanted but may still be; nullopt when the
+  // fetch is over. Each range is followed by CallEnded, the last one by Ended.
+  std::optional<FetchPlan::Range> NextRange();
+  void CallEnded();
 
   // Some heads of one layer of one block.
   struct Piece {
@@ -34,61 +55,112 @@ class FetchProgress {
     uint32_t head_begin = 0;
     uint32_t head_end = 0;  // Exclusive.
   };
-  // How many of the piece's heads have not arrived; 0 for a piece outside of the fetch. Only when all
-  // are missing may unverified bytes be written to its place in the page.
+  // How many of the piece's heads have not arrived and are still of use; 0 for a piece outside of the
+  // fetch. Only when all are missing may unverified bytes be written to its place in the page.
   uint32_t Missing(const Piece& piece) const;
+  // Leave to write to the block's page, until EndWrite. False when the engine has the block.
+  bool BeginWrite(uint32_t block);
+  void EndWrite(uint32_t block);
   // The piece is in its page and verified. Parts may overlap: heads that were there are not counted
-  // again. REQUIRES: Missing(piece) > 0.
-  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now);
+  // again. `lent`: it is read where it lies. REQUIRES: Missing(piece) > 0.
+  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now, bool lent = false);
+  // True when no piece of the block has arrived.
+  bool Untouched(uint32_t block) const;
   // The block will not come.
   void BlockFailed(uint32_t block, MissReason reason);
   // The client is done: nothing more will arrive, or be written.
   void Ended(MissReason reason_for_the_rest);
 
-  // Waits until `layer` of all blocks is there: OK. ABORTED when a block failed, the fetch ended
-  // without it or a deadline passed (then TimedOut()).
-  Status WaitLayer(uint32_t layer);
+  // The engine's thread. ------------------------------------------------------------------------
+  struct Step {
+    uint32_t front = 0;   // Blocks that are there: fetched, or claimed.
+    uint32_t target = 0;  // Claim and compute blocks up to here; `front`: wait for the fetch.
+  };
+  // What to do when the blocks before `front` are there.
+  Step Decide(uint32_t front);
+  // Takes blocks [begin, end) from the fetch, to compute them. Waits for writes that have begun; when
+  // they do not end soon, `cancel_call` is called, which makes the client return from its call. False
+  // when they do not end in time even so: the fetch is then over.
+  bool Claim(uint32_t begin, uint32_t end, const std::function<void()>& cancel_call = nullptr);
+  // Blocks are (not) computed from now on.
+  void SetComputing(bool computing);
+  // True while a call to the node is under way.
+  bool Asking() const;
+
+  // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block failed,
+  // the fetch ended without it, a deadline passed (then TimedOut()), or computing more of the front
+  // is better now (then TurnedBack()).
+  Status WaitLayer(uint32_t layer, uint32_t front = 0);
+  bool TurnedBack() const;
   // Waits until every block before the first failed one is complete, the fetch has ended, or a deadline
   // passed.
   void WaitDone();
+  // No more ranges.
+  void Stop();
   // Waits for Ended. The fetch must have been told to stop, or be at its end.
   void WaitEnded();
+  // Failed, late, or at its end without all blocks.
+  bool Broken() const;
 
   bool TimedOut() const;
-  // Complete blocks from the first one on.
+  // Complete or claimed blocks from the first one on.
   uint32_t CompletePrefix() const;
+  // Of these, the ones that were fetched.
+  uint32_t FetchedBlocks() const;
   // Why block CompletePrefix() is missing; kNone when none is.
   MissReason Reason() const;
   BytesByTier bytes() const;
   // Of the last piece; the start when nothing has arrived.
   TimePoint last_arrival() const;
   uint32_t blocks() const { return shape_.blocks; }
+  FetchModel::Sample Sample(FetchModel::Tier tier) const;
+
+  // First and last piece of a layer, in seconds since the start; both 0 when none came.
+  struct LayerTimes {
+    double first = 0;
+    double last = 0;
+  };
+  std::vector<LayerTimes> layer_times() const;
 
  private:
-  template <typename Predicate>
-  void WaitProgress(Predicate done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double Since(TimePoint now) const { return Seconds(now - start_); }
+  double Now() const { return Since(SteadyClock::Get().Now()); }
+  // Waits for `done`. Other ends: a deadline, the end of the fetch; `tick` says true, asked every 10 ms.
+  template <typename Done, typename Tick>
+  void WaitProgress(Done done, Tick tick) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint32_t MissingLocked(const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   size_t Cell(const Piece& piece, uint32_t head) const {
     return (static_cast<size_t>(piece.layer) * shape_.blocks + piece.block) * shape_.heads + head;
   }
+  bool Complete(uint32_t block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint32_t CompletePrefixLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
   const Shape shape_;
+  const TimePoint start_;
   const Duration stall_;
   const TimePoint limit_;
 
   mutable Mutex mu_;
   CondVar changed_;
+  FetchPilot pilot_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);  // [layer][block][head]
-  // Cells (layer, block, head) still to come, by layer and by block.
-  std::vector<uint32_t> layer_missing_ ABSL_GUARDED_BY(mu_);
+  // Heads still to come, by cell and by block.
+  std::vector<uint32_t> cell_missing_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> block_missing_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> writes_ ABSL_GUARDED_BY(mu_);         // Under way, by block.
   std::vector<MissReason> block_reason_ ABSL_GUARDED_BY(mu_);  // kNone unless failed.
+  std::vector<LayerTimes> layer_times_ ABSL_GUARDED_BY(mu_);
+  uint32_t claim_begin_ ABSL_GUARDED_BY(mu_) = 0;  // Being claimed: no new writes.
+  uint32_t claim_end_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint last_arrival_ ABSL_GUARDED_BY(mu_);
+  TimePoint activity_ ABSL_GUARDED_BY(mu_);     // Last piece, or last call that began.
   uint32_t first_failed_ ABSL_GUARDED_BY(mu_);  // shape_.blocks: none.
+  bool asking_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool timed_out_ ABSL_GUARDED_BY(mu_) = false;
+  bool turned_back_ ABSL_GUARDED_BY(mu_) = false;
   MissReason end_reason_ ABSL_GUARDED_BY(mu_) = MissReason::kNone;
   BytesByTier bytes_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,12 +1,12 @@
 #include "services/worker/session/prefix_session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stop_token>
 #include <utility>
 
 #include "cairn/client/cache_client.h"
 #include "services/common/log/log.h"
+#include "services/worker/session/page_sink.h"
 
 namespace cairn::worker {
 namespace {
@@ -15,10 +15,6 @@ namespace {
 constexpr std::chrono::milliseconds kMinFetchLimit{500};
 // Of a fetch while the worker does not know its prefill speed.
 constexpr std::chrono::seconds kUnknownFetchLimit{30};
-
-MissReason FromClient(client::MissReason reason) {
-  return static_cast<MissReason>(static_cast<uint8_t>(reason));
-}
 
 MissReason ReasonOf(const Status& status) {
   switch (status.code()) {
@@ -38,81 +34,15 @@ MissReason ReasonOf(const Status& status) {
   }
 }
 
-// Puts what arrives into the pages.
-class PageSink final : public client::FetchSink {
- public:
-  PageSink(const KvLayout& kv, KvSequence& sequence, FetchProgress& progress)
-      : kv_(kv), sequence_(sequence), progress_(progress) {}
-
-  std::span<std::byte> Destination(const client::SliceInfo& slice) override {
-    // A slice of all heads is laid out as the page is; others go through the client's buffer, and so
-    // does one whose place holds verified bytes already.
-    if (!Fits(slice) || !AllHeads(slice) || progress_.Missing(PieceOf(slice)) != Heads(slice)) {
-      return {};
-    }
-    return sequence_.LayerSlice(slice.block, static_cast<int>(slice.layer));
-  }
-
-  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
-    if (!Fits(slice) || data.size() != slice.slice_bytes) {
-      return Errorf(StatusCode::kDataLoss,
-                    "slice of block {}, layer {}, heads {} to {}: got {} bytes with codec {}, which "
-                    "the namespace's layout does not have",
-                    slice.block, slice.layer, slice.part.head_begin, slice.part.head_end,
-                    data.size(), static_cast<int>(slice.codec));
-    }
-    const FetchProgress::Piece piece = PieceOf(slice);
-    if (progress_.Missing(piece) == 0) return OkStatus();
-    const std::span<std::byte> page =
-        sequence_.LayerSlice(slice.block, static_cast<int>(slice.layer));
-    if (data.data() != page.data()) CopyHeads(slice, data, page);
-    progress_.Arrived(piece, data.size(), slice.tier == client::TierKind::kDisk,
-                      SteadyClock::Get().Now());
-    return OkStatus();
-  }
-
-  void OnBlockFailed(uint32_t block, client::MissReason reason) override {
-    progress_.BlockFailed(block, FromClient(reason));
-  }
-
- private:
-  bool Fits(const client::SliceInfo& slice) const {
-    if (slice.codec != format::Codec::kRaw || slice.block >= sequence_.page_count() ||
-        slice.layer >= static_cast<uint32_t>(kv_.layers) ||
-        slice.part.head_begin >= slice.part.head_end ||
-        slice.part.head_end > static_cast<uint32_t>(kv_.kv_heads)) {
-      return false;
-    }
-    return slice.slice_bytes == 2 * kv_.head_bytes() * Heads(slice);
-  }
-  static size_t Heads(const client::SliceInfo& slice) {
-    return static_cast<size_t>(slice.part.head_end - slice.part.head_begin);
-  }
-  bool AllHeads(const client::SliceInfo& slice) const {
-    return Heads(slice) == static_cast<size_t>(kv_.kv_heads);
-  }
-  static FetchProgress::Piece PieceOf(const client::SliceInfo& slice) {
-    return {slice.block, slice.layer, slice.part.head_begin, slice.part.head_end};
-  }
-  void CopyHeads(const client::SliceInfo& slice, std::span<const std::byte> data,
-                 std::span<std::byte> page) const {
-    const size_t bytes = kv_.head_bytes() * Heads(slice);
-    const size_t first = kv_.head_bytes() * slice.part.head_begin;
-    for (size_t plane = 0; plane < 2; ++plane) {
-      std::memcpy(page.data() + plane * kv_.plane_bytes() + first, data.data() + plane * bytes,
-                  bytes);
-    }
-  }
-
-  const KvLayout& kv_;
-  KvSequence& sequence_;
-  FetchProgress& progress_;
-};
-
 }  // namespace
 
 struct PrefixSession::Match::Lease {
   client::Lease lease;
+  FetchModel::Tier tier = FetchModel::Tier::kHost;  // That most bytes lie in.
+  bool from_disk = false;                           // Some of them come from disk.
+  // Until the node could send the first and the last byte; 0 if it did not say.
+  double node_first_seconds = 0;
+  double node_last_seconds = 0;
 };
 
 PrefixSession::Match::Match() = default;
@@ -120,21 +50,45 @@ PrefixSession::Match::~Match() = default;
 PrefixSession::Match::Match(Match&&) noexcept = default;
 PrefixSession::Match& PrefixSession::Match::operator=(Match&&) noexcept = default;
 
-struct PrefixFetch::State {
-  State(client::Lease held, const FetchProgress::Shape& shape, TimePoint begin, Duration stall,
-        Duration limit)
-      : lease(std::move(held)), start(begin), progress(shape, begin, stall, limit) {}
+struct PrefixFetchState {
+  PrefixFetchState(PrefixSession::Match::Lease held, uint32_t heads,
+                   const FetchProgress::Deadlines& until, const FetchPilot::Setup& setup,
+                   const PrefillModel& prefill)
+      : lease(std::move(held.lease)),
+        tier(held.tier),
+        deadlines(until),
+        progress(heads, until, setup, prefill) {}
   client::Lease lease;
-  const TimePoint start;
-  std::stop_source stop;
+  const FetchModel::Tier tier;
+  const FetchProgress::Deadlines deadlines;
+  client::Path path = client::Path::kGrpc;
   FetchProgress progress;
+
+  // The token of a new call to the node.
+  std::stop_token BeginCall() {
+    MutexLock lock(mu);
+    call = std::stop_source();
+    if (stopped) call.request_stop();
+    return call.get_token();
+  }
+  // Makes the client return from the call under way; `all`: and from all that follow.
+  void CancelCall(bool all) {
+    MutexLock lock(mu);
+    stopped = stopped || all;
+    call.request_stop();
+  }
+
+  Mutex mu;
+  std::stop_source call ABSL_GUARDED_BY(mu);
+  bool stopped ABSL_GUARDED_BY(mu) = false;
 };
 
 PrefixSession::PrefixSession(client::CacheClient& client, NamespaceSpec spec, const KvLayout& kv,
-                             const Options& options)
+                             const KvCodec& codec, const Options& options)
     : client_(client),
       spec_(std::move(spec)),
       kv_(kv),
+      codec_(codec),
       fingerprint_(Fingerprint(spec_)),
       options_(options),
       fetch_thread_({.name = "cairn-fetch", .threads = 2, .queue_capacity = 4}) {
@@ -185,6 +139,20 @@ std::vector<BlockKey> PrefixSession::Keys(std::span<const int32_t> tokens) const
   return BlockKeyChain(fingerprint_).Keys(tokens, spec_.layout.block_tokens);
 }
 
+std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> tokens,
+                                                     uint32_t exact) const {
+  const size_t block_tokens = spec_.layout.block_tokens;
+  std::vector<BlockKey> keys = BlockKeyChain(fingerprint_).Keys(
+      tokens.first(exact * block_tokens), spec_.layout.block_tokens);
+  BlockKeyChain chain(fingerprint_);
+  BlockKey parent = Sha256().Update("decoded").Update(keys.back().View()).Finish();
+  for (size_t at = exact * block_tokens; at + block_tokens <= tokens.size(); at += block_tokens) {
+    parent = chain.Next(parent, tokens.subspan(at, block_tokens));
+    keys.push_back(parent);
+  }
+  return keys;
+}
+
 PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, double prefill_speed,
                                            const std::string& trace) {
   const TimePoint start = SteadyClock::Get().Now();
@@ -197,8 +165,10 @@ PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, doubl
   match.seconds = Seconds(SteadyClock::Get().Now() - start);
   if (outcome.ok()) {
     match.blocks = std::min(outcome->matched_blocks, static_cast<uint32_t>(keys.size()));
-    match.reason = match.blocks == keys.size() ? MissReason::kNone : FromClient(outcome->miss_reason);
-    match.lease_ = std::make_unique<Match::Lease>(std::move(outcome->lease));
+    match.reason = match.blocks == keys.size() ? MissReason::kNone : outcome->miss_reason;
+    match.lease_ = std::make_unique<Match::Lease>();
+    NoteTiers(outcome->tiers, match.lease_.get());
+    match.lease_->lease = std::move(outcome->lease);
     if (match.blocks < keys.size()) OpenAgainAfterReconnect();
   } else {
     match.reason = ReasonOf(outcome.status());
@@ -210,42 +180,112 @@ PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, doubl
   return match;
 }
 
+void PrefixSession::NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease) {
+  uint64_t bytes[client::kTierCount] = {};
+  for (const client::TierRun& run : runs) bytes[static_cast<size_t>(run.tier)] += run.bytes;
+  const bool disk = bytes[static_cast<size_t>(client::TierKind::kDisk)] >
+                    bytes[static_cast<size_t>(client::TierKind::kHost)];
+  lease->from_disk = bytes[static_cast<size_t>(client::TierKind::kDisk)] > 0;
+  lease->tier = disk ? FetchModel::Tier::kDisk : FetchModel::Tier::kHost;
+  if (runs.empty()) return;
+  const client::TierRun& first = runs.front();
+  // What is in memory can be sent when the run's turn comes; from disk its first block comes first.
+  lease->node_first_seconds = first.tier == client::TierKind::kHost
+                                  ? first.seconds
+                                  : first.seconds / std::max(1u, first.blocks);
+  lease->node_last_seconds = runs.back().seconds;
+}
+
+FetchPilot::Setup PrefixSession::PilotSetup(const Match& match, const FetchWanted& wanted) const {
+  FetchPilot::Setup setup;
+  setup.blocks = match.blocks;
+  setup.layers = static_cast<uint32_t>(kv_.layers);
+  setup.cell_bytes = codec_.typical_slice_bytes();
+  setup.block_tokens = kv_.block_tokens;
+  setup.prompt_tokens = std::max(wanted.prompt_tokens, match.blocks * setup.block_tokens);
+  setup.chunk_tokens = wanted.chunk_tokens;
+  setup.node_first_seconds = match.lease_->node_first_seconds;
+  setup.node_last_seconds = match.lease_->node_last_seconds;
+  setup.overlap = wanted.overlap;
+  setup.choose = wanted.choose;
+  setup.split = !match.lease_->from_disk;
+  MutexLock lock(mu_);
+  setup.rate = fetch_model_.Rate(match.lease_->tier);
+  setup.share_beside = fetch_model_.share_beside();
+  setup.slowdown = fetch_model_.slowdown();
+  return setup;
+}
+
 std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& sequence,
-                                                  double recompute_seconds,
-                                                  const std::string& trace) {
+                                                  const FetchWanted& wanted) {
   CAIRN_CHECK(match.blocks > 0 && match.lease_ != nullptr &&
               sequence.page_count() >= static_cast<int64_t>(match.blocks));
-  Duration stall = options_.stall_deadline;
-  Duration limit = kUnknownFetchLimit;
-  if (recompute_seconds > 0) {
-    const auto recompute =
-        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(recompute_seconds));
-    stall = std::max(stall, std::min<Duration>(recompute / 4, options_.max_stall));
-    limit = std::max<Duration>(recompute, kMinFetchLimit);
+  const FetchPilot::Setup setup = PilotSetup(match, wanted);
+  FetchProgress::Deadlines deadlines{SteadyClock::Get().Now(), options_.stall_deadline,
+                                     kUnknownFetchLimit};
+  const auto estimate = [&](int64_t end) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
+        wanted.prefill.RangeSeconds(0, end, std::max<int64_t>(1, setup.chunk_tokens))));
+  };
+  if (wanted.prefill.known()) {
+    const Duration recompute = estimate(match.blocks * setup.block_tokens);
+    deadlines.stall = std::max<Duration>(deadlines.stall,
+                                         std::min<Duration>(recompute / 4, options_.max_stall));
+    // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing.
+    deadlines.limit = std::max<Duration>(
+        wanted.overlap ? estimate(setup.prompt_tokens) : recompute, kMinFetchLimit);
   }
-  const FetchProgress::Shape shape{match.blocks, static_cast<uint32_t>(kv_.layers),
-                                   static_cast<uint32_t>(kv_.kv_heads)};
-  auto state = std::make_shared<PrefixFetch::State>(
-      std::move(match.lease_->lease), shape, SteadyClock::Get().Now(), stall, limit);
-  client::FetchOptions fetch;
-  fetch.progress = stall;
-  fetch.deadline = limit;
-  fetch.cancel = state->stop.get_token();
-  fetch.trace = trace;
-  const Status posted = fetch_thread_.Post([this, state, fetch, &sequence] {
-    PageSink sink(kv_, sequence, state->progress);
-    const client::FetchRange range{.block_begin = 0, .block_end = static_cast<uint32_t>(
-                                                         state->progress.blocks())};
-    const Status status = client_.Fetch(state->lease, range, sink, fetch);
-    if (!status.ok() && status.code() != StatusCode::kCancelled) {
-      log::Debug("cache_fetch_failed", {{"trace", fetch.trace}, {"error", ToString(status)}});
-    }
-    state->lease.Release();
-    // Last: from here on the engine may give the pages to somebody else.
-    state->progress.Ended(ReasonOf(status));
+  auto state = std::make_shared<PrefixFetchState>(
+      std::move(*match.lease_), static_cast<uint32_t>(kv_.kv_heads), deadlines, setup,
+      wanted.prefill);
+  state->path = client_.GetStats().path;
+  const Status posted = fetch_thread_.Post([this, state, &sequence, trace = wanted.trace] {
+    RunFetch(*state, sequence, trace);
   });
   if (!posted.ok()) state->progress.Ended(MissReason::kUnavailable);
-  return std::unique_ptr<PrefixFetch>(new PrefixFetch(*this, std::move(state)));
+  return std::unique_ptr<PrefixFetch>(new PrefixFetch(*this, sequence, std::move(state)));
+}
+
+void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence,
+                             const std::string& trace) {
+  client::FetchOptions fetch;
+  fetch.progress = state.deadlines.stall;
+  fetch.trace = trace;
+  Status status;
+  std::optional<FetchPlan::Range> brought_nothing;
+  while (status.ok()) {
+    const std::optional<FetchPlan::Range> range = state.progress.NextRange();
+    // A node that sends nothing, and says that this was all, would be asked without end.
+    if (!range || range == brought_nothing) break;
+    fetch.deadline = std::max<Duration>(
+        state.deadlines.start + state.deadlines.limit - SteadyClock::Get().Now(), Duration(1));
+    fetch.cancel = state.BeginCall();
+    const uint64_t before = state.progress.bytes().total();
+    {
+      PageSink sink(kv_, codec_, sequence, state.progress, {.lend = options_.lend});
+      status = client_.Fetch(state.lease,
+                             {range->block_begin, range->block_end, range->layer_begin,
+                              range->layer_end},
+                             sink, fetch);
+    }
+    state.progress.CallEnded();
+    if (status.code() == StatusCode::kCancelled) {
+      status = OkStatus();  // Because of a claim, or NextRange knows that all is over.
+      continue;
+    }
+    if (state.progress.bytes().total() == before) brought_nothing = range;
+  }
+  if (!status.ok()) {
+    log::Debug("cache_fetch_failed", {{"trace", trace}, {"error", ToString(status)}});
+  }
+  state.lease.Release();
+  // Last: from here on the engine may give the pages to somebody else.
+  state.progress.Ended(ReasonOf(status));
+}
+
+void PrefixSession::ObserveSlowdown(double seconds, double expected_seconds) {
+  MutexLock lock(mu_);
+  fetch_model_.ObserveSlowdown(seconds, expected_seconds);
 }
 
 void PrefixSession::CountMissed(MissReason reason, uint64_t blocks) {
@@ -262,36 +302,69 @@ PrefixSession::Stats PrefixSession::GetStats() const {
   return stats;
 }
 
-PrefixFetch::PrefixFetch(PrefixSession& session, std::shared_ptr<State> state)
-    : session_(session), state_(std::move(state)) {}
+PrefixFetch::PrefixFetch(PrefixSession& session, KvSequence& sequence,
+                         std::shared_ptr<State> state)
+    : session_(session), sequence_(sequence), state_(std::move(state)) {}
 
 PrefixFetch::~PrefixFetch() {
   if (!finished_) StopAndWait();
 }
 
+void PrefixFetch::Cancel() {
+  state_->progress.Stop();
+  state_->CancelCall(/*all=*/true);
+}
+
 void PrefixFetch::StopAndWait() {
-  state_->stop.request_stop();
+  Cancel();
   state_->progress.WaitEnded();
   finished_ = true;
 }
 
-Status PrefixFetch::WaitLayer(int layer) {
-  return state_->progress.WaitLayer(static_cast<uint32_t>(layer));
+FetchProgress::Step PrefixFetch::Decide(uint32_t front) { return state_->progress.Decide(front); }
+
+bool PrefixFetch::Claim(uint32_t begin, uint32_t end) {
+  const auto cancel = [this] { state_->CancelCall(/*all=*/false); };
+  if (!state_->progress.Claim(begin, end, cancel)) return false;
+  for (uint32_t block = begin; block < end; ++block) sequence_.TakeBack(block);
+  return true;
 }
 
-PrefixFetch::Outcome PrefixFetch::Finish() {
-  state_->progress.WaitDone();
+void PrefixFetch::Computed(double seconds, double expected_seconds) {
+  if (state_->progress.Asking()) session_.ObserveSlowdown(seconds, expected_seconds);
+}
+
+void PrefixFetch::SetComputing(bool computing) { state_->progress.SetComputing(computing); }
+
+Status PrefixFetch::WaitLayer(int layer, uint32_t front) {
+  return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front);
+}
+
+bool PrefixFetch::TurnedBack() const { return state_->progress.TurnedBack(); }
+bool PrefixFetch::Broken() const { return state_->progress.Broken(); }
+
+PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {
+  if (wait) state_->progress.WaitDone();
   StopAndWait();
+  const FetchProgress& progress = state_->progress;
   Outcome outcome;
-  outcome.blocks = state_->progress.CompletePrefix();
-  outcome.reason = state_->progress.Reason();
-  outcome.bytes = state_->progress.bytes();
-  outcome.seconds = Seconds(state_->progress.last_arrival() - state_->start);
+  outcome.blocks = progress.CompletePrefix();
+  outcome.fetched_blocks = progress.FetchedBlocks();
+  outcome.reason = progress.Reason();
+  outcome.bytes = progress.bytes();
+  outcome.path = state_->path;
+  outcome.start = state_->deadlines.start;
+  outcome.seconds = Seconds(progress.last_arrival() - state_->deadlines.start);
+  outcome.layers = progress.layer_times();
   MutexLock lock(session_.mu_);
-  session_.totals_.fetched_blocks += outcome.blocks;
-  session_.totals_.abandoned_blocks += state_->progress.blocks() - outcome.blocks;
-  session_.totals_.fetched.host += outcome.bytes.host;
-  session_.totals_.fetched.disk += outcome.bytes.disk;
+  PrefixSession::Stats& totals = session_.totals_;
+  session_.fetch_model_.Observe(progress.Sample(state_->tier));
+  totals.fetched_blocks += outcome.fetched_blocks;
+  totals.abandoned_blocks += progress.blocks() - outcome.blocks;
+  totals.chosen_blocks += outcome.blocks - outcome.fetched_blocks;
+  totals.fetched.host += outcome.bytes.host;
+  totals.fetched.disk += outcome.bytes.disk;
+  totals.fetched.lent += outcome.bytes.lent;
   return outcome;
 }
 

@@ -21,16 +21,21 @@
 #include "services/common/keys/namespace_spec.h"
 #include "services/common/status/status.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/session/cost_model.h"
+#include "services/worker/session/fetch_pilot.h"
 #include "services/worker/session/fetch_progress.h"
+#include "services/worker/session/kv_codec.h"
 #include "services/worker/session/miss_reason.h"
 
 namespace cairn::client {
 class CacheClient;
-}
+struct TierRun;
+}  // namespace cairn::client
 
 namespace cairn::worker {
 
 class PrefixFetch;
+struct PrefixFetchState;
 
 class PrefixSession {
  public:
@@ -42,8 +47,12 @@ class PrefixSession {
     // would take more than four times as long, up to max_stall.
     std::chrono::milliseconds stall_deadline{250};
     std::chrono::milliseconds max_stall{2000};
-    // Compute the first chunk while later layers still arrive.
+    // Compute what is left of a prompt while later layers still arrive.
     bool overlap = true;
+    // Compute the front of a matched prefix instead of fetching it, where that is sooner.
+    bool choose = true;
+    // On the same machine: read blocks where they lie in the node's memory.
+    bool lend = true;
   };
 
   // Totals since start unless said otherwise.
@@ -52,6 +61,7 @@ class PrefixSession {
     uint64_t matched_blocks = 0;
     uint64_t fetched_blocks = 0;    // Used.
     uint64_t abandoned_blocks = 0;  // Matched, but not used: failed, or not in time.
+    uint64_t chosen_blocks = 0;     // Matched, but computed, since that was sooner.
     BytesByTier fetched;
     // Full blocks that were computed instead of fetched, by the reason of the first of them.
     std::array<uint64_t, kMissReasonCount> missed_blocks{};
@@ -74,34 +84,47 @@ class PrefixSession {
    private:
     friend class PrefixSession;
     friend class PrefixFetch;
+    friend struct PrefixFetchState;
     struct Lease;
     std::unique_ptr<Lease> lease_;
   };
 
   // Registers the namespace at the node; one that cannot be reached within connect_deadline is asked
   // again later. Logs a warning for each field in which the node has a similar namespace. `client`
-  // must outlive the session. REQUIRES: Validate(spec).ok(), the layout of `spec` is that of `kv`.
+  // and `codec` must outlive the session. REQUIRES: Validate(spec).ok(), the layout of `spec` is that of
+  // `kv`, `codec` is made of both.
   PrefixSession(client::CacheClient& client, NamespaceSpec spec, const KvLayout& kv,
-                const Options& options);
+                const KvCodec& codec, const Options& options);
   ~PrefixSession();
 
   const Digest& fingerprint() const { return fingerprint_; }
   const NamespaceSpec& spec() const { return spec_; }
   const Options& options() const { return options_; }
 
-  // Keys of all full blocks. Thread-safe.
+  // Keys of all full blocks, of exact lineage: computed over KV that no codec has changed. Thread-safe.
   std::vector<BlockKey> Keys(std::span<const int32_t> tokens) const;
+  // The same where blocks from `exact` on were computed over KV that was decoded from a lossy form: their
+  // keys are others, since their bytes are. The chain goes on from SHA256("decoded", key of the last
+  // exact block); that block is still their parent. REQUIRES: exact > 0.
+  std::vector<BlockKey> KeysOverDecoded(std::span<const int32_t> tokens, uint32_t exact) const;
+  const KvCodec& codec() const { return codec_; }
 
   // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens per
   // second, for the node's metric of seconds saved; 0 if unknown.
   Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace);
 
+  struct FetchWanted {
+    int64_t prompt_tokens = 0;    // Of the whole prompt.
+    int64_t chunk_tokens = 256;   // That the engine computes at a time.
+    PrefillModel prefill = {};    // What it knows of its speed. A fetch may not take longer than computing.
+    bool overlap = false;         // The rest of the prompt is computed beside the fetch.
+    bool choose = false;          // So are blocks of the front: Decide and Claim are called.
+    std::string trace = {};
+  };
   // Starts to bring the matched blocks into the first pages of `sequence`, which must have capacity
-  // for them and must not be computed on before Finish, but through before_layer = WaitLayer.
-  // `recompute_seconds`: what computing them would take, 0 if unknown: a fetch may not take longer.
-  // One at a time.
-  std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, double recompute_seconds,
-                                     const std::string& trace);
+  // for them and must not be computed on before Finish, but on blocks that were claimed, and through
+  // before_layer = WaitLayer. One at a time.
+  std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
 
   // Counts the full blocks of a prompt that were computed instead of fetched.
   void CountMissed(MissReason reason, uint64_t blocks);
@@ -113,10 +136,16 @@ class PrefixSession {
 
   void OpenNamespace(Duration deadline);
   void OpenAgainAfterReconnect();
+  static void NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease);
+  FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
+  // The fetch thread's work.
+  void RunFetch(PrefixFetchState& state, KvSequence& sequence, const std::string& trace);
+  void ObserveSlowdown(double seconds, double expected_seconds);
 
   client::CacheClient& client_;
   const NamespaceSpec spec_;
   const KvLayout kv_;
+  const KvCodec& codec_;
   const Digest fingerprint_;
   const Options options_;
   // Runs fetches, so that the engine's thread can compute meanwhile. The second thread asks for what
@@ -125,6 +154,7 @@ class PrefixSession {
 
   mutable Mutex mu_;
   Stats totals_ ABSL_GUARDED_BY(mu_);
+  FetchModel fetch_model_ ABSL_GUARDED_BY(mu_);
   uint64_t opened_in_session_ ABSL_GUARDED_BY(mu_) = 0;  // The client's count of sessions then.
   bool opening_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -137,26 +167,48 @@ class PrefixFetch {
   PrefixFetch(const PrefixFetch&) = delete;
   PrefixFetch& operator=(const PrefixFetch&) = delete;
 
-  // Waits until the layer is there for all blocks. An error means that it will not be: Finish.
-  Status WaitLayer(int layer);
+  // What to do when the blocks before `front` are there: FetchProgress::Step.
+  FetchProgress::Step Decide(uint32_t front);
+  // Takes blocks [begin, end) out of the fetch, to be computed into their pages; see FetchProgress. A
+  // false answer means that the fetch is over: Finish.
+  bool Claim(uint32_t begin, uint32_t end);
+  // Before and after claimed blocks are computed.
+  void SetComputing(bool computing);
+  // They took `seconds`; alone they should have taken `expected_seconds`.
+  void Computed(double seconds, double expected_seconds);
+
+  // Waits until the layer is there for all blocks that were not claimed; `front`: blocks that are
+  // there. An error means that it will not be (Finish), or that computing is better now (TurnedBack:
+  // Decide again).
+  Status WaitLayer(int layer, uint32_t front = 0);
+  bool TurnedBack() const;
+  // Failed, late, or ended before all was there.
+  bool Broken() const;
+  // Brings nothing more, as soon as can be; does not wait.
+  void Cancel();
 
   struct Outcome {
-    uint32_t blocks = 0;  // Complete and verified, from the prompt's first.
+    uint32_t blocks = 0;  // Complete and verified, or claimed, from the prompt's first.
+    uint32_t fetched_blocks = 0;  // Of these, not claimed.
     MissReason reason = MissReason::kNone;  // Why the next one is missing.
     BytesByTier bytes;
-    double seconds = 0;
+    client::Path path = client::Path::kGrpc;
+    TimePoint start;
+    double seconds = 0;  // To the last slice.
+    std::vector<FetchProgress::LayerTimes> layers;
   };
-  // Waits for what can still come, stops the fetch and says what is there. After it nothing writes to
-  // the pages.
-  Outcome Finish();
+  // Waits for what can still come (unless `wait` is false), stops the fetch and says what is there.
+  // After it nothing writes to the pages.
+  Outcome Finish(bool wait = true);
 
  private:
   friend class PrefixSession;
-  struct State;  // Shared with the fetch thread.
-  PrefixFetch(PrefixSession& session, std::shared_ptr<State> state);
+  using State = PrefixFetchState;  // Shared with the fetch thread.
+  PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state);
   void StopAndWait();
 
   PrefixSession& session_;
+  KvSequence& sequence_;
   std::shared_ptr<State> state_;
   bool finished_ = false;
 };

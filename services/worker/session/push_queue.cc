@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "cairn/client/cache_client.h"
 #include "services/common/format/part.h"
+#include "services/common/format/seal_copy.h"
+#include "services/common/hash/hash.h"
 #include "services/common/log/log.h"
 
 namespace cairn::worker {
@@ -23,32 +24,30 @@ void LowerPriority(int niceness) {
   }
 }
 
+void LogFailure(const std::string& trace, uint64_t blocks, const Status& failure) {
+  if (blocks == 0) return;
+  log::Debug("cache_push_failed",
+             {{"trace", trace}, {"blocks", log::Num(blocks)}, {"error", ToString(failure)}});
+}
+
+std::vector<uint64_t> LayerBytes(const Layout& layout) {
+  std::vector<uint64_t> bytes;
+  for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
+    bytes.push_back(layout.SliceBytes(layer, 0, layout.KvHeads()));
+  }
+  return bytes;
+}
+
 }  // namespace
 
-// Buffers of sealed parts, used again when the network has let go of them: fresh memory for each part
-// would cost more page faults than the copy itself.
-class PushQueue::PartBuffers {
- public:
-  using Buffer = std::shared_ptr<std::vector<std::byte>>;
-
-  Buffer Take(size_t bytes) {
-    for (const Buffer& buffer : buffers_) {
-      if (buffer.use_count() == 1) {
-        buffer->resize(bytes);
-        return buffer;
-      }
-    }
-    buffers_.push_back(std::make_shared<std::vector<std::byte>>(bytes));
-    return buffers_.back();
-  }
-  void Clear() { buffers_.clear(); }
-
- private:
-  std::vector<Buffer> buffers_;
-};
-
-PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Options& options)
-    : client_(client), options_(options), layout_(layout), thread_([this] { Run(); }) {}
+PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const KvCodec& codec,
+                     const Options& options)
+    : client_(client),
+      options_(options),
+      layout_(layout),
+      codec_(codec),
+      layer_bytes_(LayerBytes(layout)),
+      thread_([this] { Run(); }) {}
 
 PushQueue::~PushQueue() { Stop(TimePoint{}); }
 
@@ -87,6 +86,9 @@ void PushQueue::DropQueued() {
 void PushQueue::DropPending() {
   MutexLock lock(mu_);
   DropQueued();
+  // The batch that waits for its room at the node: nobody reads its pages yet.
+  totals_.dropped_blocks += reserving_.size();
+  reserving_.clear();
   changed_.NotifyAll();
   changed_.Wait(mu_, [&] { return !copying_; });
 }
@@ -128,82 +130,132 @@ std::vector<PushQueue::Item> PushQueue::TakeBatch() {
 
 void PushQueue::Run() {
   LowerPriority(options_.niceness);
-  PartBuffers buffers;
   while (true) {
-    std::vector<Item> batch;
+    Batch batch;
+    std::vector<Item> to_encode;
     {
       MutexLock lock(mu_);
       changed_.Wait(mu_, [&] { return stopping_ || (pauses_ == 0 && !queue_.empty()); });
       if (stopping_) return;
-      batch = TakeBatch();
-      sending_blocks_ = static_cast<uint32_t>(batch.size());
-      copying_ = true;
+      reserving_ = TakeBatch();
+      sending_blocks_ = static_cast<uint32_t>(reserving_.size());
+      if (codec_.raw()) {
+        batch = Describe(reserving_);
+      } else {
+        to_encode = std::exchange(reserving_, {});
+        copying_ = true;
+      }
     }
-    const std::vector<client::PartToPush> parts = Seal(batch, buffers);
-    for (Item& item : batch) item.block.hold.reset();
-    {
-      MutexLock lock(mu_);
-      copying_ = false;
-      changed_.NotifyAll();
-    }
-    const Stats sent = Send(batch, parts);
+    const Stats sent = codec_.raw() ? Push(batch) : PushEncoded(std::move(to_encode));
     MutexLock lock(mu_);
     totals_.pushed_blocks += sent.pushed_blocks;
     totals_.pushed_bytes += sent.pushed_bytes;
     totals_.failed_blocks += sent.failed_blocks;
+    reserving_.clear();
     sending_blocks_ = 0;
-    if (queue_.empty()) buffers.Clear();
     changed_.NotifyAll();
   }
 }
 
-std::vector<client::PartToPush> PushQueue::Seal(const std::vector<Item>& batch,
-                                                PartBuffers& buffers) const {
-  const format::PartRect rect = layout_.WholeRect();
-  std::vector<uint64_t> lengths;
-  for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
-    lengths.push_back(layout_.SliceBytes(layer, rect.head_begin, rect.head_end));
+PushQueue::Batch PushQueue::Describe(const std::vector<Item>& items) const {
+  Batch batch;
+  batch.fingerprint = items.front().fingerprint;
+  batch.trace = items.front().block.trace;
+  for (const Item& item : items) {
+    client::PartToWrite part;
+    part.key = item.block.key;
+    part.parent = item.block.parent;
+    part.first_position = item.block.first_position;
+    part.rect = layout_.WholeRect();
+    part.bytes = format::PartBytes(layer_bytes_);
+    part.compute_seconds = item.block.compute_seconds;
+    batch.parts.push_back(std::move(part));
   }
-  const size_t part_bytes = format::PartBytes(lengths);
-  const size_t header_bytes = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
+  return batch;
+}
 
-  std::vector<client::PartToPush> parts;
-  parts.reserve(batch.size());
-  for (const Item& item : batch) {
-    CAIRN_CHECK(header_bytes + item.block.page.size() == part_bytes);
-    const PartBuffers::Buffer buffer = buffers.Take(part_bytes);
-    // Layer by layer, so that the hash finds the slice in the processor's cache.
-    std::vector<uint64_t> hashes;
-    hashes.reserve(lengths.size());
-    size_t offset = 0;
-    for (const uint64_t length : lengths) {
-      std::byte* slice = buffer->data() + header_bytes + offset;
-      std::memcpy(slice, item.block.page.data() + offset, length);
-      hashes.push_back(Xxh3({slice, length}));
-      offset += length;
+PushQueue::Stats PushQueue::Push(const Batch& batch) {
+  client::PushOptions options;
+  options.deadline = options_.push_deadline;
+  options.trace = batch.trace;
+  Stats sent;
+  auto push = client_.BeginPush(batch.fingerprint, batch.parts, options);
+  Status failure = push.status();
+  std::vector<Item> items;
+  {
+    MutexLock lock(mu_);
+    items = std::exchange(reserving_, {});
+    // DropPending came meanwhile, and has counted them.
+    if (items.empty()) return sent;
+    copying_ = push.ok();
+  }
+  if (push.ok()) Write(items, **push);
+  items.clear();
+  {
+    MutexLock lock(mu_);
+    copying_ = false;
+    changed_.NotifyAll();
+  }
+  std::vector<Status> results;
+  if (push.ok()) {
+    auto committed = (*push)->Commit();
+    failure = committed.status();
+    if (committed.ok()) results = *std::move(committed);
+  }
+  for (size_t i = 0; i < batch.parts.size(); ++i) {
+    if (i < results.size() && results[i].ok()) {
+      ++sent.pushed_blocks;
+      sent.pushed_bytes += batch.parts[i].bytes;
+    } else {
+      ++sent.failed_blocks;
+      if (i < results.size() && failure.ok()) failure = results[i];
     }
-    format::WriteHeader(std::span(*buffer).first(header_bytes), format::Codec::kRaw, rect,
-                        static_cast<uint16_t>(layout_.block_tokens), lengths, hashes);
+  }
+  LogFailure(batch.trace, sent.failed_blocks, failure);
+  return sent;
+}
+
+void PushQueue::Write(const std::vector<Item>& items, client::InPlacePush& push) const {
+  // The node's memory is not read here again; a buffer of the client is, by the network.
+  const bool streaming = push.path() == client::Path::kLocal;
+  const auto slots = push.slots();
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (slots[i].room.empty()) continue;  // The node has it, or refused it.
+    format::SealCopy(slots[i].room, items[i].block.page, format::Codec::kRaw, layout_.WholeRect(),
+                     static_cast<uint16_t>(layout_.block_tokens), layer_bytes_, streaming);
+  }
+}
+
+PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
+  Stats sent;
+  std::vector<client::PartToPush> parts;
+  client::PushOptions options;
+  options.deadline = options_.push_deadline;
+  options.trace = items.front().block.trace;
+  const Digest fingerprint = items.front().fingerprint;
+  KvCodec::Scratch scratch;
+  for (Item& item : items) {
+    auto bytes = std::make_shared<const std::vector<std::byte>>(EncodedPart(item.block, scratch));
+    if (bytes->empty()) break;  // Nobody could match its successors.
     client::PartToPush part;
     part.key = item.block.key;
     part.parent = item.block.parent;
     part.first_position = item.block.first_position;
-    part.rect = rect;
-    part.bytes = *buffer;
-    part.hold = buffer;
+    part.rect = layout_.WholeRect();
+    part.bytes = *bytes;
+    part.hold = bytes;
     part.compute_seconds = item.block.compute_seconds;
     parts.push_back(std::move(part));
   }
-  return parts;
-}
-
-PushQueue::Stats PushQueue::Send(const std::vector<Item>& batch,
-                                 std::span<const client::PartToPush> parts) {
-  client::PushOptions push;
-  push.deadline = options_.push_deadline;
-  push.trace = batch.front().block.trace;
-  const auto results = client_.Push(batch.front().fingerprint, parts, push);
-  Stats sent;
+  sent.failed_blocks = items.size() - parts.size();
+  items.clear();
+  {
+    MutexLock lock(mu_);
+    copying_ = false;
+    changed_.NotifyAll();
+  }
+  if (parts.empty()) return sent;
+  const auto results = client_.Push(fingerprint, parts, options);
   Status failure = results.status();
   for (size_t i = 0; i < parts.size(); ++i) {
     if (results.ok() && (*results)[i].ok()) {
@@ -214,12 +266,36 @@ PushQueue::Stats PushQueue::Send(const std::vector<Item>& batch,
       if (results.ok() && failure.ok()) failure = (*results)[i];
     }
   }
-  if (sent.failed_blocks > 0) {
-    log::Debug("cache_push_failed", {{"trace", push.trace},
-                                     {"blocks", log::Num(sent.failed_blocks)},
-                                     {"error", ToString(failure)}});
-  }
+  LogFailure(options.trace, sent.failed_blocks, failure);
   return sent;
+}
+
+std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block,
+                                              KvCodec::Scratch& scratch) const {
+  const uint32_t header = format::HeaderBytes(static_cast<uint32_t>(layer_bytes_.size()));
+  std::vector<std::byte> part(header);
+  std::vector<uint64_t> lengths;
+  std::vector<uint64_t> hashes;
+  size_t from = 0;
+  for (size_t layer = 0; layer < layer_bytes_.size(); ++layer) {
+    const int number = static_cast<int>(layer);
+    const size_t at = part.size();
+    part.resize(at + codec_.MaxSliceBytes(number, block.first_position));
+    const std::span<std::byte> slice = std::span(part).subspan(at);
+    const auto bytes = codec_.Encode(number, block.first_position,
+                                     block.page.subspan(from, layer_bytes_[layer]), slice, scratch);
+    if (!bytes.ok()) {
+      log::Warn("block_not_encoded", {{"error", ToString(bytes.status())}, {"trace", block.trace}});
+      return {};
+    }
+    part.resize(at + *bytes);
+    lengths.push_back(*bytes);
+    hashes.push_back(Xxh3(slice.first(*bytes)));
+    from += layer_bytes_[layer];
+  }
+  format::WriteHeader(std::span(part).first(header), codec_.id(), layout_.WholeRect(),
+                      static_cast<uint16_t>(layout_.block_tokens), lengths, hashes);
+  return part;
 }
 
 }  // namespace cairn::worker

@@ -2,9 +2,11 @@
 // Pushes computed blocks to the cache node in the background.
 //
 // A block waits as a reference to its KV page, so queueing it copies nothing. One thread of low
-// priority takes blocks in order, a batch at a time: it copies them into part buffers and hashes
-// them, lets go of the pages, and sends. Never blocks the thread that queues: what does not fit is
-// dropped and counted, and so is what the node refuses.
+// priority takes blocks in order, a batch at a time: it takes room at the node, writes the parts
+// there (on the same machine into the node's own memory, else into buffers of the client), hashing
+// while it copies, lets go of the pages, and commits. Under a recipe other than raw it encodes them into
+// buffers of its own first. Never blocks the thread that queues: what does
+// not fit is dropped and counted, and so is what the node refuses.
 //
 // Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
 // because copying and sending would take time from the first token.
@@ -20,15 +22,12 @@
 #include <thread>
 #include <vector>
 
+#include "cairn/client/cache_client.h"
 #include "services/common/clock/clock.h"
 #include "services/common/concurrency/mutex.h"
 #include "services/common/keys/namespace_spec.h"
 #include "services/common/status/status.h"
-
-namespace cairn::client {
-class CacheClient;
-struct PartToPush;
-}
+#include "services/worker/session/kv_codec.h"
 
 namespace cairn::worker {
 
@@ -65,7 +64,9 @@ class PushQueue {
   };
 
   // `client` must outlive the queue. `layout`: of the namespace; parts cover its whole rectangle.
-  PushQueue(client::CacheClient& client, const Layout& layout, const Options& options);
+  // `codec`: of the namespace, must outlive the queue.
+  PushQueue(client::CacheClient& client, const Layout& layout, const KvCodec& codec,
+            const Options& options);
   ~PushQueue();  // Stop(now): at most push_deadline, for the batch under way.
 
   // Queues blocks of one prompt, in order, under the namespace `fingerprint`. Those that do not fit
@@ -93,25 +94,39 @@ class PushQueue {
     Digest fingerprint;
     ComputedBlock block;
   };
-  class PartBuffers;
+  // What the node is told of a batch; without its pages.
+  struct Batch {
+    Digest fingerprint;
+    std::string trace;
+    std::vector<client::PartToWrite> parts;
+  };
 
   void Run();
   // Moves up to batch_blocks items of one namespace out of the queue.
   std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<client::PartToPush> Seal(const std::vector<Item>& batch, PartBuffers& buffers) const;
-  Stats Send(const std::vector<Item>& batch, std::span<const client::PartToPush> parts);
+  Batch Describe(const std::vector<Item>& items) const;
+  // Takes room, writes reserving_ there, commits. Counts what was pushed and what failed.
+  Stats Push(const Batch& batch);
+  void Write(const std::vector<Item>& items, client::InPlacePush& push) const;
+  // Encodes items into buffers, whose sizes only that tells, lets go of their pages and sends.
+  Stats PushEncoded(std::vector<Item> items);
+  // A whole part; empty for a block that cannot be encoded.
+  std::vector<std::byte> EncodedPart(const ComputedBlock& block, KvCodec::Scratch& scratch) const;
 
   // Constant after construction.
   client::CacheClient& client_;
   const Options options_;
   const Layout layout_;
+  const KvCodec& codec_;
+  const std::vector<uint64_t> layer_bytes_;  // Of a page.
 
   mutable Mutex mu_;
   CondVar changed_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t sending_blocks_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Item> reserving_ ABSL_GUARDED_BY(mu_);  // The batch, until its pages are read.
   bool copying_ ABSL_GUARDED_BY(mu_) = false;
   int pauses_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

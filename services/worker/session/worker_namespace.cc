@@ -20,7 +20,7 @@ Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
   spec.revision = inputs.weights.Hex();
   spec.layout.block_tokens = static_cast<uint32_t>(inputs.kv.block_tokens);
   spec.layout.form = std::move(native);
-  spec.recipe = "raw";
+  spec.recipe = inputs.recipe;
   spec.numerics = inputs.numerics;
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   return spec;

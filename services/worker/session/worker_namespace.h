@@ -16,9 +16,10 @@ struct NamespaceInputs {
   Digest weights;         // SHA-256 of the model file.
   KvLayout kv;
   std::string numerics;   // Transformer::numerics_id().
+  std::string recipe = "raw";  // services/common/recipe.
 };
 
-// Native layout, planes k and v in binary16, recipe "raw", the weights' digest as the revision.
+// Native layout, planes k and v in binary16, the weights' digest as the revision.
 // INVALID_ARGUMENT naming the field that the namespace cannot express.
 Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs);
 

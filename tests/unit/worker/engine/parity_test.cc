@@ -163,6 +163,30 @@ TEST_P(ParityTest, ThreadsAndChunkLengthDoNotChangeABit) {
   }
 }
 
+TEST_P(ParityTest, TheLogitsOfEveryTokenAreThoseOfAPromptThatEndsThere) {
+  CAIRN_REQUIRE_MODEL();
+  const auto& ids = SharedReference().prompts.at("prose").ids;
+  const auto t = Make(GetParam().arithmetic);
+  const auto pool = MakePool(*t);
+  KvSequence sequence = pool->NewSequence();
+  Prefill(t.get(), &sequence, std::span(ids).first(64));
+  constexpr size_t kRows = 100;
+  ASSERT_TRUE(sequence.Reserve(64 + kRows).ok());
+  std::vector<float> rows(kRows * kVocab);
+  SequenceChunk c;
+  c.sequence = &sequence;
+  c.tokens = std::span(ids).subspan(64, kRows);
+  c.logits = rows.data();
+  c.logits_of_every_token = true;
+  ASSERT_TRUE(t->Forward(std::span(&c, 1)).ok());
+  for (const size_t row : {size_t{0}, size_t{41}, kRows - 1}) {
+    KvSequence alone = pool->NewSequence();
+    const std::vector<float> expected = Prefill(t.get(), &alone, std::span(ids).first(65 + row));
+    EXPECT_EQ(std::memcmp(rows.data() + row * kVocab, expected.data(), kVocab * sizeof(float)), 0)
+        << row;
+  }
+}
+
 TEST_P(ParityTest, ContinuingFromCopiedBytesEqualsAColdRunBitForBit) {
   CAIRN_REQUIRE_MODEL();
   const auto& ids = SharedReference().prompts.at("prose").ids;

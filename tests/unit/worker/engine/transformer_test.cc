@@ -323,6 +323,47 @@ TEST(TransformerTest, AnErrorOfACallbackEndsThePass) {
   EXPECT_EQ(r.sequence.length(), 20);
 }
 
+// Slab by slab within a layer, or chunk by chunk through all layers: KV and logits are the same.
+TEST(TransformerTest, AWideChunkGivesTheBitsOfSmallOnes) {
+  const GeneratedModel model(kOthers);
+  Runner small(*model, {.threads = 2, .max_context = 8192});
+  Runner wide(*model, {.threads = 2, .max_context = 8192});
+  const std::vector<int32_t> tokens = Tokens(64 + 2 * small.transformer->max_rows() + 30);
+  ASSERT_TRUE(small.Run(std::span(tokens).first(64), Phase::kPrefill).ok());
+  ASSERT_TRUE(wide.Run(std::span(tokens).first(64), Phase::kPrefill).ok());
+  const std::span<const int32_t> rest = std::span(tokens).subspan(64);
+  const auto step = static_cast<size_t>(small.transformer->max_rows());
+  for (size_t at = 0; at < rest.size(); at += step) {
+    const auto chunk = rest.subspan(at, std::min(step, rest.size() - at));
+    ASSERT_TRUE(small.Run(chunk, Phase::kPrefill).ok());
+  }
+  ASSERT_TRUE(wide.sequence.Reserve(std::ssize(tokens)).ok());
+  SequenceChunk c;
+  c.sequence = &wide.sequence;
+  c.tokens = rest;
+  c.logits = wide.logits.data();
+  std::vector<int> calls;
+  c.before_layer = [&](int layer) {
+    calls.push_back(layer);
+    return OkStatus();
+  };
+  c.after_layer = [&](int layer) { calls.push_back(100 + layer); };
+  ASSERT_TRUE(wide.transformer->Forward(std::span(&c, 1)).ok());
+  // Each once; after_layer when the last slab is stored.
+  EXPECT_EQ(calls, (std::vector<int>{0, 100, 1, 101}));
+  EXPECT_EQ(wide.logits, small.logits);
+  for (int64_t page = 0; page < small.sequence.page_count(); ++page) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      const auto want = std::as_const(small.sequence).LayerSlice(page, layer);
+      const auto got = std::as_const(wide.sequence).LayerSlice(page, layer);
+      // The last page is not full; what lies behind its tokens is not written.
+      EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size()), 0) << page << ", " << layer;
+    }
+  }
+  const std::vector<int32_t> too_many = Tokens(wide.transformer->max_wide_rows() + 1);
+  EXPECT_FALSE(wide.Run(too_many, Phase::kPrefill).ok());
+}
+
 TEST(TransformerTest, ImpossibleOptionsNameTheOption) {
   const GeneratedModel model(kOthers);
   const auto message = [&](const Transformer::Options& options) {

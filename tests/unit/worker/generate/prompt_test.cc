@@ -9,13 +9,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kContext = 1024;
+constexpr uint32_t kBlockTokens = 64;
 
 class PromptTest : public ::testing::Test {
  protected:
   PromptTest() : model_(*Model::Load("tests/data/gguf/kquant.gguf")) {
     request_.prompt = RawPrompt{"hello"};
   }
-  Result<PreparedPrompt> Prepare() { return PreparePrompt(*model_, kContext, request_); }
+  Result<PreparedPrompt> Prepare() {
+    return PreparePrompt(*model_, kContext, kBlockTokens, request_);
+  }
   void ExpectRefused(const std::string& field, const std::string& value) {
     EXPECT_THAT(Prepare(), testing::StatusIs(StatusCode::kInvalidArgument,
                                              AllOf(HasSubstr(field), HasSubstr(value))));
@@ -42,6 +45,19 @@ TEST_F(PromptTest, ChatTextCannotOpenATurn) {
   const TokenId end = *model_->tokenizer().Find("<|im_end|>");
   // The template's own: after the default system message and after the user's.
   EXPECT_EQ(std::count(prompt->tokens.begin(), prompt->tokens.end(), end), 2);
+}
+
+TEST_F(PromptTest, ScoringWantsWholeBlocksAndTokensOfTheModelThatFit) {
+  request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens, 5)};
+  request_.score_tokens = {1, 2, 3};
+  EXPECT_OK(Prepare());
+  request_.score_tokens.back() = model_->tokenizer().vocab_size();
+  ExpectRefused("continuation.ids[2]", "expected 0 to");
+  request_.score_tokens.assign(kContext - kBlockTokens + 1, 1);
+  ExpectRefused("continuation", "got 961 tokens, expected 1 to 960");
+  request_.score_tokens.resize(1);
+  request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens + 1, 5)};
+  ExpectRefused("context", "got 65 tokens, expected a multiple of 64");
 }
 
 TEST_F(PromptTest, EveryFieldIsChecked) {

@@ -1,6 +1,7 @@
 #include "services/worker/generate/worker_engine.h"
 
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "tests/unit/worker/generate/engine_fixture.h"
@@ -48,6 +49,141 @@ TEST_F(WorkerEngineTest, SharedPrefixIsFetchedAndTheRestComputed) {
   EXPECT_EQ(warm.fetched_tokens, 192u);
   EXPECT_EQ(warm.miss_reason, MissReason::kAbsent);
   ExpectSameAnswer(warm, Run(*cold, request));
+}
+
+TEST_F(WorkerEngineTest, ScoresOnAFetchedContextAreThoseOfAComputedOne) {
+  auto worker = Worker();
+  auto other = Worker();
+  GenerateRequest request = Request(2 * kBlockTokens);
+  for (size_t i = 0; i < kBlockTokens + 5; ++i) request.score_tokens.push_back(20 + i);
+  const auto score = [&](WorkerEngine& engine, GenerateSummary* summary) {
+    std::vector<float> all;
+    GenerateCallbacks callbacks;
+    callbacks.on_scores = [&](size_t first, size_t rows, std::span<const float> logits) {
+      const auto vocab = static_cast<size_t>(engine.model().tokenizer().vocab_size());
+      EXPECT_EQ(first * vocab, all.size());
+      EXPECT_EQ(rows * vocab, logits.size());
+      all.insert(all.end(), logits.begin(), logits.end());
+      return true;
+    };
+    auto done = engine.Generate(request, callbacks);
+    EXPECT_OK(done);
+    if (done.ok()) *summary = *std::move(done);
+    return all;
+  };
+  GenerateSummary computed, fetched;
+  const std::vector<float> cold = score(*worker, &computed);
+  EXPECT_EQ(computed.fetched_tokens, 0u);
+  EXPECT_TRUE(computed.tokens.empty());
+  Idle(*worker);
+  const std::vector<float> warm = score(*other, &fetched);
+  EXPECT_EQ(fetched.fetched_tokens, 2 * kBlockTokens);  // The context's last block too.
+  EXPECT_EQ(fetched.computed_tokens, 0u);
+  ASSERT_EQ(cold.size(), warm.size());
+  EXPECT_EQ(std::memcmp(cold.data(), warm.data(), cold.size() * sizeof(float)), 0);
+
+  // The row after the first scored token is what a prompt that ends with it gives.
+  GenerateRequest prompt = request;
+  prompt.score_tokens.clear();
+  prompt.max_tokens = 1;
+  prompt.no_cache = true;
+  std::get<TokenPrompt>(prompt.prompt).ids.push_back(request.score_tokens[0]);
+  const size_t vocab = cold.size() / request.score_tokens.size();
+  EXPECT_EQ(Run(*worker, prompt).prompt_logits_sha256,
+            Sha256().Update(std::as_bytes(std::span(cold).first(vocab))).Finish());
+  // The continuation was not pushed.
+  EXPECT_EQ(node_.GetStats().pushed_parts, 2u);
+}
+
+TEST_F(WorkerEngineTest, LossyRecipesHaveBlocksAndALineageOfTheirOwn) {
+  WorkerEngine::Options options = Options();
+  options.recipe = "int8";
+  auto writer = Worker(options);
+  auto raw = Worker();
+  EXPECT_NE(writer->GetInfo().fingerprint, raw->GetInfo().fingerprint);
+
+  // Three blocks of exact lineage.
+  GenerateRequest start = Request(3 * kBlockTokens + 1);
+  Run(*writer, start);
+  Idle(*writer);
+  EXPECT_EQ(Run(*raw, start).fetched_tokens, 0u);
+  Idle(*raw);
+
+  // Another worker fetches them and computes two more over what it decoded.
+  GenerateRequest longer = Request(5 * kBlockTokens + 1);
+  auto second = Worker(options);
+  const GenerateSummary over = Run(*second, longer);
+  EXPECT_EQ(over.fetched_tokens, 3 * kBlockTokens);
+  EXPECT_LT(over.fetched.total(), 3 * kLayers * kLayerBytes * 6 / 10);
+  Idle(*second);
+
+  // A third one finds all five: three exact ones, then those computed over them.
+  auto third = Worker(options);
+  const GenerateSummary all = Run(*third, longer);
+  EXPECT_EQ(all.fetched_tokens, 5 * kBlockTokens);
+  Idle(*third);
+
+  // The same blocks computed over exact KV are others, and are found first.
+  GenerateRequest cold = longer;
+  cold.no_cache = true;
+  auto& ids = std::get<TokenPrompt>(longer.prompt).ids;
+  const std::vector<int32_t> tokens(ids.begin(), ids.end() - 1);
+  const Digest fingerprint = *third->GetInfo().fingerprint;
+  const std::vector<BlockKey> exact = BlockKeyChain(fingerprint).Keys(tokens, kBlockTokens);
+  const auto held = node_.Exists(fingerprint, exact, {});
+  ASSERT_OK(held);
+  EXPECT_TRUE((*held)[2].has_value());
+  EXPECT_FALSE((*held)[3].has_value());
+  EXPECT_FALSE((*held)[4].has_value());
+}
+
+TEST_F(WorkerEngineTest, LossyRecipesKeepTheAnswersNear) {
+  WorkerEngine::Options options = Options();
+  options.recipe = "int8";
+  auto writer = Worker(options);
+  auto reader = Worker(options);
+  GenerateRequest request = Request(2 * kBlockTokens);
+  request.score_tokens = {30, 31, 32};
+  const auto score = [&](WorkerEngine& engine) {
+    std::vector<float> all;
+    GenerateCallbacks callbacks;
+    callbacks.on_scores = [&](size_t, size_t, std::span<const float> logits) {
+      all.insert(all.end(), logits.begin(), logits.end());
+      return true;
+    };
+    EXPECT_OK(engine.Generate(request, callbacks));
+    return all;
+  };
+  const std::vector<float> exact = score(*writer);
+  Idle(*writer);
+  const std::vector<float> decoded = score(*reader);
+  ASSERT_EQ(exact.size(), decoded.size());
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    error += std::pow(exact[i] - decoded[i], 2);
+    norm += std::pow(exact[i], 2);
+  }
+  EXPECT_GT(error, 0);  // It did go through the codec.
+  EXPECT_LT(std::sqrt(error / norm), 0.02);
+}
+
+TEST_F(WorkerEngineTest, RecipesThatCannotBeAreRefused) {
+  WorkerEngine::Options options = Options();
+  options.recipe = "int9";
+  EXPECT_THAT(WorkerEngine::Create(options, std::make_unique<SharedClient>(node_)),
+              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("int9")));
+}
+
+TEST_F(WorkerEngineTest, ScoringThatIsCancelledEnds) {
+  auto worker = Worker();
+  GenerateRequest request = Request(kBlockTokens);
+  request.score_tokens.assign(800, 30);
+  GenerateCallbacks callbacks;
+  callbacks.on_scores = [](size_t, size_t, std::span<const float>) { return false; };
+  const auto done = worker->Generate(request, callbacks);
+  ASSERT_OK(done);
+  EXPECT_EQ(done->finish_reason, "cancelled");
 }
 
 TEST_F(WorkerEngineTest, OverlapDoesNotChangeAnAnswer) {

@@ -111,5 +111,65 @@ TEST(KvPoolTest, ImpossibleLayoutsNameTheField) {
             StatusCode::kInvalidArgument);
 }
 
+class FakeLoan final : public PageLoan {
+ public:
+  explicit FakeLoan(int* open) : open_(open) { ++*open_; }
+  ~FakeLoan() override { --*open_; }
+  bool Intact() const override { return intact; }
+  bool intact = true;
+
+ private:
+  int* open_;
+};
+
+TEST(KvSequenceTest, LentPagesAreReadWhereTheyLieAndGivenBack) {
+  const auto pool = MakePool(4);
+  std::vector<std::byte> shared(2 * kLayout.page_bytes(), std::byte{7});
+  int open = 0;
+  auto loan = std::make_shared<FakeLoan>(&open);
+  KvSequence s = pool->NewSequence();
+  ASSERT_TRUE(s.Reserve(3 * 16).ok());
+  std::byte* const own = s.pages()[1];
+  std::memset(own, 1, kLayout.page_bytes());
+  s.Lend(0, shared.data(), loan);
+  s.Lend(1, shared.data() + kLayout.page_bytes(), loan);
+  EXPECT_EQ(s.lent_pages(), 2);
+  EXPECT_EQ(s.pages()[1], shared.data() + kLayout.page_bytes());
+  EXPECT_EQ(std::as_const(s).LayerSlice(1, 2)[0], std::byte{7});
+  EXPECT_EQ(own[0], std::byte{1});  // Nothing was copied.
+  EXPECT_EQ(s.FirstBrokenLoan(), 3);
+  loan->intact = false;
+  EXPECT_EQ(s.FirstBrokenLoan(), 0);
+  loan.reset();
+  s.TakeBack(0);
+  EXPECT_EQ(open, 1);
+  EXPECT_FALSE(s.CopyOut());  // The bytes were no longer sure.
+  EXPECT_EQ(open, 0);
+  EXPECT_EQ(s.pages()[1], own);
+  EXPECT_EQ(s.LayerSlice(1, 0)[0], std::byte{7});
+}
+
+TEST(KvSequenceTest, TruncateMoveAndEndGiveLoansBack) {
+  const auto pool = MakePool(4);
+  std::vector<std::byte> shared(kLayout.page_bytes());
+  int open = 0;
+  {
+    KvSequence s = pool->NewSequence();
+    ASSERT_TRUE(s.Reserve(4 * 16).ok());
+    s.SetLength(64);
+    for (int64_t page = 0; page < 4; ++page) {
+      s.Lend(page, shared.data(), std::make_shared<FakeLoan>(&open));
+    }
+    s.Truncate(32);
+    EXPECT_EQ(open, 2);
+    EXPECT_EQ(pool->free_pages(), 2);
+    KvSequence moved = std::move(s);
+    EXPECT_EQ(moved.lent_pages(), 2);
+    EXPECT_EQ(open, 2);
+  }
+  EXPECT_EQ(open, 0);
+  EXPECT_EQ(pool->free_pages(), 4);
+}
+
 }  // namespace
 }  // namespace cairn::worker

@@ -141,6 +141,46 @@ TEST_F(WorkerServiceTest, StreamsTokensThenTheSummary) {
   EXPECT_GT(answer.summary.ttft_seconds(), 0);
 }
 
+TEST_F(WorkerServiceTest, ScoresOfATokenizedTextComeInOrderThenTheSummary) {
+  grpc::ClientContext tokenize;
+  v1::TokenizeRequest text;
+  text.set_text("hello there");
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(stub_->Tokenize(&tokenize, text, &tokens).ok());
+  ASSERT_GT(tokens.ids_size(), 1);
+
+  v1::ScoreRequest request;
+  for (uint32_t i = 0; i < kBlockTokens; ++i) request.mutable_context()->add_ids(30);
+  *request.mutable_continuation()->mutable_ids() = tokens.ids();
+  grpc::ClientContext context;
+  auto reader = stub_->Score(&context, request);
+  v1::ScoreResponse response;
+  uint32_t rows = 0;
+  bool done = false;
+  while (reader->Read(&response)) {
+    ASSERT_FALSE(done);
+    if (response.has_done()) {
+      done = true;
+      EXPECT_EQ(response.done().prompt_tokens(), kBlockTokens);
+      continue;
+    }
+    EXPECT_EQ(response.rows().first(), rows);
+    rows += response.rows().rows();
+    EXPECT_EQ(response.rows().logits().size(),
+              response.rows().rows() * sizeof(float) *
+                  static_cast<size_t>(engine_->model().tokenizer().vocab_size()));
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(done);
+  EXPECT_EQ(rows, static_cast<uint32_t>(tokens.ids_size()));
+
+  grpc::ClientContext again;
+  request.clear_continuation();
+  auto refused = stub_->Score(&again, request);
+  EXPECT_FALSE(refused->Read(&response));
+  EXPECT_THAT(refused->Finish().error_message(), HasSubstr("field 'continuation': got 0 tokens"));
+}
+
 TEST_F(WorkerServiceTest, ErrorsNameTheField) {
   v1::GenerateRequest request = Proto(1024, 5);
   const Answer answer = Generate(request);

@@ -12,7 +12,7 @@ constexpr uint32_t kBlocks = 6;
 
 class PrefixSessionTest : public SessionFixture {
  protected:
-  PrefixSessionTest() : session_(client_, spec_, kKv, Options()) {
+  PrefixSessionTest() : session_(client_, spec_, kKv, *codec_, Options()) {
     keys_ = session_.Keys(Tokens(kBlocks * 16));
     page_ = pool_->NewSequence();
     CAIRN_CHECK(page_.Reserve(kBlocks * 16).ok());
@@ -27,7 +27,7 @@ class PrefixSessionTest : public SessionFixture {
 
   PrefixSession::Match Lookup() { return session_.Lookup(keys_, 0, "trace-1"); }
   PrefixFetch::Outcome FetchAll(PrefixSession::Match match) {
-    return session_.Fetch(std::move(match), page_, 0, "")->Finish();
+    return session_.Fetch(std::move(match), page_, {})->Finish();
   }
   static TimePoint Now() { return SteadyClock::Get().Now(); }
 
@@ -42,7 +42,7 @@ TEST_F(PrefixSessionTest, KeysAreOfFullBlocksAndChainFromTheFingerprint) {
   EXPECT_EQ(session_.fingerprint(), Fingerprint(spec_));
   NamespaceSpec other = spec_;
   other.numerics = "toy-2";
-  PrefixSession other_session(client_, other, kKv, Options());
+  PrefixSession other_session(client_, other, kKv, *codec_, Options());
   EXPECT_NE(other_session.Keys(Tokens(16))[0], session_.Keys(Tokens(16))[0]);
 }
 
@@ -126,7 +126,7 @@ TEST_F(PrefixSessionTest, HangingFetchEndsByTheStallDeadline) {
   Store(keys_);
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 5));
   const TimePoint start = Now();
-  std::unique_ptr<PrefixFetch> fetch = session_.Fetch(Lookup(), page_, 0, "");
+  std::unique_ptr<PrefixFetch> fetch = session_.Fetch(Lookup(), page_, {});
   EXPECT_FALSE(fetch->WaitLayer(3).ok());
   EXPECT_EQ(fetch->Finish().reason, MissReason::kDeadline);
   // Generous: other processes may hold this machine's processors.
@@ -137,7 +137,7 @@ TEST_F(PrefixSessionTest, HangingFetchEndsByTheStallDeadline) {
 TEST_F(PrefixSessionTest, DroppedFetchStopsAndReleasesItsLease) {
   Store(keys_);
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 2));
-  session_.Fetch(Lookup(), page_, 0, "").reset();
+  session_.Fetch(Lookup(), page_, {}).reset();
   EXPECT_EQ(client_.leases(), 0u);
 }
 
@@ -159,7 +159,7 @@ TEST_F(PrefixSessionTest, NodeThatIsAwayIsAMiss) {
 TEST_F(PrefixSessionTest, NodeThatIsAwayAtTheStartIsFoundLater) {
   client::testing::InMemoryCacheClient client;
   client.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
-  PrefixSession session(client, spec_, kKv, Options());
+  PrefixSession session(client, spec_, kKv, *codec_, Options());
   EXPECT_EQ(session.Lookup(keys_, 0, "").blocks, 0u);
   client.SetFaults({});
   // The second question finds the namespace, at the latest.

@@ -21,7 +21,7 @@ class PushQueueTest : public SessionFixture {
 };
 
 TEST_F(PushQueueTest, PagesAreFreeOnceCopied) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, *codec_, {});
   auto sequence = Filled(16);
   push.Enqueue(Fingerprint(spec_), Blocks(sequence, keys_));
   sequence.reset();
@@ -32,7 +32,7 @@ TEST_F(PushQueueTest, PagesAreFreeOnceCopied) {
 }
 
 TEST_F(PushQueueTest, NothingIsSentWhilePaused) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, *codec_, {});
   push.Pause();
   push.Pause();
   push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
@@ -45,7 +45,7 @@ TEST_F(PushQueueTest, NothingIsSentWhilePaused) {
 }
 
 TEST_F(PushQueueTest, FullQueueDropsTheEndOfThePrompt) {
-  PushQueue push(client_, spec_.layout, {.max_blocks = 10});
+  PushQueue push(client_, spec_.layout, *codec_, {.max_blocks = 10});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
   EXPECT_EQ(push.GetStats().dropped_blocks, 6u);
@@ -57,7 +57,7 @@ TEST_F(PushQueueTest, FullQueueDropsTheEndOfThePrompt) {
 }
 
 TEST_F(PushQueueTest, BytesAreBoundedToo) {
-  PushQueue push(client_, spec_.layout, {.max_bytes = 3 * kKv.page_bytes()});
+  PushQueue push(client_, spec_.layout, *codec_, {.max_bytes = 3 * kKv.page_bytes()});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
   EXPECT_EQ(push.GetStats().queued_blocks, 3u);
@@ -65,7 +65,7 @@ TEST_F(PushQueueTest, BytesAreBoundedToo) {
 }
 
 TEST_F(PushQueueTest, DropPendingFreesThePages) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, *codec_, {});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
   EXPECT_LT(pool_->free_pages(), pool_->total_pages());
@@ -74,8 +74,22 @@ TEST_F(PushQueueTest, DropPendingFreesThePages) {
   EXPECT_EQ(push.GetStats().dropped_blocks, 16u);
 }
 
+TEST_F(PushQueueTest, DropPendingFreesPagesThatWaitForRoomAtAHangingNode) {
+  PushQueue push(client_, spec_.layout, *codec_, {.push_deadline = std::chrono::seconds(20)});
+  client_.SetFaults(Fault(&Faults::hang, true));
+  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  client_.WaitForHang();
+  push.DropPending();
+  EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
+  EXPECT_EQ(push.GetStats().dropped_blocks, 4u);
+  client_.SetFaults({});
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  EXPECT_EQ(push.GetStats().failed_blocks, 0u);
+  EXPECT_EQ(client_.complete_blocks(), 0u);
+}
+
 TEST_F(PushQueueTest, RefusedAndUnreachableAreCounted) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, *codec_, {});
   client_.SetFaults(Fault(&Faults::push, Status(StatusCode::kResourceExhausted, "full")));
   push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
   ASSERT_TRUE(push.WaitEmpty(Soon()));
@@ -87,7 +101,7 @@ TEST_F(PushQueueTest, RefusedAndUnreachableAreCounted) {
 }
 
 TEST_F(PushQueueTest, StopDropsWhatDidNotGoOut) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, *codec_, {});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
   push.Stop(TimePoint{});

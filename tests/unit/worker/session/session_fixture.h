@@ -8,6 +8,7 @@
 #include "clients/cpp/testing/in_memory_cache_client.h"
 #include "services/common/status/matchers.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/worker_namespace.h"
@@ -39,6 +40,9 @@ class SessionFixture : public ::testing::Test {
     auto spec = WorkerNamespace(inputs);
     CAIRN_CHECK(spec.ok());
     spec_ = *std::move(spec);
+    auto codec = KvCodec::Create(spec_, kKv);
+    CAIRN_CHECK(codec.ok());
+    codec_ = *std::move(codec);
   }
 
   static std::vector<int32_t> Tokens(size_t count) {
@@ -87,7 +91,7 @@ class SessionFixture : public ::testing::Test {
   // Stores `keys` at the node, as a worker would.
   std::shared_ptr<KvSequence> Store(std::span<const BlockKey> keys) {
     auto sequence = Filled(static_cast<int64_t>(keys.size()));
-    PushQueue push(client_, spec_.layout, {});
+    PushQueue push(client_, spec_.layout, *codec_, {});
     push.Enqueue(Fingerprint(spec_), Blocks(sequence, keys));
     CAIRN_CHECK(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(20)));
     CAIRN_CHECK(push.GetStats().pushed_blocks == keys.size());
@@ -96,6 +100,7 @@ class SessionFixture : public ::testing::Test {
 
   std::unique_ptr<KvPool> pool_;
   NamespaceSpec spec_;
+  std::unique_ptr<const KvCodec> codec_;
   client::testing::InMemoryCacheClient client_;
 };
 

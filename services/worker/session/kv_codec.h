@@ -1,0 +1,63 @@
+#pragma once
+// Between KV pages and the slices that a cache node stores, by a recipe.
+//
+// A page's layer is its planes K and V in binary16 (kv/kv_pool.h). Under the recipe raw that is what
+// is stored; under any other one a codec of kernels/codecs makes it smaller.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/codecs/codec.h"
+#include "services/common/format/part.h"
+#include "services/common/keys/namespace_spec.h"
+#include "services/common/status/status.h"
+#include "services/worker/kv/kv_pool.h"
+
+namespace cairn::worker {
+
+// Immutable; thread-safe.
+class KvCodec {
+ public:
+  // INVALID_ARGUMENT or UNIMPLEMENTED naming what the recipe cannot do for this layout.
+  static Result<std::unique_ptr<KvCodec>> Create(const NamespaceSpec& spec, const KvLayout& kv);
+
+  format::Codec id() const { return id_; }
+  bool raw() const { return id_ == format::Codec::kRaw; }
+  // What is decoded differs from what was encoded: KV computed over it has a lineage of its own.
+  bool lossy() const { return lossy_; }
+
+  // Most bytes of a layer's slice of a whole block that begins at this position; for raw, its bytes.
+  uint64_t MaxSliceBytes(int layer, uint64_t first_position) const;
+  // Whether a slice may have so many bytes.
+  bool IsSliceBytes(int layer, uint64_t first_position, uint64_t bytes) const;
+  // Roughly, of one layer of any block: for estimates of transfers.
+  uint64_t typical_slice_bytes() const { return typical_slice_bytes_; }
+
+  // Working memory of one thread.
+  using Scratch = std::vector<std::byte>;
+
+  // `page`: the layer's planes; `out`: MaxSliceBytes. Returns the bytes written. INVALID_ARGUMENT with
+  // a count when the KV has NaN or infinities: such a block is not stored.
+  Result<size_t> Encode(int layer, uint64_t first_position, std::span<const std::byte> page,
+                        std::span<std::byte> out, Scratch& scratch) const;
+  // DATA_LOSS for bytes that no encoder wrote; `page` is then unspecified.
+  Status Decode(int layer, uint64_t first_position, std::span<const std::byte> in,
+                std::span<std::byte> page, Scratch& scratch) const;
+
+ private:
+  KvCodec(const KvLayout& kv, format::Codec id, bool lossy,
+          std::unique_ptr<const codecs::Codec> codec);
+
+  const KvLayout kv_;
+  const format::Codec id_;
+  const bool lossy_;
+  const std::unique_ptr<const codecs::Codec> codec_;
+  const codecs::SliceShape shape_;
+  uint64_t typical_slice_bytes_ = 0;
+};
+
+}  // namespace cairn::worker

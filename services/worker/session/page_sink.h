@@ -1,0 +1,66 @@
+#pragma once
+// Puts what a fetch brings into the pages of a sequence.
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/session/fetch_progress.h"
+#include "services/worker/session/kv_codec.h"
+
+namespace cairn::worker {
+
+// For one call of CacheClient::Fetch. Slices of all heads go straight to their place in the page;
+// others through the client's buffer. Bytes that lie in the node's memory are not copied: a block
+// whose part covers all layers and heads has the order of a page, and the sequence reads it there.
+// What the engine has claimed, and what is there already, is dropped. Under a recipe other than raw each
+// slice is decoded into its page, from wherever it lies; parts must then have all heads. References
+// must outlive it.
+class PageSink final : public client::FetchSink {
+ public:
+  struct Options {
+    bool lend = true;  // Read the node's memory where it can be had.
+  };
+  PageSink(const KvLayout& kv, const KvCodec& codec, KvSequence& sequence, FetchProgress& progress,
+           const Options& options);
+  // The client writes to no destination any more.
+  ~PageSink() override;
+
+  std::span<std::byte> Destination(const client::SliceInfo& slice) override;
+  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override;
+  void OnBlockFailed(uint32_t block, client::MissReason reason) override;
+  bool WantsLent() const override { return options_.lend; }
+  Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
+                     std::shared_ptr<const client::LentHold> hold) override;
+
+ private:
+  bool Fits(const client::SliceInfo& slice) const;
+  bool AllHeads(const client::SliceInfo& slice) const;
+  uint64_t FirstPosition(const client::SliceInfo& slice) const;  // Of its block.
+  void CopyHeads(const client::SliceInfo& slice, std::span<const std::byte> data,
+                 std::span<std::byte> page) const;
+  // Copies into the sequence's own page. REQUIRES: leave to write to the block.
+  void Copy(const client::SliceInfo& slice, std::span<const std::byte> data);
+  // True when the slice is now read where it lies. REQUIRES: leave to write to the block.
+  bool Lend(const client::SliceInfo& slice, std::span<const std::byte> data,
+            const std::shared_ptr<const client::LentHold>& hold);
+  void Arrived(const client::SliceInfo& slice, size_t bytes, bool lent);
+  Status WrongSlice(const client::SliceInfo& slice, size_t bytes) const;
+
+  const KvLayout& kv_;
+  const KvCodec& codec_;
+  KvCodec::Scratch scratch_;
+  KvSequence& sequence_;
+  FetchProgress& progress_;
+  const Options options_;
+  // Block and layer of destinations that the client may be writing to; few at a time.
+  std::vector<std::pair<uint32_t, uint32_t>> open_;
+  // The loan of the last lent slice: slices of one part share it.
+  std::shared_ptr<const client::LentHold> last_hold_;
+  std::shared_ptr<const PageLoan> last_loan_;
+};
+
+}  // namespace cairn::worker

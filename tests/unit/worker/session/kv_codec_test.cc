@@ -1,0 +1,128 @@
+#include "services/worker/session/kv_codec.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "services/common/status/matchers.h"
+#include "services/worker/session/worker_namespace.h"
+
+namespace cairn::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr KvLayout kKv{.layers = 3, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
+
+NamespaceSpec Spec(const std::string& recipe) {
+  NamespaceInputs inputs;
+  inputs.model = "toy";
+  inputs.weights = Sha256::Of("weights");
+  inputs.kv = kKv;
+  inputs.numerics = "toy-1";
+  inputs.recipe = recipe;
+  auto spec = WorkerNamespace(inputs);
+  CAIRN_CHECK(spec.ok());
+  return *std::move(spec);
+}
+
+// A layer of halves around 1: 0x3c00 is 1.0, and the last bits vary.
+std::vector<std::byte> Page(uint32_t seed) {
+  std::vector<uint16_t> numbers(kKv.layer_bytes() / 2);
+  for (uint16_t& n : numbers) {
+    seed = seed * 1664525u + 1013904223u;
+    n = static_cast<uint16_t>(0x3800 + (seed >> 20) % 0x400) | static_cast<uint16_t>((seed >> 31) << 15);
+  }
+  std::vector<std::byte> page(kKv.layer_bytes());
+  std::memcpy(page.data(), numbers.data(), page.size());
+  return page;
+}
+
+TEST(KvCodecTest, RawIsThePageItself) {
+  const auto codec = KvCodec::Create(Spec("raw"), kKv);
+  ASSERT_OK(codec);
+  EXPECT_TRUE((*codec)->raw());
+  EXPECT_FALSE((*codec)->lossy());
+  EXPECT_EQ((*codec)->MaxSliceBytes(1, 0), kKv.layer_bytes());
+}
+
+TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
+  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  ASSERT_OK(codec);
+  EXPECT_TRUE((*codec)->lossy());
+  KvCodec::Scratch scratch;
+  const auto page = Page(1);
+  for (const uint64_t position : {uint64_t{0}, uint64_t{640}}) {
+    const uint64_t bytes = (*codec)->MaxSliceBytes(1, position);
+    EXPECT_LT(bytes, kKv.layer_bytes() * 6 / 10);
+    std::vector<std::byte> slice(bytes);
+    ASSERT_OK((*codec)->Encode(1, position, page, slice, scratch));
+    std::vector<std::byte> back(page.size());
+    ASSERT_OK((*codec)->Decode(1, position, slice, back, scratch));
+    EXPECT_NE(back, page);
+    const auto* a = reinterpret_cast<const _Float16*>(page.data());
+    const auto* b = reinterpret_cast<const _Float16*>(back.data());
+    for (size_t i = 0; i < page.size() / 2; ++i) {
+      ASSERT_NEAR(static_cast<float>(a[i]), static_cast<float>(b[i]), 0.006f) << i;
+    }
+  }
+}
+
+TEST(KvCodecTest, KeysAndValuesDoNotChangePlaces) {
+  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  std::vector<std::byte> page = Page(2);
+  std::fill(page.begin() + static_cast<ptrdiff_t>(kKv.plane_bytes()), page.end(), std::byte{0});
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 64));
+  ASSERT_OK((*codec)->Encode(0, 64, page, slice, scratch));
+  std::vector<std::byte> back(page.size(), std::byte{0xff});
+  ASSERT_OK((*codec)->Decode(0, 64, slice, back, scratch));
+  EXPECT_EQ(std::memcmp(back.data() + kKv.plane_bytes(), page.data() + kKv.plane_bytes(),
+                        kKv.plane_bytes()),
+            0);
+  EXPECT_NE(std::memcmp(back.data(), back.data() + kKv.plane_bytes(), kKv.plane_bytes()), 0);
+}
+
+TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
+  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  std::vector<std::byte> page = Page(3);
+  const uint16_t infinity = 0x7c00;
+  std::memcpy(page.data() + 10, &infinity, 2);
+  std::memcpy(page.data() + 2000, &infinity, 2);
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0));
+  EXPECT_THAT((*codec)->Encode(0, 0, page, slice, scratch),
+              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("2 numbers are not finite")));
+}
+
+TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
+  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0) - 1);
+  std::vector<std::byte> page(kKv.layer_bytes());
+  EXPECT_THAT((*codec)->Decode(0, 0, slice, page, scratch), testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
+}
+
+TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
+  const auto codec = KvCodec::Create(Spec("cachegen"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(2, 64));
+  const auto bytes = (*codec)->Encode(2, 64, Page(4), slice, scratch);
+  ASSERT_OK(bytes);
+  EXPECT_LT(*bytes, slice.size());
+  EXPECT_TRUE((*codec)->IsSliceBytes(2, 64, *bytes));
+  EXPECT_FALSE((*codec)->IsSliceBytes(2, 64, slice.size() + 1));
+  std::vector<std::byte> page(kKv.layer_bytes());
+  EXPECT_OK((*codec)->Decode(2, 64, std::span(slice).first(*bytes), page, scratch));
+}
+
+TEST(KvCodecTest, ALadderIsRefused) {
+  EXPECT_THAT(KvCodec::Create(Spec("host=int8>disk=turbo:bits=4"), kKv),
+              testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("ladder")));
+}
+
+}  // namespace
+}  // namespace cairn::worker
