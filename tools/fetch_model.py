@@ -55,12 +55,14 @@ def is_right(path: pathlib.Path) -> bool:
 
 
 def downloaded_bytes(folder: pathlib.Path) -> int:
+    # os.walk passes over folders that pip removes meanwhile; Path.rglob would raise.
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size
-        except OSError:  # pip moved it meanwhile.
-            pass
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(parent, name)).st_size
+            except OSError:  # pip moved it meanwhile.
+                pass
     return total
 
 

@@ -126,6 +126,37 @@ void AddDoctor(CLI::App& app, DoctorOptions& o) {
   c.footer("Example:\n  cairn doctor --dir /var/lib/cairn");
 }
 
+void AddFidelity(CLI::App& app, FidelityOptions& o) {
+  CLI::App& c = *app.add_subcommand("fidelity", "Measures what a recipe costs in answers");
+  c.add_option("--recipe", o.recipes, "How KV is stored, as in the worker's cache.recipe; may be "
+                                      "given several times")
+      ->capture_default_str();
+  c.add_option("--suite", o.suites, "prose, code, dialogue, needles")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"prose", "code", "dialogue", "needles"}))
+      ->capture_default_str();
+  c.add_flag("--exact", o.exact, "Compute in float32");
+  c.add_option("--split", o.split, "published, or tuning to choose parameters on")
+      ->check(CLI::IsMember({"published", "tuning"}))
+      ->capture_default_str();
+  c.add_option("--limit", o.limit, "Only the first N texts of a suite; 0: all")
+      ->capture_default_str();
+  c.add_option("--model", o.model, "GGUF file")->envname("CAIRN_MODEL")->capture_default_str();
+  c.add_option("--texts", o.texts, "Directory of the texts")->capture_default_str();
+  c.add_option("--out", o.out, "Directory for logs, and for the tokens that were used")
+      ->capture_default_str();
+  c.add_option("--threads", o.threads, "Threads of each worker; 0: one per CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  AddJson(c, o.json, "Print the rows as JSON");
+  c.footer(
+      "One worker computes each context and pushes it to a node, another fetches it and computes\n"
+      "what follows; compared with a worker that computed all itself. Fails if a context was not\n"
+      "fetched in full.\n"
+      "Example:\n"
+      "  cairn fidelity --recipe raw --recipe int8 --suite prose,needles --exact");
+}
+
 void AddDemo(CLI::App& app, DemoOptions& o) {
   CLI::App& c = *app.add_subcommand("demo", "The main job, end to end: cold, from RAM, from disk");
   c.add_option("--model", o.model, "GGUF file with a chat template and 8k tokens of context")
@@ -157,18 +188,71 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
       "  cairn demo --questions 2");
 }
 
+void AddBench(CLI::App& app, bench::BenchFlags& o) {
+  CLI::App& c = *app.add_subcommand(
+      "bench", "Measures a cache node beside what memory and network can do");
+  std::string known;
+  for (const std::string& name : bench::WorkloadNames()) known += (known.empty() ? "" : ", ") + name;
+  c.add_option("workload", o.workload, known)->required();
+  c.add_option("--cache", o.cache, "Measure the node at HOST:PORT instead of starting one");
+  c.add_option("--size", o.size,
+               "Bytes of a block, such as 64KiB; default 1MiB, exists and match 4KiB");
+  c.add_option("--data", o.data, "Bytes of all blocks; default 256MiB, larger than any cache");
+  c.add_option("--layers", o.layers, "Slices of a block, each with its own checksum")
+      ->check(CLI::Range(1u, 1024u))
+      ->capture_default_str();
+  c.add_option("--batch", o.batch, "Blocks or keys of a call; default 1, exists and match 1024")
+      ->check(CLI::Range(1u, 65536u));
+  c.add_option("--depth", o.depth, "Calls in flight of each client; default 4")
+      ->check(CLI::Range(1u, 1024u));
+  c.add_option("--clients", o.clients,
+               "Clients, each with its own connection; default 1, sessions 1000")
+      ->check(CLI::Range(1u, 4096u));
+  c.add_option("--path", o.path,
+               "auto: shared memory where the node offers it; grpc: never; local: nothing else")
+      ->check(CLI::IsMember({"auto", "grpc", "local"}))
+      ->capture_default_str();
+  c.add_option("--seconds", o.seconds, "Measured time of a trial")
+      ->check(CLI::Range(0.001, 600.0))
+      ->capture_default_str();
+  c.add_option("--repeat", o.repeat, "Trials, with the yardsticks between them")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  c.add_flag("--verify,!--no-verify", o.verify,
+             "Compare checksums on the way, as clients do; what came is compared in any case");
+  c.add_flag("--lookup", o.lookup, "get: each call matches and leases its blocks first");
+  c.add_flag("--lease,!--no-lease", o.lease, "match: with a lease, given back at once");
+  c.add_flag("--lent", o.lent, "get: use the bytes where they lie, without a copy");
+  c.add_option("--dir", o.directory,
+               "Directory for logs and the node's disk; default a temporary one");
+  c.add_option("--model", o.model, "ttft: GGUF file")->envname("CAIRN_MODEL")->capture_default_str();
+  c.add_option("--prompt-file", o.prompt_file, "ttft: file with the prompt; default a built-in text");
+  c.add_option("--tcp", o.tcp, "Also take raw TCP with this congestion control, such as cubic");
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "A trial during which others used more than a fifth of a core is dropped and repeated.\n"
+      "GB is 1e9 bytes of blocks. Ratios are medians of the trials' ratios.\n"
+      "Example:\n"
+      "  cairn bench get --size 64KiB --batch 16 --depth 1 --path grpc\n"
+      "  cairn bench put --json");
+}
+
 std::vector<CommandSpec> Describe(const CLI::App& app) {
   std::vector<CommandSpec> commands;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     CommandSpec spec{
         .name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
     for (const CLI::Option* option : sub->get_options()) {
-      if (option->get_positional()) spec.arguments = {"bash", "zsh", "fish"};
+      if (option->get_positional()) {
+        spec.arguments = sub->get_name() == "bench" ? bench::WorkloadNames()
+                                                    : std::vector<std::string>{"bash", "zsh", "fish"};
+      }
       if (option->get_lnames().empty()) continue;
       CommandSpec::Option o;
       o.name = "--" + option->get_lnames().front();
       o.help = option->get_description();
       o.takes_value = option->get_expected_max() > 0;
+      if (o.name == "--path") o.values = {"auto", "grpc", "local"};
       if (o.name == "--arithmetic") o.values = {"fast", "float32"};
       spec.options.push_back(std::move(o));
     }
@@ -190,13 +274,17 @@ int RunApp(int argc, char** argv) {
   ChatOptions chat;
   StatOptions stat;
   DoctorOptions doctor;
+  FidelityOptions fidelity;
   DemoOptions demo;
+  bench::BenchFlags bench;
   std::string shell;
   AddGenerate(app, generate);
   AddChat(app, chat);
   AddStat(app, stat);
   AddDoctor(app, doctor);
+  AddFidelity(app, fidelity);
   AddDemo(app, demo);
+  AddBench(app, bench);
   CLI::App* completion = app.add_subcommand("completion", "Prints a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")
       ->required()
@@ -225,7 +313,9 @@ int RunApp(int argc, char** argv) {
   if (app.got_subcommand("chat")) return RunChat(chat);
   if (app.got_subcommand("stat")) return RunStat(stat);
   if (app.got_subcommand("doctor")) return RunDoctor(doctor);
+  if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
   if (app.got_subcommand("demo")) return RunDemo(demo);
+  if (app.got_subcommand("bench")) return RunBench(bench);
   const auto script = CompletionScript(shell, "cairn", Describe(app));
   if (!script.ok()) return Fail(script.status());
   std::printf("%s", script->c_str());

@@ -49,6 +49,12 @@ class Conversation {
         std::printf("/reset starts over, /quit ends\n");
         continue;
       }
+      // One word: "/tmp is full, why?" is a question.
+      if (line.front() == '/' && line.find_first_of(" \t") == std::string::npos) {
+        std::fprintf(stderr, "cairn: no command '%s'; /reset starts over, /quit ends\n",
+                     line.c_str());
+        continue;
+      }
       if (const int code = Turn(line); code != kExitOk) return code;
     }
     if (interactive_) std::printf("\n");

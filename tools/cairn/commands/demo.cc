@@ -19,6 +19,8 @@
 namespace cairn::cli {
 namespace {
 
+constexpr int kTimelineWidth = 72;
+
 // Only one demo at a time may write to a directory: a second one would delete the node's files
 // under the first.
 class DirectoryLock {
@@ -72,7 +74,8 @@ int RunDemo(const DemoOptions& options) {
   const std::string disk = options.out + "/disk";
   std::error_code ignored;
   std::filesystem::remove_all(disk, ignored);
-  for (const char* log : {"node", "worker1", "worker2", "cold", "cold-chat"}) {
+  for (const char* log : {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "cold",
+                          "cold-chat"}) {
     std::filesystem::remove(fmt::format("{}/{}.log", options.out, log), ignored);
   }
 
@@ -80,6 +83,7 @@ int RunDemo(const DemoOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Progress progress(/*silent=*/false);
   DemoReport report;
+  std::vector<TimelinePicture> timelines;
   Status status;
   {
     DemoRunner runner({.model_path = options.model,
@@ -92,6 +96,7 @@ int RunDemo(const DemoOptions& options) {
               .machine = MachineName(),
               .commit = Commit(),
               .rows = runner.rows()};
+    timelines = runner.timelines();
   }  // All processes are gone.
   progress.Clear();
   if (!options.keep) std::filesystem::remove_all(disk, ignored);
@@ -108,18 +113,26 @@ int RunDemo(const DemoOptions& options) {
   if (!(std::ofstream(path) << ReportJson(report) << std::flush)) {
     return Fail(Errorf(StatusCode::kInternal, "cannot write '{}'", path));
   }
+  const std::string picture = options.out + "/timeline.svg";
+  if (!(std::ofstream(picture) << TimelineSvg(timelines) << std::flush)) {
+    return Fail(Errorf(StatusCode::kInternal, "cannot write '{}'", picture));
+  }
   if (options.json) {
     std::printf("%s", ReportJson(report).c_str());
   } else {
     const Terminal terminal = Terminal::Detect(stdout);
+    for (const TimelinePicture& timeline : timelines) {
+      std::printf("\n%s", RenderTimeline(timeline, kTimelineWidth, terminal).c_str());
+    }
     const double seconds = Seconds(std::chrono::steady_clock::now() - start);
     std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
                 RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
     std::printf(
         "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
         "of a process without a cache. Bytes are counted at the cache node.\n"
-        "%s for the workload; report in %s\n",
-        kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str());
+        "copied: of the fetched bytes, by the worker; what it reads in shared memory is not.\n"
+        "%s for the workload; report in %s, picture of the timelines in %s\n",
+        kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());
   }
   const std::vector<std::string> broken = BrokenPromises(report);
   for (const std::string& promise : broken) std::fprintf(stderr, "cairn: %s\n", promise.c_str());

@@ -9,6 +9,22 @@
 
 namespace cairn::cli {
 
+namespace {
+
+// " (46 MB from shared memory, none copied)".
+std::string HowFetched(const worker::GenerateSummary& summary) {
+  const uint64_t bytes = summary.fetched.total();
+  if (bytes == 0) return "";
+  if (summary.fetch_path == client::Path::kGrpc) {
+    return fmt::format(" ({} over gRPC)", HumanBytes(bytes));
+  }
+  const uint64_t copied = bytes - summary.fetched.lent;
+  return fmt::format(" ({} from shared memory, {} copied)", HumanBytes(bytes),
+                     copied == 0 ? "none" : HumanBytes(copied));
+}
+
+}  // namespace
+
 int RunGenerate(const GenerateOptions& options) {
   worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
   request.ignore_eos = options.ignore_eos;
@@ -57,13 +73,15 @@ int RunGenerate(const GenerateOptions& options) {
     std::fflush(stdout);  // Before stderr, for those who read both in one stream.
     const Terminal terminal = Terminal::Detect(stderr);
     const std::string line =
-        fmt::format("{} prompt tokens: {} fetched, {} computed; first token {}, all {}",
+        fmt::format("{} prompt tokens: {} fetched{}, {} computed; first token {}, all {}",
                     Grouped(summary->prompt_tokens), Grouped(summary->fetched_tokens),
-                    Grouped(summary->computed_tokens), HumanSeconds(summary->ttft_seconds),
-                    HumanSeconds(summary->total_seconds));
+                    HowFetched(*summary), Grouped(summary->computed_tokens),
+                    HumanSeconds(summary->ttft_seconds), HumanSeconds(summary->total_seconds));
     std::fprintf(stderr, "%s\n", terminal.Paint(line, Style::kDim).c_str());
   }
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return Fail(Errorf(StatusCode::kInternal, "cannot write the answer to standard output"));
+  }
   if (summary->finish_reason == "cancelled") return kExitInterrupted;
 
   // Else the process would end before its blocks are at the node, and the next call would not find

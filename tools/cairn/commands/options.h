@@ -81,4 +81,17 @@ struct DemoOptions {
   bool json = false;
 };
 
+struct FidelityOptions {
+  std::string model = kDefaultModel;
+  std::vector<std::string> recipes = {"raw"};
+  std::vector<std::string> suites = {"prose"};
+  std::string split = "published";
+  std::string texts = "benchmarks/fidelity/texts";
+  std::string out = "build/fidelity";
+  uint32_t limit = 0;
+  int threads = 0;
+  bool exact = false;
+  bool json = false;
+};
+
 }  // namespace cairn::cli

@@ -71,7 +71,7 @@ std::string Totals(const client::NodeStats& stats, const Terminal& terminal) {
 std::string Misses(const client::NodeStats& stats, const Terminal& terminal) {
   Table table({{"missed because", Align::kLeft}, {"blocks", Align::kRight}});
   bool any = false;
-  for (size_t i = 1; i < client::kMissReasonCount; ++i) {
+  for (size_t i = 1; i < client::kNodeMissReasonCount; ++i) {
     if (stats.misses[i] == 0) continue;
     any = true;
     table.AddRow({std::string(Name(static_cast<client::MissReason>(i))), Grouped(stats.misses[i])});
@@ -121,7 +121,7 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                                            {"evicted_blocks", tier.evicted_blocks}};
   }
   Json misses = Json::object();
-  for (size_t i = 1; i < client::kMissReasonCount; ++i) {
+  for (size_t i = 1; i < client::kNodeMissReasonCount; ++i) {
     misses[std::string(Name(static_cast<client::MissReason>(i)))] = stats.misses[i];
   }
   Json list = Json::array();

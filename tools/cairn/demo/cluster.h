@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cairn/client/cache_client.h"
 #include "services/common/status/status.h"
@@ -23,17 +24,23 @@ class WorkerProcess {
     std::string cache;  // Address; empty: none.
     int threads = 0;    // 0: the worker's default.
     std::string log_directory;
+    std::vector<std::string> settings = {};  // More flags: "--arithmetic", "float32", ...
   };
   // Ready to serve. Errors of Child::Start and WaitReady.
   static Result<std::unique_ptr<WorkerProcess>> Start(const Options& options);
 
   Generator& generator() { return *generator_; }
+  const std::string& address() const { return address_; }
 
  private:
-  WorkerProcess(std::unique_ptr<Child> child, std::unique_ptr<Generator> generator)
-      : child_(std::move(child)), generator_(std::move(generator)) {}
+  WorkerProcess(std::unique_ptr<Child> child, std::string address,
+                std::unique_ptr<Generator> generator)
+      : child_(std::move(child)),
+        address_(std::move(address)),
+        generator_(std::move(generator)) {}
 
   std::unique_ptr<Child> child_;
+  std::string address_;
   std::unique_ptr<Generator> generator_;
 };
 

@@ -22,6 +22,7 @@ std::string PhaseTitle(const std::string& phase) {
   if (phase == "disk") return "disk: node killed, restarted";
   if (phase == "small-arena") return "small arena: a quarter of the data";
   if (phase == "chat") return "chat: turn 2 and later";
+  if (phase == "long") return "long: a long question";
   return phase;
 }
 
@@ -53,6 +54,11 @@ double Median(std::vector<double> values) {
 
 Cell YesNo(bool yes) { return yes ? Cell("yes", Style::kGreen) : Cell("NO", Style::kRed); }
 Cell Bytes(uint64_t bytes) { return bytes == 0 ? Cell("-", Style::kDim) : Cell(HumanBytes(bytes)); }
+// What of the fetched bytes the worker copied.
+Cell Copied(const DemoRow& row) {
+  if (row.lent_bytes + row.copied_bytes == 0) return Cell("-", Style::kDim);
+  return row.copied_bytes == 0 ? Cell("none", Style::kGreen) : Cell(HumanBytes(row.copied_bytes));
+}
 Cell Tokens(uint64_t n) { return n == 0 ? Cell("-", Style::kDim) : Cell(Grouped(n)); }
 Cell SpeedUp(std::optional<double> ratio) {
   if (!ratio) return Cell("");
@@ -76,6 +82,9 @@ std::string ReportJson(const DemoReport& report) {
                     {"ttft_s", row.ttft_s},
                     {"bytes", row.bytes},
                     {"tiers", {{"host", row.host_bytes}, {"disk", row.disk_bytes}}},
+                    {"path", row.path},
+                    {"lent_bytes", row.lent_bytes},
+                    {"copied_bytes", row.copied_bytes},
                     {"identical", row.identical}});
   }
   return DumpPretty({{"model", report.model},
@@ -112,6 +121,7 @@ std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
                {"vs cold", Align::kRight},
                {"from RAM", Align::kRight},
                {"from disk", Align::kRight},
+               {"copied", Align::kRight},
                {"identical", Align::kLeft}});
   double slowest = 0;
   for (const DemoRow& row : report.rows) slowest = std::max(slowest, row.ttft_s);
@@ -123,7 +133,8 @@ std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
     table.AddRow({row.name, Tokens(row.prompt_tokens), Tokens(row.fetched_tokens),
                   Tokens(row.computed_tokens), HumanSeconds(row.ttft_s),
                   Cell(Bar(row.ttft_s, slowest, kBarWidth, terminal), bar), SpeedUp(SpeedUpOf(row)),
-                  Bytes(row.host_bytes), Bytes(row.disk_bytes), YesNo(row.identical)});
+                  Bytes(row.host_bytes), Bytes(row.disk_bytes), Copied(row),
+                  YesNo(row.identical)});
   }
   return table.Render(terminal);
 }

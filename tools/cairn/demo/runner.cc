@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kHostBytes = 512ULL << 20;     // Everything fits.
 constexpr uint64_t kLeastHostBytes = 1ULL << 20;  // The smallest arena of a node.
+constexpr size_t kLongQuestion = 5000;            // Characters.
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
 
@@ -27,6 +28,9 @@ DemoRow RowOf(std::string name, const worker::GenerateSummary& summary) {
   row.fetched_tokens = summary.fetched_tokens;
   row.computed_tokens = summary.computed_tokens;
   row.ttft_s = summary.ttft_seconds;
+  if (summary.fetched.total() > 0) row.path = Name(summary.fetch_path);
+  row.lent_bytes = summary.fetched.lent;
+  row.copied_bytes = summary.fetched.total() - summary.fetched.lent;
   return row;
 }
 
@@ -47,6 +51,7 @@ Status DemoRunner::Run() {
   CAIRN_RETURN_IF_ERROR(RunWarmPhase("ram", *first_));
   CAIRN_RETURN_IF_ERROR(RunWarmPhase("other", *second_));
   CAIRN_RETURN_IF_ERROR(RunWarmChat());
+  CAIRN_RETURN_IF_ERROR(RunLong());
   if (node_.external()) {
     progress_.Done("A node that was there before is not killed: no disk and small-arena phases.");
     return OkStatus();
@@ -135,6 +140,37 @@ Status DemoRunner::RunWarmChat() {
   return OkStatus();
 }
 
+Status DemoRunner::RunLong() {
+  for (const std::string path : {"grpc", "auto"}) {
+    // A text before the question that no other prompt has at this place.
+    const std::string text =
+        texts_.chat_system.substr(path == "grpc" ? 0 : texts_.chat_system.size() / 8, kLongQuestion);
+    const std::vector<worker::ChatMessage> messages = {
+        {"system", texts_.shared_system}, {"user", text + "\n" + texts_.questions[0]}};
+    CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker("worker-" + path, node_.address(),
+                                                    {"--cache.path", path}));
+    CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), true, kReconnect));
+    CAIRN_RETURN_IF_ERROR(WarmUp(worker->generator()));
+    progress_.Doing("a long question without the cache, to compare with ...");
+    CAIRN_ASSIGN_OR_RETURN(const auto alone,
+                           Ask(worker->generator(), messages, false, /*no_cache=*/true));
+    const Reference reference{.answer = AnswerOf(alone), .ttft_s = alone.ttft_seconds};
+    // The way to the node is new: one fetch is enough to know it.
+    CAIRN_RETURN_IF_ERROR(AskOnce(worker->generator(), Question(0)));
+    CAIRN_ASSIGN_OR_RETURN(const auto summary,
+                           AskRow(path == "grpc" ? "long/grpc" : "long/same-node",
+                                  worker->generator(), messages, false, reference));
+    timelines_.push_back(
+        {.title = fmt::format("{}: {} of {} prompt tokens fetched, {} copied",
+                              summary.fetch_path == client::Path::kLocal ? "shared memory" : "gRPC",
+                              summary.fetched_tokens, summary.prompt_tokens,
+                              HumanBytes(summary.fetched.total() - summary.fetched.lent)),
+         .spans = summary.timeline,
+         .ttft_s = summary.ttft_seconds});
+  }
+  return OkStatus();
+}
+
 // Killed anew before each question: the first one would bring the shared prefix back to RAM for all
 // that follow.
 Status DemoRunner::RunDisk() {
@@ -174,13 +210,15 @@ Status DemoRunner::RunSmallArena(uint64_t working_set) {
 }
 
 Result<std::unique_ptr<WorkerProcess>> DemoRunner::StartWorker(const std::string& name,
-                                                               const std::string& cache) {
+                                                               const std::string& cache,
+                                                               std::vector<std::string> settings) {
   if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
   return WorkerProcess::Start({.name = name,
                                .model_path = options_.model_path,
                                .cache = cache,
                                .threads = options_.threads,
-                               .log_directory = options_.out_directory});
+                               .log_directory = options_.out_directory,
+                               .settings = std::move(settings)});
 }
 
 Status DemoRunner::WarmUp(Generator& worker) {
@@ -206,13 +244,15 @@ Status DemoRunner::AskOnce(Generator& worker, std::vector<worker::ChatMessage> m
 
 Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
                                                 std::vector<worker::ChatMessage> messages,
-                                                bool keep_turn) {
+                                                bool keep_turn, bool no_cache) {
   worker::GenerateRequest request;
   request.prompt = worker::ChatPrompt{std::move(messages)};
   request.max_tokens = kComparedTokens;
   request.ignore_eos = true;  // An answer that ends early would leave less to compare.
   request.want_logits_digest = true;
   request.keep_turn = keep_turn;
+  request.no_cache = no_cache;
+  request.want_timeline = true;
   auto summary = worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted});
   if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
   return summary;

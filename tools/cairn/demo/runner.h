@@ -12,6 +12,7 @@
 #include "tools/cairn/demo/cluster.h"
 #include "tools/cairn/demo/report.h"
 #include "tools/cairn/demo/texts.h"
+#include "tools/cairn/demo/timeline.h"
 #include "tools/cairn/output/progress.h"
 
 namespace cairn::cli {
@@ -33,6 +34,8 @@ class DemoRunner {
   Status Run();
 
   const std::vector<DemoRow>& rows() const { return rows_; }
+  // Of the requests with a long question: when its layers were fetched and computed.
+  const std::vector<TimelinePicture>& timelines() const { return timelines_; }
   // As the worker names it; empty before the first phase.
   const std::string& model() const { return model_; }
 
@@ -47,17 +50,21 @@ class DemoRunner {
   Status StartWarm();
   Status RunWarmPhase(const std::string& phase, WorkerProcess& worker);
   Status RunWarmChat();
+  // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
+  // arrive while the question is computed on them.
+  Status RunLong();
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);
 
   Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name,
-                                                     const std::string& cache);
+                                                     const std::string& cache,
+                                                     std::vector<std::string> settings = {});
   // A short prompt of its own, so that no row pays for first touches of weights and code.
   Status WarmUp(Generator& worker);
   // A request that is no row, and the pushes that follow.
   Status AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages);
   Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<worker::ChatMessage> messages,
-                                      bool keep_turn);
+                                      bool keep_turn, bool no_cache = false);
   // Asks, waits for background work, adds a row that is compared with `reference`.
   Result<worker::GenerateSummary> AskRow(const std::string& name, Generator& worker,
                                          std::vector<worker::ChatMessage> messages, bool keep_turn,
@@ -72,6 +79,7 @@ class DemoRunner {
   Progress& progress_;
   std::string model_;
   std::vector<DemoRow> rows_;
+  std::vector<TimelinePicture> timelines_;
   std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
   DemoNode node_;
   std::unique_ptr<WorkerProcess> first_;

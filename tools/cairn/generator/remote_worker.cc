@@ -1,5 +1,3 @@
-// The only file of the CLI that knows gRPC.
-
 #include <grpcpp/grpcpp.h>
 
 #include "cairn/v1/worker.grpc.pb.h"
@@ -7,6 +5,7 @@
 #include "clients/cpp/wire/status.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
+#include "tools/cairn/generator/summary_proto.h"
 
 namespace cairn::cli {
 namespace {
@@ -38,35 +37,8 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_ignore_eos(request.ignore_eos);
   proto.set_want_logits_digest(request.want_logits_digest);
   proto.set_keep_turn(request.keep_turn);
+  proto.set_want_timeline(request.want_timeline);
   return proto;
-}
-
-worker::GenerateSummary FromProto(const v1::GenerateSummary& proto) {
-  worker::GenerateSummary summary;
-  summary.prompt_tokens = proto.prompt_tokens();
-  summary.fetched_tokens = proto.fetched_tokens();
-  summary.computed_tokens = proto.computed_tokens();
-  summary.tokens.assign(proto.tokens().begin(), proto.tokens().end());
-  summary.text = proto.text();
-  summary.ttft_seconds = proto.ttft_seconds();
-  summary.total_seconds = proto.total_seconds();
-  summary.queue_seconds = proto.queue_seconds();
-  summary.fetch_seconds = proto.fetch_seconds();
-  summary.finish_reason = proto.finish_reason();
-  if (const auto digest = Digest::FromBytes(proto.prompt_logits_sha256(), "prompt_logits_sha256");
-      digest.ok()) {
-    summary.prompt_logits_sha256 = *digest;
-  }
-  // A reason that a newer worker knows and we do not.
-  const int reason = proto.miss_reason();
-  summary.miss_reason = reason >= 0 && reason < static_cast<int>(worker::kMissReasonCount)
-                            ? static_cast<worker::MissReason>(reason)
-                            : worker::MissReason::kNone;
-  for (const v1::TierBytes& tier : proto.fetched_by_tier()) {
-    if (tier.tier() == v1::TIER_KIND_HOST) summary.fetched.host += tier.bytes();
-    if (tier.tier() == v1::TIER_KIND_DISK) summary.fetched.disk += tier.bytes();
-  }
-  return summary;
 }
 
 class RemoteWorker final : public Generator {
@@ -88,7 +60,7 @@ class RemoteWorker final : public Generator {
       open = call.Wait();
       if (!open) break;
       if (response.has_done()) {
-        summary = FromProto(response.done());
+        summary = SummaryFromProto(response.done());
         have_summary = true;
       } else if (response.has_token() && callbacks.on_token &&
                  !callbacks.on_token(response.token().id(), response.token().text())) {

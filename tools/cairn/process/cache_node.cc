@@ -26,6 +26,7 @@ Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options) {
       argv.insert(argv.end(), {"--disk.capacity", std::to_string(options.disk_bytes)});
     }
   }
+  argv.insert(argv.end(), options.settings.begin(), options.settings.end());
   CacheNodeProcess node;
   CAIRN_ASSIGN_OR_RETURN(
       node.child,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "services/common/status/status.h"
 #include "tools/cairn/process/child.h"
@@ -16,6 +17,7 @@ struct CacheNodeOptions {
   std::string disk_directory;  // Empty: no disk tier. Made if missing.
   uint64_t disk_bytes = 0;     // 0: the node's default.
   std::string log_path;
+  std::vector<std::string> settings = {};  // More flags: "--disk.direct_io", "false", ...
 };
 
 struct CacheNodeProcess {

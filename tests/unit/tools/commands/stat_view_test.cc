@@ -63,7 +63,7 @@ TEST(StatViewTest, ANodeWithoutMissesShowsNoTableOfThem) {
 TEST(StatViewTest, JsonHasEveryMissReason) {
   const Json json = StatJson(SomeStats(), {});
   EXPECT_EQ(json["misses"]["evicted"], 17);
-  EXPECT_EQ(json["misses"].size(), client::kMissReasonCount - 1);
+  EXPECT_EQ(json["misses"].size(), client::kNodeMissReasonCount - 1);
   EXPECT_EQ(json["tiers"]["disk"]["blocks"], 340);
   EXPECT_EQ(json["leases"], 2);
 }

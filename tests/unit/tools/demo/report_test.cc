@@ -60,7 +60,7 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   const Json& row = json["rows"][2];
   for (const auto& [key, value] : row.items()) keys.push_back(key);
   EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens",
-                                "ttft_s", "bytes", "tiers", "identical"));
+                                "ttft_s", "bytes", "tiers", "path", "lent_bytes", "copied_bytes", "identical"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
 }

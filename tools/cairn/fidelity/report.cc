@@ -1,0 +1,65 @@
+#include "tools/cairn/fidelity/report.h"
+
+#include <fmt/format.h>
+
+#include "tools/cairn/output/table.h"
+
+namespace cairn::cli {
+
+Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::string& model,
+                  const std::string& split) {
+  Json out;
+  out["model"] = model;
+  out["split"] = split;
+  out["arithmetic"] = exact ? "float32" : "fast";
+  out["rows"] = Json::array();
+  for (const FidelityRow& row : rows) {
+    const bool needles = row.needles_n > 0;
+    Json j;
+    j["recipe"] = row.recipe;
+    j["suite"] = row.suite;
+    const auto of_documents = [&](const char* name, Json value) {
+      j[name] = needles ? Json(nullptr) : std::move(value);
+    };
+    of_documents("kl", row.kl.mean);
+    of_documents("kl_ci", {row.kl.low, row.kl.high});
+    j["bits_per_number"] = row.bits_per_number;
+    of_documents("ppl_delta", row.ppl_delta);
+    of_documents("top1", row.top1);
+    j["needles_ok"] = row.needles_ok;
+    j["needles_n"] = row.needles_n;
+    j["needles_ci"] = needles ? Json({row.needles.low, row.needles.high}) : Json(nullptr);
+    j["fetched_tokens"] = row.fetched_tokens;
+    j["computed_tokens"] = row.computed_tokens;
+    out["rows"].push_back(std::move(j));
+  }
+  return out;
+}
+
+std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& terminal) {
+  Table table({{"recipe"},
+               {"suite"},
+               {"bits", Align::kRight},
+               {"KL, nats", Align::kRight},
+               {"95 %", Align::kRight},
+               {"perplexity", Align::kRight},
+               {"top 1", Align::kRight},
+               {"needles", Align::kRight},
+               {"fetched", Align::kRight}});
+  for (const FidelityRow& row : rows) {
+    const std::string bits = fmt::format("{:.2f}", row.bits_per_number);
+    const std::string fetched = fmt::format("{}", row.fetched_tokens);
+    if (row.needles_n > 0) {
+      table.AddRow({row.recipe, row.suite, bits, "", "", "", "",
+                    fmt::format("{}/{}", row.needles_ok, row.needles_n), fetched});
+    } else {
+      table.AddRow({row.recipe, row.suite, bits, fmt::format("{:.3g}", row.kl.mean),
+                    fmt::format("{:.2g}..{:.2g}", row.kl.low, row.kl.high),
+                    fmt::format("{:+.2f} %", 100 * row.ppl_delta),
+                    fmt::format("{:.2f} %", 100 * row.top1), "", fetched});
+    }
+  }
+  return table.Render(terminal);
+}
+
+}  // namespace cairn::cli

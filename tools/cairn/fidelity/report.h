@@ -1,0 +1,34 @@
+#pragma once
+// The rows of a fidelity run, as a table and as JSON.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cairn/fidelity/metrics.h"
+#include "tools/cairn/output/json.h"
+#include "tools/cairn/output/terminal.h"
+
+namespace cairn::cli {
+
+struct FidelityRow {
+  std::string recipe;  // As given.
+  std::string suite;
+  // Of documents; zero in a row of needles.
+  Interval kl;              // Nats per token.
+  double ppl_delta = 0;     // Perplexity's relative change, 0.01 = 1 %.
+  double top1 = 0;          // Share of positions whose most likely token is the same.
+  // Of needles; zero in a row of documents.
+  uint32_t needles_ok = 0;  // Answers that are still right, of
+  uint32_t needles_n = 0;   // those that full KV answers.
+  Interval needles;         // The share.
+  double bits_per_number = 0;  // Stored bytes, headers included, over all numbers of the stored blocks.
+  uint64_t fetched_tokens = 0;   // Of contexts, as the node counted them.
+  uint64_t computed_tokens = 0;  // Of contexts. More than 0 fails the run.
+};
+
+Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::string& model,
+                  const std::string& split);
+std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& terminal);
+
+}  // namespace cairn::cli

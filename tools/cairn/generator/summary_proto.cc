@@ -1,0 +1,45 @@
+#include "tools/cairn/generator/summary_proto.h"
+
+namespace cairn::cli {
+
+worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
+  worker::GenerateSummary summary;
+  summary.prompt_tokens = proto.prompt_tokens();
+  summary.fetched_tokens = proto.fetched_tokens();
+  summary.computed_tokens = proto.computed_tokens();
+  summary.tokens.assign(proto.tokens().begin(), proto.tokens().end());
+  summary.text = proto.text();
+  summary.ttft_seconds = proto.ttft_seconds();
+  summary.total_seconds = proto.total_seconds();
+  summary.queue_seconds = proto.queue_seconds();
+  summary.fetch_seconds = proto.fetch_seconds();
+  summary.finish_reason = proto.finish_reason();
+  if (const auto digest = Digest::FromBytes(proto.prompt_logits_sha256(), "prompt_logits_sha256");
+      digest.ok()) {
+    summary.prompt_logits_sha256 = *digest;
+  }
+  // A reason that a newer worker knows and we do not.
+  const int reason = proto.miss_reason();
+  summary.miss_reason = reason >= 0 && reason < static_cast<int>(worker::kMissReasonCount)
+                            ? static_cast<worker::MissReason>(reason)
+                            : worker::MissReason::kNone;
+  for (const v1::TierBytes& tier : proto.fetched_by_tier()) {
+    if (tier.tier() == v1::TIER_KIND_HOST) summary.fetched.host += tier.bytes();
+    if (tier.tier() == v1::TIER_KIND_DISK) summary.fetched.disk += tier.bytes();
+  }
+  summary.fetched.lent = proto.lent_bytes();
+  summary.fetch_path =
+      proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;
+  summary.chosen_tokens = proto.chosen_tokens();
+  for (const v1::TimelineSpan& span : proto.timeline()) {
+    if (span.kind() < v1::TimelineSpan::KIND_MATCH || span.kind() > v1::TimelineSpan::KIND_COMPUTE) {
+      continue;  // Of a later version.
+    }
+    summary.timeline.push_back({static_cast<worker::TimelineSpan::Kind>(span.kind()), span.layer(),
+                                span.block_begin(), span.block_end(), span.begin_seconds(),
+                                span.end_seconds()});
+  }
+  return summary;
+}
+
+}  // namespace cairn::cli
