@@ -3,6 +3,9 @@
 //
 //   index_bench [--json]
 //
+// Then lookups of 1,024 keys without the other thread, in keys per second: match with its lease and
+// release, exists of neighbours on a path, exists of keys in random order.
+//
 // Prompts form a random tree: each branches off an earlier one at a random block, and blocks arrive
 // in random interleaving. Prompts are matched in random order; a measurement is Match (walk, pin,
 // lease) without Release. Results are checked once before timing.
@@ -17,6 +20,7 @@
 #include <thread>
 
 #include "services/cache/engine/read_path.h"
+#include "services/cache/tier/host_tier.h"
 
 namespace cairn::cache {
 namespace {
@@ -28,22 +32,8 @@ constexpr int kMatchesPerRound = 300;
 // At least so many blocks come, and go, per match: also where the other thread gets little of the
 // machine.
 constexpr uint64_t kChurnPerMatch = 8;
-
-// Room without bytes: the index never looks at them.
-class NoBytes final : public Tier {
- public:
-  TierKind kind() const override { return TierKind::kHost; }
-  Result<Extent> Reserve(uint32_t length) override { return Extent{0, length}; }
-  void Release(const Extent&) override {}
-  void Write(const Extent&, std::string_view, std::span<const std::byte>,
-             IoCallback done) override {
-    done(OkStatus());
-  }
-  void Read(const Extent&, std::span<std::byte>, IoCallback done) override { done(OkStatus()); }
-  std::span<std::byte> Map(const Extent&) override { return {}; }
-  uint32_t max_extent_bytes() const override { return UINT32_MAX; }
-  TierStats GetStats() const override { return {.capacity_bytes = UINT64_MAX}; }
-};
+constexpr size_t kKeysPerCall = 1024;
+constexpr int kCallsPerRound = 2000;
 
 class Bench {
  public:
@@ -55,8 +45,14 @@ class Bench {
     spec.numerics = std::string("any");
     spec.layout.block_tokens = block_tokens;
     spec.layout.form = OpaqueLayout{std::string("bench"), 1 << 20, 1};
-    ns_ = *context_.registry.Add(std::make_shared<NamespaceState>(spec, cairn::Fingerprint(spec), 1,
-                                                                  &context_.policy, context_.seed));
+    ns_ = context_.registry
+              .Open(cairn::Fingerprint(spec),
+                    [&](uint64_t generation) {
+                      return std::make_shared<NamespaceState>(spec, cairn::Fingerprint(spec),
+                                                              generation, &context_.policy,
+                                                              context_.seed);
+                    })
+              ->state;
     session_ = *sessions_.Open("bench");
   }
 
@@ -126,6 +122,39 @@ class Bench {
     return times;
   }
 
+  enum class Lookup { kMatch, kExists, kExistsAnyOrder };
+  // Millions of keys per second, of one round.
+  double KeysPerMicrosecond(Lookup lookup) {
+    std::vector<std::vector<BlockKey>> calls;
+    for (int i = 0; i < 64; ++i) {
+      if (lookup == Lookup::kExistsAnyOrder) {
+        std::vector<BlockKey>& keys = calls.emplace_back();
+        while (keys.size() < kKeysPerCall) {
+          const auto& prompt = prompts_[rng_() % prompts_.size()];
+          keys.push_back(prompt[rng_() % prompt.size()]);
+        }
+      } else {
+        const auto& prompt = prompts_[rng_() % prompts_.size()];
+        calls.emplace_back(prompt.begin(), prompt.begin() + kKeysPerCall);
+      }
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCallsPerRound; ++i) {
+      const auto& keys = calls[static_cast<size_t>(i) % calls.size()];
+      if (lookup == Lookup::kMatch) {
+        const auto match = Match(keys);
+        if (!match.ok() || match->matched_blocks != keys.size()) std::abort();
+        Release(*match->lease);
+      } else {
+        const auto found = reads_.Exists(ns_->fingerprint, keys);
+        if (!found.ok() || !found->front() || !found->back()) std::abort();
+      }
+    }
+    const auto end = std::chrono::steady_clock::now();
+    return kCallsPerRound * static_cast<double>(kKeysPerCall) /
+           std::chrono::duration<double, std::micro>(end - begin).count();
+  }
+
   double BytesPerBlock() const {
     return static_cast<double>(ns_->memory_bytes.load()) / static_cast<double>(ns_->blocks.load());
   }
@@ -150,6 +179,7 @@ class Bench {
       for (size_t i = 0; i < branch.size(); ++i) {
         NamespaceLock lock(*ns_, context_.tiers);
         ns_->index.EvictOne(TierKind::kHost, &lock.released);
+        lock.released.clear();  // The index never looks at the bytes: there are none.
       }
       churned_ += branch.size();
       std::this_thread::yield();
@@ -160,6 +190,13 @@ class Bench {
     NamespaceLock lock(*ns_, context_.tiers);
     ns_->index.Insert(key, parent == nullptr ? std::nullopt : std::optional(*parent),
                       {PartPlace{ns_->whole, 4096, {1, 0}}}, TierKind::kHost, 0, now);
+  }
+  static std::unique_ptr<HostTier> MakeHost() {
+    HostTierOptions options;
+    options.capacity_bytes = 1 << 20;
+    options.prefault = false;
+    options.check_memory = false;
+    return std::move(HostTier::Create(options)).value();
   }
   Result<MatchResult> Match(const std::vector<BlockKey>& keys) {
     return reads_.Match(
@@ -177,9 +214,9 @@ class Bench {
 
   std::mt19937_64 rng_;
   const size_t blocks_per_prompt_;
-  NoBytes host_;
+  std::unique_ptr<HostTier> host_ = MakeHost();
   InlineExecutor executor_;
-  NodeContext context_{EngineOptions{}, {&host_, nullptr}, &SteadyClock::Get(), &executor_};
+  NodeContext context_{EngineOptions{}, {host_.get(), nullptr}, &SteadyClock::Get(), &executor_};
   SessionTable sessions_{16, 4096};
   Evictor evictor_{&context_};
   Promoter promoter_{&context_, &evictor_};
@@ -194,6 +231,10 @@ class Bench {
 
 int Main(bool json) {
   double most_bytes = 0;
+  constexpr std::pair<const char*, Bench::Lookup> kLookups[] = {
+      {"match", Bench::Lookup::kMatch},
+      {"exists", Bench::Lookup::kExists},
+      {"exists_any_order", Bench::Lookup::kExistsAnyOrder}};
   std::string out;
   for (const uint32_t block_tokens : {64u, 16u}) {
     Bench bench(block_tokens);
@@ -224,6 +265,19 @@ int Main(bool json) {
           "match128k/{:<3} p50 {:.3f} ms  p99 {:.3f} ms  {:.1f} bytes/block  ({} matches, {} "
           "blocks came and went)\n",
           block_tokens, p50, p99, bytes, all.size(), bench.churned());
+    }
+    for (const auto& [name, lookup] : kLookups) {
+      std::vector<double> rates;
+      for (int round = 0; round < kRounds; ++round)
+        rates.push_back(bench.KeysPerMicrosecond(lookup));
+      std::sort(rates.begin(), rates.end());
+      if (json) {
+        out += fmt::format("\"{}1024/{}\": {{\"mkeys_per_s\": {:.2f}, \"samples\": [{:.2f}]}}, ",
+                           name, block_tokens, rates[kRounds / 2], fmt::join(rates, ", "));
+      } else {
+        fmt::print("{}1024/{:<3} {:.1f} M keys/s  ({:.1f} to {:.1f})\n", name, block_tokens,
+                   rates[kRounds / 2], rates.front(), rates.back());
+      }
     }
   }
   if (json)

@@ -1,4 +1,5 @@
-"""Groups of benchmark rows. Each module has NAMES, the rows that it must yield, and run(build, model, repeat, work) -> rows."""
+"""Groups of benchmark rows. Each module has NAMES, the rows that it must yield, and run(build, model, repeat, work) -> rows. One that
+needs more than the build has missing() -> what is not installed and how to get it, empty when it can run."""
 
 import statistics
 

@@ -1,6 +1,7 @@
 """Memory of an empty node beyond its arena."""
 
 import re
+import shutil
 
 from . import row
 from .processes import Server, node_command
@@ -13,6 +14,7 @@ def run(build, _model, repeat, work):
     samples = []
     for i in range(repeat):
         disk = work / f"rss-disk-{i}"
+        shutil.rmtree(disk, ignore_errors=True)
         command = node_command(build, "--host.capacity", f"{ARENA_MIB}MiB", "--disk.path", disk)
         with Server(command, work / "node.log") as server:
             samples.append(_rss_without_arena_mib(server.pid))

@@ -49,10 +49,12 @@ class Llama:
         turned = torch.cat((-x[..., half:], x[..., :half]), -1)
         return x * self.cos[start:start + n] + turned * self.sin[start:start + n]
 
-    def forward(self, ids, cache, start):
-        """Logits of the last token; cache holds the K and V of the tokens before `start`."""
+    def forward(self, ids, cache, start, every_token=False):
+        """Logits of the last token, or of every token; cache holds the K and V of the tokens before `start`."""
         n = ids.shape[0]
         x = self.w["token_embd.weight"][ids]
+        positions = torch.arange(start, start + n)
+        visible = None if n == 1 or start == 0 else torch.arange(start + n)[None, :] <= positions[:, None]
         for i in range(self.layers):
             w = lambda name: self.w[f"blk.{i}.{name}.weight"]
             h = F.rms_norm(x, (self.hidden,), w("attn_norm"), self.eps)
@@ -63,11 +65,11 @@ class Llama:
             cache[i, 1, :, start:start + n] = v
             a = F.scaled_dot_product_attention(
                 self.rotate(q, start)[None], cache[i, 0, :, :start + n][None], cache[i, 1, :, :start + n][None],
-                is_causal=n > 1, enable_gqa=True)[0]
+                attn_mask=visible, is_causal=n > 1 and visible is None, enable_gqa=True)[0]
             x = x + F.linear(a.transpose(0, 1).reshape(n, -1), w("attn_output"))
             h = F.rms_norm(x, (self.hidden,), w("ffn_norm"), self.eps)
             x = x + F.linear(F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down"))
-        last = F.rms_norm(x[-1], (self.hidden,), self.w["output_norm.weight"], self.eps)
+        last = F.rms_norm(x if every_token else x[-1], (self.hidden,), self.w["output_norm.weight"], self.eps)
         return F.linear(last, self.w.get("output.weight", self.w["token_embd.weight"]))
 
 
