@@ -1,0 +1,141 @@
+// A session of a real engine whose ring, scratch and lent memory a client fills with arbitrary
+// bytes. After it, another session's blocks are as they were, and nothing is held.
+#include <cstdlib>
+#include <cstring>
+
+#include "services/cache/local/local_session.h"
+#include "services/common/log/log.h"
+
+using namespace cairn;         // NOLINT
+using namespace cairn::cache;  // NOLINT
+
+namespace {
+
+constexpr shm::RingShape kShape{.entries = 4, .scratch_bytes = 8192};
+constexpr uint64_t kSegment = 2 << 20;
+
+void Expect(bool condition) {
+  if (!condition) std::abort();
+}
+
+template <typename T>
+T Get(Result<T> result) {
+  Expect(result.ok());
+  return *std::move(result);
+}
+
+struct NoSink : SegmentSink {
+  Status SendSegments(const shm::Segments&, std::span<const int>) override { return OkStatus(); }
+};
+
+struct World {
+  World() {
+    log::Configure({.level = log::Level::kError});
+    host = Get(HostTier::Create({.capacity_bytes = 4 * kSegment,
+                                 .segment_bytes = kSegment,
+                                 .prefault = false,
+                                 .check_memory = false}));
+    engine = Get(CacheEngine::Create({}, {.host = host.get(),
+                                          .clock = &clock,
+                                          .executor = &executor,
+                                          .node_id = "node",
+                                          .node_epoch = 1}));
+    own = Open(std::string("a"));
+    other = Open(std::string("b"));
+    owner = host->AddOwner("a");
+  }
+
+  cache::Fingerprint Open(std::string tenant) {
+    NamespaceSpec spec;
+    spec.tenant = std::move(tenant);
+    spec.model = std::string("m");
+    spec.revision = std::string("1");
+    spec.numerics = std::string("n");
+    spec.layout.block_tokens = 16;
+    OpaqueLayout layout;
+    layout.description = std::string("d");
+    layout.max_part_bytes = 8192;
+    layout.parts = 2;
+    spec.layout.form = layout;
+    return Get(engine->OpenNamespace(spec, false)).fingerprint;
+  }
+
+  FakeClock clock;
+  InlineExecutor executor;
+  std::unique_ptr<HostTier> host;
+  std::unique_ptr<CacheEngine> engine;
+  cache::Fingerprint own, other;
+  OwnerId owner = kCommon;
+  LocalStats stats;
+  LocalBuffers buffers;
+  NoSink sink;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static World& world = *new World;
+  alignas(4096) static std::byte memory[16384];
+  static_assert(kShape.bytes() <= sizeof(memory));
+  if (size < 1) return 0;
+  const uint8_t mode = data[0];
+  std::memset(memory, 0, kShape.bytes());
+  std::memcpy(memory, data + 1, std::min(size - 1, size_t{kShape.bytes()}));
+  if ((mode & 1) != 0) {
+    // A sane counter, so that the descriptors are looked at.
+    auto& header = *reinterpret_cast<shm::RingHeader*>(memory);
+    header.submission_tail.store(1 + (mode >> 6));
+    header.completion_head.store(0);
+  }
+  for (uint32_t i = 0; (mode & 2) != 0 && i < kShape.entries; ++i) {
+    shm::Submission s;
+    std::byte* at = memory + kShape.submissions_at() + i * sizeof(s);
+    std::memcpy(&s, at, sizeof(s));
+    s.op = static_cast<uint8_t>(1 + s.op % shm::kLastOp);
+    s.flags &= s.op == static_cast<uint8_t>(shm::Op::kMatch) ? 3 : 0;
+    s.reserved = 0;
+    s.input.offset = s.input.offset % 4096 / 8 * 8;
+    s.input.bytes %= 2048;
+    s.output = {4096, 4096};
+    const bool named = s.op == static_cast<uint8_t>(shm::Op::kMatch) ||
+                       s.op == static_cast<uint8_t>(shm::Op::kExists) ||
+                       s.op == static_cast<uint8_t>(shm::Op::kReserve);
+    const uint32_t entry = s.op == static_cast<uint8_t>(shm::Op::kReserve)
+                               ? sizeof(shm::ReserveEntry)
+                           : named ? 32u
+                                   : 8u;
+    s.input.bytes = s.input.bytes / entry * entry;
+    if (named) {
+      std::memcpy(s.body, (mode & 4) != 0 ? world.other.bytes.data() : world.own.bytes.data(), 32);
+    } else {
+      std::memset(s.body + 16, 0, 16);
+      if (s.op == 3 || s.op == 5 || s.op == 9) s.input = {};
+    }
+    std::memcpy(at, &s, sizeof(s));
+  }
+
+  const SessionId id = Get(world.engine->OpenSession("fuzz"));
+  {
+    LocalSession session(
+        {.engine = world.engine.get(),
+         .host = world.host.get(),
+         .clock = &world.clock,
+         .stats = &world.stats,
+         .buffers = &world.buffers},
+        {.session = id, .owner = world.owner, .tenant = "a", .quota_bytes = 1 << 20},
+        shm::NodeRing(shm::RingMemory::Borrow(memory, kShape)), &world.sink);
+    Status why;
+    for (int turn = 0; turn < 3 && session.Serve(8, &why); ++turn) {
+      if (session.has_waiting()) {
+        world.clock.Advance(std::chrono::minutes(2));
+        session.RetryWaiting();
+      }
+      Expect(session.held_bytes() <= 1 << 20);
+    }
+  }
+  world.engine->CloseSession(id);
+  Expect(world.stats.held_bytes.load() == 0);
+  const EngineStats stats = world.engine->GetStats();
+  Expect(stats.leases == 0 && stats.reservations == 0 && stats.reserved_bytes == 0);
+  return 0;
+}

@@ -1,0 +1,64 @@
+// Runs a fuzz target over its corpus, and over fixed mutations of it, without libFuzzer.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace {
+
+using Input = std::vector<uint8_t>;
+
+void Mutate(std::mt19937& random, const Input& other, Input* input) {
+  const auto any = [&](size_t n) { return n == 0 ? 0 : random() % n; };
+  switch (random() % 5) {
+    case 0:
+      if (!input->empty()) (*input)[any(input->size())] ^= static_cast<uint8_t>(1u << any(8));
+      break;
+    case 1:
+      if (!input->empty()) (*input)[any(input->size())] = static_cast<uint8_t>(random());
+      break;
+    case 2:
+      input->resize(any(input->size() + 1));
+      break;
+    case 3:
+      input->insert(input->begin() + static_cast<std::ptrdiff_t>(any(input->size() + 1)), static_cast<uint8_t>(random()));
+      break;
+    default: {
+      const size_t from = any(other.size());
+      input->insert(input->end(), other.begin() + static_cast<std::ptrdiff_t>(from), other.end());
+    }
+  }
+}
+
+TEST(FuzzTest, CorpusAndItsMutations) {
+  const char* const directory = std::getenv("CAIRN_CORPUS");
+  if (directory == nullptr) GTEST_SKIP() << "CAIRN_CORPUS names no directory";
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
+  ASSERT_FALSE(files.empty());
+  std::sort(files.begin(), files.end());
+  std::vector<Input> corpus;
+  for (const auto& path : files) {
+    std::ifstream in(path, std::ios::binary);
+    corpus.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    LLVMFuzzerTestOneInput(corpus.back().data(), corpus.back().size());
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    Input input = corpus[random() % corpus.size()];
+    for (uint32_t n = 1 + random() % 4; n > 0; --n) Mutate(random, corpus[random() % corpus.size()], &input);
+    if (input.size() > 1 << 20) input.resize(1 << 20);
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+  }
+}
+
+}  // namespace
