@@ -13,6 +13,7 @@ namespace cairn::fault {
 namespace {
 
 constexpr uint64_t kPrompts = 30;
+constexpr char kDiskCapacity[] = "64MiB";  // Small segment files, of which most is in use.
 constexpr size_t kCorrupt = static_cast<size_t>(client::MissReason::kCorrupt);
 
 class FaultBitFlipTest : public ::testing::Test {
@@ -168,7 +169,7 @@ TEST_F(FaultBitFlipTest, AnywhereInArenaUnderLoad) {
 }
 
 TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
-  const std::vector<std::string> args = {"--disk.path", disk_, "--disk.min_free", "0"};
+  const std::vector<std::string> args = {"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity};
   StartNode(args);
   WriteAll();
   ASSERT_TRUE(client_->Flush({.deadline = seconds(10)}).ok());
@@ -179,7 +180,7 @@ TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
   for (uint32_t round = 0; round < Rounds(8); ++round) {
     SCOPED_TRACE(fmt::format("round {}", round));
     CopyDirectory(whole, disk_);
-    const std::vector<std::string> files = FilesUnder(disk_, ".sst");
+    const std::vector<std::string> files = FilesUnder(disk_, ".seg");
     ASSERT_FALSE(files.empty());
     // Most bytes are values; what is damaged elsewhere may keep the database from opening at all.
     const std::string& largest = *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
@@ -191,7 +192,7 @@ TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
       // Damage to what the database needs to open is refused in words, and wiped when told so.
       ++refused;
       EXPECT_NE(Message(started).find("damage"), std::string::npos) << ToString(started);
-      const auto wiped = Node::Start({"--disk.path", disk_, "--disk.min_free", "0", "--disk.wipe_on_damage", "true"});
+      const auto wiped = Node::Start({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity, "--disk.wipe_on_damage", "true"});
       ASSERT_TRUE(wiped.ok()) << ToString(wiped.status());
       EXPECT_EQ(ConnectTo((*wiped)->address())->Stat({.deadline = seconds(5)})->blocks, 0u);
       continue;
@@ -214,11 +215,11 @@ TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
 }
 
 TEST_F(FaultBitFlipTest, InValueFilesOfARunningNode) {
-  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--host.capacity", "2MiB"});
+  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity, "--host.capacity", "2MiB"});
   WriteAll();
   ASSERT_TRUE(client_->Flush({.deadline = seconds(10)}).ok());
   ASSERT_EQ(ReadAll().complete, AllBlocks()) << "the disk tier does not hold what left the arena";
-  const std::vector<std::string> files = FilesUnder(disk_, ".sst");
+  const std::vector<std::string> files = FilesUnder(disk_, ".seg");
   ASSERT_FALSE(files.empty());
   uint64_t corrupt = 0;
   for (uint32_t i = 0; i < 20; ++i) {
@@ -240,7 +241,7 @@ TEST_F(FaultBitFlipTest, InValueFilesOfARunningNode) {
 
 // Every other file of the directory: the node starts and serves what is right, or refuses in words. It does not crash.
 TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
-  StartNode({"--disk.path", disk_, "--disk.min_free", "0"});
+  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity});
   WriteAll();
   ASSERT_TRUE(client_->Flush({.deadline = seconds(10)}).ok());
   node_->Kill();
@@ -248,13 +249,13 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
   CopyDirectory(disk_, whole);
   uint32_t started = 0, refused = 0;
   for (const std::string& original : FilesUnder(whole)) {
-    if (original.ends_with(".sst")) continue;
+    if (original.ends_with(".seg")) continue;
     const std::string name = original.substr(whole.size());
     SCOPED_TRACE(name);
     CopyDirectory(whole, disk_);
     ASSERT_TRUE(FlipBitsInFile(disk_ + name, 3, random_).ok());
     auto process = Process::Start({.argv = {testing::Binary("cairn-cache"), "--listen", node_->address(), "--admin.listen", node_->admin(),
-                                            "--host.capacity", "64MiB", "--disk.path", disk_, "--disk.min_free", "0", "--log.level", "error"}});
+                                            "--host.capacity", "64MiB", "--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity, "--log.level", "error"}});
     ASSERT_TRUE(process.ok());
     if ((*process)->WaitForLine("ready ", seconds(20)).ok()) {
       ++started;

@@ -240,6 +240,40 @@ TEST_F(ClientNodeTest, NodeKilledAndRestartedIsFoundAgainWithItsDisk) {
   EXPECT_EQ(client_->GetStats().sessions, 2u);
 }
 
+TEST_F(ClientNodeTest, AHintBringsBlocksFromDiskToTheHostTier) {
+  TemporaryDirectory disk;
+  const std::vector<std::string> args = {"--disk.path", disk.path() + "/disk", "--disk.capacity",
+                                         "256MiB"};
+  Start(args);
+  const NamespaceSpec spec = SmallSpec();
+  const Chain chain(spec, 10);
+  Store(spec, chain);
+  ASSERT_OK(client_->Flush({.deadline = seconds(20)}));
+  Restart(args);
+  auto asked = Recovered(Fingerprint(spec), {chain.keys[0]});
+  ASSERT_OK(asked);
+  const auto hint = client_->Prefetch(Fingerprint(spec), chain.keys, seconds(5), kCall);
+  ASSERT_OK(hint);
+  EXPECT_EQ(hint->present_blocks + hint->queued_blocks, 10u);
+  EXPECT_EQ(hint->absent_blocks + hint->refused_blocks, 0u);
+  const auto until = steady_clock::now() + seconds(10);
+  size_t in_host = 0;
+  while (in_host < 10 && steady_clock::now() < until) {
+    const auto tiers = client_->Exists(Fingerprint(spec), chain.keys, kCall);
+    ASSERT_OK(tiers);
+    in_host = static_cast<size_t>(std::count(tiers->begin(), tiers->end(), TierKind::kHost));
+  }
+  EXPECT_EQ(in_host, 10u);
+  const auto match = client_->Match(Fingerprint(spec), chain.keys, kMatch);
+  ASSERT_OK(match);
+  ASSERT_EQ(match->tiers.size(), 1u);
+  EXPECT_EQ(match->tiers[0].tier, TierKind::kHost);
+  const auto stats = client_->Stat(kCall);
+  ASSERT_OK(stats);
+  EXPECT_GE(stats->prefetched_blocks, 9u);  // The first may have come for the match.
+  EXPECT_EQ(stats->prefetched_used_blocks, stats->prefetched_blocks);
+}
+
 TEST_F(ClientNodeTest, NamespacesAreOpenedAgainAtANodeThatForgotThem) {
   Start();
   const NamespaceSpec spec = SmallSpec();

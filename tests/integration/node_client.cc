@@ -45,12 +45,11 @@ void NodeClient::Close() {
   reader_.reset();
 }
 
-NamespaceSpec NodeClient::Spec(const std::string& tenant, const std::string& recipe) {
+NamespaceSpec NodeClient::Spec(const std::string& tenant, const std::string& revision) {
   NamespaceSpec spec;
   spec.tenant = tenant;
   spec.model = "model";
-  spec.revision = "revision";
-  spec.recipe = recipe;
+  spec.revision = revision;
   spec.numerics = "any";
   spec.layout.block_tokens = 16;
   spec.layout.form = OpaqueLayout{.description = "test", .max_part_bytes = 8 << 20, .parts = 1};

@@ -26,7 +26,7 @@ class NodeClient {
   void Close();
 
   // Of an opaque layout with one part, blocks of 16 tokens.
-  static NamespaceSpec Spec(const std::string& tenant = "t", const std::string& recipe = "raw");
+  static NamespaceSpec Spec(const std::string& tenant = "t", const std::string& revision = "revision");
   static std::string Key(int i) { return std::string(28, 'k') + fmt::format("{:04}", i); }
 
   std::string Open(const NamespaceSpec& spec);  // The fingerprint.

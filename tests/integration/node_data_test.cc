@@ -177,8 +177,8 @@ TEST_F(NodeDataTest, WhatWasDroppedIsHiddenAtOnceAndAfterARestart) {
   std::string dropped, bumped, of_tenant, kept;
   {
     NodeClient client(node->address());
-    dropped = client.Open(NodeClient::Spec("a", "raw"));
-    bumped = client.Open(NodeClient::Spec("a", "other"));
+    dropped = client.Open(NodeClient::Spec("a", "one"));
+    bumped = client.Open(NodeClient::Spec("a", "two"));
     of_tenant = client.Open(NodeClient::Spec("b"));
     kept = client.Open(NodeClient::Spec("c"));
     for (const std::string& fingerprint : {dropped, bumped, of_tenant, kept}) StoreBlocks(client, fingerprint, 3);
@@ -217,8 +217,8 @@ TEST_F(NodeDataTest, WhatWasDroppedIsHiddenAtOnceAndAfterARestart) {
   }
   Start();
   NodeClient client(node->address());
-  client.Open(NodeClient::Spec("a", "raw"));
-  client.Open(NodeClient::Spec("a", "other"));
+  client.Open(NodeClient::Spec("a", "one"));
+  client.Open(NodeClient::Spec("a", "two"));
   client.Open(NodeClient::Spec("b"));
   EXPECT_EQ(client.Match(dropped, 3).matched_blocks(), 0u);
   EXPECT_EQ(client.Match(bumped, 3).matched_blocks(), 1u);
@@ -229,9 +229,9 @@ TEST_F(NodeDataTest, WhatWasDroppedIsHiddenAtOnceAndAfterARestart) {
 TEST_F(NodeDataTest, ASimilarNamespaceNamesTheFieldThatDiffers) {
   Start();
   NodeClient client(node->address());
-  const std::string fingerprint = client.Open(NodeClient::Spec("t", "raw"));
+  const std::string fingerprint = client.Open(NodeClient::Spec("t"));
   StoreBlocks(client, fingerprint, 2);
-  NamespaceSpec spec = NodeClient::Spec("t", "raw");
+  NamespaceSpec spec = NodeClient::Spec("t");
   spec.revision = "another";
   const std::string other = client.Open(spec);
   EXPECT_EQ(client.Match(other, 2).miss_reason(), v1::MISS_REASON_FINGERPRINT);

@@ -77,6 +77,25 @@ TEST_F(WorkerCacheTest, PrefixIsServedToTheSameAndToAnotherWorker) {
   EXPECT_EQ(answer.miss_reason, 0);
 }
 
+TEST_F(WorkerCacheTest, OnTheSameMachineBlocksAreReadInTheNodesMemory) {
+  StartNode();
+  auto worker = Worker(node_->address());
+  Warm(*worker);
+  // The shared memory may have come up after the first fetch.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  double lent = 0;
+  while (lent == 0 && std::chrono::steady_clock::now() < deadline) {
+    const Answer answer = worker->Generate(kPrompt);
+    ExpectSame(answer);
+    EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+    lent = worker->Metric("cairn_worker_lent_bytes_total");
+  }
+  EXPECT_GT(lent, 0);
+  // Killed while nothing is read: what follows is computed, or fetched from its successor.
+  node_->process().Kill();
+  ExpectSame(worker->Generate(kPrompt));
+}
+
 TEST_F(WorkerCacheTest, NodeThatIsAwayAtTheStartIsUsedOnceItIsThere) {
   TcpProxy proxy("127.0.0.1:1");  // Nobody listens there.
   auto worker = Worker(proxy.address());
@@ -100,7 +119,7 @@ TEST_F(WorkerCacheTest, NodeThatIsAwayAtTheStartIsUsedOnceItIsThere) {
 TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
   StartNode();
   TcpProxy proxy(node_->address());
-  auto worker = Worker(proxy.address());
+  auto worker = Worker(proxy.address(), {"--cache.path", "grpc"});
   Warm(*worker);
   const uint64_t before = proxy.bytes_from_node();
   ExpectSame(worker->Generate(kPrompt));
@@ -120,7 +139,7 @@ TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
 TEST_F(WorkerCacheTest, NodeStoppedInTheMiddleOfAFetchCostsTheStallDeadlineAtMost) {
   StartNode();
   TcpProxy proxy(node_->address());
-  auto worker = Worker(proxy.address(), {"--cache.stall_deadline", "250ms"});
+  auto worker = Worker(proxy.address(), {"--cache.stall_deadline", "250ms", "--cache.path", "grpc"});
   Warm(*worker);
   const uint64_t before = proxy.bytes_from_node();
   ExpectSame(worker->Generate(kPrompt));

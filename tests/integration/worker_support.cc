@@ -49,7 +49,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& c
                                    "--listen",             "127.0.0.1:0", "--admin.listen",
                                    "127.0.0.1:0",          "--threads", "2",
                                    "--cache.match_deadline", "2s", "--cache.stall_deadline", "2s"};
-  if (!cache.empty()) argv.insert(argv.end(), {"--cache", cache});
+  // How much is fetched must not depend on how fast this machine computes; later flags override it.
+  if (!cache.empty()) argv.insert(argv.end(), {"--cache", cache, "--cache.choose", "false"});
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess());
   CAIRN_ASSIGN_OR_RETURN(worker->process_,

@@ -64,7 +64,8 @@ def test_every_folder_is_described():
             continue
         if name.startswith("tests/unit/"):
             mirrored = name.removeprefix("tests/unit/")
-            places = [ROOT / mirrored, ROOT / "services" / mirrored, ROOT / mirrored.replace("tools/", "tools/cairn/", 1)]
+            places = [ROOT / mirrored, ROOT / "services" / mirrored, ROOT / mirrored.replace("tools/", "tools/cairn/", 1),
+                      ROOT / mirrored.replace("clients/cpp/", "clients/cpp/src/", 1)]
             if not any(place.is_dir() for place in places):
                 missing.append(f"{name} mirrors nothing")
             continue

@@ -13,7 +13,6 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock;
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kDiskOverhead = 64;  // That the disk tier counts beside each extent's bytes.
 
 // Asks until `good`, and says what was last seen when it never was.
 std::string PollStats(client::CacheClient& client, milliseconds timeout,
@@ -183,18 +182,16 @@ std::string StillHeld(client::CacheClient& client, uint64_t sessions, millisecon
 }
 
 std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes, milliseconds timeout) {
-  uint64_t bytes = 0, in_pages = 0;
-  for (const uint64_t part : part_bytes) {
-    bytes += part + kDiskOverhead;
-    in_pages += (part + kPage - 1) / kPage * kPage;
-  }
+  // Both tiers take whole pages.
+  uint64_t in_pages = 0;
+  for (const uint64_t part : part_bytes) in_pages += (part + kPage - 1) / kPage * kPage;
   const std::string last = PollStats(client, timeout, [&](const client::NodeStats& stats) {
     const client::TierStat* host = Tier(stats, client::TierKind::kHost);
     const client::TierStat* disk = Tier(stats, client::TierKind::kDisk);
     return host != nullptr && host->used_bytes == host->blocks * in_pages &&
-           (disk == nullptr || disk->used_bytes == disk->blocks * bytes);
+           (disk == nullptr || disk->used_bytes == disk->blocks * in_pages);
   });
-  return last.empty() ? last : fmt::format("{}; a block takes {} bytes on disk, {} in host", last, bytes, in_pages);
+  return last.empty() ? last : fmt::format("{}; a block takes {} bytes", last, in_pages);
 }
 
 std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant, milliseconds timeout) {

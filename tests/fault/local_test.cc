@@ -1,0 +1,207 @@
+// What happens to a node and to others when a same-node client is killed, stopped, or reads no more; and to a client when its node is.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "tests/fault/support/fault_support.h"
+
+namespace cairn::fault {
+namespace {
+
+using client::CacheClient;
+using client::ClientStats;
+using client::NodeStats;
+using client::Path;
+
+const client::CallOptions kCall{.deadline = seconds(10)};
+
+class FaultLocalTest : public ::testing::Test {
+ protected:
+  void Start(std::vector<std::string> args = {}) {
+    args.insert(args.end(), {"--local.socket", socket_, "--host.capacity", "64MiB"});
+    auto node = Node::Start(args);
+    ASSERT_TRUE(node.ok()) << ToString(node.status());
+    node_ = *std::move(node);
+    client_ = ConnectAndOpen(node_->address(), model_);
+    ASSERT_TRUE(WaitUntil([&] { return client_->GetStats().path == Path::kLocal; }, seconds(10)))
+        << client_->GetStats().path_reason;
+  }
+  // A client in another process that holds leases, lent bytes and rooms now.
+  std::unique_ptr<Process> Hold(const std::string& mode) {
+    auto process = Process::Start({.argv = {testing::Binary("cairn_fault_holder"), node_->address(), mode}});
+    EXPECT_TRUE(process.ok());
+    const auto line = (*process)->WaitForLine("holding", seconds(30));
+    EXPECT_TRUE(line.ok()) << ToString(line.status());
+    return *std::move(process);
+  }
+  NodeStats Stat() {
+    const auto stat = client_->Stat(kCall);
+    EXPECT_TRUE(stat.ok()) << ToString(stat.status());
+    return stat.ok() ? *stat : NodeStats();
+  }
+  bool StatBecomes(const std::function<bool(const NodeStats&)>& wanted, milliseconds timeout = seconds(20)) {
+    return WaitUntil([&] { return wanted(Stat()); }, timeout);
+  }
+  // Others go on: writes and reads of blocks that nobody else has.
+  void ExpectServed(uint64_t first, uint64_t prompts) {
+    for (uint64_t prompt = first; prompt < first + prompts; ++prompt) {
+      const std::vector<BlockKey> keys = model_.MakePrompt(prompt);
+      const WriteOutcome written = Write(*client_, model_, keys, 0, model_.whole());
+      ASSERT_TRUE(written.status.ok()) << ToString(written.status);
+      const ReadOutcome read = Read(*client_, model_, keys);
+      ASSERT_TRUE(read.status.ok()) << ToString(read.status);
+      ASSERT_TRUE(read.wrong.empty()) << read.wrong.front();
+      // A full node may have evicted the newest tail already; what it promised must come.
+      ASSERT_EQ(read.complete_blocks, read.matched_blocks);
+      served_blocks_ += read.complete_blocks;
+    }
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string socket_ = directory_.path() + "/node.sock";
+  const FaultModel model_{FaultModelOptions{}};
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<CacheClient> client_;
+  uint64_t served_blocks_ = 0;
+};
+
+TEST_F(FaultLocalTest, WhatAKilledClientHeldComesBack) {
+  Start();
+  for (uint32_t round = 0; round < Rounds(5); ++round) {
+    const auto holder = Hold(round % 2 == 0 ? "hold" : "read");
+    const NodeStats held = Stat();
+    EXPECT_GE(held.leases, 8u);
+    EXPECT_GT(held.reservations, 0u);
+    EXPECT_GT(held.reserved_bytes, 0u);
+    holder->Kill();
+    EXPECT_TRUE(StatBecomes([](const NodeStats& s) {
+      return s.leases == 0 && s.reservations == 0 && s.reserved_bytes == 0 && s.sessions == 1;
+    }));
+    ExpectServed(100 + 20 * round, 20);
+  }
+}
+
+TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
+  Start({"--lease.default_ttl", "1s", "--reservation.default_ttl", "1s"});
+  for (const std::string mode : {"hold", "read"}) {
+    const auto holder = Hold(mode);
+    holder->Signal(SIGSTOP);
+    const NodeStats before = Stat();
+    // Longer than any deadline that the node could put to it, and with traffic all the time.
+    const auto until = std::chrono::steady_clock::now() + milliseconds(2500);
+    for (uint64_t i = 0; std::chrono::steady_clock::now() < until; ++i) ExpectServed(1000 + i, 1);
+    const NodeStats stopped = Stat();
+    EXPECT_GT(std::exchange(served_blocks_, 0), 0u);
+    // Nobody reads or writes what it still could: no time-out took it away.
+    EXPECT_GE(stopped.leases, 8u);
+    EXPECT_EQ(stopped.reservations, before.reservations);
+    holder->Signal(SIGCONT);
+    holder->Kill();
+    EXPECT_TRUE(StatBecomes([](const NodeStats& s) { return s.leases == 0 && s.reservations == 0; }));
+  }
+}
+
+TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
+  class Sink final : public client::FetchSink {
+   public:
+    bool WantsLent() const override { return true; }
+    Status OnSlice(const client::SliceInfo&, std::span<const std::byte>) override { return OkStatus(); }
+    Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
+                       std::shared_ptr<const client::LentHold> hold) override {
+      kept.push_back({slice, data, std::move(hold)});
+      return OkStatus();
+    }
+    void OnBlockFailed(uint32_t, client::MissReason) override {}
+    struct Kept {
+      client::SliceInfo slice;
+      std::span<const std::byte> data;
+      std::shared_ptr<const client::LentHold> hold;
+    };
+    std::vector<Kept> kept;
+  };
+  Start();
+  ExpectServed(1, 1);
+  const std::vector<BlockKey> keys = model_.MakePrompt(1);
+  Sink sink;
+  {
+    auto match = client_->Match(model_.fingerprint(), keys, {.deadline = seconds(10)});
+    ASSERT_TRUE(match.ok());
+    ASSERT_TRUE(client_->Fetch(match->lease, {}, sink, {}).ok());
+  }
+  ASSERT_FALSE(sink.kept.empty());
+  node_->Kill();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(client_->Match(model_.fingerprint(), keys, {.deadline = milliseconds(200)}).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
+  ASSERT_TRUE(node_->Restart().ok());
+  // The new node's memory is another: what was lent is as it was.
+  ASSERT_TRUE(WaitUntil([&] { return Write(*client_, model_, model_.MakePrompt(2), 0, model_.whole()).status.ok(); }, seconds(20)));
+  for (const auto& kept : sink.kept) {
+    EXPECT_TRUE(model_.SliceIsRight(keys[kept.slice.block], kept.slice.part, kept.slice.layer, kept.data));
+  }
+  EXPECT_FALSE(sink.kept[0].hold->Pinned()) << "its session has ended";
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        (void)Read(*client_, model_, keys);
+        const ClientStats stats = client_->GetStats();
+        return stats.path == Path::kLocal && stats.local_sessions == 2;
+      },
+      seconds(20)));
+  sink.kept.clear();
+  ExpectServed(1, 3);
+}
+
+TEST_F(FaultLocalTest, ANodeThatIsKilledUnderReadersCostsThemErrorsOnly) {
+  Start();
+  ExpectServed(0, 10);
+  for (uint32_t round = 0; round < Rounds(3); ++round) {
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> reads{0}, wrong{0};
+    std::vector<std::thread> readers;
+    for (int t = 0; t < 3; ++t) {
+      readers.emplace_back([&] {
+        for (uint64_t i = 0; !stop; ++i) {
+          const ReadOutcome read = Read(*client_, model_, model_.MakePrompt(i % 10), {.match_deadline = milliseconds(200)});
+          wrong += read.wrong.size();
+          ++reads;
+        }
+      });
+    }
+    const uint64_t target = reads + 200;
+    EXPECT_TRUE(WaitUntil([&] { return reads > target; }, seconds(30)));
+    node_->Kill();
+    EXPECT_TRUE(node_->Restart().ok());
+    EXPECT_TRUE(WaitUntil([&] { return client_->GetStats().connected; }, seconds(20)));
+    stop = true;
+    for (std::thread& reader : readers) reader.join();
+    EXPECT_EQ(wrong, 0u);
+    ASSERT_TRUE(WaitUntil([&] { return Write(*client_, model_, model_.MakePrompt(0), 0, model_.whole()).status.ok(); }, seconds(20)));
+    ExpectServed(0, 10);
+  }
+}
+
+TEST_F(FaultLocalTest, AnotherNodeBehindTheSocketIsNotUsed) {
+  Start();
+  // The first node's socket goes away, and a second node listens at its name.
+  std::filesystem::rename(socket_, socket_ + ".moved");
+  auto second = CacheNode::Start({"--local.socket", socket_});
+  ASSERT_TRUE(second.ok()) << ToString(second.status());
+  auto client = ConnectAndOpen(node_->address(), model_);
+  const std::vector<BlockKey> keys = model_.MakePrompt(3);
+  ASSERT_TRUE(Write(*client, model_, keys, 0, model_.whole()).status.ok());
+  const ReadOutcome read = Read(*client, model_, keys);
+  EXPECT_TRUE(read.status.ok()) << ToString(read.status);
+  EXPECT_EQ(read.complete_blocks, keys.size());
+  EXPECT_EQ(client->GetStats().path, Path::kGrpc);
+  EXPECT_NE(client->GetStats().path_reason, "");
+  // The one that was there before goes on where it is.
+  ExpectServed(3, 2);
+  EXPECT_EQ(client_->GetStats().path, Path::kLocal);
+}
+
+}  // namespace
+}  // namespace cairn::fault
