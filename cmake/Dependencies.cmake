@@ -20,6 +20,7 @@ if(NOT CAIRN_CORES_ONLY)
   find_package(Protobuf REQUIRED)  # Before gRPC: Debian's gRPC config looks for it without REQUIRED.
   find_package(gRPC CONFIG REQUIRED)
   find_package(RocksDB CONFIG REQUIRED)
+  pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
   find_package(prometheus-cpp CONFIG REQUIRED)
   find_path(CAIRN_CIVETWEB_INCLUDE_DIR civetweb.h REQUIRED)
   find_library(CAIRN_CIVETWEB_LIBRARY civetweb REQUIRED)

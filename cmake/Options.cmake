@@ -2,6 +2,8 @@ option(CAIRN_TESTS "Build the tests" ON)
 option(CAIRN_BENCHMARKS "Build the benchmarks" ON)
 # Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. What the sanitizer presets build.
 option(CAIRN_CORES_ONLY "Build only the targets that are free of transport and storage libraries" OFF)
+# libFuzzer programs of tests/fuzz: needs Clang.
+option(CAIRN_FUZZ "Build the fuzz targets" OFF)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 
 set(CMAKE_CXX_STANDARD 20)
