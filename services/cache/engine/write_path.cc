@@ -131,6 +131,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   reservation->parent = part.parent;
   reservation->rect = part.part;
   reservation->recompute_seconds = static_cast<float>(part.compute_seconds);
+  reservation->lent = room.lending == Lending::kLent;
   auto id = sessions_.AddReservation(session, reservation, deadline);
   // A drop that came meanwhile has not seen this reservation.
   if (id.ok() && ns->dropped.load()) {
@@ -211,7 +212,10 @@ Status WritePath::CommitOne(Reservation& r) {
                   r.key.Hex());
   }
   NamespaceState& ns = *r.ns;
-  CAIRN_RETURN_IF_ERROR(VerifyPartBytes(ns.form, r.rect, r.bytes()));
+  // Hashing lent bytes here would prove nothing about them later, and cost a second pass over each
+  // part: those who read them verify every slice.
+  CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.form, r.rect, r.bytes()).status()
+                               : VerifyPartBytes(ns.form, r.rect, r.bytes()));
   std::optional<PendingBlocks::Complete> block;
   uint64_t block_bytes = 0;
   {

@@ -50,6 +50,8 @@ class Reservation {
   std::optional<BlockKey> parent;
   format::PartRect rect;
   float recompute_seconds = 0;
+  // Its room is lent: the writer can change the bytes whenever it likes, also after the commit.
+  bool lent = false;
 
   const Extent& extent() const { return extent_; }
   std::span<std::byte> bytes() const { return host_->Map(extent_); }

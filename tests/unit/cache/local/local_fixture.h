@@ -163,16 +163,17 @@ class RingCaller {
     s.flags = shm::kPlaces;
     return s;
   }
-  // Reserves block n, writes its bytes in place, commits: the commit's code.
+  // Reserves block n, writes its bytes in place, flips a bit of byte `damage`, commits: the commit's
+  // code.
   uint8_t Put(MappedSegments& segments, const Fingerprint& ns, uint64_t n,
-              std::optional<uint64_t> parent, bool damage = false) {
+              std::optional<uint64_t> parent, std::optional<size_t> damage = std::nullopt) {
     const shm::Grant grant = Reserve(ns, n, parent);
     if (grant.code != 0) return grant.code;
     const Layout layout = TestSpec().layout;
     const auto bytes = TestPart(layout, n, layout.WholeRect());
     const auto room = segments.At(grant.segment, grant.offset, bytes.size());
     std::memcpy(room.data(), bytes.data(), bytes.size());
-    if (damage) room[bytes.size() - 1] ^= std::byte{1};
+    if (damage) room[std::min(*damage, bytes.size() - 1)] ^= std::byte{1};
     return Commit(grant.reservation);
   }
   shm::Grant Reserve(const Fingerprint& ns, uint64_t n, std::optional<uint64_t> parent) {

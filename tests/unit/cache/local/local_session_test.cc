@@ -170,12 +170,27 @@ TEST_F(LocalSessionTest, LeasesOfOthersAreNotItsOwn) {
   EXPECT_EQ(node_.engine->GetStats().reservations, 1u);
 }
 
-TEST_F(LocalSessionTest, DamagedBytesAreNotCommitted) {
+TEST_F(LocalSessionTest, APartWhoseHeaderIsDamagedIsNotCommitted) {
   Client client(this, "a");
-  EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt, /*damage=*/true),
+  EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt, /*damage=*/32),
             Code(StatusCode::kDataLoss));
   EXPECT_EQ(node_.engine->GetStats().blocks, 0u);
   EXPECT_EQ(client.session->held_bytes(), 0u);
+  EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk)
+      << "the part can be written again";
+}
+
+// Readers hash what is lent; the first one's report makes it a miss.
+TEST_F(LocalSessionTest, DamagedSlicesGoWhenAReaderReportsThem) {
+  Client client(this, "a");
+  ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt, /*damage=*/SIZE_MAX), kOk);
+  const BlockKey key = TestKey(1);
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, {&key, 1}));
+  ASSERT_EQ(match.matched, 1u);
+  ASSERT_EQ(client.call->Call(client.call->WithLease(Op::kReport, match.lease, 0)).code, kOk);
+  EXPECT_EQ(node_.engine->GetStats().corrupt_blocks, 1u);
+  EXPECT_EQ(client.call->Call(client.call->MatchCall(a_, {&key, 1})).matched, 0u);
+  client.call->Release(match.lease);
   EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk)
       << "the part can be written again";
 }
