@@ -3,9 +3,27 @@
 #   PRIVATE_DEPS do not appear in the library's headers: gRPC, RocksDB, PCRE2 belong there.
 # cairn_test(NAME SRCS ... DEPS ... [LABELS unit ...] [TIMEOUT s])
 # cairn_benchmark(NAME SRCS ... DEPS ...)
+#   Libraries and tests share a precompiled header each (CAIRN_PCH); a folder whose files have compiler options of their own turns it off.
 function(_cairn_common target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
+
+# The first target of a kind makes the header, the others use it.
+function(_cairn_precompile target kind)
+  if(NOT CAIRN_PCH)
+    return()
+  endif()
+  get_property(owner GLOBAL PROPERTY CAIRN_PCH_OF_${kind})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    set_property(GLOBAL PROPERTY CAIRN_PCH_OF_${kind} ${target})
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
+set(CAIRN_COMMON_HEADERS <algorithm> <atomic> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread> <unordered_map>
+    <vector> <fmt/format.h> ${PROJECT_SOURCE_DIR}/services/common/status/status.h)
 
 function(cairn_library name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -13,6 +31,7 @@ function(cairn_library name)
     add_library(${name} STATIC ${A_SRCS})
     _cairn_common(${name})
     target_link_libraries(${name} PUBLIC ${A_DEPS} PRIVATE ${A_PRIVATE_DEPS} cairn_warnings)
+    _cairn_precompile(${name} library ${CAIRN_COMMON_HEADERS})
   else()
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -39,6 +58,9 @@ function(cairn_test name)
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gmock GTest::gtest_main cairn_warnings)
+  # What is tested is optimised; optimising matchers and fixtures costs more time than it saves.
+  target_compile_options(${name} PRIVATE -O1)
+  _cairn_precompile(${name} test ${CAIRN_COMMON_HEADERS} <gtest/gtest.h> <gmock/gmock.h>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   # One ctest entry per binary: starting a process per case costs more than it tells.
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
