@@ -212,6 +212,9 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
                "auto: shared memory where the node offers it; grpc: never; local: nothing else")
       ->check(CLI::IsMember({"auto", "grpc", "local"}))
       ->capture_default_str();
+  c.add_option("--spin", o.spin,
+               "Shared memory: how long client and node look for messages before they sleep, such as 50us; auto: "
+               "not at all on two cores");
   c.add_option("--seconds", o.seconds, "Measured time of a trial")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();

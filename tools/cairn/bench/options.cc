@@ -82,6 +82,12 @@ Result<BenchOptions> ResolveOptions(const BenchFlags& flags) {
   o.batch = flags.batch == 0 ? defaults.batch : flags.batch;
   o.depth = flags.depth == 0 ? defaults.depth : flags.depth;
   o.clients = flags.clients == 0 ? defaults.clients : flags.clients;
+  if (flags.spin != "auto") {
+    const auto spin = config::ParseDuration(flags.spin);
+    if (!spin.ok() || *spin > std::chrono::seconds(1))
+      return InvalidArgument("--spin: got '{}', expected auto or a time from 0s to 1s", flags.spin);
+    o.spin = *spin;
+  }
   o.seconds = flags.seconds;
   o.repeat = flags.repeat;
   o.verify = flags.verify;

@@ -2,6 +2,7 @@
 // What `cairn bench` was asked for.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ struct BenchFlags {
   uint32_t depth = 0;
   uint32_t clients = 0;
   std::string path = "auto";
+  std::string spin = "auto";
   double seconds = 0.5;
   uint32_t repeat = 5;
   bool verify = true;
@@ -52,6 +54,8 @@ struct BenchOptions {
   uint32_t depth = 1;    // Calls in flight of each client.
   uint32_t clients = 1;  // Each with a connection of its own.
   client::PathChoice path = client::PathChoice::kAuto;
+  // How long both sides of a ring look before they sleep; nullopt: as they decide by themselves.
+  std::optional<Duration> spin;
   double seconds = 0.5;
   uint32_t repeat = 5;
   bool verify = true;            // False: neither the reader nor the writer hashes.

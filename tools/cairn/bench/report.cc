@@ -39,9 +39,16 @@ Json Samples(const std::vector<double>& samples) {
           {"samples", samples}};
 }
 
+std::string SpinText(const BenchOptions& o) {
+  if (!o.spin) return "auto";
+  return fmt::format("{}us",
+                     std::chrono::duration_cast<std::chrono::microseconds>(*o.spin).count());
+}
+
 Json OptionsJson(const BenchOptions& o) {
   static constexpr const char* kPaths[] = {"auto", "grpc", "local"};
-  return {{"cache", o.cache},     {"size", o.block_bytes},
+  return {{"spin", SpinText(o)},
+          {"cache", o.cache},     {"size", o.block_bytes},
           {"data", o.data_bytes}, {"layers", o.layers},
           {"batch", o.batch},     {"depth", o.depth},
           {"clients", o.clients}, {"path", kPaths[static_cast<size_t>(o.path)]},
@@ -127,9 +134,10 @@ std::string ToText(const Report& report, const Terminal& terminal) {
   for (const Trials::Series& series : report.trials.yardsticks) add(series, false);
 
   std::string out =
-      fmt::format("{}: {} a block, {} a call, {} in flight, {} client{}{}; {} trials of {:.3g} s\n",
+      fmt::format("{}: {} a block, {} a call, {} in flight, {} client{}{}{}; {} trials of {:.3g} s\n",
                   Name(o.workload), HumanBytes(o.block_bytes), o.batch, o.depth, o.clients,
                   o.clients == 1 ? "" : "s", o.verify ? "" : ", NOT VERIFIED",
+                  o.spin ? ", spinning for " + SpinText(o) : "",
                   report.trials.foreign_cores.size(), o.seconds);
   out += table.Render(terminal);
   for (const auto& [name, what] : report.yardsticks) out += fmt::format("{}: {}\n", name, what);

@@ -52,6 +52,12 @@ Result<std::unique_ptr<TestNode>> TestNode::Start(const BenchOptions& options,
   // One reader may lease everything: who runs a benchmark has the node to himself.
   node->start_.settings.insert(node->start_.settings.end(),
                                {"--local.session_quota", std::to_string(needs.host_bytes)});
+  node->spin_ = options.spin;
+  if (options.spin) {
+    const auto spin = std::chrono::duration_cast<std::chrono::microseconds>(*options.spin);
+    node->start_.settings.insert(node->start_.settings.end(),
+                                 {"--local.spin", fmt::format("{}us", spin.count())});
+  }
   CAIRN_ASSIGN_OR_RETURN(node->process_, StartCacheNode(node->start_));
   node->address_ = node->process_.address;
   return node;
@@ -73,7 +79,8 @@ Result<std::unique_ptr<client::CacheClient>> TestNode::Connect(client::PathChoic
                                                                const NamespaceSpec& spec) const {
   CAIRN_ASSIGN_OR_RETURN(
       auto client,
-      client::Connect({.address = address_, .client_name = "cairn-bench", .path = path}));
+      client::Connect(
+          {.address = address_, .client_name = "cairn-bench", .path = path, .spin = spin_}));
   const auto until = std::chrono::steady_clock::now() + seconds(30);
   while (true) {
     // Opening a namespace is what makes a client look for shared memory.

@@ -63,6 +63,7 @@ class TestNode {
 
   TemporaryDirectory directory_;
   CacheNodeOptions start_;
+  std::optional<Duration> spin_;  // Of the clients.
   CacheNodeProcess process_;
   std::string address_;
 };

@@ -34,6 +34,7 @@ TEST(BenchOptionsTest, FlagsReplaceDefaults) {
   flags.batch = 16;
   flags.depth = 2;
   flags.path = "grpc";
+  flags.spin = "50us";
   const auto options = ResolveOptions(flags);
   ASSERT_OK(options);
   EXPECT_EQ(options->block_bytes, 65536u);
@@ -41,6 +42,7 @@ TEST(BenchOptionsTest, FlagsReplaceDefaults) {
   EXPECT_EQ(options->batch, 16u);
   EXPECT_EQ(options->depth, 2u);
   EXPECT_EQ(options->path, client::PathChoice::kGrpc);
+  EXPECT_EQ(options->spin, std::chrono::microseconds(50));
 }
 
 TEST(BenchOptionsTest, DataIsCutToWholeBatches) {
@@ -68,6 +70,10 @@ TEST(BenchOptionsTest, ErrorsNameFlagValueAndExpectation) {
   flags.path = "tcp";
   EXPECT_THAT(ResolveOptions(flags),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("--path"), HasSubstr("tcp"))));
+  flags = Flags("get");
+  flags.spin = "2s";
+  EXPECT_THAT(ResolveOptions(flags),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("--spin"), HasSubstr("2s"))));
   flags = Flags("get");
   flags.size = "1MiB";
   flags.data = "2MiB";
