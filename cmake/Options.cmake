@@ -4,7 +4,7 @@ option(CAIRN_BENCHMARKS "Build the benchmarks" ON)
 option(CAIRN_CORES_ONLY "Build only the targets that are free of transport and storage libraries" OFF)
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)
-# Half of a compilation is reading the same headers. Off in the sanitizer presets, where a file that forgets an include is found.
+# Half of a compilation is reading the same headers. Off in the presets tsan and fuzz, where a file that forgets an include is found.
 option(CAIRN_PCH "Precompile the headers that nearly every file includes" ON)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 
