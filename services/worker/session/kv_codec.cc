@@ -1,6 +1,5 @@
 #include "services/worker/session/kv_codec.h"
 
-#include <cstring>
 #include <utility>
 
 #include "services/common/keys/part_codec.h"
@@ -19,6 +18,21 @@ codecs::SliceShape ShapeOf(const KvLayout& kv) {
 
 codecs::SlicePlace PlaceOf(int layer, uint64_t first_position) {
   return {.layer = layer, .first_position = static_cast<int64_t>(first_position)};
+}
+
+// Keys and values of a layer in its page. `View`: codecs::Plane or MutablePlane.
+template <typename View, typename Byte>
+std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
+  CAIRN_CHECK(page.size() == kv.layer_bytes());
+  auto* numbers = reinterpret_cast<decltype(View::data)>(page.data());
+  const View k{.data = numbers,
+               .heads = kv.kv_heads,
+               .dim = kv.head_dim,
+               .head_stride = int64_t{kv.block_tokens} * kv.head_dim,
+               .token_stride = kv.head_dim};
+  View v = k;
+  v.data = numbers + kv.plane_bytes() / sizeof(uint16_t);
+  return {k, v};
 }
 
 }  // namespace
@@ -61,16 +75,8 @@ bool KvCodec::IsSliceBytes(int layer, uint64_t first_position, uint64_t bytes) c
 Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
                                std::span<const std::byte> page, std::span<std::byte> out,
                                Scratch& scratch) const {
-  CAIRN_CHECK(page.size() == kv_.layer_bytes());
   scratch.resize(codec_->ScratchBytes(shape_));
-  const auto* numbers = reinterpret_cast<const uint16_t*>(page.data());
-  const codecs::Plane k{.data = numbers,
-                        .heads = kv_.kv_heads,
-                        .dim = kv_.head_dim,
-                        .head_stride = int64_t{kv_.block_tokens} * kv_.head_dim,
-                        .token_stride = kv_.head_dim};
-  codecs::Plane v = k;
-  v.data = numbers + kv_.plane_bytes() / sizeof(uint16_t);
+  const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
   const codecs::EncodeResult result =
       codec_->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
   if (result.status == codecs::CodecStatus::kOk) return result.bytes;
@@ -81,16 +87,8 @@ Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
 
 Status KvCodec::Decode(int layer, uint64_t first_position, std::span<const std::byte> in,
                        std::span<std::byte> page, Scratch& scratch) const {
-  CAIRN_CHECK(page.size() == kv_.layer_bytes());
   scratch.resize(codec_->ScratchBytes(shape_));
-  auto* numbers = reinterpret_cast<uint16_t*>(page.data());
-  const codecs::MutablePlane k{.data = numbers,
-                               .heads = kv_.kv_heads,
-                               .dim = kv_.head_dim,
-                               .head_stride = int64_t{kv_.block_tokens} * kv_.head_dim,
-                               .token_stride = kv_.head_dim};
-  codecs::MutablePlane v = k;
-  v.data = numbers + kv_.plane_bytes() / sizeof(uint16_t);
+  const auto [k, v] = PlanesOf<codecs::MutablePlane>(kv_, page);
   const codecs::CodecStatus status =
       codec_->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
   if (status == codecs::CodecStatus::kOk) return OkStatus();
