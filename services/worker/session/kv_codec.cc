@@ -1,5 +1,6 @@
 #include "services/worker/session/kv_codec.h"
 
+#include <chrono>
 #include <utility>
 
 #include "services/common/keys/part_codec.h"
@@ -77,9 +78,13 @@ Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
                                Scratch& scratch) const {
   scratch.resize(codec_->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
+  const TimePoint start = SteadyClock::Get().Now();
   const codecs::EncodeResult result =
       codec_->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
-  if (result.status == codecs::CodecStatus::kOk) return result.bytes;
+  if (result.status == codecs::CodecStatus::kOk) {
+    encoded_.Add(page.size(), result.bytes, SteadyClock::Get().Now() - start);
+    return result.bytes;
+  }
   return InvalidArgument("layer {} of the block at position {}: {} numbers are not finite ({})",
                          layer, first_position, result.non_finite,
                          std::string(codecs::Name(result.status)));
@@ -89,11 +94,34 @@ Status KvCodec::Decode(int layer, uint64_t first_position, std::span<const std::
                        std::span<std::byte> page, Scratch& scratch) const {
   scratch.resize(codec_->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::MutablePlane>(kv_, page);
+  const TimePoint start = SteadyClock::Get().Now();
   const codecs::CodecStatus status =
       codec_->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
-  if (status == codecs::CodecStatus::kOk) return OkStatus();
+  if (status == codecs::CodecStatus::kOk) {
+    decoded_.Add(in.size(), page.size(), SteadyClock::Get().Now() - start);
+    return OkStatus();
+  }
   return Errorf(StatusCode::kDataLoss, "layer {} of the block at position {}: {} bytes, {}", layer,
                 first_position, in.size(), std::string(codecs::Name(status)));
+}
+
+KvCodec::Stats KvCodec::GetStats() const {
+  return {.codec = std::string(codec_->name()),
+          .encode = encoded_.Total(),
+          .decode = decoded_.Total()};
+}
+
+void KvCodec::Counter::Add(uint64_t bytes_in, uint64_t bytes_out, Duration time) {
+  bytes_in_.fetch_add(bytes_in, std::memory_order_relaxed);
+  bytes_out_.fetch_add(bytes_out, std::memory_order_relaxed);
+  nanoseconds_.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
+}
+
+KvCodec::Work KvCodec::Counter::Total() const {
+  return {.bytes_in = bytes_in_.load(std::memory_order_relaxed),
+          .bytes_out = bytes_out_.load(std::memory_order_relaxed),
+          .seconds = Seconds(std::chrono::nanoseconds(
+              nanoseconds_.load(std::memory_order_relaxed)))};
 }
 
 }  // namespace cairn::worker

@@ -105,6 +105,27 @@ TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
   EXPECT_THAT((*codec)->Decode(0, 0, slice, page, scratch), testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
 }
 
+TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
+  const auto codec = KvCodec::Create(Spec("turbo:bits=4"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  const std::vector<std::byte> page = Page(5);
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 64));
+  ASSERT_OK((*codec)->Encode(0, 64, page, slice, scratch));
+  std::vector<std::byte> back(page.size());
+  for (int i = 0; i < 3; ++i) ASSERT_OK((*codec)->Decode(0, 64, slice, back, scratch));
+  // What fails is not counted: it would make the ratio of bytes a wrong one.
+  EXPECT_FALSE((*codec)->Decode(0, 64, std::span(slice).first(7), back, scratch).ok());
+  const KvCodec::Stats stats = (*codec)->GetStats();
+  EXPECT_EQ(stats.codec, "turbo");
+  EXPECT_EQ(stats.encode.bytes_in, page.size());
+  EXPECT_EQ(stats.encode.bytes_out, slice.size());
+  EXPECT_EQ(stats.decode.bytes_in, 3 * slice.size());
+  EXPECT_EQ(stats.decode.bytes_out, 3 * page.size());
+  EXPECT_GT(stats.encode.seconds, 0);
+  EXPECT_GT(stats.decode.seconds, 0);
+}
+
 TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
   const auto codec = KvCodec::Create(Spec("cachegen"), kKv);
   ASSERT_OK(codec);
