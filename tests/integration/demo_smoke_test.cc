@@ -40,6 +40,18 @@ std::vector<std::string> DemoArgs(const std::string& directory, const std::strin
           "2"};
 }
 
+// Of `bits` a number and some for headers and the first token.
+void ExpectLossyRow(const nlohmann::json& row, const std::string& recipe, double bits) {
+  EXPECT_EQ(row["recipe"], recipe) << row;
+  EXPECT_GT(row["bits_per_number"].get<double>(), bits) << row;
+  EXPECT_LT(row["bits_per_number"].get<double>(), bits + 0.5) << row;
+  // Not one byte is read in place: it is decoded.
+  EXPECT_EQ(row["lent_bytes"], 0) << row;
+  EXPECT_GT(row["copied_bytes"].get<int64_t>(), 0) << row;
+  // The same logits would mean that the KV was computed, or is not that of the recipe.
+  EXPECT_EQ(row["identical"], false) << row;
+}
+
 TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
   const TemporaryDirectory directory;
   std::vector<std::string> args = DemoArgs(directory.path(), "2");
@@ -55,11 +67,21 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
   for (const auto& row : report["rows"]) {
     const std::string name = row["name"];
     names.insert(name);
-    EXPECT_EQ(row["identical"], true) << name;
+    EXPECT_FALSE(row["answer"].get<std::string>().empty()) << name;
+    const bool cold = name.starts_with("cold/");
+    if (name.starts_with("int8/")) {
+      ExpectLossyRow(row, "int8", 8.25);
+    } else if (name.starts_with("turbo4/")) {
+      ExpectLossyRow(row, "turbo:bits=4", 4.25);
+    } else {
+      EXPECT_EQ(row["identical"], true) << name;
+      EXPECT_EQ(row["same_ids_as_full"], 64) << name;
+      EXPECT_EQ(row["recipe"], cold ? nlohmann::json() : nlohmann::json("raw")) << name;
+    }
     EXPECT_EQ(row["fetched_tokens"].get<int>() + row["computed_tokens"].get<int>(),
               row["prompt_tokens"].get<int>())
         << name;
-    const bool warm = !name.starts_with("cold/") && name != "chat/turn1";
+    const bool warm = !cold && name != "chat/turn1";
     EXPECT_EQ(row["fetched_tokens"].get<int>() > 0, warm) << name;
     // In shared memory the node counts what it offers: the idle prefill of a turn asks, and needs nothing.
     if (name != "chat/turn1") {
@@ -76,7 +98,8 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
   EXPECT_EQ(names, (std::set<std::string>{"cold/q1", "cold/q2", "ram/q1", "ram/q2", "other/q1",
                                           "other/q2", "disk/q1", "disk/q2", "small-arena/q1",
                                           "small-arena/q2", "chat/turn1", "chat/turn2",
-                                          "long/grpc", "long/same-node"}));
+                                          "long/grpc", "long/same-node", "int8/q1", "int8/q2",
+                                          "turbo4/q1", "turbo4/q2"}));
   EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/disk")) << "left without --keep";
 }
@@ -87,8 +110,8 @@ TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
   args.push_back("--keep");
   const CommandResult result = Cairn(args);
   ASSERT_EQ(result.code, 0) << result.err;
-  for (const char* text :
-       {"cold/q1", "small-arena/q1", "chat/turn2", "median first token", "report.json"}) {
+  for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "int8: 8.", "turbo4: 4.",
+                           "median first token", "report.json"}) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "services/common/clock/clock.h"
@@ -16,6 +17,7 @@
 #include "services/worker/engine/transformer.h"
 #include "services/worker/generate/request.h"
 #include "services/worker/model/model.h"
+#include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
 
@@ -74,6 +76,7 @@ class WorkerEngine {
     uint64_t kv_pages_free = 0;  // Now.
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
+    std::optional<KvCodec::Stats> codec;  // nullopt without a cache.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a

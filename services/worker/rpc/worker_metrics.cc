@@ -78,6 +78,21 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
              number(stats.push.queued_blocks));
 }
 
+void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
+  const auto work = [&](const std::string& direction, const KvCodec::Work& done) {
+    const metrics::Labels labels = {{"codec", stats.codec}, {"direction", direction}};
+    sink.Counter("cairn_worker_codec_input_bytes_total",
+                 "Bytes that were encoded, in half precision, or decoded, as they are stored.",
+                 labels, static_cast<double>(done.bytes_in));
+    sink.Counter("cairn_worker_codec_output_bytes_total", "Bytes that became of them.", labels,
+                 static_cast<double>(done.bytes_out));
+    sink.Counter("cairn_worker_codec_seconds_total", "Time of the threads that did it.", labels,
+                 done.seconds);
+  };
+  work("encode", stats.encode);
+  work("decode", stats.decode);
+}
+
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& engine) {
@@ -95,6 +110,7 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
     const WorkerEngine::Stats stats = engine.GetStats();
     ExportRequests(stats, sink);
     ExportCache(stats, sink);
+    if (stats.codec) ExportCodec(*stats.codec, sink);
   });
 }
 

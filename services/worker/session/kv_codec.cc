@@ -1,6 +1,6 @@
 #include "services/worker/session/kv_codec.h"
 
-#include <cstring>
+#include <chrono>
 #include <utility>
 
 #include "services/common/keys/part_codec.h"
@@ -19,6 +19,21 @@ codecs::SliceShape ShapeOf(const KvLayout& kv) {
 
 codecs::SlicePlace PlaceOf(int layer, uint64_t first_position) {
   return {.layer = layer, .first_position = static_cast<int64_t>(first_position)};
+}
+
+// Keys and values of a layer in its page. `View`: codecs::Plane or MutablePlane.
+template <typename View, typename Byte>
+std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
+  CAIRN_CHECK(page.size() == kv.layer_bytes());
+  auto* numbers = reinterpret_cast<decltype(View::data)>(page.data());
+  const View k{.data = numbers,
+               .heads = kv.kv_heads,
+               .dim = kv.head_dim,
+               .head_stride = int64_t{kv.block_tokens} * kv.head_dim,
+               .token_stride = kv.head_dim};
+  View v = k;
+  v.data = numbers + kv.plane_bytes() / sizeof(uint16_t);
+  return {k, v};
 }
 
 }  // namespace
@@ -61,19 +76,15 @@ bool KvCodec::IsSliceBytes(int layer, uint64_t first_position, uint64_t bytes) c
 Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
                                std::span<const std::byte> page, std::span<std::byte> out,
                                Scratch& scratch) const {
-  CAIRN_CHECK(page.size() == kv_.layer_bytes());
   scratch.resize(codec_->ScratchBytes(shape_));
-  const auto* numbers = reinterpret_cast<const uint16_t*>(page.data());
-  const codecs::Plane k{.data = numbers,
-                        .heads = kv_.kv_heads,
-                        .dim = kv_.head_dim,
-                        .head_stride = int64_t{kv_.block_tokens} * kv_.head_dim,
-                        .token_stride = kv_.head_dim};
-  codecs::Plane v = k;
-  v.data = numbers + kv_.plane_bytes() / sizeof(uint16_t);
+  const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
+  const TimePoint start = SteadyClock::Get().Now();
   const codecs::EncodeResult result =
       codec_->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
-  if (result.status == codecs::CodecStatus::kOk) return result.bytes;
+  if (result.status == codecs::CodecStatus::kOk) {
+    encoded_.Add(page.size(), result.bytes, SteadyClock::Get().Now() - start);
+    return result.bytes;
+  }
   return InvalidArgument("layer {} of the block at position {}: {} numbers are not finite ({})",
                          layer, first_position, result.non_finite,
                          std::string(codecs::Name(result.status)));
@@ -81,21 +92,36 @@ Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
 
 Status KvCodec::Decode(int layer, uint64_t first_position, std::span<const std::byte> in,
                        std::span<std::byte> page, Scratch& scratch) const {
-  CAIRN_CHECK(page.size() == kv_.layer_bytes());
   scratch.resize(codec_->ScratchBytes(shape_));
-  auto* numbers = reinterpret_cast<uint16_t*>(page.data());
-  const codecs::MutablePlane k{.data = numbers,
-                               .heads = kv_.kv_heads,
-                               .dim = kv_.head_dim,
-                               .head_stride = int64_t{kv_.block_tokens} * kv_.head_dim,
-                               .token_stride = kv_.head_dim};
-  codecs::MutablePlane v = k;
-  v.data = numbers + kv_.plane_bytes() / sizeof(uint16_t);
+  const auto [k, v] = PlanesOf<codecs::MutablePlane>(kv_, page);
+  const TimePoint start = SteadyClock::Get().Now();
   const codecs::CodecStatus status =
       codec_->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
-  if (status == codecs::CodecStatus::kOk) return OkStatus();
+  if (status == codecs::CodecStatus::kOk) {
+    decoded_.Add(in.size(), page.size(), SteadyClock::Get().Now() - start);
+    return OkStatus();
+  }
   return Errorf(StatusCode::kDataLoss, "layer {} of the block at position {}: {} bytes, {}", layer,
                 first_position, in.size(), std::string(codecs::Name(status)));
+}
+
+KvCodec::Stats KvCodec::GetStats() const {
+  return {.codec = std::string(codec_->name()),
+          .encode = encoded_.Total(),
+          .decode = decoded_.Total()};
+}
+
+void KvCodec::Counter::Add(uint64_t bytes_in, uint64_t bytes_out, Duration time) {
+  bytes_in_.fetch_add(bytes_in, std::memory_order_relaxed);
+  bytes_out_.fetch_add(bytes_out, std::memory_order_relaxed);
+  nanoseconds_.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
+}
+
+KvCodec::Work KvCodec::Counter::Total() const {
+  return {.bytes_in = bytes_in_.load(std::memory_order_relaxed),
+          .bytes_out = bytes_out_.load(std::memory_order_relaxed),
+          .seconds = Seconds(std::chrono::nanoseconds(
+              nanoseconds_.load(std::memory_order_relaxed)))};
 }
 
 }  // namespace cairn::worker

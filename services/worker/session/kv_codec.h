@@ -4,6 +4,7 @@
 // A page's layer is its planes K and V in binary16 (kv/kv_pool.h). Under the recipe raw that is what
 // is stored; under any other one a codec of kernels/codecs makes it smaller.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "kernels/codecs/codec.h"
+#include "services/common/clock/clock.h"
 #include "services/common/format/part.h"
 #include "services/common/keys/namespace_spec.h"
 #include "services/common/status/status.h"
@@ -19,7 +21,7 @@
 
 namespace cairn::worker {
 
-// Immutable; thread-safe.
+// Thread-safe; nothing changes after Create but what is counted.
 class KvCodec {
  public:
   // INVALID_ARGUMENT or UNIMPLEMENTED naming what the recipe cannot do for this layout.
@@ -48,7 +50,32 @@ class KvCodec {
   Status Decode(int layer, uint64_t first_position, std::span<const std::byte> in,
                 std::span<std::byte> page, Scratch& scratch) const;
 
+  // Totals since start, of the slices that could be encoded or decoded.
+  struct Work {
+    uint64_t bytes_in = 0;
+    uint64_t bytes_out = 0;
+    double seconds = 0;  // That threads spent on it.
+  };
+  struct Stats {
+    std::string codec;  // Its name, without parameters.
+    Work encode;
+    Work decode;
+  };
+  Stats GetStats() const;
+
  private:
+  // Work as it is counted. Atomics: relaxed, each number for itself.
+  class Counter {
+   public:
+    void Add(uint64_t bytes_in, uint64_t bytes_out, Duration time);
+    Work Total() const;
+
+   private:
+    std::atomic<uint64_t> bytes_in_{0};
+    std::atomic<uint64_t> bytes_out_{0};
+    std::atomic<int64_t> nanoseconds_{0};
+  };
+
   KvCodec(const KvLayout& kv, format::Codec id, bool lossy,
           std::unique_ptr<const codecs::Codec> codec);
 
@@ -58,6 +85,9 @@ class KvCodec {
   const std::unique_ptr<const codecs::Codec> codec_;
   const codecs::SliceShape shape_;
   uint64_t typical_slice_bytes_ = 0;
+
+  mutable Counter encoded_;
+  mutable Counter decoded_;
 };
 
 }  // namespace cairn::worker

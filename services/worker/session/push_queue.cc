@@ -24,10 +24,45 @@ void LowerPriority(int niceness) {
   }
 }
 
-void LogFailure(const std::string& trace, uint64_t blocks, const Status& failure) {
-  if (blocks == 0) return;
-  log::Debug("cache_push_failed",
-             {{"trace", trace}, {"blocks", log::Num(blocks)}, {"error", ToString(failure)}});
+// What the node is told of a block, whichever way it is pushed: all but the part's bytes. `Part`:
+// client::PartToWrite or PartToPush.
+template <typename Part>
+Part Describe(const ComputedBlock& block, const Layout& layout) {
+  Part part;
+  part.key = block.key;
+  part.parent = block.parent;
+  part.first_position = block.first_position;
+  part.rect = layout.WholeRect();
+  part.compute_seconds = block.compute_seconds;
+  return part;
+}
+
+uint64_t BytesOf(const client::PartToWrite& part) { return part.bytes; }
+uint64_t BytesOf(const client::PartToPush& part) { return part.bytes.size(); }
+
+// Counts what became of `parts`, and logs the first failure. `results`: one a part, or why none was
+// sent.
+template <typename Part>
+PushQueue::Stats Tally(const std::vector<Part>& parts, const Result<std::vector<Status>>& results,
+                       const std::string& trace) {
+  PushQueue::Stats sent;
+  Status failure;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Status& status = results.ok() ? (*results)[i] : results.status();
+    if (status.ok()) {
+      ++sent.pushed_blocks;
+      sent.pushed_bytes += BytesOf(parts[i]);
+    } else {
+      ++sent.failed_blocks;
+      if (failure.ok()) failure = status;
+    }
+  }
+  if (!failure.ok()) {
+    log::Debug("cache_push_failed", {{"trace", trace},
+                                     {"blocks", log::Num(sent.failed_blocks)},
+                                     {"error", ToString(failure)}});
+  }
+  return sent;
 }
 
 std::vector<uint64_t> LayerBytes(const Layout& layout) {
@@ -140,7 +175,7 @@ void PushQueue::Run() {
       reserving_ = TakeBatch();
       sending_blocks_ = static_cast<uint32_t>(reserving_.size());
       if (codec_.raw()) {
-        batch = Describe(reserving_);
+        batch = BatchOf(reserving_);
       } else {
         to_encode = std::exchange(reserving_, {});
         copying_ = true;
@@ -157,18 +192,13 @@ void PushQueue::Run() {
   }
 }
 
-PushQueue::Batch PushQueue::Describe(const std::vector<Item>& items) const {
+PushQueue::Batch PushQueue::BatchOf(const std::vector<Item>& items) const {
   Batch batch;
   batch.fingerprint = items.front().fingerprint;
   batch.trace = items.front().block.trace;
   for (const Item& item : items) {
-    client::PartToWrite part;
-    part.key = item.block.key;
-    part.parent = item.block.parent;
-    part.first_position = item.block.first_position;
-    part.rect = layout_.WholeRect();
+    auto part = Describe<client::PartToWrite>(item.block, layout_);
     part.bytes = format::PartBytes(layer_bytes_);
-    part.compute_seconds = item.block.compute_seconds;
     batch.parts.push_back(std::move(part));
   }
   return batch;
@@ -178,15 +208,13 @@ PushQueue::Stats PushQueue::Push(const Batch& batch) {
   client::PushOptions options;
   options.deadline = options_.push_deadline;
   options.trace = batch.trace;
-  Stats sent;
   auto push = client_.BeginPush(batch.fingerprint, batch.parts, options);
-  Status failure = push.status();
   std::vector<Item> items;
   {
     MutexLock lock(mu_);
     items = std::exchange(reserving_, {});
     // DropPending came meanwhile, and has counted them.
-    if (items.empty()) return sent;
+    if (items.empty()) return {};
     copying_ = push.ok();
   }
   if (push.ok()) Write(items, **push);
@@ -196,23 +224,8 @@ PushQueue::Stats PushQueue::Push(const Batch& batch) {
     copying_ = false;
     changed_.NotifyAll();
   }
-  std::vector<Status> results;
-  if (push.ok()) {
-    auto committed = (*push)->Commit();
-    failure = committed.status();
-    if (committed.ok()) results = *std::move(committed);
-  }
-  for (size_t i = 0; i < batch.parts.size(); ++i) {
-    if (i < results.size() && results[i].ok()) {
-      ++sent.pushed_blocks;
-      sent.pushed_bytes += batch.parts[i].bytes;
-    } else {
-      ++sent.failed_blocks;
-      if (i < results.size() && failure.ok()) failure = results[i];
-    }
-  }
-  LogFailure(batch.trace, sent.failed_blocks, failure);
-  return sent;
+  if (!push.ok()) return Tally(batch.parts, push.status(), batch.trace);
+  return Tally(batch.parts, (*push)->Commit(), batch.trace);
 }
 
 void PushQueue::Write(const std::vector<Item>& items, client::InPlacePush& push) const {
@@ -227,7 +240,6 @@ void PushQueue::Write(const std::vector<Item>& items, client::InPlacePush& push)
 }
 
 PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
-  Stats sent;
   std::vector<client::PartToPush> parts;
   client::PushOptions options;
   options.deadline = options_.push_deadline;
@@ -237,43 +249,36 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   for (Item& item : items) {
     auto bytes = std::make_shared<const std::vector<std::byte>>(EncodedPart(item.block, scratch));
     if (bytes->empty()) break;  // Nobody could match its successors.
-    client::PartToPush part;
-    part.key = item.block.key;
-    part.parent = item.block.parent;
-    part.first_position = item.block.first_position;
-    part.rect = layout_.WholeRect();
+    auto part = Describe<client::PartToPush>(item.block, layout_);
     part.bytes = *bytes;
     part.hold = bytes;
-    part.compute_seconds = item.block.compute_seconds;
     parts.push_back(std::move(part));
   }
-  sent.failed_blocks = items.size() - parts.size();
+  const uint64_t not_encoded = items.size() - parts.size();
   items.clear();
   {
     MutexLock lock(mu_);
     copying_ = false;
     changed_.NotifyAll();
   }
-  if (parts.empty()) return sent;
-  const auto results = client_.Push(fingerprint, parts, options);
-  Status failure = results.status();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (results.ok() && (*results)[i].ok()) {
-      ++sent.pushed_blocks;
-      sent.pushed_bytes += parts[i].bytes.size();
-    } else {
-      ++sent.failed_blocks;
-      if (results.ok() && failure.ok()) failure = (*results)[i];
-    }
+  Stats sent;
+  if (!parts.empty()) {
+    sent = Tally(parts, client_.Push(fingerprint, parts, options), options.trace);
   }
-  LogFailure(options.trace, sent.failed_blocks, failure);
+  sent.failed_blocks += not_encoded;
   return sent;
 }
 
 std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block,
                                               KvCodec::Scratch& scratch) const {
   const uint32_t header = format::HeaderBytes(static_cast<uint32_t>(layer_bytes_.size()));
-  std::vector<std::byte> part(header);
+  size_t most = header;
+  for (size_t layer = 0; layer < layer_bytes_.size(); ++layer) {
+    most += codec_.MaxSliceBytes(static_cast<int>(layer), block.first_position);
+  }
+  std::vector<std::byte> part;
+  part.reserve(most);
+  part.resize(header);
   std::vector<uint64_t> lengths;
   std::vector<uint64_t> hashes;
   size_t from = 0;

@@ -105,7 +105,7 @@ class PushQueue {
   // Moves up to batch_blocks items of one namespace out of the queue.
   std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Batch Describe(const std::vector<Item>& items) const;
+  Batch BatchOf(const std::vector<Item>& items) const;
   // Takes room, writes reserving_ there, commits. Counts what was pushed and what failed.
   Stats Push(const Batch& batch);
   void Write(const std::vector<Item>& items, client::InPlacePush& push) const;

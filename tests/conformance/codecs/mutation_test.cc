@@ -66,6 +66,37 @@ TEST_P(MutationTest, SwappedPlanesAreNotTheSlice) {
   EXPECT_GT(Error(swapped, {2, 0}), 0.9);
 }
 
+TEST_P(MutationTest, TokensShiftedByOneAreNotTheSlice) {
+  // The last token of the last head is then one of the guards behind the slice.
+  Plane k = slice_.k(), v = slice_.v();
+  k.data += k.token_stride;
+  v.data += v.token_stride;
+  std::vector<std::byte> shifted(codec_->MaxEncodedBytes(kShape, {2, 0}));
+  std::vector<std::byte> scratch = testing::ScratchOf(*codec_, kShape);
+  const EncodeResult done = codec_->Encode(k, v, 64, {2, 0}, shifted, scratch);
+  ASSERT_EQ(done.status, CodecStatus::kOk);
+  shifted.resize(done.bytes);
+  EXPECT_GT(Error(shifted, {2, 0}), 0.9);
+}
+
+TEST_P(MutationTest, SwappedScalesOfKeysAndValuesAreNotTheSlice) {
+  const CodecCase& test = GetParam();
+  const bool turbo = test.name == "turbo" && test.values[0] == test.values[1];
+  // In others not every row, of keys as of values, begins with its scales: the fixtures pin them.
+  if (!turbo && test.name != "int8" && test.name != "fp8") return;
+  const size_t scales =
+      test.name == "int8" ? static_cast<size_t>(std::max<int64_t>(1, 64 / test.values[0])) : 1;
+  std::vector<std::byte> bytes = EncodeSlice(*codec_, slice_, {2, 64});
+  EXPECT_LT(Error(bytes, {2, 64}), 0.4);
+  const size_t rows = 2 * 64;  // Of a plane.
+  const size_t row = bytes.size() / (2 * rows);
+  for (size_t i = 0; i < rows; ++i) {
+    std::byte* const key = bytes.data() + i * row;
+    std::swap_ranges(key, key + 2 * scales, key + rows * row);
+  }
+  EXPECT_GT(Error(bytes, {2, 64}), 0.7);
+}
+
 TEST_P(MutationTest, AShiftedPositionLosesTheSink) {
   const std::vector<std::byte> first = EncodeSlice(*codec_, slice_, {2, 0});
   const std::vector<std::byte> later = EncodeSlice(*codec_, slice_, {2, 1});

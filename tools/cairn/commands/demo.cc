@@ -74,8 +74,8 @@ int RunDemo(const DemoOptions& options) {
   const std::string disk = options.out + "/disk";
   std::error_code ignored;
   std::filesystem::remove_all(disk, ignored);
-  for (const char* log : {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "cold",
-                          "cold-chat"}) {
+  for (const char* log : {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "int8-push",
+                          "int8-fetch", "turbo4-push", "turbo4-fetch", "cold", "cold-chat"}) {
     std::filesystem::remove(fmt::format("{}/{}.log", options.out, log), ignored);
   }
 
@@ -127,9 +127,12 @@ int RunDemo(const DemoOptions& options) {
     const double seconds = Seconds(std::chrono::steady_clock::now() - start);
     std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
                 RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
+    std::printf("%s\n", RenderAnswers(report, terminal).c_str());
     std::printf(
         "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
         "of a process without a cache. Bytes are counted at the cache node.\n"
+        "int8, turbo4: recipes that store less than all. Their answers may differ: the table says\n"
+        "how many of the first tokens do not; above they stand under the answers of cold.\n"
         "copied: of the fetched bytes, by the worker; what it reads in shared memory is not.\n"
         "%s for the workload; report in %s, picture of the timelines in %s\n",
         kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());

@@ -56,6 +56,17 @@ NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats&
           .promoted_blocks = after.promoted_blocks - before.promoted_blocks};
 }
 
+double BitsPerNumber(const client::NamespaceInfo& info) {
+  const Layout& layout = info.spec.layout;
+  uint64_t numbers = 0;  // Of one token.
+  for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
+    for (const Plane& plane : layout.PlanesOf(layer)) numbers += uint64_t{plane.heads} * plane.dim;
+  }
+  if (info.blocks == 0) return 0;
+  return static_cast<double>(info.bytes) * 8 /
+         static_cast<double>(numbers * info.blocks * layout.block_tokens);
+}
+
 Status DemoNode::Start(uint64_t host_bytes) {
   if (external()) {
     address_ = options_.external;
@@ -67,11 +78,13 @@ Status DemoNode::Start(uint64_t host_bytes) {
     address_ = process_.address;
   }
   CAIRN_ASSIGN_OR_RETURN(client_, client::Connect(ConnectionTo(address_)));
+  CAIRN_ASSIGN_OR_RETURN(admin_, client::ConnectAdmin(ConnectionTo(address_)));
   return Stat().status();
 }
 
 void DemoNode::Kill() {
   client_.reset();
+  admin_.reset();
   process_.child->Kill();
 }
 
@@ -79,6 +92,16 @@ Result<client::NodeStats> DemoNode::Stat() {
   auto stats = client_->Stat({.deadline = kCall, .trace = ""});
   if (!stats.ok()) return Annotate(stats.status(), "cache node at " + address_);
   return stats;
+}
+
+Result<client::NamespaceInfo> DemoNode::Namespace(const std::string& fingerprint) {
+  const auto all = admin_->ListNamespaces("", {.deadline = kCall, .trace = ""});
+  if (!all.ok()) return Annotate(all.status(), "cache node at " + address_);
+  for (const client::NamespaceInfo& info : *all) {
+    if (info.fingerprint.View() == fingerprint) return info;
+  }
+  return Errorf(StatusCode::kNotFound, "the cache node at {} does not know the worker's namespace",
+                address_);
 }
 
 Status DemoNode::Flush() {

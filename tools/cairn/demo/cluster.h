@@ -54,6 +54,10 @@ struct NodeTraffic {
 };
 NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats& after);
 
+// What the node stores of a namespace's KV, headers included, over its numbers. 0 without blocks.
+// REQUIRES: a native layout.
+double BitsPerNumber(const client::NamespaceInfo& info);
+
 class DemoNode {
  public:
   struct Options {
@@ -73,6 +77,8 @@ class DemoNode {
   bool external() const { return !options_.external.empty(); }
 
   Result<client::NodeStats> Stat();
+  // Of a worker's `fingerprint`, 32 bytes. NOT_FOUND when the node does not know it.
+  Result<client::NamespaceInfo> Namespace(const std::string& fingerprint);
   // Everything committed is on disk.
   Status Flush();
 
@@ -81,6 +87,7 @@ class DemoNode {
   std::string address_ = "127.0.0.1:0";
   CacheNodeProcess process_;
   std::unique_ptr<client::CacheClient> client_;
+  std::unique_ptr<client::AdminClient> admin_;
 };
 
 }  // namespace cairn::cli

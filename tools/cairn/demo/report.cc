@@ -26,6 +26,16 @@ std::string PhaseTitle(const std::string& phase) {
   return phase;
 }
 
+// With a lossy recipe: what it costs, "int8: 8.27 bits a number".
+std::string PhaseTitle(const DemoReport& report, const std::string& phase) {
+  for (const DemoRow& row : report.rows) {
+    if (row.phase() == phase && row.lossy()) {
+      return fmt::format("{}: {:.2f} bits a number", phase, row.bits_per_number.value_or(0));
+    }
+  }
+  return PhaseTitle(phase);
+}
+
 std::vector<std::string> Phases(const DemoReport& report) {
   std::vector<std::string> phases;
   for (const DemoRow& row : report.rows) {
@@ -53,11 +63,22 @@ double Median(std::vector<double> values) {
 }
 
 Cell YesNo(bool yes) { return yes ? Cell("yes", Style::kGreen) : Cell("NO", Style::kRed); }
+// Of a lossy row, whose answer need not be the same to the end.
+Cell FirstIds(uint32_t same) {
+  return {fmt::format("first {} of {}", same, kComparedTokens),
+          same == kComparedTokens ? Style::kGreen : Style::kYellow};
+}
 Cell Bytes(uint64_t bytes) { return bytes == 0 ? Cell("-", Style::kDim) : Cell(HumanBytes(bytes)); }
 // What of the fetched bytes the worker copied.
 Cell Copied(const DemoRow& row) {
   if (row.lent_bytes + row.copied_bytes == 0) return Cell("-", Style::kDim);
   return row.copied_bytes == 0 ? Cell("none", Style::kGreen) : Cell(HumanBytes(row.copied_bytes));
+}
+// A line; it may be longer than the terminal's.
+std::string OneAnswer(const DemoRow& row, const Terminal& terminal) {
+  std::string text = row.answer;
+  std::replace_if(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  return terminal.Paint(fmt::format("{:<11}", row.name), Style::kDim) + text + "\n";
 }
 Cell Tokens(uint64_t n) { return n == 0 ? Cell("-", Style::kDim) : Cell(Grouped(n)); }
 Cell SpeedUp(std::optional<double> ratio) {
@@ -70,6 +91,12 @@ Cell SpeedUp(std::optional<double> ratio) {
 bool Identical(const Answer& answer, const Answer& reference) {
   return answer.tokens.size() >= kComparedTokens && answer.tokens == reference.tokens &&
          answer.prompt_logits.has_value() && answer.prompt_logits == reference.prompt_logits;
+}
+
+uint32_t SameIds(const Answer& answer, const Answer& reference) {
+  const auto differ = std::mismatch(answer.tokens.begin(), answer.tokens.end(),
+                                    reference.tokens.begin(), reference.tokens.end());
+  return static_cast<uint32_t>(differ.first - answer.tokens.begin());
 }
 
 std::string ReportJson(const DemoReport& report) {
@@ -85,7 +112,11 @@ std::string ReportJson(const DemoReport& report) {
                     {"path", row.path},
                     {"lent_bytes", row.lent_bytes},
                     {"copied_bytes", row.copied_bytes},
-                    {"identical", row.identical}});
+                    {"identical", row.identical},
+                    {"recipe", row.recipe ? Json(*row.recipe) : Json()},
+                    {"bits_per_number", row.bits_per_number ? Json(*row.bits_per_number) : Json()},
+                    {"answer", row.answer},
+                    {"same_ids_as_full", row.same_ids_as_full}});
   }
   return DumpPretty({{"model", report.model},
                      {"machine", report.machine},
@@ -97,7 +128,7 @@ std::vector<std::string> BrokenPromises(const DemoReport& report) {
   std::vector<std::string> broken;
   if (report.rows.empty()) broken.push_back("nothing was measured");
   for (const DemoRow& row : report.rows) {
-    if (!row.identical) {
+    if (!row.identical && !row.lossy()) {
       broken.push_back(
           fmt::format("{}: the answer differs from the one computed without a cache", row.name));
     }
@@ -134,7 +165,7 @@ std::string RenderRows(const DemoReport& report, const Terminal& terminal) {
                   Tokens(row.computed_tokens), HumanSeconds(row.ttft_s),
                   Cell(Bar(row.ttft_s, slowest, kBarWidth, terminal), bar), SpeedUp(SpeedUpOf(row)),
                   Bytes(row.host_bytes), Bytes(row.disk_bytes), Copied(row),
-                  YesNo(row.identical)});
+                  row.lossy() ? FirstIds(row.same_ids_as_full) : YesNo(row.identical)});
   }
   return table.Render(terminal);
 }
@@ -156,10 +187,14 @@ std::string RenderSummary(const DemoReport& report, const Terminal& terminal) {
     uint64_t disk = 0;
     int identical = 0;
     int rows = 0;
+    bool lossy = false;
+    uint32_t same_ids = kComparedTokens;
     for (const DemoRow& row : report.rows) {
       if (row.phase() != phase) continue;
       ++rows;
       identical += row.identical ? 1 : 0;
+      lossy = lossy || row.lossy();
+      same_ids = std::min(same_ids, row.same_ids_as_full);
       host += row.host_bytes;
       disk += row.disk_bytes;
       if (phase == "chat" && !IsWarm(row)) continue;
@@ -172,13 +207,27 @@ std::string RenderSummary(const DemoReport& report, const Terminal& terminal) {
                                   ? "-"
                                   : fmt::format("{:.1f} %", 100.0 * static_cast<double>(fetched) /
                                                                 static_cast<double>(prompt));
-    table.AddRow({PhaseTitle(phase), HumanSeconds(Median(ttft)),
+    table.AddRow({PhaseTitle(report, phase), HumanSeconds(Median(ttft)),
                   SpeedUp(ratios.empty() ? std::nullopt : std::optional(Median(ratios))), share,
                   Bytes(host), Bytes(disk),
-                  Cell(fmt::format("{} of {}", identical, rows),
-                       identical == rows ? Style::kGreen : Style::kRed)});
+                  lossy ? FirstIds(same_ids)
+                        : Cell(fmt::format("{} of {}", identical, rows),
+                               identical == rows ? Style::kGreen : Style::kRed)});
   }
   return table.Render(terminal);
+}
+
+std::string RenderAnswers(const DemoReport& report, const Terminal& terminal) {
+  std::string out;
+  for (const DemoRow& full : report.rows) {
+    if (full.phase() != "cold") continue;
+    std::string answers;
+    for (const DemoRow& row : report.rows) {
+      if (row.lossy() && row.item() == full.item()) answers += OneAnswer(row, terminal);
+    }
+    if (!answers.empty()) out += OneAnswer(full, terminal) + answers;
+  }
+  return out;
 }
 
 }  // namespace cairn::cli

@@ -22,6 +22,8 @@ struct Answer {
 };
 // False also when either is too short or has no logits: equal emptiness proves nothing.
 bool Identical(const Answer& answer, const Answer& reference);
+// How many tokens both begin with.
+uint32_t SameIds(const Answer& answer, const Answer& reference);
 
 struct DemoRow {
   std::string name;  // "phase/item": "cold/q1", "chat/turn2".
@@ -39,8 +41,16 @@ struct DemoRow {
   // What the worker fetched, without the parts' headers: read where it lies, or copied.
   uint64_t lent_bytes = 0;
   uint64_t copied_bytes = 0;
+  // How the node stores the KV of the worker's namespace, and what that takes. Cold: nothing.
+  std::optional<std::string> recipe = {};  // As the worker was told.
+  std::optional<double> bits_per_number = {};
+  std::string answer = {};
+  uint32_t same_ids_as_full = 0;  // Of the generated tokens, those before the first that differs.
 
   std::string phase() const { return name.substr(0, name.find('/')); }
+  std::string item() const { return name.substr(name.find('/') + 1); }
+  // What is fetched differs from what was computed, so the answer may.
+  bool lossy() const { return recipe && *recipe != "raw"; }
 };
 
 struct DemoReport {
@@ -54,11 +64,14 @@ struct DemoReport {
 std::string ReportJson(const DemoReport& report);
 
 // Every promise that a row breaks, as a sentence that names the row; empty when all is well: each
-// answer is identical; rows of a warm phase fetched tokens; disk/* came from the disk.
+// answer is identical, unless its recipe is lossy; rows of a warm phase fetched tokens; disk/* came
+// from the disk.
 std::vector<std::string> BrokenPromises(const DemoReport& report);
 
 // All rows with a bar for the time to the first token, then one line per phase.
 std::string RenderRows(const DemoReport& report, const Terminal& terminal);
 std::string RenderSummary(const DemoReport& report, const Terminal& terminal);
+// Each answer over lossy KV under the full one to the same question. Empty when there is none.
+std::string RenderAnswers(const DemoReport& report, const Terminal& terminal);
 
 }  // namespace cairn::cli

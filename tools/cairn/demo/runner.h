@@ -1,6 +1,7 @@
 #pragma once
-// The demo's workload: the same questions cold, from RAM, on another worker, from disk and with too
-// little RAM, and one chat. Every answer is compared with that of a process that never saw a cache.
+// The demo's workload: the same questions cold, from RAM, on another worker, stored by lossy
+// recipes, from disk and with too little RAM, and one chat. Every answer is compared with that of a
+// process that never saw a cache.
 
 #include <cstdint>
 #include <map>
@@ -53,6 +54,9 @@ class DemoRunner {
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();
+  // Each lossy recipe in a namespace of its own: one worker pushes the shared prefix, another one
+  // fetches it.
+  Status RunRecipes();
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);
 
@@ -61,6 +65,13 @@ class DemoRunner {
                                                      std::vector<std::string> settings = {});
   // A short prompt of its own, so that no row pays for first touches of weights and code.
   Status WarmUp(Generator& worker);
+  // Connected to the node, and warm.
+  Result<std::unique_ptr<WorkerProcess>> StartWarmWorker(const std::string& name,
+                                                         std::vector<std::string> settings = {});
+  // Bytes of blocks in the node's RAM.
+  Result<uint64_t> WorkingSet();
+  // The shared prefix, once, with a question that no row asks.
+  Status PushPrefix(Generator& worker);
   // A request that is no row, and the pushes that follow.
   Status AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages);
   Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<worker::ChatMessage> messages,

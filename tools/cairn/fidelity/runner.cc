@@ -173,21 +173,14 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
   return OkStatus();
 }
 
-Result<double> FidelityRunner::BitsPerNumber(const Arm& arm) const {
+Result<double> FidelityRunner::StoredBits(const Arm& arm) const {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<client::NamespaceInfo> namespaces,
                          arm.admin->ListNamespaces("", {.deadline = kCall, .trace = ""}));
   if (namespaces.size() != 1) {
     return Errorf(StatusCode::kInternal, "the node has {} namespaces, expected one",
                   namespaces.size());
   }
-  const client::NamespaceInfo& info = namespaces.front();
-  const Layout& layout = info.spec.layout;
-  uint64_t numbers = 0;  // Of one token.
-  for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
-    for (const Plane& plane : layout.PlanesOf(layer)) numbers += uint64_t{plane.heads} * plane.dim;
-  }
-  return static_cast<double>(info.bytes) * 8 /
-         static_cast<double>(numbers * info.blocks * layout.block_tokens);
+  return BitsPerNumber(namespaces.front());
 }
 
 Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& recipe) {
@@ -225,7 +218,7 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
   row.needles_ok = totals.needles_ok;
   row.needles_n = totals.needles_n;
   row.needles = Bootstrap(totals.needles);
-  CAIRN_ASSIGN_OR_RETURN(row.bits_per_number, BitsPerNumber(arm));
+  CAIRN_ASSIGN_OR_RETURN(row.bits_per_number, StoredBits(arm));
   row.fetched_tokens = totals.fetched_tokens;
   row.computed_tokens = totals.computed_tokens;
   rows_.push_back(row);

@@ -54,7 +54,7 @@ class FidelityRunner {
   Status ScoreFull(const FidelitySuite& suite);
   Status RunRecipe(const FidelitySuite& suite, const std::string& recipe);
   Status ScoreText(const ScoredText& text, const Full& full, Arm& arm, Totals* totals);
-  Result<double> BitsPerNumber(const Arm& arm) const;
+  Result<double> StoredBits(const Arm& arm) const;  // Per number.
 
   const Options options_;
   Progress& progress_;

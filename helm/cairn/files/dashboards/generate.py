@@ -68,6 +68,8 @@ ROWS = [
           ("p95", "histogram_quantile(0.95, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))")]),
         ("Tokens per second", "short", "Of prompts, fetched or computed; generated; prefilled in idle time.",
          [("{{kind}}", f"sum by (kind) (rate(cairn_worker_tokens_total{RI}))")]),
+        ("Encoding and decoding KV", "short", "Cores that codecs keep busy, by codec and direction. The raw recipe needs none.",
+         [("{{codec}} {{direction}}", f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{RI}))")]),
         ("Cache connection", "short", "1: connected; breaker 1: open, the worker recomputes without asking.",
          [("connected {{instance}}", "cairn_worker_cache_connected"), ("breaker {{instance}}", "cairn_worker_cache_breaker_open")]),
     ]),

@@ -27,6 +27,14 @@ DemoReport GoodReport() {
   report.rows.push_back({"disk/q1", 4100, 4096, 4, 0.4, 100, 20, 80, true, 4.0});
   report.rows.push_back({"chat/turn1", 900, 0, 900, 1.0, 0, 0, 0, true});
   report.rows.push_back({"chat/turn2", 1000, 896, 104, 0.1, 70, 70, 0, true, 1.2});
+  DemoRow lossy{"int8/q1", 4100, 4096, 4, 0.2, 52, 52, 0, false, 4.0};
+  lossy.recipe = "int8";
+  lossy.bits_per_number = 8.27;
+  lossy.answer = "They are\nbent, mostly.";
+  lossy.same_ids_as_full = 17;
+  report.rows.push_back(lossy);
+  report.rows[0].answer = "They are bent.";
+  report.rows[1].recipe = "raw";
   return report;
 }
 
@@ -51,6 +59,16 @@ TEST(IdenticalTest, NothingToCompareIsNotIdentical) {
   EXPECT_FALSE(Identical(short_one, short_one));
 }
 
+TEST(SameIdsTest, CountsUpToTheFirstDifference) {
+  EXPECT_EQ(SameIds(SomeAnswer(), SomeAnswer()), kComparedTokens);
+  Answer other = SomeAnswer();
+  other.tokens[5] ^= 1;
+  EXPECT_EQ(SameIds(other, SomeAnswer()), 5u);
+  other.tokens.resize(3);
+  EXPECT_EQ(SameIds(other, SomeAnswer()), 3u);
+  EXPECT_EQ(SameIds({}, SomeAnswer()), 0u);
+}
+
 TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   const Json json = Json::parse(ReportJson(GoodReport()));
   std::vector<std::string> keys;
@@ -60,9 +78,17 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   const Json& row = json["rows"][2];
   for (const auto& [key, value] : row.items()) keys.push_back(key);
   EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens",
-                                "ttft_s", "bytes", "tiers", "path", "lent_bytes", "copied_bytes", "identical"));
+                                "ttft_s", "bytes", "tiers", "path", "lent_bytes",
+                                "copied_bytes", "identical", "recipe",
+                                "bits_per_number", "answer", "same_ids_as_full"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
+  EXPECT_TRUE(row["recipe"].is_null());
+  const Json& lossy = json["rows"][5];
+  EXPECT_EQ(lossy["identical"], false);
+  EXPECT_EQ(lossy["recipe"], "int8");
+  EXPECT_EQ(lossy["bits_per_number"], 8.27);
+  EXPECT_EQ(lossy["same_ids_as_full"], 17);
 }
 
 TEST(ReportTest, GoodReportBreaksNoPromise) {
@@ -73,6 +99,15 @@ TEST(ReportTest, ADifferentAnswerIsAFailure) {
   DemoReport report = GoodReport();
   report.rows[1].identical = false;
   EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("ram/q1")));
+}
+
+TEST(ReportTest, OnlyALossyRecipeExcusesADifferentAnswer) {
+  DemoReport report = GoodReport();
+  report.rows.back().recipe = "raw";
+  EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("int8/q1: the answer differs")));
+  report.rows.back().recipe = "int8";
+  report.rows.back().fetched_tokens = 0;
+  EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("int8/q1: nothing was fetched")));
 }
 
 TEST(ReportTest, AWarmRowThatFetchedNothingIsAFailure) {
@@ -100,6 +135,18 @@ TEST(ReportTest, TablesShowRowsAndSpeedUp) {
   EXPECT_THAT(summary, HasSubstr("99.9 %"));
   EXPECT_THAT(summary, HasSubstr("10.0x"));
   EXPECT_THAT(summary, HasSubstr("2 of 2"));
+  EXPECT_THAT(rows, HasSubstr("first 17 of 64"));
+  EXPECT_THAT(summary, HasSubstr("int8: 8.27 bits a number"));
+  EXPECT_THAT(summary, HasSubstr("first 17 of 64"));
+}
+
+TEST(ReportTest, LossyAnswersStandUnderTheFullOne) {
+  EXPECT_EQ(RenderAnswers(GoodReport(), {}),
+            "cold/q1    They are bent.\n"
+            "int8/q1    They are bent, mostly.\n");
+  DemoReport exact = GoodReport();
+  exact.rows.pop_back();
+  EXPECT_EQ(RenderAnswers(exact, {}), "");
 }
 
 TEST(TextsTest, BuiltInTextsAreComplete) {

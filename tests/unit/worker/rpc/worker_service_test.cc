@@ -245,6 +245,36 @@ TEST_F(WorkerServiceTest, MetricsCountRequestsTokensAndMisses) {
   }
 }
 
+TEST_F(WorkerServiceTest, MetricsCountWhatCodecsDo) {
+  WorkerEngine::Options options = Options();
+  options.recipe = "int8";
+  const auto writer = Worker(options);
+  const auto reader = Worker(options);
+  Run(*writer, Request(200));
+  Idle(*writer);
+  EXPECT_EQ(Run(*reader, Request(200)).fetched_tokens, 192u);
+
+  metrics::Registry written;
+  const WorkerMetrics of_writer(written, *writer);
+  metrics::Registry read;
+  const WorkerMetrics of_reader(read, *reader);
+  // Three blocks of int8:group=64, which has 8.25 bits for each number's 16.
+  constexpr uint64_t kPages = 3 * kLayers * kLayerBytes;
+  const auto line = [](const char* what, const char* direction, uint64_t bytes) {
+    return fmt::format("cairn_worker_codec_{}_bytes_total{{codec=\"int8\",direction=\"{}\"}} {}\n",
+                       what, direction, bytes);
+  };
+  EXPECT_THAT(written.Scrape(), HasSubstr(line("input", "encode", kPages)));
+  EXPECT_THAT(written.Scrape(), HasSubstr(line("output", "encode", kPages / 64 * 33)));
+  EXPECT_THAT(written.Scrape(), HasSubstr(line("input", "decode", 0)));
+  EXPECT_THAT(read.Scrape(), HasSubstr(line("input", "decode", kPages / 64 * 33)));
+  EXPECT_THAT(read.Scrape(), HasSubstr(line("output", "decode", kPages)));
+  EXPECT_GT(reader->GetStats().codec->decode.seconds, 0);
+  // Under raw, pages are stored as they are.
+  EXPECT_THAT(registry_.Scrape(),
+              HasSubstr("codec_input_bytes_total{codec=\"raw\",direction=\"encode\"} 0\n"));
+}
+
 TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
   const auto names = [](const std::string& text, const std::regex& pattern) {
     std::set<std::string> found;

@@ -83,6 +83,62 @@ TEST(KvCodecTest, KeysAndValuesDoNotChangePlaces) {
   EXPECT_NE(std::memcmp(back.data(), back.data() + kKv.plane_bytes(), kKv.plane_bytes()), 0);
 }
 
+// Over that of `a`, of `count` numbers.
+double RelativeError(const _Float16* a, const _Float16* b, size_t count) {
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < count; ++i) {
+    error += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(a[i]), 2);
+  }
+  return std::sqrt(error / norm);
+}
+
+// Rows are independent: one of another head, token or plane would be wrong by more than all of it.
+TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
+  for (const char* recipe :
+       {"int8", "fp8", "int4", "mixed", "turbo:bits=4", "turbo:bits=3", "cachegen"}) {
+    const auto codec = KvCodec::Create(Spec(recipe), kKv);
+    ASSERT_OK(codec);
+    KvCodec::Scratch scratch;
+    for (const uint64_t position : {uint64_t{0}, uint64_t{64}}) {
+      const std::vector<std::byte> page = Page(6);
+      std::vector<std::byte> slice((*codec)->MaxSliceBytes(1, position));
+      const auto bytes = (*codec)->Encode(1, position, page, slice, scratch);
+      ASSERT_OK(bytes);
+      std::vector<std::byte> back(page.size());
+      ASSERT_OK((*codec)->Decode(1, position, std::span(slice).first(*bytes), back, scratch));
+      const auto* a = reinterpret_cast<const _Float16*>(page.data());
+      const auto* b = reinterpret_cast<const _Float16*>(back.data());
+      constexpr size_t kRow = kKv.head_dim;
+      for (size_t row = 0; row < page.size() / 2 / kRow; ++row) {
+        EXPECT_LT(RelativeError(a + row * kRow, b + row * kRow, kRow), 0.4)
+            << recipe << ", row " << row;
+      }
+    }
+  }
+}
+
+TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
+  const auto codec = KvCodec::Create(Spec("turbo:bits=4,sink=1"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  const std::vector<std::byte> page = Page(7);
+  const auto* a = reinterpret_cast<const _Float16*>(page.data());
+  std::vector<std::byte> back(page.size());
+  const auto* b = reinterpret_cast<const _Float16*>(back.data());
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(1, 64));
+  ASSERT_OK((*codec)->Encode(1, 64, page, slice, scratch));
+  ASSERT_OK((*codec)->Decode(2, 64, slice, back, scratch));
+  EXPECT_GT(RelativeError(a, b, page.size() / 2), 0.9) << "the next layer's signs";
+  EXPECT_FALSE((*codec)->Decode(1, 0, slice, back, scratch).ok()) << "the first block has a sink";
+
+  slice.resize((*codec)->MaxSliceBytes(1, 0));
+  ASSERT_OK((*codec)->Encode(1, 0, page, slice, scratch));
+  ASSERT_OK((*codec)->Decode(1, 0, slice, back, scratch));
+  EXPECT_EQ(std::memcmp(a, b, kKv.head_dim * sizeof(_Float16)), 0) << "the sink is exact";
+}
+
 TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
   const auto codec = KvCodec::Create(Spec("int8"), kKv);
   ASSERT_OK(codec);
@@ -103,6 +159,27 @@ TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0) - 1);
   std::vector<std::byte> page(kKv.layer_bytes());
   EXPECT_THAT((*codec)->Decode(0, 0, slice, page, scratch), testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
+}
+
+TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
+  const auto codec = KvCodec::Create(Spec("turbo:bits=4"), kKv);
+  ASSERT_OK(codec);
+  KvCodec::Scratch scratch;
+  const std::vector<std::byte> page = Page(5);
+  std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 64));
+  ASSERT_OK((*codec)->Encode(0, 64, page, slice, scratch));
+  std::vector<std::byte> back(page.size());
+  for (int i = 0; i < 3; ++i) ASSERT_OK((*codec)->Decode(0, 64, slice, back, scratch));
+  // What fails is not counted: it would make the ratio of bytes a wrong one.
+  EXPECT_FALSE((*codec)->Decode(0, 64, std::span(slice).first(7), back, scratch).ok());
+  const KvCodec::Stats stats = (*codec)->GetStats();
+  EXPECT_EQ(stats.codec, "turbo");
+  EXPECT_EQ(stats.encode.bytes_in, page.size());
+  EXPECT_EQ(stats.encode.bytes_out, slice.size());
+  EXPECT_EQ(stats.decode.bytes_in, 3 * slice.size());
+  EXPECT_EQ(stats.decode.bytes_out, 3 * page.size());
+  EXPECT_GT(stats.encode.seconds, 0);
+  EXPECT_GT(stats.decode.seconds, 0);
 }
 
 TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {

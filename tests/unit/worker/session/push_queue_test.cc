@@ -100,6 +100,41 @@ TEST_F(PushQueueTest, RefusedAndUnreachableAreCounted) {
   EXPECT_EQ(push.GetStats().pushed_blocks, 0u);
 }
 
+TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
+  constexpr KvLayout kv{.layers = 2, .kv_heads = 1, .head_dim = 16, .block_tokens = 16};
+  NamespaceInputs inputs;
+  inputs.model = "toy";
+  inputs.kv = kv;
+  inputs.numerics = "toy-1";
+  inputs.recipe = "int8:group=16";
+  const auto spec = WorkerNamespace(inputs);
+  ASSERT_OK(spec);
+  const auto codec = KvCodec::Create(*spec, kv);
+  ASSERT_OK(codec);
+  ASSERT_OK(client_.OpenNamespace(*spec));
+  const std::vector<BlockKey> keys = BlockKeyChain(Fingerprint(*spec)).Keys(Tokens(3 * 16), 16);
+
+  std::vector<std::vector<std::byte>> pages(3, std::vector<std::byte>(kv.page_bytes()));
+  const uint16_t infinity = 0x7c00;
+  std::memcpy(pages[1].data() + kv.layer_bytes(), &infinity, sizeof(infinity));
+  std::vector<ComputedBlock> blocks(3);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    blocks[b].key = keys[b];
+    if (b > 0) blocks[b].parent = keys[b - 1];
+    blocks[b].first_position = b * 16;
+    blocks[b].page = pages[b];
+  }
+  PushQueue push(client_, spec->layout, **codec, {});
+  push.Enqueue(Fingerprint(*spec), std::move(blocks));
+  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  const PushQueue::Stats stats = push.GetStats();
+  EXPECT_EQ(stats.pushed_blocks, 1u);
+  EXPECT_EQ(stats.failed_blocks, 2u);
+  EXPECT_GT(stats.pushed_bytes, 0u);
+  EXPECT_LT(stats.pushed_bytes, kv.page_bytes());
+  EXPECT_EQ(client_.complete_blocks(), 1u);
+}
+
 TEST_F(PushQueueTest, StopDropsWhatDidNotGoOut) {
   PushQueue push(client_, spec_.layout, *codec_, {});
   push.Pause();
