@@ -189,7 +189,7 @@ class Bench {
   void Insert(const BlockKey& key, const BlockKey* parent, uint32_t now) {
     NamespaceLock lock(*ns_, context_.tiers);
     ns_->index.Insert(key, parent == nullptr ? std::nullopt : std::optional(*parent),
-                      {PartPlace{ns_->whole, 4096, {1, 0}}}, TierKind::kHost, 0, now);
+                      {PartPlace{ns_->whole, {4096, 0}, {1, 0}}}, TierKind::kHost, 0, now);
   }
   static std::unique_ptr<HostTier> MakeHost() {
     HostTierOptions options;

@@ -209,6 +209,46 @@ TEST_F(WorkerCacheTest, PrefixIsServedFromDiskAfterTheNodeWasKilled) {
   EXPECT_GT(answer.disk_bytes, 0u);
 }
 
+TEST_F(WorkerCacheTest, ALadderServesItsLowerRungAfterTheNodeWasKilled) {
+  const std::vector<std::string> ladder = {"--cache.recipe", "host=int8>disk=turbo:bits=4"};
+  TemporaryDirectory disk;
+  StartNode({"--disk.path", disk.path()});
+  uint64_t pushed_bytes = 0;
+  {
+    auto worker = Worker(node_->address(), ladder);
+    ASSERT_OK(worker->Generate(kPrompt).status);
+    ASSERT_TRUE(worker->WaitIdle());
+    const Answer warm = worker->Generate(kPrompt);
+    ASSERT_OK(warm.status);
+    EXPECT_EQ(warm.fetched_tokens, kFullBlocks);
+    pushed_bytes = warm.host_bytes;
+    auto client = client::Connect({.address = node_->address(), .client_name = "test", .tls = {},
+                                   .breaker = {}});
+    ASSERT_OK(client);
+    ASSERT_OK((*client)->Flush({.deadline = std::chrono::seconds(60), .trace = {}}));
+  }
+  node_->process().Kill();
+  StartNode({"--disk.path", disk.path()});
+  // Slices cross the network for one worker, and are read where they lie by the other.
+  std::vector<Answer> answers;
+  for (const char* path : {"grpc", "auto"}) {
+    std::vector<std::string> args = ladder;
+    args.insert(args.end(), {"--cache.path", path});
+    auto worker = Worker(node_->address(), args);
+    answers.push_back(worker->Generate(kPrompt));
+  }
+  for (const Answer& answer : answers) {
+    ASSERT_OK(answer.status);
+    EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+    EXPECT_EQ(answer.logits_digest, answers[0].logits_digest);
+    const uint64_t bytes = answer.host_bytes + answer.disk_bytes;
+    EXPECT_GT(bytes, pushed_bytes * 2 / 5);
+    EXPECT_LT(bytes, pushed_bytes * 3 / 5);
+  }
+  EXPECT_GT(answers[0].disk_bytes, 0u);
+  EXPECT_GT(answers[1].host_bytes, 0u);  // Promoted, in the form that it had on disk.
+}
+
 TEST_F(WorkerCacheTest, DrainLetsTheRequestFinishAndThePushGoOut) {
   StartNode();
   auto worker = Worker(node_->address());

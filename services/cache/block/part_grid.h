@@ -7,6 +7,7 @@
 // the grid alike, or one inside the other's cut.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "services/common/format/part.h"
@@ -26,7 +27,9 @@ bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect>
 // What parts of a namespace look like. `layout` outlives it.
 struct PartForm {
   const Layout& layout;
-  format::Codec codec = format::Codec::kRaw;  // PartCodec of the namespace.
+  format::Codec codec = format::Codec::kRaw;
+  // In the host tier of a ladder: as parts come back from disk.
+  std::optional<format::Codec> or_codec = std::nullopt;
 };
 
 // A reservation's rectangle and size: on the grid, and as large as the layout says; where a codec

@@ -285,6 +285,9 @@ EngineStats Engine::GetStats() const {
   stats.commits = c.commits.Get();
   stats.untouched_copies = c.declined_copies[0].Get();
   stats.over_budget_copies = c.declined_copies[1].Get();
+  stats.unencodable_copies = c.unencodable_copies.Get();
+  stats.recoded_bytes_in = c.recoded_bytes_in.Get();
+  stats.recoded_bytes_out = c.recoded_bytes_out.Get();
   stats.late_copies = c.late_copies.Get();
   stats.dropped_events = context_.events.dropped();
   for (size_t i = 0; i < kMissReasonCount; ++i) stats.misses[i] = c.misses[i].Get();

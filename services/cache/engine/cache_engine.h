@@ -198,6 +198,8 @@ struct EngineStats {
       merged_moves = 0, cancelled_moves = 0;
   uint64_t hinted_bytes = 0;            // Now: that hints hold.
   uint64_t untouched_copies = 0, over_budget_copies = 0;  // Copies to disk that were not made: for want of a second touch, of write budget.
+  uint64_t unencodable_copies = 0;                        // As many more: numbers that the codec of the disk cannot store.
+  uint64_t recoded_bytes_in = 0, recoded_bytes_out = 0;   // Of copies to disk under a ladder: before and after.
   uint64_t late_copies = 0;                               // Made later than disk_flush_after.
   uint64_t misses[kMissReasonCount] = {};      // Blocks, by MissReason.
   double prefill_seconds_saved = 0;

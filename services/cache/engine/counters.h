@@ -26,7 +26,9 @@ struct Counters {
   Counter misses[kMissReasonCount];
   Counter evicted_blocks[kTierCount], evicted_bytes[kTierCount];
   Counter declined_copies[2];  // Copies to disk: without a second touch, over the budget.
+  Counter unencodable_copies;  // As many more: numbers that the codec of the disk cannot store.
   Counter late_copies;         // Settled later than disk.flush_after.
+  Counter recoded_bytes_in, recoded_bytes_out;  // Of copies to disk under a ladder.
   Counter saved_nanoseconds;  // Of prefill.
 };
 

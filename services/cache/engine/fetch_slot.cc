@@ -26,7 +26,6 @@ struct BufferedRead {
 namespace {
 
 constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
-constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
 
@@ -76,13 +75,14 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
 }
 
 // Bytes -> parts with checked headers. False when a header is bad.
-bool OpenParts(const PartForm& form, FetchSlot& slot, TierKind tier,
+bool OpenParts(const NamespaceState& ns, FetchSlot& slot, TierKind tier,
                const std::vector<std::span<const std::byte>>& bytes,
                const std::shared_ptr<const void>& hold) {
   slot.tier = tier;
   slot.parts.clear();
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header = CheckedHeader(form, slot.places[i].rect, bytes[i]);
+    auto header =
+        CheckedHeader(ns.form_in[static_cast<size_t>(tier)], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
     slot.parts.push_back(
         {*std::move(header), bytes[i], hold, slot.places[i].extent[static_cast<size_t>(tier)]});
@@ -98,7 +98,7 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   auto read = std::make_shared<BufferedRead>(services.context);
   read->share = std::move(share);
   for (const PartPlace& place : slot.places) {
-    const size_t rounded = (place.bytes + kPage - 1) / kPage * kPage;
+    const size_t rounded = (place.bytes[kDisk] + kPage - 1) / kPage * kPage;
     read->buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
     if (read->buffers.back() == nullptr) return slot.Fail(MissReason::kRefused);
   }
@@ -107,8 +107,8 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   auto operation = std::make_shared<ReadOperation>(services.context, pins, read, slot.bytes);
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    services.context->tiers.disk->Read({place.extent[kDisk], place.bytes},
-                                       {read->buffers[i].get(), place.bytes},
+    services.context->tiers.disk->Read(place.In(TierKind::kDisk),
+                                       {read->buffers[i].get(), place.bytes[kDisk]},
                                        [operation](Status status) {
                                          BufferedRead& r = *operation->read;
                                          MutexLock lock(r.mu);
@@ -129,9 +129,9 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   if (status.ok()) {
     std::vector<std::span<const std::byte>> bytes;
     for (size_t i = 0; i < slot.places.size(); ++i) {
-      bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes);
+      bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes[kDisk]);
     }
-    if (OpenParts(ns.form, slot, TierKind::kDisk, bytes, read)) return;
+    if (OpenParts(ns, slot, TierKind::kDisk, bytes, read)) return;
     status = Errorf(StatusCode::kDataLoss, "part header");
   }
   switch (status.code()) {
@@ -169,8 +169,8 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
         continue;
       }
       slot.places = ns.index.PartsOf(*ref);
-      slot.bytes = ns.index.MetaAt(*ref).bytes;
-      slot.tier = ns.index.MetaAt(*ref).in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+      slot.tier = ns.index.MetaAt(*ref).served_from();
+      slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }
   }
   bool asked = false;
@@ -191,9 +191,9 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     }
     bytes.clear();
     for (const PartPlace& place : slot.places) {
-      bytes.push_back(context.tiers.host->Map({place.extent[kHost], place.bytes}));
+      bytes.push_back(context.tiers.host->Map(place.In(TierKind::kHost)));
     }
-    if (!OpenParts(ns.form, slot, TierKind::kHost, bytes, nullptr))
+    if (!OpenParts(ns, slot, TierKind::kHost, bytes, nullptr))
       RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoter->Kick();

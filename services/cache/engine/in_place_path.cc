@@ -54,14 +54,14 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
       placed.tier = lease.runs[run].tier;
       if (meta.in(TierKind::kHost)) {
         if ((meta.flags & BlockMeta::kManyParts) == 0) {
-          placed.bytes = meta.bytes;
+          placed.bytes = meta.bytes[kHost];
           placed.part = ns.whole;
           placed.extent = meta.extent[kHost];
           places->push_back(placed);
           continue;
         }
         for (const PartPlace& part : ns.index.PartsOf(path[b])) {
-          placed.bytes = part.bytes;
+          placed.bytes = part.bytes[kHost];
           placed.part = part.rect;
           placed.extent = part.extent[kHost];
           places->push_back(placed);
@@ -71,8 +71,8 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
       placed.tier = TierKind::kDisk;
       if (meta.alive()) {
         placed.state = PlacedPart::State::kPending;
-        placed.bytes = meta.bytes;
-        if (wanted != nullptr) wanted->push_back({ns.index.KeyAt(path[b]), meta.bytes});
+        placed.bytes = meta.bytes_in(TierKind::kDisk);
+        if (wanted != nullptr) wanted->push_back({ns.index.KeyAt(path[b]), placed.bytes});
       } else {
         placed.state = PlacedPart::State::kFailed;
         // Nothing but damage takes a block away under a lease.
@@ -140,8 +140,8 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
     pin = ns.index.PinBlock(path[block]);
   }
   for (const PartPlace& part : parts) {
-    const auto bytes = context_.tiers.host->Map({part.extent[kHost], part.bytes});
-    if (VerifyPartBytes(ns.form, part.rect, bytes).ok()) continue;
+    const auto bytes = context_.tiers.host->Map(part.In(TierKind::kHost));
+    if (VerifyPartBytes(ns.form_in[kHost], part.rect, bytes).ok()) continue;
     log::Warn("block_corrupt", {{"tier", "host"}, {"key", key.Hex()}, {"trace", ""}});
     context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[kHost]);
     break;

@@ -14,7 +14,8 @@ constexpr size_t kMaxSimilar = 8;
 
 Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
-  CAIRN_RETURN_IF_ERROR(PartCodec(spec).status());
+  CAIRN_RETURN_IF_ERROR(PartCodecsOf(spec).status());
+  CAIRN_RETURN_IF_ERROR(Recoder::Create(spec).status());
   NodeContext& context = *s_.context;
   NamespaceOpened opened;
   opened.fingerprint = cairn::Fingerprint(spec);

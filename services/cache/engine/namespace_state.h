@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/cache/block/part_grid.h"
+#include "services/cache/block/recoder.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/engine/tiers.h"
 #include "services/cache/index/block_index.h"
@@ -27,7 +28,10 @@ class NamespaceState {
         fingerprint(fingerprint_in),
         generation(generation_in),
         whole(spec.layout.WholeRect()),
-        form{spec.layout, PartCodec(spec).value_or(format::Codec::kRaw)},
+        codecs(PartCodecsOf(spec).value_or(PartCodecs{})),
+        form{spec.layout, codecs.pushed},
+        form_in{{spec.layout, codecs.pushed, codecs.on_disk}, {spec.layout, codecs.on_disk}},
+        recoder(Recoder::Create(spec).value_or(nullptr)),
         index(whole, policy, seed),
         pending(whole) {}
 
@@ -36,7 +40,10 @@ class NamespaceState {
   const Fingerprint fingerprint;
   const uint64_t generation;
   const format::PartRect whole;
-  const PartForm form;
+  const PartCodecs codecs;
+  const PartForm form;                           // Of parts that writers bring.
+  const PartForm form_in[kTierCount];            // Of parts that lie in a tier.
+  const std::unique_ptr<const Recoder> recoder;  // nullptr unless the recipe is a ladder.
 
   // Atomics. `dropped` is written under `mu` and never falls; the others are published when a
   // NamespaceLock ends, for readers who need no exact value.

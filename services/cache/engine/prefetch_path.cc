@@ -58,7 +58,7 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
       }
       const BlockMeta& meta = ns->index.MetaAt(*ref);
       // A block that is hinted for as long already costs nothing more.
-      const uint64_t costs = meta.last_use >= last_use ? 0 : meta.bytes;
+      const uint64_t costs = meta.last_use >= last_use ? 0 : meta.served_bytes();
       if (costs > max_bytes_ - bytes_ - hint.bytes) {
         ++result.refused_blocks;
         continue;
@@ -68,7 +68,7 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
       if (meta.in(TierKind::kHost)) {
         ++result.present_blocks;
       } else {
-        wanted.push_back({key, meta.bytes});
+        wanted.push_back({key, meta.bytes_in(TierKind::kDisk)});
       }
     }
   }

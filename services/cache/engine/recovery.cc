@@ -7,7 +7,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
 // The budget is looked at once in so many blocks.
 constexpr uint64_t kCheckBudgetEvery = 1024;
 
@@ -86,8 +85,8 @@ class Recovery {
       over_budget_ = context_.IndexBytes() >= context_.options.max_index_bytes;
     }
     if (over_budget_) return false;
-    PartPlace place{record.rect, record.bytes, {}};
-    place.extent[kDisk] = found.extent.id;
+    PartPlace place{.rect = record.rect};
+    place.Set(TierKind::kDisk, found.extent);
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
     if (ns->pending.Claim(record.key, record.rect) != PartFit::kFree) return false;
@@ -105,7 +104,7 @@ class Recovery {
     std::vector<PartPlace> incomplete;
     ns.pending.Expire(context_.clock->Now(), /*all=*/true, &incomplete);
     for (const PartPlace& part : incomplete) {
-      lock.released.push_back({TierKind::kDisk, {part.extent[kDisk], part.bytes}});
+      lock.released.push_back({TierKind::kDisk, part.In(TierKind::kDisk)});
       ++result_.released;
     }
     ns.index.Compact();

@@ -130,6 +130,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   reservation->key = part.key;
   reservation->parent = part.parent;
   reservation->rect = part.part;
+  reservation->at_start = part.first_position == 0;
   reservation->recompute_seconds = static_cast<float>(part.compute_seconds);
   reservation->lent = room.lending == Lending::kLent;
   auto id = sessions_.AddReservation(session, reservation, deadline);
@@ -230,10 +231,10 @@ Status WritePath::CommitOne(Reservation& r) {
                     "incomplete blocks: {} bytes used, the limit is {}", incomplete_bytes_.load(),
                     max_incomplete_bytes_);
     }
-    PartPlace place{r.rect, r.extent().length, {}};
-    place.extent[static_cast<size_t>(TierKind::kHost)] = r.extent().id;
+    PartPlace place{.rect = r.rect};
+    place.Set(TierKind::kHost, r.extent());
     block = ns.pending.Commit(r.key, place, r.parent, r.recompute_seconds,
-                              context_.clock->Now() + context_.options.incomplete_ttl);
+                              context_.clock->Now() + context_.options.incomplete_ttl, r.at_start);
     r.TakeExtent();
     incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);  // Wraps when it falls.
     if (!block) return OkStatus();
@@ -242,7 +243,8 @@ Status WritePath::CommitOne(Reservation& r) {
     // Claims are refused for blocks that are here.
     CAIRN_CHECK(inserted);
     const BlockRef ref = *ns.index.Find(r.key);
-    block_bytes = ns.index.MetaAt(ref).bytes;
+    if (block->at_start) ns.index.MarkAtStart(ref);
+    block_bytes = ns.index.MetaAt(ref).bytes_in(TierKind::kHost);
     if (context_.tiers.disk != nullptr) ns.index.SetDirty(ref, true);
     context_.Publish(CacheEvent::Kind::kStored, ns, r.key, TierKind::kHost, ns.index.ParentOf(ref));
   }
@@ -276,8 +278,7 @@ void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {
   ns.pending.Expire(context_.clock->Now(), all, &dropped);
   incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);
   for (const PartPlace& part : dropped) {
-    lock.released.push_back(
-        {TierKind::kHost, {part.extent[static_cast<size_t>(TierKind::kHost)], part.bytes}});
+    lock.released.push_back({TierKind::kHost, part.In(TierKind::kHost)});
   }
 }
 

@@ -7,8 +7,8 @@ constexpr uint8_t TierFlag(TierKind tier) {
   return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
 }
 
-BlockUse UseOf(const BlockMeta& meta) {
-  return {meta.last_use, meta.uses, meta.bytes, meta.recompute_seconds};
+BlockUse UseOf(const BlockMeta& meta, size_t tier) {
+  return {meta.last_use, meta.uses, meta.bytes[tier], meta.recompute_seconds};
 }
 
 }  // namespace
@@ -61,7 +61,8 @@ PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
     const auto& parts = many_parts_.at(meta.extent[0]);
     return PartPlaces(parts.begin(), parts.end());
   }
-  return {PartPlace{whole_, meta.bytes, {meta.extent[0], meta.extent[1]}}};
+  return {PartPlace{
+      whole_, {meta.bytes[0], meta.bytes[1]}, {meta.extent[0], meta.extent[1]}}};
 }
 
 bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const {
@@ -96,9 +97,10 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   meta = BlockMeta{};
   meta.last_use = now;
   meta.recompute_seconds = recompute_seconds;
-  for (const PartPlace& part : parts) meta.bytes += part.bytes;
+  const size_t t = static_cast<size_t>(tier);
+  for (const PartPlace& part : parts) meta.bytes[t] += part.bytes[t];
   if (parts.size() == 1) {
-    for (size_t t = 0; t < kTierCount; ++t) meta.extent[t] = parts[0].extent[t];
+    meta.extent[t] = parts[0].extent[t];
   } else {
     meta.flags |= BlockMeta::kManyParts;
     meta.extent[0] = next_many_parts_++;
@@ -106,8 +108,7 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   }
   meta.flags |= TierFlag(tier);
   ++alive_;
-  alive_bytes_ += meta.bytes;
-  const size_t t = static_cast<size_t>(tier);
+  alive_bytes_ += meta.served_bytes();
   ++in_tier_[t];
   Node& n = node(ref->node);
   ++n.resident[t];
@@ -116,17 +117,21 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   return true;
 }
 
-void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const uint64_t> ids) {
+void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> extents) {
   Node& n = node(ref.node);
   BlockMeta& meta = n.run.meta(ref.offset);
   const size_t t = static_cast<size_t>(tier);
   if (meta.flags & BlockMeta::kManyParts) {
     auto& parts = many_parts_.at(meta.extent[0]);
-    for (size_t i = 0; i < parts.size(); ++i) parts[i].extent[t] = ids[i];
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].Set(tier, extents[i]);
   } else {
-    meta.extent[t] = ids[0];
+    meta.extent[t] = extents[0].id;
   }
+  alive_bytes_ -= meta.served_bytes();
+  meta.bytes[t] = 0;
+  for (const Extent& extent : extents) meta.bytes[t] += extent.length;
   meta.flags |= TierFlag(tier);
+  alive_bytes_ += meta.served_bytes();
   ++in_tier_[t];
   ++n.resident[t];
   n.tail[t] = std::max(n.tail[t], ref.offset + 1);
@@ -138,14 +143,17 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   BlockMeta& meta = n.run.meta(ref.offset);
   const size_t t = static_cast<size_t>(tier);
   for (const PartPlace& part : PartsOf(ref)) {
-    const TierExtent extent{tier, {part.extent[t], part.bytes}};
+    const TierExtent extent{tier, part.In(tier)};
     if (HasPins()) {
       graves_.push_back({pins_.next_sequence(), extent});
     } else {
       released->push_back(extent);
     }
   }
+  alive_bytes_ -= meta.served_bytes();
   meta.flags &= static_cast<uint8_t>(~TierFlag(tier));
+  meta.bytes[t] = 0;
+  alive_bytes_ += meta.served_bytes();
   if (tier == TierKind::kHost) {
     meta.flags &= static_cast<uint8_t>(~(BlockMeta::kDirty | BlockMeta::kPrefetched));
   }
@@ -157,7 +165,6 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   const bool gone = !meta.alive();
   if (gone) {
     --alive_;
-    alive_bytes_ -= meta.bytes;
     if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
     meta.flags = 0;
   }
@@ -181,6 +188,10 @@ void BlockIndex::Protect(BlockRef ref, uint32_t tick) {
 
 void BlockIndex::MarkPrefetched(BlockRef ref) {
   node(ref.node).run.meta(ref.offset).flags |= BlockMeta::kPrefetched;
+}
+
+void BlockIndex::MarkAtStart(BlockRef ref) {
+  node(ref.node).run.meta(ref.offset).flags |= BlockMeta::kAtStart;
 }
 
 BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch) {
@@ -217,10 +228,10 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
       if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
       BlockMeta& meta = n.run.meta(ref->offset + taken);
       if (!meta.alive()) break;
-      const TierKind tier = meta.in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+      const TierKind tier = meta.served_from();
       if (walk.runs.empty() || walk.runs.back().tier != tier) walk.runs.push_back({tier, 0, 0});
       ++walk.runs.back().blocks;
-      walk.runs.back().bytes += meta.bytes;
+      walk.runs.back().bytes += meta.bytes_in(tier);
       if (touch) {
         meta.last_use = std::max(meta.last_use, now);
         walk.prefetched += (meta.flags & BlockMeta::kPrefetched) != 0;
@@ -306,7 +317,7 @@ std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseLi
 
 BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released) {
   Evicted evicted{.key = KeyAt(ref),
-                  .bytes = MetaAt(ref).bytes,
+                  .bytes = MetaAt(ref).bytes_in(tier),
                   .unused_prefetch = tier == TierKind::kHost &&
                                      (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
   // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.
@@ -390,7 +401,7 @@ void BlockIndex::Refresh(NodeId id, size_t tier) {
 }
 
 uint64_t BlockIndex::TailRank(const Node& n, size_t tier) const {
-  return policy_->Rank(UseOf(n.run.meta(n.tail[tier] - 1)));
+  return policy_->Rank(UseOf(n.run.meta(n.tail[tier] - 1), tier));
 }
 
 // Puts the node into the tier's heap or takes it out, as it is a candidate now.
@@ -440,7 +451,7 @@ bool BlockIndex::CheckInvariants() const {
       if (Find(n.run.key(i)) != BlockRef{id, i}) return false;
       if (n.run.meta(i).alive()) {
         ++alive;
-        bytes += n.run.meta(i).bytes;
+        bytes += n.run.meta(i).served_bytes();
       }
       for (size_t t = 0; t < kTierCount; ++t) {
         if (!n.run.meta(i).in(static_cast<TierKind>(t))) continue;

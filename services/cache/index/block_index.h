@@ -45,11 +45,19 @@ inline uint32_t UseTicks(Duration since_start) {
   return static_cast<uint32_t>(since_start.count() >> 24);
 }
 
-// Where a part lies. An extent id is valid for the tiers that hold the block.
+// Where a part lies, by tier. Valid for the tiers that hold the block.
 struct PartPlace {
   format::PartRect rect;
-  uint32_t bytes = 0;
-  std::array<uint64_t, kTierCount> extent = {};
+  std::array<uint32_t, kTierCount> bytes = {};
+  std::array<uint64_t, kTierCount> extent = {};  // Ids.
+
+  Extent In(TierKind tier) const {
+    return {extent[static_cast<size_t>(tier)], bytes[static_cast<size_t>(tier)]};
+  }
+  void Set(TierKind tier, const Extent& at) {
+    extent[static_cast<size_t>(tier)] = at.id;
+    bytes[static_cast<size_t>(tier)] = at.length;
+  }
 };
 using PartPlaces = absl::InlinedVector<PartPlace, 1>;
 
@@ -102,7 +110,7 @@ class BlockIndex {
   // `parts` was asked for.
   bool LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const;
 
-  // A complete block in one tier: `parts` cover the grid, extent[tier] is set. False, and nothing
+  // A complete block in one tier: `parts` cover the grid and lie there. False, and nothing
   // changes, when it is alive already; a parent that was not known is learnt then as well.
   bool Insert(const BlockKey& key, const std::optional<BlockKey>& parent, const PartPlaces& parts,
               TierKind tier, float recompute_seconds, uint32_t now);
@@ -122,8 +130,8 @@ class BlockIndex {
   void PathTo(PinId pin, uint32_t count, std::vector<BlockRef>* path) const;
   bool HasPins() const { return pins_.count() > 0; }
 
-  // A copy in one more tier; `ids` in the order of PartsOf. REQUIRES: alive, not in this tier.
-  void AddToTier(BlockRef ref, TierKind tier, std::span<const uint64_t> ids);
+  // A copy in one more tier; `extents` in the order of PartsOf. REQUIRES: alive, not in this tier.
+  void AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> extents);
   // Takes the block out of a tier. Extents are appended once no pin of now can see them. True when
   // it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
@@ -131,6 +139,8 @@ class BlockIndex {
   // The block counts as used at `tick`, which may lie ahead: it is evicted as late as that says.
   void Protect(BlockRef ref, uint32_t tick);
   void MarkPrefetched(BlockRef ref);
+  // The block's first token is the first of its sequence.
+  void MarkAtStart(BlockRef ref);
 
   // Rank of the tier's next victim (a lower bound), UINT64_MAX when it has none.
   uint64_t NextRank(TierKind tier) const;
@@ -151,6 +161,7 @@ class BlockIndex {
   bool Reclaim(size_t blocks, ReleaseList* released);
 
   uint64_t blocks() const { return alive_; }
+  // Each block once, as it is served.
   uint64_t bytes() const { return alive_bytes_; }
   uint64_t blocks_in(TierKind tier) const { return in_tier_[static_cast<size_t>(tier)]; }
   size_t nodes() const { return used_nodes_; }

@@ -229,14 +229,14 @@ bool BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
       for (size_t t = 0; t < kTierCount; ++t) {
         if (!meta.in(static_cast<TierKind>(t))) continue;
         for (const PartPlace& part : PartsOf({id, i})) {
-          released->push_back({static_cast<TierKind>(t), {part.extent[t], part.bytes}});
+          released->push_back({static_cast<TierKind>(t), part.In(static_cast<TierKind>(t))});
         }
         --in_tier_[t];
       }
       if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
       if (meta.alive()) {
         --alive_;
-        alive_bytes_ -= meta.bytes;
+        alive_bytes_ -= meta.served_bytes();
       }
     }
     blocks -= std::min<size_t>(blocks, n.run.size());

@@ -2,7 +2,7 @@
 // The blocks of one tree node: an unbranched run, keys beside each other so that a match compares
 // them at memory speed.
 //
-//   one allocation, 64 bytes a block:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]
+//   one allocation, 72 bytes a block:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]
 //
 // Grows by a half, shrinks when two thirds are empty. Not thread-safe.
 
@@ -28,11 +28,14 @@ struct BlockMeta {
     kDirty = 1 << 3,
     // Came to host because of a hint, and was not matched since.
     kPrefetched = 1 << 4,
+    // Begins a sequence: some codecs keep its first token apart.
+    kAtStart = 1 << 5,
   };
   static constexpr uint8_t kAnyTier = kInHost | kOnDisk;
 
   uint64_t extent[kTierCount] = {};
-  uint32_t bytes = 0;     // All parts.
+  // All parts, in each tier that holds them: they differ where a ladder encodes again. 0 elsewhere.
+  uint32_t bytes[kTierCount] = {};
   uint32_t last_use = 0;  // UseTicks.
   float recompute_seconds = 0;
   uint16_t uses = 0;
@@ -42,8 +45,12 @@ struct BlockMeta {
   // nothing.
   bool alive() const { return (flags & kAnyTier) != 0; }
   bool in(TierKind tier) const { return (flags & (1u << static_cast<unsigned>(tier))) != 0; }
+  uint32_t bytes_in(TierKind tier) const { return bytes[static_cast<size_t>(tier)]; }
+  // The fastest tier that holds the block: readers get it from there. REQUIRES: alive.
+  TierKind served_from() const { return in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk; }
+  uint32_t served_bytes() const { return alive() ? bytes_in(served_from()) : 0; }
 };
-static_assert(sizeof(BlockMeta) == 32);
+static_assert(sizeof(BlockMeta) == 40);
 
 class BlockRun {
  public:

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace cairn::cache {
+namespace {
+
+// In the one tier where it lies.
+uint64_t BytesOf(const PartPlace& part) { return uint64_t{part.bytes[0]} + part.bytes[1]; }
+
+}  // namespace
 
 PartFit PendingBlocks::Claim(const BlockKey& key, const format::PartRect& rect) {
   const auto it = blocks_.find(key);
@@ -37,7 +43,7 @@ std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key
                                                              const PartPlace& part,
                                                              const std::optional<BlockKey>& parent,
                                                              float recompute_seconds,
-                                                             TimePoint expires) {
+                                                             TimePoint expires, bool at_start) {
   Block& block = blocks_[key];
   const auto claimed = std::find(block.claimed.begin(), block.claimed.end(), part.rect);
   if (claimed != block.claimed.end()) block.claimed.erase(claimed);
@@ -46,15 +52,17 @@ std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key
     ++incomplete_blocks_;
   }
   block.committed.push_back(part);
-  incomplete_bytes_ += part.bytes;
+  incomplete_bytes_ += BytesOf(part);
   if (parent && !block.parent) block.parent = parent;
+  block.at_start |= at_start;
   // Ranks compute their parts side by side: the block costs what its slowest part cost.
   block.recompute_seconds = std::max(block.recompute_seconds, recompute_seconds);
   uint32_t cells = 0;
   for (const PartPlace& p : block.committed) cells += p.rect.Cells();
   if (cells < whole_.Cells()) return std::nullopt;
-  Complete complete{std::move(block.committed), block.parent, block.recompute_seconds};
-  for (const PartPlace& p : complete.parts) incomplete_bytes_ -= p.bytes;
+  Complete complete{std::move(block.committed), block.parent, block.recompute_seconds,
+                    block.at_start};
+  for (const PartPlace& p : complete.parts) incomplete_bytes_ -= BytesOf(p);
   --incomplete_blocks_;
   blocks_.erase(key);
   std::sort(complete.parts.begin(), complete.parts.end(),
@@ -69,7 +77,7 @@ void PendingBlocks::Expire(TimePoint now, bool all, std::vector<PartPlace>* drop
     Block& block = it->second;
     if (!block.committed.empty() && (all || block.expires <= now)) {
       for (const PartPlace& part : block.committed) {
-        incomplete_bytes_ -= part.bytes;
+        incomplete_bytes_ -= BytesOf(part);
         dropped->push_back(part);
       }
       block.committed.clear();

@@ -17,6 +17,7 @@ class PendingBlocks {
     PartPlaces parts;  // In order of their rectangles.
     std::optional<BlockKey> parent;
     float recompute_seconds = 0;
+    bool at_start = false;
   };
 
   explicit PendingBlocks(const format::PartRect& whole) : whole_(whole) {}
@@ -27,10 +28,11 @@ class PendingBlocks {
   // Would this part complete the block?
   bool Completes(const BlockKey& key, const format::PartRect& rect) const;
   // A claimed part is committed: the block, when it is complete now; it is then no longer pending.
-  // The first part's time starts the block's expiry. REQUIRES: claimed.
+  // The first part's time starts the block's expiry. `at_start`: the block begins a sequence.
+  // REQUIRES: claimed; the part lies in one tier.
   std::optional<Complete> Commit(const BlockKey& key, const PartPlace& part,
                                  const std::optional<BlockKey>& parent, float recompute_seconds,
-                                 TimePoint expires);
+                                 TimePoint expires, bool at_start = false);
   // Some part of the block is here.
   bool Contains(const BlockKey& key) const;
   // Drops committed parts of blocks that should have been complete by `now`; `all`: of every block.
@@ -47,6 +49,7 @@ class PendingBlocks {
     PartPlaces committed;
     std::optional<BlockKey> parent;
     float recompute_seconds = 0;
+    bool at_start = false;
     TimePoint expires;
   };
   const format::PartRect whole_;

@@ -49,6 +49,7 @@ class Reservation {
   BlockKey key;
   std::optional<BlockKey> parent;
   format::PartRect rect;
+  bool at_start = false;  // The block's first position is 0.
   float recompute_seconds = 0;
   // Its room is lent: the writer can change the bytes whenever it likes, also after the commit.
   bool lent = false;

@@ -39,12 +39,11 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
   }
 }
 
-Result<absl::InlinedVector<uint64_t, 1>> Evictor::ReserveAll(TierKind tier, const PartPlaces& parts,
-                                                             uint64_t keep_free, uint64_t below,
-                                                             const RoomFor& room) {
-  absl::InlinedVector<uint64_t, 1> ids;
+Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
+                                    uint64_t keep_free, uint64_t below, const RoomFor& room) {
+  Extents extents;
   if (keep_free > 0) {
-    for (const PartPlace& part : parts) keep_free += part.bytes;
+    for (const uint32_t length : lengths) keep_free += length;
     for (;;) {
       const TierStats stats = context_.tiers.Get(tier)->GetStats();
       if (stats.capacity_bytes - stats.used_bytes >= keep_free) break;
@@ -54,21 +53,19 @@ Result<absl::InlinedVector<uint64_t, 1>> Evictor::ReserveAll(TierKind tier, cons
       }
     }
   }
-  for (const PartPlace& part : parts) {
-    const auto extent = Reserve(tier, part.bytes, below, room);
+  for (const uint32_t length : lengths) {
+    const auto extent = Reserve(tier, length, below, room);
     if (!extent.ok()) {
-      ReleaseAll(tier, parts, ids);
+      ReleaseAll(tier, extents);
       return extent.status();
     }
-    ids.push_back(extent->id);
+    extents.push_back(*extent);
   }
-  return ids;
+  return extents;
 }
 
-void Evictor::ReleaseAll(TierKind tier, const PartPlaces& parts, std::span<const uint64_t> ids) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    context_.tiers.Get(tier)->Release({ids[i], parts[i].bytes});
-  }
+void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
+  for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
 }
 
 bool Evictor::EvictOne(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
@@ -148,7 +145,7 @@ bool Evictor::EvictGroup() {
       }
       if (!here) continue;
       m.last_use = m.ns->index.MetaAt(*ref).last_use;
-      m.bytes = m.ns->index.MetaAt(*ref).bytes;
+      m.bytes = m.ns->index.MetaAt(*ref).bytes[kDisk];
     }
     const uint32_t age = UseTicks(member.age);
     if (m.last_use > (now > age ? now - age : 0)) {

@@ -5,6 +5,9 @@
 
 namespace cairn::cache {
 
+// Of the parts of a block, in their order.
+using Extents = absl::InlinedVector<Extent, 1>;
+
 class Evictor {
  public:
   explicit Evictor(NodeContext* context) : context_(*context) {}
@@ -14,13 +17,12 @@ class Evictor {
   // a lower rank are evicted. `room`: for whom, in the host tier.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
                          const RoomFor& room = {});
-  // Room for every part of a block, or nothing. The extents' ids, in order. `keep_free`: bytes of
-  // the tier that must be free then.
-  Result<absl::InlinedVector<uint64_t, 1>> ReserveAll(TierKind tier, const PartPlaces& parts,
-                                                      uint64_t keep_free = 0,
-                                                      uint64_t below = UINT64_MAX,
-                                                      const RoomFor& room = {});
-  void ReleaseAll(TierKind tier, const PartPlaces& parts, std::span<const uint64_t> ids);
+  // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
+  // bytes of the tier that must be free then.
+  Result<Extents> ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
+                             uint64_t keep_free = 0, uint64_t below = UINT64_MAX,
+                             const RoomFor& room = {});
+  void ReleaseAll(TierKind tier, std::span<const Extent> extents);
   // Evicts one block. False when there is none to evict. `owner`, if set: only of its tenant.
   // Looks at every namespace's published rank: O(namespaces + log blocks).
   bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX,

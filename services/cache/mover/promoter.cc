@@ -11,6 +11,12 @@ namespace {
 
 constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
 
+absl::InlinedVector<uint32_t, 1> LengthsOnDisk(const PartPlaces& parts) {
+  absl::InlinedVector<uint32_t, 1> lengths;
+  for (const PartPlace& part : parts) lengths.push_back(part.bytes[kDisk]);
+  return lengths;
+}
+
 }  // namespace
 
 struct Promoter::Operation : Transfer {
@@ -58,19 +64,17 @@ bool Promoter::StartOne() {
   }
   // A reader of a prefix larger than the arena pins all that it promotes: without a rest, nobody
   // could write until he is done.
-  auto room = evictor_.ReserveAll(TierKind::kHost, op.parts,
+  auto room = evictor_.ReserveAll(TierKind::kHost, LengthsOnDisk(op.parts),
                                   context_.tiers.host->GetStats().capacity_bytes / 8, below,
                                   evictor_.RoomOf(ns));
   if (!room.ok()) {
     op.Fail(room.status());
     return true;
   }
-  op.target_ids = *std::move(room);
+  op.targets = *std::move(room);
   for (size_t i = 0; i < op.parts.size(); ++i) {
-    const PartPlace& part = op.parts[i];
-    const auto destination = context_.tiers.host->Map({op.target_ids[i], part.bytes});
     context_.tiers.disk->Read(
-        {part.extent[kDisk], part.bytes}, destination,
+        op.parts[i].In(TierKind::kDisk), context_.tiers.host->Map(op.targets[i]),
         [operation](Status status) { operation->PartDone(std::move(status)); });
   }
   return true;
@@ -83,7 +87,7 @@ uint64_t Promoter::RankBelowHint(const BlockMeta& hinted) const {
   const uint32_t left = hinted.last_use > now ? hinted.last_use - now : 0;
   return context_.policy.Rank({.last_use = now - std::min(now, left),
                                .uses = hinted.uses,
-                               .bytes = hinted.bytes,
+                               .bytes = hinted.bytes_in(TierKind::kDisk),
                                .recompute_seconds = hinted.recompute_seconds});
 }
 
@@ -92,11 +96,11 @@ void Promoter::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
   Status status = op.Outcome();
   uint64_t bytes = 0;
-  if (status.ok() && !op.target_ids.empty()) {
+  if (status.ok() && !op.targets.empty()) {
     for (size_t i = 0; status.ok() && i < op.parts.size(); ++i) {
-      const auto mapped = context_.tiers.host->Map({op.target_ids[i], op.parts[i].bytes});
-      status = VerifyPartBytes(ns.form, op.parts[i].rect, mapped);
-      bytes += op.parts[i].bytes;
+      status = VerifyPartBytes(ns.form_in[kDisk], op.parts[i].rect,
+                               context_.tiers.host->Map(op.targets[i]));
+      bytes += op.targets[i].length;
     }
     // A sound part of another shape is as wrong as a damaged one.
     if (status.code() == StatusCode::kInvalidArgument)
@@ -104,13 +108,13 @@ void Promoter::Finish(Operation& op) {
   }
   context_.pace[kDisk].End(status.ok() ? bytes : 0);
   bool shown = false;
-  if (status.ok() && !op.target_ids.empty()) {
+  if (status.ok() && !op.targets.empty()) {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
     if (!ns.dropped.load(std::memory_order_relaxed) && ref &&
         !ns.index.MetaAt(*ref).in(TierKind::kHost) &&
         ns.index.LiesAt(*ref, TierKind::kDisk, op.parts)) {
-      ns.index.AddToTier(*ref, TierKind::kHost, op.target_ids);
+      ns.index.AddToTier(*ref, TierKind::kHost, op.targets);
       context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, TierKind::kHost);
       if (op.move.priority == MovePriority::kPrefetch) ns.index.MarkPrefetched(*ref);
       shown = true;
@@ -120,7 +124,7 @@ void Promoter::Finish(Operation& op) {
     context_.counters.promoted_blocks.Add();
     if (op.move.priority == MovePriority::kPrefetch) context_.counters.prefetched_blocks.Add();
   } else {
-    evictor_.ReleaseAll(TierKind::kHost, op.parts, op.target_ids);
+    evictor_.ReleaseAll(TierKind::kHost, op.targets);
     if (status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound) {
       log::Warn("block_corrupt",
                 {{"tier", "disk"}, {"key", op.move.key.Hex()}, {"error", Message(status)}});

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "services/cache/engine/node_context.h"
+#include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 
 namespace cairn::cache {
@@ -46,8 +47,8 @@ class Transfer {
   // Set by the thread that starts it, before the first part's transfer.
   const Move move;
   PinId pin = kNoPin;
-  PartPlaces parts;                             // Empty: there is nothing to move.
-  absl::InlinedVector<uint64_t, 1> target_ids;  // Extents in the target, in the order of `parts`.
+  PartPlaces parts;  // Empty: there is nothing to move.
+  Extents targets;   // In the target, in the order of `parts`.
 
  protected:
   ~Transfer() = default;

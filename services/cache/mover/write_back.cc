@@ -22,7 +22,14 @@ struct WriteBack::Operation : Transfer {
   WriteBack* const owner;
   bool wanted = false;    // The block is still there, and not on disk.
   uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
+  std::optional<BlockKey> parent;
+  float recompute_seconds = 0;
+  bool at_start = false;
+  std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it lies in host.
   std::vector<std::string> records;
+  // Why its parts could not be encoded again; another attempt will not help.
+  std::optional<uint64_t> bad_extent;  // In host: bytes that no encoder wrote.
+  bool unencodable = false;            // Numbers that the codec of the disk cannot store.
   // Of a block that is not copied now.
   Duration pause{0};            // It waits for the write budget.
   uint64_t declined_bytes = 0;  // It was turned away.
@@ -133,7 +140,10 @@ void WriteBack::ReviewDeclined() {
 
 DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& meta) {
   const TimePoint now = context_.clock->Now();
-  DiskAdmission::Candidate c{.bytes = meta.bytes};
+  DiskAdmission::Candidate c{.bytes = meta.bytes_in(TierKind::kHost)};
+  if (const Recoder* const recoder = op.move.ns->recoder.get(); recoder != nullptr) {
+    c.bytes = std::min(c.bytes, recoder->MaxBlockBytes((meta.flags & BlockMeta::kAtStart) != 0));
+  }
   const TierStats stats = context_.tiers.disk->GetStats();
   c.used_share = static_cast<double>(stats.used_bytes) / static_cast<double>(stats.capacity_bytes);
   c.touched = meta.uses > 0 || context_.gone.Find(op.move.ns->fingerprint, op.move.key) ==
@@ -184,8 +194,6 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     const auto it = items_.find(Id{&ns, op.move.key});
     if (it != items_.end()) op.sequence = it->second.sequence;
   }
-  std::optional<BlockKey> parent;
-  float recompute_seconds = 0;
   {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
@@ -199,7 +207,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     }
     if (decision.verdict != DiskAdmission::Verdict::kCopy) {
       context_.counters.declined_copies[decision.verdict == DiskAdmission::Verdict::kOverBudget].Add();
-      op.declined_bytes = meta.bytes;
+      op.declined_bytes = meta.bytes_in(TierKind::kHost);
       op.declined_uses = meta.uses;
       ns.index.SetDirty(*ref, false);
       return;
@@ -207,34 +215,75 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     op.wanted = true;
     op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
-    parent = ns.index.ParentOf(*ref);
-    recompute_seconds = meta.recompute_seconds;
+    op.parent = ns.index.ParentOf(*ref);
+    op.recompute_seconds = meta.recompute_seconds;
+    op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
   }
   if (Status persisted = Persist(ns); !persisted.ok()) {
     op.Fail(std::move(persisted));
     return;
   }
-  auto room = evictor_.ReserveAll(TierKind::kDisk, op.parts);
+  if (ns.recoder == nullptr) return Store(operation);
+  // A task of its own: promotions, and copies that need no encoding, do not wait for all of them.
+  const auto recode_and_store = [this, operation] {
+    if (Recode(*operation)) Store(operation);
+  };
+  if (!context_.executor->Post(recode_and_store).ok()) recode_and_store();
+}
+
+bool WriteBack::Recode(Operation& op) {
+  const Recoder& recoder = *op.move.ns->recoder;
+  for (const PartPlace& part : op.parts) {
+    auto recoded =
+        recoder.Recode(part.rect, context_.tiers.host->Map(part.In(TierKind::kHost)), op.at_start);
+    if (!recoded.ok()) {
+      if (recoded.status().code() == StatusCode::kDataLoss) {
+        op.bad_extent = part.extent[kHost];
+      } else {
+        op.unencodable = true;
+      }
+      op.Fail(recoded.status());
+      return false;
+    }
+    if (!recoded->bytes().empty()) {
+      context_.counters.recoded_bytes_in.Add(part.bytes[kHost]);
+      context_.counters.recoded_bytes_out.Add(recoded->bytes().size());
+    }
+    op.recoded.push_back(*std::move(recoded));
+  }
+  return true;
+}
+
+void WriteBack::Store(const std::shared_ptr<Operation>& operation) {
+  Operation& op = *operation;
+  const NamespaceState& ns = *op.move.ns;
+  std::vector<std::span<const std::byte>> sources;
+  absl::InlinedVector<uint32_t, 1> lengths;
+  for (size_t i = 0; i < op.parts.size(); ++i) {
+    const bool recoded = i < op.recoded.size() && !op.recoded[i].bytes().empty();
+    sources.push_back(recoded ? op.recoded[i].bytes()
+                              : context_.tiers.host->Map(op.parts[i].In(TierKind::kHost)));
+    lengths.push_back(static_cast<uint32_t>(sources.back().size()));
+  }
+  auto room = evictor_.ReserveAll(TierKind::kDisk, lengths);
   if (!room.ok()) {
     op.Fail(room.status());
     return;
   }
-  op.target_ids = *std::move(room);
-  for (const PartPlace& part : op.parts) {
+  op.targets = *std::move(room);
+  for (size_t i = 0; i < op.parts.size(); ++i) {
     op.records.push_back(EncodeRecord({.fingerprint = ns.fingerprint,
                                        .generation = ns.generation,
                                        .key = op.move.key,
-                                       .parent = parent,
-                                       .rect = part.rect,
+                                       .parent = op.parent,
+                                       .rect = op.parts[i].rect,
                                        .grid = ns.whole,
-                                       .bytes = part.bytes,
-                                       .recompute_seconds = recompute_seconds}));
+                                       .bytes = lengths[i],
+                                       .recompute_seconds = op.recompute_seconds}));
   }
   for (size_t i = 0; i < op.parts.size(); ++i) {
-    const PartPlace& part = op.parts[i];
-    const auto source = context_.tiers.host->Map({part.extent[kHost], part.bytes});
     context_.tiers.disk->Write(
-        {op.target_ids[i], part.bytes}, op.records[i], source,
+        op.targets[i], op.records[i], sources[i],
         [operation](Status status) { operation->PartDone(std::move(status)); });
   }
 }
@@ -268,7 +317,7 @@ void WriteBack::Finish(Operation& op) {
     }
     const int limit =
         status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
-    retry = attempts > 0 && attempts < limit;
+    retry = attempts > 0 && attempts < limit && !op.bad_extent && !op.unencodable;
   }
   if (op.wanted) {
     NamespaceLock lock(ns, context_.tiers);
@@ -277,7 +326,7 @@ void WriteBack::Finish(Operation& op) {
                        !ns.index.MetaAt(*ref).in(TierKind::kDisk) &&
                        ns.index.LiesAt(*ref, TierKind::kHost, op.parts);
     if (there && status.ok()) {
-      ns.index.AddToTier(*ref, TierKind::kDisk, op.target_ids);
+      ns.index.AddToTier(*ref, TierKind::kDisk, op.targets);
       context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, TierKind::kDisk);
       shown = true;
     }
@@ -286,7 +335,13 @@ void WriteBack::Finish(Operation& op) {
     still_there = there;
     ns.index.Unpin(op.pin, &lock.released);
   }
-  if (!shown) evictor_.ReleaseAll(TierKind::kDisk, op.parts, op.target_ids);
+  if (!shown) evictor_.ReleaseAll(TierKind::kDisk, op.targets);
+  if (op.bad_extent) {
+    log::Warn("block_corrupt",
+              {{"tier", "host"}, {"key", op.move.key.Hex()}, {"error", Message(status)}});
+    context_.RemoveCorrupt(ns, op.move.key, TierKind::kHost, *op.bad_extent);
+    still_there = false;
+  }
   queue_.Done(op.move);
   if (retry) {
     MutexLock lock(mu_);
@@ -296,11 +351,13 @@ void WriteBack::Finish(Operation& op) {
     const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
     postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
   } else {
-    if (op.wanted && !status.ok() && !parked_before) {
-      context_.counters.failed_copies.Add();
+    const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
+    if (given_up && !parked_before) {
+      Counters& counters = context_.counters;
+      (op.unencodable ? counters.unencodable_copies : counters.failed_copies).Add();
       log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
     }
-    if (op.wanted && !status.ok()) {
+    if (given_up) {
       MutexLock lock(mu_);
       ++given_up_;
     }

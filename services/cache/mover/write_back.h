@@ -11,6 +11,10 @@
 // Blocks that were given up are parked. One of them is tried again now and then; when a copy
 // succeeds, the others follow, so a disk that was full or away catches up by itself. Flush tries
 // them all.
+//
+// Under a ladder parts are encoded again on the way (block/recoder.h): in a task of the executor,
+// without locks, into buffers that end with the write; a few blocks at a time. A block whose bytes
+// turn out to be bad then leaves the host tier.
 
 #include <deque>
 #include <map>
@@ -85,6 +89,10 @@ class WriteBack {
   void PutInLine(const BlockKey& key, const Item& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StartOne();
   void Begin(const std::shared_ptr<Operation>& operation);
+  // The parts in the codec of the disk, where that is another one than theirs. False: it failed.
+  bool Recode(Operation& operation);
+  // Takes room on disk, and writes there.
+  void Store(const std::shared_ptr<Operation>& operation);
   void Finish(Operation& operation);
   // The item is over: written, given up (then it may be parked), or no longer there.
   void Settle(const Move& move, uint64_t sequence, bool park);

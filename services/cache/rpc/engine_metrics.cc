@@ -82,6 +82,13 @@ void Collect(const EngineStats& stats, Sink& sink) {
   };
   declined("second_touch", stats.untouched_copies);
   declined("write_budget", stats.over_budget_copies);
+  declined("not_encodable", stats.unencodable_copies);
+  const auto recoded = [&](const char* form, uint64_t bytes) {
+    sink.Counter("cairn_recoded_bytes_total", "Bytes that ladders encoded again on their way to disk.",
+                 {{"form", form}}, D(bytes));
+  };
+  recoded("before", stats.recoded_bytes_in);
+  recoded("after", stats.recoded_bytes_out);
   counter("cairn_late_copies_total", "Blocks that were copied to disk, or given up, later than disk.flush_after.",
           D(stats.late_copies));
   counter("cairn_checksum_failures_total", "Blocks removed because bytes failed their checksum.", D(stats.corrupt_blocks));

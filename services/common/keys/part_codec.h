@@ -7,9 +7,18 @@
 
 namespace cairn {
 
-// kOpaque in an opaque layout, else the codec of the recipe. UNIMPLEMENTED for a ladder: nothing
-// encodes again when a block moves to another tier. INVALID_ARGUMENT for a recipe other than raw in
-// an opaque layout, whose bytes nobody interprets. REQUIRES: Validate(spec).ok().
-Result<format::Codec> PartCodec(const NamespaceSpec& spec);
+struct PartCodecs {
+  // As writers bring parts, and as they lie in the host tier.
+  format::Codec pushed = format::Codec::kRaw;
+  // As they lie on disk, and in the host tier once they come back from there. Differs in a ladder.
+  format::Codec on_disk = format::Codec::kRaw;
+  bool IsLadder() const { return pushed != on_disk; }
+};
+
+// kOpaque in an opaque layout, else the codecs of the recipe. REQUIRES: Validate(spec).ok().
+// UNIMPLEMENTED for a ladder with a rung for devices: there is no such tier. INVALID_ARGUMENT for a
+// recipe other than raw in an opaque layout, whose bytes nobody interprets, and for a ladder whose
+// rungs have one codec: a part's header could not say which of them it is.
+Result<PartCodecs> PartCodecsOf(const NamespaceSpec& spec);
 
 }  // namespace cairn

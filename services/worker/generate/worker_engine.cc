@@ -424,7 +424,7 @@ WorkerEngine::Stats EngineImpl::GetStats() const {
   stats.kv_pages_free = static_cast<uint64_t>(pool_->free_pages());
   if (session_) stats.prefix = session_->GetStats();
   if (push_) stats.push = push_->GetStats();
-  if (codec_) stats.codec = codec_->GetStats();
+  if (codec_) stats.codecs = codec_->GetStats();
   return stats;
 }
 

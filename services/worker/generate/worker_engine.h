@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/common/clock/clock.h"
 #include "services/common/hash/hash.h"
@@ -76,7 +77,7 @@ class WorkerEngine {
     uint64_t kv_pages_free = 0;  // Now.
     PrefixSession::Stats prefix;
     PushQueue::Stats push;
-    std::optional<KvCodec::Stats> codec;  // nullopt without a cache.
+    std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a

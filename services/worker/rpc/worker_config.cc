@@ -47,8 +47,8 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "Cache node, HOST:PORT or unix:/path; empty: everything is computed.",
               {.env = "CAIRN_CACHE"});
   schema.Text("cache.recipe", &c.recipe,
-              "How KV is stored at the cache: raw, or a codec such as int8 or turbo:bits=4 (docs/recipes.md). "
-              "Workers share blocks only with those of the same recipe.",
+              "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, or a ladder of them "
+              "(docs/recipes.md). Workers share blocks only with those of the same recipe.",
               {.max_length = 1024});
   schema.Time("cache.match_deadline", &c.match_deadline,
               "Longest time that a request waits for the node's answer about its prefix.",

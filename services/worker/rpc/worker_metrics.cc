@@ -110,7 +110,7 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
     const WorkerEngine::Stats stats = engine.GetStats();
     ExportRequests(stats, sink);
     ExportCache(stats, sink);
-    if (stats.codec) ExportCodec(*stats.codec, sink);
+    for (const KvCodec::Stats& codec : stats.codecs) ExportCodec(codec, sink);
   });
 }
 

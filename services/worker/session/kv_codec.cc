@@ -39,50 +39,67 @@ std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
 }  // namespace
 
 Result<std::unique_ptr<KvCodec>> KvCodec::Create(const NamespaceSpec& spec, const KvLayout& kv) {
-  CAIRN_ASSIGN_OR_RETURN(const format::Codec id, PartCodec(spec));
+  CAIRN_RETURN_IF_ERROR(PartCodecsOf(spec).status());
   CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(spec.recipe));
-  std::unique_ptr<const codecs::Codec> codec = recipe.rungs.front().codec.Make();
-  if (codec == nullptr) {
-    return InvalidArgument("field 'recipe': '{}' cannot be made on this machine", spec.recipe);
-  }
-  for (int layer = 0; layer < kv.layers; ++layer) {
-    const std::string why = codec->Supports(ShapeOf(kv), PlaceOf(layer, 0));
-    if (!why.empty()) {
-      return InvalidArgument("field 'recipe': '{}' cannot store this model's KV: {}", spec.recipe,
-                             why);
+  std::vector<Rung> rungs;
+  for (const RecipeRung& wanted : recipe.rungs) {
+    Rung& rung = rungs.emplace_back();
+    rung.id = static_cast<format::Codec>(wanted.codec.info->id);
+    rung.codec = wanted.codec.Make();
+    if (rung.codec == nullptr) {
+      return InvalidArgument("field 'recipe': '{}' cannot be made on this machine", spec.recipe);
     }
+    for (int layer = 0; layer < kv.layers; ++layer) {
+      const std::string why = rung.codec->Supports(ShapeOf(kv), PlaceOf(layer, 0));
+      if (!why.empty()) {
+        return InvalidArgument("field 'recipe': '{}' cannot store this model's KV: {}", spec.recipe,
+                               why);
+      }
+    }
+    // Of a fixed size, not the first block's, whose first token some recipes store in full. Else a
+    // bound says little: entropy coding brings KV to a quarter or less.
+    rung.typical_slice_bytes =
+        rung.codec->FixedSize()
+            ? rung.codec->MaxEncodedBytes(ShapeOf(kv),
+                                          PlaceOf(0, static_cast<uint64_t>(kv.block_tokens)))
+            : kv.layer_bytes() / 4;
   }
-  return std::unique_ptr<KvCodec>(new KvCodec(kv, id, recipe.Lossy(), std::move(codec)));
+  return std::unique_ptr<KvCodec>(new KvCodec(kv, recipe.Lossy(), std::move(rungs)));
 }
 
-KvCodec::KvCodec(const KvLayout& kv, format::Codec id, bool lossy,
-                 std::unique_ptr<const codecs::Codec> codec)
-    : kv_(kv), id_(id), lossy_(lossy), codec_(std::move(codec)), shape_(ShapeOf(kv)) {
-  // Not the first block, whose first token some recipes store in full.
-  typical_slice_bytes_ = MaxSliceBytes(0, static_cast<uint64_t>(kv.block_tokens));
-  // A bound says little then: entropy coding brings KV to a quarter or less.
-  if (!codec_->FixedSize()) typical_slice_bytes_ = kv.layer_bytes() / 4;
+KvCodec::KvCodec(const KvLayout& kv, bool lossy, std::vector<Rung> rungs)
+    : kv_(kv), lossy_(lossy), rungs_(std::move(rungs)), shape_(ShapeOf(kv)) {}
+
+const KvCodec::Rung* KvCodec::Find(format::Codec id) const {
+  for (const Rung& rung : rungs_) {
+    if (rung.id == id) return &rung;
+  }
+  return nullptr;
 }
 
 uint64_t KvCodec::MaxSliceBytes(int layer, uint64_t first_position) const {
-  return codec_->MaxEncodedBytes(shape_, PlaceOf(layer, first_position));
+  return rungs_.front().codec->MaxEncodedBytes(shape_, PlaceOf(layer, first_position));
 }
 
-bool KvCodec::IsSliceBytes(int layer, uint64_t first_position, uint64_t bytes) const {
-  const uint64_t most = MaxSliceBytes(layer, first_position);
-  return codec_->FixedSize() ? bytes == most : bytes > 0 && bytes <= most;
+bool KvCodec::IsSliceBytes(format::Codec id, int layer, uint64_t first_position,
+                           uint64_t bytes) const {
+  const Rung* const rung = Find(id);
+  if (rung == nullptr) return false;
+  const uint64_t most = rung->codec->MaxEncodedBytes(shape_, PlaceOf(layer, first_position));
+  return rung->codec->FixedSize() ? bytes == most : bytes > 0 && bytes <= most;
 }
 
 Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
                                std::span<const std::byte> page, std::span<std::byte> out,
                                Scratch& scratch) const {
-  scratch.resize(codec_->ScratchBytes(shape_));
+  const Rung& rung = rungs_.front();
+  scratch.resize(rung.codec->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
   const TimePoint start = SteadyClock::Get().Now();
   const codecs::EncodeResult result =
-      codec_->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
+      rung.codec->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
   if (result.status == codecs::CodecStatus::kOk) {
-    encoded_.Add(page.size(), result.bytes, SteadyClock::Get().Now() - start);
+    rung.counters->encode.Add(page.size(), result.bytes, SteadyClock::Get().Now() - start);
     return result.bytes;
   }
   return InvalidArgument("layer {} of the block at position {}: {} numbers are not finite ({})",
@@ -90,25 +107,32 @@ Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
                          std::string(codecs::Name(result.status)));
 }
 
-Status KvCodec::Decode(int layer, uint64_t first_position, std::span<const std::byte> in,
-                       std::span<std::byte> page, Scratch& scratch) const {
-  scratch.resize(codec_->ScratchBytes(shape_));
+Status KvCodec::Decode(format::Codec id, int layer, uint64_t first_position,
+                       std::span<const std::byte> in, std::span<std::byte> page,
+                       Scratch& scratch) const {
+  const Rung* const rung = Find(id);
+  CAIRN_CHECK(rung != nullptr);
+  scratch.resize(rung->codec->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::MutablePlane>(kv_, page);
   const TimePoint start = SteadyClock::Get().Now();
   const codecs::CodecStatus status =
-      codec_->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
+      rung->codec->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
   if (status == codecs::CodecStatus::kOk) {
-    decoded_.Add(in.size(), page.size(), SteadyClock::Get().Now() - start);
+    rung->counters->decode.Add(in.size(), page.size(), SteadyClock::Get().Now() - start);
     return OkStatus();
   }
   return Errorf(StatusCode::kDataLoss, "layer {} of the block at position {}: {} bytes, {}", layer,
                 first_position, in.size(), std::string(codecs::Name(status)));
 }
 
-KvCodec::Stats KvCodec::GetStats() const {
-  return {.codec = std::string(codec_->name()),
-          .encode = encoded_.Total(),
-          .decode = decoded_.Total()};
+std::vector<KvCodec::Stats> KvCodec::GetStats() const {
+  std::vector<Stats> all;
+  for (const Rung& rung : rungs_) {
+    all.push_back({.codec = std::string(rung.codec->name()),
+                   .encode = rung.counters->encode.Total(),
+                   .decode = rung.counters->decode.Total()});
+  }
+  return all;
 }
 
 void KvCodec::Counter::Add(uint64_t bytes_in, uint64_t bytes_out, Duration time) {

@@ -2,7 +2,8 @@
 // Between KV pages and the slices that a cache node stores, by a recipe.
 //
 // A page's layer is its planes K and V in binary16 (kv/kv_pool.h). Under the recipe raw that is what
-// is stored; under any other one a codec of kernels/codecs makes it smaller.
+// is stored; under any other one a codec of kernels/codecs makes it smaller. Under a ladder what is
+// pushed has the codec of its first rung, and what is fetched that of any: each part names its own.
 
 #include <atomic>
 #include <cstddef>
@@ -27,17 +28,23 @@ class KvCodec {
   // INVALID_ARGUMENT or UNIMPLEMENTED naming what the recipe cannot do for this layout.
   static Result<std::unique_ptr<KvCodec>> Create(const NamespaceSpec& spec, const KvLayout& kv);
 
-  format::Codec id() const { return id_; }
-  bool raw() const { return id_ == format::Codec::kRaw; }
+  // Of what is pushed.
+  format::Codec id() const { return rungs_.front().id; }
+  bool raw() const { return id() == format::Codec::kRaw; }
   // What is decoded differs from what was encoded: KV computed over it has a lineage of its own.
   bool lossy() const { return lossy_; }
 
-  // Most bytes of a layer's slice of a whole block that begins at this position; for raw, its bytes.
+  // Most bytes of a layer's slice, as it is pushed, of a whole block that begins at this position;
+  // for raw, its bytes.
   uint64_t MaxSliceBytes(int layer, uint64_t first_position) const;
-  // Whether a slice may have so many bytes.
-  bool IsSliceBytes(int layer, uint64_t first_position, uint64_t bytes) const;
+  // Whether a slice in this codec, of a whole block, may have so many bytes; none may in a codec
+  // that the recipe does not have.
+  bool IsSliceBytes(format::Codec id, int layer, uint64_t first_position, uint64_t bytes) const;
+  bool Has(format::Codec id) const { return Find(id) != nullptr; }
   // Roughly, of one layer of any block: for estimates of transfers.
-  uint64_t typical_slice_bytes() const { return typical_slice_bytes_; }
+  uint64_t typical_slice_bytes(bool from_disk) const {
+    return (from_disk ? rungs_.back() : rungs_.front()).typical_slice_bytes;
+  }
 
   // Working memory of one thread.
   using Scratch = std::vector<std::byte>;
@@ -46,8 +53,9 @@ class KvCodec {
   // a count when the KV has NaN or infinities: such a block is not stored.
   Result<size_t> Encode(int layer, uint64_t first_position, std::span<const std::byte> page,
                         std::span<std::byte> out, Scratch& scratch) const;
-  // DATA_LOSS for bytes that no encoder wrote; `page` is then unspecified.
-  Status Decode(int layer, uint64_t first_position, std::span<const std::byte> in,
+  // DATA_LOSS for bytes that no encoder of this codec wrote; `page` is then unspecified. REQUIRES:
+  // Has(id).
+  Status Decode(format::Codec id, int layer, uint64_t first_position, std::span<const std::byte> in,
                 std::span<std::byte> page, Scratch& scratch) const;
 
   // Totals since start, of the slices that could be encoded or decoded.
@@ -61,7 +69,8 @@ class KvCodec {
     Work encode;
     Work decode;
   };
-  Stats GetStats() const;
+  // One a codec of the recipe.
+  std::vector<Stats> GetStats() const;
 
  private:
   // Work as it is counted. Atomics: relaxed, each number for itself.
@@ -75,19 +84,22 @@ class KvCodec {
     std::atomic<uint64_t> bytes_out_{0};
     std::atomic<int64_t> nanoseconds_{0};
   };
-
-  KvCodec(const KvLayout& kv, format::Codec id, bool lossy,
-          std::unique_ptr<const codecs::Codec> codec);
+  struct Counters {
+    Counter encode, decode;
+  };
+  struct Rung {
+    format::Codec id = format::Codec::kRaw;
+    std::unique_ptr<const codecs::Codec> codec;
+    uint64_t typical_slice_bytes = 0;
+    std::unique_ptr<Counters> counters = std::make_unique<Counters>();
+  };
+  KvCodec(const KvLayout& kv, bool lossy, std::vector<Rung> rungs);
+  const Rung* Find(format::Codec id) const;
 
   const KvLayout kv_;
-  const format::Codec id_;
   const bool lossy_;
-  const std::unique_ptr<const codecs::Codec> codec_;
+  const std::vector<Rung> rungs_;  // One, or as a ladder has them.
   const codecs::SliceShape shape_;
-  uint64_t typical_slice_bytes_ = 0;
-
-  mutable Counter encoded_;
-  mutable Counter decoded_;
 };
 
 }  // namespace cairn::worker

@@ -39,6 +39,8 @@ size_t Heads(const client::SliceInfo& slice) {
   return static_cast<size_t>(slice.part.head_end - slice.part.head_begin);
 }
 
+bool IsRaw(const client::SliceInfo& slice) { return slice.codec == format::Codec::kRaw; }
+
 FetchProgress::Piece PieceOf(const client::SliceInfo& slice) {
   return {slice.block, slice.layer, slice.part.head_begin, slice.part.head_end};
 }
@@ -54,7 +56,7 @@ PageSink::~PageSink() {
 }
 
 std::span<std::byte> PageSink::Destination(const client::SliceInfo& slice) {
-  if (!codec_.raw() || !Fits(slice) || !AllHeads(slice) || !progress_.BeginWrite(slice.block)) {
+  if (!IsRaw(slice) || !Fits(slice) || !AllHeads(slice) || !progress_.BeginWrite(slice.block)) {
     return {};
   }
   const std::pair<uint32_t, uint32_t> place{slice.block, slice.layer};
@@ -99,7 +101,7 @@ void PageSink::OnBlockFailed(uint32_t block, client::MissReason reason) {
 
 bool PageSink::Lend(const client::SliceInfo& slice, std::span<const std::byte> data,
                     const std::shared_ptr<const client::LentHold>& hold) {
-  if (!codec_.raw() || !AllHeads(slice) || slice.part.layer_begin != 0 ||
+  if (!IsRaw(slice) || !AllHeads(slice) || slice.part.layer_begin != 0 ||
       slice.part.layer_end != static_cast<uint32_t>(kv_.layers) || hold == nullptr) {
     return false;
   }
@@ -129,10 +131,10 @@ void PageSink::Copy(const client::SliceInfo& slice, std::span<const std::byte> d
   }
   const std::span<std::byte> page =
       sequence_.LayerSlice(slice.block, static_cast<int>(slice.layer));
-  if (codec_.raw()) {
+  if (IsRaw(slice)) {
     CopyHeads(slice, data, page);
-  } else if (const Status status = codec_.Decode(static_cast<int>(slice.layer), FirstPosition(slice),
-                                                 data, page, scratch_);
+  } else if (const Status status = codec_.Decode(slice.codec, static_cast<int>(slice.layer),
+                                                 FirstPosition(slice), data, page, scratch_);
              !status.ok()) {
     log::Warn("slice_not_decoded", {{"error", ToString(status)}});
     progress_.BlockFailed(slice.block, MissReason::kCorrupt);
@@ -147,14 +149,14 @@ void PageSink::Arrived(const client::SliceInfo& slice, size_t bytes, bool lent) 
 }
 
 bool PageSink::Fits(const client::SliceInfo& slice) const {
-  if (slice.codec != codec_.id() || slice.block >= sequence_.page_count() ||
+  if (!codec_.Has(slice.codec) || slice.block >= sequence_.page_count() ||
       slice.layer >= static_cast<uint32_t>(kv_.layers) ||
       slice.part.head_begin >= slice.part.head_end ||
       slice.part.head_end > static_cast<uint32_t>(kv_.kv_heads)) {
     return false;
   }
-  if (codec_.raw()) return slice.slice_bytes == 2 * kv_.head_bytes() * Heads(slice);
-  return AllHeads(slice) && codec_.IsSliceBytes(static_cast<int>(slice.layer),
+  if (IsRaw(slice)) return slice.slice_bytes == 2 * kv_.head_bytes() * Heads(slice);
+  return AllHeads(slice) && codec_.IsSliceBytes(slice.codec, static_cast<int>(slice.layer),
                                                 FirstPosition(slice), slice.slice_bytes);
 }
 

@@ -16,9 +16,9 @@ namespace cairn::worker {
 // For one call of CacheClient::Fetch. Slices of all heads go straight to their place in the page;
 // others through the client's buffer. Bytes that lie in the node's memory are not copied: a block
 // whose part covers all layers and heads has the order of a page, and the sequence reads it there.
-// What the engine has claimed, and what is there already, is dropped. Under a recipe other than raw each
-// slice is decoded into its page, from wherever it lies; parts must then have all heads. References
-// must outlive it.
+// What the engine has claimed, and what is there already, is dropped. A slice in another codec than
+// raw is decoded into its page, from wherever it lies; its part must then have all heads. Under a
+// ladder the slices of one fetch may have any of its codecs. References must outlive it.
 class PageSink final : public client::FetchSink {
  public:
   struct Options {

@@ -200,7 +200,7 @@ FetchPilot::Setup PrefixSession::PilotSetup(const Match& match, const FetchWante
   FetchPilot::Setup setup;
   setup.blocks = match.blocks;
   setup.layers = static_cast<uint32_t>(kv_.layers);
-  setup.cell_bytes = codec_.typical_slice_bytes();
+  setup.cell_bytes = codec_.typical_slice_bytes(match.lease_->tier == FetchModel::Tier::kDisk);
   setup.block_tokens = kv_.block_tokens;
   setup.prompt_tokens = std::max(wanted.prompt_tokens, match.blocks * setup.block_tokens);
   setup.chunk_tokens = wanted.chunk_tokens;

@@ -43,7 +43,8 @@ class SnapshotTest : public ::testing::Test {
   void Store(const NamespacePtr& ns, uint64_t n, std::optional<uint64_t> parent) {
     NamespaceLock lock(*ns, tiers_);
     const auto above = parent ? std::optional(Key(*parent)) : std::nullopt;
-    if (!ns->index.Insert(Key(n), above, {PartPlace{ns->whole, 1, {1, 0}}}, TierKind::kHost, 0, 1))
+    if (!ns->index.Insert(Key(n), above, {PartPlace{ns->whole, {1, 0}, {1, 0}}}, TierKind::kHost, 0,
+                          1))
       return;
     here_.insert({ns->fingerprint, Key(n)});
     Publish(*ns, Kind::kStored, n);

@@ -77,7 +77,8 @@ TEST_P(Model, AgreesWithANaiveTree) {
       case 2: {
         const auto it = model.find(n);
         if (it == model.end() || it->second.in[t]) break;
-        index.AddToTier(*index.Find(KeyOf(n)), tier, {&n, 1});
+        const Extent extent{n, 100};
+        index.AddToTier(*index.Find(KeyOf(n)), tier, {&extent, 1});
         it->second.in[t] = true;
         ++given;
         break;

@@ -161,9 +161,9 @@ TEST_F(BlockIndexTest, DirtyBlocksAreNotEvictedFromHost) {
 
 TEST_F(BlockIndexTest, EachTierEvictsForItself) {
   StoreChain(1, 2);
-  const uint64_t id = 77;
-  index_.AddToTier(*index_.Find(KeyOf(1)), TierKind::kDisk, {&id, 1});
-  index_.AddToTier(*index_.Find(KeyOf(2)), TierKind::kDisk, {&id, 1});
+  const Extent extent{77, 100};
+  index_.AddToTier(*index_.Find(KeyOf(1)), TierKind::kDisk, {&extent, 1});
+  index_.AddToTier(*index_.Find(KeyOf(2)), TierKind::kDisk, {&extent, 1});
   EXPECT_EQ(Evict(TierKind::kHost), KeyOf(2));
   EXPECT_EQ(Matched({1, 2}), 2u);
   EXPECT_EQ(Evict(TierKind::kDisk), KeyOf(2));
@@ -195,18 +195,41 @@ TEST_F(BlockIndexTest, BytesRemovedUnderAReaderAreReleasedAfterIt) {
 }
 
 TEST_F(BlockIndexTest, ManyPartsKeepTheirExtentsPerTier) {
-  PartPlaces parts{{{0, 2, 0, 2}, 60, {5, 0}}, {{2, 4, 0, 2}, 40, {6, 0}}};
+  PartPlaces parts{{{0, 2, 0, 2}, {60, 0}, {5, 0}}, {{2, 4, 0, 2}, {40, 0}, {6, 0}}};
   ASSERT_TRUE(index_.Insert(KeyOf(1), std::nullopt, parts, TierKind::kHost, 0, 0));
-  const uint64_t disk[] = {15, 16};
+  const Extent disk[] = {{15, 30}, {16, 20}};
   index_.AddToTier(*index_.Find(KeyOf(1)), TierKind::kDisk, disk);
   const auto found = index_.PartsOf(*index_.Find(KeyOf(1)));
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[1].extent[0], 6u);
-  EXPECT_EQ(found[1].extent[1], 16u);
+  EXPECT_EQ(found[1].In(TierKind::kHost), (Extent{6, 40}));
+  EXPECT_EQ(found[1].In(TierKind::kDisk), (Extent{16, 20}));
   EXPECT_EQ(index_.bytes(), 100u);
   EXPECT_EQ(Evict(), KeyOf(1));
   ASSERT_EQ(released_.size(), 2u);
   EXPECT_EQ(released_[0].extent, (Extent{5, 60}));
+}
+
+TEST_F(BlockIndexTest, BytesAreCountedAsEachTierHoldsThem) {
+  StoreChain(1, 2);
+  const Extent disk{77, 40};
+  index_.AddToTier(*index_.Find(KeyOf(2)), TierKind::kDisk, {&disk, 1});
+  EXPECT_EQ(index_.bytes(), 200u);
+  EXPECT_TRUE(index_.CheckInvariants());
+  const auto host = index_.EvictOne(TierKind::kHost, &released_);
+  ASSERT_TRUE(host);
+  EXPECT_EQ(host->bytes, 100u);
+  EXPECT_EQ(index_.bytes(), 140u);
+  const std::vector<BlockKey> keys = {KeyOf(1), KeyOf(2)};
+  const auto walk = index_.Match(keys, 1, false);
+  ASSERT_EQ(walk.runs.size(), 2u);
+  EXPECT_EQ(walk.runs[1].bytes, 40u);
+  const Extent back{78, 40};
+  index_.AddToTier(*index_.Find(KeyOf(2)), TierKind::kHost, {&back, 1});
+  const auto disk_gone = index_.EvictOne(TierKind::kDisk, &released_);
+  ASSERT_TRUE(disk_gone);
+  EXPECT_EQ(released_.back().extent, disk);
+  EXPECT_EQ(index_.bytes(), 140u);
+  EXPECT_TRUE(index_.CheckInvariants());
 }
 
 TEST_F(BlockIndexTest, CompactJoinsWhatWasInsertedInAnyOrder) {

@@ -17,10 +17,10 @@ TEST(PendingBlocksTest, CompletesWhenTheGridIsCoveredWithPartsInOrder) {
   EXPECT_EQ(pending.Claim(KeyOf(1), kBottom), PartFit::kFree);
   EXPECT_EQ(pending.Claim(KeyOf(1), kTop), PartFit::kFree);
   EXPECT_FALSE(pending.Completes(KeyOf(1), kBottom));
-  EXPECT_FALSE(pending.Commit(KeyOf(1), {kBottom, 60, {}}, std::nullopt, 1.0f, TimePoint()));
+  EXPECT_FALSE(pending.Commit(KeyOf(1), {kBottom, {60, 0}, {}}, std::nullopt, 1.0f, TimePoint()));
   EXPECT_EQ(pending.incomplete_bytes(), 60u);
   EXPECT_TRUE(pending.Completes(KeyOf(1), kTop));
-  const auto done = pending.Commit(KeyOf(1), {kTop, 40, {}}, KeyOf(9), 3.0f, TimePoint());
+  const auto done = pending.Commit(KeyOf(1), {kTop, {40, 0}, {}}, KeyOf(9), 3.0f, TimePoint());
   ASSERT_TRUE(done);
   EXPECT_EQ(done->parts[0].rect, kTop);
   EXPECT_EQ(done->parent, KeyOf(9));
@@ -43,7 +43,7 @@ TEST(PendingBlocksTest, ExpiryDropsPartsButKeepsOpenClaims) {
   const TimePoint soon = TimePoint() + std::chrono::seconds(60);
   pending.Claim(KeyOf(1), kTop);
   pending.Claim(KeyOf(1), kBottom);
-  pending.Commit(KeyOf(1), {kTop, 40, {}}, std::nullopt, 0, soon);
+  pending.Commit(KeyOf(1), {kTop, {40, 0}, {}}, std::nullopt, 0, soon);
   std::vector<PartPlace> dropped;
   pending.Expire(soon - std::chrono::seconds(1), false, &dropped);
   EXPECT_TRUE(dropped.empty());

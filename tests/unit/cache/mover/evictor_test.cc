@@ -40,7 +40,7 @@ class EvictorTest : public ::testing::Test {
     BlockKey key;
     key.bytes[0] = n;
     NamespaceLock lock(*ns, context_->tiers);
-    ns->index.Insert(key, std::nullopt, {PartPlace{ns->whole, 4096, {extent->id, 0}}},
+    ns->index.Insert(key, std::nullopt, {PartPlace{ns->whole, {4096, 0}, {extent->id, 0}}},
                      TierKind::kHost, 0, used_at);
   }
   static uint64_t BlocksOf(const NamespacePtr& ns) { return ns->blocks.load(); }

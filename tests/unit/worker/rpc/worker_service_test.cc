@@ -269,7 +269,7 @@ TEST_F(WorkerServiceTest, MetricsCountWhatCodecsDo) {
   EXPECT_THAT(written.Scrape(), HasSubstr(line("input", "decode", 0)));
   EXPECT_THAT(read.Scrape(), HasSubstr(line("input", "decode", kPages / 64 * 33)));
   EXPECT_THAT(read.Scrape(), HasSubstr(line("output", "decode", kPages)));
-  EXPECT_GT(reader->GetStats().codec->decode.seconds, 0);
+  EXPECT_GT(reader->GetStats().codecs.at(0).decode.seconds, 0);
   // Under raw, pages are stored as they are.
   EXPECT_THAT(registry_.Scrape(),
               HasSubstr("codec_input_bytes_total{codec=\"raw\",direction=\"encode\"} 0\n"));

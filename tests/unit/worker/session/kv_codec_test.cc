@@ -57,7 +57,7 @@ TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
     std::vector<std::byte> slice(bytes);
     ASSERT_OK((*codec)->Encode(1, position, page, slice, scratch));
     std::vector<std::byte> back(page.size());
-    ASSERT_OK((*codec)->Decode(1, position, slice, back, scratch));
+    ASSERT_OK((*codec)->Decode((*codec)->id(), 1, position, slice, back, scratch));
     EXPECT_NE(back, page);
     const auto* a = reinterpret_cast<const _Float16*>(page.data());
     const auto* b = reinterpret_cast<const _Float16*>(back.data());
@@ -76,7 +76,7 @@ TEST(KvCodecTest, KeysAndValuesDoNotChangePlaces) {
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 64));
   ASSERT_OK((*codec)->Encode(0, 64, page, slice, scratch));
   std::vector<std::byte> back(page.size(), std::byte{0xff});
-  ASSERT_OK((*codec)->Decode(0, 64, slice, back, scratch));
+  ASSERT_OK((*codec)->Decode((*codec)->id(), 0, 64, slice, back, scratch));
   EXPECT_EQ(std::memcmp(back.data() + kKv.plane_bytes(), page.data() + kKv.plane_bytes(),
                         kKv.plane_bytes()),
             0);
@@ -107,7 +107,7 @@ TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
       const auto bytes = (*codec)->Encode(1, position, page, slice, scratch);
       ASSERT_OK(bytes);
       std::vector<std::byte> back(page.size());
-      ASSERT_OK((*codec)->Decode(1, position, std::span(slice).first(*bytes), back, scratch));
+      ASSERT_OK((*codec)->Decode((*codec)->id(), 1, position, std::span(slice).first(*bytes), back, scratch));
       const auto* a = reinterpret_cast<const _Float16*>(page.data());
       const auto* b = reinterpret_cast<const _Float16*>(back.data());
       constexpr size_t kRow = kKv.head_dim;
@@ -129,13 +129,13 @@ TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
   const auto* b = reinterpret_cast<const _Float16*>(back.data());
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(1, 64));
   ASSERT_OK((*codec)->Encode(1, 64, page, slice, scratch));
-  ASSERT_OK((*codec)->Decode(2, 64, slice, back, scratch));
+  ASSERT_OK((*codec)->Decode((*codec)->id(), 2, 64, slice, back, scratch));
   EXPECT_GT(RelativeError(a, b, page.size() / 2), 0.9) << "the next layer's signs";
-  EXPECT_FALSE((*codec)->Decode(1, 0, slice, back, scratch).ok()) << "the first block has a sink";
+  EXPECT_FALSE((*codec)->Decode((*codec)->id(), 1, 0, slice, back, scratch).ok()) << "the first block has a sink";
 
   slice.resize((*codec)->MaxSliceBytes(1, 0));
   ASSERT_OK((*codec)->Encode(1, 0, page, slice, scratch));
-  ASSERT_OK((*codec)->Decode(1, 0, slice, back, scratch));
+  ASSERT_OK((*codec)->Decode((*codec)->id(), 1, 0, slice, back, scratch));
   EXPECT_EQ(std::memcmp(a, b, kKv.head_dim * sizeof(_Float16)), 0) << "the sink is exact";
 }
 
@@ -158,7 +158,7 @@ TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
   KvCodec::Scratch scratch;
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0) - 1);
   std::vector<std::byte> page(kKv.layer_bytes());
-  EXPECT_THAT((*codec)->Decode(0, 0, slice, page, scratch), testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
+  EXPECT_THAT((*codec)->Decode((*codec)->id(), 0, 0, slice, page, scratch), testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
 }
 
 TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
@@ -169,10 +169,12 @@ TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 64));
   ASSERT_OK((*codec)->Encode(0, 64, page, slice, scratch));
   std::vector<std::byte> back(page.size());
-  for (int i = 0; i < 3; ++i) ASSERT_OK((*codec)->Decode(0, 64, slice, back, scratch));
+  for (int i = 0; i < 3; ++i) ASSERT_OK((*codec)->Decode((*codec)->id(), 0, 64, slice, back, scratch));
   // What fails is not counted: it would make the ratio of bytes a wrong one.
-  EXPECT_FALSE((*codec)->Decode(0, 64, std::span(slice).first(7), back, scratch).ok());
-  const KvCodec::Stats stats = (*codec)->GetStats();
+  EXPECT_FALSE((*codec)->Decode((*codec)->id(), 0, 64, std::span(slice).first(7), back, scratch).ok());
+  const std::vector<KvCodec::Stats> all = (*codec)->GetStats();
+  ASSERT_EQ(all.size(), 1u);
+  const KvCodec::Stats& stats = all[0];
   EXPECT_EQ(stats.codec, "turbo");
   EXPECT_EQ(stats.encode.bytes_in, page.size());
   EXPECT_EQ(stats.encode.bytes_out, slice.size());
@@ -190,15 +192,47 @@ TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
   const auto bytes = (*codec)->Encode(2, 64, Page(4), slice, scratch);
   ASSERT_OK(bytes);
   EXPECT_LT(*bytes, slice.size());
-  EXPECT_TRUE((*codec)->IsSliceBytes(2, 64, *bytes));
-  EXPECT_FALSE((*codec)->IsSliceBytes(2, 64, slice.size() + 1));
+  EXPECT_TRUE((*codec)->IsSliceBytes((*codec)->id(), 2, 64, *bytes));
+  EXPECT_FALSE((*codec)->IsSliceBytes((*codec)->id(), 2, 64, slice.size() + 1));
   std::vector<std::byte> page(kKv.layer_bytes());
-  EXPECT_OK((*codec)->Decode(2, 64, std::span(slice).first(*bytes), page, scratch));
+  EXPECT_OK((*codec)->Decode((*codec)->id(), 2, 64, std::span(slice).first(*bytes), page, scratch));
 }
 
-TEST(KvCodecTest, ALadderIsRefused) {
-  EXPECT_THAT(KvCodec::Create(Spec("host=int8>disk=turbo:bits=4"), kKv),
-              testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("ladder")));
+TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
+  const auto ladder = KvCodec::Create(Spec("host=raw>disk=turbo:bits=4"), kKv);
+  ASSERT_OK(ladder);
+  EXPECT_TRUE((*ladder)->raw());
+  EXPECT_TRUE((*ladder)->lossy());
+  EXPECT_EQ((*ladder)->MaxSliceBytes(1, 0), kKv.layer_bytes());
+  EXPECT_EQ((*ladder)->typical_slice_bytes(false), kKv.layer_bytes());
+  EXPECT_LT((*ladder)->typical_slice_bytes(true), kKv.layer_bytes() / 3);
+  EXPECT_FALSE((*ladder)->Has(format::Codec::kInt8));
+
+  const auto turbo = KvCodec::Create(Spec("turbo:bits=4"), kKv);
+  ASSERT_OK(turbo);
+  KvCodec::Scratch scratch;
+  const auto page = Page(5);
+  std::vector<std::byte> slice((*turbo)->MaxSliceBytes(1, 0));
+  ASSERT_OK((*turbo)->Encode(1, 0, page, slice, scratch));
+  EXPECT_TRUE((*ladder)->IsSliceBytes(format::Codec::kTurbo, 1, 0, slice.size()));
+  EXPECT_FALSE((*ladder)->IsSliceBytes(format::Codec::kRaw, 1, 0, slice.size()));
+  EXPECT_FALSE((*ladder)->IsSliceBytes(format::Codec::kInt8, 1, 0, slice.size()));
+  std::vector<std::byte> expected(page.size()), back(page.size());
+  ASSERT_OK((*turbo)->Decode(format::Codec::kTurbo, 1, 0, slice, expected, scratch));
+  ASSERT_OK((*ladder)->Decode(format::Codec::kTurbo, 1, 0, slice, back, scratch));
+  EXPECT_EQ(back, expected);
+  const std::vector<KvCodec::Stats> stats = (*ladder)->GetStats();
+  ASSERT_EQ(stats.size(), 2u);
+  EXPECT_EQ(stats[0].decode.bytes_in, 0u);
+  EXPECT_EQ(stats[1].codec, "turbo");
+  EXPECT_EQ(stats[1].decode.bytes_in, slice.size());
+}
+
+TEST(KvCodecTest, LaddersThatCannotBeAreRefused) {
+  EXPECT_THAT(KvCodec::Create(Spec("device=int8>host=turbo:bits=4"), kKv),
+              testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("no device tier")));
+  EXPECT_THAT(KvCodec::Create(Spec("host=turbo:bits=4>disk=turbo:bits=2"), kKv),
+              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
 }
 
 }  // namespace
