@@ -8,7 +8,7 @@ MODEL ?= $(MODEL_FILE)
 VENV := build/venv
 PYTHON := $(VENV)/bin/python
 
-.PHONY: help demo test test-asan test-tsan bench build setup clean
+.PHONY: help demo test test-asan test-tsan wheel bench build setup clean
 .DEFAULT_GOAL := help
 
 help: ## Shows this list
@@ -33,11 +33,18 @@ $(VENV)/.done: tests/requirements.txt | setup
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 
+wheel: setup $(BUILD)/build.ninja $(VENV)/.done ## Builds the Python package into build/wheels and installs it into build/venv
+	rm -rf build/wheels
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps \
+	  --config-settings=build-dir=../../$(BUILD) -w build/wheels clients/python
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-index --no-deps --force-reinstall build/wheels/cairn-*.whl
+
 demo: setup $(BUILD)/build.ninja $(MODEL) ## Runs the main job: cold, from RAM, on another worker, from disk after kill -9
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-worker
 	$(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
 
 test: build $(VENV)/.done $(MODEL_FILE) ## Builds and runs all tests, then the engine cores again under ASan and UBSan
+	$(MAKE) --no-print-directory wheel
 	ctest --test-dir $(BUILD) --output-on-failure
 	$(MAKE) --no-print-directory test-asan
 

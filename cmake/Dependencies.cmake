@@ -25,6 +25,12 @@ if(NOT CAIRN_CORES_ONLY)
   find_path(CAIRN_CIVETWEB_INCLUDE_DIR civetweb.h REQUIRED)
   find_library(CAIRN_CIVETWEB_LIBRARY civetweb REQUIRED)
 endif()
+if(CAIRN_PYTHON)
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  find_package(nanobind CONFIG REQUIRED)
+endif()
 
 # Optional, for the GPU tier: found, never required.
 include(CheckLanguage)

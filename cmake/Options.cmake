@@ -1,5 +1,12 @@
-option(CAIRN_TESTS "Build the tests" ON)
-option(CAIRN_BENCHMARKS "Build the benchmarks" ON)
+# A wheel that is built in a folder of its own (clients/python/pyproject.toml) needs neither of the first two.
+set(_everything ON)
+if(SKBUILD)
+  set(_everything OFF)
+endif()
+option(CAIRN_TESTS "Build the tests" ${_everything})
+option(CAIRN_BENCHMARKS "Build the benchmarks" ${_everything})
+# Asked for by the wheel's build: needs a Python with nanobind.
+option(CAIRN_PYTHON "Build the native module of the Python package" OFF)
 # Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. What the sanitizer presets build.
 option(CAIRN_CORES_ONLY "Build only the targets that are free of transport and storage libraries" OFF)
 # libFuzzer programs of tests/fuzz: needs Clang.

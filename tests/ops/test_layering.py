@@ -36,6 +36,7 @@ LIBRARIES = {
     r"yaml-cpp/": ["services/common/config/yaml.cc"],
     r"xxhash": ["services/common/hash/", "services/common/memory/"],
     r"openssl/": ["services/common/hash/hash.cc", "services/common/net/tls.cc"],
+    r"nanobind/": ["clients/python/src/arguments.", "clients/python/src/calls.", "clients/python/src/memory.", "clients/python/src/module."],
     r"pcre2": ["services/worker/model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],
 }

@@ -1,0 +1,98 @@
+"""The native module: clients/python/src/module.cc. Private; use `cairn`."""
+
+from typing import Any, final
+
+@final
+class Connection:
+    def open_namespace(
+        self, spec: object, deadline: float, trace: str
+    ) -> tuple[bytes, bool, list[tuple[str, str, str, int]]]: ...
+    def match(
+        self,
+        fingerprint: bytes,
+        keys: object,
+        lease: bool,
+        lease_ttl: float,
+        prefill_tokens_per_second: float,
+        deadline: float,
+        trace: str,
+    ) -> tuple[int, Lease, list[tuple[int, int, int, float]], int, int, float]: ...
+    def fetch(
+        self,
+        lease: Lease,
+        into: object,
+        first_block: int,
+        rect: object,
+        progress: float,
+        deadline: float,
+        cancel: Cancellation | None,
+        trace: str,
+    ) -> tuple[int, str, int, int, dict[int, int]]: ...
+    def push(
+        self, fingerprint: bytes, parts: object, reservation_ttl: float, deadline: float, trace: str
+    ) -> list[tuple[int, str]]: ...
+    def prefetch(
+        self, fingerprint: bytes, keys: object, needed_in: float, deadline: float, trace: str
+    ) -> tuple[int, int, int, int, float]: ...
+    def exists(self, fingerprint: bytes, keys: object, deadline: float, trace: str) -> list[int | None]: ...
+    def renew_lease(self, lease: Lease, ttl: float, deadline: float, trace: str) -> float: ...
+    def flush(self, deadline: float, trace: str) -> None: ...
+    def stat(self, deadline: float, trace: str) -> dict[str, Any]: ...
+    def stats(self) -> dict[str, Any]: ...
+    def watch(self, fingerprint: bytes | None, snapshot: bool) -> int: ...
+    def next_event(
+        self, stream: int, wait: float | None
+    ) -> tuple[int, int, int, bytes, bytes, bytes | None, int] | None: ...
+    def end_watch(self, stream: int) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class Lease:
+    """The promise of a node to keep a matched prefix readable.
+
+    Ends with `release()`, with the `with` block, or when it is collected.
+    """
+
+    @property
+    def held(self) -> bool:
+        """False when nothing matched, and once released."""
+    @property
+    def id(self) -> int: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+    @property
+    def blocks(self) -> int:
+        """Blocks of the matched prefix."""
+    @property
+    def expires_in(self) -> float:
+        """Seconds that the lease lives as it was given, renewals not counted."""
+    def release(self) -> None:
+        """Gives the lease back, without waiting. May be repeated."""
+    def __enter__(self) -> Lease: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
+class Cancellation:
+    """Ends fetches from another thread."""
+
+    def __init__(self) -> None: ...
+    def cancel(self) -> None:
+        """Ends the fetches that were given this, now and later, with `CancelledError`."""
+    @property
+    def cancelled(self) -> bool: ...
+
+def connect(
+    address: str,
+    client_name: str,
+    path: str,
+    tls: object,
+    breaker: object,
+    max_reconnect_backoff: float,
+    spin: float | None,
+) -> Connection: ...
+def fingerprint(spec: object) -> bytes: ...
+def block_keys(fingerprint: bytes, tokens: object, block_tokens: int) -> list[bytes]: ...
+def block_key(fingerprint: bytes, tokens: object, parent: bytes | None, extra: bytes) -> bytes: ...
+def rect_bytes(layout: object, rect: object) -> int: ...
+def next_action(code: int) -> str: ...
+def set_log_level(level: str) -> None: ...

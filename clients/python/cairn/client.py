@@ -1,0 +1,246 @@
+"""The client of a cache node, for threads."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from cairn import _native
+from cairn._native import Cancellation, Lease
+from cairn.errors import Error, error_for
+from cairn.types import (
+    Breaker,
+    CacheEvent,
+    ClientStats,
+    EventKind,
+    Fetched,
+    FieldDifference,
+    Match,
+    Memory,
+    MissReason,
+    NamespaceSpec,
+    NodeStats,
+    OpenedNamespace,
+    Part,
+    Prefetched,
+    Rect,
+    TierKind,
+    TierRun,
+    TierStat,
+    Tls,
+)
+
+__all__ = ["Client", "EventStream", "set_log_level"]
+
+
+def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
+    """What all clients of this process write to stderr, such as sessions that come and go; "error" at first."""
+    _native.set_log_level(level)
+
+
+class Client:
+    """Speaks to one cache node. Thread-safe; calls wait without the GIL and end by their deadline.
+
+    Making one returns at once and connects in the background: a node that is away is not an error,
+    but its calls are (UnavailableError). Where node and client share a machine, bytes go through
+    shared memory, by itself; `path` "grpc" forbids that, "local" demands it. All times are in
+    seconds. `trace` is logged with everything that a call causes at the node.
+
+    Clients do not survive `fork`: the child of a process that has made one can have none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        client_name: str = "python",
+        path: Literal["auto", "grpc", "local"] = "auto",
+        tls: Tls | None = None,
+        breaker: Breaker | None = None,
+        max_reconnect_backoff: float = 1.0,
+        spin: float | None = None,
+    ) -> None:
+        """`address`: host:port or unix:/path. `spin`: how long a call over shared memory looks for
+        its answer before it sleeps; None leaves that to the client."""
+        self._connection = _native.connect(address, client_name, path, tls, breaker, max_reconnect_backoff, spin)
+        _open_clients.add(self)
+
+    def open_namespace(self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = "") -> OpenedNamespace:
+        """Registers the namespace at the node, and here: `fetch` and `push` need to know its layout.
+
+        A valid spec is remembered even when the call fails, and is opened whenever a session begins:
+        who starts before the node only needs `cairn.fingerprint(spec)`.
+        """
+        fingerprint, created, differs = self._connection.open_namespace(spec, deadline, trace)
+        return OpenedNamespace(fingerprint, created, [FieldDifference(*d) for d in differs])
+
+    def match(
+        self,
+        fingerprint: bytes,
+        keys: Sequence[bytes],
+        *,
+        lease: bool = True,
+        lease_ttl: float = 0.0,
+        prefill_tokens_per_second: float = 0.0,
+        deadline: float = 0.05,
+        trace: str = "",
+    ) -> Match:
+        """The longest complete prefix of `keys` at the node, and a lease on it.
+
+        A miss is an answer with `matched_blocks` 0. `lease=False` only asks. `lease_ttl` 0: the
+        node's default (30 s). `prefill_tokens_per_second`: for the node's metric of seconds saved.
+        """
+        blocks, held, tiers, reason, size, seconds = self._connection.match(
+            fingerprint, keys, lease, lease_ttl, prefill_tokens_per_second, deadline, trace
+        )
+        runs = [TierRun(TierKind(tier), count, run, wait) for tier, count, run, wait in tiers]
+        return Match(blocks, held, runs, MissReason(reason), size, seconds)
+
+    def fetch(
+        self,
+        lease: Lease,
+        into: Sequence[Memory],
+        *,
+        first_block: int = 0,
+        rect: Rect | None = None,
+        progress: float = 1.0,
+        deadline: float = 30.0,
+        cancel: Cancellation | None = None,
+        trace: str = "",
+    ) -> Fetched:
+        """Brings the blocks from `first_block` of the match on, one for each item of `into`.
+
+        An item is writable memory for the block's rectangle `rect` (None: all of it): one buffer, or
+        several that follow each other, such as one for each layer. Bytes go straight there, each
+        slice verified. In an opaque layout `rect` is that of one stored part.
+
+        A block that cannot be served does not fail the call, see `Fetched.failed`. An error says in
+        `Error.fetched` what came before it. `progress`: longest time without a slice.
+        """
+        code, message, prefix, size, failed = self._connection.fetch(
+            lease, into, first_block, rect, progress, deadline, cancel, trace
+        )
+        fetched = Fetched(prefix, {block: MissReason(reason) for block, reason in failed.items()}, size)
+        if code != 0:
+            error = error_for(code, message)
+            error.fetched = fetched
+            raise error
+        return fetched
+
+    def push(
+        self,
+        fingerprint: bytes,
+        parts: Sequence[Part],
+        *,
+        reservation_ttl: float = 0.0,
+        deadline: float = 10.0,
+        trace: str = "",
+    ) -> list[Error | None]:
+        """Stores parts. For each its error, or None: it is stored, perhaps since long.
+
+        The memory of the parts must not change before the call returns. An exception means that none
+        is known to be stored.
+        """
+        statuses = self._connection.push(fingerprint, parts, reservation_ttl, deadline, trace)
+        return [None if code == 0 else error_for(code, message) for code, message in statuses]
+
+    def prefetch(
+        self, fingerprint: bytes, keys: Sequence[bytes], needed_in: float, *, deadline: float = 1.0, trace: str = ""
+    ) -> Prefetched:
+        """A hint: these blocks will be matched in about `needed_in` seconds. Promises nothing."""
+        return Prefetched(*self._connection.prefetch(fingerprint, keys, needed_in, deadline, trace))
+
+    def exists(
+        self, fingerprint: bytes, keys: Sequence[bytes], *, deadline: float = 1.0, trace: str = ""
+    ) -> list[TierKind | None]:
+        """Per key the fastest tier that holds the complete block. No lease, no promise."""
+        tiers = self._connection.exists(fingerprint, keys, deadline, trace)
+        return [None if tier is None else TierKind(tier) for tier in tiers]
+
+    def renew_lease(self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = "") -> float:
+        """Returns how long the lease now lives. NotFoundError: it has ended."""
+        return self._connection.renew_lease(lease, ttl, deadline, trace)
+
+    def flush(self, *, deadline: float = 10.0, trace: str = "") -> None:
+        """Returns when everything committed before is on the node's disk."""
+        self._connection.flush(deadline, trace)
+
+    def stat(self, *, deadline: float = 1.0, trace: str = "") -> NodeStats:
+        """The node's totals."""
+        fields = self._connection.stat(deadline, trace)
+        fields["tiers"] = [TierStat(TierKind(tier), *rest) for tier, *rest in fields["tiers"]]
+        fields["misses"] = {MissReason(i): blocks for i, blocks in enumerate(fields["misses"])}
+        return NodeStats(**fields)
+
+    def watch(self, fingerprint: bytes | None = None, *, snapshot: bool = False) -> EventStream:
+        """Events of the node, of one namespace or all (None).
+
+        `snapshot`: first a STORED for each block that is there, then SNAPSHOT_END.
+        """
+        return EventStream(self._connection, self._connection.watch(fingerprint, snapshot))
+
+    def stats(self) -> ClientStats:
+        """This client's totals. Asks nobody."""
+        return ClientStats(**self._connection.stats())
+
+    def close(self) -> None:
+        """Ends fetches and watches with CancelledError, waits for other calls, and ends the session.
+
+        Later calls fail with FailedPreconditionError. May be repeated.
+        """
+        self._connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class EventStream:
+    """Events of a node. One thread reads; any may close. Iterating waits for ever for the next one.
+
+    UnavailableError: the connection broke; ResourceExhaustedError: this reader was too slow. After
+    both start again, with a snapshot.
+    """
+
+    def __init__(self, connection: _native.Connection, stream: int) -> None:
+        self._connection = connection
+        self._stream = stream
+
+    def next(self, wait: float | None = None) -> CacheEvent | None:
+        """The next event; None when `wait` seconds passed without one."""
+        event = self._connection.next_event(self._stream, wait)
+        if event is None:
+            return None
+        kind, node_epoch, sequence, fingerprint, key, parent, tier = event
+        return CacheEvent(EventKind(kind), node_epoch, sequence, fingerprint, key, parent, TierKind(tier))
+
+    def close(self) -> None:
+        """Ends the watch; a `next` that waits ends with CancelledError. May be repeated."""
+        self._connection.end_watch(self._stream)
+
+    def __iter__(self) -> Iterator[CacheEvent]:
+        while (event := self.next()) is not None:
+            yield event
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+# Threads that are in a call when the interpreter goes cannot come back: their calls are ended before.
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_clients() -> None:
+    for client in list(_open_clients):
+        client.close()

@@ -1,0 +1,33 @@
+"""Names of namespaces and blocks, derived as the node's own workers do (docs/formats/keys.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cairn import _native
+from cairn.types import Buffer, NamespaceSpec
+
+__all__ = ["block_key", "block_keys", "fingerprint"]
+
+
+def fingerprint(spec: NamespaceSpec) -> bytes:
+    """The 32 bytes that name a namespace. Asks nobody; InvalidArgumentError names a wrong field."""
+    return _native.fingerprint(spec)
+
+
+def block_keys(fingerprint: bytes, tokens: Sequence[int] | Buffer, block_tokens: int) -> list[bytes]:
+    """Keys of all full blocks of a prompt; tokens that fill no block have none.
+
+    `tokens`: integers, or a contiguous buffer of i32 or i64, such as a numpy array.
+    """
+    return _native.block_keys(fingerprint, tokens, block_tokens)
+
+
+def block_key(
+    fingerprint: bytes, tokens: Sequence[int] | Buffer, parent: bytes | None = None, extra: bytes = b""
+) -> bytes:
+    """The key of the block with these tokens after `parent` (None: a root).
+
+    `extra`: anything else that the KV depends on, such as the digest of an adapter or an image.
+    """
+    return _native.block_key(fingerprint, tokens, parent, extra)

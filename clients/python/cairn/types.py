@@ -1,0 +1,368 @@
+"""What calls take and give. Names and ranges are those of proto/cairn/v1 and clients/cpp."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Union
+
+from cairn import _native
+from cairn._native import Lease
+
+__all__ = [
+    "Breaker",
+    "Buffer",
+    "CacheEvent",
+    "ClientStats",
+    "DType",
+    "EventKind",
+    "Fetched",
+    "FieldDifference",
+    "KeyRotation",
+    "Layout",
+    "LayerGroup",
+    "Match",
+    "Memory",
+    "MissReason",
+    "NamespaceSpec",
+    "NativeLayout",
+    "NodeStats",
+    "OpaqueLayout",
+    "OpenedNamespace",
+    "Part",
+    "Plane",
+    "Prefetched",
+    "Rect",
+    "TierKind",
+    "TierRun",
+    "TierStat",
+    "Tls",
+]
+
+
+class _DlpackExporter(Protocol):
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+# PEP 688 gives the buffer protocol a type in 3.12 only; numpy arrays and torch tensors export DLPack.
+Buffer = Union[bytes, bytearray, memoryview, _DlpackExporter, Any]
+"""One object with contiguous host memory: bytes, bytearray, memoryview, mmap, numpy array, torch tensor."""
+
+Memory = Union[Buffer, Sequence[Buffer]]
+"""A buffer, or a list or tuple of buffers whose bytes follow each other."""
+
+
+class DType(enum.IntEnum):
+    """How a number of a native layout is stored."""
+
+    F16 = 1
+    BF16 = 2
+    F32 = 3
+    F8E4M3 = 4
+    I8 = 5
+
+
+class KeyRotation(enum.IntEnum):
+    """Whether K is stored after rotary embedding."""
+
+    AFTER_ROPE = 1
+    BEFORE_ROPE = 2
+
+
+class TierKind(enum.IntEnum):
+    """Where a node keeps a block."""
+
+    HOST = 0
+    DISK = 1
+
+
+class MissReason(enum.IntEnum):
+    """Why a block was not served."""
+
+    NONE = 0
+    ABSENT = 1
+    INCOMPLETE = 2
+    EVICTED = 3
+    CORRUPT = 4
+    DEADLINE = 5
+    REFUSED = 6
+    FINGERPRINT = 7
+    UNAVAILABLE = 8
+
+
+class EventKind(enum.IntEnum):
+    """What happened to a block."""
+
+    STORED = 1
+    REMOVED = 2
+    TIER_ADDED = 3
+    TIER_REMOVED = 4
+    SNAPSHOT_END = 5
+    NAMESPACE_DROPPED = 6
+
+
+class Rect(NamedTuple):
+    """A rectangle on a layout's grid of layers x KV heads. Ends are exclusive.
+
+    The grid of an opaque layout has 1 layer and as many heads as parts.
+    """
+
+    layer_begin: int
+    layer_end: int
+    head_begin: int
+    head_end: int
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One kind of numbers that a layer keeps for each token, such as K."""
+
+    name: str
+    heads: int
+    dim: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Consecutive layers with the same planes; none for layers that keep nothing."""
+
+    count: int
+    planes: Sequence[Plane] = ()
+
+
+@dataclass(frozen=True)
+class NativeLayout:
+    """Bytes that the service understands: layer -> plane -> KV head -> token -> dim, little-endian."""
+
+    groups: Sequence[LayerGroup]
+    kv_heads: int
+    block_tokens: int = 64
+    key_rotation: KeyRotation = KeyRotation.AFTER_ROPE
+
+    def bytes(self, rect: Rect | None = None) -> int:
+        """Bytes of a block's rectangle; of the whole block by default."""
+        return _native.rect_bytes(self, rect)
+
+
+@dataclass(frozen=True)
+class OpaqueLayout:
+    """Bytes of an engine, never interpreted. A block has `parts` of them, one of each rank, say."""
+
+    description: str
+    max_part_bytes: int
+    parts: int = 1
+    block_tokens: int = 64
+
+
+Layout = Union[NativeLayout, OpaqueLayout]
+
+
+@dataclass(frozen=True)
+class NamespaceSpec:
+    """Everything that must be equal for KV to be interchangeable."""
+
+    model: str
+    revision: str
+    layout: Layout
+    numerics: str
+    tenant: str = "default"
+    salt: bytes = b""
+    weight_epoch: int = 0
+    recipe: str = "raw"
+    key_version: int = 1
+    key_scheme: str = "cairn"
+
+
+@dataclass(frozen=True)
+class FieldDifference:
+    """A namespace at the node that differs in exactly this field: a changed setting, not an empty cache."""
+
+    field: str
+    stored: str
+    requested: str
+    stored_blocks: int
+
+
+@dataclass(frozen=True)
+class OpenedNamespace:
+    """The answer to `open_namespace`."""
+
+    fingerprint: bytes
+    created: bool
+    differs: Sequence[FieldDifference]
+
+
+class TierRun(NamedTuple):
+    """Blocks of a match that lie in one tier, in order."""
+
+    tier: TierKind
+    blocks: int
+    bytes: int
+    seconds: float
+    """From the match until the run's last byte could leave the node; 0 if unknown."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """The longest complete prefix at the node. As a context manager it releases the lease."""
+
+    matched_blocks: int
+    lease: Lease
+    tiers: Sequence[TierRun]
+    miss_reason: MissReason
+    """Of block `matched_blocks`; NONE when all matched."""
+    bytes: int
+    estimated_fetch_seconds: float
+
+    def __enter__(self) -> Match:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.lease.release()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a fetch brought. Memory of a block that failed has undefined bytes."""
+
+    prefix: int
+    """Leading blocks that are complete."""
+    failed: Mapping[int, MissReason]
+    """By block, counted from the prompt's first one."""
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a block, to be pushed."""
+
+    key: bytes
+    data: Memory
+    parent: bytes | None = None
+    """None: a root."""
+    first_position: int = 0
+    """Of the block's first token."""
+    rect: Rect | None = None
+    """None: the whole grid."""
+    compute_seconds: float = 0.0
+    """What computing the block cost; 0 if unknown."""
+
+
+class Prefetched(NamedTuple):
+    """What became of a hint's blocks; every key is counted once."""
+
+    present_blocks: int
+    queued_blocks: int
+    absent_blocks: int
+    refused_blocks: int
+    estimated_seconds: float
+
+
+class TierStat(NamedTuple):
+    """One tier of a node."""
+
+    tier: TierKind
+    capacity_bytes: int
+    used_bytes: int
+    blocks: int
+    read_bytes: int
+    written_bytes: int
+    evicted_blocks: int
+
+
+@dataclass(frozen=True)
+class NodeStats:
+    """A node's totals since it started; StatResponse of proto/cairn/v1/cache.proto documents the fields."""
+
+    node_id: str
+    node_epoch: int
+    version: str
+    uptime_seconds: float
+    tiers: Sequence[TierStat]
+    namespaces: int
+    blocks: int
+    incomplete_blocks: int
+    leases: int
+    reservations: int
+    reserved_bytes: int
+    sessions: int
+    unflushed_bytes: int
+    index_bytes: int
+    matched_tokens: int
+    missed_tokens: int
+    fetched_bytes: int
+    pushed_bytes: int
+    fetched_host_bytes: int
+    fetched_disk_bytes: int
+    promoted_blocks: int
+    corrupt_blocks: int
+    prefetched_blocks: int
+    prefetched_used_blocks: int
+    misses: Mapping[MissReason, int]
+    draining: bool
+    prefill_seconds_saved: float
+    disk_io_mode: str
+
+
+@dataclass(frozen=True)
+class ClientStats:
+    """A client's totals since it was made, and its state."""
+
+    matches: int
+    matched_blocks: int
+    fetches: int
+    fetched_slices: int
+    fetched_bytes: int
+    pushed_parts: int
+    pushed_bytes: int
+    local_sessions: int
+    local_fallbacks: int
+    corrupt_slices: int
+    sessions: int
+    breaker_opened: int
+    breaker_rejected: int
+    dropped_releases: int
+    connected: bool
+    breaker: str
+    """"closed", "open" or "half_open"."""
+    path: str
+    """"local" (shared memory) or "grpc": what the next call takes."""
+    path_reason: str
+    """Why not shared memory, for people; empty when it is taken."""
+
+
+@dataclass(frozen=True)
+class CacheEvent:
+    """Something happened to a block at the node."""
+
+    kind: EventKind
+    node_epoch: int
+    sequence: int
+    fingerprint: bytes
+    key: bytes
+    parent: bytes | None
+    tier: TierKind
+
+
+@dataclass(frozen=True)
+class Tls:
+    """PEM files. All empty: TLS with the system's authorities and no certificate of one's own."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    """Expected in the node's certificate, if not the address's."""
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """When a node that fails is no longer asked, in seconds."""
+
+    failures: int = 3
+    """In a row, until it opens."""
+    first_backoff: float = 0.5
+    max_backoff: float = 30.0
+    jitter: float = 0.2

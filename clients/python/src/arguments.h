@@ -1,0 +1,43 @@
+#pragma once
+// Plain C++ out of Python's values. Errors name the field: TypeError for a wrong type,
+// INVALID_ARGUMENT for a wrong value. With the GIL held.
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cairn/client/types.h"
+#include "services/common/clock/clock.h"
+#include "services/common/format/part.h"
+#include "services/common/keys/namespace_spec.h"
+
+namespace cairn::python {
+
+std::string TypeName(nanobind::handle object);
+
+// An attribute of `object` that is an integer in [0, max].
+uint64_t Integer(nanobind::handle object, uint64_t max, const std::string& field);
+double Number(nanobind::handle object, const std::string& field);
+std::string Text(nanobind::handle object, const std::string& field);
+// bytes of any length.
+std::string Bytes(nanobind::handle object, const std::string& field);
+// Seconds, 0 to 1e9.
+Duration Seconds(nanobind::handle object, const std::string& field);
+Digest ToDigest(nanobind::handle object, const std::string& field);
+std::optional<Digest> ToOptionalDigest(nanobind::handle object, const std::string& field);
+std::vector<BlockKey> Keys(nanobind::handle object);
+// Integers, or a buffer of i32 or i64.
+std::vector<int32_t> Tokens(nanobind::handle object);
+// NativeLayout or OpaqueLayout. Not validated.
+Layout ToLayout(nanobind::handle object);
+// Validated.
+NamespaceSpec ToSpec(nanobind::handle object);
+// None: the whole grid. Inside the grid of `layout`.
+format::PartRect ToRect(nanobind::handle object, const Layout& layout, const std::string& field);
+
+nanobind::bytes FromDigest(const Digest& digest);
+
+}  // namespace cairn::python

@@ -1,0 +1,76 @@
+#pragma once
+// Takes what a fetch brings into the caller's memory. Knows no Python: runs without the GIL.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "cairn/client/rect_assembler.h"
+#include "clients/python/src/block_bytes.h"
+
+namespace cairn::python {
+
+// A slice whose heads are those that are wanted goes straight to its place when that is contiguous
+// in the caller's memory; every other one through a buffer. In an opaque layout only the part with
+// exactly the rectangle is taken. Used by one thread.
+class BlockSink final : public client::FetchSink {
+ public:
+  using Block = BlockBytes<std::byte>;
+
+  // `into` is for the blocks from `first_block` on. INVALID_ARGUMENT, naming 'into[i]', where a
+  // native block's bytes are not those of the rectangle. `layout` outlives the sink. REQUIRES:
+  // `want` lies in its grid.
+  static Result<BlockSink> Create(const Layout& layout, const format::PartRect& want,
+                                  uint32_t first_block, std::vector<Block> into);
+
+  std::span<std::byte> Destination(const client::SliceInfo& slice) override;
+  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override;
+  void OnBlockFailed(uint32_t block, client::MissReason reason) override;
+
+  // After the fetch. Every block is either complete or has a reason; `open` is that of those that
+  // neither came whole nor failed.
+  std::map<uint32_t, client::MissReason> Failed(client::MissReason open) const;
+  // Leading blocks that are complete.
+  uint32_t prefix() const;
+  uint64_t bytes() const { return bytes_; }  // Of slices that were taken.
+
+ private:
+  // Puts a layer together from parts with other heads.
+  struct Assembly {
+    std::vector<std::byte> own;  // Where the layer is not contiguous in the caller's memory.
+    client::RectAssembler assembler;
+  };
+
+  BlockSink(const Layout& layout, const format::PartRect& want, uint32_t first_block,
+            std::vector<Block> into);
+
+  bool Wanted(const client::SliceInfo& slice) const;
+  bool SameHeads(const client::SliceInfo& slice) const {
+    return slice.part.head_begin == want_.head_begin && slice.part.head_end == want_.head_end;
+  }
+  const Block& Of(const client::SliceInfo& slice) const { return into_[slice.block - first_]; }
+  uint64_t Offset(uint32_t layer) const { return offsets_[layer - want_.layer_begin]; }
+  uint64_t LayerBytes(uint32_t layer) const { return Offset(layer + 1) - Offset(layer); }
+  Status Check(const client::SliceInfo& slice) const;
+  Status Assemble(const client::SliceInfo& slice, std::span<const std::byte> data);
+  void Scatter(const Block& block, uint64_t offset, std::span<const std::byte> data);
+  void MarkHeads(const client::SliceInfo& slice);
+
+  const Layout* layout_;
+  format::PartRect want_;
+  uint32_t first_;
+  std::vector<Block> into_;
+  std::vector<uint64_t> offsets_;  // Of the wanted layers in a native block, and its end.
+  // By block.
+  std::vector<uint32_t> missing_cells_;
+  std::vector<std::optional<client::MissReason>> failed_;
+  std::vector<bool> filled_;  // By block, layer, head.
+  std::map<std::pair<uint32_t, uint32_t>, Assembly> assemblies_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace cairn::python

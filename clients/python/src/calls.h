@@ -1,0 +1,51 @@
+#pragma once
+// The client's calls with Python's values: arguments are read with the GIL, the wait is without it.
+// Failures are thrown as StatusError. The package's client.py gives the results their types.
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <stop_token>
+
+#include "clients/python/src/connection.h"
+#include "clients/python/src/lease.h"
+
+namespace cairn::python {
+
+namespace nb = nanobind;
+
+std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
+                                    const std::string& path, nb::handle tls, nb::handle breaker,
+                                    nb::handle max_reconnect_backoff, nb::handle spin);
+
+// (fingerprint, created, [(field, stored, requested, stored_blocks)]).
+nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
+                const std::string& trace);
+// (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds).
+nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
+                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
+                 const std::string& trace);
+// (code, message, prefix, bytes, {block: miss_reason}): a failed fetch still says what it brought.
+nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
+                 nb::handle first_block, nb::handle rect, nb::handle progress, nb::handle deadline,
+                 const std::stop_source* cancel, const std::string& trace);
+// [(code, message)].
+nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts,
+                nb::handle reservation_ttl, nb::handle deadline, const std::string& trace);
+// (present, queued, absent, refused, seconds).
+nb::object Prefetch(Connection& connection, nb::handle fingerprint, nb::handle keys,
+                    nb::handle needed_in, nb::handle deadline, const std::string& trace);
+// [tier or None].
+nb::object Exists(Connection& connection, nb::handle fingerprint, nb::handle keys,
+                  nb::handle deadline, const std::string& trace);
+double RenewLease(Connection& connection, const LeaseHandle& lease, nb::handle ttl,
+                  nb::handle deadline, const std::string& trace);
+void Flush(Connection& connection, nb::handle deadline, const std::string& trace);
+// Dictionaries of the fields.
+nb::object Stat(Connection& connection, nb::handle deadline, const std::string& trace);
+nb::object Stats(Connection& connection);
+uint64_t Watch(Connection& connection, nb::handle fingerprint, bool snapshot);
+// (kind, node_epoch, sequence, fingerprint, key, parent, tier), or None when `wait` has passed.
+nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait);
+
+}  // namespace cairn::python

@@ -1,0 +1,47 @@
+#pragma once
+// Memory of Python objects, used where it lies.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cairn::python {
+
+enum class Access { kRead, kWrite };
+
+// The bytes of one object that exports its memory: by the buffer protocol (bytes, bytearray,
+// memoryview, mmap, numpy), else by DLPack (torch). Nothing is copied or converted: an object that
+// would need it is refused. While this exists the object lives and cannot move its memory. Made and
+// destroyed with the GIL held, used without it.
+class Memory {
+ public:
+  // INVALID_ARGUMENT, naming `field`, for memory that is not contiguous, not writable, or not this
+  // machine's; TypeError for an object without memory.
+  Memory(nanobind::handle object, Access access, const std::string& field);
+  Memory(Memory&&) = default;
+  Memory& operator=(Memory&&) = default;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  struct Release {
+    void operator()(Py_buffer* view) const;
+  };
+  void FromBuffer(nanobind::handle object, Access access, const std::string& field);
+  void FromDlpack(nanobind::handle object, Access access, const std::string& field);
+
+  std::unique_ptr<Py_buffer, Release> view_;
+  nanobind::ndarray<nanobind::ro> array_;
+  std::span<std::byte> bytes_;
+};
+
+// The pieces of one block, part or slice: one object, or a list or tuple of objects whose bytes
+// follow each other.
+std::vector<Memory> Pieces(nanobind::handle object, Access access, const std::string& field);
+
+}  // namespace cairn::python

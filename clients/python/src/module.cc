@@ -1,0 +1,148 @@
+// cairn._native: the C++ client for Python. Private to the package, whose modules give it its names
+// and types; _native.pyi beside them describes it for type checkers.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cairn/client/next_action.h"
+#include "cairn/client/rect_assembler.h"
+#include "clients/python/src/arguments.h"
+#include "clients/python/src/calls.h"
+#include "clients/python/src/status_error.h"
+#include "services/common/log/log.h"
+
+namespace nb = nanobind;
+using namespace nanobind::literals;
+
+namespace cairn::python {
+namespace {
+
+// cairn.errors knows the class of each code.
+void TranslateStatus(const std::exception_ptr& pending, void*) {
+  try {
+    std::rethrow_exception(pending);
+  } catch (const StatusError& error) {
+    try {
+      const nb::object raised = nb::module_::import_("cairn.errors")
+                                    .attr("error_for")(static_cast<int>(error.status().code()),
+                                                       Message(error.status()));
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    } catch (nb::python_error& e) {
+      e.restore();
+    }
+  }
+}
+
+nb::bytes FingerprintOf(nb::handle spec) { return FromDigest(Fingerprint(ToSpec(spec))); }
+
+nb::list BlockKeys(nb::handle fingerprint, nb::handle tokens, nb::handle block_tokens) {
+  BlockKeyChain chain(ToDigest(fingerprint, "fingerprint"));
+  const std::vector<int32_t> native = Tokens(tokens);
+  const auto size = static_cast<uint32_t>(Integer(block_tokens, UINT32_MAX, "block_tokens"));
+  if (size == 0) {
+    throw StatusError(InvalidArgument("field 'block_tokens': got 0, expected at least 1"));
+  }
+  std::vector<BlockKey> keys;
+  {
+    const nb::gil_scoped_release released;
+    keys = chain.Keys(native, size);
+  }
+  nb::list out;
+  for (const BlockKey& key : keys) out.append(FromDigest(key));
+  return out;
+}
+
+nb::bytes BlockKeyOf(nb::handle fingerprint, nb::handle tokens, nb::handle parent,
+                     nb::handle extra) {
+  BlockKeyChain chain(ToDigest(fingerprint, "fingerprint"));
+  return FromDigest(chain.Next(ToOptionalDigest(parent, "parent"), Tokens(tokens),
+                               Bytes(extra, "extra")));
+}
+
+uint64_t RectBytes(nb::handle layout, nb::handle rect) {
+  const Layout native = ToLayout(layout);
+  NamespaceSpec spec;  // Only to check the layout.
+  spec.model = spec.revision = spec.numerics = "any";
+  spec.layout = native;
+  ThrowIfError(Validate(spec));
+  return client::RectAssembler::Bytes(native, ToRect(rect, native, "rect"));
+}
+
+void SetLogLevel(const std::string& level) {
+  log::Configure({.level = ValueOrThrow(log::ParseLevel(level))});
+}
+
+std::string ActionOf(int code) {
+  return std::string(client::Name(client::NextAction(static_cast<StatusCode>(code))));
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  // At exit modules may be cleared in an order in which objects are not; nothing is lost by it.
+  nb::set_leak_warnings(false);
+  nb::register_exception_translator(TranslateStatus);
+  // stderr belongs to the program: what it should know is in answers and totals.
+  SetLogLevel("error");
+
+  nb::class_<Connection>(m, "Connection")
+      .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a, "lease_ttl"_a.none(),
+           "prefill_tokens_per_second"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(), "progress"_a.none(),
+           "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
+      .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("prefetch", &Prefetch, "fingerprint"_a.none(), "keys"_a.none(), "needed_in"_a.none(), "deadline"_a.none(),
+           "trace"_a)
+      .def("exists", &Exists, "fingerprint"_a.none(), "keys"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("renew_lease", &RenewLease, "lease"_a, "ttl"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("flush", &Flush, "deadline"_a.none(), "trace"_a)
+      .def("stat", &Stat, "deadline"_a.none(), "trace"_a)
+      .def("stats", &Stats)
+      .def("watch", &Watch, "fingerprint"_a.none(), "snapshot"_a)
+      .def("next_event", &NextEvent, "stream"_a, "wait"_a.none())
+      .def("end_watch", &Connection::EndWatch, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &Connection::Close, nb::call_guard<nb::gil_scoped_release>());
+  m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
+        "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none());
+
+  nb::class_<LeaseHandle>(m, "Lease", "The promise of a node to keep a matched prefix readable.\n\n"
+                                      "Ends with `release()`, with the `with` block, or when it is "
+                                      "collected.")
+      .def_prop_ro("held", &LeaseHandle::held, "False when nothing matched, and once released.")
+      .def_prop_ro("id", [](const LeaseHandle& l) { return l.info().id; })
+      .def_prop_ro("fingerprint",
+                   [](const LeaseHandle& l) { return FromDigest(l.info().fingerprint); })
+      .def_prop_ro("blocks", [](const LeaseHandle& l) { return l.info().blocks; },
+                   "Blocks of the matched prefix.")
+      .def_prop_ro(
+          "expires_in",
+          [](const LeaseHandle& l) {
+            const Duration left = l.info().expires_at - std::chrono::steady_clock::now();
+            return l.held() ? std::max(0.0, cairn::Seconds(left)) : 0.0;
+          },
+          "Seconds that the lease lives as it was given, renewals not counted.")
+      .def("release", &LeaseHandle::Release, "Gives the lease back, without waiting. May be repeated.")
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](LeaseHandle& l, nb::args) { l.Release(); });
+
+  nb::class_<std::stop_source>(m, "Cancellation", "Ends fetches from another thread.")
+      .def(nb::init<>())
+      .def("cancel", [](std::stop_source& s) { s.request_stop(); },
+           "Ends the fetches that were given this, now and later, with `CancelledError`.")
+      .def_prop_ro("cancelled", [](const std::stop_source& s) { return s.stop_requested(); });
+
+  m.def("fingerprint", &FingerprintOf, "spec"_a.none());
+  m.def("block_keys", &BlockKeys, "fingerprint"_a.none(), "tokens"_a.none(), "block_tokens"_a.none());
+  m.def("block_key", &BlockKeyOf, "fingerprint"_a.none(), "tokens"_a.none(), "parent"_a.none(), "extra"_a.none());
+  m.def("rect_bytes", &RectBytes, "layout"_a.none(), "rect"_a.none());
+  m.def("next_action", &ActionOf, "code"_a);
+  m.def("set_log_level", &SetLogLevel, "level"_a);
+}
+
+}  // namespace cairn::python

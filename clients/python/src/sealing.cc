@@ -1,0 +1,53 @@
+#include "clients/python/src/sealing.h"
+
+#include <cstring>
+
+#include "services/common/memory/bulk_copy.h"
+
+namespace cairn::python {
+
+Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
+                                           uint64_t bytes, const std::string& field) {
+  if (!layout.IsNative()) {
+    const uint64_t most = std::get<OpaqueLayout>(layout.form).max_part_bytes;
+    if (bytes == 0 || bytes > most) {
+      return InvalidArgument("field '{}': got {} bytes, expected 1 to {}", field, bytes, most);
+    }
+    return std::vector<uint64_t>{bytes};
+  }
+  std::vector<uint64_t> lengths;
+  uint64_t expected = 0;
+  for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
+    lengths.push_back(layout.SliceBytes(layer, rect.head_begin, rect.head_end));
+    expected += lengths.back();
+  }
+  if (bytes != expected) {
+    return InvalidArgument("field '{}': got {} bytes, expected {}", field, bytes, expected);
+  }
+  return lengths;
+}
+
+void SealPieces(std::span<std::byte> room, const BlockBytes<const std::byte>& pieces,
+                format::Codec codec, const format::PartRect& rect, uint16_t block_tokens,
+                std::span<const uint64_t> lengths, bool streaming) {
+  const uint32_t header_bytes = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
+  std::vector<uint64_t> hashes;
+  hashes.reserve(lengths.size());
+  uint64_t at = 0;
+  for (const uint64_t length : lengths) {
+    std::byte* const to = room.data() + header_bytes + at;
+    if (const auto from = pieces.Contiguous(at, length); !from.empty()) {
+      hashes.push_back(CopyXxh3(to, from.data(), length, streaming));
+    } else {
+      pieces.ForEachRun(at, length, [&](std::span<const std::byte> run, uint64_t done) {
+        std::memcpy(to + done, run.data(), run.size());
+      });
+      hashes.push_back(BulkXxh3({to, length}));
+    }
+    at += length;
+  }
+  format::WriteHeader(room.first(header_bytes), codec, rect, block_tokens, lengths, hashes);
+  if (streaming) StreamingFence();
+}
+
+}  // namespace cairn::python

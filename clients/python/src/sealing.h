@@ -1,0 +1,26 @@
+#pragma once
+// Writes a part out of pieces of the caller's memory. Knows no Python: runs without the GIL.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "clients/python/src/block_bytes.h"
+#include "services/common/format/part.h"
+#include "services/common/keys/namespace_spec.h"
+
+namespace cairn::python {
+
+// Lengths of the slices of a part with `bytes` bytes. INVALID_ARGUMENT, naming `field`, when a part
+// with this rectangle has another size.
+Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
+                                           uint64_t bytes, const std::string& field);
+
+// Copies and hashes in one pass. REQUIRES: room.size() == PartBytes(lengths), and the pieces have
+// the sum of the lengths.
+void SealPieces(std::span<std::byte> room, const BlockBytes<const std::byte>& pieces,
+                format::Codec codec, const format::PartRect& rect, uint16_t block_tokens,
+                std::span<const uint64_t> lengths, bool streaming);
+
+}  // namespace cairn::python

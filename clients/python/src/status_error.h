@@ -1,0 +1,34 @@
+#pragma once
+// Failed statuses on their way to Python: thrown here, turned into the exception of their code by
+// the module's translator.
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "services/common/status/status.h"
+
+namespace cairn::python {
+
+class StatusError : public std::exception {
+ public:
+  explicit StatusError(Status status) : status_(std::move(status)), text_(ToString(status_)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+  const Status& status() const { return status_; }
+
+ private:
+  Status status_;
+  std::string text_;
+};
+
+inline void ThrowIfError(const Status& status) {
+  if (!status.ok()) throw StatusError(status);
+}
+
+template <typename T>
+T ValueOrThrow(Result<T> result) {
+  ThrowIfError(result.status());
+  return *std::move(result);
+}
+
+}  // namespace cairn::python

@@ -1,0 +1,135 @@
+"""Calls that are awaited."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+import cairn
+from conftest import SLOW, Prompt, connect, opaque_spec
+
+
+def test_every_call(client, serial):
+    async def main():
+        async with cairn.AsyncClient(client) as aio:
+            spec = opaque_spec()
+            opened = await aio.open_namespace(spec)
+            assert opened.fingerprint == cairn.fingerprint(spec)
+            keys = cairn.block_keys(opened.fingerprint, [serial()] * 32, 16)
+            data = [os.urandom(1000), os.urandom(1000)]
+            parts = [cairn.Part(keys[0], data[0]), cairn.Part(keys[1], data[1], keys[0], 16)]
+            assert await aio.push(opened.fingerprint, parts) == [None, None]
+            assert await aio.exists(opened.fingerprint, keys) == [cairn.TierKind.HOST] * 2
+            into = [bytearray(1000), bytearray(1000)]
+            with await aio.match(opened.fingerprint, keys, deadline=SLOW) as match:
+                assert (await aio.fetch(match.lease, into)).prefix == 2
+                assert await aio.renew_lease(match.lease, 60.0) > 30
+            assert into == data
+            assert (await aio.prefetch(opened.fingerprint, keys, 1.0)).present_blocks == 2
+            await aio.flush()
+            assert (await aio.stat()).blocks >= 2
+            assert aio.stats().pushed_parts == 2
+        with pytest.raises(cairn.FailedPreconditionError):
+            client.stat()
+
+    asyncio.run(main())
+
+
+def test_many_at_once(client, serial):
+    """100 prompts, each pushed, matched and fetched by a task of its own."""
+    async def one(aio, namespace, seed):
+        [key] = cairn.block_keys(namespace, [seed] * 16, 16)
+        data, into = os.urandom(10000), bytearray(10000)
+        assert await aio.push(namespace, [cairn.Part(key, data)]) == [None]
+        with await aio.match(namespace, [key], deadline=SLOW) as match:
+            await aio.fetch(match.lease, [into])
+        assert into == data
+
+    async def main():
+        async with cairn.AsyncClient(client) as aio:
+            namespace = (await aio.open_namespace(opaque_spec())).fingerprint
+            await asyncio.gather(*[one(aio, namespace, serial()) for _ in range(100)])
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_calls_wait(start_node, path):
+    """Ten calls to a node that hangs take the time of one, and the loop turns meanwhile."""
+    node = start_node()
+
+    async def main():
+        async with cairn.AsyncClient(connect(node, path)) as aio:
+            os.kill(node.pid, signal.SIGSTOP)
+            begin = time.monotonic()
+            calls = asyncio.gather(*[aio.stat(deadline=0.5) for _ in range(10)], return_exceptions=True)
+            steps = 0
+            while not calls.done():
+                steps += 1
+                await asyncio.sleep(0.001)
+            assert time.monotonic() - begin < 3
+            assert steps > 50
+            assert all(isinstance(answer, cairn.Error) for answer in await calls)
+            os.kill(node.pid, signal.SIGCONT)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_fetch_gives_the_memory_back(start_node, serial):
+    """The task ends soon, and only when nobody writes into the caller's memory any more."""
+    node = start_node()
+
+    async def main():
+        client = connect(node, "grpc")
+        async with cairn.AsyncClient(client) as aio:
+            prompt = Prompt(client, opaque_spec(), serial(), 64, 1 << 20).push(client)
+            match = prompt.match(client)
+            into = [bytearray(1 << 20) for _ in prompt.keys]
+            os.kill(node.pid, signal.SIGSTOP)
+            fetch = asyncio.create_task(aio.fetch(match.lease, into, progress=SLOW))
+            await asyncio.sleep(0.2)
+            assert not fetch.done()
+            begin = time.monotonic()
+            fetch.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetch
+            assert time.monotonic() - begin < 3
+            for block in into:
+                block.clear()  # BufferError while the fetch has it.
+            os.kill(node.pid, signal.SIGCONT)
+
+    asyncio.run(main())
+
+
+def test_events(client, serial):
+    async def main():
+        async with cairn.AsyncClient(client) as aio:
+            prompt = Prompt(client, opaque_spec(model=f"async{serial()}"), serial(), 2, 10)
+            async with aio.watch(prompt.namespace) as stream:
+                keys = []
+
+                async def read():
+                    async for event in stream:
+                        keys.append(event.key)
+                        if len(keys) == 2:
+                            return
+
+                # Until the node listens its events go to nobody.
+                reader = asyncio.create_task(read())
+                await asyncio.sleep(0.3)
+                await aio.push(prompt.namespace, prompt.parts())
+                await asyncio.wait_for(reader, SLOW)
+                assert keys == prompt.keys
+
+                async def read_on():
+                    async for _ in stream:
+                        pass
+
+                idle = asyncio.create_task(read_on())
+                await asyncio.sleep(0.05)
+                idle.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await idle
+
+    asyncio.run(main())
