@@ -29,7 +29,10 @@ Status EnterOwnNamespace() {
     std::ofstream("/proc/self/gid_map") << fmt::format("{} {} 1", gid, gid);
   }
   // Else what we mount would be seen outside.
-  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return FromErrno("mount --make-rprivate /");
+  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    if (errno == EINVAL) return Errorf(StatusCode::kPermissionDenied, "mount --make-rprivate /: a chroot's root is no mount point");
+    return FromErrno("mount --make-rprivate /");
+  }
   return OkStatus();
 }
 
