@@ -8,7 +8,7 @@ import time
 import pytest
 
 import cairn
-from conftest import SLOW, Prompt, connect, opaque_spec
+from conftest import SLOW, Prompt, connect, freeze, opaque_spec
 
 
 def test_every_call(client, serial):
@@ -61,7 +61,7 @@ def test_the_loop_goes_on_while_calls_wait(start_node, path):
 
     async def main():
         async with cairn.AsyncClient(connect(node, path)) as aio:
-            os.kill(node.pid, signal.SIGSTOP)
+            freeze(node)
             begin = time.monotonic()
             calls = asyncio.gather(*[aio.stat(deadline=0.5) for _ in range(10)], return_exceptions=True)
             steps = 0
@@ -86,7 +86,7 @@ def test_a_cancelled_fetch_gives_the_memory_back(start_node, serial):
             prompt = Prompt(client, opaque_spec(), serial(), 64, 1 << 20).push(client)
             match = prompt.match(client)
             into = [bytearray(1 << 20) for _ in prompt.keys]
-            os.kill(node.pid, signal.SIGSTOP)
+            freeze(node)
             fetch = asyncio.create_task(aio.fetch(match.lease, into, progress=SLOW))
             await asyncio.sleep(0.2)
             assert not fetch.done()

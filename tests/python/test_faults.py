@@ -11,7 +11,7 @@ import time
 import pytest
 
 import cairn
-from conftest import ROOT, SLOW, Prompt, connect, native_spec, opaque_spec
+from conftest import ROOT, SLOW, Prompt, connect, freeze, native_spec, opaque_spec
 
 BIG = 1 << 20
 
@@ -185,7 +185,7 @@ def test_kill_9_during_pushes(loaded):
 def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
     """Another thread goes on while a call waits."""
     node, client, prompt = loaded
-    os.kill(node.pid, signal.SIGSTOP)
+    freeze(node)
     try:
         thread = Threaded(lambda: client.stat(deadline=0.5))
         steps = 0
@@ -206,7 +206,7 @@ def test_cancellation_and_progress(loaded):
         pytest.skip("what is in memory is read without the node")
     match = prompt.match(client)
     into = [bytearray(BIG) for _ in prompt.keys]
-    os.kill(node.pid, signal.SIGSTOP)
+    freeze(node)
     try:
         cancel = cairn.Cancellation()
         thread = Threaded(lambda: client.fetch(match.lease, into, progress=SLOW, cancel=cancel))
