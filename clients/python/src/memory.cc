@@ -78,6 +78,10 @@ void Memory::FromBuffer(nb::handle object, Access access, const std::string& fie
 }
 
 void Memory::FromDlpack(nb::handle object, Access access, const std::string& field) {
+  // torch's __dlpack__ refuses such tensors; the C exchange that nanobind prefers does not ask.
+  if (nb::object grad = nb::getattr(object, "requires_grad", nb::none()); grad.is(Py_True)) {
+    Refuse(field, object, "autograd follows it; pass its detach()", access);
+  }
   // First as what is asked for, then read-only, to tell why it was refused.
   nb::ndarray<> writable;
   if (nb::try_cast(object, writable, /*convert=*/false)) {
