@@ -1,0 +1,41 @@
+#pragma once
+// Which selections exist, their parameters and legal values; and how one is made. The recipe grammar
+// (services/common/recipe) reads its names, defaults and ranges from here.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/selections/selection.h"
+
+namespace cairn::selections {
+
+// A decimal number with at most `decimals` digits behind the point; values are counted in units of
+// the last digit: 0.4 with three decimals is 400.
+struct ParameterInfo {
+  std::string_view name;
+  std::string_view meaning;
+  int decimals = 0;
+  int64_t least = 0;  // In units.
+  int64_t most = 0;
+  std::optional<int64_t> fallback;  // Nothing: the recipe must give it.
+};
+
+struct SelectionInfo {
+  std::string_view name;
+  std::string_view meaning;
+  std::vector<ParameterInfo> parameters;  // In canonical order; "keep" is the first.
+};
+
+const std::vector<SelectionInfo>& AllSelections();
+// Null when there is none of this name.
+const SelectionInfo* FindSelection(std::string_view name);
+
+// `values`: one for each parameter, in order. Null when the name is unknown or a value is out of its
+// range.
+std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values);
+
+}  // namespace cairn::selections

@@ -1,0 +1,18 @@
+#pragma once
+// The first tokens and the most recent ones, in every layer and head. Not query-aware.
+//
+// Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023, section 3.2.
+// Keys keep their original positions here; the paper numbers the kept ones anew.
+//
+//   keep   share of the rows that stay
+//   sinks  of these, how many are the sequence's first ones; a later segment has none
+
+#include <memory>
+
+#include "kernels/selections/selection.h"
+
+namespace cairn::selections {
+
+std::unique_ptr<Selection> MakeStreaming(int64_t keep, int64_t sinks);
+
+}  // namespace cairn::selections
