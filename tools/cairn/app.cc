@@ -150,9 +150,9 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   AddJson(c, o.json, "Print the rows as JSON");
   c.footer(
-      "One worker computes each context and pushes it to a node, another fetches it and computes\n"
-      "what follows; compared with a worker that computed all itself. Fails if a context was not\n"
-      "fetched in full.\n"
+      "One worker computes each context and pushes it to a node in all recipes, another fetches it and\n"
+      "computes what follows; compared with what the first one says. Fails if a context was not fetched\n"
+      "in full. A ladder is measured in its last form, from disk.\n"
       "Example:\n"
       "  cairn fidelity --recipe raw --recipe int8 --suite prose,needles --exact");
 }

@@ -86,8 +86,8 @@ LEVELS = {2: [0.4528, 1.5104], 3: [0.2451, 0.7560, 1.3439, 2.1519],
           4: [0.1284, 0.3880, 0.6568, 0.9423, 1.2562, 1.6180, 2.0690, 2.7326]}
 
 
-def turbo(bits, sink=True):
-    """TurboQuant's MSE form with the norm correction: the codes are scaled to the vector's length."""
+def turbo(bits):
+    """TurboQuant's MSE form with the norm correction: the codes are scaled to the vector's length. Token 0 apart."""
     def rotate_and_code(x):
         dim = x.shape[-1]
         signs = torch.randint(0, 2, (dim,), generator=torch.Generator().manual_seed(7)).float() * 2 - 1
@@ -101,11 +101,7 @@ def turbo(bits, sink=True):
         return (c @ h) * signs * norm
 
     def codec(k, v):
-        kk, vv = rotate_and_code(k), rotate_and_code(v)
-        rate = bits + 16 / k.shape[-1]
-        if sink:
-            kk, vv, rate = keep_first(k, kk), keep_first(v, vv), rate + sink_bits(k)
-        return kk, vv, rate
+        return keep_first(k, rotate_and_code(k)), keep_first(v, rotate_and_code(v)), bits + 16 / k.shape[-1] + sink_bits(k)
     return codec
 
 
@@ -125,7 +121,8 @@ def cachegen(k, v):
             top = torch.where(top > 0, top, torch.ones_like(top))
             code = (x[i] * c / top).round()
             y[i] = code / c * top
-            counts = torch.stack([(code == s).sum(0) for s in range(-c, c + 1)]).double()
+            counts = torch.zeros(2 * c + 1, heads * dim, dtype=torch.float64)
+            counts.scatter_add_(0, (code + c).long(), torch.ones_like(code, dtype=torch.float64))
             p = counts / tokens
             total_bits += float(-(counts * torch.where(p > 0, p, torch.ones_like(p)).log2()).sum())
             total_bits += tokens * 16 + heads * dim * bins_of(i) * 16
@@ -134,12 +131,11 @@ def cachegen(k, v):
 
 
 CODECS = {
-    "fp16": lambda k, v: (k, v, 16.0),
     "int8-g64": int8,
     "fp8-e4m3": fp8,
     "kivi4-sink1": kivi(4),
+    "kivi3-sink1": kivi(3),
     "kivi2-sink1": kivi(2),
-    "turbo4": turbo(4, sink=False),
     "turbo4-sink1": turbo(4),
     "turbo3-sink1": turbo(3),
     "turbo2-sink1": turbo(2),

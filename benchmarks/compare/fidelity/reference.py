@@ -17,7 +17,7 @@ import sys
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "worker"))
-from codecs_reference import CODECS  # noqa: E402
+from codecs_reference import CODECS, half  # noqa: E402
 from torch_bench import Llama  # noqa: E402
 
 
@@ -33,6 +33,77 @@ def score(model, cache, context, continuation):
     return model.forward(torch.tensor(continuation), cache.clone(), context, every_token=True)
 
 
+class Judge:
+    """What full KV says about one continuation, to compare others with."""
+
+    def __init__(self, rows, continuation, needles):
+        tokens, begin = continuation["tokens"], continuation["answer_begin"]
+        self._judged = torch.arange(begin - 1, len(tokens) - 1)
+        self._target = torch.tensor(tokens[begin:])
+        self.positions = len(self._target)
+        self.answered = bool((rows[self._judged].argmax(-1) == self._target).all())
+        self._full = None if needles else rows[self._judged].double().log_softmax(-1)
+
+    def is_answered(self, rows):
+        return bool((rows[self._judged].argmax(-1) == self._target).all())
+
+    def compare(self, rows):
+        """KL, both negative log-likelihoods and the positions with the same most likely token, all summed."""
+        p, q = self._full, rows[self._judged].double().log_softmax(-1)
+        nll = [-float(x.gather(1, self._target[:, None]).sum()) for x in (p, q)]
+        return float((p.exp() * (p - q)).sum()), nll[0], nll[1], int((p.argmax(-1) == q.argmax(-1)).sum())
+
+
+class Row:
+    """One codec's sums over the texts of a suite."""
+
+    def __init__(self, name):
+        self.name, self.texts, self.bits, self.errors = name, [], [], []
+        self.full, self.other, self.same = 0.0, 0.0, 0
+
+    def add_documents(self, judges, scores):
+        kl, positions = 0.0, 0
+        for judge, rows in zip(judges, scores):
+            one, full, other, same = judge.compare(rows)
+            kl, positions = kl + one, positions + judge.positions
+            self.full, self.other, self.same = self.full + full, self.other + other, self.same + same
+        self.texts.append([kl, positions])
+
+    def add_needles(self, judges, scores):
+        self.texts.append([int(judge.is_answered(rows)) if judge.answered else None for judge, rows in zip(judges, scores)])
+
+    def report(self, suite):
+        row = {"recipe": self.name, "suite": suite, "bits_per_number": sum(self.bits) / len(self.bits),
+               "err_k": sum(e[0] for e in self.errors) / len(self.errors), "err_v": sum(e[1] for e in self.errors) / len(self.errors)}
+        if suite == "needles":
+            groups = [[sum(cases), len(cases)] for text in self.texts if (cases := [c for c in text if c is not None])]
+            return row | {"needles_ok": sum(a for a, _ in groups), "needles_n": sum(b for _, b in groups),
+                          "needles_ci": bootstrap(groups), "texts": self.texts}
+        positions = sum(n for _, n in self.texts)
+        return row | {"kl": sum(a for a, _ in self.texts) / positions, "kl_ci": bootstrap(self.texts),
+                      "ppl_delta": math.exp((self.other - self.full) / positions) - 1, "top1": self.same / positions, "texts": self.texts}
+
+
+def measure(model, text, rows, needles):
+    """Adds one text to every row: the context is computed once and each codec applied to the same K and V."""
+    context = text["context"]
+    n = len(context)
+    continuations = text["continuations"]
+    cache = model.cache(n + max(len(c["tokens"]) for c in continuations))
+    model.forward(torch.tensor(context), cache, 0)
+    cache = half(cache)
+    judges = [Judge(score(model, cache, n, c["tokens"]), c, needles) for c in continuations]
+    full_k, full_v = cache[:, 0, :, :n], cache[:, 1, :, :n]
+    for row in rows:
+        k, v, bits = CODECS[row.name](full_k, full_v)
+        row.bits.append(bits)
+        row.errors.append([float((a - b).norm() / b.norm()) for a, b in ((k, full_k), (v, full_v))])
+        coded = cache.clone()
+        coded[:, 0, :, :n], coded[:, 1, :, :n] = half(k), half(v)
+        scores = (score(model, coded, n, c["tokens"]) for c in continuations)
+        (row.add_needles if needles else row.add_documents)(judges, scores)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
@@ -46,66 +117,14 @@ def main():
     model = Llama(arguments.model)
     plan = json.load(open(arguments.plan, encoding="utf-8"))
     texts = plan["texts"][:arguments.limit or None]
-    names = arguments.codec or list(CODECS)
-    sums = {name: {"kl": [], "needles": [], "full": 0.0, "other": 0.0, "same": 0, "n": 0, "bits": [], "err": []} for name in names}
-
+    rows = [Row(name) for name in arguments.codec or CODECS]
     for number, text in enumerate(texts):
-        context = text["context"]
-        n = len(context)
-        longest = max(len(c["tokens"]) for c in text["continuations"])
-        cache = model.cache(n + longest)
-        model.forward(torch.tensor(context), cache, 0)
-        cache = cache.half().float()
-        full = [score(model, cache, n, c["tokens"]) for c in text["continuations"]]
-        for name in names:
-            total = sums[name]
-            k, v, bits = CODECS[name](cache[:, 0, :, :n], cache[:, 1, :, :n])
-            total["bits"].append(bits)
-            total["err"].append([float((a - b).norm() / b.norm()) for a, b in ((k, cache[:, 0, :, :n]), (v, cache[:, 1, :, :n]))])
-            coded = cache.clone()
-            coded[:, 0, :, :n], coded[:, 1, :, :n] = half_of(k), half_of(v)
-            kl, right, cases = 0.0, 0, 0
-            for c, rows in zip(text["continuations"], full):
-                tokens, begin = c["tokens"], c["answer_begin"]
-                judged = torch.arange(begin - 1, len(tokens) - 1)
-                target = torch.tensor(tokens[begin:])
-                if plan["suite"] == "needles":
-                    if not bool((rows[judged].argmax(-1) == target).all()):
-                        continue
-                other = score(model, coded, n, tokens)[judged].double().log_softmax(-1)
-                p = rows[judged].double().log_softmax(-1)
-                if plan["suite"] == "needles":
-                    cases += 1
-                    right += bool((other.argmax(-1) == target).all())
-                    continue
-                kl += float((p.exp() * (p - other)).sum())
-                total["full"] -= float(p.gather(1, target[:, None]).sum())
-                total["other"] -= float(other.gather(1, target[:, None]).sum())
-                total["same"] += int((p.argmax(-1) == other.argmax(-1)).sum())
-                total["n"] += len(target)
-                cases += len(target)
-            total["needles" if plan["suite"] == "needles" else "kl"].append([right if plan["suite"] == "needles" else kl, cases])
+        measure(model, text, rows, plan["suite"] == "needles")
         print(f"\r{plan['suite']}: text {number + 1} of {len(texts)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-
-    rows = []
-    for name in names:
-        total = sums[name]
-        row = {"recipe": name, "suite": plan["suite"], "bits_per_number": sum(total["bits"]) / len(total["bits"]),
-               "err_k": sum(e[0] for e in total["err"]) / len(total["err"]), "err_v": sum(e[1] for e in total["err"]) / len(total["err"])}
-        if plan["suite"] == "needles":
-            row |= {"needles_ok": sum(a for a, _ in total["needles"]), "needles_n": sum(b for _, b in total["needles"]),
-                    "needles_ci": bootstrap([g for g in total["needles"] if g[1]])}
-        else:
-            row |= {"kl": sum(a for a, _ in total["kl"]) / total["n"], "kl_ci": bootstrap(total["kl"]),
-                    "ppl_delta": math.exp((total["other"] - total["full"]) / total["n"]) - 1, "top1": total["same"] / total["n"]}
-        rows.append(row)
-    json.dump({"model": arguments.model.rsplit("/", 1)[-1], "split": plan["split"], "arithmetic": "float32", "rows": rows}, sys.stdout, indent=2)
+    json.dump({"model": arguments.model.rsplit("/", 1)[-1], "split": plan["split"], "arithmetic": "float32",
+               "rows": [row.report(plan["suite"]) for row in rows]}, sys.stdout)
     print()
-
-
-def half_of(x):
-    return x.half().float()
 
 
 if __name__ == "__main__":

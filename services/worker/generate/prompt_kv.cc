@@ -40,11 +40,12 @@ struct PromptKv::Run {
 };
 
 PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session,
-                   PushQueue* push)
+                   PushQueue* push, std::span<const PublishedNamespace> published)
     : transformer_(transformer),
       clock_(clock),
       session_(session),
       push_(push),
+      published_(published),
       prefiller_(transformer, clock),
       block_tokens_(transformer.kv_layout().block_tokens) {}
 
@@ -297,14 +298,27 @@ Status PromptKv::CheckLoans(std::span<const TokenId> prompt, KvSequence& sequenc
 }
 
 void PromptKv::Push(const Run& run, uint32_t first_computed) {
+  std::vector<ComputedBlock> blocks = Blocks(run, run.keys, first_computed);
+  if (blocks.empty()) return;
+  push_->Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
+  if (session_->codec().lossy() && run.report.fetched_blocks > 0) return;  // Not of exact lineage.
+  for (const PublishedNamespace& target : published_) {
+    const std::vector<BlockKey> keys = BlockKeyChain(target.fingerprint)
+        .Keys(run.request.tokens, static_cast<uint32_t>(block_tokens_));
+    push_->Enqueue(target.fingerprint, *target.codec, Blocks(run, keys, first_computed));
+  }
+}
+
+std::vector<ComputedBlock> PromptKv::Blocks(const Run& run, std::span<const BlockKey> keys,
+                                            uint32_t first) const {
   const KvSequence& sequence = run.sequence;
-  const auto end = std::min<size_t>(
-      run.keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
+  const auto end =
+      std::min<size_t>(keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
   std::vector<ComputedBlock> blocks;
-  for (size_t b = first_computed; b < end; ++b) {
+  for (size_t b = first; b < end; ++b) {
     ComputedBlock block;
-    block.key = run.keys[b];
-    if (b > 0) block.parent = run.keys[b - 1];
+    block.key = keys[b];
+    if (b > 0) block.parent = keys[b - 1];
     block.first_position = b * static_cast<uint64_t>(block_tokens_);
     block.compute_seconds = prefiller_.block_seconds()[b];
     // A page is its layers' slices one after the other.
@@ -314,7 +328,7 @@ void PromptKv::Push(const Run& run, uint32_t first_computed) {
     block.trace = run.request.trace;
     blocks.push_back(std::move(block));
   }
-  if (!blocks.empty()) push_->Enqueue(session_->fingerprint(), std::move(blocks));
+  return blocks;
 }
 
 }  // namespace cairn::worker

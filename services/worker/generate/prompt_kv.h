@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "services/common/clock/clock.h"
 #include "services/common/status/status.h"
@@ -23,14 +24,17 @@
 #include "services/worker/generate/timeline.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
+#include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {
 
 // Not thread-safe.
 class PromptKv {
  public:
-  // All must outlive it. `session` and `push` are both null or both not.
-  PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push);
+  // All must outlive it. `session` and `push` are both null or both not. `published`: where computed
+  // blocks of exact lineage are pushed to beside the session's namespace.
+  PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push,
+           std::span<const PublishedNamespace> published = {});
 
   struct Request {
     std::span<const TokenId> tokens;
@@ -79,11 +83,15 @@ class PromptKv {
   Status Prefill(Run& run, int64_t end, bool disturbed,
                  const std::function<Status(int)>& before_layer);
   void Push(const Run& run, uint32_t first_computed);
+  // The blocks from `first` on that are there, with these keys.
+  std::vector<ComputedBlock> Blocks(const Run& run, std::span<const BlockKey> keys,
+                                    uint32_t first) const;
 
   Transformer& transformer_;
   const Clock& clock_;
   PrefixSession* const session_;
   PushQueue* const push_;
+  const std::span<const PublishedNamespace> published_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "services/common/log/log.h"
 #include "services/worker/generate/prefill.h"
 #include "services/worker/generate/prompt.h"
 #include "services/worker/generate/prompt_kv.h"
@@ -27,12 +28,23 @@ struct IdleTurn {
   std::string trace;
 };
 
+// One codec may store several namespaces, with other parameters.
+void AddCodec(const KvCodec::Stats& codec, std::vector<KvCodec::Stats>* all) {
+  const auto same = std::ranges::find(*all, codec.codec, &KvCodec::Stats::codec);
+  if (same == all->end()) {
+    all->push_back(codec);
+    return;
+  }
+  same->encode += codec.encode;
+  same->decode += codec.decode;
+}
+
 class EngineImpl final : public WorkerEngine {
  public:
   EngineImpl(Options options, std::unique_ptr<client::CacheClient> cache,
              std::unique_ptr<Model> model, std::unique_ptr<Transformer> transformer,
              std::unique_ptr<KvPool> pool, std::optional<NamespaceSpec> spec,
-             std::unique_ptr<KvCodec> codec)
+             std::unique_ptr<KvCodec> codec, std::vector<PublishedNamespace> published)
       : options_(std::move(options)),
         clock_(SteadyClock::Get()),
         model_(std::move(model)),
@@ -40,14 +52,16 @@ class EngineImpl final : public WorkerEngine {
         pool_(std::move(pool)),
         cache_(std::move(cache)),
         codec_(std::move(codec)),
+        published_(std::move(published)),
         queue_(options_.queue_capacity),
         logits_(static_cast<size_t>(transformer_->vocab())) {
     if (cache_) {
-      push_.emplace(*cache_, spec->layout, *codec_, options_.push);
+      push_.emplace(*cache_, spec->layout, options_.push);
       session_.emplace(*cache_, *std::move(spec), pool_->layout(), *codec_, options_.prefix);
+      OpenPublished();
     }
     prompt_kv_.emplace(*transformer_, clock_, session_ ? &*session_ : nullptr,
-                       push_ ? &*push_ : nullptr);
+                       push_ ? &*push_ : nullptr, published_);
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -62,6 +76,8 @@ class EngineImpl final : public WorkerEngine {
   void Shutdown(std::chrono::milliseconds drain) override;
 
  private:
+  // A node that is away is not waited for again: the client opens them once it is there.
+  void OpenPublished();
   void FinishJob(Job& job, Result<GenerateSummary> outcome);
 
   // Everything below runs on the engine's thread.
@@ -89,6 +105,7 @@ class EngineImpl final : public WorkerEngine {
   const std::unique_ptr<KvPool> pool_;
   const std::unique_ptr<client::CacheClient> cache_;
   const std::unique_ptr<const KvCodec> codec_;  // Null without a cache.
+  const std::vector<PublishedNamespace> published_;
 
   // Destroyed before the pool: both refer to pages.
   std::optional<PrefixSession> session_;
@@ -111,6 +128,20 @@ class EngineImpl final : public WorkerEngine {
   Mutex shutdown_mu_;  // Serialises Shutdown.
   std::thread thread_;
 };
+
+void EngineImpl::OpenPublished() {
+  for (const PublishedNamespace& target : published_) {
+    const bool away = !cache_->GetStats().connected;
+    const Duration deadline = away ? Duration(std::chrono::milliseconds(1))
+                                   : Duration(options_.prefix.connect_deadline);
+    const Status opened =
+        cache_->OpenNamespace(target.spec, {.deadline = deadline, .trace = {}}).status();
+    if (!opened.ok()) {
+      log::Warn("cache_namespace_not_open",
+                {{"recipe", target.spec.recipe}, {"error", ToString(opened)}});
+    }
+  }
+}
 
 Result<GenerateSummary> EngineImpl::Generate(const GenerateRequest& request,
                                              const GenerateCallbacks& callbacks) {
@@ -425,6 +456,9 @@ WorkerEngine::Stats EngineImpl::GetStats() const {
   if (session_) stats.prefix = session_->GetStats();
   if (push_) stats.push = push_->GetStats();
   if (codec_) stats.codecs = codec_->GetStats();
+  for (const PublishedNamespace& target : published_) {
+    for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);
+  }
   return stats;
 }
 
@@ -481,6 +515,7 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
 
   std::optional<NamespaceSpec> spec;
   std::unique_ptr<KvCodec> codec;
+  std::vector<PublishedNamespace> published;
   if (cache) {
     NamespaceInputs inputs;
     inputs.tenant = options.tenant;
@@ -492,10 +527,11 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
     inputs.recipe = options.recipe;
     CAIRN_ASSIGN_OR_RETURN(spec, WorkerNamespace(inputs));
     CAIRN_ASSIGN_OR_RETURN(codec, KvCodec::Create(*spec, kv));
+    CAIRN_ASSIGN_OR_RETURN(published, PublishedNamespaces(std::move(inputs), options.publish));
   }
   return std::make_unique<EngineImpl>(std::move(options), std::move(cache), std::move(model),
                                       std::move(transformer), std::move(pool), std::move(spec),
-                                      std::move(codec));
+                                      std::move(codec), std::move(published));
 }
 
 }  // namespace cairn::worker

@@ -42,6 +42,8 @@ class WorkerEngine {
     std::string tenant = "default";
     std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
     std::string recipe = "raw";  // How KV is stored at the cache: services/common/recipe.
+    // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
+    std::vector<std::string> publish = {};
     std::string cache_address;  // For GetInfo only.
     PrefixSession::Options prefix;
     PushQueue::Options push;

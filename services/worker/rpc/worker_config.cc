@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "services/common/log/log.h"
@@ -50,6 +51,10 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, or a ladder of them "
               "(docs/recipes.md). Workers share blocks only with those of the same recipe.",
               {.max_length = 1024});
+  schema.Text("cache.publish", &c.publish,
+              "Further recipes, with semicolons between them: blocks computed over exact KV are pushed to "
+              "their namespaces too, for workers that read those.",
+              {.max_length = 4096});
   schema.Time("cache.match_deadline", &c.match_deadline,
               "Longest time that a request waits for the node's answer about its prefix.",
               {.min = milliseconds(1), .max = std::chrono::seconds(10)});
@@ -95,6 +100,16 @@ void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
               {.choices = {"debug", "info", "warn", "error"}});
   schema.Text("log.format", &c.log_format, "text, or one JSON object a line.",
               {.choices = {"text", "json"}});
+}
+
+// Recipes have commas and spaces in them.
+std::vector<std::string> SplitRecipes(const std::string& text) {
+  std::vector<std::string> recipes;
+  std::istringstream in(text);
+  for (std::string recipe; std::getline(in, recipe, ';');) {
+    if (!recipe.empty()) recipes.push_back(recipe);
+  }
+  return recipes;
 }
 
 Status CheckAddresses(WorkerConfig& c) {
@@ -145,6 +160,7 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.idle_turns = c.idle_turns;
   options.tenant = c.tenant;
   options.recipe = c.recipe;
+  options.publish = SplitRecipes(c.publish);
   options.cache_address = c.cache_address;
   options.prefix.match_deadline = duration_cast<milliseconds>(c.match_deadline);
   options.prefix.stall_deadline = duration_cast<milliseconds>(c.stall_deadline);

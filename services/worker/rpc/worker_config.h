@@ -28,6 +28,7 @@ struct WorkerConfig {
   std::string tenant_salt_file;
   std::string cache_address;
   std::string recipe = "raw";
+  std::string publish;
   Duration match_deadline = std::chrono::milliseconds(50);
   Duration stall_deadline = std::chrono::milliseconds(250);
   bool overlap = true;

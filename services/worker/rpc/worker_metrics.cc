@@ -68,7 +68,8 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
              "1 while the circuit breaker keeps requests from the cache node.", {},
              prefix.breaker_open ? 1 : 0);
   const std::string pushes = "cairn_worker_pushed_blocks_total";
-  const std::string pushes_help = "Computed blocks by what became of them.";
+  const std::string pushes_help =
+      "Computed blocks by what became of them, once for each namespace that they go to.";
   sink.Counter(pushes, pushes_help, {{"result", "stored"}}, number(stats.push.pushed_blocks));
   sink.Counter(pushes, pushes_help, {{"result", "failed"}}, number(stats.push.failed_blocks));
   sink.Counter(pushes, pushes_help, {{"result", "dropped"}}, number(stats.push.dropped_blocks));

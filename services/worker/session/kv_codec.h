@@ -63,6 +63,12 @@ class KvCodec {
     uint64_t bytes_in = 0;
     uint64_t bytes_out = 0;
     double seconds = 0;  // That threads spent on it.
+    Work& operator+=(const Work& other) {
+      bytes_in += other.bytes_in;
+      bytes_out += other.bytes_out;
+      seconds += other.seconds;
+      return *this;
+    }
   };
   struct Stats {
     std::string codec;  // Its name, without parameters.

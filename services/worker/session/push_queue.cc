@@ -75,18 +75,17 @@ std::vector<uint64_t> LayerBytes(const Layout& layout) {
 
 }  // namespace
 
-PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const KvCodec& codec,
-                     const Options& options)
+PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Options& options)
     : client_(client),
       options_(options),
       layout_(layout),
-      codec_(codec),
       layer_bytes_(LayerBytes(layout)),
       thread_([this] { Run(); }) {}
 
 PushQueue::~PushQueue() { Stop(TimePoint{}); }
 
-void PushQueue::Enqueue(const Digest& fingerprint, std::vector<ComputedBlock> blocks) {
+void PushQueue::Enqueue(const Digest& fingerprint, const KvCodec& codec,
+                        std::vector<ComputedBlock> blocks) {
   MutexLock lock(mu_);
   for (size_t i = 0; i < blocks.size(); ++i) {
     const size_t bytes = blocks[i].page.size();
@@ -96,7 +95,7 @@ void PushQueue::Enqueue(const Digest& fingerprint, std::vector<ComputedBlock> bl
       break;
     }
     queued_bytes_ += bytes;
-    queue_.push_back({fingerprint, std::move(blocks[i])});
+    queue_.push_back({fingerprint, &codec, std::move(blocks[i])});
   }
   changed_.NotifyAll();
 }
@@ -174,14 +173,14 @@ void PushQueue::Run() {
       if (stopping_) return;
       reserving_ = TakeBatch();
       sending_blocks_ = static_cast<uint32_t>(reserving_.size());
-      if (codec_.raw()) {
+      if (reserving_.front().codec->raw()) {
         batch = BatchOf(reserving_);
       } else {
         to_encode = std::exchange(reserving_, {});
         copying_ = true;
       }
     }
-    const Stats sent = codec_.raw() ? Push(batch) : PushEncoded(std::move(to_encode));
+    const Stats sent = to_encode.empty() ? Push(batch) : PushEncoded(std::move(to_encode));
     MutexLock lock(mu_);
     totals_.pushed_blocks += sent.pushed_blocks;
     totals_.pushed_bytes += sent.pushed_bytes;
@@ -247,7 +246,8 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   const Digest fingerprint = items.front().fingerprint;
   KvCodec::Scratch scratch;
   for (Item& item : items) {
-    auto bytes = std::make_shared<const std::vector<std::byte>>(EncodedPart(item.block, scratch));
+    auto bytes = std::make_shared<const std::vector<std::byte>>(
+        EncodedPart(item.block, *item.codec, scratch));
     if (bytes->empty()) break;  // Nobody could match its successors.
     auto part = Describe<client::PartToPush>(item.block, layout_);
     part.bytes = *bytes;
@@ -269,12 +269,12 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   return sent;
 }
 
-std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block,
+std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block, const KvCodec& codec,
                                               KvCodec::Scratch& scratch) const {
   const uint32_t header = format::HeaderBytes(static_cast<uint32_t>(layer_bytes_.size()));
   size_t most = header;
   for (size_t layer = 0; layer < layer_bytes_.size(); ++layer) {
-    most += codec_.MaxSliceBytes(static_cast<int>(layer), block.first_position);
+    most += codec.MaxSliceBytes(static_cast<int>(layer), block.first_position);
   }
   std::vector<std::byte> part;
   part.reserve(most);
@@ -285,9 +285,9 @@ std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block,
   for (size_t layer = 0; layer < layer_bytes_.size(); ++layer) {
     const int number = static_cast<int>(layer);
     const size_t at = part.size();
-    part.resize(at + codec_.MaxSliceBytes(number, block.first_position));
+    part.resize(at + codec.MaxSliceBytes(number, block.first_position));
     const std::span<std::byte> slice = std::span(part).subspan(at);
-    const auto bytes = codec_.Encode(number, block.first_position,
+    const auto bytes = codec.Encode(number, block.first_position,
                                      block.page.subspan(from, layer_bytes_[layer]), slice, scratch);
     if (!bytes.ok()) {
       log::Warn("block_not_encoded", {{"error", ToString(bytes.status())}, {"trace", block.trace}});
@@ -298,7 +298,7 @@ std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block,
     hashes.push_back(Xxh3(slice.first(*bytes)));
     from += layer_bytes_[layer];
   }
-  format::WriteHeader(std::span(part).first(header), codec_.id(), layout_.WholeRect(),
+  format::WriteHeader(std::span(part).first(header), codec.id(), layout_.WholeRect(),
                       static_cast<uint16_t>(layout_.block_tokens), lengths, hashes);
   return part;
 }

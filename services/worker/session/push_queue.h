@@ -2,11 +2,11 @@
 // Pushes computed blocks to the cache node in the background.
 //
 // A block waits as a reference to its KV page, so queueing it copies nothing. One thread of low
-// priority takes blocks in order, a batch at a time: it takes room at the node, writes the parts
-// there (on the same machine into the node's own memory, else into buffers of the client), hashing
-// while it copies, lets go of the pages, and commits. Under a recipe other than raw it encodes them into
-// buffers of its own first. Never blocks the thread that queues: what does
-// not fit is dropped and counted, and so is what the node refuses.
+// priority takes blocks in order, a batch of one namespace at a time: it takes room at the node, writes
+// the parts there (on the same machine into the node's own memory, else into buffers of the client),
+// hashing while it copies, lets go of the pages, and commits. Under a recipe other than raw it encodes
+// them into buffers of its own first. Never blocks the thread that queues: what does not fit is dropped
+// and counted, and so is what the node refuses.
 //
 // Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
 // because copying and sending would take time from the first token.
@@ -63,15 +63,13 @@ class PushQueue {
     uint64_t queued_bytes = 0;   // Now.
   };
 
-  // `client` must outlive the queue. `layout`: of the namespace; parts cover its whole rectangle.
-  // `codec`: of the namespace, must outlive the queue.
-  PushQueue(client::CacheClient& client, const Layout& layout, const KvCodec& codec,
-            const Options& options);
+  // `client` must outlive the queue. `layout`: of all namespaces; parts cover its whole rectangle.
+  PushQueue(client::CacheClient& client, const Layout& layout, const Options& options);
   ~PushQueue();  // Stop(now): at most push_deadline, for the batch under way.
 
-  // Queues blocks of one prompt, in order, under the namespace `fingerprint`. Those that do not fit
-  // are dropped, and with them their successors, which nobody could match.
-  void Enqueue(const Digest& fingerprint, std::vector<ComputedBlock> blocks);
+  // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must outlive the
+  // queue. Those that do not fit are dropped, and with them their successors, which nobody could match.
+  void Enqueue(const Digest& fingerprint, const KvCodec& codec, std::vector<ComputedBlock> blocks);
 
   // Counted: pushing goes on when every Pause has had its Resume.
   void Pause();
@@ -92,6 +90,7 @@ class PushQueue {
  private:
   struct Item {
     Digest fingerprint;
+    const KvCodec* codec;
     ComputedBlock block;
   };
   // What the node is told of a batch; without its pages.
@@ -112,13 +111,13 @@ class PushQueue {
   // Encodes items into buffers, whose sizes only that tells, lets go of their pages and sends.
   Stats PushEncoded(std::vector<Item> items);
   // A whole part; empty for a block that cannot be encoded.
-  std::vector<std::byte> EncodedPart(const ComputedBlock& block, KvCodec::Scratch& scratch) const;
+  std::vector<std::byte> EncodedPart(const ComputedBlock& block, const KvCodec& codec,
+                                     KvCodec::Scratch& scratch) const;
 
   // Constant after construction.
   client::CacheClient& client_;
   const Options options_;
   const Layout layout_;
-  const KvCodec& codec_;
   const std::vector<uint64_t> layer_bytes_;  // Of a page.
 
   mutable Mutex mu_;

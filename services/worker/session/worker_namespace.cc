@@ -1,5 +1,6 @@
 #include "services/worker/session/worker_namespace.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace cairn::worker {
@@ -24,6 +25,26 @@ Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
   spec.numerics = inputs.numerics;
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   return spec;
+}
+
+Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
+                                                            std::span<const std::string> recipes) {
+  CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec own, WorkerNamespace(inputs));
+  std::vector<Digest> seen = {Fingerprint(own)};
+  std::vector<PublishedNamespace> published;
+  for (const std::string& recipe : recipes) {
+    inputs.recipe = recipe;
+    PublishedNamespace& target = published.emplace_back();
+    CAIRN_ASSIGN_OR_RETURN(target.spec, WorkerNamespace(inputs));
+    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.spec, inputs.kv));
+    target.fingerprint = Fingerprint(target.spec);
+    if (std::ranges::find(seen, target.fingerprint) != seen.end()) {
+      return InvalidArgument("option 'publish': '{}' is there twice, or is the worker's own recipe",
+                             recipe);
+    }
+    seen.push_back(target.fingerprint);
+  }
+  return published;
 }
 
 }  // namespace cairn::worker

@@ -1,11 +1,15 @@
 #pragma once
 // The namespace of a worker's KV.
 
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "services/common/hash/hash.h"
 #include "services/common/keys/namespace_spec.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/session/kv_codec.h"
 
 namespace cairn::worker {
 
@@ -22,5 +26,17 @@ struct NamespaceInputs {
 // Native layout, planes k and v in binary16, the weights' digest as the revision.
 // INVALID_ARGUMENT naming the field that the namespace cannot express.
 Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs);
+
+// Another namespace that the same KV is pushed to, stored by another recipe.
+struct PublishedNamespace {
+  NamespaceSpec spec;
+  Digest fingerprint;  // Of `spec`.
+  std::unique_ptr<const KvCodec> codec;
+};
+
+// One a recipe. INVALID_ARGUMENT or UNIMPLEMENTED for one that the KV cannot be stored by, and for a
+// namespace that is there twice, or is that of `inputs`.
+Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
+                                                            std::span<const std::string> recipes);
 
 }  // namespace cairn::worker

@@ -20,6 +20,12 @@ Divergence Compare(std::span<const float> full, std::span<const float> other, in
 // The index of the largest; the first of equal ones.
 int32_t ArgMax(std::span<const float> logits);
 
+// Root mean square of the difference over that of the numbers, of all keys and of all values.
+struct KvError {
+  double k = 0;
+  double v = 0;
+};
+
 struct Interval {
   double mean = 0;
   double low = 0;   // 95 %, percentile bootstrap over the groups.

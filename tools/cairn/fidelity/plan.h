@@ -31,6 +31,8 @@ struct ScoredText {
   std::string name;
   std::vector<int32_t> context;
   std::vector<ScoredContinuation> continuations;
+  // Questions, whose answers are right or wrong; else a document.
+  bool needles() const { return continuations.front().answer_begin > 1; }
 };
 
 // Text to ids; names of special tokens in it count.

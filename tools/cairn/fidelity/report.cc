@@ -5,6 +5,26 @@
 #include "tools/cairn/output/table.h"
 
 namespace cairn::cli {
+namespace {
+
+// [kl_sum, positions] of each document; [1, 0, null, ...] of each context's cases.
+Json TextsOf(const FidelityRow& row) {
+  Json texts = Json::array();
+  for (const FidelityRow::Text& text : row.texts) {
+    if (text.answered.empty()) {
+      texts.push_back({text.kl_sum, text.positions});
+      continue;
+    }
+    Json cases = Json::array();
+    for (const std::optional<bool>& answered : text.answered) {
+      cases.push_back(answered ? Json(*answered ? 1 : 0) : Json(nullptr));
+    }
+    texts.push_back(std::move(cases));
+  }
+  return texts;
+}
+
+}  // namespace
 
 Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::string& model,
                   const std::string& split) {
@@ -29,8 +49,11 @@ Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::s
     j["needles_ok"] = row.needles_ok;
     j["needles_n"] = row.needles_n;
     j["needles_ci"] = needles ? Json({row.needles.low, row.needles.high}) : Json(nullptr);
+    j["err_k"] = row.error.k;
+    j["err_v"] = row.error.v;
     j["fetched_tokens"] = row.fetched_tokens;
     j["computed_tokens"] = row.computed_tokens;
+    j["texts"] = TextsOf(row);
     out["rows"].push_back(std::move(j));
   }
   return out;
@@ -45,18 +68,20 @@ std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& 
                {"perplexity", Align::kRight},
                {"top 1", Align::kRight},
                {"needles", Align::kRight},
+               {"error K, V", Align::kRight},
                {"fetched", Align::kRight}});
   for (const FidelityRow& row : rows) {
     const std::string bits = fmt::format("{:.2f}", row.bits_per_number);
+    const std::string error = fmt::format("{:.3f}, {:.3f}", row.error.k, row.error.v);
     const std::string fetched = fmt::format("{}", row.fetched_tokens);
     if (row.needles_n > 0) {
       table.AddRow({row.recipe, row.suite, bits, "", "", "", "",
-                    fmt::format("{}/{}", row.needles_ok, row.needles_n), fetched});
+                    fmt::format("{}/{}", row.needles_ok, row.needles_n), error, fetched});
     } else {
       table.AddRow({row.recipe, row.suite, bits, fmt::format("{:.3g}", row.kl.mean),
                     fmt::format("{:.2g}..{:.2g}", row.kl.low, row.kl.high),
                     fmt::format("{:+.2f} %", 100 * row.ppl_delta),
-                    fmt::format("{:.2f} %", 100 * row.top1), "", fetched});
+                    fmt::format("{:.2f} %", 100 * row.top1), "", error, fetched});
     }
   }
   return table.Render(terminal);

@@ -2,6 +2,7 @@
 // The rows of a fidelity run, as a table and as JSON.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,17 @@ struct FidelityRow {
   uint32_t needles_ok = 0;  // Answers that are still right, of
   uint32_t needles_n = 0;   // those that full KV answers.
   Interval needles;         // The share.
+  KvError error;               // Relative, mean over texts.
   double bits_per_number = 0;  // Stored bytes, headers included, over all numbers of the stored blocks.
   uint64_t fetched_tokens = 0;   // Of contexts, as the node counted them.
   uint64_t computed_tokens = 0;  // Of contexts. More than 0 fails the run.
+  // By document or context, in the order of the suite: for comparisons in pairs.
+  struct Text {
+    double kl_sum = 0;
+    uint32_t positions = 0;
+    std::vector<std::optional<bool>> answered;  // By case; nullopt: full KV does not answer it.
+  };
+  std::vector<Text> texts;
 };
 
 Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::string& model,

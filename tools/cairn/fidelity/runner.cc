@@ -1,8 +1,11 @@
 #include "tools/cairn/fidelity/runner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -13,9 +16,12 @@
 namespace cairn::cli {
 namespace {
 
-constexpr uint64_t kNodeBytes = 2ull << 30;
-constexpr std::chrono::seconds kIdle(120);
-constexpr std::chrono::seconds kCall(10);
+// Of a token's KV in binary16: generous for models that are measured on a CPU. A node that cannot hold
+// all contexts shows as a shortfall.
+constexpr uint64_t kTokenBytes = 32 << 10;
+constexpr char kExact[] = "raw";
+constexpr std::chrono::seconds kIdle(600);
+constexpr std::chrono::seconds kCall(60);
 
 // Whether every token from answer_begin on is the most likely one after those before it.
 bool IsAnswered(const ScoredContinuation& continuation, std::span<const int32_t> most_likely) {
@@ -28,12 +34,10 @@ bool IsAnswered(const ScoredContinuation& continuation, std::span<const int32_t>
 }  // namespace
 
 struct FidelityRunner::Arm {
-  CacheNodeProcess node;
-  std::unique_ptr<client::CacheClient> client;
-  std::unique_ptr<client::AdminClient> admin;
-  std::unique_ptr<WorkerProcess> pusher;
   std::unique_ptr<WorkerProcess> fetcher;
-  std::unique_ptr<Scorer> scorer;  // Of the fetcher.
+  std::unique_ptr<Scorer> scorer;
+  std::unique_ptr<StoredKvReader> exact, stored;  // Of the namespaces of raw and of the recipe.
+  std::optional<format::Codec> last_rung;         // Of a ladder: what must have come from disk.
 };
 
 struct FidelityRunner::Totals {
@@ -43,41 +47,90 @@ struct FidelityRunner::Totals {
   uint64_t positions = 0, same_top1 = 0;
   uint64_t fetched_tokens = 0, computed_tokens = 0;
   uint32_t needles_ok = 0, needles_n = 0;
+  uint64_t stored_bytes = 0, numbers = 0;
+  std::vector<KvError> errors;  // By text.
+  std::vector<FidelityRow::Text> texts;
 };
 
 FidelityRunner::FidelityRunner(Options options, Progress& progress)
     : options_(std::move(options)), progress_(progress) {}
 
-Result<std::unique_ptr<WorkerProcess>> FidelityRunner::StartWorker(const std::string& name,
-                                                                   const std::string& cache,
-                                                                   const std::string& recipe) {
-  WorkerProcess::Options options{.name = name,
-                                 .model_path = options_.model_path,
-                                 .cache = cache,
-                                 .threads = options_.threads,
-                                 .log_directory = options_.out_directory};
-  if (options_.exact) options.settings = {"--arithmetic", "float32"};
-  if (!cache.empty() && recipe != "raw") {
-    options.settings.insert(options.settings.end(), {"--cache.recipe", recipe});
-  }
-  return WorkerProcess::Start(options);
+Result<std::unique_ptr<WorkerProcess>> FidelityRunner::StartWorker(
+    const std::string& name, std::vector<std::string> settings) {
+  // Deadlines for a machine that has other work, too.
+  settings.insert(settings.end(), {"--cache.stall_deadline", "30s"});
+  if (options_.exact) settings.insert(settings.end(), {"--arithmetic", "float32"});
+  return WorkerProcess::Start({.name = name,
+                               .model_path = options_.model_path,
+                               .cache = node_->address(),
+                               .threads = options_.threads,
+                               .log_directory = options_.out_directory,
+                               .settings = std::move(settings)});
 }
 
 Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std::string>& recipes) {
   CAIRN_ASSIGN_OR_RETURN(const FidelitySuite suite,
                          LoadFidelitySuite(options_.texts_directory, options_.split, suite_name,
                                            options_.limit));
-  CAIRN_RETURN_IF_ERROR(ScoreFull(suite));
+  std::vector<Recipe> parsed;
   for (const std::string& recipe : recipes) {
-    CAIRN_RETURN_IF_ERROR(Annotate(RunRecipe(suite, recipe), "recipe '" + recipe + "'"));
+    CAIRN_ASSIGN_OR_RETURN(parsed.emplace_back(), ParseRecipe(recipe));
   }
+  const bool disk = std::ranges::any_of(parsed, &Recipe::IsLadder);
+  CAIRN_RETURN_IF_ERROR(StartNode(suite, recipes.size(), disk));
+  CAIRN_RETURN_IF_ERROR(ComputeAndPush(suite, parsed));
+  // What a ladder's blocks become on disk is served from there: after a new start all of them are.
+  if (disk) CAIRN_RETURN_IF_ERROR(RestartNode());
+  for (size_t i = 0; i < recipes.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(
+        Annotate(RunRecipe(suite, recipes[i], parsed[i]), "recipe '" + recipes[i] + "'"));
+  }
+  node_.reset();
   return OkStatus();
 }
 
-Status FidelityRunner::ScoreFull(const FidelitySuite& suite) {
-  progress_.Doing(suite.name + ": starting the worker with full KV");
-  CAIRN_ASSIGN_OR_RETURN(const auto worker, StartWorker("worker-full", "", "raw"));
+Status FidelityRunner::StartNode(const FidelitySuite& suite, size_t recipes, bool disk) {
+  const uint64_t tokens = suite.documents.size() * options_.shape.context_tokens +
+                          suite.needles.size() * options_.shape.needle_tokens;
+  host_bytes_ = std::max<uint64_t>(1ull << 30, tokens * kTokenBytes * (2 + recipes) / 2);
+  const std::string directory = options_.out_directory + "/node-disk";
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+  node_.emplace(DemoNode::Options{.disk_directory = disk ? directory : "",
+                                  .log_path = options_.out_directory + "/node.log",
+                                  .external = ""});
+  CAIRN_RETURN_IF_ERROR(node_->Start(host_bytes_));
+  return Connect();
+}
+
+Status FidelityRunner::Connect() {
+  CAIRN_ASSIGN_OR_RETURN(client_, client::Connect(ConnectionTo(node_->address())));
+  CAIRN_ASSIGN_OR_RETURN(admin_, client::ConnectAdmin(ConnectionTo(node_->address())));
+  return OkStatus();
+}
+
+Status FidelityRunner::RestartNode() {
+  CAIRN_RETURN_IF_ERROR(node_->Flush());
+  client_.reset();
+  admin_.reset();
+  node_->Kill();
+  CAIRN_RETURN_IF_ERROR(node_->Start(host_bytes_));
+  return Connect();
+}
+
+Status FidelityRunner::ComputeAndPush(const FidelitySuite& suite,
+                                      const std::vector<Recipe>& recipes) {
+  progress_.Doing(suite.name + ": starting the worker that computes");
+  std::set<std::string> others;
+  for (const Recipe& recipe : recipes) others.insert(recipe.Canonical());
+  others.erase(kExact);
+  std::vector<std::string> settings = {"--cache.push_niceness", "0"};
+  if (!others.empty()) {
+    settings.insert(settings.end(), {"--cache.publish", fmt::format("{}", fmt::join(others, ";"))});
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto worker, StartWorker("worker-push", std::move(settings)));
   CAIRN_ASSIGN_OR_RETURN(const auto scorer, ConnectScorer(worker->address()));
+  CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), true, kCall));
   CAIRN_ASSIGN_OR_RETURN(plan_, PlanFidelity(suite, options_.shape, [&](const std::string& text) {
                            return scorer->Tokenize(text);
                          }));
@@ -89,43 +142,58 @@ Status FidelityRunner::ScoreFull(const FidelitySuite& suite) {
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
     progress_.Doing(fmt::format("{}: full KV, text {} of {}", suite.name, i + 1, plan_.size()));
-    Full& full = full_.emplace_back();
-    for (const ScoredContinuation& continuation : plan_[i].continuations) {
-      std::vector<float> logits;
-      std::vector<int32_t> most_likely;
-      const auto done = scorer->Score(
-          plan_[i].context, continuation.tokens, /*no_cache=*/true,
-          [&](size_t, size_t rows, std::span<const float> values) {
-            const size_t vocab = values.size() / rows;
-            for (size_t r = 0; r < rows; ++r) {
-              most_likely.push_back(ArgMax(values.subspan(r * vocab, vocab)));
-            }
-            if (suite.needles.empty()) logits.insert(logits.end(), values.begin(), values.end());
-          });
-      CAIRN_RETURN_IF_ERROR(Annotate(done.status(), "text '" + plan_[i].name + "'"));
-      full.logits.push_back(std::move(logits));
-      full.answered.push_back(IsAnswered(continuation, most_likely));
-    }
+    CAIRN_RETURN_IF_ERROR(Annotate(ScoreFull(plan_[i], *scorer, worker->generator()),
+                                   "text '" + plan_[i].name + "'"));
   }
   progress_.Done(fmt::format("{}: full KV, {} texts", suite.name, plan_.size()));
   return OkStatus();
 }
 
+Status FidelityRunner::ScoreFull(const ScoredText& text, Scorer& scorer, Generator& worker) {
+  Full& full = full_.emplace_back();
+  for (const ScoredContinuation& continuation : text.continuations) {
+    std::vector<float> logits;
+    std::vector<int32_t> most_likely;
+    const bool first = full.logits.empty();
+    // The first one computes the context and pushes it. The others read their worker's own binary16
+    // numbers back, which are the same bytes.
+    CAIRN_ASSIGN_OR_RETURN(
+        const worker::GenerateSummary summary,
+        scorer.Score(text.context, continuation.tokens, /*no_cache=*/false,
+                     [&](size_t, size_t rows, std::span<const float> values) {
+                       const size_t vocab = values.size() / rows;
+                       for (size_t r = 0; r < rows; ++r) {
+                         most_likely.push_back(ArgMax(values.subspan(r * vocab, vocab)));
+                       }
+                       if (!text.needles()) {
+                         logits.insert(logits.end(), values.begin(), values.end());
+                       }
+                     }));
+    if (first && summary.fetched_tokens != 0) {
+      return Errorf(StatusCode::kFailedPrecondition,
+                    "{} tokens were fetched, expected that all are computed",
+                    summary.fetched_tokens);
+    }
+    if (first) CAIRN_RETURN_IF_ERROR(worker.WaitIdle(kIdle));
+    full.logits.push_back(std::move(logits));
+    full.answered.push_back(IsAnswered(continuation, most_likely));
+  }
+  return OkStatus();
+}
+
 Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& arm,
                                  Totals* totals) {
-  worker::GenerateRequest push;
-  push.prompt = worker::TokenPrompt{text.context};
-  push.max_tokens = 1;
-  CAIRN_RETURN_IF_ERROR(arm.pusher->generator().Generate(push, {}).status());
-  CAIRN_RETURN_IF_ERROR(arm.pusher->generator().WaitIdle(kIdle));
-
   Group kl;
   Group needles;
+  FidelityRow::Text judged;
   for (size_t c = 0; c < text.continuations.size(); ++c) {
     const ScoredContinuation& continuation = text.continuations[c];
-    const bool documents = !full.logits[c].empty();
-    if (!documents && !full.answered[c]) continue;
-    CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, arm.client->Stat({.deadline = kCall, .trace = ""}));
+    if (text.needles() && !full.answered[c]) {
+      judged.answered.push_back(std::nullopt);
+      continue;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before,
+                           client_->Stat({.deadline = kCall, .trace = ""}));
     std::vector<int32_t> most_likely;
     const auto on_rows = [&](size_t first, size_t rows, std::span<const float> values) {
       const size_t vocab = values.size() / rows;
@@ -133,7 +201,8 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
         const std::span<const float> row = values.subspan(r * vocab, vocab);
         most_likely.push_back(ArgMax(row));
         const size_t next = first + r + 1;
-        if (!documents || next < continuation.answer_begin || next >= continuation.tokens.size()) {
+        if (text.needles() || next < continuation.answer_begin ||
+            next >= continuation.tokens.size()) {
           continue;
         }
         const Divergence d =
@@ -150,7 +219,8 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
     CAIRN_ASSIGN_OR_RETURN(
         const worker::GenerateSummary summary,
         arm.scorer->Score(text.context, continuation.tokens, /*no_cache=*/false, on_rows));
-    CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, arm.client->Stat({.deadline = kCall, .trace = ""}));
+    CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after,
+                           client_->Stat({.deadline = kCall, .trace = ""}));
     const uint64_t counted = after.matched_tokens - before.matched_tokens;
     if (summary.fetched_tokens != text.context.size() || counted != text.context.size()) {
       return Errorf(StatusCode::kFailedPrecondition,
@@ -161,11 +231,16 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
     }
     totals->fetched_tokens += counted;
     totals->computed_tokens += summary.computed_tokens;
-    if (!documents) {
-      needles.value += IsAnswered(continuation, most_likely) ? 1 : 0;
+    if (text.needles()) {
+      const bool answered = IsAnswered(continuation, most_likely);
+      judged.answered.push_back(answered);
+      needles.value += answered ? 1 : 0;
       needles.weight += 1;
     }
   }
+  judged.kl_sum = kl.value;
+  judged.positions = static_cast<uint32_t>(kl.weight);
+  totals->texts.push_back(std::move(judged));
   if (kl.weight > 0) totals->kl.push_back(kl);
   if (needles.weight > 0) totals->needles.push_back(needles);
   totals->needles_ok += static_cast<uint32_t>(needles.value);
@@ -173,42 +248,69 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
   return OkStatus();
 }
 
-Result<double> FidelityRunner::StoredBits(const Arm& arm) const {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<client::NamespaceInfo> namespaces,
-                         arm.admin->ListNamespaces("", {.deadline = kCall, .trace = ""}));
-  if (namespaces.size() != 1) {
-    return Errorf(StatusCode::kInternal, "the node has {} namespaces, expected one",
-                  namespaces.size());
+Status FidelityRunner::MeasureStored(const ScoredText& text, Arm& arm, Totals* totals) {
+  CAIRN_ASSIGN_OR_RETURN(const StoredKv exact, arm.exact->Read(text.context));
+  CAIRN_ASSIGN_OR_RETURN(const StoredKv stored, arm.stored->Read(text.context));
+  if (arm.last_rung && stored.codecs != std::set<format::Codec>{*arm.last_rung}) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "text '{}': the node does not serve all of it in the ladder's last codec",
+                  text.name);
   }
-  return BitsPerNumber(namespaces.front());
+  totals->errors.push_back(RelativeError(exact.pages, stored.pages, arm.stored->kv()));
+  totals->stored_bytes += stored.bytes;
+  totals->numbers += stored.pages.size() / sizeof(uint16_t);
+  return OkStatus();
 }
 
-Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& recipe) {
-  progress_.Doing(fmt::format("{}: {}, starting a node and two workers", suite.name, recipe));
+Result<std::unique_ptr<StoredKvReader>> FidelityRunner::Reader(const std::string& canonical) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<client::NamespaceInfo> namespaces,
+                         admin_->ListNamespaces("", {.deadline = kCall, .trace = ""}));
+  for (const client::NamespaceInfo& info : namespaces) {
+    if (info.spec.recipe == canonical) {
+      CAIRN_RETURN_IF_ERROR(
+          client_->OpenNamespace(info.spec, {.deadline = kCall, .trace = ""}).status());
+      return StoredKvReader::Create(*client_, info.spec);
+    }
+  }
+  return Errorf(StatusCode::kNotFound, "the node has no namespace of recipe '{}'", canonical);
+}
+
+Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& name,
+                                 const Recipe& recipe) {
+  progress_.Doing(fmt::format("{}: {}, starting a worker", suite.name, name));
   Arm arm;
-  CAIRN_ASSIGN_OR_RETURN(arm.node,
-                         StartCacheNode({.host_bytes = kNodeBytes,
-                                         .disk_directory = "",
-                                         .log_path = options_.out_directory + "/node.log"}));
-  CAIRN_ASSIGN_OR_RETURN(arm.client, client::Connect(ConnectionTo(arm.node.address)));
-  CAIRN_ASSIGN_OR_RETURN(arm.admin, client::ConnectAdmin(ConnectionTo(arm.node.address)));
-  CAIRN_ASSIGN_OR_RETURN(arm.pusher, StartWorker("worker-push", arm.node.address, recipe));
-  CAIRN_ASSIGN_OR_RETURN(arm.fetcher, StartWorker("worker-fetch", arm.node.address, recipe));
+  CAIRN_ASSIGN_OR_RETURN(arm.exact, Reader(kExact));
+  CAIRN_ASSIGN_OR_RETURN(arm.stored, Reader(recipe.Canonical()));
+  if (recipe.IsLadder()) {
+    arm.last_rung = static_cast<format::Codec>(recipe.rungs.back().codec.info->id);
+  }
+  CAIRN_ASSIGN_OR_RETURN(arm.fetcher,
+                         StartWorker("worker-fetch", {"--cache.recipe", recipe.Canonical()}));
   CAIRN_ASSIGN_OR_RETURN(arm.scorer, ConnectScorer(arm.fetcher->address()));
-  CAIRN_RETURN_IF_ERROR(WaitForCache(arm.pusher->generator(), true, kCall));
   CAIRN_RETURN_IF_ERROR(WaitForCache(arm.fetcher->generator(), true, kCall));
 
   Totals totals;
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
-    progress_.Doing(
-        fmt::format("{}: {}, text {} of {}", suite.name, recipe, i + 1, plan_.size()));
+    progress_.Doing(fmt::format("{}: {}, text {} of {}", suite.name, name, i + 1, plan_.size()));
     CAIRN_RETURN_IF_ERROR(ScoreText(plan_[i], full_[i], arm, &totals));
+    CAIRN_RETURN_IF_ERROR(MeasureStored(plan_[i], arm, &totals));
   }
+  rows_.push_back(RowOf(suite.name, name, std::move(totals)));
+  const FidelityRow& row = rows_.back();
+  progress_.Done(suite.needles.empty()
+                     ? fmt::format("{}: {}, KL {:.3g} at {:.2f} bits", suite.name, name,
+                                   row.kl.mean, row.bits_per_number)
+                     : fmt::format("{}: {}, {} of {} needles at {:.2f} bits", suite.name, name,
+                                   row.needles_ok, row.needles_n, row.bits_per_number));
+  return OkStatus();
+}
 
+FidelityRow FidelityRunner::RowOf(const std::string& suite, const std::string& recipe,
+                                  Totals totals) {
   FidelityRow row;
   row.recipe = recipe;
-  row.suite = suite.name;
+  row.suite = suite;
   row.kl = Bootstrap(totals.kl);
   if (totals.positions > 0) {
     const auto n = static_cast<double>(totals.positions);
@@ -218,16 +320,16 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
   row.needles_ok = totals.needles_ok;
   row.needles_n = totals.needles_n;
   row.needles = Bootstrap(totals.needles);
-  CAIRN_ASSIGN_OR_RETURN(row.bits_per_number, StoredBits(arm));
+  row.bits_per_number =
+      static_cast<double>(totals.stored_bytes) * 8 / static_cast<double>(totals.numbers);
+  for (const KvError& error : totals.errors) {
+    row.error.k += error.k / static_cast<double>(totals.errors.size());
+    row.error.v += error.v / static_cast<double>(totals.errors.size());
+  }
   row.fetched_tokens = totals.fetched_tokens;
   row.computed_tokens = totals.computed_tokens;
-  rows_.push_back(row);
-  progress_.Done(suite.needles.empty()
-                     ? fmt::format("{}: {}, KL {:.3g} at {:.2f} bits", suite.name, recipe,
-                                   row.kl.mean, row.bits_per_number)
-                     : fmt::format("{}: {}, {} of {} needles at {:.2f} bits", suite.name, recipe,
-                                   row.needles_ok, row.needles_n, row.bits_per_number));
-  return OkStatus();
+  row.texts = std::move(totals.texts);
+  return row;
 }
 
 }  // namespace cairn::cli

@@ -1,17 +1,24 @@
 #pragma once
-// Measures recipes through the real cache path: one worker computes a context and pushes it, a node
-// stores it, another worker fetches it and computes a continuation on it. Compared with a worker that
-// computed the same context itself.
+// Measures recipes through the real cache path. One worker computes each context once, says what
+// follows with full KV, and pushes the context in each recipe to the recipe's namespace. Then, recipe
+// by recipe, another worker fetches the contexts and says what follows.
+//
+// A node with ladders has a disk tier and is killed and started again between the two, so that all
+// blocks come from disk: a ladder's loss is that of its last rung.
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "services/common/recipe/recipe.h"
 #include "services/common/status/status.h"
 #include "tools/cairn/demo/cluster.h"
 #include "tools/cairn/fidelity/plan.h"
 #include "tools/cairn/fidelity/report.h"
+#include "tools/cairn/fidelity/stored_kv.h"
+#include "tools/cairn/generator/generator.h"
 #include "tools/cairn/generator/scorer.h"
 #include "tools/cairn/output/progress.h"
 
@@ -45,20 +52,30 @@ class FidelityRunner {
     std::vector<std::vector<float>> logits;  // Documents: [tokens][vocab].
     std::vector<bool> answered;              // Needles: every token of the answer is the most likely.
   };
-  struct Arm;     // A node and two workers that use a recipe.
+  struct Arm;     // A worker that reads a recipe's namespace.
   struct Totals;  // What a row is made of.
 
   Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name,
-                                                     const std::string& cache,
-                                                     const std::string& recipe);
-  Status ScoreFull(const FidelitySuite& suite);
-  Status RunRecipe(const FidelitySuite& suite, const std::string& recipe);
+                                                     std::vector<std::string> settings);
+  Status StartNode(const FidelitySuite& suite, size_t recipes, bool disk);
+  Status RestartNode();
+  Status Connect();
+  // Fills plan_ and full_; afterwards the node has all contexts in all recipes.
+  Status ComputeAndPush(const FidelitySuite& suite, const std::vector<Recipe>& recipes);
+  Status ScoreFull(const ScoredText& text, Scorer& scorer, Generator& worker);
+  Status RunRecipe(const FidelitySuite& suite, const std::string& name, const Recipe& recipe);
   Status ScoreText(const ScoredText& text, const Full& full, Arm& arm, Totals* totals);
-  Result<double> StoredBits(const Arm& arm) const;  // Per number.
+  Status MeasureStored(const ScoredText& text, Arm& arm, Totals* totals);
+  Result<std::unique_ptr<StoredKvReader>> Reader(const std::string& canonical);
+  static FidelityRow RowOf(const std::string& suite, const std::string& recipe, Totals totals);
 
   const Options options_;
   Progress& progress_;
   // Of the suite under way.
+  std::optional<DemoNode> node_;
+  uint64_t host_bytes_ = 0;
+  std::unique_ptr<client::CacheClient> client_;
+  std::unique_ptr<client::AdminClient> admin_;
   std::vector<ScoredText> plan_;
   std::vector<Full> full_;
 

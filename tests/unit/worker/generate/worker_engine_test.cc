@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <thread>
 
 #include "tests/unit/worker/generate/engine_fixture.h"
@@ -168,11 +169,87 @@ TEST_F(WorkerEngineTest, LossyRecipesKeepTheAnswersNear) {
   EXPECT_LT(std::sqrt(error / norm), 0.02);
 }
 
+// The stored bytes of a prompt's blocks: "block layer bytes".
+class StoredBytes final : public client::FetchSink {
+ public:
+  StoredBytes(InMemoryCacheClient& node, const Digest& fingerprint,
+              std::span<const int32_t> tokens) {
+    const std::vector<BlockKey> keys = BlockKeyChain(fingerprint).Keys(tokens, kBlockTokens);
+    const auto match = node.Match(fingerprint, keys, {});
+    EXPECT_OK(match);
+    blocks_ = match->matched_blocks;
+    if (blocks_ > 0) EXPECT_OK(node.Fetch(match->lease, {}, *this, {}));
+  }
+  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
+    slices_[{slice.block, slice.layer}] = {data.begin(), data.end()};
+    return OkStatus();
+  }
+  void OnBlockFailed(uint32_t block, client::MissReason) override { FAIL() << block; }
+
+  uint32_t blocks() const { return blocks_; }
+  bool operator==(const StoredBytes& other) const { return slices_ == other.slices_; }
+
+ private:
+  uint32_t blocks_ = 0;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<std::byte>> slices_;
+};
+
+TEST_F(WorkerEngineTest, PublishedBlocksAreThoseThatAWorkerOfThatRecipePushes) {
+  const GenerateRequest request = Request(3 * kBlockTokens + 1);
+  const auto& ids = std::get<TokenPrompt>(request.prompt).ids;
+  WorkerEngine::Options options = Options();
+  options.publish = {"int8", "turbo:bits=3"};
+  auto writer = Worker(options);
+  Run(*writer, request);
+  Idle(*writer);
+  EXPECT_EQ(writer->GetStats().push.pushed_blocks, 9u);
+
+  for (const std::string& recipe : options.publish) {
+    WorkerEngine::Options own = Options();
+    own.recipe = recipe;
+    InMemoryCacheClient elsewhere;
+    auto lone = WorkerEngine::Create(own, std::make_unique<SharedClient>(elsewhere));
+    ASSERT_OK(lone);
+    const Digest fingerprint = *(*lone)->GetInfo().fingerprint;
+    Run(**lone, request);
+    Idle(**lone);
+    const StoredBytes published(node_, fingerprint, ids);
+    const StoredBytes pushed(elsewhere, fingerprint, ids);
+    EXPECT_EQ(published.blocks(), 3u);
+    EXPECT_TRUE(published == pushed) << recipe;
+    EXPECT_EQ(Run(*Worker(own), request).fetched_tokens, 3 * kBlockTokens);
+  }
+}
+
+TEST_F(WorkerEngineTest, WhatWasComputedOverDecodedKvIsNotPublished) {
+  WorkerEngine::Options options = Options();
+  options.recipe = "int8";
+  auto writer = Worker(options);
+  Run(*writer, Request(3 * kBlockTokens + 1));
+  Idle(*writer);
+  options.publish = {"raw"};
+  auto second = Worker(options);
+  EXPECT_EQ(Run(*second, Request(5 * kBlockTokens + 1)).fetched_tokens, 3 * kBlockTokens);
+  Idle(*second);
+  EXPECT_EQ(second->GetStats().push.pushed_blocks, 2u);
+  // But what it computes alone is.
+  const GenerateRequest other = Request(2 * kBlockTokens + 1, 7);
+  Run(*second, other);
+  Idle(*second);
+  EXPECT_EQ(Run(*Worker(), other).fetched_tokens, 2 * kBlockTokens);
+}
+
 TEST_F(WorkerEngineTest, RecipesThatCannotBeAreRefused) {
   WorkerEngine::Options options = Options();
   options.recipe = "int9";
   EXPECT_THAT(WorkerEngine::Create(options, std::make_unique<SharedClient>(node_)),
               testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("int9")));
+  options.recipe = "int8";
+  for (const char* published : {"int9", "int8:group=64"}) {
+    options.publish = {published};
+    EXPECT_THAT(WorkerEngine::Create(options, std::make_unique<SharedClient>(node_)),
+                testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr(published)));
+  }
 }
 
 TEST_F(WorkerEngineTest, ScoringThatIsCancelledEnds) {

@@ -21,9 +21,9 @@ class PushQueueTest : public SessionFixture {
 };
 
 TEST_F(PushQueueTest, PagesAreFreeOnceCopied) {
-  PushQueue push(client_, spec_.layout, *codec_, {});
+  PushQueue push(client_, spec_.layout, {});
   auto sequence = Filled(16);
-  push.Enqueue(Fingerprint(spec_), Blocks(sequence, keys_));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(sequence, keys_));
   sequence.reset();
   ASSERT_TRUE(push.WaitEmpty(Soon()));
   EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
@@ -32,10 +32,10 @@ TEST_F(PushQueueTest, PagesAreFreeOnceCopied) {
 }
 
 TEST_F(PushQueueTest, NothingIsSentWhilePaused) {
-  PushQueue push(client_, spec_.layout, *codec_, {});
+  PushQueue push(client_, spec_.layout, {});
   push.Pause();
   push.Pause();
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   push.Resume();
   EXPECT_FALSE(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::milliseconds(50)));
   EXPECT_EQ(client_.complete_blocks(), 0u);
@@ -45,9 +45,9 @@ TEST_F(PushQueueTest, NothingIsSentWhilePaused) {
 }
 
 TEST_F(PushQueueTest, FullQueueDropsTheEndOfThePrompt) {
-  PushQueue push(client_, spec_.layout, *codec_, {.max_blocks = 10});
+  PushQueue push(client_, spec_.layout, {.max_blocks = 10});
   push.Pause();
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
   EXPECT_EQ(push.GetStats().dropped_blocks, 6u);
   push.Resume();
   ASSERT_TRUE(push.WaitEmpty(Soon()));
@@ -57,17 +57,17 @@ TEST_F(PushQueueTest, FullQueueDropsTheEndOfThePrompt) {
 }
 
 TEST_F(PushQueueTest, BytesAreBoundedToo) {
-  PushQueue push(client_, spec_.layout, *codec_, {.max_bytes = 3 * kKv.page_bytes()});
+  PushQueue push(client_, spec_.layout, {.max_bytes = 3 * kKv.page_bytes()});
   push.Pause();
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
   EXPECT_EQ(push.GetStats().queued_blocks, 3u);
   EXPECT_EQ(push.GetStats().dropped_blocks, 13u);
 }
 
 TEST_F(PushQueueTest, DropPendingFreesThePages) {
-  PushQueue push(client_, spec_.layout, *codec_, {});
+  PushQueue push(client_, spec_.layout, {});
   push.Pause();
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(16), keys_));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
   EXPECT_LT(pool_->free_pages(), pool_->total_pages());
   push.DropPending();
   EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
@@ -75,9 +75,9 @@ TEST_F(PushQueueTest, DropPendingFreesThePages) {
 }
 
 TEST_F(PushQueueTest, DropPendingFreesPagesThatWaitForRoomAtAHangingNode) {
-  PushQueue push(client_, spec_.layout, *codec_, {.push_deadline = std::chrono::seconds(20)});
+  PushQueue push(client_, spec_.layout, {.push_deadline = std::chrono::seconds(20)});
   client_.SetFaults(Fault(&Faults::hang, true));
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   client_.WaitForHang();
   push.DropPending();
   EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
@@ -89,12 +89,12 @@ TEST_F(PushQueueTest, DropPendingFreesPagesThatWaitForRoomAtAHangingNode) {
 }
 
 TEST_F(PushQueueTest, RefusedAndUnreachableAreCounted) {
-  PushQueue push(client_, spec_.layout, *codec_, {});
+  PushQueue push(client_, spec_.layout, {});
   client_.SetFaults(Fault(&Faults::push, Status(StatusCode::kResourceExhausted, "full")));
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   ASSERT_TRUE(push.WaitEmpty(Soon()));
   client_.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   ASSERT_TRUE(push.WaitEmpty(Soon()));
   EXPECT_EQ(push.GetStats().failed_blocks, 8u);
   EXPECT_EQ(push.GetStats().pushed_blocks, 0u);
@@ -124,8 +124,8 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
     blocks[b].first_position = b * 16;
     blocks[b].page = pages[b];
   }
-  PushQueue push(client_, spec->layout, **codec, {});
-  push.Enqueue(Fingerprint(*spec), std::move(blocks));
+  PushQueue push(client_, spec->layout, {});
+  push.Enqueue(Fingerprint(*spec), **codec, std::move(blocks));
   ASSERT_TRUE(push.WaitEmpty(Soon()));
   const PushQueue::Stats stats = push.GetStats();
   EXPECT_EQ(stats.pushed_blocks, 1u);
@@ -136,12 +136,12 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
 }
 
 TEST_F(PushQueueTest, StopDropsWhatDidNotGoOut) {
-  PushQueue push(client_, spec_.layout, *codec_, {});
+  PushQueue push(client_, spec_.layout, {});
   push.Pause();
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   push.Stop(TimePoint{});
   EXPECT_EQ(push.GetStats().dropped_blocks, 4u);
-  push.Enqueue(Fingerprint(spec_), Blocks(Filled(2), std::span(keys_).first(2)));
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(2), std::span(keys_).first(2)));
   EXPECT_EQ(push.GetStats().dropped_blocks, 6u);
   EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
 }

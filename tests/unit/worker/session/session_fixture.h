@@ -91,8 +91,8 @@ class SessionFixture : public ::testing::Test {
   // Stores `keys` at the node, as a worker would.
   std::shared_ptr<KvSequence> Store(std::span<const BlockKey> keys) {
     auto sequence = Filled(static_cast<int64_t>(keys.size()));
-    PushQueue push(client_, spec_.layout, *codec_, {});
-    push.Enqueue(Fingerprint(spec_), Blocks(sequence, keys));
+    PushQueue push(client_, spec_.layout, {});
+    push.Enqueue(Fingerprint(spec_), *codec_, Blocks(sequence, keys));
     CAIRN_CHECK(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(20)));
     CAIRN_CHECK(push.GetStats().pushed_blocks == keys.size());
     return sequence;

@@ -1,0 +1,131 @@
+#include "tools/cairn/fidelity/stored_kv.h"
+
+#include <cmath>
+#include <utility>
+
+#include "kernels/include/cairn/kernels/backend.h"
+
+namespace cairn::cli {
+namespace {
+
+// A measurement waits for a busy machine.
+constexpr std::chrono::seconds kCall(60);
+
+class DecodingSink final : public client::FetchSink {
+ public:
+  DecodingSink(const worker::KvLayout& kv, const worker::KvCodec& codec, StoredKv* out)
+      : kv_(kv), codec_(codec), out_(out) {}
+
+  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
+    const size_t at = slice.block * kv_.page_bytes() + slice.layer * kv_.layer_bytes();
+    if (!codec_.Has(slice.codec) || at + kv_.layer_bytes() > out_->pages.size()) {
+      return Errorf(StatusCode::kDataLoss, "block {}, layer {}: not of this namespace", slice.block,
+                    slice.layer);
+    }
+    out_->codecs.insert(slice.codec);
+    ++slices_;
+    return codec_.Decode(slice.codec, static_cast<int>(slice.layer),
+                         uint64_t{slice.block} * static_cast<uint64_t>(kv_.block_tokens), data,
+                         std::span(out_->pages).subspan(at, kv_.layer_bytes()), scratch_);
+  }
+  void OnBlockFailed(uint32_t, client::MissReason) override {}
+
+  size_t slices() const { return slices_; }
+
+ private:
+  const worker::KvLayout& kv_;
+  const worker::KvCodec& codec_;
+  StoredKv* const out_;
+  worker::KvCodec::Scratch scratch_;
+  size_t slices_ = 0;
+};
+
+// Sums of squares of one plane.
+struct Squares {
+  double numbers = 0, differences = 0;
+  void Add(std::span<const std::byte> exact, std::span<const std::byte> stored,
+           std::vector<float>* a, std::vector<float>* b) {
+    static const kernels::Backend& backend = kernels::CpuBackend(kernels::BestIsa());
+    const size_t n = exact.size() / sizeof(uint16_t);
+    a->resize(n);
+    b->resize(n);
+    for (const auto& [from, to] : {std::pair(exact, a), std::pair(stored, b)}) {
+      backend.from_half({.x = reinterpret_cast<const uint16_t*>(from.data()),
+                         .y = to->data(),
+                         .n = static_cast<int64_t>(n)});
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const double x = (*a)[i];
+      const double d = x - (*b)[i];
+      numbers += x * x;
+      differences += d * d;
+    }
+  }
+  double Relative() const { return numbers > 0 ? std::sqrt(differences / numbers) : 0; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StoredKvReader>> StoredKvReader::Create(client::CacheClient& client,
+                                                               const NamespaceSpec& spec) {
+  const auto planes = spec.layout.PlanesOf(0);
+  if (planes.size() != 2) {
+    return InvalidArgument("namespace of recipe '{}': {} planes, expected k and v", spec.recipe,
+                           planes.size());
+  }
+  const worker::KvLayout kv{.layers = static_cast<int32_t>(spec.layout.Layers()),
+                            .kv_heads = static_cast<int32_t>(planes[0].heads),
+                            .head_dim = static_cast<int32_t>(planes[0].dim),
+                            .block_tokens = static_cast<int32_t>(spec.layout.block_tokens)};
+  CAIRN_ASSIGN_OR_RETURN(auto codec, worker::KvCodec::Create(spec, kv));
+  return std::unique_ptr<StoredKvReader>(
+      new StoredKvReader(client, spec, kv, std::move(codec)));
+}
+
+StoredKvReader::StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec,
+                               const worker::KvLayout& kv,
+                               std::unique_ptr<const worker::KvCodec> codec)
+    : client_(client), fingerprint_(Fingerprint(spec)), kv_(kv), codec_(std::move(codec)) {}
+
+Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context) {
+  const std::vector<BlockKey> keys =
+      BlockKeyChain(fingerprint_).Keys(context, static_cast<uint32_t>(kv_.block_tokens));
+  client::MatchOptions ask;
+  ask.deadline = kCall;
+  CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome match,
+                         client_.Match(fingerprint_, keys, ask));
+  if (match.matched_blocks != keys.size()) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "the node has {} of {} blocks of the context, expected all", match.matched_blocks,
+                  keys.size());
+  }
+  StoredKv out;
+  out.bytes = match.bytes;
+  out.pages.resize(keys.size() * kv_.page_bytes());
+  DecodingSink sink(kv_, *codec_, &out);
+  client::FetchOptions fetch;
+  fetch.progress = kCall;
+  fetch.deadline = kCall;
+  CAIRN_RETURN_IF_ERROR(client_.Fetch(match.lease, {}, sink, fetch));
+  const size_t expected = keys.size() * static_cast<size_t>(kv_.layers);
+  if (sink.slices() != expected) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "the node sent {} of {} slices of the context, expected all", sink.slices(),
+                  expected);
+  }
+  return out;
+}
+
+KvError RelativeError(std::span<const std::byte> exact, std::span<const std::byte> stored,
+                      const worker::KvLayout& kv) {
+  Squares k, v;
+  std::vector<float> a, b;
+  for (size_t at = 0; at < exact.size(); at += kv.layer_bytes()) {
+    k.Add(exact.subspan(at, kv.plane_bytes()), stored.subspan(at, kv.plane_bytes()), &a, &b);
+    const size_t values = at + kv.plane_bytes();
+    v.Add(exact.subspan(values, kv.plane_bytes()), stored.subspan(values, kv.plane_bytes()), &a, &b);
+  }
+  return {.k = k.Relative(), .v = v.Relative()};
+}
+
+}  // namespace cairn::cli

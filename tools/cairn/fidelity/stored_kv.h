@@ -1,0 +1,50 @@
+#pragma once
+// What a cache node stores of a context: fetched as any reader of the namespace does, and decoded.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "services/common/status/status.h"
+#include "services/worker/session/kv_codec.h"
+#include "tools/cairn/fidelity/metrics.h"
+
+namespace cairn::cli {
+
+struct StoredKv {
+  std::vector<std::byte> pages;      // A page a block (services/worker/kv/kv_pool.h), binary16.
+  uint64_t bytes = 0;                // Stored, headers included.
+  std::set<format::Codec> codecs;    // Of the slices that were fetched.
+};
+
+// Not thread-safe.
+class StoredKvReader {
+ public:
+  // `client` must outlive it. INVALID_ARGUMENT for a namespace that is not a worker's.
+  static Result<std::unique_ptr<StoredKvReader>> Create(client::CacheClient& client,
+                                                        const NamespaceSpec& spec);
+
+  // `context`: whole blocks. FAILED_PRECONDITION when the node has not all of them.
+  Result<StoredKv> Read(std::span<const int32_t> context);
+
+  const worker::KvLayout& kv() const { return kv_; }
+
+ private:
+  StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec,
+                 const worker::KvLayout& kv, std::unique_ptr<const worker::KvCodec> codec);
+
+  client::CacheClient& client_;
+  const Digest fingerprint_;
+  const worker::KvLayout kv_;
+  const std::unique_ptr<const worker::KvCodec> codec_;
+};
+
+// REQUIRES: both are whole pages of this layout, as many.
+KvError RelativeError(std::span<const std::byte> exact, std::span<const std::byte> stored,
+                      const worker::KvLayout& kv);
+
+}  // namespace cairn::cli
