@@ -44,9 +44,7 @@ int RunFidelity(const FidelityOptions& options) {
   }
   progress.Clear();
   if (options.json) {
-    const std::string model = std::filesystem::path(options.model).stem().string();
-    std::printf("%s", DumpPretty(FidelityJson(runner.rows(), options.exact, model, options.split))
-                          .c_str());
+    std::printf("%s", DumpPretty(runner.Report()).c_str());
   } else {
     std::printf("%s", FidelityTable(runner.rows(), Terminal::Detect(stdout)).c_str());
   }

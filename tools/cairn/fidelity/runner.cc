@@ -16,12 +16,24 @@
 namespace cairn::cli {
 namespace {
 
-// Of a token's KV in binary16: generous for models that are measured on a CPU. A node that cannot hold
-// all contexts shows as a shortfall.
-constexpr uint64_t kTokenBytes = 32 << 10;
+// Of a token's KV in binary16: of SmolLM2-135M, and what a node allocates beyond it. A node that cannot
+// hold all contexts shows as a shortfall.
+constexpr uint64_t kTokenBytes = 24 << 10;
+constexpr uint64_t kLeastHostBytes = 1ull << 30;
 constexpr char kExact[] = "raw";
 constexpr std::chrono::seconds kIdle(600);
 constexpr std::chrono::seconds kCall(60);
+
+// Of the size in binary16, as it is pushed. An entropy coder's depends on the content: the finest steps
+// take so much.
+double ShareOf(const Recipe& recipe) {
+  constexpr codecs::SliceShape kShape = {
+      .tokens = 64, .k_heads = 1, .k_dim = 64, .v_heads = 1, .v_dim = 64};
+  const auto codec = recipe.rungs.front().codec.Make();
+  if (codec == nullptr || !codec->FixedSize()) return 0.4;
+  return static_cast<double>(codec->MaxEncodedBytes(kShape, {.layer = 0, .first_position = 64})) /
+         static_cast<double>(kShape.HalfBytes());
+}
 
 // Whether every token from answer_begin on is the most likely one after those before it.
 bool IsAnswered(const ScoredContinuation& continuation, std::span<const int32_t> most_likely) {
@@ -77,7 +89,7 @@ Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std:
     CAIRN_ASSIGN_OR_RETURN(parsed.emplace_back(), ParseRecipe(recipe));
   }
   const bool disk = std::ranges::any_of(parsed, &Recipe::IsLadder);
-  CAIRN_RETURN_IF_ERROR(StartNode(suite, recipes.size(), disk));
+  CAIRN_RETURN_IF_ERROR(StartNode(suite, parsed, disk));
   CAIRN_RETURN_IF_ERROR(ComputeAndPush(suite, parsed));
   // What a ladder's blocks become on disk is served from there: after a new start all of them are.
   if (disk) CAIRN_RETURN_IF_ERROR(RestartNode());
@@ -89,10 +101,16 @@ Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std:
   return OkStatus();
 }
 
-Status FidelityRunner::StartNode(const FidelitySuite& suite, size_t recipes, bool disk) {
+Status FidelityRunner::StartNode(const FidelitySuite& suite, const std::vector<Recipe>& recipes,
+                                 bool disk) {
   const uint64_t tokens = suite.documents.size() * options_.shape.context_tokens +
                           suite.needles.size() * options_.shape.needle_tokens;
-  host_bytes_ = std::max<uint64_t>(1ull << 30, tokens * kTokenBytes * (2 + recipes) / 2);
+  double share = 1;  // Raw is always there.
+  for (const Recipe& recipe : recipes) {
+    if (recipe.Canonical() != kExact) share += ShareOf(recipe);
+  }
+  host_bytes_ = std::max(kLeastHostBytes,
+                         static_cast<uint64_t>(static_cast<double>(tokens * kTokenBytes) * share));
   const std::string directory = options_.out_directory + "/node-disk";
   std::error_code ignored;
   std::filesystem::remove_all(directory, ignored);
@@ -134,10 +152,8 @@ Status FidelityRunner::ComputeAndPush(const FidelitySuite& suite,
   CAIRN_ASSIGN_OR_RETURN(plan_, PlanFidelity(suite, options_.shape, [&](const std::string& text) {
                            return scorer->Tokenize(text);
                          }));
-  const std::string path = fmt::format("{}/plan-{}.json", options_.out_directory, suite.name);
-  if (!(std::ofstream(path) << PlanJson(suite.name, options_.split, plan_) << std::flush)) {
-    return Errorf(StatusCode::kInternal, "cannot write '{}'", path);
-  }
+  CAIRN_RETURN_IF_ERROR(Write(fmt::format("plan-{}.json", suite.name),
+                              PlanJson(suite.name, options_.split, plan_)));
   full_.clear();
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
@@ -297,6 +313,7 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
     CAIRN_RETURN_IF_ERROR(MeasureStored(plan_[i], arm, &totals));
   }
   rows_.push_back(RowOf(suite.name, name, std::move(totals)));
+  CAIRN_RETURN_IF_ERROR(Write("rows.json", DumpPretty(Report())));
   const FidelityRow& row = rows_.back();
   progress_.Done(suite.needles.empty()
                      ? fmt::format("{}: {}, KL {:.3g} at {:.2f} bits", suite.name, name,
@@ -304,6 +321,17 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
                      : fmt::format("{}: {}, {} of {} needles at {:.2f} bits", suite.name, name,
                                    row.needles_ok, row.needles_n, row.bits_per_number));
   return OkStatus();
+}
+
+Status FidelityRunner::Write(const std::string& name, const std::string& text) const {
+  const std::string path = options_.out_directory + "/" + name;
+  if (std::ofstream(path) << text << std::flush) return OkStatus();
+  return Errorf(StatusCode::kInternal, "cannot write '{}'", path);
+}
+
+Json FidelityRunner::Report() const {
+  return FidelityJson(rows_, options_.exact,
+                      std::filesystem::path(options_.model_path).stem().string(), options_.split);
 }
 
 FidelityRow FidelityRunner::RowOf(const std::string& suite, const std::string& recipe,

@@ -29,7 +29,7 @@ class FidelityRunner {
  public:
   struct Options {
     std::string model_path;
-    std::string out_directory;  // Exists. Logs go there.
+    std::string out_directory;  // Exists. Logs go there, and rows.json: the rows so far.
     std::string texts_directory;
     std::string split;
     bool exact = false;  // float32 arithmetic.
@@ -44,6 +44,8 @@ class FidelityRunner {
   // measured then is not the recipe. CANCELLED after Ctrl-C.
   Status Run(const std::string& suite, const std::vector<std::string>& recipes);
 
+  // All rows: FidelityJson.
+  Json Report() const;
   const std::vector<FidelityRow>& rows() const { return rows_; }
 
  private:
@@ -57,7 +59,7 @@ class FidelityRunner {
 
   Result<std::unique_ptr<WorkerProcess>> StartWorker(const std::string& name,
                                                      std::vector<std::string> settings);
-  Status StartNode(const FidelitySuite& suite, size_t recipes, bool disk);
+  Status StartNode(const FidelitySuite& suite, const std::vector<Recipe>& recipes, bool disk);
   Status RestartNode();
   Status Connect();
   // Fills plan_ and full_; afterwards the node has all contexts in all recipes.
@@ -67,6 +69,7 @@ class FidelityRunner {
   Status ScoreText(const ScoredText& text, const Full& full, Arm& arm, Totals* totals);
   Status MeasureStored(const ScoredText& text, Arm& arm, Totals* totals);
   Result<std::unique_ptr<StoredKvReader>> Reader(const std::string& canonical);
+  Status Write(const std::string& name, const std::string& text) const;
   static FidelityRow RowOf(const std::string& suite, const std::string& recipe, Totals totals);
 
   const Options options_;

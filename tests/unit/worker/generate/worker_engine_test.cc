@@ -178,7 +178,8 @@ class StoredBytes final : public client::FetchSink {
     const auto match = node.Match(fingerprint, keys, {});
     EXPECT_OK(match);
     blocks_ = match->matched_blocks;
-    if (blocks_ > 0) EXPECT_OK(node.Fetch(match->lease, {}, *this, {}));
+    if (blocks_ == 0) return;
+    EXPECT_OK(node.Fetch(match->lease, {}, *this, {}));
   }
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
     slices_[{slice.block, slice.layer}] = {data.begin(), data.end()};

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Sets reports of `cairn fidelity --json` beside those of compare/fidelity/reference.py on the same tokens: tables and a plot.
+
+    python3 benchmarks/fidelity/compare.py --cairn REPORT.json... --reference REPORT.json... [--svg FILE]
+
+The reference of a recipe is the one with the least KL among those that take at most 2 % more bytes. Differences are paired: texts are
+drawn again, and both are judged on the texts that were drawn.
+"""
+
+import argparse
+import json
+import math
+import random
+
+SLACK = 1.02
+ROUNDS = 4000
+
+
+def rows_of(paths):
+    return [row for path in paths for row in json.load(open(path, encoding="utf-8"))["rows"]]
+
+
+def interval(groups, statistic):
+    """95 %, percentile bootstrap over the groups."""
+    draw = random.Random(20260101)
+    values = sorted(statistic([groups[draw.randrange(len(groups))] for _ in groups]) for _ in range(ROUNDS))
+    return values[int(0.025 * ROUNDS)], values[int(0.975 * ROUNDS) - 1]
+
+
+def reference_of(row, references):
+    fit = [r for r in references if r["suite"] == row["suite"] and r["bits_per_number"] <= SLACK * row["bits_per_number"]]
+    if row["suite"] == "needles":
+        return max(fit, key=lambda r: r["needles_ok"] / r["needles_n"], default=None)
+    return min(fit, key=lambda r: r["kl"], default=None)
+
+
+def kl_ratio(row, reference):
+    """KL of the recipe over that of the reference, with its interval."""
+    pairs = [(a[0], b[0]) for a, b in zip(row["texts"], reference["texts"], strict=True)]
+
+    def ratio(drawn):
+        return sum(a for a, _ in drawn) / sum(b for _, b in drawn)
+    return ratio(pairs), *interval(pairs, ratio)
+
+
+def needle_points(row, reference):
+    """Percentage points of answers more than the reference's, of the cases that full KV answers in both; by context."""
+    contexts = []
+    for ours, theirs in zip(row["texts"], reference["texts"], strict=True):
+        cases = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+        if cases:
+            contexts.append((sum(a for a, _ in cases), sum(b for _, b in cases), len(cases)))
+
+    def points(drawn):
+        return 100 * (sum(a for a, _, _ in drawn) - sum(b for _, b, _ in drawn)) / sum(n for _, _, n in drawn)
+    return points(contexts), *interval(contexts, points)
+
+
+def number(value):
+    """Two significant digits, never as a power of ten above 1e-4."""
+    return "0" if value == 0 else f"{value:.2g}" if value < 1e-4 else f"{float(f'{value:.2g}'):f}".rstrip("0").lstrip("0")
+
+
+def documents_table(suite, ours, references):
+    out = ["| recipe | bits | KL, nats | 95 % | perplexity | top 1 | error K, V | best reference of that size | KL over it, 95 % |",
+           "|---|---|---|---|---|---|---|---|---|"]
+    for row in sorted((r for r in ours if r["suite"] == suite), key=lambda r: -r["bits_per_number"]):
+        best = reference_of(row, references)
+        beside = ["-", "-"]
+        if best is not None and row["kl"] > 0:
+            ratio, low, high = kl_ratio(row, best)
+            beside = [f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {number(best['kl'])}", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+        out.append(f"| `{row['recipe']}` | {cells(row)} | {' | '.join(beside)} |")
+    return out
+
+
+def cells(row):
+    return (f"{row['bits_per_number']:.2f} | {number(row['kl'])} | {number(row['kl_ci'][0])} to {number(row['kl_ci'][1])} | "
+            f"{100 * row['ppl_delta']:+.2f} % | {100 * row['top1']:.1f} % | {number(row['err_k'])}, {number(row['err_v'])}")
+
+
+def references_table(suite, references):
+    out = ["| reference | bits | KL, nats | 95 % | perplexity | top 1 | error K, V |", "|---|---|---|---|---|---|---|"]
+    for row in sorted((r for r in references if r["suite"] == suite), key=lambda r: -r["bits_per_number"]):
+        out.append(f"| {row['recipe']} | {cells(row)} |")
+    return out
+
+
+def needles_table(ours, references):
+    out = ["| recipe | bits | answers kept | 95 % | best reference of that size | points more, 95 % |", "|---|---|---|---|---|---|"]
+    for row in sorted((r for r in ours if r["suite"] == "needles"), key=lambda r: -r["bits_per_number"]):
+        best = reference_of(row, references)
+        beside = ["-", "-"]
+        if best is not None:
+            points, low, high = needle_points(row, best)
+            beside = [f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {best['needles_ok']}/{best['needles_n']}",
+                      f"{points:+.1f} ({low:+.1f} to {high:+.1f})"]
+        low, high = (100 * x for x in row["needles_ci"])
+        out.append(f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {row['needles_ok']}/{row['needles_n']} | {low:.0f} to {high:.0f} % | "
+                   f"{' | '.join(beside)} |")
+    return out
+
+
+class Plot:
+    """KL over bits, logarithmic; full circles are Cairn's recipes, crosses the references."""
+    LEFT, TOP, WIDTH, HEIGHT = 70, 20, 620, 360
+
+    def __init__(self, ours, references):
+        self._ours = [r for r in ours if r["kl"] > 0]
+        self._references = references
+        rows = self._ours + references
+        self._low = math.floor(math.log10(min(r["kl_ci"][0] for r in rows)))
+        self._high = math.ceil(math.log10(max(r["kl_ci"][1] for r in rows)))
+
+    def x(self, bits):
+        return self.LEFT + self.WIDTH * (bits - 2) / 7
+
+    def y(self, kl):
+        return self.TOP + self.HEIGHT * (self._high - math.log10(kl)) / (self._high - self._low)
+
+    def _axes(self):
+        bottom = self.TOP + self.HEIGHT
+        for power in range(self._low, self._high + 1):
+            y = self.y(10.0**power)
+            yield (f'<line x1="{self.LEFT}" y1="{y:.1f}" x2="{self.LEFT + self.WIDTH}" y2="{y:.1f}" stroke="#ddd"/>'
+                   f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
+        for bits in range(2, 10):
+            yield f'<text x="{self.x(bits):.1f}" y="{bottom + 18}" text-anchor="middle">{bits}</text>'
+        yield (f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 40}" text-anchor="middle">bits per number</text>'
+               f'<text transform="translate(16 {self.TOP + self.HEIGHT / 2}) rotate(-90)" text-anchor="middle">KL, nats per token</text>')
+
+    def _point(self, row, color, mark):
+        x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
+        low, high = (self.y(v) for v in row["kl_ci"])
+        yield f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{color}" opacity="0.5"/>'
+        yield mark.format(x=x, y=y, color=color)
+
+    def write(self, path):
+        width, height = self.LEFT + self.WIDTH + 30, self.TOP + self.HEIGHT + 60
+        out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
+               '<rect width="100%" height="100%" fill="#ffffff"/>', *self._axes()]
+        cross = '<path d="M{x:.1f} {y:.1f}m-4 -4l8 8m0 -8l-8 8" stroke="{color}" stroke-width="2"/>'
+        circle = '<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>'
+        for rows, color, mark, side in ((self._references, "#c06020", cross, 1), (self._ours, "#3050c0", circle, -1)):
+            for row in rows:
+                out += self._point(row, color, mark)
+                anchor = "start" if side > 0 else "end"
+                out.append(f'<text x="{self.x(row["bits_per_number"]) + 7 * side:.1f}" y="{self.y(row["kl"]) + 4 - 3 * side:.1f}" '
+                           f'text-anchor="{anchor}" fill="{color}" font-size="10">{row["recipe"]}</text>')
+        right = self.LEFT + self.WIDTH
+        out += [f'<text x="{right}" y="{self.TOP + 14}" text-anchor="end" fill="#3050c0">Cairn, through push and fetch</text>',
+                f'<text x="{right}" y="{self.TOP + 32}" text-anchor="end" fill="#c06020">published methods in torch</text>']
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(out) + "\n</svg>\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cairn", nargs="+", required=True, help="reports of cairn fidelity --json")
+    parser.add_argument("--reference", nargs="*", default=[], help="reports of reference.py")
+    parser.add_argument("--svg", help="where the plot of the prose suite goes")
+    arguments = parser.parse_args()
+    ours, references = rows_of(arguments.cairn), rows_of(arguments.reference)
+    for suite in dict.fromkeys(r["suite"] for r in ours):
+        print(f"### {suite}")
+        if suite == "needles":
+            print("\n".join(needles_table(ours, references)))
+        else:
+            print("\n".join(documents_table(suite, ours, references) + [""] + references_table(suite, references)))
+        print()
+    if arguments.svg:
+        Plot([r for r in ours if r["suite"] == "prose"], [r for r in references if r["suite"] == "prose"]).write(arguments.svg)
+
+
+if __name__ == "__main__":
+    main()
