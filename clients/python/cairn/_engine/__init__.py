@@ -1,0 +1,1 @@
+"""What the adapters of engines share: settings, namespaces, calls that never raise, counters. Private."""

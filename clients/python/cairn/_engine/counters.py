@@ -1,0 +1,54 @@
+"""What adapters count, for the metrics of their engines."""
+
+from __future__ import annotations
+
+import threading
+
+__all__ = ["COUNTERS", "Counters"]
+
+# Name and meaning; engines add a prefix, and the suffix that they are used to.
+COUNTERS = {
+    "lookups": "Look-ups sent to the node.",
+    "lookup_seconds": "Time that look-ups took, in the background.",
+    "lookup_failures": "Look-ups without an answer in time, or with an error; misses all.",
+    "lookup_blocks": "Blocks that were looked for.",
+    "matched_blocks": "Blocks of these that the node had.",
+    "loads": "Loads that were begun, one a request.",
+    "load_seconds": "Time that loads took, in the background.",
+    "loaded_blocks": "Blocks that were loaded and verified.",
+    "loaded_bytes": "Their bytes.",
+    "failed_load_blocks": "Blocks that should have been loaded; the engine computed them.",
+    "saved_blocks": "Blocks that the node took, or had already.",
+    "saved_bytes": "Their bytes.",
+    "save_seconds": "Time that storing took, in the background.",
+    "failed_save_blocks": "Blocks that the node did not take.",
+    "dropped_save_blocks": "Blocks not stored since the buffer was full.",
+    "bypassed_requests": "Requests that the cache has no right key for.",
+    "internal_errors": "Exceptions in the adapter, caught before the engine saw them. Each is a bug.",
+}
+
+
+class Counters:
+    """Sums by name. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._new: dict[str, float] = {}
+        self._total: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+
+    def add(self, name: str, value: float = 1) -> None:
+        """`name` is one of COUNTERS."""
+        with self._lock:
+            self._total[name] += value
+            self._new[name] = self._new.get(name, 0) + value
+
+    def take(self) -> dict[str, float]:
+        """What came since the last time; names without change are left out."""
+        with self._lock:
+            new, self._new = self._new, {}
+            return new
+
+    def totals(self) -> dict[str, float]:
+        """Since the start, all names."""
+        with self._lock:
+            return dict(self._total)

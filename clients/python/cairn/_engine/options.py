@@ -1,0 +1,83 @@
+"""Settings of an adapter, as engines pass them on: a dictionary out of their own configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cairn.types import Tls
+
+__all__ = ["Options"]
+
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings that all adapters have. Times in seconds."""
+
+    address: str = "127.0.0.1:7400"
+    """The node: host:port or unix:/path."""
+    path: str = "auto"
+    """How bytes come: "auto" (shared memory where the node is a neighbour), "local" or "grpc"."""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tenant: str = "default"
+    """Whose the KV is."""
+    salt: str = ""
+    """Separates keys of one tenant's groups."""
+    revision: str = ""
+    """Digest of the weights or exact revision; empty: found out from the model's files."""
+    weight_epoch: int = 0
+    """Raise it after each update of the weights that the files do not show."""
+    lookup_timeout: float = 0.05
+    """After this a look-up is a miss."""
+    load_timeout: float = 5.0
+    """After this a load has failed and the engine computes."""
+    save_timeout: float = 10.0
+    """After this a store has failed, which is a later miss."""
+    save_buffer: int = 256 << 20
+    """Bytes of blocks on their way to the node; more are dropped. In text with a unit: "1GiB"."""
+    save_generated: bool = False
+    """Store blocks with generated tokens too, not prompts alone."""
+
+    @property
+    def tls(self) -> Tls | None:
+        """None: no TLS."""
+        if not (self.tls_ca or self.tls_cert or self.tls_key):
+            return None
+        return Tls(ca_file=self.tls_ca, cert_file=self.tls_cert, key_file=self.tls_key)
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any], prefix: str = "") -> Options:
+        """ValueError names a setting that does not exist, or whose value cannot be right.
+
+        `prefix`: how settings are called for users, such as "kv_connector_extra_config.".
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in settings.items():
+            if name not in fields:
+                raise ValueError(f"setting '{prefix}{name}' does not exist, expected one of {', '.join(sorted(fields))}")
+            values[name] = _convert(prefix + name, value, fields[name].default)
+        return cls(**values)
+
+
+def _convert(name: str, value: Any, default: Any) -> Any:
+    wanted = type(default)
+    if wanted is int and isinstance(value, str) and (size := re.fullmatch(r"(\d+) ?([KMG]iB|B|)", value)):
+        value = int(size[1]) * _UNITS[size[2]]
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not wanted:
+        words = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
+        raise ValueError(f"setting '{name}': got {value!r}, expected {words[wanted]}")
+    if wanted in (int, float) and value < 0:
+        raise ValueError(f"setting '{name}': got {value!r}, expected at least 0")
+    if name.endswith("path") and value not in ("auto", "local", "grpc"):
+        raise ValueError(f"setting '{name}': got {value!r}, expected auto, local or grpc")
+    return value

@@ -1,0 +1,165 @@
+"""The cache node as an engine may see it: calls that answer, and never raise."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from cairn._engine.counters import Counters
+from cairn._engine.options import Options
+from cairn.client import Client
+from cairn.errors import Action, Error
+from cairn.keys import fingerprint
+from cairn.types import Match, Memory, NamespaceSpec, Part, Rect
+
+__all__ = ["Store"]
+
+_LOG = logging.getLogger("cairn")
+_QUIET = 30.0  # Seconds between two lines about the same failure.
+
+
+class Store:
+    """One namespace at one node. Thread-safe.
+
+    Whatever fails is a miss or a block that is not stored: it is counted, logged now and then, and
+    never raised. A node that fails is not asked again for a while (the client's circuit breaker), so a
+    dead one costs microseconds.
+    """
+
+    def __init__(self, options: Options, spec: NamespaceSpec, client_name: str, counters: Counters | None = None) -> None:
+        """Does not wait for the node. InvalidArgumentError: an address or a field that can never be right."""
+        self.options = options
+        self.spec = spec
+        self.counters = counters or Counters()
+        self.namespace = fingerprint(spec)
+        self._complained: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._client = Client(options.address, client_name=client_name, path=options.path, tls=options.tls)  # type: ignore[arg-type]
+        # A node that comes later opens it with the session.
+        self._opening = threading.Thread(target=self._open, name="cairn-open", daemon=True)
+        self._opening.start()
+
+    def _open(self) -> None:
+        try:
+            opened = self._client.open_namespace(self.spec, deadline=10.0)
+        except Error as error:
+            self._complain("open", error)
+            return
+        for other in opened.differs:
+            _LOG.warning(
+                "cairn: the node has a namespace that differs in '%s' alone: there %s, here %s. Its %d blocks are not used",
+                other.field, other.stored, other.requested, other.stored_blocks,
+            )
+
+    def wait_open(self, seconds: float) -> bool:
+        """Until the node knows the namespace, or gave up. For starts that should not begin with misses."""
+        self._opening.join(seconds)
+        return not self._opening.is_alive()
+
+    def match(self, keys: Sequence[bytes], *, deadline: float | None = None, lease: bool = True) -> Match | None:
+        """The longest prefix at the node, with a lease; None when there was no answer."""
+        if not keys:
+            return None
+        begin = time.monotonic()
+        try:
+            found = self._client.match(
+                self.namespace, keys, lease=lease, deadline=self.options.lookup_timeout if deadline is None else deadline
+            )
+        except Error as error:
+            self._complain("look-up", error)
+            self.counters.add("lookup_failures")
+            return None
+        finally:
+            self.counters.add("lookups")
+            self.counters.add("lookup_blocks", len(keys))
+            self.counters.add("lookup_seconds", time.monotonic() - begin)
+        self.counters.add("matched_blocks", found.matched_blocks)
+        return found
+
+    def load(
+        self, keys: Sequence[bytes], first: int, into: Sequence[Memory], rect: Rect | None = None
+    ) -> set[int]:
+        """Fills `into` with the blocks from `keys[first]` on. Indices of `into` that did not come.
+
+        Their memory has undefined bytes. Everything else was verified.
+        """
+        begin = time.monotonic()
+        self.counters.add("loads")
+        failed = set(range(len(into)))
+        try:
+            failed = self._load(keys[: first + len(into)], first, into, rect)
+        except Error as error:
+            self._complain("load", error)
+        self.counters.add("load_seconds", time.monotonic() - begin)
+        self.counters.add("loaded_blocks", len(into) - len(failed))
+        self.counters.add("failed_load_blocks", len(failed))
+        return failed
+
+    def _load(self, keys: Sequence[bytes], first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
+        everything = set(range(len(into)))
+        # The scheduler's look-up was the one that had to be quick.
+        deadline = min(1.0, self.options.load_timeout)
+        with self._client.match(self.namespace, keys, deadline=deadline) as found:
+            there = max(0, found.matched_blocks - first)
+            if there == 0:
+                return everything
+            try:
+                fetched = self._client.fetch(
+                    found.lease, into[:there], first_block=first, rect=rect, deadline=self.options.load_timeout
+                )
+            except Error as error:
+                if error.fetched is None:
+                    raise
+                self._complain("load", error)
+                fetched = error.fetched
+            self.counters.add("loaded_bytes", fetched.bytes)
+            return {block - first for block in fetched.failed} | set(range(there, len(into)))
+
+    def save(self, parts: Sequence[Part], sizes: Sequence[int]) -> list[bool]:
+        """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the count."""
+        begin = time.monotonic()
+        stored = [False] * len(parts)
+        try:
+            for i, failure in enumerate(self._client.push(self.namespace, parts, deadline=self.options.save_timeout)):
+                stored[i] = failure is None or failure.action is Action.TREAT_AS_SUCCESS
+                if failure is not None and not stored[i]:
+                    self._complain("store", failure)
+        except Error as error:
+            self._complain("store", error)
+        self.counters.add("save_seconds", time.monotonic() - begin)
+        self.counters.add("saved_blocks", sum(stored))
+        self.counters.add("saved_bytes", sum(size for size, good in zip(sizes, stored) if good))
+        self.counters.add("failed_save_blocks", len(parts) - sum(stored))
+        return stored
+
+    def exists(self, keys: Sequence[bytes], *, deadline: float | None = None) -> list[bool]:
+        """Which blocks the node has, all of their parts. False where there was no answer."""
+        begin = time.monotonic()
+        there = [False] * len(keys)
+        if keys:
+            try:
+                timeout = self.options.lookup_timeout if deadline is None else deadline
+                there = [tier is not None for tier in self._client.exists(self.namespace, keys, deadline=timeout)]
+            except Error as error:
+                self._complain("look-up", error)
+                self.counters.add("lookup_failures")
+        self.counters.add("lookups")
+        self.counters.add("lookup_blocks", len(keys))
+        self.counters.add("matched_blocks", sum(there))
+        self.counters.add("lookup_seconds", time.monotonic() - begin)
+        return there
+
+    def close(self) -> None:
+        """Ends all calls. May be repeated."""
+        self._client.close()
+
+    def _complain(self, what: str, error: Error) -> None:
+        name = f"{what} {error.code.name}"
+        now = time.monotonic()
+        with self._lock:
+            if now - self._complained.get(name, -_QUIET) < _QUIET:
+                return
+            self._complained[name] = now
+        _LOG.warning("cairn: %s failed, the engine goes on without: %s", what, error)

@@ -1,0 +1,23 @@
+"""Engines change what adapters build on with every release, so an adapter runs with those that it was tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["TESTED", "check_version"]
+
+TESTED: Mapping[str, Sequence[str]] = {
+    "vllm": ("0.32.0",),
+    "sglang": ("0.5.23",),
+    "lmcache": ("0.5.6",),
+    "transformers": ("5.19.0",),
+}
+
+
+def check_version(engine: str, installed: str) -> None:
+    """RuntimeError with the tested versions if `installed` is none of them; "+cpu" and the like do not count."""
+    tested = TESTED[engine]
+    if installed.partition("+")[0] not in tested:
+        raise RuntimeError(
+            f"{engine} {installed} was not tested with this version of cairn, expected one of: {', '.join(tested)}"
+        )

@@ -1,0 +1,217 @@
+"""vLLM's connector interface over the two halves. Nothing is raised once the engine runs."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from cairn._engine.store import Store
+from cairn.types import TierKind
+from cairn.vllm.metadata import Metadata
+from cairn.vllm.metrics import CairnStats, PromMetrics
+from cairn.vllm.namespace import check_config, make_plan, read_options
+from cairn.vllm.scheduler import SchedulerHalf
+from cairn.vllm.worker import WorkerHalf
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import VllmConfig
+    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+__all__ = ["CairnConnector"]
+
+_LOG = logging.getLogger("cairn")
+_T = TypeVar("_T")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_SOURCES = {TierKind.HOST: CacheHitSource.HOST, TierKind.DISK: CacheHitSource.DISK}
+
+
+def _guarded(otherwise: Callable[[], Any]) -> Callable[[_Method], _Method]:
+    """An exception of ours is counted and logged, and answered with `otherwise()`."""
+
+    def wrap(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def call(self: CairnConnector, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(self, *args, **kwargs)
+            except Exception:
+                self._store.counters.add("internal_errors")
+                _LOG.exception("cairn: %s failed, the engine goes on without", method.__name__)
+                return otherwise()
+
+        return call  # type: ignore[return-value]
+
+    return wrap
+
+
+def _nothing() -> None:
+    return None
+
+
+class CairnConnector(KVConnectorBase_V1):
+    """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's steps.
+
+    `kv_connector_extra_config` has the settings of docs/engines/vllm.md.
+    """
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+        """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right. Both name it.
+
+        A node that cannot be reached is neither: it may come later.
+        """
+        super().__init__(vllm_config, role, kv_cache_config)
+        check_config(vllm_config)
+        options = read_options(vllm_config)
+        plan = make_plan(vllm_config, kv_cache_config, options)
+        transfer = vllm_config.kv_transfer_config
+        who = "scheduler" if role == KVConnectorRole.SCHEDULER else "worker"
+        self._store = Store(options, plan.spec, f"vllm-{who}")
+        self._scheduler: SchedulerHalf | None = None
+        self._worker: WorkerHalf | None = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = SchedulerHalf(
+                self._store, plan, reads=transfer.is_kv_consumer, writes=transfer.is_kv_producer
+            )
+            self._store.wait_open(2.0)
+        else:
+            from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
+
+            self._worker = WorkerHalf(self._store, plan, get_tensor_model_parallel_rank())
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """A lost store is only a later miss."""
+        return False
+
+    # ---- scheduler ----
+
+    @_guarded(_nothing)
+    def on_new_request(self, request: Request) -> None:
+        """The node is asked now."""
+        assert self._scheduler is not None
+        self._scheduler.on_new_request(request)
+
+    @_guarded(lambda: (0, False))
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """Answers from what the node said; None until it has, or its time is up."""
+        assert self._scheduler is not None
+        tokens = self._scheduler.matched_tokens(request, num_computed_tokens)
+        return tokens, bool(tokens)
+
+    def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+        """Not guarded: the engine waits for a load that it was promised, and here it is noted."""
+        assert self._scheduler is not None
+        self._scheduler.after_alloc(request, blocks, num_external_tokens)
+
+    @_guarded(dict)
+    def get_external_cache_hit_sources(self, request: Request, num_external_tokens: int) -> dict[CacheHitSource, int]:
+        """By tier of the node."""
+        assert self._scheduler is not None
+        tiers = self._scheduler.hit_tiers(request, num_external_tokens)
+        return {_SOURCES[tier]: tokens for tier, tokens in tiers.items()}
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
+        """What workers load and store around this step."""
+        assert self._scheduler is not None
+        return self._scheduler.build_metadata(scheduler_output)
+
+    @_guarded(_nothing)
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        """Loads that ended."""
+        assert self._scheduler is not None
+        self._scheduler.on_output(connector_output)
+
+    @_guarded(lambda: (False, None))
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Blocks may be freed at once: what is stored was copied."""
+        assert self._scheduler is not None
+        self._scheduler.on_finished(request)
+        return False, None
+
+    def reset_cache(self) -> bool:
+        """Nothing stored before is used any more, by this process."""
+        assert self._scheduler is not None
+        self._scheduler.reset()
+        return True
+
+    # ---- worker ----
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """At the start; ValueError: pages that cannot be taken as bytes."""
+        assert self._worker is not None
+        self._worker.register(kv_caches)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Begins this step's loads, in the background."""
+        assert self._worker is not None
+        self._worker.start_loads(self._step())
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Loads end between steps, never inside one."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+        """Blocks are stored whole, after the step."""
+
+    @_guarded(_nothing)
+    def wait_for_save(self) -> None:
+        """Copies full blocks out."""
+        assert self._worker is not None
+        self._worker.start_saves(self._step())
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        """Loads that have ended, well or not."""
+        assert self._worker is not None
+        return None, self._worker.finished() or None
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Blocks that these loads did not bring."""
+        assert self._worker is not None
+        return self._worker.take_bad_blocks()
+
+    def _step(self) -> Metadata:
+        metadata = self._get_connector_metadata()
+        assert isinstance(metadata, Metadata)
+        return metadata
+
+    # ---- both ----
+
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        """What happened since the last step."""
+        data = self._store.counters.take()
+        return CairnStats(data) if data else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
+        """In the API server, from what came over the wire."""
+        return CairnStats(data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]
+    ) -> KVConnectorPromMetrics | None:
+        """In the API server."""
+        return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    @_guarded(_nothing)
+    def shutdown(self) -> None:
+        """Stores what was copied out, then ends the session."""
+        if self._worker is not None:
+            self._worker.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
+        self._store.close()

@@ -1,0 +1,172 @@
+"""Under which name vLLM's KV is stored, and what is refused because it has no right one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from cairn._engine.options import Options
+from cairn._engine.versions import check_version
+from cairn._engine.weights import weights_revision
+from cairn.types import NamespaceSpec, OpaqueLayout
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+__all__ = ["EXTRA", "Plan", "check_config", "make_plan", "read_options"]
+
+EXTRA = "kv_connector_extra_config."
+
+_BLOCK_TOKENS = (16, 32, 64, 128, 256)
+_MAX_PART = 64 << 20
+_MAX_DESCRIPTION = 1024
+# Hashes that nobody can find a second input for; they cover tokens, salt and all before the block.
+_SAFE_HASHES = ("sha256", "sha256_cbor")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What scheduler and workers of one engine agree on."""
+
+    spec: NamespaceSpec
+    block_tokens: int
+    engine_keys: bool
+    """Keys are vLLM's own block hashes; False: ours, over tokens and salt."""
+
+
+def read_options(vllm_config: VllmConfig) -> Options:
+    """ValueError names the setting that is wrong."""
+    return Options.read(vllm_config.kv_transfer_config.kv_connector_extra_config, EXTRA)
+
+
+def check_config(vllm_config: VllmConfig) -> None:
+    """What can be said before the model is loaded.
+
+    RuntimeError: a version of vLLM that was not tested. ValueError: a setting with which KV from the
+    cache would be wrong, or a failed load would fail its request.
+    """
+    import vllm
+
+    check_version("vllm", vllm.__version__)
+    transfer, cache, parallel = vllm_config.kv_transfer_config, vllm_config.cache_config, vllm_config.parallel_config
+    if transfer.kv_load_failure_policy != "recompute":
+        raise ValueError(
+            f"setting 'kv_load_failure_policy': got '{transfer.kv_load_failure_policy}', expected 'recompute', "
+            "since else a cache that fails would fail requests"
+        )
+    for name, size in (
+        ("pipeline_parallel_size", parallel.pipeline_parallel_size),
+        ("decode_context_parallel_size", parallel.decode_context_parallel_size),
+        ("prefill_context_parallel_size", parallel.prefill_context_parallel_size),
+    ):
+        if size != 1:
+            raise ValueError(f"setting '{name}': got {size}, expected 1")
+    if getattr(cache, "calculate_kv_scales", False):
+        raise ValueError("setting 'calculate_kv_scales': got true, expected false, since scales then differ by engine")
+    speculative = vllm_config.speculative_config
+    if speculative is not None and speculative.method not in ("ngram", "suffix"):
+        raise ValueError(
+            f"setting 'speculative_config.method': got '{speculative.method}', expected ngram, suffix or none, "
+            "since a draft model has KV of its own"
+        )
+    if vllm_config.model_config.runner_type != "generate":
+        raise ValueError(f"setting 'runner': got '{vllm_config.model_config.runner_type}', expected 'generate'")
+
+
+def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: Options) -> Plan:
+    """ValueError: a model or setting whose KV this adapter cannot name."""
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
+
+    groups = kv_cache_config.kv_cache_groups
+    kinds = [type(group.kv_cache_spec) for group in groups]
+    if len(groups) != 1 or kinds[0] not in (FullAttentionSpec, MLAAttentionSpec):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"the model's KV cache groups are {names}, expected one of full attention")
+    kv = groups[0].kv_cache_spec
+    if kv.block_size not in _BLOCK_TOKENS:
+        raise ValueError(f"setting 'block_size': got {kv.block_size}, expected one of {_BLOCK_TOKENS}")
+    layers = len(groups[0].layer_names)
+    part_bytes = kv.page_size_bytes * layers
+    if part_bytes > _MAX_PART:
+        raise ValueError(
+            f"setting 'block_size': a block of {kv.block_size} tokens has {part_bytes} bytes on each rank, "
+            f"expected at most {_MAX_PART}"
+        )
+    engine_keys = (
+        vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES
+        and kv_cache_config.hash_block_size in (None, kv.block_size)
+    )
+    spec = NamespaceSpec(
+        model=os.path.basename(os.path.normpath(vllm_config.model_config.model)),
+        revision=_revision(vllm_config, options),
+        numerics=_numerics(vllm_config),
+        tenant=options.tenant,
+        salt=options.salt.encode(),
+        weight_epoch=options.weight_epoch,
+        layout=OpaqueLayout(
+            description=_layout(vllm_config, kv_cache_config, kv, layers),
+            max_part_bytes=part_bytes,
+            parts=vllm_config.parallel_config.tensor_parallel_size,
+            block_tokens=kv.block_size,
+        ),
+        key_scheme=_key_scheme(vllm_config) if engine_keys else "cairn",
+    )
+    return Plan(spec, kv.block_size, engine_keys)
+
+
+def _revision(vllm_config: VllmConfig, options: Options) -> str:
+    """Weights, and how the configuration that came with them was read: overrides of RoPE are there."""
+    model = vllm_config.model_config
+    revision = options.revision
+    if not revision:
+        if vllm_config.load_config.load_format == "dummy":
+            raise ValueError(f"load_format 'dummy' has no weights: name what they are with '{EXTRA}revision'")
+        revision = weights_revision(model.model, model.revision)
+    config = json.dumps(model.hf_config.to_dict(), sort_keys=True, default=str)
+    return f"{revision} config:{hashlib.sha256(config.encode()).hexdigest()[:32]} quantization:{model.quantization}"
+
+
+def _numerics(vllm_config: VllmConfig) -> str:
+    import vllm
+
+    return f"vllm {vllm.__version__} torch {torch.__version__} {_machine()} {vllm_config.model_config.dtype}"
+
+
+def _machine() -> str:
+    """Platform and instruction set: CPU attention packs K in a form of its own for each."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return str(current_platform.device_name)
+    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}{' AMX' if amx else ''}"
+
+
+def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int) -> str:
+    """Everything that makes a page's bytes what they are; whole pages are stored, never read by us."""
+    text = (
+        f"vllm page_bytes={kv.page_size_bytes} layers={layers} layout={kv_cache_config.kv_cache_layout} "
+        f"cache_dtype={vllm_config.cache_config.cache_dtype} tp={vllm_config.parallel_config.tensor_parallel_size} "
+        f"on {_machine()} {kv!r}"
+    )
+    if len(text) <= _MAX_DESCRIPTION:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text[: _MAX_DESCRIPTION - len(digest)] + digest
+
+
+def _key_scheme(vllm_config: VllmConfig) -> str:
+    """Names the hash and what its chain begins with: other seeds give other keys for the same tokens."""
+    from vllm.utils.hashing import get_hash_fn_by_name
+    from vllm.v1.core.kv_cache_utils import resolve_none_hash_seed
+
+    name = vllm_config.cache_config.prefix_caching_hash_algo
+    hash_fn = get_hash_fn_by_name(name)
+    return f"vllm-{name}-{hash_fn(resolve_none_hash_seed(hash_fn)).hex()[:32]}"

@@ -1,0 +1,308 @@
+"""The scheduler's half: what is at the node, what to load, what to store. Nothing here waits."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cairn._engine.store import Store
+from cairn.keys import block_key, block_keys
+from cairn.types import Match, TierKind
+from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
+from cairn.vllm.namespace import Plan
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+__all__ = ["SchedulerHalf"]
+
+_LOG = logging.getLogger("cairn")
+_FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
+_USABLE = 10.0  # Seconds: older answers count no more; well below the life of their leases.
+
+
+@dataclass
+class _Lookup:
+    """A question on its way, and since when."""
+
+    begin: float
+    keys: list[bytes]
+    future: Future[Match | None]
+
+
+@dataclass
+class _Request:
+    """What is known of one request. Blocks are counted from the prompt's first."""
+
+    request: Request
+    bypass: bool
+    save_limit: int | None
+    keys: list[bytes] = field(default_factory=list)
+    lookup: _Lookup | None = None
+    answer: Match | None = None
+    answered: float = -math.inf
+    preemptions: int = 0
+    first: int = 0
+    saved: int = 0
+    load_failed: bool = False
+
+
+@dataclass
+class _Load:
+    """Blocks on their way into the engine; the lease keeps them readable."""
+
+    match: Match | None
+    first: int
+    blocks: list[int]
+
+
+class SchedulerHalf:
+    """Called by the engine's one scheduler thread."""
+
+    def __init__(self, store: Store, plan: Plan, *, reads: bool, writes: bool) -> None:
+        self._store = store
+        self._plan = plan
+        self._reads = reads
+        self._writes = writes
+        self._requests: dict[str, _Request] = {}
+        self._loading: dict[str, _Load] = {}
+        self._jobs: list[LoadJob] = []
+        self._mix = b""
+        self._pool = ThreadPoolExecutor(2, "cairn-lookup")
+
+    # ---- before a request runs ----
+
+    def on_new_request(self, request: Request) -> None:
+        """Asks the node, so that the answer is there when the request's turn comes."""
+        state = self._state(request)
+        if self._reads and not state.bypass and not request.skip_reading_prefix_cache:
+            self._ask(state)
+
+    def matched_tokens(self, request: Request, computed: int) -> int | None:
+        """Tokens after the first `computed` ones that can be loaded; None: ask again in the next step.
+
+        The same answer however often it is asked for.
+        """
+        state = self._state(request)
+        if not self._reads or state.bypass or state.load_failed or request.skip_reading_prefix_cache:
+            return 0
+        if request.num_preemptions != state.preemptions:
+            # It may find what it computed itself before.
+            state.preemptions = request.num_preemptions
+            state.answered = -math.inf
+        if not self._answered(state):
+            return None
+        size = self._plan.block_tokens
+        # The last token is always computed: its logits are wanted.
+        most = (request.num_tokens - 1) // size
+        blocks = min(state.answer.matched_blocks if state.answer else 0, most)
+        state.first = computed // size
+        return max(0, blocks - state.first) * size
+
+    def _answered(self, state: _Request) -> bool:
+        """Whether `state.answer` counts. Takes answers that came, asks where they are too old."""
+        now = time.monotonic()
+        lookup = state.lookup
+        if lookup is not None and (lookup.future.done() or now - lookup.begin > self._store.options.lookup_timeout):
+            state.lookup = None
+            self._drop(state.answer)
+            state.answer, state.answered = None, now
+            if lookup.future.done():
+                state.answer = lookup.future.result()
+            else:
+                # Too late is a miss. The lease that may come yet is given back.
+                lookup.future.add_done_callback(lambda future: self._drop(future.result()))
+                self._store.counters.add("lookup_failures")
+        if state.lookup is None and now - state.answered > _FRESH:
+            self._ask(state)
+        return now - state.answered <= _USABLE
+
+    def _ask(self, state: _Request) -> None:
+        keys = self._keys(state, (state.request.num_tokens - 1) // self._plan.block_tokens)
+        if not keys:
+            state.answered = time.monotonic()
+            return
+        state.lookup = _Lookup(time.monotonic(), keys, self._pool.submit(self._store.match, keys))
+
+    @staticmethod
+    def _drop(answer: Match | None) -> None:
+        if answer is not None:
+            answer.lease.release()
+
+    # ---- keys ----
+
+    def _state(self, request: Request) -> _Request:
+        state = self._requests.get(request.request_id)
+        if state is None:
+            bypass = _bypass(request)
+            if bypass:
+                self._store.counters.add("bypassed_requests")
+            limit = None if self._store.options.save_generated else request.num_prompt_tokens // self._plan.block_tokens
+            state = self._requests[request.request_id] = _Request(request, bypass, limit)
+        return state
+
+    def _keys(self, state: _Request, blocks: int) -> list[bytes]:
+        """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more."""
+        if len(state.keys) < blocks:
+            if self._plan.engine_keys:
+                new = state.request.block_hashes[len(state.keys) : blocks]
+                state.keys += [self._mixed(bytes(key)) for key in new] if self._mix else map(bytes, new)
+            else:
+                state.keys = self._own_keys(state.request, blocks)
+        return state.keys[:blocks]
+
+    def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
+        """Over tokens and what the engine would hash beside them: only a salt, as the rest is bypassed."""
+        size = self._plan.block_tokens
+        tokens = request.all_token_ids[: blocks * size]
+        extra = (request.cache_salt or "").encode() + self._mix
+        if not extra:
+            return block_keys(self._store.namespace, tokens, size)
+        keys: list[bytes] = []
+        for i in range(blocks):
+            part = tokens[i * size : (i + 1) * size]
+            keys.append(block_key(self._store.namespace, part, keys[-1], b"") if keys
+                        else block_key(self._store.namespace, part, None, extra))
+        return keys
+
+    def _mixed(self, key: bytes) -> bytes:
+        return hashlib.sha256(b"cairn.vllm.reset.v1" + self._mix + key).digest()
+
+    # ---- while it runs ----
+
+    def after_alloc(self, request: Request, blocks: KVCacheBlocks, tokens: int) -> None:
+        """The engine has room for what `matched_tokens` promised, or wants none of it (0 tokens)."""
+        state = self._state(request)
+        answer, state.answer = state.answer, None
+        state.answered = -math.inf
+        if tokens <= 0:
+            if answer is not None:
+                state.saved = max(state.saved, answer.matched_blocks)
+            self._drop(answer)
+            return
+        first, count = state.first, tokens // self._plan.block_tokens
+        ids = list(blocks.get_block_ids()[0][first : first + count])
+        self._jobs.append(LoadJob(request.request_id, self._keys(state, first + count), first, ids))
+        self._loading[request.request_id] = _Load(answer, first, ids)
+        state.saved = max(state.saved, first + count)
+
+    def hit_tiers(self, request: Request, tokens: int) -> dict[TierKind, int]:
+        """Of `tokens` that are being loaded, how many came from which tier."""
+        load = self._loading.get(request.request_id)
+        found: dict[TierKind, int] = {}
+        if load is None or load.match is None:
+            return found
+        begin, end, position = load.first, load.first + tokens // self._plan.block_tokens, 0
+        for run in load.match.tiers:
+            blocks = max(0, min(end, position + run.blocks) - max(begin, position))
+            if blocks:
+                found[run.tier] = found.get(run.tier, 0) + blocks * self._plan.block_tokens
+            position += run.blocks
+        return found
+
+    def build_metadata(self, output: SchedulerOutput) -> Metadata:
+        """Loads that `after_alloc` noted, and blocks that this step fills."""
+        metadata = Metadata(self._store.namespace, self._jobs)
+        self._jobs = []
+        try:
+            if self._writes:
+                self._save_all_filled(output, metadata)
+        except Exception:
+            # The loads must go out: the engine waits for them.
+            self._store.counters.add("internal_errors")
+            _LOG.exception("cairn: blocks of this step are not stored")
+        return metadata
+
+    def _save_all_filled(self, output: SchedulerOutput, metadata: Metadata) -> None:
+        cached = output.scheduled_cached_reqs
+        computed = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        computed.update(zip(cached.req_ids, cached.num_computed_tokens))
+        for name, scheduled in output.num_scheduled_tokens.items():
+            state = self._requests.get(name)
+            if state is not None and not state.bypass:
+                self._save_filled(state, name, computed[name] + scheduled, output, metadata)
+
+    def _save_filled(
+        self, state: _Request, name: str, tokens: int, output: SchedulerOutput, metadata: Metadata
+    ) -> None:
+        # Drafted tokens are not among the request's.
+        full = min(tokens, state.request.num_tokens) // self._plan.block_tokens
+        if state.save_limit is not None:
+            full = min(full, state.save_limit)
+        if full <= state.saved:
+            return
+        keys = self._keys(state, full)
+        full = len(keys)
+        groups = output.kv_connector_block_state.get_block_ids(name)
+        first = state.saved
+        if full > first and groups is not None:
+            ids = groups[0]
+            parent = keys[first - 1] if first else None
+            metadata.saves.append(SaveJob(keys[first:full], first, list(ids[first:full]), parent))
+            state.saved = full
+
+    def on_output(self, output: KVConnectorOutput) -> None:
+        """Loads that ended, and blocks that they did not bring."""
+        invalid = output.invalid_block_ids or ()
+        for name in output.finished_recving or ():
+            load = self._loading.pop(name, None)
+            if load is None:
+                continue
+            self._drop(load.match)
+            bad = [i for i, block in enumerate(load.blocks) if block in invalid]
+            state = self._requests.get(name)
+            if bad and state is not None:
+                # Or the same hit would be offered for ever. What is computed instead is stored.
+                state.load_failed = True
+                state.saved = load.first + bad[0]
+
+    def on_finished(self, request: Request) -> None:
+        """Forgets it. A load under way is awaited by the engine, and `on_output` hears of it."""
+        state = self._requests.pop(request.request_id, None)
+        if state is None:
+            return
+        self._drop(state.answer)
+        if state.lookup is not None:
+            state.lookup.future.add_done_callback(lambda future: self._drop(future.result()))
+
+    def reset(self) -> None:
+        """After this nothing that was stored before is used: weights may have changed.
+
+        Requests that run on keep out of the cache. Others get keys that no other engine has: what is
+        shared from now on is shared with this process alone, until `weight_epoch` says what is new.
+        """
+        self._mix = os.urandom(16)
+        for state in self._requests.values():
+            state.bypass = True
+            state.keys = []
+        _LOG.warning("cairn: the engine's cache was reset; nothing stored before is used by this process from now on")
+
+    def close(self) -> None:
+        """Leases that are still held end with the client."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _bypass(request: Request) -> bool:
+    """Whether KV depends on what the keys do not say for sure.
+
+    The engine's hashes have an adapter's name, which may be given to other weights, and identifiers of
+    images that a client may have chosen. Prompts as embeddings and sessions that change have no tokens
+    to go by.
+    """
+    anything: list[Any] = [
+        request.lora_request is not None,
+        bool(request.mm_features),
+        request.prompt_embeds is not None,
+        getattr(request, "resumable", False),
+        request.pooling_params is not None,
+    ]
+    return any(anything)

@@ -1,0 +1,193 @@
+"""A worker's half: moves whole blocks between the engine's pages and the node, in threads of its own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from cairn._engine.store import Store
+from cairn.types import Part, Rect
+from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
+from cairn.vllm.namespace import Plan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["WorkerHalf"]
+
+_LOG = logging.getLogger("cairn")
+_PUSH_PARTS = 16  # Parts in one call to the node.
+
+
+class WorkerHalf:
+    """Called by the worker's one thread that runs steps."""
+
+    def __init__(self, store: Store, plan: Plan, rank: int) -> None:
+        self._store = store
+        self._plan = plan
+        self._rect = Rect(0, 1, rank, rank + 1)
+        self._pages: list[NDArray[np.uint8]] = []
+        self._loads = ThreadPoolExecutor(2, "cairn-load")
+        self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
+        self._bad: set[int] = set()
+        self._staging: _Staging | None = None
+        self._mismatch = False
+
+    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """Takes views of the engine's pages: bytes by block, one for each layer.
+
+        ValueError: pages that are no whole runs of bytes in host memory.
+        """
+        seen: set[int] = set()
+        for name, cache in kv_caches.items():
+            if cache.device.type != "cpu":
+                raise ValueError(f"the KV cache of '{name}' is on {cache.device}, expected cpu: see docs/engines/vllm.md")
+            if cache.data_ptr() in seen:
+                continue  # Shared with another layer.
+            seen.add(cache.data_ptr())
+            size = cache[0].numel() * cache.element_size()
+            if not cache[0].is_contiguous() or cache.stride(0) * cache.element_size() != size:
+                raise ValueError(
+                    f"the KV cache of '{name}' has shape {tuple(cache.shape)} and strides {cache.stride()}, "
+                    "expected blocks that are contiguous and follow each other"
+                )
+            # numpy copies on this thread alone; torch would use the model's.
+            self._pages.append(cache.view(torch.uint8).view(cache.shape[0], size).numpy())
+        total = sum(page.shape[1] for page in self._pages)
+        expected = self._store.spec.layout.max_part_bytes  # type: ignore[union-attr]
+        if total != expected:
+            raise ValueError(f"a block has {total} bytes in the engine's pages, expected {expected}")
+        self._staging = _Staging(self._store, total, self._rect, self._plan.block_tokens)
+
+    def start_loads(self, metadata: Metadata) -> None:
+        """Returns at once; `finished` tells when each has ended."""
+        if metadata.namespace != self._store.namespace and not self._mismatch:
+            self._mismatch = True
+            self._store.counters.add("internal_errors")
+            _LOG.error("cairn: scheduler and worker name the KV differently; nothing is loaded or stored")
+        for job in metadata.loads:
+            self._loads.submit(self._load, job)
+
+    def _load(self, job: LoadJob) -> None:
+        failed = set(range(len(job.blocks)))
+        try:
+            if not self._mismatch:
+                into = [[page[block] for page in self._pages] for block in job.blocks]
+                failed = self._store.load(job.keys, job.first, into, self._rect)
+        except Exception:
+            self._store.counters.add("internal_errors")
+            _LOG.exception("cairn: a load failed, the engine computes")
+        self._done.put((job.request, [job.blocks[i] for i in sorted(failed)]))
+
+    def finished(self) -> set[str]:
+        """Requests whose loads have ended since the last call, well or not."""
+        ended = set()
+        while not self._done.empty():
+            request, bad = self._done.get()
+            ended.add(request)
+            self._bad.update(bad)
+        return ended
+
+    def take_bad_blocks(self) -> set[int]:
+        """The engine's blocks that `finished` loads did not bring."""
+        bad, self._bad = self._bad, set()
+        return bad
+
+    def start_saves(self, metadata: Metadata) -> None:
+        """Copies the step's full blocks out, as the engine may reuse their pages; storing goes on in a thread."""
+        if self._staging is None or self._mismatch:
+            return
+        for job in metadata.saves:
+            self._save(job)
+
+    def _save(self, job: SaveJob) -> None:
+        assert self._staging is not None
+        parent = job.parent
+        for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
+            self._staging.add(key, parent, job.first + i, [page[block] for page in self._pages])
+            parent = key
+
+    def drain(self, seconds: float) -> bool:
+        """Waits until all that was copied out is stored; False if that takes longer."""
+        return self._staging is None or self._staging.drain(seconds)
+
+    def close(self) -> None:
+        """Stores what was copied out, for a little while."""
+        self._loads.shutdown(wait=True, cancel_futures=True)
+        if self._staging is not None:
+            self._staging.close()
+
+
+class _Staging:
+    """Room for blocks on their way to the node. When it is full, further ones are dropped: a later miss."""
+
+    def __init__(self, store: Store, block_bytes: int, rect: Rect, block_tokens: int) -> None:
+        self._store = store
+        self._rect = rect
+        self._block_tokens = block_tokens
+        slots = max(1, store.options.save_buffer // block_bytes)
+        # Pages come with the first use, so an engine that stores little takes little.
+        self._room = np.empty((slots, block_bytes), np.uint8)
+        self._free = list(range(slots - 1, -1, -1))
+        self._under_way: set[bytes] = set()
+        self._changed = threading.Condition()
+        self._queue: list[tuple[Part, int]] = []
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
+        self._thread.start()
+
+    def add(self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]) -> None:
+        """Copies `pieces`, one after the other."""
+        with self._changed:
+            if key in self._under_way:
+                return
+            if not self._free:
+                self._store.counters.add("dropped_save_blocks")
+                return
+            slot = self._free.pop()
+            self._under_way.add(key)
+        row, offset = self._room[slot], 0
+        for piece in pieces:
+            row[offset : offset + piece.size] = piece
+            offset += piece.size
+        part = Part(key, row, parent=parent, first_position=index * self._block_tokens, rect=self._rect)
+        with self._changed:
+            self._queue.append((part, slot))
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._ended)
+                batch, self._queue = self._queue[:_PUSH_PARTS], self._queue[_PUSH_PARTS:]
+            if not batch:
+                return
+            try:
+                self._store.save([part for part, _ in batch], [self._room.shape[1]] * len(batch))
+            except Exception:
+                self._store.counters.add("internal_errors")
+                _LOG.exception("cairn: storing failed")
+            with self._changed:
+                self._free += [slot for _, slot in batch]
+                self._under_way.difference_update(part.key for part, _ in batch)
+                self._changed.notify_all()
+
+    def drain(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._under_way, seconds)
+
+    def close(self) -> None:
+        begin = time.monotonic()
+        if not self.drain(5.0):
+            _LOG.warning("cairn: blocks that were not stored within %.0f s are dropped", time.monotonic() - begin)
+        with self._changed:
+            self._ended = True
+            self._queue.clear()
+            self._changed.notify_all()

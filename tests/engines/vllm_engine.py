@@ -1,0 +1,118 @@
+"""A vLLM engine in a process of its own, driven by JSON lines: one command in, one answer out.
+
+    vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
+      connector   kv_connector_extra_config of CairnConnector; absent: no connector
+      offload     the same for CairnTier below vLLM's own offloading
+    {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...]}   -> one answer for each prompt
+    {"reset": true}                                                -> engine's reset of prefix cache and connector
+    {"namespace": true}                                            -> what the KV is stored under, pickled, as hex
+"""
+
+import json
+import os
+import pickle
+import sys
+import time
+
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # More threads than idle cores wait for each other in every layer.
+    "OMP_NUM_THREADS": "1",
+    # Else minutes are spent on finding out who we are.
+    "VLLM_HOST_IP": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    # Else the first request with log-probabilities compiles C++ for 20 s.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+
+
+def transfer_config(connector, offload):
+    """What users give to --kv-transfer-config."""
+    if offload is not None:
+        return {
+            "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": offload,
+        }
+    return {
+        "kv_connector": "CairnConnector",
+        "kv_connector_module_path": "cairn.vllm",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": connector,
+    }
+
+
+def answer(output, first, end):
+    [out] = output.outputs
+    return {
+        "ids": list(out.token_ids),
+        "logprobs": [round(step[token].logprob, 5) for step, token in zip(out.logprobs, out.token_ids)],
+        "cached": output.num_cached_tokens,
+        "ttft": first,
+        "seconds": end,
+        "finish": out.finish_reason,
+    }
+
+
+class Driver:
+    def __init__(self, options):
+        from vllm import LLM
+
+        connector, offload = options.pop("connector", None), options.pop("offload", None)
+        if connector is not None or offload is not None:
+            options["kv_transfer_config"] = transfer_config(connector, offload)
+        text = os.path.exists(os.path.join(options["model"], "tokenizer.json"))
+        self.llm = LLM(**{"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "seed": 0,
+                          "skip_tokenizer_init": not text, **options})
+        self.count = 0
+
+    def prompts(self, command):
+        from vllm import SamplingParams
+
+        prompts = command["prompts"]
+        sampling = SamplingParams(temperature=0, max_tokens=command.get("tokens", 8), logprobs=0, detokenize=False, ignore_eos=True)
+        engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
+        for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
+            self.count += 1
+            names.append(str(self.count))
+            engine.add_request(names[-1], {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})}, sampling)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                now = time.monotonic() - begin
+                if output.outputs and output.outputs[0].token_ids:
+                    first.setdefault(output.request_id, now)
+                last[output.request_id] = (output, now)
+        return [answer(last[name][0], first[name], last[name][1]) for name in names]
+
+    def reset(self, command):
+        return self.llm.llm_engine.reset_prefix_cache(reset_connector=True)
+
+    def namespace(self, command):
+        """Needs VLLM_ENABLE_V1_MULTIPROCESSING=0."""
+        scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
+        return pickle.dumps(scheduler.connector._store.spec).hex()
+
+
+def main():
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # vLLM writes to standard output; answers must stand alone there.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    driver = Driver(json.loads(sys.argv[1]))
+    print(json.dumps({"ready": True}), file=answers)
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = next(name for name in ("prompts", "reset", "namespace") if name in command)
+        print(json.dumps({"answer": getattr(driver, name)(command)}), file=answers)
+
+
+if __name__ == "__main__":
+    main()
