@@ -8,7 +8,7 @@ MODEL ?= $(MODEL_FILE)
 VENV := build/venv
 PYTHON := $(VENV)/bin/python
 
-.PHONY: help demo test test-asan test-tsan wheel bench build setup clean
+.PHONY: help demo test test-asan test-tsan test-engines wheel bench build setup clean
 .DEFAULT_GOAL := help
 
 help: ## Shows this list
@@ -57,6 +57,11 @@ test-tsan: setup ## Engine cores and kernels under TSan
 	cmake --preset tsan
 	cmake --build build/tsan -j $(JOBS)
 	ctest --test-dir build/tsan --output-on-failure -L 'unit|conformance'
+
+test-engines: wheel $(MODEL_FILE) ## The adapters in the real vLLM, SGLang, LMCache and transformers, on the CPU (downloads 3 GB once)
+	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache
+	tests/engines/setup.sh
+	CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider tests/engines
 
 bench: build $(MODEL_FILE) ## Benchmarks with their yardsticks; writes build/bench/report.json
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json

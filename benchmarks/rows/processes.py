@@ -1,6 +1,8 @@
 """Nodes and workers as child processes: start, wait for the ready line, call through the CLI, stop."""
 
 import json
+import os
+import pathlib
 import re
 import select
 import signal
@@ -44,6 +46,17 @@ class Server:
         self._process.kill()
         self._process.wait()
         self._log.close()
+
+    def freeze(self):
+        """SIGSTOP, and all threads have stopped: the signal alone does not wait for those that run."""
+        os.kill(self.pid, signal.SIGSTOP)
+        tasks = pathlib.Path(f"/proc/{self.pid}/task")
+        while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+            time.sleep(0.001)
+
+    def thaw(self):
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def terminate(self):
         """SIGTERM, and waits for the end; the exit status."""

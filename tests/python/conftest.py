@@ -5,7 +5,6 @@ CAIRN_BUILD names the build directory with the programs (default build/release).
 
 import os
 import pathlib
-import signal
 import sys
 import time
 
@@ -69,14 +68,6 @@ def serial():
     """Numbers that no other test has: each has prompts of its own at the shared node."""
     numbers = iter(range(1, 1 << 20))
     return lambda: next(numbers)
-
-
-def freeze(node):
-    """SIGSTOP, and all threads of the node have stopped: the signal alone does not wait for those that run."""
-    os.kill(node.pid, signal.SIGSTOP)
-    tasks = pathlib.Path(f"/proc/{node.pid}/task")
-    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
-        time.sleep(0.001)
 
 
 def native_spec(**changes):

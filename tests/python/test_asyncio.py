@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-import signal
 import time
 
 import pytest
 
 import cairn
-from conftest import SLOW, Prompt, connect, freeze, opaque_spec
+from conftest import SLOW, Prompt, connect, opaque_spec
 
 
 def test_every_call(client, serial):
@@ -61,7 +60,7 @@ def test_the_loop_goes_on_while_calls_wait(start_node, path):
 
     async def main():
         async with cairn.AsyncClient(connect(node, path)) as aio:
-            freeze(node)
+            node.freeze()
             begin = time.monotonic()
             calls = asyncio.gather(*[aio.stat(deadline=0.5) for _ in range(10)], return_exceptions=True)
             steps = 0
@@ -71,7 +70,7 @@ def test_the_loop_goes_on_while_calls_wait(start_node, path):
             assert time.monotonic() - begin < 3
             assert steps > 50
             assert all(isinstance(answer, cairn.Error) for answer in await calls)
-            os.kill(node.pid, signal.SIGCONT)
+            node.thaw()
 
     asyncio.run(main())
 
@@ -86,7 +85,7 @@ def test_a_cancelled_fetch_gives_the_memory_back(start_node, serial):
             prompt = Prompt(client, opaque_spec(), serial(), 64, 1 << 20).push(client)
             match = prompt.match(client)
             into = [bytearray(1 << 20) for _ in prompt.keys]
-            freeze(node)
+            node.freeze()
             fetch = asyncio.create_task(aio.fetch(match.lease, into, progress=SLOW))
             await asyncio.sleep(0.2)
             assert not fetch.done()
@@ -97,7 +96,7 @@ def test_a_cancelled_fetch_gives_the_memory_back(start_node, serial):
             assert time.monotonic() - begin < 3
             for block in into:
                 block.clear()  # BufferError while the fetch has it.
-            os.kill(node.pid, signal.SIGCONT)
+            node.thaw()
 
     asyncio.run(main())
 

@@ -1,7 +1,6 @@
 """Dead and hanging nodes, closed clients, forks, ends of interpreters: an error with its code, never a crash."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -11,7 +10,7 @@ import time
 import pytest
 
 import cairn
-from conftest import ROOT, SLOW, Prompt, connect, freeze, native_spec, opaque_spec
+from conftest import ROOT, SLOW, Prompt, connect, native_spec, opaque_spec
 
 BIG = 1 << 20
 
@@ -101,7 +100,7 @@ def loaded(start_node, path, serial):
     with connect(node, path) as client:
         prompt = Prompt(client, opaque_spec(), serial(), 64, BIG).push(client)
         yield node, client, prompt
-    os.kill(node.pid, signal.SIGCONT) if node_runs(node) else None
+    node.thaw() if node_runs(node) else None
 
 
 def node_runs(node):
@@ -185,7 +184,7 @@ def test_kill_9_during_pushes(loaded):
 def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
     """Another thread goes on while a call waits."""
     node, client, prompt = loaded
-    freeze(node)
+    node.freeze()
     try:
         thread = Threaded(lambda: client.stat(deadline=0.5))
         steps = 0
@@ -196,7 +195,7 @@ def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
         assert 0.4 < thread.seconds < 5
         assert steps > 100
     finally:
-        os.kill(node.pid, signal.SIGCONT)
+        node.thaw()
 
 
 def test_cancellation_and_progress(loaded):
@@ -206,7 +205,7 @@ def test_cancellation_and_progress(loaded):
         pytest.skip("what is in memory is read without the node")
     match = prompt.match(client)
     into = [bytearray(BIG) for _ in prompt.keys]
-    freeze(node)
+    node.freeze()
     try:
         cancel = cairn.Cancellation()
         thread = Threaded(lambda: client.fetch(match.lease, into, progress=SLOW, cancel=cancel))
@@ -220,7 +219,7 @@ def test_cancellation_and_progress(loaded):
         with pytest.raises(cairn.DeadlineExceededError):
             client.fetch(match.lease, into, progress=0.2)
     finally:
-        os.kill(node.pid, signal.SIGCONT)
+        node.thaw()
 
 
 def test_a_cancelled_fetch_does_not_begin(client, serial):

@@ -18,6 +18,7 @@ __all__ = ["Store"]
 
 _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
+_SOON = 0.2  # Seconds from a look-up to its load, more or less.
 
 
 class Store:
@@ -58,15 +59,26 @@ class Store:
         self._opening.join(seconds)
         return not self._opening.is_alive()
 
-    def match(self, keys: Sequence[bytes], *, deadline: float | None = None, lease: bool = True) -> Match | None:
-        """The longest prefix at the node, with a lease; None when there was no answer."""
+    def lookup(self, keys: Sequence[bytes]) -> Match | None:
+        """The longest prefix at the node, without a lease; None when there was no answer in time.
+
+        What was found is wanted soon: the node brings it to its memory, and keeps it there for a while.
+        """
+        found = self.match(keys, lease=False)
+        if found is not None and found.matched_blocks > 0:
+            try:
+                self._client.prefetch(self.namespace, keys[: found.matched_blocks], _SOON)
+            except Error as error:
+                self._complain("hint", error)
+        return found
+
+    def match(self, keys: Sequence[bytes], *, lease: bool = True) -> Match | None:
+        """The longest prefix at the node; None when there was no answer in time."""
         if not keys:
             return None
         begin = time.monotonic()
         try:
-            found = self._client.match(
-                self.namespace, keys, lease=lease, deadline=self.options.lookup_timeout if deadline is None else deadline
-            )
+            found = self._client.match(self.namespace, keys, lease=lease, deadline=self.options.lookup_timeout)
         except Error as error:
             self._complain("look-up", error)
             self.counters.add("lookup_failures")
@@ -79,17 +91,24 @@ class Store:
         return found
 
     def load(
-        self, keys: Sequence[bytes], first: int, into: Sequence[Memory], rect: Rect | None = None
+        self, keys: Sequence[bytes], first: int, into: Sequence[Memory], rect: Rect | None = None, found: Match | None = None
     ) -> set[int]:
         """Fills `into` with the blocks from `keys[first]` on. Indices of `into` that did not come.
 
-        Their memory has undefined bytes. Everything else was verified.
+        Their memory has undefined bytes. Everything else was verified. `found`: of `match`, whose lease
+        is used and not given back.
         """
         begin = time.monotonic()
         self.counters.add("loads")
         failed = set(range(len(into)))
         try:
-            failed = self._load(keys[: first + len(into)], first, into, rect)
+            if found is not None:
+                failed = self._fetch(found, first, into, rect)
+            else:
+                # Whoever looked up before had to be quick.
+                deadline = min(1.0, self.options.load_timeout)
+                with self._client.match(self.namespace, keys[: first + len(into)], deadline=deadline) as leased:
+                    failed = self._fetch(leased, first, into, rect)
         except Error as error:
             self._complain("load", error)
         self.counters.add("load_seconds", time.monotonic() - begin)
@@ -97,25 +116,44 @@ class Store:
         self.counters.add("failed_load_blocks", len(failed))
         return failed
 
-    def _load(self, keys: Sequence[bytes], first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
-        everything = set(range(len(into)))
-        # The scheduler's look-up was the one that had to be quick.
-        deadline = min(1.0, self.options.load_timeout)
-        with self._client.match(self.namespace, keys, deadline=deadline) as found:
-            there = max(0, found.matched_blocks - first)
-            if there == 0:
-                return everything
-            try:
-                fetched = self._client.fetch(
-                    found.lease, into[:there], first_block=first, rect=rect, deadline=self.options.load_timeout
-                )
-            except Error as error:
-                if error.fetched is None:
-                    raise
-                self._complain("load", error)
-                fetched = error.fetched
-            self.counters.add("loaded_bytes", fetched.bytes)
-            return {block - first for block in fetched.failed} | set(range(there, len(into)))
+    def load_any(self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None) -> set[int]:
+        """Like `load`, for blocks that need not follow each other: what is not there leaves a hole."""
+        begin, next_key = time.monotonic(), 0
+        self.counters.add("loads")
+        failed: set[int] = set()
+        try:
+            while next_key < len(keys):
+                rest = keys[next_key:]
+                with self._client.match(self.namespace, rest, deadline=min(1.0, self.options.load_timeout)) as found:
+                    end = next_key + found.matched_blocks
+                    failed |= {next_key + i for i in self._fetch(found, 0, into[next_key:end], rect)}
+                if end < len(keys):
+                    failed.add(end)
+                next_key = end + 1
+        except Error as error:
+            self._complain("load", error)
+            failed |= set(range(next_key, len(keys)))
+        self.counters.add("load_seconds", time.monotonic() - begin)
+        self.counters.add("loaded_blocks", len(into) - len(failed))
+        self.counters.add("failed_load_blocks", len(failed))
+        return failed
+
+    def _fetch(self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
+        there = min(len(into), max(0, found.matched_blocks - first))
+        missing = set(range(there, len(into)))
+        if there == 0:
+            return missing
+        try:
+            fetched = self._client.fetch(
+                found.lease, into[:there], first_block=first, rect=rect, deadline=self.options.load_timeout
+            )
+        except Error as error:
+            if error.fetched is None:
+                raise
+            self._complain("load", error)
+            fetched = error.fetched
+        self.counters.add("loaded_bytes", fetched.bytes)
+        return {block - first for block in fetched.failed} | missing
 
     def save(self, parts: Sequence[Part], sizes: Sequence[int]) -> list[bool]:
         """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the count."""

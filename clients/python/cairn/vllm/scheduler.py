@@ -7,13 +7,14 @@ import logging
 import math
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cairn._engine.store import Store
 from cairn.keys import block_key, block_keys
-from cairn.types import Match, TierKind
+from cairn.types import Match, TierKind, TierRun
 from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
 from cairn.vllm.namespace import Plan
 
@@ -27,7 +28,7 @@ __all__ = ["SchedulerHalf"]
 
 _LOG = logging.getLogger("cairn")
 _FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
-_USABLE = 10.0  # Seconds: older answers count no more; well below the life of their leases.
+_USABLE = 10.0  # Seconds: older answers count no more.
 
 
 @dataclass
@@ -58,9 +59,9 @@ class _Request:
 
 @dataclass
 class _Load:
-    """Blocks on their way into the engine; the lease keeps them readable."""
+    """Blocks on their way into the engine, the prompt's `first` and those after it."""
 
-    match: Match | None
+    tiers: Sequence[TierRun]
     first: int
     blocks: list[int]
 
@@ -113,14 +114,10 @@ class SchedulerHalf:
         now = time.monotonic()
         lookup = state.lookup
         if lookup is not None and (lookup.future.done() or now - lookup.begin > self._store.options.lookup_timeout):
-            state.lookup = None
-            self._drop(state.answer)
-            state.answer, state.answered = None, now
-            if lookup.future.done():
-                state.answer = lookup.future.result()
-            else:
-                # Too late is a miss. The lease that may come yet is given back.
-                lookup.future.add_done_callback(lambda future: self._drop(future.result()))
+            # Too late is a miss.
+            state.lookup, state.answered = None, now
+            state.answer = lookup.future.result() if lookup.future.done() else None
+            if not lookup.future.done():
                 self._store.counters.add("lookup_failures")
         if state.lookup is None and now - state.answered > _FRESH:
             self._ask(state)
@@ -131,12 +128,7 @@ class SchedulerHalf:
         if not keys:
             state.answered = time.monotonic()
             return
-        state.lookup = _Lookup(time.monotonic(), keys, self._pool.submit(self._store.match, keys))
-
-    @staticmethod
-    def _drop(answer: Match | None) -> None:
-        if answer is not None:
-            answer.lease.release()
+        state.lookup = _Lookup(time.monotonic(), keys, self._pool.submit(self._store.lookup, keys))
 
     # ---- keys ----
 
@@ -187,22 +179,21 @@ class SchedulerHalf:
         if tokens <= 0:
             if answer is not None:
                 state.saved = max(state.saved, answer.matched_blocks)
-            self._drop(answer)
             return
         first, count = state.first, tokens // self._plan.block_tokens
         ids = list(blocks.get_block_ids()[0][first : first + count])
         self._jobs.append(LoadJob(request.request_id, self._keys(state, first + count), first, ids))
-        self._loading[request.request_id] = _Load(answer, first, ids)
+        self._loading[request.request_id] = _Load(answer.tiers if answer else (), first, ids)
         state.saved = max(state.saved, first + count)
 
     def hit_tiers(self, request: Request, tokens: int) -> dict[TierKind, int]:
         """Of `tokens` that are being loaded, how many came from which tier."""
         load = self._loading.get(request.request_id)
         found: dict[TierKind, int] = {}
-        if load is None or load.match is None:
+        if load is None:
             return found
         begin, end, position = load.first, load.first + tokens // self._plan.block_tokens, 0
-        for run in load.match.tiers:
+        for run in load.tiers:
             blocks = max(0, min(end, position + run.blocks) - max(begin, position))
             if blocks:
                 found[run.tier] = found.get(run.tier, 0) + blocks * self._plan.block_tokens
@@ -257,7 +248,6 @@ class SchedulerHalf:
             load = self._loading.pop(name, None)
             if load is None:
                 continue
-            self._drop(load.match)
             bad = [i for i, block in enumerate(load.blocks) if block in invalid]
             state = self._requests.get(name)
             if bad and state is not None:
@@ -267,12 +257,7 @@ class SchedulerHalf:
 
     def on_finished(self, request: Request) -> None:
         """Forgets it. A load under way is awaited by the engine, and `on_output` hears of it."""
-        state = self._requests.pop(request.request_id, None)
-        if state is None:
-            return
-        self._drop(state.answer)
-        if state.lookup is not None:
-            state.lookup.future.add_done_callback(lambda future: self._drop(future.result()))
+        self._requests.pop(request.request_id, None)
 
     def reset(self) -> None:
         """After this nothing that was stored before is used: weights may have changed.
@@ -287,7 +272,7 @@ class SchedulerHalf:
         _LOG.warning("cairn: the engine's cache was reset; nothing stored before is used by this process from now on")
 
     def close(self) -> None:
-        """Leases that are still held end with the client."""
+        """Questions that wait are not asked any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

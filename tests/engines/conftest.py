@@ -1,0 +1,178 @@
+"""Engines in processes of their own, real cache nodes, models that need no hub.
+
+CAIRN_BUILD names the build directory with the programs (default build/release).
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+import cairn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
+MODELS = ROOT / "build/engines/models"
+GGUF = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path above)
+
+LONG = 300.0  # Seconds that only a bug takes.
+
+
+@pytest.fixture(scope="session")
+def start_node(tmp_path_factory):
+    """Starts a node; all of them are killed at the end."""
+    folder = tmp_path_factory.mktemp("nodes")
+    nodes = []
+
+    def start(*extra):
+        node = Server(node_command(BUILD, "--host.capacity", "512MiB", *extra), folder / f"node{len(nodes)}.log")
+        nodes.append(node)
+        return node
+
+    yield start
+    for node in nodes:
+        node.kill()
+
+
+def made(name, *arguments):
+    """The folder of a model, made when it is not there."""
+    folder = MODELS / name
+    if not (folder / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, HERE / "make_model.py", name, *arguments, folder], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return made("tiny")
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    return made("smollm2", GGUF)
+
+
+def numbers(seed, count, below=512):
+    """Tokens that no other seed has in this order."""
+    found, x = [], seed
+    for _ in range(count):
+        x = (x * 1103515245 + 12345) % (1 << 31)
+        found.append((x >> 8) % below)
+    return found
+
+
+class Engine:
+    """vllm_engine.py. Use as a context manager; its end is the engine's regular one."""
+
+    def __init__(self, model, log, environment=None, **options):
+        self._log = open(log, "ab")
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / "vllm_engine.py", json.dumps({"model": str(model), **options})],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1,
+            env={**os.environ, **(environment or {})},
+        )
+        self._path = log
+        assert self._read() == {"ready": True}
+
+    def _read(self):
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the engine ended with {self._process.wait()}: {tail(self._path)}")
+        return json.loads(line)
+
+    def send(self, **command):
+        self._process.stdin.write(json.dumps(command) + "\n")
+
+    def receive(self):
+        return self._read()["answer"]
+
+    def ask(self, *prompts, **options):
+        """Answers to all prompts, sent at once."""
+        self.send(prompts=prompts, **options)
+        return self.receive()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+def tail(path, lines=40):
+    return "\n".join(pathlib.Path(path).read_text(errors="replace").splitlines()[-lines:])
+
+
+@pytest.fixture(scope="session")
+def engine_log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("engines")
+    count = iter(range(1 << 20))
+    return lambda: folder / f"engine{next(count)}.log"
+
+
+class Counts:
+    """What a node counted since this was made: hits are what the store says, not the engine."""
+
+    def __init__(self, node):
+        self._client = cairn.Client(node.grpc, client_name="engine-tests")
+        self._before = self._stat()
+
+    def _stat(self):
+        return self._client.stat(deadline=10.0)
+
+    def since(self):
+        now = self._stat()
+        found = {name: getattr(now, name) - getattr(self._before, name)
+                 for name in ("fetched_bytes", "pushed_bytes", "fetched_disk_bytes", "corrupt_blocks", "matched_tokens")}
+        return {**found, "blocks": now.blocks}
+
+    def blocks(self):
+        return self._stat().blocks
+
+    def wait_blocks(self, blocks):
+        """Storing goes on after the answer."""
+        wait_until(lambda: self.blocks() >= blocks, 20, f"{blocks} blocks at the node")
+
+    def flush(self):
+        self._client.flush(deadline=10.0)
+
+    def close(self):
+        self._client.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def stored(payload, slices=1):
+    """Bytes of a part at the node, header included (docs/formats/part.md)."""
+    return payload + -(-(64 + 24 * slices) // 64) * 64
+
+
+def same(answers, expected):
+    """Tokens, and log-probabilities to what float32 keeps over other batch shapes."""
+    assert [a["ids"] for a in answers] == [e["ids"] for e in expected]
+    for a, e in zip(answers, expected):
+        assert max(abs(x - y) for x, y in zip(a["logprobs"], e["logprobs"])) < 1e-3
+
+
+def timed(call):
+    begin = time.monotonic()
+    return call(), time.monotonic() - begin

@@ -1,0 +1,258 @@
+"""The connector in the real vLLM, with a small random model: every path on which KV is reused, and every way a node may fail.
+
+Hits are counted at the node. `reference` is the same engine without a connector.
+"""
+
+import pickle
+
+import pytest
+
+import cairn
+from conftest import Counts, Engine, numbers, same, stored, timed
+
+BLOCK = 32
+PAYLOAD = 2 * 2 * BLOCK * 2 * 32 * 4  # Layers, K and V, tokens, heads, head size, float32.
+BLOCK_BYTES = stored(PAYLOAD)
+ENGINE = {"max_model_len": 2048, "block_size": BLOCK}
+
+A, B, C, D = (numbers(seed, 992) for seed in (97, 98, 99, 100))
+A_LONGER = A[:960] + numbers(7, 300)
+CROWD = [numbers(1000 + i, 480) for i in range(8)]
+CROWD_TOKENS = 200
+
+
+@pytest.fixture(scope="session")
+def reference(tiny, engine_log):
+    """Answers without a connector, by prompt."""
+    with Engine(tiny, engine_log(), **ENGINE) as engine:
+        found = {tuple(p): engine.ask(p)[0] for p in (A, B, C, D, A_LONGER)}
+        crowd = [engine.ask(p, tokens=CROWD_TOKENS)[0] for p in CROWD]
+    return lambda *prompts, crowded=False: crowd if crowded else [found[tuple(p)] for p in prompts]
+
+
+@pytest.fixture(scope="session")
+def disk(tmp_path_factory):
+    return tmp_path_factory.mktemp("disk")
+
+
+def settings(node, **more):
+    return {"address": node.grpc, **more}
+
+
+def test_cold_warm_prefix_and_miss(tiny, engine_log, start_node, reference):
+    """A second process reads what the first one wrote: counted to the block."""
+    node = start_node()
+    with Counts(node) as counts:
+        with Engine(tiny, engine_log(), connector=settings(node), **ENGINE) as engine:
+            same(engine.ask(A), reference(A))
+        # The engine has ended: what it stored is there. 992 tokens are 31 blocks.
+        assert counts.blocks() == 31
+        assert counts.since()["fetched_bytes"] == 0
+        with Engine(tiny, engine_log(), connector=settings(node), **ENGINE) as engine:
+            warm = engine.ask(A)
+            same(warm, reference(A))
+            # The last token is computed, so 30 blocks are of use.
+            assert warm[0]["cached"] == 960
+            assert counts.since()["fetched_bytes"] == 30 * BLOCK_BYTES
+            longer = engine.ask(A_LONGER)
+            same(longer, reference(A_LONGER))
+            assert longer[0]["cached"] == 960
+            assert counts.since()["fetched_bytes"] == 60 * BLOCK_BYTES
+            counts.wait_blocks(31 + 9)
+            same(engine.ask(B), reference(B))
+            assert counts.since()["fetched_bytes"] == 60 * BLOCK_BYTES
+
+
+def test_faults_while_an_engine_runs(tiny, engine_log, start_node, reference, disk):
+    """One engine; its node is killed, comes back from disk, has damaged bytes, hangs."""
+    first = start_node("--disk.path", str(disk))
+    port = first.grpc.rpartition(":")[2]
+    again = ("--listen", f"127.0.0.1:{port}", "--disk.path", str(disk))
+    with Engine(tiny, engine_log(), connector=settings(first), **ENGINE) as engine:
+        with Counts(first) as counts:
+            same(engine.ask(A), reference(A))
+            counts.wait_blocks(31)
+            counts.flush()
+        first.kill()
+        # Dead: nothing is lost but time, and not much of it.
+        answers, seconds = timed(lambda: engine.ask(A))
+        same(answers, reference(A))
+        assert answers[0]["cached"] == 0
+        assert seconds < 5
+
+        second = start_node(*again)
+        with Counts(second) as counts:
+            # Back, with an empty memory: the engine finds it by itself, and the blocks come from disk.
+            for _ in range(100):
+                same(engine.ask(A), reference(A))
+                if counts.since()["fetched_bytes"]:
+                    break
+            assert counts.since()["fetched_bytes"] == 30 * BLOCK_BYTES
+            assert counts.since()["fetched_disk_bytes"] > 0
+        second.kill()
+
+        assert flip_bytes(disk) > 0
+        third = start_node(*again, "--disk.scrub_rate", "0B")
+        with Counts(third) as counts:
+            for _ in range(100):
+                same(engine.ask(A), reference(A))
+                if counts.since()["corrupt_blocks"]:
+                    break
+            assert counts.since()["corrupt_blocks"] > 0
+            # What was computed instead is stored again, and then found.
+            counts.wait_blocks(31)
+            before = counts.since()["fetched_bytes"]
+            answers = engine.ask(A)
+            same(answers, reference(A))
+            assert counts.since()["fetched_bytes"] - before == 30 * BLOCK_BYTES
+
+        third.freeze()
+        for prompt in (A, B, C):
+            answers, seconds = timed(lambda: engine.ask(prompt))
+            same(answers, reference(prompt))
+            assert seconds < 5
+        third.thaw()
+        with Counts(third) as counts:
+            for _ in range(200):
+                same(engine.ask(D), reference(D))
+                if counts.since()["fetched_bytes"]:
+                    break
+            assert counts.since()["fetched_bytes"] == 30 * BLOCK_BYTES
+
+
+def flip_bytes(folder):
+    """One byte in the middle of every stored page of 4 KiB that has any. Returns how many."""
+    flipped = 0
+    for path in folder.rglob("*"):
+        if not path.is_file() or path.stat().st_size < 1 << 20:
+            continue
+        with path.open("r+b") as file:
+            for offset in range(0, path.stat().st_size, 4096):
+                file.seek(offset + 2048)
+                byte = file.read(1)
+                if byte and byte != b"\0":
+                    file.seek(offset + 2048)
+                    file.write(bytes([byte[0] ^ 0x55]))
+                    flipped += 1
+    return flipped
+
+
+def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, reference):
+    """Eight requests at once in an engine with room for less, cold and warm; then beside a second engine at one node."""
+    node = start_node()
+    small = {**ENGINE, "num_gpu_blocks_override": 100, "max_model_len": 1024}
+    with Counts(node) as counts:
+        with Engine(tiny, engine_log(), connector=settings(node), **small) as one, \
+             Engine(tiny, engine_log(), connector=settings(node), **small) as two:
+            same(one.ask(*CROWD, tokens=CROWD_TOKENS), reference(crowded=True))
+            counts.wait_blocks(8 * 15)
+            before = counts.since()["fetched_bytes"]
+            for engine in (one, two):
+                engine.send(prompts=CROWD, tokens=CROWD_TOKENS)
+            for engine in (one, two):
+                same(engine.receive(), reference(crowded=True))
+            # 480 tokens are 15 blocks; 14 of them are of use to a first run, more after a preemption.
+            assert counts.since()["fetched_bytes"] - before >= 2 * 8 * 14 * BLOCK_BYTES
+
+            # The node dies under the load of both.
+            for engine in (one, two):
+                engine.send(prompts=CROWD, tokens=CROWD_TOKENS)
+            node.kill()
+            for engine in (one, two):
+                same(engine.receive(), reference(crowded=True))
+
+
+def test_chunks_prefix_caching_salts_and_reset(tiny, engine_log, start_node, reference):
+    """Local and remote hits in one prompt, prompts computed in pieces, tenants apart, and an engine that forgets."""
+    node = start_node()
+    with Counts(node) as counts:
+        options = {**ENGINE, "enable_prefix_caching": True, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 90}
+        with Engine(tiny, engine_log(), connector=settings(node), **options) as engine:
+            same(engine.ask(A), reference(A))
+            counts.wait_blocks(31)
+            same(engine.ask(A), reference(A))
+            assert counts.since()["fetched_bytes"] == 0  # The engine's own cache had it.
+            # Other prompts push part of it out, and the rest comes from the node.
+            same(engine.ask(B, C), reference(B, C))
+            same(engine.ask(A), reference(A))
+            assert 0 < counts.since()["fetched_bytes"] <= 30 * BLOCK_BYTES
+
+            blocks, fetched = counts.blocks(), counts.since()["fetched_bytes"]
+            same(engine.ask(A, salts=["red"]), reference(A))
+            counts.wait_blocks(blocks + 31)
+            same(engine.ask(A, salts=["blue"]), reference(A))
+            counts.wait_blocks(blocks + 62)
+            assert counts.since()["fetched_bytes"] == fetched
+
+            engine.send(reset=True)
+            assert engine.receive() is True
+            blocks, fetched = counts.blocks(), counts.since()["fetched_bytes"]
+            same(engine.ask(A), reference(A))
+            assert counts.since()["fetched_bytes"] == fetched
+            counts.wait_blocks(blocks + 31)
+
+
+def test_wrong_bytes_under_a_right_checksum_change_the_tokens(tiny, engine_log, start_node, reference):
+    """Else the tests above could pass without anything being loaded."""
+    right, wrong = start_node(), start_node()
+    alone = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    with Engine(tiny, engine_log(), alone, connector=settings(right), **ENGINE) as engine:
+        same(engine.ask(A), reference(A))
+        engine.send(namespace=True)
+        spec = pickle.loads(bytes.fromhex(engine.receive()))
+    with cairn.Client(right.grpc) as source, cairn.Client(wrong.grpc) as target:
+        namespace = source.open_namespace(spec, deadline=10).fingerprint
+        assert target.open_namespace(spec, deadline=10).fingerprint == namespace
+        parents = {}
+        with source.watch(namespace, snapshot=True) as events:
+            for event in events:
+                if event.kind == cairn.EventKind.SNAPSHOT_END:
+                    break
+                parents[event.parent] = event.key
+        keys = [parents[None]]
+        while keys[-1] in parents:
+            keys.append(parents[keys[-1]])
+        assert len(keys) == 31
+        with source.match(namespace, keys, deadline=10) as match:
+            into = [bytearray(PAYLOAD) for _ in keys]
+            source.fetch(match.lease, into)
+        swapped = into[1:] + into[:1]
+        answers = target.push(namespace, [
+            cairn.Part(key, data, parent=parent, first_position=BLOCK * i)
+            for i, (key, data, parent) in enumerate(zip(keys, swapped, [None, *keys]))
+        ])
+        assert answers == [None] * 31
+    with Counts(wrong) as counts, Engine(tiny, engine_log(), connector=settings(wrong), **ENGINE) as engine:
+        answers = engine.ask(A)
+        assert counts.since()["fetched_bytes"] == 30 * BLOCK_BYTES
+        assert answers[0]["ids"] != reference(A)[0]["ids"]
+
+
+def test_tensor_parallel_ranks_keep_their_own_parts(tiny, engine_log, start_node, reference):
+    """Two ranks store and load halves of a block; engines of one rank do not see them."""
+    node = start_node()
+    with Counts(node) as counts:
+        for hits in (0, 30):
+            with Engine(tiny, engine_log(), connector=settings(node), tensor_parallel_size=2, **ENGINE) as engine:
+                before = counts.since()["fetched_bytes"]
+                same(engine.ask(A), reference(A))
+                assert counts.since()["fetched_bytes"] - before == hits * 2 * stored(PAYLOAD // 2)
+            assert counts.blocks() == 31
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"connector": {"adress": "x"}}, "adress.*expected one of"),
+    ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy.*expected 'recompute'"),
+])
+def test_wrong_settings_end_the_start_with_their_names(tiny, engine_log, changes, text):
+    import re
+
+    from vllm_engine import transfer_config
+
+    options = {**ENGINE}
+    transfer = transfer_config(changes.pop("connector", {}), None)
+    transfer.update(changes)
+    log = engine_log()
+    with pytest.raises(RuntimeError):
+        Engine(tiny, log, kv_transfer_config=transfer, **options)
+    assert re.search(text, log.read_text())
