@@ -33,7 +33,7 @@ def start_node(tmp_path_factory):
     nodes = []
 
     def start(*extra):
-        node = Server(node_command(BUILD, "--host.capacity", "512MiB", *extra), folder / f"node{len(nodes)}.log")
+        node = Server(node_command(BUILD, "--host.capacity", "256MiB", "--host.prefault", "false", *extra), folder / f"node{len(nodes)}.log")
         nodes.append(node)
         return node
 
@@ -176,3 +176,23 @@ def same(answers, expected):
 def timed(call):
     begin = time.monotonic()
     return call(), time.monotonic() - begin
+
+
+# ---- what the tests with the small model share ----
+
+BLOCK = 32
+ENGINE = {"max_model_len": 2048, "block_size": BLOCK}
+
+A, B, C, D = (numbers(seed, 992) for seed in (97, 98, 99, 100))
+A_LONGER = A[:960] + numbers(7, 300)
+CROWD = [numbers(1000 + i, 480) for i in range(8)]
+CROWD_TOKENS = 200
+
+
+@pytest.fixture(scope="session")
+def reference(tiny, engine_log):
+    """Answers without a connector, by prompt."""
+    with Engine(tiny, engine_log(), **ENGINE) as engine:
+        found = {tuple(p): engine.ask(p)[0] for p in (A, B, C, D, A_LONGER)}
+        crowd = [engine.ask(p, tokens=CROWD_TOKENS)[0] for p in CROWD]
+    return lambda *prompts, crowded=False: crowd if crowded else [found[tuple(p)] for p in prompts]

@@ -9,6 +9,7 @@ standins.install()
 
 from sglang.srt.mem_cache import device_pool_info  # noqa: E402
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo  # noqa: E402
+from sglang.srt.mem_cache.pool_host import base as pool_base  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost  # noqa: E402
 from sglang.srt.mem_cache.storage import StorageBackendFactory  # noqa: E402
 from sglang.srt.mem_cache.utils import get_hash_str  # noqa: E402
@@ -19,6 +20,12 @@ from conftest import Counts, stored, wait_until  # noqa: E402
 LAYERS, HEADS, DIM, PAGE, PAGES = 3, 2, 32, 64, 8
 PAYLOAD = 2 * LAYERS * HEADS * DIM * PAGE * 4
 LAYOUTS = ["layer_first", "page_first", "page_first_direct", "page_head"]
+
+
+@pytest.fixture(autouse=True)
+def little_memory(monkeypatch):
+    """SGLang wants 10 GB left over; these pools have less than one MB."""
+    monkeypatch.setattr(pool_base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0)
 
 
 def pool(layout, seed=0):

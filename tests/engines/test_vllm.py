@@ -8,26 +8,11 @@ import pickle
 import pytest
 
 import cairn
-from conftest import Counts, Engine, numbers, same, stored, timed
+from conftest import A, A_LONGER, B, BLOCK, C, CROWD, CROWD_TOKENS, D, ENGINE, Counts, Engine, same, stored, timed
 
-BLOCK = 32
 PAYLOAD = 2 * 2 * BLOCK * 2 * 32 * 4  # Layers, K and V, tokens, heads, head size, float32.
 BLOCK_BYTES = stored(PAYLOAD)
-ENGINE = {"max_model_len": 2048, "block_size": BLOCK}
 
-A, B, C, D = (numbers(seed, 992) for seed in (97, 98, 99, 100))
-A_LONGER = A[:960] + numbers(7, 300)
-CROWD = [numbers(1000 + i, 480) for i in range(8)]
-CROWD_TOKENS = 200
-
-
-@pytest.fixture(scope="session")
-def reference(tiny, engine_log):
-    """Answers without a connector, by prompt."""
-    with Engine(tiny, engine_log(), **ENGINE) as engine:
-        found = {tuple(p): engine.ask(p)[0] for p in (A, B, C, D, A_LONGER)}
-        crowd = [engine.ask(p, tokens=CROWD_TOKENS)[0] for p in CROWD]
-    return lambda *prompts, crowded=False: crowd if crowded else [found[tuple(p)] for p in prompts]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
     vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
       connector   kv_connector_extra_config of CairnConnector; absent: no connector
-      offload     the same for CairnTier below vLLM's own offloading
+      offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
     {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...]}   -> one answer for each prompt
     {"reset": true}                                                -> engine's reset of prefix cache and connector
     {"namespace": true}                                            -> what the KV is stored under, pickled, as hex

@@ -1,8 +1,28 @@
 """Adapters for vLLM: docs/engines/vllm.md.
 
-`CairnConnector` is loaded by vLLM itself, through `kv_connector_module_path`: "cairn.vllm".
+vLLM loads both itself: `CairnConnector` from "cairn.vllm" through `kv_connector_module_path`, `CairnTier`
+from "cairn.vllm" through `module_path` of a secondary tier.
 """
 
-from cairn.vllm.connector import CairnConnector
+from __future__ import annotations
 
-__all__ = ["CairnConnector"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cairn.vllm.connector import CairnConnector
+    from cairn.vllm.tier import CairnTier
+
+__all__ = ["CairnConnector", "CairnTier"]
+
+
+def __getattr__(name: str) -> Any:
+    """Each is imported when it is asked for: who uses one needs nothing of the other."""
+    if name == "CairnConnector":
+        from cairn.vllm.connector import CairnConnector
+
+        return CairnConnector
+    if name == "CairnTier":
+        from cairn.vllm.tier import CairnTier
+
+        return CairnTier
+    raise AttributeError(f"module 'cairn.vllm' has no attribute '{name}'")

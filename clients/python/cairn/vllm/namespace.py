@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-__all__ = ["EXTRA", "Plan", "check_config", "make_plan", "read_options"]
+__all__ = ["BLOCK_TOKENS", "EXTRA", "MAX_PART", "Plan", "check_config", "machine", "make_plan", "read_options"]
 
 EXTRA = "kv_connector_extra_config."
 
-_BLOCK_TOKENS = (16, 32, 64, 128, 256)
-_MAX_PART = 64 << 20
+BLOCK_TOKENS = (16, 32, 64, 128, 256)
+MAX_PART = 64 << 20
 _MAX_DESCRIPTION = 1024
 # Hashes that nobody can find a second input for; they cover tokens, salt and all before the block.
 _SAFE_HASHES = ("sha256", "sha256_cbor")
@@ -90,14 +90,14 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
         names = ", ".join(kind.__name__ for kind in kinds)
         raise ValueError(f"the model's KV cache groups are {names}, expected one of full attention")
     kv = groups[0].kv_cache_spec
-    if kv.block_size not in _BLOCK_TOKENS:
-        raise ValueError(f"setting 'block_size': got {kv.block_size}, expected one of {_BLOCK_TOKENS}")
+    if kv.block_size not in BLOCK_TOKENS:
+        raise ValueError(f"setting 'block_size': got {kv.block_size}, expected one of {BLOCK_TOKENS}")
     layers = len(groups[0].layer_names)
     part_bytes = kv.page_size_bytes * layers
-    if part_bytes > _MAX_PART:
+    if part_bytes > MAX_PART:
         raise ValueError(
             f"setting 'block_size': a block of {kv.block_size} tokens has {part_bytes} bytes on each rank, "
-            f"expected at most {_MAX_PART}"
+            f"expected at most {MAX_PART}"
         )
     engine_keys = (
         vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES
@@ -136,10 +136,10 @@ def _revision(vllm_config: VllmConfig, options: Options) -> str:
 def _numerics(vllm_config: VllmConfig) -> str:
     import vllm
 
-    return f"vllm {vllm.__version__} torch {torch.__version__} {_machine()} {vllm_config.model_config.dtype}"
+    return f"vllm {vllm.__version__} torch {torch.__version__} {machine()} {vllm_config.model_config.dtype}"
 
 
-def _machine() -> str:
+def machine() -> str:
     """Platform and instruction set: CPU attention packs K in a form of its own for each."""
     from vllm.platforms import current_platform
 
@@ -154,7 +154,7 @@ def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, la
     text = (
         f"vllm page_bytes={kv.page_size_bytes} layers={layers} layout={kv_cache_config.kv_cache_layout} "
         f"cache_dtype={vllm_config.cache_config.cache_dtype} tp={vllm_config.parallel_config.tensor_parallel_size} "
-        f"on {_machine()} {kv!r}"
+        f"on {machine()} {kv!r}"
     )
     if len(text) <= _MAX_DESCRIPTION:
         return text

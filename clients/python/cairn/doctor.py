@@ -1,0 +1,163 @@
+"""Says what is wrong with an engine's configuration before the engine starts: `python -m cairn.doctor --vllm CONFIG`.
+
+Exit code 0: nothing fails; 1: something does; 2: wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import cairn
+from cairn._engine.options import Options
+from cairn._engine.versions import TESTED, check_version
+from cairn._engine.weights import weights_revision
+
+__all__ = ["Check", "check_vllm", "main"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: `verdict` is "ok", "warn" or "fail"."""
+
+    name: str
+    verdict: str
+    found: str
+    fix: str = ""
+
+
+def check_vllm(config: dict[str, Any], model: str = "") -> list[Check]:
+    """Judges what `--kv-transfer-config` gets. `model`: the folder or hub's name that is served; empty: not looked at."""
+    return list(_vllm(config, model))
+
+
+def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
+    try:
+        version = importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    if not version:
+        yield Check("vllm", "fail", "no distribution 'vllm' here", "run this with the Python that runs vLLM")
+    else:
+        yield _attempt("vllm", lambda: check_version("vllm", version), version, f"install one of {', '.join(TESTED['vllm'])}")
+
+    connector = config.get("kv_connector")
+    if connector == "CairnConnector":
+        yield from _connector(config)
+        settings, prefix = config.get("kv_connector_extra_config") or {}, "kv_connector_extra_config."
+    elif connector == "OffloadingConnector":
+        tiers = (config.get("kv_connector_extra_config") or {}).get("secondary_tiers") or []
+        ours = [tier for tier in tiers if tier.get("type") == "CairnTier"]
+        if len(ours) != 1 or ours[0].get("module_path") != "cairn.vllm":
+            yield Check("secondary_tiers", "fail", f"{len(ours)} of type CairnTier",
+                        'expected one {"type": "CairnTier", "module_path": "cairn.vllm", ...}')
+            return
+        yield Check("secondary_tiers", "ok", "CairnTier")
+        settings, prefix = {k: v for k, v in ours[0].items() if k not in ("type", "module_path")}, "secondary_tiers[]."
+    else:
+        yield Check("kv_connector", "fail", repr(connector), "expected 'CairnConnector', or 'OffloadingConnector' with a CairnTier")
+        return
+
+    try:
+        options = Options.read(settings, prefix)
+    except ValueError as error:
+        yield Check("settings", "fail", str(error), "see docs/engines/vllm.md")
+        return
+    yield Check("settings", "ok", f"{len(settings)} given")
+    if model and not options.revision:
+        yield _attempt("weights", lambda: weights_revision(model), None, f"name them with '{prefix}revision'")
+    yield from _node(options)
+    seed = os.environ.get("PYTHONHASHSEED")
+    if seed is not None:
+        yield Check("PYTHONHASHSEED", "warn", seed, "engines share KV only where all have the same value, or all have none")
+
+
+def _connector(config: dict[str, Any]) -> Iterator[Check]:
+    for name, wanted, why in (
+        ("kv_connector_module_path", ("cairn.vllm",), "the module that has the class"),
+        ("kv_role", ("kv_both", "kv_producer", "kv_consumer"), "whether it stores, loads or both"),
+        ("kv_load_failure_policy", ("recompute",), "else a cache that fails would fail requests"),
+    ):
+        value = config.get(name)
+        if value in wanted:
+            yield Check(name, "ok", str(value))
+        else:
+            yield Check(name, "fail", repr(value), f"expected {' or '.join(map(repr, wanted))}: {why}")
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            yield Check("device", "fail", torch.cuda.get_device_name(), "on a GPU use OffloadingConnector with a CairnTier")
+        else:
+            yield Check("device", "ok", "cpu")
+    except ImportError:
+        pass  # No vLLM either, which was said.
+    yield _attempt("import", lambda: importlib.import_module("cairn.vllm").CairnConnector, "cairn.vllm", "install the cairn wheel beside vLLM")
+
+
+def _node(options: Options) -> Iterator[Check]:
+    begin = time.monotonic()
+    try:
+        with cairn.Client(options.address, client_name="doctor", path=options.path, tls=options.tls) as client:  # type: ignore[arg-type]
+            stat = client.stat(deadline=5.0)
+            path, reason = client.stats().path, client.stats().path_reason
+    except cairn.Error as error:
+        yield Check("node", "fail", f"{options.address}: {error}", "start cairn-cache there, or correct 'address'")
+        return
+    took = 1e3 * (time.monotonic() - begin)
+    tiers = ", ".join(f"{tier.tier.name.lower()} {tier.capacity_bytes / 2**30:.1f} GiB" for tier in stat.tiers)
+    yield Check("node", "warn" if stat.draining else "ok", f"{options.address}: version {stat.version}, {tiers}, {took:.0f} ms",
+                "it is shutting down" if stat.draining else "")
+    if path == "local":
+        yield Check("path", "ok", "shared memory")
+    else:
+        yield Check("path", "warn", f"gRPC: {reason}" if reason else "gRPC", "through shared memory it is several times as fast")
+
+
+def _attempt(name: str, call: Callable[[], object], found: str | None, fix: str) -> Check:
+    try:
+        result = call()
+    except Exception as error:
+        return Check(name, "fail", f"{error}", fix)
+    return Check(name, "ok", str(result) if found is None else found)
+
+
+def _read(text: str) -> dict[str, Any]:
+    config = json.loads(text if text.lstrip().startswith("{") else pathlib.Path(text).read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError("expected a JSON object")
+    return config
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints one line per check; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m cairn.doctor", description="Looks at an engine's configuration for Cairn.")
+    parser.add_argument("--vllm", required=True, metavar="CONFIG", help="what --kv-transfer-config gets: a file, or the JSON itself")
+    parser.add_argument("--model", default="", help="the model that vLLM serves: a folder, or a hub's name")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    given = parser.parse_args(arguments)
+    try:
+        config = _read(given.vllm)
+    except (OSError, ValueError) as error:
+        parser.error(f"--vllm {given.vllm}: {error}")
+    checks = check_vllm(config, given.model)
+    if given.json:
+        print(json.dumps({"checks": [asdict(check) for check in checks]}))
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            print(f"{check.verdict:4}  {check.name:{width}}  {check.found}" + (f"  -> {check.fix}" if check.fix else ""))
+    return 1 if any(check.verdict == "fail" for check in checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

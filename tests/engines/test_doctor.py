@@ -1,0 +1,67 @@
+"""`python -m cairn.doctor`: each mistake in a configuration is named, with what to do."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import cairn.doctor
+from vllm_engine import transfer_config
+
+
+def verdicts(config, model=""):
+    return {check.name: (check.verdict, check.found + check.fix) for check in cairn.doctor.check_vllm(config, model)}
+
+
+def config(node, **changes):
+    return {**transfer_config({"address": node.grpc}, None), **changes}
+
+
+@pytest.fixture(scope="module")
+def node(start_node):
+    return start_node()
+
+
+def test_a_right_configuration_is_ok(node, tiny, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config(node)))
+    done = subprocess.run([sys.executable, "-m", "cairn.doctor", "--vllm", file, "--model", tiny], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fail" not in done.stdout and "ok    node" in done.stdout and "sha256:" in done.stdout
+    done = subprocess.run([sys.executable, "-m", "cairn.doctor", "--vllm", json.dumps(config(node, kv_role="kv_some")), "--json"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [c["name"] for c in json.loads(done.stdout)["checks"] if c["verdict"] == "fail"] == ["kv_role"]
+
+
+@pytest.mark.parametrize(("changes", "name", "text"), [
+    ({"kv_connector": "CairnConector"}, "kv_connector", "'CairnConector'"),
+    ({"kv_connector_module_path": "cairn.vlm"}, "kv_connector_module_path", "'cairn.vllm'"),
+    ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy", "'recompute'"),
+    ({"kv_connector_extra_config": {"adress": "x"}}, "settings", "adress"),
+    ({"kv_connector_extra_config": {"address": "127.0.0.1:1"}}, "node", "127.0.0.1:1"),
+    ({"kv_connector": "OffloadingConnector"}, "secondary_tiers", "CairnTier"),
+])
+def test_mistakes_are_named(node, changes, name, text):
+    verdict, words = verdicts(config(node, **changes))[name]
+    assert verdict == "fail" and text in words
+
+
+def test_weights_without_a_name_and_foreign_versions(node, monkeypatch, tmp_path):
+    from cairn._engine import versions
+
+    assert verdicts(config(node), str(tmp_path))["weights"][0] == "fail"
+    monkeypatch.setitem(versions.TESTED, "vllm", ("0.1",))
+    assert "expected one of: 0.1" in verdicts(config(node))["vllm"][1]
+
+
+def test_a_tier_s_settings(node):
+    tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc}
+    found = verdicts({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": [tier]}})
+    assert found["secondary_tiers"][0] == found["node"][0] == "ok"
+
+
+def test_a_wrong_command_line_is_said(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "cairn.doctor", "--vllm", tmp_path / "none"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "none" in done.stderr

@@ -1,0 +1,33 @@
+"""The secondary tier below vLLM's own offloading, in the real engine."""
+
+import os
+
+from conftest import ENGINE, HERE, A, B, C, Counts, Engine, same, wait_until
+
+# The engine's processes import cpu_offload.
+PATH = {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+
+
+def offload(node, **more):
+    tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc, **more}
+    return {"spec_name": "CpuTieringSpec", "spec_module_path": "cpu_offload", "cpu_bytes_to_use": 64 << 20, "secondary_tiers": [tier]}
+
+
+def test_a_second_process_reads_chunks_and_a_failing_node_is_a_miss(tiny, engine_log, start_node, reference):
+    node = start_node()
+    with Counts(node) as counts:
+        with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE) as engine:
+            same(engine.ask(A), reference(A))
+            # The last chunk's store may wait for a later step.
+            same(engine.ask(B), reference(B))
+            wait_until(lambda: counts.blocks() >= 60, 20, "60 chunks at the node")
+            assert counts.since()["fetched_bytes"] == 0
+        with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE) as engine:
+            warm = engine.ask(A)
+            same(warm, reference(A))
+            assert warm[0]["cached"] == 960
+            assert counts.since()["fetched_bytes"] > 30 * 32768
+            node.freeze()
+            same(engine.ask(B), reference(B))
+            node.kill()
+            same(engine.ask(C), reference(C))
