@@ -1,7 +1,9 @@
 #include "services/cache/block/part_grid.h"
 
 #include <algorithm>
-#include <vector>
+#include <string>
+
+#include "services/common/format/selected_slice.h"
 
 namespace cairn::cache {
 namespace {
@@ -14,8 +16,9 @@ uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
   return layers * heads;
 }
 
-// Of a slice that has so many bytes when raw. An entropy coder that gains nothing says so in a byte.
-uint64_t MostEncodedBytes(uint64_t raw) { return raw == 0 ? 0 : raw + 1; }
+std::string Range(uint64_t least, uint64_t most) {
+  return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
+}
 
 Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
                         const format::PartHeader& header, uint64_t bytes) {
@@ -38,25 +41,38 @@ Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
     return InvalidArgument("part header, field 'codec': got {}, expected {}",
                            static_cast<int>(header.codec), static_cast<int>(form.codec));
   }
+  if (header.selected != form.selected) {
+    return InvalidArgument("part header, field 'flags': got {}, expected {}: the namespace's recipe {}",
+                           header.selected ? 1 : 0, form.selected ? 1 : 0,
+                           form.selected ? "selects rows" : "has no selection");
+  }
   if (!layout.IsNative()) return OkStatus();
+  PartForm as_stored = form;
+  as_stored.codec = header.codec;
   for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
-    const uint64_t expected = layout.SliceBytes(layer, rect.head_begin, rect.head_end);
+    const auto [least, most] = as_stored.SliceBytes(layer, rect.head_begin, rect.head_end);
     const uint64_t got = header.slices[layer - rect.layer_begin].length;
-    if (header.codec != format::Codec::kRaw) {
-      const uint64_t most = MostEncodedBytes(expected);
-      if (got <= most && (got > 0) == (expected > 0)) continue;
-      return InvalidArgument("part header, slice of layer {}: got {} bytes, expected 1 to {}", layer,
-                             got, most);
-    }
-    if (got != expected) {
-      return InvalidArgument("part header, slice of layer {}: got {} bytes, expected {}", layer,
-                             got, expected);
-    }
+    if (got >= least && got <= most) continue;
+    return InvalidArgument("part header, slice of layer {}: got {} bytes, expected {}", layer, got,
+                           Range(least, most));
   }
   return OkStatus();
 }
 
 }  // namespace
+
+PartForm::Bytes PartForm::SliceBytes(uint32_t layer, uint32_t head_begin,
+                                     uint32_t head_end) const {
+  const uint64_t raw = layout.SliceBytes(layer, head_begin, head_end);
+  if (raw == 0) return {0, 0};
+  if (selected) {
+    const uint32_t heads = head_end - head_begin;
+    return {format::LeastSelectedBytes(heads, layout.block_tokens),
+            format::MostSelectedBytes(heads, layout.block_tokens, raw)};
+  }
+  if (codec == format::Codec::kRaw) return {raw, raw};
+  return {1, raw + 1};  // An entropy coder that gains nothing says so in a byte.
+}
 
 PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> taken) {
   uint32_t common = 0;
@@ -86,23 +102,16 @@ Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t
     return InvalidArgument("field 'bytes': got {}, expected 1 to {}", bytes, max_bytes);
   }
   if (layout.IsNative()) {
-    std::vector<uint64_t> lengths;
-    lengths.reserve(rect.layer_end - rect.layer_begin);
+    uint64_t least = format::HeaderBytes(uint32_t{rect.layer_end} - rect.layer_begin);
+    uint64_t most = least;
     for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
-      lengths.push_back(layout.SliceBytes(layer, rect.head_begin, rect.head_end));
+      const PartForm::Bytes slice = form.SliceBytes(layer, rect.head_begin, rect.head_end);
+      least += slice.least;
+      most += slice.most;
     }
-    const uint64_t expected = format::PartBytes(lengths);
-    if (form.codec != format::Codec::kRaw) {
-      const uint64_t header = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
-      uint64_t most = header;
-      for (const uint64_t length : lengths) most += MostEncodedBytes(length);
-      if (bytes > header && bytes <= most) return OkStatus();
-      return InvalidArgument("field 'bytes': got {}, expected {} to {} for this part of the layout",
-                             bytes, header + 1, most);
-    }
-    if (bytes != expected) {
+    if (bytes < least || bytes > most) {
       return InvalidArgument("field 'bytes': got {}, expected {} for this part of the layout",
-                             bytes, expected);
+                             bytes, Range(least, most));
     }
     return OkStatus();
   }

@@ -30,6 +30,14 @@ struct PartForm {
   format::Codec codec = format::Codec::kRaw;
   // In the host tier of a ladder: as parts come back from disk.
   std::optional<format::Codec> or_codec = std::nullopt;
+  // Slices hold selected rows (format/selected_slice.h): then parts are smaller with any codec.
+  bool selected = false;
+
+  // Fewest and most bytes of a layer's slice with heads [head_begin, head_end). REQUIRES: native.
+  struct Bytes {
+    uint64_t least = 0, most = 0;
+  };
+  Bytes SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
 };
 
 // A reservation's rectangle and size: on the grid, and as large as the layout says; where a codec

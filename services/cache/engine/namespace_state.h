@@ -29,8 +29,9 @@ class NamespaceState {
         generation(generation_in),
         whole(spec.layout.WholeRect()),
         codecs(PartCodecsOf(spec).value_or(PartCodecs{})),
-        form{spec.layout, codecs.pushed},
-        form_in{{spec.layout, codecs.pushed, codecs.on_disk}, {spec.layout, codecs.on_disk}},
+        form{spec.layout, codecs.pushed, std::nullopt, codecs.selected},
+        form_in{{spec.layout, codecs.pushed, codecs.on_disk, codecs.selected},
+                {spec.layout, codecs.on_disk, std::nullopt, codecs.selected}},
         recoder(Recoder::Create(spec).value_or(nullptr)),
         index(whole, policy, seed),
         pending(whole) {}

@@ -22,11 +22,13 @@ constexpr size_t kLayerEndAt = 18;
 constexpr size_t kHeadBeginAt = 20;
 constexpr size_t kHeadEndAt = 22;
 constexpr size_t kBlockTokensAt = 24;
-constexpr size_t kReserved16At = 26;
+constexpr size_t kFlagsAt = 26;
 constexpr size_t kSliceCountAt = 28;
 constexpr size_t kTotalBytesAt = 32;
 constexpr size_t kHashAt = 40;
 constexpr size_t kReservedAt = 48;
+
+constexpr uint16_t kSelectedFlag = 1;
 
 template <typename T>
 T Load(std::span<const std::byte> bytes, size_t at) {
@@ -66,7 +68,7 @@ uint64_t PartBytes(std::span<const uint64_t> slice_lengths) {
 }
 
 void SealPart(std::span<std::byte> part, Codec codec, const PartRect& rect, uint16_t block_tokens,
-              std::span<const uint64_t> slice_lengths) {
+              std::span<const uint64_t> slice_lengths, bool selected) {
   CAIRN_CHECK(part.size() == PartBytes(slice_lengths));
   std::vector<uint64_t> hashes;
   hashes.reserve(slice_lengths.size());
@@ -75,12 +77,12 @@ void SealPart(std::span<std::byte> part, Codec codec, const PartRect& rect, uint
     hashes.push_back(Xxh3(part.subspan(at, length)));
     at += length;
   }
-  WriteHeader(part, codec, rect, block_tokens, slice_lengths, hashes);
+  WriteHeader(part, codec, rect, block_tokens, slice_lengths, hashes, selected);
 }
 
 void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect,
                  uint16_t block_tokens, std::span<const uint64_t> slice_lengths,
-                 std::span<const uint64_t> slice_xxh3) {
+                 std::span<const uint64_t> slice_xxh3, bool selected) {
   CAIRN_CHECK(rect.layer_begin < rect.layer_end && rect.head_begin < rect.head_end);
   CAIRN_CHECK(slice_lengths.size() == size_t{rect.layer_end} - rect.layer_begin);
   CAIRN_CHECK(slice_xxh3.size() == slice_lengths.size());
@@ -99,6 +101,7 @@ void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect,
   Store<uint16_t>(header, kHeadBeginAt, rect.head_begin);
   Store<uint16_t>(header, kHeadEndAt, rect.head_end);
   Store<uint16_t>(header, kBlockTokensAt, block_tokens);
+  Store<uint16_t>(header, kFlagsAt, selected ? kSelectedFlag : 0);
   Store<uint32_t>(header, kSliceCountAt, slices);
   uint64_t offset = header_bytes;
   for (uint32_t i = 0; i < slices; ++i) {
@@ -162,8 +165,10 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part) {
   if (codec > static_cast<uint16_t>(kLastCodec)) return Damaged("codec: got {}, unknown", codec);
   header.codec = static_cast<Codec>(codec);
   const size_t table_end = kFixedBytes + kEntryBytes * size_t{slices};
-  if (Load<uint16_t>(head, kReserved16At) != 0 ||
-      !AllZero(std::span(head).subspan(kReservedAt, kFixedBytes - kReservedAt)) ||
+  const auto flags = Load<uint16_t>(head, kFlagsAt);
+  if ((flags & ~kSelectedFlag) != 0) return Damaged("flags: got {}, expected 0 or 1", flags);
+  header.selected = (flags & kSelectedFlag) != 0;
+  if (!AllZero(std::span(head).subspan(kReservedAt, kFixedBytes - kReservedAt)) ||
       !AllZero(std::span(head).subspan(table_end))) {
     return Damaged("reserved bytes of the header are not 0");
   }

@@ -10,7 +10,7 @@
 //   20  head_begin    u16     |
 //   22  head_end      u16     |
 //   24  block_tokens  u16     tokens that the part stands for
-//   26  reserved      u16     0
+//   26  flags         u16     bit 0: rows are selected (selected_slice.h)
 //   28  slice_count   u32     layer_end - layer_begin
 //   32  total_bytes   u64     header and slices
 //   40  header_xxh3   u64     XXH3-64 of [0, header_bytes) with this field as 0
@@ -72,6 +72,7 @@ struct PartHeader {
   Codec codec = Codec::kRaw;
   PartRect rect;
   uint16_t block_tokens = 0;
+  bool selected = false;  // Slices hold selected rows: selected_slice.h.
   uint64_t total_bytes = 0;
   std::vector<SliceEntry> slices;  // One per layer of the rectangle.
 };
@@ -82,12 +83,13 @@ uint32_t HeaderBytes(uint32_t slice_count);
 uint64_t PartBytes(std::span<const uint64_t> slice_lengths);
 
 // Writes the header of a part into `part` from the slices already in place behind it: hashes each slice.
-// REQUIRES: part.size() == PartBytes(slice_lengths), slice_lengths.size() == rect's layers.
+// `selected`: as in PartHeader. REQUIRES: part.size() == PartBytes(slice_lengths), slice_lengths.size() == rect's layers.
 void SealPart(std::span<std::byte> part, Codec codec, const PartRect& rect, uint16_t block_tokens,
-              std::span<const uint64_t> slice_lengths);
+              std::span<const uint64_t> slice_lengths, bool selected = false);
 // The same where the slices' hashes are known (a writer hashes while it copies).
 void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect, uint16_t block_tokens,
-                 std::span<const uint64_t> slice_lengths, std::span<const uint64_t> slice_xxh3);
+                 std::span<const uint64_t> slice_lengths, std::span<const uint64_t> slice_xxh3,
+                 bool selected = false);
 
 // Reads and checks the header: magic, version, header hash, table inside total_bytes, no gaps. DATA_LOSS, naming what is wrong.
 // Slices are not hashed. `part` may be a prefix of the part that holds the whole header.

@@ -73,12 +73,6 @@ std::string Parameters(const CodecInfo& info) {
 }
 
 Result<RecipeCodec> ParseCodec(std::string_view text) {
-  if (const size_t plus = text.find('+'); plus != std::string_view::npos) {
-    return InvalidArgument(
-        "selection '{}': got a selection of tokens, expected none, since none exists; codecs are "
-        "{}",
-        text.substr(0, text.substr(0, plus).find(':')), CodecNames());
-  }
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   RecipeCodec codec;
@@ -143,8 +137,9 @@ std::string RecipeCodec::Canonical() const {
 
 std::string Recipe::Canonical() const {
   std::string out;
+  if (selection) out = selection->Canonical() + "+";
   for (const RecipeRung& rung : rungs) {
-    if (!out.empty()) out += '>';
+    if (&rung != &rungs.front()) out += '>';
     if (rung.tier != RecipeTier::kAll) {
       out += NameOf(rung.tier);
       out += '=';
@@ -155,7 +150,8 @@ std::string Recipe::Canonical() const {
 }
 
 bool Recipe::Lossy() const {
-  return std::any_of(rungs.begin(), rungs.end(),
+  return selection.has_value() ||
+         std::any_of(rungs.begin(), rungs.end(),
                      [](const RecipeRung& rung) { return rung.codec.info->lossy; });
 }
 
@@ -170,8 +166,18 @@ const RecipeCodec& Recipe::CodecOf(RecipeTier tier) const {
 Result<Recipe> ParseRecipe(std::string_view text) {
   if (text.empty())
     return InvalidArgument("got an empty recipe, expected a codec: {}", CodecNames());
-  const std::vector<std::string_view> parts = Split(text, '>');
   Recipe recipe;
+  if (const size_t plus = text.find('+'); plus != std::string_view::npos) {
+    if (text.find('>') != std::string_view::npos) {
+      return Errorf(StatusCode::kUnimplemented,
+                    "recipe '{}': got a selection of tokens and a ladder, expected one of them: "
+                    "selected blocks are not encoded again on their way down",
+                    text);
+    }
+    CAIRN_ASSIGN_OR_RETURN(recipe.selection, ParseSelection(text.substr(0, plus)));
+    text.remove_prefix(plus + 1);
+  }
+  const std::vector<std::string_view> parts = Split(text, '>');
   for (const std::string_view part : parts) {
     // "host=int8:group=64": an equals sign before any colon names a tier.
     const size_t equals = part.find('=');

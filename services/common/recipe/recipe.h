@@ -2,22 +2,25 @@
 // Recipes: how a namespace's KV is stored. A recipe is part of the namespace's fingerprint, in its
 // canonical form, so equal recipes name equal blocks.
 //
-//   recipe   = codec                          in all tiers
-//            | tier "=" codec (">" tier "=" codec)+   a ladder: re-encoded when it moves down
-//   codec    = name [":" parameter "=" integer ("," parameter "=" integer)*]
-//   tier     = "device" | "host" | "disk"     in this order
+//   recipe    = [selection "+"] codec          in all tiers
+//             | tier "=" codec (">" tier "=" codec)+   a ladder: re-encoded when it moves down
+//   selection = name ":" parameter "=" decimal ("," parameter "=" decimal)*
+//   codec     = name [":" parameter "=" integer ("," parameter "=" integer)*]
+//   tier      = "device" | "host" | "disk"     in this order
 //
-//   int8    int8:group=64    turbo:bits=4,sink=1    host=int8>disk=turbo:bits=4
+//   int8    int8:group=64    host=int8>disk=turbo:bits=4    streaming:keep=0.4+turbo:bits=4
 //
-// Codecs, parameters and their values: kernels/codecs/registry.h, docs/recipes.md. A selection of
-// tokens ("snapkv:keep=0.4+int4") is refused: there is none yet.
+// Codecs and selections, their parameters and values: kernels/codecs/registry.h,
+// kernels/selections/registry.h, docs/recipes.md, docs/selections.md.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/codecs/registry.h"
+#include "services/common/recipe/selection_text.h"
 #include "services/common/status/status.h"
 
 namespace cairn {
@@ -42,19 +45,23 @@ struct RecipeRung {
 };
 
 struct Recipe {
+  // Which tokens' rows are stored at all; nullopt: all of them. Never with a ladder.
+  std::optional<RecipeSelection> selection = std::nullopt;
   // One rung for kAll, or two or more in the order of their tiers.
   std::vector<RecipeRung> rungs;
 
   bool operator==(const Recipe&) const = default;
   std::string Canonical() const;
   bool IsLadder() const { return rungs.size() > 1; }
-  // True when any rung loses something: what is computed over such KV has its own lineage.
+  // True when the selection or any rung loses something: what is computed over such KV has its own
+  // lineage.
   bool Lossy() const;
   // The rung for what lies in a tier: the last one that is not below it; the first where all are.
   const RecipeCodec& CodecOf(RecipeTier tier) const;
 };
 
 // INVALID_ARGUMENT naming what is wrong, where, and what exists or which values are legal.
+// UNIMPLEMENTED for a selection in a ladder.
 Result<Recipe> ParseRecipe(std::string_view text);
 
 // ParseRecipe(text).Canonical().

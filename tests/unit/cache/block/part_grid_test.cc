@@ -46,6 +46,30 @@ TEST(PartGridTest, CompleteMeansThatAllCellsAreCovered) {
   EXPECT_FALSE(CoversGrid(whole, std::vector<format::PartRect>{{0, 2, 0, 2}, {2, 4, 0, 1}}));
 }
 
+TEST(PartGridTest, SelectedRowsAreAcceptedWhereTheRecipeSelects) {
+  const Layout layout = Native();
+  const format::PartRect rect{1, 3, 0, 2};
+  // Two masks a layer, then what was kept: nothing, and five rows of one head.
+  const std::vector<uint64_t> lengths = {16, 16 + 5 * 2 * 8 * 2};
+  std::vector<std::byte> part(format::PartBytes(lengths));
+  format::SealPart(part, format::Codec::kRaw, rect, 16, lengths, /*selected=*/true);
+  const PartForm selects{layout, format::Codec::kRaw, std::nullopt, /*selected=*/true};
+  EXPECT_OK(ValidatePart(selects, rect, part.size(), 1 << 20));
+  EXPECT_OK(VerifyPartBytes(selects, rect, part));
+  EXPECT_THAT(VerifyPartBytes({layout}, rect, part),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has no selection")));
+  EXPECT_THAT(VerifyPartBytes(selects, {0, 4, 0, 2}, MakePart(layout, {0, 4, 0, 2})),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'flags': got 0, expected 1")));
+  // Less than the masks, more than all rows.
+  EXPECT_THAT(ValidatePart(selects, rect, format::PartBytes(std::vector<uint64_t>{16, 15}), 1 << 20),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("field 'bytes'")));
+  const uint64_t most = 16 + 10 + 2 * 2 * 16 * 8 * 2;
+  EXPECT_OK(ValidatePart(selects, rect, format::PartBytes(std::vector<uint64_t>{most, most}), 1 << 20));
+  EXPECT_THAT(
+      ValidatePart(selects, rect, format::PartBytes(std::vector<uint64_t>{most, most + 1}), 1 << 20),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("field 'bytes'")));
+}
+
 TEST(PartGridTest, SizesAndRectanglesAreCheckedAgainstTheLayout) {
   const Layout layout = Native();
   const auto part = MakePart(layout, layout.WholeRect());

@@ -1,4 +1,5 @@
 #include "services/common/format/part.h"
+#include "services/common/format/selected_slice.h"
 
 #include <cstring>
 #include <random>
@@ -105,6 +106,45 @@ TEST(PartTest, GoldenBytes) {
             "0f1b928b56299895c4000000000000000000000000000000c294d3380580062dc400000000000000"
             "030000000000000050392f89945faf78000000000000000000000000000000000000000000000000"
             "00000000000000000000000000000000000000000000000000000000000000004b564b56616263");
+}
+
+TEST(PartTest, TheFlagOfSelectedRowsIsReadAndOthersAreRefused) {
+  const std::vector<uint64_t> lengths = {4, 0, 3};
+  std::vector<std::byte> part(PartBytes(lengths));
+  SealPart(part, Codec::kInt8, {2, 5, 1, 3}, 64, lengths, /*selected=*/true);
+  const auto header = VerifyPart(part);
+  ASSERT_OK(header);
+  EXPECT_TRUE(header->selected);
+  EXPECT_EQ(part[26], std::byte{1});
+  EXPECT_FALSE(VerifyPart(Small().bytes)->selected);
+  // A flag of later versions, with a right hash.
+  part[27] = std::byte{1};
+  std::memset(part.data() + 40, 0, 8);
+  const uint64_t hash = Xxh3(std::span(part).first(HeaderBytes(3)));
+  std::memcpy(part.data() + 40, &hash, sizeof(hash));
+  EXPECT_THAT(VerifyPart(part), StatusIs(StatusCode::kDataLoss, HasSubstr("flags: got 257")));
+}
+
+TEST(SelectedSliceTest, MasksAreReadBack) {
+  // Two heads of blocks of 16 tokens.
+  const std::vector<uint64_t> words = {0x8001, 0};
+  std::vector<std::byte> slice;
+  WriteMasks(words, &slice);
+  EXPECT_EQ(slice.size(), MaskBytes(2, 16));
+  slice.push_back(std::byte{9});
+  const auto read = ReadMasks(slice, 2, 16);
+  ASSERT_OK(read);
+  EXPECT_EQ(*read, words);
+  EXPECT_EQ(ReadMasks(slice, 1, 128)->size(), 2u);
+}
+
+TEST(SelectedSliceTest, ShortSlicesAndTokensBehindTheBlockAreDataLoss) {
+  std::vector<std::byte> slice;
+  WriteMasks(std::vector<uint64_t>{0x8001, 0x10000}, &slice);
+  EXPECT_THAT(ReadMasks(slice, 2, 16), StatusIs(StatusCode::kDataLoss, HasSubstr("mask of head 1")));
+  EXPECT_OK(ReadMasks(slice, 2, 64).status());
+  slice.pop_back();
+  EXPECT_THAT(ReadMasks(slice, 2, 64), StatusIs(StatusCode::kDataLoss, HasSubstr("got 15 bytes")));
 }
 
 TEST(PartTest, EverySingleBitFlipIsDetected) {

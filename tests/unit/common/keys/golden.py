@@ -52,6 +52,10 @@ def block_key(fp, parent, tokens, extra=b""):
     return h.digest()
 
 
+def segment_key(fp, parent, end, block):
+    return hashlib.sha256(b"cairn.segment.v1" + fp + (parent or bytes(32)) + end + u32(block)).digest()
+
+
 def main():
     kv = lambda heads, dim, dtype: [("k", heads, dim, dtype), ("v", heads, dim, dtype)]
     specs = {
@@ -79,6 +83,11 @@ def main():
     print("key negative", block_key(fp, None, [-1] * 64).hex())
     print("key long", block_key(fp, None, list(range(600))).hex())
     print("key empty", block_key(fp, None, []).hex())
+    first = segment_key(fp, None, child, 0)
+    last = segment_key(fp, None, child, 1)
+    print("segment first", first.hex())
+    print("segment last", last.hex())
+    print("segment below", segment_key(fp, last, block_key(fp, child, [7] * 16), 0x01020304).hex())
 
 
 if __name__ == "__main__":

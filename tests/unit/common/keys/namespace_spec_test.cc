@@ -7,6 +7,8 @@
 #include <set>
 #include <sstream>
 
+#include "services/common/keys/part_codec.h"
+#include "services/common/keys/segment_keys.h"
 #include "services/common/status/matchers.h"
 
 namespace cairn {
@@ -103,7 +105,7 @@ std::string Hex(std::string_view bytes) {
 
 TEST(NamespaceGolden, EncodingsAndFingerprintsEqualTheIndependentDerivation) {
   auto golden = Golden();
-  ASSERT_EQ(golden.size(), 14u);
+  ASSERT_EQ(golden.size(), 17u);
   for (const auto& [name, spec] : AllForms()) {
     EXPECT_OK(Validate(spec));
     EXPECT_EQ(Hex(Encode(spec)), golden["encoded " + name]) << name;
@@ -134,6 +136,56 @@ TEST(NamespaceGolden, BlockKeysEqualTheIndependentDerivation) {
   EXPECT_EQ(chain.Next(std::nullopt, std::vector<int32_t>(64, -1)).Hex(), golden["key negative"]);
   EXPECT_EQ(chain.Next(std::nullopt, all).Hex(), golden["key long"]);
   EXPECT_EQ(chain.Next(std::nullopt, {}).Hex(), golden["key empty"]);
+}
+
+TEST(NamespaceGolden, SegmentKeysEqualTheIndependentDerivation) {
+  auto golden = Golden();
+  const Digest fingerprint = Fingerprint(Gqa());
+  BlockKeyChain chain(fingerprint);
+  std::vector<int32_t> tokens(32);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const BlockKey end = chain.Keys(tokens, 16).back();
+  SegmentKeys segments(fingerprint);
+  const std::vector<BlockKey> keys = segments.Keys(std::nullopt, end, 2);
+  ASSERT_EQ(keys.size(), 2u);
+  EXPECT_EQ(keys[0].Hex(), golden["segment first"]);
+  EXPECT_EQ(keys[1].Hex(), golden["segment last"]);
+  const BlockKey below = chain.Next(end, std::vector<int32_t>(16, 7));
+  EXPECT_EQ(segments.Key(keys[1], below, 0x01020304).Hex(), golden["segment below"]);
+}
+
+TEST(SegmentKeysTest, EndParentAndNumberAreAllPartOfTheName) {
+  const Digest fingerprint = Fingerprint(Gqa());
+  SegmentKeys keys(fingerprint);
+  BlockKeyChain chain(fingerprint);
+  const BlockKey end = chain.Next(std::nullopt, std::vector<int32_t>(64, 1));
+  const BlockKey other = chain.Next(end, std::vector<int32_t>(64, 1));
+  std::set<Digest> seen = {end, other};
+  EXPECT_TRUE(seen.insert(keys.Key(std::nullopt, end, 0)).second);
+  EXPECT_TRUE(seen.insert(keys.Key(std::nullopt, end, 1)).second);
+  EXPECT_TRUE(seen.insert(keys.Key(std::nullopt, other, 0)).second);
+  EXPECT_TRUE(seen.insert(keys.Key(end, other, 0)).second);
+  EXPECT_TRUE(seen.insert(SegmentKeys(Fingerprint(Gapped())).Key(std::nullopt, end, 0)).second);
+}
+
+TEST(PartCodecsTest, ASelectionNeedsKeysAndValuesOfHalfPrecision) {
+  NamespaceSpec spec = Gqa();
+  EXPECT_FALSE(PartCodecsOf(spec)->selected);
+  spec.recipe = "streaming:keep=0.4+int8";
+  ASSERT_OK(PartCodecsOf(spec).status());
+  EXPECT_TRUE(PartCodecsOf(spec)->selected);
+  EXPECT_EQ(PartCodecsOf(spec)->pushed, format::Codec::kInt8);
+  EXPECT_FALSE(PartCodecsOf(spec)->IsLadder());
+  for (NamespaceSpec other : {Gapped(), Mla()}) {
+    other.recipe = "streaming:keep=0.4+raw";
+    EXPECT_THAT(PartCodecsOf(other), StatusIs(StatusCode::kInvalidArgument,
+                                              HasSubstr("expected planes 'k' and 'v' of f16")));
+  }
+  NamespaceSpec opaque = Gqa();
+  opaque.layout.form = OpaqueLayout{"d", 1, 1};
+  opaque.recipe = "streaming:keep=0.4+raw";
+  EXPECT_THAT(PartCodecsOf(opaque), StatusIs(StatusCode::kInvalidArgument,
+                                             HasSubstr("expected raw in an opaque layout")));
 }
 
 TEST(NamespaceEncoding, DecodesToAnEqualSpec) {

@@ -77,8 +77,59 @@ TEST(RecipeTest, ErrorsSayWhatExists) {
     EXPECT_THAT(Canonical(bad), HasSubstr("expected one of")) << bad;
   }
   EXPECT_THAT(Canonical("int8:group=64,group=64"), HasSubstr("given twice"));
-  EXPECT_THAT(Canonical("ada-snapkv:keep=0.4+int4:group=64"),
-              HasSubstr("selection 'ada-snapkv': got a selection of tokens, expected none"));
+}
+
+TEST(RecipeTest, ASelectionStandsBeforeTheCodec) {
+  EXPECT_EQ(Canonical("streaming:keep=0.4+raw"), "streaming:keep=0.4,sinks=4+raw");
+  EXPECT_EQ(Canonical("streaming:sinks=0,keep=0.400+turbo"),
+            "streaming:keep=0.4,sinks=0+turbo:bits=4,sink=1");
+  EXPECT_EQ(Canonical("random:keep=1+int8"), "random:keep=1,sink=1,seed=1+int8:group=64,sink=0");
+  EXPECT_EQ(Canonical("streaming:keep=1.0+raw"), Canonical("streaming:keep=1+raw"));
+  EXPECT_EQ(Canonical("streaming:keep=0.001+raw"), "streaming:keep=0.001,sinks=4+raw");
+  const Recipe recipe = *ParseRecipe("streaming:keep=0.25,sinks=2+raw");
+  ASSERT_TRUE(recipe.selection.has_value());
+  EXPECT_EQ(recipe.selection->info->name, "streaming");
+  EXPECT_THAT(recipe.selection->values, ::testing::ElementsAre(250, 2));
+  EXPECT_TRUE(recipe.Lossy()) << "the codec is raw, but rows are dropped";
+  EXPECT_FALSE(ParseRecipe("raw")->selection.has_value());
+}
+
+TEST(RecipeTest, EverySelectionHasItsOwnCanonicalForm) {
+  for (const selections::SelectionInfo& info : selections::AllSelections()) {
+    const std::string once = Canonical(std::string(info.name) + ":keep=0.5+raw");
+    EXPECT_EQ(once.find("error"), std::string::npos) << once;
+    EXPECT_EQ(Canonical(once), once);
+  }
+}
+
+TEST(RecipeTest, SelectionErrorsSayWhatExists) {
+  EXPECT_THAT(Canonical("nosuch:keep=0.4+raw"),
+              HasSubstr("selection: got 'nosuch', expected one of streaming"));
+  EXPECT_THAT(Canonical("streaming+raw"), HasSubstr("parameter 'keep' is missing, expected 0.001 "
+                                                    "to 1 with at most 3 decimals"));
+  EXPECT_THAT(Canonical("streaming:keep=0.4,grp=1+raw"),
+              HasSubstr("got parameter 'grp', expected one of: keep from 0.001 to 1 with at most 3 "
+                        "decimals; sinks from 0 to 64"));
+  for (const char* bad : {"0", "0.0", "1.1", "2", "-0.4", "0.4x", ".4", "0.", "", "0.4000",
+                          "0.0004", "1e-1", "0,4", "99999999999999999999"}) {
+    EXPECT_THAT(Canonical(std::string("streaming:keep=") + bad + "+raw"), HasSubstr("expected"))
+        << bad;
+  }
+  EXPECT_THAT(Canonical("streaming:keep=0.4,keep=0.4+raw"), HasSubstr("given twice"));
+  EXPECT_THAT(Canonical("streaming:keep=0.4,sinks=1.5+raw"), HasSubstr("expected 0 to 64"));
+  EXPECT_THAT(Canonical("streaming:keep=0.4+"), HasSubstr("codec: got ''"));
+  EXPECT_THAT(Canonical("streaming:keep=0.4"), HasSubstr("codec: got 'streaming'"));
+  EXPECT_THAT(Canonical("streaming:keep=0.4+streaming:keep=0.4+raw"), HasSubstr("codec: got"));
+}
+
+TEST(RecipeTest, ASelectionInALadderIsNotThere) {
+  for (const char* text : {"streaming:keep=0.4+host=int8>disk=int4",
+                           "host=streaming:keep=0.4+int8>disk=int4",
+                           "host=int8>disk=streaming:keep=0.4+int4"}) {
+    const auto got = ParseRecipe(text);
+    EXPECT_EQ(got.status().code(), StatusCode::kUnimplemented) << text;
+    EXPECT_THAT(std::string(Message(got.status())), HasSubstr("a selection of tokens and a ladder"));
+  }
 }
 
 TEST(RecipeTest, LaddersOutOfOrderAreRefused) {
