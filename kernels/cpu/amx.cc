@@ -169,18 +169,18 @@ static inline __m512 Half16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-// Keys [t0, t0 + count) as tiles [4 times 16 keys][dim / 32]: row = pair of channels, lane = key.
-static void KeyTiles(const AttentionArgs& a, int64_t t0, int64_t count, uint16_t* tiles) {
-  const int64_t dim = a.kv.head_dim;
+// Keys of a tile as tiles [4 times 16 keys][dim / 32]: row = pair of channels, lane = key.
+static void KeyTiles(const KeyTile& from, uint16_t* tiles) {
+  const int64_t dim = from.kv.head_dim;
   for (int64_t n = 0; n < kAttentionTile; n += 16) {
     for (int64_t d = 0; d < dim; d += 32, tiles += 512) {
       __m512i rows[16];
       for (int64_t j = 0; j < 16; ++j) {
-        if (n + j >= count) {
+        if (n + j >= from.count) {
           rows[j] = _mm512_setzero_si512();
           continue;
         }
-        const uint16_t* k = a.kv.K(a.kv_head, t0 + n + j) + d;
+        const uint16_t* k = from.kv.K(from.head, from.first + n + j) + d;
         rows[j] = (__m512i)_mm512_cvtne2ps_pbh(Half16(k + 16), Half16(k));
       }
       Transpose16(rows, reinterpret_cast<__m512i*>(tiles));
@@ -189,12 +189,13 @@ static void KeyTiles(const AttentionArgs& a, int64_t t0, int64_t count, uint16_t
 }
 
 // Values as tiles [dim / 16][2 times 32 keys]: row = pair of keys, lane = channel.
-static void ValueTiles(const AttentionArgs& a, int64_t t0, int64_t count, uint16_t* tiles) {
-  const int64_t dim = a.kv.head_dim;
+static void ValueTiles(const KeyTile& from, uint16_t* tiles) {
+  const int64_t dim = from.kv.head_dim;
   const __m512i interleave = InterleaveIndex();
   for (int64_t j = 0; j < kAttentionTile; j += 2) {
-    const uint16_t* first = j < count ? a.kv.V(a.kv_head, t0 + j) : nullptr;
-    const uint16_t* second = j + 1 < count ? a.kv.V(a.kv_head, t0 + j + 1) : nullptr;
+    const uint16_t* first = j < from.count ? from.kv.V(from.head, from.first + j) : nullptr;
+    const uint16_t* second =
+        j + 1 < from.count ? from.kv.V(from.head, from.first + j + 1) : nullptr;
     for (int64_t d = 0; d < dim; d += 16) {
       const __m512 x = first != nullptr ? Half16(first + d) : _mm512_setzero_ps();
       const __m512 y = second != nullptr ? Half16(second + d) : _mm512_setzero_ps();
@@ -300,22 +301,18 @@ static void Attention(const AttentionArgs& a) {
 
   const Tiles tiles;
   const int64_t key_steps = dim / 32;
-  const int64_t end = a.first_position + a.rows;
-  for (int64_t t0 = 0; t0 < end; t0 += kAttentionTile) {
-    const int64_t count = Min(kAttentionTile, end - t0);
-    KeyTiles(a, t0, count, keys);
-    ValueTiles(a, t0, count, values);
-    const int64_t first_row = t0 > a.first_position ? t0 - a.first_position : 0;
-    for (int64_t i0 = first_row * a.group / 32 * 32; i0 < queries; i0 += 32) {
-      for (int64_t n = 0; n < count; n += 32) {
+  ForEachKeyTile(a, [&](const KeyTile& tile) {
+    KeyTiles(tile, keys);
+    ValueTiles(tile, values);
+    for (int64_t i0 = tile.first_row() * a.group / 32 * 32; i0 < queries; i0 += 32) {
+      for (int64_t n = 0; n < tile.count; n += 32) {
         Multiply<true, true>({q + i0 * dim, dim, keys + n / 16 * key_steps * 512,
                               keys + (n / 16 + 1) * key_steps * 512, 512, key_steps, scores + n,
                               kAttentionTile, false});
       }
       const int64_t last = Min(32, queries - i0);
       for (int64_t i = 0; i < last; ++i) {
-        const int64_t visible =
-            Min(count, a.first_position + (i0 + i) / a.group - t0 + 1);
+        const int64_t visible = tile.Visible((i0 + i) / a.group);
         if (visible <= 0) {
           // A row before this tile that shares a block of 32 with one that sees it.
           std::memset(weights + i * kAttentionTile, 0, kAttentionTile * 2);
@@ -330,7 +327,7 @@ static void Attention(const AttentionArgs& a) {
                               run.out + i0 * dim + d, dim, true});
       }
     }
-  }
+  });
 
   for (int64_t i = 0; i < queries; ++i) {
     float* dst = a.out + i / a.group * a.out_stride + (a.kv_head * a.group + i % a.group) * dim;

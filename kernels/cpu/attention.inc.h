@@ -58,14 +58,12 @@ static void AttentionFloat(const AttentionArgs& a) {
     sum[i] = 0.0f;
   }
 
-  const int64_t end = a.first_position + a.rows;
-  for (int64_t t0 = 0; t0 < end; t0 += kAttentionTile) {
-    const int64_t count = Min(kAttentionTile, end - t0);
+  ForEachKeyTile(a, [&](const KeyTile& tile) {
     for (int64_t j = 0; j < kAttentionTile; ++j) {
       float row[kAttentionTile * 4];
-      if (j < count) {
-        const uint16_t* v = a.kv.V(a.kv_head, t0 + j);
-        FromHalf({a.kv.K(a.kv_head, t0 + j), row, dim});
+      if (j < tile.count) {
+        const uint16_t* v = tile.kv.V(tile.head, tile.first + j);
+        FromHalf({tile.kv.K(tile.head, tile.first + j), row, dim});
         FromHalf({v, values + j * width, dim});
         for (int64_t d = dim; d < width; ++d) values[j * width + d] = 0.0f;
         for (int64_t d = 0; d < dim; ++d) keys[d * kAttentionTile + j] = row[d];
@@ -74,15 +72,13 @@ static void AttentionFloat(const AttentionArgs& a) {
         for (int64_t d = 0; d < width; ++d) values[j * width + d] = 0.0f;
       }
     }
-    const int64_t first_row = t0 > a.first_position ? t0 - a.first_position : 0;
-    const int64_t i0 = first_row * a.group;
+    const int64_t i0 = tile.first_row() * a.group;
     TileProduct(queries - i0, kAttentionTile,
                 {q + i0 * dim, dim, keys, kAttentionTile, scores + i0 * kAttentionTile,
                  kAttentionTile, dim, false});
     for (int64_t i = i0; i < queries; ++i) {
-      const int64_t visible = Min(count, a.first_position + i / a.group - t0 + 1);
-      const float factor =
-          SoftmaxTile(scores + i * kAttentionTile, visible, max + i, sum + i);
+      const float factor = SoftmaxTile(scores + i * kAttentionTile, tile.Visible(i / a.group),
+                                       max + i, sum + i);
       if (factor == 1.0f) continue;
       for (int64_t d = 0; d < width; d += kWidth) {
         Store(out + i * width + d, Load(out + i * width + d) * factor);
@@ -91,7 +87,7 @@ static void AttentionFloat(const AttentionArgs& a) {
     TileProduct(queries - i0, width,
                 {scores + i0 * kAttentionTile, kAttentionTile, values, width, out + i0 * width,
                  width, kAttentionTile, true});
-  }
+  });
 
   for (int64_t i = 0; i < queries; ++i) {
     float* dst = a.out + i / a.group * a.out_stride + (a.kv_head * a.group + i % a.group) * dim;

@@ -169,27 +169,34 @@ void GemmBfloat16(const GemmArgs& a) {
           a.accumulate);
 }
 
-// Softmax attention of one query over tokens [begin, end): returns the maximum and sum, fills acc.
-void Attend(const PagedKv& kv, int64_t head, const float* q, double scale, int64_t begin,
-            int64_t end, std::vector<double>* acc, double* max, double* sum) {
-  const int64_t dim = kv.head_dim;
+// A key and its value.
+struct Row {
+  const uint16_t* k;
+  const uint16_t* v;
+};
+
+void AddRows(const PagedKv& kv, int64_t head, int64_t begin, int64_t end, std::vector<Row>* rows) {
+  for (int64_t t = begin; t < end; ++t) rows->push_back({kv.K(head, t), kv.V(head, t)});
+}
+
+// Softmax attention of one query over rows: returns the maximum and sum, fills acc.
+void Attend(const std::vector<Row>& rows, int64_t dim, const float* q, double scale,
+            std::vector<double>* acc, double* max, double* sum) {
   std::vector<double> score;
   *max = -std::numeric_limits<double>::infinity();
-  for (int64_t t = begin; t < end; ++t) {
+  for (const Row& row : rows) {
     double s = 0.0;
-    for (int64_t d = 0; d < dim; ++d) {
-      s += static_cast<double>(q[d]) * HalfToFloat(kv.K(head, t)[d]);
-    }
+    for (int64_t d = 0; d < dim; ++d) s += static_cast<double>(q[d]) * HalfToFloat(row.k[d]);
     score.push_back(s * scale);
     *max = std::max(*max, score.back());
   }
   acc->assign(static_cast<size_t>(dim), 0.0);
   *sum = 0.0;
-  for (int64_t t = begin; t < end; ++t) {
-    const double p = std::exp(score[static_cast<size_t>(t - begin)] - *max);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double p = std::exp(score[i] - *max);
     *sum += p;
     for (int64_t d = 0; d < dim; ++d) {
-      (*acc)[static_cast<size_t>(d)] += p * HalfToFloat(kv.V(head, t)[d]);
+      (*acc)[static_cast<size_t>(d)] += p * HalfToFloat(rows[i].v[d]);
     }
   }
 }
@@ -200,8 +207,10 @@ void Attention(const AttentionArgs& a) {
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t g = 0; g < a.group; ++g) {
       const int64_t offset = (a.kv_head * a.group + g) * a.kv.head_dim;
-      Attend(a.kv, a.kv_head, a.q + r * a.q_stride + offset, a.scale, 0, a.first_position + r + 1,
-             &acc, &max, &sum);
+      std::vector<Row> rows;
+      AddRows(a.prefix, 0, 0, a.prefix_rows, &rows);
+      AddRows(a.kv, a.kv_head, 0, a.first_position + r + 1, &rows);
+      Attend(rows, a.kv.head_dim, a.q + r * a.q_stride + offset, a.scale, &acc, &max, &sum);
       for (int64_t d = 0; d < a.kv.head_dim; ++d) {
         a.out[r * a.out_stride + offset + d] =
             static_cast<float>(acc[static_cast<size_t>(d)] / sum);
@@ -213,9 +222,11 @@ void Attention(const AttentionArgs& a) {
 void AttentionPart(const AttentionPartArgs& a) {
   std::vector<double> acc;
   double max, sum;
+  std::vector<Row> rows;
+  AddRows(a.kv, a.kv_head, a.begin, a.end, &rows);
   for (int64_t g = 0; g < a.group; ++g) {
-    Attend(a.kv, a.kv_head, a.q + (a.kv_head * a.group + g) * a.kv.head_dim, a.scale, a.begin,
-           a.end, &acc, &max, &sum);
+    Attend(rows, a.kv.head_dim, a.q + (a.kv_head * a.group + g) * a.kv.head_dim, a.scale, &acc,
+           &max, &sum);
     a.max[g] = static_cast<float>(max);
     a.sum[g] = static_cast<float>(sum);
     for (int64_t d = 0; d < a.kv.head_dim; ++d) {

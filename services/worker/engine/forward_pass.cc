@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "services/worker/engine/kv_view.h"
+
 namespace cairn::worker {
 
 using kernels::kPanelRows;
@@ -48,6 +50,11 @@ Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
                         {&w.v, ws_.v.get(), kv_width}};
   Products(qkv, &ws_.normed, false);
   RotateAndStore(i);
+  for (const Rows& run : runs_) {
+    if (!run.chunk->observe) continue;
+    run.chunk->observe({i, run.first_position, run.rows, ws_.q.get() + run.first_row * q_width,
+                        q_width});
+  }
   for (const Rows& run : runs_) {
     if (last_slab && run.chunk->after_layer) run.chunk->after_layer(i);
   }
@@ -206,22 +213,12 @@ void ForwardPass::Products(std::span<const Output> outputs, MatrixInput* input, 
   });
 }
 
-kernels::PagedKv ForwardPass::View(const KvSequence& sequence, int layer) const {
-  kernels::PagedKv view;
-  view.pages = sequence.pages().data();
-  view.block_tokens = kv_.block_tokens;
-  view.head_dim = kv_.head_dim;
-  view.k_offset = static_cast<size_t>(layer) * kv_.layer_bytes();
-  view.v_offset = view.k_offset + kv_.plane_bytes();
-  view.head_stride = kv_.head_bytes();
-  return view;
-}
-
 void ForwardPass::RotateAndStore(int layer) {
   const int64_t dim = hp_.head_dim;
   const int64_t half = hp_.rope_dim / 2;
   for (const Rows& run : runs_) {
-    const kernels::PagedKv view = View(*run.chunk->sequence, layer);
+    const kernels::PagedKv view = PagesView(*run.chunk->sequence, layer);
+    const int64_t first_token = run.first_position - run.chunk->sequence->base();
     constexpr int64_t kPiece = 8;
     pool_.ParallelFor((run.rows + kPiece - 1) / kPiece, [&](int64_t piece, int) {
       const int64_t end = std::min(run.rows, (piece + 1) * kPiece);
@@ -234,14 +231,25 @@ void ForwardPass::RotateAndStore(int layer) {
         const float* sine = sine_ + r * half;
         backend_.rope({q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
         backend_.rope({k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
-        const int64_t position = run.first_position + i;
+        const int64_t token = first_token + i;
         for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-          backend_.to_half({k + h * dim, const_cast<uint16_t*>(view.K(h, position)), dim});
-          backend_.to_half({v + h * dim, const_cast<uint16_t*>(view.V(h, position)), dim});
+          backend_.to_half({k + h * dim, const_cast<uint16_t*>(view.K(h, token)), dim});
+          backend_.to_half({v + h * dim, const_cast<uint16_t*>(view.V(h, token)), dim});
         }
       }
     });
   }
+}
+
+ForwardPass::DecodeSpan ForwardPass::SpanOf(const Rows& run, int layer) const {
+  const KvSequence& sequence = *run.chunk->sequence;
+  DecodeSpan span;
+  span.tokens = run.first_position - sequence.base() + 1;
+  if (sequence.prefix() == nullptr) return span;
+  for (int h = 0; h < hp_.kv_heads; ++h) {
+    span.prefix_rows = std::max(span.prefix_rows, sequence.prefix()->rows(layer, h));
+  }
+  return span;
 }
 
 void ForwardPass::Attend(int layer) {
@@ -250,13 +258,15 @@ void ForwardPass::Attend(int layer) {
   const int64_t q_width = int64_t{hp_.heads} * dim;
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
 
-  // Prefill pieces: (run, first row, rows, KV head); decode pieces: (run, split, KV head).
+  // Prefill pieces: (run, first row, rows, KV head); decode pieces: (run, split, KV head), of the
+  // prefix first.
   struct Piece {
     const Rows* run;
     int64_t begin;
     int64_t count;
     int64_t head;
     int64_t part;  // Decode: place of the part's results.
+    bool prefix;   // Decode: of the prefix's rows.
   };
   std::vector<Piece> pieces;
   const int64_t rows_per_piece =
@@ -269,14 +279,22 @@ void ForwardPass::Attend(int layer) {
       for (int64_t b = (run.rows - 1) / rows_per_piece * rows_per_piece; b >= 0;
            b -= rows_per_piece) {
         for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-          pieces.push_back({&run, b, std::min(rows_per_piece, run.rows - b), h, 0});
+          pieces.push_back({&run, b, std::min(rows_per_piece, run.rows - b), h, 0, false});
         }
       }
     } else {
-      const int64_t tokens = run.first_position + 1;
-      for (int64_t t = 0; t < tokens; t += Workspace::kSplitTokens, ++parts) {
+      constexpr int64_t kSplit = Workspace::kSplitTokens;
+      const DecodeSpan span = SpanOf(run, layer);
+      for (int64_t t = 0; t < span.prefix_rows; t += kSplit, ++parts) {
         for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-          pieces.push_back({&run, t, std::min(Workspace::kSplitTokens, tokens - t), h, parts});
+          // Of a head with fewer rows nothing: such parts do not count.
+          const int64_t rows = run.chunk->sequence->prefix()->rows(layer, static_cast<int>(h));
+          pieces.push_back({&run, t, std::clamp<int64_t>(rows - t, 0, kSplit), h, parts, true});
+        }
+      }
+      for (int64_t t = 0; t < span.tokens; t += kSplit, ++parts) {
+        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+          pieces.push_back({&run, t, std::min(kSplit, span.tokens - t), h, parts, false});
         }
       }
     }
@@ -287,16 +305,22 @@ void ForwardPass::Attend(int layer) {
 
   pool_.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
     const Piece& p = pieces[static_cast<size_t>(i)];
-    const kernels::PagedKv view = View(*p.run->chunk->sequence, layer);
+    const KvSequence& sequence = *p.run->chunk->sequence;
+    const RaggedPrefix* const prefix = sequence.prefix().get();
+    const int head = static_cast<int>(p.head);
     if (p.run->chunk->phase == Phase::kPrefill) {
       kernels::AttentionArgs a;
-      a.kv = view;
+      a.kv = PagesView(sequence, layer);
+      if (prefix != nullptr) {
+        a.prefix = PrefixView(*prefix, layer, head);
+        a.prefix_rows = prefix->rows(layer, head);
+      }
       a.q = ws_.q.get() + (p.run->first_row + p.begin) * q_width;
       a.out = ws_.attended.row(p.run->first_row + p.begin);
       a.rows = p.count;
       a.q_stride = q_width;
       a.out_stride = ws_.attended.stride;
-      a.first_position = p.run->first_position + p.begin;
+      a.first_position = p.run->first_position - sequence.base() + p.begin;
       a.kv_head = p.head;
       a.group = group;
       a.scale = scale;
@@ -304,7 +328,7 @@ void ForwardPass::Attend(int layer) {
       (bf16_attention_ ? backend_.attention_bf16 : backend_.attention_f32)(a);
     } else {
       kernels::AttentionPartArgs a;
-      a.kv = view;
+      a.kv = p.prefix ? PrefixView(*prefix, layer, head) : PagesView(sequence, layer);
       a.q = ws_.q.get() + p.run->first_row * q_width;
       a.kv_head = p.head;
       a.group = group;
@@ -323,8 +347,7 @@ void ForwardPass::Attend(int layer) {
   parts = 0;
   for (const Rows& run : runs_) {
     if (run.chunk->phase == Phase::kPrefill) continue;
-    const int64_t tokens = run.first_position + 1;
-    const int64_t count = (tokens + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens;
+    const int64_t count = SpanOf(run, layer).parts();
     // All heads at once: to the merge they are one large group.
     backend_.attention_merge({ws_.part_acc.data() + parts * q_width,
                               ws_.part_max.data() + parts * hp_.heads,

@@ -76,7 +76,16 @@ class ForwardPass {
   // Of rows [first, first + rows), to `logits` [rows][vocab].
   void RowLogits(int64_t first, int64_t rows, float* logits);
 
-  kernels::PagedKv View(const KvSequence& sequence, int layer) const;
+  // What a decoded token attends to in a layer.
+  struct DecodeSpan {
+    int64_t prefix_rows = 0;  // Of the head with the most.
+    int64_t tokens = 0;       // In the pages.
+    int64_t parts() const {
+      return (prefix_rows + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens +
+             (tokens + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens;
+    }
+  };
+  DecodeSpan SpanOf(const Rows& run, int layer) const;
   int64_t PanelsPerPiece(int64_t panels) const;
 
   const Hyperparameters& hp_;

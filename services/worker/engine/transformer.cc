@@ -58,6 +58,7 @@ class CpuTransformer final : public Transformer {
   const KvLayout& kv_layout() const override { return layout_; }
   int32_t vocab() const override { return static_cast<int32_t>(weights_.output.rows()); }
   int threads() const override { return pool_.threads(); }
+  kernels::ThreadPool& thread_pool() override { return pool_; }
   const std::string& numerics_id() const override { return numerics_id_; }
 
  private:
@@ -89,7 +90,8 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) 
     return InvalidArgument("chunk {}: field 'tokens': got {}, expected 1 to {}", i, count, most);
   }
   const int64_t length = c.sequence->length();
-  if (c.phase == Phase::kPrefill && length % layout_.block_tokens != 0) {
+  const int64_t in_pages = length - c.sequence->base();
+  if (c.phase == Phase::kPrefill && in_pages % layout_.block_tokens != 0) {
     return InvalidArgument(
         "chunk {}: prefill at position {}, expected a multiple of {} (block start)", i, length,
         layout_.block_tokens);

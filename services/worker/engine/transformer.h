@@ -16,6 +16,7 @@
 #include <string>
 
 #include "kernels/include/cairn/kernels/isa.h"
+#include "kernels/include/cairn/kernels/thread_pool.h"
 #include "services/common/status/status.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/model/model.h"
@@ -32,12 +33,22 @@ enum class Phase {
   kDecode,   // One token that was just generated.
 };
 
+// Queries of some tokens of a chunk in one layer, after RoPE: [rows][heads][head_dim] float32, rows
+// `stride` numbers apart.
+struct ChunkQueries {
+  int layer = 0;
+  int64_t first_position = 0;
+  int64_t rows = 0;
+  const float* q = nullptr;
+  int64_t stride = 0;
+};
+
 // Work on one sequence in one forward pass.
 struct SequenceChunk {
   // Must have capacity for the new tokens (KvSequence::Reserve). On success its length has grown by
   // tokens.size(); on error it is unchanged.
   KvSequence* sequence = nullptr;
-  // kPrefill: 1..max_rows() tokens, with sequence->length() at a block boundary; up to
+  // kPrefill: 1..max_rows() tokens, with sequence->length() at a page's first token; up to
   // max_wide_rows() when it is the call's only chunk. kDecode: one.
   std::span<const int32_t> tokens;
   Phase phase = Phase::kPrefill;
@@ -50,6 +61,9 @@ struct SequenceChunk {
   std::function<Status(int layer)> before_layer;
   // Called on the calling thread when all of the chunk's KV of layer `layer` is in its pages.
   std::function<void(int layer)> after_layer;
+  // Called on the calling thread with the chunk's queries, in order of layers and within a layer of
+  // positions, when the keys and values of these positions are in the pages. May use thread_pool().
+  std::function<void(const ChunkQueries& queries)> observe = nullptr;
 };
 
 class Transformer {
@@ -88,6 +102,8 @@ class Transformer {
   virtual const KvLayout& kv_layout() const = 0;
   virtual int32_t vocab() const = 0;
   virtual int threads() const = 0;
+  // For work between forward passes and in their callbacks, on the thread that calls Forward.
+  virtual kernels::ThreadPool& thread_pool() = 0;
   // Names what decides the last bits of a result: arithmetic mode, kernel family, version. KV may
   // be shared only between workers with equal ids. "fast-avx512-amx-1".
   virtual const std::string& numerics_id() const = 0;

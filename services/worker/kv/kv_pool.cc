@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "services/worker/kv/ragged_prefix.h"
+
 namespace cairn::worker {
 namespace {
 
@@ -22,6 +24,8 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   if (this == &other) return *this;
   Clear();
   pool_ = std::exchange(other.pool_, nullptr);
+  prefix_ = std::exchange(other.prefix_, nullptr);
+  base_ = std::exchange(other.base_, 0);
   pages_ = std::move(other.pages_);
   other.pages_.clear();
   length_ = std::exchange(other.length_, 0);
@@ -35,7 +39,7 @@ const KvLayout& KvSequence::layout() const {
 }
 
 int64_t KvSequence::capacity() const {
-  return pool_ == nullptr ? 0 : page_count() * pool_->layout().block_tokens;
+  return pool_ == nullptr ? 0 : base_ + page_count() * pool_->layout().block_tokens;
 }
 
 Status KvSequence::Reserve(int64_t tokens) {
@@ -49,15 +53,15 @@ Status KvSequence::Reserve(int64_t tokens) {
 }
 
 void KvSequence::SetLength(int64_t tokens) {
-  CAIRN_CHECK(tokens >= 0 && tokens <= capacity());
+  CAIRN_CHECK(tokens >= base_ && tokens <= capacity());
   length_ = tokens;
 }
 
 void KvSequence::Truncate(int64_t tokens) {
-  CAIRN_CHECK(tokens >= 0);
+  CAIRN_CHECK(tokens >= base_);
   if (pool_ == nullptr || tokens >= length_) return;
   const int64_t block = pool_->layout().block_tokens;
-  const auto keep = static_cast<size_t>((tokens + block - 1) / block);
+  const auto keep = static_cast<size_t>((tokens - base_ + block - 1) / block);
   for (size_t page = keep; page < pages_.size(); ++page) TakeBack(static_cast<int64_t>(page));
   pool_->Free(std::span(pages_).subspan(keep));
   pages_.resize(keep);
@@ -119,7 +123,25 @@ void KvSequence::Clear() {
   if (pool_ != nullptr) pool_->Free(pages_);
   pages_.clear();
   loans_.clear();
-  length_ = 0;
+  prefix_ = nullptr;
+  length_ = base_ = 0;
+}
+
+void KvSequence::SetPrefix(std::shared_ptr<const RaggedPrefix> prefix) {
+  CAIRN_CHECK(pool_ != nullptr && length_ == base_);
+  length_ = base_ = prefix == nullptr ? 0 : prefix->end();
+  prefix_ = std::move(prefix);
+}
+
+void KvSequence::Compact(const std::function<std::vector<int32_t>(int, int)>& rows_of) {
+  CAIRN_CHECK(pool_ != nullptr && lent_pages() == 0);
+  const int64_t block = pool_->layout().block_tokens;
+  const auto used = static_cast<ptrdiff_t>((length_ - base_ + block - 1) / block);
+  std::vector<std::byte*> segment(pages_.begin(), pages_.begin() + used);
+  pages_.erase(pages_.begin(), pages_.begin() + used);
+  loans_.erase(loans_.begin(), loans_.begin() + used);
+  prefix_ = RaggedPrefix::Compact(*pool_, std::move(prefix_), std::move(segment), length_, rows_of);
+  base_ = length_;
 }
 
 std::span<std::byte> KvSequence::LayerSlice(int64_t page, int layer) {
@@ -196,6 +218,24 @@ void KvPool::Free(std::span<std::byte* const> pages) {
     free_.push_back(
         static_cast<int32_t>(static_cast<size_t>(pages[i] - base_) / layout_.page_bytes()));
   }
+}
+
+void KvPool::Release(std::span<std::byte* const> pages) {
+  const size_t bytes = layout_.page_bytes();
+  constexpr uintptr_t kSystemPage = 4096;
+  for (std::byte* page : pages) {
+    // What shares a system page with a neighbour stays.
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(page) + kSystemPage - 1) & ~(kSystemPage - 1);
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(page) + bytes) & ~(kSystemPage - 1);
+    // Fails only for arguments that are wrong; the memory would stay, then.
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+  MutexLock lock(mu_);
+  std::vector<int32_t> numbers;
+  for (std::byte* page : pages) {
+    numbers.push_back(static_cast<int32_t>(static_cast<size_t>(page - base_) / bytes));
+  }
+  free_.insert(free_.begin(), numbers.begin(), numbers.end());  // Taken last.
 }
 
 }  // namespace cairn::worker

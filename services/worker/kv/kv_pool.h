@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,21 +31,25 @@ struct KvLayout {
   int32_t head_dim = 0;      // Channels per head.
   int32_t block_tokens = 64;  // 16..256.
 
+  // One token of one head of one plane.
+  size_t row_bytes() const { return static_cast<size_t>(head_dim) * sizeof(uint16_t); }
   // One head of one plane of one layer: [block_tokens][head_dim].
-  size_t head_bytes() const {
-    return static_cast<size_t>(block_tokens) * static_cast<size_t>(head_dim) * sizeof(uint16_t);
-  }
+  size_t head_bytes() const { return static_cast<size_t>(block_tokens) * row_bytes(); }
   // All KV heads of K, or of V, of one layer.
   size_t plane_bytes() const { return head_bytes() * static_cast<size_t>(kv_heads); }
   // K and V of one layer: what the cache stores as a layer's slice.
   size_t layer_bytes() const { return 2 * plane_bytes(); }
   size_t page_bytes() const { return layer_bytes() * static_cast<size_t>(layers); }
   size_t bytes_per_token() const { return page_bytes() / static_cast<size_t>(block_tokens); }
+  // Rows of a unit of a RaggedPrefix: few, since a head's last unit is half empty on average; many, so
+  // that attention reads long runs.
+  int32_t ragged_unit_rows() const { return block_tokens % 32 == 0 ? 32 : block_tokens; }
 
   friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
 
 class KvPool;
+class RaggedPrefix;
 
 // Memory of somebody else that pages are read from. Dropping the last reference gives it back.
 class PageLoan {
@@ -57,6 +62,9 @@ class PageLoan {
 
 // The KV of one sequence: a list of pages and a length. Move-only; gives its pages back when it is
 // destroyed. REQUIRES: the pool outlives it.
+//
+// Its first tokens may be a ragged prefix (ragged_prefix.h): then the pages begin at its end. Lengths
+// and capacities count all tokens, also those whose rows were dropped; pages are counted from 0.
 //
 // A page may be lent: it is read where it lies, in memory that the cache node shares, and nothing is
 // copied. Lent pages are never written. The sequence's own page stays reserved behind a lent one, so
@@ -79,12 +87,24 @@ class KvSequence {
   // sequence is then unchanged.
   [[nodiscard]] Status Reserve(int64_t tokens);
   // Declares that the first `tokens` tokens are there: after a fetch, or after a forward pass.
-  // REQUIRES: 0 <= tokens <= capacity().
+  // REQUIRES: base() <= tokens <= capacity().
   void SetLength(int64_t tokens);
   // Forgets all tokens from `tokens` on and gives back the pages that are no longer needed.
+  // REQUIRES: tokens >= base().
   void Truncate(int64_t tokens);
-  // Gives all pages back.
+  // Gives all pages back, and the prefix.
   void Clear();
+
+  // Null: none.
+  const std::shared_ptr<const RaggedPrefix>& prefix() const { return prefix_; }
+  // The position of the first token in the pages.
+  int64_t base() const { return base_; }
+  // Begins with `prefix` from now on, in place of what it began with. REQUIRES: length() == base(); the
+  // prefix is of this pool.
+  void SetPrefix(std::shared_ptr<const RaggedPrefix> prefix);
+  // All tokens in the pages become rows of the prefix, those that `rows_of` names for each layer and
+  // head (RaggedPrefix::RowsOf); the pages that are left over go back. REQUIRES: no page is lent.
+  void Compact(const std::function<std::vector<int32_t>(int layer, int head)>& rows_of);
 
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
   // is held. REQUIRES: page < page_count(), layer < layout().layers; not lent, to write.
@@ -123,6 +143,8 @@ class KvSequence {
   };
 
   KvPool* pool_ = nullptr;
+  std::shared_ptr<const RaggedPrefix> prefix_;
+  int64_t base_ = 0;  // prefix_'s end.
   std::vector<std::byte*> pages_;
   int64_t length_ = 0;
   std::vector<Loan> loans_;  // By page, as long as pages_.
@@ -145,11 +167,15 @@ class KvPool {
 
  private:
   friend class KvSequence;
+  friend class RaggedBuilder;
+  friend class RaggedPrefix;
   KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages);
 
   // Appends `count` pages to `pages`, all or none.
   Status Allocate(int64_t count, std::vector<std::byte*>* pages);
   void Free(std::span<std::byte* const> pages);
+  // The same for pages that are not wanted again soon: the system gets their memory back.
+  void Release(std::span<std::byte* const> pages);
 
   // Constant after construction.
   const KvLayout layout_;

@@ -49,11 +49,15 @@ Result<std::unique_ptr<KvCodec>> KvCodec::Create(const NamespaceSpec& spec, cons
                                           PlaceOf(0, static_cast<uint64_t>(kv.block_tokens)))
             : kv.layer_bytes() / 4;
   }
-  return std::unique_ptr<KvCodec>(new KvCodec(kv, recipe.Lossy(), std::move(rungs)));
+  return std::unique_ptr<KvCodec>(new KvCodec(kv, recipe.Lossy(), recipe.selection.has_value(), std::move(rungs)));
 }
 
-KvCodec::KvCodec(const KvLayout& kv, bool lossy, std::vector<Rung> rungs)
-    : kv_(kv), lossy_(lossy), rungs_(std::move(rungs)), shape_(ShapeOf(kv)) {}
+KvCodec::KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs)
+    : kv_(kv),
+      lossy_(lossy),
+      selected_(selected),
+      rungs_(std::move(rungs)),
+      shape_(ShapeOf(kv)) {}
 
 const KvCodec::Rung* KvCodec::Find(format::Codec id) const {
   for (const Rung& rung : rungs_) {
@@ -110,6 +114,75 @@ Status KvCodec::Decode(format::Codec id, int layer, uint64_t first_position,
   }
   return Errorf(StatusCode::kDataLoss, "layer {} of the block at position {}: {} bytes, {}", layer,
                 first_position, in.size(), std::string(codecs::Name(status)));
+}
+
+namespace {
+
+codecs::SliceShape ShapeOf(const KvLayout& kv, const KvCodec::RowsPlace& place) {
+  return {.tokens = place.rows,
+          .k_heads = 1,
+          .k_dim = kv.head_dim,
+          .v_heads = 1,
+          .v_dim = kv.head_dim};
+}
+
+// All that codecs ask of a position is whether it is the first.
+codecs::SlicePlace PlaceOf(const KvLayout& kv, const KvCodec::RowsPlace& place) {
+  return {.layer = place.layer, .first_position = place.sequence_start ? 0 : kv.block_tokens};
+}
+
+template <typename View, typename Number>
+View RowsView(const KvLayout& kv, const KvCodec::RowsPlace& place, Number* rows) {
+  return {.data = rows,
+          .heads = 1,
+          .dim = kv.head_dim,
+          .head_stride = place.rows * kv.head_dim,
+          .token_stride = kv.head_dim};
+}
+
+uint64_t HalfBytes(const codecs::SliceShape& shape) {
+  return static_cast<uint64_t>(shape.HalfBytes());
+}
+
+}  // namespace
+
+size_t KvCodec::MaxRowsBytes(const RowsPlace& place) const {
+  return rungs_.front().codec->MaxEncodedBytes(ShapeOf(kv_, place), PlaceOf(kv_, place));
+}
+
+Result<size_t> KvCodec::EncodeRows(const RowsPlace& place, const uint16_t* k, const uint16_t* v,
+                                   std::span<std::byte> out, Scratch& scratch) const {
+  const Rung& rung = rungs_.front();
+  const codecs::SliceShape shape = ShapeOf(kv_, place);
+  scratch.resize(rung.codec->ScratchBytes(shape));
+  const TimePoint start = SteadyClock::Get().Now();
+  const codecs::EncodeResult result = rung.codec->Encode(
+      RowsView<codecs::Plane>(kv_, place, k), RowsView<codecs::Plane>(kv_, place, v), place.rows,
+      PlaceOf(kv_, place), out, scratch);
+  if (result.status == codecs::CodecStatus::kOk) {
+    rung.counters->encode.Add(HalfBytes(shape), result.bytes, SteadyClock::Get().Now() - start);
+    return result.bytes;
+  }
+  return InvalidArgument("layer {}: {} numbers of {} rows are not finite ({})", place.layer,
+                         result.non_finite, place.rows, std::string(codecs::Name(result.status)));
+}
+
+Status KvCodec::DecodeRows(const RowsPlace& place, std::span<const std::byte> in, uint16_t* k,
+                           uint16_t* v, Scratch& scratch) const {
+  const Rung& rung = rungs_.front();
+  const codecs::SliceShape shape = ShapeOf(kv_, place);
+  scratch.resize(rung.codec->ScratchBytes(shape));
+  const TimePoint start = SteadyClock::Get().Now();
+  const codecs::CodecStatus status =
+      rung.codec->Decode(in, RowsView<codecs::MutablePlane>(kv_, place, k),
+                         RowsView<codecs::MutablePlane>(kv_, place, v), place.rows,
+                         PlaceOf(kv_, place), scratch);
+  if (status == codecs::CodecStatus::kOk) {
+    rung.counters->decode.Add(in.size(), HalfBytes(shape), SteadyClock::Get().Now() - start);
+    return OkStatus();
+  }
+  return Errorf(StatusCode::kDataLoss, "layer {}: {} rows in {} bytes, {}", place.layer, place.rows,
+                in.size(), std::string(codecs::Name(status)));
 }
 
 std::vector<KvCodec::Stats> KvCodec::GetStats() const {

@@ -58,6 +58,23 @@ class KvCodec {
   Status Decode(format::Codec id, int layer, uint64_t first_position, std::span<const std::byte> in,
                 std::span<std::byte> page, Scratch& scratch) const;
 
+  // Blocks hold the rows that a selection kept: session/selected_slice.h, which these are for.
+  bool selected() const { return selected_; }
+  // Rows of one head, stored as a slice of their own.
+  struct RowsPlace {
+    int layer = 0;
+    bool sequence_start = false;  // The first of them is the token at position 0.
+    int64_t rows = 0;             // At least 1.
+  };
+  // Most bytes; the bytes when rows_fixed_size().
+  size_t MaxRowsBytes(const RowsPlace& place) const;
+  bool rows_fixed_size() const { return rungs_.front().codec->FixedSize(); }
+  // Keys and values: [rows][head_dim] each. Errors as Encode and Decode.
+  Result<size_t> EncodeRows(const RowsPlace& place, const uint16_t* k, const uint16_t* v,
+                            std::span<std::byte> out, Scratch& scratch) const;
+  Status DecodeRows(const RowsPlace& place, std::span<const std::byte> in, uint16_t* k, uint16_t* v,
+                    Scratch& scratch) const;
+
   // Totals since start, of the slices that could be encoded or decoded.
   struct Work {
     uint64_t bytes_in = 0;
@@ -99,11 +116,12 @@ class KvCodec {
     uint64_t typical_slice_bytes = 0;
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };
-  KvCodec(const KvLayout& kv, bool lossy, std::vector<Rung> rungs);
+  KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs);
   const Rung* Find(format::Codec id) const;
 
   const KvLayout kv_;
   const bool lossy_;
+  const bool selected_;
   const std::vector<Rung> rungs_;  // One, or as a ladder has them.
   const codecs::SliceShape shape_;
 };

@@ -188,6 +188,203 @@ TEST_P(AttentionTest, DecodeInPartsEqualsTheReference) {
   }
 }
 
+float FloatOf(uint16_t half) {
+  float x;
+  ReferenceBackend().from_half({&half, &x, 1});
+  return x;
+}
+
+// A sequence of which each head forgot other tokens: what is kept of the first `prefix` tokens lies in
+// units of 32 rows, the rest in pages.
+class RaggedCase {
+ public:
+  static constexpr int64_t kDim = 64, kHeads = 3, kGroup = 2, kUnit = 32, kPage = 64;
+
+  RaggedCase(int64_t prefix, int64_t tail, const std::vector<int>& percent, std::mt19937* rng)
+      : prefix_(prefix), tail_(tail), kept_(kHeads), units_(kHeads), data_(kHeads) {
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    all_.resize(static_cast<size_t>(2 * kHeads * (prefix + tail) * kDim));
+    for (uint16_t& h : all_) h = testing::HalfOf(normal(*rng));
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t t = 0; t < prefix; ++t) {
+        if (static_cast<int>((*rng)() % 100) < percent[static_cast<size_t>(h)]) Of(kept_, h).push_back(t);
+      }
+      const int64_t rows = Rows(h);
+      const int64_t units = (rows + kUnit - 1) / kUnit;
+      // What lies behind the last row must not matter.
+      Of(data_, h).assign(static_cast<size_t>(units * 2 * kUnit * kDim), 0x7e00);
+      for (int64_t u = 0; u < units; ++u) {
+        Of(units_, h).push_back(reinterpret_cast<const std::byte*>(Of(data_, h).data() + u * 2 * kUnit * kDim));
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t t = Of(kept_, h)[static_cast<size_t>(r)];
+        std::copy_n(At(h, t, false), kDim, const_cast<uint16_t*>(Prefix(h).K(0, r)));
+        std::copy_n(At(h, t, true), kDim, const_cast<uint16_t*>(Prefix(h).V(0, r)));
+      }
+    }
+    const int64_t pages = (tail + kPage - 1) / kPage;
+    page_data_.assign(static_cast<size_t>(pages * 2 * kHeads * kPage * kDim), 0x7e00);
+    for (int64_t p = 0; p < pages; ++p) {
+      pages_.push_back(reinterpret_cast<const std::byte*>(page_data_.data() + p * 2 * kHeads * kPage * kDim));
+    }
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t t = 0; t < tail; ++t) {
+        std::copy_n(At(h, prefix + t, false), kDim, const_cast<uint16_t*>(Tail().K(h, t)));
+        std::copy_n(At(h, prefix + t, true), kDim, const_cast<uint16_t*>(Tail().V(h, t)));
+      }
+    }
+  }
+
+  int64_t Rows(int64_t head) const { return std::ssize(kept_[static_cast<size_t>(head)]); }
+  int64_t MostRows() const { return std::max({Rows(0), Rows(1), Rows(2)}); }
+  PagedKv Prefix(int64_t head) const {
+    PagedKv kv;
+    kv.pages = units_[static_cast<size_t>(head)].data();
+    kv.block_tokens = kUnit;
+    kv.head_dim = kDim;
+    kv.v_offset = kUnit * kDim * 2;
+    return kv;
+  }
+  PagedKv Tail() const {
+    PagedKv kv;
+    kv.pages = pages_.data();
+    kv.block_tokens = kPage;
+    kv.head_dim = kDim;
+    kv.head_stride = kPage * kDim * 2;
+    kv.v_offset = kv.head_stride * kHeads;
+    return kv;
+  }
+  static float Scale() { return 1.0f / std::sqrt(static_cast<float>(kDim)); }
+
+  // Attention of query head `query` at token `row` of the tail over the whole sequence, where what the
+  // head forgot has a score of minus infinity. In double.
+  std::vector<float> Masked(int64_t query, int64_t row, const float* q) const {
+    const int64_t h = query / kGroup;
+    std::vector<double> score(static_cast<size_t>(prefix_ + row + 1),
+                              -std::numeric_limits<double>::infinity());
+    const auto dot = [&](int64_t t) {
+      double s = 0;
+      for (int64_t d = 0; d < kDim; ++d) s += double{q[d]} * double{FloatOf(At(h, t, false)[d])};
+      return s * double{Scale()};
+    };
+    for (const int64_t t : kept_[static_cast<size_t>(h)]) score[static_cast<size_t>(t)] = dot(t);
+    for (int64_t t = prefix_; t <= prefix_ + row; ++t) score[static_cast<size_t>(t)] = dot(t);
+    const double max = *std::max_element(score.begin(), score.end());
+    std::vector<double> out(kDim);
+    double sum = 0;
+    for (int64_t t = 0; t <= prefix_ + row; ++t) {
+      const double p = std::exp(score[static_cast<size_t>(t)] - max);
+      sum += p;
+      for (size_t d = 0; d < kDim; ++d) out[d] += p * double{FloatOf(At(h, t, true)[d])};
+    }
+    std::vector<float> result;
+    for (const double x : out) result.push_back(static_cast<float>(x / sum));
+    return result;
+  }
+
+ private:
+  template <typename T>
+  static T& Of(std::vector<T>& all, int64_t head) {
+    return all[static_cast<size_t>(head)];
+  }
+  const uint16_t* At(int64_t head, int64_t token, bool v) const {
+    return all_.data() + (((v ? kHeads : 0) + head) * (prefix_ + tail_) + token) * kDim;
+  }
+
+  const int64_t prefix_, tail_;
+  std::vector<uint16_t> all_;  // [K, V][head][token][dim]
+  std::vector<std::vector<int64_t>> kept_;
+  std::vector<std::vector<const std::byte*>> units_;
+  std::vector<std::vector<uint16_t>> data_;
+  std::vector<const std::byte*> pages_;
+  std::vector<uint16_t> page_data_;
+};
+
+TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInPrefill) {
+  constexpr int64_t kQueries = RaggedCase::kHeads * RaggedCase::kGroup, kDim = RaggedCase::kDim;
+  for (const auto& percent : {std::vector<int>{40, 0, 100}, {3, 60, 25}}) {
+    for (const int64_t rows : {1, 37, 130}) {
+      const RaggedCase c(200, rows, percent, &rng());
+      const int64_t n = rows * kQueries * kDim;
+      const std::vector<float> q = Random(n);
+      for (auto* attention : {cpu().attention_f32, cpu().attention_bf16, reference().attention_f32}) {
+        const bool bf16 = attention == cpu().attention_bf16;
+        if (attention == nullptr || (bf16 && !SupportsBf16Attention(cpu(), kDim))) continue;
+        Guarded<float> got(n);
+        for (const int64_t step : {rows, int64_t{64}}) {
+          Scratch scratch(AttentionScratchBytes(step, RaggedCase::kGroup, kDim));
+          for (int64_t r = 0; r < rows; r += step) {
+            for (int64_t h = 0; h < RaggedCase::kHeads; ++h) {
+              AttentionArgs a;
+              a.kv = c.Tail();
+              a.prefix = c.Prefix(h);
+              a.prefix_rows = c.Rows(h);
+              a.q = q.data() + r * kQueries * kDim;
+              a.out = got.get() + r * kQueries * kDim;
+              a.rows = std::min(step, rows - r);
+              a.q_stride = a.out_stride = kQueries * kDim;
+              a.first_position = r;
+              a.kv_head = h;
+              a.group = RaggedCase::kGroup;
+              a.scale = RaggedCase::Scale();
+              a.scratch = scratch.get();
+              attention(a);
+            }
+          }
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t query = 0; query < kQueries; ++query) {
+              const int64_t at = (r * kQueries + query) * kDim;
+              const std::vector<float> want = c.Masked(query, r, q.data() + at);
+              const std::span<const float> have(got.get() + at, static_cast<size_t>(kDim));
+              ExpectClose(want, have, bf16 ? 2e-2 : 1e-5, bf16 ? 3e-2 : 1e-5,
+                          "row " + std::to_string(r) + ", head " + std::to_string(query));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInEveryDecodedToken) {
+  constexpr int64_t kQueries = RaggedCase::kHeads * RaggedCase::kGroup, kDim = RaggedCase::kDim;
+  constexpr int64_t kDecoded = 130, kSplit = 96;
+  const RaggedCase c(500, kDecoded, {30, 0, 70}, &rng());
+  Scratch scratch(AttentionPartScratchBytes(kSplit, RaggedCase::kGroup));
+  for (int64_t row = 0; row < kDecoded; ++row) {
+    const std::vector<float> q = Random(kQueries * kDim);
+    const int64_t prefix_parts = (c.MostRows() + kSplit - 1) / kSplit;
+    const int64_t parts = prefix_parts + (row + 1 + kSplit - 1) / kSplit;
+    Guarded<float> acc(parts * kQueries * kDim), max(parts * kQueries), sum(parts * kQueries);
+    for (int64_t p = 0; p < parts; ++p) {
+      for (int64_t h = 0; h < RaggedCase::kHeads; ++h) {
+        const bool prefix = p < prefix_parts;
+        AttentionPartArgs a;
+        a.kv = prefix ? c.Prefix(h) : c.Tail();
+        a.q = q.data();
+        a.kv_head = h;
+        a.group = RaggedCase::kGroup;
+        a.begin = (prefix ? p : p - prefix_parts) * kSplit;
+        a.end = std::max(a.begin, std::min(a.begin + kSplit, prefix ? c.Rows(h) : row + 1));
+        a.scale = RaggedCase::Scale();
+        const int64_t first = p * kQueries + h * RaggedCase::kGroup;
+        a.acc = acc.get() + first * kDim;
+        a.max = max.get() + first;
+        a.sum = sum.get() + first;
+        a.scratch = scratch.get();
+        cpu().attention_part(a);
+      }
+    }
+    Guarded<float> got(kQueries * kDim);
+    cpu().attention_merge({acc.get(), max.get(), sum.get(), got.get(), parts, kQueries, kDim});
+    for (int64_t query = 0; query < kQueries; ++query) {
+      const std::vector<float> want = c.Masked(query, row, q.data() + query * kDim);
+      ExpectClose(want, got.span().subspan(static_cast<size_t>(query * kDim), kDim), 1e-5, 1e-5,
+                  "token " + std::to_string(row) + ", head " + std::to_string(query));
+    }
+  }
+}
+
 TEST_P(AttentionTest, MergeIgnoresEmptyParts) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> acc = {0, 0, 2, 4, 0, 0}, max = {-inf, 1, -inf}, sum = {0, 2, 0};

@@ -2,7 +2,11 @@
 // Causal softmax attention with grouped queries over paged binary16 keys and values.
 //
 // A call works on one KV head and its `group` query heads; threads share the heads and rows. Keys
-// are read in tiles from position 0 on, so a row's result depends on its own position only.
+// are read in tiles from the first one on, so a row's result depends on its own position only.
+//
+// Before the sequence's own tokens there may be a ragged prefix: the rows that a selection kept, as
+// many as it liked for each head. Every row attends to all of it; where a key stood in the sequence
+// is in its rotation already. In decode it is a part like others, with a PagedKv of its own.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,11 +35,13 @@ struct PagedKv {
   }
 };
 
-// Row r is the token at first_position + r and attends to positions 0..first_position + r; these
-// are in the pages already. Query head kv_head * group + g of row r is at
-// q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
+// Row r is token first_position + r of `kv` and attends to tokens 0..first_position + r; these are in
+// the pages already. Before them it attends to `prefix`. Query head kv_head * group + g of row r is
+// at q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
 struct AttentionArgs {
   PagedKv kv;
+  PagedKv prefix;           // Of this KV head alone: read as head 0. Head size as in `kv`.
+  int64_t prefix_rows = 0;
   const float* q = nullptr;
   float* out = nullptr;
   int64_t rows = 0;
@@ -49,6 +55,35 @@ struct AttentionArgs {
 };
 
 inline constexpr int64_t kAttentionTile = 64;  // Keys per tile.
+
+// Keys [first, first + count) of a head of `kv`. Row r sees the first min(count, row0_sees + r) of
+// them; none where that is not positive.
+struct KeyTile {
+  const PagedKv& kv;
+  int64_t head;
+  int64_t first;
+  int64_t count;
+  int64_t row0_sees;
+
+  // The first row that sees a key of the tile.
+  int64_t first_row() const { return row0_sees > 0 ? 0 : 1 - row0_sees; }
+  int64_t Visible(int64_t row) const { return row0_sees + row < count ? row0_sees + row : count; }
+};
+
+// Calls use(tile) for all tiles, in order: those of the prefix, whose last one may be short, then
+// those of the sequence.
+template <typename Use>
+void ForEachKeyTile(const AttentionArgs& a, Use&& use) {
+  const auto count = [](int64_t left) { return left < kAttentionTile ? left : kAttentionTile; };
+  for (int64_t t = 0; t < a.prefix_rows; t += kAttentionTile) {
+    const int64_t n = count(a.prefix_rows - t);
+    use(KeyTile{a.prefix, 0, t, n, n});
+  }
+  const int64_t end = a.first_position + a.rows;
+  for (int64_t t = 0; t < end; t += kAttentionTile) {
+    use(KeyTile{a.kv, a.kv_head, t, count(end - t), a.first_position - t + 1});
+  }
+}
 
 constexpr size_t AttentionScratchBytes(int64_t rows, int64_t group, int64_t head_dim) {
   const int64_t queries = (rows * group + 31) / 32 * 32;

@@ -208,7 +208,7 @@ TEST(PartTest, WrongWritersAreNamed) {
   EXPECT_THAT(forged(18, uint16_t{2}), StatusIs(StatusCode::kDataLoss, HasSubstr("is empty")));
   EXPECT_THAT(forged(18, uint16_t{6}), StatusIs(StatusCode::kDataLoss, HasSubstr("slice_count")));
   EXPECT_THAT(forged(8, uint32_t{256}), StatusIs(StatusCode::kDataLoss, HasSubstr("header_bytes")));
-  EXPECT_THAT(forged(26, uint16_t{1}), StatusIs(StatusCode::kDataLoss, HasSubstr("reserved")));
+  EXPECT_THAT(forged(26, uint16_t{2}), StatusIs(StatusCode::kDataLoss, HasSubstr("flags")));
   EXPECT_THAT(forged(63, uint8_t{1}), StatusIs(StatusCode::kDataLoss, HasSubstr("reserved")));
   EXPECT_THAT(forged(191, uint8_t{1}), StatusIs(StatusCode::kDataLoss, HasSubstr("reserved")));
   EXPECT_THAT(forged(64, uint64_t{200}), StatusIs(StatusCode::kDataLoss, HasSubstr("offset 200")));
