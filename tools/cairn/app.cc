@@ -42,6 +42,11 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
                   "fast: bfloat16 where the CPU has it; float32")
       ->check(CLI::IsMember({"fast", "float32"}))
       ->capture_default_str();
+  command
+      .add_option("--recipe", options.recipe,
+                  "How a worker in this process stores KV, as its cache.recipe")
+      ->capture_default_str()
+      ->excludes(worker);
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -79,6 +84,9 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
   CLI::Option* system = c.add_option("--system", o.system, "System message before the prompt");
   c.add_flag("--raw", o.raw, "The text as it is, special tokens recognised: no chat template")
       ->excludes(system);
+  c.add_option("--prefix-end", o.prefix_end,
+               "Tokens that other prompts share, for recipes that select; 0: not said")
+      ->capture_default_str();
   c.add_flag("--ignore-eos", o.ignore_eos, "Go on to --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(

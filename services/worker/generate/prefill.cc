@@ -31,6 +31,7 @@ Status Prefiller::Run(const Job& job) {
     chunk.phase = Phase::kPrefill;
     if (begin + count == total) chunk.logits = job.logits;
     if (waits) chunk.before_layer = job.before_layer;
+    chunk.observe = job.observe;
     first = false;
 
     const TimePoint start = clock_.Now();

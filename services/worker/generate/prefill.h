@@ -31,6 +31,7 @@ class Prefiller {
     // Passed to the first chunk only (later ones read KV that is all there), which is then a wide one:
     // all that is left, if the transformer takes so much.
     std::function<Status(int layer)> before_layer;
+    std::function<void(const ChunkQueries&)> observe = nullptr;  // As in SequenceChunk.
     // Something else runs beside it: it says nothing about the speed.
     bool disturbed = false;
     // Asked before each chunk; true stops the job with CANCELLED. What was computed stays.

@@ -97,6 +97,10 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
     return InvalidArgument("field 'prompt': got {} tokens, expected 1 to {}", prompt.tokens.size(),
                            context_tokens - 1);
   }
+  if (request.prefix_end > prompt.tokens.size()) {
+    return InvalidArgument("field 'prefix_end': got {}, expected at most the prompt's {} tokens",
+                           request.prefix_end, prompt.tokens.size());
+  }
   const auto room = static_cast<uint32_t>(context_tokens - prompt.tokens.size());
   CAIRN_RETURN_IF_ERROR(CheckScore(model, request, prompt.tokens.size(), room, block_tokens));
   prompt.max_tokens = std::min(request.max_tokens, room);

@@ -5,26 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "services/worker/generate/push_pause.h"
+
 namespace cairn::worker {
-namespace {
-
-// Copying and sending would take processor time from the prefill.
-class PushPause {
- public:
-  explicit PushPause(PushQueue* push) : push_(push) {
-    if (push_ != nullptr) push_->Pause();
-  }
-  ~PushPause() {
-    if (push_ != nullptr) push_->Resume();
-  }
-  PushPause(const PushPause&) = delete;
-  PushPause& operator=(const PushPause&) = delete;
-
- private:
-  PushQueue* const push_;
-};
-
-}  // namespace
 
 struct PromptKv::Run {
   const Request& request;

@@ -44,6 +44,9 @@ struct GenerateRequest {
   // go to on_scores. The prompt must then be whole blocks, so that all of it may come from the cache.
   // 1 to kMaxScoreTokens.
   std::vector<TokenId> score_tokens = {};
+  // Tokens of the prompt that others share, where the recipe selects tokens; no effect elsewhere. 0:
+  // not said. At most the prompt's tokens.
+  uint32_t prefix_end = 0;
   bool want_timeline = false;  // Fill GenerateSummary::timeline.
   std::string trace;  // Goes with every request to the cache node. May be empty.
 };
@@ -69,6 +72,10 @@ struct GenerateSummary {
   client::Path fetch_path = client::Path::kGrpc;  // That these bytes came by.
   // Of computed_tokens: the node had them, but computing them was sooner.
   uint32_t chosen_tokens = 0;
+  // Where the recipe selects: tokens of the prompt of which some rows are forgotten, and the share of
+  // their rows that is kept, over all layers and KV heads.
+  uint32_t selected_tokens = 0;
+  double kept_share = 0;
   Timeline timeline;  // Only with want_timeline.
 };
 

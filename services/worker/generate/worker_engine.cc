@@ -9,10 +9,12 @@
 
 #include "cairn/client/cache_client.h"
 #include "services/common/log/log.h"
+#include "services/common/recipe/recipe.h"
 #include "services/worker/generate/prefill.h"
 #include "services/worker/generate/prompt.h"
 #include "services/worker/generate/prompt_kv.h"
 #include "services/worker/generate/request_queue.h"
+#include "services/worker/generate/selected_prompt.h"
 #include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {
@@ -44,7 +46,8 @@ class EngineImpl final : public WorkerEngine {
   EngineImpl(Options options, std::unique_ptr<client::CacheClient> cache,
              std::unique_ptr<Model> model, std::unique_ptr<Transformer> transformer,
              std::unique_ptr<KvPool> pool, std::optional<NamespaceSpec> spec,
-             std::unique_ptr<KvCodec> codec, std::vector<PublishedNamespace> published)
+             std::unique_ptr<KvCodec> codec, std::vector<PublishedNamespace> published,
+             std::unique_ptr<const selections::Selection> selection)
       : options_(std::move(options)),
         clock_(SteadyClock::Get()),
         model_(std::move(model)),
@@ -62,6 +65,10 @@ class EngineImpl final : public WorkerEngine {
     }
     prompt_kv_.emplace(*transformer_, clock_, session_ ? &*session_ : nullptr,
                        push_ ? &*push_ : nullptr, published_);
+    if (selection != nullptr) {
+      selected_prompt_.emplace(*transformer_, *model_, *pool_, clock_, std::move(selection),
+                               session_ ? &*session_ : nullptr, push_ ? &*push_ : nullptr);
+    }
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -91,6 +98,9 @@ class EngineImpl final : public WorkerEngine {
   Status Score(Job& job, KvSequence& sequence);
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
   void RunIdleTurn();
+  // Gets the prompt's KV into the sequence, with room for `tokens` in all.
+  PromptKv::Report ComputePrompt(const Job& job, const PromptKv::Request& wanted, int64_t tokens,
+                                 GenerateSummary* summary);
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
@@ -115,6 +125,7 @@ class EngineImpl final : public WorkerEngine {
 
   // Engine thread only.
   std::optional<PromptKv> prompt_kv_;
+  std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
   std::vector<float> logits_;
 
   mutable Mutex mu_;
@@ -228,9 +239,6 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   summary.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size());
   const bool score = !request.score_tokens.empty();
   const size_t more = score ? request.score_tokens.size() : prompt.max_tokens;
-  CAIRN_RETURN_IF_ERROR(
-      ReserveKv(*sequence, static_cast<int64_t>(prompt.tokens.size() + more)));
-
   PromptKv::Request wanted;
   wanted.tokens = prompt.tokens;
   wanted.sequence = sequence;
@@ -238,7 +246,8 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   wanted.use_cache = !request.no_cache;
   wanted.trace = request.trace;
   wanted.stop = [&] { return job.cancelled() || cancel_all_.load(std::memory_order_relaxed); };
-  const PromptKv::Report report = prompt_kv_->Compute(wanted);
+  const PromptKv::Report report =
+      ComputePrompt(job, wanted, static_cast<int64_t>(prompt.tokens.size() + more), &summary);
 
   summary.fetched_tokens = report.fetched_blocks * BlockTokens();
   summary.computed_tokens = summary.prompt_tokens - summary.fetched_tokens;
@@ -264,6 +273,28 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   }
   summary.total_seconds = Seconds(clock_.Now() - start);
   return summary;
+}
+
+PromptKv::Report EngineImpl::ComputePrompt(const Job& job, const PromptKv::Request& wanted,
+                                           int64_t tokens, GenerateSummary* summary) {
+  if (!selected_prompt_) {
+    PromptKv::Report report;
+    report.status = ReserveKv(*wanted.sequence, tokens);
+    return report.status.ok() ? prompt_kv_->Compute(wanted) : report;
+  }
+  SelectedPrompt::Request request;
+  request.prompt = wanted;
+  request.prefix_end = job.request().prefix_end;
+  request.capacity = tokens;
+  request.make_room = [this] {
+    if (push_) push_->DropPending();
+  };
+  SelectedPrompt::Report report = selected_prompt_->Compute(request);
+  summary->selected_tokens = report.selected_tokens;
+  const KvLayout& kv = pool_->layout();
+  const double all = static_cast<double>(report.selected_tokens) * kv.layers * kv.kv_heads;
+  summary->kept_share = all > 0 ? static_cast<double>(report.kept_rows) / all : 0;
+  return std::move(report.prompt);
 }
 
 Status EngineImpl::Decode(Job& job, KvSequence& sequence, TimePoint start,
@@ -334,6 +365,8 @@ Status EngineImpl::Forward(const Job& job, const SequenceChunk& chunk) {
 
 void EngineImpl::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
+  // A segment is selected once, where a request says that it ends: answers do not become one.
+  if (selected_prompt_) return;
   if (!session_ || job.request().no_cache || summary.finish_reason == "cancelled") return;
   const std::vector<TokenId>& prompt = job.prompt().tokens;
   IdleTurn turn;
@@ -513,6 +546,15 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   }
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(kv, options.kv_pool_bytes));
 
+  CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(options.recipe));
+  std::unique_ptr<const selections::Selection> selection;
+  if (recipe.selection) {
+    selection = selections::MakeSelection(recipe.selection->info->name, recipe.selection->values);
+    if (selection == nullptr) {
+      return InvalidArgument("option 'recipe': the selection of '{}' cannot be made",
+                             options.recipe);
+    }
+  }
   std::optional<NamespaceSpec> spec;
   std::unique_ptr<KvCodec> codec;
   std::vector<PublishedNamespace> published;
@@ -531,7 +573,8 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   }
   return std::make_unique<EngineImpl>(std::move(options), std::move(cache), std::move(model),
                                       std::move(transformer), std::move(pool), std::move(spec),
-                                      std::move(codec), std::move(published));
+                                      std::move(codec), std::move(published),
+                                      std::move(selection));
 }
 
 }  // namespace cairn::worker

@@ -41,7 +41,9 @@ class WorkerEngine {
     uint32_t idle_turns = 4;       // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
     std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
-    std::string recipe = "raw";  // How KV is stored at the cache: services/common/recipe.
+    // How KV is stored at the cache: services/common/recipe. A selection of tokens holds without a
+    // cache, too.
+    std::string recipe = "raw";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
     std::string cache_address;  // For GetInfo only.

@@ -81,6 +81,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
   request.want_logits_digest = proto.want_logits_digest();
   request.keep_turn = proto.keep_turn();
   request.want_timeline = proto.want_timeline();
+  request.prefix_end = proto.prefix_end();
   return request;
 }
 
@@ -111,6 +112,8 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   out->set_lent_bytes(summary.fetched.lent);
   if (summary.fetched.total() > 0) out->set_fetch_path(std::string(Name(summary.fetch_path)));
   out->set_chosen_tokens(summary.chosen_tokens);
+  out->set_selected_tokens(summary.selected_tokens);
+  out->set_kept_share(summary.kept_share);
   for (const TimelineSpan& span : summary.timeline) {
     v1::TimelineSpan* entry = out->add_timeline();
     entry->set_kind(static_cast<v1::TimelineSpan::Kind>(span.kind));
@@ -157,6 +160,7 @@ grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreR
                                         kMaxScoreTokens));
   }
   wanted.no_cache = request->no_cache();
+  wanted.prefix_end = request->prefix_end();
   wanted.trace = TraceOf(*context);
 
   GenerateCallbacks callbacks;

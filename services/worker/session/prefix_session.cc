@@ -216,25 +216,71 @@ FetchPilot::Setup PrefixSession::PilotSetup(const Match& match, const FetchWante
   return setup;
 }
 
+FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
+                                                    const FetchWanted& wanted) const {
+  FetchProgress::Deadlines deadlines{SteadyClock::Get().Now(), options_.stall_deadline,
+                                     kUnknownFetchLimit};
+  if (!wanted.prefill.known()) return deadlines;
+  const auto estimate = [&](int64_t end) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
+        wanted.prefill.RangeSeconds(0, end, std::max<int64_t>(1, wanted.chunk_tokens))));
+  };
+  const int64_t matched = int64_t{blocks} * kv_.block_tokens;
+  const Duration recompute = estimate(matched);
+  deadlines.stall = std::max<Duration>(deadlines.stall,
+                                       std::min<Duration>(recompute / 4, options_.max_stall));
+  // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing.
+  deadlines.limit = std::max<Duration>(
+      wanted.overlap ? estimate(std::max(wanted.prompt_tokens, matched)) : recompute,
+      kMinFetchLimit);
+  return deadlines;
+}
+
+Result<std::vector<bool>> PrefixSession::Exist(std::span<const BlockKey> keys,
+                                               const std::string& trace) {
+  CAIRN_ASSIGN_OR_RETURN(
+      const auto tiers,
+      client_.Exists(fingerprint_, keys, {.deadline = options_.match_deadline, .trace = trace}));
+  std::vector<bool> exist(keys.size(), false);
+  for (size_t i = 0; i < std::min(keys.size(), tiers.size()); ++i) exist[i] = tiers[i].has_value();
+  return exist;
+}
+
+PrefixSession::Brought PrefixSession::Bring(Match match, client::FetchSink& sink,
+                                            const FetchWanted& wanted) {
+  CAIRN_CHECK(match.blocks > 0 && match.lease_ != nullptr);
+  const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
+  client::FetchOptions fetch;
+  fetch.progress = deadlines.stall;
+  fetch.deadline = deadlines.limit;
+  fetch.trace = wanted.trace;
+  Brought brought;
+  brought.path = client_.GetStats().path;
+  const Status status =
+      client_.Fetch(match.lease_->lease, {.block_end = match.blocks}, sink, fetch);
+  brought.reason = ReasonOf(status);
+  brought.seconds = Seconds(SteadyClock::Get().Now() - deadlines.start);
+  if (!status.ok()) {
+    log::Debug("cache_fetch_failed", {{"trace", wanted.trace}, {"error", ToString(status)}});
+  }
+  return brought;
+}
+
+void PrefixSession::CountFetched(uint64_t used, uint64_t abandoned, const BytesByTier& bytes) {
+  MutexLock lock(mu_);
+  totals_.fetched_blocks += used;
+  totals_.abandoned_blocks += abandoned;
+  totals_.fetched.host += bytes.host;
+  totals_.fetched.disk += bytes.disk;
+  totals_.fetched.lent += bytes.lent;
+}
+
 std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& sequence,
                                                   const FetchWanted& wanted) {
   CAIRN_CHECK(match.blocks > 0 && match.lease_ != nullptr &&
               sequence.page_count() >= static_cast<int64_t>(match.blocks));
   const FetchPilot::Setup setup = PilotSetup(match, wanted);
-  FetchProgress::Deadlines deadlines{SteadyClock::Get().Now(), options_.stall_deadline,
-                                     kUnknownFetchLimit};
-  const auto estimate = [&](int64_t end) {
-    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
-        wanted.prefill.RangeSeconds(0, end, std::max<int64_t>(1, setup.chunk_tokens))));
-  };
-  if (wanted.prefill.known()) {
-    const Duration recompute = estimate(match.blocks * setup.block_tokens);
-    deadlines.stall = std::max<Duration>(deadlines.stall,
-                                         std::min<Duration>(recompute / 4, options_.max_stall));
-    // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing.
-    deadlines.limit = std::max<Duration>(
-        wanted.overlap ? estimate(setup.prompt_tokens) : recompute, kMinFetchLimit);
-  }
+  const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
   auto state = std::make_shared<PrefixFetchState>(
       std::move(*match.lease_), static_cast<uint32_t>(kv_.kv_heads), deadlines, setup,
       wanted.prefill);
@@ -356,15 +402,10 @@ PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {
   outcome.start = state_->deadlines.start;
   outcome.seconds = Seconds(progress.last_arrival() - state_->deadlines.start);
   outcome.layers = progress.layer_times();
+  session_.CountFetched(outcome.fetched_blocks, progress.blocks() - outcome.blocks, outcome.bytes);
   MutexLock lock(session_.mu_);
-  PrefixSession::Stats& totals = session_.totals_;
   session_.fetch_model_.Observe(progress.Sample(state_->tier));
-  totals.fetched_blocks += outcome.fetched_blocks;
-  totals.abandoned_blocks += progress.blocks() - outcome.blocks;
-  totals.chosen_blocks += outcome.blocks - outcome.fetched_blocks;
-  totals.fetched.host += outcome.bytes.host;
-  totals.fetched.disk += outcome.bytes.disk;
-  totals.fetched.lent += outcome.bytes.lent;
+  session_.totals_.chosen_blocks += outcome.blocks - outcome.fetched_blocks;
   return outcome;
 }
 

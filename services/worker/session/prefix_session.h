@@ -29,6 +29,7 @@
 
 namespace cairn::client {
 class CacheClient;
+class FetchSink;
 struct TierRun;
 }  // namespace cairn::client
 
@@ -126,6 +127,19 @@ class PrefixSession {
   // before_layer = WaitLayer. One at a time.
   std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
 
+  // For readers whose blocks are no pages (segment_session.h). ----------------------------------
+  // Which blocks the node has, whole. Returns within match_deadline.
+  Result<std::vector<bool>> Exist(std::span<const BlockKey> keys, const std::string& trace);
+  struct Brought {
+    MissReason reason = MissReason::kNone;  // Why what did not come did not.
+    double seconds = 0;
+    client::Path path = client::Path::kGrpc;
+  };
+  // Gives all matched blocks to `sink`, on this thread, within the deadlines of Fetch.
+  Brought Bring(Match match, client::FetchSink& sink, const FetchWanted& wanted);
+  // Counts blocks that were brought so: used, and not used.
+  void CountFetched(uint64_t used, uint64_t abandoned, const BytesByTier& bytes);
+
   // Counts the full blocks of a prompt that were computed instead of fetched.
   void CountMissed(MissReason reason, uint64_t blocks);
 
@@ -137,6 +151,7 @@ class PrefixSession {
   void OpenNamespace(Duration deadline);
   void OpenAgainAfterReconnect();
   static void NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease);
+  FetchProgress::Deadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
   FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
   // The fetch thread's work.
   void RunFetch(PrefixFetchState& state, KvSequence& sequence, const std::string& trace);

@@ -12,6 +12,7 @@
 #include "services/common/format/seal_copy.h"
 #include "services/common/hash/hash.h"
 #include "services/common/log/log.h"
+#include "services/worker/session/selected_slice.h"
 
 namespace cairn::worker {
 namespace {
@@ -88,7 +89,7 @@ void PushQueue::Enqueue(const Digest& fingerprint, const KvCodec& codec,
                         std::vector<ComputedBlock> blocks) {
   MutexLock lock(mu_);
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const size_t bytes = blocks[i].page.size();
+    const uint64_t bytes = blocks[i].bytes();
     if (stopping_ || queue_.size() >= options_.max_blocks ||
         queued_bytes_ + bytes > options_.max_bytes) {
       totals_.dropped_blocks += blocks.size() - i;
@@ -155,7 +156,7 @@ std::vector<PushQueue::Item> PushQueue::TakeBatch() {
   std::vector<Item> batch;
   while (!queue_.empty() && batch.size() < options_.batch_blocks &&
          (batch.empty() || queue_.front().fingerprint == batch.front().fingerprint)) {
-    queued_bytes_ -= queue_.front().block.page.size();
+    queued_bytes_ -= queue_.front().block.bytes();
     batch.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }
@@ -167,20 +168,22 @@ void PushQueue::Run() {
   while (true) {
     Batch batch;
     std::vector<Item> to_encode;
+    bool in_place = false;
     {
       MutexLock lock(mu_);
       changed_.Wait(mu_, [&] { return stopping_ || (pauses_ == 0 && !queue_.empty()); });
       if (stopping_) return;
       reserving_ = TakeBatch();
       sending_blocks_ = static_cast<uint32_t>(reserving_.size());
-      if (reserving_.front().codec->raw()) {
+      in_place = reserving_.front().codec->raw() && !reserving_.front().codec->selected();
+      if (in_place) {
         batch = BatchOf(reserving_);
       } else {
         to_encode = std::exchange(reserving_, {});
         copying_ = true;
       }
     }
-    const Stats sent = to_encode.empty() ? Push(batch) : PushEncoded(std::move(to_encode));
+    const Stats sent = in_place ? Push(batch) : PushEncoded(std::move(to_encode));
     MutexLock lock(mu_);
     totals_.pushed_blocks += sent.pushed_blocks;
     totals_.pushed_bytes += sent.pushed_bytes;
@@ -269,11 +272,44 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
   return sent;
 }
 
+Status PushQueue::AppendSlice(const ComputedBlock& block, const KvCodec& codec, int layer,
+                              KvCodec::Scratch& scratch, std::vector<std::byte>* part) const {
+  if (block.selected != nullptr) {
+    const SelectedRows& rows = *block.selected;
+    const KvLayout& kv = rows.prefix->layout();
+    const auto heads = static_cast<size_t>(kv.kv_heads);
+    const size_t first_head = static_cast<size_t>(layer) * heads;
+    const size_t words = rows.masks.size() / rows.first_row.size();
+    const RowsReader read = [&](uint32_t head, int64_t count, uint16_t* k, uint16_t* v) {
+      rows.prefix->CopyRows(layer, static_cast<int>(head), rows.first_row[first_head + head], count,
+                            k, v);
+    };
+    return AppendSelectedSlice(codec,
+                               {.layer = layer,
+                                .first_position = block.first_position,
+                                .heads = static_cast<uint32_t>(kv.kv_heads),
+                                .block_tokens = static_cast<uint32_t>(kv.block_tokens)},
+                               kv.head_dim,
+                               std::span(rows.masks).subspan(first_head * words, heads * words),
+                               read, scratch, part);
+  }
+  const size_t at = part->size();
+  const uint64_t bytes = layer_bytes_[static_cast<size_t>(layer)];
+  part->resize(at + codec.MaxSliceBytes(layer, block.first_position));
+  CAIRN_ASSIGN_OR_RETURN(
+      const size_t written,
+      codec.Encode(layer, block.first_position,
+                    block.page.subspan(bytes * static_cast<size_t>(layer), bytes),
+                    std::span(*part).subspan(at), scratch));
+  part->resize(at + written);
+  return OkStatus();
+}
+
 std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block, const KvCodec& codec,
                                               KvCodec::Scratch& scratch) const {
   const uint32_t header = format::HeaderBytes(static_cast<uint32_t>(layer_bytes_.size()));
   size_t most = header;
-  for (size_t layer = 0; layer < layer_bytes_.size(); ++layer) {
+  for (size_t layer = 0; layer < layer_bytes_.size() && block.selected == nullptr; ++layer) {
     most += codec.MaxSliceBytes(static_cast<int>(layer), block.first_position);
   }
   std::vector<std::byte> part;
@@ -281,25 +317,21 @@ std::vector<std::byte> PushQueue::EncodedPart(const ComputedBlock& block, const 
   part.resize(header);
   std::vector<uint64_t> lengths;
   std::vector<uint64_t> hashes;
-  size_t from = 0;
   for (size_t layer = 0; layer < layer_bytes_.size(); ++layer) {
-    const int number = static_cast<int>(layer);
     const size_t at = part.size();
-    part.resize(at + codec.MaxSliceBytes(number, block.first_position));
-    const std::span<std::byte> slice = std::span(part).subspan(at);
-    const auto bytes = codec.Encode(number, block.first_position,
-                                     block.page.subspan(from, layer_bytes_[layer]), slice, scratch);
-    if (!bytes.ok()) {
-      log::Warn("block_not_encoded", {{"error", ToString(bytes.status())}, {"trace", block.trace}});
+    if (const Status status = AppendSlice(block, codec, static_cast<int>(layer), scratch, &part);
+        !status.ok()) {
+      log::Warn("block_not_encoded", {{"error", ToString(status)},
+                                      {"position", log::Num(block.first_position)},
+                                      {"trace", block.trace}});
       return {};
     }
-    part.resize(at + *bytes);
-    lengths.push_back(*bytes);
-    hashes.push_back(Xxh3(slice.first(*bytes)));
-    from += layer_bytes_[layer];
+    lengths.push_back(part.size() - at);
+    hashes.push_back(Xxh3(std::span(part).subspan(at)));
   }
   format::WriteHeader(std::span(part).first(header), codec.id(), layout_.WholeRect(),
-                      static_cast<uint16_t>(layout_.block_tokens), lengths, hashes);
+                      static_cast<uint16_t>(layout_.block_tokens), lengths, hashes,
+                      block.selected != nullptr);
   return part;
 }
 

@@ -27,9 +27,18 @@
 #include "services/common/concurrency/mutex.h"
 #include "services/common/keys/namespace_spec.h"
 #include "services/common/status/status.h"
+#include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/kv_codec.h"
 
 namespace cairn::worker {
+
+// The rows of a block that a selection kept.
+struct SelectedRows {
+  std::shared_ptr<const RaggedPrefix> prefix;  // Has them, in each head one after the other.
+  std::vector<int64_t> first_row;  // There: [layers][kv_heads].
+  std::vector<uint64_t> masks;     // [layers][kv_heads][words]: format/selected_slice.h
+  uint64_t bytes = 0;              // Of all rows, as they lie there.
+};
 
 // A full block whose KV was computed by the prefill path.
 struct ComputedBlock {
@@ -39,7 +48,11 @@ struct ComputedBlock {
   double compute_seconds = 0;
   std::span<const std::byte> page;  // The block's bytes, all layers.
   std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
+  // Where the namespace's recipe selects: in place of `page`.
+  std::shared_ptr<const SelectedRows> selected = nullptr;
   std::string trace;
+
+  uint64_t bytes() const { return selected == nullptr ? page.size() : selected->bytes; }
 };
 
 // Thread-safe.
@@ -110,6 +123,9 @@ class PushQueue {
   void Write(const std::vector<Item>& items, client::InPlacePush& push) const;
   // Encodes items into buffers, whose sizes only that tells, lets go of their pages and sends.
   Stats PushEncoded(std::vector<Item> items);
+  // Appends a layer's slice to `part`.
+  Status AppendSlice(const ComputedBlock& block, const KvCodec& codec, int layer,
+                     KvCodec::Scratch& scratch, std::vector<std::byte>* part) const;
   // A whole part; empty for a block that cannot be encoded.
   std::vector<std::byte> EncodedPart(const ComputedBlock& block, const KvCodec& codec,
                                      KvCodec::Scratch& scratch) const;

@@ -28,6 +28,7 @@ std::string HowFetched(const worker::GenerateSummary& summary) {
 int RunGenerate(const GenerateOptions& options) {
   worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
   request.ignore_eos = options.ignore_eos;
+  request.prefix_end = options.prefix_end;
   request.want_logits_digest = options.json;
 
   std::string prompt = options.prompt;

@@ -23,6 +23,7 @@ struct WorkerOptions {
   std::string cache;   // Address of a cache node; empty: none.
   bool no_cache = false;
   std::string arithmetic = "fast";
+  std::string recipe = "raw";
   int threads = 0;
   TlsFlags tls;
 };
@@ -41,6 +42,7 @@ struct GenerateOptions {
   std::string prompt;
   std::string prompt_file;  // "-": standard input.
   std::string system;
+  uint32_t prefix_end = 0;
   bool raw = false;
   bool ignore_eos = false;
   bool json = false;

@@ -14,6 +14,7 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker({.model_path = options.model,
                                                            .arithmetic = options.arithmetic,
                                                            .threads = options.threads,
+                                                           .recipe = options.recipe,
                                                            .cache_address = cache,
                                                            .tls = options.tls}));
   if (!cache.empty()) {
@@ -55,7 +56,9 @@ Json ToJson(const worker::GenerateSummary& summary) {
                {"fetch_path", summary.fetched.total() == 0
                                   ? std::string()
                                   : std::string(Name(summary.fetch_path))},
-               {"chosen_tokens", summary.chosen_tokens}};
+               {"chosen_tokens", summary.chosen_tokens},
+               {"selected_tokens", summary.selected_tokens},
+               {"kept_share", summary.kept_share}};
   if (summary.prompt_logits_sha256)
     json["prompt_logits_sha256"] = summary.prompt_logits_sha256->Hex();
   return json;

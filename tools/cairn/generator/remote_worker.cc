@@ -38,6 +38,7 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_want_logits_digest(request.want_logits_digest);
   proto.set_keep_turn(request.keep_turn);
   proto.set_want_timeline(request.want_timeline);
+  proto.set_prefix_end(request.prefix_end);
   return proto;
 }
 

@@ -31,6 +31,8 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   summary.fetch_path =
       proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;
   summary.chosen_tokens = proto.chosen_tokens();
+  summary.selected_tokens = proto.selected_tokens();
+  summary.kept_share = proto.kept_share();
   for (const v1::TimelineSpan& span : proto.timeline()) {
     if (span.kind() < v1::TimelineSpan::KIND_MATCH || span.kind() > v1::TimelineSpan::KIND_COMPUTE) {
       continue;  // Of a later version.

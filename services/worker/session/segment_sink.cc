@@ -1,0 +1,122 @@
+#include "services/worker/session/segment_sink.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "services/common/log/log.h"
+
+namespace cairn::worker {
+
+SegmentSink::SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks, bool lend)
+    : kv_(kv),
+      codec_(codec),
+      blocks_(blocks),
+      lend_(lend),
+      heads_(static_cast<size_t>(blocks) * static_cast<size_t>(kv.layers) *
+             static_cast<size_t>(kv.kv_heads)),
+      missing_(blocks, static_cast<uint32_t>(kv.layers * kv.kv_heads)),
+      reasons_(blocks, MissReason::kNone) {}
+
+Status SegmentSink::OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) {
+  const std::vector<std::byte>& copy = copies_.emplace_back(data.begin(), data.end());
+  return Take(slice, copy);
+}
+
+Status SegmentSink::OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
+                                std::shared_ptr<const client::LentHold> hold) {
+  // Slices of one part come in a row and share their hold.
+  if (hold != nullptr && (holds_.empty() || holds_.back() != hold)) holds_.push_back(hold);
+  CAIRN_RETURN_IF_ERROR(Take(slice, data));
+  bytes_.lent += data.size();
+  return OkStatus();
+}
+
+Status SegmentSink::Take(const client::SliceInfo& slice, std::span<const std::byte> data) {
+  const uint32_t begin = slice.part.head_begin;
+  const uint32_t end = slice.part.head_end;
+  if (slice.codec != codec_.id() || slice.block >= blocks_ ||
+      slice.layer >= static_cast<uint32_t>(kv_.layers) || begin >= end ||
+      end > static_cast<uint32_t>(kv_.kv_heads)) {
+    return Errorf(StatusCode::kDataLoss,
+                  "slice of block {}, layer {}, heads {} to {}, codec {}: the namespace's layout has "
+                  "no such slice",
+                  slice.block, slice.layer, begin, end, static_cast<int>(slice.codec));
+  }
+  const auto parsed = ParseSelectedSlice(
+      codec_,
+      {.layer = static_cast<int>(slice.layer),
+       .first_position = uint64_t{slice.block} * static_cast<uint64_t>(kv_.block_tokens),
+       .heads = end - begin,
+       .block_tokens = static_cast<uint32_t>(kv_.block_tokens)},
+      data);
+  if (!parsed.ok()) {
+    log::Warn("slice_not_decoded", {{"error", ToString(parsed.status())}});
+    OnBlockFailed(slice.block, MissReason::kCorrupt);
+    return OkStatus();
+  }
+  for (uint32_t head = begin; head < end; ++head) {
+    auto& cell = heads_[Cell(slice.block, slice.layer, head)];
+    if (cell) continue;  // Parts may overlap; the first counts.
+    cell = (*parsed)[head - begin];
+    --missing_[slice.block];
+  }
+  (slice.tier == client::TierKind::kDisk ? bytes_.disk : bytes_.host) += data.size();
+  return OkStatus();
+}
+
+void SegmentSink::OnBlockFailed(uint32_t block, client::MissReason reason) {
+  if (block < blocks_ && reasons_[block] == MissReason::kNone) reasons_[block] = reason;
+}
+
+uint32_t SegmentSink::CompletePrefix() const {
+  uint32_t block = 0;
+  while (block < blocks_ && missing_[block] == 0 && reasons_[block] == MissReason::kNone) ++block;
+  return block;
+}
+
+std::vector<int64_t> SegmentSink::Rows(uint32_t blocks) const {
+  const auto heads = static_cast<size_t>(kv_.layers) * static_cast<size_t>(kv_.kv_heads);
+  std::vector<int64_t> rows(heads);
+  for (size_t i = 0; i < blocks * heads; ++i) rows[i % heads] += heads_[i]->place.rows;
+  return rows;
+}
+
+std::optional<uint32_t> SegmentSink::Decode(uint32_t blocks, kernels::ThreadPool& pool,
+                                            RaggedBuilder* builder) const {
+  std::atomic<uint32_t> first_bad{blocks};
+  struct Work {
+    std::vector<uint16_t> rows;
+    KvCodec::Scratch scratch;
+  };
+  std::vector<Work> work(static_cast<size_t>(pool.threads()));
+  const auto per_head = static_cast<size_t>(kv_.block_tokens) * static_cast<size_t>(kv_.head_dim);
+  pool.ParallelFor(int64_t{kv_.layers} * kv_.kv_heads, [&](int64_t piece, int thread) {
+    const auto layer = static_cast<uint32_t>(piece / kv_.kv_heads);
+    const auto head = static_cast<uint32_t>(piece % kv_.kv_heads);
+    Work& mine = work[static_cast<size_t>(thread)];
+    mine.rows.resize(2 * per_head);
+    uint16_t* k = mine.rows.data();
+    uint16_t* v = k + per_head;
+    for (uint32_t block = 0; block < blocks; ++block) {
+      const SelectedHead& from = *heads_[Cell(block, layer, head)];
+      if (from.place.rows == 0) continue;
+      if (!codec_.DecodeRows(from.place, from.bytes, k, v, mine.scratch).ok()) {
+        uint32_t bad = first_bad.load(std::memory_order_relaxed);
+        while (block < bad && !first_bad.compare_exchange_weak(bad, block)) {
+        }
+        return;
+      }
+      builder->Append(static_cast<int>(layer), static_cast<int>(head), k, v, from.place.rows);
+    }
+  });
+  if (first_bad.load() == blocks) return std::nullopt;
+  return first_bad.load();
+}
+
+bool SegmentSink::Intact() const {
+  return std::all_of(holds_.begin(), holds_.end(),
+                     [](const auto& hold) { return hold->Pinned(); });
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,68 @@
+#pragma once
+// Keeps the slices of segments that a fetch brings until all are there, and makes rows of them.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "kernels/include/cairn/kernels/thread_pool.h"
+#include "services/worker/kv/ragged_prefix.h"
+#include "services/worker/session/kv_codec.h"
+#include "services/worker/session/miss_reason.h"
+#include "services/worker/session/selected_slice.h"
+
+namespace cairn::worker {
+
+// For one call of CacheClient::Fetch. What lies in the node's memory stays there until it is decoded;
+// other slices are copied as they are. Rows are decoded when all of a path has come, since where a
+// block's rows go depends on how many each head kept before it. References must outlive it. Not
+// thread-safe.
+class SegmentSink final : public client::FetchSink {
+ public:
+  SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks, bool lend);
+
+  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override;
+  void OnBlockFailed(uint32_t block, client::MissReason reason) override;
+  bool WantsLent() const override { return lend_; }
+  Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
+                     std::shared_ptr<const client::LentHold> hold) override;
+
+  // Blocks that came whole, from the first.
+  uint32_t CompletePrefix() const;
+  // Why block `block` did not; kNone when it did, or nobody said why.
+  MissReason Reason(uint32_t block) const { return reasons_[block]; }
+  const BytesByTier& bytes() const { return bytes_; }
+
+  // Rows of each head in the first `blocks` blocks: [layers][kv_heads].
+  std::vector<int64_t> Rows(uint32_t blocks) const;
+  // Decodes the first `blocks` blocks into `builder`, which has room for them. The first block that
+  // holds bytes that no encoder wrote; nullopt: all is well, or the node has taken its memory back
+  // meanwhile (then Intact() is false and the rows mean nothing). REQUIRES: blocks <= CompletePrefix().
+  std::optional<uint32_t> Decode(uint32_t blocks, kernels::ThreadPool& pool,
+                                 RaggedBuilder* builder) const;
+  bool Intact() const;
+
+ private:
+  Status Take(const client::SliceInfo& slice, std::span<const std::byte> data);
+  size_t Cell(uint32_t block, uint32_t layer, uint32_t head) const {
+    return (static_cast<size_t>(block) * static_cast<size_t>(kv_.layers) + layer) *
+               static_cast<size_t>(kv_.kv_heads) +
+           head;
+  }
+
+  const KvLayout& kv_;
+  const KvCodec& codec_;
+  const uint32_t blocks_;
+  const bool lend_;
+  std::vector<std::optional<SelectedHead>> heads_;  // [block][layer][head]
+  std::vector<uint32_t> missing_;                   // Heads of all layers, by block.
+  std::vector<MissReason> reasons_;
+  std::vector<std::vector<std::byte>> copies_;      // What heads_ points into, or:
+  std::vector<std::shared_ptr<const client::LentHold>> holds_;
+  BytesByTier bytes_;
+};
+
+}  // namespace cairn::worker
