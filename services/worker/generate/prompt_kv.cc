@@ -19,16 +19,20 @@ struct PromptKv::Run {
   uint32_t exact = 0;  // Of the matched blocks, those of exact lineage.
   uint32_t front = 0;  // Blocks there: fetched whole, or computed.
   std::optional<uint32_t> first_target = {};  // What was to be computed before anything was measured.
-  Report report;
+  // Published selections watch. Not where something was fetched, since they have not seen its queries.
+  bool selecting = false;
+  Report report = {};
 };
 
 PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session,
-                   PushQueue* push, std::span<const PublishedNamespace> published)
+                   PushQueue* push, std::span<const PublishedNamespace> published,
+                   SelectionPublisher* selections)
     : transformer_(transformer),
       clock_(clock),
       session_(session),
       push_(push),
       published_(published),
+      selections_(selections),
       prefiller_(transformer, clock),
       block_tokens_(transformer.kv_layout().block_tokens) {}
 
@@ -38,7 +42,7 @@ PromptKv::Report PromptKv::Compute(const Request& request) {
   std::vector<BlockKey> keys;
   if (use_cache) keys = session_->Keys(request.tokens);
 
-  Run run{request, *request.sequence, keys, std::ssize(request.tokens), clock_.Now(), 0, 0, 0, {}, {}};
+  Run run{request, *request.sequence, keys, std::ssize(request.tokens), clock_.Now()};
   // The last token is always computed when its logits are wanted.
   if (request.logits != nullptr) {
     run.keys = run.keys.first(
@@ -46,6 +50,11 @@ PromptKv::Report PromptKv::Compute(const Request& request) {
   }
   Report& report = run.report;
   const int64_t held = request.sequence->length();
+  if (use_cache && selections_ != nullptr && held == 0) {
+    selections_->Begin(request.tokens, request.prefix_end,
+                       std::ssize(run.keys) * block_tokens_, *request.sequence);
+    run.selecting = true;
+  }
   prefiller_.Forget();
   FetchAndPrefill(run);
   int64_t there = std::max<int64_t>(held, report.fetched_blocks * block_tokens_);
@@ -65,6 +74,11 @@ PromptKv::Report PromptKv::Compute(const Request& request) {
   }
   run.keys = keys;
   if (use_cache) Push(run, static_cast<uint32_t>(there / block_tokens_));
+  if (run.selecting && report.status.ok()) {
+    selections_->Push(request.tokens, request.sequence, prefiller_.block_seconds(), request.trace);
+  } else if (selections_ != nullptr) {
+    selections_->Drop();
+  }
   return std::move(report);
 }
 
@@ -106,6 +120,7 @@ void PromptKv::FetchAndPrefill(Run& run) {
     return;
   }
 
+  run.selecting = false;
   const int64_t matched_tokens = run.matched * block_tokens_;
   PrefixSession::FetchWanted wanted;
   wanted.prompt_tokens = run.total;
@@ -247,6 +262,9 @@ Status PromptKv::Prefill(Run& run, int64_t end, bool disturbed,
   job.logits = end == run.total ? run.request.logits : nullptr;
   job.chunk_tokens = run.request.background ? block_tokens_ : 0;
   job.before_layer = before_layer;
+  if (run.selecting) {
+    job.observe = [this](const ChunkQueries& queries) { selections_->Observe(queries); };
+  }
   job.disturbed = disturbed;
   job.stop = run.request.stop;
   const TimePoint start = clock_.Now();
@@ -286,6 +304,7 @@ void PromptKv::Push(const Run& run, uint32_t first_computed) {
   push_->Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
   if (session_->codec().lossy() && run.report.fetched_blocks > 0) return;  // Not of exact lineage.
   for (const PublishedNamespace& target : published_) {
+    if (target.selection != nullptr) continue;
     const std::vector<BlockKey> keys = BlockKeyChain(target.fingerprint)
         .Keys(run.request.tokens, static_cast<uint32_t>(block_tokens_));
     push_->Enqueue(target.fingerprint, *target.codec, Blocks(run, keys, first_computed));

@@ -21,6 +21,7 @@
 #include "services/common/status/status.h"
 #include "services/worker/engine/transformer.h"
 #include "services/worker/generate/prefill.h"
+#include "services/worker/generate/selection_publisher.h"
 #include "services/worker/generate/timeline.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
@@ -32,9 +33,11 @@ namespace cairn::worker {
 class PromptKv {
  public:
   // All must outlive it. `session` and `push` are both null or both not. `published`: where computed
-  // blocks of exact lineage are pushed to beside the session's namespace.
+  // blocks of exact lineage are pushed to beside the session's namespace. `selections`: pushes to those
+  // of them that select; may be null.
   PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push,
-           std::span<const PublishedNamespace> published = {});
+           std::span<const PublishedNamespace> published = {},
+           SelectionPublisher* selections = nullptr);
 
   struct Request {
     std::span<const TokenId> tokens;
@@ -43,6 +46,7 @@ class PromptKv {
     std::shared_ptr<KvSequence> sequence;
     float* logits = nullptr;  // Of the last token; null when not wanted.
     bool use_cache = true;    // Fetch and push.
+    int64_t prefix_end = 0;   // As in GenerateRequest, for published selections.
     // Idle work: one block a chunk so that it can stop soon, pushes go on meanwhile, and the last
     // token need not be computed when the cache has its block.
     bool background = false;
@@ -92,6 +96,7 @@ class PromptKv {
   PrefixSession* const session_;
   PushQueue* const push_;
   const std::span<const PublishedNamespace> published_;
+  SelectionPublisher* const selections_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
 };

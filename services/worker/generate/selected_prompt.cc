@@ -4,38 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/weight_types.h"
-#include "services/common/log/log.h"
-#include "services/worker/engine/kv_view.h"
 #include "services/worker/generate/push_pause.h"
+#include "services/worker/generate/selection_publisher.h"
 
 namespace cairn::worker {
-namespace {
-
-selections::ModelShape ShapeOf(const Hyperparameters& hp) {
-  return {.layers = hp.layers,
-          .query_heads = hp.heads,
-          .kv_heads = hp.kv_heads,
-          .head_dim = hp.head_dim,
-          .hidden = hp.hidden,
-          .rope_dim = hp.rope_dim,
-          .rope_base = hp.rope_base};
-}
-
-selections::ModelAccess AccessOf(const Model& model) {
-  selections::ModelAccess access;
-  access.output_projection = [&model](int32_t layer, float* out) {
-    const Tensor& o = model.layer(layer).o;
-    std::vector<float> row(static_cast<size_t>(o.cols));
-    for (int64_t r = 0; r < o.rows; ++r) {
-      kernels::DequantiseRow(o.type, o.row(r), row.data(), o.cols);
-      for (int64_t c = 0; c < o.cols; ++c) out[c * o.rows + r] = row[static_cast<size_t>(c)];
-    }
-  };
-  return access;
-}
-
-}  // namespace
 
 struct SelectedPrompt::Run {
   const Request& request;
@@ -59,8 +31,7 @@ SelectedPrompt::SelectedPrompt(Transformer& transformer, const Model& model, KvP
       selection_(std::move(selection)),
       session_(session),
       push_(push),
-      shape_(ShapeOf(model.hp())),
-      access_(AccessOf(model)),
+      model_(model),
       prefiller_(transformer, clock),
       block_tokens_(transformer.kv_layout().block_tokens) {
   if (session_ != nullptr) segments_.emplace(*session_, pool_);
@@ -97,13 +68,10 @@ void SelectedPrompt::Plan(Run& run) const {
   // The last token is always computed when its logits are wanted.
   const bool logits = run.request.prompt.logits != nullptr;
   const int64_t whole = (logits ? total - 1 : total) / block_tokens_ * block_tokens_;
-  if (run.request.prefix_end > 0) {
-    run.end = std::min(run.request.prefix_end / block_tokens_ * block_tokens_, whole);
-    run.report.shared = run.end > 0;
-  } else if (whole > 0 && selection_->FirstObserved(whole) >= whole) {
-    run.end = whole;
-    run.report.shared = true;
-  } else if (selection_->FirstObserved(total) < total) {
+  run.end = SharedSegmentEnd(*selection_, run.request.prompt.prefix_end, whole, block_tokens_);
+  run.report.shared = run.end > 0;
+  if (run.request.prompt.prefix_end == 0 && run.end == 0 &&
+      selection_->FirstObserved(total) < total) {
     // The last tokens, whose queries decide, are the question. No other request has it.
     run.end = total;
   }
@@ -146,47 +114,16 @@ void SelectedPrompt::FindAndFetch(Run& run) {
 
 Status SelectedPrompt::MakeSegment(Run& run) {
   const int64_t begin = run.sequence.length();
-  const int64_t tokens = run.end - begin;
-  std::vector<kernels::PagedKv> layers;
-  for (int layer = 0; layer < shape_.layers; ++layer) {
-    layers.push_back(PagesView(run.sequence, layer));
-  }
-  const selections::SegmentKv kv{
-      .tokens = tokens,
-      .first_position = begin,
-      .layers = layers,
-      .token_ids = run.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(tokens))};
-  const std::unique_ptr<selections::SelectionRun> selecting =
-      selection_->Begin(shape_, access_, tokens);
-  const int64_t first = selection_->FirstObserved(tokens);
+  SegmentSelection selecting(
+      *selection_, model_, run.sequence,
+      run.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(run.end - begin)), begin,
+      transformer_.thread_pool());
   std::function<void(const ChunkQueries&)> observe;
-  if (first < tokens) {
-    observe = [&](const ChunkQueries& q) {
-      const int64_t row = q.first_position - begin;
-      const int64_t skip = std::max<int64_t>(0, first - row);
-      if (skip >= q.rows) return;
-      selecting->Observe({.layer = q.layer,
-                          .first_row = row + skip,
-                          .rows = q.rows - skip,
-                          .q = q.q + skip * q.stride,
-                          .stride = q.stride},
-                         kv, transformer_.thread_pool());
-    };
+  if (selecting.observes()) {
+    observe = [&](const ChunkQueries& queries) { selecting.Observe(queries); };
   }
   CAIRN_RETURN_IF_ERROR(Prefill(run, run.end, observe));
-  return Select(run, *selecting, kv);
-}
-
-Status SelectedPrompt::Select(Run& run, selections::SelectionRun& selecting,
-                              const selections::SegmentKv& kv) {
-  if (!selecting.Select(kv, transformer_.thread_pool(), &run.kept)) {
-    log::Warn("selection_kept_all", {{"selection", std::string(selection_->name())},
-                                     {"trace", run.request.prompt.trace}});
-    run.kept = selections::KeptRows(shape_.layers, shape_.kv_heads, kv.tokens);
-    run.kept.KeepAll();
-  }
-  CAIRN_CHECK(run.kept.tokens() == kv.tokens && run.kept.layers() == shape_.layers &&
-              run.kept.kv_heads() == shape_.kv_heads);
+  run.kept = selecting.Select(run.request.prompt.trace);
   run.sequence.Compact([&](int layer, int head) { return run.kept.Rows(layer, head); });
   if (run.report.shared && run.request.prompt.use_cache && push_ != nullptr) Push(run);
   return OkStatus();

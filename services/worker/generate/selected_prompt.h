@@ -21,6 +21,7 @@
 #include "services/worker/engine/transformer.h"
 #include "services/worker/generate/prefill.h"
 #include "services/worker/generate/prompt_kv.h"
+#include "services/worker/generate/segment_selection.h"
 #include "services/worker/model/model.h"
 #include "services/worker/session/segment_session.h"
 
@@ -37,7 +38,6 @@ class SelectedPrompt {
   struct Request {
     // `sequence` is empty; it need not have capacity. `background` has no effect.
     PromptKv::Request prompt;
-    int64_t prefix_end = 0;  // As in GenerateRequest; at most the prompt's tokens.
     int64_t capacity = 0;    // Tokens that the sequence needs room for when the prompt is computed.
     std::function<void()> make_room;  // Called when the pool is short, before it is tried again.
   };
@@ -56,7 +56,6 @@ class SelectedPrompt {
   void FindAndFetch(Run& run);
   // Computes from the sequence's length to the segment's end and selects.
   Status MakeSegment(Run& run);
-  Status Select(Run& run, selections::SelectionRun& selecting, const selections::SegmentKv& kv);
   Status Prefill(Run& run, int64_t end,
                  const std::function<void(const ChunkQueries&)>& observe);
   Status Reserve(const Run& run, int64_t tokens);
@@ -69,8 +68,7 @@ class SelectedPrompt {
   PrefixSession* const session_;
   PushQueue* const push_;
   std::optional<SegmentSession> segments_;  // With a session.
-  const selections::ModelShape shape_;
-  const selections::ModelAccess access_;
+  const SelectionModel model_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
 };

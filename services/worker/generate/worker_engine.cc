@@ -9,7 +9,6 @@
 
 #include "cairn/client/cache_client.h"
 #include "services/common/log/log.h"
-#include "services/common/recipe/recipe.h"
 #include "services/worker/generate/prefill.h"
 #include "services/worker/generate/prompt.h"
 #include "services/worker/generate/prompt_kv.h"
@@ -63,8 +62,14 @@ class EngineImpl final : public WorkerEngine {
       session_.emplace(*cache_, *std::move(spec), pool_->layout(), *codec_, options_.prefix);
       OpenPublished();
     }
+    if (push_ && std::ranges::any_of(published_, [](const PublishedNamespace& target) {
+          return target.selection != nullptr;
+        })) {
+      selection_publisher_.emplace(*transformer_, *model_, *push_, published_);
+    }
     prompt_kv_.emplace(*transformer_, clock_, session_ ? &*session_ : nullptr,
-                       push_ ? &*push_ : nullptr, published_);
+                       push_ ? &*push_ : nullptr, published_,
+                       selection_publisher_ ? &*selection_publisher_ : nullptr);
     if (selection != nullptr) {
       selected_prompt_.emplace(*transformer_, *model_, *pool_, clock_, std::move(selection),
                                session_ ? &*session_ : nullptr, push_ ? &*push_ : nullptr);
@@ -99,7 +104,7 @@ class EngineImpl final : public WorkerEngine {
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
   void RunIdleTurn();
   // Gets the prompt's KV into the sequence, with room for `tokens` in all.
-  PromptKv::Report ComputePrompt(const Job& job, const PromptKv::Request& wanted, int64_t tokens,
+  PromptKv::Report ComputePrompt(const PromptKv::Request& wanted, int64_t tokens,
                                  GenerateSummary* summary);
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
@@ -124,6 +129,7 @@ class EngineImpl final : public WorkerEngine {
   RequestQueue queue_;
 
   // Engine thread only.
+  std::optional<SelectionPublisher> selection_publisher_;
   std::optional<PromptKv> prompt_kv_;
   std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
   std::vector<float> logits_;
@@ -244,10 +250,11 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   wanted.sequence = sequence;
   wanted.logits = score ? nullptr : logits_.data();
   wanted.use_cache = !request.no_cache;
+  wanted.prefix_end = request.prefix_end;
   wanted.trace = request.trace;
   wanted.stop = [&] { return job.cancelled() || cancel_all_.load(std::memory_order_relaxed); };
   const PromptKv::Report report =
-      ComputePrompt(job, wanted, static_cast<int64_t>(prompt.tokens.size() + more), &summary);
+      ComputePrompt(wanted, static_cast<int64_t>(prompt.tokens.size() + more), &summary);
 
   summary.fetched_tokens = report.fetched_blocks * BlockTokens();
   summary.computed_tokens = summary.prompt_tokens - summary.fetched_tokens;
@@ -275,8 +282,8 @@ Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSeq
   return summary;
 }
 
-PromptKv::Report EngineImpl::ComputePrompt(const Job& job, const PromptKv::Request& wanted,
-                                           int64_t tokens, GenerateSummary* summary) {
+PromptKv::Report EngineImpl::ComputePrompt(const PromptKv::Request& wanted, int64_t tokens,
+                                           GenerateSummary* summary) {
   if (!selected_prompt_) {
     PromptKv::Report report;
     report.status = ReserveKv(*wanted.sequence, tokens);
@@ -284,7 +291,6 @@ PromptKv::Report EngineImpl::ComputePrompt(const Job& job, const PromptKv::Reque
   }
   SelectedPrompt::Request request;
   request.prompt = wanted;
-  request.prefix_end = job.request().prefix_end;
   request.capacity = tokens;
   request.make_room = [this] {
     if (push_) push_->DropPending();
@@ -546,15 +552,8 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   }
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(kv, options.kv_pool_bytes));
 
-  CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(options.recipe));
-  std::unique_ptr<const selections::Selection> selection;
-  if (recipe.selection) {
-    selection = selections::MakeSelection(recipe.selection->info->name, recipe.selection->values);
-    if (selection == nullptr) {
-      return InvalidArgument("option 'recipe': the selection of '{}' cannot be made",
-                             options.recipe);
-    }
-  }
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<const selections::Selection> selection,
+                         SelectionOf(options.recipe));
   std::optional<NamespaceSpec> spec;
   std::unique_ptr<KvCodec> codec;
   std::vector<PublishedNamespace> published;

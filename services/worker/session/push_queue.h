@@ -34,10 +34,12 @@ namespace cairn::worker {
 
 // The rows of a block that a selection kept.
 struct SelectedRows {
-  std::shared_ptr<const RaggedPrefix> prefix;  // Has them, in each head one after the other.
-  std::vector<int64_t> first_row;  // There: [layers][kv_heads].
-  std::vector<uint64_t> masks;     // [layers][kv_heads][words]: format/selected_slice.h
-  uint64_t bytes = 0;              // Of all rows, as they lie there.
+  KvLayout kv;
+  std::vector<uint64_t> masks;  // [layers][kv_heads][words]: format/selected_slice.h
+  uint64_t bytes = 0;           // Of all rows, not encoded.
+  // Has them, in each head one after the other. Null: they are in ComputedBlock::page, among others.
+  std::shared_ptr<const RaggedPrefix> prefix = nullptr;
+  std::vector<int64_t> first_row = {};  // In `prefix`: [layers][kv_heads].
 };
 
 // A full block whose KV was computed by the prefill path.
@@ -48,7 +50,7 @@ struct ComputedBlock {
   double compute_seconds = 0;
   std::span<const std::byte> page;  // The block's bytes, all layers.
   std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
-  // Where the namespace's recipe selects: in place of `page`.
+  // Where the namespace's recipe selects.
   std::shared_ptr<const SelectedRows> selected = nullptr;
   std::string trace;
 
@@ -124,6 +126,8 @@ class PushQueue {
   // Encodes items into buffers, whose sizes only that tells, lets go of their pages and sends.
   Stats PushEncoded(std::vector<Item> items);
   // Appends a layer's slice to `part`.
+  Status AppendSelected(const ComputedBlock& block, const KvCodec& codec, int layer,
+                        KvCodec::Scratch& scratch, std::vector<std::byte>* part) const;
   Status AppendSlice(const ComputedBlock& block, const KvCodec& codec, int layer,
                      KvCodec::Scratch& scratch, std::vector<std::byte>* part) const;
   // A whole part; empty for a block that cannot be encoded.

@@ -1,6 +1,7 @@
 #include "services/worker/session/segment_session.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "services/common/format/selected_slice.h"
@@ -109,6 +110,27 @@ SegmentSession::Fetched SegmentSession::Fetch(Found found,
   return fetched;
 }
 
+SelectedRows RowsOfBlock(const KvLayout& kv, const selections::KeptRows& kept, uint32_t block) {
+  const auto block_tokens = static_cast<uint32_t>(kv.block_tokens);
+  const uint32_t words = format::MaskWords(block_tokens);
+  const auto heads = static_cast<size_t>(kv.layers) * static_cast<size_t>(kv.kv_heads);
+  SelectedRows rows;
+  rows.kv = kv;
+  rows.masks.resize(heads * words);
+  uint64_t count = 0;
+  for (size_t h = 0; h < heads; ++h) {
+    const auto layer = static_cast<int32_t>(h) / kv.kv_heads;
+    const auto head = static_cast<int32_t>(h) % kv.kv_heads;
+    for (uint32_t t = 0; t < block_tokens; ++t) {
+      if (!kept.kept(layer, head, int64_t{block} * block_tokens + t)) continue;
+      rows.masks[h * words + t / 64] |= uint64_t{1} << (t % 64);
+      ++count;
+    }
+  }
+  rows.bytes = count * 2 * kv.row_bytes();
+  return rows;
+}
+
 std::vector<ComputedBlock> SegmentSession::NewSegment(const Path& parent, const BlockKey& chain_end,
                                                       uint32_t end,
                                                       const selections::KeptRows& kept,
@@ -132,22 +154,12 @@ std::vector<ComputedBlock> SegmentSession::NewSegment(const Path& parent, const 
   std::vector<ComputedBlock> blocks;
   std::optional<BlockKey> before = parent.last();
   for (uint32_t b = 0; b < keys.size(); ++b) {
-    auto rows = std::make_shared<SelectedRows>();
+    auto rows = std::make_shared<SelectedRows>(RowsOfBlock(kv, kept, b));
     rows->prefix = prefix;
     rows->first_row = next;
-    rows->masks.resize(heads * words);
-    uint64_t count = 0;
     for (size_t h = 0; h < heads; ++h) {
-      const auto layer = static_cast<int32_t>(h) / kv.kv_heads;
-      const auto head = static_cast<int32_t>(h) % kv.kv_heads;
-      for (uint32_t t = 0; t < block_tokens; ++t) {
-        if (!kept.kept(layer, head, int64_t{b} * block_tokens + t)) continue;
-        rows->masks[h * words + t / 64] |= uint64_t{1} << (t % 64);
-        ++next[h];
-        ++count;
-      }
+      for (uint32_t w = 0; w < words; ++w) next[h] += std::popcount(rows->masks[h * words + w]);
     }
-    rows->bytes = count * 2 * kv.row_bytes();
     ComputedBlock block;
     block.key = keys[b];
     block.parent = before;

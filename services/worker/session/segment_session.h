@@ -23,6 +23,9 @@
 
 namespace cairn::worker {
 
+// What is kept of block `block` of a segment.
+SelectedRows RowsOfBlock(const KvLayout& kv, const selections::KeptRows& kept, uint32_t block);
+
 // Not thread-safe. Nothing here fails a request: every trouble is a miss with a reason.
 class SegmentSession {
  public:

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/selections/registry.h"
+#include "services/common/recipe/recipe.h"
+
 namespace cairn::worker {
 
 Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
@@ -27,6 +30,17 @@ Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
   return spec;
 }
 
+Result<std::unique_ptr<const selections::Selection>> SelectionOf(std::string_view recipe) {
+  CAIRN_ASSIGN_OR_RETURN(const Recipe parsed, ParseRecipe(recipe));
+  if (!parsed.selection) return std::unique_ptr<const selections::Selection>();
+  std::unique_ptr<const selections::Selection> made =
+      selections::MakeSelection(parsed.selection->info->name, parsed.selection->values);
+  if (made == nullptr) {
+    return InvalidArgument("option 'recipe': the selection of '{}' cannot be made", recipe);
+  }
+  return made;
+}
+
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
                                                             std::span<const std::string> recipes) {
   CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec own, WorkerNamespace(inputs));
@@ -38,6 +52,7 @@ Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inpu
     CAIRN_ASSIGN_OR_RETURN(target.spec, WorkerNamespace(inputs));
     CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.spec, inputs.kv));
     target.fingerprint = Fingerprint(target.spec);
+    CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(target.spec.recipe));
     if (std::ranges::find(seen, target.fingerprint) != seen.end()) {
       return InvalidArgument("option 'publish': '{}' is there twice, or is the worker's own recipe",
                              recipe);

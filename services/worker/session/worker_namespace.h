@@ -4,8 +4,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "kernels/selections/selection.h"
 #include "services/common/hash/hash.h"
 #include "services/common/keys/namespace_spec.h"
 #include "services/worker/kv/kv_pool.h"
@@ -27,11 +29,15 @@ struct NamespaceInputs {
 // INVALID_ARGUMENT naming the field that the namespace cannot express.
 Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs);
 
+// What a recipe keeps; null where it keeps everything. INVALID_ARGUMENT for what is not a recipe.
+Result<std::unique_ptr<const selections::Selection>> SelectionOf(std::string_view recipe);
+
 // Another namespace that the same KV is pushed to, stored by another recipe.
 struct PublishedNamespace {
   NamespaceSpec spec;
   Digest fingerprint;  // Of `spec`.
   std::unique_ptr<const KvCodec> codec;
+  std::unique_ptr<const selections::Selection> selection = nullptr;  // Null: all rows are stored.
 };
 
 // One a recipe. INVALID_ARGUMENT or UNIMPLEMENTED for one that the KV cannot be stored by, and for a

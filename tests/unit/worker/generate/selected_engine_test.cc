@@ -64,6 +64,26 @@ TEST_F(SelectedEngineTest, ColdWarmAndUncachedAnswersAreEqual) {
   }
 }
 
+TEST_F(SelectedEngineTest, AnotherWorkerPublishesTheSameSegments) {
+  WorkerEngine::Options options = With("raw");
+  options.publish = {"random:keep=0.3+raw", "streaming:keep=0.25+int8"};
+  const GenerateRequest request = Shared(500, 410);
+  const auto publisher = Worker(options);
+  RunAndIdle(*publisher, request);
+  EXPECT_EQ(node_.complete_blocks(), 7u + 6u + 6u) << "the prompt's own, and a segment for each";
+  for (const std::string& recipe : options.publish) {
+    const GenerateSummary warm = Run(*Worker(With(recipe)), request);
+    EXPECT_EQ(warm.fetched_tokens, 384u) << recipe;
+    EXPECT_EQ(warm.selected_tokens, 384u) << recipe;
+    if (recipe.ends_with("raw")) ExpectSameAnswer(warm, Run(*Alone(recipe), request));
+  }
+  // What it fetched, it has not seen the queries of: nothing to publish.
+  node_.Clear();
+  RunAndIdle(*Worker(With("raw")), request);
+  RunAndIdle(*Worker(options), Shared(500, 410));
+  EXPECT_EQ(node_.complete_blocks(), 7u);
+}
+
 TEST_F(SelectedEngineTest, PartOfASegmentIsAMiss) {
   const std::string recipe = "random:keep=0.5+raw";
   const auto worker = Worker(With(recipe));

@@ -111,7 +111,7 @@ struct Worker {
       inputs.recipe = recipe;
       const NamespaceSpec spec = *WorkerNamespace(inputs);
       codec = *KvCodec::Create(spec, pool->layout());
-      push.emplace(*client, spec.layout, *codec, PushQueue::Options{});
+      push.emplace(*client, spec.layout, PushQueue::Options{});
       session.emplace(*client, spec, pool->layout(), *codec, PrefixSession::Options{});
     }
     prompt.emplace(*transformer, *model, *pool, SteadyClock::Get(), std::move(selection),
@@ -125,7 +125,7 @@ struct Worker {
     request.prompt.tokens = tokens;
     request.prompt.sequence = sequence;
     request.prompt.logits = logits.data();
-    request.prefix_end = prefix_end;
+    request.prompt.prefix_end = prefix_end;
     request.capacity = std::ssize(tokens) + 140;
     request.make_room = [] {};
     SelectedPrompt::Report report = prompt->Compute(request);
@@ -281,7 +281,7 @@ TEST(SelectedPromptTest, AShortPoolIsGivenASecondChance) {
   request.prompt.tokens = tokens;
   request.prompt.sequence = std::make_shared<KvSequence>(worker.pool->NewSequence());
   request.prompt.logits = worker.logits.data();
-  request.prefix_end = 320;
+  request.prompt.prefix_end = 320;
   request.capacity = 410;
   request.make_room = [&] { hog.Clear(); };
   EXPECT_OK(worker.prompt->Compute(request).prompt.status);
