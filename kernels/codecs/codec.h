@@ -14,7 +14,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 #include "kernels/include/cairn/kernels/codec/rows.h"
 
@@ -38,8 +37,6 @@ struct MutablePlane {
   int64_t dim = 0;
   int64_t head_stride = 0;
   int64_t token_stride = 0;
-
-  operator Plane() const { return {data, heads, dim, head_stride, token_stride}; }
 };
 
 // Keys and values of one layer. A layer without one of them has heads = 0 there.
@@ -53,25 +50,6 @@ struct SliceShape {
   // Bytes of the slice in half precision.
   int64_t HalfBytes() const { return 2 * tokens * (k_heads * k_dim + v_heads * v_dim); }
 };
-
-// Both planes of a slice that lies in memory as a raw part has it: keys, then values, each
-// [head][token][dim] without gaps. `View`: Plane or MutablePlane.
-template <typename View>
-struct SliceViews {
-  View k, v;
-};
-template <typename Number, typename View = std::conditional_t<std::is_const_v<Number>, Plane, MutablePlane>>
-SliceViews<View> ViewsOf(const SliceShape& shape, Number* numbers) {
-  const auto view = [&](Number* data, int64_t heads, int64_t dim) {
-    return View{.data = data,
-                .heads = heads,
-                .dim = dim,
-                .head_stride = shape.tokens * dim,
-                .token_stride = dim};
-  };
-  return {view(numbers, shape.k_heads, shape.k_dim),
-          view(numbers + shape.tokens * shape.k_heads * shape.k_dim, shape.v_heads, shape.v_dim)};
-}
 
 // Where a slice comes from. Both sides must say the same, or what is decoded is wrong.
 struct SlicePlace {

@@ -57,7 +57,9 @@ class DecoderFuzz {
                             const SliceShape& s, const SlicePlace& place,
                             std::vector<uint16_t>* out) {
     std::vector<std::byte> scratch(codec.ScratchBytes(s));
-    const auto [k, v] = ViewsOf(s, out->data());
+    const MutablePlane k{out->data(), s.k_heads, s.k_dim, s.tokens * s.k_dim, s.k_dim};
+    const MutablePlane v{out->data() + s.tokens * s.k_heads * s.k_dim, s.v_heads, s.v_dim,
+                         s.tokens * s.v_dim, s.v_dim};
     return codec.Decode(in, k, v, s.tokens, place, scratch, false);
   }
 

@@ -42,7 +42,31 @@ Status CheckLayout(const Layout& layout) {
 struct Recoder::Slice {
   codecs::SliceShape shape;
   codecs::SlicePlace place;
+
+  // The planes of a slice in half precision.
+  codecs::MutablePlane Keys(uint16_t* numbers) const {
+    return {.data = numbers,
+            .heads = shape.k_heads,
+            .dim = shape.k_dim,
+            .head_stride = shape.tokens * shape.k_dim,
+            .token_stride = shape.k_dim};
+  }
+  codecs::MutablePlane Values(uint16_t* numbers) const {
+    return {.data = numbers + shape.tokens * shape.k_heads * shape.k_dim,
+            .heads = shape.v_heads,
+            .dim = shape.v_dim,
+            .head_stride = shape.tokens * shape.v_dim,
+            .token_stride = shape.v_dim};
+  }
 };
+
+namespace {
+
+codecs::Plane Const(const codecs::MutablePlane& plane) {
+  return {plane.data, plane.heads, plane.dim, plane.head_stride, plane.token_stride};
+}
+
+}  // namespace
 
 PartBuffer::PartBuffer(size_t capacity)
     : memory_(static_cast<std::byte*>(
@@ -140,7 +164,8 @@ Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const
     if (entry.length > 0) {
       numbers.resize(static_cast<size_t>(slice.shape.HalfBytes()) / sizeof(uint16_t));
       scratch.resize(std::max(from_->ScratchBytes(slice.shape), to_->ScratchBytes(slice.shape)));
-      const auto [k, v] = codecs::ViewsOf(slice.shape, numbers.data());
+      const codecs::MutablePlane k = slice.Keys(numbers.data());
+      const codecs::MutablePlane v = slice.Values(numbers.data());
       const codecs::CodecStatus decoded =
           from_->Decode(copy, k, v, slice.shape.tokens, slice.place, scratch);
       if (decoded != codecs::CodecStatus::kOk) {
@@ -148,7 +173,7 @@ Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const
                       codecs::Name(decoded));
       }
       const codecs::EncodeResult encoded = to_->Encode(
-          k, v, slice.shape.tokens, slice.place, out.bytes().subspan(at), scratch);
+          Const(k), Const(v), slice.shape.tokens, slice.place, out.bytes().subspan(at), scratch);
       if (encoded.status != codecs::CodecStatus::kOk) {
         return InvalidArgument("slice of layer {}, {}: {} numbers are not finite ({})", layer,
                                to_->name(), encoded.non_finite, codecs::Name(encoded.status));

@@ -21,6 +21,21 @@ codecs::SlicePlace PlaceOf(int layer, uint64_t first_position) {
   return {.layer = layer, .first_position = static_cast<int64_t>(first_position)};
 }
 
+// Keys and values of a layer in its page. `View`: codecs::Plane or MutablePlane.
+template <typename View, typename Byte>
+std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
+  CAIRN_CHECK(page.size() == kv.layer_bytes());
+  auto* numbers = reinterpret_cast<decltype(View::data)>(page.data());
+  const View k{.data = numbers,
+               .heads = kv.kv_heads,
+               .dim = kv.head_dim,
+               .head_stride = int64_t{kv.block_tokens} * kv.head_dim,
+               .token_stride = kv.head_dim};
+  View v = k;
+  v.data = numbers + kv.plane_bytes() / sizeof(uint16_t);
+  return {k, v};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<KvCodec>> KvCodec::Create(const NamespaceSpec& spec, const KvLayout& kv) {
@@ -83,8 +98,7 @@ Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
                                Scratch& scratch) const {
   const Rung& rung = rungs_.front();
   scratch.resize(rung.codec->ScratchBytes(shape_));
-  CAIRN_CHECK(page.size() == kv_.layer_bytes());
-  const auto [k, v] = codecs::ViewsOf(shape_, reinterpret_cast<const uint16_t*>(page.data()));
+  const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
   const TimePoint start = SteadyClock::Get().Now();
   const codecs::EncodeResult result =
       rung.codec->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
@@ -103,8 +117,7 @@ Status KvCodec::Decode(format::Codec id, int layer, uint64_t first_position,
   const Rung* const rung = Find(id);
   CAIRN_CHECK(rung != nullptr);
   scratch.resize(rung->codec->ScratchBytes(shape_));
-  CAIRN_CHECK(page.size() == kv_.layer_bytes());
-  const auto [k, v] = codecs::ViewsOf(shape_, reinterpret_cast<uint16_t*>(page.data()));
+  const auto [k, v] = PlanesOf<codecs::MutablePlane>(kv_, page);
   const TimePoint start = SteadyClock::Get().Now();
   const codecs::CodecStatus status =
       rung->codec->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
