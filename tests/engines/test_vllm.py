@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 import cairn
-from conftest import A, A_LONGER, B, BLOCK, C, CROWD, CROWD_TOKENS, D, ENGINE, Counts, Engine, same, stored, timed
+from conftest import ALONE, A, A_LONGER, B, BLOCK, C, CROWD, CROWD_TOKENS, D, ENGINE, Counts, Engine, same, stored, timed
 
 PAYLOAD = 2 * 2 * BLOCK * 2 * 32 * 4  # Layers, K and V, tokens, heads, head size, float32.
 BLOCK_BYTES = stored(PAYLOAD)
@@ -53,7 +53,7 @@ def test_faults_while_an_engine_runs(tiny, engine_log, start_node, reference, di
     first = start_node("--disk.path", str(disk))
     port = first.grpc.rpartition(":")[2]
     again = ("--listen", f"127.0.0.1:{port}", "--disk.path", str(disk))
-    with Engine(tiny, engine_log(), connector=settings(first), **ENGINE) as engine:
+    with Engine(tiny, engine_log(), connector=settings(first), **ENGINE, **ALONE) as engine:
         with Counts(first) as counts:
             same(engine.ask(A), reference(A))
             counts.wait_blocks(31)
@@ -125,7 +125,7 @@ def flip_bytes(folder):
 def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, reference):
     """Eight requests at once in an engine with room for less, cold and warm; then beside a second engine at one node."""
     node = start_node()
-    small = {**ENGINE, "num_gpu_blocks_override": 100, "max_model_len": 1024}
+    small = {**ENGINE, **ALONE, "num_gpu_blocks_override": 100, "max_model_len": 1024}
     with Counts(node) as counts:
         with Engine(tiny, engine_log(), connector=settings(node), **small) as one, \
              Engine(tiny, engine_log(), connector=settings(node), **small) as two:
@@ -151,7 +151,7 @@ def test_chunks_prefix_caching_salts_and_reset(tiny, engine_log, start_node, ref
     """Local and remote hits in one prompt, prompts computed in pieces, tenants apart, and an engine that forgets."""
     node = start_node()
     with Counts(node) as counts:
-        options = {**ENGINE, "enable_prefix_caching": True, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 90}
+        options = {**ENGINE, **ALONE, "enable_prefix_caching": True, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 90}
         with Engine(tiny, engine_log(), connector=settings(node), **options) as engine:
             same(engine.ask(A), reference(A))
             counts.wait_blocks(31)
@@ -180,8 +180,7 @@ def test_chunks_prefix_caching_salts_and_reset(tiny, engine_log, start_node, ref
 def test_wrong_bytes_under_a_right_checksum_change_the_tokens(tiny, engine_log, start_node, reference):
     """Else the tests above could pass without anything being loaded."""
     right, wrong = start_node(), start_node()
-    alone = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    with Engine(tiny, engine_log(), alone, connector=settings(right), **ENGINE) as engine:
+    with Engine(tiny, engine_log(), connector=settings(right), **ENGINE, **ALONE) as engine:
         same(engine.ask(A), reference(A))
         engine.send(namespace=True)
         spec = pickle.loads(bytes.fromhex(engine.receive()))
@@ -207,7 +206,7 @@ def test_wrong_bytes_under_a_right_checksum_change_the_tokens(tiny, engine_log, 
             for i, (key, data, parent) in enumerate(zip(keys, swapped, [None, *keys]))
         ])
         assert answers == [None] * 31
-    with Counts(wrong) as counts, Engine(tiny, engine_log(), connector=settings(wrong), **ENGINE) as engine:
+    with Counts(wrong) as counts, Engine(tiny, engine_log(), connector=settings(wrong), **ENGINE, **ALONE) as engine:
         answers = engine.ask(A)
         assert counts.since()["fetched_bytes"] == 30 * BLOCK_BYTES
         assert answers[0]["ids"] != reference(A)[0]["ids"]
@@ -239,5 +238,5 @@ def test_wrong_settings_end_the_start_with_their_names(tiny, engine_log, changes
     transfer.update(changes)
     log = engine_log()
     with pytest.raises(RuntimeError):
-        Engine(tiny, log, kv_transfer_config=transfer, **options)
+        Engine(tiny, log, kv_transfer_config=transfer, **options, **ALONE)
     assert re.search(text, log.read_text())

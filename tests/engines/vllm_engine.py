@@ -95,7 +95,7 @@ class Driver:
         return self.llm.llm_engine.reset_prefix_cache(reset_connector=True)
 
     def namespace(self, command):
-        """Needs VLLM_ENABLE_V1_MULTIPROCESSING=0."""
+        """For an engine whose scheduler is in this process."""
         scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
         return pickle.dumps(scheduler.connector._store.spec).hex()
 

@@ -49,6 +49,7 @@ class PrefixCache:
         self._model = model
         self._block_tokens = block_tokens
         self._layers = _probe(model)
+        self._block_bytes = block_tokens * sum(heads * dim * dtype.itemsize for layer in self._layers for heads, dim, dtype, _ in layer)
         self._store = Store(options, _spec(model, self._layers, block_tokens, options), "huggingface")
         self._store.wait_open(2.0)
 
@@ -148,8 +149,7 @@ class PrefixCache:
             while first < len(keys):
                 batch = range(first, min(first + _PUSH_PARTS, len(keys)))
                 parts = [self._part(cache, keys, i) for i in batch]
-                sizes = [sum(piece.nbytes for piece in part.data) for part in parts]
-                stored += sum(self._store.save(parts, sizes))
+                stored += sum(self._store.save(parts, [self._block_bytes] * len(parts)))
                 first = batch.stop
             return stored
         except Exception:

@@ -53,7 +53,7 @@ def _guarded(otherwise: Callable[[Sequence[Any]], Any]) -> Callable[[_Method], _
     return wrap
 
 
-class CairnStorage(HiCacheStorage):  # type: ignore[misc]
+class CairnStorage(HiCacheStorage):
     """Pages of one rank's host pool, whole, under SGLang's own page hashes (SHA-256 chains).
 
     Thread-safe, as SGLang queries, loads and stores in a thread each. All ranks of a tensor-parallel
@@ -195,7 +195,7 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
     def _save(self, keys: list[str], pages: Sequence[Memory], extra_info: Any) -> list[bool]:
         own = _keys(keys)
         before = _keys((getattr(extra_info, "prefix_keys", None) or [])[-1:])
-        parents: list[bytes | None] = [*(before or [None]), *own]
+        parents: list[bytes | None] = [before[0] if before else None, *own]
         parts = [
             Part(key, page, parent=parent, rect=self._rect) for key, page, parent in zip(own, pages, parents)
         ]

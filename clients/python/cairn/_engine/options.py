@@ -6,12 +6,13 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from cairn.types import Tls
 
 __all__ = ["Options"]
 
+_O = TypeVar("_O", bound="Options")
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -53,7 +54,7 @@ class Options:
         return Tls(ca_file=self.tls_ca, cert_file=self.tls_cert, key_file=self.tls_key)
 
     @classmethod
-    def read(cls, settings: Mapping[str, Any], prefix: str = "") -> Options:
+    def read(cls: type[_O], settings: Mapping[str, Any], prefix: str = "") -> _O:
         """ValueError names a setting that does not exist, or whose value cannot be right.
 
         `prefix`: how settings are called for users, such as "kv_connector_extra_config.".

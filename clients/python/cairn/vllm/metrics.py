@@ -14,6 +14,8 @@ __all__ = ["CairnStats", "PromMetrics"]
 class CairnStats(KVConnectorStats):
     """Sums by name of COUNTERS, of one step or of several."""
 
+    data: dict[str, Any]
+
     def reset(self) -> None:
         """Forgets."""
         self.data = {}

@@ -134,7 +134,7 @@ class _Staging:
         self._block_tokens = block_tokens
         slots = max(1, store.options.save_buffer // block_bytes)
         # Pages come with the first use, so an engine that stores little takes little.
-        self._room = np.empty((slots, block_bytes), np.uint8)
+        self._room: NDArray[np.uint8] = np.empty((slots, block_bytes), np.uint8)
         self._free = list(range(slots - 1, -1, -1))
         self._under_way: set[bytes] = set()
         self._changed = threading.Condition()
