@@ -3,8 +3,6 @@
 CAIRN_BUILD names the build directory with the programs (default build/release).
 """
 
-import contextlib
-import json
 import os
 import pathlib
 import subprocess
@@ -14,6 +12,7 @@ import time
 import pytest
 
 import cairn
+from engine import ALONE, Engine, numbers, tail  # noqa: F401  (for the tests)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
@@ -22,8 +21,6 @@ GGUF = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path above)
-
-LONG = 300.0  # Seconds that only a bug takes.
 
 
 @pytest.fixture(scope="session")
@@ -59,70 +56,6 @@ def tiny():
 @pytest.fixture(scope="session")
 def smollm2():
     return made("smollm2", GGUF)
-
-
-def numbers(seed, count, below=512):
-    """Tokens that no other seed has in this order."""
-    found, x = [], seed
-    for _ in range(count):
-        x = (x * 1103515245 + 12345) % (1 << 31)
-        found.append((x >> 8) % below)
-    return found
-
-
-# Scheduler and worker in the engine's own process: it starts in half the time.
-ALONE = {"distributed_executor_backend": "uni"}
-
-
-class Engine:
-    """vllm_engine.py. Use as a context manager; its end is the engine's regular one."""
-
-    def __init__(self, model, log, environment=None, **options):
-        environment = dict(environment or {})
-        if options.get("distributed_executor_backend") == "uni":
-            environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        self._log = open(log, "ab")
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "vllm_engine.py", json.dumps({"model": str(model), **options})],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1,
-            env={**os.environ, **environment},
-        )
-        self._path = log
-        assert self._read() == {"ready": True}
-
-    def _read(self):
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the engine ended with {self._process.wait()}: {tail(self._path)}")
-        return json.loads(line)
-
-    def send(self, **command):
-        self._process.stdin.write(json.dumps(command) + "\n")
-
-    def receive(self):
-        return self._read()["answer"]
-
-    def ask(self, *prompts, **options):
-        """Answers to all prompts, sent at once."""
-        self.send(prompts=prompts, **options)
-        return self.receive()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
-
-
-def tail(path, lines=40):
-    return "\n".join(pathlib.Path(path).read_text(errors="replace").splitlines()[-lines:])
 
 
 @pytest.fixture(scope="session")

@@ -147,7 +147,7 @@ class SchedulerHalf:
         if len(state.keys) < blocks:
             if self._plan.engine_keys:
                 new = state.request.block_hashes[len(state.keys) : blocks]
-                state.keys += [self._mixed(bytes(key)) for key in new] if self._mix else map(bytes, new)
+                state.keys += [self._mixed(key) for key in new] if self._mix else new
             else:
                 state.keys = self._own_keys(state.request, blocks)
         return state.keys[:blocks]

@@ -105,13 +105,15 @@ class WorkerHalf:
         if self._staging is None or self._mismatch:
             return
         for job in metadata.saves:
-            self._save(job)
+            self._copy_out(self._staging, job)
+        if metadata.saves:
+            # All at once: who stores competes with this thread for the interpreter.
+            self._staging.send()
 
-    def _save(self, job: SaveJob) -> None:
-        assert self._staging is not None
+    def _copy_out(self, staging: _Staging, job: SaveJob) -> None:
         parent = job.parent
         for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
-            self._staging.add(key, parent, job.first + i, [page[block] for page in self._pages])
+            staging.add(key, parent, job.first + i, [page[block] for page in self._pages])
             parent = key
 
     def drain(self, seconds: float) -> bool:
@@ -138,13 +140,14 @@ class _Staging:
         self._free = list(range(slots - 1, -1, -1))
         self._under_way: set[bytes] = set()
         self._changed = threading.Condition()
+        self._copied: list[tuple[Part, int]] = []
         self._queue: list[tuple[Part, int]] = []
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
         self._thread.start()
 
     def add(self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]) -> None:
-        """Copies `pieces`, one after the other."""
+        """Copies `pieces`, one after the other, and keeps them for `send`. Called by one thread."""
         with self._changed:
             if key in self._under_way:
                 return
@@ -157,9 +160,13 @@ class _Staging:
         for piece in pieces:
             row[offset : offset + piece.size] = piece
             offset += piece.size
-        part = Part(key, row, parent=parent, first_position=index * self._block_tokens, rect=self._rect)
+        self._copied.append((Part(key, row, parent=parent, first_position=index * self._block_tokens, rect=self._rect), slot))
+
+    def send(self) -> None:
+        """Hands what `add` copied to the thread that stores."""
         with self._changed:
-            self._queue.append((part, slot))
+            self._queue += self._copied
+            self._copied = []
             self._changed.notify_all()
 
     def _run(self) -> None:

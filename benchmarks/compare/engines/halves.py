@@ -1,0 +1,181 @@
+"""The connector's halves and the Python client without an engine. See README.md."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+import types
+
+from common import ForeignLoad, Server, node_command, report, row, wait_until
+
+import numpy as np
+import torch
+
+import cairn
+from cairn._engine.options import Options
+from cairn._engine.store import Store
+from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
+from cairn.vllm.namespace import Plan
+from cairn.vllm.scheduler import SchedulerHalf
+from cairn.vllm.worker import WorkerHalf
+
+KIB, MIB = 1 << 10, 1 << 20
+LAYERS, PAGE, BLOCKS = 30, 98304, 31  # SmolLM2, bfloat16, 128 tokens a block.
+
+
+def store(node, spec, **options):
+    made = Store(Options(address=node.grpc, **options), spec, "bench")
+    assert made.wait_open(10)
+    return made
+
+
+def spec_of(model, size, tokens=128):
+    return cairn.NamespaceSpec(model=model, revision="1", numerics="bench", key_scheme="bench",
+                               layout=cairn.OpaqueLayout("bench", max_part_bytes=size, block_tokens=tokens))
+
+
+def lookups(node, repeat):
+    """What a request costs the scheduler's thread: asking, and taking the answer."""
+    count = 1000
+    spec = spec_of("lookup", 1024, 16)
+    made = store(node, spec, lookup_timeout=1.0)
+    keys = [os.urandom(32) for _ in range(count)]
+    assert all(made.save([cairn.Part(k, b"x" * 64, parent=p) for k, p in zip(keys, [None, *keys])], [64] * count))
+    half = SchedulerHalf(made, Plan(spec, 16, True), reads=True, writes=True)
+    asked, taken = [], []
+    for i in range(repeat):
+        request = types.SimpleNamespace(
+            request_id=str(i), num_tokens=16 * count + 1, num_prompt_tokens=16 * count + 1, num_preemptions=0, block_hashes=list(keys),
+            skip_reading_prefix_cache=False, lora_request=None, mm_features=[], prompt_embeds=None, resumable=False, pooling_params=None)
+        begin = time.perf_counter()
+        half.on_new_request(request)
+        asked.append(time.perf_counter() - begin)
+        wait_until(lambda: half.matched_tokens(request, 0) is not None, 5, "an answer")
+        begin = time.perf_counter()
+        assert half.matched_tokens(request, 0) == 16 * count
+        taken.append(time.perf_counter() - begin)
+        half.on_finished(request)
+    counts = made.counters.totals()
+    rows = []
+    for name, samples in (("vllm_lookup_ask", asked), ("vllm_lookup_answer", taken)):
+        for part, value, goal in (("p50", statistics.median(samples), 50), ("p99", statistics.quantiles(samples, n=100)[98], 300)):
+            rows.append(row(f"{name}_{part}", [1e6 * value], "us", f"{goal} us", goal / (1e6 * value), None, 1.0))
+    rows.append(row("vllm_lookup_node", [1e6 * counts["lookup_seconds"] / counts["lookups"]], "us", "in the background", None, None, None))
+    return rows
+
+
+def transfers(node, repeat):
+    """31 blocks between the engine's pages and the node, and numpy's copy of the same pages."""
+    size = LAYERS * PAGE
+    spec = spec_of("transfer", size)
+    made = store(node, spec)
+    half = WorkerHalf(made, Plan(spec, 128, True), 0)
+    pages = {f"layer{i}": torch.randint(0, 255, (2 * BLOCKS + 1, PAGE), dtype=torch.uint8) for i in range(LAYERS)}
+    half.register(pages)
+    views = [page.numpy() for page in pages.values()]
+    room = np.zeros((BLOCKS, size), np.uint8)
+    loads, saves, copies, copies_out = [], [], [], []
+    for i in range(repeat + 1):
+        keys = [os.urandom(32) for _ in range(BLOCKS)]
+        begin = time.perf_counter()
+        half.start_saves(Metadata(made.namespace, [], [SaveJob(keys, 0, range(BLOCKS), None)]))
+        copied_out = time.perf_counter() - begin
+        assert half.drain(60)
+        saved = time.perf_counter() - begin
+        assert made.exists(keys, deadline=5) == [True] * BLOCKS
+        begin = time.perf_counter()
+        half.start_loads(Metadata(made.namespace, [LoadJob("r", keys, 0, range(BLOCKS, 2 * BLOCKS))]))
+        while not half.finished():
+            time.sleep(0)
+        loaded = time.perf_counter() - begin
+        assert not half.take_bad_blocks()
+        begin = time.perf_counter()
+        for block in range(BLOCKS):
+            for layer, view in enumerate(views):
+                room[block, layer * PAGE : (layer + 1) * PAGE] = view[block]
+        copied = time.perf_counter() - begin
+        for view in views:
+            assert (view[BLOCKS : 2 * BLOCKS] == view[:BLOCKS]).all()
+            view[BLOCKS : 2 * BLOCKS] = 0
+        if i:  # The first round touches memory.
+            loads.append(loaded)
+            saves.append(saved)
+            copies.append(copied)
+            copies_out.append(copied_out)
+    megabytes = BLOCKS * size / 1e6
+    yard = f"numpy's copy, {1e3 * statistics.median(copies):.1f} ms"
+    found = []
+    for name, samples in (("vllm_load_31_blocks", loads), ("vllm_save_31_blocks", saves), ("vllm_save_on_engine_thread", copies_out)):
+        ratio = statistics.median(copy / sample for copy, sample in zip(copies, samples))
+        found.append(row(name, [1e3 * s for s in samples], f"ms/{megabytes:.0f}MB", yard, ratio, None, 0.8))
+    half.close()
+    made.close()
+    return found
+
+
+def cpp(build, what, size, batch):
+    """The C++ client at a node of its own: its keys are always the same, so a node can be asked to store them once."""
+    done = subprocess.run([str(a) for a in [build / "bin/cairn", "bench", what, "--path", "local", "--size", size, "--batch", batch,
+                                            "--depth", 1, "--data", "64MiB", "--repeat", 1, "--seconds", 0.5, "--json",
+                                            *(["--lookup"] if what == "get" else [])]], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"cairn bench {what}: {done.stderr.strip()}")
+    return json.loads(done.stdout)["metrics"]["throughput"]["median"]
+
+
+def python_client(build, node, repeat):
+    """The same bytes and calls as `cairn bench --depth 1`, alternating with it."""
+    rows = []
+    for size, batch, goal in ((MIB, 1, 0.9), (64 * KIB, 16, 0.8)):
+        with cairn.Client(node.grpc) as client:
+            namespace = client.open_namespace(spec_of(f"python {size}", size), deadline=10).fingerprint
+            count = 64 * MIB // size
+            data = np.random.default_rng(1).integers(0, 256, (count, size), np.uint8)
+            into = np.zeros((count, size), np.uint8)
+
+            def put(keys):
+                for i in range(0, count, batch):
+                    parts = [cairn.Part(keys[j], data[j]) for j in range(i, i + batch)]
+                    assert client.push(namespace, parts, deadline=10) == [None] * batch
+
+            def get(keys):
+                for i in range(0, count, batch):
+                    with client.match(namespace, keys[i : i + batch], deadline=5) as match:
+                        assert not client.fetch(match.lease, list(into[i : i + batch])).failed
+
+            ratios, samples = {"get": [], "put": []}, {"get": [], "put": []}
+            for _ in range(repeat):
+                keys = [os.urandom(32) for _ in range(count)]
+                for what, call in (("put", put), ("get", get)):
+                    yardstick = cpp(build, what, size, batch)
+                    begin = time.perf_counter()
+                    call(keys)
+                    speed = count * size / (time.perf_counter() - begin) / 1e9
+                    samples[what].append(speed)
+                    ratios[what].append(speed / yardstick)
+                assert (into == data).all()
+                into[:] = 0
+        for what in ("get", "put"):
+            rows.append(row(f"python_{what}_{size // KIB}k_x{batch}", samples[what], "GB/s", "the C++ client", statistics.median(ratios[what]), None, goal))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work, \
+         Server(node_command(given.build, "--host.capacity", "2GiB"), pathlib.Path(work) / "node.log") as node:
+        load = ForeignLoad([node.pid])
+        rows = lookups(node, 500) + transfers(node, given.repeat) + python_client(given.build, node, given.repeat)
+        report(rows, load.read(), given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+#!/bin/sh
+# The engines' adapters beside what they replace; see README.md.
+#   benchmarks/compare/engines/run.sh BUILD_DIR [halves|ttft] [--out rows.json] [--repeat 7]
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+build=$1
+what=$2
+shift 2
+[ -e "$root/build/engines/venv/complete" ] || { echo "make test-engines installs the engines first" >&2; exit 3; }
+export OMP_NUM_THREADS=1 VLLM_TARGET_DEVICE=cpu
+exec "$root/build/engines/venv/bin/python" "$here/$what.py" --build "$build" "$@"
