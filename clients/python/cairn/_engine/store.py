@@ -1,4 +1,4 @@
-"""The cache node as an engine may see it: calls that answer, and never raise."""
+"""The cache node as an engine may see it: calls that answer, and never raise (but for `watch`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
-from cairn.client import Client
+from cairn.client import Client, EventStream
 from cairn.errors import Action, Error
 from cairn.keys import fingerprint
 from cairn.types import Match, Memory, NamespaceSpec, Part, Rect
@@ -188,6 +188,10 @@ class Store:
         self.counters.add("matched_blocks", sum(there))
         self.counters.add("lookup_seconds", time.monotonic() - begin)
         return there
+
+    def watch(self) -> EventStream:
+        """The namespace's events, with a snapshot first. Raises `cairn.Error`, as its reader must begin anew after one."""
+        return self._client.watch(self.namespace, snapshot=True)
 
     def close(self) -> None:
         """Ends all calls. May be repeated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -16,6 +16,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from cairn._engine.store import Store
 from cairn.types import TierKind
+from cairn.vllm.events import EventFeed
 from cairn.vllm.metadata import Metadata
 from cairn.vllm.metrics import CairnStats, PromMetrics
 from cairn.vllm.namespace import check_config, make_plan, read_options
@@ -25,6 +26,7 @@ from cairn.vllm.worker import WorkerHalf
 if TYPE_CHECKING:
     import torch
     from vllm.config import VllmConfig
+    from vllm.distributed.kv_events import KVCacheEvent
     from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -83,11 +85,15 @@ class CairnConnector(KVConnectorBase_V1):
         self._store = Store(options, plan.spec, f"vllm-{who}")
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
+        self._events: EventFeed | None = None
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = SchedulerHalf(
                 self._store, plan, reads=transfer.is_kv_consumer, writes=transfer.is_kv_producer
             )
             self._store.wait_open(2.0)
+            events = vllm_config.kv_events_config
+            if plan.engine_keys and events is not None and events.enable_kv_cache_events:
+                self._events = EventFeed(self._store, plan.block_tokens)
         else:
             from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 
@@ -142,6 +148,11 @@ class CairnConnector(KVConnectorBase_V1):
         assert self._scheduler is not None
         self._scheduler.on_finished(request)
         return False, None
+
+    @_guarded(tuple)
+    def take_events(self) -> Iterable[KVCacheEvent]:
+        """What the node stored and lost since the last step, where the engine publishes events."""
+        return self._events.take() if self._events is not None else ()
 
     def reset_cache(self) -> bool:
         """Nothing stored before is used any more, by this process."""
@@ -214,4 +225,6 @@ class CairnConnector(KVConnectorBase_V1):
             self._worker.close()
         if self._scheduler is not None:
             self._scheduler.close()
+        if self._events is not None:
+            self._events.close()
         self._store.close()

@@ -1,0 +1,127 @@
+"""What the node holds, in the engine's own stream of KV events: routers then see it as a tier of this engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections import deque
+
+from vllm.distributed.kv_events import MEDIUM_CPU, MEDIUM_STORAGE, BlockRemoved, BlockStored, KVCacheEvent
+
+from cairn._engine.store import Store
+from cairn.errors import CancelledError, Error, FailedPreconditionError
+from cairn.types import CacheEvent, EventKind, TierKind
+
+__all__ = ["EventFeed"]
+
+_LOG = logging.getLogger("cairn")
+_MEDIA = {TierKind.HOST: MEDIUM_CPU, TierKind.DISK: MEDIUM_STORAGE}
+_OWNER = "cairn"
+_MOST = 100_000  # Events that wait for the engine's next step; then the stream begins anew.
+_LOOK = 0.25  # Seconds between looks whether to end.
+_RETRY = 1.0  # Seconds until a broken stream is opened again.
+
+
+class EventFeed:
+    """Follows one namespace of a node in a thread of its own.
+
+    After a break it begins with a snapshot, and says what has gone meanwhile. Events carry no tokens, as a
+    node does not know them: they add a tier to blocks that routers know by hash.
+    """
+
+    def __init__(self, store: Store, block_tokens: int) -> None:
+        self._store = store
+        self._block_tokens = block_tokens
+        self._lock = threading.Lock()
+        self._waiting: deque[KVCacheEvent] = deque()
+        # What routers were told: tiers by block.
+        self._told: dict[bytes, set[TierKind]] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cairn-events", daemon=True)
+        self._thread.start()
+
+    def take(self) -> list[KVCacheEvent]:
+        """What happened since the last call."""
+        with self._lock:
+            events, self._waiting = list(self._waiting), deque()
+        return events
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._follow()
+            except (CancelledError, FailedPreconditionError):
+                return
+            except Error as error:
+                _LOG.debug("cairn: the node's events broke off: %s", error)
+            except Exception:
+                self._store.counters.add("internal_errors")
+                _LOG.exception("cairn: the node's events are not followed any more")
+                return
+            self._closed.wait(_RETRY)
+
+    def _follow(self) -> None:
+        with self._store.watch() as stream:
+            snapshot: set[bytes] | None = set()
+            while not self._closed.is_set():
+                event = stream.next(_LOOK)
+                if event is None:
+                    continue
+                if event.kind is EventKind.SNAPSHOT_END:
+                    for key in self._told.keys() - (snapshot or set()):
+                        self._forget(key)
+                    snapshot = None
+                elif snapshot is not None and event.kind is EventKind.STORED:
+                    snapshot.add(event.key)
+                    # It may have left a tier unseen.
+                    for tier in self._told.get(event.key, set()) - {event.tier}:
+                        self._left(event.key, tier)
+                    self._entered(event)
+                else:
+                    self._happened(event)
+                if len(self._waiting) > _MOST:
+                    return
+
+    def _happened(self, event: CacheEvent) -> None:
+        if event.kind in (EventKind.STORED, EventKind.TIER_ADDED):
+            self._entered(event)
+        elif event.kind is EventKind.TIER_REMOVED:
+            # Not gone, so it is in the other tier; a snapshot had told of the fastest one alone.
+            self._entered(dataclasses.replace(event, tier=TierKind.DISK if event.tier is TierKind.HOST else TierKind.HOST))
+            self._left(event.key, event.tier)
+        elif event.kind is EventKind.REMOVED:
+            self._forget(event.key)
+        elif event.kind is EventKind.NAMESPACE_DROPPED:
+            for key in list(self._told):
+                self._forget(key)
+
+    def _entered(self, event: CacheEvent) -> None:
+        tiers = self._told.setdefault(event.key, set())
+        if event.tier in tiers:
+            return
+        tiers.add(event.tier)
+        self._say(BlockStored(
+            block_hashes=[event.key], parent_block_hash=event.parent, token_ids=[], block_size=self._block_tokens, lora_id=None,
+            medium=_MEDIA[event.tier], lora_name=None, locality="REMOTE", ownership=_OWNER,
+        ))
+
+    def _left(self, key: bytes, tier: TierKind) -> None:
+        tiers = self._told.get(key, set())
+        if tier in tiers:
+            tiers.remove(tier)
+            self._say(BlockRemoved(block_hashes=[key], medium=_MEDIA[tier], locality="REMOTE", ownership=_OWNER))
+
+    def _forget(self, key: bytes) -> None:
+        for tier in list(self._told.get(key, ())):
+            self._left(key, tier)
+        self._told.pop(key, None)
+
+    def _say(self, event: KVCacheEvent) -> None:
+        with self._lock:
+            self._waiting.append(event)

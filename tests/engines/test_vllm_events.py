@@ -1,0 +1,107 @@
+"""The node's events in vLLM's own stream: read as routers read them, with vLLM's own types."""
+
+import socket
+
+import msgspec
+import zmq
+from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
+
+import cairn
+from cairn._engine.options import Options
+from cairn._engine.store import Store
+from cairn.vllm.events import EventFeed
+from conftest import ALONE, A, ENGINE, Counts, Engine, wait_until
+
+
+def spec(**changes):
+    return cairn.NamespaceSpec("m", "1", cairn.OpaqueLayout("events", 1 << 20, block_tokens=16), "n", key_scheme="test", **changes)
+
+
+class Reader:
+    """Collects what a feed says, after a round through the wire's form."""
+
+    def __init__(self, feed):
+        self._feed, self.events = feed, []
+
+    def wait(self, count):
+        def enough():
+            new = msgspec.msgpack.decode(msgspec.msgpack.encode(KVEventBatch(0.0, self._feed.take())), type=KVEventBatch)
+            self.events += new.events
+            return len(self.events) >= count
+
+        wait_until(enough, 20, f"{count} events, got {self.events}")
+        found, self.events = self.events, []
+        return [(type(e), e.block_hashes[0], e.medium) for e in found]
+
+
+def test_stores_moves_removals_and_breaks(start_node, tmp_path):
+    node = start_node("--host.capacity", "4MiB", "--disk.path", str(tmp_path), "--disk.flush_after", "10ms")
+    store = Store(Options(address=node.grpc), spec(), "events")
+    assert store.wait_open(10)
+    keys = [bytes([i]) * 32 for i in range(8)]
+    assert store.save([cairn.Part(keys[0], b"x" * 1000)], [1000]) == [True]
+    feed = EventFeed(store, 16)
+    reader = Reader(feed)
+    # What was there before, in its fastest tier; then what comes, in memory first.
+    assert (BlockStored, keys[0], "CPU") in reader.wait(1)
+    size = 512 << 10
+    assert store.save([cairn.Part(keys[1], bytes(size), parent=keys[0])], [size]) == [True]
+    found = reader.wait(2)
+    assert found[-2:] == [(BlockStored, keys[1], "CPU"), (BlockStored, keys[1], "STORAGE")]
+    # More than the memory holds: something leaves it, and stays on disk.
+    for i, key in enumerate(keys[2:]):
+        assert store.save([cairn.Part(key, bytes([i]) * size)], [size]) == [True]
+        reader.wait(2)
+    more = [bytes([100 + i]) * 32 for i in range(8)]
+    for key in more:
+        assert store.save([cairn.Part(key, bytes(size))], [size]) == [True]
+    wait_until(lambda: any(kind is BlockRemoved for kind, _, _ in reader.wait(1)), 20, "a block that left the memory")
+    told = {*keys, *more}
+    wait_until(lambda: {key for key, tiers in feed._told.items() if tiers} == told, 20, "all blocks")
+    reader.wait(0)
+    # The node comes back without its disk: all that was told is taken back.
+    node.kill()
+    start_node("--listen", node.grpc)
+    gone = set()
+    wait_until(lambda: gone.update(key for kind, key, _ in reader.wait(1) if kind is BlockRemoved) or gone >= told, 30, "removals")
+    assert not any(feed._told.values())
+    feed.close()
+    store.close()
+    assert store.counters.totals()["internal_errors"] == 0
+
+
+def test_routers_read_them_from_the_engine(tiny, engine_log, start_node):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint.replace("127.0.0.1", "*"), "topic": "kv@pod@model"}
+    node = start_node()
+    reader = zmq.Context.instance().socket(zmq.SUB)
+    reader.connect(endpoint)
+    reader.setsockopt_string(zmq.SUBSCRIBE, "kv@")
+    reader.setsockopt(zmq.RCVTIMEO, 20000)
+    stored = {}
+    with Counts(node) as counts, Engine(tiny, engine_log(), connector={"address": node.grpc}, kv_events_config=events,
+                                        **{**ENGINE, **ALONE, "enable_prefix_caching": True}) as engine:
+        engine.ask(A)
+        counts.wait_blocks(31)
+        while len(stored.get("CPU", ())) < 31 or len(stored.get("GPU", ())) < 31:
+            engine.ask(A)  # vLLM publishes in its steps.
+            topic, _, payload = reader.recv_multipart()
+            assert topic == b"kv@pod@model"
+            for event in msgspec.msgpack.decode(payload, type=KVEventBatch).events:
+                if isinstance(event, BlockStored):
+                    stored.setdefault(event.medium, set()).update(event.block_hashes)
+                    if event.medium == "CPU":
+                        assert (event.locality, event.ownership, event.block_size) == ("REMOTE", "cairn", 32)
+    # The same hashes as of the engine's own blocks: that is what routers join them by.
+    assert stored["CPU"] == stored["GPU"]
+
+
+def test_a_feed_ends_with_its_store(start_node):
+    store = Store(Options(address=start_node().grpc), spec(salt=b"end"), "events")
+    assert store.wait_open(10)
+    feed = EventFeed(store, 16)
+    feed.close()
+    assert not feed._thread.is_alive()
+    store.close()
