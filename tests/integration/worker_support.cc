@@ -65,7 +65,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& c
   return worker;
 }
 
-Answer WorkerProcess::Generate(uint32_t tokens, uint32_t seed, uint32_t max_tokens) {
+Answer WorkerProcess::Generate(uint32_t tokens, uint32_t seed, uint32_t max_tokens,
+                               uint32_t prefix_end) {
   v1::GenerateRequest request;
   uint32_t state = seed * 2654435761u;
   for (uint32_t i = 0; i < tokens; ++i) {
@@ -73,6 +74,7 @@ Answer WorkerProcess::Generate(uint32_t tokens, uint32_t seed, uint32_t max_toke
     request.mutable_tokens()->add_ids(static_cast<int32_t>(20 + (state >> 16) % 200));
   }
   request.set_max_tokens(max_tokens);
+  request.set_prefix_end(prefix_end);
   request.set_ignore_eos(true);
   request.set_want_logits_digest(true);
 
@@ -91,6 +93,7 @@ Answer WorkerProcess::Generate(uint32_t tokens, uint32_t seed, uint32_t max_toke
     answer.fetched_tokens = done.fetched_tokens();
     answer.miss_reason = done.miss_reason();
     answer.ttft_seconds = done.ttft_seconds();
+    answer.selected_tokens = done.selected_tokens();
     for (const v1::TierBytes& tier : done.fetched_by_tier()) {
       (tier.tier() == v1::TIER_KIND_DISK ? answer.disk_bytes : answer.host_bytes) += tier.bytes();
     }

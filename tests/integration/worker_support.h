@@ -26,6 +26,7 @@ struct Answer {
   uint64_t host_bytes = 0;
   uint64_t disk_bytes = 0;
   double ttft_seconds = 0;
+  uint32_t selected_tokens = 0;
 };
 
 // Not thread-safe but for Generate.
@@ -42,8 +43,9 @@ class WorkerProcess {
   const std::string& admin() const { return admin_; }
 
   // A prompt of `tokens` tokens that begins alike for all requests of one `seed`; with the logits'
-  // digest, greedy, not ended by the model.
-  Answer Generate(uint32_t tokens, uint32_t seed = 1, uint32_t max_tokens = 8);
+  // digest, greedy, not ended by the model. `prefix_end`: as in v1::GenerateRequest.
+  Answer Generate(uint32_t tokens, uint32_t seed = 1, uint32_t max_tokens = 8,
+                  uint32_t prefix_end = 0);
   bool WaitIdle(std::chrono::milliseconds timeout = std::chrono::seconds(60));
   // Waits until GetInfo says so.
   bool WaitConnected(bool connected, std::chrono::milliseconds timeout = std::chrono::seconds(30));

@@ -48,8 +48,9 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "Cache node, HOST:PORT or unix:/path; empty: everything is computed.",
               {.env = "CAIRN_CACHE"});
   schema.Text("cache.recipe", &c.recipe,
-              "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, or a ladder of them "
-              "(docs/recipes.md). Workers share blocks only with those of the same recipe.",
+              "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, a ladder of them, or a "
+              "selection of tokens and a codec, such as streaming:keep=0.4+int8 (docs/recipes.md). Workers share "
+              "blocks only with those of the same recipe. A selection holds without a cache, too.",
               {.max_length = 1024});
   schema.Text("cache.publish", &c.publish,
               "Further recipes, with semicolons between them: blocks computed over exact KV are pushed to "
