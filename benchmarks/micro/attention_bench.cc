@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kHeads = 3, kGroup = 3, kDim = 64, kLayers = 30, kTokens = 4096;
 constexpr int64_t kPage = 64, kUnit = 32, kSplit = 256;
-constexpr int kTrials = 9;
+constexpr int kTrials = 25;
 
 // Rows of each head of each layer in pieces of `piece` rows, all of them scattered over one buffer.
 class Rows {
