@@ -2,10 +2,10 @@
 //
 //   attention_bench [--json]
 //
-// The shape is SmolLM2-135M's: 3 KV heads of 64 dimensions, 3 query heads each, 4,096 tokens. KV lies
-// in pages or units in a random order, in all layers of the model in turn, so that caches hold none of
-// it. full: pages of 64 tokens. ragged: units of 32 rows, heads with different numbers of rows, as many
-// in all. quarter: a quarter of them.
+// The shape is SmolLM2-135M's: 3 KV heads of 64 dimensions, 3 query heads each, 4,096 tokens. KV
+// lies in pages or units in a random order, in all layers of the model in turn, so that caches hold
+// none of it. full: pages of 64 tokens. ragged: units of 32 rows, heads with different numbers of
+// rows, as many in all. quarter: a quarter of them.
 
 #include <algorithm>
 #include <chrono>
@@ -28,7 +28,8 @@ constexpr int kTrials = 25;
 // Rows of each head of each layer in pieces of `piece` rows, all of them scattered over one buffer.
 class Rows {
  public:
-  Rows(const std::vector<int64_t>& rows, int64_t piece, std::mt19937* rng) : rows_(rows), piece_(piece) {
+  Rows(const std::vector<int64_t>& rows, int64_t piece, std::mt19937* rng)
+      : rows_(rows), piece_(piece) {
     int64_t pieces = 0;
     for (const int64_t n : rows) pieces += (n + piece - 1) / piece;
     const auto numbers = static_cast<size_t>(2 * piece * kDim);
@@ -41,7 +42,8 @@ class Rows {
     for (const int64_t n : rows) {
       auto& of_head = places_.emplace_back();
       for (int64_t r = 0; r < n; r += piece) {
-        of_head.push_back(reinterpret_cast<const std::byte*>(data_.data() + order[next++] * numbers));
+        of_head.push_back(
+            reinterpret_cast<const std::byte*>(data_.data() + order[next++] * numbers));
       }
     }
   }
@@ -69,9 +71,11 @@ class Rows {
 
 // Seconds of one token's attention in all layers.
 double Token(const Backend& backend, const Rows& rows, const std::vector<float>& q) {
-  std::vector<float> acc(kGroup * kDim * (kTokens * 2 / kSplit)), max(acc.size()), sum(acc.size()), out(kGroup * kDim);
+  std::vector<float> acc(kGroup * kDim * (kTokens * 2 / kSplit)), max(acc.size()), sum(acc.size()),
+      out(kGroup * kDim);
   std::vector<std::byte> scratch(AttentionPartScratchBytes(kSplit, kGroup) + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
+                                               ~uintptr_t{63});
   const auto begin = std::chrono::steady_clock::now();
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     for (int64_t head = 0; head < kHeads; ++head) {
@@ -93,7 +97,8 @@ double Token(const Backend& backend, const Rows& rows, const std::vector<float>&
         backend.attention_part(a);
       }
       if (parts > 0) {
-        backend.attention_merge({acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
+        backend.attention_merge(
+            {acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
       }
     }
   }
@@ -114,7 +119,8 @@ int Main(bool json) {
   std::vector<int64_t> full(kLayers * kHeads, kTokens), ragged, quarter;
   for (int64_t i = 0; i < kLayers * kHeads; ++i) {
     // Up to a third more or less, and the same in all.
-    const int64_t off = i % 2 == 0 ? static_cast<int64_t>(rng() % (kTokens / 3)) : kTokens - ragged.back();
+    const int64_t off =
+        i % 2 == 0 ? static_cast<int64_t>(rng() % (kTokens / 3)) : kTokens - ragged.back();
     ragged.push_back(kTokens + off);
     quarter.push_back((kTokens + off) / 4);
   }
@@ -129,15 +135,18 @@ int Main(bool json) {
     // Against `full` of the same trial: neighbours come and go.
     std::vector<double> faster;
     for (int trial = 0; trial < kTrials; ++trial) {
-      faster.push_back(seconds[0][static_cast<size_t>(trial)] / seconds[i][static_cast<size_t>(trial)]);
+      faster.push_back(seconds[0][static_cast<size_t>(trial)] /
+                       seconds[i][static_cast<size_t>(trial)]);
     }
     const double token = Median(seconds[i]);
     const double times = Median(faster);
     const double bandwidth = times * all[i]->Bytes() / pages.Bytes();
     std::printf(json ? "{\"case\": \"%s\", \"isa\": \"%s\", \"ms\": %.4f, \"gb_per_s\": %.3f, "
                        "\"times_faster_than_full\": %.3f, \"bandwidth_to_full\": %.3f}\n"
-                     : "%-8s %s  %8.3f ms a token  %6.2f GB/s  %5.2f x as fast as full  %4.2f of its bandwidth\n",
-                names[i], backend.name, token * 1e3, all[i]->Bytes() / token / 1e9, times, bandwidth);
+                     : "%-8s %s  %8.3f ms a token  %6.2f GB/s  %5.2f x as fast as full  %4.2f of "
+                       "its bandwidth\n",
+                names[i], backend.name, token * 1e3, all[i]->Bytes() / token / 1e9, times,
+                bandwidth);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// Any bytes as the slice of a segment's block: masks, lengths and rows are refused or decoded, within
-// the slice and the rows that the masks say.
+// Any bytes as the slice of a segment's block: masks, lengths and rows are refused or decoded,
+// within the slice and the rows that the masks say.
 //
 // First byte: bits 0 to 2 the codec, bit 3 the block's first position (0 or 64), bits 4 and 5 heads
 // minus one, bit 6: blocks of 16 tokens instead of 64. The rest is the slice.
@@ -17,8 +17,9 @@ namespace {
 using namespace cairn;
 using namespace cairn::worker;
 
-constexpr const char* kCodecs[] = {"raw", "int8:group=16,sink=1", "fp8:sink=1", "int4:group=32",
-                                   "mixed:group=32", "turbo:bits=3", "cachegen", "turbo:bits=4,v=2"};
+constexpr const char* kCodecs[] = {"raw",           "int8:group=16,sink=1", "fp8:sink=1",
+                                   "int4:group=32", "mixed:group=32",       "turbo:bits=3",
+                                   "cachegen",      "turbo:bits=4,v=2"};
 
 KvLayout LayoutOf(bool small) {
   return {.layers = 2, .kv_heads = 4, .head_dim = 64, .block_tokens = small ? 16 : 64};

@@ -26,7 +26,8 @@ class WorkerSelectionTest : public ::testing::Test {
     EXPECT_OK(worker);
     return *std::move(worker);
   }
-  static Answer Ask(WorkerProcess& worker, uint32_t tokens = kPrompt, uint32_t prefix_end = kShared) {
+  static Answer Ask(WorkerProcess& worker, uint32_t tokens = kPrompt,
+                    uint32_t prefix_end = kShared) {
     const Answer answer = worker.Generate(tokens, 1, 8, prefix_end);
     EXPECT_OK(answer.status);
     EXPECT_TRUE(worker.WaitIdle());

@@ -42,7 +42,7 @@ Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
                            static_cast<int>(header.codec), static_cast<int>(form.codec));
   }
   if (header.selected != form.selected) {
-    return InvalidArgument("part header, field 'flags': got {}, expected {}: the namespace's recipe {}",
+    return InvalidArgument("part header, field 'flags': got {}, expected {}: the recipe {}",
                            header.selected ? 1 : 0, form.selected ? 1 : 0,
                            form.selected ? "selects rows" : "has no selection");
   }

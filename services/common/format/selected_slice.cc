@@ -22,8 +22,8 @@ Result<std::vector<uint64_t>> ReadMasks(std::span<const std::byte> slice, uint32
   const uint32_t last = block_tokens % 64;
   for (uint32_t head = 0; head < heads && last != 0; ++head) {
     if (masks[size_t{head} * words + words - 1] >> last != 0) {
-      return Errorf(StatusCode::kDataLoss, "slice: the mask of head {} keeps tokens beyond {}", head,
-                    block_tokens);
+      return Errorf(StatusCode::kDataLoss, "slice: the mask of head {} keeps tokens beyond {}",
+                    head, block_tokens);
     }
   }
   return masks;

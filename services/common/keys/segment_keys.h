@@ -2,11 +2,12 @@
 // Keys of the blocks of a segment: a run of whole blocks whose rows were selected together
 // (docs/selections.md).
 //
-//   key = SHA256("cairn.segment.v1" | fingerprint | last key of the parent segment (zero for none) |
-//   the token chain's key at the segment's end | u32 number of the block in the segment)
+//   key = SHA256("cairn.segment.v1" | fingerprint | last key of the parent segment (zero for none)
+//   | the token chain's key at the segment's end | u32 number of the block in the segment)
 //
-// Every block of a segment names the segment's end, so whoever shares only some of its tokens cannot
-// name it. A key stands for where the parents ended, too: the rows that were attended to depend on it.
+// Every block of a segment names the segment's end, so whoever shares only some of its tokens
+// cannot name it. A key stands for where the parents ended, too: the rows that were attended to
+// depend on it.
 
 #include <cstdint>
 #include <optional>

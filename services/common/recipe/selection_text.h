@@ -14,15 +14,15 @@ namespace cairn {
 // makes one with selections::MakeSelection(info->name, values).
 struct RecipeSelection {
   const selections::SelectionInfo* info = nullptr;  // Never null in a parsed recipe.
-  std::vector<int64_t> values;  // In units of each parameter's last digit.
+  std::vector<int64_t> values;                      // In units of each parameter's last digit.
 
   bool operator==(const RecipeSelection&) const = default;
   // Every parameter, each number in its shortest form: "streaming:keep=0.4,sinks=4".
   std::string Canonical() const;
 };
 
-// INVALID_ARGUMENT naming the selection or parameter, the value, and what exists or which values are
-// legal.
+// INVALID_ARGUMENT naming the selection or parameter, the value, and what exists or which values
+// are legal.
 Result<RecipeSelection> ParseSelection(std::string_view text);
 
 }  // namespace cairn

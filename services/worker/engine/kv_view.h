@@ -7,8 +7,8 @@
 
 namespace cairn::worker {
 
-// One layer of the tokens in the pages: token 0 is at position sequence.base(). Valid while the pages
-// are held.
+// One layer of the tokens in the pages: token 0 is at position sequence.base(). Valid while the
+// pages are held.
 inline kernels::PagedKv PagesView(const KvSequence& sequence, int layer) {
   const KvLayout& kv = sequence.layout();
   kernels::PagedKv view;

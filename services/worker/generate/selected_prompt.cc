@@ -87,8 +87,8 @@ void SelectedPrompt::FindAndFetch(Run& run) {
   report.match_seconds = found.seconds;
   report.miss_reason = found.path.blocks() == blocks ? MissReason::kNone : found.reason;
   const double matched = Seconds(clock_.Now() - run.start);
-  report.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0,
-                             found.path.blocks(), 0, matched});
+  report.timeline.push_back(
+      {TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, found.path.blocks(), 0, matched});
   if (found.path.blocks() > 0) {
     PrefixSession::FetchWanted wanted;
     wanted.prompt_tokens = std::ssize(run.tokens);
@@ -102,8 +102,7 @@ void SelectedPrompt::FindAndFetch(Run& run) {
     report.path = fetched.way;
     if (fetched.reason != MissReason::kNone) report.miss_reason = fetched.reason;
     report.timeline.push_back({TimelineSpan::Kind::kFetch, TimelineSpan::kAllLayers, 0,
-                               fetched.path.blocks(), matched,
-                               Seconds(clock_.Now() - run.start)});
+                               fetched.path.blocks(), matched, Seconds(clock_.Now() - run.start)});
     run.path = std::move(fetched.path);
     if (fetched.prefix != nullptr) run.sequence.SetPrefix(std::move(fetched.prefix));
   }

@@ -1,7 +1,7 @@
 #pragma once
 // Gets the KV of a prompt where the recipe selects tokens (docs/selections.md).
 //
-//   find whole segments at the node, fetch them -> compute the rest of the segment densely over them
+//   find whole segments at the node, fetch them -> compute the rest densely over them
 //   -> select its rows, drop the others -> queue it for the push -> compute the rest of the prompt
 //
 // Where the segment ends: at `prefix_end` in whole blocks, if the request says one; else at the
@@ -9,8 +9,8 @@
 // question included, for this request alone.
 //
 // Exactness. Rows are a function of the tokens up to the segment's end and of where the segments
-// before it end; what follows is computed over the rows that are kept, cold and warm alike. With the
-// codec raw both give the same bytes.
+// before it end; what follows is computed over the rows that are kept, cold and warm alike. With
+// the codec raw both give the same bytes.
 
 #include <cstdint>
 #include <functional>
@@ -56,8 +56,7 @@ class SelectedPrompt {
   void FindAndFetch(Run& run);
   // Computes from the sequence's length to the segment's end and selects.
   Status MakeSegment(Run& run);
-  Status Prefill(Run& run, int64_t end,
-                 const std::function<void(const ChunkQueries&)>& observe);
+  Status Prefill(Run& run, int64_t end, const std::function<void(const ChunkQueries&)>& observe);
   Status Reserve(const Run& run, int64_t tokens);
   void Push(const Run& run);
 

@@ -1,13 +1,14 @@
 #pragma once
-// The KV of a sequence's first tokens of which a selection kept some: in every layer and head others,
-// and another number of them.
+// The KV of a sequence's first tokens of which a selection kept some: in every layer and head
+// others, and another number of them.
 //
-// Rows lie in units: `unit_rows` rows of K of one head, and the same of V. A unit takes the place that
-// so many tokens of some head have in a page of the pool; which head and layer that place was made for
-// says nothing about whose rows they are. So pages are filled to the last unit, whatever was kept.
+// Rows lie in units: `unit_rows` rows of K of one head, and the same of V. A unit takes the place
+// that so many tokens of some head have in a page of the pool; which head and layer that place was
+// made for says nothing about whose rows they are. So pages are filled to the last unit, whatever
+// was kept.
 //
-//   page: layer -> K, V -> head -> [block_tokens][head_dim]      unit u of a head: K at `unit`, V at
-//         |--- unit ---|--- unit ---|                             unit + plane_bytes
+//   page: layer -> K, V -> head -> [block_tokens][head_dim]     unit u of a head: K at `unit`,
+//                                  |-- unit --|-- unit --|      V at unit + plane_bytes
 //
 // A row's position in the sequence is not its index; keys carry their position in their rotation.
 
@@ -49,9 +50,9 @@ class RaggedPrefix {
 
   // Rows of a segment that one head keeps, ascending, from 0 for its first token.
   using RowsOf = std::function<std::vector<int32_t>(int layer, int head)>;
-  // Moves what was kept of the tokens in `pages` together, within these pages and what `parent` left
-  // free, and gives the other pages back to the pool and their memory to the system. Token t of the
-  // segment is in page t / block_tokens. Takes the pages over. `parent` may be null.
+  // Moves what was kept of the tokens in `pages` together, within these pages and what `parent`
+  // left free, and gives the other pages back to the pool and their memory to the system. Token t
+  // of the segment is in page t / block_tokens. Takes the pages over. `parent` may be null.
   static std::shared_ptr<const RaggedPrefix> Compact(KvPool& pool,
                                                      std::shared_ptr<const RaggedPrefix> parent,
                                                      std::vector<std::byte*> pages, int64_t end,
@@ -74,9 +75,9 @@ class RaggedPrefix {
 
   KvPool* const pool_;
   const std::shared_ptr<const RaggedPrefix> parent_;
-  mutable bool extended_ = false;  // By its one child.
-  std::vector<std::byte*> pages_;  // Own ones.
-  std::vector<Head> heads_;        // [layers][kv_heads]
+  mutable bool extended_ = false;       // By its one child.
+  std::vector<std::byte*> pages_;       // Own ones.
+  std::vector<Head> heads_;             // [layers][kv_heads]
   std::vector<std::byte*> free_units_;  // In pages of its own or before it, for the child.
   int64_t end_ = 0;
 };
@@ -87,11 +88,11 @@ class RaggedBuilder {
   // `parent`, if not null, is extended: nobody else may do that.
   RaggedBuilder(KvPool& pool, std::shared_ptr<const RaggedPrefix> parent);
 
-  // Room for so many rows more of each head, [layers][kv_heads]. RESOURCE_EXHAUSTED when the pool has
-  // no pages left; nothing is changed then.
+  // Room for so many rows more of each head, [layers][kv_heads]. RESOURCE_EXHAUSTED when the pool
+  // has no pages left; nothing is changed then.
   [[nodiscard]] Status Reserve(std::span<const int64_t> rows);
-  // Adds rows to a head: [count][head_dim] each. Different heads may be written by different threads.
-  // REQUIRES: Reserve made room for them.
+  // Adds rows to a head: [count][head_dim] each. Different heads may be written by different
+  // threads. REQUIRES: Reserve made room for them.
   void Append(int layer, int head, const uint16_t* k, const uint16_t* v, int64_t count);
   // The prefix, whose next position is `end`. Once.
   std::shared_ptr<const RaggedPrefix> Finish(int64_t end);

@@ -57,8 +57,7 @@ SegmentSession::Found SegmentSession::Find(std::span<const BlockKey> chain, doub
   return found;
 }
 
-SegmentSession::Fetched SegmentSession::Fetch(Found found,
-                                              const PrefixSession::FetchWanted& wanted,
+SegmentSession::Fetched SegmentSession::Fetch(Found found, const PrefixSession::FetchWanted& wanted,
                                               kernels::ThreadPool& pool,
                                               const std::function<void()>& make_room) {
   const TimePoint start = SteadyClock::Get().Now();

@@ -1,10 +1,10 @@
 #pragma once
-// Segments of a prompt at a cache node: which there are, bringing them, naming and queueing a new one
-// (docs/selections.md).
+// Segments of a prompt at a cache node: which there are, bringing them, naming and queueing a new
+// one (docs/selections.md).
 //
-// A prompt does not say where somebody cut it into segments. So the last block of a segment that would
-// end at each block boundary is asked about, all in one call; the deepest that is there is followed,
-// and then the same below it. A part of a segment is a miss.
+// A prompt does not say where somebody cut it into segments. So the last block of a segment that
+// would end at each block boundary is asked about, all in one call; the deepest that is there is
+// followed, and then the same below it. A part of a segment is a miss.
 
 #include <cstdint>
 #include <functional>
@@ -34,8 +34,8 @@ class SegmentSession {
 
   // Whole segments, one after the other from the prompt's first token.
   struct Path {
-    std::vector<uint32_t> ends;   // Of each, in blocks of the prompt. Ascending.
-    std::vector<BlockKey> keys;   // Of all their blocks.
+    std::vector<uint32_t> ends;  // Of each, in blocks of the prompt. Ascending.
+    std::vector<BlockKey> keys;  // Of all their blocks.
     uint32_t blocks() const { return ends.empty() ? 0 : ends.back(); }
     // The last block of the last one, whose children follow.
     std::optional<BlockKey> last() const {
@@ -59,13 +59,14 @@ class SegmentSession {
     client::Path way = client::Path::kGrpc;
     double seconds = 0;  // Decoding included.
   };
-  // Brings and decodes, on this thread and `pool`; nothing is computed meanwhile. `make_room` is called
-  // once when the pool of pages is short. REQUIRES: found.path is not empty.
+  // Brings and decodes, on this thread and `pool`; nothing is computed meanwhile. `make_room` is
+  // called once when the pool of pages is short. REQUIRES: found.path is not empty.
   Fetched Fetch(Found found, const PrefixSession::FetchWanted& wanted, kernels::ThreadPool& pool,
                 const std::function<void()>& make_room);
 
-  // What a new segment's push needs: rows that `prefix` got from the segment on blocks [begin, end) of
-  // the prompt, below `parent`. `compute_seconds`: by block of the prompt. The blocks hold the prefix.
+  // What a new segment's push needs: rows that `prefix` got from the segment on blocks [begin, end)
+  // of the prompt, below `parent`. `compute_seconds`: by block of the prompt. The blocks hold the
+  // prefix.
   std::vector<ComputedBlock> NewSegment(const Path& parent, const BlockKey& chain_end, uint32_t end,
                                         const selections::KeptRows& kept,
                                         std::shared_ptr<const RaggedPrefix> prefix,

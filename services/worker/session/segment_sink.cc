@@ -38,10 +38,11 @@ Status SegmentSink::Take(const client::SliceInfo& slice, std::span<const std::by
   if (slice.codec != codec_.id() || slice.block >= blocks_ ||
       slice.layer >= static_cast<uint32_t>(kv_.layers) || begin >= end ||
       end > static_cast<uint32_t>(kv_.kv_heads)) {
-    return Errorf(StatusCode::kDataLoss,
-                  "slice of block {}, layer {}, heads {} to {}, codec {}: the namespace's layout has "
-                  "no such slice",
-                  slice.block, slice.layer, begin, end, static_cast<int>(slice.codec));
+    return Errorf(
+        StatusCode::kDataLoss,
+        "slice of block {}, layer {}, heads {} to {}, codec {}: the namespace's layout has "
+        "no such slice",
+        slice.block, slice.layer, begin, end, static_cast<int>(slice.codec));
   }
   const auto parsed = ParseSelectedSlice(
       codec_,
@@ -115,8 +116,7 @@ std::optional<uint32_t> SegmentSink::Decode(uint32_t blocks, kernels::ThreadPool
 }
 
 bool SegmentSink::Intact() const {
-  return std::all_of(holds_.begin(), holds_.end(),
-                     [](const auto& hold) { return hold->Pinned(); });
+  return std::all_of(holds_.begin(), holds_.end(), [](const auto& hold) { return hold->Pinned(); });
 }
 
 }  // namespace cairn::worker

@@ -16,10 +16,10 @@
 
 namespace cairn::worker {
 
-// For one call of CacheClient::Fetch. What lies in the node's memory stays there until it is decoded;
-// other slices are copied as they are. Rows are decoded when all of a path has come, since where a
-// block's rows go depends on how many each head kept before it. References must outlive it. Not
-// thread-safe.
+// For one call of CacheClient::Fetch. What lies in the node's memory stays there until it is
+// decoded; other slices are copied as they are. Rows are decoded when all of a path has come, since
+// where a block's rows go depends on how many each head kept before it. References must outlive it.
+// Not thread-safe.
 class SegmentSink final : public client::FetchSink {
  public:
   SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks, bool lend);
@@ -40,7 +40,8 @@ class SegmentSink final : public client::FetchSink {
   std::vector<int64_t> Rows(uint32_t blocks) const;
   // Decodes the first `blocks` blocks into `builder`, which has room for them. The first block that
   // holds bytes that no encoder wrote; nullopt: all is well, or the node has taken its memory back
-  // meanwhile (then Intact() is false and the rows mean nothing). REQUIRES: blocks <= CompletePrefix().
+  // meanwhile (then Intact() is false and the rows mean nothing). REQUIRES: blocks <=
+  // CompletePrefix().
   std::optional<uint32_t> Decode(uint32_t blocks, kernels::ThreadPool& pool,
                                  RaggedBuilder* builder) const;
   bool Intact() const;
@@ -60,7 +61,7 @@ class SegmentSink final : public client::FetchSink {
   std::vector<std::optional<SelectedHead>> heads_;  // [block][layer][head]
   std::vector<uint32_t> missing_;                   // Heads of all layers, by block.
   std::vector<MissReason> reasons_;
-  std::vector<std::vector<std::byte>> copies_;      // What heads_ points into, or:
+  std::vector<std::vector<std::byte>> copies_;  // What heads_ points into, or:
   std::vector<std::shared_ptr<const client::LentHold>> holds_;
   BytesByTier bytes_;
 };

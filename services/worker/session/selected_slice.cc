@@ -60,8 +60,7 @@ Status AppendSelectedSlice(const KvCodec& codec, const SelectedSlicePlace& place
   format::WriteMasks(masks, out);
   std::vector<uint16_t> rows;
   for (uint32_t head = 0; head < place.heads; ++head) {
-    const KvCodec::RowsPlace at =
-        PlaceOf(place, masks.subspan(size_t{head} * words, words));
+    const KvCodec::RowsPlace at = PlaceOf(place, masks.subspan(size_t{head} * words, words));
     if (at.rows == 0) continue;
     const auto numbers = static_cast<size_t>(at.rows * head_dim);
     rows.resize(2 * numbers);

@@ -147,7 +147,8 @@ TEST_F(SelectedEngineTest, APromptWithoutAWholeBlockIsLeftAlone) {
     ExpectSameAnswer(got, Run(*Alone("raw"), request));
   }
   GenerateRequest said = Shared(100, 63);
-  EXPECT_EQ(RunAndIdle(*worker, said).selected_tokens, 0u) << "the shared prefix has no whole block";
+  EXPECT_EQ(RunAndIdle(*worker, said).selected_tokens, 0u)
+      << "the shared prefix has no whole block";
   EXPECT_EQ(node_.complete_blocks(), 0u);
 }
 
@@ -170,8 +171,8 @@ TEST_F(SelectedEngineTest, AnEndBeyondThePromptIsRefused) {
 }
 
 TEST_F(SelectedEngineTest, EveryCodecStoresAndBringsSelectedRows) {
-  for (const char* codec : {"raw", "int8", "int8:sink=1", "fp8", "int4", "mixed", "turbo:bits=3",
-                            "cachegen"}) {
+  for (const char* codec :
+       {"raw", "int8", "int8:sink=1", "fp8", "int4", "mixed", "turbo:bits=3", "cachegen"}) {
     node_.Clear();
     const std::string recipe = std::string("random:keep=0.2+") + codec;
     const GenerateRequest request = Shared(500, 448);
@@ -274,12 +275,13 @@ TEST_F(SelectedEngineTest, AFinishedTurnIsNotKept) {
   EXPECT_EQ(node_.complete_blocks(), 4u);
 }
 
-// Any order of requests to workers with different recipes on one node: each gets what a worker of its
-// recipe computes alone.
+// Any order of requests to workers with different recipes on one node: each gets what a worker of
+// its recipe computes alone.
 TEST_F(SelectedEngineTest, BlocksOfOtherRecipesNeverMix) {
   const std::vector<std::string> recipes = {
-      "random:keep=0.3+raw", "random:keep=0.3,seed=2+raw", "streaming:keep=0.3+raw",
-      "streaming:keep=0.3,sinks=0+raw", "random:keep=0.31+raw", "raw"};
+      "random:keep=0.3+raw",    "random:keep=0.3,seed=2+raw",
+      "streaming:keep=0.3+raw", "streaming:keep=0.3,sinks=0+raw",
+      "random:keep=0.31+raw",   "raw"};
   std::vector<std::unique_ptr<WorkerEngine>> cached, alone;
   for (const std::string& recipe : recipes) {
     cached.push_back(Worker(With(recipe)));

@@ -138,8 +138,8 @@ struct Worker {
   std::vector<TokenId> Decode(int count) {
     std::vector<TokenId> tokens;
     for (int i = 0; i < count; ++i) {
-      tokens.push_back(static_cast<TokenId>(
-          std::max_element(logits.begin(), logits.end()) - logits.begin()));
+      tokens.push_back(
+          static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
       SequenceChunk chunk;
       chunk.sequence = sequence.get();
       chunk.tokens = {&tokens.back(), 1};

@@ -54,8 +54,7 @@ class RaggedPrefixTest : public ::testing::Test {
         for (int head = 0; head < kKv.kv_heads; ++head) {
           for (const bool v : {false, true}) {
             auto* row = reinterpret_cast<uint16_t*>(
-                slice + (v ? kKv.plane_bytes() : 0) +
-                static_cast<size_t>(head) * kKv.head_bytes() +
+                slice + (v ? kKv.plane_bytes() : 0) + static_cast<size_t>(head) * kKv.head_bytes() +
                 static_cast<size_t>(token % kKv.block_tokens) * kKv.row_bytes());
             for (int64_t d = 0; d < kKv.head_dim; ++d) row[d] = Value(layer, v, head, position, d);
           }
@@ -168,7 +167,8 @@ TEST_F(RaggedPrefixTest, BuiltFromRowsItEqualsTheCompactedOne) {
     RaggedBuilder builder(*pool_, built);
     std::vector<int64_t> more;
     for (size_t h = 0; h < kept.size(); ++h) {
-      const auto end = std::count_if(kept[h].begin(), kept[h].end(), [&](int r) { return r < cut; });
+      const auto end =
+          std::count_if(kept[h].begin(), kept[h].end(), [&](int r) { return r < cut; });
       more.push_back(end - (built ? built->rows(static_cast<int>(h) / kKv.kv_heads,
                                                 static_cast<int>(h) % kKv.kv_heads)
                                   : 0));

@@ -16,8 +16,9 @@ using ::cairn::testing::StatusIs;
 using ::testing::HasSubstr;
 
 constexpr KvLayout kKv{.layers = 3, .kv_heads = 4, .head_dim = 64, .block_tokens = 64};
-constexpr const char* kCodecs[] = {"raw", "int8", "int8:sink=1", "fp8", "int4", "mixed",
-                                   "turbo:bits=2", "turbo:bits=3,sink=0", "cachegen"};
+constexpr const char* kCodecs[] = {"raw",     "int8",  "int8:sink=1",  "fp8",
+                                   "int4",    "mixed", "turbo:bits=2", "turbo:bits=3,sink=0",
+                                   "cachegen"};
 
 std::unique_ptr<KvCodec> Make(const std::string& codec) {
   NamespaceInputs inputs;
@@ -38,8 +39,10 @@ SelectedSlicePlace PlaceAt(uint64_t position) {
 struct Rows {
   explicit Rows(std::span<const uint64_t> masks, std::mt19937* rng) {
     for (const uint64_t mask : masks) {
-      std::vector<uint16_t>& head = heads.emplace_back(2 * 64 * static_cast<size_t>(std::popcount(mask)));
-      for (uint16_t& x : head) x = static_cast<uint16_t>((0x3800 + (*rng)() % 0x400) | ((*rng)() % 2) << 15);
+      std::vector<uint16_t>& head =
+          heads.emplace_back(2 * 64 * static_cast<size_t>(std::popcount(mask)));
+      for (uint16_t& x : head)
+        x = static_cast<uint16_t>((0x3800 + (*rng)() % 0x400) | ((*rng)() % 2) << 15);
     }
   }
   RowsReader Reader() const {
@@ -63,7 +66,8 @@ std::vector<std::byte> Encoded(const KvCodec& codec, const SelectedSlicePlace& p
 
 float Value(uint16_t half) {  // Normal halves, and zero.
   if ((half & 0x7fff) == 0) return 0;
-  const float x = std::ldexp(1.0f + static_cast<float>(half & 0x3ff) / 1024, (half >> 10 & 31) - 15);
+  const float x =
+      std::ldexp(1.0f + static_cast<float>(half & 0x3ff) / 1024, (half >> 10 & 31) - 15);
   return half >> 15 != 0 ? -x : x;
 }
 
@@ -72,7 +76,8 @@ TEST(SelectedSliceCodecTest, EveryNumberOfRowsComesBackInEveryCodec) {
   for (const char* name : kCodecs) {
     const auto codec = Make(name);
     for (const uint64_t position : {0u, 640u}) {
-      for (const uint64_t second : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 63, uint64_t{7}, ~uint64_t{0}}) {
+      for (const uint64_t second :
+           {uint64_t{0}, uint64_t{1}, uint64_t{1} << 63, uint64_t{7}, ~uint64_t{0}}) {
         const uint64_t masks[] = {1, second, 0, rng() | uint64_t{rng()} << 32};
         const Rows rows(masks, &rng);
         const std::vector<std::byte> slice = Encoded(*codec, PlaceAt(position), masks, rows);
@@ -88,7 +93,8 @@ TEST(SelectedSliceCodecTest, EveryNumberOfRowsComesBackInEveryCodec) {
           if (head.place.rows == 0) continue;
           const size_t numbers = rows.heads[h].size() / 2;
           std::vector<uint16_t> got(2 * numbers);
-          ASSERT_OK(codec->DecodeRows(head.place, head.bytes, got.data(), got.data() + numbers, scratch))
+          ASSERT_OK(
+              codec->DecodeRows(head.place, head.bytes, got.data(), got.data() + numbers, scratch))
               << name;
           if (codec->raw()) {
             ASSERT_EQ(got, rows.heads[h]);
@@ -144,7 +150,8 @@ TEST(SelectedSliceCodecTest, MasksThatSayOtherRowsAreDataLoss) {
     for (size_t bit = 0; bit < 4 * 64; ++bit) {
       std::vector<std::byte> damaged = slice;
       damaged[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
-      EXPECT_THAT(ParseSelectedSlice(*codec, PlaceAt(64), damaged), StatusIs(StatusCode::kDataLoss, HasSubstr("bytes")))
+      EXPECT_THAT(ParseSelectedSlice(*codec, PlaceAt(64), damaged),
+                  StatusIs(StatusCode::kDataLoss, HasSubstr("bytes")))
           << name << ", bit " << bit;
     }
   }
