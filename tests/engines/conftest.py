@@ -78,8 +78,9 @@ class Counts:
     def since(self):
         now = self._stat()
         found = {name: getattr(now, name) - getattr(self._before, name)
-                 for name in ("fetched_bytes", "pushed_bytes", "fetched_disk_bytes", "corrupt_blocks", "matched_tokens")}
-        return {**found, "blocks": now.blocks}
+                 for name in ("fetched_bytes", "pushed_bytes", "promoted_blocks", "fetched_disk_bytes", "corrupt_blocks", "matched_tokens")}
+        # What a hint brought into memory is read there.
+        return {**found, "blocks": now.blocks, "from_disk": found["promoted_blocks"] + found["fetched_disk_bytes"]}
 
     def blocks(self):
         return self._stat().blocks

@@ -308,6 +308,29 @@ def test_a_dead_node_fails_loads_and_stores_soon(start_node):
     assert counts["failed_load_blocks"] == 4 and counts["failed_save_blocks"] == 4 and counts["internal_errors"] == 0
 
 
+def test_a_node_may_come_after_the_engine(start_node):
+    before = start_node()
+    address = before.grpc
+    before.kill()
+    away = types.SimpleNamespace(grpc=address)
+    layout = cairn.OpaqueLayout("late", max_part_bytes=100, block_tokens=SIZE)
+    spec = cairn.NamespaceSpec(model="late", revision="1", numerics="n", layout=layout, key_scheme="test")
+    store = Store(Options(address=away.grpc), spec, "late")
+    assert store.lookup(keys_of(8, 1)) is None
+    start_node("--listen", address)
+    wait_until(lambda: store.save([cairn.Part(keys_of(8, 1)[0], b"x")], [1]) == [True], 20, "the node's coming")
+    wait_until(lambda: (found := store.lookup(keys_of(8, 1))) is not None and found.matched_blocks == 1, 20, "a hit")
+
+
+def test_a_namespace_that_differs_in_one_field_is_named(start_node, caplog):
+    node = start_node()
+    layout = cairn.OpaqueLayout("differs", max_part_bytes=100, block_tokens=SIZE)
+    for epoch in (0, 1):
+        spec = cairn.NamespaceSpec(model="m", revision="1", numerics="n", layout=layout, key_scheme="test", weight_epoch=epoch)
+        assert Store(Options(address=node.grpc), spec, "differs").wait_open(10)
+    assert "differs in 'weight_epoch' alone: there 0, here 1" in caplog.text
+
+
 def test_a_hung_node_costs_the_engine_nothing_and_a_full_buffer_drops(start_node):
     node = start_node()
     half, store, _ = worker(node, model="hung", save_buffer=4 * LAYERS * PAGE, save_timeout=2.0)

@@ -66,7 +66,7 @@ def test_cold_warm_and_from_disk_with_the_same_tokens(smollm2, prompts, engine_l
                     if counted.since()["fetched_bytes"]:
                         break
                 assert counted.since()["fetched_bytes"] == 15 * BLOCK_BYTES
-                assert counted.since()["fetched_disk_bytes"] > 0
+                assert counted.since()["from_disk"] > 0
 
 
 class Serve:
