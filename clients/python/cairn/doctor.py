@@ -36,7 +36,10 @@ class Check:
 
 
 def check_vllm(config: dict[str, Any], model: str = "") -> list[Check]:
-    """Judges what `--kv-transfer-config` gets. `model`: the folder or hub's name that is served; empty: not looked at."""
+    """Judges what `--kv-transfer-config` gets.
+
+    `model`: the folder or hub's name that is served; empty: not looked at.
+    """
     return list(_vllm(config, model))
 
 
@@ -48,7 +51,9 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
     if not version:
         yield Check("vllm", "fail", "no distribution 'vllm' here", "run this with the Python that runs vLLM")
     else:
-        yield _attempt("vllm", lambda: check_version("vllm", version), version, f"install one of {', '.join(TESTED['vllm'])}")
+        yield _attempt(
+            "vllm", lambda: check_version("vllm", version), version, f"install one of {', '.join(TESTED['vllm'])}"
+        )
 
     connector = config.get("kv_connector")
     if connector == "CairnConnector":
@@ -58,13 +63,22 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         tiers = (config.get("kv_connector_extra_config") or {}).get("secondary_tiers") or []
         ours = [tier for tier in tiers if tier.get("type") == "CairnTier"]
         if len(ours) != 1 or ours[0].get("module_path") != "cairn.vllm":
-            yield Check("secondary_tiers", "fail", f"{len(ours)} of type CairnTier",
-                        'expected one {"type": "CairnTier", "module_path": "cairn.vllm", ...}')
+            yield Check(
+                "secondary_tiers",
+                "fail",
+                f"{len(ours)} of type CairnTier",
+                'expected one {"type": "CairnTier", "module_path": "cairn.vllm", ...}',
+            )
             return
         yield Check("secondary_tiers", "ok", "CairnTier")
         settings, prefix = {k: v for k, v in ours[0].items() if k not in ("type", "module_path")}, "secondary_tiers[]."
     else:
-        yield Check("kv_connector", "fail", repr(connector), "expected 'CairnConnector', or 'OffloadingConnector' with a CairnTier")
+        yield Check(
+            "kv_connector",
+            "fail",
+            repr(connector),
+            "expected 'CairnConnector', or 'OffloadingConnector' with a CairnTier",
+        )
         return
 
     try:
@@ -78,7 +92,9 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
     yield from _node(options)
     seed = os.environ.get("PYTHONHASHSEED")
     if seed is not None:
-        yield Check("PYTHONHASHSEED", "warn", seed, "engines share KV only where all have the same value, or all have none")
+        yield Check(
+            "PYTHONHASHSEED", "warn", seed, "engines share KV only where all have the same value, or all have none"
+        )
 
 
 def _connector(config: dict[str, Any]) -> Iterator[Check]:
@@ -96,18 +112,25 @@ def _connector(config: dict[str, Any]) -> Iterator[Check]:
         import torch
 
         if torch.cuda.is_available():
-            yield Check("device", "fail", torch.cuda.get_device_name(), "on a GPU use OffloadingConnector with a CairnTier")
+            yield Check(
+                "device", "fail", torch.cuda.get_device_name(), "on a GPU use OffloadingConnector with a CairnTier"
+            )
         else:
             yield Check("device", "ok", "cpu")
     except ImportError:
         pass  # No vLLM either, which was said.
-    yield _attempt("import", lambda: importlib.import_module("cairn.vllm").CairnConnector, "cairn.vllm", "install the cairn wheel beside vLLM")
+    yield _attempt(
+        "import",
+        lambda: importlib.import_module("cairn.vllm").CairnConnector,
+        "cairn.vllm",
+        "install the cairn wheel beside vLLM",
+    )
 
 
 def _node(options: Options) -> Iterator[Check]:
     begin = time.monotonic()
     try:
-        with cairn.Client(options.address, client_name="doctor", path=options.path, tls=options.tls) as client:  # type: ignore[arg-type]
+        with cairn.Client(options.address, client_name="doctor", path=options.path, tls=options.tls) as client:
             stat = client.stat(deadline=5.0)
             path, reason = client.stats().path, client.stats().path_reason
     except cairn.Error as error:
@@ -115,12 +138,18 @@ def _node(options: Options) -> Iterator[Check]:
         return
     took = 1e3 * (time.monotonic() - begin)
     tiers = ", ".join(f"{tier.tier.name.lower()} {tier.capacity_bytes / 2**30:.1f} GiB" for tier in stat.tiers)
-    yield Check("node", "warn" if stat.draining else "ok", f"{options.address}: version {stat.version}, {tiers}, {took:.0f} ms",
-                "it is shutting down" if stat.draining else "")
+    yield Check(
+        "node",
+        "warn" if stat.draining else "ok",
+        f"{options.address}: version {stat.version}, {tiers}, {took:.0f} ms",
+        "it is shutting down" if stat.draining else "",
+    )
     if path == "local":
         yield Check("path", "ok", "shared memory")
     else:
-        yield Check("path", "warn", f"gRPC: {reason}" if reason else "gRPC", "through shared memory it is several times as fast")
+        yield Check(
+            "path", "warn", f"gRPC: {reason}" if reason else "gRPC", "through shared memory it is several times as fast"
+        )
 
 
 def _attempt(name: str, call: Callable[[], object], found: str | None, fix: str) -> Check:
@@ -140,8 +169,12 @@ def _read(text: str) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints one line per check; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m cairn.doctor", description="Looks at an engine's configuration for Cairn.")
-    parser.add_argument("--vllm", required=True, metavar="CONFIG", help="what --kv-transfer-config gets: a file, or the JSON itself")
+    parser = argparse.ArgumentParser(
+        prog="python -m cairn.doctor", description="Looks at an engine's configuration for Cairn."
+    )
+    parser.add_argument(
+        "--vllm", required=True, metavar="CONFIG", help="what --kv-transfer-config gets: a file, or the JSON itself"
+    )
     parser.add_argument("--model", default="", help="the model that vLLM serves: a folder, or a hub's name")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     given = parser.parse_args(arguments)
@@ -155,7 +188,9 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            print(f"{check.verdict:4}  {check.name:{width}}  {check.found}" + (f"  -> {check.fix}" if check.fix else ""))
+            print(
+                f"{check.verdict:4}  {check.name:{width}}  {check.found}" + (f"  -> {check.fix}" if check.fix else "")
+            )
     return 1 if any(check.verdict == "fail" for check in checks) else 0
 
 

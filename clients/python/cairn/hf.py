@@ -1,7 +1,7 @@
 """Keeps prefixes of Hugging Face `generate` at a cache node: docs/engines/huggingface.md.
 
-    prefixes = cairn.hf.PrefixCache(model, address="127.0.0.1:7400")
-    output = prefixes.generate(input_ids, max_new_tokens=50)
+prefixes = cairn.hf.PrefixCache(model, address="127.0.0.1:7400")
+output = prefixes.generate(input_ids, max_new_tokens=50)
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class PrefixCache:
         self._model = model
         self._block_tokens = block_tokens
         self._layers = _probe(model)
-        self._block_bytes = block_tokens * sum(heads * dim * dtype.itemsize for layer in self._layers for heads, dim, dtype, _ in layer)
+        self._block_bytes = block_tokens * sum(
+            heads * dim * dtype.itemsize for layer in self._layers for heads, dim, dtype, _ in layer
+        )
         self._store = Store(options, _spec(model, self._layers, block_tokens, options), "huggingface")
         self._store.wait_open(2.0)
 
@@ -164,7 +166,9 @@ class PrefixCache:
             for tensor, (heads, dim, dtype, _) in zip((layer.keys, layer.values), planes):
                 piece = tensor[0, :, begin:end].to("cpu").contiguous()
                 if piece.shape != (heads, end - begin, dim) or piece.dtype != dtype:
-                    raise ValueError(f"KV of shape {tuple(piece.shape)} {piece.dtype}, expected {(heads, end - begin, dim)} {dtype}")
+                    raise ValueError(
+                        f"KV of shape {tuple(piece.shape)} {piece.dtype}, expected {(heads, end - begin, dim)} {dtype}"
+                    )
                 pieces.append(piece)
         return Part(keys[index], pieces, parent=keys[index - 1] if index else None, first_position=begin)
 
@@ -180,7 +184,9 @@ def _probe(model: Any) -> list[tuple[_PlaneFacts, _PlaneFacts]]:
     layers = []
     for index, layer in enumerate(cache.layers):
         if type(layer) is not DynamicLayer:
-            raise ValueError(f"layer {index} of the model keeps a {type(layer).__name__}, expected full attention in all layers")
+            raise ValueError(
+                f"layer {index} of the model keeps a {type(layer).__name__}, expected full attention in all layers"
+            )
         planes = [(t.shape[1], t.shape[3], t.dtype, t.device) for t in (layer.keys, layer.values)]
         for _, _, dtype, _ in planes:
             if dtype not in _DTYPES:
@@ -189,7 +195,9 @@ def _probe(model: Any) -> list[tuple[_PlaneFacts, _PlaneFacts]]:
     return layers
 
 
-def _spec(model: Any, layers: list[tuple[_PlaneFacts, _PlaneFacts]], block_tokens: int, options: Options) -> NamespaceSpec:
+def _spec(
+    model: Any, layers: list[tuple[_PlaneFacts, _PlaneFacts]], block_tokens: int, options: Options
+) -> NamespaceSpec:
     config = model.config
     revision = options.revision
     if not revision:
@@ -200,7 +208,11 @@ def _spec(model: Any, layers: list[tuple[_PlaneFacts, _PlaneFacts]], block_token
     settings = {k: v for k, v in config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     device = layers[0][0][3]
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    where = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    )
     groups = [
         LayerGroup(1, [Plane(name, heads, dim, _DTYPES[dtype]) for name, (heads, dim, dtype, _) in zip("kv", planes)])
         for planes in layers
@@ -208,7 +220,10 @@ def _spec(model: Any, layers: list[tuple[_PlaneFacts, _PlaneFacts]], block_token
     return NamespaceSpec(
         model=os.path.basename(os.path.normpath(config._name_or_path)) or config.model_type,
         revision=f"{revision} config:{digest[:32]}",
-        numerics=f"transformers {transformers.__version__} torch {torch.__version__} {config._attn_implementation} {device.type} {where}",
+        numerics=(
+            f"transformers {transformers.__version__} torch {torch.__version__} {config._attn_implementation} "
+            f"{device.type} {where}"
+        ),
         tenant=options.tenant,
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,

@@ -29,7 +29,7 @@ _MAX_PART = 64 << 20
 @dataclass(frozen=True)
 class _Options(Options):
     engine: str = ""
-    """Engine, its version, device, number types: what makes chunks of one model differ. LMCache's keys do not say it."""
+    """Engine, its version, device, number types: what makes chunks differ, and LMCache's keys do not say."""
     chunk_tokens: int = 256
     """Tokens of a chunk, as LMCache is told."""
 
@@ -47,7 +47,9 @@ class CairnClient:
         options = _Options.read(settings, "adapter_params.")
         for name in ("revision", "engine"):
             if not getattr(options, name):
-                raise ValueError(f"setting 'adapter_params.{name}' is missing: LMCache's keys do not tell what KV was computed with")
+                raise ValueError(
+                    f"setting 'adapter_params.{name}' is missing: LMCache's keys do not tell what KV was computed with"
+                )
         spec = NamespaceSpec(
             model="lmcache",
             revision=options.revision,
@@ -89,7 +91,9 @@ class CairnClient:
 
         def put() -> list[bool]:
             views = [memoryview(b).cast("B") for b in buffers]
-            return self._store.save([Part(key, view) for key, view in zip(_keys(keys), views)], [len(view) for view in views])
+            return self._store.save(
+                [Part(key, view) for key, view in zip(_keys(keys), views)], [len(view) for view in views]
+            )
 
         return self._submit(len(keys), put)
 

@@ -28,8 +28,16 @@ _LOG = logging.getLogger("cairn")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # What SGLang keeps in the same dictionary as our settings.
-_FOREIGN = ("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold", "prefetch_timeout_base",
-            "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys")
+_FOREIGN = (
+    "backend_name",
+    "module_path",
+    "class_name",
+    "interface_v1",
+    "prefetch_threshold",
+    "prefetch_timeout_base",
+    "prefetch_timeout_per_ki_token",
+    "hicache_storage_pass_prefix_keys",
+)
 _PAGE_TOKENS = (16, 32, 64, 128, 256)
 _MAX_PART = 64 << 20
 
@@ -83,7 +91,10 @@ class CairnStorage(HiCacheStorage):
             raise ValueError(f"setting '--page-size': got {page_tokens}, expected one of {_PAGE_TOKENS}")
         _, sizes = mem_pool_host.get_page_buffer_meta(torch.arange(page_tokens))
         if sum(sizes) > _MAX_PART:
-            raise ValueError(f"setting '--page-size': a page of {page_tokens} tokens has {sum(sizes)} bytes, expected at most {_MAX_PART}")
+            raise ValueError(
+                f"setting '--page-size': a page of {page_tokens} tokens has {sum(sizes)} bytes, "
+                f"expected at most {_MAX_PART}"
+            )
         self._page_tokens, self._page_bytes = page_tokens, sum(sizes)
         self._store = Store(self._options, self._spec(mem_pool_host, sizes), "sglang")
         self._store.wait_open(2.0)
@@ -98,8 +109,10 @@ class CairnStorage(HiCacheStorage):
         model = config.model_name or ""
         revision = options.revision or weights_revision(model)
         layout = (
-            f"sglang {type(pool).__name__} layout={pool.layout} dtype={pool.dtype} layers={getattr(pool, 'layer_num', '?')} "
-            f"head_num={getattr(pool, 'head_num', '?')} head_dim={getattr(pool, 'head_dim', '?')} pieces={list(sizes)[:4]}x{len(sizes)} "
+            f"sglang {type(pool).__name__} layout={pool.layout} dtype={pool.dtype} "
+            f"layers={getattr(pool, 'layer_num', '?')} "
+            f"head_num={getattr(pool, 'head_num', '?')} head_dim={getattr(pool, 'head_dim', '?')} "
+            f"pieces={list(sizes)[:4]}x{len(sizes)} "
             f"tp={config.tp_size} pp={config.pp_rank}/{config.pp_size} {'v1' if self._zero_copy else 'flat'}"
         )
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -110,7 +123,9 @@ class CairnStorage(HiCacheStorage):
             tenant=options.tenant,
             salt=options.salt.encode(),
             weight_epoch=options.weight_epoch,
-            layout=OpaqueLayout(layout, max_part_bytes=self._page_bytes, parts=self._parts, block_tokens=self._page_tokens),
+            layout=OpaqueLayout(
+                layout, max_part_bytes=self._page_bytes, parts=self._parts, block_tokens=self._page_tokens
+            ),
             key_scheme="sglang-sha256",
         )
 
@@ -149,9 +164,13 @@ class CairnStorage(HiCacheStorage):
         return pages[0]
 
     @_guarded(lambda keys: [None] * len(keys))
-    def batch_get(self, keys: list[str], target_locations: Any = None, target_sizes: Any = None) -> list[torch.Tensor | None]:
+    def batch_get(
+        self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
+    ) -> list[torch.Tensor | None]:
         """Each page in its target, or None."""
-        failed = self._pool_store().load_any(_keys(keys), [_bytes_of(target) for target in target_locations], self._rect)
+        failed = self._pool_store().load_any(
+            _keys(keys), [_bytes_of(target) for target in target_locations], self._rect
+        )
         return [None if i in failed else target for i, target in enumerate(target_locations)]
 
     @_guarded(lambda key: False)
@@ -160,7 +179,9 @@ class CairnStorage(HiCacheStorage):
         return bool(self.batch_set([key], [value]))
 
     @_guarded(lambda keys: False)
-    def batch_set(self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None) -> bool:
+    def batch_set(
+        self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
+    ) -> bool:
         """Whether the node has all pages."""
         return all(self._save(keys, [_bytes_of(value.contiguous()) for value in values], None))
 
@@ -196,9 +217,7 @@ class CairnStorage(HiCacheStorage):
         own = _keys(keys)
         before = _keys((getattr(extra_info, "prefix_keys", None) or [])[-1:])
         parents: list[bytes | None] = [before[0] if before else None, *own]
-        parts = [
-            Part(key, page, parent=parent, rect=self._rect) for key, page, parent in zip(own, pages, parents)
-        ]
+        parts = [Part(key, page, parent=parent, rect=self._rect) for key, page, parent in zip(own, pages, parents)]
         return self._pool_store().save(parts, [self._page_bytes] * len(parts))
 
 

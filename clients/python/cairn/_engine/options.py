@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cairn.types import Tls
 
@@ -22,7 +22,7 @@ class Options:
 
     address: str = "127.0.0.1:7400"
     """The node: host:port or unix:/path."""
-    path: str = "auto"
+    path: Literal["auto", "grpc", "local"] = "auto"
     """How bytes come: "auto" (shared memory where the node is a neighbour), "local" or "grpc"."""
     tls_ca: str = ""
     tls_cert: str = ""
@@ -63,7 +63,9 @@ class Options:
         values: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in fields:
-                raise ValueError(f"setting '{prefix}{name}' does not exist, expected one of {', '.join(sorted(fields))}")
+                raise ValueError(
+                    f"setting '{prefix}{name}' does not exist, expected one of {', '.join(sorted(fields))}"
+                )
             values[name] = _convert(prefix + name, value, fields[name].default)
         return cls(**values)
 

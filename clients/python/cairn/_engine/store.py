@@ -29,7 +29,9 @@ class Store:
     dead one costs microseconds.
     """
 
-    def __init__(self, options: Options, spec: NamespaceSpec, client_name: str, counters: Counters | None = None) -> None:
+    def __init__(
+        self, options: Options, spec: NamespaceSpec, client_name: str, counters: Counters | None = None
+    ) -> None:
         """Does not wait for the node. InvalidArgumentError: an address or a field that can never be right."""
         self.options = options
         self.spec = spec
@@ -37,7 +39,7 @@ class Store:
         self.namespace = fingerprint(spec)
         self._complained: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._client = Client(options.address, client_name=client_name, path=options.path, tls=options.tls)  # type: ignore[arg-type]
+        self._client = Client(options.address, client_name=client_name, path=options.path, tls=options.tls)
         # A node that comes later opens it with the session.
         self._opening = threading.Thread(target=self._open, name="cairn-open", daemon=True)
         self._opening.start()
@@ -50,8 +52,12 @@ class Store:
             return
         for other in opened.differs:
             _LOG.warning(
-                "cairn: the node has a namespace that differs in '%s' alone: there %s, here %s. Its %d blocks are not used",
-                other.field, other.stored, other.requested, other.stored_blocks,
+                "cairn: the node has a namespace that differs in '%s' alone: there %s, here %s. "
+                "Its %d blocks are not used",
+                other.field,
+                other.stored,
+                other.requested,
+                other.stored_blocks,
             )
 
     def wait_open(self, seconds: float) -> bool:
@@ -91,7 +97,12 @@ class Store:
         return found
 
     def load(
-        self, keys: Sequence[bytes], first: int, into: Sequence[Memory], rect: Rect | None = None, found: Match | None = None
+        self,
+        keys: Sequence[bytes],
+        first: int,
+        into: Sequence[Memory],
+        rect: Rect | None = None,
+        found: Match | None = None,
     ) -> set[int]:
         """Fills `into` with the blocks from `keys[first]` on. Indices of `into` that did not come.
 
@@ -190,7 +201,7 @@ class Store:
         return there
 
     def watch(self) -> EventStream:
-        """The namespace's events, with a snapshot first. Raises `cairn.Error`, as its reader must begin anew after one."""
+        """The namespace's events, with a snapshot first. Raises `cairn.Error`: its reader must begin anew."""
         return self._client.watch(self.namespace, snapshot=True)
 
     def close(self) -> None:

@@ -93,7 +93,9 @@ class EventFeed:
             self._entered(event)
         elif event.kind is EventKind.TIER_REMOVED:
             # Not gone, so it is in the other tier; a snapshot had told of the fastest one alone.
-            self._entered(dataclasses.replace(event, tier=TierKind.DISK if event.tier is TierKind.HOST else TierKind.HOST))
+            self._entered(
+                dataclasses.replace(event, tier=TierKind.DISK if event.tier is TierKind.HOST else TierKind.HOST)
+            )
             self._left(event.key, event.tier)
         elif event.kind is EventKind.REMOVED:
             self._forget(event.key)
@@ -106,10 +108,19 @@ class EventFeed:
         if event.tier in tiers:
             return
         tiers.add(event.tier)
-        self._say(BlockStored(
-            block_hashes=[event.key], parent_block_hash=event.parent, token_ids=[], block_size=self._block_tokens, lora_id=None,
-            medium=_MEDIA[event.tier], lora_name=None, locality="REMOTE", ownership=_OWNER,
-        ))
+        self._say(
+            BlockStored(
+                block_hashes=[event.key],
+                parent_block_hash=event.parent,
+                token_ids=[],
+                block_size=self._block_tokens,
+                lora_id=None,
+                medium=_MEDIA[event.tier],
+                lora_name=None,
+                locality="REMOTE",
+                ownership=_OWNER,
+            )
+        )
 
     def _left(self, key: bytes, tier: TierKind) -> None:
         tiers = self._told.get(key, set())

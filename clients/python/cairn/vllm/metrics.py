@@ -39,7 +39,11 @@ class PromMetrics(KVConnectorPromMetrics):
     """Prometheus counters, with the engine's own labels."""
 
     def __init__(
-        self, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]
+        self,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
     ) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._by_engine: dict[int, dict[str, Any]] = {engine: {} for engine in per_engine_labelvalues}

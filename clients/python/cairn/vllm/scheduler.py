@@ -162,8 +162,11 @@ class SchedulerHalf:
         keys: list[bytes] = []
         for i in range(blocks):
             part = tokens[i * size : (i + 1) * size]
-            keys.append(block_key(self._store.namespace, part, keys[-1], b"") if keys
-                        else block_key(self._store.namespace, part, None, extra))
+            keys.append(
+                block_key(self._store.namespace, part, keys[-1], b"")
+                if keys
+                else block_key(self._store.namespace, part, None, extra)
+            )
         return keys
 
     def _mixed(self, key: bytes) -> bytes:

@@ -202,8 +202,10 @@ def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> Names
         weight_epoch=options.weight_epoch,
         layout=OpaqueLayout(
             f"vllm offload chunk of {row_bytes} bytes, {config.worker_kv_bytes_per_block} a block and worker, "
-            f"{offloading.blocks_per_chunk} blocks, layout={config.kv_cache_layout} canonical={config.canonical_layout} "
-            f"replicated={config.replicated_layout} dtype={config.model.dtype} tp={parallel.tp_size} pp={parallel.pp_size} "
+            f"{offloading.blocks_per_chunk} blocks, layout={config.kv_cache_layout} "
+            f"canonical={config.canonical_layout} "
+            f"replicated={config.replicated_layout} dtype={config.model.dtype} tp={parallel.tp_size} "
+            f"pp={parallel.pp_size} "
             f"pcp={parallel.pcp_size} dcp={parallel.dcp_size} groups={layers} on {machine()}",
             max_part_bytes=row_bytes,
             block_tokens=tokens,

@@ -48,7 +48,9 @@ class WorkerHalf:
         seen: set[int] = set()
         for name, cache in kv_caches.items():
             if cache.device.type != "cpu":
-                raise ValueError(f"the KV cache of '{name}' is on {cache.device}, expected cpu: see docs/engines/vllm.md")
+                raise ValueError(
+                    f"the KV cache of '{name}' is on {cache.device}, expected cpu: see docs/engines/vllm.md"
+                )
             if cache.data_ptr() in seen:
                 continue  # Shared with another layer.
             seen.add(cache.data_ptr())
@@ -160,7 +162,9 @@ class _Staging:
         for piece in pieces:
             row[offset : offset + piece.size] = piece
             offset += piece.size
-        self._copied.append((Part(key, row, parent=parent, first_position=index * self._block_tokens, rect=self._rect), slot))
+        self._copied.append(
+            (Part(key, row, parent=parent, first_position=index * self._block_tokens, rect=self._rect), slot)
+        )
 
     def send(self) -> None:
         """Hands what `add` copied to the thread that stores."""
