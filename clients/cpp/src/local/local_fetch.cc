@@ -242,6 +242,10 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
   if (!lend_ && queued.to.empty()) {
     // A copy of the client's own: what lies in shared memory may change between the check and the
     // reader's look at it.
+    if (!spare_.empty()) {
+      queued.own = std::move(spare_.back());
+      spare_.pop_back();
+    }
     queued.own.resize(entry.length);
     queued.to = queued.own;
   }
@@ -257,7 +261,9 @@ void LocalFetch::CopyQueued() {
       const std::byte* const next = i + 1 < queue_.size() ? queue_[i + 1].from.data() : nullptr;
       const uint64_t hash =
           q.to.empty() ? BulkXxh3(q.from, next)
-                       : CopyXxh3(q.to.data(), q.from.data(), q.from.size(), streaming_, next);
+                       // What is copied on at once had better stay in the cache.
+                       : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
+                                  streaming_ && q.own.empty(), next);
       q.good = hash == q.slice.xxh3;
     }
   } else if (streaming_) {
@@ -275,9 +281,9 @@ void LocalFetch::CopyQueued() {
 
 Status LocalFetch::Flush() {
   CopyQueued();
-  const std::vector<Queued> queue = std::exchange(queue_, {});
+  std::vector<Queued> queue = std::exchange(queue_, {});
   queued_bytes_ = 0;
-  for (const Queued& q : queue) {
+  for (Queued& q : queue) {
     if (StateOf(q.slice.block) == Block::kFailed) continue;
     if (!q.good) {
       Corrupt(q.slice.block);
@@ -293,6 +299,7 @@ Status LocalFetch::Flush() {
       CAIRN_RETURN_IF_ERROR(sink_.OnLentSlice(q.slice, q.from, q.part->hold));
     } else {
       CAIRN_RETURN_IF_ERROR(sink_.OnSlice(q.slice, q.to));
+      if (!q.own.empty()) spare_.push_back(std::move(q.own));
     }
   }
   progress_ = std::chrono::steady_clock::now() + options_.progress;

@@ -89,6 +89,7 @@ class LocalFetch {
   std::vector<Block> blocks_;  // From block_begin_ on.
   std::vector<Part> ready_;
   std::vector<Queued> queue_;
+  std::vector<std::vector<std::byte>> spare_;  // Buffers of earlier slices, for Queued::own.
   uint64_t queued_bytes_ = 0;
   std::vector<std::byte> header_;  // Reused.
   bool streaming_ = false;
