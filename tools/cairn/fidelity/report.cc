@@ -49,8 +49,8 @@ Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::s
     j["needles_ok"] = row.needles_ok;
     j["needles_n"] = row.needles_n;
     j["needles_ci"] = needles ? Json({row.needles.low, row.needles.high}) : Json(nullptr);
-    j["err_k"] = row.error.k;
-    j["err_v"] = row.error.v;
+    j["err_k"] = row.error ? Json(row.error->k) : Json(nullptr);
+    j["err_v"] = row.error ? Json(row.error->v) : Json(nullptr);
     j["fetched_tokens"] = row.fetched_tokens;
     j["computed_tokens"] = row.computed_tokens;
     j["texts"] = TextsOf(row);
@@ -72,7 +72,8 @@ std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& 
                {"fetched", Align::kRight}});
   for (const FidelityRow& row : rows) {
     const std::string bits = fmt::format("{:.2f}", row.bits_per_number);
-    const std::string error = fmt::format("{:.3f}, {:.3f}", row.error.k, row.error.v);
+    const std::string error =
+        row.error ? fmt::format("{:.3f}, {:.3f}", row.error->k, row.error->v) : "";
     const std::string fetched = fmt::format("{}", row.fetched_tokens);
     if (row.needles_n > 0) {
       table.AddRow({row.recipe, row.suite, bits, "", "", "", "",

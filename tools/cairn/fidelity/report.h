@@ -23,7 +23,7 @@ struct FidelityRow {
   uint32_t needles_ok = 0;  // Answers that are still right, of
   uint32_t needles_n = 0;   // those that full KV answers.
   Interval needles;         // The share.
-  KvError error;               // Relative, mean over texts.
+  std::optional<KvError> error;  // Relative, mean over texts. Nothing where the recipe selects.
   double bits_per_number = 0;  // Stored bytes, headers included, over all numbers of the stored blocks.
   uint64_t fetched_tokens = 0;   // Of contexts, as the node counted them.
   uint64_t computed_tokens = 0;  // Of contexts. More than 0 fails the run.

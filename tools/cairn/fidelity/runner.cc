@@ -24,14 +24,18 @@ constexpr char kExact[] = "raw";
 constexpr std::chrono::seconds kIdle(600);
 constexpr std::chrono::seconds kCall(60);
 
-// Of the size in binary16, as it is pushed. An entropy coder's depends on the content: the finest steps
+// Of the size in binary16, as it is pushed, with the rows that a selection forgets. An entropy coder's depends on the content: the finest steps
 // take so much.
 double ShareOf(const Recipe& recipe) {
   constexpr codecs::SliceShape kShape = {
       .tokens = 64, .k_heads = 1, .k_dim = 64, .v_heads = 1, .v_dim = 64};
+  // Of a selection, "keep" is the first parameter; masks and small slices cost more than the rows.
+  const double kept =
+      recipe.selection ? static_cast<double>(recipe.selection->values.front()) / 1000 + 0.05 : 1;
   const auto codec = recipe.rungs.front().codec.Make();
-  if (codec == nullptr || !codec->FixedSize()) return 0.4;
-  return static_cast<double>(codec->MaxEncodedBytes(kShape, {.layer = 0, .first_position = 64})) /
+  if (codec == nullptr || !codec->FixedSize()) return 0.4 * kept;
+  return kept *
+         static_cast<double>(codec->MaxEncodedBytes(kShape, {.layer = 0, .first_position = 64})) /
          static_cast<double>(kShape.HalfBytes());
 }
 
@@ -272,9 +276,11 @@ Status FidelityRunner::MeasureStored(const ScoredText& text, Arm& arm, Totals* t
                   "text '{}': the node does not serve all of it in the ladder's last codec",
                   text.name);
   }
-  totals->errors.push_back(RelativeError(exact.pages, stored.pages, arm.stored->kv()));
+  if (!stored.pages.empty()) {
+    totals->errors.push_back(RelativeError(exact.pages, stored.pages, arm.stored->kv()));
+  }
   totals->stored_bytes += stored.bytes;
-  totals->numbers += stored.pages.size() / sizeof(uint16_t);
+  totals->numbers += stored.numbers;
   return OkStatus();
 }
 
@@ -350,9 +356,10 @@ FidelityRow FidelityRunner::RowOf(const std::string& suite, const std::string& r
   row.needles = Bootstrap(totals.needles);
   row.bits_per_number =
       static_cast<double>(totals.stored_bytes) * 8 / static_cast<double>(totals.numbers);
+  if (!totals.errors.empty()) row.error.emplace();
   for (const KvError& error : totals.errors) {
-    row.error.k += error.k / static_cast<double>(totals.errors.size());
-    row.error.v += error.v / static_cast<double>(totals.errors.size());
+    row.error->k += error.k / static_cast<double>(totals.errors.size());
+    row.error->v += error.v / static_cast<double>(totals.errors.size());
   }
   row.fetched_tokens = totals.fetched_tokens;
   row.computed_tokens = totals.computed_tokens;

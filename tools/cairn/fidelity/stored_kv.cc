@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/include/cairn/kernels/backend.h"
+#include "services/common/keys/segment_keys.h"
 
 namespace cairn::cli {
 namespace {
@@ -88,8 +89,12 @@ StoredKvReader::StoredKvReader(client::CacheClient& client, const NamespaceSpec&
     : client_(client), fingerprint_(Fingerprint(spec)), kv_(kv), codec_(std::move(codec)) {}
 
 Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context) {
-  const std::vector<BlockKey> keys =
+  std::vector<BlockKey> keys =
       BlockKeyChain(fingerprint_).Keys(context, static_cast<uint32_t>(kv_.block_tokens));
+  if (codec_->selected()) {
+    const BlockKey end = keys.back();
+    keys = SegmentKeys(fingerprint_).Keys(std::nullopt, end, static_cast<uint32_t>(keys.size()));
+  }
   client::MatchOptions ask;
   ask.deadline = kCall;
   CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome match,
@@ -101,6 +106,8 @@ Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context) {
   }
   StoredKv out;
   out.bytes = match.bytes;
+  out.numbers = keys.size() * kv_.page_bytes() / sizeof(uint16_t);
+  if (codec_->selected()) return out;
   out.pages.resize(keys.size() * kv_.page_bytes());
   DecodingSink sink(kv_, *codec_, &out);
   client::FetchOptions fetch;

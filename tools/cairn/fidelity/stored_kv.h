@@ -16,8 +16,11 @@
 namespace cairn::cli {
 
 struct StoredKv {
-  std::vector<std::byte> pages;      // A page a block (services/worker/kv/kv_pool.h), binary16.
-  uint64_t bytes = 0;                // Stored, headers included.
+  // A page a block (services/worker/kv/kv_pool.h), binary16. Empty where the recipe selects: rows of
+  // tokens that were forgotten have no numbers.
+  std::vector<std::byte> pages;
+  uint64_t numbers = 0;              // Of the context's KV, forgotten ones too.
+  uint64_t bytes = 0;                // Stored, headers and masks included.
   std::set<format::Codec> codecs;    // Of the slices that were fetched.
 };
 

@@ -35,6 +35,7 @@ class RemoteScorer final : public Scorer {
     request.mutable_context()->mutable_ids()->Add(context.begin(), context.end());
     request.mutable_continuation()->mutable_ids()->Add(continuation.begin(), continuation.end());
     request.set_no_cache(no_cache);
+    request.set_prefix_end(static_cast<uint32_t>(context.size()));
     grpc::ClientContext call;
     const auto reader = stub_->Score(&call, request);
     v1::ScoreResponse response;
