@@ -1,21 +1,40 @@
-#include "kernels/selections/random/random.h"
+#include "kernels/selections/methods.h"
 #include "kernels/selections/registry.h"
-#include "kernels/selections/streaming/streaming.h"
 
 namespace cairn::selections {
+namespace {
 
-std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values) {
+using Maker = std::unique_ptr<Selection> (*)(const Values&, const kernels::SelectionKernels&);
+
+// In the order of AllSelections.
+template <typename... Method>
+Maker MakerAt(size_t index, MethodList<Method...>) {
+  static constexpr Maker makers[] = {Method::Make...};
+  return makers[index];
+}
+
+std::unique_ptr<Selection> MakeWith(std::string_view name, std::span<const int64_t> values,
+                                    const kernels::SelectionKernels& kernels) {
   const SelectionInfo* info = FindSelection(name);
   if (info == nullptr || info->parameters.size() != values.size()) return nullptr;
   for (size_t i = 0; i < values.size(); ++i) {
     const ParameterInfo& p = info->parameters[i];
     if (values[i] < p.least || values[i] > p.most) return nullptr;
   }
-  if (name == "streaming") return MakeStreaming(values[0], values[1]);
-  if (name == "random") {
-    return MakeRandom(values[0], values[1] != 0, static_cast<uint64_t>(values[2]));
-  }
-  return nullptr;
+  const auto index = static_cast<size_t>(info - AllSelections().data());
+  return MakerAt(index, AllMethods())(Values(*info, values), kernels);
+}
+
+}  // namespace
+
+std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
+                                         kernels::Isa isa) {
+  return MakeWith(name, values, kernels::CpuSelectionKernels(isa));
+}
+
+std::unique_ptr<Selection> MakeReferenceSelection(std::string_view name,
+                                                  std::span<const int64_t> values) {
+  return MakeWith(name, values, kernels::ReferenceSelectionKernels());
 }
 
 }  // namespace cairn::selections

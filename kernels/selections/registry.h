@@ -1,6 +1,6 @@
 #pragma once
-// Which selections exist, their parameters and legal values; and how one is made. The recipe grammar
-// (services/common/recipe) reads its names, defaults and ranges from here.
+// Which selections exist, their parameters and legal values; and how one is made. The recipe
+// grammar (services/common/recipe) reads its names, defaults and ranges from here.
 
 #include <cstdint>
 #include <memory>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/include/cairn/kernels/isa.h"
 #include "kernels/selections/selection.h"
 
 namespace cairn::selections {
@@ -34,8 +35,12 @@ const std::vector<SelectionInfo>& AllSelections();
 // Null when there is none of this name.
 const SelectionInfo* FindSelection(std::string_view name);
 
-// `values`: one for each parameter, in order. Null when the name is unknown or a value is out of its
-// range.
-std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values);
+// `values`: one for each parameter, in order. Null when the name is unknown or a value is out of
+// its range. Every instruction set keeps the same rows. REQUIRES: kernels::Supports(isa).
+std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
+                                         kernels::Isa isa = kernels::BestIsa());
+// With the plain loops that define the kernels: slow, for tests.
+std::unique_ptr<Selection> MakeReferenceSelection(std::string_view name,
+                                                  std::span<const int64_t> values);
 
 }  // namespace cairn::selections

@@ -3,9 +3,9 @@
 //
 //   Selection::Begin -> SelectionRun: Observe(...)*, Select() -> KeptRows
 //
-// A segment is a run of tokens that is selected once, when its KV is computed (docs/selections.md). Its
-// rows are numbered from 0. A selection ranks the segment's own rows only, and its softmax runs over
-// these; rows that were kept of segments before it are not looked at.
+// A segment is a run of tokens that is selected once, when its KV is computed (docs/selections.md).
+// Its rows are numbered from 0. A selection ranks the segment's own rows only, and its softmax runs
+// over these; rows that were kept of segments before it are not looked at.
 
 #include <cstdint>
 #include <functional>
@@ -36,6 +36,8 @@ struct ModelShape {
 struct ModelAccess {
   // Writes the output projection of a layer: [query_heads * head_dim][hidden] float32.
   std::function<void(int32_t layer, float* out)> output_projection;
+  // Ids of the vocabulary's tokens that end a phrase (punctuation, line ends), ascending.
+  std::span<const int32_t> separators;
 };
 
 // The KV of a segment while it is still whole, in binary16, keys after RoPE.
@@ -46,8 +48,8 @@ struct SegmentKv {
   std::span<const int32_t> token_ids;        // As many as tokens.
 };
 
-// Queries of rows [first_row, first_row + rows) in one layer, after RoPE: [rows][query_heads][head_dim]
-// float32, rows `stride` numbers apart.
+// Queries of rows [first_row, first_row + rows) in one layer, after RoPE:
+// [rows][query_heads][head_dim] float32, rows `stride` numbers apart.
 struct QueryRows {
   int32_t layer = 0;
   int64_t first_row = 0;
@@ -78,9 +80,9 @@ class Selection {
 
   // As the recipe grammar has it: "snapkv".
   virtual std::string_view name() const = 0;
-  // First row whose queries are observed in a segment of so many tokens; `tokens` when none are. What
-  // is kept then depends on no query (such a selection may be shared whatever follows); otherwise on
-  // those of the segment's last rows.
+  // First row whose queries are observed in a segment of so many tokens; `tokens` when none are.
+  // What is kept then depends on no query (such a selection may be shared whatever follows);
+  // otherwise on those of the segment's last rows.
   virtual int64_t FirstObserved(int64_t tokens) const = 0;
   // REQUIRES: tokens > 0. `model` must outlive the run.
   virtual std::unique_ptr<SelectionRun> Begin(const ModelShape& shape, const ModelAccess& model,

@@ -62,6 +62,9 @@ static inline F operator+(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
 static inline F operator-(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
 static inline F operator*(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
 static inline F operator/(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
+// a * b + c, rounded once.
+static inline F Fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+static inline F Sqrt(F a) { return {_mm512_sqrt_ps(a.v)}; }
 static inline F Min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
 static inline F Max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
 static inline F Abs(F a) { return {_mm512_abs_ps(a.v)}; }
@@ -76,6 +79,7 @@ static inline F FlipSigns(F a, const uint32_t* bits) {
 static inline I Round(F a) { return {_mm512_cvtps_epi32(a.v)}; }
 static inline F ToF(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 static inline I Bits(F a) { return {_mm512_castps_si512(a.v)}; }
+static inline F FromBits(I a) { return {_mm512_castsi512_ps(a.v)}; }
 static inline I SetI(int32_t x) { return {_mm512_set1_epi32(x)}; }
 static inline I operator+(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
 static inline I operator-(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
@@ -187,6 +191,10 @@ static inline F operator+(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_ad
 static inline F operator-(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 static inline F operator*(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 static inline F operator/(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+static inline F Fma(F x, F y, F z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+static inline F Sqrt(F x) { return {_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)}; }
 static inline F Min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 static inline F Max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 static inline F Abs(F x) {
@@ -206,6 +214,7 @@ static inline F FlipSigns(F x, const uint32_t* bits) {
 static inline I Round(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 static inline F ToF(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 static inline I Bits(F x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+static inline F FromBits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 static inline I SetI(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 static inline I operator+(I x, I y) {
   return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
@@ -413,6 +422,14 @@ static inline F operator/(F a, F b) {
   CAIRN_LANES(a.v[i] /= b.v[i])
   return a;
 }
+static inline F Fma(F a, F b, F c) {
+  CAIRN_LANES(c.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]))
+  return c;
+}
+static inline F Sqrt(F a) {
+  CAIRN_LANES(a.v[i] = __builtin_sqrtf(a.v[i]))
+  return a;
+}
 static inline F Min(F a, F b) {
   CAIRN_LANES(a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i])
   return a;
@@ -431,6 +448,11 @@ static inline F WherePositive(F a, F b) {
 }
 static inline I Bits(F a) {
   I out;
+  std::memcpy(&out, &a, sizeof(out));
+  return out;
+}
+static inline F FromBits(I a) {
+  F out;
   std::memcpy(&out, &a, sizeof(out));
   return out;
 }

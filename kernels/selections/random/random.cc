@@ -9,7 +9,8 @@
 namespace cairn::selections {
 namespace {
 
-// SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014, figure 17.
+// SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014, figure
+// 17.
 class SplitMix {
  public:
   explicit SplitMix(uint64_t seed) : state_(seed) {}
@@ -60,9 +61,9 @@ class Run final : public SelectionRun {
   const uint64_t seed_;
 };
 
-class Random final : public Selection {
+class RandomSelection final : public Selection {
  public:
-  Random(int64_t keep, bool sink, uint64_t seed) : keep_(keep), sink_(sink), seed_(seed) {}
+  RandomSelection(int64_t keep, bool sink, uint64_t seed) : keep_(keep), sink_(sink), seed_(seed) {}
   std::string_view name() const override { return "random"; }
   int64_t FirstObserved(int64_t tokens) const override { return tokens; }
   std::unique_ptr<SelectionRun> Begin(const ModelShape& shape, const ModelAccess&,
@@ -79,7 +80,7 @@ class Random final : public Selection {
 }  // namespace
 
 std::unique_ptr<Selection> MakeRandom(int64_t keep, bool sink, uint64_t seed) {
-  return std::make_unique<Random>(keep, sink, seed);
+  return std::make_unique<RandomSelection>(keep, sink, seed);
 }
 
 }  // namespace cairn::selections

@@ -8,10 +8,21 @@
 
 #include <memory>
 
-#include "kernels/selections/selection.h"
+#include "kernels/selections/parameters.h"
 
 namespace cairn::selections {
 
 std::unique_ptr<Selection> MakeRandom(int64_t keep, bool sink, uint64_t seed);
+
+struct Random {
+  static SelectionInfo Info() {
+    return {"random",
+            "rows drawn by lot: a control",
+            {KeepParameter(), SinkParameter(), {"seed", "of the draw", 0, 0, 1'000'000, 1}}};
+  }
+  static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels&) {
+    return MakeRandom(v["keep"], v["sink"] != 0, static_cast<uint64_t>(v["seed"]));
+  }
+};
 
 }  // namespace cairn::selections

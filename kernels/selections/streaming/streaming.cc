@@ -33,9 +33,9 @@ class Run final : public SelectionRun {
   const int64_t sinks_;
 };
 
-class Streaming final : public Selection {
+class StreamingSelection final : public Selection {
  public:
-  Streaming(int64_t keep, int64_t sinks) : keep_(keep), sinks_(sinks) {}
+  StreamingSelection(int64_t keep, int64_t sinks) : keep_(keep), sinks_(sinks) {}
   std::string_view name() const override { return "streaming"; }
   int64_t FirstObserved(int64_t tokens) const override { return tokens; }
   std::unique_ptr<SelectionRun> Begin(const ModelShape& shape, const ModelAccess&,
@@ -51,7 +51,7 @@ class Streaming final : public Selection {
 }  // namespace
 
 std::unique_ptr<Selection> MakeStreaming(int64_t keep, int64_t sinks) {
-  return std::make_unique<Streaming>(keep, sinks);
+  return std::make_unique<StreamingSelection>(keep, sinks);
 }
 
 }  // namespace cairn::selections

@@ -67,6 +67,26 @@ TEST_F(Selecting, RandomDrawsEachHeadForItselfAndTheSameAgain) {
   }
 }
 
+TEST_F(Selecting, SepLlmKeepsTheLatestSeparatorsAndFillsUpWithRecentRows) {
+  const std::vector<int32_t> separators = {5, 9};
+  const ModelAccess model{{}, separators};
+  // Separators at 2, 6, 10 and 18.
+  const std::vector<int32_t> ids = {0, 1, 5, 1, 1, 1, 9, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1, 1, 9, 1};
+  const auto select = [&](std::vector<int64_t> values, int64_t first_position) {
+    KeptRows kept;
+    kernels::ThreadPool pool(1);
+    const SegmentKv kv{20, first_position, {}, ids};
+    EXPECT_TRUE(MakeSelection("sepllm", values)->Begin(shape_, model, 20)->Select(kv, pool, &kept));
+    return kept.Rows(1, 1);
+  };
+  // Of 8 rows 1 is the first, half of the others may be separators: the latest 3 before the window.
+  EXPECT_EQ(select({400, 1, 500}, 0), (std::vector<int32_t>{0, 2, 6, 10, 16, 17, 18, 19}));
+  EXPECT_EQ(select({400, 1, 200}, 0), (std::vector<int32_t>{0, 10, 14, 15, 16, 17, 18, 19}));
+  // More separators are asked for than there are: the recent rows get what is left.
+  EXPECT_EQ(select({500, 0, 1000}, 64),
+            (std::vector<int32_t>{2, 6, 10, 13, 14, 15, 16, 17, 18, 19}));
+}
+
 TEST(Registry, RefusesWhatIsOutOfRange) {
   EXPECT_EQ(MakeSelection("streaming", std::vector<int64_t>{0, 4}), nullptr);
   EXPECT_EQ(MakeSelection("streaming", std::vector<int64_t>{1001, 4}), nullptr);

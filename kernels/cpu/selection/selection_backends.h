@@ -1,0 +1,12 @@
+#pragma once
+// One maker per translation unit of this folder. Call only where Supports(isa).
+
+#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+
+namespace cairn::kernels {
+
+SelectionKernels MakePortableSelectionKernels();
+SelectionKernels MakeAvx2SelectionKernels();
+SelectionKernels MakeAvx512SelectionKernels();
+
+}  // namespace cairn::kernels

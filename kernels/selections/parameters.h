@@ -1,0 +1,65 @@
+#pragma once
+// The parameters that many selections share, and their values by name.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "kernels/selections/budget.h"
+#include "kernels/selections/registry.h"
+
+namespace cairn::selections {
+
+inline ParameterInfo KeepParameter() {
+  return {"keep", "share of the rows that stay", 3, 1, kKeepUnits, std::nullopt};
+}
+inline ParameterInfo SinkParameter() {
+  return {"sink", "1: the sequence's first token always stays", 0, 0, 1, 1};
+}
+inline ParameterInfo SinksParameter() {
+  return {"sinks", "how many of the first tokens stay", 0, 0, 64, 4};
+}
+inline ParameterInfo WindowParameter(int64_t least, int64_t fallback) {
+  return {"window", "how many of the last rows are asked, and stay", 0, least, 512, fallback};
+}
+inline ParameterInfo PoolParameter() {
+  return {"pool", "scores are pooled over so many neighbours on each side", 0, 0, 16, 2};
+}
+inline ParameterInfo MaxPoolParameter() {
+  return {"maxpool", "1: pooled by the maximum, 0: by the mean", 0, 0, 1, 0};
+}
+inline ParameterInfo AlphaParameter() {
+  return {"alpha", "share of an even budget that each head has at least", 3, 0, 1000, 200};
+}
+inline ParameterInfo BetaParameter() {
+  return {"beta", "how many times smaller the last layer's budget is than the mean", 0, 2, 100, 20};
+}
+inline ParameterInfo FirstStageParameter() {
+  return {"first", "share of the budget that attention alone decides", 3, 0, 1000, 500};
+}
+inline ParameterInfo MassParameter() {
+  return {"mass", "rows that hold this share of the mean attention stay", 3, 0, 1000, 900};
+}
+
+// One value for each parameter of a selection.
+class Values {
+ public:
+  // Both must outlive this. REQUIRES: as many values as parameters.
+  Values(const SelectionInfo& info, std::span<const int64_t> values)
+      : info_(info), values_(values) {}
+
+  // In units of the parameter's last digit. REQUIRES: the selection has the parameter.
+  int64_t operator[](std::string_view name) const {
+    size_t i = 0;
+    while (info_.parameters[i].name != name) ++i;
+    return values_[i];
+  }
+
+ private:
+  const SelectionInfo& info_;
+  std::span<const int64_t> values_;
+};
+
+}  // namespace cairn::selections

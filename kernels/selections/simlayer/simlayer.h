@@ -1,0 +1,36 @@
+#pragma once
+// Layers whose attention goes to the first and the most recent rows keep only these, the others
+// all.
+//
+// Source: Zhang et al., "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction", 2024.
+// A layer is as lazy as the attention that the last query pays to these rows, mean over the query
+// heads. The paper has a threshold and no budget; here as many of the laziest layers are cut as the
+// budget asks for, and what is left over lengthens the last of them. Query-aware: the last row.
+//
+//   keep     share of the rows that stay, in the mean over the layers
+//   sinks    how many of the sequence's first tokens a lazy layer keeps
+//   recent   how many of the most recent rows it keeps; no more than an even budget has
+
+#include "kernels/selections/parameters.h"
+#include "kernels/selections/stages/compose.h"
+
+namespace cairn::selections {
+
+struct SimLayer {
+  static SelectionInfo Info() {
+    return {"simlayer",
+            "lazy layers keep the first and most recent tokens, others all",
+            {KeepParameter(),
+             SinksParameter(),
+             {"recent", "most recent rows that a lazy layer keeps", 0, 1, 4096, 1024}}};
+  }
+  static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
+    return Compose({.name = "simlayer",
+                    .keep = v["keep"],
+                    .scorer = LazinessScorer(v["sinks"], v["recent"]),
+                    .layers = LazyLayers(v["sinks"], v["recent"])},
+                   k);
+  }
+};
+
+}  // namespace cairn::selections

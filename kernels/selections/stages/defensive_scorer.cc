@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "kernels/selections/stages/projected_norm.h"
+#include "kernels/selections/stages/scorers.h"
+#include "kernels/selections/stages/window.h"
+
+namespace cairn::selections {
+namespace {
+
+class Defensive final : public Scorer {
+ public:
+  Defensive(int64_t window, int64_t reach, int64_t mass)
+      : window_(window), reach_(reach), mass_(mass) {}
+
+  int64_t FirstObserved(int64_t tokens) const override {
+    return tokens > window_ ? tokens - window_ : tokens;
+  }
+  Protected Protects(int64_t, int64_t) const override { return {0, window_}; }
+  std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
+    return std::make_unique<Run>(*this, shape, tokens);
+  }
+
+ private:
+  class Run final : public ScorerRun {
+   public:
+    Run(const Defensive& scorer, const ModelShape& shape, int64_t tokens)
+        : reach_(scorer.reach_),
+          mass_(static_cast<double>(scorer.mass_) / 1000),
+          queries_(shape, tokens, scorer.window_) {}
+
+    void Observe(const QueryRows& queries, const Segment&) override { queries_.Take(queries); }
+
+    void Score(const Segment& segment, const LayerScores& out) override {
+      const ModelShape& shape = segment.shape;
+      const kernels::SelectionKernels& k = segment.kernels;
+      const int64_t tokens = segment.kv.tokens, ranked = tokens - queries_.rows();
+      const int64_t heads = shape.query_heads;
+      std::vector<float> worst(static_cast<size_t>(heads * ranked)), means(worst.size());
+      Scratch pooled(segment.pool.threads(), 0, queries_.rows() * ranked);
+      queries_.ForEachHead(segment, out.layer, [&](int64_t head, int thread, const float* weights) {
+        k.reduce_rows({kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens,
+                       means.data() + head * ranked});
+        for (int64_t r = 0; r < queries_.rows(); ++r) {
+          PoolKeepingSum(k, weights + r * tokens, ranked, pooled.Numbers(thread) + r * ranked);
+        }
+        k.reduce_rows({kernels::Reduction::kMax, pooled.Numbers(thread), queries_.rows(), ranked,
+                       ranked, worst.data() + head * ranked});
+      });
+      std::vector<float> norms(out.scores.size());
+      ProjectedNorms(segment, out.layer, norms);
+      if (k.count_non_finite(norms.data(), static_cast<int64_t>(norms.size())) != 0) {
+        out.scores[0] = NAN;  // The segment is refused.
+        return;
+      }
+      std::vector<float> total(static_cast<size_t>(tokens));
+      for (size_t i = 0; i < norms.size(); ++i) total[i % total.size()] += norms[i];
+      std::vector<float> mean(out.scores.size());
+      MeanOverGroups(segment, means.data(), ranked, ranked, mean);
+      for (int32_t g = 0; g < shape.kv_heads; ++g) {
+        float* score = out.scores.data() + g * tokens;
+        k.reduce_rows({kernels::Reduction::kMax, worst.data() + g * shape.group() * ranked,
+                       shape.group(), ranked, ranked, score});
+        if (k.count_non_finite(score, ranked) != 0) return;
+        const float prior = Mean(score, ranked);
+        for (int64_t t = 0; t < ranked; ++t) {
+          const float norm = norms[static_cast<size_t>(g * tokens + t)];
+          const float all = total[static_cast<size_t>(t)];
+          score[t] = std::max(score[t], prior) * (all > 0.0f ? norm / all : 0.0f);
+        }
+        MarkMass(mean.data() + g * tokens, ranked, out.rows_to_keep - queries_.rows(),
+                 out.marks.data() + g * tokens);
+      }
+    }
+
+   private:
+    static float Mean(const float* x, int64_t n) {
+      return static_cast<float>(std::accumulate(x, x + n, 0.0) / static_cast<double>(n));
+    }
+
+    // Pooling loses what lies at the edges: scaled so that the row has the sum that it had.
+    void PoolKeepingSum(const kernels::SelectionKernels& k, const float* weights, int64_t n,
+                        float* out) const {
+      k.pool({weights, out, n, reach_, false});
+      const double before = std::accumulate(weights, weights + n, 0.0);
+      const double after = std::accumulate(out, out + n, 0.0);
+      const auto factor = static_cast<float>(after > 0 ? before / after : 0.0);
+      for (int64_t t = 0; t < n; ++t) out[t] *= factor;
+    }
+
+    // Marks the rows of most attention before the one with which their sum, and that of the window,
+    // reaches the mass; no more than leaves `most` marks on them.
+    void MarkMass(const float* mean, int64_t n, int64_t most, uint8_t* marks) const {
+      const double outside = std::accumulate(mean, mean + n, 0.0);
+      const double goal = mass_ - (1.0 - outside);
+      std::vector<int32_t> order(static_cast<size_t>(n));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t a, int32_t b) { return mean[a] > mean[b]; });
+      double sum = 0;
+      int64_t left = most - std::accumulate(marks, marks + n, int64_t{0});
+      for (const int32_t row : order) {
+        sum += static_cast<double>(mean[row]);
+        if (sum >= goal || left <= 0) return;
+        left -= marks[row] != 0 ? 0 : 1;
+        marks[row] = 1;
+      }
+    }
+
+    const int64_t reach_;
+    const double mass_;
+    WindowQueries queries_;
+  };
+
+  const int64_t window_;
+  const int64_t reach_;
+  const int64_t mass_;
+};
+
+}  // namespace
+
+ScorerPtr DefensiveScorer(int64_t window, int64_t reach, int64_t mass) {
+  return std::make_unique<Defensive>(window, reach, mass);
+}
+
+}  // namespace cairn::selections

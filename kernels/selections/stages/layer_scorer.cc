@@ -1,0 +1,154 @@
+// Scorers that also weigh layers: CAKE's and SimLayerKV's.
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "kernels/selections/stages/scorers.h"
+#include "kernels/selections/stages/window.h"
+
+namespace cairn::selections {
+namespace {
+
+class Variance final : public Scorer {
+ public:
+  Variance(int64_t window, int64_t reach, int64_t gamma, double space, double time)
+      : window_(window), reach_(reach), gamma_(gamma), space_(space), time_(time) {}
+
+  int64_t FirstObserved(int64_t tokens) const override {
+    return tokens > window_ ? tokens - window_ : tokens;
+  }
+  Protected Protects(int64_t, int64_t) const override { return {0, window_}; }
+  std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
+    return std::make_unique<Run>(*this, shape, tokens);
+  }
+
+ private:
+  class Run final : public ScorerRun {
+   public:
+    Run(const Variance& scorer, const ModelShape& shape, int64_t tokens)
+        : reach_(scorer.reach_),
+          gamma_(static_cast<float>(scorer.gamma_)),
+          space_(scorer.space_),
+          time_(scorer.time_),
+          queries_(shape, tokens, scorer.window_),
+          weights_(static_cast<size_t>(shape.layers)) {}
+
+    void Observe(const QueryRows& queries, const Segment&) override { queries_.Take(queries); }
+
+    void Score(const Segment& segment, const LayerScores& out) override {
+      const kernels::SelectionKernels& k = segment.kernels;
+      const int64_t tokens = segment.kv.tokens, ranked = tokens - queries_.rows();
+      const auto heads = static_cast<size_t>(segment.shape.query_heads);
+      std::vector<float> scores(heads * static_cast<size_t>(ranked)), pooled(scores.size());
+      std::vector<double> entropy(heads), variance(heads);
+      queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
+        float* score = scores.data() + head * ranked;
+        float* other = pooled.data() + head * ranked;
+        k.reduce_rows({kernels::Reduction::kVariance, weights, queries_.rows(), ranked, tokens,
+                       other});
+        k.reduce_rows({kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens, score});
+        const auto at = static_cast<size_t>(head);
+        variance[at] = std::accumulate(other, other + ranked, 0.0);
+        for (int64_t t = 0; t < ranked; ++t) score[t] += gamma_ * other[t];
+        for (int64_t r = 0; r < queries_.rows(); ++r) {
+          entropy[at] += static_cast<double>(k.entropy({weights + r * tokens, ranked}));
+        }
+        k.pool({score, other, ranked, reach_, false});
+      });
+      MeanOverGroups(segment, pooled.data(), ranked, ranked, out.scores);
+      weights_[static_cast<size_t>(out.layer)] =
+          std::pow(std::max(0.0, Sum(entropy)), 1 / space_) * std::pow(Sum(variance), 1 / time_);
+    }
+
+    double LayerWeight(int32_t layer) const override {
+      return weights_[static_cast<size_t>(layer)];
+    }
+
+   private:
+    static double Sum(const std::vector<double>& x) {
+      return std::accumulate(x.begin(), x.end(), 0.0);
+    }
+
+    const int64_t reach_;
+    const float gamma_;
+    const double space_;
+    const double time_;
+    WindowQueries queries_;
+    std::vector<double> weights_;
+  };
+
+  const int64_t window_;
+  const int64_t reach_;
+  const int64_t gamma_;
+  const double space_;
+  const double time_;
+};
+
+class Laziness final : public Scorer {
+ public:
+  Laziness(int64_t sinks, int64_t recent) : sinks_(sinks), recent_(recent) {}
+
+  int64_t FirstObserved(int64_t tokens) const override { return tokens - 1; }
+  Protected Protects(int64_t, int64_t) const override { return {sinks_, 0}; }
+  std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
+    return std::make_unique<Run>(*this, shape, tokens);
+  }
+
+ private:
+  class Run final : public ScorerRun {
+   public:
+    Run(const Laziness& scorer, const ModelShape& shape, int64_t tokens)
+        : sinks_(scorer.sinks_),
+          recent_(scorer.recent_),
+          queries_(shape, tokens, 1),
+          weights_(static_cast<size_t>(shape.layers)) {}
+
+    void Observe(const QueryRows& queries, const Segment&) override { queries_.Take(queries); }
+
+    void Score(const Segment& segment, const LayerScores& out) override {
+      const int64_t tokens = segment.kv.tokens;
+      const int64_t sinks = segment.kv.first_position == 0 ? std::min(sinks_, tokens) : 0;
+      const int64_t recent = std::max(sinks, tokens - recent_);
+      std::vector<double> mass(static_cast<size_t>(segment.shape.query_heads));
+      queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
+        mass[static_cast<size_t>(head)] = std::accumulate(weights, weights + sinks, 0.0) +
+                                          std::accumulate(weights + recent, weights + tokens, 0.0);
+      });
+      const double sum = std::accumulate(mass.begin(), mass.end(), 0.0);
+      weights_[static_cast<size_t>(out.layer)] = sum;
+      for (size_t i = 0; i < out.scores.size(); ++i) {
+        const auto row = static_cast<float>(i % static_cast<size_t>(tokens));
+        // Recency; a mass that is not a number makes the segment refused.
+        out.scores[i] = row + static_cast<float>(sum - sum);
+      }
+    }
+
+    double LayerWeight(int32_t layer) const override {
+      return weights_[static_cast<size_t>(layer)];
+    }
+
+   private:
+    const int64_t sinks_;
+    const int64_t recent_;
+    WindowQueries queries_;
+    std::vector<double> weights_;
+  };
+
+  const int64_t sinks_;
+  const int64_t recent_;
+};
+
+}  // namespace
+
+ScorerPtr VarianceScorer(int64_t window, int64_t reach, int64_t gamma, int64_t space_tenths,
+                         int64_t time_tenths) {
+  return std::make_unique<Variance>(window, reach, gamma, static_cast<double>(space_tenths) / 10,
+                                    static_cast<double>(time_tenths) / 10);
+}
+ScorerPtr LazinessScorer(int64_t sinks, int64_t recent) {
+  return std::make_unique<Laziness>(sinks, recent);
+}
+
+}  // namespace cairn::selections

@@ -1,0 +1,51 @@
+#pragma once
+// The scorers: what each looks at and how it ranks. Cards of the methods are in their folders.
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/selections/stages/scorer.h"
+
+namespace cairn::selections {
+
+using ScorerPtr = std::unique_ptr<const Scorer>;
+
+// Attention of the last `window` queries, pooled over 2 * reach + 1 neighbours, mean over rows and
+// group (SnapKV).
+ScorerPtr WindowScorer(int64_t window, int64_t reach, bool max_pool);
+
+// Attention of the last query, mean over all query heads: equal for all KV heads (TOVA).
+ScorerPtr LastQueryScorer();
+
+// Attention that each row got from all queries, summed; the last `recent` thousandths of the budget
+// are the most recent rows (H2O).
+ScorerPtr AccumulatedScorer(int64_t recent);
+
+// Largest attention that any query of the window or head of the group pays, no less than the mean,
+// times the values' projected norms; rows holding `mass` thousandths of the mean attention are
+// marked (DefensiveKV).
+ScorerPtr DefensiveScorer(int64_t window, int64_t reach, int64_t mass);
+
+// Mean plus gamma variances of the window's attention. LayerWeight is CAKE's preference, with
+// temperatures in tenths.
+ScorerPtr VarianceScorer(int64_t window, int64_t reach, int64_t gamma, int64_t space_tenths,
+                         int64_t time_tenths);
+
+// -||k||.
+ScorerPtr KeyNormScorer();
+
+// -cos(k, mean of the unit keys).
+ScorerPtr KeyDifferenceScorer();
+
+// Rank in its block of `lag` rows by spread relative to the next block; the first `sinks` rows and
+// the last whole block with what follows it stay (LagKV).
+ScorerPtr LagScorer(int64_t sinks, int64_t lag);
+
+// Attention expected of the next `future` queries, plus epsilon, times ||v|| (ExpectedAttention).
+ScorerPtr ExpectedScorer(int64_t sinks, int64_t future, float epsilon);
+
+// Recency. LayerWeight is the attention that the last query pays to the first `sinks` and the last
+// `recent` rows.
+ScorerPtr LazinessScorer(int64_t sinks, int64_t recent);
+
+}  // namespace cairn::selections

@@ -1,0 +1,31 @@
+#pragma once
+// The rows that the segment's last query attends to, the same for all heads of a layer.
+//
+// Source: Oren et al., "Transformers are Multi-State RNNs", 2024, section 3.2, applied once at the
+// end of prefill. Score: softmax attention, mean over all query heads. Query-aware: the last row.
+//
+//   keep     share of the rows that stay, the last one included
+//   sink     1: the sequence's first token always stays
+
+#include "kernels/selections/parameters.h"
+#include "kernels/selections/stages/compose.h"
+
+namespace cairn::selections {
+
+struct Tova {
+  static SelectionInfo Info() {
+    return {"tova",
+            "what the last row attends to",
+            {KeepParameter(),
+             SinkParameter()}};
+  }
+  static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
+    return Compose({.name = "tova",
+                    .keep = v["keep"],
+                    .sink = v["sink"] != 0,
+                    .scorer = LastQueryScorer()},
+                   k);
+  }
+};
+
+}  // namespace cairn::selections

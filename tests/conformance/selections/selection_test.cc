@@ -1,0 +1,236 @@
+// Every selection: the budget, protected rows, edge rules, the same rows on every instruction set
+// and number of threads, and numbers that are not finite.
+
+#include <algorithm>
+
+#include "tests/conformance/selections/case.h"
+
+namespace cairn::selections {
+namespace {
+
+using kernels::Isa;
+using testing::Make;
+using testing::SelectionCase;
+using testing::TestSegment;
+
+const ModelShape kShape{.layers = 4,
+                        .query_heads = 6,
+                        .kv_heads = 3,
+                        .head_dim = 32,
+                        .hidden = 48,
+                        .rope_dim = 32,
+                        .rope_base = 10000};
+
+class SelectionTest : public ::testing::TestWithParam<SelectionCase> {
+ protected:
+  SelectionTest() : selection_(Make(GetParam())) {}
+
+  KeptRows Run(const TestSegment& segment, int threads = 2, int64_t cut = 37) {
+    KeptRows kept;
+    EXPECT_TRUE(segment.Run(*selection_, &kept, threads, cut));
+    return kept;
+  }
+  bool has(std::string_view parameter) const {
+    for (const ParameterInfo& p : FindSelection(GetParam().name)->parameters) {
+      if (p.name == parameter) return true;
+    }
+    return false;
+  }
+  SelectionCase With(std::string_view parameter, int64_t value) const {
+    SelectionCase c = GetParam();
+    const SelectionInfo* info = FindSelection(c.name);
+    for (size_t i = 0; i < info->parameters.size(); ++i) {
+      if (info->parameters[i].name == parameter) c.values[i] = value;
+    }
+    return c;
+  }
+
+  std::unique_ptr<Selection> selection_;
+};
+
+TEST_P(SelectionTest, KeepsItsShareAndTheFirstRow) {
+  for (const int64_t tokens : {100, 257, 512}) {
+    const TestSegment segment = TestSegment::Normal(kShape, tokens, 5);
+    const KeptRows kept = Run(segment);
+    const int64_t budget = tokens * 400 / 1000 * kShape.layers * kShape.kv_heads;
+    if (GetParam().name == "chunkkv") {
+      // Whole chunks: a part of one at the end may be among them.
+      EXPECT_LE(kept.Count(), budget + 20 * kShape.layers * kShape.kv_heads);
+      EXPECT_GE(kept.Count(), budget - 20 * kShape.layers * kShape.kv_heads);
+    } else {
+      EXPECT_EQ(kept.Count(), budget) << tokens;
+    }
+    for (int32_t l = 0; l < kShape.layers; ++l) {
+      for (int32_t h = 0; h < kShape.kv_heads; ++h) EXPECT_TRUE(kept.kept(l, h, 0));
+    }
+  }
+}
+
+TEST_P(SelectionTest, TheWindowStays) {
+  if (!has("window")) GTEST_SKIP() << "no window";
+  const KeptRows kept = Run(TestSegment::Normal(kShape, 300, 6));
+  for (int32_t l = 0; l < kShape.layers; ++l) {
+    for (int32_t h = 0; h < kShape.kv_heads; ++h) {
+      for (int64_t t = 284; t < 300; ++t) EXPECT_TRUE(kept.kept(l, h, t));
+    }
+  }
+}
+
+TEST_P(SelectionTest, AllRowsStayWhenTheShareIsOneOrTheSegmentIsShort) {
+  const TestSegment segment = TestSegment::Normal(kShape, 90, 7);
+  KeptRows all(kShape.layers, kShape.kv_heads, 90);
+  all.KeepAll();
+  KeptRows kept;
+  EXPECT_TRUE(segment.Run(*Make(With("keep", 1000)), &kept));
+  EXPECT_EQ(kept, all);
+  EXPECT_EQ(Make(With("keep", 1000))->FirstObserved(90), 90) << "nothing needs to be observed";
+  for (const int64_t tokens : {1, 2}) {
+    const TestSegment few = TestSegment::Normal(kShape, tokens, 8);
+    EXPECT_GE(Run(few).Count(), kShape.layers * kShape.kv_heads) << tokens << " tokens";
+  }
+}
+
+TEST_P(SelectionTest, TheSmallestShareKeepsWhatIsProtected) {
+  const TestSegment segment = TestSegment::Normal(kShape, 200, 9);
+  KeptRows kept;
+  ASSERT_TRUE(segment.Run(*Make(With("keep", 1)), &kept));
+  for (int32_t l = 0; l < kShape.layers; ++l) {
+    for (int32_t h = 0; h < kShape.kv_heads; ++h) {
+      EXPECT_GE(kept.Count(l, h), 1);
+      EXPECT_LE(kept.Count(l, h), 60);
+      EXPECT_TRUE(kept.kept(l, h, 0));
+    }
+  }
+}
+
+TEST_P(SelectionTest, ALaterSegmentHasNoFirstRow) {
+  // The first rows are made worthless: large keys that no query looks at, and no values.
+  TestSegment segment = TestSegment::Normal(kShape, 256, 10);
+  for (auto& layer : segment.layers) {
+    for (int64_t h = 0; h < kShape.kv_heads; ++h) {
+      for (int64_t t = 0; t < 8; ++t) {
+        std::fill(layer->K(h, t), layer->K(h, t) + kShape.head_dim, testing::ToHalf(-20.0f));
+        std::fill(layer->V(h, t), layer->V(h, t) + kShape.head_dim, testing::ToHalf(0.0f));
+      }
+    }
+  }
+  for (auto& layer : segment.queries) {
+    for (float& x : layer) x = std::fabs(x);
+  }
+  const KeptRows first = Run(segment);
+  EXPECT_TRUE(first.kept(1, 1, 0));
+  segment.first_position = 512;
+  const KeptRows later = Run(segment);
+  // Attention, norm and recency all refuse it. Not so directions, spread, whole chunks, a lot,
+  // layers that keep all, and sums of attention that count the first row's to itself.
+  const std::string& name = GetParam().name;
+  if (name != "keydiff" && name != "lagkv" && name != "chunkkv" && name != "random" &&
+      name != "simlayer" && name != "h2o") {
+    EXPECT_FALSE(later.kept(1, 1, 0));
+  }
+  if (GetParam().name != "chunkkv") {
+    EXPECT_EQ(later.Count(), first.Count());
+  }
+}
+
+TEST_P(SelectionTest, ThreadsCutsAndInstructionSetsDoNotMatter) {
+  const TestSegment segment = TestSegment::Normal(kShape, 333, 11, 16);
+  const KeptRows kept = Run(segment);
+  EXPECT_EQ(Run(segment, 1, 1), kept);
+  EXPECT_EQ(Run(segment, 3, 333), kept);
+  int compared = 0;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+    if (!kernels::Supports(isa)) continue;
+    KeptRows other;
+    ASSERT_TRUE(segment.Run(*Make(GetParam(), isa), &other));
+    EXPECT_EQ(other, kept) << kernels::Name(isa);
+    ++compared;
+  }
+  EXPECT_GE(compared, 1);
+}
+
+TEST_P(SelectionTest, KeepsWhatTheDefinitionKeeps) {
+  const TestSegment segment = TestSegment::Normal(kShape, 200, 12);
+  const KeptRows kept = Run(segment);
+  KeptRows want;
+  ASSERT_TRUE(segment.Run(*MakeReferenceSelection(GetParam().name, GetParam().values), &want));
+  int64_t differ = 0;
+  for (int32_t l = 0; l < kShape.layers; ++l) {
+    for (int32_t h = 0; h < kShape.kv_heads; ++h) {
+      for (int64_t t = 0; t < 200; ++t) differ += kept.kept(l, h, t) != want.kept(l, h, t) ? 1 : 0;
+    }
+  }
+  // Two scores within rounding may change places.
+  EXPECT_LE(differ, 2);
+}
+
+TEST_P(SelectionTest, NumbersThatAreNotFiniteAreRefusedWhereTheyAreRead) {
+  const std::string& name = GetParam().name;
+  if (name == "random" || name == "streaming" || name == "sepllm") {
+    GTEST_SKIP() << "reads no numbers";
+  }
+  for (const uint16_t bad : {0x7c00, 0x7e00}) {
+    TestSegment segment = TestSegment::Normal(kShape, 200, 13);
+    segment.layers[2]->K(1, 50)[7] = bad;
+    KeptRows kept;
+    EXPECT_FALSE(segment.Run(*selection_, &kept)) << "keys";
+    TestSegment other = TestSegment::Normal(kShape, 200, 13);
+    other.layers[2]->V(1, 50)[7] = bad;
+    const bool reads_values = name.find("critical") != std::string::npos || name == "lagkv" ||
+                              name.find("defensive") != std::string::npos ||
+                              name.ends_with("expected");
+    EXPECT_EQ(other.Run(*selection_, &kept), !reads_values) << "values";
+  }
+}
+
+TEST_P(SelectionTest, AQueryAwareOneHangsOnItsQueriesAndOthersDoNot) {
+  TestSegment segment = TestSegment::Normal(kShape, 300, 14);
+  const KeptRows kept = Run(segment);
+  const int64_t first = selection_->FirstObserved(300);
+  const int64_t width = int64_t{kShape.query_heads} * kShape.head_dim;
+  // Queries before the first observed one are not looked at.
+  for (auto& layer : segment.queries) {
+    std::fill(layer.begin(), layer.begin() + first * width, NAN);
+  }
+  EXPECT_EQ(Run(segment), kept);
+  if (first == 300 || GetParam().name == "simlayer") return;  // Its order of layers may stay.
+  // Those of one more row are: the first one, then the last one.
+  for (const int64_t row : {first, int64_t{299}}) {
+    TestSegment other = TestSegment::Normal(kShape, 300, 14);
+    for (auto& layer : other.queries) {
+      for (int64_t i = 0; i < width; ++i) layer[static_cast<size_t>(row * width + i)] *= -30.0f;
+    }
+    // The sequence's first query can only attend to its own row; ExpectedAttention skips it.
+    EXPECT_EQ(Run(other) == kept, row == 0) << "row " << row;
+  }
+}
+
+// Each KV head is ranked by the queries of its own group: other heads' queries may be anything.
+TEST_P(SelectionTest, GroupsAreNeighbours) {
+  if (selection_->FirstObserved(300) == 300) GTEST_SKIP() << "reads no queries";
+  const std::string& name = GetParam().name;
+  if (name == "tova" || name == "simlayer" || name == "cake" || name == "chunkkv" ||
+      name.starts_with("ada-") || name.find("defensive") != std::string::npos) {
+    GTEST_SKIP() << "heads share scores or budgets";
+  }
+  TestSegment segment = TestSegment::Normal(kShape, 300, 15);
+  const KeptRows kept = Run(segment);
+  for (auto& layer : segment.queries) {
+    for (size_t i = 0; i < layer.size(); ++i) {
+      if (i / 32 % 6 >= 4) layer[i] = -layer[i];
+    }
+  }
+  const KeptRows other = Run(segment);
+  EXPECT_EQ(other.Rows(0, 0), kept.Rows(0, 0));
+  EXPECT_EQ(other.Rows(0, 1), kept.Rows(0, 1));
+  EXPECT_NE(other.Rows(0, 2), kept.Rows(0, 2));
+}
+
+std::string CaseName(const ::testing::TestParamInfo<SelectionCase>& test) {
+  return test.param.Label();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SelectionTest, ::testing::ValuesIn(testing::AllCases()), CaseName);
+
+}  // namespace
+}  // namespace cairn::selections

@@ -1,0 +1,99 @@
+#include "kernels/selections/stages/budgets.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kernels/selections/budget.h"
+
+namespace cairn::selections {
+namespace {
+
+using Rows = std::vector<int64_t>;
+
+int64_t Sum(const Rows& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
+
+TEST(RowsToKeep, RoundsDownButNeverToNothing) {
+  EXPECT_EQ(RowsToKeep(1000, 100), 100);
+  EXPECT_EQ(RowsToKeep(1000, 999), 999);
+  EXPECT_EQ(RowsToKeep(512, 800), 409);
+  EXPECT_EQ(RowsToKeep(3, 1), 1);
+}
+
+TEST(PyramidLayers, FallsInEvenStepsWithTheMeanOfAnEvenBudget) {
+  // Computed from kvpress's formula in double precision.
+  const Rows rows = PyramidLayers(64, 20)({30, 4096, 500, {}});
+  ASSERT_EQ(rows.size(), 30u);
+  EXPECT_EQ((Rows{rows[0], rows[1], rows[2]}), (Rows{3994, 3859, 3725}));
+  EXPECT_EQ((Rows{rows[27], rows[28], rows[29]}), (Rows{371, 237, 102}));
+  EXPECT_NEAR(static_cast<double>(Sum(rows)), 30 * 2048.0, 15);
+  const Rows less = PyramidLayers(64, 20)({30, 8192, 200, {}});
+  EXPECT_EQ((Rows{less[0], less[1], less[28], less[29]}), (Rows{3195, 3088, 189, 82}));
+}
+
+TEST(PyramidLayers, IsEvenWhereTheLastLayerWouldLoseItsWindow) {
+  EXPECT_EQ(PyramidLayers(64, 20)({3, 1000, 400, {}}), (Rows{400, 400, 400}));
+  EXPECT_EQ(PyramidLayers(64, 20)({1, 8192, 200, {}}), (Rows{1638}));
+}
+
+TEST(WeightedLayers, SharesByWeightWithinTheirBounds) {
+  const double weights[] = {1, 2, 5};
+  EXPECT_EQ(WeightedLayers(10)({3, 1000, 100, weights}), (Rows{44, 78, 178}));
+  const double steep[] = {0, 1e-9, 1};
+  const Rows rows = WeightedLayers(10)({3, 100, 500, steep});
+  EXPECT_EQ(rows[2], 100) << "a layer cannot keep more than all";
+  EXPECT_EQ(Sum(rows), 150);
+  const double none[] = {0, 0, 0};
+  EXPECT_EQ(Sum(WeightedLayers(10)({3, 100, 500, none})), 150);
+}
+
+TEST(LazyLayers, CutsTheLaziestAndKeepsTheBudget) {
+  const double weights[] = {0.9, 0.1, 0.5, 0.8};
+  // 4 * 50 rows: one layer whole, the others 20, and what is left to the least lazy of these.
+  EXPECT_EQ(LazyLayers(4, 16)({4, 100, 500, weights}), (Rows{20, 100, 60, 20}));
+  EXPECT_EQ(LazyLayers(4, 1024)({4, 100, 500, weights}), (Rows{50, 50, 50, 50}));
+}
+
+class Splits : public ::testing::Test {
+ protected:
+  // Three heads of eight rows; the second has all of the best.
+  Splits() : scores_(2, 3, 8), marks_(2, 3, 8) {
+    const float first[3][8] = {{.9f, .8f, .7f, .1f, .1f, .1f, .1f, .1f},
+                               {1, 1, 1, 1, 1, 1, 1, 1},
+                               {.75f, .2f, .2f, .2f, .2f, .2f, .2f, .2f}};
+    for (int32_t h = 0; h < 3; ++h) {
+      for (size_t t = 0; t < 8; ++t) {
+        scores_.Head(0, h)[t] = first[h][t];
+        scores_.Head(1, h)[t] = 0.01f * first[h][t];
+      }
+    }
+  }
+  Rows Split(const HeadSplit& split, Rows rows) {
+    return split({scores_, marks_, rows, kernels::CpuSelectionKernels(kernels::Isa::kPortable)});
+  }
+  Scores scores_;
+  Marks marks_;
+};
+
+TEST_F(Splits, EvenHeadsKeepTheLayersRows) {
+  EXPECT_EQ(Split(EvenHeads(), {4, 3}), (Rows{4, 4, 4, 3, 3, 3}));
+}
+
+TEST_F(Splits, AdaptiveHeadsTakeTheBestOfTheLayerAboveTheirFloor) {
+  EXPECT_EQ(Split(AdaptiveHeads(0), {4, 4}), (Rows{3, 8, 1, 3, 8, 1}));
+  EXPECT_EQ(Split(AdaptiveHeads(500), {4, 4}), (Rows{2, 8, 2, 2, 8, 2}));
+  EXPECT_EQ(Split(AdaptiveHeads(1000), {4, 2}), (Rows{4, 4, 4, 2, 2, 2}));
+}
+
+TEST_F(Splits, MarkedRowsArePartOfTheBudget) {
+  for (size_t t = 0; t < 4; ++t) marks_.Head(0, 2)[t] = 1;
+  const Rows rows = Split(AdaptiveHeads(0), {4, 4});
+  EXPECT_EQ((Rows{rows[0], rows[1], rows[2]}), (Rows{0, 8, 4}));
+}
+
+TEST_F(Splits, TheWholeModelTakesTheBestOfAllLayers) {
+  EXPECT_EQ(Split(WholeModel(), {4, 4}), (Rows{8, 8, 8, 0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace cairn::selections
