@@ -43,7 +43,8 @@ def test_cold_warm_and_from_disk_with_the_same_tokens(smollm2, prompts, engine_l
     long, question = prompts
     with Engine(smollm2, engine_log(), **ENGINE) as engine:
         reference = engine.ask(long, tokens=16) + engine.ask(question, tokens=16)
-    disk = ("--disk.path", str(tmp_path), "--host.capacity", "512MiB")
+    # A quarter of the memory is what a neighbour may lease at a time, and this prompt has 183 MB.
+    disk = ("--disk.path", str(tmp_path), "--host.capacity", "1GiB")
     node = start_node(*disk)
     with Counts(node) as counts:
         with Engine(smollm2, engine_log(), connector={"address": node.grpc}, **ENGINE) as engine:

@@ -2,7 +2,7 @@
 
 import os
 
-from conftest import ENGINE, HERE, A, B, C, Counts, Engine, same, wait_until
+from conftest import ALONE, ENGINE, HERE, A, B, C, Counts, Engine, same, wait_until
 
 # The engine's processes import cpu_offload.
 PATH = {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
@@ -16,16 +16,17 @@ def offload(node, **more):
 def test_a_second_process_reads_chunks_and_a_failing_node_is_a_miss(tiny, engine_log, start_node, reference):
     node = start_node()
     with Counts(node) as counts:
-        with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE) as engine:
+        with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE, **ALONE) as engine:
             same(engine.ask(A), reference(A))
             # The last chunk's store may wait for a later step.
             same(engine.ask(B), reference(B))
             wait_until(lambda: counts.blocks() >= 60, 20, "60 chunks at the node")
             assert counts.since()["fetched_bytes"] == 0
-        with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE) as engine:
+        with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE, **ALONE) as engine:
             warm = engine.ask(A)
             same(warm, reference(A))
-            assert warm[0]["cached"] == 960
+            # All 31 chunks: vLLM itself computes the last token again.
+            assert warm[0]["cached"] == 992
             assert counts.since()["fetched_bytes"] > 30 * 32768
             node.freeze()
             same(engine.ask(B), reference(B))

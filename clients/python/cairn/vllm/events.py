@@ -8,6 +8,7 @@ import threading
 from collections import deque
 
 from vllm.distributed.kv_events import MEDIUM_CPU, MEDIUM_STORAGE, BlockRemoved, BlockStored, KVCacheEvent
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash as event_hash
 
 from cairn._engine.store import Store
 from cairn.errors import CancelledError, Error, FailedPreconditionError
@@ -110,8 +111,8 @@ class EventFeed:
         tiers.add(event.tier)
         self._say(
             BlockStored(
-                block_hashes=[event.key],
-                parent_block_hash=event.parent,
+                block_hashes=[event_hash(event.key)],
+                parent_block_hash=None if event.parent is None else event_hash(event.parent),
                 token_ids=[],
                 block_size=self._block_tokens,
                 lora_id=None,
@@ -126,7 +127,9 @@ class EventFeed:
         tiers = self._told.get(key, set())
         if tier in tiers:
             tiers.remove(tier)
-            self._say(BlockRemoved(block_hashes=[key], medium=_MEDIA[tier], locality="REMOTE", ownership=_OWNER))
+            self._say(
+                BlockRemoved(block_hashes=[event_hash(key)], medium=_MEDIA[tier], locality="REMOTE", ownership=_OWNER)
+            )
 
     def _forget(self, key: bytes) -> None:
         for tier in list(self._told.get(key, ())):
