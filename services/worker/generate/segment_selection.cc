@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "kernels/include/cairn/kernels/weight_types.h"
 #include "services/common/log/log.h"
@@ -9,15 +10,36 @@
 
 namespace cairn::worker {
 
+namespace {
+
+// Tokens of punctuation and line ends, spaces around them or not: those that SepLLM keeps (its
+// section 3 names . , ? ! ; : and white space; single spaces begin most words here).
+std::vector<int32_t> SeparatorsOf(const Tokenizer& tokenizer) {
+  constexpr std::string_view kEnds = ".,?!;:\n\t";
+  std::vector<int32_t> separators;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.TokenBytes(id);
+    const bool ends = bytes.find_first_of(kEnds) != std::string_view::npos;
+    const bool nothing_else = std::ranges::all_of(
+        bytes, [&](char c) { return c == ' ' || kEnds.find(c) != std::string_view::npos; });
+    if (ends && nothing_else && !tokenizer.IsControl(id)) separators.push_back(id);
+  }
+  return separators;
+}
+
+}  // namespace
+
 SelectionModel::SelectionModel(const Model& model)
-    : shape{.layers = model.hp().layers,
-            .query_heads = model.hp().heads,
-            .kv_heads = model.hp().kv_heads,
-            .head_dim = model.hp().head_dim,
-            .hidden = model.hp().hidden,
-            .rope_dim = model.hp().rope_dim,
-            .rope_base = model.hp().rope_base} {
-  access.output_projection = [&model](int32_t layer, float* out) {
+    : shape_{.layers = model.hp().layers,
+             .query_heads = model.hp().heads,
+             .kv_heads = model.hp().kv_heads,
+             .head_dim = model.hp().head_dim,
+             .hidden = model.hp().hidden,
+             .rope_dim = model.hp().rope_dim,
+             .rope_base = model.hp().rope_base},
+      separators_(SeparatorsOf(model.tokenizer())) {
+  access_.separators = separators_;
+  access_.output_projection = [&model](int32_t layer, float* out) {
     const Tensor& o = model.layer(layer).o;
     std::vector<float> row(static_cast<size_t>(o.cols));
     for (int64_t r = 0; r < o.rows; ++r) {
@@ -35,8 +57,8 @@ SegmentSelection::SegmentSelection(const selections::Selection& selection,
       model_(model),
       pool_(pool),
       first_observed_(selection.FirstObserved(std::ssize(tokens))),
-      run_(selection.Begin(model.shape, model.access, std::ssize(tokens))) {
-  for (int layer = 0; layer < model.shape.layers; ++layer) {
+      run_(selection.Begin(model.shape(), model.access(), std::ssize(tokens))) {
+  for (int layer = 0; layer < model.shape().layers; ++layer) {
     layers_.push_back(PagesView(sequence, layer));
   }
   kv_ = {.tokens = std::ssize(tokens),
@@ -59,7 +81,7 @@ void SegmentSelection::Observe(const ChunkQueries& queries) {
 }
 
 selections::KeptRows SegmentSelection::Select(const std::string& trace) {
-  const selections::ModelShape& shape = model_.shape;
+  const selections::ModelShape& shape = model_.shape();
   selections::KeptRows kept;
   if (!run_->Select(kv_, pool_, &kept)) {
     log::Warn("selection_kept_all",

@@ -14,11 +14,20 @@
 
 namespace cairn::worker {
 
-// What selections know of a model.
-struct SelectionModel {
+// What selections know of a model. Immutable.
+class SelectionModel {
+ public:
   explicit SelectionModel(const Model& model);  // Must outlive it.
-  selections::ModelShape shape;
-  selections::ModelAccess access;
+  SelectionModel(const SelectionModel&) = delete;
+  SelectionModel& operator=(const SelectionModel&) = delete;
+
+  const selections::ModelShape& shape() const { return shape_; }
+  const selections::ModelAccess& access() const { return access_; }
+
+ private:
+  const selections::ModelShape shape_;
+  const std::vector<int32_t> separators_;
+  selections::ModelAccess access_;
 };
 
 // Not thread-safe.

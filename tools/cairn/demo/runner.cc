@@ -1,6 +1,7 @@
 #include "tools/cairn/demo/runner.h"
 
 #include <algorithm>
+#include <span>
 
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/interrupt.h"
@@ -15,7 +16,10 @@ constexpr size_t kLongQuestion = 5000;            // Characters.
 constexpr struct {
   const char* name;
   const char* recipe;
-} kRecipes[] = {{"int8", "int8"}, {"turbo4", "turbo:bits=4"}};
+} kRecipes[] = {{"int8", "int8"},
+                {"turbo4", "turbo:bits=4"},
+                {"ada-snapkv", "ada-snapkv:keep=0.4,window=32+turbo:bits=4"},
+                {"chunkkv", "chunkkv:keep=0.4+turbo:bits=4"}};
 constexpr size_t kRecipeQuestions = 2;
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
@@ -170,16 +174,28 @@ Status DemoRunner::RunLong() {
 
 Status DemoRunner::RunRecipes() {
   const size_t questions = std::min(kRecipeQuestions, texts_.questions.size());
-  for (const auto& [name, recipe] : kRecipes) {
-    const std::vector<std::string> settings = {"--cache.recipe", recipe};
-    {
-      progress_.Doing(fmt::format("{}: a worker computes and pushes the shared prefix ...", name));
-      CAIRN_ASSIGN_OR_RETURN(const auto writer,
-                             StartWarmWorker(fmt::format("{}-push", name), settings));
-      CAIRN_RETURN_IF_ERROR(PushPrefix(writer->generator()));
+  // What all questions share, in whole blocks: selections are made of that.
+  for (const DemoRow& row : rows_) {
+    if (!row.name.starts_with("ram/")) continue;
+    prefix_end_ = prefix_end_ == 0 ? row.fetched_tokens : std::min(prefix_end_, row.fetched_tokens);
+  }
+  {
+    progress_.Doing("a worker computes the shared prefix and pushes it in every recipe ...");
+    std::string others;
+    for (const auto& [name, recipe] : std::span(kRecipes).subspan(1)) {
+      others += others.empty() ? "" : ";";
+      others += recipe;
     }
-    CAIRN_ASSIGN_OR_RETURN(const auto reader,
-                           StartWarmWorker(fmt::format("{}-fetch", name), settings));
+    CAIRN_ASSIGN_OR_RETURN(
+        const auto writer,
+        StartWarmWorker("recipes-push",
+                        {"--cache.recipe", kRecipes[0].recipe, "--cache.publish", others}));
+    CAIRN_RETURN_IF_ERROR(PushPrefix(writer->generator()));
+  }
+  for (const auto& [name, recipe] : kRecipes) {
+    CAIRN_ASSIGN_OR_RETURN(
+        const auto reader,
+        StartWarmWorker(fmt::format("{}-fetch", name), {"--cache.recipe", recipe}));
     for (size_t i = 0; i < questions; ++i) {
       const std::string item = Item("q", i);
       CAIRN_RETURN_IF_ERROR(AskRow(fmt::format("{}/{}", name, item), reader->generator(),
@@ -187,6 +203,7 @@ Status DemoRunner::RunRecipes() {
                                 .status());
     }
   }
+  prefix_end_ = 0;
   return OkStatus();
 }
 
@@ -274,6 +291,7 @@ Status DemoRunner::WarmUp(Generator& worker) {
 Status DemoRunner::AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages) {
   worker::GenerateRequest request;
   request.prompt = worker::ChatPrompt{std::move(messages)};
+  request.prefix_end = prefix_end_;
   request.max_tokens = 1;
   CAIRN_RETURN_IF_ERROR(
       worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted}).status());
@@ -286,6 +304,7 @@ Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
                                                 bool keep_turn, bool no_cache) {
   worker::GenerateRequest request;
   request.prompt = worker::ChatPrompt{std::move(messages)};
+  request.prefix_end = prefix_end_;
   request.max_tokens = kComparedTokens;
   request.ignore_eos = true;  // An answer that ends early would leave less to compare.
   request.want_logits_digest = true;

@@ -54,8 +54,8 @@ class DemoRunner {
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();
-  // Each lossy recipe in a namespace of its own: one worker pushes the shared prefix, another one
-  // fetches it.
+  // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes it
+  // in all of them, another one for each fetches it.
   Status RunRecipes();
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);
@@ -91,6 +91,7 @@ class DemoRunner {
   std::string model_;
   std::vector<DemoRow> rows_;
   std::vector<TimelinePicture> timelines_;
+  uint32_t prefix_end_ = 0;  // Of requests, in tokens; 0: they name none.
   std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
   DemoNode node_;
   std::unique_ptr<WorkerProcess> first_;
