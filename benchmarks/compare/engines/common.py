@@ -27,5 +27,5 @@ def report(rows, foreign, out):
     print(f"others used {foreign:.2f} cores meanwhile")
     if out:
         facts = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "processor": processor(),
-                 "foreign_cores": foreign, "command": sys.argv}
+                 "foreign_cores": foreign, "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]}
         pathlib.Path(out).write_text(json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
