@@ -2,83 +2,86 @@
 //
 //   attention_bench [--json]
 //
-// The shape is SmolLM2-135M's: 3 KV heads of 64 dimensions, 3 query heads each, 4,096 tokens. KV
-// lies in pages or units in a random order, in all layers of the model in turn, so that caches hold
-// none of it. full: pages of 64 tokens. ragged: units of 32 rows, heads with different numbers of
-// rows, as many in all. quarter: a quarter of them.
+// The shape is SmolLM2-135M's: 30 layers of 3 KV heads of 64 dimensions, 3 query heads each. All
+// layers in turn, so that caches hold little. full: 4,096 tokens in pages. ragged: 8,192 tokens of
+// which a selection kept as many rows in all, another number in each head. quarter: 4,096 tokens of
+// which it kept a quarter.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "kernels/include/cairn/kernels/backend.h"
+#include "services/worker/engine/kv_view.h"
 
 namespace cairn::kernels {
 namespace {
 
 constexpr int64_t kHeads = 3, kGroup = 3, kDim = 64, kLayers = 30, kTokens = 4096;
-constexpr int64_t kPage = 64, kUnit = 32, kSplit = 256;
+constexpr int64_t kSplit = 256;
 constexpr int kTrials = 25;
 
-// Rows of each head of each layer in pieces of `piece` rows, all of them scattered over one buffer.
-class Rows {
+constexpr worker::KvLayout kKv{
+    .layers = kLayers, .kv_heads = kHeads, .head_dim = kDim, .block_tokens = 64};
+
+// A sequence of which each head keeps some rows, or whose pages hold all.
+class Sequence {
  public:
-  Rows(const std::vector<int64_t>& rows, int64_t piece, std::mt19937* rng)
-      : rows_(rows), piece_(piece) {
-    int64_t pieces = 0;
-    for (const int64_t n : rows) pieces += (n + piece - 1) / piece;
-    const auto numbers = static_cast<size_t>(2 * piece * kDim);
-    data_.assign(static_cast<size_t>(pieces) * numbers, 0);
-    for (uint16_t& x : data_) x = static_cast<uint16_t>(0x2c00 + (*rng)() % 0x800);
-    std::vector<size_t> order(static_cast<size_t>(pieces));
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::shuffle(order.begin(), order.end(), *rng);
-    size_t next = 0;
-    for (const int64_t n : rows) {
-      auto& of_head = places_.emplace_back();
-      for (int64_t r = 0; r < n; r += piece) {
-        of_head.push_back(
-            reinterpret_cast<const std::byte*>(data_.data() + order[next++] * numbers));
+  // `keep`: rows of each head of each layer; empty: all.
+  Sequence(worker::KvPool* pool, int64_t tokens, const std::vector<int64_t>& keep,
+           std::mt19937* rng)
+      : sequence_(pool->NewSequence()), tokens_(tokens) {
+    if (!sequence_.Reserve(tokens).ok()) std::abort();
+    for (int64_t page = 0; page < sequence_.page_count(); ++page) {
+      for (int layer = 0; layer < kLayers; ++layer) {
+        const auto slice = sequence_.LayerSlice(page, layer);
+        auto* numbers = reinterpret_cast<uint16_t*>(slice.data());
+        for (size_t i = 0; i < slice.size() / 2; ++i) {
+          numbers[i] = static_cast<uint16_t>(0x2c00 + (*rng)() % 0x800);
+        }
       }
     }
+    sequence_.SetLength(tokens);
+    if (keep.empty()) return;
+    sequence_.Compact([&](int layer, int head) {
+      const int64_t count = keep[static_cast<size_t>(layer * kHeads + head)];
+      std::vector<int32_t> rows;
+      for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(i * tokens / count));
+      return rows;
+    });
   }
-  PagedKv View(int64_t layer, int64_t head) const {
-    PagedKv kv;
-    kv.pages = places_[static_cast<size_t>(layer * kHeads + head)].data();
-    kv.block_tokens = piece_;
-    kv.head_dim = kDim;
-    kv.v_offset = static_cast<size_t>(piece_ * kDim) * 2;
-    return kv;
+  PagedKv View(int layer, int head) const {
+    return sequence_.prefix() == nullptr ? worker::PagesView(sequence_, layer)
+                                         : worker::PrefixView(*sequence_.prefix(), layer, head);
   }
-  int64_t Count(int64_t layer, int64_t head) const {
-    return rows_[static_cast<size_t>(layer * kHeads + head)];
+  int64_t Count(int layer, int head) const {
+    return sequence_.prefix() == nullptr ? tokens_ : sequence_.prefix()->rows(layer, head);
   }
   double Bytes() const {
-    return static_cast<double>(std::accumulate(rows_.begin(), rows_.end(), int64_t{0})) * kDim * 4;
+    const int64_t rows =
+        sequence_.prefix() == nullptr ? tokens_ * kLayers * kHeads : sequence_.prefix()->rows();
+    return static_cast<double>(rows) * kDim * 4;
   }
 
  private:
-  std::vector<int64_t> rows_;
-  int64_t piece_;
-  std::vector<uint16_t> data_;
-  std::vector<std::vector<const std::byte*>> places_;
+  worker::KvSequence sequence_;
+  const int64_t tokens_;
 };
 
 // Seconds of one token's attention in all layers.
-double Token(const Backend& backend, const Rows& rows, const std::vector<float>& q) {
+double Token(const Backend& backend, const Sequence& rows, const std::vector<float>& q) {
   std::vector<float> acc(kGroup * kDim * (kTokens * 2 / kSplit)), max(acc.size()), sum(acc.size()),
       out(kGroup * kDim);
   std::vector<std::byte> scratch(AttentionPartScratchBytes(kSplit, kGroup) + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
                                                ~uintptr_t{63});
   const auto begin = std::chrono::steady_clock::now();
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
-    for (int64_t head = 0; head < kHeads; ++head) {
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (int head = 0; head < kHeads; ++head) {
       const int64_t count = rows.Count(layer, head);
       int64_t parts = 0;
       for (int64_t t = 0; t < count; t += kSplit, ++parts) {
@@ -116,7 +119,7 @@ int Main(bool json) {
   std::vector<float> q(kHeads * kGroup * kDim);
   std::normal_distribution<float> normal;
   for (float& x : q) x = normal(rng);
-  std::vector<int64_t> full(kLayers * kHeads, kTokens), ragged, quarter;
+  std::vector<int64_t> ragged, quarter;
   for (int64_t i = 0; i < kLayers * kHeads; ++i) {
     // Up to a third more or less, and the same in all.
     const int64_t off =
@@ -124,8 +127,12 @@ int Main(bool json) {
     ragged.push_back(kTokens + off);
     quarter.push_back((kTokens + off) / 4);
   }
-  const Rows pages(full, kPage, &rng), units(ragged, kUnit, &rng), kept(quarter, kUnit, &rng);
-  const Rows* all[] = {&pages, &units, &kept};
+  const auto pool = worker::KvPool::Create(kKv, 300 * kKv.page_bytes());
+  if (!pool.ok()) return 1;
+  const Sequence pages(pool->get(), kTokens, {}, &rng);
+  const Sequence units(pool->get(), 2 * kTokens, ragged, &rng);
+  const Sequence kept(pool->get(), kTokens, quarter, &rng);
+  const Sequence* all[] = {&pages, &units, &kept};
   const char* names[] = {"full", "ragged", "quarter"};
   std::vector<double> seconds[3];
   for (int trial = 0; trial < kTrials; ++trial) {
