@@ -142,8 +142,8 @@ TEST(ReportTest, TablesShowRowsAndSpeedUp) {
 
 TEST(ReportTest, LossyAnswersStandUnderTheFullOne) {
   EXPECT_EQ(RenderAnswers(GoodReport(), {}),
-            "cold/q1    They are bent.\n"
-            "int8/q1    They are bent, mostly.\n");
+            "cold/q1       They are bent.\n"
+            "int8/q1       They are bent, mostly.\n");
   DemoReport exact = GoodReport();
   exact.rows.pop_back();
   EXPECT_EQ(RenderAnswers(exact, {}), "");
