@@ -10,15 +10,11 @@
 namespace cairn::selections {
 namespace {
 
-class Defensive final : public Scorer {
+class Defensive final : public AsksWindow {
  public:
   Defensive(int64_t window, int64_t reach, int64_t mass)
-      : window_(window), reach_(reach), mass_(mass) {}
+      : AsksWindow(window), reach_(reach), mass_(mass) {}
 
-  int64_t FirstObserved(int64_t tokens) const override {
-    return tokens > window_ ? tokens - window_ : tokens;
-  }
-  Protected Protects(int64_t, int64_t) const override { return {0, window_}; }
   std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
     return std::make_unique<Run>(*this, shape, tokens);
   }
@@ -114,7 +110,6 @@ class Defensive final : public Scorer {
     WindowQueries queries_;
   };
 
-  const int64_t window_;
   const int64_t reach_;
   const int64_t mass_;
 };

@@ -11,15 +11,11 @@
 namespace cairn::selections {
 namespace {
 
-class Variance final : public Scorer {
+class Variance final : public AsksWindow {
  public:
   Variance(int64_t window, int64_t reach, int64_t gamma, double space, double time)
-      : window_(window), reach_(reach), gamma_(gamma), space_(space), time_(time) {}
+      : AsksWindow(window), reach_(reach), gamma_(gamma), space_(space), time_(time) {}
 
-  int64_t FirstObserved(int64_t tokens) const override {
-    return tokens > window_ ? tokens - window_ : tokens;
-  }
-  Protected Protects(int64_t, int64_t) const override { return {0, window_}; }
   std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
     return std::make_unique<Run>(*this, shape, tokens);
   }
@@ -79,7 +75,6 @@ class Variance final : public Scorer {
     std::vector<double> weights_;
   };
 
-  const int64_t window_;
   const int64_t reach_;
   const int64_t gamma_;
   const double space_;

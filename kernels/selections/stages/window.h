@@ -76,6 +76,19 @@ class WindowQueries {
   std::vector<float> queries_;
 };
 
+// A scorer that asks the segment's last `window` rows, which stay.
+class AsksWindow : public Scorer {
+ public:
+  int64_t FirstObserved(int64_t tokens) const final {
+    return tokens > window_ ? tokens - window_ : tokens;
+  }
+  Protected Protects(int64_t, int64_t) const final { return {0, window_}; }
+
+ protected:
+  explicit AsksWindow(int64_t window) : window_(window) {}
+  const int64_t window_;
+};
+
 // Means over each group of query heads. `heads`: [query_heads][stride]; `out`: [kv_heads][tokens],
 // of which the first `cols` columns are written.
 inline void MeanOverGroups(const Segment& segment, const float* heads, int64_t stride, int64_t cols,

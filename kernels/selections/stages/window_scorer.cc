@@ -6,15 +6,11 @@
 namespace cairn::selections {
 namespace {
 
-class Window final : public Scorer {
+class Window final : public AsksWindow {
  public:
   Window(int64_t window, int64_t reach, bool max_pool)
-      : window_(window), reach_(reach), max_pool_(max_pool) {}
+      : AsksWindow(window), reach_(reach), max_pool_(max_pool) {}
 
-  int64_t FirstObserved(int64_t tokens) const override {
-    return tokens > window_ ? tokens - window_ : tokens;
-  }
-  Protected Protects(int64_t, int64_t) const override { return {0, window_}; }
   std::unique_ptr<ScorerRun> Begin(const ModelShape& shape, int64_t tokens) const override {
     return std::make_unique<Run>(*this, shape, tokens);
   }
@@ -46,7 +42,6 @@ class Window final : public Scorer {
     WindowQueries queries_;
   };
 
-  const int64_t window_;
   const int64_t reach_;
   const bool max_pool_;
 };
