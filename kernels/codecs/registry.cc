@@ -20,7 +20,7 @@ const ParameterInfo kSink0 = {
     "sink", "tokens at the start of a sequence kept in half precision", 0, {0, 1}};
 const ParameterInfo kSink1 = {kSink0.name, kSink0.meaning, 1, kSink0.allowed};
 
-const std::vector<int64_t> kSteps = {4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64};
+const std::vector<int64_t> kSteps = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64};
 
 std::unique_ptr<Codec> Make(std::string_view name, std::span<const int64_t> values,
                             const CodecKernels& kernels) {

@@ -27,18 +27,27 @@ struct HeadHeader {
   size_t Bytes() const { return ClassesAt() + static_cast<size_t>(dim / 2); }
 };
 
+// Where the window of classes begins: halving the step doubles the numbers, and a class stands for
+// sqrt(2) of them.
+int ClassBase(int64_t step64) {
+  int base = 0;
+  for (; step64 < 4; step64 *= 2) base += 2;
+  return base;
+}
+
 // What both directions know of a plane.
 struct PlaneLayout {
   int64_t heads = 0, rows = 0, dim = 0;  // Rows without the sink.
   HeadHeader header{};
+  int class_base = 0;
   size_t LengthsAt() const { return 0; }
   size_t HeadAt(int64_t h) const { return 4 * kStreams + static_cast<size_t>(h) * header.Bytes(); }
   size_t StreamsAt() const { return HeadAt(heads); }
   int64_t Numbers() const { return heads * rows * dim; }
 };
 
-PlaneLayout LayoutOf(int64_t heads, int64_t tokens, int64_t dim, int64_t sink) {
-  return {heads, tokens - sink, dim, {sink, dim}};
+PlaneLayout LayoutOf(int64_t heads, int64_t tokens, int64_t dim, int64_t sink, int64_t step64) {
+  return {heads, tokens - sink, dim, {sink, dim}, ClassBase(step64)};
 }
 
 bool FiniteRow(const uint16_t* row, int64_t dim) {
@@ -57,13 +66,14 @@ int64_t CountNonFinite(const kernels::CodecKernels& kernels, const Plane& p, int
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
-// The anchors and classes of one head, from its numbers [rows][dim] (with kLatticeZero added).
+// The anchors and classes (within the window) of one head, from its numbers [rows][dim] (with
+// kLatticeZero added).
 struct HeadModel {
   int32_t anchors[kernels::kMaxHeadDim];
   int classes[kernels::kMaxHeadDim];
   int anchor_class = 0;
 
-  HeadModel(const uint16_t* numbers, int64_t rows, int64_t dim) {
+  HeadModel(const uint16_t* numbers, int64_t rows, int64_t dim, int base) {
     int64_t sum[kernels::kMaxHeadDim] = {}, squares[kernels::kMaxHeadDim] = {};
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t d = 0; d < dim; ++d) {
@@ -77,9 +87,10 @@ struct HeadModel {
       const int64_t mean = FloorDivide(2 * sum[d] + rows, 2 * rows);
       anchors[d] = static_cast<int32_t>(mean);
       anchor_squares += mean * mean;
-      classes[d] = rans::ClassOf(squares[d] - 2 * mean * sum[d] + rows * mean * mean, rows);
+      const int64_t spread = squares[d] - 2 * mean * sum[d] + rows * mean * mean;
+      classes[d] = rans::ClassOf(spread, rows, base) - base;
     }
-    anchor_class = rans::ClassOf(anchor_squares, dim);
+    anchor_class = rans::ClassOf(anchor_squares, dim, base) - base;
   }
 };
 
@@ -114,10 +125,10 @@ size_t EncodeStreams(const PlaneLayout& layout, const uint16_t* numbers, std::by
   const size_t stage_bytes = StageBytes(layout.Numbers(), layout.heads * layout.dim) / kStreams;
   std::byte* const ends[kStreams] = {stage + stage_bytes, stage + kStreams * stage_bytes};
   rans::Encoder encoders[kStreams] = {rans::Encoder(ends[0]), rans::Encoder(ends[1])};
-  const rans::Class* const all = rans::Classes();
+  const rans::Class* const all = rans::Classes() + layout.class_base;
   for (int64_t h = layout.heads - 1; h >= 0; --h) {
     const uint16_t* head = numbers + h * layout.rows * layout.dim;
-    const HeadModel model(head, layout.rows, layout.dim);
+    const HeadModel model(head, layout.rows, layout.dim, layout.class_base);
     for (int64_t d = half - 1; d >= 0; --d) {
       // Both streams in turn: their steps overlap.
       const rans::Class low = all[model.classes[d]], high = all[model.classes[half + d]];
@@ -155,9 +166,12 @@ size_t EncodeStreams(const PlaneLayout& layout, const uint16_t* numbers, std::by
 
 // The streams of one or two planes of one shape, decoded in lockstep.
 template <int kPlanes>
-bool DecodeStreams(const PlaneLayout& layout, const std::byte* const* headers,
+bool DecodeStreams(const PlaneLayout* layouts, const std::byte* const* headers,
                    rans::Stream* streams, uint16_t* const* numbers) {
   constexpr int kAll = kPlanes * kStreams;
+  const PlaneLayout& layout = layouts[0];
+  const rans::Class* windows[kPlanes];
+  for (int p = 0; p < kPlanes; ++p) windows[p] = rans::Classes() + layouts[p].class_base;
   const int64_t half = layout.dim / kStreams;
   for (int64_t h = 0; h < layout.heads; ++h) {
     uint16_t anchors[kAll][kernels::kMaxHeadDim / kStreams];
@@ -168,9 +182,9 @@ bool DecodeStreams(const PlaneLayout& layout, const std::byte* const* headers,
     for (int p = 0; p < kPlanes; ++p) {
       head[p] = headers[p] + layout.HeadAt(h);
       const int anchor_class = static_cast<int>(head[p][layout.header.AnchorClassAt()]);
-      if (anchor_class >= rans::kClasses) return false;
+      if (anchor_class >= rans::kWindow) return false;
       for (int s = 0; s < kStreams; ++s) {
-        classes[p * kStreams + s] = &rans::Classes()[anchor_class];
+        classes[p * kStreams + s] = windows[p] + anchor_class;
         out[p * kStreams + s] = anchors[p * kStreams + s];
       }
     }
@@ -183,7 +197,7 @@ bool DecodeStreams(const PlaneLayout& layout, const std::byte* const* headers,
         const int64_t channel = j % kStreams * half + d;
         const auto pair = static_cast<int>(
             head[j / kStreams][layout.header.ClassesAt() + static_cast<size_t>(channel / 2)]);
-        classes[j] = &rans::Classes()[channel % 2 == 0 ? pair & 15 : pair >> 4];
+        classes[j] = windows[j / kStreams] + (channel % 2 == 0 ? pair & 15 : pair >> 4);
         bases[j] = anchors[j][d] - kLatticeZero;
         out[j] = numbers[j / kStreams] + h * layout.rows * layout.dim + channel;
       }
@@ -260,7 +274,7 @@ EncodeResult CacheGenCodec::Encode(const Plane& k, const Plane& v, int64_t token
   const Plane* const planes[2] = {&k, &v};
   for (int p = 0; p < 2 && at != 0 && finite; ++p) {
     const Plane& plane = *planes[p];
-    const PlaneLayout layout = LayoutOf(plane.heads, tokens, plane.dim, sink);
+    const PlaneLayout layout = LayoutOf(plane.heads, tokens, plane.dim, sink, step64_[p]);
     if (plane.heads == 0) continue;
     if (layout.rows == 0 || at + layout.StreamsAt() > most) {
       at = 0;
@@ -348,7 +362,7 @@ CodecStatus CacheGenCodec::Decode(std::span<const std::byte> in, const MutablePl
   size_t at = kModeBytes;
   for (int p = 0; p < 2; ++p) {
     const MutablePlane& plane = *planes[p];
-    layouts[p] = LayoutOf(plane.heads, tokens, plane.dim, sink);
+    layouts[p] = LayoutOf(plane.heads, tokens, plane.dim, sink, step64_[p]);
     headers[p] = in.data() + at;
     plane_numbers[p] = numbers;
     if (plane.heads == 0) continue;
@@ -369,11 +383,11 @@ CodecStatus CacheGenCodec::Decode(std::span<const std::byte> in, const MutablePl
 
   bool good = true;
   if (k.heads == v.heads && k.dim == v.dim && k.heads > 0) {
-    good = DecodeStreams<2>(layouts[0], headers, streams, plane_numbers);
+    good = DecodeStreams<2>(layouts, headers, streams, plane_numbers);
   } else {
     for (int p = 0; p < 2 && good; ++p) {
       if (planes[p]->heads == 0) continue;
-      good = DecodeStreams<1>(layouts[p], headers + p, streams + p * kStreams, plane_numbers + p);
+      good = DecodeStreams<1>(layouts + p, headers + p, streams + p * kStreams, plane_numbers + p);
     }
   }
   if (!good) return CodecStatus::kCorrupt;

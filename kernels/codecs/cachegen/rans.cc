@@ -10,6 +10,7 @@ namespace {
 #include "kernels/codecs/cachegen/tables.inc"
 
 constexpr int kTables = static_cast<int>(std::size(kReach));
+static_assert(std::size(kClassLimits) == kClasses - 1);
 
 struct Tables {
   EncodeSymbol symbols[kTables][64];
@@ -87,9 +88,9 @@ const Class* Classes() {
   return tables->classes;
 }
 
-int ClassOf(int64_t squares, int64_t count) {
-  int c = 0;
-  while (c + 1 < kClasses && squares * 1024 > kClassLimits[c] * count) ++c;
+int ClassOf(int64_t squares, int64_t count, int base) {
+  int c = base;
+  while (c + 1 < base + kWindow && squares * 1024 > kClassLimits[c] * count) ++c;
   return c;
 }
 

@@ -13,7 +13,9 @@ namespace cairn::codecs::rans {
 inline constexpr int kSlotBits = 11;
 inline constexpr uint32_t kSlots = 1u << kSlotBits;
 inline constexpr uint32_t kLowest = 1u << 15;
-inline constexpr int kClasses = 16;
+inline constexpr int kClasses = 20;
+// A block names classes by 4 bits: a window of them.
+inline constexpr int kWindow = 16;
 // Bytes that one number takes at most: four words, for an escape.
 inline constexpr int64_t kMostBytes = 8;
 
@@ -38,8 +40,8 @@ struct Class {
 // [kClasses]. Made once; thread-safe.
 const Class* Classes();
 
-// The class for `count` numbers with this sum of squares.
-int ClassOf(int64_t squares, int64_t count);
+// The class for `count` numbers with this sum of squares, of the window that begins at `base`.
+int ClassOf(int64_t squares, int64_t count, int base);
 
 // Writes a stream backwards, ending at `end`: put numbers in reverse order.
 class Encoder {

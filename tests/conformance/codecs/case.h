@@ -46,7 +46,8 @@ inline std::vector<CodecCase> AllCases() {
           {"mixed", {64, 2, 1}, 0.12},
           {"mixed", {32, 8, 0}, 0.12},
           {"cachegen", {12, 24, 1}, 0.12},
-          {"cachegen", {4, 64, 0}, 0.3}};
+          {"cachegen", {4, 64, 0}, 0.3},
+          {"cachegen", {1, 3, 1}, 0.016}};
 }
 
 inline float FromHalf(uint16_t h) {

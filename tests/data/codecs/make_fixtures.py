@@ -207,8 +207,8 @@ def cachegen_tables():
     spec = importlib.util.spec_from_file_location("make_tables", HERE.parents[2] / "kernels/codecs/cachegen/make_tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    variances = [2.0 ** (c - 4) + 1 / 12 for c in range(16)]
-    limits = [round(1024 * (variances[c] * variances[c + 1]) ** 0.5) for c in range(15)]
+    variances = [2.0 ** (c - 4) + 1 / 12 for c in range(20)]
+    limits = [round(1024 * (variances[c] * variances[c + 1]) ** 0.5) for c in range(19)]
     return [module.table(2.0 ** ((c - 4) / 2)) for c in range(11)], limits
 
 
@@ -219,8 +219,8 @@ class CacheGen:
         self.steps = (k, v)
         self.tables, self.limits = cachegen_tables()
 
-    def class_of(self, squares, count):
-        return sum(squares * 1024 > limit * count for limit in self.limits)
+    def class_of(self, squares, count, base):
+        return max(base, min(base + 15, sum(squares * 1024 > limit * count for limit in self.limits)))
 
     def put(self, state, words, cls, n):
         """Python's own integers, with a true division."""
@@ -251,6 +251,7 @@ class CacheGen:
     def encode_slice(self, planes, sink):
         out, back = b"\0", np.empty_like(planes)
         for plane, step64 in zip((KEYS, VALUES), self.steps):
+            base = {1: 4, 2: 2, 3: 2}.get(step64, 0)
             heads, models = b"", []
             for h, head in enumerate(planes[plane]):
                 f = head[sink:].astype(F)
@@ -265,10 +266,10 @@ class CacheGen:
                 back[plane, h, sink:] = decoded(n.astype(F) * step.astype(F))
                 rows = len(n)
                 anchors = [int(2 * column.sum() + rows) // (2 * rows) for column in n.T]
-                classes = [self.class_of(int(((column - a)**2).sum()), rows) for column, a in zip(n.T, anchors)]
-                own = self.class_of(sum(a * a for a in anchors), len(anchors))
-                heads += head[:sink].tobytes() + step.tobytes() + bytes([own])
-                heads += bytes(a | b << 4 for a, b in zip(classes[::2], classes[1::2]))
+                classes = [self.class_of(int(((column - a)**2).sum()), rows, base) for column, a in zip(n.T, anchors)]
+                own = self.class_of(sum(a * a for a in anchors), len(anchors), base)
+                heads += head[:sink].tobytes() + step.tobytes() + bytes([own - base])
+                heads += bytes(a - base | b - base << 4 for a, b in zip(classes[::2], classes[1::2]))
                 models.append((n, anchors, classes, own))
             streams = []
             dim = planes.shape[-1]
@@ -301,6 +302,7 @@ RECIPES = [
     ("mixed:group=64,outliers=2,sink=1", Mixed(64, 2), Int4Token(64), 1),
     ("cachegen:k=12,v=24,sink=1", CacheGen(12, 24), None, 1),
     ("cachegen:k=4,v=64,sink=0", CacheGen(4, 64), None, 0),
+    ("cachegen:k=1,v=3,sink=1", CacheGen(1, 3), None, 1),
 ]
 
 
@@ -369,7 +371,7 @@ def main():
     seeds = HERE.parents[1] / "fuzz/corpus/codec_cachegen"
     for name, choice, first, tokens in (("position0", 0, 0, 4), ("position64", 4, 64, 4), ("seventeen", 7, 64, 17)):
         planes = kv[1, :, :1, 30:30 + tokens]
-        (seeds / name).write_bytes(bytes([choice]) + encode_slice(RECIPES[-2], planes, 0, first)[0])
+        (seeds / name).write_bytes(bytes([choice]) + encode_slice(next(r for r in RECIPES if r[0] == "cachegen:k=12,v=24,sink=1"), planes, 0, first)[0])
     (HERE / "fixtures.inc").write_text("".join(cases))
 
 
