@@ -96,6 +96,17 @@ static void AttentionFloat(const AttentionArgs& a) {
   }
 }
 
+// Lane l is lane at[l] of a, or at[l] - kWidth of b.
+static inline Vec Shuffle(Vec a, Vec b, IntVec at) {
+#ifdef __clang__  // Shuffles by constants alone. Only fuzzers are built with it.
+  Vec out;
+  for (int l = 0; l < kWidth; ++l) out[l] = at[l] < kWidth ? a[at[l]] : b[at[l] - kWidth];
+  return out;
+#else
+  return __builtin_shuffle(a, b, at);
+#endif
+}
+
 // Lane l of the result is the sum of the lanes of v[l]. Destroys v.
 static inline Vec SumEach(Vec* v) {
 #pragma GCC unroll 4
@@ -107,7 +118,7 @@ static inline Vec SumEach(Vec* v) {
     }
 #pragma GCC unroll 8
     for (int i = 0; i < bit; ++i) {
-      v[i] = __builtin_shuffle(v[i], v[i + bit], keep) + __builtin_shuffle(v[i], v[i + bit], swap);
+      v[i] = Shuffle(v[i], v[i + bit], keep) + Shuffle(v[i], v[i + bit], swap);
     }
   }
   return v[0];

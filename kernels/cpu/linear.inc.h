@@ -58,7 +58,9 @@ static inline __attribute__((always_inline)) void ForColumns(const std::byte* st
                 static_cast<uint32_t>(
                     reinterpret_cast<const uint16_t*>(step)[c * 16 + i * kWidth + l])
                 << 16;
-            std::memcpy(&q.v[i][l], &bits, 4);
+            float number;
+            std::memcpy(&number, &bits, 4);
+            q.v[i][l] = number;
           }
         }
       }

@@ -6,23 +6,10 @@
 #include <vector>
 
 #include "kernels/include/cairn/kernels/backend.h"
+#include "kernels/reference/half.h"
 
 namespace cairn::kernels {
 namespace {
-
-uint16_t FloatToHalf(float x) {
-  if (std::isnan(x)) return 0x7e00;
-  const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-  const double a = std::fabs(static_cast<double>(x));
-  if (a >= 65520.0) return sign | 0x7c00;
-  // Spacing of binary16 around a; rint rounds to nearest even.
-  int exponent = a == 0.0 ? -14 : std::ilogb(a);
-  if (exponent < -14) exponent = -14;
-  const double unit = std::ldexp(1.0, exponent - 10);
-  const auto n = static_cast<uint32_t>(std::rint(a / unit));  // 0..2048
-  // n counts units from zero; below 1024 it is subnormal. A carry into the exponent adds up right.
-  return static_cast<uint16_t>(sign | (static_cast<uint32_t>(exponent + 14) * 1024 + n));
-}
 
 uint16_t FloatToBfloat16(float x) {
   uint32_t bits;
@@ -69,7 +56,7 @@ void SwiGlu(const SwiGluArgs& a) {
 }
 
 void ToHalf(const ToHalfArgs& a) {
-  for (int64_t i = 0; i < a.n; ++i) a.y[i] = FloatToHalf(a.x[i]);
+  for (int64_t i = 0; i < a.n; ++i) a.y[i] = kernels::ToHalf(a.x[i]);
 }
 
 void FromHalf(const FromHalfArgs& a) {

@@ -17,8 +17,12 @@ namespace cairn::codecs {
 
 class DecoderFuzz {
  public:
-  DecoderFuzz(std::string_view name, const std::vector<std::vector<int64_t>>& parameters)
-      : lossless_(name == "raw") {
+  // `dim`: the smallest head that the codec codes: small slices are quickly tried.
+  DecoderFuzz(std::string_view name, int64_t dim,
+              const std::vector<std::vector<int64_t>>& parameters)
+      : lossless_(name == "raw"),
+        shapes_{{4, 1, dim, 1, dim}, {2, 2, dim, 1, 2 * dim}, {1, 1, 128, 0, 0},
+                {17, 1, dim, 1, dim}} {
     for (const auto& values : parameters) {
       best_.push_back(MakeCodec(name, values));
       portable_.push_back(MakeCodec(name, values, kernels::Isa::kPortable));
@@ -27,11 +31,9 @@ class DecoderFuzz {
   }
 
   void Run(const uint8_t* data, size_t size) const {
-    static constexpr SliceShape kShapes[] = {
-        {4, 1, 64, 1, 64}, {3, 2, 64, 1, 128}, {1, 1, 64, 0, 0}, {17, 1, 64, 1, 64}};
     if (size == 0) return;
     const uint8_t choice = data[0];
-    const SliceShape& shape = kShapes[choice & 3];
+    const SliceShape& shape = shapes_[choice & 3];
     const SlicePlace place{choice >> 4, choice & 4 ? 64 : 0};
     const size_t which = (choice >> 4) % best_.size();
     const Codec& codec = *best_[which];
@@ -64,6 +66,7 @@ class DecoderFuzz {
   }
 
   bool lossless_;
+  SliceShape shapes_[4];
   std::vector<std::unique_ptr<Codec>> best_, portable_;
 };
 

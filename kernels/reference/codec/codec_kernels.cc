@@ -7,36 +7,12 @@
 #include <cstring>
 
 #include "kernels/include/cairn/kernels/codec/turbo_levels.h"
+#include "kernels/reference/half.h"
 
 namespace cairn::kernels {
 namespace {
 
 // --- Numbers ---
-
-float FromHalf(uint16_t h) {
-  const int exponent = h >> 10 & 31;
-  const int mantissa = h & 0x3ff;
-  const float sign = h & 0x8000 ? -1.0f : 1.0f;
-  if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * INFINITY;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
-}
-
-// Round to nearest even; finite input.
-uint16_t ToHalf(float f) {
-  const uint16_t sign = std::signbit(f) ? 0x8000 : 0;
-  const float a = std::fabs(f);
-  if (a == 0.0f) return sign;
-  if (a >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00);
-  int exponent = 0;
-  std::frexp(a, &exponent);  // a < 2^exponent
-  // The spacing of halves at `a` is 2^unit.
-  const int unit = std::max(exponent - 11, -24);
-  const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(a, -unit)));
-  // Steps carry into the exponent by themselves.
-  const uint32_t base = unit == -24 ? 0 : static_cast<uint32_t>(unit + 24) << 10;
-  return static_cast<uint16_t>(sign | (base + steps));
-}
 
 int32_t RoundToEven(float f) { return static_cast<int32_t>(std::nearbyint(f)); }
 

@@ -8,16 +8,10 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/reference/half.h"
+
 namespace cairn::kernels {
 namespace {
-
-double FromHalf(uint16_t h) {
-  const int exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-  const double sign = h & 0x8000 ? -1.0 : 1.0;
-  if (exponent == 31) return mantissa != 0 ? std::nan("") : sign * HUGE_VAL;
-  return exponent == 0 ? sign * std::ldexp(mantissa, -24)
-                       : sign * std::ldexp(1024 + mantissa, exponent - 25);
-}
 
 std::vector<double> Row(const TokenRows& x, int64_t token) {
   std::vector<double> row(static_cast<size_t>(x.kv.head_dim));
@@ -250,10 +244,6 @@ void GatherRows(const GatherRowsArgs& a) {
 
 void TurnRows(const TurnRowsArgs& a) {
   const int64_t half = a.rope_dim / 2;
-  const auto put = [](double x, uint16_t* out) {
-    const auto h = static_cast<_Float16>(static_cast<float>(x));
-    std::memcpy(out, &h, sizeof(h));
-  };
   for (int64_t i = 0; i < a.rows; ++i) {
     for (int64_t p = 0; p < half; ++p) {
       uint16_t* low = a.x + i * a.head_dim + p;
@@ -261,8 +251,8 @@ void TurnRows(const TurnRowsArgs& a) {
       const double x = FromHalf(*low), y = FromHalf(*high);
       const double c = static_cast<double>(a.cosine[i * half + p]);
       const double s = static_cast<double>(a.sine[i * half + p]);
-      put(x * c - y * s, low);
-      put(y * c + x * s, high);
+      *low = ToHalf(static_cast<float>(x * c - y * s));
+      *high = ToHalf(static_cast<float>(y * c + x * s));
     }
   }
 }

@@ -21,6 +21,8 @@ class SendBudget {
 
  private:
   struct State {
+    explicit State(uint64_t bytes) : capacity(bytes) {}
+
     const uint64_t capacity;
     Mutex mu;
     uint64_t used ABSL_GUARDED_BY(mu) = 0;

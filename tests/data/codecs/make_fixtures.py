@@ -369,9 +369,11 @@ def main():
                 cases.append(f'{{"{name}.bin", "{codec}", {{{", ".join(given.values())}}}, {{{", ".join(f"{c:#010x}" for c in crcs)}}}}},\n')
             print(f"{recipe[0]:34} {8 * lengths[1] / (2 * 3 * TOKENS * 64):6.3f} bits  err K, V {errors[1][0]:.4f} {errors[1][1]:.4f}")
     seeds = HERE.parents[1] / "fuzz/corpus/codec_cachegen"
-    for name, choice, first, tokens in (("position0", 0, 0, 4), ("position64", 4, 64, 4), ("seventeen", 7, 64, 17)):
-        planes = kv[1, :, :1, 30:30 + tokens]
-        (seeds / name).write_bytes(bytes([choice]) + encode_slice(next(r for r in RECIPES if r[0] == "cachegen:k=12,v=24,sink=1"), planes, 0, first)[0])
+    coarse, fine = (next(r for r in RECIPES if r[0] == f"cachegen:{steps},sink=1") for steps in ("k=12,v=24", "k=1,v=3"))
+    for name, recipe, choice, first, tokens in (("position0", coarse, 0, 0, 4), ("position64", coarse, 4, 64, 4),
+                                                ("seventeen", coarse, 7, 64, 17), ("fine", fine, 0x27, 64, 17)):
+        planes = kv[1, :, :1, 30:30 + tokens, :16]
+        (seeds / name).write_bytes(bytes([choice]) + encode_slice(recipe, planes, 0, first)[0])
     (HERE / "fixtures.inc").write_text("".join(cases))
 
 
