@@ -186,11 +186,22 @@ TEST(CliDoctorTest, JudgesThisMachine) {
   EXPECT_THAT(Cairn({"doctor", "--model", "/nonexistent"}).out, HasSubstr("fetch_model.py"));
 }
 
+TEST(CliDoctorTest, AsksTheEnginesPythonAboutItsConfiguration) {
+  const CommandResult result =
+      Cairn({"doctor", "--vllm", "{}", "--vllm-model", "m", "--python", "/bin/echo", "--json"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "-m cairn.doctor --vllm {} --model m --json\n");
+
+  const CommandResult none = Cairn({"doctor", "--vllm", "{}", "--python", "/nonexistent"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--python /nonexistent: No such file"));
+}
+
 TEST(CliHelpTest, EveryCommandShowsAnExample) {
   for (const char* command : {"generate", "chat", "stat", "doctor", "demo", "completion"}) {
     const CommandResult result = Cairn({command, "--help"});
     EXPECT_EQ(result.code, 0);
-    EXPECT_THAT(result.out, HasSubstr("Example:")) << command;
+    EXPECT_THAT(result.out, HasSubstr("Example")) << command;
   }
   EXPECT_THAT(Cairn({"--version"}).out, HasSubstr("cairn "));
   EXPECT_THAT(Cairn({"completion", "bash"}).out, HasSubstr("--prompt-file"));

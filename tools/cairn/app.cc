@@ -129,15 +129,27 @@ void AddDoctor(CLI::App& app, DoctorOptions& o) {
       ->capture_default_str();
   c.add_option("--dir", o.directory, "Directory where a disk tier would be")->capture_default_str();
   c.add_option("--cache", o.cache, "Also ask the cache node at HOST:PORT");
+  CLI::Option* vllm = c.add_option("--vllm", o.vllm,
+                                   "Look at what vLLM's --kv-transfer-config gets instead, a file "
+                                   "or the JSON itself");
+  c.add_option("--vllm-model", o.vllm_model,
+               "The model that vLLM serves: a folder, or a hub's name")
+      ->needs(vllm);
+  c.add_option("--python", o.python, "The Python in which vLLM and Cairn's package are installed")
+      ->needs(vllm)
+      ->capture_default_str();
   AddTlsFlags(c, o.tls);
   AddJson(c, o.json, "Print one JSON object");
-  c.footer("Example:\n  cairn doctor --dir /var/lib/cairn");
+  c.footer(
+      "Examples:\n  cairn doctor --dir /var/lib/cairn\n"
+      "  cairn doctor --vllm kv-transfer.json --python venv/bin/python");
 }
 
 void AddFidelity(CLI::App& app, FidelityOptions& o) {
   CLI::App& c = *app.add_subcommand("fidelity", "Measures what a recipe costs in answers");
-  c.add_option("--recipe", o.recipes, "How KV is stored, as in the worker's cache.recipe; may be "
-                                      "given several times")
+  c.add_option("--recipe", o.recipes,
+               "How KV is stored, as in the worker's cache.recipe; may be "
+               "given several times")
       ->capture_default_str();
   c.add_option("--suite", o.suites, "prose, code, dialogue, needles")
       ->delimiter(',')
@@ -158,8 +170,10 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   AddJson(c, o.json, "Print the rows as JSON");
   c.footer(
-      "One worker computes each context and pushes it to a node in all recipes, another fetches it and\n"
-      "computes what follows; compared with what the first one says. Fails if a context was not fetched\n"
+      "One worker computes each context and pushes it to a node in all recipes, another fetches it "
+      "and\n"
+      "computes what follows; compared with what the first one says. Fails if a context was not "
+      "fetched\n"
       "in full. A ladder is measured in its last form, from disk.\n"
       "Example:\n"
       "  cairn fidelity --recipe raw --recipe int8 --suite prose,needles --exact");
@@ -197,10 +211,11 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
 }
 
 void AddBench(CLI::App& app, bench::BenchFlags& o) {
-  CLI::App& c = *app.add_subcommand(
-      "bench", "Measures a cache node beside what memory and network can do");
+  CLI::App& c =
+      *app.add_subcommand("bench", "Measures a cache node beside what memory and network can do");
   std::string known;
-  for (const std::string& name : bench::WorkloadNames()) known += (known.empty() ? "" : ", ") + name;
+  for (const std::string& name : bench::WorkloadNames())
+    known += (known.empty() ? "" : ", ") + name;
   c.add_option("workload", o.workload, known)->required();
   c.add_option("--cache", o.cache, "Measure the node at HOST:PORT instead of starting one");
   c.add_option("--size", o.size,
@@ -221,7 +236,8 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
       ->check(CLI::IsMember({"auto", "grpc", "local"}))
       ->capture_default_str();
   c.add_option("--spin", o.spin,
-               "Shared memory: how long client and node look for messages before they sleep, such as 50us; auto: "
+               "Shared memory: how long client and node look for messages before they sleep, such "
+               "as 50us; auto: "
                "not at all on two cores");
   c.add_option("--seconds", o.seconds, "Measured time of a trial")
       ->check(CLI::Range(0.001, 600.0))
@@ -236,8 +252,11 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
   c.add_flag("--lent", o.lent, "get: use the bytes where they lie, without a copy");
   c.add_option("--dir", o.directory,
                "Directory for logs and the node's disk; default a temporary one");
-  c.add_option("--model", o.model, "ttft: GGUF file")->envname("CAIRN_MODEL")->capture_default_str();
-  c.add_option("--prompt-file", o.prompt_file, "ttft: file with the prompt; default a built-in text");
+  c.add_option("--model", o.model, "ttft: GGUF file")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  c.add_option("--prompt-file", o.prompt_file,
+               "ttft: file with the prompt; default a built-in text");
   c.add_option("--tcp", o.tcp, "Also take raw TCP with this congestion control, such as cubic");
   AddJson(c, o.json, "Print one JSON object");
   c.footer(
@@ -255,8 +274,9 @@ std::vector<CommandSpec> Describe(const CLI::App& app) {
         .name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
     for (const CLI::Option* option : sub->get_options()) {
       if (option->get_positional()) {
-        spec.arguments = sub->get_name() == "bench" ? bench::WorkloadNames()
-                                                    : std::vector<std::string>{"bash", "zsh", "fish"};
+        spec.arguments = sub->get_name() == "bench"
+                             ? bench::WorkloadNames()
+                             : std::vector<std::string>{"bash", "zsh", "fish"};
       }
       if (option->get_lnames().empty()) continue;
       CommandSpec::Option o;

@@ -1,4 +1,9 @@
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <vector>
 
 #include "cairn/client/connect.h"
 #include "tools/cairn/commands/commands.h"
@@ -36,9 +41,23 @@ Style StyleOf(Verdict verdict) {
                                      : Style::kRed;
 }
 
+// An engine's configuration is judged by the package that the engine will load, in its own Python.
+int BecomeEngineDoctor(const DoctorOptions& options) {
+  std::vector<std::string> words = {options.python, "-m", "cairn.doctor", "--vllm", options.vllm};
+  if (!options.vllm_model.empty()) words.insert(words.end(), {"--model", options.vllm_model});
+  if (options.json) words.emplace_back("--json");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "--python %s: %s\n", options.python.c_str(), std::strerror(errno));
+  return kExitUsage;
+}
+
 }  // namespace
 
 int RunDoctor(const DoctorOptions& options) {
+  if (!options.vllm.empty()) return BecomeEngineDoctor(options);
   std::vector<Check> checks =
       ProbeMachine({.model_path = options.model, .directory = options.directory});
   if (!options.cache.empty()) checks.push_back(CheckCacheNode(options.cache, options.tls));

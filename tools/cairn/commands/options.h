@@ -67,6 +67,10 @@ struct DoctorOptions {
   std::string model = kDefaultModel;
   std::string directory = ".";
   std::string cache;  // Also ask this node; empty: none.
+  // What vLLM's --kv-transfer-config gets, a file or JSON: look at this instead of the machine.
+  std::string vllm;
+  std::string vllm_model;
+  std::string python = "python3";
   TlsFlags tls;
   bool json = false;
 };
