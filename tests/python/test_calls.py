@@ -1,5 +1,6 @@
 """Every call against a real node, over both paths."""
 
+import dataclasses
 import os
 import time
 
@@ -159,6 +160,47 @@ def test_a_push_of_any_size(start_node, path, serial):
         with client.match(prompt.namespace, prompt.keys[:10], deadline=SLOW) as match:
             client.fetch(match.lease, into)
         assert into == prompt.data[:10]
+
+
+def test_what_was_staged_may_change_and_is_there_after_the_commit(client, serial):
+    prompt = Prompt(client, opaque_spec(), serial(), 3, 3000)
+    memory = [[bytearray(data[:1000]), bytearray(data[1000:])] for data in prompt.data]
+    staged = client.stage(prompt.namespace, [dataclasses.replace(part, data=pieces) for part, pieces in zip(prompt.parts(), memory)])
+    for first, second in memory:
+        first[:], second[:] = bytes(1000), bytes(2000)
+    assert client.match(prompt.namespace, prompt.keys, deadline=SLOW).matched_blocks == 0
+    assert staged.commit() == [None] * 3
+    into = [bytearray(3000) for _ in range(3)]
+    with prompt.match(client) as match:
+        client.fetch(match.lease, into)
+    assert into == prompt.data
+    with pytest.raises(cairn.FailedPreconditionError, match="committed or dropped"):
+        staged.commit()
+    staged.drop()
+
+
+def test_native_layouts_are_staged_slice_by_slice(client, serial):
+    prompt = Prompt(client, native_spec(), serial(), 2, native_spec().layout.bytes())
+    with client.stage(prompt.namespace, prompt.parts()) as staged:
+        assert staged.commit() == [None, None]
+    into = [bytearray(native_spec().layout.bytes()) for _ in range(2)]
+    with prompt.match(client) as match:
+        client.fetch(match.lease, into)
+    assert into == prompt.data
+
+
+def test_what_is_not_committed_is_not_stored(client, serial):
+    prompt = Prompt(client, opaque_spec(), serial(), 2, 1000)
+    with client.stage(prompt.namespace, prompt.parts()) as staged:
+        pass
+    with pytest.raises(cairn.FailedPreconditionError):
+        staged.commit()
+    kept = client.stage(prompt.namespace, prompt.parts())
+    assert client.match(prompt.namespace, prompt.keys, deadline=SLOW).matched_blocks == 0
+    client.close()
+    kept.drop()
+    with pytest.raises(cairn.FailedPreconditionError, match="closed"):
+        kept.commit()
 
 
 def test_pushing_twice_is_success(client, serial):

@@ -143,26 +143,25 @@ Result<std::unique_ptr<InPlacePush>> GrpcCacheClient::BeginPush(const Digest& fi
     return NewBufferedPush(*this, fingerprint, some, options, *buffers_);
   };
   std::unique_ptr<InPlacePush> push;
-  const Status status = Guarded(
-      std::chrono::steady_clock::now() + options.deadline,
-      [&](const Session::Current& session) -> Status {
-        const auto local = local_.Get(session.local, fingerprint,
-                                      std::chrono::steady_clock::now() + options.deadline);
-        if (local == nullptr) return local_.only_local() ? local_.Unavailable() : OkStatus();
-        auto begun = local::LocalPush::Begin(
-            local, fingerprint, parts, options,
-            local_.only_local() ? local::LocalPush::Rest() : local::LocalPush::Rest(buffered),
-            [this](uint64_t committed, uint64_t bytes) {
-              Add(totals_.pushed_parts, committed);
-              Add(totals_.pushed_bytes, bytes);
-              Add(totals_.pushed_local, bytes);
-            });
-        if (begun.ok()) {
-          push = std::move(*begun);
-          return OkStatus();
-        }
-        return Answered(begun.status()) ? begun.status() : OkStatus();
-      });
+  const TimePoint until =
+      std::chrono::steady_clock::now() + options.room_deadline.value_or(options.deadline);
+  const Status status = Guarded(until, [&](const Session::Current& session) -> Status {
+    const auto local = local_.Get(session.local, fingerprint, until);
+    if (local == nullptr) return local_.only_local() ? local_.Unavailable() : OkStatus();
+    auto begun = local::LocalPush::Begin(
+        local, fingerprint, parts, options,
+        local_.only_local() ? local::LocalPush::Rest() : local::LocalPush::Rest(buffered),
+        [this](uint64_t committed, uint64_t bytes) {
+          Add(totals_.pushed_parts, committed);
+          Add(totals_.pushed_bytes, bytes);
+          Add(totals_.pushed_local, bytes);
+        });
+    if (begun.ok()) {
+      push = std::move(*begun);
+      return OkStatus();
+    }
+    return Answered(begun.status()) ? begun.status() : OkStatus();
+  });
   if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
   CAIRN_RETURN_IF_ERROR(status);
   if (push == nullptr) push = buffered(parts);

@@ -31,6 +31,17 @@ class Connection:
     def push(
         self, fingerprint: bytes, parts: object, reservation_ttl: float, deadline: float, trace: str
     ) -> list[tuple[int, str]]: ...
+    def stage(
+        self,
+        fingerprint: bytes,
+        parts: object,
+        reservation_ttl: float,
+        deadline: float,
+        commit_deadline: float,
+        trace: str,
+    ) -> int: ...
+    def commit_staged(self, push: int) -> list[tuple[int, str]]: ...
+    def drop_staged(self, push: int) -> None: ...
     def prefetch(
         self, fingerprint: bytes, keys: object, needed_in: float, deadline: float, trace: str
     ) -> tuple[int, int, int, int, float]: ...

@@ -32,7 +32,7 @@ from cairn.types import (
     Tls,
 )
 
-__all__ = ["Client", "EventStream", "set_log_level"]
+__all__ = ["Client", "EventStream", "StagedPush", "set_log_level"]
 
 
 def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
@@ -146,6 +146,27 @@ class Client:
         statuses = self._connection.push(fingerprint, parts, reservation_ttl, deadline, trace)
         return [None if code == 0 else error_for(code, message) for code, message in statuses]
 
+    def stage(
+        self,
+        fingerprint: bytes,
+        parts: Sequence[Part],
+        *,
+        reservation_ttl: float = 0.0,
+        deadline: float = 1.0,
+        commit_deadline: float = 10.0,
+        trace: str = "",
+    ) -> StagedPush:
+        """Copies parts out, for who needs their memory back at once; nothing is stored before `commit`.
+
+        On the node's machine the bytes go straight to their place at the node, else to memory of the client. `deadline` is for
+        getting room, `commit_deadline` for the commit. `reservation_ttl`: how long the node keeps the room; 0: its
+        default (30 s).
+        """
+        return StagedPush(
+            self._connection,
+            self._connection.stage(fingerprint, parts, reservation_ttl, deadline, commit_deadline, trace),
+        )
+
     def prefetch(
         self, fingerprint: bytes, keys: Sequence[bytes], needed_in: float, *, deadline: float = 1.0, trace: str = ""
     ) -> Prefetched:
@@ -197,6 +218,35 @@ class Client:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class StagedPush:
+    """Parts that are copied and not stored yet. Leaving the `with` block, or collection, drops what was not committed.
+
+    Used by one thread at a time, which need not be the one that staged.
+    """
+
+    def __init__(self, connection: _native.Connection, push: int) -> None:
+        self._connection = connection
+        self._push = push
+
+    def commit(self) -> list[Error | None]:
+        """Stores the parts, once. As `Client.push`. FailedPreconditionError: it was committed or dropped before."""
+        statuses = self._connection.commit_staged(self._push)
+        return [None if code == 0 else error_for(code, message) for code, message in statuses]
+
+    def drop(self) -> None:
+        """Gives the room back. May be repeated, also after `commit`."""
+        self._connection.drop_staged(self._push)
+
+    def __enter__(self) -> StagedPush:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.drop()
+
+    def __del__(self) -> None:
+        self.drop()
 
 
 class EventStream:

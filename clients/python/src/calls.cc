@@ -9,6 +9,7 @@
 #include "clients/python/src/block_sink.h"
 #include "clients/python/src/memory.h"
 #include "clients/python/src/sealing.h"
+#include "clients/python/src/staged_push.h"
 #include "clients/python/src/status_error.h"
 
 namespace cairn::python {
@@ -55,6 +56,46 @@ struct PartSource {
   BlockBytes<const std::byte> bytes;
   std::vector<uint64_t> lengths;
 };
+
+struct PushedParts {
+  std::vector<client::PartToWrite> rooms;
+  std::vector<PartSource> sources;
+};
+
+PushedParts ReadParts(nb::handle parts, const Layout& layout) {
+  PushedParts pushed;
+  for (nb::handle part : parts) {
+    const std::string field = fmt::format("parts[{}]", pushed.sources.size());
+    if (!nb::hasattr(part, "data") || !nb::hasattr(part, "key")) {
+      throw nb::type_error(
+          fmt::format("field '{}': got {}, expected a Part", field, TypeName(part)).c_str());
+    }
+    PartSource& source = pushed.sources.emplace_back();
+    source.memory = Pieces(part.attr("data"), Access::kRead, field + ".data");
+    source.bytes = BytesOf<const std::byte>(source.memory);
+    const format::PartRect rect = ToRect(part.attr("rect"), layout, field + ".rect");
+    source.lengths =
+        ValueOrThrow(SliceLengths(layout, rect, source.bytes.size(), field + ".data"));
+    pushed.rooms.push_back(
+        {.key = ToDigest(part.attr("key"), field + ".key"),
+         .parent = ToOptionalDigest(part.attr("parent"), field + ".parent"),
+         .first_position =
+             Integer(part.attr("first_position"), UINT64_MAX, field + ".first_position"),
+         .rect = rect,
+         .bytes = format::PartBytes(source.lengths),
+         .compute_seconds = Number(part.attr("compute_seconds"), field + ".compute_seconds")});
+  }
+  if (pushed.rooms.empty()) {
+    throw StatusError(InvalidArgument("field 'parts': got none, expected at least 1"));
+  }
+  return pushed;
+}
+
+nb::list StatusList(const std::vector<Status>& statuses) {
+  nb::list result;
+  for (const Status& status : statuses) result.append(StatusTuple(status));
+  return result;
+}
 
 // Writes the parts into room of the node and commits them.
 Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespace& ns,
@@ -251,44 +292,45 @@ nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts
                 nb::handle reservation_ttl, nb::handle deadline, const std::string& trace) {
   const Digest ns_fingerprint = ToDigest(fingerprint, "fingerprint");
   const auto ns = ValueOrThrow(connection.Find(ns_fingerprint));
-  const Layout& layout = ns->spec.layout;
   const client::PushOptions options = {
       .deadline = Seconds(deadline, "deadline"),
       .reservation_ttl = Seconds(reservation_ttl, "reservation_ttl"),
       .trace = trace};
-  std::vector<client::PartToWrite> rooms;
-  std::vector<PartSource> sources;
-  for (nb::handle part : parts) {
-    const std::string field = fmt::format("parts[{}]", sources.size());
-    if (!nb::hasattr(part, "data") || !nb::hasattr(part, "key")) {
-      throw nb::type_error(
-          fmt::format("field '{}': got {}, expected a Part", field, TypeName(part)).c_str());
-    }
-    PartSource& source = sources.emplace_back();
-    source.memory = Pieces(part.attr("data"), Access::kRead, field + ".data");
-    source.bytes = BytesOf<const std::byte>(source.memory);
-    const format::PartRect rect = ToRect(part.attr("rect"), layout, field + ".rect");
-    source.lengths =
-        ValueOrThrow(SliceLengths(layout, rect, source.bytes.size(), field + ".data"));
-    rooms.push_back(
-        {.key = ToDigest(part.attr("key"), field + ".key"),
-         .parent = ToOptionalDigest(part.attr("parent"), field + ".parent"),
-         .first_position =
-             Integer(part.attr("first_position"), UINT64_MAX, field + ".first_position"),
-         .rect = rect,
-         .bytes = format::PartBytes(source.lengths),
-         .compute_seconds = Number(part.attr("compute_seconds"), field + ".compute_seconds")});
-  }
-  if (rooms.empty()) {
-    throw StatusError(InvalidArgument("field 'parts': got none, expected at least 1"));
-  }
-  const auto statuses = ValueOrThrow(
+  const PushedParts pushed = ReadParts(parts, ns->spec.layout);
+  return StatusList(ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) -> Result<std::vector<Status>> {
-        return PushInBatches(c, *ns, ns_fingerprint, rooms, sources, options);
-      }));
-  nb::list result;
-  for (const Status& status : statuses) result.append(StatusTuple(status));
-  return result;
+        return PushInBatches(c, *ns, ns_fingerprint, pushed.rooms, pushed.sources, options);
+      })));
+}
+
+uint64_t Stage(Connection& connection, nb::handle fingerprint, nb::handle parts,
+               nb::handle reservation_ttl, nb::handle deadline, nb::handle commit_deadline,
+               const std::string& trace) {
+  const Digest ns_fingerprint = ToDigest(fingerprint, "fingerprint");
+  const auto ns = ValueOrThrow(connection.Find(ns_fingerprint));
+  const client::PushOptions options = {
+      .deadline = Seconds(commit_deadline, "commit_deadline"),
+      .room_deadline = Seconds(deadline, "deadline"),
+      .reservation_ttl = Seconds(reservation_ttl, "reservation_ttl"),
+      .trace = trace};
+  const PushedParts pushed = ReadParts(parts, ns->spec.layout);
+  return ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) -> Result<uint64_t> {
+    std::vector<PartBytesToCopy> sources;
+    for (const PartSource& source : pushed.sources) {
+      sources.push_back({&source.bytes, source.lengths});
+    }
+    CAIRN_ASSIGN_OR_RETURN(auto staged, StagedPush::Make(c, *ns, ns_fingerprint, pushed.rooms,
+                                                         std::move(sources), options));
+    return connection.Keep(std::move(staged));
+  }));
+}
+
+nb::object CommitStaged(Connection& connection, uint64_t id) {
+  return StatusList(ValueOrThrow(
+      WithClient(connection, [&](client::CacheClient&) -> Result<std::vector<Status>> {
+        CAIRN_ASSIGN_OR_RETURN(const auto staged, connection.TakeStaged(id));
+        return staged->Commit();
+      })));
 }
 
 nb::object Prefetch(Connection& connection, nb::handle fingerprint, nb::handle keys,

@@ -32,6 +32,12 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
 // [(code, message)].
 nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts,
                 nb::handle reservation_ttl, nb::handle deadline, const std::string& trace);
+// The number of a staged push, which belongs to the connection.
+uint64_t Stage(Connection& connection, nb::handle fingerprint, nb::handle parts,
+               nb::handle reservation_ttl, nb::handle deadline, nb::handle commit_deadline,
+               const std::string& trace);
+// [(code, message)].
+nb::object CommitStaged(Connection& connection, uint64_t id);
 // (present, queued, absent, refused, seconds).
 nb::object Prefetch(Connection& connection, nb::handle fingerprint, nb::handle keys,
                     nb::handle needed_in, nb::handle deadline, const std::string& trace);

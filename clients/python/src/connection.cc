@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "clients/python/src/staged_push.h"
 #include "services/common/keys/part_codec.h"
 
 namespace cairn::python {
@@ -24,6 +25,8 @@ Result<std::shared_ptr<Connection>> Connection::Make(const client::ConnectOption
 Connection::Connection(std::unique_ptr<client::CacheClient> client)
     : process_(getpid()), client_(std::move(client)) {}
 
+Connection::~Connection() { Close(); }
+
 Connection::Call::~Call() {
   if (connection_ == nullptr) return;
   const MutexLock lock(connection_->mu_);
@@ -44,7 +47,9 @@ Result<Connection::Call> Connection::Enter() {
 void Connection::Close() {
   if (getpid() != process_) return;
   std::unique_ptr<client::CacheClient> client;
-  std::map<uint64_t, std::shared_ptr<Stream>> streams;  // They end before the client.
+  // They end before the client.
+  std::map<uint64_t, std::shared_ptr<Stream>> streams;
+  std::map<uint64_t, std::unique_ptr<StagedPush>> staged;
   {
     const MutexLock lock(mu_);
     closed_ = true;
@@ -53,6 +58,7 @@ void Connection::Close() {
     idle_.Wait(mu_, [&] { return calls_ == 0; });
     client.swap(client_);
     streams.swap(streams_);
+    staged.swap(staged_);
   }
 }
 
@@ -114,6 +120,28 @@ Result<std::optional<client::CacheEvent>> Connection::NextEvent(uint64_t id, Dur
   const MutexLock lock(mu_);
   stream->reading = false;
   return event;
+}
+
+uint64_t Connection::Keep(std::unique_ptr<StagedPush> push) {
+  const MutexLock lock(mu_);
+  staged_.emplace(next_staged_, std::move(push));
+  return next_staged_++;
+}
+
+Result<std::unique_ptr<StagedPush>> Connection::TakeStaged(uint64_t id) {
+  const MutexLock lock(mu_);
+  const auto it = staged_.find(id);
+  if (it == staged_.end()) {
+    return Errorf(StatusCode::kFailedPrecondition, "staged push: it is committed or dropped");
+  }
+  auto push = std::move(it->second);
+  staged_.erase(it);
+  return push;
+}
+
+void Connection::DropStaged(uint64_t id) {
+  const Result<Call> call = Enter();  // Close waits until it is gone.
+  if (call.ok()) (void)TakeStaged(id);
 }
 
 void Connection::EndWatch(uint64_t id) {

@@ -16,6 +16,8 @@
 
 namespace cairn::python {
 
+class StagedPush;
+
 // A namespace that was opened here: how its blocks' bytes lie.
 struct OpenNamespace {
   NamespaceSpec spec;
@@ -30,7 +32,7 @@ class Connection {
  public:
   // FAILED_PRECONDITION in a process that was forked from one that had made a connection.
   static Result<std::shared_ptr<Connection>> Make(const client::ConnectOptions& options);
-  ~Connection() { Close(); }
+  ~Connection();
 
   // The leave to use the client; Close waits for its end.
   class Call {
@@ -62,6 +64,13 @@ class Connection {
   Result<std::optional<client::CacheEvent>> NextEvent(uint64_t stream, Duration wait);
   void EndWatch(uint64_t stream);
 
+  // Staged pushes belong to the connection, too.
+  uint64_t Keep(std::unique_ptr<StagedPush> push);
+  // Gives it out, once. FAILED_PRECONDITION: it is committed or dropped.
+  Result<std::unique_ptr<StagedPush>> TakeStaged(uint64_t id);
+  // Gives its room back. May be repeated.
+  void DropStaged(uint64_t id);
+
  private:
   explicit Connection(std::unique_ptr<client::CacheClient> client);
 
@@ -81,6 +90,8 @@ class Connection {
   std::map<Digest, std::shared_ptr<const OpenNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
   uint64_t next_stream_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<uint64_t, std::unique_ptr<StagedPush>> staged_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_staged_ ABSL_GUARDED_BY(mu_) = 1;
 };
 
 }  // namespace cairn::python

@@ -97,6 +97,10 @@ NB_MODULE(_native, m) {
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(), "progress"_a.none(),
            "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
       .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(),
+           "commit_deadline"_a.none(), "trace"_a)
+      .def("commit_staged", &CommitStaged, "push"_a)
+      .def("drop_staged", &Connection::DropStaged, "push"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("prefetch", &Prefetch, "fingerprint"_a.none(), "keys"_a.none(), "needed_in"_a.none(), "deadline"_a.none(),
            "trace"_a)
       .def("exists", &Exists, "fingerprint"_a.none(), "keys"_a.none(), "deadline"_a.none(), "trace"_a)

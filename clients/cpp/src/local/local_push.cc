@@ -24,7 +24,8 @@ Result<std::unique_ptr<LocalPush>> LocalPush::Begin(std::shared_ptr<LocalSession
                                                     std::span<const PartToWrite> parts,
                                                     const PushOptions& options, const Rest& rest,
                                                     Committed committed) {
-  const TimePoint deadline = std::chrono::steady_clock::now() + options.deadline;
+  const TimePoint deadline =
+      std::chrono::steady_clock::now() + options.room_deadline.value_or(options.deadline);
   CAIRN_ASSIGN_OR_RETURN(std::vector<Room> rooms, session->Reserve(fingerprint, parts, deadline));
   std::unique_ptr<LocalPush> push(new LocalPush(std::move(session), options, std::move(committed)));
   std::vector<PartToWrite> refused;

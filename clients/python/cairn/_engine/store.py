@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
-from cairn.client import Client, EventStream
+from cairn.client import Client, EventStream, StagedPush
 from cairn.errors import Action, Error
 from cairn.keys import fingerprint
 from cairn.types import Match, Memory, NamespaceSpec, Part, Rect
@@ -19,6 +20,7 @@ __all__ = ["Store"]
 _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
 _SOON = 0.2  # Seconds from a look-up to its load, more or less.
+_SPLIT = 8  # From so many blocks on, two threads copy: checking and copying takes a core all it has.
 
 
 class Store:
@@ -114,12 +116,12 @@ class Store:
         failed = set(range(len(into)))
         try:
             if found is not None:
-                failed = self._fetch(found, first, into, rect)
+                failed = self._fetch_by_two(found, first, into, rect)
             else:
                 # Whoever looked up before had to be quick.
                 deadline = min(1.0, self.options.load_timeout)
                 with self._client.match(self.namespace, keys[: first + len(into)], deadline=deadline) as leased:
-                    failed = self._fetch(leased, first, into, rect)
+                    failed = self._fetch_by_two(leased, first, into, rect)
         except Error as error:
             self._complain("load", error)
         self.counters.add("load_seconds", time.monotonic() - begin)
@@ -149,6 +151,16 @@ class Store:
         self.counters.add("failed_load_blocks", len(failed))
         return failed
 
+    def _fetch_by_two(self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
+        if len(into) < _SPLIT:
+            return self._fetch(found, first, into, rect)
+        half = len(into) // 2
+        # Leaving waits for the other thread: until then it needs the lease, and the memory of `into`.
+        with ThreadPoolExecutor(1, "cairn-copy") as other:
+            later = other.submit(self._fetch, found, first + half, into[half:], rect)
+            failed = self._fetch(found, first, into[:half], rect)
+        return failed | {half + i for i in later.result()}
+
     def _fetch(self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
         there = min(len(into), max(0, found.matched_blocks - first))
         missing = set(range(there, len(into)))
@@ -168,10 +180,31 @@ class Store:
 
     def save(self, parts: Sequence[Part], sizes: Sequence[int]) -> list[bool]:
         """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the count."""
-        begin = time.monotonic()
-        stored = [False] * len(parts)
+        return self._stored(lambda: self._client.push(self.namespace, parts, deadline=self.options.save_timeout), sizes)
+
+    def stage(self, parts: Sequence[Part]) -> StagedPush | None:
+        """Copies parts out, for `commit`; None, and they are counted as failed, when that cannot be."""
         try:
-            for i, failure in enumerate(self._client.push(self.namespace, parts, deadline=self.options.save_timeout)):
+            return self._client.stage(
+                self.namespace,
+                parts,
+                deadline=self.options.lookup_timeout,
+                commit_deadline=self.options.save_timeout,
+            )
+        except Error as error:
+            self._complain("store", error)
+            self.counters.add("failed_save_blocks", len(parts))
+            return None
+
+    def commit(self, staged: StagedPush, sizes: Sequence[int]) -> list[bool]:
+        """Stores what was staged. As `save`."""
+        return self._stored(staged.commit, sizes)
+
+    def _stored(self, store: Callable[[], list[Error | None]], sizes: Sequence[int]) -> list[bool]:
+        begin = time.monotonic()
+        stored = [False] * len(sizes)
+        try:
+            for i, failure in enumerate(store()):
                 stored[i] = failure is None or failure.action is Action.TREAT_AS_SUCCESS
                 if failure is not None and not stored[i]:
                     self._complain("store", failure)
@@ -180,7 +213,7 @@ class Store:
         self.counters.add("save_seconds", time.monotonic() - begin)
         self.counters.add("saved_blocks", sum(stored))
         self.counters.add("saved_bytes", sum(size for size, good in zip(sizes, stored) if good))
-        self.counters.add("failed_save_blocks", len(parts) - sum(stored))
+        self.counters.add("failed_save_blocks", len(stored) - sum(stored))
         return stored
 
     def exists(self, keys: Sequence[bytes], *, deadline: float | None = None) -> list[bool]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from cairn._engine.store import Store
+from cairn.client import StagedPush
 from cairn.types import Part, Rect
 from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
 from cairn.vllm.namespace import Plan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerHalf"]
 
 _LOG = logging.getLogger("cairn")
-_PUSH_PARTS = 16  # Parts in one call to the node.
+_PUSH_PARTS = 16  # Parts in one call to the node: the first are stored while the next are copied.
 
 
 class WorkerHalf:
@@ -37,7 +38,7 @@ class WorkerHalf:
         self._loads = ThreadPoolExecutor(2, "cairn-load")
         self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
         self._bad: set[int] = set()
-        self._staging: _Staging | None = None
+        self._saver: _Saver | None = None
         self._mismatch = False
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
@@ -66,7 +67,7 @@ class WorkerHalf:
         expected = self._store.spec.layout.max_part_bytes  # type: ignore[union-attr]
         if total != expected:
             raise ValueError(f"a block has {total} bytes in the engine's pages, expected {expected}")
-        self._staging = _Staging(self._store, total, self._rect, self._plan.block_tokens)
+        self._saver = _Saver(self._store, total, self._rect, self._plan.block_tokens)
 
     def start_loads(self, metadata: Metadata) -> None:
         """Returns at once; `finished` tells when each has ended."""
@@ -104,90 +105,84 @@ class WorkerHalf:
 
     def start_saves(self, metadata: Metadata) -> None:
         """Copies the step's full blocks out, as the engine may reuse their pages; storing goes on in a thread."""
-        if self._staging is None or self._mismatch:
+        if self._saver is None or self._mismatch:
             return
         for job in metadata.saves:
-            self._copy_out(self._staging, job)
-        if metadata.saves:
-            # All at once: who stores competes with this thread for the interpreter.
-            self._staging.send()
-
-    def _copy_out(self, staging: _Staging, job: SaveJob) -> None:
-        parent = job.parent
-        for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
-            staging.add(key, parent, job.first + i, [page[block] for page in self._pages])
-            parent = key
+            parent = job.parent
+            for i, (key, block) in enumerate(zip(job.keys, job.blocks)):
+                self._saver.add(key, parent, job.first + i, [page[block] for page in self._pages])
+                parent = key
+        self._saver.send()
 
     def drain(self, seconds: float) -> bool:
         """Waits until all that was copied out is stored; False if that takes longer."""
-        return self._staging is None or self._staging.drain(seconds)
+        return self._saver is None or self._saver.drain(seconds)
 
     def close(self) -> None:
         """Stores what was copied out, for a little while."""
         self._loads.shutdown(wait=True, cancel_futures=True)
-        if self._staging is not None:
-            self._staging.close()
+        if self._saver is not None:
+            self._saver.close()
 
 
-class _Staging:
-    """Room for blocks on their way to the node. When it is full, further ones are dropped: a later miss."""
+class _Saver:
+    """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are dropped: a later miss."""
 
     def __init__(self, store: Store, block_bytes: int, rect: Rect, block_tokens: int) -> None:
         self._store = store
         self._rect = rect
         self._block_tokens = block_tokens
-        slots = max(1, store.options.save_buffer // block_bytes)
-        # Pages come with the first use, so an engine that stores little takes little.
-        self._room: NDArray[np.uint8] = np.empty((slots, block_bytes), np.uint8)
-        self._free = list(range(slots - 1, -1, -1))
+        self._block_bytes = block_bytes
+        self._most = max(1, store.options.save_buffer // block_bytes)
+        self._parts: list[Part] = []
         self._under_way: set[bytes] = set()
         self._changed = threading.Condition()
-        self._copied: list[tuple[Part, int]] = []
-        self._queue: list[tuple[Part, int]] = []
+        self._queue: list[tuple[StagedPush, list[bytes]]] = []
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
         self._thread.start()
 
     def add(self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]) -> None:
-        """Copies `pieces`, one after the other, and keeps them for `send`. Called by one thread."""
+        """A block, of `pieces` that follow each other, for the next `send`. Called by one thread."""
         with self._changed:
             if key in self._under_way:
                 return
-            if not self._free:
+            if len(self._under_way) >= self._most:
                 self._store.counters.add("dropped_save_blocks")
                 return
-            slot = self._free.pop()
             self._under_way.add(key)
-        row, offset = self._room[slot], 0
-        for piece in pieces:
-            row[offset : offset + piece.size] = piece
-            offset += piece.size
-        self._copied.append(
-            (Part(key, row, parent=parent, first_position=index * self._block_tokens, rect=self._rect), slot)
+        self._parts.append(
+            Part(key, pieces, parent=parent, first_position=index * self._block_tokens, rect=self._rect)
         )
 
     def send(self) -> None:
-        """Hands what `add` copied to the thread that stores."""
-        with self._changed:
-            self._queue += self._copied
-            self._copied = []
-            self._changed.notify_all()
+        """Copies what was added to where it is stored from; then its memory may change."""
+        parts, self._parts = self._parts, []
+        for begin in range(0, len(parts), _PUSH_PARTS):
+            batch = parts[begin : begin + _PUSH_PARTS]
+            keys = [part.key for part in batch]
+            staged = self._store.stage(batch)
+            with self._changed:
+                if staged is None:
+                    self._under_way.difference_update(keys)
+                else:
+                    self._queue.append((staged, keys))
+                self._changed.notify_all()
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._ended)
-                batch, self._queue = self._queue[:_PUSH_PARTS], self._queue[_PUSH_PARTS:]
-            if not batch:
-                return
+                if not self._queue:
+                    return
+                staged, keys = self._queue.pop(0)
             try:
-                self._store.save([part for part, _ in batch], [self._room.shape[1]] * len(batch))
+                self._store.commit(staged, [self._block_bytes] * len(keys))
             except Exception:
                 self._store.counters.add("internal_errors")
                 _LOG.exception("cairn: storing failed")
             with self._changed:
-                self._free += [slot for _, slot in batch]
-                self._under_way.difference_update(part.key for part, _ in batch)
+                self._under_way.difference_update(keys)
                 self._changed.notify_all()
 
     def drain(self, seconds: float) -> bool:

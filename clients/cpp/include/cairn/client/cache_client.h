@@ -126,6 +126,7 @@ struct PartToPush {
 
 struct PushOptions {
   Duration deadline = std::chrono::seconds(10);
+  std::optional<Duration> room_deadline = {};  // Of BeginPush's wait for room; nullopt: `deadline`.
   Duration reservation_ttl{0};  // 0: the node's default (30 s).
   std::string trace = {};
 };
