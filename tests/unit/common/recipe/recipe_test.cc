@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/codecs/registry.h"
+#include "services/common/format/part.h"
+
 namespace cairn {
 namespace {
 
@@ -25,6 +28,12 @@ TEST(RecipeTest, CanonicalFormNamesEveryParameter) {
             "host=int8:group=64,sink=0>disk=turbo:bits=4,sink=1");
   EXPECT_EQ(Canonical("device=raw>host=int8>disk=int4"),
             "device=raw>host=int8:group=64,sink=0>disk=int4:group=64,sink=1");
+}
+
+TEST(RecipeTest, ReadersKnowEveryCodecThatRecipesName) {
+  for (const codecs::CodecInfo& info : codecs::AllCodecs()) {
+    EXPECT_LE(info.id, static_cast<uint16_t>(format::kLastCodec)) << info.name;
+  }
 }
 
 TEST(RecipeTest, CanonicalFormIsItsOwnCanonicalForm) {

@@ -106,8 +106,9 @@ TEST(WireEnumsTest, AnUnknownCodecIsRefused) {
                                     format::Codec::kCacheGen}) {
     EXPECT_EQ(*FromProto(ToProto(codec), "codec"), codec);
   }
-  EXPECT_THAT(FromProto(static_cast<v1::Codec>(9), "codec"),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("codec 9")));
+  const int unknown = static_cast<int>(format::kLastCodec) + 1;
+  EXPECT_THAT(FromProto(static_cast<v1::Codec>(unknown), "codec"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("codec " + std::to_string(unknown))));
 }
 
 TEST(WireKeysTest, AreWholeAndBounded) {
