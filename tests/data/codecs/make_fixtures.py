@@ -371,7 +371,7 @@ def main():
     seeds = HERE.parents[1] / "fuzz/corpus/codec_cachegen"
     coarse, fine = (next(r for r in RECIPES if r[0] == f"cachegen:{steps},sink=1") for steps in ("k=12,v=24", "k=1,v=3"))
     for name, recipe, choice, first, tokens in (("position0", coarse, 0, 0, 4), ("position64", coarse, 4, 64, 4),
-                                                ("seventeen", coarse, 7, 64, 17), ("fine", fine, 0x27, 64, 17)):
+                                                ("five", coarse, 7, 64, 5), ("fine", fine, 0x27, 64, 5)):
         planes = kv[1, :, :1, 30:30 + tokens, :16]
         (seeds / name).write_bytes(bytes([choice]) + encode_slice(recipe, planes, 0, first)[0])
     (HERE / "fixtures.inc").write_text("".join(cases))
