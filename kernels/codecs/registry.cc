@@ -99,8 +99,8 @@ const std::vector<CodecInfo>& AllCodecs() {
        7,
        true,
        "multiples of a step, against channel means, entropy-coded",
-       {{"k", "step of keys in 64ths of a head's rms", 12, kSteps},
-        {"v", "step of values in 64ths of a head's rms", 24, kSteps},
+       {{"k", "step of keys in 64ths of a head's rms", 10, kSteps},
+        {"v", "step of values in 64ths of a head's rms", 10, kSteps},
         kSink1}},
   };
   return all;
