@@ -175,10 +175,15 @@ int Main(int argc, char** argv) {
   }
   const Prompt prompt(o.tokens);
   kernels::ThreadPool pool(o.threads);
+  // Every third head comes first.
+  selections::HeadScores heads{kShape.layers, kShape.kv_heads, {}};
+  for (int32_t i = 0; i < kShape.layers * kShape.kv_heads; ++i) {
+    heads.scores.push_back(static_cast<float>(-(i % 3)));
+  }
   std::string rows;
   for (const Case& c : Cases()) {
     if (!o.only.empty() && o.only != c.name) continue;
-    const auto selection = MakeSelection(c.name, c.values);
+    const auto selection = MakeSelection(c.name, c.values, &heads);
     std::vector<double> seconds, cpu;
     for (int t = 0; t < o.trials; ++t) {
       const auto [elapsed, used] = prompt.Run(*selection, pool);

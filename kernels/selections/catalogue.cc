@@ -23,4 +23,13 @@ const SelectionInfo* FindSelection(std::string_view name) {
   return nullptr;
 }
 
+std::optional<uint64_t> CalibrationOf(const SelectionInfo& info, std::span<const int64_t> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (info.parameters[i].kind == ParameterKind::kCalibration) {
+      return static_cast<uint64_t>(values[i]);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace cairn::selections

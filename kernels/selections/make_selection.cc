@@ -14,6 +14,7 @@ Maker MakerAt(size_t index, MethodList<Method...>) {
 }
 
 std::unique_ptr<Selection> MakeWith(std::string_view name, std::span<const int64_t> values,
+                                    const HeadScores* heads,
                                     const kernels::SelectionKernels& kernels) {
   const SelectionInfo* info = FindSelection(name);
   if (info == nullptr || info->parameters.size() != values.size()) return nullptr;
@@ -21,20 +22,22 @@ std::unique_ptr<Selection> MakeWith(std::string_view name, std::span<const int64
     const ParameterInfo& p = info->parameters[i];
     if (values[i] < p.least || values[i] > p.most) return nullptr;
   }
+  if (heads == nullptr && CalibrationOf(*info, values)) return nullptr;
   const auto index = static_cast<size_t>(info - AllSelections().data());
-  return MakerAt(index, AllMethods())(Values(*info, values), kernels);
+  return MakerAt(index, AllMethods())(Values(*info, values, heads), kernels);
 }
 
 }  // namespace
 
 std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
-                                         kernels::Isa isa) {
-  return MakeWith(name, values, kernels::CpuSelectionKernels(isa));
+                                         const HeadScores* heads, kernels::Isa isa) {
+  return MakeWith(name, values, heads, kernels::CpuSelectionKernels(isa));
 }
 
 std::unique_ptr<Selection> MakeReferenceSelection(std::string_view name,
-                                                  std::span<const int64_t> values) {
-  return MakeWith(name, values, kernels::ReferenceSelectionKernels());
+                                                  std::span<const int64_t> values,
+                                                  const HeadScores* heads) {
+  return MakeWith(name, values, heads, kernels::ReferenceSelectionKernels());
 }
 
 }  // namespace cairn::selections

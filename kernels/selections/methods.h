@@ -9,6 +9,7 @@
 #include "kernels/selections/chunkkv/chunkkv.h"
 #include "kernels/selections/criticalkv/criticalkv.h"
 #include "kernels/selections/defensive/defensive.h"
+#include "kernels/selections/duo/duo.h"
 #include "kernels/selections/expected/expected.h"
 #include "kernels/selections/h2o/h2o.h"
 #include "kernels/selections/keydiff/keydiff.h"
@@ -17,6 +18,7 @@
 #include "kernels/selections/layer-defensive/layer_defensive.h"
 #include "kernels/selections/pyramidkv/pyramidkv.h"
 #include "kernels/selections/random/random.h"
+#include "kernels/selections/razor/razor.h"
 #include "kernels/selections/sepllm/sepllm.h"
 #include "kernels/selections/simlayer/simlayer.h"
 #include "kernels/selections/snapkv/snapkv.h"
@@ -31,6 +33,6 @@ struct MethodList {};
 using AllMethods =
     MethodList<Streaming, Random, SnapKv, AdaSnapKv, PyramidKv, AdaPyramidKv, ChunkKv, CriticalKv,
                AdaCriticalKv, Defensive, LayerDefensive, H2o, Tova, Knorm, KeyDiff, LagKv, Expected,
-               AdaExpected, SimLayer, SepLlm, Cake>;
+               AdaExpected, SimLayer, SepLlm, Cake, Duo, Razor>;
 
 }  // namespace cairn::selections

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -43,12 +44,24 @@ inline ParameterInfo MassParameter() {
   return {"mass", "rows that hold this share of the mean attention stay", 3, 0, 1000, 900};
 }
 
+inline ParameterInfo HeadsParameter() {
+  return {"heads",
+          "the calibration that scores heads",
+          0,
+          std::numeric_limits<int64_t>::min(),
+          std::numeric_limits<int64_t>::max(),
+          std::nullopt,
+          ParameterKind::kCalibration};
+}
+
 // One value for each parameter of a selection.
 class Values {
  public:
-  // Both must outlive this. REQUIRES: as many values as parameters.
-  Values(const SelectionInfo& info, std::span<const int64_t> values)
-      : info_(info), values_(values) {}
+  // All must outlive this. REQUIRES: as many values as parameters; `heads` where one names a
+  // calibration.
+  Values(const SelectionInfo& info, std::span<const int64_t> values,
+         const HeadScores* heads = nullptr)
+      : info_(info), values_(values), heads_(heads) {}
 
   // In units of the parameter's last digit. REQUIRES: the selection has the parameter.
   int64_t operator[](std::string_view name) const {
@@ -56,10 +69,13 @@ class Values {
     while (info_.parameters[i].name != name) ++i;
     return values_[i];
   }
+  // REQUIRES: the selection has a parameter that names a calibration.
+  const HeadScores& heads() const { return *heads_; }
 
  private:
   const SelectionInfo& info_;
   std::span<const int64_t> values_;
+  const HeadScores* heads_;
 };
 
 }  // namespace cairn::selections

@@ -10,12 +10,20 @@
 #include <vector>
 
 #include "kernels/include/cairn/kernels/isa.h"
+#include "kernels/selections/head_scores.h"
 #include "kernels/selections/selection.h"
 
 namespace cairn::selections {
 
-// A decimal number with at most `decimals` digits behind the point; values are counted in units of
-// the last digit: 0.4 with three decimals is 400.
+enum class ParameterKind {
+  // A number with at most `decimals` digits behind the point; values are counted in units of the
+  // last digit: 0.4 with three decimals is 400.
+  kDecimal,
+  // Names a calibration file: the first eight bytes of its SHA-256, 16 hexadecimal digits in a
+  // recipe. The value has these bits, the first byte highest; any may be.
+  kCalibration,
+};
+
 struct ParameterInfo {
   std::string_view name;
   std::string_view meaning;
@@ -23,6 +31,7 @@ struct ParameterInfo {
   int64_t least = 0;  // In units.
   int64_t most = 0;
   std::optional<int64_t> fallback;  // Nothing: the recipe must give it.
+  ParameterKind kind = ParameterKind::kDecimal;
 };
 
 struct SelectionInfo {
@@ -35,12 +44,20 @@ const std::vector<SelectionInfo>& AllSelections();
 // Null when there is none of this name.
 const SelectionInfo* FindSelection(std::string_view name);
 
-// `values`: one for each parameter, in order. Null when the name is unknown or a value is out of
-// its range. Every instruction set keeps the same rows. REQUIRES: kernels::Supports(isa).
+// The value of the parameter that names a calibration; nullopt: the selection reads none. REQUIRES:
+// as many values as parameters.
+std::optional<uint64_t> CalibrationOf(const SelectionInfo& info, std::span<const int64_t> values);
+
+// `values`: one for each parameter, in order. `heads`: of the calibration that they name, copied;
+// not looked at where they name none. Null when the name is unknown, a value is out of its range,
+// or a calibration is missing. Every instruction set keeps the same rows. REQUIRES:
+// kernels::Supports(isa).
 std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
+                                         const HeadScores* heads = nullptr,
                                          kernels::Isa isa = kernels::BestIsa());
 // With the plain loops that define the kernels: slow, for tests.
 std::unique_ptr<Selection> MakeReferenceSelection(std::string_view name,
-                                                  std::span<const int64_t> values);
+                                                  std::span<const int64_t> values,
+                                                  const HeadScores* heads = nullptr);
 
 }  // namespace cairn::selections

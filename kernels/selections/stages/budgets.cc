@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "kernels/selections/budget.h"
 
@@ -29,6 +30,19 @@ std::vector<int64_t> CountHeads(const Marks& marks) {
       rows.push_back(Marked(marks.Head(layer, head)));
     }
   }
+  return rows;
+}
+
+// Of units (layers, or heads) that have `total` rows together: the first ones of `order` keep all
+// `tokens`, the others `few`, and what is left over goes to the one between. REQUIRES: few <
+// tokens, few * units <= total <= tokens * units.
+std::vector<int64_t> WholeOrFew(std::span<const size_t> order, int64_t tokens, int64_t few,
+                                int64_t total) {
+  const int64_t more = total - std::ssize(order) * few;
+  const auto whole = static_cast<size_t>(more / (tokens - few));
+  std::vector<int64_t> rows(order.size(), few);
+  for (size_t rank = 0; rank < whole; ++rank) rows[order[rank]] = tokens;
+  if (whole < order.size()) rows[order[whole]] += more % (tokens - few);
   return rows;
 }
 
@@ -85,23 +99,15 @@ LayerBudget WeightedLayers(int64_t window) {
 
 LayerBudget LazyLayers(int64_t sinks, int64_t recent) {
   return [=](const BudgetQuestion& q) {
-    const int64_t even = RowsToKeep(q.tokens, q.keep), total = even * q.layers;
+    const int64_t even = RowsToKeep(q.tokens, q.keep);
     const int64_t few = std::min(sinks + recent, even);
     if (few >= q.tokens) return Even(q);
-    const int64_t whole = (total - q.layers * few) / (q.tokens - few);
-    const int64_t spare = total - q.layers * few - whole * (q.tokens - few);
     std::vector<size_t> order(static_cast<size_t>(q.layers));
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return q.layer_weights[a] < q.layer_weights[b];
     });
-    std::vector<int64_t> rows(order.size(), few);
-    for (size_t i = 0; i < order.size(); ++i) {
-      const auto rank = static_cast<int64_t>(i);
-      if (rank < whole) rows[order[i]] = q.tokens;
-      if (rank == whole) rows[order[i]] += spare;
-    }
-    return rows;
+    return WholeOrFew(order, q.tokens, few, even * q.layers);
   };
 }
 
@@ -141,6 +147,22 @@ HeadSplit WholeModel() {
     q.kernels.mark_top({q.scores.Layer(0).data(), static_cast<int64_t>(marks.size()),
                         rows * taken.heads() - Marked(marks), marks.data()});
     return CountHeads(taken);
+  };
+}
+
+HeadSplit RankedHeads(HeadScores scores, int64_t recent) {
+  return [scores = std::move(scores), recent](const SplitQuestion& q) {
+    const int64_t heads = q.marks.heads(), tokens = q.marks.tokens();
+    const int64_t total = heads * std::accumulate(q.rows.begin(), q.rows.end(), int64_t{0});
+    const int64_t even = total / (heads * q.marks.layers());
+    const int64_t few = std::min(Marked(q.marks.Head(0, 0)) + recent, even);
+    const bool of_this = scores.layers == q.marks.layers() && scores.kv_heads == heads;
+    if (!of_this || few >= tokens) return EvenHeads()(q);
+    std::vector<size_t> order(scores.scores.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return scores.scores[a] > scores.scores[b]; });
+    return WholeOrFew(order, tokens, few, total);
   };
 }
 

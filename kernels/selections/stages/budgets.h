@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "kernels/selections/head_scores.h"
 #include "kernels/selections/stages/grid.h"
 
 namespace cairn::selections {
@@ -48,6 +49,11 @@ HeadSplit EvenHeads();
 HeadSplit AdaptiveHeads(int64_t alpha);
 // The best rows of the whole model.
 HeadSplit WholeModel();
+// The heads of the largest scores in the whole model keep all rows, as many as its budget has room
+// for when each other one keeps its marked rows and `recent` more, and no more than an even share;
+// the next head has what is left over. Ties: the lower layer, then the lower head. Scores of
+// another shape: even budgets.
+HeadSplit RankedHeads(HeadScores scores, int64_t recent);
 
 // Rows of an even share that a head keeps whatever the others have: at least one unless alpha is 0.
 constexpr int64_t SafeRows(int64_t rows, int64_t alpha) {

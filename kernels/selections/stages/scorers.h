@@ -44,6 +44,9 @@ ScorerPtr LagScorer(int64_t sinks, int64_t lag);
 // Attention expected of the next `future` queries, plus epsilon, times ||v|| (ExpectedAttention).
 ScorerPtr ExpectedScorer(int64_t sinks, int64_t future, float epsilon);
 
+// Recency; the first `sinks` rows stay.
+ScorerPtr RecencyScorer(int64_t sinks);
+
 // Recency. LayerWeight is the attention that the last query pays to the first `sinks` and the last
 // `recent` rows.
 ScorerPtr LazinessScorer(int64_t sinks, int64_t recent);

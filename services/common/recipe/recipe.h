@@ -4,7 +4,8 @@
 //
 //   recipe    = [selection "+"] codec          in all tiers
 //             | tier "=" codec (">" tier "=" codec)+   a ladder: re-encoded when it moves down
-//   selection = name ":" parameter "=" decimal ("," parameter "=" decimal)*
+//   selection = name ":" parameter "=" value ("," parameter "=" value)*
+//   value     = decimal | 16 hexadecimal digits, where the parameter names a calibration
 //   codec     = name [":" parameter "=" integer ("," parameter "=" integer)*]
 //   tier      = "device" | "host" | "disk"     in this order
 //

@@ -8,6 +8,7 @@ namespace cairn {
 namespace {
 
 using selections::ParameterInfo;
+using selections::ParameterKind;
 using selections::SelectionInfo;
 
 // More digits than any parameter has; values stay far from the ends of int64_t.
@@ -33,7 +34,20 @@ std::string Decimal(int64_t units, int decimals) {
   return fraction.empty() ? whole : whole + "." + fraction;
 }
 
+constexpr size_t kCalibrationDigits = 16;
+
+std::string Text(int64_t value, const ParameterInfo& p) {
+  if (p.kind == ParameterKind::kCalibration) {
+    return fmt::format("{:016x}", static_cast<uint64_t>(value));
+  }
+  return Decimal(value, p.decimals);
+}
+
 std::string Range(const ParameterInfo& p) {
+  if (p.kind == ParameterKind::kCalibration) {
+    return fmt::format("the first {} hexadecimal digits of a calibration file's SHA-256",
+                       kCalibrationDigits);
+  }
   std::string out = Decimal(p.least, p.decimals) + " to " + Decimal(p.most, p.decimals);
   if (p.decimals > 0) out += fmt::format(" with at most {} decimals", p.decimals);
   return out;
@@ -43,7 +57,8 @@ std::string Parameters(const SelectionInfo& info) {
   std::string out;
   for (const ParameterInfo& p : info.parameters) {
     out += out.empty() ? "" : "; ";
-    out += std::string(p.name) + " from " + Range(p);
+    const bool number = p.kind == ParameterKind::kDecimal;
+    out += std::string(p.name) + (number ? " from " : ": ") + Range(p);
   }
   return out;
 }
@@ -75,6 +90,21 @@ std::optional<int64_t> Units(std::string_view text, const ParameterInfo& p) {
   return units;
 }
 
+// Exactly the digits, in lower case: one calibration has one canonical form.
+std::optional<int64_t> Calibration(std::string_view text) {
+  if (text.size() != kCalibrationDigits ||
+      text.find_first_not_of("0123456789abcdef") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  return static_cast<int64_t>(value);
+}
+
+std::optional<int64_t> Value(std::string_view text, const ParameterInfo& p) {
+  return p.kind == ParameterKind::kCalibration ? Calibration(text) : Units(text, p);
+}
+
 }  // namespace
 
 std::string RecipeSelection::Canonical() const {
@@ -83,7 +113,7 @@ std::string RecipeSelection::Canonical() const {
   for (size_t i = 0; i < values.size(); ++i) {
     const ParameterInfo& p = info->parameters[i];
     out += before;
-    out += fmt::format("{}={}", p.name, Decimal(values[i], p.decimals));
+    out += fmt::format("{}={}", p.name, Text(values[i], p));
     before = ',';
   }
   return out;
@@ -117,7 +147,7 @@ Result<RecipeSelection> ParseSelection(std::string_view text) {
     if (slot) return InvalidArgument("selection '{}': parameter '{}' is given twice", name, key);
     const std::string_view number =
         equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1);
-    slot = Units(number, *at);
+    slot = Value(number, *at);
     if (!slot) {
       return InvalidArgument("selection '{}', parameter '{}': got '{}', expected {}", name, key,
                              number, Range(*at));

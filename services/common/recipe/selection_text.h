@@ -11,13 +11,14 @@
 namespace cairn {
 
 // A selection with a value for each of its parameters. Only names and numbers: who runs selections
-// makes one with selections::MakeSelection(info->name, values).
+// makes one with selections::MakeSelection(info->name, values, ...).
 struct RecipeSelection {
   const selections::SelectionInfo* info = nullptr;  // Never null in a parsed recipe.
-  std::vector<int64_t> values;                      // In units of each parameter's last digit.
+  std::vector<int64_t> values;                      // As selections::ParameterKind counts them.
 
   bool operator==(const RecipeSelection&) const = default;
-  // Every parameter, each number in its shortest form: "streaming:keep=0.4,sinks=4".
+  // Every parameter, each number in its shortest form: "streaming:keep=0.4,sinks=4"; a calibration
+  // as 16 digits: "duo:keep=0.4,heads=00112233aabbccdd,sinks=4,recent=128".
   std::string Canonical() const;
 };
 

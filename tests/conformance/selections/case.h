@@ -124,10 +124,21 @@ struct TestSegment {
   }
 };
 
+// Scores of heads that rank them in a mixed order: heads (0, 0) and (1, 2) come first where there
+// are three a layer.
+inline HeadScores ScoresFor(int32_t layers, int32_t kv_heads) {
+  HeadScores heads{layers, kv_heads, {}};
+  for (int32_t i = 0; i < layers * kv_heads; ++i) {
+    heads.scores.push_back(static_cast<float>((i * 7 + 11) % 12));
+  }
+  return heads;
+}
+
 // Each selection with its defaults and the given share, and parameters that choose other code.
 struct SelectionCase {
   std::string name;
   std::vector<int64_t> values;
+  HeadScores heads = ScoresFor(4, 3);  // Of the calibration, where it names one.
 
   std::string Label() const {
     std::string label = name;
@@ -163,7 +174,7 @@ inline std::vector<SelectionCase> AllCases() {
 
 inline std::unique_ptr<Selection> Make(const SelectionCase& c,
                                        kernels::Isa isa = kernels::BestIsa()) {
-  return MakeSelection(c.name, c.values, isa);
+  return MakeSelection(c.name, c.values, &c.heads, isa);
 }
 
 }  // namespace cairn::selections::testing

@@ -24,7 +24,8 @@ class SelectionFixturesTest : public ::testing::TestWithParam<Fixture> {};
 
 TEST_P(SelectionFixturesTest, KeepsWhatTheReferenceKeeps) {
   const Fixture& fixture = GetParam();
-  const auto selection = MakeSelection(fixture.name, fixture.values);
+  const HeadScores heads = testing::ScoresFor(testing::kLayers, testing::kHeads);
+  const auto selection = MakeSelection(fixture.name, fixture.values, &heads);
   ASSERT_NE(selection, nullptr);
   const TestSegment segment = Captured();
   ASSERT_EQ(segment.layers.size(), static_cast<size_t>(testing::kLayers));

@@ -153,7 +153,8 @@ TEST_P(SelectionTest, KeepsWhatTheDefinitionKeeps) {
   const TestSegment segment = TestSegment::Normal(kShape, 200, 12);
   const KeptRows kept = Run(segment);
   KeptRows want;
-  ASSERT_TRUE(segment.Run(*MakeReferenceSelection(GetParam().name, GetParam().values), &want));
+  ASSERT_TRUE(segment.Run(
+      *MakeReferenceSelection(GetParam().name, GetParam().values, &GetParam().heads), &want));
   int64_t differ = 0;
   for (int32_t l = 0; l < kShape.layers; ++l) {
     for (int32_t h = 0; h < kShape.kv_heads; ++h) {
@@ -166,7 +167,8 @@ TEST_P(SelectionTest, KeepsWhatTheDefinitionKeeps) {
 
 TEST_P(SelectionTest, NumbersThatAreNotFiniteAreRefusedWhereTheyAreRead) {
   const std::string& name = GetParam().name;
-  if (name == "random" || name == "streaming" || name == "sepllm") {
+  if (name == "random" || name == "streaming" || name == "sepllm" || name == "duo" ||
+      name == "razor") {
     GTEST_SKIP() << "reads no numbers";
   }
   for (const uint16_t bad : {0x7c00, 0x7e00}) {
@@ -224,6 +226,56 @@ TEST_P(SelectionTest, GroupsAreNeighbours) {
   EXPECT_EQ(other.Rows(0, 0), kept.Rows(0, 0));
   EXPECT_EQ(other.Rows(0, 1), kept.Rows(0, 1));
   EXPECT_NE(other.Rows(0, 2), kept.Rows(0, 2));
+}
+
+TEST(HeadClassesTest, HeadsKeepAllInTheOrderOfTheirScores) {
+  for (const char* name : {"duo", "razor"}) {
+    // keep, heads, sinks, recent
+    SelectionCase c{name, {400, 0, 4, 16}};
+    const TestSegment segment = TestSegment::Normal(kShape, 200, 16);
+    KeptRows kept;
+    ASSERT_TRUE(segment.Run(*Make(c), &kept));
+    // 12 heads, 80 rows in the mean: 960 = 12 * 20 + 4 * 180.
+    std::vector<std::pair<int, int>> whole;
+    for (int32_t l = 0; l < kShape.layers; ++l) {
+      for (int32_t h = 0; h < kShape.kv_heads; ++h) {
+        if (kept.Count(l, h) == 200) {
+          whole.emplace_back(l, h);
+        } else {
+          EXPECT_EQ(kept.Count(l, h), 20) << l << ", " << h;
+          EXPECT_TRUE(kept.kept(l, h, 3));
+          EXPECT_FALSE(kept.kept(l, h, 4));
+          EXPECT_TRUE(kept.kept(l, h, 184));
+        }
+      }
+    }
+    EXPECT_EQ(whole, (std::vector<std::pair<int, int>>{{0, 0}, {1, 0}, {1, 2}, {3, 1}})) << name;
+    // A little more: the next head, (2, 2), has it, and keeps its most recent rows.
+    c.values[0] = 420;
+    ASSERT_TRUE(segment.Run(*Make(c), &kept));
+    EXPECT_EQ(kept.Count(2, 2), 20 + 12 * 4);
+    EXPECT_TRUE(kept.kept(2, 2, 200 - 16 - 12 * 4));
+    EXPECT_FALSE(kept.kept(2, 2, 200 - 16 - 12 * 4 - 1));
+    // A later segment has no first rows to keep.
+    TestSegment later = TestSegment::Normal(kShape, 200, 16);
+    later.first_position = 512;
+    ASSERT_TRUE(later.Run(*Make(c), &kept));
+    EXPECT_FALSE(kept.kept(0, 1, 0));
+    EXPECT_EQ(kept.Count(0, 1), 16);
+    EXPECT_EQ(kept.Count(), 84 * 12);
+    // More recent rows than an even budget has: all heads stream.
+    c.values = {100, 0, 4, 128};
+    ASSERT_TRUE(segment.Run(*Make(c), &kept));
+    for (int32_t l = 0; l < kShape.layers; ++l) {
+      for (int32_t h = 0; h < kShape.kv_heads; ++h) EXPECT_EQ(kept.Count(l, h), 20);
+    }
+    // Equal scores: the lower layer, then the lower head.
+    c.values = {400, 0, 4, 16};
+    c.heads.scores.assign(12, 0.5f);
+    ASSERT_TRUE(segment.Run(*Make(c), &kept));
+    EXPECT_EQ(kept.Count(1, 0), 200);
+    EXPECT_EQ(kept.Count(1, 1), 20);
+  }
 }
 
 std::string CaseName(const ::testing::TestParamInfo<SelectionCase>& test) {

@@ -288,6 +288,25 @@ def simlayer(sinks, recent):
     return run
 
 
+def head_classes(sinks, recent):
+    """Heads of the largest scores keep all; the test gives the C++ side the same scores (ScoresFor in case.h)."""
+    def run(modules, ratio):
+        heads = len(modules) * KV_HEADS
+        scores = [(i * 7 + 11) % 12 for i in range(heads)]
+        few = min(sinks + recent, kept_rows(ratio))
+        left = heads * kept_rows(ratio)
+        masks = torch.zeros(heads, TOKENS, dtype=torch.bool)
+        for head in sorted(range(heads), key=lambda i: (-scores[i], i)):
+            # All if the heads after it still get their few, else what they leave.
+            later = int((~masks.any(-1)).sum()) - 1
+            n = min(TOKENS, left - few * later)
+            masks[head, :sinks] = True
+            masks[head, TOKENS - (n - sinks):] = True
+            left -= n
+        return masks.view(len(modules), KV_HEADS, TOKENS)
+    return run
+
+
 def cases():
     """(source, name, parameters in the catalogue's order, layers compared, ratio, masks)."""
     snap = lambda **o: kvpress.SnapKVPress(**o)
@@ -324,6 +343,10 @@ def cases():
            pyramid_in_layers(lambda: kvpress.AdaKVPress(snap(window_size=8))))
     yield "kvpress", "lagkv", [500, 4, 128], every, ranked_by_kvpress(kvpress.LagKVPress())
     yield "kvpress", "lagkv", [500, 4, 300], every, ranked_by_kvpress(kvpress.LagKVPress(lag_size=300))
+    for keep in (750, 500, 200):
+        yield "own", "duo", [keep, 0, 4, 64], every, head_classes(4, 64)
+    yield "own", "razor", [400, 0, 0, 33], every, head_classes(0, 33)
+    yield "own", "razor", [400, 0, 4, 400], every, head_classes(4, 400)
 
 
 def main():

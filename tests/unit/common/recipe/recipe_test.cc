@@ -105,7 +105,13 @@ TEST(RecipeTest, ASelectionStandsBeforeTheCodec) {
 
 TEST(RecipeTest, EverySelectionHasItsOwnCanonicalForm) {
   for (const selections::SelectionInfo& info : selections::AllSelections()) {
-    const std::string once = Canonical(std::string(info.name) + ":keep=0.5+raw");
+    std::string text = std::string(info.name) + ":keep=0.5";
+    for (const selections::ParameterInfo& p : info.parameters) {
+      if (p.kind == selections::ParameterKind::kCalibration) {
+        text += fmt::format(",{}=00112233aabbccdd", p.name);
+      }
+    }
+    const std::string once = Canonical(text + "+raw");
     EXPECT_EQ(once.find("error"), std::string::npos) << once;
     EXPECT_EQ(Canonical(once), once);
   }
@@ -129,6 +135,34 @@ TEST(RecipeTest, SelectionErrorsSayWhatExists) {
   EXPECT_THAT(Canonical("streaming:keep=0.4+"), HasSubstr("codec: got ''"));
   EXPECT_THAT(Canonical("streaming:keep=0.4"), HasSubstr("codec: got 'streaming'"));
   EXPECT_THAT(Canonical("streaming:keep=0.4+streaming:keep=0.4+raw"), HasSubstr("codec: got"));
+}
+
+TEST(RecipeTest, ACalibrationIsNamedByTheFirstDigitsOfItsDigest) {
+  EXPECT_EQ(Canonical("razor:heads=f0112233aabbccdd,keep=0.4+raw"),
+            "razor:keep=0.4,heads=f0112233aabbccdd,sinks=4,recent=128+raw");
+  EXPECT_EQ(Canonical("duo:keep=0.4,heads=0000000000000000,recent=64+int8"),
+            "duo:keep=0.4,heads=0000000000000000,sinks=4,recent=64+int8:group=64,sink=0");
+  const Recipe recipe = *ParseRecipe("duo:keep=0.4,heads=f0112233aabbccdd+raw");
+  EXPECT_EQ(selections::CalibrationOf(*recipe.selection->info, recipe.selection->values),
+            0xf0112233aabbccdd);
+  const Recipe other = *ParseRecipe("streaming:keep=0.4+raw");
+  EXPECT_EQ(selections::CalibrationOf(*other.selection->info, other.selection->values),
+            std::nullopt);
+  EXPECT_THAT(
+      Canonical("duo:keep=0.4+raw"),
+      HasSubstr("parameter 'heads' is missing, expected the first 16 hexadecimal digits of a "
+                "calibration file's SHA-256"));
+  for (const char* bad : {"", "0", "f0112233aabbccd", "f0112233aabbccdd0", "F0112233AABBCCDD",
+                          "0xf0112233aabbcc", "f0112233aabbccd ", "-0112233aabbccdd", "0.4"}) {
+    EXPECT_THAT(Canonical(std::string("duo:keep=0.4,heads=") + bad + "+raw"),
+                HasSubstr("selection 'duo', parameter 'heads': got '" + std::string(bad) +
+                          "', expected the first 16 hexadecimal digits"))
+        << bad;
+  }
+  EXPECT_THAT(
+      Canonical("duo:keep=0.4,grp=1+raw"),
+      HasSubstr("heads: the first 16 hexadecimal digits of a calibration file's SHA-256; sinks "
+                "from 0 to 64"));
 }
 
 TEST(RecipeTest, ASelectionInALadderIsNotThere) {

@@ -92,11 +92,14 @@ TEST(Registry, RefusesWhatIsOutOfRange) {
   EXPECT_EQ(MakeSelection("streaming", std::vector<int64_t>{1001, 4}), nullptr);
   EXPECT_EQ(MakeSelection("streaming", std::vector<int64_t>{500}), nullptr);
   EXPECT_EQ(MakeSelection("nothing", std::vector<int64_t>{500}), nullptr);
+  const HeadScores heads{1, 1, {0}};
   for (const SelectionInfo& info : AllSelections()) {
     std::vector<int64_t> values;
     for (const ParameterInfo& p : info.parameters) values.push_back(p.fallback.value_or(p.most));
-    const std::unique_ptr<Selection> made = MakeSelection(info.name, values);
+    const std::unique_ptr<Selection> made = MakeSelection(info.name, values, &heads);
     ASSERT_NE(made, nullptr) << info.name;
+    EXPECT_EQ(MakeSelection(info.name, values) == nullptr, CalibrationOf(info, values).has_value())
+        << info.name << " cannot be made without the calibration that it reads";
     EXPECT_EQ(made->name(), info.name);
   }
 }
