@@ -552,20 +552,21 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   }
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(kv, options.kv_pool_bytes));
 
+  NamespaceInputs inputs;
+  inputs.tenant = options.tenant;
+  inputs.salt = options.salt;
+  inputs.model = model->name();
+  inputs.weights = model->weights_digest();
+  inputs.kv = kv;
+  inputs.numerics = transformer->numerics_id();
+  inputs.recipe = options.recipe;
+  inputs.calibration = options.calibration;
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<const selections::Selection> selection,
-                         SelectionOf(options.recipe));
+                         SelectionOf(inputs));
   std::optional<NamespaceSpec> spec;
   std::unique_ptr<KvCodec> codec;
   std::vector<PublishedNamespace> published;
   if (cache) {
-    NamespaceInputs inputs;
-    inputs.tenant = options.tenant;
-    inputs.salt = options.salt;
-    inputs.model = model->name();
-    inputs.weights = model->weights_digest();
-    inputs.kv = kv;
-    inputs.numerics = transformer->numerics_id();
-    inputs.recipe = options.recipe;
     CAIRN_ASSIGN_OR_RETURN(spec, WorkerNamespace(inputs));
     CAIRN_ASSIGN_OR_RETURN(codec, KvCodec::Create(*spec, kv));
     CAIRN_ASSIGN_OR_RETURN(published, PublishedNamespaces(std::move(inputs), options.publish));

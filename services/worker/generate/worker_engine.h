@@ -44,6 +44,8 @@ class WorkerEngine {
     // How KV is stored at the cache: services/common/recipe. A selection of tokens holds without a
     // cache, too.
     std::string recipe = "raw";
+    // Folder of the files that recipes name by their digest: docs/formats/calibration.md.
+    std::string calibration = "calibration";
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
     std::string cache_address;  // For GetInfo only.
@@ -85,8 +87,9 @@ class WorkerEngine {
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a
-  // node that is away does not delay the start. Errors: those of Model::Load, Transformer::Create and
-  // KvPool::Create; INVALID_ARGUMENT naming an option.
+  // node that is away does not delay the start. Errors: those of Model::Load, Transformer::Create
+  // and KvPool::Create; INVALID_ARGUMENT naming an option; FAILED_PRECONDITION for a calibration
+  // that a recipe names and that is not there, damaged, or of another model.
   static Result<std::unique_ptr<WorkerEngine>> Create(const Options& options,
                                                       std::unique_ptr<client::CacheClient> cache);
   virtual ~WorkerEngine() = default;  // Shutdown(0).

@@ -56,6 +56,11 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "Further recipes, with semicolons between them: blocks computed over exact KV are pushed to "
               "their namespaces too, for workers that read those.",
               {.max_length = 4096});
+  schema.Text("cache.calibration", &c.calibration,
+              "Folder of the calibration files that recipes name by their digest, such as the "
+              "scores of heads that "
+              "duo and razor read (docs/formats/calibration.md).",
+              {.env = "CAIRN_CALIBRATION"});
   schema.Time("cache.match_deadline", &c.match_deadline,
               "Longest time that a request waits for the node's answer about its prefix.",
               {.min = milliseconds(1), .max = std::chrono::seconds(10)});
@@ -162,6 +167,7 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.tenant = c.tenant;
   options.recipe = c.recipe;
   options.publish = SplitRecipes(c.publish);
+  options.calibration = c.calibration;
   options.cache_address = c.cache_address;
   options.prefix.match_deadline = duration_cast<milliseconds>(c.match_deadline);
   options.prefix.stall_deadline = duration_cast<milliseconds>(c.stall_deadline);

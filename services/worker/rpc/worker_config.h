@@ -29,6 +29,7 @@ struct WorkerConfig {
   std::string cache_address;
   std::string recipe = "raw";
   std::string publish;
+  std::string calibration = "calibration";
   Duration match_deadline = std::chrono::milliseconds(50);
   Duration stall_deadline = std::chrono::milliseconds(250);
   bool overlap = true;

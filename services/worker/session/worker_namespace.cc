@@ -1,10 +1,12 @@
 #include "services/worker/session/worker_namespace.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "kernels/selections/registry.h"
 #include "services/common/recipe/recipe.h"
+#include "services/worker/session/head_calibration.h"
 
 namespace cairn::worker {
 
@@ -30,13 +32,24 @@ Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
   return spec;
 }
 
-Result<std::unique_ptr<const selections::Selection>> SelectionOf(std::string_view recipe) {
-  CAIRN_ASSIGN_OR_RETURN(const Recipe parsed, ParseRecipe(recipe));
+Result<std::unique_ptr<const selections::Selection>> SelectionOf(const NamespaceInputs& inputs) {
+  CAIRN_ASSIGN_OR_RETURN(const Recipe parsed, ParseRecipe(inputs.recipe));
   if (!parsed.selection) return std::unique_ptr<const selections::Selection>();
+  const auto& [info, values] = *parsed.selection;
+  std::optional<selections::HeadScores> heads;
+  if (const auto digest = selections::CalibrationOf(*info, values)) {
+    CAIRN_ASSIGN_OR_RETURN(
+        heads,
+        LoadHeadScores(inputs.calibration, {.digest = *digest,
+                                            .method = info->name,
+                                            .weights = inputs.weights,
+                                            .layers = static_cast<int32_t>(inputs.kv.layers),
+                                            .kv_heads = static_cast<int32_t>(inputs.kv.kv_heads)}));
+  }
   std::unique_ptr<const selections::Selection> made =
-      selections::MakeSelection(parsed.selection->info->name, parsed.selection->values);
+      selections::MakeSelection(info->name, values, heads ? &*heads : nullptr);
   if (made == nullptr) {
-    return InvalidArgument("option 'recipe': the selection of '{}' cannot be made", recipe);
+    return InvalidArgument("option 'recipe': the selection of '{}' cannot be made", inputs.recipe);
   }
   return made;
 }
@@ -52,7 +65,7 @@ Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inpu
     CAIRN_ASSIGN_OR_RETURN(target.spec, WorkerNamespace(inputs));
     CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.spec, inputs.kv));
     target.fingerprint = Fingerprint(target.spec);
-    CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(target.spec.recipe));
+    CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(inputs));
     if (std::ranges::find(seen, target.fingerprint) != seen.end()) {
       return InvalidArgument("option 'publish': '{}' is there twice, or is the worker's own recipe",
                              recipe);

@@ -23,14 +23,18 @@ struct NamespaceInputs {
   KvLayout kv;
   std::string numerics;   // Transformer::numerics_id().
   std::string recipe = "raw";  // services/common/recipe.
+  // Folder of the files that recipes name: head_calibration.h. No part of the namespace: the
+  // recipe has the file's digest.
+  std::string calibration = "calibration";
 };
 
 // Native layout, planes k and v in binary16, the weights' digest as the revision.
 // INVALID_ARGUMENT naming the field that the namespace cannot express.
 Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs);
 
-// What a recipe keeps; null where it keeps everything. INVALID_ARGUMENT for what is not a recipe.
-Result<std::unique_ptr<const selections::Selection>> SelectionOf(std::string_view recipe);
+// What the recipe keeps; null where it keeps everything. INVALID_ARGUMENT for what is not a recipe;
+// FAILED_PRECONDITION for a calibration that LoadHeadScores refuses.
+Result<std::unique_ptr<const selections::Selection>> SelectionOf(const NamespaceInputs& inputs);
 
 // Another namespace that the same KV is pushed to, stored by another recipe.
 struct PublishedNamespace {
@@ -40,8 +44,8 @@ struct PublishedNamespace {
   std::unique_ptr<const selections::Selection> selection = nullptr;  // Null: all rows are stored.
 };
 
-// One a recipe. INVALID_ARGUMENT or UNIMPLEMENTED for one that the KV cannot be stored by, and for a
-// namespace that is there twice, or is that of `inputs`.
+// One a recipe. INVALID_ARGUMENT or UNIMPLEMENTED for one that the KV cannot be stored by, and for
+// a namespace that is there twice, or is that of `inputs`; FAILED_PRECONDITION as SelectionOf.
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
                                                             std::span<const std::string> recipes);
 

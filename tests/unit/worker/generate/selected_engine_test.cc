@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
@@ -273,6 +275,86 @@ TEST_F(SelectedEngineTest, AFinishedTurnIsNotKept) {
   RunAndIdle(*worker, request);
   EXPECT_EQ(worker->GetStats().idle_prefilled_tokens, 0u);
   EXPECT_EQ(node_.complete_blocks(), 4u);
+}
+
+// A worker with a calibration made at hand for the model of these tests.
+class CalibratedEngineTest : public SelectedEngineTest {
+ protected:
+  CalibratedEngineTest()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("cairn-calibrated-" +
+                 std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+  }
+  ~CalibratedEngineTest() override { std::filesystem::remove_all(folder_); }
+
+  // Writes a file and returns a recipe that names it.
+  std::string Recipe(const std::string& method, const std::string& scores,
+                     const std::string& codec = "raw") {
+    const std::string text = "cairn head-scores 1\nmethod " + method + "\nweights " +
+                             Alone("raw")->GetInfo().weights_digest.Hex() +
+                             "\nlayers 2\nkv_heads 2\n" + scores;
+    const std::string digest = Sha256::Of(text).Hex();
+    std::ofstream(folder_ / (digest + ".heads"), std::ios::binary) << text;
+    return method + ":keep=0.5,recent=32,heads=" + digest.substr(0, 16) + "+" + codec;
+  }
+  WorkerEngine::Options Calibrated(const std::string& recipe) const {
+    WorkerEngine::Options options = With(recipe);
+    options.calibration = folder_.string();
+    return options;
+  }
+
+  const std::filesystem::path folder_;
+};
+
+TEST_F(CalibratedEngineTest, HeadClassesAreSharedByTheirCalibration) {
+  const GenerateRequest request = Shared(500, 410);
+  const std::string recipe = Recipe("duo", "0.9 0.1\n0.2 0.8\n");
+  const GenerateSummary cold = RunAndIdle(*Worker(Calibrated(recipe)), request);
+  EXPECT_EQ(cold.fetched_tokens, 0u);
+  EXPECT_EQ(cold.selected_tokens, 384u);
+  EXPECT_EQ(cold.kept_share, 0.5) << "the budget to the row";
+  const GenerateSummary warm = Run(*Worker(Calibrated(recipe)), request);
+  EXPECT_EQ(warm.fetched_tokens, 384u);
+  ExpectSameAnswer(warm, cold);
+  // Other scores are another name, and other rows.
+  const std::string other = Recipe("duo", "0.1 0.9\n0.8 0.2\n");
+  const GenerateSummary others = RunAndIdle(*Worker(Calibrated(other)), request);
+  EXPECT_EQ(others.fetched_tokens, 0u);
+  EXPECT_NE(others.prompt_logits_sha256, cold.prompt_logits_sha256);
+  // The same scores under the other method keep the same rows, under another name.
+  const std::string razor = Recipe("razor", "0.9 0.1\n0.2 0.8\n");
+  const GenerateSummary same = RunAndIdle(*Worker(Calibrated(razor)), request);
+  EXPECT_EQ(same.fetched_tokens, 0u);
+  ExpectSameAnswer(same, cold);
+}
+
+TEST_F(CalibratedEngineTest, APublisherNeedsTheFileOfEachRecipe) {
+  WorkerEngine::Options options = Calibrated("raw");
+  options.publish = {Recipe("duo", "4 3\n2 1\n"), Recipe("razor", "1 2\n3 4\n", "int8")};
+  RunAndIdle(*Worker(options), Shared(500, 410));
+  for (const std::string& recipe : options.publish) {
+    const GenerateSummary warm = Run(*Worker(Calibrated(recipe)), Shared(500, 410));
+    EXPECT_EQ(warm.fetched_tokens, 384u) << recipe;
+  }
+  options.calibration = (folder_ / "nowhere").string();
+  EXPECT_THAT(WorkerEngine::Create(options, std::make_unique<SharedClient>(node_)),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("calibration: folder")));
+}
+
+TEST_F(CalibratedEngineTest, AWorkerWithoutItsCalibrationDoesNotStart) {
+  const std::string unknown = "duo:keep=0.5,heads=0123456789abcdef+raw";
+  for (const bool cached : {false, true}) {
+    const auto got = WorkerEngine::Create(Calibrated(unknown),
+                                          cached ? std::make_unique<SharedClient>(node_) : nullptr);
+    EXPECT_THAT(got, StatusIs(StatusCode::kFailedPrecondition,
+                              HasSubstr("has no file 0123456789abcdef*.heads")));
+  }
+  std::string recipe = Recipe("duo", "1 2\n3 4\n");
+  recipe.replace(0, 3, "razor");
+  EXPECT_THAT(WorkerEngine::Create(Calibrated(recipe), nullptr),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("made for the selection 'duo'")));
 }
 
 // Any order of requests to workers with different recipes on one node: each gets what a worker of

@@ -1,0 +1,41 @@
+#pragma once
+// Head scores that a recipe names by their digest: docs/formats/calibration.md.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernels/selections/head_scores.h"
+#include "services/common/hash/hash.h"
+#include "services/common/status/status.h"
+
+namespace cairn::worker {
+
+// What a file says.
+struct HeadCalibration {
+  std::string method;  // The selection that it was made for: "razor".
+  Digest weights;      // SHA-256 of the model file.
+  selections::HeadScores scores;
+
+  bool operator==(const HeadCalibration&) const = default;
+};
+
+// INVALID_ARGUMENT naming the line and what was expected there.
+Result<HeadCalibration> ParseHeadCalibration(std::string_view text);
+
+// What a recipe and a model need of a file.
+struct HeadCalibrationWanted {
+  uint64_t digest = 0;  // First eight bytes of the file's SHA-256, the first one highest.
+  std::string_view method;
+  Digest weights;
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+};
+
+// The scores of the file in `folder` whose name begins with the digest. FAILED_PRECONDITION naming
+// the folder or file: it is not there or cannot be read, there are two, its bytes are not those of
+// its name, it is damaged, or it is of another method, model or shape.
+Result<selections::HeadScores> LoadHeadScores(const std::string& folder,
+                                              const HeadCalibrationWanted& wanted);
+
+}  // namespace cairn::worker
