@@ -47,6 +47,11 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
                   "How a worker in this process stores KV, as its cache.recipe")
       ->capture_default_str()
       ->excludes(worker);
+  command
+      .add_option("--calibration", options.calibration,
+                  "Folder of the files that recipes name, as its cache.calibration")
+      ->envname("CAIRN_CALIBRATION")
+      ->capture_default_str();
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -24,6 +24,7 @@ struct WorkerOptions {
   bool no_cache = false;
   std::string arithmetic = "fast";
   std::string recipe = "raw";
+  std::string calibration = "calibration";
   int threads = 0;
   TlsFlags tls;
 };

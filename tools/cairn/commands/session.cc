@@ -15,6 +15,7 @@ Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
                                                            .arithmetic = options.arithmetic,
                                                            .threads = options.threads,
                                                            .recipe = options.recipe,
+                                                           .calibration = options.calibration,
                                                            .cache_address = cache,
                                                            .tls = options.tls}));
   if (!cache.empty()) {

@@ -46,6 +46,7 @@ struct LocalWorkerOptions {
   std::string arithmetic = "fast";  // "fast" or "float32".
   int threads = 0;                  // 0: one per CPU.
   std::string recipe = "raw";       // WorkerEngine::Options::recipe.
+  std::string calibration = "calibration";  // WorkerEngine::Options::calibration.
   std::string cache_address;        // Empty: no cache.
   TlsFlags tls;                     // For the cache.
 };

@@ -43,6 +43,7 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
   engine_options.model_path = options.model_path;
   engine_options.threads = options.threads;
   engine_options.recipe = options.recipe;
+  engine_options.calibration = options.calibration;
   engine_options.cache_address = options.cache_address;
   if (options.arithmetic == "float32") {
     engine_options.arithmetic = worker::Arithmetic::kFloat32;
