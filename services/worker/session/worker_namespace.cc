@@ -38,13 +38,12 @@ Result<std::unique_ptr<const selections::Selection>> SelectionOf(const Namespace
   const auto& [info, values] = *parsed.selection;
   std::optional<selections::HeadScores> heads;
   if (const auto digest = selections::CalibrationOf(*info, values)) {
-    CAIRN_ASSIGN_OR_RETURN(
-        heads,
-        LoadHeadScores(inputs.calibration, {.digest = *digest,
-                                            .method = info->name,
-                                            .weights = inputs.weights,
-                                            .layers = static_cast<int32_t>(inputs.kv.layers),
-                                            .kv_heads = static_cast<int32_t>(inputs.kv.kv_heads)}));
+    CAIRN_ASSIGN_OR_RETURN(heads,
+                           LoadHeadScores(inputs.calibration, {.digest = *digest,
+                                                               .method = info->name,
+                                                               .weights = inputs.weights,
+                                                               .layers = inputs.kv.layers,
+                                                               .kv_heads = inputs.kv.kv_heads}));
   }
   std::unique_ptr<const selections::Selection> made =
       selections::MakeSelection(info->name, values, heads ? &*heads : nullptr);
