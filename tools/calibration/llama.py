@@ -1,0 +1,71 @@
+"""Llama in PyTorch with attention that a caller brings, and its tokenizer: what calibrations run.
+
+Weights come from a GGUF file, in float32.
+"""
+
+import pathlib
+import re
+import sys
+
+import gguf
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/compare/worker"))
+import torch_bench  # noqa: E402  (needs the path above)
+
+
+class Llama(torch_bench.Llama):
+    def states(self, ids, attend):
+        """Last hidden states after the norm, [tokens, hidden], of tokens that begin a sequence.
+
+        attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads, tokens, dim], after RoPE.
+        """
+        n = ids.shape[0]
+        x = self.w["token_embd.weight"][ids]
+        for i in range(self.layers):
+            w = lambda name: self.w[f"blk.{i}.{name}.weight"]
+            h = F.rms_norm(x, (self.hidden,), w("attn_norm"), self.eps)
+            q = F.linear(h, w("attn_q")).view(n, self.heads, self.dim).transpose(0, 1)
+            k = F.linear(h, w("attn_k")).view(n, self.kv_heads, self.dim).transpose(0, 1)
+            v = F.linear(h, w("attn_v")).view(n, self.kv_heads, self.dim).transpose(0, 1)
+            a = attend(i, self.rotate(q, 0), self.rotate(k, 0), v)
+            x = x + F.linear(a.transpose(0, 1).reshape(n, -1), w("attn_output"))
+            h = F.rms_norm(x, (self.hidden,), w("ffn_norm"), self.eps)
+            x = x + F.linear(F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down"))
+        return F.rms_norm(x, (self.hidden,), self.w["output_norm.weight"], self.eps)
+
+
+def full(_, q, k, v):
+    """Causal attention to all rows."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)[0]
+
+
+class Tokenizer:
+    """Byte-level BPE of a GGUF file whose pre-tokenizer sets digits apart, for plain English: letters beyond ASCII split
+    otherwise here than in a worker."""
+
+    WORDS = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z]+|\d| ?[^\sA-Za-z\d]+|\s+(?!\S)|\s+")
+
+    def __init__(self, path):
+        fields = gguf.GGUFReader(path).fields
+        strings = lambda key: [bytes(fields[key].parts[i]).decode("utf-8") for i in fields[key].data]
+        self.tokens = strings("tokenizer.ggml.tokens")
+        self.ids = {token: i for i, token in enumerate(self.tokens)}
+        self.ranks = {tuple(m.split(" ")): r for r, m in enumerate(strings("tokenizer.ggml.merges"))}
+        # GPT-2's names of bytes: printable ones stand for themselves, the others follow from 256 on.
+        plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        others = [b for b in range(256) if b not in plain]
+        self.letter = {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}
+
+    def encode(self, text):
+        ids = []
+        for word in self.WORDS.findall(text):
+            parts = [self.letter[b] for b in word.encode("utf-8")]
+            while len(parts) > 1:
+                rank, at = min((self.ranks.get(pair, 1 << 30), i) for i, pair in enumerate(zip(parts, parts[1:])))
+                if rank == 1 << 30:
+                    break
+                parts[at:at + 2] = [parts[at] + parts[at + 1]]
+            ids += [self.ids[p] for p in parts]
+        return ids
