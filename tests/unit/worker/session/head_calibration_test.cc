@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "services/common/status/matchers.h"
 #include "services/worker/session/worker_namespace.h"
@@ -148,6 +149,19 @@ TEST_F(LoadHeadScoresTest, AnotherMethodModelOrShapeIsRefused) {
   wanted_.kv_heads = 3;
   wanted_.layers = 30;
   ExpectRefused(digits, "2 layers of 3 KV heads, the model has 30 of 3");
+}
+
+TEST(HeadCalibrationTest, TheFilesOfThisRepositoryAreWhole) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("calibration")) {
+    if (entry.path().extension() != ".heads") continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_EQ(entry.path().stem(), Sha256::Of(text).Hex());
+    EXPECT_OK(ParseHeadCalibration(text));
+    ++files;
+  }
+  EXPECT_GT(files, 0);
 }
 
 TEST_F(LoadHeadScoresTest, TheFingerprintHasTheCalibration) {
