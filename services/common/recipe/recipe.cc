@@ -78,6 +78,10 @@ Result<RecipeCodec> ParseCodec(std::string_view text) {
   RecipeCodec codec;
   codec.info = codecs::FindCodec(name);
   if (codec.info == nullptr) {
+    if (selections::FindSelection(name) != nullptr) {
+      return InvalidArgument("codec: got the selection '{}', expected '{}:...+CODEC', CODEC one of {}",
+                             name, name, CodecNames());
+    }
     return InvalidArgument("codec: got '{}', expected one of {}", name, CodecNames());
   }
   const auto& parameters = codec.info->parameters;

@@ -30,6 +30,10 @@ TEST(RecipeTest, CanonicalFormNamesEveryParameter) {
             "device=raw>host=int8:group=64,sink=0>disk=int4:group=64,sink=1");
 }
 
+TEST(RecipeTest, ASelectionAloneIsToldThatACodecIsMissing) {
+  EXPECT_THAT(Canonical("snapkv:keep=0.5"), HasSubstr("expected 'snapkv:...+CODEC'"));
+}
+
 TEST(RecipeTest, ReadersKnowEveryCodecThatRecipesName) {
   for (const codecs::CodecInfo& info : codecs::AllCodecs()) {
     EXPECT_LE(info.id, static_cast<uint16_t>(format::kLastCodec)) << info.name;
