@@ -8,6 +8,7 @@ drawn again, and both are judged on the texts that were drawn.
 """
 
 import argparse
+import html
 import json
 import math
 import random
@@ -103,11 +104,13 @@ def needles_table(ours, references):
 
 class Plot:
     """KL over bits, logarithmic; full circles are Cairn's recipes, crosses the references."""
-    LEFT, TOP, WIDTH, HEIGHT = 70, 20, 620, 360
+    LEFT, TOP, WIDTH, HEIGHT = 70, 20, 800, 460
+    GLYPH, LINE = 5.6, 12  # Of a label, in pixels.
 
     def __init__(self, ours, references):
         self._ours = [r for r in ours if r["kl"] > 0]
         self._references = references
+        self._taken = []  # Boxes of points and labels: left, top, right, bottom.
         rows = self._ours + references
         self._low = math.floor(math.log10(min(r["kl_ci"][0] for r in rows)))
         self._high = math.ceil(math.log10(max(r["kl_ci"][1] for r in rows)))
@@ -135,18 +138,39 @@ class Plot:
         yield f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{color}" opacity="0.5"/>'
         yield mark.format(x=x, y=y, color=color)
 
+    def _label(self, row, color):
+        """The name at the nearest free place beside its point, with a line to it where that is not close."""
+        x, y, name = self.x(row["bits_per_number"]), self.y(row["kl"]), html.escape(row["recipe"])
+        width = self.GLYPH * len(row["recipe"])
+        steps = sorted(range(-12, 13), key=abs)
+        for step, side in ((step, side) for step in steps for side in (1, -1)):
+            left, middle = x + 8 if side > 0 else x - 8 - width, y + step * self.LINE
+            box = (left, middle - self.LINE / 2, left + width, middle + self.LINE / 2)
+            inside = self.LEFT < left and box[2] < self.LEFT + self.WIDTH and self.TOP < box[1] and box[3] < self.TOP + self.HEIGHT
+            if inside and not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in self._taken):
+                break
+        self._taken.append(box)
+        near = box[0] if side > 0 else box[2]
+        if abs(step) > 1:
+            yield f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{middle:.1f}" stroke="{color}" opacity="0.4"/>'
+        yield (f'<text x="{near:.1f}" y="{middle + 3:.1f}" text-anchor="{"start" if side > 0 else "end"}" fill="{color}" '
+               f'font-size="10">{name}</text>')
+
     def write(self, path):
         width, height = self.LEFT + self.WIDTH + 30, self.TOP + self.HEIGHT + 60
         out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
                '<rect width="100%" height="100%" fill="#ffffff"/>', *self._axes()]
         cross = '<path d="M{x:.1f} {y:.1f}m-4 -4l8 8m0 -8l-8 8" stroke="{color}" stroke-width="2"/>'
         circle = '<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>'
-        for rows, color, mark, side in ((self._references, "#c06020", cross, 1), (self._ours, "#3050c0", circle, -1)):
+        groups = ((self._references, "#c06020", cross), (self._ours, "#3050c0", circle))
+        for rows, color, mark in groups:
             for row in rows:
                 out += self._point(row, color, mark)
-                anchor = "start" if side > 0 else "end"
-                out.append(f'<text x="{self.x(row["bits_per_number"]) + 7 * side:.1f}" y="{self.y(row["kl"]) + 4 - 3 * side:.1f}" '
-                           f'text-anchor="{anchor}" fill="{color}" font-size="10">{row["recipe"]}</text>')
+                x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
+                self._taken.append((x - 5, y - 5, x + 5, y + 5))
+        for rows, color, _ in groups:
+            for row in rows:
+                out += self._label(row, color)
         right = self.LEFT + self.WIDTH
         out += [f'<text x="{right}" y="{self.TOP + 14}" text-anchor="end" fill="#3050c0">Cairn, through push and fetch</text>',
                 f'<text x="{right}" y="{self.TOP + 32}" text-anchor="end" fill="#c06020">published methods in torch</text>']
