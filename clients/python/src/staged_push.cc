@@ -1,7 +1,5 @@
 #include "clients/python/src/staged_push.h"
 
-#include <cstring>
-
 #include "clients/python/src/sealing.h"
 #include "services/common/memory/bulk_copy.h"
 
