@@ -24,6 +24,7 @@ from cairn.vllm.scheduler import SchedulerHalf
 from cairn.vllm.worker import WorkerHalf
 
 KIB, MIB = 1 << 10, 1 << 20
+CAPACITY = 1 << 30  # Of the node. Stores go to a full one whose memory this process has touched, as those of `cairn bench`.
 LAYERS, PAGE, BLOCKS = 30, 98304, 31  # SmolLM2, bfloat16, 128 tokens a block.
 
 
@@ -78,6 +79,9 @@ def transfers(node, repeat):
     half.register(pages)
     views = [page.numpy() for page in pages.values()]
     room = np.zeros((BLOCKS, size), np.uint8)
+    for _ in range(CAPACITY // (BLOCKS * size) + 2):
+        half.start_saves(Metadata(made.namespace, [], [SaveJob([os.urandom(32) for _ in range(BLOCKS)], 0, range(BLOCKS), None)]))
+        assert half.drain(60)
     loads, saves, copies, copies_out = [], [], [], []
     for i in range(repeat + 1):
         keys = [os.urandom(32) for _ in range(BLOCKS)]
@@ -147,6 +151,8 @@ def python_client(build, node, repeat):
                     with client.match(namespace, keys[i : i + batch], deadline=5) as match:
                         assert not client.fetch(match.lease, list(into[i : i + batch])).failed
 
+            for _ in range(CAPACITY // (64 * MIB) + 1):
+                put([os.urandom(32) for _ in range(count)])
             ratios, samples = {"get": [], "put": []}, {"get": [], "put": []}
             for _ in range(repeat):
                 keys = [os.urandom(32) for _ in range(count)]
@@ -171,7 +177,7 @@ def main():
     parser.add_argument("--out")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work, \
-         Server(node_command(given.build, "--host.capacity", "2GiB"), pathlib.Path(work) / "node.log") as node:
+         Server(node_command(given.build, "--host.capacity", str(CAPACITY)), pathlib.Path(work) / "node.log") as node:
         load = ForeignLoad([node.pid])
         rows = lookups(node, 500) + transfers(node, given.repeat) + python_client(given.build, node, given.repeat)
         report(rows, load.read(), given.out)
