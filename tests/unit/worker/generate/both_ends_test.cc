@@ -117,8 +117,8 @@ class BothEndsTest : public EngineFixture {
     WorkerEngine::Options options = Options();
     options.prefix.choose = true;
     // A stall must not be what ends a fetch here.
-    options.prefix.stall_deadline = std::chrono::seconds(20);
-    options.prefix.max_stall = std::chrono::seconds(20);
+    options.prefix.stall_deadline = std::chrono::seconds(120);
+    options.prefix.max_stall = std::chrono::seconds(120);
     return options;
   }
   std::unique_ptr<WorkerEngine> Paced(const WorkerEngine::Options& options = Choosing()) {
@@ -164,8 +164,8 @@ TEST_F(BothEndsTest, NodeThatStopsMidWayIsMetByTheFront) {
     wire_.stop_after = slices;
     const GenerateSummary got = Run(*worker, request);
     ExpectSameAnswer(got, want);
-    // Not by a deadline: those are twenty seconds here.
-    EXPECT_LT(got.ttft_seconds, 10) << slices;
+    // Not by a deadline: those are two minutes here.
+    EXPECT_LT(got.ttft_seconds, 60) << slices;
   }
   EXPECT_EQ(node_.leases(), 0u);
 }
