@@ -40,6 +40,10 @@ def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
     _native.set_log_level(level)
 
 
+def _errors(statuses: list[tuple[int, str]]) -> list[Error | None]:
+    return [None if code == 0 else error_for(code, message) for code, message in statuses]
+
+
 class Client:
     """Speaks to one cache node. Thread-safe; calls wait without the GIL and end by their deadline.
 
@@ -143,8 +147,7 @@ class Client:
         The memory of the parts must not change before the call returns. An exception means that none
         is known to be stored.
         """
-        statuses = self._connection.push(fingerprint, parts, reservation_ttl, deadline, trace)
-        return [None if code == 0 else error_for(code, message) for code, message in statuses]
+        return _errors(self._connection.push(fingerprint, parts, reservation_ttl, deadline, trace))
 
     def stage(
         self,
@@ -232,8 +235,7 @@ class StagedPush:
 
     def commit(self) -> list[Error | None]:
         """Stores the parts, once. As `Client.push`. FailedPreconditionError: it was committed or dropped before."""
-        statuses = self._connection.commit_staged(self._push)
-        return [None if code == 0 else error_for(code, message) for code, message in statuses]
+        return _errors(self._connection.commit_staged(self._push))
 
     def drop(self) -> None:
         """Gives the room back. May be repeated, also after `commit`."""
