@@ -15,8 +15,8 @@ namespace cairn::codecs {
 
 class CacheGenCodec final : public Codec {
  public:
-  // Steps are in 64ths of a head's root mean square, 1 to 64; `sink` tokens at a sequence's start stay in
-  // half precision.
+  // Steps are in 64ths of a head's root mean square, 1 to 64; `sink` tokens at a sequence's start
+  // stay in half precision.
   CacheGenCodec(const kernels::CodecKernels& kernels, int64_t k_step64, int64_t v_step64,
                 int64_t sink)
       : kernels_(kernels), step64_{k_step64, v_step64}, sink_(sink) {}
