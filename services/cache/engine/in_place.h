@@ -54,7 +54,7 @@ class InPlaceEngine {
   // not wait.
   virtual Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) = 0;
   // Looks at the bytes of a leased block itself, since a reader says that they fail their hash.
-  // What is bad is removed and counted.
+  // What is bad is removed, and counted as corrupt and as a miss.
   virtual Status Report(SessionId session, LeaseId lease, uint32_t block) = 0;
   // Writes one number per key: 0 not here, or not complete; 1 host; 2 disk. REQUIRES: found.size()
   // == keys.size().

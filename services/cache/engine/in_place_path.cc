@@ -144,6 +144,8 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
     if (VerifyPartBytes(ns.form_in[kHost], part.rect, bytes).ok()) continue;
     log::Warn("block_corrupt", {{"tier", "host"}, {"key", key.Hex()}, {"trace", ""}});
     context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[kHost]);
+    // The reader goes on without the block, whatever other tiers hold.
+    context_.counters.misses[static_cast<size_t>(MissReason::kCorrupt)].Add();
     break;
   }
   NamespaceLock lock(ns, context_.tiers);

@@ -1,5 +1,6 @@
 // Reserve, write, commit, match, fetch on the host tier.
 
+#include "services/cache/engine/in_place.h"
 #include "tests/unit/cache/engine/engine_fixture.h"
 
 namespace cairn::cache::testing {
@@ -283,6 +284,28 @@ TEST_F(ReadWriteTest, ARottenBlockIsAMissAndIsRemoved) {
   EXPECT_EQ(after.miss_reason, MissReason::kCorrupt);
   ASSERT_OK(Store(3, 2));
   EXPECT_EQ(ServeAndVerify(1, 4), 4u);
+}
+
+// A reader in place checks hashes itself and tells; nobody may ask for that block again for long.
+TEST_F(ReadWriteTest, ARottenBlockThatAReaderInPlaceReportsIsAMissAtOnce) {
+  StoreChain(1, 2);
+  const auto keys = TestKeys(1, 2);
+  std::vector<PlacedPart> places;
+  const auto match = engine_->in_place()->MatchInPlace(
+      {.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""}, &places);
+  ASSERT_OK(match);
+  ASSERT_EQ(places.size(), 2u);
+  const auto misses = [&] {
+    return engine_->GetStats().misses[static_cast<size_t>(MissReason::kCorrupt)];
+  };
+  ASSERT_OK(engine_->in_place()->Report(session_, *match->lease, 1));
+  EXPECT_EQ(misses(), 0u);  // It is sound, whatever the reader says.
+  host_->Map({places[1].extent, places[1].bytes}).back() ^= std::byte{1};
+  ASSERT_OK(engine_->in_place()->Report(session_, *match->lease, 1));
+  EXPECT_EQ(misses(), 1u);
+  EXPECT_EQ(engine_->GetStats().corrupt_blocks, 1u);
+  EXPECT_EQ(engine_->GetStats().blocks, 1u);
+  ASSERT_OK(engine_->Release(session_, {&*match->lease, 1}));
 }
 
 TEST_F(ReadWriteTest, RangesOfBlocksAndLayersAreServed) {
