@@ -1,5 +1,8 @@
 #include "tools/cairn/app.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -8,6 +11,7 @@
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/completion.h"
 #include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/fidelity/texts.h"
 
 namespace cairn::cli {
 namespace {
@@ -156,9 +160,9 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
                "How KV is stored, as in the worker's cache.recipe; may be "
                "given several times")
       ->capture_default_str();
-  c.add_option("--suite", o.suites, "prose, code, dialogue, needles")
+  c.add_option("--suite", o.suites, fmt::format("{}", fmt::join(FidelitySuites(), ", ")))
       ->delimiter(',')
-      ->check(CLI::IsMember({"prose", "code", "dialogue", "needles"}))
+      ->check(CLI::IsMember(FidelitySuites()))
       ->capture_default_str();
   c.add_flag("--exact", o.exact, "Compute in float32");
   c.add_option("--split", o.split, "published, or tuning to choose parameters on")

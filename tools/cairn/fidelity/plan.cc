@@ -25,16 +25,31 @@ Result<ScoredText> PlanDocument(const FidelityDocument& document, const Fidelity
   return text;
 }
 
-// Facts and hay in turn: fact, hay, ..., hay, fact. The last hay is cut so that the context is whole
-// blocks and its last fact ends it.
-Result<ScoredText> PlanNeedles(const NeedleContext& needles, const FidelityShape& shape,
-                               const TokenizeFunction& tokenize) {
+std::string Asked(const NeedleContext::Case& c) {
+  return c.question + kTurnEnd + kAssistantTurn + c.opening;
+}
+
+// Facts and hay in turn: fact, hay, ..., hay, fact, and then the first turn's question and answer,
+// if there is one. Hay is cut so that all this is whole blocks.
+Result<ScoredText> PlanNeedles(const NeedleContext& needles, bool second_turn,
+                               const FidelityShape& shape, const TokenizeFunction& tokenize) {
+  // Of a fact in the middle: what a selection keeps for it lies apart from the other facts.
+  const size_t asked_first = second_turn ? needles.cases.size() / 2 : needles.cases.size();
+  std::vector<int32_t> first_turn;
+  if (second_turn) {
+    if (needles.cases.size() < 2) {
+      return InvalidArgument("needle context '{}': {} cases, expected at least 2, one for each turn",
+                             needles.name, needles.cases.size());
+    }
+    const NeedleContext::Case& first = needles.cases[asked_first];
+    CAIRN_ASSIGN_OR_RETURN(first_turn, tokenize(Asked(first) + first.answer + "." + kTurnEnd));
+  }
   std::vector<std::vector<int32_t>> facts;
-  size_t fact_tokens = 0;
+  size_t fixed_tokens = first_turn.size();
   for (size_t i = 0; i < needles.facts.size(); ++i) {
     const std::string before = i == 0 ? kUserTurn : "\n\n";
     CAIRN_ASSIGN_OR_RETURN(facts.emplace_back(), tokenize(before + needles.facts[i] + "\n\n"));
-    fact_tokens += facts.back().size();
+    fixed_tokens += facts.back().size();
   }
   std::vector<int32_t> hay;
   for (const std::string& paragraph : needles.hay) {
@@ -42,14 +57,14 @@ Result<ScoredText> PlanNeedles(const NeedleContext& needles, const FidelityShape
     hay.insert(hay.end(), ids.begin(), ids.end());
   }
   const size_t total = std::min<size_t>(shape.needle_tokens,
-                                        (fact_tokens + hay.size()) / shape.block_tokens *
+                                        (fixed_tokens + hay.size()) / shape.block_tokens *
                                             shape.block_tokens);
-  if (facts.size() < 2 || total < fact_tokens) {
+  if (facts.size() < 2 || total < fixed_tokens) {
     return InvalidArgument("needle context '{}': {} facts of {} tokens and {} tokens of hay, "
                            "expected at least 2 facts and a whole block",
-                           needles.name, facts.size(), fact_tokens, hay.size());
+                           needles.name, facts.size(), fixed_tokens, hay.size());
   }
-  const size_t hay_tokens = total - fact_tokens;
+  const size_t hay_tokens = total - fixed_tokens;
   ScoredText text{.name = needles.name, .context = {}, .continuations = {}};
   for (size_t i = 0; i < facts.size(); ++i) {
     text.context.insert(text.context.end(), facts[i].begin(), facts[i].end());
@@ -58,9 +73,12 @@ Result<ScoredText> PlanNeedles(const NeedleContext& needles, const FidelityShape
     const auto end = hay.begin() + static_cast<ptrdiff_t>(hay_tokens * (i + 1) / (facts.size() - 1));
     text.context.insert(text.context.end(), begin, end);
   }
-  for (const NeedleContext::Case& c : needles.cases) {
+  text.context.insert(text.context.end(), first_turn.begin(), first_turn.end());
+  for (size_t i = 0; i < needles.cases.size(); ++i) {
+    if (i == asked_first) continue;
+    const NeedleContext::Case& c = needles.cases[i];
     CAIRN_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                           tokenize(c.question + kTurnEnd + kAssistantTurn + c.opening));
+                           tokenize((second_turn ? kUserTurn : "") + Asked(c)));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, tokenize(c.answer));
     const size_t begin = tokens.size();
     tokens.insert(tokens.end(), answer.begin(), answer.end());
@@ -78,7 +96,8 @@ Result<std::vector<ScoredText>> PlanFidelity(const FidelitySuite& suite, const F
     CAIRN_ASSIGN_OR_RETURN(plan.emplace_back(), PlanDocument(document, shape, tokenize));
   }
   for (const NeedleContext& needles : suite.needles) {
-    CAIRN_ASSIGN_OR_RETURN(plan.emplace_back(), PlanNeedles(needles, shape, tokenize));
+    CAIRN_ASSIGN_OR_RETURN(plan.emplace_back(),
+                           PlanNeedles(needles, suite.second_turn, shape, tokenize));
   }
   return plan;
 }

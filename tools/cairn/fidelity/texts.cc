@@ -28,20 +28,24 @@ NeedleContext NeedlesOf(const Json& j) {
 }  // namespace
 
 const std::vector<std::string>& FidelitySuites() {
-  static const std::vector<std::string> kSuites = {"prose", "code", "dialogue", "needles"};
+  static const std::vector<std::string> kSuites = {"prose", "code", "dialogue", "needles",
+                                                    "multiturn"};
   return kSuites;
 }
 
 Result<FidelitySuite> LoadFidelitySuite(const std::string& directory, const std::string& split,
                                         const std::string& suite, size_t limit) {
-  const std::string path = directory + "/" + split + "-" + suite + ".json";
+  const bool second_turn = suite == "multiturn";
+  const bool needles = suite == "needles" || second_turn;
+  const std::string file_suite = second_turn ? "needles" : suite;
+  const std::string path = directory + "/" + split + "-" + file_suite + ".json";
   std::ifstream file(path);
   if (!file) return Errorf(StatusCode::kNotFound, "'{}': cannot be read", path);
   FidelitySuite out;
   out.name = suite;
+  out.second_turn = second_turn;
   try {
     const Json root = Json::parse(file);
-    const bool needles = suite == "needles";
     for (const Json& item : root.at(needles ? "contexts" : "documents")) {
       if (limit > 0 && out.documents.size() + out.needles.size() >= limit) break;
       if (needles) {

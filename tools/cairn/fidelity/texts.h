@@ -33,12 +33,15 @@ struct FidelitySuite {
   // One of the two is empty.
   std::vector<FidelityDocument> documents;
   std::vector<NeedleContext> needles;
+  // Of needles: the context goes on with a first question and its answer, and the others are asked
+  // in a second turn.
+  bool second_turn = false;
 };
 
 // Names of the suites, in the order of reports.
 const std::vector<std::string>& FidelitySuites();
 
-// At most `limit` documents or contexts; 0: all. NOT_FOUND naming the file; INVALID_ARGUMENT naming
+// The suite "multiturn" has the texts of "needles". At most `limit` documents or contexts; 0: all. NOT_FOUND naming the file; INVALID_ARGUMENT naming
 // file and field.
 Result<FidelitySuite> LoadFidelitySuite(const std::string& directory, const std::string& split,
                                         const std::string& suite, size_t limit);

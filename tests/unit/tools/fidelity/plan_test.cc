@@ -70,6 +70,32 @@ TEST(PlanTest, OnlyTheAnswersTokensAreJudged) {
   EXPECT_EQ(text, "Q?<|im_end|>\n<|im_start|>assistant\nA is 42");
 }
 
+TEST(PlanTest, ASecondTurnFollowsAQuestionAndItsAnswerInTheContext) {
+  FidelitySuite suite = Needles(10);
+  suite.second_turn = true;
+  suite.needles[0].cases.push_back(
+      {.kind = "k", .question = "First?", .opening = "It is", .answer = " 7"});
+  const auto plan = PlanFidelity(suite, {}, Characters);
+  ASSERT_OK(plan);
+  const std::string context = Text(plan->front().context);
+  EXPECT_EQ(context.size() % 64, 0u);
+  EXPECT_TRUE(context.ends_with(
+      "F3.\n\nFirst?<|im_end|>\n<|im_start|>assistant\nIt is 7.<|im_end|>\n"))
+      << context;
+  ASSERT_EQ(plan->front().continuations.size(), 1u);  // What the first turn asked is not asked again.
+  const ScoredContinuation& c = plan->front().continuations.front();
+  EXPECT_EQ(Text(c.tokens),
+            "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA is 42");
+  EXPECT_EQ(Text(c.tokens).substr(c.answer_begin), " 42");
+}
+
+TEST(PlanTest, ASecondTurnNeedsTwoQuestions) {
+  FidelitySuite suite = Needles(10);
+  suite.second_turn = true;
+  EXPECT_THAT(PlanFidelity(suite, {}, Characters),
+              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("1 cases")));
+}
+
 TEST(PlanTest, TooLittleHayIsNamed) {
   EXPECT_THAT(PlanFidelity(Needles(0), {}, Characters),
               testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("needle context 'n'")));
