@@ -15,6 +15,7 @@ import random
 
 SLACK = 1.02
 ROUNDS = 4000
+ANSWERS = ("needles", "multiturn")  # Suites of questions; the others are documents.
 
 
 def rows_of(paths):
@@ -30,7 +31,7 @@ def interval(groups, statistic):
 
 def reference_of(row, references):
     fit = [r for r in references if r["suite"] == row["suite"] and r["bits_per_number"] <= SLACK * row["bits_per_number"]]
-    if row["suite"] == "needles":
+    if row["suite"] in ANSWERS:
         return max(fit, key=lambda r: r["needles_ok"] / r["needles_n"], default=None)
     return min(fit, key=lambda r: r["kl"], default=None)
 
@@ -87,9 +88,9 @@ def references_table(suite, references):
     return out
 
 
-def needles_table(ours, references):
+def needles_table(suite, ours, references):
     out = ["| recipe | bits | answers kept | 95 % | best reference of that size | points more, 95 % |", "|---|---|---|---|---|---|"]
-    for row in sorted((r for r in ours if r["suite"] == "needles"), key=lambda r: -r["bits_per_number"]):
+    for row in sorted((r for r in ours if r["suite"] == suite), key=lambda r: -r["bits_per_number"]):
         best = reference_of(row, references)
         beside = ["-", "-"]
         if best is not None:
@@ -103,20 +104,23 @@ def needles_table(ours, references):
 
 
 class Plot:
-    """KL over bits, logarithmic; full circles are Cairn's recipes, crosses the references."""
+    """KL over bits, logarithmic."""
     LEFT, TOP, WIDTH, HEIGHT = 70, 20, 800, 460
     GLYPH, LINE = 5.6, 12  # Of a label, in pixels.
+    FIRST_BIT, LAST_BIT = 2, 9
+    CROSS = '<path d="M{x:.1f} {y:.1f}m-4 -4l8 8m0 -8l-8 8" stroke="{color}" stroke-width="2"/>'
+    CIRCLE = '<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>'
 
-    def __init__(self, ours, references):
-        self._ours = [r for r in ours if r["kl"] > 0]
-        self._references = references
+    def __init__(self, groups):
+        """groups: (legend, colour, mark, rows) each."""
+        self._groups = [(*group[:3], [r for r in group[3] if r["kl"] > 0 and r["bits_per_number"] <= self.LAST_BIT]) for group in groups]
         self._taken = []  # Boxes of points and labels: left, top, right, bottom.
-        rows = self._ours + references
+        rows = [row for group in self._groups for row in group[3]]
         self._low = math.floor(math.log10(min(r["kl_ci"][0] for r in rows)))
         self._high = math.ceil(math.log10(max(r["kl_ci"][1] for r in rows)))
 
     def x(self, bits):
-        return self.LEFT + self.WIDTH * (bits - 2) / 7
+        return self.LEFT + self.WIDTH * (bits - self.FIRST_BIT) / (self.LAST_BIT - self.FIRST_BIT)
 
     def y(self, kl):
         return self.TOP + self.HEIGHT * (self._high - math.log10(kl)) / (self._high - self._low)
@@ -127,7 +131,7 @@ class Plot:
             y = self.y(10.0**power)
             yield (f'<line x1="{self.LEFT}" y1="{y:.1f}" x2="{self.LEFT + self.WIDTH}" y2="{y:.1f}" stroke="#ddd"/>'
                    f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
-        for bits in range(2, 10):
+        for bits in range(self.FIRST_BIT, self.LAST_BIT + 1):
             yield f'<text x="{self.x(bits):.1f}" y="{bottom + 18}" text-anchor="middle">{bits}</text>'
         yield (f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 40}" text-anchor="middle">bits per number</text>'
                f'<text transform="translate(16 {self.TOP + self.HEIGHT / 2}) rotate(-90)" text-anchor="middle">KL, nats per token</text>')
@@ -160,20 +164,16 @@ class Plot:
         width, height = self.LEFT + self.WIDTH + 30, self.TOP + self.HEIGHT + 60
         out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
                '<rect width="100%" height="100%" fill="#ffffff"/>', *self._axes()]
-        cross = '<path d="M{x:.1f} {y:.1f}m-4 -4l8 8m0 -8l-8 8" stroke="{color}" stroke-width="2"/>'
-        circle = '<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>'
-        groups = ((self._references, "#c06020", cross), (self._ours, "#3050c0", circle))
-        for rows, color, mark in groups:
+        for _, color, mark, rows in self._groups:
             for row in rows:
                 out += self._point(row, color, mark)
                 x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
                 self._taken.append((x - 5, y - 5, x + 5, y + 5))
-        for rows, color, _ in groups:
+        for _, color, _, rows in self._groups:
             for row in rows:
                 out += self._label(row, color)
-        right = self.LEFT + self.WIDTH
-        out += [f'<text x="{right}" y="{self.TOP + 14}" text-anchor="end" fill="#3050c0">Cairn, through push and fetch</text>',
-                f'<text x="{right}" y="{self.TOP + 32}" text-anchor="end" fill="#c06020">published methods in torch</text>']
+        for line, (legend, color, _, _) in enumerate(reversed(self._groups)):
+            out.append(f'<text x="{self.LEFT + self.WIDTH}" y="{self.TOP + 14 + 18 * line}" text-anchor="end" fill="{color}">{legend}</text>')
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(out) + "\n</svg>\n")
 
@@ -187,13 +187,15 @@ def main():
     ours, references = rows_of(arguments.cairn), rows_of(arguments.reference)
     for suite in dict.fromkeys(r["suite"] for r in ours):
         print(f"### {suite}")
-        if suite == "needles":
-            print("\n".join(needles_table(ours, references)))
+        if suite in ANSWERS:
+            print("\n".join(needles_table(suite, ours, references)))
         else:
             print("\n".join(documents_table(suite, ours, references) + [""] + references_table(suite, references)))
         print()
     if arguments.svg:
-        Plot([r for r in ours if r["suite"] == "prose"], [r for r in references if r["suite"] == "prose"]).write(arguments.svg)
+        prose = [[r for r in rows if r["suite"] == "prose"] for rows in (references, ours)]
+        Plot([("published methods in torch", "#c06020", Plot.CROSS, prose[0]),
+              ("Cairn, through push and fetch", "#3050c0", Plot.CIRCLE, prose[1])]).write(arguments.svg)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Tables and plot of selections, alone and before a codec, from reports of `cairn fidelity --json`.
+
+    python3 benchmarks/fidelity/selections.py --cairn REPORT.json... [--reference REPORT.json...] [--svg FILE]
+
+References are reports of compare/fidelity/selections_reference.py on the same tokens: a row `kvpress-NAME:keep=K` or `own-NAME:keep=K` is set
+beside Cairn's `NAME:keep=K+raw`. Differences are paired by text, as in compare.py.
+"""
+
+import argparse
+
+from compare import Plot, interval, kl_ratio, needle_points, number, rows_of
+
+ANSWERS = ("needles", "multiturn")
+SIZES = (3.0, 2.0, 1.5)  # Bits per original number.
+SLACK = 1.02
+
+# What the papers claim of each other: (claim, better, worse).
+QUESTIONS = (
+    ("Ada-KV's budgets help SnapKV", "ada-snapkv", "snapkv"),
+    ("Ada-KV's budgets help CriticalKV", "ada-criticalkv", "criticalkv"),
+    ("ChunkKV over SnapKV", "chunkkv", "snapkv"),
+    ("CriticalKV over SnapKV", "criticalkv", "snapkv"),
+    ("DefensiveKV over CriticalKV", "defensive", "criticalkv"),
+    ("Layer-wise DefensiveKV over DefensiveKV", "layer-defensive", "defensive"),
+    ("Pyramid budgets help SnapKV", "pyramidkv", "snapkv"),
+)
+
+
+class Recipe:
+    """Of a row: what selects, how much stays, and the codec; a name without `+` is a codec."""
+
+    def __init__(self, row):
+        selection, plus, codec = row["recipe"].partition("+")
+        self.codec = codec if plus else selection
+        self.selection, _, parameters = (selection if plus else "").partition(":")
+        values = dict(p.split("=", 1) for p in parameters.split(",") if p)
+        self.keep = float(values.get("keep", 1))
+
+    @property
+    def is_pure_selection(self):
+        return bool(self.selection) and self.codec == "raw"
+
+    @property
+    def is_mixture(self):
+        return bool(self.selection) and self.codec != "raw"
+
+
+def find(rows, suite, selection, keep):
+    for row in rows:
+        recipe = Recipe(row)
+        if row["suite"] == suite and recipe.is_pure_selection and (recipe.selection, recipe.keep) == (selection, keep):
+            return row
+    return None
+
+
+def reference_of(row, references):
+    """The reference row of the same method and share, or None."""
+    recipe = Recipe(row)
+    for reference in references:
+        name, _, keep = reference["recipe"].partition(":keep=")
+        if reference["suite"] == row["suite"] and name.partition("-")[2] == recipe.selection and float(keep) == recipe.keep:
+            return reference
+    return None
+
+
+def judged(row):
+    if row["suite"] in ANSWERS:
+        return f"{row['needles_ok']}/{row['needles_n']}"
+    return f"{number(row['kl'])} ({number(row['kl_ci'][0])} to {number(row['kl_ci'][1])})"
+
+
+def paired(row, other):
+    """Ratio of KL, or points of answers more, with its interval."""
+    if row["suite"] in ANSWERS:
+        return "{:+.1f} points ({:+.1f} to {:+.1f})".format(*needle_points(row, other))
+    return "{:.2f} ({:.2f} to {:.2f})".format(*kl_ratio(row, other))
+
+
+def selections_table(suite, rows, references):
+    alone = [row for row in rows if row["suite"] == suite and Recipe(row).is_pure_selection]
+    keeps = sorted({Recipe(row).keep for row in alone}, reverse=True)
+    keeps = [keep for keep in keeps if sum(Recipe(row).keep == keep for row in alone) > 2]
+    names = sorted({Recipe(row).selection for row in alone}, key=lambda name: order(suite, alone, keeps, name))
+    header = [f"{100 * keep:.0f} % kept" for keep in keeps]
+    beside = [f"over the reference, {head}" for head in header] if references else []
+    out = ["| selection | " + " | ".join(header + beside) + " |", "|---" * (1 + len(header + beside)) + "|"]
+    for name in names:
+        cells = []
+        for keep in keeps:
+            row = find(rows, suite, name, keep)
+            cells.append("-" if row is None else judged(row))
+        for keep in keeps if references else ():
+            row = find(rows, suite, name, keep)
+            other = None if row is None else reference_of(row, references)
+            cells.append("-" if other is None else f"{judged(other).split(' ')[0]}: {paired(row, other)}")
+        out.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return out
+
+
+def order(suite, rows, keeps, name):
+    """Best first, by the share of which most rows were measured."""
+    keep = max(keeps, key=lambda k: sum(Recipe(row).keep == k for row in rows))
+    row = find(rows, suite, name, keep)
+    if row is None:
+        return (1, name)
+    return (0, -row["needles_ok"] if suite in ANSWERS else row["kl"])
+
+
+def best(rows, suite, bits, accept):
+    """Of the accepted rows of at most that size the best; where all are larger the smallest."""
+    accepted = [row for row in rows if row["suite"] == suite and accept(Recipe(row))]
+    fit = [row for row in accepted if row["bits_per_number"] <= SLACK * bits]
+    if not fit:
+        return min(accepted, key=lambda row: row["bits_per_number"], default=None)
+    return max(fit, key=lambda row: row["needles_ok"]) if suite in ANSWERS else min(fit, key=lambda row: row["kl"])
+
+
+def mixtures_table(suite, rows):
+    out = ["| recipe | bits | " + ("answers kept" if suite in ANSWERS else "KL, nats (95 %)") +
+           " | best codec alone | against it | best selection alone | against it |", "|---|---|---|---|---|---|---|"]
+    mixtures = sorted((row for row in rows if row["suite"] == suite and Recipe(row).is_mixture), key=lambda row: -row["bits_per_number"])
+    for row in mixtures:
+        cells = []
+        for accept in (lambda r: not r.selection and r.codec != "raw", lambda r: r.is_pure_selection):
+            other = best(rows, suite, row["bits_per_number"], accept)
+            cells += ["-", "-"] if other is None else [
+                f"`{other['recipe'].removesuffix('+raw')}`: {other['bits_per_number']:.2f} bits, {judged(other).split(' ')[0]}", paired(row, other)]
+        out.append(f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {judged(row)} | " + " | ".join(cells) + " |")
+    return out
+
+
+def questions_table(rows):
+    keeps = sorted({Recipe(row).keep for row in rows if Recipe(row).is_pure_selection}, reverse=True)
+    suites = list(dict.fromkeys(row["suite"] for row in rows))
+    out = ["| claim | kept | " + " | ".join(f"{suite}: {'points of answers' if suite in ANSWERS else 'KL over it'}" for suite in suites) + " |",
+           "|---" * (2 + len(suites)) + "|"]
+    for claim, better, worse in QUESTIONS:
+        for keep in keeps:
+            cells = []
+            for suite in suites:
+                a, b = find(rows, suite, better, keep), find(rows, suite, worse, keep)
+                cells.append("-" if a is None or b is None else paired(a, b))
+            if any(cell != "-" for cell in cells):
+                out.append(f"| {claim} | {100 * keep:.0f} % | " + " | ".join(cells) + " |")
+    return out
+
+
+class MixturePlot(Plot):
+    FIRST_BIT = 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cairn", nargs="+", required=True, help="reports of cairn fidelity --json, of codecs alone among them")
+    parser.add_argument("--reference", nargs="*", default=[], help="reports of selections_reference.py")
+    parser.add_argument("--svg", help="where the plot of the prose suite goes")
+    arguments = parser.parse_args()
+    rows, references = rows_of(arguments.cairn), rows_of(arguments.reference)
+    for suite in dict.fromkeys(row["suite"] for row in rows):
+        print(f"### {suite}: selections\n" + "\n".join(selections_table(suite, rows, references)) + "\n")
+        print(f"### {suite}: mixtures\n" + "\n".join(mixtures_table(suite, rows)) + "\n")
+    print("### questions\n" + "\n".join(questions_table(rows)) + "\n")
+    if arguments.svg:
+        prose = [(row, Recipe(row)) for row in rows if row["suite"] == "prose"]
+        MixturePlot([
+            ("selection alone", "#c06020", Plot.CROSS, [row for row, recipe in prose if recipe.is_pure_selection]),
+            ("codec alone", "#2a8a4a", Plot.CIRCLE, [row for row, recipe in prose if not recipe.selection]),
+            ("selection and codec", "#3050c0", Plot.CIRCLE, [row for row, recipe in prose if recipe.is_mixture]),
+        ]).write(arguments.svg)
+
+
+if __name__ == "__main__":
+    main()
