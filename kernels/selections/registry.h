@@ -34,10 +34,17 @@ struct ParameterInfo {
   ParameterKind kind = ParameterKind::kDecimal;
 };
 
+// What a selection reads of a segment's KV. Numbers that are not finite are noticed where they are
+// read.
+enum class Reads { kNoNumbers, kKeys, kKeysAndValues };
+
 struct SelectionInfo {
-  std::string_view name;
-  std::string_view meaning;
-  std::vector<ParameterInfo> parameters;  // In canonical order; "keep" is the first.
+  std::string_view name = {};
+  std::string_view meaning = {};
+  std::vector<ParameterInfo> parameters = {};  // In canonical order; "keep" is the first.
+  Reads reads = Reads::kKeys;
+  // Heads share scores or compete for a budget: what one keeps depends on the others' queries.
+  bool heads_share = false;
 };
 
 const std::vector<SelectionInfo>& AllSelections();

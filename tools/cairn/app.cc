@@ -165,6 +165,7 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->check(CLI::IsMember(FidelitySuites()))
       ->capture_default_str();
   c.add_flag("--exact", o.exact, "Compute in float32");
+  c.add_flag("--kept", o.kept, "Write which rows selections kept to OUT/kept-SUITE.json");
   c.add_option("--split", o.split, "published, or tuning to choose parameters on")
       ->check(CLI::IsMember({"published", "tuning"}))
       ->capture_default_str();

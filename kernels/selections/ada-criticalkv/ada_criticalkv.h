@@ -19,14 +19,16 @@ namespace cairn::selections {
 
 struct AdaCriticalKv {
   static SelectionInfo Info() {
-    return {"ada-criticalkv",
-            "criticalkv, with budgets that heads compete for",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 64),
-             PoolParameter(),
-             AlphaParameter(),
-             FirstStageParameter()}};
+    return {.name = "ada-criticalkv",
+            .meaning = "criticalkv, with budgets that heads compete for",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(1, 64),
+                           PoolParameter(),
+                           AlphaParameter(),
+                           FirstStageParameter()},
+            .reads = Reads::kKeysAndValues,
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "ada-criticalkv",

@@ -17,12 +17,14 @@ namespace cairn::selections {
 
 struct AdaExpected {
   static SelectionInfo Info() {
-    return {"ada-expected",
-            "expected, with budgets that heads compete for",
-            {KeepParameter(),
-             SinksParameter(),
-             {"future", "positions at which queries are expected", 0, 1, 4096, 512},
-             AlphaParameter()}};
+    return {.name = "ada-expected",
+            .meaning = "expected, with budgets that heads compete for",
+            .parameters = {KeepParameter(),
+                           SinksParameter(),
+                           {"future", "positions at which queries are expected", 0, 1, 4096, 512},
+                           AlphaParameter()},
+            .reads = Reads::kKeysAndValues,
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "ada-expected",

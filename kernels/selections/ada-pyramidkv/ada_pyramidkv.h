@@ -19,15 +19,16 @@ namespace cairn::selections {
 
 struct AdaPyramidKv {
   static SelectionInfo Info() {
-    return {"ada-pyramidkv",
-            "pyramidkv, with budgets that heads compete for",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 64),
-             PoolParameter(),
-             MaxPoolParameter(),
-             BetaParameter(),
-             AlphaParameter()}};
+    return {.name = "ada-pyramidkv",
+            .meaning = "pyramidkv, with budgets that heads compete for",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(1, 64),
+                           PoolParameter(),
+                           MaxPoolParameter(),
+                           BetaParameter(),
+                           AlphaParameter()},
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "ada-pyramidkv",

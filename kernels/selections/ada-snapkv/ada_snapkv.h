@@ -20,14 +20,15 @@ namespace cairn::selections {
 
 struct AdaSnapKv {
   static SelectionInfo Info() {
-    return {"ada-snapkv",
-            "snapkv, with budgets that heads compete for",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 64),
-             PoolParameter(),
-             MaxPoolParameter(),
-             AlphaParameter()}};
+    return {.name = "ada-snapkv",
+            .meaning = "snapkv, with budgets that heads compete for",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(1, 64),
+                           PoolParameter(),
+                           MaxPoolParameter(),
+                           AlphaParameter()},
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "ada-snapkv",

@@ -22,15 +22,16 @@ namespace cairn::selections {
 
 struct Cake {
   static SelectionInfo Info() {
-    return {"cake",
-            "snapkv with variance, and budgets by the layers' preference",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(2, 32),
-             PoolParameter(),
-             {"gamma", "weight of the variance", 0, 0, 10000, 200},
-             {"space", "temperature of the entropy", 1, 1, 100, 16},
-             {"time", "temperature of the variance", 1, 1, 100, 6}}};
+    return {.name = "cake",
+            .meaning = "snapkv with variance, and budgets by the layers' preference",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(2, 32),
+                           PoolParameter(),
+                           {"gamma", "weight of the variance", 0, 0, 10000, 200},
+                           {"space", "temperature of the entropy", 1, 1, 100, 16},
+                           {"time", "temperature of the variance", 1, 1, 100, 6}},
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "cake",

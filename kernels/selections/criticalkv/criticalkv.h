@@ -19,13 +19,14 @@ namespace cairn::selections {
 
 struct CriticalKv {
   static SelectionInfo Info() {
-    return {"criticalkv",
-            "what the last rows attend to, and what changes the output",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 64),
-             PoolParameter(),
-             FirstStageParameter()}};
+    return {.name = "criticalkv",
+            .meaning = "what the last rows attend to, and what changes the output",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(1, 64),
+                           PoolParameter(),
+                           FirstStageParameter()},
+            .reads = Reads::kKeysAndValues};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "criticalkv",

@@ -20,13 +20,15 @@ namespace cairn::selections {
 
 struct Defensive {
   static SelectionInfo Info() {
-    return {"defensive",
-            "what any of the last rows attends to, by its effect",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 32),
-             PoolParameter(),
-             MassParameter()}};
+    return {.name = "defensive",
+            .meaning = "what any of the last rows attends to, by its effect",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(1, 32),
+                           PoolParameter(),
+                           MassParameter()},
+            .reads = Reads::kKeysAndValues,
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "defensive",

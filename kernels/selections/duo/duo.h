@@ -20,8 +20,10 @@ namespace cairn::selections {
 
 struct Duo {
   static SelectionInfo Info() {
-    return {"duo", "trained retrieval heads keep all, others the first and most recent tokens",
-            HeadClassParameters()};
+    return {.name = "duo",
+            .meaning = "trained retrieval heads keep all, others the first and most recent tokens",
+            .parameters = HeadClassParameters(),
+            .reads = Reads::kNoNumbers};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return HeadClasses("duo", v, k);

@@ -18,11 +18,12 @@ namespace cairn::selections {
 
 struct Expected {
   static SelectionInfo Info() {
-    return {"expected",
-            "what queries to come are expected to attend to",
-            {KeepParameter(),
-             SinksParameter(),
-             {"future", "positions at which queries are expected", 0, 1, 4096, 512}}};
+    return {.name = "expected",
+            .meaning = "what queries to come are expected to attend to",
+            .parameters = {KeepParameter(),
+                           SinksParameter(),
+                           {"future", "positions at which queries are expected", 0, 1, 4096, 512}},
+            .reads = Reads::kKeysAndValues};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "expected",

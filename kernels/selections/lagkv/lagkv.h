@@ -18,11 +18,12 @@ namespace cairn::selections {
 
 struct LagKv {
   static SelectionInfo Info() {
-    return {"lagkv",
-            "rows that vary unlike the rows behind them",
-            {KeepParameter(),
-             SinksParameter(),
-             {"lag", "rows of a block", 0, 2, 1024, 128}}};
+    return {.name = "lagkv",
+            .meaning = "rows that vary unlike the rows behind them",
+            .parameters = {KeepParameter(),
+                           SinksParameter(),
+                           {"lag", "rows of a block", 0, 2, 1024, 128}},
+            .reads = Reads::kKeysAndValues};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "lagkv",

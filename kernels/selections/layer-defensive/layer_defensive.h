@@ -18,13 +18,15 @@ namespace cairn::selections {
 
 struct LayerDefensive {
   static SelectionInfo Info() {
-    return {"layer-defensive",
-            "defensive, with budgets that all layers compete for",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 32),
-             PoolParameter(),
-             MassParameter()}};
+    return {.name = "layer-defensive",
+            .meaning = "defensive, with budgets that all layers compete for",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           WindowParameter(1, 32),
+                           PoolParameter(),
+                           MassParameter()},
+            .reads = Reads::kKeysAndValues,
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "layer-defensive",

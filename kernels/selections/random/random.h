@@ -16,9 +16,12 @@ std::unique_ptr<Selection> MakeRandom(int64_t keep, bool sink, uint64_t seed);
 
 struct Random {
   static SelectionInfo Info() {
-    return {"random",
-            "rows drawn by lot: a control",
-            {KeepParameter(), SinkParameter(), {"seed", "of the draw", 0, 0, 1'000'000, 1}}};
+    return {.name = "random",
+            .meaning = "rows drawn by lot: a control",
+            .parameters = {KeepParameter(),
+                           SinkParameter(),
+                           {"seed", "of the draw", 0, 0, 1'000'000, 1}},
+            .reads = Reads::kNoNumbers};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels&) {
     return MakeRandom(v["keep"], v["sink"] != 0, static_cast<uint64_t>(v["seed"]));

@@ -19,8 +19,10 @@ namespace cairn::selections {
 
 struct Razor {
   static SelectionInfo Info() {
-    return {"razor", "heads that copy keep all, others the first and most recent tokens",
-            HeadClassParameters()};
+    return {.name = "razor",
+            .meaning = "heads that copy keep all, others the first and most recent tokens",
+            .parameters = HeadClassParameters(),
+            .reads = Reads::kNoNumbers};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return HeadClasses("razor", v, k);

@@ -19,11 +19,12 @@ std::unique_ptr<Selection> MakeSepLlm(int64_t keep, int64_t sinks, int64_t share
 
 struct SepLlm {
   static SelectionInfo Info() {
-    return {"sepllm",
-            "the first tokens, separators and the most recent ones",
-            {KeepParameter(),
-             SinksParameter(),
-             {"share", "largest share of separators", 3, 0, 1000, 500}}};
+    return {.name = "sepllm",
+            .meaning = "the first tokens, separators and the most recent ones",
+            .parameters = {KeepParameter(),
+                           SinksParameter(),
+                           {"share", "largest share of separators", 3, 0, 1000, 500}},
+            .reads = Reads::kNoNumbers};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels&) {
     return MakeSepLlm(v["keep"], v["sinks"], v["share"]);

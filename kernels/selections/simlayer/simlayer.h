@@ -18,11 +18,12 @@ namespace cairn::selections {
 
 struct SimLayer {
   static SelectionInfo Info() {
-    return {"simlayer",
-            "lazy layers keep the first and most recent tokens, others all",
-            {KeepParameter(),
-             SinksParameter(),
-             {"recent", "most recent rows that a lazy layer keeps", 0, 1, 4096, 1024}}};
+    return {.name = "simlayer",
+            .meaning = "lazy layers keep the first and most recent tokens, others all",
+            .parameters = {KeepParameter(),
+                           SinksParameter(),
+                           {"recent", "most recent rows that a lazy layer keeps", 0, 1, 4096, 1024}},
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "simlayer",

@@ -17,9 +17,10 @@ std::unique_ptr<Selection> MakeStreaming(int64_t keep, int64_t sinks);
 
 struct Streaming {
   static SelectionInfo Info() {
-    return {"streaming",
-            "the first tokens and the most recent ones",
-            {KeepParameter(), SinksParameter()}};
+    return {.name = "streaming",
+            .meaning = "the first tokens and the most recent ones",
+            .parameters = {KeepParameter(), SinksParameter()},
+            .reads = Reads::kNoNumbers};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels&) {
     return MakeStreaming(v["keep"], v["sinks"]);

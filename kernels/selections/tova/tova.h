@@ -14,10 +14,10 @@ namespace cairn::selections {
 
 struct Tova {
   static SelectionInfo Info() {
-    return {"tova",
-            "what the last row attends to",
-            {KeepParameter(),
-             SinkParameter()}};
+    return {.name = "tova",
+            .meaning = "what the last row attends to",
+            .parameters = {KeepParameter(), SinkParameter()},
+            .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "tova",

@@ -53,7 +53,7 @@ TEST_P(SelectionTest, KeepsItsShareAndTheFirstRow) {
     const TestSegment segment = TestSegment::Normal(kShape, tokens, 5);
     const KeptRows kept = Run(segment);
     const int64_t budget = tokens * 400 / 1000 * kShape.layers * kShape.kv_heads;
-    if (GetParam().name == "chunkkv") {
+    if (has("chunk")) {
       // Whole chunks: a part of one at the end may be among them.
       EXPECT_LE(kept.Count(), budget + 20 * kShape.layers * kShape.kv_heads);
       EXPECT_GE(kept.Count(), budget - 20 * kShape.layers * kShape.kv_heads);
@@ -124,11 +124,11 @@ TEST_P(SelectionTest, ALaterSegmentHasNoFirstRow) {
   // Attention, norm and recency all refuse it. Not so directions, spread, whole chunks, a lot,
   // layers that keep all, and sums of attention that count the first row's to itself.
   const std::string& name = GetParam().name;
-  if (name != "keydiff" && name != "lagkv" && name != "chunkkv" && name != "random" &&
+  if (name != "keydiff" && name != "lagkv" && !has("chunk") && name != "random" &&
       name != "simlayer" && name != "h2o") {
     EXPECT_FALSE(later.kept(1, 1, 0));
   }
-  if (GetParam().name != "chunkkv") {
+  if (!has("chunk")) {
     EXPECT_EQ(later.Count(), first.Count());
   }
 }
@@ -166,22 +166,15 @@ TEST_P(SelectionTest, KeepsWhatTheDefinitionKeeps) {
 }
 
 TEST_P(SelectionTest, NumbersThatAreNotFiniteAreRefusedWhereTheyAreRead) {
-  const std::string& name = GetParam().name;
-  if (name == "random" || name == "streaming" || name == "sepllm" || name == "duo" ||
-      name == "razor") {
-    GTEST_SKIP() << "reads no numbers";
-  }
+  const Reads reads = FindSelection(GetParam().name)->reads;
   for (const uint16_t bad : {0x7c00, 0x7e00}) {
     TestSegment segment = TestSegment::Normal(kShape, 200, 13);
     segment.layers[2]->K(1, 50)[7] = bad;
     KeptRows kept;
-    EXPECT_FALSE(segment.Run(*selection_, &kept)) << "keys";
+    EXPECT_EQ(segment.Run(*selection_, &kept), reads == Reads::kNoNumbers) << "keys";
     TestSegment other = TestSegment::Normal(kShape, 200, 13);
     other.layers[2]->V(1, 50)[7] = bad;
-    const bool reads_values = name.find("critical") != std::string::npos || name == "lagkv" ||
-                              name.find("defensive") != std::string::npos ||
-                              name.ends_with("expected");
-    EXPECT_EQ(other.Run(*selection_, &kept), !reads_values) << "values";
+    EXPECT_EQ(other.Run(*selection_, &kept), reads != Reads::kKeysAndValues) << "values";
   }
 }
 
@@ -210,11 +203,7 @@ TEST_P(SelectionTest, AQueryAwareOneHangsOnItsQueriesAndOthersDoNot) {
 // Each KV head is ranked by the queries of its own group: other heads' queries may be anything.
 TEST_P(SelectionTest, GroupsAreNeighbours) {
   if (selection_->FirstObserved(300) == 300) GTEST_SKIP() << "reads no queries";
-  const std::string& name = GetParam().name;
-  if (name == "tova" || name == "simlayer" || name == "cake" || name == "chunkkv" ||
-      name.starts_with("ada-") || name.find("defensive") != std::string::npos) {
-    GTEST_SKIP() << "heads share scores or budgets";
-  }
+  if (FindSelection(GetParam().name)->heads_share) GTEST_SKIP() << "heads share scores or budgets";
   TestSegment segment = TestSegment::Normal(kShape, 300, 15);
   const KeptRows kept = Run(segment);
   for (auto& layer : segment.queries) {

@@ -29,7 +29,8 @@ int RunFidelity(const FidelityOptions& options) {
                          .split = options.split,
                          .exact = options.exact,
                          .threads = options.threads,
-                         .limit = options.limit},
+                         .limit = options.limit,
+                         .kept = options.kept},
                         progress);
   for (const std::string& suite : options.suites) {
     const Status status = runner.Run(suite, options.recipes);

@@ -98,6 +98,7 @@ struct FidelityOptions {
   uint32_t limit = 0;
   int threads = 0;
   bool exact = false;
+  bool kept = false;
   bool json = false;
 };
 

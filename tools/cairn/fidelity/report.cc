@@ -59,6 +59,24 @@ Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::s
   return out;
 }
 
+Json KeptJson(const std::string& suite, const std::vector<KeptOfRecipe>& kept) {
+  Json out{{"suite", suite}, {"recipes", Json::array()}};
+  for (const KeptOfRecipe& recipe : kept) {
+    Json texts = Json::array();
+    for (const KeptOfRecipe::Text& text : recipe.texts) {
+      Json masks = Json::array();
+      for (const std::vector<std::byte>& mask : text.kept) {
+        std::string hex;
+        for (const std::byte b : mask) hex += fmt::format("{:02x}", static_cast<unsigned>(b));
+        masks.push_back(std::move(hex));
+      }
+      texts.push_back({{"name", text.name}, {"kept", std::move(masks)}});
+    }
+    out["recipes"].push_back({{"recipe", recipe.recipe}, {"texts", std::move(texts)}});
+  }
+  return out;
+}
+
 std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& terminal) {
   Table table({{"recipe"},
                {"suite"},

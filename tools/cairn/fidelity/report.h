@@ -1,6 +1,7 @@
 #pragma once
 // The rows of a fidelity run, as a table and as JSON.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,6 +39,20 @@ struct FidelityRow {
 
 Json FidelityJson(const std::vector<FidelityRow>& rows, bool exact, const std::string& model,
                   const std::string& split);
+
+// Which rows a selection kept, for comparisons with other implementations.
+struct KeptOfRecipe {
+  struct Text {
+    std::string name;
+    std::vector<std::vector<std::byte>> kept;  // StoredKv::kept
+  };
+  std::string recipe;
+  std::vector<Text> texts;
+};
+// {"suite", "recipes": [{"recipe", "texts": [{"name", "kept": [hexadecimal bytes]}]}]}, the bytes of
+// StoredKv::kept.
+Json KeptJson(const std::string& suite, const std::vector<KeptOfRecipe>& kept);
+
 std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& terminal);
 
 }  // namespace cairn::cli

@@ -65,6 +65,7 @@ struct FidelityRunner::Totals {
   uint32_t needles_ok = 0, needles_n = 0;
   uint64_t stored_bytes = 0, numbers = 0;
   std::vector<KvError> errors;  // By text.
+  std::vector<KeptOfRecipe::Text> kept;
   std::vector<FidelityRow::Text> texts;
 };
 
@@ -159,6 +160,7 @@ Status FidelityRunner::ComputeAndPush(const FidelitySuite& suite,
   CAIRN_RETURN_IF_ERROR(Write(fmt::format("plan-{}.json", suite.name),
                               PlanJson(suite.name, options_.split, plan_)));
   full_.clear();
+  kept_.clear();
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
     progress_.Doing(fmt::format("{}: full KV, text {} of {}", suite.name, i + 1, plan_.size()));
@@ -270,7 +272,7 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
 
 Status FidelityRunner::MeasureStored(const ScoredText& text, Arm& arm, Totals* totals) {
   CAIRN_ASSIGN_OR_RETURN(const StoredKv exact, arm.exact->Read(text.context));
-  CAIRN_ASSIGN_OR_RETURN(const StoredKv stored, arm.stored->Read(text.context));
+  CAIRN_ASSIGN_OR_RETURN(StoredKv stored, arm.stored->Read(text.context));
   if (arm.last_rung && stored.codecs != std::set<format::Codec>{*arm.last_rung}) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "text '{}': the node does not serve all of it in the ladder's last codec",
@@ -279,6 +281,7 @@ Status FidelityRunner::MeasureStored(const ScoredText& text, Arm& arm, Totals* t
   if (!stored.pages.empty()) {
     totals->errors.push_back(RelativeError(exact.pages, stored.pages, arm.stored->kv()));
   }
+  if (options_.kept) totals->kept.push_back({text.name, std::move(stored.kept)});
   totals->stored_bytes += stored.bytes;
   totals->numbers += stored.numbers;
   return OkStatus();
@@ -317,6 +320,11 @@ Status FidelityRunner::RunRecipe(const FidelitySuite& suite, const std::string& 
     progress_.Doing(fmt::format("{}: {}, text {} of {}", suite.name, name, i + 1, plan_.size()));
     CAIRN_RETURN_IF_ERROR(ScoreText(plan_[i], full_[i], arm, &totals));
     CAIRN_RETURN_IF_ERROR(MeasureStored(plan_[i], arm, &totals));
+  }
+  if (options_.kept && recipe.selection) {
+    kept_.push_back({name, std::move(totals.kept)});
+    CAIRN_RETURN_IF_ERROR(
+        Write(fmt::format("kept-{}.json", suite.name), Dump(KeptJson(suite.name, kept_)) + "\n"));
   }
   rows_.push_back(RowOf(suite.name, name, std::move(totals)));
   CAIRN_RETURN_IF_ERROR(Write("rows.json", DumpPretty(Report())));

@@ -35,6 +35,7 @@ class FidelityRunner {
     bool exact = false;  // float32 arithmetic.
     int threads = 0;     // 0: the worker's default.
     uint32_t limit = 0;  // Documents or contexts of each suite; 0: all.
+    bool kept = false;   // Write kept-SUITE.json (report.h).
     FidelityShape shape = {};
   };
   // `progress` must outlive the runner.
@@ -81,6 +82,7 @@ class FidelityRunner {
   std::unique_ptr<client::AdminClient> admin_;
   std::vector<ScoredText> plan_;
   std::vector<Full> full_;
+  std::vector<KeptOfRecipe> kept_;
 
   std::vector<FidelityRow> rows_;
 };

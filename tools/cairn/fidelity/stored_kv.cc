@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/include/cairn/kernels/backend.h"
+#include "services/common/format/selected_slice.h"
 #include "services/common/keys/segment_keys.h"
 
 namespace cairn::cli {
@@ -38,6 +39,43 @@ class DecodingSink final : public client::FetchSink {
   const worker::KvCodec& codec_;
   StoredKv* const out_;
   worker::KvCodec::Scratch scratch_;
+  size_t slices_ = 0;
+};
+
+// Reads the masks that slices of a selecting recipe begin with.
+class MaskSink final : public client::FetchSink {
+ public:
+  MaskSink(const worker::KvLayout& kv, size_t blocks, StoredKv* out) : kv_(kv), out_(out) {
+    const size_t tokens = blocks * static_cast<size_t>(kv.block_tokens);
+    out_->kept.assign(static_cast<size_t>(kv.layers * kv.kv_heads),
+                      std::vector<std::byte>((tokens + 7) / 8));
+  }
+
+  Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
+    const auto heads = static_cast<uint32_t>(kv_.kv_heads);
+    const auto tokens = static_cast<uint32_t>(kv_.block_tokens);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> masks,
+                           format::ReadMasks(data, heads, tokens));
+    out_->codecs.insert(slice.codec);
+    ++slices_;
+    const size_t words = format::MaskWords(tokens);
+    for (uint32_t h = 0; h < heads; ++h) {
+      std::vector<std::byte>& kept = out_->kept.at(slice.layer * heads + h);
+      for (uint32_t t = 0; t < tokens; ++t) {
+        const uint64_t bit = masks[h * words + t / 64] >> (t % 64) & 1;
+        const size_t token = size_t{slice.block} * tokens + t;
+        kept.at(token / 8) |= static_cast<std::byte>(bit << (token % 8));
+      }
+    }
+    return OkStatus();
+  }
+  void OnBlockFailed(uint32_t, client::MissReason) override {}
+
+  size_t slices() const { return slices_; }
+
+ private:
+  const worker::KvLayout& kv_;
+  StoredKv* const out_;
   size_t slices_ = 0;
 };
 
@@ -107,20 +145,30 @@ Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context) {
   StoredKv out;
   out.bytes = match.bytes;
   out.numbers = keys.size() * kv_.page_bytes() / sizeof(uint16_t);
-  if (codec_->selected()) return out;
+  if (codec_->selected()) {
+    MaskSink sink(kv_, keys.size(), &out);
+    CAIRN_RETURN_IF_ERROR(FetchAll(match, keys.size(), sink));
+    return out;
+  }
   out.pages.resize(keys.size() * kv_.page_bytes());
   DecodingSink sink(kv_, *codec_, &out);
+  CAIRN_RETURN_IF_ERROR(FetchAll(match, keys.size(), sink));
+  return out;
+}
+
+template <typename Sink>
+Status StoredKvReader::FetchAll(const client::MatchOutcome& match, size_t blocks, Sink& sink) {
   client::FetchOptions fetch;
   fetch.progress = kCall;
   fetch.deadline = kCall;
   CAIRN_RETURN_IF_ERROR(client_.Fetch(match.lease, {}, sink, fetch));
-  const size_t expected = keys.size() * static_cast<size_t>(kv_.layers);
+  const size_t expected = blocks * static_cast<size_t>(kv_.layers);
   if (sink.slices() != expected) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "the node sent {} of {} slices of the context, expected all", sink.slices(),
                   expected);
   }
-  return out;
+  return OkStatus();
 }
 
 KvError RelativeError(std::span<const std::byte> exact, std::span<const std::byte> stored,

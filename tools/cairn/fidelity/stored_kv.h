@@ -19,6 +19,9 @@ struct StoredKv {
   // A page a block (services/worker/kv/kv_pool.h), binary16. Empty where the recipe selects: rows of
   // tokens that were forgotten have no numbers.
   std::vector<std::byte> pages;
+  // Where the recipe selects: which tokens each KV head of each layer keeps: [layer * KV heads +
+  // head], bit t % 8 of byte t / 8. Else empty.
+  std::vector<std::vector<std::byte>> kept;
   uint64_t numbers = 0;              // Of the context's KV, forgotten ones too.
   uint64_t bytes = 0;                // Stored, headers and masks included.
   std::set<format::Codec> codecs;    // Of the slices that were fetched.
@@ -39,6 +42,9 @@ class StoredKvReader {
  private:
   StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec,
                  const worker::KvLayout& kv, std::unique_ptr<const worker::KvCodec> codec);
+  // All slices of what was matched, to a sink that counts them.
+  template <typename Sink>
+  Status FetchAll(const client::MatchOutcome& match, size_t blocks, Sink& sink);
 
   client::CacheClient& client_;
   const Digest fingerprint_;

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 
 #include "clients/cpp/testing/in_memory_cache_client.h"
+#include "services/common/keys/segment_keys.h"
 #include "services/common/status/matchers.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/worker_namespace.h"
@@ -30,8 +33,11 @@ class StoredKvTest : public ::testing::Test {
     }
   }
 
-  // Pushes the first `blocks` of the pages by this recipe; a reader of its namespace.
-  std::unique_ptr<StoredKvReader> Store(const std::string& recipe, size_t blocks = kBlocks) {
+  // Pushes the first `blocks` of the pages by this recipe; a reader of its namespace. Where the
+  // recipe selects, `mask` says which tokens of a block a head keeps, and the blocks are a segment.
+  std::unique_ptr<StoredKvReader> Store(
+      const std::string& recipe, size_t blocks = kBlocks,
+      const std::function<uint64_t(size_t block, int layer, int head)>& mask = nullptr) {
     worker::NamespaceInputs inputs;
     inputs.model = "toy";
     inputs.kv = kKv;
@@ -43,13 +49,26 @@ class StoredKvTest : public ::testing::Test {
     EXPECT_OK(codec);
     EXPECT_OK(client_.OpenNamespace(*spec));
     const Digest fingerprint = Fingerprint(*spec);
-    const std::vector<BlockKey> keys = BlockKeyChain(fingerprint).Keys(tokens_, 16);
+    std::vector<BlockKey> keys = BlockKeyChain(fingerprint).Keys(tokens_, 16);
+    if (mask != nullptr) {
+      const BlockKey end = keys.back();
+      keys = SegmentKeys(fingerprint).Keys(std::nullopt, end, static_cast<uint32_t>(keys.size()));
+    }
     std::vector<worker::ComputedBlock> computed(blocks);
     for (size_t b = 0; b < blocks; ++b) {
       computed[b].key = keys[b];
       if (b > 0) computed[b].parent = keys[b - 1];
       computed[b].first_position = b * 16;
       computed[b].page = std::span(pages_).subspan(b * kKv.page_bytes(), kKv.page_bytes());
+      if (mask == nullptr) continue;
+      worker::SelectedRows rows{.kv = kKv, .masks = {}};
+      for (int l = 0; l < kKv.layers; ++l) {
+        for (int h = 0; h < kKv.kv_heads; ++h) {
+          rows.masks.push_back(mask(b, l, h));
+          rows.bytes += static_cast<uint64_t>(std::popcount(rows.masks.back())) * 64 * 2 * 2;
+        }
+      }
+      computed[b].selected = std::make_shared<const worker::SelectedRows>(std::move(rows));
     }
     worker::PushQueue push(client_, spec->layout, {});
     push.Enqueue(fingerprint, **codec, std::move(computed));
@@ -94,6 +113,28 @@ TEST_F(StoredKvTest, KeysAndValuesAreToldApart) {
   const KvError error = RelativeError(pages_, without_values, kKv);
   EXPECT_EQ(error.k, 0);
   EXPECT_EQ(error.v, 1);
+}
+
+TEST_F(StoredKvTest, OfASelectionItSaysWhichTokensEachHeadKeeps) {
+  // Another mask for each block, layer and head; one head keeps nothing.
+  const auto mask = [](size_t block, int layer, int head) {
+    return layer == 1 && head == 0 ? 0u : ((0x8421u << block) & 0xffffu) ^ (head == 1 ? 0x0100u : 0u);
+  };
+  const auto stored = Store("snapkv:keep=0.5+raw", kBlocks, mask)->Read(tokens_);
+  ASSERT_OK(stored);
+  EXPECT_TRUE(stored->pages.empty());
+  ASSERT_EQ(stored->kept.size(), 4u);
+  for (int l = 0; l < 2; ++l) {
+    for (int h = 0; h < 2; ++h) {
+      const std::vector<std::byte>& kept = stored->kept[static_cast<size_t>(l * 2 + h)];
+      ASSERT_EQ(kept.size(), kBlocks * 2);
+      for (size_t b = 0; b < kBlocks; ++b) {
+        EXPECT_EQ(static_cast<unsigned>(kept[b * 2]) | static_cast<unsigned>(kept[b * 2 + 1]) << 8,
+                  mask(b, l, h))
+            << b << ", " << l << ", " << h;
+      }
+    }
+  }
 }
 
 TEST_F(StoredKvTest, AContextThatIsNotWholeAtTheNodeIsAnError) {
