@@ -8,37 +8,9 @@ import re
 import sys
 
 import gguf
-import torch
-import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/compare/worker"))
-import torch_bench  # noqa: E402  (needs the path above)
-
-
-class Llama(torch_bench.Llama):
-    def states(self, ids, attend):
-        """Last hidden states after the norm, [tokens, hidden], of tokens that begin a sequence.
-
-        attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads, tokens, dim], after RoPE.
-        """
-        n = ids.shape[0]
-        x = self.w["token_embd.weight"][ids]
-        for i in range(self.layers):
-            w = lambda name: self.w[f"blk.{i}.{name}.weight"]
-            h = F.rms_norm(x, (self.hidden,), w("attn_norm"), self.eps)
-            q = F.linear(h, w("attn_q")).view(n, self.heads, self.dim).transpose(0, 1)
-            k = F.linear(h, w("attn_k")).view(n, self.kv_heads, self.dim).transpose(0, 1)
-            v = F.linear(h, w("attn_v")).view(n, self.kv_heads, self.dim).transpose(0, 1)
-            a = attend(i, self.rotate(q, 0), self.rotate(k, 0), v)
-            x = x + F.linear(a.transpose(0, 1).reshape(n, -1), w("attn_output"))
-            h = F.rms_norm(x, (self.hidden,), w("ffn_norm"), self.eps)
-            x = x + F.linear(F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down"))
-        return F.rms_norm(x, (self.hidden,), self.w["output_norm.weight"], self.eps)
-
-
-def full(_, q, k, v):
-    """Causal attention to all rows."""
-    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)[0]
+from torch_bench import Llama, full  # noqa: E402, F401  (needs the path above; for who imports this module)
 
 
 class Tokenizer:

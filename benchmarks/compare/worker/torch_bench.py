@@ -43,34 +43,53 @@ class Llama:
     def cache(self, tokens):
         return torch.empty(self.layers, 2, self.kv_heads, tokens, self.dim)
 
-    def rotate(self, x, start):
-        n = x.shape[1]
+    def rotate(self, x, positions):
         half = self.dim // 2
         turned = torch.cat((-x[..., half:], x[..., :half]), -1)
-        return x * self.cos[start:start + n] + turned * self.sin[start:start + n]
+        return x * self.cos[positions] + turned * self.sin[positions]
 
-    def forward(self, ids, cache, start, every_token=False):
-        """Logits of the last token, or of every token; cache holds the K and V of the tokens before `start`."""
+    def states(self, ids, attend, positions=None):
+        """Last hidden states after the norm, [tokens, hidden]; positions are 0, 1, ... when not given.
+
+        attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads, tokens, dim], after RoPE.
+        """
         n = ids.shape[0]
         x = self.w["token_embd.weight"][ids]
-        positions = torch.arange(start, start + n)
-        visible = None if n == 1 or start == 0 else torch.arange(start + n)[None, :] <= positions[:, None]
+        positions = torch.arange(n) if positions is None else positions
         for i in range(self.layers):
             w = lambda name: self.w[f"blk.{i}.{name}.weight"]
             h = F.rms_norm(x, (self.hidden,), w("attn_norm"), self.eps)
             q = F.linear(h, w("attn_q")).view(n, self.heads, self.dim).transpose(0, 1)
             k = F.linear(h, w("attn_k")).view(n, self.kv_heads, self.dim).transpose(0, 1)
             v = F.linear(h, w("attn_v")).view(n, self.kv_heads, self.dim).transpose(0, 1)
-            cache[i, 0, :, start:start + n] = self.rotate(k, start)
-            cache[i, 1, :, start:start + n] = v
-            a = F.scaled_dot_product_attention(
-                self.rotate(q, start)[None], cache[i, 0, :, :start + n][None], cache[i, 1, :, :start + n][None],
-                attn_mask=visible, is_causal=n > 1 and visible is None, enable_gqa=True)[0]
+            a = attend(i, self.rotate(q, positions), self.rotate(k, positions), v)
             x = x + F.linear(a.transpose(0, 1).reshape(n, -1), w("attn_output"))
             h = F.rms_norm(x, (self.hidden,), w("ffn_norm"), self.eps)
             x = x + F.linear(F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down"))
-        last = F.rms_norm(x if every_token else x[-1], (self.hidden,), self.w["output_norm.weight"], self.eps)
-        return F.linear(last, self.w.get("output.weight", self.w["token_embd.weight"]))
+        return F.rms_norm(x, (self.hidden,), self.w["output_norm.weight"], self.eps)
+
+    def logits(self, states):
+        return F.linear(states, self.w.get("output.weight", self.w["token_embd.weight"]))
+
+    def forward(self, ids, cache, start, every_token=False):
+        """Logits of the last token, or of every token; cache holds the K and V of the tokens before `start`."""
+        n = ids.shape[0]
+        positions = torch.arange(start, start + n)
+        visible = None if n == 1 or start == 0 else torch.arange(start + n)[None, :] <= positions[:, None]
+
+        def attend(i, q, k, v):
+            cache[i, 0, :, start:start + n] = k
+            cache[i, 1, :, start:start + n] = v
+            return F.scaled_dot_product_attention(
+                q[None], cache[i, 0, :, :start + n][None], cache[i, 1, :, :start + n][None],
+                attn_mask=visible, is_causal=n > 1 and visible is None, enable_gqa=True)[0]
+        states = self.states(ids, attend, positions)
+        return self.logits(states if every_token else states[-1])
+
+
+def full(_, q, k, v):
+    """Causal attention to all rows, for Llama.states."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)[0]
 
 
 def main():
