@@ -8,26 +8,23 @@ Writes kv.f16, queries.f16, projection.f16 (inputs), kept.bin (one mask per case
 list of cases for the C++ test. Everything that a method reads is rounded to binary16 before it is used, so that the C++
 side sees the same numbers. The three layers below stand for a whole model of three layers.
 
-kvpress's presses are called on the captured tensors, without hooks. Where it has no press, the method is defined here, from
-the papers' formulas, in plain torch; those cases are marked "own".
+kvpress's presses are called on the captured tensors, without hooks. Where it has no press, the method is defined here or in
+benchmarks/compare/fidelity/presses_reference.py, from the papers' formulas, in plain torch; those cases are marked "own".
 """
 
 import json
-import math
 import pathlib
 import sys
-import types
 
+import kvpress
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[2] / "benchmarks/compare/worker"))
-from torch_bench import Llama  # noqa: E402  (needs the path above)
-
-import kvpress  # noqa: E402
-from kvpress.presses import expected_attention_press, snapkv_press  # noqa: E402
+sys.path += [str(HERE.parents[2] / "benchmarks/compare" / folder) for folder in ("worker", "fidelity")]
+from presses_reference import Captured, defensive, h2o, kept_rows, ranked_by_kvpress, top, with_kvpress  # noqa: E402
+from torch_bench import Llama, full  # noqa: E402
 
 LAYERS = (3, 15, 27)
 FULL = 1             # Index of the layer whose queries are kept for all rows.
@@ -35,199 +32,46 @@ TOKENS = 512
 WINDOW = 64          # Rows of queries kept in the other layers.
 HIDDEN = 192         # Columns of the output projection that stand for the hidden size.
 HEADS, KV_HEADS, DIM = 9, 3, 64
-GROUP = HEADS // KV_HEADS
 
 
 def capture(model, ids):
-    """Per layer of LAYERS: k, v [KV_HEADS, TOKENS, DIM], q [HEADS, TOKENS, DIM], after RoPE, and the projection
-    [HEADS * DIM, HIDDEN], all rounded to binary16."""
-    rotated = []
-    rotate = model.rotate
-
-    def spy(x, start):
-        out = rotate(x, start)
-        rotated.append(out)
-        return out
-
-    model.rotate = spy
-    cache = model.cache(TOKENS)
-    model.forward(ids, cache, 0)
-    model.rotate = rotate
+    """The layers of LAYERS, all rounded to binary16, with a hidden size of HIDDEN."""
     half = lambda x: x.half().float()
-    out = []
-    for layer in LAYERS:
-        k, q = rotated[2 * layer], rotated[2 * layer + 1]
-        projection = model.w[f"blk.{layer}.attn_output.weight"].T[:, :HIDDEN].contiguous()
-        out.append((half(k), half(cache[layer, 1]), half(q), half(projection)))
-    return out
+    seen = {}
+
+    def attend(i, q, k, v):
+        if i in LAYERS:
+            projection = model.w[f"blk.{i}.attn_output.weight"][:HIDDEN]
+            seen[i] = Captured(LAYERS.index(i), len(LAYERS), half(k), half(v), half(q), half(projection), model.cos, model.sin)
+        return full(i, q, k, v)
+
+    model.states(ids, attend)
+    return [seen[i] for i in LAYERS]
 
 
-class Module:
-    """What the presses read of an attention layer."""
+# --- Definitions of what neither kvpress nor presses_reference.py has ---
 
-    def __init__(self, index, tensors, model):
-        self.k, self.v, self.q, projection = tensors
-        self.layer_idx = index
-        self.head_dim = DIM
-        self.num_key_value_groups = GROUP
-        self.config = types.SimpleNamespace(
-            num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=DIM, hidden_size=HIDDEN,
-            num_hidden_layers=len(LAYERS), _attn_implementation="sdpa")
-        self.o_proj = types.SimpleNamespace(weight=projection.T)
-        self.model = model
-        self.masked_key_indices = None
-
-    def rotary_emb(self, _, positions):
-        return self.model.cos[positions], self.model.sin[positions]
-
-    # Rows of the hidden state are their numbers: queries come from the capture.
-    def hidden(self):
-        return torch.arange(TOKENS, dtype=torch.float32).view(1, TOKENS, 1)
-
-    def rotated_queries(self, hidden):
-        return self.q[:, hidden[0, :, 0].long()][None]
-
-    def plain_queries(self, hidden):
-        rows = hidden[0, :, 0].long()
-        q = self.q[:, rows]
-        turned = torch.cat((q[..., DIM // 2:], -q[..., :DIM // 2]), -1)
-        return (q * self.model.cos[rows] + turned * self.model.sin[rows])[None]
-
-
-# The window's queries are captured after RoPE, so the presses rotate them by nothing; the expected ones are turned back.
-snapkv_press.get_prerope_query_states = lambda module, hidden: module.rotated_queries(hidden)
-expected_attention_press.get_prerope_query_states = lambda module, hidden: module.plain_queries(hidden)
-
-
-def with_kvpress(press):
-    """Masks [layers, KV_HEADS, TOKENS]."""
-    def run(modules, ratio):
-        masks = []
-        for module in modules:
-            press.compression_ratio = ratio
-            module.masked_key_indices = None
-            no_turn = (torch.ones(1, TOKENS, DIM), torch.zeros(1, TOKENS, DIM))
-            keys, _ = press.compress(module, module.hidden(), module.k[None], module.v[None], None,
-                                     {"position_embeddings": no_turn})
-            if module.masked_key_indices is None:
-                # Kept keys come in any order; no two rows have the same key.
-                kept = (keys[0, :, :, None] == module.k[:, None]).all(-1).any(1)
-                assert int(kept.sum()) == keys.shape[1] * keys.shape[2]
-            else:
-                kept = torch.ones(KV_HEADS, TOKENS, dtype=torch.bool)
-                _, heads, rows = module.masked_key_indices
-                kept[heads, rows] = False
-            masks.append(kept)
-        return torch.stack(masks)
-    return run
-
-
-def ranked_by_kvpress(press):
-    """As with_kvpress, but of equal scores the earlier row is taken: torch leaves that open."""
-    def run(modules, ratio):
-        press.compression_ratio = ratio
-        masks = []
-        for module in modules:
-            scores = press.score(module, module.hidden(), module.k[None], module.v[None], None, {})[0]
-            masks.append(torch.stack([top(s, kept_rows(ratio)) for s in scores]))
-        return torch.stack(masks)
-    return run
-
-
-# --- Definitions of what kvpress has not ---
-
-def attention(module, rows):
-    """Causal softmax of the last `rows` queries: [HEADS, rows, TOKENS]."""
-    k = module.k.repeat_interleave(GROUP, 0)
-    logits = module.q[:, TOKENS - rows:] @ k.transpose(1, 2) / math.sqrt(DIM)
-    future = torch.arange(TOKENS)[None, :] > torch.arange(TOKENS - rows, TOKENS)[:, None]
-    return logits.masked_fill(future, -math.inf).softmax(-1)
-
-
-def by_group(x):
-    return x.view(KV_HEADS, GROUP, *x.shape[1:])
-
-
-def kept_rows(ratio):
-    return max(1, int(TOKENS * (1 - ratio)))
-
-
-def top(scores, count, forced=None):
-    """Marks of the `count` largest of a flat tensor, the forced ones among them."""
-    scores = scores.flatten().clone()
-    if forced is not None:
-        scores[forced.flatten()] = math.inf
-    marks = torch.zeros(scores.numel(), dtype=torch.bool)
-    marks[torch.sort(scores, descending=True, stable=True).indices[:count]] = True
-    return marks
-
-
-def projected_norm(module):
-    w = module.o_proj.weight.T.reshape(HEADS, DIM, HIDDEN)
-    v = module.v.repeat_interleave(GROUP, 0)
-    return by_group((v @ w).abs().sum(-1)).mean(1)
-
-
-def defensive_layer(module, ratio, window, pool, mass):
-    """Scores and forced marks [KV_HEADS, TOKENS]; the window is forced."""
-    p = attention(module, window)
-    a = p[..., :TOKENS - window]
-    pooled = F.avg_pool1d(a, 2 * pool + 1, 1, pool)
-    pooled = pooled * (a.sum(-1, keepdim=True) / pooled.sum(-1, keepdim=True))
-    s = by_group(pooled).amax(dim=(1, 2))
-    s = torch.maximum(s, s.mean(-1, keepdim=True))
-    norm = projected_norm(module)
-    s = s * (norm / norm.sum(0, keepdim=True))[:, :TOKENS - window]
-    mean = by_group(a).mean(dim=(1, 2))
-    share = 1 - mean.sum(-1)
-    forced = torch.zeros(KV_HEADS, TOKENS, dtype=torch.bool)
-    forced[:, TOKENS - window:] = True
-    for h in range(KV_HEADS):
-        order = torch.sort(mean[h], descending=True, stable=True).indices
-        total = mean[h][order].cumsum(0)
-        reach = torch.nonzero(total >= mass - share[h])
-        count = int(reach[0]) if len(reach) else 0
-        forced[h, order[:min(count, kept_rows(ratio) - window)]] = True
-    return F.pad(s, (0, window)), forced
-
-
-def defensive(window, pool, mass, whole):
-    def run(modules, ratio):
-        scores, forced = zip(*(defensive_layer(m, ratio, window, pool, mass) for m in modules))
-        per_layer = KV_HEADS * kept_rows(ratio)
-        if whole:
-            marks = top(torch.stack(scores), per_layer * len(modules), torch.stack(forced))
-            return marks.view(len(modules), KV_HEADS, TOKENS)
-        return torch.stack([top(s, per_layer, f).view(KV_HEADS, TOKENS) for s, f in zip(scores, forced)])
-    return run
-
-
-def h2o(recent_share):
-    """Sums of the causal softmax over all rows; `recent_share` of the rows are the most recent ones."""
-    def run(modules, ratio):
-        n = kept_rows(ratio)
-        recent = int(n * recent_share)
-        masks = torch.zeros(len(modules), KV_HEADS, TOKENS, dtype=torch.bool)
-        s = by_group(attention(modules[FULL], TOKENS).sum(1)).mean(1)
-        for h in range(KV_HEADS):
-            masks[FULL, h, :TOKENS - recent] = top(s[h, :TOKENS - recent], n - recent)
-            masks[FULL, h, TOKENS - recent:] = True
-        return masks
-    return run
+def only(index, run):
+    """Nothing kept in the other layers, whose queries the files lack."""
+    def masks(layers, ratio):
+        out = torch.zeros(len(layers), KV_HEADS, TOKENS, dtype=torch.bool)
+        out[index] = run(layers[index:index + 1], ratio)[0]
+        return out
+    return masks
 
 
 def cake(window, pool, gamma, tau_space, tau_time):
     def run(modules, ratio):
         scores, taste = [], []
         for module in modules:
-            a = attention(module, window)[..., :TOKENS - window]
+            a = module.last_attention(window)[..., :TOKENS - window]
             s = a.mean(1) + gamma * a.var(1)
-            scores.append(by_group(F.avg_pool1d(s, 2 * pool + 1, 1, pool)).mean(1))
+            scores.append(module.by_group(F.avg_pool1d(s, 2 * pool + 1, 1, pool)).mean(1))
             entropy = -(a * a.clamp_min(1e-37).log()).sum().double()
             taste.append(entropy ** (1 / tau_space) * a.var(1).sum().double() ** (1 / tau_time))
         taste = torch.stack(taste)
         rest = TOKENS - window
-        total = (kept_rows(ratio) - window) * len(modules)
+        total = (kept_rows(modules[0], ratio) - window) * len(modules)
         # Floors first; then what a clamp at the top or rounding left, one row a layer in turn.
         budget = [min(rest, max(1, int(total * float(t / taste.sum())))) for t in taste]
         layer = 0
@@ -271,10 +115,10 @@ def simlayer(sinks, recent):
         layers = len(modules)
         lazy = []
         for module in modules:
-            a = attention(module, 1).mean((0, 1))
+            a = module.last_attention(1).mean((0, 1))
             lazy.append(float(a[:sinks].sum() + a[TOKENS - recent:].sum()))
-        total = layers * kept_rows(ratio)
-        short = min(sinks + recent, kept_rows(ratio))
+        total = layers * kept_rows(modules[0], ratio)
+        short = min(sinks + recent, kept_rows(modules[0], ratio))
         full = (total - layers * short) // (TOKENS - short)
         spare = total - layers * short - full * (TOKENS - short)
         order = sorted(range(layers), key=lambda i: (lazy[i], i))
@@ -293,8 +137,8 @@ def head_classes(sinks, recent):
     def run(modules, ratio):
         heads = len(modules) * KV_HEADS
         scores = [(i * 7 + 11) % 12 for i in range(heads)]
-        few = min(sinks + recent, kept_rows(ratio))
-        left = heads * kept_rows(ratio)
+        few = min(sinks + recent, kept_rows(modules[0], ratio))
+        left = heads * kept_rows(modules[0], ratio)
         masks = torch.zeros(heads, TOKENS, dtype=torch.bool)
         for head in sorted(range(heads), key=lambda i: (-scores[i], i)):
             # All if the heads after it still get their few, else what they leave.
@@ -329,7 +173,7 @@ def cases():
                with_kvpress(kvpress.AdaKVPress(kvpress.ExpectedAttentionPress(epsilon=1e-2))))
         yield "own", "defensive", [keep, 0, 32, 2, 900], every, defensive(32, 2, 0.9, False)
         yield "own", "layer-defensive", [keep, 0, 32, 2, 900], every, defensive(32, 2, 0.9, True)
-        yield "own", "h2o", [keep, 0, 500], 1 << FULL, h2o(0.5)
+        yield "own", "h2o", [keep, 0, 500], 1 << FULL, only(FULL, h2o(0.5))
         yield "own", "cake", [keep, 0, 32, 2, 200, 16, 6], every, cake(32, 2, 200, 1.6, 0.6)
         yield "own", "simlayer", [keep, 4, 64], every, simlayer(4, 64)
     yield "kvpress", "snapkv", [500, 0, 8, 0, 0], every, with_kvpress(snap(window_size=8, kernel_size=1))
@@ -355,8 +199,7 @@ def main():
     reference = json.loads((HERE.parent / "smollm2/reference.json").read_text(encoding="utf-8"))
     ids = torch.tensor((reference["prose"]["ids"] + reference["code"]["ids"])[:TOKENS])
     model = Llama(sys.argv[1])
-    captured = capture(model, ids)
-    modules = [Module(i, t, model) for i, t in enumerate(captured)]
+    modules = capture(model, ids)
 
     halves = lambda tensors: b"".join(t.contiguous().half().numpy().tobytes() for t in tensors)
     (HERE / "kv.f16").write_bytes(halves([x for m in modules for x in (m.k, m.v)]))
