@@ -29,6 +29,11 @@ def bootstrap(groups, seed=20260101, rounds=2000):
     return [float(means[int(0.025 * rounds)]), float(means[int(0.975 * rounds) - 1])]
 
 
+def is_needles(plan):
+    """Whether its continuations are questions with answers: what is counted then is answers, not KL."""
+    return any(c["answer_begin"] > 1 for text in plan["texts"] for c in text["continuations"])
+
+
 def score(model, cache, context, continuation):
     return model.forward(torch.tensor(continuation), cache.clone(), context, every_token=True)
 
@@ -55,13 +60,18 @@ class Judge:
 
 
 class Row:
-    """One codec's sums over the texts of a suite."""
+    """One method's sums over the texts of a suite; errors (of K, of V) only of codecs."""
 
-    def __init__(self, name):
-        self.name, self.texts, self.bits, self.errors = name, [], [], []
+    def __init__(self, name, needles):
+        self.name, self.needles = name, needles
+        self.texts, self.bits, self.errors = [], [], []
         self.full, self.other, self.same = 0.0, 0.0, 0
 
-    def add_documents(self, judges, scores):
+    def add(self, judges, scores):
+        """One text: the logits of its continuations, in the judges' order."""
+        (self._add_needles if self.needles else self._add_document)(judges, scores)
+
+    def _add_document(self, judges, scores):
         kl, positions = 0.0, 0
         for judge, rows in zip(judges, scores):
             one, full, other, same = judge.compare(rows)
@@ -69,13 +79,14 @@ class Row:
             self.full, self.other, self.same = self.full + full, self.other + other, self.same + same
         self.texts.append([kl, positions])
 
-    def add_needles(self, judges, scores):
+    def _add_needles(self, judges, scores):
         self.texts.append([int(judge.is_answered(rows)) if judge.answered else None for judge, rows in zip(judges, scores)])
 
     def report(self, suite):
+        errors = [sum(e) / len(e) for e in zip(*self.errors)] or [None, None]
         row = {"recipe": self.name, "suite": suite, "bits_per_number": sum(self.bits) / len(self.bits),
-               "err_k": sum(e[0] for e in self.errors) / len(self.errors), "err_v": sum(e[1] for e in self.errors) / len(self.errors)}
-        if suite == "needles":
+               "err_k": errors[0], "err_v": errors[1]}
+        if self.needles:
             groups = [[sum(cases), len(cases)] for text in self.texts if (cases := [c for c in text if c is not None])]
             return row | {"needles_ok": sum(a for a, _ in groups), "needles_n": sum(b for _, b in groups),
                           "needles_ci": bootstrap(groups), "texts": self.texts}
@@ -84,7 +95,13 @@ class Row:
                       "ppl_delta": math.exp((self.other - self.full) / positions) - 1, "top1": self.same / positions, "texts": self.texts}
 
 
-def measure(model, text, rows, needles):
+def write_report(model, plan, rows):
+    json.dump({"model": pathlib.Path(model).name, "split": plan["split"], "arithmetic": "float32",
+               "rows": [row.report(plan["suite"]) for row in rows]}, sys.stdout)
+    print()
+
+
+def measure(model, text, rows):
     """Adds one text to every row: the context is computed once and each codec applied to the same K and V."""
     context = text["context"]
     n = len(context)
@@ -92,7 +109,7 @@ def measure(model, text, rows, needles):
     cache = model.cache(n + max(len(c["tokens"]) for c in continuations))
     model.forward(torch.tensor(context), cache, 0)
     cache = half(cache)
-    judges = [Judge(score(model, cache, n, c["tokens"]), c, needles) for c in continuations]
+    judges = [Judge(score(model, cache, n, c["tokens"]), c, rows[0].needles) for c in continuations]
     full_k, full_v = cache[:, 0, :, :n], cache[:, 1, :, :n]
     for row in rows:
         k, v, bits = CODECS[row.name](full_k, full_v)
@@ -100,8 +117,7 @@ def measure(model, text, rows, needles):
         row.errors.append([float((a - b).norm() / b.norm()) for a, b in ((k, full_k), (v, full_v))])
         coded = cache.clone()
         coded[:, 0, :, :n], coded[:, 1, :, :n] = half(k), half(v)
-        scores = (score(model, coded, n, c["tokens"]) for c in continuations)
-        (row.add_needles if needles else row.add_documents)(judges, scores)
+        row.add(judges, (score(model, coded, n, c["tokens"]) for c in continuations))
 
 
 def main():
@@ -117,14 +133,12 @@ def main():
     model = Llama(arguments.model)
     plan = json.load(open(arguments.plan, encoding="utf-8"))
     texts = plan["texts"][:arguments.limit or None]
-    rows = [Row(name) for name in arguments.codec or CODECS]
+    rows = [Row(name, is_needles(plan)) for name in arguments.codec or CODECS]
     for number, text in enumerate(texts):
-        measure(model, text, rows, plan["suite"] == "needles")
+        measure(model, text, rows)
         print(f"\r{plan['suite']}: text {number + 1} of {len(texts)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    json.dump({"model": arguments.model.rsplit("/", 1)[-1], "split": plan["split"], "arithmetic": "float32",
-               "rows": [row.report(plan["suite"]) for row in rows]}, sys.stdout)
-    print()
+    write_report(arguments.model, plan, rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""KL of kvpress's methods, and of own definitions, on the texts and positions of a `cairn fidelity` run.
+
+    selections_reference.py --model MODEL.gguf --plan build/fidelity/plan-prose.json [--press NAME:keep=K...] > reference.json
+
+As reference.py for codecs: the plan holds the tokens, rows are like those of `cairn fidelity --json`, full KV is binary16, arithmetic is
+float32. The question is hidden: a method sees the context alone, what follows attends to the rows that stay. Keys keep the positions they
+were computed at, and the next token's position is the context's length. Bits per number are 16 times the share of rows that stay, counted
+in the masks; positions and counts of rows are not in them.
+"""
+
+import argparse
+import json
+import sys
+import time
+
+import kvpress
+import torch
+import torch.nn.functional as F
+from codecs_reference import half
+from presses_reference import Captured, defensive, h2o, ranked_by_kvpress, with_kvpress
+from reference import Judge, Row, is_needles, write_report
+from torch_bench import Llama, full
+
+
+def snapkv():
+    return kvpress.SnapKVPress(window_size=64, kernel_size=5)
+
+
+def expected(epsilon):
+    return kvpress.ExpectedAttentionPress(n_future_positions=512, n_sink=4, use_covariance=True, use_vnorm=True, epsilon=epsilon)
+
+
+def drawn(run):
+    """The same draws for every text, others for every layer and head."""
+    def again(layers, ratio):
+        torch.manual_seed(1)
+        return run(layers, ratio)
+    return again
+
+
+# Name: Cairn's selection of the same method (docs/selections-methods.md), and the method with the parameters that this has by default. What
+# differs: `sink`, by which Cairn keeps the first token, and the tie rule of torch.topk. Cairn's `random` draws other numbers.
+PRESSES = {
+    "kvpress-random": ("random", drawn(with_kvpress(kvpress.RandomPress()))),
+    "kvpress-streaming": ("streaming", with_kvpress(kvpress.StreamingLLMPress(n_sink=4))),
+    "kvpress-snapkv": ("snapkv", with_kvpress(snapkv())),
+    "kvpress-adakv-snapkv": ("ada-snapkv", with_kvpress(kvpress.AdaKVPress(snapkv(), alpha_safeguard=0.2))),
+    "kvpress-pyramidkv": ("pyramidkv", with_kvpress(kvpress.PyramidKVPress(window_size=64, kernel_size=5, beta=20))),
+    "kvpress-chunkkv": ("chunkkv", with_kvpress(kvpress.ChunkKVPress(snapkv(), chunk_length=20))),
+    "kvpress-criticalkv": ("criticalkv", with_kvpress(kvpress.CriticalKVPress(snapkv(), first_stage_ratio=0.5))),
+    "kvpress-criticaladakv": (
+        "ada-criticalkv", with_kvpress(kvpress.CriticalAdaKVPress(snapkv(), alpha_safeguard=0.2, first_stage_ratio=0.5))),
+    "kvpress-tova": ("tova", with_kvpress(kvpress.TOVAPress())),
+    "kvpress-knorm": ("knorm", with_kvpress(kvpress.KnormPress())),
+    "kvpress-keydiff": ("keydiff", with_kvpress(kvpress.KeyDiffPress())),
+    "kvpress-lagkv": ("lagkv", ranked_by_kvpress(kvpress.LagKVPress(n_sink=4, lag_size=128))),
+    "kvpress-expected": ("expected", with_kvpress(expected(0.0))),
+    "kvpress-adakv-expected": ("ada-expected", with_kvpress(kvpress.AdaKVPress(expected(1e-2), alpha_safeguard=0.2))),
+    "own-h2o": ("h2o", h2o(recent_share=0.5)),
+    "own-defensive": ("defensive", defensive(window=32, pool=2, mass=0.9, whole=False)),
+    "own-layer-defensive": ("layer-defensive", defensive(window=32, pool=2, mass=0.9, whole=True)),
+}
+KEEPS = (0.5, 0.25)  # As many bits as the codecs of 8 and 4 bits.
+
+
+def capture(model, ids):
+    """The layers of a prefill, K and V rounded to binary16 as caches have them."""
+    layers = []
+
+    def attend(i, q, k, v):
+        layers.append(Captured(i, model.layers, half(k), half(v), q, model.w[f"blk.{i}.attn_output.weight"], model.cos, model.sin))
+        return full(i, q, k, v)
+
+    model.states(ids, attend)
+    return layers
+
+
+def score(model, layers, masks, continuations):
+    """Logits [tokens, vocab] of each continuation, over the rows of a context that masks [layers, kv_heads, tokens] leave.
+
+    All go through the model together, each sees only itself and the context.
+    """
+    lengths = [len(tokens) for tokens in continuations]
+    total = sum(lengths)
+    own = torch.block_diag(*(torch.ones(n, n, dtype=torch.bool).tril() for n in lengths))
+    # Their own rows first, so that a head sees the first columns, as many as it has rows.
+    visible = torch.cat((own, torch.ones(total, layers[0].tokens, dtype=torch.bool)), 1)
+
+    def attend(i, q, k, v):
+        heads = []
+        for h, queries in enumerate(layers[i].by_group(q)):
+            kept = masks[i, h]
+            keys, values = torch.cat((k[h], layers[i].k[h, kept])), torch.cat((v[h], layers[i].v[h, kept]))
+            heads.append(F.scaled_dot_product_attention(
+                queries[None], keys.expand(1, len(queries), -1, -1), values.expand(1, len(queries), -1, -1),
+                attn_mask=visible[:, :len(keys)])[0])
+        return torch.cat(heads)
+
+    positions = torch.cat([layers[0].tokens + torch.arange(n) for n in lengths])
+    states = model.states(torch.tensor(sum(continuations, [])), attend, positions)
+    return model.logits(states).split(lengths)
+
+
+class Recipe:
+    """NAME:keep=K and what it cost: seconds of processor time, of choosing and of scoring."""
+
+    def __init__(self, text, needles):
+        name, _, keep = text.partition(":keep=")
+        if name not in PRESSES or not keep:
+            raise SystemExit(f"'{text}' is not NAME:keep=K; names: {', '.join(PRESSES)}")
+        self.ratio = round(1 - float(keep), 6)
+        self.row = Row(text, needles)
+        self.choosing = self.scoring = 0.0
+        _, self._run = PRESSES[name]
+
+    def add(self, model, layers, continuations, judges):
+        began = time.process_time()
+        masks = self._run(layers, self.ratio)
+        chosen = time.process_time()
+        self.row.bits.append(16 * float(masks.double().mean()))
+        self.row.add(judges, score(model, layers, masks, continuations))
+        self.choosing, self.scoring = self.choosing + chosen - began, self.scoring + time.process_time() - chosen
+
+
+def measure(model, text, recipes):
+    """Adds one text to every recipe: the context is computed once and every method chooses among the same rows."""
+    layers = capture(model, torch.tensor(text["context"]))
+    continuations = [c["tokens"] for c in text["continuations"]]
+    everything = torch.ones(len(layers), *layers[0].k.shape[:2], dtype=torch.bool)
+    judges = [Judge(rows, c, recipes[0].row.needles)
+              for rows, c in zip(score(model, layers, everything, continuations), text["continuations"])]
+    for recipe in recipes:
+        recipe.add(model, layers, continuations, judges)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--plan", required=True)
+    parser.add_argument("--press", action="append", metavar="NAME:keep=K", help=f"every one with keep={KEEPS} when not given")
+    parser.add_argument("--limit", type=int, default=0, help="only the first N texts")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.set_grad_enabled(False)
+    model = Llama(arguments.model)
+    plan = json.load(open(arguments.plan, encoding="utf-8"))
+    texts = plan["texts"][:arguments.limit or None]
+    wanted = arguments.press or [f"{name}:keep={keep:g}" for name in PRESSES for keep in KEEPS]
+    recipes = [Recipe(text, is_needles(plan)) for text in wanted]
+    for number, text in enumerate(texts):
+        measure(model, text, recipes)
+        print(f"\r{plan['suite']}: text {number + 1} of {len(texts)}", end="", file=sys.stderr, flush=True)
+    print("\nprocessor seconds a text: choosing, scoring", file=sys.stderr)
+    for recipe in recipes:
+        print(f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} {recipe.scoring / len(texts):6.2f}", file=sys.stderr)
+    write_report(arguments.model, plan, [recipe.row for recipe in recipes])
+
+
+if __name__ == "__main__":
+    main()
