@@ -3,8 +3,8 @@
 
     python3 benchmarks/fidelity/selections.py --cairn REPORT.json... [--reference REPORT.json...] [--svg FILE]
 
-References are reports of compare/fidelity/selections_reference.py on the same tokens: a row `kvpress-NAME:keep=K` or `own-NAME:keep=K` is set
-beside Cairn's `NAME:keep=K+raw`. Differences are paired by text, as in compare.py.
+References are reports of compare/fidelity/selections_reference.py on the same tokens, set beside Cairn's selection of the same method and share,
+with the codec raw. Differences are paired by text, as in compare.py.
 """
 
 import argparse
@@ -58,8 +58,7 @@ def reference_of(row, references):
     """The reference row of the same method and share, or None."""
     recipe = Recipe(row)
     for reference in references:
-        name, _, keep = reference["recipe"].partition(":keep=")
-        if reference["suite"] == row["suite"] and name.partition("-")[2] == recipe.selection and float(keep) == recipe.keep:
+        if reference["suite"] == row["suite"] and (reference["selection"], reference["keep"]) == (recipe.selection, recipe.keep):
             return reference
     return None
 

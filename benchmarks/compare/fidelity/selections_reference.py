@@ -15,6 +15,7 @@ import sys
 import time
 
 import kvpress
+import numpy as np
 import torch
 import torch.nn.functional as F
 from codecs_reference import half
@@ -102,6 +103,22 @@ def score(model, layers, masks, continuations):
     return model.logits(states).split(lengths)
 
 
+class SelectionRow(Row):
+    """A row that names the selection of Cairn that its method stands for."""
+
+    def __init__(self, name, needles, selection, keep):
+        super().__init__(name, needles)
+        self.method = {"selection": selection, "keep": keep}
+
+    def report(self, suite):
+        return super().report(suite) | self.method
+
+
+def in_hexadecimal(masks):
+    """masks [layers, kv_heads, tokens] as `cairn fidelity --kept` writes them: a string a head, token t is bit t % 8 of byte t // 8."""
+    return [np.packbits(head, bitorder="little").tobytes().hex() for head in masks.flatten(0, 1).numpy()]
+
+
 class Recipe:
     """NAME:keep=K and what it cost: seconds of processor time, of choosing and of scoring."""
 
@@ -110,14 +127,16 @@ class Recipe:
         if name not in PRESSES or not keep:
             raise SystemExit(f"'{text}' is not NAME:keep=K; names: {', '.join(PRESSES)}")
         self.ratio = round(1 - float(keep), 6)
-        self.row = Row(text, needles)
+        selection, self._run = PRESSES[name]
+        self.row = SelectionRow(text, needles, selection, float(keep))
+        self.kept = []
         self.choosing = self.scoring = 0.0
-        _, self._run = PRESSES[name]
 
-    def add(self, model, layers, continuations, judges):
+    def add(self, model, text, layers, continuations, judges):
         began = time.process_time()
         masks = self._run(layers, self.ratio)
         chosen = time.process_time()
+        self.kept.append({"name": text["name"], "kept": in_hexadecimal(masks)})
         self.row.bits.append(16 * float(masks.double().mean()))
         self.row.add(judges, score(model, layers, masks, continuations))
         self.choosing, self.scoring = self.choosing + chosen - began, self.scoring + time.process_time() - chosen
@@ -131,7 +150,7 @@ def measure(model, text, recipes):
     judges = [Judge(rows, c, recipes[0].row.needles)
               for rows, c in zip(score(model, layers, everything, continuations), text["continuations"])]
     for recipe in recipes:
-        recipe.add(model, layers, continuations, judges)
+        recipe.add(model, text, layers, continuations, judges)
 
 
 def main():
@@ -139,6 +158,7 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--plan", required=True)
     parser.add_argument("--press", action="append", metavar="NAME:keep=K", help=f"every one with keep={KEEPS} when not given")
+    parser.add_argument("--kept", help="a file for which rows each one kept, as `cairn fidelity --kept` has it")
     parser.add_argument("--limit", type=int, default=0, help="only the first N texts")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
@@ -156,6 +176,10 @@ def main():
     for recipe in recipes:
         print(f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} {recipe.scoring / len(texts):6.2f}", file=sys.stderr)
     write_report(arguments.model, plan, [recipe.row for recipe in recipes])
+    if arguments.kept:
+        with open(arguments.kept, "w", encoding="utf-8") as file:
+            json.dump({"suite": plan["suite"], "recipes": [{"recipe": recipe.row.name, **recipe.row.method, "texts": recipe.kept}
+                                                           for recipe in recipes]}, file)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Shares of rows that Cairn and a reference both keep of the same tokens, end to end: each computes its own KV.
+
+    python3 benchmarks/fidelity/kept_overlap.py --cairn build/fidelity/kept-prose.json --reference kept-reference.json
+
+Files of `cairn fidelity --kept` and of compare/fidelity/selections_reference.py --kept. The overlap of a head is the number of rows that both keep
+over the larger of the two numbers; printed are the mean over texts, layers and heads, and the least head.
+"""
+
+import argparse
+import json
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)["recipes"]
+
+
+def method(recipe):
+    """Selection and share of a recipe's name, `NAME:keep=K,...+CODEC`."""
+    name, _, parameters = recipe.partition("+")[0].partition(":")
+    return name, float(dict(p.split("=", 1) for p in parameters.split(","))["keep"])
+
+
+def overlaps(ours, theirs):
+    for mine, other in zip(ours["texts"], theirs["texts"], strict=True):
+        if mine["name"] != other["name"]:
+            raise SystemExit(f"texts differ: '{mine['name']}' and '{other['name']}'")
+        for a, b in zip(mine["kept"], other["kept"], strict=True):
+            a, b = (int.from_bytes(bytes.fromhex(mask), "little") for mask in (a, b))
+            most = max(a.bit_count(), b.bit_count())
+            yield (a & b).bit_count() / most if most else 1.0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cairn", required=True)
+    parser.add_argument("--reference", required=True)
+    arguments = parser.parse_args()
+    references = {(r["selection"], r["keep"]): r for r in load(arguments.reference)}
+    print("| recipe | reference | texts | overlap, mean | least head |\n|---|---|---|---|---|")
+    for recipe in load(arguments.cairn):
+        reference = references.get(method(recipe["recipe"]))
+        if reference is None:
+            continue
+        found = list(overlaps(recipe, reference))
+        print(f"| `{recipe['recipe']}` | {reference['recipe']} | {len(recipe['texts'])} | {sum(found) / len(found):.4f} | {min(found):.3f} |")
+
+
+if __name__ == "__main__":
+    main()
