@@ -23,10 +23,10 @@ def method(recipe):
 
 
 def overlaps(ours, theirs):
-    for mine, other in zip(ours["texts"], theirs["texts"], strict=True):
-        if mine["name"] != other["name"]:
-            raise SystemExit(f"texts differ: '{mine['name']}' and '{other['name']}'")
-        for a, b in zip(mine["kept"], other["kept"], strict=True):
+    """Of each head of each text of ours."""
+    others = {text["name"]: text["kept"] for text in theirs["texts"]}
+    for text in ours["texts"]:
+        for a, b in zip(text["kept"], others[text["name"]], strict=True):
             a, b = (int.from_bytes(bytes.fromhex(mask), "little") for mask in (a, b))
             most = max(a.bit_count(), b.bit_count())
             yield (a & b).bit_count() / most if most else 1.0
