@@ -12,7 +12,6 @@ import argparse
 from compare import Plot, interval, kl_ratio, needle_points, number, rows_of
 
 ANSWERS = ("needles", "multiturn")
-SIZES = (3.0, 2.0, 1.5)  # Bits per original number.
 SLACK = 1.02
 
 # What the papers claim of each other: (claim, better, worse).
@@ -79,7 +78,10 @@ def paired(row, other):
 def selections_table(suite, rows, references):
     alone = [row for row in rows if row["suite"] == suite and Recipe(row).is_pure_selection]
     keeps = sorted({Recipe(row).keep for row in alone}, reverse=True)
-    keeps = [keep for keep in keeps if sum(Recipe(row).keep == keep for row in alone) > 2]
+    keeps = [keep for keep in keeps if sum(Recipe(row).keep == keep for row in alone) > 2]  # The others are for mixtures.
+    if not keeps:
+        return []
+    alone = [row for row in alone if Recipe(row).keep in keeps]
     names = sorted({Recipe(row).selection for row in alone}, key=lambda name: order(suite, alone, keeps, name))
     header = [f"{100 * keep:.0f} % kept" for keep in keeps]
     beside = [f"over the reference, {head}" for head in header] if references else []
@@ -98,12 +100,12 @@ def selections_table(suite, rows, references):
 
 
 def order(suite, rows, keeps, name):
-    """Best first, by the share of which most rows were measured."""
+    """Best first, by the share of which most rows were measured; those that lack it by name."""
     keep = max(keeps, key=lambda k: sum(Recipe(row).keep == k for row in rows))
     row = find(rows, suite, name, keep)
     if row is None:
-        return (1, name)
-    return (0, -row["needles_ok"] if suite in ANSWERS else row["kl"])
+        return (1, 0, name)
+    return (0, -row["needles_ok"] if suite in ANSWERS else row["kl"], name)
 
 
 def best(rows, suite, bits, accept):
@@ -145,6 +147,11 @@ def questions_table(rows):
     return out
 
 
+def show(title, lines):
+    if lines:
+        print("\n".join([f"### {title}", *lines, ""]))
+
+
 class MixturePlot(Plot):
     FIRST_BIT = 1
 
@@ -157,9 +164,9 @@ def main():
     arguments = parser.parse_args()
     rows, references = rows_of(arguments.cairn), rows_of(arguments.reference)
     for suite in dict.fromkeys(row["suite"] for row in rows):
-        print(f"### {suite}: selections\n" + "\n".join(selections_table(suite, rows, references)) + "\n")
-        print(f"### {suite}: mixtures\n" + "\n".join(mixtures_table(suite, rows)) + "\n")
-    print("### questions\n" + "\n".join(questions_table(rows)) + "\n")
+        show(f"{suite}: selections", selections_table(suite, rows, references))
+        show(f"{suite}: mixtures", mixtures_table(suite, rows))
+    show("questions", questions_table(rows))
     if arguments.svg:
         prose = [(row, Recipe(row)) for row in rows if row["suite"] == "prose"]
         MixturePlot([

@@ -36,6 +36,28 @@ def test_every_call(client, serial):
     asyncio.run(main())
 
 
+def test_staged_parts_are_stored_when_they_are_committed(client, serial):
+    prompt = Prompt(client, opaque_spec(), serial(), 3, 1000)
+
+    async def main():
+        aio = cairn.AsyncClient(client)
+        memory = [bytearray(data) for data in prompt.data]
+        parts = [cairn.Part(p.key, m, p.parent, p.first_position) for p, m in zip(prompt.parts(), memory)]
+        async with await aio.stage(prompt.namespace, parts) as staged:
+            for block in memory:
+                block[:] = bytes(1000)
+            assert await aio.exists(prompt.namespace, prompt.keys) == [None] * 3
+            assert await staged.commit() == [None] * 3
+            with pytest.raises(cairn.FailedPreconditionError, match="committed or dropped"):
+                await staged.commit()
+        into = [bytearray(1000) for _ in range(3)]
+        with await aio.match(prompt.namespace, prompt.keys, deadline=SLOW) as match:
+            await aio.fetch(match.lease, into)
+        assert into == prompt.data
+
+    asyncio.run(main())
+
+
 def test_many_at_once(client, serial):
     """100 prompts, each pushed, matched and fetched by a task of its own."""
     async def one(aio, namespace, seed):

@@ -14,7 +14,7 @@ misses are answers.
 """
 
 from cairn._native import Cancellation, Lease
-from cairn.aio import AsyncClient, AsyncEventStream
+from cairn.aio import AsyncClient, AsyncEventStream, AsyncStagedPush
 from cairn.client import Client, EventStream, StagedPush, set_log_level
 from cairn.errors import *  # noqa: F403
 from cairn.errors import __all__ as _errors
@@ -26,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncEventStream",
+    "AsyncStagedPush",
     "Cancellation",
     "Client",
     "EventStream",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from cairn._native import Cancellation, Lease
-from cairn.client import Client, EventStream
+from cairn.client import Client, EventStream, StagedPush
 from cairn.errors import Error
 from cairn.types import (
     CacheEvent,
@@ -25,7 +25,7 @@ from cairn.types import (
     TierKind,
 )
 
-__all__ = ["AsyncClient", "AsyncEventStream"]
+__all__ = ["AsyncClient", "AsyncEventStream", "AsyncStagedPush"]
 
 T = TypeVar("T")
 # Between looks whether a reader of events was cancelled.
@@ -136,6 +136,29 @@ class AsyncClient:
             )
         )
 
+    async def stage(
+        self,
+        fingerprint: bytes,
+        parts: Sequence[Part],
+        *,
+        reservation_ttl: float = 0.0,
+        deadline: float = 1.0,
+        commit_deadline: float = 10.0,
+        trace: str = "",
+    ) -> AsyncStagedPush:
+        """As `Client.stage`."""
+        staged = await self._run(
+            lambda: self._client.stage(
+                fingerprint,
+                parts,
+                reservation_ttl=reservation_ttl,
+                deadline=deadline,
+                commit_deadline=commit_deadline,
+                trace=trace,
+            )
+        )
+        return AsyncStagedPush(self._run, staged)
+
     async def prefetch(
         self, fingerprint: bytes, keys: Sequence[bytes], needed_in: float, *, deadline: float = 1.0, trace: str = ""
     ) -> Prefetched:
@@ -180,6 +203,28 @@ class AsyncClient:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+class AsyncStagedPush:
+    """Parts that are copied and not stored yet: `async with await client.stage(...) as staged`. As `StagedPush`."""
+
+    def __init__(self, run: Callable[[Callable[[], list[Error | None]]], Awaitable[list[Error | None]]], staged: StagedPush) -> None:
+        self._run = run
+        self._staged = staged
+
+    async def commit(self) -> list[Error | None]:
+        """As `StagedPush.commit`. A task that is cancelled here goes on when the parts are stored or refused."""
+        return await self._run(self._staged.commit)
+
+    def drop(self) -> None:
+        """As `StagedPush.drop`, which does not wait."""
+        self._staged.drop()
+
+    async def __aenter__(self) -> AsyncStagedPush:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.drop()
 
 
 class AsyncEventStream:
