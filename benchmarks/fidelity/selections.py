@@ -153,7 +153,19 @@ def show(title, lines):
 
 
 class MixturePlot(Plot):
-    FIRST_BIT = 1
+    """Of small sizes, where selections and codecs meet. Of selections alone it has some, for room."""
+    FIRST_BIT, LAST_BIT = 1, 5
+    HEIGHT = 620
+    ALONE = ("layer-defensive", "h2o", "snapkv", "chunkkv", "random")
+
+    def __init__(self, rows):
+        named = [(row | {"recipe": row["recipe"].removesuffix("+raw")}, Recipe(row)) for row in rows]
+        super().__init__([
+            ("selection alone", "#c06020", Plot.CROSS,
+             [row for row, recipe in named if recipe.is_pure_selection and recipe.selection in self.ALONE]),
+            ("codec alone", "#2a8a4a", Plot.CIRCLE, [row for row, recipe in named if not recipe.selection and ">" not in row["recipe"]]),
+            ("selection and codec", "#3050c0", Plot.CIRCLE, [row for row, recipe in named if recipe.is_mixture]),
+        ])
 
 
 def main():
@@ -168,12 +180,7 @@ def main():
         show(f"{suite}: mixtures", mixtures_table(suite, rows))
     show("questions", questions_table(rows))
     if arguments.svg:
-        prose = [(row, Recipe(row)) for row in rows if row["suite"] == "prose"]
-        MixturePlot([
-            ("selection alone", "#c06020", Plot.CROSS, [row for row, recipe in prose if recipe.is_pure_selection]),
-            ("codec alone", "#2a8a4a", Plot.CIRCLE, [row for row, recipe in prose if not recipe.selection]),
-            ("selection and codec", "#3050c0", Plot.CIRCLE, [row for row, recipe in prose if recipe.is_mixture]),
-        ]).write(arguments.svg)
+        MixturePlot([row for row in rows if row["suite"] == "prose"]).write(arguments.svg)
 
 
 if __name__ == "__main__":
