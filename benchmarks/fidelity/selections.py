@@ -82,19 +82,17 @@ def selections_table(suite, rows, references):
     if not keeps:
         return []
     alone = [row for row in alone if Recipe(row).keep in keeps]
+    beside = [keep for keep in keeps if any(reference_of(row, references) for row in alone if Recipe(row).keep == keep)]
     names = sorted({Recipe(row).selection for row in alone}, key=lambda name: order(suite, alone, keeps, name))
-    header = [f"{100 * keep:.0f} % kept" for keep in keeps]
-    beside = [f"over the reference, {head}" for head in header] if references else []
-    out = ["| selection | " + " | ".join(header + beside) + " |", "|---" * (1 + len(header + beside)) + "|"]
+    out = ["| selection | " + " | ".join([f"{100 * keep:.0f} % kept" for keep in keeps] +
+                                         [f"the reference, {100 * keep:.0f} % | against it" for keep in beside]) + " |",
+           "|---" * (1 + len(keeps) + 2 * len(beside)) + "|"]
     for name in names:
-        cells = []
-        for keep in keeps:
+        cells = [judged(row) if (row := find(rows, suite, name, keep)) else "-" for keep in keeps]
+        for keep in beside:
             row = find(rows, suite, name, keep)
-            cells.append("-" if row is None else judged(row))
-        for keep in keeps if references else ():
-            row = find(rows, suite, name, keep)
-            other = None if row is None else reference_of(row, references)
-            cells.append("-" if other is None else f"{judged(other).split(' ')[0]}: {paired(row, other)}")
+            other = reference_of(row, references) if row else None
+            cells += [judged(other).split(" ")[0], paired(row, other)] if other else ["-", "-"]
         out.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return out
 
@@ -121,6 +119,8 @@ def mixtures_table(suite, rows):
     out = ["| recipe | bits | " + ("answers kept" if suite in ANSWERS else "KL, nats (95 %)") +
            " | best codec alone | against it | best selection alone | against it |", "|---|---|---|---|---|---|---|"]
     mixtures = sorted((row for row in rows if row["suite"] == suite and Recipe(row).is_mixture), key=lambda row: -row["bits_per_number"])
+    if not mixtures:
+        return []
     for row in mixtures:
         cells = []
         for accept in (lambda r: not r.selection and r.codec != "raw", lambda r: r.is_pure_selection):
@@ -144,7 +144,7 @@ def questions_table(rows):
                 cells.append("-" if a is None or b is None else paired(a, b))
             if any(cell != "-" for cell in cells):
                 out.append(f"| {claim} | {100 * keep:.0f} % | " + " | ".join(cells) + " |")
-    return out
+    return out if len(out) > 2 else []
 
 
 def show(title, lines):
