@@ -107,11 +107,12 @@ def order(suite, rows, keeps, name):
 
 
 def best(rows, suite, bits, accept):
-    """Of the accepted rows of at most that size the best; where all are larger the smallest."""
+    """Of the accepted rows of at most that size the best; where all are larger, of the smallest size there is. None if there is none."""
     accepted = [row for row in rows if row["suite"] == suite and accept(Recipe(row))]
+    if not accepted:
+        return None
+    bits = max(bits, min(row["bits_per_number"] for row in accepted))
     fit = [row for row in accepted if row["bits_per_number"] <= SLACK * bits]
-    if not fit:
-        return min(accepted, key=lambda row: row["bits_per_number"], default=None)
     return max(fit, key=lambda row: row["needles_ok"]) if suite in ANSWERS else min(fit, key=lambda row: row["kl"])
 
 
