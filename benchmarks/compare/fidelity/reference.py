@@ -101,6 +101,28 @@ def write_report(model, plan, rows):
     print()
 
 
+def begin(parser):
+    """Adds what every reference is told, and loads it: arguments, model, plan and the texts of it to measure."""
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--plan", required=True)
+    parser.add_argument("--limit", type=int, default=0, help="only the first N texts")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.set_grad_enabled(False)
+    model = Llama(arguments.model)
+    plan = json.load(open(arguments.plan, encoding="utf-8"))
+    texts = plan["texts"][:arguments.limit or None]
+    return arguments, model, plan, texts
+
+
+def with_progress(suite, texts):
+    for number, text in enumerate(texts):
+        yield text
+        print(f"\r{suite}: text {number + 1} of {len(texts)}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
 def measure(model, text, rows):
     """Adds one text to every row: the context is computed once and each codec applied to the same K and V."""
     context = text["context"]
@@ -122,22 +144,11 @@ def measure(model, text, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--plan", required=True)
     parser.add_argument("--codec", action="append", choices=sorted(CODECS), help="all when not given")
-    parser.add_argument("--limit", type=int, default=0, help="only the first N texts")
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.set_grad_enabled(False)
-    model = Llama(arguments.model)
-    plan = json.load(open(arguments.plan, encoding="utf-8"))
-    texts = plan["texts"][:arguments.limit or None]
+    arguments, model, plan, texts = begin(parser)
     rows = [Row(name, is_needles(plan)) for name in arguments.codec or CODECS]
-    for number, text in enumerate(texts):
+    for text in with_progress(plan["suite"], texts):
         measure(model, text, rows)
-        print(f"\r{plan['suite']}: text {number + 1} of {len(texts)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
     write_report(arguments.model, plan, rows)
 
 

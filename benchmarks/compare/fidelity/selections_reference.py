@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from codecs_reference import half
 from presses_reference import Captured, defensive, h2o, ranked_by_kvpress, with_kvpress
-from reference import Judge, Row, is_needles, write_report
-from torch_bench import Llama, full
+from reference import Judge, Row, begin, is_needles, with_progress, write_report
+from torch_bench import full
 
 
 def snapkv():
@@ -155,24 +155,14 @@ def measure(model, text, recipes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--plan", required=True)
     parser.add_argument("--press", action="append", metavar="NAME:keep=K", help=f"every one with keep={KEEPS} when not given")
     parser.add_argument("--kept", help="a file for which rows each one kept, as `cairn fidelity --kept` has it")
-    parser.add_argument("--limit", type=int, default=0, help="only the first N texts")
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.set_grad_enabled(False)
-    model = Llama(arguments.model)
-    plan = json.load(open(arguments.plan, encoding="utf-8"))
-    texts = plan["texts"][:arguments.limit or None]
+    arguments, model, plan, texts = begin(parser)
     wanted = arguments.press or [f"{name}:keep={keep:g}" for name in PRESSES for keep in KEEPS]
     recipes = [Recipe(text, is_needles(plan)) for text in wanted]
-    for number, text in enumerate(texts):
+    for text in with_progress(plan["suite"], texts):
         measure(model, text, recipes)
-        print(f"\r{plan['suite']}: text {number + 1} of {len(texts)}", end="", file=sys.stderr, flush=True)
-    print("\nprocessor seconds a text: choosing, scoring", file=sys.stderr)
+    print("processor seconds a text: choosing, scoring", file=sys.stderr)
     for recipe in recipes:
         print(f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} {recipe.scoring / len(texts):6.2f}", file=sys.stderr)
     write_report(arguments.model, plan, [recipe.row for recipe in recipes])
