@@ -272,7 +272,7 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
 
 Status FidelityRunner::MeasureStored(const ScoredText& text, Arm& arm, Totals* totals) {
   CAIRN_ASSIGN_OR_RETURN(const StoredKv exact, arm.exact->Read(text.context));
-  CAIRN_ASSIGN_OR_RETURN(StoredKv stored, arm.stored->Read(text.context));
+  CAIRN_ASSIGN_OR_RETURN(StoredKv stored, arm.stored->Read(text.context, options_.kept));
   if (arm.last_rung && stored.codecs != std::set<format::Codec>{*arm.last_rung}) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "text '{}': the node does not serve all of it in the ladder's last codec",

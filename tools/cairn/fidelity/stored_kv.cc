@@ -126,7 +126,7 @@ StoredKvReader::StoredKvReader(client::CacheClient& client, const NamespaceSpec&
                                std::unique_ptr<const worker::KvCodec> codec)
     : client_(client), fingerprint_(Fingerprint(spec)), kv_(kv), codec_(std::move(codec)) {}
 
-Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context) {
+Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context, bool with_kept) {
   std::vector<BlockKey> keys =
       BlockKeyChain(fingerprint_).Keys(context, static_cast<uint32_t>(kv_.block_tokens));
   if (codec_->selected()) {
@@ -146,6 +146,7 @@ Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context) {
   out.bytes = match.bytes;
   out.numbers = keys.size() * kv_.page_bytes() / sizeof(uint16_t);
   if (codec_->selected()) {
+    if (!with_kept) return out;
     MaskSink sink(kv_, keys.size(), &out);
     CAIRN_RETURN_IF_ERROR(FetchAll(match, keys.size(), sink));
     return out;

@@ -19,7 +19,7 @@ struct StoredKv {
   // A page a block (services/worker/kv/kv_pool.h), binary16. Empty where the recipe selects: rows of
   // tokens that were forgotten have no numbers.
   std::vector<std::byte> pages;
-  // Where the recipe selects: which tokens each KV head of each layer keeps: [layer * KV heads +
+  // Where the recipe selects, if it was asked for: which tokens each KV head of each layer keeps: [layer * KV heads +
   // head], bit t % 8 of byte t / 8. Else empty.
   std::vector<std::vector<std::byte>> kept;
   uint64_t numbers = 0;              // Of the context's KV, forgotten ones too.
@@ -35,7 +35,8 @@ class StoredKvReader {
                                                         const NamespaceSpec& spec);
 
   // `context`: whole blocks. FAILED_PRECONDITION when the node has not all of them.
-  Result<StoredKv> Read(std::span<const int32_t> context);
+  // `with_kept`: fills StoredKv::kept, for which selected blocks are fetched.
+  Result<StoredKv> Read(std::span<const int32_t> context, bool with_kept = false);
 
   const worker::KvLayout& kv() const { return kv_; }
 
