@@ -23,6 +23,7 @@
 #include "cairn/client/connect.h"
 #include "services/common/base/allocator.h"
 #include "services/common/base/grpc_log.h"
+#include "services/common/base/lock_checks.h"
 #include "services/common/log/log.h"
 #include "tests/support/process.h"
 #include "tests/unit/clients/cpp/parts.h"
@@ -217,6 +218,7 @@ uint64_t Fetch(CacheClient& c, const Stored& s, uint32_t begin, uint32_t count) 
 int main(int argc, char** argv) {
   TuneAllocator();
   SilenceGrpcLog();
+  SkipLockChecks();
   log::Configure({.level = log::Level::kError});
   const size_t rounds = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 5;
   if (argc > 2) g_seconds = std::strtod(argv[2], nullptr);

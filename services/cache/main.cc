@@ -5,6 +5,7 @@
 #include "services/cache/rpc/node.h"
 #include "services/common/base/allocator.h"
 #include "services/common/base/grpc_log.h"
+#include "services/common/base/lock_checks.h"
 #include "services/common/lifecycle/lifecycle.h"
 #include "services/common/metrics/admin_server.h"
 
@@ -36,6 +37,7 @@ void PrintReady(const cairn::cache::Node& node, bool json) {
 int main(int argc, char** argv) {
   cairn::TuneAllocator();
   cairn::SilenceGrpcLog();
+  cairn::SkipLockChecks();
   cairn::ShutdownSignals signals;
 
   cairn::cache::NodeConfig config;

@@ -6,6 +6,7 @@
 #include "cairn/client/connect.h"
 #include "services/common/base/allocator.h"
 #include "services/common/base/grpc_log.h"
+#include "services/common/base/lock_checks.h"
 #include "services/common/config/config.h"
 #include "services/common/lifecycle/lifecycle.h"
 #include "services/common/log/log.h"
@@ -77,6 +78,7 @@ Status Serve(const WorkerConfig& config, ShutdownSignals& signals) {
 int Main(int argc, char** argv) {
   TuneAllocator();
   SilenceGrpcLog();
+  SkipLockChecks();
   ShutdownSignals signals;
   WorkerConfig config;
   config::Schema schema(

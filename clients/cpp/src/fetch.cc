@@ -42,7 +42,8 @@ Status GrpcCacheClient::FetchPass(const Lease& lease, const FetchRange& range, b
   request.set_layer_end(range.layer_end);
   request.set_reader_verifies(!node_verifies);
 
-  RawCall call(data_.get(), "/cairn.v1.Cache/Fetch", deadline, options.trace);
+  const DataConnections::Use data = data_.Take();
+  RawCall call(data.stub(), "/cairn.v1.Cache/Fetch", deadline, options.trace);
   const std::stop_callback on_cancel(options.cancel, [&call] { call.Cancel(); });
   const auto cancelled = [] {
     return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");

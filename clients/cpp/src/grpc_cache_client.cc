@@ -29,6 +29,9 @@ uint32_t Millis(Duration d) {
 // Wrong slices of a fetch that are asked for once more. More are no accident.
 constexpr size_t kMaxRetries = 64;
 
+// Two cores gain up to here; each costs the node some KiB once it has been used.
+constexpr size_t kDataConnections = 4;
+
 // Of in-place pushes over gRPC: some batches of a worker.
 constexpr size_t kIdleBufferBytes = 32u << 20;
 
@@ -112,9 +115,10 @@ class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
 
 GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
                                  std::shared_ptr<grpc::Channel> control,
-                                 std::shared_ptr<grpc::Channel> data)
+                                 std::vector<std::shared_ptr<grpc::Channel>> data)
     : stub_(v1::Cache::NewStub(control)),
-      data_(std::make_unique<grpc::GenericStub>(std::move(data))),
+      events_(std::make_unique<grpc::GenericStub>(control)),
+      data_(std::move(data)),
       breaker_(options.breaker, &SteadyClock::Get()),
       releases_(stub_.get()),
       local_({.choice = options.path,
@@ -289,7 +293,8 @@ Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,
   const Status status = Guarded(deadline, [&](const Session::Current& session) {
     Status node;
     if (PushLocal(session, fingerprint, parts, deadline, &results, &node)) return node;
-    Pusher pusher({.control = stub_.get(), .data = data_.get(), .releases = &releases_}, session,
+    const DataConnections::Use data = data_.Take();
+    Pusher pusher({.control = stub_.get(), .data = data.stub(), .releases = &releases_}, session,
                   fingerprint, options, deadline);
     if (results.empty()) {
       results = pusher.Push(parts, &node);
@@ -414,7 +419,7 @@ Result<NodeStats> GrpcCacheClient::Stat(const CallOptions& options) {
 }
 
 Result<std::unique_ptr<EventStream>> GrpcCacheClient::WatchEvents(const WatchOptions& options) {
-  return NewEventStream(data_.get(), options);
+  return NewEventStream(events_.get(), options);
 }
 
 ClientStats GrpcCacheClient::GetStats() const {
@@ -466,7 +471,10 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
                            options.client_name.size());
   }
   CAIRN_ASSIGN_OR_RETURN(auto control, NewChannel(options));
-  CAIRN_ASSIGN_OR_RETURN(auto data, NewChannel(options));
+  std::vector<std::shared_ptr<grpc::Channel>> data(kDataConnections);
+  for (auto& channel : data) {
+    CAIRN_ASSIGN_OR_RETURN(channel, NewChannel(options));
+  }
   return std::unique_ptr<CacheClient>(
       std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(data)));
 }

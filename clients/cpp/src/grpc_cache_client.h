@@ -8,10 +8,12 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "cairn/client/connect.h"
 #include "cairn/v1/cache.grpc.pb.h"
 #include "clients/cpp/src/buffered_push.h"
+#include "clients/cpp/src/data_connections.h"
 #include "clients/cpp/src/local/local_path.h"
 #include "clients/cpp/src/release_queue.h"
 #include "clients/cpp/src/session.h"
@@ -21,10 +23,10 @@ namespace cairn::client {
 
 class GrpcCacheClient final : public CacheClient {
  public:
-  // Two connections, so that a match is not queued behind the bytes of a fetch: `control` for small
-  // calls and the session, `data` for Fetch and Push.
+  // A connection for small calls and the session, and others for Fetch and Push, so that a match is
+  // not queued behind the bytes of a fetch.
   GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> control,
-                  std::shared_ptr<grpc::Channel> data);
+                  std::vector<std::shared_ptr<grpc::Channel>> data);
   ~GrpcCacheClient() override;
 
   Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
@@ -91,9 +93,10 @@ class GrpcCacheClient final : public CacheClient {
   Status FetchRemote(const Lease& lease, const FetchRange& range, FetchSink& sink,
                      const FetchOptions& options, TimePoint deadline, bool* got_bytes);
 
-  // Constant after construction; each thread-safe.
+  // Each thread-safe.
   const std::unique_ptr<v1::Cache::Stub> stub_;
-  const std::unique_ptr<grpc::GenericStub> data_;
+  const std::unique_ptr<grpc::GenericStub> events_;
+  DataConnections data_;
   CircuitBreaker breaker_;
   ReleaseQueue releases_;
   local::LocalPath local_;
