@@ -67,6 +67,7 @@ def step(scheduler, **scheduled):
         scheduled_new_reqs=[types.SimpleNamespace(req_id=name, num_computed_tokens=computed) for name, (computed, _, _) in scheduled.items()],
         scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], num_computed_tokens=[]),
         num_scheduled_tokens={name: tokens for name, (_, tokens, _) in scheduled.items()},
+        total_num_scheduled_tokens=sum(tokens for _, tokens, _ in scheduled.values()),
         kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda name: (scheduled[name][2],)),
     )
     return scheduler.build_metadata(output)
@@ -235,6 +236,23 @@ def test_after_a_reset_nothing_stored_before_is_found_or_added_to():
     assert not set(store.asked[-1]) & set(store.asked[0]) and len(store.asked[-1]) == 6
 
 
+def test_a_step_without_work_waits_a_little_for_an_answer():
+    store = FakeStore(blocks=4)
+    scheduler, asked = half(store), request()
+    store.gate.clear()
+    scheduler.on_new_request(asked)
+    assert not step(scheduler, running=(0, 16, [1])).idle
+    begin = time.monotonic()
+    assert step(scheduler).idle
+    assert 0.004 < time.monotonic() - begin < 1
+    store.gate.set()
+    wait_until(lambda: step(scheduler).idle and scheduler.matched_tokens(asked, 0) == 64, 5, "the answer")
+    begin = time.monotonic()
+    for _ in range(100):  # Nothing is asked: nothing is waited for.
+        step(scheduler)
+    assert time.monotonic() - begin < 0.4
+
+
 # ---- workers, with a real node ----
 
 LAYERS, PAGE = 3, 512
@@ -254,7 +272,7 @@ def worker(node, rank=0, ranks=1, page=PAGE, model="m", **options):
 def load(half, store, keys, first, ids):
     half.start_loads(Metadata(store.namespace, [LoadJob("r", keys, first, ids)]))
     ended = set()
-    wait_until(lambda: ended.update(half.finished()) or ended, 20, "the load's end")
+    wait_until(lambda: ended.update(half.finished(idle=False)) or ended, 20, "the load's end")
     assert ended == {"r"}
     return half.take_bad_blocks()
 
@@ -292,6 +310,23 @@ def test_blocks_that_are_not_there_are_named(start_node):
     for name, page in pages.items():
         assert torch.equal(page[21:23], page[1:3])
         assert torch.equal(page[23:], before[name][23:])
+
+
+def test_an_idle_step_waits_a_little_for_a_load(start_node):
+    half, store, _ = worker(start_node(), model="idle")
+    gate = threading.Event()
+    store.load = lambda keys, *_: gate.wait(20) and set()
+    half.start_loads(Metadata(store.namespace, [LoadJob(name, keys_of(1, 1), 0, [1]) for name in ("a", "b")]))
+    begin = time.monotonic()
+    assert half.finished(idle=True) == set()
+    assert 0.004 < time.monotonic() - begin < 1
+    gate.set()
+    ended = set()
+    wait_until(lambda: ended.update(half.finished(idle=True)) or ended == {"a", "b"}, 20, "both loads")
+    begin = time.monotonic()
+    for _ in range(100):  # Nothing is under way: nothing is waited for.
+        assert half.finished(idle=True) == set()
+    assert time.monotonic() - begin < 0.4
 
 
 def test_a_dead_node_fails_loads_and_stores_soon(start_node):
@@ -349,7 +384,7 @@ def test_other_pages_than_the_scheduler_means_are_never_touched(start_node):
     save(half, store, keys, [1, 2])
     before = pages["layer0"].clone()
     half.start_loads(Metadata(bytes(32), [LoadJob("r", keys, 0, [7, 8])]))
-    wait_until(lambda: half.finished() == {"r"}, 20, "the load's end")
+    wait_until(lambda: half.finished(idle=False) == {"r"}, 20, "the load's end")
     assert half.take_bad_blocks() == {7, 8} and torch.equal(pages["layer0"], before)
 
 

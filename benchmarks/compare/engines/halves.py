@@ -93,8 +93,8 @@ def transfers(node, repeat):
         assert made.exists(keys, deadline=5) == [True] * BLOCKS
         begin = time.perf_counter()
         half.start_loads(Metadata(made.namespace, [LoadJob("r", keys, 0, range(BLOCKS, 2 * BLOCKS))]))
-        while not half.finished():
-            time.sleep(0.0005)  # An engine looks between its steps.
+        while not half.finished(idle=True):
+            pass
         loaded = time.perf_counter() - begin
         assert not half.take_bad_blocks()
         begin = time.perf_counter()

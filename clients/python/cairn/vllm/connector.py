@@ -187,7 +187,7 @@ class CairnConnector(KVConnectorBase_V1):
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Loads that have ended, well or not."""
         assert self._worker is not None
-        return None, self._worker.finished() or None
+        return None, self._worker.finished(self._step().idle) or None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         """Blocks that these loads did not bring."""

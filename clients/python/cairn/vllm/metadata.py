@@ -37,3 +37,5 @@ class Metadata(KVConnectorMetadata):
     namespace: bytes = b""
     loads: list[LoadJob] = field(default_factory=list)
     saves: list[SaveJob] = field(default_factory=list)
+    idle: bool = False
+    """The engine computes nothing in this step."""

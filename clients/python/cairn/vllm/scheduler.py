@@ -1,4 +1,4 @@
-"""The scheduler's half: what is at the node, what to load, what to store. Nothing here waits."""
+"""The scheduler's half: what is at the node, what to load, what to store. Nothing here waits while the engine computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ __all__ = ["SchedulerHalf"]
 _LOG = logging.getLogger("cairn")
 _FRESH = 1.0  # Seconds: older answers are asked for again, in the background.
 _USABLE = 10.0  # Seconds: older answers count no more.
+_IDLE = 0.005  # Seconds that a step without work waits for an answer.
 
 
 @dataclass
@@ -205,16 +206,25 @@ class SchedulerHalf:
 
     def build_metadata(self, output: SchedulerOutput) -> Metadata:
         """Loads that `after_alloc` noted, and blocks that this step fills."""
-        metadata = Metadata(self._store.namespace, self._jobs)
+        idle = output.total_num_scheduled_tokens == 0
+        metadata = Metadata(self._store.namespace, self._jobs, idle=idle)
         self._jobs = []
         try:
             if self._writes:
                 self._save_all_filled(output, metadata)
+            if idle and not metadata.loads:
+                self._wait_for_answer()
         except Exception:
             # The loads must go out: the engine waits for them.
             self._store.counters.add("internal_errors")
             _LOG.exception("cairn: blocks of this step are not stored")
         return metadata
+
+    def _wait_for_answer(self) -> None:
+        """Otherwise the engine asks again and again, and takes the core that the answer needs."""
+        open_questions = [state.lookup.future for state in self._requests.values() if state.lookup is not None]
+        if open_questions:
+            wait(open_questions, timeout=_IDLE, return_when=FIRST_COMPLETED)
 
     def _save_all_filled(self, output: SchedulerOutput, metadata: Metadata) -> None:
         cached = output.scheduled_cached_reqs

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerHalf"]
 
 _LOG = logging.getLogger("cairn")
+_IDLE = 0.005  # Seconds that a step without work waits for a load.
 _PUSH_PARTS = 16  # Parts in one call to the node: the first are stored while the next are copied.
 
 
@@ -37,6 +38,7 @@ class WorkerHalf:
         self._pages: list[NDArray[np.uint8]] = []
         self._loads = ThreadPoolExecutor(2, "cairn-load")
         self._done: queue.SimpleQueue[tuple[str, list[int]]] = queue.SimpleQueue()
+        self._under_way = 0
         self._bad: set[int] = set()
         self._saver: _Saver | None = None
         self._mismatch = False
@@ -76,6 +78,7 @@ class WorkerHalf:
             self._store.counters.add("internal_errors")
             _LOG.error("cairn: scheduler and worker name the KV differently; nothing is loaded or stored")
         for job in metadata.loads:
+            self._under_way += 1
             self._loads.submit(self._load, job)
 
     def _load(self, job: LoadJob) -> None:
@@ -89,11 +92,21 @@ class WorkerHalf:
             _LOG.exception("cairn: a load failed, the engine computes")
         self._done.put((job.request, [job.blocks[i] for i in sorted(failed)]))
 
-    def finished(self) -> set[str]:
-        """Requests whose loads have ended since the last call, well or not."""
+    def finished(self, idle: bool) -> set[str]:
+        """Requests whose loads have ended since the last call, well or not.
+
+        `idle`: the engine has nothing else to do, and one is waited for a little. Otherwise it would step
+        on without work, and take the core that the copy needs.
+        """
         ended = set()
-        while not self._done.empty():
-            request, bad = self._done.get()
+        wait = idle
+        while self._under_way > 0:
+            try:
+                request, bad = self._done.get(block=wait, timeout=_IDLE)
+            except queue.Empty:
+                break
+            wait = False
+            self._under_way -= 1
             ended.add(request)
             self._bad.update(bad)
         return ended
