@@ -80,13 +80,14 @@ class Store:
                 self._complain("hint", error)
         return found
 
-    def match(self, keys: Sequence[bytes], *, lease: bool = True) -> Match | None:
+    def match(self, keys: Sequence[bytes], *, lease: bool = True, deadline: float | None = None) -> Match | None:
         """The longest prefix at the node; None when there was no answer in time."""
         if not keys:
             return None
         begin = time.monotonic()
+        timeout = self.options.lookup_timeout if deadline is None else deadline
         try:
-            found = self._client.match(self.namespace, keys, lease=lease, deadline=self.options.lookup_timeout)
+            found = self._client.match(self.namespace, keys, lease=lease, deadline=timeout)
         except Error as error:
             self._complain("look-up", error)
             self.counters.add("lookup_failures")
@@ -232,6 +233,15 @@ class Store:
         self.counters.add("matched_blocks", sum(there))
         self.counters.add("lookup_seconds", time.monotonic() - begin)
         return there
+
+    def answers(self, *, deadline: float) -> bool:
+        """Whether the node answers at all."""
+        try:
+            self._client.stat(deadline=deadline)
+        except Error as error:
+            self._complain("ping", error)
+            return False
+        return True
 
     def watch(self) -> EventStream:
         """The namespace's events, with a snapshot first. Raises `cairn.Error`: its reader must begin anew."""

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-__all__ = ["BLOCK_TOKENS", "EXTRA", "MAX_PART", "Plan", "check_config", "machine", "make_plan", "read_options"]
+__all__ = [
+    "BLOCK_TOKENS",
+    "EXTRA",
+    "MAX_PART",
+    "Plan",
+    "check_config",
+    "machine",
+    "make_plan",
+    "numerics_of",
+    "read_options",
+    "revision_of",
+]
 
 EXTRA = "kv_connector_extra_config."
 
@@ -105,8 +116,8 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
     )
     spec = NamespaceSpec(
         model=os.path.basename(os.path.normpath(vllm_config.model_config.model)),
-        revision=_revision(vllm_config, options),
-        numerics=_numerics(vllm_config),
+        revision=revision_of(vllm_config, options),
+        numerics=numerics_of(vllm_config),
         tenant=options.tenant,
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,
@@ -121,7 +132,7 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
     return Plan(spec, kv.block_size, engine_keys)
 
 
-def _revision(vllm_config: VllmConfig, options: Options) -> str:
+def revision_of(vllm_config: VllmConfig, options: Options) -> str:
     """Weights, and how the configuration that came with them was read: overrides of RoPE are there."""
     model = vllm_config.model_config
     revision = options.revision
@@ -133,7 +144,8 @@ def _revision(vllm_config: VllmConfig, options: Options) -> str:
     return f"{revision} config:{hashlib.sha256(config.encode()).hexdigest()[:32]} quantization:{model.quantization}"
 
 
-def _numerics(vllm_config: VllmConfig) -> str:
+def numerics_of(vllm_config: VllmConfig) -> str:
+    """What the KV was computed by."""
     import vllm
 
     return f"vllm {vllm.__version__} torch {torch.__version__} {machine()} {vllm_config.model_config.dtype}"

@@ -1,7 +1,4 @@
-"""Second-level storage for LMCache: docs/engines/lmcache.md.
-
-LMCache loads `CairnClient` itself, through its adapter "native_plugin".
-"""
+"""Second-level storage for LMCache's multi-process mode, loaded through its adapter "native_plugin"."""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""Under which name chunks of LMCache's in-process mode are stored, and what is refused because it has no right one."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lmcache.v1.token_database import ChunkedTokenDatabase
+
+from cairn._engine.options import Options
+from cairn.types import NamespaceSpec, OpaqueLayout
+
+if TYPE_CHECKING:
+    from lmcache.v1.config import LMCacheEngineConfig
+    from lmcache.v1.metadata import LMCacheMetadata
+    from vllm.config import VllmConfig
+
+__all__ = ["ConnectorOptions", "check_setup", "hash_scheme", "make_spec", "read_settings"]
+
+_LOG = logging.getLogger("cairn")
+_CHUNK_TOKENS = (16, 32, 64, 128, 256)
+_MAX_PART = 64 << 20
+# What LMCache keeps among our settings.
+_FOREIGN = ("module_path", "class_name")
+
+
+@dataclass(frozen=True)
+class ConnectorOptions(Options):
+    """Settings of the in-process mode."""
+
+    engine: str = ""
+    """What makes chunks differ and neither LMCache nor vLLM tells: needed where the engine is not vLLM."""
+
+
+def read_settings(config: LMCacheEngineConfig, plugin: str) -> ConnectorOptions:
+    """Settings of one plug-in out of LMCache's `extra_config`. ValueError names the one that is wrong."""
+    prefix = f"remote_storage_plugin.{plugin}."
+    # "cairn." is also how the settings of a plug-in "cairn.other" begin.
+    others = tuple(
+        f"remote_storage_plugin.{other}."
+        for other in config.remote_storage_plugins or ()
+        if other.startswith(f"{plugin}.")
+    )
+    settings = {
+        name[len(prefix) :]: value
+        for name, value in (config.extra_config or {}).items()
+        if name.startswith(prefix) and not name.startswith(others)
+    }
+    return ConnectorOptions.read({k: v for k, v in settings.items() if k not in _FOREIGN}, prefix)
+
+
+def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
+    """ValueError: a setting with which chunks would be wrong, or could not be stored.
+
+    RuntimeError: an engine's version that was not tested.
+    """
+    for name, wanted, reason in (
+        ("remote_serde", "naive", "since only whole chunks are stored, as they are"),
+        ("use_layerwise", False, "since a chunk is stored with all of its layers"),
+        ("enable_blending", False, "since a blended chunk depends on text that its key does not have"),
+    ):
+        if getattr(config, name) != wanted:
+            raise ValueError(f"setting '{name}': got {getattr(config, name)!r}, expected {wanted!r}, {reason}")
+    if metadata.chunk_size not in _CHUNK_TOKENS:
+        raise ValueError(f"setting 'chunk_size': got {metadata.chunk_size}, expected one of {_CHUNK_TOKENS}")
+    if metadata.get_num_groups() != 1:
+        raise ValueError(f"the model has {metadata.get_num_groups()} groups of layers, expected 1")
+    if (size := _chunk_bytes(metadata)) > _MAX_PART:
+        raise ValueError(
+            f"setting 'chunk_size': a chunk of {metadata.chunk_size} tokens has {size} bytes on each rank, "
+            f"expected at most {_MAX_PART}"
+        )
+    vllm_config = _vllm_config()
+    if vllm_config is None:
+        return
+    from cairn.vllm.namespace import check_config
+
+    check_config(vllm_config)
+    if vllm_config.lora_config is not None:
+        raise ValueError("setting 'enable_lora': got true, expected false, since LMCache's keys do not have the adapter")
+    if vllm_config.model_config.enable_prompt_embeds:
+        raise ValueError(
+            "setting 'enable_prompt_embeds': got true, expected false, since LMCache's keys do not have embeddings"
+        )
+
+
+def make_spec(
+    config: LMCacheEngineConfig, metadata: LMCacheMetadata, options: ConnectorOptions, plugin: str
+) -> NamespaceSpec:
+    """Everything that a chunk depends on and LMCache's key does not have. ValueError: something cannot be known.
+
+    The worker is in LMCache's key.
+    """
+    vllm_config = _vllm_config()
+    if vllm_config is None:
+        for name in ("revision", "engine"):
+            if not getattr(options, name):
+                raise ValueError(
+                    f"setting 'remote_storage_plugin.{plugin}.{name}' is missing: LMCache does not tell what KV "
+                    "was computed with"
+                )
+        revision, numerics, engine = options.revision, f"torch {torch.__version__}", ""
+    else:
+        from cairn.vllm.namespace import machine, numerics_of, revision_of
+
+        cache = vllm_config.cache_config
+        revision, numerics = revision_of(vllm_config, options), numerics_of(vllm_config)
+        engine = f"vllm cache_dtype={cache.cache_dtype} block_size={cache.block_size} on {machine()}"
+    return NamespaceSpec(
+        model=os.path.basename(os.path.normpath(metadata.model_name)) or "model",
+        revision=revision,
+        numerics=_short(f"{numerics} {options.engine}".strip(), 256),
+        tenant=options.tenant,
+        salt=options.salt.encode(),
+        weight_epoch=options.weight_epoch,
+        layout=OpaqueLayout(
+            _short(
+                f"lmcache {importlib.metadata.version('lmcache')} shapes={[list(s) for s in metadata.get_shapes()]} "
+                f"dtypes={metadata.get_dtypes()} kv_shape={tuple(metadata.kv_shape)} mla={metadata.use_mla} "
+                f"workers={metadata.world_size} {engine} {options.engine}".strip(),
+                1024,
+            ),
+            max_part_bytes=_chunk_bytes(metadata),
+            block_tokens=metadata.chunk_size,
+        ),
+        key_scheme=hash_scheme(config),
+    )
+
+
+def hash_scheme(config: LMCacheEngineConfig) -> str:
+    """Differs for processes that give the same tokens different chunk hashes.
+
+    LMCache asks vLLM for the hash and falls back to Python's own; what the chain begins with depends on
+    PYTHONHASHSEED, and is one value for all of a process. So LMCache hashes a few tokens here.
+    """
+    # Its constructor would begin the chain anew, for vLLM as well.
+    database = ChunkedTokenDatabase.__new__(ChunkedTokenDatabase)
+    name = config.pre_caching_hash_algorithm
+    database.hash_func = database._get_vllm_hash_func(name)
+    if database.hash_func is hash:
+        _LOG.warning(
+            "cairn: chunks are named by Python's own hash, whose 64 bits somebody who wants to can make collide, and which "
+            "differs in each process without PYTHONHASHSEED: set 'pre_caching_hash_algorithm' to sha256_cbor"
+        )
+        name = "builtin"
+    probe = str(database._hash_tokens([1, 2, 3]))
+    return f"lmcache-{name}-{hashlib.sha256(probe.encode()).hexdigest()[:32]}"
+
+
+def _chunk_bytes(metadata: LMCacheMetadata) -> int:
+    shapes: Sequence[torch.Size] = metadata.get_shapes()
+    dtypes: Sequence[torch.dtype] = metadata.get_dtypes()
+    return sum(shape.numel() * dtype.itemsize for shape, dtype in zip(shapes, dtypes))
+
+
+def _vllm_config() -> VllmConfig | None:
+    """Of the vLLM engine that LMCache runs in; vLLM names it while it starts a worker."""
+    if "vllm.config" not in sys.modules:
+        return None
+    from vllm.config import get_current_vllm_config_or_none
+
+    return get_current_vllm_config_or_none()
+
+
+def _short(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text[: limit - len(digest)] + digest
