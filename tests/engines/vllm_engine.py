@@ -3,7 +3,8 @@
     vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
       connector   kv_connector_extra_config of CairnConnector; absent: no connector
       offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
-    {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...]}   -> one answer for each prompt
+      lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
+    {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for each prompt
     {"reset": true}                                                -> engine's reset of prefix cache and connector
     {"namespace": true}                                            -> what the KV is stored under, pickled, as hex
 """
@@ -31,8 +32,15 @@ ENVIRONMENT = {
 }
 
 
-def transfer_config(connector, offload):
+def transfer_config(connector, offload, lmcache=False):
     """What users give to --kv-transfer-config."""
+    if lmcache:
+        return {
+            "kv_connector": "CpuLMCacheConnector",
+            "kv_connector_module_path": "cpu_lmcache",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute",
+        }
     if offload is not None:
         return {
             "kv_connector": "OffloadingConnector",
@@ -65,9 +73,9 @@ class Driver:
     def __init__(self, options):
         from vllm import LLM
 
-        connector, offload = options.pop("connector", None), options.pop("offload", None)
-        if connector is not None or offload is not None:
-            options["kv_transfer_config"] = transfer_config(connector, offload)
+        connector, offload, lmcache = options.pop("connector", None), options.pop("offload", None), options.pop("lmcache", False)
+        if connector is not None or offload is not None or lmcache:
+            options["kv_transfer_config"] = transfer_config(connector, offload, lmcache)
         text = os.path.exists(os.path.join(options["model"], "tokenizer.json"))
         self.llm = LLM(**{"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "seed": 0,
                           "skip_tokenizer_init": not text, **options})
@@ -77,7 +85,9 @@ class Driver:
         from vllm import SamplingParams
 
         prompts = command["prompts"]
-        sampling = SamplingParams(temperature=0, max_tokens=command.get("tokens", 8), logprobs=0, detokenize=False, ignore_eos=True)
+        extra = {"kv_transfer_params": command["transfer"]} if "transfer" in command else None
+        sampling = SamplingParams(temperature=0, max_tokens=command.get("tokens", 8), logprobs=0, detokenize=False, ignore_eos=True,
+                                  extra_args=extra)
         engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
         for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
             self.count += 1
