@@ -24,11 +24,15 @@ from lmcache.v1.storage_backend.connector import CreateConnector
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
 from lmcache.v1.storage_backend.remote_backend import RemoteBackend
 from lmcache.v1.token_database import ChunkedTokenDatabase
+from vllm.config import KVTransferConfig, get_current_vllm_config, set_current_vllm_config
+from vllm.engine.arg_utils import EngineArgs
 
 import cairn
+import vllm_engine
 from cairn._engine import versions
-from conftest import ENGINE, HERE, ROOT, A, B, C, Counts, Engine, same, stored, timed, wait_until
+from conftest import BLOCK, ENGINE, HERE, ROOT, A, B, C, Counts, Engine, same, stored, timed, wait_until
 from engine import numbers
+from test_vllm import flip_bytes
 
 SHAPE = (2, 2, 256, 4, 32)  # Layers, K and V, tokens, heads, head size.
 TOKEN = 2 * 2 * 4 * 32 * 2
@@ -42,16 +46,17 @@ def config(node, plugin="cairn", extra=None, *, module="cairn.lmcache", **settin
     values = {"module_path": module, "class_name": "CairnConnectorAdapter", "address": getattr(node, "grpc", node), **SETTINGS, **settings}
     extra = dict(extra or {})
     found = LMCacheEngineConfig.from_defaults(**{
-        "chunk_size": 256, "local_cpu": False, "max_local_cpu_size": 0.05, "save_unfull_chunk": True, "pre_caching_hash_algorithm": "sha256_cbor",
-        "remote_storage_plugins": [plugin], "extra_config": {**{prefix + k: v for k, v in values.items()}, **extra.pop("extra_config", {})}, **extra,
+        "chunk_size": 256, "local_cpu": False, "max_local_cpu_size": 0.05, "save_unfull_chunk": True,
+        "pre_caching_hash_algorithm": "sha256_cbor", "remote_storage_plugins": [plugin],
+        "extra_config": {**{prefix + k: v for k, v in values.items()}, **extra.pop("extra_config", {})}, **extra,
     })
     found.validate()
     return found
 
 
 def metadata(**changes):
-    return LMCacheMetadata(**{"model_name": "m", "world_size": 1, "local_world_size": 1, "worker_id": 0, "local_worker_id": 0, "kv_dtype": torch.bfloat16,
-                              "kv_shape": SHAPE, "chunk_size": 256, "role": "worker", **changes})
+    return LMCacheMetadata(**{"model_name": "m", "world_size": 1, "local_world_size": 1, "worker_id": 0, "local_worker_id": 0,
+                              "kv_dtype": torch.bfloat16, "kv_shape": SHAPE, "chunk_size": 256, "role": "worker", **changes})
 
 
 class Worker:
@@ -177,7 +182,9 @@ def test_what_chunks_depend_on_separates_them(start_node):
     with Worker(config(node)) as one:
         one.store(one.keys(text), one.objects(4, 256))
         assert one.backend.batched_contains(one.keys(text)) == 1
-        for tags in ({"lmcache.tag.user": "a"}, {"lmcache.tag.user": "b"}, {"lmcache.tag.user": "a@b%c"}, {"lmcache.tag.user": "a", "lmcache.tag.b": "c"}):
+        # LMCache's own text is the same for the last two.
+        for tags in ({"user": "a"}, {"user": "b"}, {"user": "a@b%c"}, {"user": "a", "b": "c"}):
+            tags = {f"lmcache.tag.{name}": value for name, value in tags.items()}
             assert one.backend.batched_contains(one.keys(text, tags)) == 0
             one.store(one.keys(text, tags), one.objects(4, 256))
         assert one.backend.batched_contains(one.keys(text, {"lmcache.other": "a"})) == 1
@@ -196,7 +203,8 @@ def test_what_chunks_depend_on_separates_them(start_node):
 
 def test_processes_whose_hashes_differ_share_nothing():
     """What LMCache's chunk hashes begin with depends on PYTHONHASHSEED."""
-    program = ("import sys; sys.path.insert(0, sys.argv[1]); from test_lmcache_connector import *; from cairn.lmcache.namespace import hash_scheme\n"
+    program = ("import sys; sys.path.insert(0, sys.argv[1]); from test_lmcache_connector import *\n"
+               "from cairn.lmcache.namespace import hash_scheme\n"
                "for name in ('sha256_cbor', 'builtin'):\n"
                "    c = config('x', extra={'pre_caching_hash_algorithm': name}); d = ChunkedTokenDatabase(c, metadata())\n"
                "    print('found', hash_scheme(c), [k for *_, k in d.process_tokens([1] * 256, make_key=False)])")
@@ -443,13 +451,67 @@ def test_chunks_that_cannot_be_stored_are_refused(changes, text):
         create(config("127.0.0.1:1"), metadata(**changes))
 
 
-def test_untested_versions_are_refused(monkeypatch, caplog):
+@pytest.fixture
+def vllm_config(tiny, monkeypatch):
+    """A real engine's configuration, as vLLM names it while it starts a worker."""
+    for name, value in vllm_engine.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+    def make(policy="recompute", **changes):
+        transfer = KVTransferConfig(kv_connector="LMCacheConnectorV1", kv_role="kv_both", kv_load_failure_policy=policy)
+        return set_current_vllm_config(EngineArgs(**{
+            "model": str(tiny), "dtype": "float32", "skip_tokenizer_init": True, "max_model_len": 2048, "block_size": BLOCK,
+            "enforce_eager": True, "kv_transfer_config": transfer, **changes,
+        }).create_engine_config())
+
+    return make
+
+
+def test_in_vllm_the_engine_s_configuration_is_part_of_the_name(vllm_config):
+    def spec(settings=None, **changes):
+        with vllm_config(**changes):
+            created = create(config("127.0.0.1:1", **{"revision": "", "engine": "", **(settings or {})}))
+        return created.getWrappedConnector()._store.spec
+
+    plain = spec()
+    assert plain.revision.startswith("sha256:") and "vllm 0.32.0" in plain.numerics
+    assert spec() == plain
+    for other in (spec(hf_overrides={"rope_theta": 5.0}), spec(block_size=64), spec({"engine": "other"})):
+        assert other != plain
+    assert spec(hf_overrides={"rope_theta": 5.0}).revision != plain.revision
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"policy": "fail"}, "kv_load_failure_policy': got 'fail', expected 'recompute'"),
+    ({"enable_lora": True}, "enable_lora': got true, expected false"),
+    ({"enable_prompt_embeds": True}, "enable_prompt_embeds': got true, expected false"),
+    ({"pipeline_parallel_size": 2}, "pipeline_parallel_size': got 2, expected 1"),
+])
+def test_engines_whose_chunks_would_be_wrong_are_refused(vllm_config, changes, text):
+    with vllm_config(**changes), pytest.raises(IrrecoverableException, match=text):
+        create(config("127.0.0.1:1"))
+
+
+def test_where_vllm_does_not_recover_from_a_load_that_fails_is_refused(vllm_config, monkeypatch):
+    with vllm_config():
+        engine = get_current_vllm_config()
+        # As on a GPU; on a CPU vLLM switches both off.
+        monkeypatch.setattr(engine.scheduler_config, "async_scheduling", True)
+        with pytest.raises(IrrecoverableException, match="async_scheduling': got true, expected false"):
+            create(config("127.0.0.1:1"))
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+        with pytest.raises(IrrecoverableException, match="VLLM_USE_V2_MODEL_RUNNER': expected 0"):
+            create(config("127.0.0.1:1"))
+
+
+def test_untested_versions_are_refused(monkeypatch):
     # Once its class is asked for, and once it is used.
     adapter = cairn.lmcache.CairnConnectorAdapter
     monkeypatch.setitem(versions.TESTED, "lmcache", ("0.1",))
     with pytest.raises(RuntimeError, match="lmcache 0.5.6 was not tested.*expected one of: 0.1"):
         cairn.lmcache.CairnConnectorAdapter  # noqa: B018  (asking for it is the test)
-    assert adapter().can_parse("plugin://cairn.first") and not adapter().can_parse("plugin://cairns") and not adapter().can_parse("redis://cairn")
+    urls = ("plugin://cairn", "plugin://cairn.first", "plugin://cairns", "redis://cairn")
+    assert [adapter().can_parse(url) for url in urls] == [True, True, False, False]
     with pytest.raises(IrrecoverableException, match="lmcache 0.5.6 was not tested.*expected one of: 0.1"):
         create(config("127.0.0.1:1", module="cairn.lmcache.connector"))
 
@@ -554,8 +616,6 @@ def test_an_engine_outlives_its_node(tiny, engine_log, start_node, reference, tm
             assert counts.since()["fetched_bytes"] == 3 * ENGINE_CHUNK and counts.since()["from_disk"] > 0
         second.kill()
 
-        from test_vllm import flip_bytes
-
         assert flip_bytes(disk) > 0
         third = start_node(*again)
         with Counts(third) as counts:
@@ -578,11 +638,9 @@ def test_an_engine_outlives_its_node(tiny, engine_log, start_node, reference, tm
 
 
 def test_the_documented_command_is_what_is_run():
-    from vllm_engine import transfer_config
-
     page = (ROOT / "docs/engines/lmcache.md").read_text(encoding="utf-8")
     [block] = re.findall(r"--kv-transfer-config '(\{.*?\})'", page, flags=re.S)
-    run = transfer_config(None, None, lmcache=True)
+    run = vllm_engine.transfer_config(None, None, lmcache=True)
     # But for the stand-in, which is a subclass.
     assert run.pop("kv_connector_module_path") == "cpu_lmcache"
     assert json.loads(block) == {**run, "kv_connector": "LMCacheConnectorV1"}

@@ -109,9 +109,8 @@ class CairnConnector(RemoteConnector):
 
     async def ping(self) -> int:
         """0: the node answers."""
-        return await self._answer(
-            self._lookups, lambda: 0 if self._store.answers(deadline=min(1.0, self._store.options.load_timeout)) else 1, 1
-        )
+        deadline = min(1.0, self._store.options.load_timeout)
+        return await self._answer(self._lookups, lambda: 0 if self._store.answers(deadline=deadline) else 1, 1)
 
     async def list(self) -> List[str]:  # From here on `list` is this method.
         """Empty: a node has hashes of keys only."""
@@ -128,7 +127,7 @@ class CairnConnector(RemoteConnector):
         return True
 
     async def batched_get(self, keys: Sequence[CacheEngineKey]) -> List[MemoryObj | None]:
-        """A chunk or None for each key. None from the first one on that is not there, as LMCache uses none behind it."""
+        """A chunk or None for each key; after the first None there are only more, as LMCache uses nothing behind it."""
         items = await self.batched_get_non_blocking("", keys)
         return [*items, *[None] * (len(keys) - len(items))]
 

@@ -83,11 +83,17 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
     from cairn.vllm.namespace import check_config
 
     check_config(vllm_config)
+    # LMCache loads between a look-up's promise and the step that needs it, and not every load brings what was promised.
+    reason = "since after a synchronous load that fails vLLM else computes from wrong positions (vllm#49250)"
+    if vllm_config.use_v2_model_runner:
+        raise ValueError(f"environment variable 'VLLM_USE_V2_MODEL_RUNNER': expected 0, {reason}")
+    if vllm_config.scheduler_config.async_scheduling:
+        raise ValueError(f"setting 'async_scheduling': got true, expected false, {reason}")
     if vllm_config.lora_config is not None:
-        raise ValueError("setting 'enable_lora': got true, expected false, since LMCache's keys do not have the adapter")
+        raise ValueError("setting 'enable_lora': got true, expected false, since LMCache's keys have no adapters")
     if vllm_config.model_config.enable_prompt_embeds:
         raise ValueError(
-            "setting 'enable_prompt_embeds': got true, expected false, since LMCache's keys do not have embeddings"
+            "setting 'enable_prompt_embeds': got true, expected false, since LMCache's keys have no embeddings"
         )
 
 
@@ -146,8 +152,8 @@ def hash_scheme(config: LMCacheEngineConfig) -> str:
     database.hash_func = database._get_vllm_hash_func(name)
     if database.hash_func is hash:
         _LOG.warning(
-            "cairn: chunks are named by Python's own hash, whose 64 bits somebody who wants to can make collide, and which "
-            "differs in each process without PYTHONHASHSEED: set 'pre_caching_hash_algorithm' to sha256_cbor"
+            "cairn: chunks are named by Python's own hash, for which collisions can be made, and which without "
+            "PYTHONHASHSEED differs in each process: set 'pre_caching_hash_algorithm' to sha256_cbor"
         )
         name = "builtin"
     probe = str(database._hash_tokens([1, 2, 3]))
