@@ -26,6 +26,9 @@ def test_every_call(client, serial):
                 assert (await aio.fetch(match.lease, into)).prefix == 2
                 assert await aio.renew_lease(match.lease, 60.0) > 30
             assert into == data
+            again = [bytearray(1000), bytearray(1000)]
+            assert (await aio.get(opened.fingerprint, keys, again, lookup_deadline=SLOW)).prefix == 2
+            assert again == data
             assert (await aio.prefetch(opened.fingerprint, keys, 1.0)).present_blocks == 2
             await aio.flush()
             assert (await aio.stat()).blocks >= 2

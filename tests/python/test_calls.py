@@ -1,6 +1,5 @@
 """Every call against a real node, over both paths."""
 
-import dataclasses
 import os
 import time
 
@@ -8,7 +7,7 @@ import numpy
 import pytest
 
 import cairn
-from conftest import SLOW, Prompt, connect, native_spec, opaque_spec
+from conftest import SLOW, Prompt, connect, native_spec, opaque_spec, wait_until
 
 WHOLE = cairn.Rect(0, 2, 0, 4)
 
@@ -33,6 +32,33 @@ def test_native_blocks_come_back_bit_exact(client, path, serial):
     assert fetched == cairn.Fetched(prefix=5, failed={}, bytes=sum(map(len, into)))
     assert into == prompt.data
     assert client.stats().path == path
+
+
+def test_get_brings_what_is_there_and_names_the_rest(client, path, serial):
+    spec = native_spec()
+    size = spec.layout.bytes()
+    prompt = Prompt(client, spec, serial(), 3, size).push(client)
+    keys = [*prompt.keys, os.urandom(32), os.urandom(32)]
+    into = [bytearray(b"x" * size) for _ in keys]
+    fetched = client.get(prompt.namespace, keys, into, lookup_deadline=SLOW)
+    assert fetched == cairn.Fetched(3, {3: cairn.MissReason.ABSENT, 4: cairn.MissReason.ABSENT}, 3 * size)
+    assert into[:3] == prompt.data and into[3] == into[4] == b"x" * size
+    assert client.get(prompt.namespace, keys[3:], into[3:]).prefix == 0
+    [layer] = [bytearray(size // 2)]
+    client.get(prompt.namespace, keys[:1], [layer], rect=cairn.Rect(1, 2, 0, 4), lookup_deadline=SLOW)
+    assert layer == prompt.data[0][size // 2 :]
+    # The leases are over: nothing that was read is held.
+    wait_until(lambda: client.stat().leases == 0, SLOW, "the end of the leases")
+
+
+def test_get_wants_memory_for_each_key(client, serial):
+    prompt = Prompt(client, native_spec(), serial(), 2, native_spec().layout.bytes()).push(client)
+    with pytest.raises(cairn.InvalidArgumentError, match="'into': got memory for 1 blocks, expected one for each of the 2 keys"):
+        client.get(prompt.namespace, prompt.keys, [bytearray(16)])
+    with pytest.raises(cairn.InvalidArgumentError, match=r"into\[1\].*got 5 bytes"):
+        client.get(prompt.namespace, prompt.keys, [bytearray(native_spec().layout.bytes()), bytearray(5)])
+    with pytest.raises(TypeError, match="'into': got bytearray"):
+        client.get(prompt.namespace, prompt.keys, bytearray(16))
 
 
 def test_opaque_blocks_of_any_size_come_back_bit_exact(client, serial):
@@ -165,7 +191,7 @@ def test_a_push_of_any_size(start_node, path, serial):
 def test_what_was_staged_may_change_and_is_there_after_the_commit(client, serial):
     prompt = Prompt(client, opaque_spec(), serial(), 3, 3000)
     memory = [[bytearray(data[:1000]), bytearray(data[1000:])] for data in prompt.data]
-    staged = client.stage(prompt.namespace, [dataclasses.replace(part, data=pieces) for part, pieces in zip(prompt.parts(), memory)])
+    staged = client.stage(prompt.namespace, [part._replace(data=pieces) for part, pieces in zip(prompt.parts(), memory)])
     for first, second in memory:
         first[:], second[:] = bytes(1000), bytes(2000)
     assert client.match(prompt.namespace, prompt.keys, deadline=SLOW).matched_blocks == 0

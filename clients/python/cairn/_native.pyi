@@ -28,9 +28,21 @@ class Connection:
         cancel: Cancellation | None,
         trace: str,
     ) -> tuple[int, str, int, int, dict[int, int]]: ...
+    def get(
+        self,
+        fingerprint: bytes,
+        keys: object,
+        into: object,
+        rect: object,
+        lookup_deadline: float,
+        progress: float,
+        deadline: float,
+        cancel: Cancellation | None,
+        trace: str,
+    ) -> tuple[int, str, int, int, dict[int, int]]: ...
     def push(
         self, fingerprint: bytes, parts: object, reservation_ttl: float, deadline: float, trace: str
-    ) -> list[tuple[int, str]]: ...
+    ) -> list[tuple[int, str] | None]: ...
     def stage(
         self,
         fingerprint: bytes,
@@ -40,7 +52,7 @@ class Connection:
         commit_deadline: float,
         trace: str,
     ) -> int: ...
-    def commit_staged(self, push: int) -> list[tuple[int, str]]: ...
+    def commit_staged(self, push: int) -> list[tuple[int, str] | None]: ...
     def drop_staged(self, push: int) -> None: ...
     def prefetch(
         self, fingerprint: bytes, keys: object, needed_in: float, deadline: float, trace: str

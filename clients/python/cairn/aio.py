@@ -120,6 +120,35 @@ class AsyncClient:
             cancel.cancel,
         )
 
+    async def get(
+        self,
+        fingerprint: bytes,
+        keys: Sequence[bytes],
+        into: Sequence[Memory],
+        *,
+        rect: Rect | None = None,
+        lookup_deadline: float = 0.05,
+        progress: float = 1.0,
+        deadline: float = 30.0,
+        trace: str = "",
+    ) -> Fetched:
+        """As `Client.get`."""
+        cancel = Cancellation()
+        return await self._run(
+            lambda: self._client.get(
+                fingerprint,
+                keys,
+                into,
+                rect=rect,
+                lookup_deadline=lookup_deadline,
+                progress=progress,
+                deadline=deadline,
+                cancel=cancel,
+                trace=trace,
+            ),
+            cancel.cancel,
+        )
+
     async def push(
         self,
         fingerprint: bytes,

@@ -40,8 +40,18 @@ def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
     _native.set_log_level(level)
 
 
-def _errors(statuses: list[tuple[int, str]]) -> list[Error | None]:
-    return [None if code == 0 else error_for(code, message) for code, message in statuses]
+def _errors(statuses: list[tuple[int, str] | None]) -> list[Error | None]:
+    return [None if status is None else error_for(*status) for status in statuses]
+
+
+def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
+    code, message, prefix, size, failed = answer
+    fetched = Fetched(prefix, {block: MissReason(reason) for block, reason in failed.items()}, size)
+    if code != 0:
+        error = error_for(code, message)
+        error.fetched = fetched
+        raise error
+    return fetched
 
 
 class Client:
@@ -123,15 +133,29 @@ class Client:
         A block that cannot be served does not fail the call, see `Fetched.failed`. An error says in
         `Error.fetched` what came before it. `progress`: longest time without a slice.
         """
-        code, message, prefix, size, failed = self._connection.fetch(
-            lease, into, first_block, rect, progress, deadline, cancel, trace
+        return _fetched(self._connection.fetch(lease, into, first_block, rect, progress, deadline, cancel, trace))
+
+    def get(
+        self,
+        fingerprint: bytes,
+        keys: Sequence[bytes],
+        into: Sequence[Memory],
+        *,
+        rect: Rect | None = None,
+        lookup_deadline: float = 0.05,
+        progress: float = 1.0,
+        deadline: float = 30.0,
+        cancel: Cancellation | None = None,
+        trace: str = "",
+    ) -> Fetched:
+        """Match, fetch and the lease's end in one call: as much of `keys` as the node has, from the first one on.
+
+        `into` has memory for each key, as for `fetch`. A block that the node does not have is in
+        `Fetched.failed`, and its memory is left as it was. `deadline` is the fetch's, `lookup_deadline` the match's.
+        """
+        return _fetched(
+            self._connection.get(fingerprint, keys, into, rect, lookup_deadline, progress, deadline, cancel, trace)
         )
-        fetched = Fetched(prefix, {block: MissReason(reason) for block, reason in failed.items()}, size)
-        if code != 0:
-            error = error_for(code, message)
-            error.fetched = fetched
-            raise error
-        return fetched
 
     def push(
         self,

@@ -234,8 +234,7 @@ class Fetched:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A part of a block, to be pushed."""
 
     key: bytes

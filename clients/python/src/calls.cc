@@ -62,28 +62,34 @@ struct PushedParts {
   std::vector<PartSource> sources;
 };
 
+// Fields of a Part by their places: it is a named tuple (cairn/types.py). Looking up six names for
+// each part would take longer than all else that a push does with the GIL.
+enum PartField : Py_ssize_t { kKey, kData, kParent, kFirstPosition, kRect, kComputeSeconds, kPartFields };
+
 PushedParts ReadParts(nb::handle parts, const Layout& layout) {
   PushedParts pushed;
   for (nb::handle part : parts) {
-    const std::string field = fmt::format("parts[{}]", pushed.sources.size());
-    if (!nb::hasattr(part, "data") || !nb::hasattr(part, "key")) {
+    const size_t at = pushed.sources.size();
+    if (!PyTuple_Check(part.ptr()) || PyTuple_GET_SIZE(part.ptr()) != kPartFields ||
+        !nb::hasattr(part, "compute_seconds")) {
       throw nb::type_error(
-          fmt::format("field '{}': got {}, expected a Part", field, TypeName(part)).c_str());
+          fmt::format("field 'parts[{}]': got {}, expected a Part", at, TypeName(part)).c_str());
     }
+    const auto value = [&](PartField field) { return nb::handle(PyTuple_GET_ITEM(part.ptr(), field)); };
+    const auto name = [&](const char* field) { return fmt::format("parts[{}].{}", at, field); };
     PartSource& source = pushed.sources.emplace_back();
-    source.memory = Pieces(part.attr("data"), Access::kRead, field + ".data");
+    source.memory = Pieces(value(kData), Access::kRead, name("data"));
     source.bytes = BytesOf<const std::byte>(source.memory);
-    const format::PartRect rect = ToRect(part.attr("rect"), layout, field + ".rect");
-    source.lengths =
-        ValueOrThrow(SliceLengths(layout, rect, source.bytes.size(), field + ".data"));
-    pushed.rooms.push_back(
-        {.key = ToDigest(part.attr("key"), field + ".key"),
-         .parent = ToOptionalDigest(part.attr("parent"), field + ".parent"),
-         .first_position =
-             Integer(part.attr("first_position"), UINT64_MAX, field + ".first_position"),
-         .rect = rect,
-         .bytes = format::PartBytes(source.lengths),
-         .compute_seconds = Number(part.attr("compute_seconds"), field + ".compute_seconds")});
+    const format::PartRect rect =
+        value(kRect).is_none() ? layout.WholeRect() : ToRect(value(kRect), layout, name("rect"));
+    source.lengths = ValueOrThrow(SliceLengths(layout, rect, source.bytes.size(), name("data")));
+    client::PartToWrite& room = pushed.rooms.emplace_back();
+    room.key = ToDigest(value(kKey), name("key"));
+    if (!value(kParent).is_none()) room.parent = ToDigest(value(kParent), name("parent"));
+    room.first_position = Integer(value(kFirstPosition), UINT64_MAX, name("first_position"));
+    room.rect = rect;
+    room.bytes = format::PartBytes(source.lengths);
+    room.compute_seconds = Number(value(kComputeSeconds), name("compute_seconds"));
   }
   if (pushed.rooms.empty()) {
     throw StatusError(InvalidArgument("field 'parts': got none, expected at least 1"));
@@ -93,7 +99,13 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
 
 nb::list StatusList(const std::vector<Status>& statuses) {
   nb::list result;
-  for (const Status& status : statuses) result.append(StatusTuple(status));
+  for (const Status& status : statuses) {
+    if (status.ok()) {
+      result.append(nb::none());
+    } else {
+      result.append(StatusTuple(status));
+    }
+  }
   return result;
 }
 
@@ -143,6 +155,82 @@ Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenName
   }
   return statuses;
 }
+
+size_t CountOf(nb::handle into) {
+  if (!PyList_Check(into.ptr()) && !PyTuple_Check(into.ptr())) {
+    throw nb::type_error(
+        fmt::format("field 'into': got {}, expected a list or tuple with the memory of each block",
+                    TypeName(into))
+            .c_str());
+  }
+  return nb::len(into);
+}
+
+// One read of blocks into the caller's memory: what it needs while the GIL is not held.
+class Reading {
+ public:
+  Reading(Connection& connection, const Layout& layout, nb::handle into, uint32_t first_block,
+          nb::handle rect, const std::stop_source* cancel)
+      : layout_(layout),
+        first_(first_block),
+        want_(ToRect(rect, layout, "rect")),
+        sink_(ValueOrThrow(BlockSink::Create(layout, want_, first_block, Take(into)))),
+        on_close_(connection.stop_token(), Stop{&stop_}),
+        on_cancel_(cancel == nullptr ? std::stop_token() : cancel->get_token(), Stop{&stop_}) {}
+
+  client::FetchOptions Options(nb::handle progress, nb::handle deadline,
+                               const std::string& trace) const {
+    return {.progress = Seconds(progress, "progress"),
+            .deadline = Seconds(deadline, "deadline"),
+            .cancel = stop_.get_token(),
+            .trace = trace};
+  }
+  client::FetchRange Range(size_t blocks) const {
+    client::FetchRange range = {.block_begin = first_,
+                                .block_end = first_ + static_cast<uint32_t>(blocks)};
+    if (layout_.IsNative()) {
+      range.layer_begin = want_.layer_begin;
+      range.layer_end = want_.layer_end;
+    }
+    return range;
+  }
+  BlockSink& sink() { return sink_; }
+
+  // As the header says of Fetch.
+  nb::object Answer(const Status& status) const {
+    nb::dict failed;
+    const auto open =
+        status.ok() ? client::MissReason::kIncomplete : client::MissReason::kUnavailable;
+    for (const auto& [block, reason] : sink_.Failed(open)) {
+      failed[nb::int_(block)] = static_cast<int>(reason);
+    }
+    return nb::make_tuple(static_cast<int>(status.code()), Message(status), sink_.prefix(),
+                          sink_.bytes(), failed);
+  }
+
+ private:
+  struct Stop {
+    std::stop_source* source;
+    void operator()() const { source->request_stop(); }
+  };
+
+  std::vector<BlockSink::Block> Take(nb::handle into) {
+    std::vector<BlockSink::Block> blocks;
+    for (nb::handle block : into) {
+      memory_.push_back(Pieces(block, Access::kWrite, fmt::format("into[{}]", memory_.size())));
+      blocks.push_back(BytesOf<std::byte>(memory_.back()));
+    }
+    return blocks;
+  }
+
+  const Layout& layout_;
+  const uint32_t first_;
+  const format::PartRect want_;
+  std::vector<std::vector<Memory>> memory_;
+  BlockSink sink_;
+  std::stop_source stop_;
+  const std::stop_callback<Stop> on_close_, on_cancel_;
+};
 
 }  // namespace
 
@@ -231,21 +319,7 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
                  const std::stop_source* cancel, const std::string& trace) {
   const std::shared_ptr<const client::Lease> held = Held(lease);
   const auto ns = ValueOrThrow(connection.Find(held->info().fingerprint));
-  const Layout& layout = ns->spec.layout;
-  const format::PartRect want = ToRect(rect, layout, "rect");
-  std::stop_source stop;
-  client::FetchOptions options = {.progress = Seconds(progress, "progress"),
-                                  .deadline = Seconds(deadline, "deadline"),
-                                  .cancel = stop.get_token(),
-                                  .trace = trace};
-
-  if (!PyList_Check(into.ptr()) && !PyTuple_Check(into.ptr())) {
-    throw nb::type_error(
-        fmt::format("field 'into': got {}, expected a list or tuple with the memory of each block",
-                    TypeName(into))
-            .c_str());
-  }
-  const size_t count = nb::len(into);
+  const size_t count = CountOf(into);
   const uint64_t first = Integer(first_block, UINT32_MAX, "first_block");
   if (count == 0 || first + count > held->info().blocks) {
     throw StatusError(
@@ -254,38 +328,39 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
                "more than the {} of the lease",
                count, first, held->info().blocks));
   }
-  std::vector<std::vector<Memory>> memory;
-  std::vector<BlockSink::Block> blocks;
-  memory.reserve(count);
-  blocks.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    memory.push_back(Pieces(into[i], Access::kWrite, fmt::format("into[{}]", i)));
-    blocks.push_back(BytesOf<std::byte>(memory.back()));
-  }
-  BlockSink sink = ValueOrThrow(
-      BlockSink::Create(layout, want, static_cast<uint32_t>(first), std::move(blocks)));
-  client::FetchRange range = {.block_begin = static_cast<uint32_t>(first),
-                              .block_end = static_cast<uint32_t>(first + count)};
-  if (layout.IsNative()) {
-    range.layer_begin = want.layer_begin;
-    range.layer_end = want.layer_end;
-  }
-
-  const auto request_stop = [&stop] { stop.request_stop(); };
-  const std::stop_callback on_close(connection.stop_token(), request_stop);
-  const std::stop_callback on_cancel(cancel == nullptr ? std::stop_token() : cancel->get_token(),
-                                     request_stop);
+  Reading reading(connection, ns->spec.layout, into, static_cast<uint32_t>(first), rect, cancel);
+  const client::FetchOptions options = reading.Options(progress, deadline, trace);
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
-    return c.Fetch(*held, range, sink, options);
+    return c.Fetch(*held, reading.Range(count), reading.sink(), options);
   });
-  nb::dict failed;
-  const auto open =
-      status.ok() ? client::MissReason::kIncomplete : client::MissReason::kUnavailable;
-  for (const auto& [block, reason] : sink.Failed(open)) {
-    failed[nb::int_(block)] = static_cast<int>(reason);
+  return reading.Answer(status);
+}
+
+nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
+               nb::handle rect, nb::handle lookup_deadline, nb::handle progress,
+               nb::handle deadline, const std::stop_source* cancel, const std::string& trace) {
+  const Digest digest = ToDigest(fingerprint, "fingerprint");
+  const auto ns = ValueOrThrow(connection.Find(digest));
+  const std::vector<BlockKey> native = Keys(keys);
+  const size_t count = CountOf(into);
+  if (count == 0 || count != native.size()) {
+    throw StatusError(InvalidArgument(
+        "field 'into': got memory for {} blocks, expected one for each of the {} keys", count,
+        native.size()));
   }
-  return nb::make_tuple(static_cast<int>(status.code()), Message(status), sink.prefix(),
-                        sink.bytes(), failed);
+  Reading reading(connection, ns->spec.layout, into, 0, rect, cancel);
+  const client::FetchOptions options = reading.Options(progress, deadline, trace);
+  const client::MatchOptions match = {.deadline = Seconds(lookup_deadline, "lookup_deadline"),
+                                      .trace = trace};
+  const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
+    CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found, c.Match(digest, native, match));
+    for (auto block = found.matched_blocks; block < count; ++block) {
+      reading.sink().OnBlockFailed(block, found.miss_reason);
+    }
+    if (found.matched_blocks == 0) return OkStatus();
+    return c.Fetch(found.lease, reading.Range(found.matched_blocks), reading.sink(), options);
+  });
+  return reading.Answer(status);
 }
 
 nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts,

@@ -29,14 +29,19 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
 nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
                  nb::handle first_block, nb::handle rect, nb::handle progress, nb::handle deadline,
                  const std::stop_source* cancel, const std::string& trace);
-// [(code, message)].
+// Match, Fetch of what matched, and the lease's end. As Fetch; a block that did not match has the
+// match's reason.
+nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
+               nb::handle rect, nb::handle lookup_deadline, nb::handle progress,
+               nb::handle deadline, const std::stop_source* cancel, const std::string& trace);
+// [None or (code, message)].
 nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts,
                 nb::handle reservation_ttl, nb::handle deadline, const std::string& trace);
 // The number of a staged push, which belongs to the connection.
 uint64_t Stage(Connection& connection, nb::handle fingerprint, nb::handle parts,
                nb::handle reservation_ttl, nb::handle deadline, nb::handle commit_deadline,
                const std::string& trace);
-// [(code, message)].
+// [None or (code, message)].
 nb::object CommitStaged(Connection& connection, uint64_t id);
 // (present, queued, absent, refused, seconds).
 nb::object Prefetch(Connection& connection, nb::handle fingerprint, nb::handle keys,

@@ -96,6 +96,8 @@ NB_MODULE(_native, m) {
            "prefill_tokens_per_second"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(), "progress"_a.none(),
            "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
+      .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(), "lookup_deadline"_a.none(),
+           "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
       .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(),
            "commit_deadline"_a.none(), "trace"_a)

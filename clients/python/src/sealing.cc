@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "services/common/hash/xxh3_stream.h"
 #include "services/common/memory/bulk_copy.h"
 
 namespace cairn::python {
@@ -39,10 +40,17 @@ void SealPieces(std::span<std::byte> room, const BlockBytes<const std::byte>& pi
     if (const auto from = pieces.Contiguous(at, length); !from.empty()) {
       hashes.push_back(CopyXxh3(to, from.data(), length, streaming));
     } else {
+      // Each run is hashed out of memory, then copied out of the cache.
+      Xxh3Stream hash;
       pieces.ForEachRun(at, length, [&](std::span<const std::byte> run, uint64_t done) {
-        std::memcpy(to + done, run.data(), run.size());
+        hash.Update(run);
+        if (streaming) {
+          StreamingCopy(to + done, run.data(), run.size());
+        } else {
+          std::memcpy(to + done, run.data(), run.size());
+        }
       });
-      hashes.push_back(BulkXxh3({to, length}));
+      hashes.push_back(hash.Digest());
     }
     at += length;
   }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -135,6 +136,7 @@ Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
   capacity_bytes_ = options.capacity_bytes / kPage * kPage;
   if (huge) capacity_bytes_ = RoundUp(capacity_bytes_, kHugePage);
   segment_bytes_ = ChooseSegmentBytes(options, capacity_bytes_);
+  if (std::has_single_bit(segment_bytes_)) segment_shift_ = std::countr_zero(segment_bytes_);
 
   // One range of addresses for all segments, so that an id becomes an address by one addition.
   reserved_address_bytes_ = capacity_bytes_ + kHugePage;

@@ -138,7 +138,7 @@ bool HostTier::WantsMore(const RoomFor& room) {
 }
 
 HostTier::Place HostTier::PlaceOf(uint64_t extent_id) const {
-  const auto index = static_cast<uint32_t>(extent_id / segment_bytes_);
+  const uint32_t index = SegmentOf(extent_id);
   const SegmentState& state = states_[index];
   return {index, state.id.load(std::memory_order_relaxed),
           state.owner.load(std::memory_order_relaxed),

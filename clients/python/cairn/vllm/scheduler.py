@@ -144,14 +144,20 @@ class SchedulerHalf:
         return state
 
     def _keys(self, state: _Request, blocks: int) -> list[bytes]:
-        """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more."""
+        """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more.
+
+        The list is never changed later: a question on its way has it.
+        """
         if len(state.keys) < blocks:
             if self._plan.engine_keys:
                 new = state.request.block_hashes[len(state.keys) : blocks]
-                state.keys += [self._mixed(key) for key in new] if self._mix else new
+                if self._mix:
+                    new = [self._mixed(key) for key in new]
+                state.keys = state.keys + new if state.keys else new
             else:
                 state.keys = self._own_keys(state.request, blocks)
-        return state.keys[:blocks]
+        # Copies of thousands of keys would be most of what a look-up costs the engine's thread.
+        return state.keys if len(state.keys) <= blocks else state.keys[:blocks]
 
     def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
         """Over tokens and what the engine would hash beside them: only a salt, as the rest is bypassed."""
