@@ -1,4 +1,4 @@
-"""Redis and Mooncake Store beside Cairn: benchmarks/compare/data_plane does the work, in an environment of its own."""
+"""Redis and Mooncake Store beside Cairn: benchmarks/compare/data_plane does the work, in environments of its own."""
 
 import json
 import pathlib
@@ -9,18 +9,25 @@ MOONCAKE = ["64k_x1", "64k_x16", "1m_x16", "4m_x16"]
 NAMES = (["redis_get_1m_x8_grpc", "redis_get_1m_x8_local"]
          + [f"mooncake_{what}" for size in MOONCAKE for what in (f"get_{size}_grpc", f"get_{size}_local", f"put_{size}_grpc")]
          + ["mooncake_exists_grpc"])
+INSTALL = {"redis": "benchmarks/compare/data_plane/setup.sh", "mooncake": "benchmarks/compare/data_plane/setup.sh",
+           "lmcache": "make test-engines"}
+
+
+def not_installed(part):
+    """What a part of the comparison lacks, as text for people; empty when it can run."""
+    done = subprocess.run([HERE / "setup.sh", "--check", part], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"{'; '.join(done.stdout.strip().splitlines())}. Install with: {INSTALL[part]}"
+
+
+def compare(build, repeat, out, parts):
+    out.unlink(missing_ok=True)
+    subprocess.run([HERE / "run.sh", build, "--repeat", str(repeat), "--out", out, "--only", parts], check=True, timeout=1800)
+    return json.loads(out.read_text())
 
 
 def missing():
-    """What is not installed, as text for people; empty when the group can run."""
-    done = subprocess.run([HERE / "setup.sh", "--check"], capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return ""
-    return f"{'; '.join(done.stdout.strip().splitlines())}. Install with: benchmarks/compare/data_plane/setup.sh"
+    return not_installed("redis") or not_installed("mooncake")
 
 
 def run(build, _model, repeat, work):
-    out = work / "peers.json"
-    out.unlink(missing_ok=True)
-    subprocess.run([HERE / "run.sh", build, "--repeat", str(repeat), "--out", out], check=True, timeout=1800)
-    return json.loads(out.read_text())
+    return compare(build, repeat, work / "peers.json", "redis,mooncake")

@@ -1,9 +1,10 @@
-"""Cairn beside Redis and Mooncake Store over TCP, in turns on this machine: same bytes, same batch, every byte read compared.
+"""Cairn beside Redis, Mooncake Store and LMCache, in turns on this machine: same bytes, same batch, every byte read compared.
 
-    benchmarks/compare/data_plane/run.sh BUILD_DIR [--repeat 5] [--out rows.json] [--only redis,mooncake]
+    benchmarks/compare/data_plane/run.sh BUILD_DIR [--repeat 5] [--out rows.json] [--only redis,mooncake,lmcache]
 
-Of a peer's variants the better one counts. A round in which other processes used more than a fifth of a core is dropped and repeated,
-at most as often as there are rounds. Prints rows as benchmarks/run.py has them.
+Of a peer's variants the better one counts. A peer that is not installed is left out, and said so; exit status 3 when none is left.
+A round in which other processes used more than a fifth of a core is dropped and repeated, at most as often as there are rounds.
+Prints rows as benchmarks/run.py has them.
 """
 
 import argparse
@@ -17,11 +18,13 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parents[1]))
 
 from child import Peer  # noqa: E402
 from rows import row  # noqa: E402
 from rows.load import ForeignLoad, MAX_FOREIGN_CORES  # noqa: E402
+from rows.peers import not_installed  # noqa: E402
 from rows.processes import Server, node_command  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -31,7 +34,9 @@ MOONCAKE = [("mooncake_get_64k_x1", 64 * KIB, 1, None, None), ("mooncake_get_64k
             ("mooncake_get_1m_x16", MIB, 16, 1.2, 1.5), ("mooncake_get_4m_x16", 4 * MIB, 16, 1.0, 1.3)]
 LOCAL_GOAL_MOONCAKE, LOCAL_GOAL_REDIS = 6.0, 4.0
 REDIS = ("redis_get_1m_x8", MIB, 8)
+LMCACHE = [("64k_x16", 64 * KIB, 16), ("1m_x16", MIB, 16), ("4m_x16", 4 * MIB, 16)]
 KEYS_A_CALL = 1024
+ENVIRONMENTS = {"redis": "compare/data_plane", "mooncake": "compare/data_plane", "lmcache": "engines/venv"}
 
 
 class Contenders:
@@ -42,8 +47,10 @@ class Contenders:
 
     def cairn(self, path, what, size=0, batch=1):
         """One trial: {"get": GB/s} or {"put": ...} or {"exists": keys/s}."""
-        command = [self._build / "bin/cairn", "bench", what, "--cache", self._node.grpc, "--path", path, "--json", "--repeat", "1",
+        command = [self._build / "bin/cairn", "bench", what, "--path", path, "--json", "--repeat", "1",
                    "--seconds", str(self._seconds), "--batch", str(batch), "--depth", "1" if size else "4"]
+        if what != "put":  # Each run of it stores the same keys: in a node of its own they are new.
+            command += ["--cache", self._node.grpc]
         if size:
             command += ["--size", str(size)]
         if what == "get":
@@ -74,6 +81,22 @@ def rounds(count, pids, contenders):
     return samples
 
 
+def start(stack, args, part, kinds):
+    """{name: Peer} of a peer's variants."""
+    python = ROOT / "build" / ENVIRONMENTS[part] / "bin/python"
+    return {f"{part} ({kind})": stack.enter_context(
+        Peer(f"{part} {kind}", [python, HERE / f"{part}_peer.py", kind], args.logs / f"{part}-{kind}.log")) for kind in kinds}
+
+
+def transfers(args, contenders, node, peers, size, batch, ours):
+    """Two dicts, of gets and of puts: {name: samples}. `ours`: Cairn's trials, as (path, "get" or "put")."""
+    pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
+    samples = rounds(args.repeat, pids, {
+        **{peer: lambda peer=peer: peers[peer].ask(what="transfer", size=size, batch=batch, seconds=args.seconds) for peer in peers},
+        **{f"cairn {path} {what}": lambda path=path, what=what: contenders.cairn(path, what, size, batch) for path, what in ours}})
+    return ({**samples, **{peer: [both[what] for both in samples[peer]] for peer in peers}} for what in ("get", "put"))
+
+
 def better(samples, names):
     return max(names, key=lambda name: statistics.median(samples[name]))
 
@@ -90,29 +113,13 @@ def against(name, samples, ours, theirs, unit, floor, goal):
 def mooncake(args, contenders, node):
     out = []
     with contextlib.ExitStack() as stack:
-        peers = {f"mooncake ({kind})": stack.enter_context(
-            Peer(f"mooncake {kind}", [sys.executable, HERE / "mooncake_peer.py", kind], args.logs / f"mooncake-{kind}.log"))
-            for kind in ("default", "pooled")}
-        pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
+        peers = start(stack, args, "mooncake", ("default", "pooled"))
         for name, size, batch, floor, goal in MOONCAKE:
-            puts = {peer: [] for peer in peers}
-
-            def transfer(peer, size=size, batch=batch, puts=puts):
-                answer = peers[peer].ask(what="transfer", size=size, batch=batch, seconds=args.seconds)
-                puts[peer].append(answer["put"])
-                return answer["get"]
-
-            samples = rounds(args.repeat, pids, {
-                **{peer: lambda peer=peer: transfer(peer) for peer in peers},
-                "cairn grpc": lambda: contenders.cairn("grpc", "get", size, batch),
-                "cairn local": lambda: contenders.cairn("local", "get", size, batch),
-                "cairn grpc put": lambda: contenders.cairn("grpc", "put", size, batch)})
-            out.append(against(f"{name}_grpc", samples, "cairn grpc", peers, "GB/s", floor, goal))
-            out.append(against(f"{name}_local", samples, "cairn local", peers, "GB/s", None, LOCAL_GOAL_MOONCAKE))
-            # Rounds that were dropped have their puts in the list too: the last ones count.
-            for peer in peers:
-                samples[peer] = puts[peer][-args.repeat:]
-            out.append(against(f"{name.replace('_get_', '_put_')}_grpc", samples, "cairn grpc put", peers, "GB/s", None, None))
+            gets, puts = transfers(args, contenders, node, peers, size, batch, [("grpc", "get"), ("local", "get"), ("grpc", "put")])
+            out.append(against(f"{name}_grpc", gets, "cairn grpc get", peers, "GB/s", floor, goal))
+            out.append(against(f"{name}_local", gets, "cairn local get", peers, "GB/s", None, LOCAL_GOAL_MOONCAKE))
+            out.append(against(f"{name.replace('_get_', '_put_')}_grpc", puts, "cairn grpc put", peers, "GB/s", None, None))
+        pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
         samples = rounds(args.repeat, pids, {
             **{peer: lambda peer=peer: peers[peer].ask(what="exists", batch=KEYS_A_CALL, seconds=args.seconds)["exists"]
                for peer in peers},
@@ -124,20 +131,25 @@ def mooncake(args, contenders, node):
 def redis(args, contenders, node):
     name, size, batch = REDIS
     with contextlib.ExitStack() as stack:
-        peers = {f"redis ({kind})": stack.enter_context(
-            Peer(f"redis {kind}", [sys.executable, HERE / "redis_peer.py", kind], args.logs / f"redis-{kind}.log"))
-            for kind in ("raw", "hiredis")}
-        pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
-        samples = rounds(args.repeat, pids, {
-            **{peer: lambda peer=peer: peers[peer].ask(what="transfer", size=size, batch=batch, seconds=args.seconds)["get"]
-               for peer in peers},
-            "cairn grpc": lambda: contenders.cairn("grpc", "get", size, batch),
-            "cairn local": lambda: contenders.cairn("local", "get", size, batch)})
-    return [against(f"{name}_grpc", samples, "cairn grpc", peers, "GB/s", None, 1.0),
-            against(f"{name}_local", samples, "cairn local", peers, "GB/s", None, LOCAL_GOAL_REDIS)]
+        peers = start(stack, args, "redis", ("raw", "hiredis"))
+        gets, _ = transfers(args, contenders, node, peers, size, batch, [("grpc", "get"), ("local", "get")])
+    return [against(f"{name}_grpc", gets, "cairn grpc get", peers, "GB/s", None, 1.0),
+            against(f"{name}_local", gets, "cairn local get", peers, "GB/s", None, LOCAL_GOAL_REDIS)]
 
 
-PARTS = {"redis": redis, "mooncake": mooncake}
+def lmcache(args, contenders, node):
+    out = []
+    with contextlib.ExitStack() as stack:
+        peers = start(stack, args, "lmcache", ("remote", "daemon"))
+        for name, size, batch in LMCACHE:
+            ours = [(path, what) for what in ("get", "put") for path in ("grpc", "local")]
+            for what, samples in zip(("get", "put"), transfers(args, contenders, node, peers, size, batch, ours)):
+                out.append(against(f"lmcache_{what}_{name}_grpc", samples, f"cairn grpc {what}", peers, "GB/s", None, 1.0))
+                out.append(against(f"lmcache_{what}_{name}_local", samples, f"cairn local {what}", peers, "GB/s", None, None))
+    return out
+
+
+PARTS = {"redis": redis, "mooncake": mooncake, "lmcache": lmcache}
 
 
 def main():
@@ -152,6 +164,12 @@ def main():
     for part in chosen:
         if part not in PARTS:
             parser.error(f"--only: got {part!r}, expected some of {', '.join(PARTS)}")
+    absent = {part: text for part in chosen if (text := not_installed(part))}
+    for part, text in absent.items():
+        print(f"NOT COMPARED  {part}: {text}", file=sys.stderr)
+    chosen = [part for part in chosen if part not in absent]
+    if not chosen:
+        return 3
     started = time.monotonic()
     rows = []
     with tempfile.TemporaryDirectory(prefix="cairn-compare-") as logs:
@@ -169,7 +187,8 @@ def main():
         args.out.write_text(text + "\n")
     else:
         print(text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

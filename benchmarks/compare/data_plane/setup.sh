@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs the peers: Debian packages (through sudo when not root) and a virtual environment below
 # build/. Does nothing where they are there already.
-#   benchmarks/compare/data_plane/setup.sh [--check]
-# --check: installs nothing; exit status 1 and a line for each thing that is missing.
+#   benchmarks/compare/data_plane/setup.sh [--check [redis|mooncake|lmcache]]
+# --check: installs nothing; exit status 1 and a line for each thing that is missing, for all peers or for one.
+# LMCache runs in the environment of the engine tests, which this does not make: it is about 3 GB.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -17,10 +18,15 @@ complete=no
 [ "$(cat "$venv/complete" 2>/dev/null)" = "$wanted" ] && complete=yes
 
 if [ "${1:-}" = --check ]; then
-  [ -z "$missing" ] || echo "Debian packages are missing:$missing"
-  [ $complete = yes ] || echo "the Python environment of the peers is missing"
-  [ -z "$missing" ] && [ $complete = yes ]
-  exit
+  status=0
+  if [ "${2:-}" != lmcache ]; then
+    [ -z "$missing" ] || { echo "Debian packages are missing:$missing"; status=1; }
+    [ $complete = yes ] || { echo "the Python environment of the peers is missing"; status=1; }
+  fi
+  case "${2:-lmcache}" in
+    lmcache) [ -f "$root/build/engines/venv/complete" ] || { echo "the environment of the engine tests, which has LMCache, is missing"; status=1; } ;;
+  esac
+  exit $status
 fi
 
 if [ -n "$missing" ]; then
