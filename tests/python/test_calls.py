@@ -43,7 +43,7 @@ def test_get_brings_what_is_there_and_names_the_rest(client, path, serial):
     fetched = client.get(prompt.namespace, keys, into, lookup_deadline=SLOW)
     assert fetched == cairn.Fetched(3, {3: cairn.MissReason.ABSENT, 4: cairn.MissReason.ABSENT}, 3 * size)
     assert into[:3] == prompt.data and into[3] == into[4] == b"x" * size
-    assert client.get(prompt.namespace, keys[3:], into[3:]).prefix == 0
+    assert client.get(prompt.namespace, keys[3:], into[3:], lookup_deadline=SLOW).prefix == 0
     [layer] = [bytearray(size // 2)]
     client.get(prompt.namespace, keys[:1], [layer], rect=cairn.Rect(1, 2, 0, 4), lookup_deadline=SLOW)
     assert layer == prompt.data[0][size // 2 :]

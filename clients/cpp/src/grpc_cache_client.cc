@@ -115,9 +115,10 @@ class GrpcCacheClient::LeaseReturn final : public LeaseOwner {
 
 GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
                                  std::shared_ptr<grpc::Channel> control,
+                                 std::shared_ptr<grpc::Channel> events,
                                  std::vector<std::shared_ptr<grpc::Channel>> data)
     : stub_(v1::Cache::NewStub(control)),
-      events_(std::make_unique<grpc::GenericStub>(control)),
+      events_(std::make_unique<grpc::GenericStub>(std::move(events))),
       data_(std::move(data)),
       breaker_(options.breaker, &SteadyClock::Get()),
       releases_(stub_.get()),
@@ -471,12 +472,13 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
                            options.client_name.size());
   }
   CAIRN_ASSIGN_OR_RETURN(auto control, NewChannel(options));
+  CAIRN_ASSIGN_OR_RETURN(auto events, NewChannel(options));
   std::vector<std::shared_ptr<grpc::Channel>> data(kDataConnections);
   for (auto& channel : data) {
     CAIRN_ASSIGN_OR_RETURN(channel, NewChannel(options));
   }
   return std::unique_ptr<CacheClient>(
-      std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(data)));
+      std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(events), std::move(data)));
 }
 
 }  // namespace cairn::client

@@ -23,9 +23,10 @@ namespace cairn::client {
 
 class GrpcCacheClient final : public CacheClient {
  public:
-  // A connection for small calls and the session, and others for Fetch and Push, so that a match is
-  // not queued behind the bytes of a fetch.
+  // A connection for small calls and the session, one for events and others for Fetch and Push, so
+  // that a match is not queued behind a snapshot or the bytes of a fetch.
   GrpcCacheClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> control,
+                  std::shared_ptr<grpc::Channel> events,
                   std::vector<std::shared_ptr<grpc::Channel>> data);
   ~GrpcCacheClient() override;
 

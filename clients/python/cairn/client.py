@@ -151,7 +151,8 @@ class Client:
         """Match, fetch and the lease's end in one call: as much of `keys` as the node has, from the first one on.
 
         `into` has memory for each key, as for `fetch`. A block that the node does not have is in
-        `Fetched.failed`, and its memory is left as it was. `deadline` is the fetch's, `lookup_deadline` the match's.
+        `Fetched.failed`, and its memory is left as it was. `deadline` is the fetch's, `lookup_deadline` the
+        match's, which `cancel` does not end.
         """
         return _fetched(
             self._connection.get(fingerprint, keys, into, rect, lookup_deadline, progress, deadline, cancel, trace)

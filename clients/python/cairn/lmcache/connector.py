@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
 from cairn._engine.store import Store
 from cairn._engine.versions import check_version
-from cairn.errors import Error
 from cairn.lmcache.chunks import ChunkMemory, ChunkNames, memory_of
 from cairn.lmcache.namespace import ConnectorOptions, check_setup, make_spec, read_settings
 from cairn.types import NamespaceSpec, Part
@@ -42,7 +42,7 @@ class CairnConnectorAdapter(ConnectorAdapter):
     def create_connector(self, context: ConnectorContext) -> CairnConnector:
         """IrrecoverableException: an untested version, or a setting that is missing or cannot be right.
 
-        LMCache tries again after every other exception.
+        Nothing else is raised: LMCache would try again, at a time when vLLM no longer tells what it runs.
         """
         plugin = context.plugin_name or context.url[len(_PLUGIN) :]
         try:
@@ -51,7 +51,7 @@ class CairnConnectorAdapter(ConnectorAdapter):
             check_setup(context.config, context.metadata)
             spec = make_spec(context.config, context.metadata, options, plugin)
             return CairnConnector(context, options, spec)
-        except (ValueError, RuntimeError, Error) as error:
+        except Exception as error:
             raise IrrecoverableException(f"cairn: {error}") from error
 
 
@@ -231,7 +231,8 @@ class _Saver:
 
     def submit(self, keys: Sequence[CacheEngineKey], items: Sequence[MemoryObj]) -> Future[None] | None:
         """None: there is no room for them on the way to the node; they are counted as dropped."""
-        chunks = [(key, item) for key, item in zip(keys, items) if self._memory.holds(item)]
+        # A chunk behind one that cannot be stored would get the wrong parent: it goes as well.
+        chunks = list(itertools.takewhile(lambda chunk: self._memory.holds(chunk[1]), zip(keys, items)))
         if len(chunks) < len(items):
             self._store.counters.add("failed_save_blocks", len(items) - len(chunks))
         names = self._names.to_store([key for key, _ in chunks])

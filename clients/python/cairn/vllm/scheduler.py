@@ -185,7 +185,7 @@ class SchedulerHalf:
         """The engine has room for what `matched_tokens` promised, or wants none of it (0 tokens)."""
         state = self._state(request)
         answer, state.answer = state.answer, None
-        state.answered = -math.inf
+        state.answered, state.lookup = -math.inf, None
         if tokens <= 0:
             if answer is not None:
                 state.saved = max(state.saved, answer.matched_blocks)
@@ -218,7 +218,7 @@ class SchedulerHalf:
         try:
             if self._writes:
                 self._save_all_filled(output, metadata)
-            if idle and not metadata.loads:
+            if idle and not self._loading:
                 self._wait_for_answer()
         except Exception:
             # The loads must go out: the engine waits for them.
