@@ -15,7 +15,7 @@ misses are answers.
 
 from cairn._native import Cancellation, Lease
 from cairn.aio import AsyncClient, AsyncEventStream, AsyncStagedPush
-from cairn.client import Client, EventStream, StagedPush, set_log_level
+from cairn.client import Client, EventStream, PendingMatch, StagedPush, set_log_level
 from cairn.errors import *  # noqa: F403
 from cairn.errors import __all__ as _errors
 from cairn.keys import block_key, block_keys, fingerprint
@@ -31,6 +31,7 @@ __all__ = [
     "Client",
     "EventStream",
     "Lease",
+    "PendingMatch",
     "StagedPush",
     "block_key",
     "block_keys",

@@ -32,7 +32,11 @@ from cairn.types import (
     Tls,
 )
 
-__all__ = ["Client", "EventStream", "StagedPush", "set_log_level"]
+__all__ = ["Client", "EventStream", "PendingMatch", "StagedPush", "set_log_level"]
+
+
+# Between looks for a signal (Ctrl-C) while an answer is awaited.
+_SIGNAL_PERIOD = 0.1
 
 
 def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
@@ -42,6 +46,12 @@ def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
 
 def _errors(statuses: list[tuple[int, str] | None]) -> list[Error | None]:
     return [None if status is None else error_for(*status) for status in statuses]
+
+
+def _match(answer: tuple[int, Lease, list[tuple[int, int, int, float]], int, int, float]) -> Match:
+    blocks, held, tiers, reason, size, seconds = answer
+    runs = [TierRun(TierKind(tier), count, run, wait) for tier, count, run, wait in tiers]
+    return Match(blocks, held, runs, MissReason(reason), size, seconds)
 
 
 def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
@@ -106,11 +116,26 @@ class Client:
         A miss is an answer with `matched_blocks` 0. `lease=False` only asks. `lease_ttl` 0: the
         node's default (30 s). `prefill_tokens_per_second`: for the node's metric of seconds saved.
         """
-        blocks, held, tiers, reason, size, seconds = self._connection.match(
-            fingerprint, keys, lease, lease_ttl, prefill_tokens_per_second, deadline, trace
+        return _match(
+            self._connection.match(fingerprint, keys, lease, lease_ttl, prefill_tokens_per_second, deadline, trace)
         )
-        runs = [TierRun(TierKind(tier), count, run, wait) for tier, count, run, wait in tiers]
-        return Match(blocks, held, runs, MissReason(reason), size, seconds)
+
+    def begin_match(
+        self,
+        fingerprint: bytes,
+        keys: Sequence[bytes],
+        *,
+        prefetch_in: float | None = None,
+        deadline: float = 0.05,
+        trace: str = "",
+    ) -> PendingMatch:
+        """A match without a lease that goes on by itself, for a caller who has something else to do.
+
+        It waits in a thread of the client that holds no GIL; two are answered at a time, and a deadline counts from
+        there. `prefetch_in`: the node is also asked to have what matched in its memory in so many seconds, with a
+        deadline of its own.
+        """
+        return PendingMatch(self._connection.begin_match(fingerprint, keys, prefetch_in, deadline, trace))
 
     def fetch(
         self,
@@ -246,6 +271,37 @@ class Client:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class PendingMatch:
+    """The answer of `Client.begin_match`, which may not be there yet. Thread-safe."""
+
+    def __init__(self, native: _native.PendingMatch) -> None:
+        self._native = native
+
+    def done(self) -> bool:
+        """Whether `result` would not wait."""
+        return self._native.done()
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is done; False when that took longer."""
+        return self._native.wait(seconds)
+
+    def result(self) -> Match:
+        """Waits for the answer. Raises as `Client.match`."""
+        while not self._native.wait(_SIGNAL_PERIOD):
+            pass
+        return _match(self._native.answer()[0])
+
+    def prefetch_error(self) -> Error | None:
+        """What became of the hint, once there is a result."""
+        failure = self._native.answer()[1]
+        return None if failure is None else error_for(*failure)
+
+    @property
+    def seconds(self) -> float:
+        """That the match took, once it is done."""
+        return self._native.seconds()
 
 
 class StagedPush:

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace cairn::python {
 namespace {
 
-[[noreturn]] void WrongType(nb::handle object, const char* expected, const std::string& field) {
+[[noreturn]] void WrongType(nb::handle object, const char* expected, const Field& field) {
   throw nb::type_error(
       fmt::format("field '{}': got {}, expected {}", field, TypeName(object), expected).c_str());
 }
@@ -24,7 +24,7 @@ uint32_t U32(nb::handle object, const char* name, const std::string& prefix) {
                                        prefix + name));
 }
 
-nb::object Sequence(nb::handle object, const char* expected, const std::string& field) {
+nb::object Sequence(nb::handle object, const char* expected, const Field& field) {
   if (!PySequence_Check(object.ptr()) || PyUnicode_Check(object.ptr())) {
     WrongType(object, expected, field);
   }
@@ -107,7 +107,7 @@ std::vector<int32_t> TokensOfBuffer(nb::handle object) {
 
 std::string TypeName(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
 
-uint64_t Integer(nb::handle object, uint64_t max, const std::string& field) {
+uint64_t Integer(nb::handle object, uint64_t max, const Field& field) {
   if (!PyIndex_Check(object.ptr())) WrongType(object, "an integer", field);
   nb::object number = nb::steal(PyNumber_Index(object.ptr()));
   const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
@@ -120,7 +120,7 @@ uint64_t Integer(nb::handle object, uint64_t max, const std::string& field) {
   return value;
 }
 
-double Number(nb::handle object, const std::string& field) {
+double Number(nb::handle object, const Field& field) {
   const double value = PyFloat_AsDouble(object.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
@@ -133,17 +133,17 @@ double Number(nb::handle object, const std::string& field) {
   return value;
 }
 
-std::string Text(nb::handle object, const std::string& field) {
+std::string Text(nb::handle object, const Field& field) {
   if (!PyUnicode_Check(object.ptr())) WrongType(object, "str", field);
   return nb::cast<std::string>(object);
 }
 
-std::string Bytes(nb::handle object, const std::string& field) {
+std::string Bytes(nb::handle object, const Field& field) {
   if (!PyBytes_Check(object.ptr())) WrongType(object, "bytes", field);
   return {PyBytes_AS_STRING(object.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))};
 }
 
-Duration Seconds(nb::handle object, const std::string& field) {
+Duration Seconds(nb::handle object, const Field& field) {
   const double value = Number(object, field);
   if (value > 1e9) {
     throw StatusError(InvalidArgument("field '{}': got {} s, expected at most 1e9", field, value));
@@ -151,14 +151,19 @@ Duration Seconds(nb::handle object, const std::string& field) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
 }
 
-Digest ToDigest(nb::handle object, const std::string& field) {
+Digest ToDigest(nb::handle object, const Field& field) {
   if (!PyBytes_Check(object.ptr())) WrongType(object, "bytes", field);
-  return ValueOrThrow(Digest::FromBytes(
-      {PyBytes_AS_STRING(object.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))},
-      field));
+  const std::string_view bytes(PyBytes_AS_STRING(object.ptr()),
+                               static_cast<size_t>(PyBytes_GET_SIZE(object.ptr())));
+  if (bytes.size() != sizeof(Digest::bytes)) {
+    return ValueOrThrow(Digest::FromBytes(bytes, field.str()));  // Throws.
+  }
+  Digest digest;
+  std::memcpy(digest.bytes.data(), bytes.data(), bytes.size());
+  return digest;
 }
 
-std::optional<Digest> ToOptionalDigest(nb::handle object, const std::string& field) {
+std::optional<Digest> ToOptionalDigest(nb::handle object, const Field& field) {
   if (object.is_none()) return std::nullopt;
   return ToDigest(object, field);
 }
@@ -168,13 +173,7 @@ std::vector<BlockKey> Keys(nb::handle object) {
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
   PyObject** const item = PySequence_Fast_ITEMS(items.ptr());
   std::vector<BlockKey> keys(count);
-  for (size_t i = 0; i < count; ++i) {
-    if (PyBytes_Check(item[i]) && PyBytes_GET_SIZE(item[i]) == 32) {
-      std::memcpy(keys[i].bytes.data(), PyBytes_AS_STRING(item[i]), 32);
-    } else {
-      keys[i] = ToDigest(item[i], fmt::format("keys[{}]", i));
-    }
-  }
+  for (size_t i = 0; i < count; ++i) keys[i] = ToDigest(item[i], {"keys", i});
   return keys;
 }
 
@@ -230,11 +229,11 @@ NamespaceSpec ToSpec(nb::handle object) {
   return spec;
 }
 
-format::PartRect ToRect(nb::handle object, const Layout& layout, const std::string& field) {
+format::PartRect ToRect(nb::handle object, const Layout& layout, const Field& field) {
   const format::PartRect grid = layout.WholeRect();
   if (object.is_none()) return grid;
   const auto side = [&](const char* name) {
-    return static_cast<uint16_t>(Integer(object.attr(name), 65535, field + "." + name));
+    return static_cast<uint16_t>(Integer(object.attr(name), 65535, field.str() + "." + name));
   };
   if (!nb::hasattr(object, "head_end")) WrongType(object, "a Rect", field);
   const format::PartRect rect = {side("layer_begin"), side("layer_end"), side("head_begin"),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cairn/client/types.h"
+#include "clients/python/src/field.h"
 #include "services/common/clock/clock.h"
 #include "services/common/format/part.h"
 #include "services/common/keys/namespace_spec.h"
@@ -19,15 +20,15 @@ namespace cairn::python {
 std::string TypeName(nanobind::handle object);
 
 // An attribute of `object` that is an integer in [0, max].
-uint64_t Integer(nanobind::handle object, uint64_t max, const std::string& field);
-double Number(nanobind::handle object, const std::string& field);
-std::string Text(nanobind::handle object, const std::string& field);
+uint64_t Integer(nanobind::handle object, uint64_t max, const Field& field);
+double Number(nanobind::handle object, const Field& field);
+std::string Text(nanobind::handle object, const Field& field);
 // bytes of any length.
-std::string Bytes(nanobind::handle object, const std::string& field);
+std::string Bytes(nanobind::handle object, const Field& field);
 // Seconds, 0 to 1e9.
-Duration Seconds(nanobind::handle object, const std::string& field);
-Digest ToDigest(nanobind::handle object, const std::string& field);
-std::optional<Digest> ToOptionalDigest(nanobind::handle object, const std::string& field);
+Duration Seconds(nanobind::handle object, const Field& field);
+Digest ToDigest(nanobind::handle object, const Field& field);
+std::optional<Digest> ToOptionalDigest(nanobind::handle object, const Field& field);
 std::vector<BlockKey> Keys(nanobind::handle object);
 // Integers, or a buffer of i32 or i64.
 std::vector<int32_t> Tokens(nanobind::handle object);
@@ -36,7 +37,7 @@ Layout ToLayout(nanobind::handle object);
 // Validated.
 NamespaceSpec ToSpec(nanobind::handle object);
 // None: the whole grid. Inside the grid of `layout`.
-format::PartRect ToRect(nanobind::handle object, const Layout& layout, const std::string& field);
+format::PartRect ToRect(nanobind::handle object, const Layout& layout, const Field& field);
 
 nanobind::bytes FromDigest(const Digest& digest);
 

@@ -1,20 +1,23 @@
 #pragma once
 // The bytes of one block's rectangle in memory of the caller: pieces that follow each other.
 
+#include <absl/container/inlined_vector.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace cairn::python {
 
 template <typename Byte>
 class BlockBytes {
  public:
+  using Pieces = absl::InlinedVector<std::span<Byte>, 1>;
+
   BlockBytes() = default;
-  explicit BlockBytes(std::vector<std::span<Byte>> pieces) : pieces_(std::move(pieces)) {
+  explicit BlockBytes(Pieces pieces) : pieces_(std::move(pieces)) {
     begins_.reserve(pieces_.size());
     for (const auto& piece : pieces_) {
       begins_.push_back(size_);
@@ -52,8 +55,8 @@ class BlockBytes {
                                begins_.begin() - 1);
   }
 
-  std::vector<std::span<Byte>> pieces_;
-  std::vector<uint64_t> begins_;
+  Pieces pieces_;
+  absl::InlinedVector<uint64_t, 1> begins_;
   uint64_t size_ = 0;
 };
 

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "clients/python/src/arguments.h"
-#include "clients/python/src/block_sink.h"
-#include "clients/python/src/memory.h"
-#include "clients/python/src/sealing.h"
+#include "clients/python/src/part_source.h"
+#include "clients/python/src/pushing.h"
+#include "clients/python/src/reading.h"
 #include "clients/python/src/staged_push.h"
 #include "clients/python/src/status_error.h"
 
@@ -17,9 +17,6 @@ namespace {
 
 // Between looks for a signal (Ctrl-C) while an event is awaited.
 constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
-
-// Of parts that a push writes before it commits them.
-constexpr uint64_t kBatchBytes = 8 << 20;
 
 // Runs `call` with the client, without the GIL.
 template <typename F>
@@ -34,203 +31,34 @@ client::CallOptions CallOptionsOf(nb::handle deadline, const std::string& trace)
   return {.deadline = Seconds(deadline, "deadline"), .trace = trace};
 }
 
-nb::tuple StatusTuple(const Status& status) {
+nb::object StatusOrNone(const Status& status) {
+  if (status.ok()) return nb::none();
   return nb::make_tuple(static_cast<int>(status.code()), Message(status));
-}
-
-template <typename Byte>
-BlockBytes<Byte> BytesOf(const std::vector<Memory>& pieces) {
-  std::vector<std::span<Byte>> spans;
-  spans.reserve(pieces.size());
-  for (const Memory& piece : pieces) spans.push_back(piece.bytes());
-  return BlockBytes<Byte>(std::move(spans));
 }
 
 std::shared_ptr<const client::Lease> Held(const LeaseHandle& lease) {
   return ValueOrThrow(lease.Get());
 }
 
-// What one part of a push needs until it is committed.
-struct PartSource {
-  std::vector<Memory> memory;
-  BlockBytes<const std::byte> bytes;
-  std::vector<uint64_t> lengths;
-};
-
-struct PushedParts {
-  std::vector<client::PartToWrite> rooms;
-  std::vector<PartSource> sources;
-};
-
-// Fields of a Part by their places: it is a named tuple (cairn/types.py). Looking up six names for
-// each part would take longer than all else that a push does with the GIL.
-enum PartField : Py_ssize_t { kKey, kData, kParent, kFirstPosition, kRect, kComputeSeconds, kPartFields };
-
-PushedParts ReadParts(nb::handle parts, const Layout& layout) {
-  PushedParts pushed;
-  for (nb::handle part : parts) {
-    const size_t at = pushed.sources.size();
-    if (!PyTuple_Check(part.ptr()) || PyTuple_GET_SIZE(part.ptr()) != kPartFields ||
-        !nb::hasattr(part, "compute_seconds")) {
-      throw nb::type_error(
-          fmt::format("field 'parts[{}]': got {}, expected a Part", at, TypeName(part)).c_str());
-    }
-    const auto value = [&](PartField field) { return nb::handle(PyTuple_GET_ITEM(part.ptr(), field)); };
-    const auto name = [&](const char* field) { return fmt::format("parts[{}].{}", at, field); };
-    PartSource& source = pushed.sources.emplace_back();
-    source.memory = Pieces(value(kData), Access::kRead, name("data"));
-    source.bytes = BytesOf<const std::byte>(source.memory);
-    const format::PartRect rect =
-        value(kRect).is_none() ? layout.WholeRect() : ToRect(value(kRect), layout, name("rect"));
-    source.lengths = ValueOrThrow(SliceLengths(layout, rect, source.bytes.size(), name("data")));
-    client::PartToWrite& room = pushed.rooms.emplace_back();
-    room.key = ToDigest(value(kKey), name("key"));
-    if (!value(kParent).is_none()) room.parent = ToDigest(value(kParent), name("parent"));
-    room.first_position = Integer(value(kFirstPosition), UINT64_MAX, name("first_position"));
-    room.rect = rect;
-    room.bytes = format::PartBytes(source.lengths);
-    room.compute_seconds = Number(value(kComputeSeconds), name("compute_seconds"));
+// As the header says of Match.
+nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease) {
+  nb::list tiers;
+  for (const client::TierRun& run : outcome.tiers) {
+    tiers.append(
+        nb::make_tuple(static_cast<int>(run.tier), run.blocks, run.bytes, run.seconds));
   }
-  if (pushed.rooms.empty()) {
-    throw StatusError(InvalidArgument("field 'parts': got none, expected at least 1"));
-  }
-  return pushed;
+  return nb::make_tuple(outcome.matched_blocks,
+                        nb::cast(new LeaseHandle(std::move(lease)),
+                                 nb::rv_policy::take_ownership),
+                        tiers, static_cast<int>(outcome.miss_reason), outcome.bytes,
+                        outcome.estimated_fetch_seconds);
 }
 
 nb::list StatusList(const std::vector<Status>& statuses) {
   nb::list result;
-  for (const Status& status : statuses) {
-    if (status.ok()) {
-      result.append(nb::none());
-    } else {
-      result.append(StatusTuple(status));
-    }
-  }
+  for (const Status& status : statuses) result.append(StatusOrNone(status));
   return result;
 }
-
-// Writes the parts into room of the node and commits them.
-Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespace& ns,
-                                      const Digest& fingerprint,
-                                      std::span<const client::PartToWrite> rooms,
-                                      std::span<const PartSource> sources,
-                                      const client::PushOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(const auto push, c.BeginPush(fingerprint, rooms, options));
-  const auto slots = push->slots();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (!slots[i].status.ok() || slots[i].room.empty()) continue;
-    SealPieces(slots[i].room, sources[i].bytes, ns.codec, rooms[i].rect,
-               static_cast<uint16_t>(ns.spec.layout.block_tokens), sources[i].lengths,
-               push->path() == client::Path::kLocal);
-  }
-  return push->Commit();
-}
-
-// As many parts at a time as a session may surely take room for, within one deadline.
-Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenNamespace& ns,
-                                          const Digest& fingerprint,
-                                          std::span<const client::PartToWrite> rooms,
-                                          std::span<const PartSource> sources,
-                                          client::PushOptions options) {
-  const TimePoint until = std::chrono::steady_clock::now() + options.deadline;
-  std::vector<Status> statuses;
-  while (statuses.size() < rooms.size()) {
-    const size_t begin = statuses.size();
-    size_t end = begin;
-    uint64_t bytes = 0;
-    do {
-      bytes += rooms[end++].bytes;
-    } while (end < rooms.size() && bytes + rooms[end].bytes <= kBatchBytes);
-    options.deadline =
-        std::max<Duration>(until - std::chrono::steady_clock::now(), Duration::zero());
-    const auto pushed = PushBatch(c, ns, fingerprint, rooms.subspan(begin, end - begin),
-                                  sources.subspan(begin, end - begin), options);
-    if (!pushed.ok()) {
-      if (begin == 0) return pushed.status();
-      // What was committed before is stored.
-      statuses.resize(rooms.size(), pushed.status());
-      break;
-    }
-    statuses.insert(statuses.end(), pushed->begin(), pushed->end());
-  }
-  return statuses;
-}
-
-size_t CountOf(nb::handle into) {
-  if (!PyList_Check(into.ptr()) && !PyTuple_Check(into.ptr())) {
-    throw nb::type_error(
-        fmt::format("field 'into': got {}, expected a list or tuple with the memory of each block",
-                    TypeName(into))
-            .c_str());
-  }
-  return nb::len(into);
-}
-
-// One read of blocks into the caller's memory: what it needs while the GIL is not held.
-class Reading {
- public:
-  Reading(Connection& connection, const Layout& layout, nb::handle into, uint32_t first_block,
-          nb::handle rect, const std::stop_source* cancel)
-      : layout_(layout),
-        first_(first_block),
-        want_(ToRect(rect, layout, "rect")),
-        sink_(ValueOrThrow(BlockSink::Create(layout, want_, first_block, Take(into)))),
-        on_close_(connection.stop_token(), Stop{&stop_}),
-        on_cancel_(cancel == nullptr ? std::stop_token() : cancel->get_token(), Stop{&stop_}) {}
-
-  client::FetchOptions Options(nb::handle progress, nb::handle deadline,
-                               const std::string& trace) const {
-    return {.progress = Seconds(progress, "progress"),
-            .deadline = Seconds(deadline, "deadline"),
-            .cancel = stop_.get_token(),
-            .trace = trace};
-  }
-  client::FetchRange Range(size_t blocks) const {
-    client::FetchRange range = {.block_begin = first_,
-                                .block_end = first_ + static_cast<uint32_t>(blocks)};
-    if (layout_.IsNative()) {
-      range.layer_begin = want_.layer_begin;
-      range.layer_end = want_.layer_end;
-    }
-    return range;
-  }
-  BlockSink& sink() { return sink_; }
-
-  // As the header says of Fetch.
-  nb::object Answer(const Status& status) const {
-    nb::dict failed;
-    const auto open =
-        status.ok() ? client::MissReason::kIncomplete : client::MissReason::kUnavailable;
-    for (const auto& [block, reason] : sink_.Failed(open)) {
-      failed[nb::int_(block)] = static_cast<int>(reason);
-    }
-    return nb::make_tuple(static_cast<int>(status.code()), Message(status), sink_.prefix(),
-                          sink_.bytes(), failed);
-  }
-
- private:
-  struct Stop {
-    std::stop_source* source;
-    void operator()() const { source->request_stop(); }
-  };
-
-  std::vector<BlockSink::Block> Take(nb::handle into) {
-    std::vector<BlockSink::Block> blocks;
-    for (nb::handle block : into) {
-      memory_.push_back(Pieces(block, Access::kWrite, fmt::format("into[{}]", memory_.size())));
-      blocks.push_back(BytesOf<std::byte>(memory_.back()));
-    }
-    return blocks;
-  }
-
-  const Layout& layout_;
-  const uint32_t first_;
-  const format::PartRect want_;
-  std::vector<std::vector<Memory>> memory_;
-  BlockSink sink_;
-  std::stop_source stop_;
-  const std::stop_callback<Stop> on_close_, on_cancel_;
-};
 
 }  // namespace
 
@@ -302,16 +130,29 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
       .trace = trace};
   auto outcome = ValueOrThrow(WithClient(
       connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
-  nb::list tiers;
-  for (const client::TierRun& run : outcome.tiers) {
-    tiers.append(
-        nb::make_tuple(static_cast<int>(run.tier), run.blocks, run.bytes, run.seconds));
+  return MatchTuple(outcome, std::move(outcome.lease));
+}
+
+std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
+                                         nb::handle keys, nb::handle prefetch_in, nb::handle deadline,
+                                         const std::string& trace) {
+  PendingMatch::Question question = {.fingerprint = ToDigest(fingerprint, "fingerprint"),
+                                     .keys = Keys(keys),
+                                     .match = {.deadline = Seconds(deadline, "deadline"),
+                                               .lease = false,
+                                               .trace = trace},
+                                     .needed_in = {}};
+  if (!prefetch_in.is_none()) question.needed_in = Seconds(prefetch_in, "prefetch_in");
+  return ValueOrThrow(connection.Ask(std::move(question)));
+}
+
+nb::object MatchAnswer(const PendingMatch& pending) {
+  if (!pending.Done()) {
+    throw StatusError(Errorf(StatusCode::kFailedPrecondition, "match: it is not done"));
   }
-  return nb::make_tuple(outcome.matched_blocks,
-                        nb::cast(new LeaseHandle(std::move(outcome.lease)),
-                                 nb::rv_policy::take_ownership),
-                        tiers, static_cast<int>(outcome.miss_reason), outcome.bytes,
-                        outcome.estimated_fetch_seconds);
+  const PendingMatch::Answer& answer = pending.answer();
+  ThrowIfError(answer.match.status());
+  return nb::make_tuple(MatchTuple(*answer.match, {}), StatusOrNone(answer.hint));
 }
 
 nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
@@ -374,7 +215,7 @@ nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts
   const PushedParts pushed = ReadParts(parts, ns->spec.layout);
   return StatusList(ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) -> Result<std::vector<Status>> {
-        return PushInBatches(c, *ns, ns_fingerprint, pushed.rooms, pushed.sources, options);
+        return PushInBatches(c, *ns, ns_fingerprint, pushed, options);
       })));
 }
 

@@ -25,6 +25,13 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
                  nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
                  const std::string& trace);
+// The same without a lease, not waited for. `prefetch_in`: None, or seconds in which the node should
+// have in memory what matched.
+std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
+                                         nb::handle keys, nb::handle prefetch_in,
+                                         nb::handle deadline, const std::string& trace);
+// (Match's answer, None or the hint's (code, message)). FAILED_PRECONDITION before it is done.
+nb::object MatchAnswer(const PendingMatch& pending);
 // (code, message, prefix, bytes, {block: miss_reason}): a failed fetch still says what it brought.
 nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle into,
                  nb::handle first_block, nb::handle rect, nb::handle progress, nb::handle deadline,

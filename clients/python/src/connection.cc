@@ -50,6 +50,7 @@ void Connection::Close() {
   // They end before the client.
   std::map<uint64_t, std::shared_ptr<Stream>> streams;
   std::map<uint64_t, std::unique_ptr<StagedPush>> staged;
+  std::unique_ptr<ThreadPool> asking;
   {
     const MutexLock lock(mu_);
     closed_ = true;
@@ -59,6 +60,7 @@ void Connection::Close() {
     client.swap(client_);
     streams.swap(streams_);
     staged.swap(staged_);
+    asking.swap(asking_);
   }
 }
 
@@ -72,6 +74,23 @@ void Connection::Remember(const NamespaceSpec& spec) {
   }
   const MutexLock lock(mu_);
   namespaces_[Fingerprint(spec)] = std::move(ns);
+}
+
+Result<std::shared_ptr<PendingMatch>> Connection::Ask(PendingMatch::Question question) {
+  CAIRN_ASSIGN_OR_RETURN(const Call call, Enter());
+  auto asked = std::make_shared<PendingMatch>(std::move(question));
+  const MutexLock lock(mu_);
+  if (asking_ == nullptr) {
+    asking_ = std::make_unique<ThreadPool>(ThreadPool::Options{.name = "cairn-ask", .threads = 2});
+  }
+  CAIRN_RETURN_IF_ERROR(asking_->Post([this, asked] {
+    if (const Result<Call> entered = Enter(); entered.ok()) {
+      asked->Run(entered->client());
+    } else {
+      asked->Refuse(entered.status());
+    }
+  }));
+  return asked;
 }
 
 Result<std::shared_ptr<const OpenNamespace>> Connection::Find(const Digest& fingerprint) {

@@ -12,6 +12,8 @@
 
 #include "cairn/client/cache_client.h"
 #include "cairn/client/connect.h"
+#include "clients/python/src/pending_match.h"
+#include "services/common/concurrency/executor.h"
 #include "services/common/concurrency/mutex.h"
 
 namespace cairn::python {
@@ -58,6 +60,10 @@ class Connection {
   // INVALID_ARGUMENT for one that was not opened here.
   Result<std::shared_ptr<const OpenNamespace>> Find(const Digest& fingerprint);
 
+  // Asks in a thread of the connection. FAILED_PRECONDITION when it is closed and in a forked process,
+  // RESOURCE_EXHAUSTED when too many questions wait.
+  Result<std::shared_ptr<PendingMatch>> Ask(PendingMatch::Question question);
+
   // Streams belong to the connection, which ends them before its client.
   Result<uint64_t> Watch(const client::WatchOptions& options);
   // Waits for at most `wait`. One at a time for each stream.
@@ -88,6 +94,7 @@ class Connection {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint32_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Digest, std::shared_ptr<const OpenNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<ThreadPool> asking_ ABSL_GUARDED_BY(mu_);  // From the first question on.
   std::map<uint64_t, std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
   uint64_t next_stream_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, std::unique_ptr<StagedPush>> staged_ ABSL_GUARDED_BY(mu_);

@@ -39,7 +39,7 @@ bool IsContiguous(const nb::ndarray<nb::ro>& array) {
   return true;
 }
 
-[[noreturn]] void Refuse(const std::string& field, nb::handle object, const std::string& why,
+[[noreturn]] void Refuse(const Field& field, nb::handle object, const std::string& why,
                          Access access) {
   throw StatusError(InvalidArgument("field '{}': got a {} ({}), expected contiguous{} host memory",
                                     field, TypeName(object), why,
@@ -53,7 +53,7 @@ void Memory::Release::operator()(Py_buffer* view) const {
   delete view;
 }
 
-Memory::Memory(nb::handle object, Access access, const std::string& field) {
+Memory::Memory(nb::handle object, Access access, const Field& field) {
   if (PyObject_CheckBuffer(object.ptr())) {
     FromBuffer(object, access, field);
   } else if (nb::hasattr(object, "__dlpack__")) {
@@ -66,7 +66,7 @@ Memory::Memory(nb::handle object, Access access, const std::string& field) {
   }
 }
 
-void Memory::FromBuffer(nb::handle object, Access access, const std::string& field) {
+void Memory::FromBuffer(nb::handle object, Access access, const Field& field) {
   auto view = std::make_unique<Py_buffer>();
   const int flags =
       access == Access::kWrite ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
@@ -77,7 +77,7 @@ void Memory::FromBuffer(nb::handle object, Access access, const std::string& fie
   bytes_ = {static_cast<std::byte*>(view_->buf), static_cast<size_t>(view_->len)};
 }
 
-void Memory::FromDlpack(nb::handle object, Access access, const std::string& field) {
+void Memory::FromDlpack(nb::handle object, Access access, const Field& field) {
   // torch's __dlpack__ refuses such tensors; the C exchange that nanobind prefers does not ask.
   if (nb::object grad = nb::getattr(object, "requires_grad", nb::none()); grad.is(Py_True)) {
     Refuse(field, object, "autograd follows it; pass its detach()", access);
@@ -102,12 +102,12 @@ void Memory::FromDlpack(nb::handle object, Access access, const std::string& fie
   bytes_ = {static_cast<std::byte*>(const_cast<void*>(array_.data())), array_.nbytes()};
 }
 
-std::vector<Memory> Pieces(nb::handle object, Access access, const std::string& field) {
-  std::vector<Memory> pieces;
+MemoryPieces Pieces(nb::handle object, Access access, const Field& field) {
+  MemoryPieces pieces;
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
     pieces.reserve(nb::len(object));
     for (nb::handle piece : object) {
-      pieces.emplace_back(piece, access, fmt::format("{}[{}]", field, pieces.size()));
+      pieces.emplace_back(piece, access, field.Item(pieces.size()));
     }
   } else {
     pieces.emplace_back(object, access, field);

@@ -1,14 +1,17 @@
 #pragma once
 // Memory of Python objects, used where it lies.
 
+#include <absl/container/inlined_vector.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
+#include <utility>
+
+#include "clients/python/src/block_bytes.h"
+#include "clients/python/src/field.h"
 
 namespace cairn::python {
 
@@ -22,7 +25,7 @@ class Memory {
  public:
   // INVALID_ARGUMENT, naming `field`, for memory that is not contiguous, not writable, or not this
   // machine's; TypeError for an object without memory.
-  Memory(nanobind::handle object, Access access, const std::string& field);
+  Memory(nanobind::handle object, Access access, const Field& field);
   Memory(Memory&&) = default;
   Memory& operator=(Memory&&) = default;
 
@@ -32,16 +35,25 @@ class Memory {
   struct Release {
     void operator()(Py_buffer* view) const;
   };
-  void FromBuffer(nanobind::handle object, Access access, const std::string& field);
-  void FromDlpack(nanobind::handle object, Access access, const std::string& field);
+  void FromBuffer(nanobind::handle object, Access access, const Field& field);
+  void FromDlpack(nanobind::handle object, Access access, const Field& field);
 
   std::unique_ptr<Py_buffer, Release> view_;
   nanobind::ndarray<nanobind::ro> array_;
   std::span<std::byte> bytes_;
 };
 
-// The pieces of one block, part or slice: one object, or a list or tuple of objects whose bytes
-// follow each other.
-std::vector<Memory> Pieces(nanobind::handle object, Access access, const std::string& field);
+// The pieces of one block, part or slice: one object (mostly), or a list or tuple of objects whose
+// bytes follow each other.
+using MemoryPieces = absl::InlinedVector<Memory, 1>;
+MemoryPieces Pieces(nanobind::handle object, Access access, const Field& field);
+
+template <typename Byte>
+BlockBytes<Byte> BytesOf(const MemoryPieces& pieces) {
+  typename BlockBytes<Byte>::Pieces spans;
+  spans.reserve(pieces.size());
+  for (const Memory& piece : pieces) spans.push_back(piece.bytes());
+  return BlockBytes<Byte>(std::move(spans));
+}
 
 }  // namespace cairn::python

@@ -94,6 +94,8 @@ NB_MODULE(_native, m) {
       .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a, "lease_ttl"_a.none(),
            "prefill_tokens_per_second"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(), "prefetch_in"_a.none(),
+           "deadline"_a.none(), "trace"_a)
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(), "progress"_a.none(),
            "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
       .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(), "lookup_deadline"_a.none(),
@@ -116,6 +118,18 @@ NB_MODULE(_native, m) {
       .def("close", &Connection::Close, nb::call_guard<nb::gil_scoped_release>());
   m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
         "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none());
+
+  nb::class_<PendingMatch>(m, "PendingMatch")
+      .def("done", &PendingMatch::Done)
+      .def("wait", [](PendingMatch& pending, nb::handle seconds) {
+        const TimePoint until = std::chrono::steady_clock::now() + Seconds(seconds, "seconds");
+        const nb::gil_scoped_release released;
+        return pending.Wait(until);
+      }, "seconds"_a.none())
+      .def("answer", &MatchAnswer)
+      .def("seconds", [](const PendingMatch& pending) {
+        return pending.Done() ? cairn::Seconds(pending.answer().time) : 0.0;
+      });
 
   nb::class_<LeaseHandle>(m, "Lease", "The promise of a node to keep a matched prefix readable.\n\n"
                                       "Ends with `release()`, with the `with` block, or when it is "

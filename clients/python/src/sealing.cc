@@ -8,7 +8,7 @@
 namespace cairn::python {
 
 Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
-                                           uint64_t bytes, const std::string& field) {
+                                           uint64_t bytes, const Field& field) {
   if (!layout.IsNative()) {
     const uint64_t most = std::get<OpaqueLayout>(layout.form).max_part_bytes;
     if (bytes == 0 || bytes > most) {

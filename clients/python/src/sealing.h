@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "clients/python/src/block_bytes.h"
+#include "clients/python/src/field.h"
 #include "services/common/format/part.h"
 #include "services/common/keys/namespace_spec.h"
 
@@ -15,7 +16,7 @@ namespace cairn::python {
 // Lengths of the slices of a part with `bytes` bytes. INVALID_ARGUMENT, naming `field`, when a part
 // with this rectangle has another size.
 Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
-                                           uint64_t bytes, const std::string& field);
+                                           uint64_t bytes, const Field& field);
 
 // Copies and hashes in one pass. REQUIRES: room.size() == PartBytes(lengths), and the pieces have
 // the sum of the lengths.

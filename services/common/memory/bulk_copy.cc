@@ -95,7 +95,10 @@ uint64_t CopyXxh3(void* destination, const void* source, size_t bytes, bool stre
     return XXH3_64bits(to, bytes);
   }
   const bool aligned = reinterpret_cast<uintptr_t>(to) % kLine == 0;
-  return kernels->hash(to, from, bytes, streaming && aligned ? Store::kStreaming : Store::kCached,
+  const Store store = !streaming ? Store::kCached
+                      : aligned  ? Store::kStreaming
+                                 : Store::kStreamingShifted;
+  return kernels->hash(to, from, bytes, store,
                        next == nullptr ? from : static_cast<const std::byte*>(next));
 }
 

@@ -16,8 +16,7 @@ namespace cairn {
 void BulkCopy(void* destination, const void* source, size_t bytes);
 
 // Copies and returns Xxh3 of the bytes, in one pass over the source. `streaming`: with non-temporal
-// stores where `destination` is at a multiple of 64; they are ordered for other threads only by
-// StreamingFence(). `next`: where the caller will read after this, if it knows: memory begins to
+// stores, which are ordered for other threads only by StreamingFence(). `next`: where the caller will read after this, if it knows: memory begins to
 // fetch it. Ranges do not overlap.
 uint64_t CopyXxh3(void* destination, const void* source, size_t bytes, bool streaming,
                   const void* next = nullptr);

@@ -10,7 +10,8 @@ namespace cairn::memory {
 inline constexpr size_t kLine = 64;
 inline constexpr size_t kMinHash = 2048;  // Shorter inputs are the library's.
 
-enum class Store : uint8_t { kNone, kCached, kStreaming };
+// kStreaming: to a multiple of kLine; kStreamingShifted: anywhere else.
+enum class Store : uint8_t { kNone, kCached, kStreaming, kStreamingShifted };
 
 inline constexpr size_t kPage = 4096;
 inline constexpr size_t kStreams = 8;
@@ -25,8 +26,8 @@ struct Kernels {
   void (*stream_pages)(const PageCopy* pages);
   // `to` at a multiple of kLine, `bytes` a multiple of it. Non-temporal, not fenced.
   void (*stream)(std::byte* to, const std::byte* from, size_t bytes);
-  // XXH3-64 of `bytes` >= kMinHash; on the way they are stored to `to` as `store` says. kStreaming:
-  // `to` at a multiple of kLine. `next`: what will be read after them; only asked for.
+  // XXH3-64 of `bytes` >= kMinHash; on the way they are stored to `to` as `store` says. `next`: what
+  // will be read after them; only asked for.
   uint64_t (*hash)(std::byte* to, const std::byte* from, size_t bytes, Store store,
                    const std::byte* next);
 };

@@ -3,6 +3,7 @@
 // is linked into the rest of the program.
 
 #include <cstring>
+#include <type_traits>
 
 namespace cairn::memory {
 namespace {
@@ -41,12 +42,46 @@ inline __attribute__((always_inline)) void Put(const Line& line, std::byte* to) 
   if constexpr (kStore == Store::kStreaming) line.Stream(to);
 }
 
+// Stores to lines of 64 bytes what comes in lines that lie otherwise (numpy's arrays begin 16 bytes
+// into a line): half a line would be read from memory before it is written. Every byte is loaded from
+// its source once, as elsewhere here: bytes in shared memory may change after they were hashed.
+class Shifter {
+ public:
+  explicit Shifter(std::byte* to)
+      : to_(to), back_(reinterpret_cast<uintptr_t>(to) % kLine), line_(to - back_) {}
+
+  // The next line, which is number `s` since the last Flush.
+  inline __attribute__((always_inline)) void Put(const Line& line, size_t s) {
+    line.Save(room_ + (s + 1) * kLine);
+  }
+  // REQUIRES: 0 < lines <= kStripes were put.
+  void Flush(size_t lines) {
+    size_t k = 0;
+    if (line_ < to_) {  // The first one belongs in part to what lies before `to`.
+      std::memcpy(to_, room_ + kLine, kLine - back_);
+      k = 1;
+    }
+    for (; k < lines; ++k) Line::Load(room_ + (k + 1) * kLine - back_).Stream(line_ + k * kLine);
+    line_ += lines * kLine;
+    Line::Load(room_ + lines * kLine).Save(room_);
+  }
+  // What was put and is not stored yet.
+  void Finish() { std::memcpy(line_, room_ + kLine - back_, back_); }
+
+ private:
+  std::byte* const to_;
+  const size_t back_;
+  std::byte* line_;  // Of the first byte that is not stored.
+  alignas(kLine) std::byte room_[(kStripes + 1) * kLine];  // Begins with the last line before.
+};
+
 template <Store kStore>
 uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byte* next) {
   const auto* secret = reinterpret_cast<const std::byte*>(XXH3_kSecret);
   Accumulator acc;
   const size_t blocks = (bytes - 1) / kBlock;
-  constexpr bool kReadOnly = kStore == Store::kNone;
+  constexpr bool kShifted = kStore == Store::kStreamingShifted;
+  [[maybe_unused]] std::conditional_t<kShifted, Shifter, std::byte*> shifter(to);
   // While 8 KiB are hashed, the lines of the next 8 KiB are asked for, by turns from its two pages:
   // the hardware's prefetcher starts anew in every page. After the last ones comes `next`.
   constexpr size_t kAhead = 2 * kPage;
@@ -59,25 +94,35 @@ uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byt
       const size_t i = (block * kStripes + s) % (kAhead / kLine);
       __builtin_prefetch(ahead + (i % 4 / 2) * kPage + (i / 4 * 2 + i % 2) * kLine, 0, 3);
       const Line line = Line::Load(in + s * kLine);
-      if constexpr (!kReadOnly) Put<kStore>(line, to + block * kBlock + s * kLine);
+      if constexpr (kShifted) {
+        shifter.Put(line, s);
+      } else {
+        Put<kStore>(line, to + block * kBlock + s * kLine);
+      }
       acc.Add(line, Line::Load(secret + s * 8));
     }
+    if constexpr (kShifted) shifter.Flush(kStripes);
     acc.Scramble(Line::Load(secret + kSecretBytes - kLine));
   }
   const size_t done = blocks * kBlock;
   const size_t stripes = (bytes - 1 - done) / kLine;
   for (size_t s = 0; s < stripes; ++s) {
     const Line line = Line::Load(from + done + s * kLine);
-    if constexpr (!kReadOnly) Put<kStore>(line, to + done + s * kLine);
+    if constexpr (kShifted) {
+      shifter.Put(line, s);
+    } else {
+      Put<kStore>(line, to + done + s * kLine);
+    }
     acc.Add(line, Line::Load(secret + s * 8));
   }
   // The last 64 bytes, which may have been hashed in part already.
   const Line last = Line::Load(from + bytes - kLine);
   acc.Add(last, Line::Load(secret + kSecretBytes - kLine - 7));
-  if constexpr (!kReadOnly) {
-    const size_t at = done + stripes * kLine;
-    std::memcpy(to + at, from + at, bytes - at);
+  if constexpr (kShifted) {
+    if (stripes > 0) shifter.Flush(stripes);
+    shifter.Finish();
   }
+  if constexpr (kStore != Store::kNone) last.Save(to + bytes - kLine);
   alignas(kLine) uint64_t lanes[8];
   acc.Save(lanes);
   return XXH3_mergeAccs(lanes, XXH3_kSecret + 11, bytes * 0x9E3779B185EBCA87u);
@@ -92,6 +137,8 @@ uint64_t HashAny(std::byte* to, const std::byte* from, size_t bytes, Store store
       return Hash<Store::kCached>(to, from, bytes, next);
     case Store::kStreaming:
       return Hash<Store::kStreaming>(to, from, bytes, next);
+    case Store::kStreamingShifted:
+      return Hash<Store::kStreamingShifted>(to, from, bytes, next);
   }
   return 0;
 }

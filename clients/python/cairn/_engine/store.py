@@ -10,17 +10,39 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cairn._engine.counters import Counters
 from cairn._engine.options import Options
-from cairn.client import Client, EventStream, StagedPush
+from cairn.client import Client, EventStream, PendingMatch, StagedPush
 from cairn.errors import Action, Error
 from cairn.keys import fingerprint
 from cairn.types import Match, Memory, NamespaceSpec, Part, Rect
 
-__all__ = ["Store"]
+__all__ = ["Lookup", "Store"]
 
 _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
 _SOON = 0.2  # Seconds from a look-up to its load, more or less.
 _SPLIT = 8  # From so many blocks on, two threads copy: checking and copying takes a core all it has.
+
+
+class Lookup:
+    """A look-up on its way. It goes on without the GIL, also when nobody wants its answer any more."""
+
+    def __init__(self, store: Store, pending: PendingMatch | None) -> None:
+        self._store = store
+        self._pending = pending
+
+    def done(self) -> bool:
+        """Whether `result` would not wait."""
+        return self._pending is None or self._pending.done()
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is done; False when that took longer."""
+        return self._pending is None or self._pending.wait(seconds)
+
+    def result(self) -> Match | None:
+        """What the node has, counted when it is taken, which is once; None when there was no answer in time."""
+        if self._pending is None:
+            return None
+        return self._store._take_lookup(self._pending)
 
 
 class Store:
@@ -67,18 +89,43 @@ class Store:
         self._opening.join(seconds)
         return not self._opening.is_alive()
 
-    def lookup(self, keys: Sequence[bytes]) -> Match | None:
-        """The longest prefix at the node, without a lease; None when there was no answer in time.
+    def begin_lookup(self, keys: Sequence[bytes]) -> Lookup:
+        """Asks for the longest prefix at the node, without a lease. Costs the caller microseconds.
 
         What was found is wanted soon: the node brings it to its memory, and keeps it there for a while.
         """
-        found = self.match(keys, lease=False)
-        if found is not None and found.matched_blocks > 0:
-            try:
-                self._client.prefetch(self.namespace, keys[: found.matched_blocks], _SOON)
-            except Error as error:
-                self._complain("hint", error)
+        pending = None
+        try:
+            pending = self._client.begin_match(
+                self.namespace, keys, prefetch_in=_SOON, deadline=self.options.lookup_timeout
+            )
+        except Error as error:
+            self._lookup_failed(error)
+        self.counters.add("lookups")
+        self.counters.add("lookup_blocks", len(keys))
+        return Lookup(self, pending)
+
+    def lookup(self, keys: Sequence[bytes]) -> Match | None:
+        """As `begin_lookup`, and waits; None when there was no answer in time."""
+        return self.begin_lookup(keys).result()
+
+    def _take_lookup(self, pending: PendingMatch) -> Match | None:
+        try:
+            found = pending.result()
+        except Error as error:
+            self._lookup_failed(error)
+            return None
+        finally:
+            self.counters.add("lookup_seconds", pending.seconds)
+        failure = pending.prefetch_error()
+        if failure is not None:
+            self._complain("hint", failure)
+        self.counters.add("matched_blocks", found.matched_blocks)
         return found
+
+    def _lookup_failed(self, error: Error) -> None:
+        self._complain("look-up", error)
+        self.counters.add("lookup_failures")
 
     def match(self, keys: Sequence[bytes], *, lease: bool = True, deadline: float | None = None) -> Match | None:
         """The longest prefix at the node; None when there was no answer in time."""
@@ -89,8 +136,7 @@ class Store:
         try:
             found = self._client.match(self.namespace, keys, lease=lease, deadline=timeout)
         except Error as error:
-            self._complain("look-up", error)
-            self.counters.add("lookup_failures")
+            self._lookup_failed(error)
             return None
         finally:
             self.counters.add("lookups")
@@ -226,8 +272,7 @@ class Store:
                 timeout = self.options.lookup_timeout if deadline is None else deadline
                 there = [tier is not None for tier in self._client.exists(self.namespace, keys, deadline=timeout)]
             except Error as error:
-                self._complain("look-up", error)
-                self.counters.add("lookup_failures")
+                self._lookup_failed(error)
         self.counters.add("lookups")
         self.counters.add("lookup_blocks", len(keys))
         self.counters.add("matched_blocks", sum(there))

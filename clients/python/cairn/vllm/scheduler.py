@@ -8,11 +8,10 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cairn._engine.store import Store
+from cairn._engine.store import Lookup, Store
 from cairn.keys import block_key, block_keys
 from cairn.types import Match, TierKind, TierRun
 from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
@@ -33,12 +32,11 @@ _IDLE = 0.005  # Seconds that a step without work waits for an answer.
 
 
 @dataclass
-class _Lookup:
+class _Question:
     """A question on its way, and since when."""
 
     begin: float
-    keys: list[bytes]
-    future: Future[Match | None]
+    answer: Lookup
 
 
 @dataclass
@@ -49,7 +47,7 @@ class _Request:
     bypass: bool
     save_limit: int | None
     keys: list[bytes] = field(default_factory=list)
-    lookup: _Lookup | None = None
+    question: _Question | None = None
     answer: Match | None = None
     answered: float = -math.inf
     preemptions: int = 0
@@ -79,7 +77,6 @@ class SchedulerHalf:
         self._loading: dict[str, _Load] = {}
         self._jobs: list[LoadJob] = []
         self._mix = b""
-        self._pool = ThreadPoolExecutor(2, "cairn-lookup")
 
     # ---- before a request runs ----
 
@@ -113,14 +110,16 @@ class SchedulerHalf:
     def _answered(self, state: _Request) -> bool:
         """Whether `state.answer` counts. Takes answers that came, asks where they are too old."""
         now = time.monotonic()
-        lookup = state.lookup
-        if lookup is not None and (lookup.future.done() or now - lookup.begin > self._store.options.lookup_timeout):
-            # Too late is a miss.
-            state.lookup, state.answered = None, now
-            state.answer = lookup.future.result() if lookup.future.done() else None
-            if not lookup.future.done():
-                self._store.counters.add("lookup_failures")
-        if state.lookup is None and now - state.answered > _FRESH:
+        question = state.question
+        if question is not None:
+            done = question.answer.done()
+            if done or now - question.begin > self._store.options.lookup_timeout:
+                # Too late is a miss.
+                state.question, state.answered = None, now
+                state.answer = question.answer.result() if done else None
+                if not done:
+                    self._store.counters.add("lookup_failures")
+        if state.question is None and now - state.answered > _FRESH:
             self._ask(state)
         return now - state.answered <= _USABLE
 
@@ -129,7 +128,7 @@ class SchedulerHalf:
         if not keys:
             state.answered = time.monotonic()
             return
-        state.lookup = _Lookup(time.monotonic(), keys, self._pool.submit(self._store.lookup, keys))
+        state.question = _Question(time.monotonic(), self._store.begin_lookup(keys))
 
     # ---- keys ----
 
@@ -146,7 +145,7 @@ class SchedulerHalf:
     def _keys(self, state: _Request, blocks: int) -> list[bytes]:
         """Keys of the first `blocks` full blocks, or of fewer if the engine has hashed no more.
 
-        The list is never changed later: a question on its way has it.
+        The list is never changed later: a load on its way has it.
         """
         if len(state.keys) < blocks:
             if self._plan.engine_keys:
@@ -185,7 +184,7 @@ class SchedulerHalf:
         """The engine has room for what `matched_tokens` promised, or wants none of it (0 tokens)."""
         state = self._state(request)
         answer, state.answer = state.answer, None
-        state.answered, state.lookup = -math.inf, None
+        state.answered, state.question = -math.inf, None
         if tokens <= 0:
             if answer is not None:
                 state.saved = max(state.saved, answer.matched_blocks)
@@ -228,9 +227,9 @@ class SchedulerHalf:
 
     def _wait_for_answer(self) -> None:
         """Otherwise the engine asks again and again, and takes the core that the answer needs."""
-        open_questions = [state.lookup.future for state in self._requests.values() if state.lookup is not None]
-        if open_questions:
-            wait(open_questions, timeout=_IDLE, return_when=FIRST_COMPLETED)
+        answers = [state.question.answer for state in self._requests.values() if state.question is not None]
+        if answers and not any(answer.done() for answer in answers):
+            answers[0].wait(_IDLE)  # The first is answered first, mostly.
 
     def _save_all_filled(self, output: SchedulerOutput, metadata: Metadata) -> None:
         cached = output.scheduled_cached_reqs
@@ -289,10 +288,6 @@ class SchedulerHalf:
             state.bypass = True
             state.keys = []
         _LOG.warning("cairn: the engine's cache was reset; nothing stored before is used by this process from now on")
-
-    def close(self) -> None:
-        """Questions that wait are not asked any more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _bypass(request: Request) -> bool:

@@ -52,7 +52,7 @@ std::vector<Hasher> Hashers() {
   all.push_back({"chosen", [](std::byte* to, const std::byte* from, size_t bytes,
                               memory::Store store, const std::byte* next) {
                    if (store == memory::Store::kNone) return BulkXxh3({from, bytes}, next);
-                   return CopyXxh3(to, from, bytes, store == memory::Store::kStreaming, next);
+                   return CopyXxh3(to, from, bytes, store != memory::Store::kCached, next);
                  }});
   return all;
 }
@@ -71,9 +71,13 @@ TEST(BulkCopyTest, EveryInstructionSetHashesAsTheLibraryAndCopiesExactly) {
         const uint64_t expected = XXH3_64bits(in, size);
         EXPECT_EQ(hasher.hash(nullptr, in, size, memory::Store::kNone, in), expected)
             << hasher.name << " " << size;
-        for (const auto store : {memory::Store::kCached, memory::Store::kStreaming}) {
+        const std::pair<memory::Store, size_t> stores[] = {
+            {memory::Store::kCached, 0},           {memory::Store::kCached, 5},
+            {memory::Store::kStreaming, 0},        {memory::Store::kStreamingShifted, 1},
+            {memory::Store::kStreamingShifted, 16}, {memory::Store::kStreamingShifted, 63}};
+        for (const auto& [store, shift] : stores) {
           std::fill(room.begin(), room.end(), std::byte{0xAB});
-          std::byte* to = room.data() + 64 + (-reinterpret_cast<uintptr_t>(room.data()) & 63);
+          std::byte* to = room.data() + 64 + (-reinterpret_cast<uintptr_t>(room.data()) & 63) + shift;
           EXPECT_EQ(hasher.hash(to, in, size, store, in), expected) << hasher.name << " " << size;
           StreamingFence();
           ASSERT_EQ(std::memcmp(to, in, size), 0) << hasher.name << " " << size;

@@ -1,0 +1,38 @@
+#include "clients/python/src/pending_match.h"
+
+#include <chrono>
+#include <span>
+#include <utility>
+
+namespace cairn::python {
+
+void PendingMatch::Run(client::CacheClient& client) {
+  const TimePoint begin = std::chrono::steady_clock::now();
+  Answer answer{client.Match(question_.fingerprint, question_.keys, question_.match), OkStatus(),
+                std::chrono::steady_clock::now() - begin};
+  if (answer.match.ok() && answer.match->matched_blocks > 0 && question_.needed_in) {
+    const auto matched = std::span(question_.keys).first(answer.match->matched_blocks);
+    answer.hint = client
+                      .Prefetch(question_.fingerprint, matched, *question_.needed_in,
+                                {.deadline = question_.match.deadline, .trace = question_.match.trace})
+                      .status();
+  }
+  Finish(std::move(answer));
+}
+
+void PendingMatch::Refuse(const Status& status) { Finish({status, OkStatus(), {}}); }
+
+void PendingMatch::Finish(Answer answer) {
+  const MutexLock lock(mu_);
+  answer_.emplace(std::move(answer));
+  done_.store(true, std::memory_order_release);
+  finished_.NotifyAll();
+}
+
+bool PendingMatch::Wait(TimePoint until) {
+  if (Done()) return true;
+  const MutexLock lock(mu_);
+  return finished_.WaitUntil(mu_, until, [&] { return Done(); });
+}
+
+}  // namespace cairn::python

@@ -1,0 +1,52 @@
+#pragma once
+// A match that nobody waits for: an engine's scheduler asks when a request comes, and looks at the
+// answer when its turn has come. Knows no Python.
+
+#include <atomic>
+#include <optional>
+#include <vector>
+
+#include "cairn/client/cache_client.h"
+#include "services/common/concurrency/mutex.h"
+
+namespace cairn::python {
+
+// Thread-safe.
+class PendingMatch {
+ public:
+  struct Question {
+    Digest fingerprint;
+    std::vector<BlockKey> keys;
+    client::MatchOptions match;          // Without a lease.
+    std::optional<Duration> needed_in;  // Then what matched is also brought to the node's memory.
+  };
+  struct Answer {
+    Result<client::MatchOutcome> match;
+    Status hint;           // Of the call that asked the node to bring it.
+    Duration time = {};  // That the match took.
+  };
+
+  explicit PendingMatch(Question question) : question_(std::move(question)) {}
+
+  // Asks, and waits for the answer. Once.
+  void Run(client::CacheClient& client);
+  // Instead of Run.
+  void Refuse(const Status& status);
+
+  bool Done() const { return done_.load(std::memory_order_acquire); }
+  // Until it is done; false when that did not happen by `until`.
+  bool Wait(TimePoint until);
+  // REQUIRES: Done().
+  const Answer& answer() const { return *answer_; }
+
+ private:
+  void Finish(Answer answer);
+
+  const Question question_;
+  std::optional<Answer> answer_;  // Written before done_.
+  std::atomic<bool> done_ = false;
+  Mutex mu_;
+  CondVar finished_;
+};
+
+}  // namespace cairn::python

@@ -1,0 +1,63 @@
+#include "clients/python/src/pushing.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "clients/python/src/sealing.h"
+
+namespace cairn::python {
+namespace {
+
+// Of parts that are written before they are committed.
+constexpr uint64_t kBatchBytes = 8 << 20;
+
+// Writes the parts into room of the node and commits them.
+Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespace& ns,
+                                      const Digest& fingerprint,
+                                      std::span<const client::PartToWrite> rooms,
+                                      std::span<const PartSource> sources,
+                                      const client::PushOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const auto push, c.BeginPush(fingerprint, rooms, options));
+  const auto slots = push->slots();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].status.ok() || slots[i].room.empty()) continue;
+    SealPieces(slots[i].room, sources[i].bytes, ns.codec, rooms[i].rect,
+               static_cast<uint16_t>(ns.spec.layout.block_tokens), sources[i].lengths,
+               push->path() == client::Path::kLocal);
+  }
+  return push->Commit();
+}
+
+}  // namespace
+
+Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenNamespace& ns,
+                                          const Digest& fingerprint,
+                                          const PushedParts& parts,
+                                          client::PushOptions options) {
+  const std::span<const client::PartToWrite> rooms = parts.rooms;
+  const std::span<const PartSource> sources = parts.sources;
+  const TimePoint until = std::chrono::steady_clock::now() + options.deadline;
+  std::vector<Status> statuses;
+  while (statuses.size() < rooms.size()) {
+    const size_t begin = statuses.size();
+    size_t end = begin;
+    uint64_t bytes = 0;
+    do {
+      bytes += rooms[end++].bytes;
+    } while (end < rooms.size() && bytes + rooms[end].bytes <= kBatchBytes);
+    options.deadline =
+        std::max<Duration>(until - std::chrono::steady_clock::now(), Duration::zero());
+    const auto pushed = PushBatch(c, ns, fingerprint, rooms.subspan(begin, end - begin),
+                                  sources.subspan(begin, end - begin), options);
+    if (!pushed.ok()) {
+      if (begin == 0) return pushed.status();
+      // What was committed before is stored.
+      statuses.resize(rooms.size(), pushed.status());
+      break;
+    }
+    statuses.insert(statuses.end(), pushed->begin(), pushed->end());
+  }
+  return statuses;
+}
+
+}  // namespace cairn::python
