@@ -85,16 +85,22 @@ def test_the_loop_goes_on_while_calls_wait(start_node, path):
 
     async def main():
         async with cairn.AsyncClient(connect(node, path)) as aio:
+            async def call():
+                begin = time.monotonic()
+                with pytest.raises(cairn.Error):
+                    await aio.stat(deadline=1.0)
+                return begin, time.monotonic()
+
             node.freeze()
-            begin = time.monotonic()
-            calls = asyncio.gather(*[aio.stat(deadline=0.5) for _ in range(10)], return_exceptions=True)
-            steps = 0
+            calls = asyncio.gather(*[call() for _ in range(10)])
+            steps = []
             while not calls.done():
-                steps += 1
+                steps.append(time.monotonic())
                 await asyncio.sleep(0.001)
-            assert time.monotonic() - begin < 3
-            assert steps > 50
-            assert all(isinstance(answer, cairn.Error) for answer in await calls)
+            begins, ends = zip(*await calls)
+            assert max(ends) - min(begins) < 5
+            # While all of them wait; how often is a matter of the machine.
+            assert any(max(begins) < step < min(ends) for step in steps)
             node.thaw()
 
     asyncio.run(main())
@@ -118,7 +124,7 @@ def test_a_cancelled_fetch_gives_the_memory_back(start_node, serial):
             fetch.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await fetch
-            assert time.monotonic() - begin < 3
+            assert time.monotonic() - begin < SLOW / 2
             for block in into:
                 block.clear()  # BufferError while the fetch has it.
             node.thaw()
@@ -130,18 +136,21 @@ def test_events(client, serial):
     async def main():
         async with cairn.AsyncClient(client) as aio:
             prompt = Prompt(client, opaque_spec(model=f"async{serial()}"), serial(), 2, 10)
-            async with aio.watch(prompt.namespace) as stream:
-                keys = []
+            async with aio.watch(prompt.namespace, snapshot=True) as stream:
+                keys, listening = [], asyncio.Event()
 
                 async def read():
                     async for event in stream:
+                        if event.kind == cairn.EventKind.SNAPSHOT_END:
+                            listening.set()
+                            continue
                         keys.append(event.key)
                         if len(keys) == 2:
                             return
 
                 # Until the node listens its events go to nobody.
                 reader = asyncio.create_task(read())
-                await asyncio.sleep(0.3)
+                await asyncio.wait_for(listening.wait(), SLOW)
                 await aio.push(prompt.namespace, prompt.parts())
                 await asyncio.wait_for(reader, SLOW)
                 assert keys == prompt.keys
