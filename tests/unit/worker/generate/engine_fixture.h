@@ -84,11 +84,18 @@ class EngineFixture : public ::testing::Test {
     WorkerEngine::Options options;
     options.model_path = kSmallModel;
     options.threads = 1;
+    // How much is fetched must not depend on how fast this machine computes, or how busy it is.
+    options.prefix.match_deadline = std::chrono::seconds(10);
+    options.prefix.stall_deadline = std::chrono::seconds(10);
+    options.prefix.max_stall = std::chrono::seconds(10);
+    options.prefix.choose = false;
+    return options;
+  }
+  // For a node that hangs: what is tested begins when a deadline has passed.
+  static WorkerEngine::Options Impatient(WorkerEngine::Options options = Options()) {
     options.prefix.match_deadline = std::chrono::milliseconds(50);
     options.prefix.stall_deadline = std::chrono::milliseconds(50);
     options.prefix.max_stall = std::chrono::milliseconds(50);
-    // How much is fetched must not depend on how fast this machine computes.
-    options.prefix.choose = false;
     return options;
   }
 

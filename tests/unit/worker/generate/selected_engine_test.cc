@@ -216,7 +216,8 @@ TEST_F(SelectedEngineTest, ATroubledNodeCostsARecomputeAndNeverAnAnswer) {
        MissReason::kUnavailable},
   };
   for (const Trouble& trouble : troubles) {
-    const auto other = Worker(With(recipe));
+    const bool hangs = trouble.reason == MissReason::kDeadline;
+    const auto other = Worker(hangs ? Impatient(With(recipe)) : With(recipe));
     node_.SetFaults(trouble.faults);
     const GenerateSummary got = Run(*other, request);
     node_.SetFaults({});

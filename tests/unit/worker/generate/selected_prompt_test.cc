@@ -112,7 +112,11 @@ struct Worker {
       const NamespaceSpec spec = *WorkerNamespace(inputs);
       codec = *KvCodec::Create(spec, pool->layout());
       push.emplace(*client, spec.layout, PushQueue::Options{});
-      session.emplace(*client, spec, pool->layout(), *codec, PrefixSession::Options{});
+      // How much is fetched must not depend on how busy this machine is.
+      PrefixSession::Options patient;
+      patient.match_deadline = std::chrono::seconds(10);
+      patient.stall_deadline = std::chrono::seconds(10);
+      session.emplace(*client, spec, pool->layout(), *codec, patient);
     }
     prompt.emplace(*transformer, *model, *pool, SteadyClock::Get(), std::move(selection),
                    session ? &*session : nullptr, push ? &*push : nullptr);

@@ -278,6 +278,7 @@ TEST_F(WorkerEngineTest, OverlapDoesNotChangeAnAnswer) {
 
 TEST_F(WorkerEngineTest, FetchThatBreaksAtAnySliceDoesNotChangeTheAnswer) {
   auto worker = Worker();
+  auto impatient = Worker(Impatient());
   const GenerateRequest request = Request(330, 1, 4);
   const GenerateSummary want = Run(*worker, request);
   Idle(*worker);
@@ -289,7 +290,7 @@ TEST_F(WorkerEngineTest, FetchThatBreaksAtAnySliceDoesNotChangeTheAnswer) {
     EXPECT_LT(got.fetched_tokens, 320u);
     EXPECT_EQ(got.miss_reason, MissReason::kUnavailable) << n;
     node_.SetFaults(Fault(&Faults::hang_fetch_after, n));
-    const GenerateSummary late = Run(*worker, request);
+    const GenerateSummary late = Run(*impatient, request);
     ExpectSameAnswer(late, want);
     EXPECT_EQ(late.miss_reason, MissReason::kDeadline) << n;
   }
@@ -318,7 +319,7 @@ TEST_F(WorkerEngineTest, NodeThatIsAwayOrHangsChangesNothingButTheTime) {
   const GenerateRequest request = Request(330);
   const GenerateSummary want = Run(*WorkerWithoutCache(), request);
   node_.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
-  auto worker = Worker();
+  auto worker = Worker(Impatient());
   const GenerateSummary away = Run(*worker, request);
   ExpectSameAnswer(away, want);
   EXPECT_EQ(away.miss_reason, MissReason::kUnavailable);
@@ -478,7 +479,7 @@ TEST_F(WorkerEngineTest, ClientThatIsGoneBeforeTheFirstTokenCancelsThePrefill) {
 }
 
 TEST_F(WorkerEngineTest, SmallPoolGivesUpPushesBeforeItRefuses) {
-  WorkerEngine::Options options = Options();
+  WorkerEngine::Options options = Impatient();
   options.kv_pool_bytes = 10 * kLayers * kLayerBytes;
   auto worker = Worker(options);
   node_.SetFaults(Fault(&Faults::hang, true));
