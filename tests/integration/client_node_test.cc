@@ -203,8 +203,9 @@ TEST_F(ClientNodeTest, NodeKilledInTheMiddleOfAFetch) {
     if (sink.slices == 3) node_->process().Kill();
   };
   const auto begin = steady_clock::now();
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink, {}), StatusIs(StatusCode::kUnavailable, _));
-  EXPECT_LT(steady_clock::now() - begin, seconds(5));
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink, {.progress = seconds(10)}),
+              StatusIs(StatusCode::kUnavailable, _));
+  EXPECT_LT(steady_clock::now() - begin, seconds(8)) << "not by a deadline";
   EXPECT_GE(sink.slices, 3u);
   EXPECT_LT(sink.slices, 48u);
   EXPECT_EQ(sink.wrong, 0u);
@@ -212,7 +213,7 @@ TEST_F(ClientNodeTest, NodeKilledInTheMiddleOfAFetch) {
   for (int i = 0; i < 20; ++i) {
     const auto call = steady_clock::now();
     EXPECT_FALSE(client_->Match(Fingerprint(spec), chain.keys, {}).ok());
-    EXPECT_LT(steady_clock::now() - call, milliseconds(500));
+    EXPECT_LT(steady_clock::now() - call, seconds(3));
   }
 }
 
@@ -300,18 +301,19 @@ TEST_F(ClientNodeTest, HangingNodeCostsAFewDeadlinesAndIsFoundAgain) {
   sink.on_slice = [&](const SliceInfo&) {
     if (sink.slices == 3) node_->process().Signal(SIGSTOP);
   };
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink, {.progress = milliseconds(200)}),
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink, {.progress = seconds(1)}),
               StatusIs(StatusCode::kDeadlineExceeded, _));
   EXPECT_EQ(sink.wrong, 0u);
   // 100 requests: two more deadlines open the breaker, a probe or two may follow.
   const auto begin = steady_clock::now();
+  const MatchOptions hurried = {.deadline = milliseconds(200)};
   for (int i = 0; i < 100; ++i)
-    EXPECT_FALSE(client_->Match(Fingerprint(spec), chain.keys, {}).ok());
-  EXPECT_LT(steady_clock::now() - begin, seconds(1)) << "not 5 s";
+    EXPECT_FALSE(client_->Match(Fingerprint(spec), chain.keys, hurried).ok());
+  EXPECT_LT(steady_clock::now() - begin, seconds(8)) << "not 20 s";
   EXPECT_GT(client_->GetStats().breaker_rejected, 90u);
   const auto push = steady_clock::now();
   EXPECT_FALSE(client_->Push(Fingerprint(spec), chain.parts, {.deadline = milliseconds(100)}).ok());
-  EXPECT_LT(steady_clock::now() - push, seconds(1));
+  EXPECT_LT(steady_clock::now() - push, seconds(5));
   node_->process().Signal(SIGCONT);
   auto recovered = Recovered(Fingerprint(spec), chain.keys);
   ASSERT_OK(recovered);

@@ -44,9 +44,9 @@ class GrpcCacheClientTest : public ::testing::Test {
   Result<MatchOutcome> Match(const MatchOptions& options = kPatient) {
     return client_->Match(fingerprint_, chain_.keys, options);
   }
-  // Until a match works, or 10 s have passed.
+  // Until a match works, or 20 s have passed.
   bool Recovers() {
-    const auto until = steady_clock::now() + seconds(10);
+    const auto until = steady_clock::now() + seconds(20);
     while (steady_clock::now() < until) {
       if (Match({.deadline = milliseconds(200)}).ok()) return true;
       std::this_thread::yield();
@@ -95,7 +95,7 @@ TEST_F(GrpcCacheClientTest, PushesPartsLargerThanAFrame) {
       LargeSpec(2048);  // 786 KiB a slice, 2.3 MiB a part; the node takes frames of 64 KiB.
   Chain chain(spec, 4);
   const auto keep = std::exchange(chain.parts[1].hold, nullptr);  // Copied by the client.
-  ASSERT_OK(client_->OpenNamespace(spec));
+  ASSERT_OK(client_->OpenNamespace(spec, {.deadline = seconds(10)}));
   auto pushed = client_->Push(Fingerprint(spec), chain.parts, {});
   ASSERT_OK(pushed);
   for (const Status& status : *pushed) EXPECT_OK(status);
@@ -142,7 +142,7 @@ TEST_F(GrpcCacheClientTest, WhatIsStoredAlreadyCountsAsPushed) {
 }
 
 TEST_F(GrpcCacheClientTest, APushThatFailsGivesItsRoomBack) {
-  ASSERT_OK(client_->OpenNamespace(spec_));
+  ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(10)}));
   node_->Set({.push = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full")});
   EXPECT_THAT(client_->Push(fingerprint_, chain_.parts, {}),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
@@ -150,7 +150,7 @@ TEST_F(GrpcCacheClientTest, APushThatFailsGivesItsRoomBack) {
 }
 
 TEST_F(GrpcCacheClientTest, PartsFailOneByOne) {
-  ASSERT_OK(client_->OpenNamespace(spec_));
+  ASSERT_OK(client_->OpenNamespace(spec_, {.deadline = seconds(10)}));
   std::vector<std::byte> damaged(chain_.parts[1].bytes.begin(), chain_.parts[1].bytes.end());
   damaged.back() ^= std::byte{1};
   std::vector<PartToPush> parts = chain_.parts;
@@ -227,9 +227,10 @@ TEST_F(GrpcCacheClientTest, AFetchWithoutProgressEnds) {
   auto match = Match();
   ASSERT_OK(match);
   const auto begin = steady_clock::now();
-  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.progress = milliseconds(200)}),
+  // Long enough for the slices before, on a busy machine too.
+  EXPECT_THAT(client_->Fetch(match->lease, {}, sink_, {.progress = seconds(1)}),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("no new slice")));
-  EXPECT_LT(steady_clock::now() - begin, seconds(5));
+  EXPECT_LT(steady_clock::now() - begin, seconds(10));
   EXPECT_EQ(sink_.slices, 5u);
 }
 
@@ -269,8 +270,8 @@ TEST_F(GrpcCacheClientTest, ANodeThatIsAwayCostsLittleAndIsFoundWhenItComes) {
   EXPECT_THAT(client_->OpenNamespace(spec_), StatusIs(StatusCode::kUnavailable, _))
       << "remembered all the same";
   const auto begin = steady_clock::now();
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(Match({}).ok());
-  EXPECT_LT(steady_clock::now() - begin, seconds(2)) << "not 100 deadlines of 50 ms";
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(Match({.deadline = milliseconds(200)}).ok());
+  EXPECT_LT(steady_clock::now() - begin, seconds(8)) << "not 100 deadlines of 200 ms";
   EXPECT_FALSE(client_->GetStats().connected);
 
   node_ = std::make_unique<ScriptedNode>(port);
@@ -280,6 +281,7 @@ TEST_F(GrpcCacheClientTest, ANodeThatIsAwayCostsLittleAndIsFoundWhenItComes) {
 }
 
 TEST_F(GrpcCacheClientTest, AHangingNodeCostsTheDeadlineThreeTimes) {
+  Connect(node_->address(), /*first_backoff=*/seconds(3));
   Store();
   node_->Set({.hang = true});
   const auto begin = steady_clock::now();
@@ -291,7 +293,7 @@ TEST_F(GrpcCacheClientTest, AHangingNodeCostsTheDeadlineThreeTimes) {
   for (int i = 0; i < 100; ++i)
     EXPECT_THAT(Match({.deadline = milliseconds(50)}),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("not asked")));
-  EXPECT_LT(steady_clock::now() - open, milliseconds(400)) << "before the first probe";
+  EXPECT_LT(steady_clock::now() - open, seconds(3)) << "before the first probe";
   EXPECT_EQ(client_->GetStats().breaker_rejected, 100u);
   node_->Set({});
   EXPECT_TRUE(Recovers());
@@ -311,12 +313,14 @@ TEST_F(GrpcCacheClientTest, LeasesEndWithTheSession) {
 }
 
 TEST_F(GrpcCacheClientTest, ANodeThatEndsEverySessionIsNotAskedWithoutAPause) {
+  steady_clock::time_point begin;
   for (int i = 0; i < 3; ++i) {
     const int opened = i + 1;
     ASSERT_TRUE(node_->Eventually([&] { return node_->sessions_opened >= opened; }));
+    // Before the pause begins, or a part of it may be over when the clock is read.
+    begin = steady_clock::now();
     node_->EndSessions();
   }
-  const auto begin = steady_clock::now();
   ASSERT_TRUE(node_->Eventually([&] { return node_->sessions_opened >= 4; }));
   EXPECT_GE(steady_clock::now() - begin, milliseconds(50));
 }
@@ -380,7 +384,7 @@ TEST_F(GrpcCacheClientTest, EndsAtOnceWhileTheNodeHangs) {
   Connect(node_->address());
   const auto begin = steady_clock::now();
   client_.reset();
-  EXPECT_LT(steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(steady_clock::now() - begin, seconds(5));
 }
 
 }  // namespace

@@ -340,9 +340,9 @@ TEST_F(LocalSessionTest, ACallEndsAtItsDeadlineAndALateLeaseIsGivenBack) {
   ASSERT_OK(PushAll(session, chain_));
   node.Set([](Script& s) { s.hang = true; });
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(Match(session, chain_.keys, milliseconds(30)).status(),
+  EXPECT_THAT(Match(session, chain_.keys, milliseconds(200)).status(),
               StatusIs(StatusCode::kDeadlineExceeded, _));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
   node.Set([](Script& s) { s.hang = false; });
   ASSERT_TRUE(node.WaitFor([](const auto& c) { return c.leases == 1; }));
   // The answer that came too late is found by the next call.
