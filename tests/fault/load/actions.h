@@ -15,9 +15,10 @@ namespace cairn::fault {
 
 struct ReadOptions {
   format::PartRect want{};  // Zero: the whole rectangle.
-  Duration match_deadline = std::chrono::seconds(1);
-  Duration fetch_deadline = std::chrono::seconds(5);
-  Duration progress = std::chrono::seconds(1);
+  // For reads that have to succeed, on busy machines too.
+  Duration match_deadline = std::chrono::seconds(5);
+  Duration fetch_deadline = std::chrono::seconds(20);
+  Duration progress = std::chrono::seconds(5);
   Duration slice_pause{0};  // Spent on each slice: a slow reader.
   std::stop_token cancel = {};
 };

@@ -149,7 +149,12 @@ void RunThread(client::CacheClient& client, const FaultModel& model, const Optio
     size_t have = 0;
     bool away = false;
     if (reads) {
-      ReadOptions read{.want = rect, .slice_pause = options.slice_pause};
+      // Short: the node dies and hangs here, and what fails is counted, not wrong.
+      ReadOptions read{.want = rect,
+                       .match_deadline = std::chrono::seconds(1),
+                       .fetch_deadline = std::chrono::seconds(5),
+                       .progress = std::chrono::seconds(1),
+                       .slice_pause = options.slice_pause};
       std::stop_source cancel;
       if (random() % 32 == 0) cancel.request_stop();  // A reader that changes its mind.
       read.cancel = cancel.get_token();
