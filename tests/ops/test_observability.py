@@ -91,7 +91,8 @@ def observed(programs, tmp_path_factory):
     build = programs.parent
     log = folder / "services.log"
     with Server(node_command(build, "--host.capacity", "128MiB", "--disk.path", folder / "disk"), log) as node, \
-            Server(worker_command(build, MODEL, "--cache", node.grpc, "--cache.path", "grpc"), log) as worker:
+            Server(worker_command(build, MODEL, "--cache", node.grpc, "--cache.path", "grpc", "--cache.match_deadline", "2s",
+                                  "--cache.stall_deadline", "2s"), log) as worker:
         prometheus = Prometheus(folder, node.admin, worker.admin)
         try:
             wait_until(prometheus.ready, 30, "prometheus scrapes both")
