@@ -56,7 +56,7 @@ def test_get_wants_memory_for_each_key(client, serial):
     with pytest.raises(cairn.InvalidArgumentError, match="'into': got memory for 1 blocks, expected one for each of the 2 keys"):
         client.get(prompt.namespace, prompt.keys, [bytearray(16)])
     with pytest.raises(cairn.InvalidArgumentError, match=r"into\[1\].*got 5 bytes"):
-        client.get(prompt.namespace, prompt.keys, [bytearray(native_spec().layout.bytes()), bytearray(5)])
+        client.get(prompt.namespace, prompt.keys, [bytearray(native_spec().layout.bytes()), bytearray(5)], lookup_deadline=SLOW)
     with pytest.raises(TypeError, match="'into': got bytearray"):
         client.get(prompt.namespace, prompt.keys, bytearray(16))
 
