@@ -162,6 +162,43 @@ def test_exists_prefetch_flush_and_stat(client, serial):
     assert asked.matched_blocks == 2 and not asked.lease.held
 
 
+def test_a_match_that_is_not_waited_for(client, serial):
+    prompt = Prompt(client, opaque_spec(), serial(), 3, 1000).push(client)
+    asked = client.begin_match(prompt.namespace, [*prompt.keys, bytes(32)], prefetch_in=1.0, deadline=SLOW)
+    assert asked.wait(SLOW) and asked.done()
+    assert asked.result().matched_blocks == 3 and asked.result().bytes >= 3000
+    assert not asked.result().lease.held
+    assert asked.prefetch_error() is None and asked.seconds > 0
+    many = [client.begin_match(prompt.namespace, prompt.keys[: 1 + i % 3], deadline=SLOW) for i in range(200)]
+    assert [one.result().matched_blocks for one in many] == [1 + i % 3 for i in range(200)]
+    with pytest.raises(cairn.InvalidArgumentError, match=r"keys\[0\]"):
+        client.begin_match(prompt.namespace, [b"short"])
+
+
+def test_a_match_that_is_not_waited_for_when_the_node_hangs_or_the_client_closes(start_node, path, serial):
+    node = start_node()
+    with connect(node, path) as client:
+        prompt = Prompt(client, opaque_spec(), serial(), 1, 1000).push(client)
+        node.freeze()
+        late = client.begin_match(prompt.namespace, prompt.keys, deadline=0.3)
+        assert not late.done() and not late.wait(0.05)
+        with pytest.raises(cairn.FailedPreconditionError):
+            late.prefetch_error()
+        with pytest.raises(cairn.DeadlineExceededError):
+            late.result()
+        # Two are asked at a time: the others wait, and are refused when the client closes.
+        waiting = [client.begin_match(prompt.namespace, prompt.keys, deadline=0.3) for _ in range(20)]
+    assert all(one.done() for one in waiting)
+    codes = set()
+    for one in waiting:
+        with pytest.raises(cairn.Error) as caught:
+            one.result()
+        codes.add(caught.value.code)
+    assert cairn.Code.FAILED_PRECONDITION in codes
+    with pytest.raises(cairn.FailedPreconditionError):
+        client.begin_match(prompt.namespace, prompt.keys)
+
+
 def test_what_was_flushed_survives_kill_9(start_node, path, serial, tmp_path):
     first = start_node("--disk.path", str(tmp_path))
     with connect(first, path) as client:
