@@ -57,8 +57,12 @@ def test_get_wants_memory_for_each_key(client, serial):
         client.get(prompt.namespace, prompt.keys, [bytearray(16)])
     with pytest.raises(cairn.InvalidArgumentError, match=r"into\[1\].*got 5 bytes"):
         client.get(prompt.namespace, prompt.keys, [bytearray(native_spec().layout.bytes()), bytearray(5)], lookup_deadline=SLOW)
-    with pytest.raises(TypeError, match="'into': got bytearray"):
+    with pytest.raises(cairn.InvalidArgumentError, match="'into': got memory for 16 blocks"):
         client.get(prompt.namespace, prompt.keys, bytearray(16))
+    with pytest.raises(cairn.InvalidArgumentError, match=r"into\[0\].*got 1 bytes"):
+        client.get(prompt.namespace, prompt.keys, bytearray(2), lookup_deadline=SLOW)
+    with pytest.raises(TypeError, match="'into': got dict"):
+        client.get(prompt.namespace, prompt.keys, {})
 
 
 def test_opaque_blocks_of_any_size_come_back_bit_exact(client, serial):

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 import cairn
-from conftest import Prompt, opaque_spec
+from conftest import SLOW, Prompt, opaque_spec
 
 SIZE = 64 << 10
 
@@ -23,6 +23,11 @@ def stored(client, serial):
 def torch_tensor(dtype="uint8"):
     torch = pytest.importorskip("torch")
     return torch.zeros(SIZE, dtype=torch.uint8).view(getattr(torch, dtype))
+
+
+def torch_rows(*shape):
+    torch = pytest.importorskip("torch")
+    return torch.zeros(shape, dtype=torch.uint8)
 
 
 class Exporter:
@@ -130,11 +135,34 @@ def test_wrong_tensors_are_named(stored):
             client.fetch(lease, [tensor])
 
 
-@pytest.mark.parametrize("into", [bytearray(SIZE), None, 5, "text"])
-def test_memory_of_the_blocks_comes_in_a_list(stored, into):
+@pytest.mark.parametrize("into", [None, 5, "text", numpy.zeros((), numpy.uint8)])
+def test_memory_of_the_blocks_comes_in_a_list_or_in_rows(stored, into):
     client, _, lease = stored
     with pytest.raises(TypeError, match="'into'.*list or tuple"):
         client.fetch(lease, into)
+
+
+@pytest.mark.parametrize("make", [lambda *shape: numpy.zeros(shape, numpy.uint8), torch_rows], ids=["numpy", "torch"])
+def test_an_array_has_a_row_for_each_block(client, serial, make):
+    prompt = Prompt(client, opaque_spec(), serial(), 5, SIZE).push(client)
+    into = make(7, SIZE)
+    assert not client.get(prompt.namespace, prompt.keys, into[1:6], lookup_deadline=SLOW).failed
+    assert [bytes(row.tolist()) for row in into[1:6]] == [bytes(part) for part in prompt.data]
+    assert not into[0].any() and not into[6].any()
+    with prompt.match(client) as match:
+        again = make(2, 4, SIZE // 4)
+        assert not client.fetch(match.lease, again, first_block=3).failed
+        assert bytes(again.reshape(-1).tolist()) == bytes(prompt.data[3]) + bytes(prompt.data[4])
+        with pytest.raises(cairn.OutOfRangeError, match="memory for 6 blocks"):
+            client.fetch(match.lease, into[:6])
+        with pytest.raises(cairn.OutOfRangeError, match="memory for 0 blocks"):
+            client.fetch(match.lease, into[:0])
+        with pytest.raises(cairn.InvalidArgumentError, match="'into'.*contiguous"):
+            client.fetch(match.lease, make(5, 2 * SIZE)[:, ::2])
+        with pytest.raises(cairn.InvalidArgumentError, match=f"{SIZE // 2} bytes"):
+            client.fetch(match.lease, make(5, SIZE // 2))
+    with pytest.raises(cairn.InvalidArgumentError, match="memory for 4 blocks, expected one for each of the 5 keys"):
+        client.get(prompt.namespace, prompt.keys, into[:4])
 
 
 KEY = bytes(range(32))

@@ -40,6 +40,19 @@ def spec_of(model, size, tokens=128):
                                layout=cairn.OpaqueLayout("bench", max_part_bytes=size, block_tokens=tokens))
 
 
+def wake(repeat):
+    """What waking somebody costs who wakes him: a byte for a process that sleeps. Seconds, as `lookups` is paced."""
+    samples = []
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as sleeper:
+        for _ in range(repeat):
+            time.sleep(0.005)
+            begin = time.perf_counter()
+            os.write(sleeper.stdin.fileno(), b"x")
+            samples.append(time.perf_counter() - begin)
+        sleeper.stdin.close()
+    return samples
+
+
 def lookups(node, repeat):
     """What a request costs the scheduler's thread: asking, and taking the answer."""
     count = 1000
@@ -62,7 +75,8 @@ def lookups(node, repeat):
         taken.append(time.perf_counter() - begin)
         half.on_finished(request)
     counts = made.counters.totals()
-    rows = []
+    woken = wake(repeat)
+    rows = [row("wake_a_sleeper", [1e6 * statistics.median(woken)], "us", "part of the next row", None, None, None)]
     for name, samples in (("vllm_lookup_ask", asked), ("vllm_lookup_answer", taken)):
         for part, value, goal in (("p50", statistics.median(samples), 50), ("p99", statistics.quantiles(samples, n=100)[98], 300)):
             rows.append(row(f"{name}_{part}", [1e6 * value], "us", f"{goal} us", goal / (1e6 * value), None, 1.0))
@@ -149,7 +163,7 @@ def python_client(build, node, repeat):
 
             def get(keys):
                 for i in range(0, count, batch):
-                    assert not client.get(namespace, keys[i : i + batch], list(into[i : i + batch]), lookup_deadline=5).failed
+                    assert not client.get(namespace, keys[i : i + batch], into[i : i + batch], lookup_deadline=5).failed
 
             def fresh():
                 return [os.urandom(32) for _ in range(count)]

@@ -11,11 +11,11 @@ from cairn._native import Cancellation, Lease
 from cairn.client import Client, EventStream, StagedPush
 from cairn.errors import Error
 from cairn.types import (
+    BlockMemory,
     CacheEvent,
     ClientStats,
     Fetched,
     Match,
-    Memory,
     NamespaceSpec,
     NodeStats,
     OpenedNamespace,
@@ -96,7 +96,7 @@ class AsyncClient:
     async def fetch(
         self,
         lease: Lease,
-        into: Sequence[Memory],
+        into: BlockMemory,
         *,
         first_block: int = 0,
         rect: Rect | None = None,
@@ -124,7 +124,7 @@ class AsyncClient:
         self,
         fingerprint: bytes,
         keys: Sequence[bytes],
-        into: Sequence[Memory],
+        into: BlockMemory,
         *,
         rect: Rect | None = None,
         lookup_deadline: float = 0.05,

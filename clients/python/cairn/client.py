@@ -11,6 +11,7 @@ from cairn import _native
 from cairn._native import Cancellation, Lease
 from cairn.errors import Error, error_for
 from cairn.types import (
+    BlockMemory,
     Breaker,
     CacheEvent,
     ClientStats,
@@ -18,7 +19,6 @@ from cairn.types import (
     Fetched,
     FieldDifference,
     Match,
-    Memory,
     MissReason,
     NamespaceSpec,
     NodeStats,
@@ -140,7 +140,7 @@ class Client:
     def fetch(
         self,
         lease: Lease,
-        into: Sequence[Memory],
+        into: BlockMemory,
         *,
         first_block: int = 0,
         rect: Rect | None = None,
@@ -149,9 +149,9 @@ class Client:
         cancel: Cancellation | None = None,
         trace: str = "",
     ) -> Fetched:
-        """Brings the blocks from `first_block` of the match on, one for each item of `into`.
+        """Brings the blocks from `first_block` of the match on, one for each item or row of `into`.
 
-        An item is writable memory for the block's rectangle `rect` (None: all of it): one buffer, or
+        It is writable memory for the block's rectangle `rect` (None: all of it): one buffer, or
         several that follow each other, such as one for each layer. Bytes go straight there, each
         slice verified. In an opaque layout `rect` is that of one stored part.
 
@@ -164,7 +164,7 @@ class Client:
         self,
         fingerprint: bytes,
         keys: Sequence[bytes],
-        into: Sequence[Memory],
+        into: BlockMemory,
         *,
         rect: Rect | None = None,
         lookup_deadline: float = 0.05,

@@ -23,6 +23,7 @@ __all__ = [
     "Layout",
     "LayerGroup",
     "Match",
+    "BlockMemory",
     "Memory",
     "MissReason",
     "NamespaceSpec",
@@ -51,6 +52,8 @@ Buffer = Union[bytes, bytearray, memoryview, _DlpackExporter, Any]
 
 Memory = Union[Buffer, Sequence[Buffer]]
 """A buffer, or a list or tuple of buffers whose bytes follow each other."""
+BlockMemory = Union[Sequence[Memory], Buffer]
+"""Memory of several blocks: a list or tuple with that of each, or an array with a row for each, which takes less time."""
 
 
 class DType(enum.IntEnum):

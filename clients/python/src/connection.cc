@@ -1,5 +1,6 @@
 #include "clients/python/src/connection.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include "clients/python/src/staged_push.h"
@@ -76,6 +77,16 @@ void Connection::Remember(const NamespaceSpec& spec) {
   namespaces_[Fingerprint(spec)] = std::move(ns);
 }
 
+namespace {
+
+// This thread, when it is woken, does not take the CPU of whoever woke it: he must not wait.
+bool RunAfterOthers() {
+  const sched_param none = {};
+  return sched_setscheduler(0, SCHED_BATCH, &none) == 0;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<PendingMatch>> Connection::Ask(PendingMatch::Question question) {
   CAIRN_ASSIGN_OR_RETURN(const Call call, Enter());
   auto asked = std::make_shared<PendingMatch>(std::move(question));
@@ -84,6 +95,7 @@ Result<std::shared_ptr<PendingMatch>> Connection::Ask(PendingMatch::Question que
     asking_ = std::make_unique<ThreadPool>(ThreadPool::Options{.name = "cairn-ask", .threads = 2});
   }
   CAIRN_RETURN_IF_ERROR(asking_->Post([this, asked] {
+    [[maybe_unused]] thread_local const bool after_others = RunAfterOthers();
     if (const Result<Call> entered = Enter(); entered.ok()) {
       asked->Run(entered->client());
     } else {

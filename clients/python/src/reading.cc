@@ -9,12 +9,20 @@ namespace nb = nanobind;
 
 namespace cairn::python {
 
+namespace {
+bool IsListOrTuple(nb::handle object) {
+  return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
+}
+}  // namespace
+
 size_t CountOf(nb::handle into) {
-  if (!PyList_Check(into.ptr()) && !PyTuple_Check(into.ptr())) {
-    throw nb::type_error(
-        fmt::format("field 'into': got {}, expected a list or tuple with the memory of each block",
-                    TypeName(into))
-            .c_str());
+  const bool array = PyObject_CheckBuffer(into.ptr()) || nb::hasattr(into, "__dlpack__");
+  if (!IsListOrTuple(into) && !(array && PyObject_Size(into.ptr()) >= 0)) {
+    PyErr_Clear();
+    throw nb::type_error(fmt::format("field 'into': got {}, expected a list or tuple with the memory "
+                                     "of each block, or an array with a row for each",
+                                     TypeName(into))
+                             .c_str());
   }
   return nb::len(into);
 }
@@ -30,8 +38,19 @@ Reading::Reading(Connection& connection, const Layout& layout, nb::handle into,
 
 std::vector<BlockSink::Block> Reading::Take(nb::handle into) {
   std::vector<BlockSink::Block> blocks;
-  blocks.reserve(nb::len(into));
-  memory_.reserve(nb::len(into));
+  const size_t count = CountOf(into);
+  blocks.reserve(count);
+  if (!IsListOrTuple(into)) {
+    // Asked for once: numpy takes a microsecond to say where the memory of an array is.
+    memory_.push_back(Pieces(into, Access::kWrite, "into"));
+    const std::span<std::byte> all = memory_.front().front().bytes();
+    const size_t row = all.size() / count;
+    for (size_t i = 0; i < count; ++i) {
+      blocks.emplace_back(BlockSink::Block::Pieces{all.subspan(i * row, row)});
+    }
+    return blocks;
+  }
+  memory_.reserve(count);
   for (nb::handle block : into) {
     memory_.push_back(Pieces(block, Access::kWrite, {"into", memory_.size()}));
     blocks.push_back(BytesOf<std::byte>(memory_.back()));

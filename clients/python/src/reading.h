@@ -15,7 +15,8 @@
 
 namespace cairn::python {
 
-// Blocks that `into` has memory for. TypeError for what is neither a list nor a tuple.
+// Blocks that `into` has memory for: a list or tuple with the memory of each, or an array with a row
+// for each. TypeError for anything else.
 size_t CountOf(nanobind::handle into);
 
 // What a read needs while the GIL is not held; made, asked and destroyed with it. Ends early when

@@ -31,7 +31,7 @@ _USABLE = 10.0  # Seconds: older answers count no more.
 _IDLE = 0.005  # Seconds that a step without work waits for an answer.
 
 
-@dataclass
+@dataclass(slots=True)
 class _Question:
     """A question on its way, and since when."""
 
@@ -39,7 +39,7 @@ class _Question:
     answer: Lookup
 
 
-@dataclass
+@dataclass(slots=True)
 class _Request:
     """What is known of one request. Blocks are counted from the prompt's first."""
 
@@ -56,7 +56,7 @@ class _Request:
     load_failed: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Load:
     """Blocks on their way into the engine, the prompt's `first` and those after it."""
 
