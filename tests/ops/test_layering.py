@@ -36,7 +36,7 @@ LIBRARIES = {
     r"yaml-cpp/": ["services/common/config/yaml.cc"],
     r"xxhash": ["services/common/hash/", "services/common/memory/"],
     r"openssl/": ["services/common/hash/hash.cc", "services/common/net/tls.cc"],
-    r"nanobind/": ["clients/python/src/arguments.", "clients/python/src/calls.", "clients/python/src/memory.", "clients/python/src/module."],
+    r"nanobind/": [f"clients/python/src/{name}." for name in ("arguments", "calls", "memory", "module", "part_source", "reading")],
     r"pcre2": ["services/worker/model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],
 }

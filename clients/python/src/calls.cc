@@ -215,7 +215,7 @@ nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts
   const PushedParts pushed = ReadParts(parts, ns->spec.layout);
   return StatusList(ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) -> Result<std::vector<Status>> {
-        return PushInBatches(c, *ns, ns_fingerprint, pushed, options);
+        return PushInBatches(c, *ns, ns_fingerprint, pushed.rooms, pushed.contents, options);
       })));
 }
 
@@ -231,12 +231,8 @@ uint64_t Stage(Connection& connection, nb::handle fingerprint, nb::handle parts,
       .trace = trace};
   const PushedParts pushed = ReadParts(parts, ns->spec.layout);
   return ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) -> Result<uint64_t> {
-    std::vector<PartBytesToCopy> sources;
-    for (const PartSource& source : pushed.sources) {
-      sources.push_back({&source.bytes, source.lengths});
-    }
     CAIRN_ASSIGN_OR_RETURN(auto staged, StagedPush::Make(c, *ns, ns_fingerprint, pushed.rooms,
-                                                         std::move(sources), options));
+                                                         pushed.contents, options));
     return connection.Keep(std::move(staged));
   }));
 }

@@ -1,7 +1,6 @@
 #include "clients/python/src/part_source.h"
 
 #include "clients/python/src/arguments.h"
-#include "clients/python/src/sealing.h"
 #include "clients/python/src/status_error.h"
 #include "services/common/format/part.h"
 
@@ -25,13 +24,14 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
   PushedParts pushed;
   if (const Py_ssize_t count = PyObject_LengthHint(parts.ptr(), 0); count > 0) {
     pushed.rooms.reserve(static_cast<size_t>(count));
-    pushed.sources.reserve(static_cast<size_t>(count));
+    pushed.contents.reserve(static_cast<size_t>(count));
+    pushed.memory.reserve(static_cast<size_t>(count));
   } else {
     PyErr_Clear();
   }
   const PyTypeObject* part_type = nullptr;
   for (nb::handle part : parts) {
-    const size_t at = pushed.sources.size();
+    const size_t at = pushed.rooms.size();
     if (Py_TYPE(part.ptr()) != part_type) {
       if (!IsPart(part)) {
         throw nb::type_error(
@@ -41,18 +41,18 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
     }
     const auto value = [&](PartField field) { return nb::handle(PyTuple_GET_ITEM(part.ptr(), field)); };
     const auto name = [&](std::string_view field) { return Field("parts", at, field); };
-    PartSource& source = pushed.sources.emplace_back();
-    source.memory = Pieces(value(kData), Access::kRead, name("data"));
-    source.bytes = BytesOf<const std::byte>(source.memory);
+    PartContent& content = pushed.contents.emplace_back();
+    content.bytes = BytesOf<const std::byte>(
+        pushed.memory.emplace_back(Pieces(value(kData), Access::kRead, name("data"))));
     const format::PartRect rect =
         value(kRect).is_none() ? layout.WholeRect() : ToRect(value(kRect), layout, name("rect"));
-    source.lengths = ValueOrThrow(SliceLengths(layout, rect, source.bytes.size(), name("data")));
+    content.lengths = ValueOrThrow(SliceLengths(layout, rect, content.bytes.size(), name("data")));
     client::PartToWrite& room = pushed.rooms.emplace_back();
     room.key = ToDigest(value(kKey), name("key"));
     if (!value(kParent).is_none()) room.parent = ToDigest(value(kParent), name("parent"));
     room.first_position = Integer(value(kFirstPosition), UINT64_MAX, name("first_position"));
     room.rect = rect;
-    room.bytes = format::PartBytes(source.lengths);
+    room.bytes = format::PartBytes(content.lengths);
     room.compute_seconds = Number(value(kComputeSeconds), name("compute_seconds"));
   }
   if (pushed.rooms.empty()) {

@@ -7,21 +7,16 @@
 
 #include "cairn/client/cache_client.h"
 #include "clients/python/src/memory.h"
+#include "clients/python/src/sealing.h"
 #include "services/common/keys/namespace_spec.h"
 
 namespace cairn::python {
 
-// What one part needs until it is committed.
-struct PartSource {
-  MemoryPieces memory;
-  BlockBytes<const std::byte> bytes;
-  std::vector<uint64_t> lengths;  // Of its slices.
-};
-
-// Destroyed with the GIL held.
+// One of each for a part. Destroyed with the GIL held, when the parts are committed.
 struct PushedParts {
   std::vector<client::PartToWrite> rooms;
-  std::vector<PartSource> sources;  // One for each of `rooms`.
+  std::vector<PartContent> contents;
+  std::vector<MemoryPieces> memory;  // Where the contents lie.
 };
 
 // A sequence of Parts for blocks of this layout, at least one. INVALID_ARGUMENT or TypeError, naming

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "clients/python/src/sealing.h"
-
 namespace cairn::python {
 namespace {
 
@@ -15,14 +13,14 @@ constexpr uint64_t kBatchBytes = 8 << 20;
 Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespace& ns,
                                       const Digest& fingerprint,
                                       std::span<const client::PartToWrite> rooms,
-                                      std::span<const PartSource> sources,
+                                      std::span<const PartContent> contents,
                                       const client::PushOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const auto push, c.BeginPush(fingerprint, rooms, options));
   const auto slots = push->slots();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].status.ok() || slots[i].room.empty()) continue;
-    SealPieces(slots[i].room, sources[i].bytes, ns.codec, rooms[i].rect,
-               static_cast<uint16_t>(ns.spec.layout.block_tokens), sources[i].lengths,
+    SealPieces(slots[i].room, contents[i], ns.codec, rooms[i].rect,
+               static_cast<uint16_t>(ns.spec.layout.block_tokens),
                push->path() == client::Path::kLocal);
   }
   return push->Commit();
@@ -32,10 +30,9 @@ Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespac
 
 Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenNamespace& ns,
                                           const Digest& fingerprint,
-                                          const PushedParts& parts,
+                                          std::span<const client::PartToWrite> rooms,
+                                          std::span<const PartContent> contents,
                                           client::PushOptions options) {
-  const std::span<const client::PartToWrite> rooms = parts.rooms;
-  const std::span<const PartSource> sources = parts.sources;
   const TimePoint until = std::chrono::steady_clock::now() + options.deadline;
   std::vector<Status> statuses;
   while (statuses.size() < rooms.size()) {
@@ -48,7 +45,7 @@ Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenName
     options.deadline =
         std::max<Duration>(until - std::chrono::steady_clock::now(), Duration::zero());
     const auto pushed = PushBatch(c, ns, fingerprint, rooms.subspan(begin, end - begin),
-                                  sources.subspan(begin, end - begin), options);
+                                  contents.subspan(begin, end - begin), options);
     if (!pushed.ok()) {
       if (begin == 0) return pushed.status();
       // What was committed before is stored.

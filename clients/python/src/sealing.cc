@@ -28,9 +28,9 @@ Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::P
   return lengths;
 }
 
-void SealPieces(std::span<std::byte> room, const BlockBytes<const std::byte>& pieces,
-                format::Codec codec, const format::PartRect& rect, uint16_t block_tokens,
-                std::span<const uint64_t> lengths, bool streaming) {
+void SealPieces(std::span<std::byte> room, const PartContent& content, format::Codec codec,
+                const format::PartRect& rect, uint16_t block_tokens, bool streaming) {
+  const auto& [pieces, lengths] = content;
   const uint32_t header_bytes = format::HeaderBytes(static_cast<uint32_t>(lengths.size()));
   std::vector<uint64_t> hashes;
   hashes.reserve(lengths.size());

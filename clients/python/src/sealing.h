@@ -13,15 +13,20 @@
 
 namespace cairn::python {
 
+// One part in memory of the caller.
+struct PartContent {
+  BlockBytes<const std::byte> bytes;
+  std::vector<uint64_t> lengths;  // Of its slices (SliceLengths).
+};
+
 // Lengths of the slices of a part with `bytes` bytes. INVALID_ARGUMENT, naming `field`, when a part
 // with this rectangle has another size.
 Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
                                            uint64_t bytes, const Field& field);
 
-// Copies and hashes in one pass. REQUIRES: room.size() == PartBytes(lengths), and the pieces have
-// the sum of the lengths.
-void SealPieces(std::span<std::byte> room, const BlockBytes<const std::byte>& pieces,
-                format::Codec codec, const format::PartRect& rect, uint16_t block_tokens,
-                std::span<const uint64_t> lengths, bool streaming);
+// Copies and hashes in one pass. REQUIRES: room.size() == PartBytes(lengths), and the bytes are the
+// sum of the lengths.
+void SealPieces(std::span<std::byte> room, const PartContent& content, format::Codec codec,
+                const format::PartRect& rect, uint16_t block_tokens, bool streaming);
 
 }  // namespace cairn::python

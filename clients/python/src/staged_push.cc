@@ -9,7 +9,7 @@ Result<std::unique_ptr<StagedPush>> StagedPush::Make(client::CacheClient& client
                                                      const OpenNamespace& ns,
                                                      const Digest& fingerprint,
                                                      std::span<const client::PartToWrite> parts,
-                                                     std::vector<PartBytesToCopy> sources,
+                                                     std::span<const PartContent> contents,
                                                      const client::PushOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(auto push, client.BeginPush(fingerprint, parts, options));
   const auto slots = push->slots();
@@ -19,11 +19,11 @@ Result<std::unique_ptr<StagedPush>> StagedPush::Make(client::CacheClient& client
   for (size_t i = 0; i < slots.size(); ++i) {
     const bool wanted = slots[i].status.ok() && !slots[i].room.empty();
     staged->parts_.push_back({wanted ? slots[i].room : std::span<std::byte>(), parts[i].rect,
-                              std::move(sources[i].lengths)});
+                              contents[i].lengths});
     if (!wanted) continue;
     const auto slices = static_cast<uint32_t>(staged->parts_.back().lengths.size());
     std::byte* const to = slots[i].room.data() + format::HeaderBytes(slices);
-    const BlockBytes<const std::byte>& bytes = *sources[i].bytes;
+    const BlockBytes<const std::byte>& bytes = contents[i].bytes;
     bytes.ForEachRun(0, bytes.size(), [&](std::span<const std::byte> run, uint64_t done) {
       runs.push_back({to + done, run.data(), run.size()});
     });

@@ -7,27 +7,21 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "clients/python/src/block_bytes.h"
 #include "clients/python/src/connection.h"
+#include "clients/python/src/sealing.h"
 
 namespace cairn::python {
-
-// The bytes of one part, and the lengths of its slices (SliceLengths).
-struct PartBytesToCopy {
-  const BlockBytes<const std::byte>* bytes = nullptr;
-  std::vector<uint64_t> lengths;
-};
 
 // Used by one thread at a time, and must not outlive its client.
 class StagedPush {
  public:
   // Copies the parts into room for them: the node's memory where it can be reached. Errors as
-  // CacheClient::BeginPush. REQUIRES: as many sources as parts.
+  // CacheClient::BeginPush. REQUIRES: as many contents as parts.
   static Result<std::unique_ptr<StagedPush>> Make(client::CacheClient& client,
                                                   const OpenNamespace& ns,
                                                   const Digest& fingerprint,
                                                   std::span<const client::PartToWrite> parts,
-                                                  std::vector<PartBytesToCopy> sources,
+                                                  std::span<const PartContent> contents,
                                                   const client::PushOptions& options);
   // Hashes the parts where they lie and stores them. One status a part, as CacheClient::Push. Once.
   Result<std::vector<Status>> Commit();
