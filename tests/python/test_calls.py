@@ -184,14 +184,14 @@ def test_a_match_that_is_not_waited_for_when_the_node_hangs_or_the_client_closes
     with connect(node, path) as client:
         prompt = Prompt(client, opaque_spec(), serial(), 1, 1000).push(client)
         node.freeze()
-        late = client.begin_match(prompt.namespace, prompt.keys, deadline=0.3)
+        late = client.begin_match(prompt.namespace, prompt.keys, deadline=3)
         assert not late.done() and not late.wait(0.05)
         with pytest.raises(cairn.FailedPreconditionError):
             late.prefetch_error()
         with pytest.raises(cairn.DeadlineExceededError):
             late.result()
         # Two are asked at a time: the others wait, and are refused when the client closes.
-        waiting = [client.begin_match(prompt.namespace, prompt.keys, deadline=0.3) for _ in range(20)]
+        waiting = [client.begin_match(prompt.namespace, prompt.keys, deadline=3) for _ in range(20)]
     assert all(one.done() for one in waiting)
     codes = set()
     for one in waiting:

@@ -180,6 +180,8 @@ KEY = bytes(range(32))
     (cairn.Part(KEY, b"x", rect=(0, 1, 0, 1)), TypeError, r"'parts\[0\].rect'.*tuple.*Rect"),
     (cairn.Part(KEY, b"x", compute_seconds=float("nan")), cairn.InvalidArgumentError, r"'parts\[0\].compute_seconds'.*nan"),
     ((KEY, b"x"), TypeError, r"'parts\[0\]'.*tuple.*Part"),
+    (tuple.__new__(cairn.Part, ()), TypeError, r"'parts\[0\]'.*Part"),
+    (tuple.__new__(cairn.Part, (KEY, b"x")), TypeError, r"'parts\[0\]'.*Part"),
 ])
 def test_wrong_parts_are_named(stored, part, error, text):
     client, prompt, _ = stored

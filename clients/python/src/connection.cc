@@ -81,8 +81,9 @@ namespace {
 
 // This thread, when it is woken, does not take the CPU of whoever woke it: he must not wait.
 bool RunAfterOthers() {
+  if (sched_getscheduler(0) != SCHED_OTHER) return false;  // Somebody has chosen.
   const sched_param none = {};
-  return sched_setscheduler(0, SCHED_BATCH, &none) == 0;
+  return sched_setscheduler(0, SCHED_BATCH | SCHED_RESET_ON_FORK, &none) == 0;
 }
 
 }  // namespace

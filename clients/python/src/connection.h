@@ -60,8 +60,8 @@ class Connection {
   // INVALID_ARGUMENT for one that was not opened here.
   Result<std::shared_ptr<const OpenNamespace>> Find(const Digest& fingerprint);
 
-  // Asks in a thread of the connection. FAILED_PRECONDITION when it is closed and in a forked process,
-  // RESOURCE_EXHAUSTED when too many questions wait.
+  // Asks in a thread of the connection, and does not wait: the GIL may be held. FAILED_PRECONDITION when it
+  // is closed and in a forked process, RESOURCE_EXHAUSTED when too many questions wait.
   Result<std::shared_ptr<PendingMatch>> Ask(PendingMatch::Question question);
 
   // Streams belong to the connection, which ends them before its client.

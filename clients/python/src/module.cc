@@ -124,7 +124,7 @@ NB_MODULE(_native, m) {
       .def("wait", [](PendingMatch& pending, nb::handle seconds) {
         const TimePoint until = std::chrono::steady_clock::now() + Seconds(seconds, "seconds");
         const nb::gil_scoped_release released;
-        return pending.Wait(until);
+        return ValueOrThrow(pending.Wait(until));
       }, "seconds"_a.none())
       .def("answer", &MatchAnswer)
       .def("seconds", [](const PendingMatch& pending) {

@@ -13,9 +13,9 @@ namespace {
 // each part would take longer than all else that a push does with the GIL.
 enum PartField : Py_ssize_t { kKey, kData, kParent, kFirstPosition, kRect, kComputeSeconds, kPartFields };
 
-bool IsPart(nb::handle object) {
-  return PyTuple_Check(object.ptr()) && PyTuple_GET_SIZE(object.ptr()) == kPartFields &&
-         nb::hasattr(object, "compute_seconds");
+// The size is the object's own, and not that of its type.
+bool HasPartFields(nb::handle object) {
+  return PyTuple_Check(object.ptr()) && PyTuple_GET_SIZE(object.ptr()) == kPartFields;
 }
 
 }  // namespace
@@ -29,16 +29,15 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
   } else {
     PyErr_Clear();
   }
-  const PyTypeObject* part_type = nullptr;
+  nb::object part_type;  // Of the part before, which need not be looked into again.
   for (nb::handle part : parts) {
     const size_t at = pushed.rooms.size();
-    if (Py_TYPE(part.ptr()) != part_type) {
-      if (!IsPart(part)) {
-        throw nb::type_error(
-            fmt::format("field 'parts[{}]': got {}, expected a Part", at, TypeName(part)).c_str());
-      }
-      part_type = Py_TYPE(part.ptr());
+    const bool known = part.type().is(part_type);
+    if (!HasPartFields(part) || !(known || nb::hasattr(part, "compute_seconds"))) {
+      throw nb::type_error(
+          fmt::format("field 'parts[{}]': got {}, expected a Part", at, TypeName(part)).c_str());
     }
+    if (!known) part_type = nb::borrow(part.type());
     const auto value = [&](PartField field) { return nb::handle(PyTuple_GET_ITEM(part.ptr(), field)); };
     const auto name = [&](std::string_view field) { return Field("parts", at, field); };
     PartContent& content = pushed.contents.emplace_back();

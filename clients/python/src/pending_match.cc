@@ -12,9 +12,11 @@ void PendingMatch::Run(client::CacheClient& client) {
                 std::chrono::steady_clock::now() - begin};
   if (answer.match.ok() && answer.match->matched_blocks > 0 && question_.needed_in) {
     const auto matched = std::span(question_.keys).first(answer.match->matched_blocks);
+    // Who waits for the answer waits for the hint too, and has given both of them one deadline.
     answer.hint = client
                       .Prefetch(question_.fingerprint, matched, *question_.needed_in,
-                                {.deadline = question_.match.deadline, .trace = question_.match.trace})
+                                {.deadline = question_.match.deadline - answer.time,
+                                 .trace = question_.match.trace})
                       .status();
   }
   Finish(std::move(answer));
@@ -29,8 +31,12 @@ void PendingMatch::Finish(Answer answer) {
   finished_.NotifyAll();
 }
 
-bool PendingMatch::Wait(TimePoint until) {
+Result<bool> PendingMatch::Wait(TimePoint until) {
   if (Done()) return true;
+  if (getpid() != process_) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "the match belongs to process {}, and this is its fork {}", process_, getpid());
+  }
   const MutexLock lock(mu_);
   return finished_.WaitUntil(mu_, until, [&] { return Done(); });
 }

@@ -2,6 +2,9 @@
 // A match that nobody waits for: an engine's scheduler asks when a request comes, and looks at the
 // answer when its turn has come. Knows no Python.
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <optional>
 #include <vector>
@@ -26,7 +29,7 @@ class PendingMatch {
     Duration time = {};  // That the match took.
   };
 
-  explicit PendingMatch(Question question) : question_(std::move(question)) {}
+  explicit PendingMatch(Question question) : process_(getpid()), question_(std::move(question)) {}
 
   // Asks, and waits for the answer. Once.
   void Run(client::CacheClient& client);
@@ -34,14 +37,16 @@ class PendingMatch {
   void Refuse(const Status& status);
 
   bool Done() const { return done_.load(std::memory_order_acquire); }
-  // Until it is done; false when that did not happen by `until`.
-  bool Wait(TimePoint until);
+  // Until it is done; false when that did not happen by `until`. FAILED_PRECONDITION in a process that
+  // was forked meanwhile: nobody there will ever finish it.
+  Result<bool> Wait(TimePoint until);
   // REQUIRES: Done().
   const Answer& answer() const { return *answer_; }
 
  private:
   void Finish(Answer answer);
 
+  const pid_t process_;
   const Question question_;
   std::optional<Answer> answer_;  // Written before done_.
   std::atomic<bool> done_ = false;

@@ -39,11 +39,16 @@ Reading::Reading(Connection& connection, const Layout& layout, nb::handle into,
 std::vector<BlockSink::Block> Reading::Take(nb::handle into) {
   std::vector<BlockSink::Block> blocks;
   const size_t count = CountOf(into);
+  if (count == 0) return blocks;  // It had some when its caller looked.
   blocks.reserve(count);
   if (!IsListOrTuple(into)) {
     // Asked for once: numpy takes a microsecond to say where the memory of an array is.
     memory_.push_back(Pieces(into, Access::kWrite, "into"));
     const std::span<std::byte> all = memory_.front().front().bytes();
+    if (all.size() % count != 0) {
+      throw StatusError(InvalidArgument("field 'into': got {} bytes for {} blocks, expected as many for each",
+                                        all.size(), count));
+    }
     const size_t row = all.size() / count;
     for (size_t i = 0; i < count; ++i) {
       blocks.emplace_back(BlockSink::Block::Pieces{all.subspan(i * row, row)});

@@ -43,8 +43,8 @@ inline __attribute__((always_inline)) void Put(const Line& line, std::byte* to) 
 }
 
 // Stores to lines of 64 bytes what comes in lines that lie otherwise (numpy's arrays begin 16 bytes
-// into a line): half a line would be read from memory before it is written. Every byte is loaded from
-// its source once, as elsewhere here: bytes in shared memory may change after they were hashed.
+// into a line): half a line would be read from memory before it is written. As elsewhere here, nothing is
+// stored but what was hashed: bytes in shared memory may change meanwhile.
 class Shifter {
  public:
   explicit Shifter(std::byte* to)
@@ -96,7 +96,7 @@ uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byt
       const Line line = Line::Load(in + s * kLine);
       if constexpr (kShifted) {
         shifter.Put(line, s);
-      } else {
+      } else if constexpr (kStore != Store::kNone) {
         Put<kStore>(line, to + block * kBlock + s * kLine);
       }
       acc.Add(line, Line::Load(secret + s * 8));
@@ -110,7 +110,7 @@ uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byt
     const Line line = Line::Load(from + done + s * kLine);
     if constexpr (kShifted) {
       shifter.Put(line, s);
-    } else {
+    } else if constexpr (kStore != Store::kNone) {
       Put<kStore>(line, to + done + s * kLine);
     }
     acc.Add(line, Line::Load(secret + s * 8));

@@ -8,7 +8,7 @@ __all__ = ["COUNTERS", "Counters"]
 
 # Name and meaning; engines add a prefix, and the suffix that they are used to.
 COUNTERS = {
-    "lookups": "Look-ups sent to the node.",
+    "lookups": "Look-ups sent to the node, also those whose request ended before their answer.",
     "lookup_seconds": "Time that look-ups took, in the background.",
     "lookup_failures": "Look-ups without an answer in time, or with an error; misses all.",
     "lookup_blocks": "Blocks that were looked for.",

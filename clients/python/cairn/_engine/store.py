@@ -94,6 +94,8 @@ class Store:
 
         What was found is wanted soon: the node brings it to its memory, and keeps it there for a while.
         """
+        if not keys:
+            return Lookup(self, None)
         pending = None
         try:
             pending = self._client.begin_match(
