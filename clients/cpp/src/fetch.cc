@@ -1,38 +1,23 @@
-// GrpcCacheClient::RunFetch: the stream of one fetch.
+// The streams of GrpcCacheClient's Fetch and Get.
 
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
 #include <stop_token>
 
+#include "clients/cpp/src/channel.h"
 #include "clients/cpp/src/fetch_frame.h"
 #include "clients/cpp/src/frames.h"
 #include "clients/cpp/src/grpc_cache_client.h"
 #include "clients/cpp/src/raw_call.h"
+#include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/status.h"
 
 namespace cairn::client {
 
 Status GrpcCacheClient::RunFetch(const Lease& lease, const FetchRange& range,
                                  SliceAssembler& assembler, const FetchOptions& options,
                                  TimePoint deadline, bool* got_bytes) {
-  CAIRN_RETURN_IF_ERROR(FetchPass(lease, range, /*node_verifies=*/false, assembler, options, deadline, got_bytes));
-  // Wrong slices: asked to look for itself, the node removes a bad copy and may have another one.
-  for (const uint32_t block : assembler.BeginRetry()) {
-    const FetchRange again = {.block_begin = block,
-                              .block_end = block + 1,
-                              .layer_begin = range.layer_begin,
-                              .layer_end = range.layer_end};
-    const Status status = FetchPass(lease, again, /*node_verifies=*/true, assembler, options, deadline, got_bytes);
-    // Of the other slices all are good: the lease may have ended meanwhile, and only this block is lost.
-    if (status.code() == StatusCode::kCancelled) return status;
-  }
-  assembler.EndRetry();
-  return OkStatus();
-}
-
-Status GrpcCacheClient::FetchPass(const Lease& lease, const FetchRange& range, bool node_verifies,
-                                  SliceAssembler& assembler, const FetchOptions& options,
-                                  TimePoint deadline, bool* got_bytes) {
   v1::FetchRequest request;
   request.set_session_id(lease.info().session);
   request.set_lease_id(lease.info().id);
@@ -40,22 +25,85 @@ Status GrpcCacheClient::FetchPass(const Lease& lease, const FetchRange& range, b
   request.set_block_end(range.block_end);
   request.set_layer_begin(range.layer_begin);
   request.set_layer_end(range.layer_end);
-  request.set_reader_verifies(!node_verifies);
+  request.set_reader_verifies(true);
+  CAIRN_RETURN_IF_ERROR(FetchPass(request, nullptr, assembler, options, deadline, got_bytes));
+  return FetchAgain(request, assembler, options, deadline, got_bytes);
+}
 
+Status GrpcCacheClient::RunGet(const Session::Current& session, const Digest& fingerprint,
+                               std::span<const BlockKey> keys, const LayerRange& layers,
+                               Lookup& lookup, SliceAssembler& assembler,
+                               const FetchOptions& options, TimePoint deadline, bool* got_bytes) {
+  v1::FetchRequest request;
+  request.set_session_id(session.id);
+  request.set_layer_begin(layers.begin);
+  request.set_layer_end(layers.end);
+  request.set_reader_verifies(true);
+  v1::Lookup& wanted = *request.mutable_lookup();
+  wanted.set_fingerprint(std::string(fingerprint.View()));
+  wanted.set_keys(wire::KeysToProto(keys));
+  wanted.set_prefill_tokens_per_second(lookup.prefill_tokens_per_second);
+  CAIRN_RETURN_IF_ERROR(FetchPass(request, &lookup, assembler, options, deadline, got_bytes));
+  if (!lookup.answer) {
+    return Errorf(StatusCode::kInternal, "fetch: the node did not say what it found");
+  }
+  if (!assembler.has_wrong_slices()) return OkStatus();
+  // The lease of the call has ended with it.
+  v1::MatchRequest match;
+  match.set_session_id(session.id);
+  match.set_fingerprint(wanted.fingerprint());
+  match.set_keys(wanted.keys());
+  v1::MatchResponse matched;
+  grpc::ClientContext context;
+  Prepare(context, deadline, options.trace);
+  CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Match(&context, match, &matched)));
+  if (matched.lease_id() != 0) {
+    const Lease lease = NewLease({.id = matched.lease_id(), .session = session.id, .fingerprint = fingerprint,
+                                  .blocks = matched.matched_blocks(), .expires_at = deadline});
+    request.clear_lookup();
+    request.set_lease_id(matched.lease_id());
+    return FetchAgain(request, assembler, options, deadline, got_bytes);
+  }
+  (void)assembler.BeginRetry();
+  assembler.EndRetry();
+  return OkStatus();
+}
+
+Status GrpcCacheClient::FetchAgain(v1::FetchRequest request, SliceAssembler& assembler,
+                                   const FetchOptions& options, TimePoint deadline, bool* got_bytes) {
+  // Wrong slices: asked to look for itself, the node removes a bad copy and may have another one.
+  for (const uint32_t block : assembler.BeginRetry()) {
+    request.set_block_begin(block);
+    request.set_block_end(block + 1);
+    request.set_reader_verifies(false);
+    const Status status = FetchPass(request, nullptr, assembler, options, deadline, got_bytes);
+    // Of the other slices all are good: the lease may have ended meanwhile, and only this block is lost.
+    if (status.code() == StatusCode::kCancelled) return status;
+  }
+  assembler.EndRetry();
+  return OkStatus();
+}
+
+Status GrpcCacheClient::FetchPass(const v1::FetchRequest& request, Lookup* lookup,
+                                  SliceAssembler& assembler, const FetchOptions& options,
+                                  TimePoint deadline, bool* got_bytes) {
   const DataConnections::Use data = data_.Take();
   RawCall call(data.stub(), "/cairn.v1.Cache/Fetch", deadline, options.trace);
   const std::stop_callback on_cancel(options.cancel, [&call] { call.Cancel(); });
   const auto cancelled = [] {
     return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
   };
-  // Moved on by each complete slice.
-  TimePoint progress = std::chrono::steady_clock::now() + options.progress;
+  // Moved on by each complete slice, and by the answer of a lookup.
+  TimePoint progress =
+      lookup != nullptr ? lookup->deadline : std::chrono::steady_clock::now() + options.progress;
   const auto wait_until = [&] { return std::min(progress, deadline); };
   const auto late = [&] {
     if (options.cancel.stop_requested()) return cancelled();
     const bool total = std::chrono::steady_clock::now() >= deadline;
     return Errorf(StatusCode::kDeadlineExceeded, "fetch: {}",
-                  total ? "longer than its deadline" : "no new slice in time");
+                  total                                  ? "longer than its deadline"
+                  : lookup != nullptr && !lookup->answer ? "no answer to its lookup in time"
+                                                         : "no new slice in time");
   };
 
   call.Send(ToFrame(request));
@@ -69,6 +117,10 @@ Status GrpcCacheClient::FetchPass(const Lease& lease, const FetchRange& range, b
     *got_bytes = true;
     grpc::ProtoBufferReader bytes(&frame);
     CAIRN_ASSIGN_OR_RETURN(const FetchFrameView view, ParseFetchFrame(&bytes));
+    if (lookup != nullptr && !lookup->answer && view.matched) {
+      CAIRN_ASSIGN_OR_RETURN(lookup->answer, ToOutcome(*view.matched, lookup->asked));
+      progress = std::chrono::steady_clock::now() + options.progress;
+    }
     const uint64_t before = assembler.counts().slices;
     for (const SlicePiece& piece : view.pieces) CAIRN_RETURN_IF_ERROR(assembler.Take(piece));
     for (const auto& [block, reason] : view.failed) assembler.Fail(block, reason);

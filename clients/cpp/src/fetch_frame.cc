@@ -136,6 +136,11 @@ Result<FetchFrameView> ParseFetchFrame(google::protobuf::io::ZeroCopyInputStream
         return Malformed("BlockFailed");
       out.failed.emplace_back(failed.block(),
                               wire::MissReasonFromProto<MissReason>(failed.reason()));
+    } else if (tag == Tag(v1::FetchFrame::kMatchedFieldNumber, kBytes)) {
+      FieldScope field(in);
+      if (!out.matched) out.matched.emplace();
+      if (!field.ok() || !out.matched->MergeFromCodedStream(&in) || !in.ConsumedEntireMessage())
+        return Malformed("MatchResponse");
     } else if (!WireFormatLite::SkipField(&in, tag)) {
       return Malformed("FetchFrame");
     }

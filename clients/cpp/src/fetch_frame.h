@@ -4,9 +4,11 @@
 #include <google/protobuf/io/zero_copy_stream.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "cairn/v1/cache.pb.h"
 #include "clients/cpp/src/slice_assembler.h"
 
 namespace cairn::client {
@@ -16,6 +18,7 @@ struct FetchFrameView {
   std::vector<SlicePiece> pieces;
   std::vector<std::pair<uint32_t, MissReason>>
       failed;  // Blocks. Those with slices in a codec unknown here are among them.
+  std::optional<v1::MatchResponse> matched;
 };
 
 // Protobuf's own parser would copy every byte of data into a string first. Unknown fields are

@@ -185,6 +185,24 @@ Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec
   return opened;
 }
 
+Result<MatchOutcome> GrpcCacheClient::ToOutcome(const v1::MatchResponse& response, size_t asked) {
+  if (response.matched_blocks() > asked) {
+    return Errorf(StatusCode::kInternal, "match: the node matched {} of {} blocks",
+                  response.matched_blocks(), asked);
+  }
+  MatchOutcome outcome;
+  outcome.matched_blocks = response.matched_blocks();
+  outcome.miss_reason = wire::MissReasonFromProto<MissReason>(response.miss_reason());
+  outcome.bytes = response.bytes();
+  outcome.estimated_fetch_seconds = response.estimated_fetch_seconds();
+  for (const v1::TierRun& run : response.tiers()) {
+    const std::optional<TierKind> tier = wire::TierFromProto<TierKind>(run.tier());
+    outcome.tiers.push_back(
+        {tier.value_or(TierKind::kHost), run.blocks(), run.bytes(), run.seconds()});
+  }
+  return outcome;
+}
+
 Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint,
                                             std::span<const BlockKey> keys,
                                             const MatchOptions& options) {
@@ -206,19 +224,7 @@ Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint,
     request.set_no_lease(!options.lease);
     request.set_prefill_tokens_per_second(options.prefill_tokens_per_second);
     CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Match(&context, request, &response)));
-    if (response.matched_blocks() > keys.size()) {
-      return Errorf(StatusCode::kInternal, "match: the node matched {} of {} blocks",
-                    response.matched_blocks(), keys.size());
-    }
-    outcome.matched_blocks = response.matched_blocks();
-    outcome.miss_reason = wire::MissReasonFromProto<MissReason>(response.miss_reason());
-    outcome.bytes = response.bytes();
-    outcome.estimated_fetch_seconds = response.estimated_fetch_seconds();
-    for (const v1::TierRun& run : response.tiers()) {
-      const std::optional<TierKind> tier = wire::TierFromProto<TierKind>(run.tier());
-      outcome.tiers.push_back(
-          {tier.value_or(TierKind::kHost), run.blocks(), run.bytes(), run.seconds()});
-    }
+    CAIRN_ASSIGN_OR_RETURN(outcome, ToOutcome(response, keys.size()));
     if (response.lease_id() != 0) {
       // From the beginning of the call: the node's clock for it started later.
       outcome.lease = Lease(
@@ -276,14 +282,66 @@ Status GrpcCacheClient::FetchRemote(const Lease& lease, const FetchRange& range,
                                    .verify = options.verify,
                                    .max_retries = kMaxRetries});
   const Status status = RunFetch(lease, range, assembler, options, deadline, got_bytes);
-  const SliceAssembler::Counts& counts = assembler.counts();
+  CountFetched(assembler.counts());
+  return status;
+}
+
+Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
+                                          std::span<const BlockKey> keys, const LayerRange& layers,
+                                          FetchSink& sink, const MatchOptions& match,
+                                          const FetchOptions& fetch) {
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  const TimePoint begin = std::chrono::steady_clock::now();
+  const TimePoint deadline = begin + fetch.deadline;
+  MatchOptions leased = match;
+  leased.lease = true;
+  leased.lease_ttl = Duration(0);
+  MatchOutcome outcome;
+  bool local = false;
+  bool refused = false;
+  Status late;  // The caller gave a healthy node too little time: that is not the node's failure.
+  const Status status = Guarded(begin + match.deadline, [&](const Session::Current& session) -> Status {
+    Status answered;
+    local = MatchLocal(session, fingerprint, keys, leased, begin, &outcome, &answered);
+    if (local) return answered;
+    Lookup lookup = {.asked = keys.size(),
+                     .prefill_tokens_per_second = match.prefill_tokens_per_second,
+                     .deadline = begin + match.deadline};
+    SliceAssembler assembler(&sink, {.blocks = static_cast<uint32_t>(keys.size()),
+                                     .verify = fetch.verify,
+                                     .max_retries = kMaxRetries});
+    bool got_bytes = false;
+    const Status got = RunGet(session, fingerprint, keys, layers, lookup, assembler, fetch, deadline, &got_bytes);
+    CountFetched(assembler.counts());
+    Add(totals_.fetches, 1);
+    // By a node of before, which knows no lookup; or by any, which then refuses the match too.
+    refused = got.code() == StatusCode::kInvalidArgument && !lookup.answer;
+    if (refused) return OkStatus();
+    if (lookup.answer) outcome = std::move(*lookup.answer);
+    if (got.ok() || !got_bytes || std::chrono::steady_clock::now() < deadline) return got;
+    late = got;
+    return OkStatus();
+  });
+  if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
+  CAIRN_RETURN_IF_ERROR(status);
+  if (refused) return CacheClient::Get(fingerprint, keys, layers, sink, match, fetch);
+  Add(totals_.matches, 1);
+  Add(totals_.matched_blocks, outcome.matched_blocks);
+  if (local && outcome.matched_blocks > 0) {
+    const Lease lease = std::move(outcome.lease);
+    CAIRN_RETURN_IF_ERROR(Fetch(lease, {.layer_begin = layers.begin, .layer_end = layers.end}, sink, fetch));
+  }
+  if (!late.ok()) return Count(late);
+  return outcome;
+}
+
+void GrpcCacheClient::CountFetched(const SliceAssembler::Counts& counts) {
   Add(totals_.fetched_slices, counts.slices);
   Add(totals_.corrupt_slices, counts.corrupt);
   for (size_t tier = 0; tier < kTierCount; ++tier) {
     Add(totals_.fetched_bytes[tier], counts.bytes[tier]);
     Add(totals_.fetched_by_path[static_cast<size_t>(Path::kGrpc)], counts.bytes[tier]);
   }
-  return status;
 }
 
 Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,

@@ -36,6 +36,9 @@ class GrpcCacheClient final : public CacheClient {
                              const MatchOptions& options) override;
   Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                const FetchOptions& options) override;
+  Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
+                           const LayerRange& layers, FetchSink& sink, const MatchOptions& match,
+                           const FetchOptions& fetch) override;
   Result<std::vector<Status>> Push(const Digest& fingerprint, std::span<const PartToPush> parts,
                                    const PushOptions& options) override;
   Result<PrefetchOutcome> Prefetch(const Digest& fingerprint, std::span<const BlockKey> keys,
@@ -66,9 +69,27 @@ class GrpcCacheClient final : public CacheClient {
   // was alive and sending.
   Status RunFetch(const Lease& lease, const FetchRange& range, SliceAssembler& assembler,
                   const FetchOptions& options, TimePoint deadline, bool* got_bytes);
-  Status FetchPass(const Lease& lease, const FetchRange& range, bool node_verifies,
-                   SliceAssembler& assembler, const FetchOptions& options, TimePoint deadline,
-                   bool* got_bytes);
+  // A lookup at the beginning of a stream, and its answer.
+  struct Lookup {
+    size_t asked = 0;  // Keys.
+    double prefill_tokens_per_second = 0;
+    TimePoint deadline;  // Of the answer.
+    std::optional<MatchOutcome> answer = {};
+  };
+  // As RunFetch, of what the node finds.
+  Status RunGet(const Session::Current& session, const Digest& fingerprint,
+                std::span<const BlockKey> keys, const LayerRange& layers, Lookup& lookup,
+                SliceAssembler& assembler, const FetchOptions& options, TimePoint deadline,
+                bool* got_bytes);
+  // `request` again, for the blocks with wrong slices.
+  Status FetchAgain(v1::FetchRequest request, SliceAssembler& assembler,
+                    const FetchOptions& options, TimePoint deadline, bool* got_bytes);
+  // One stream. `lookup`: of a request that has one, else null.
+  Status FetchPass(const v1::FetchRequest& request, Lookup* lookup, SliceAssembler& assembler,
+                   const FetchOptions& options, TimePoint deadline, bool* got_bytes);
+  // Without the lease. INTERNAL for more blocks than were `asked` for.
+  static Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked);
+  void CountFetched(const SliceAssembler::Counts& counts);
 
   Lease NewLease(LeaseInfo info);
   // The same calls over the same-node session (local_calls.cc). True: it has answered, with

@@ -50,6 +50,8 @@ class SliceAssembler {
   // Slices of which pieces are still missing.
   size_t open_slices() const { return open_.size(); }
 
+  bool has_wrong_slices() const { return !wrong_.empty(); }
+
   // Between two passes over the same blocks: those with wrong slices, in order. From here on only
   // these slices are taken; all others came before, and are ignored.
   std::vector<uint32_t> BeginRetry();

@@ -194,12 +194,13 @@ nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, 
   const client::MatchOptions match = {.deadline = Seconds(lookup_deadline, "lookup_deadline"),
                                       .trace = trace};
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
-    CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found, c.Match(digest, native, match));
+    const client::FetchRange range = reading.Range(count);
+    CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
+                           c.Get(digest, native, {range.layer_begin, range.layer_end}, reading.sink(), match, options));
     for (auto block = found.matched_blocks; block < count; ++block) {
       reading.sink().OnBlockFailed(block, found.miss_reason);
     }
-    if (found.matched_blocks == 0) return OkStatus();
-    return c.Fetch(found.lease, reading.Range(found.matched_blocks), reading.sink(), options);
+    return OkStatus();
   });
   return reading.Answer(status);
 }

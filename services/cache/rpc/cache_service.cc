@@ -3,7 +3,7 @@
 #include "cairn/v1/cache.grpc.pb.h"
 #include "clients/cpp/wire/convert.h"
 #include "services/cache/rpc/fetch_stream.h"
-#include "services/cache/rpc/lookup_metrics.h"
+#include "services/cache/rpc/lookup.h"
 #include "services/cache/rpc/push_stream.h"
 #include "services/cache/rpc/session_stream.h"
 #include "services/cache/rpc/watch_stream.h"
@@ -15,31 +15,10 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
-constexpr double kMaxTokensPerSecond = 1e9;
 constexpr Duration kFlushLimit = std::chrono::minutes(5);
-
-uint32_t ToMs(Duration duration) {
-  return static_cast<uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
-}
 
 std::span<const uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& ids) {
   return {ids.data(), static_cast<size_t>(ids.size())};
-}
-
-void ToProto(const MatchResult& result, v1::MatchResponse* out) {
-  out->set_matched_blocks(result.matched_blocks);
-  out->set_lease_id(result.lease.value_or(0));
-  out->set_lease_ttl_ms(result.lease ? ToMs(result.lease_ttl) : 0);
-  for (const TierRun& run : result.tiers) {
-    v1::TierRun* to = out->add_tiers();
-    to->set_tier(wire::TierToProto(run.tier));
-    to->set_blocks(run.blocks);
-    to->set_bytes(run.bytes);
-    to->set_seconds(run.seconds);
-  }
-  out->set_miss_reason(wire::MissReasonToProto(result.miss_reason));
-  out->set_estimated_fetch_seconds(result.estimated_fetch_seconds);
-  out->set_bytes(result.bytes);
 }
 
 void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
@@ -93,7 +72,7 @@ using Base = v1::Cache::WithRawCallbackMethod_Fetch<v1::Cache::WithRawCallbackMe
 class Service final : public CacheService, public Base {
  public:
   Service(RpcContext* rpc, metrics::Registry* registry)
-      : rpc_(rpc), specs_(rpc->engine), lookups_(registry), fetches_(rpc->options.send_bytes) {}
+      : rpc_(rpc), lookups_(rpc->engine, registry), fetches_(rpc->options.send_bytes, &lookups_) {}
 
   grpc::Service* grpc() override { return static_cast<Base*>(this); }
 
@@ -148,21 +127,14 @@ class Service final : public CacheService, public Base {
                             v1::MatchResponse* response) override {
     return Unary(rpc_, Method::kMatch, context, request, response, Where::kInline, [=, this](Call& call) -> Status {
       CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request->session_id()));
-      CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request->fingerprint(), "fingerprint"));
-      CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request->keys()));
-      CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request->lease_ttl_ms(), "lease_ttl_ms"));
-      CAIRN_RETURN_IF_ERROR(CheckNumber(request->prefill_tokens_per_second(), kMaxTokensPerSecond,
-                                        "prefill_tokens_per_second"));
-      CAIRN_ASSIGN_OR_RETURN(const auto spec, specs_.Find(fingerprint));
       CAIRN_ASSIGN_OR_RETURN(const MatchResult result,
-                             rpc_->engine->Match({.session = session,
-                                                  .fingerprint = fingerprint,
-                                                  .keys = keys,
-                                                  .lease_ttl = ttl,
-                                                  .lease = !request->no_lease(),
-                                                  .prefill_tokens_per_second = request->prefill_tokens_per_second(),
-                                                  .trace = call.trace()}));
-      lookups_.Count(result, keys.size(), spec->layout.block_tokens);
+                             lookups_.Match({.session = session,
+                                             .fingerprint = request->fingerprint(),
+                                             .keys = request->keys(),
+                                             .lease_ttl_ms = request->lease_ttl_ms(),
+                                             .lease = !request->no_lease(),
+                                             .prefill_tokens_per_second = request->prefill_tokens_per_second(),
+                                             .trace = call.trace()}));
       ToProto(result, response);
       return OkStatus();
     });
@@ -209,7 +181,7 @@ class Service final : public CacheService, public Base {
         return InvalidArgument("parts: got {} of them, expected 1 to {}", request->parts_size(), kMaxPartsPerCall);
       }
       CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request->ttl_ms(), "ttl_ms"));
-      CAIRN_ASSIGN_OR_RETURN(const auto spec, specs_.Find(fingerprint));
+      CAIRN_ASSIGN_OR_RETURN(const auto spec, lookups_.specs().Find(fingerprint));
       CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(*request, spec->layout));
       CAIRN_ASSIGN_OR_RETURN(const auto results, rpc_->engine->Reserve(session, fingerprint, parts, ttl));
       for (const auto& result : results) {
@@ -283,8 +255,7 @@ class Service final : public CacheService, public Base {
 
  private:
   RpcContext* const rpc_;
-  NamespaceSpecs specs_;
-  const LookupMetrics lookups_;
+  Lookups lookups_;
   StreamSet<SessionStream> sessions_;
   StreamSet<WatchStream> watches_;
   FetchCalls fetches_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cairn/v1/cache.pb.h"
 #include "clients/cpp/wire/convert.h"
 
 namespace cairn::cache {
@@ -101,6 +100,13 @@ void FetchFrameBuilder::Add(const FetchFailure& failure) {
   PutVarint(&text_, size);
   PutField(&text_, v1::BlockFailed::kBlockFieldNumber, failure.block);
   PutField(&text_, v1::BlockFailed::kReasonFieldNumber, reason);
+  ++pieces_;
+}
+
+void FetchFrameBuilder::Add(const v1::MatchResponse& matched) {
+  text_.push_back(static_cast<char>(Tag(FetchFrame::kMatchedFieldNumber, kBytes)));
+  PutVarint(&text_, matched.ByteSizeLong());
+  matched.AppendToString(&text_);
   ++pieces_;
 }
 

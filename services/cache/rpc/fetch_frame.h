@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cairn/v1/cache.pb.h"
 #include "services/cache/engine/cache_engine.h"
 
 namespace cairn::cache {
@@ -30,6 +31,7 @@ class FetchFrameBuilder {
   // full() first.
   size_t Add(const FetchedSlice& slice, size_t offset);
   void Add(const FetchFailure& failure);
+  void Add(const v1::MatchResponse& matched);
 
   bool empty() const { return slices_.empty() && text_.empty(); }
   bool full() const { return data_bytes_ >= data_limit_ || pieces_ >= kMaxPieces; }

@@ -3,8 +3,10 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cairn/v1/cache.pb.h"
+#include "services/cache/rpc/validate.h"
 #include "services/common/log/log.h"
 
 namespace cairn::cache {
@@ -39,7 +41,11 @@ FetchCall::FetchCall(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerConte
   grpc_call_ref(grpc_call_);
 }
 
-FetchCall::~FetchCall() { grpc_call_unref(grpc_call_); }
+FetchCall::~FetchCall() {
+  // What gRPC still sends is held by the frames themselves.
+  if (own_lease_) (void)call_.rpc().engine->Release(session_, {&*own_lease_, 1});
+  grpc_call_unref(grpc_call_);
+}
 
 Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   RpcContext& rpc = call_.rpc();
@@ -49,10 +55,14 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   if (!grpc::SerializationTraits<v1::FetchRequest>::Deserialize(&bytes, &message).ok()) {
     return InvalidArgument("fetch request: expected a message of type cairn.v1.FetchRequest");
   }
-  CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id()));
+  CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(message.session_id()));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
-  CAIRN_ASSIGN_OR_RETURN(stream_, rpc.engine->Fetch({.session = session,
-                                                     .lease = range.lease,
+  if (message.has_lookup()) {
+    CAIRN_ASSIGN_OR_RETURN(at_end_, MatchesNothing(message.lookup()));
+    if (at_end_) return OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(stream_, rpc.engine->Fetch({.session = session_,
+                                                     .lease = own_lease_.value_or(range.lease),
                                                      .block_begin = range.block_begin,
                                                      .block_end = range.block_end,
                                                      .layer_begin = range.layer_begin,
@@ -60,6 +70,21 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
                                                      .reader_verifies = message.reader_verifies(),
                                                      .trace = call_.trace()}));
   return OkStatus();
+}
+
+Result<bool> FetchCall::MatchesNothing(const v1::Lookup& lookup) {
+  CAIRN_ASSIGN_OR_RETURN(MatchResult result,
+                         all_->lookups->Match({.session = session_,
+                                               .fingerprint = lookup.fingerprint(),
+                                               .keys = lookup.keys(),
+                                               .lease_ttl_ms = kMaxTtlMs,
+                                               .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
+                                               .trace = call_.trace()}));
+  own_lease_ = std::exchange(result.lease, std::nullopt);
+  v1::MatchResponse matched;
+  ToProto(result, &matched);
+  builder_.Add(matched);
+  return !own_lease_;
 }
 
 bool FetchCall::Advance(TimePoint deadline) {
@@ -179,7 +204,7 @@ void FetchCall::Tick() {
       why = "the reader took no frame for longer than rpc.fetch_stall";
     } else if (stuck > rpc.options.patience && all_->budget.short_of_room()) {
       why = "the reader took no frame for a while, and others wait for room";
-    } else if (stuck > rpc.options.lease_grace && stream_->lease_ended()) {
+    } else if (stuck > rpc.options.lease_grace && stream_ != nullptr && stream_->lease_ended()) {
       why = "the lease has ended, and the reader takes nothing";
     }
     if (why == nullptr) return;

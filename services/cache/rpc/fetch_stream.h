@@ -10,6 +10,7 @@
 
 #include "services/cache/rpc/call.h"
 #include "services/cache/rpc/fetch_frame.h"
+#include "services/cache/rpc/lookup.h"
 #include "services/cache/rpc/send_budget.h"
 #include "services/cache/rpc/stream_set.h"
 
@@ -19,9 +20,11 @@ class FetchCall;
 
 // What the fetches of a node share.
 struct FetchCalls {
-  explicit FetchCalls(uint64_t budget_bytes) : budget(budget_bytes) {}
+  // `shared_lookups` outlives it.
+  FetchCalls(uint64_t budget_bytes, Lookups* shared_lookups) : budget(budget_bytes), lookups(shared_lookups) {}
   StreamSet<FetchCall> open;
   SendBudget budget;
+  Lookups* const lookups;
 };
 
 // Frames are built where gRPC calls back, as long as nothing must be waited for; waiting for disk goes to the fetch executor, waiting for
@@ -44,6 +47,8 @@ class FetchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, priva
   enum class Wait { kNone, kRoom, kDisk };
 
   Status Begin(const grpc::ByteBuffer& request);
+  // Leases what the lookup finds, and puts the answer into the first frame.
+  Result<bool> MatchesNothing(const v1::Lookup& lookup);
   // Builds and sends the next frame, or begins to wait for what it needs.
   void Step(Wait after);
   // Fills the frame with what is there. False: nothing is, and the stream has not ended.
@@ -64,6 +69,8 @@ class FetchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, priva
 
   // Owned by who drives it.
   std::unique_ptr<FetchStream> stream_;
+  SessionId session_ = 0;
+  std::optional<LeaseId> own_lease_;  // Of a lookup; ends with the call.
   FetchFrameBuilder builder_;
   std::optional<FetchStream::Item> item_;  // A slice is sent up to offset_.
   size_t offset_ = 0;

@@ -37,6 +37,10 @@ Result<std::optional<Digest>> ToOptionalDigest(std::string_view bytes, std::stri
   return std::optional<Digest>(digest);
 }
 
+uint32_t ToMs(Duration duration) {
+  return static_cast<uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
 Result<Duration> ToTtl(uint32_t ms, const std::string& field) {
   if (ms > kMaxTtlMs) {
     return InvalidArgument("{}: got {}, expected 0 to {} milliseconds", field, ms, kMaxTtlMs);
@@ -80,7 +84,15 @@ Status CheckTenant(std::string_view tenant) {
 }
 
 Result<FetchRange> ToFetchRange(const v1::FetchRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
+  if (request.has_lookup()) {
+    for (const auto& [field, value] : {std::pair<std::string_view, uint64_t>("lease_id", request.lease_id()),
+                                       {"block_begin", request.block_begin()},
+                                       {"block_end", request.block_end()}}) {
+      if (value != 0) return InvalidArgument("{}: got {}, expected 0 beside a lookup", field, value);
+    }
+  } else {
+    CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
+  }
   CAIRN_RETURN_IF_ERROR(CheckRange(request.block_begin(), request.block_end(), "block"));
   CAIRN_RETURN_IF_ERROR(CheckRange(request.layer_begin(), request.layer_end(), "layer"));
   return FetchRange{request.lease_id(), request.block_begin(), request.block_end(), request.layer_begin(),

@@ -26,6 +26,8 @@ inline constexpr size_t kMaxClientName = 128;
 Result<SessionToken> ToSessionToken(std::string_view bytes);
 // Empty: nullopt.
 Result<std::optional<Digest>> ToOptionalDigest(std::string_view bytes, std::string_view field);
+// Whole milliseconds, rounded up.
+uint32_t ToMs(Duration duration);
 Result<Duration> ToTtl(uint32_t ms, const std::string& field);
 // Finite, 0 to `max`.
 Status CheckNumber(double value, double max, const std::string& field);

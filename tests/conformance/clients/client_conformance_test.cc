@@ -353,6 +353,45 @@ TYPED_TEST(ClientConformance, AMissIsAnAnswer) {
                                               std::nullopt, std::nullopt));
 }
 
+TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
+  const NamespaceSpec spec = SmallSpec();
+  const Chain chain(spec, 3);
+  this->Store(*this->client_, spec, chain);
+  const auto keys = KeysFor(spec, 5);
+  for (const auto wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination, Sink::Wish::kLent}) {
+    Sink sink(spec, keys, wish);
+    const auto got = this->client_->Get(Fingerprint(spec), keys, {}, sink, kMatch, {});
+    ASSERT_OK(got);
+    EXPECT_EQ(got->matched_blocks, 3u);
+    EXPECT_EQ(got->miss_reason, MissReason::kAbsent);
+    EXPECT_GT(got->bytes, 0u);
+    EXPECT_FALSE(got->lease.held());
+    EXPECT_EQ(sink.slices, 12u);
+    EXPECT_EQ(sink.wrong + sink.twice + sink.failed.size(), 0u);
+  }
+  Sink layers(spec, keys, Sink::Wish::kDestination);
+  ASSERT_OK(this->client_->Get(Fingerprint(spec), keys, {.begin = 1, .end = 3}, layers, kMatch, {}));
+  EXPECT_EQ(layers.slices, 6u);
+  EXPECT_EQ(layers.wrong, 0u);
+
+  const auto others = KeysFor(spec, 2, 5000);
+  Sink nothing(spec, others, Sink::Wish::kDestination);
+  const auto missed = this->client_->Get(Fingerprint(spec), others, {}, nothing, kMatch, {});
+  ASSERT_OK(missed);
+  EXPECT_EQ(missed->matched_blocks, 0u);
+  EXPECT_EQ(missed->miss_reason, MissReason::kAbsent);
+  EXPECT_EQ(nothing.slices, 0u);
+  EXPECT_TRUE(this->StatBecomes(*this->client_, [](const NodeStats& s) { return s.leases == 0; }));
+
+  std::stop_source stop;
+  stop.request_stop();
+  Sink stopped(spec, keys, Sink::Wish::kDestination);
+  EXPECT_THAT(this->client_->Get(Fingerprint(spec), keys, {}, stopped, kMatch, {.cancel = stop.get_token()}),
+              StatusIs(StatusCode::kCancelled, _));
+  EXPECT_THAT(this->client_->Get(Digest(), keys, {}, stopped, kMatch, {}).status(), ::testing::Not(StatusIs(StatusCode::kOk, _)));
+  EXPECT_TRUE(this->StatBecomes(*this->client_, [](const NodeStats& s) { return s.leases == 0; }));
+}
+
 TYPED_TEST(ClientConformance, ManyKeysInOneCall) {
   const NamespaceSpec spec = SmallSpec();
   const Chain chain(spec, 2);

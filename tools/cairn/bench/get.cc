@@ -69,11 +69,14 @@ class Get final : public Workload {
     const auto keys = set_->Keys(kGeneration, begin, end);
     CAIRN_ASSIGN_OR_RETURN(client::MatchOutcome match,
                            clients_[client]->Match(set_->fingerprint(), keys, PatientMatch()));
-    if (match.matched_blocks != keys.size()) {
-      return Errorf(StatusCode::kDataLoss, "{} of {} stored blocks matched: {}",
-                    match.matched_blocks, keys.size(), client::Name(match.miss_reason));
-    }
+    CAIRN_RETURN_IF_ERROR(AllMatched(match, keys.size()));
     return std::move(match.lease);
+  }
+
+  static Status AllMatched(const client::MatchOutcome& match, size_t asked) {
+    if (match.matched_blocks == asked) return OkStatus();
+    return Errorf(StatusCode::kDataLoss, "{} of {} stored blocks matched: {}", match.matched_blocks,
+                  asked, client::Name(match.miss_reason));
   }
 
   Status GetOne(size_t client, uint32_t call) {
@@ -82,9 +85,11 @@ class Get final : public Workload {
     std::vector<LentSlice>* const lent = options_.lent ? &lent_[call] : nullptr;
     const client::FetchOptions fetch = PatientFetch(options_.verify);
     if (options_.lookup) {
-      CAIRN_ASSIGN_OR_RETURN(const client::Lease lease, Match(client, begin, end));
+      const auto keys = set_->Keys(kGeneration, begin, end);
       MemorySink sink(destination_.bytes().subspan(call * bytes, bytes), set_->block_bytes(), lent);
-      CAIRN_RETURN_IF_ERROR(clients_[client]->Fetch(lease, {}, sink, fetch));
+      CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
+                             clients_[client]->Get(set_->fingerprint(), keys, {}, sink, PatientMatch(), fetch));
+      CAIRN_RETURN_IF_ERROR(AllMatched(found, keys.size()));
       return sink.Check(bytes);
     }
     MemorySink sink(destination_.bytes(), set_->block_bytes(), lent);

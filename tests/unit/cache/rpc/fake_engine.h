@@ -74,7 +74,12 @@ class FakeEngine final : public CacheEngine {
     };
     return std::unique_ptr<FetchStream>(new Stream(this));
   }
-  Status Release(SessionId, std::span<const LeaseId>) override { return OkStatus(); }
+  Status Release(SessionId, std::span<const LeaseId> leases) override {
+    MutexLock lock(mu);
+    released.insert(released.end(), leases.begin(), leases.end());
+    changed.NotifyAll();
+    return OkStatus();
+  }
   Result<Duration> RenewLease(SessionId, LeaseId, Duration ttl) override { return ttl; }
   Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
     MutexLock lock(mu);
@@ -166,6 +171,7 @@ class FakeEngine final : public CacheEngine {
   bool lease_over = false;  // Of fetches under way.
   Status end;
   size_t fetched = 0, ended_fetches = 0;
+  std::vector<LeaseId> released;
   std::map<ReservationId, std::string> written;
   std::vector<ReservationId> committed;
   std::vector<CacheEvent> events;

@@ -325,7 +325,19 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
                       {"lease_id: got 0", [](R* r) { r->set_lease_id(0); }},
                       {"lease_id", [](R* r) { r->set_lease_id(8); }, grpc::StatusCode::NOT_FOUND},
                       {"block_begin: got 2, expected less than block_end = 2", [](R* r) { r->set_block_begin(2); r->set_block_end(2); }},
-                      {"layer_begin", [](R* r) { r->set_layer_begin(3); r->set_layer_end(1); }}},
+                      {"layer_begin", [](R* r) { r->set_layer_begin(3); r->set_layer_end(1); }},
+                      {"lease_id: got 7, expected 0 beside a lookup", [](R* r) { r->mutable_lookup(); }},
+                      {"block_end: got 2, expected 0 beside a lookup",
+                       [](R* r) { r->mutable_lookup(); r->clear_lease_id(); r->set_block_end(2); }},
+                      {"fingerprint", [](R* r) { r->mutable_lookup(); r->clear_lease_id(); }},
+                      {"keys", [&](R* r) { r->mutable_lookup()->set_fingerprint(FingerprintBytes()); r->clear_lease_id(); }},
+                      {"prefill_tokens_per_second",
+                       [&](R* r) {
+                         r->clear_lease_id();
+                         r->mutable_lookup()->set_fingerprint(FingerprintBytes());
+                         r->mutable_lookup()->set_keys(std::string(64, 'k'));
+                         r->mutable_lookup()->set_prefill_tokens_per_second(-1);
+                       }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        auto reader = stub->Fetch(&context, request);
@@ -520,6 +532,26 @@ TEST_F(ServiceTest, FetchDeliversEveryByteOnceAndReportsFailures) {
   for (const auto& [block, bytes] : got) EXPECT_EQ(bytes, std::string(10'000 * block, static_cast<char>('a' + block % 26)));
   EXPECT_THAT(failed, ::testing::ElementsAre(20));
   EXPECT_GE(frames, 1'900'000u / (64 << 10));
+}
+
+TEST_F(ServiceTest, AFetchWithALookupSaysWhatItFoundAndGivesItsLeaseBack) {
+  engine.items.push_back(MakeSlice(0, 1000));
+  v1::FetchRequest request;
+  request.set_session_id(Session());
+  request.mutable_lookup()->set_fingerprint(FingerprintBytes());
+  request.mutable_lookup()->set_keys(std::string(3 * 32, 'k'));
+  grpc::ClientContext context;
+  auto reader = stub->Fetch(&context, request);
+  v1::FetchFrame frame;
+  ASSERT_TRUE(reader->Read(&frame));
+  EXPECT_EQ(frame.matched().matched_blocks(), 2u);
+  EXPECT_EQ(frame.matched().lease_id(), 0u);
+  EXPECT_EQ(frame.matched().miss_reason(), v1::MISS_REASON_EVICTED);
+  ASSERT_EQ(frame.slices_size(), 1);
+  EXPECT_EQ(frame.slices(0).data().size(), 1000u);
+  EXPECT_FALSE(reader->Read(&frame));
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_TRUE(engine.Wait([&] { return engine.released == std::vector<LeaseId>{7}; }));
 }
 
 TEST_F(ServiceTest, FetchErrorsEndTheStreamAfterWhatWasRead) {

@@ -187,6 +187,57 @@ TEST_F(GrpcCacheClientTest, AWrongSliceIsAskedForOnceMore) {
   EXPECT_EQ(client_->GetStats().corrupt_slices, 3u);
 }
 
+TEST_F(GrpcCacheClientTest, AGetIsOneCallWhereTheNodeCan) {
+  Store();
+  for (const bool can : {true, false}) {
+    node_->Set({.looks_up = can});
+    int calls = 0;
+    EXPECT_TRUE(node_->Eventually([&] { return (calls = node_->match_calls) >= 0; }));
+    CheckingSink sink(spec_, chain_.keys);
+    const auto got = client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, {.trace = "trace-3"});
+    ASSERT_OK(got);
+    EXPECT_EQ(got->matched_blocks, 3u);
+    EXPECT_FALSE(got->lease.held());
+    EXPECT_EQ(sink.slices, 12u);
+    EXPECT_EQ(sink.wrong, 0u);
+    EXPECT_TRUE(node_->Eventually([&] { return node_->match_calls == calls + (can ? 0 : 1); }));
+  }
+  EXPECT_TRUE(node_->Eventually([&] { return node_->traces.contains("trace-3"); }));
+}
+
+TEST_F(GrpcCacheClientTest, AGetAsksForAWrongSliceOnceMore) {
+  Store();
+  for (const bool mends : {true, false}) {
+    node_->Set({.frame_bytes = 1000, .corrupt_block = 1, .mends = mends});
+    CheckingSink sink(spec_, chain_.keys);
+    ASSERT_OK(client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, {}));
+    EXPECT_EQ(sink.slices, mends ? 12u : 9u);
+    EXPECT_EQ(sink.wrong, 0u);
+    if (mends) {
+      EXPECT_THAT(sink.failed, IsEmpty());
+    } else {
+      EXPECT_THAT(sink.failed, ElementsAre(Pair(1u, MissReason::kCorrupt)));
+    }
+  }
+}
+
+TEST_F(GrpcCacheClientTest, AGetKeepsToTheDeadlineOfItsAnswerAndToItsOwn) {
+  Store();
+  node_->Set({.hang_fetch_after = 0});  // Before the answer.
+  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, {.deadline = milliseconds(100)}, {}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("lookup")));
+  node_->Set({.hang_fetch_after = 5});
+  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, {.progress = milliseconds(100)}),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("slice")));
+  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient,
+                           {.progress = seconds(60), .deadline = milliseconds(200)}),
+              StatusIs(StatusCode::kDeadlineExceeded, _));
+  node_->Set({.break_fetch_after = 5});
+  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, {}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("broken")));
+  EXPECT_EQ(sink_.wrong, 0u);
+}
+
 TEST_F(GrpcCacheClientTest, APushIsCommittedWithItsStreamWhereTheNodeCan) {
   Store();
   EXPECT_TRUE(node_->Eventually([&] { return node_->commit_calls == 1; })) << "a node of before";

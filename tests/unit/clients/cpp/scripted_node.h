@@ -28,6 +28,7 @@ class ScriptedNode final : public v1::Cache::Service {
     uint64_t frame_bytes = 1 << 20;  // Data in one fetch frame.
     int corrupt_block = -1;          // Its slices have one byte changed.
     bool mends = false;              // But not where the node is to verify them itself.
+    bool looks_up = true;            // In a Fetch; a node of before does not.
     bool commits = false;            // What a Push names, at its end; a node of before does not.
     int break_fetch_after = -1;      // Frames; then the stream ends with UNAVAILABLE.
     int hang_fetch_after = -1;       // Frames; then nothing comes.
@@ -131,6 +132,13 @@ class ScriptedNode final : public v1::Cache::Service {
     MutexLock lock(mu_);
     ++match_calls;
     changed_.NotifyAll();
+    return Find(*request, response);
+  }
+
+  // Leases what it finds.
+  grpc::Status Find(const v1::MatchRequest& wanted, v1::MatchResponse* response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const v1::MatchRequest* const request = &wanted;
     if (const grpc::Status known = Check(request->session_id(), request->fingerprint());
         !known.ok())
       return known;
@@ -158,17 +166,31 @@ class ScriptedNode final : public v1::Cache::Service {
     Script script;
     std::vector<std::string> keys;
     std::map<std::string, std::string> parts;
+    v1::FetchFrame matched;
     uint64_t version = 0;
     {
       MutexLock lock(mu_);
       script = script_;
       version = script_version_;
-      if (request->session_id() != current_session_ || !leases_.contains(request->lease_id()))
+      uint64_t lease = request->lease_id();
+      if (request->has_lookup() && script.looks_up) {
+        v1::MatchRequest match;
+        match.set_session_id(request->session_id());
+        match.set_fingerprint(request->lookup().fingerprint());
+        match.set_keys(request->lookup().keys());
+        if (const grpc::Status found = Find(match, matched.mutable_matched()); !found.ok()) return found;
+        lease = matched.matched().lease_id();
+        matched.mutable_matched()->clear_lease_id();
+      } else if (lease == 0) {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "lease_id: got 0");
+      }
+      if (request->session_id() != current_session_ || (lease != 0 && !leases_.contains(lease)))
         return NotFound("lease");
-      keys = leases_[request->lease_id()];
+      if (lease != 0) keys = leases_[lease];
       parts = parts_;
     }
     if (script.mends && !request->reader_verifies()) script.corrupt_block = -1;
+    if (matched.has_matched() && script.hang_fetch_after != 0) writer->Write(matched);
     const std::vector<v1::FetchFrame> frames = Frames(keys, parts, script);
     for (size_t i = 0; i < frames.size(); ++i) {
       if (static_cast<int>(i) == script.break_fetch_after)

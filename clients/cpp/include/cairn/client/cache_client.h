@@ -50,6 +50,10 @@ struct FetchRange {
   uint32_t layer_begin = 0, layer_end = 0;
 };
 
+struct LayerRange {
+  uint32_t begin = 0, end = 0;  // end 0: all.
+};
+
 struct FetchOptions {
   Duration progress =
       std::chrono::seconds(1);  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
@@ -227,6 +231,14 @@ class CacheClient {
   // OnSlice are good. NOT_FOUND: the lease or its session has ended.
   virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                        const FetchOptions& options) = 0;
+
+  // Match, and Fetch of all that it found, for readers that want the bytes whatever there is of them:
+  // over gRPC one round trip instead of two. The outcome holds no lease; what it found is leased
+  // until the call ends. `match.deadline` is for the answer, `fetch.deadline` for all; `lease` and
+  // `lease_ttl` are not read. An error of the whole call may come after slices: those are good.
+  virtual Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
+                                   const LayerRange& layers, FetchSink& sink,
+                                   const MatchOptions& match, const FetchOptions& fetch);
 
   // Stores parts. One status per part, in order: OK also for a part that the node has already.
   // Parts that could not be sent give their room back. An error of the whole call means that none
