@@ -168,7 +168,7 @@ void RegisterRpc(NodeConfig* c, config::Schema* s) {
   s->Bytes("rpc.memory", &c->rpc_memory, "Bytes in flight of all calls together: a half for frames on their way to readers, a half for what gRPC receives. Over it calls wait.",
            {.min = 16 << 20});
   s->Text("rpc.congestion_control", &c->rpc_congestion_control,
-          "TCP congestion control of what the node sends, such as cubic or bbr; empty: the kernel's default.", {.max_length = 15});
+          "TCP congestion control of what the node sends, such as cubic or bbr. auto: the kernel's default, but cubic or reno in the place of bbr, which paces. Empty: the kernel's default.", {.max_length = 15});
   s->Integer("rpc.threads", &c->rpc_threads, "Threads for calls that take a while.", {.min = 1, .max = 256, .unit = "threads"});
   s->Integer("rpc.fetch_threads", &c->rpc_fetch_threads, "Fetches that wait for disk at the same time.",
              {.min = 1, .max = 256, .unit = "threads"});

@@ -47,7 +47,7 @@ struct NodeConfig {
   uint64_t rpc_max_frame = 4ull << 20;
   uint64_t rpc_fetch_frame = 1ull << 20;
   uint64_t rpc_memory = 512ull << 20;
-  std::string rpc_congestion_control;
+  std::string rpc_congestion_control = "auto";
   uint32_t rpc_threads = 4;
   uint32_t rpc_fetch_threads = 8;
   Duration max_connection_age = std::chrono::minutes(5);

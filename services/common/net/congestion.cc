@@ -26,6 +26,17 @@ bool ListensOn(int fd, int port) {
   return false;
 }
 
+bool Set(int fd, std::string_view name) {
+  return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
+}
+
+std::string Live(int fd) {
+  char name[16] = {};
+  socklen_t size = sizeof name;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) return {};
+  return std::string(name, strnlen(name, sizeof name));
+}
+
 std::string Available() {
   std::string line;
   std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
@@ -42,14 +53,13 @@ Result<std::string> ListenerCongestionControl(int port, const std::string& wante
   while (const dirent* entry = descriptors == nullptr ? nullptr : readdir(descriptors.get())) {
     const int fd = std::atoi(entry->d_name);  // "." and ".." read as 0, which is no listener.
     if (!ListensOn(fd, port)) continue;
-    if (!wanted.empty() &&
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, wanted.data(), static_cast<socklen_t>(wanted.size())) != 0) {
+    if (wanted == "auto") {
+      if (Live(fd) == "bbr" && !Set(fd, "cubic")) Set(fd, "reno");  // Which every process may choose.
+    } else if (!wanted.empty() && !Set(fd, wanted)) {
       return InvalidArgument("{}: got '{}' ({}), expected one that the kernel has: {}", field, wanted, std::strerror(errno),
                              Available());
     }
-    char name[16] = {};
-    socklen_t size = sizeof name;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) live.assign(name, strnlen(name, sizeof name));
+    live = Live(fd);
   }
   if (live.empty()) return Errorf(StatusCode::kNotFound, "{}: no socket of this process listens on port {}", field, port);
   return live;

@@ -92,6 +92,16 @@ TEST(CongestionTest, IsReadAndSetOnTheListeningSocketAndInherited) {
   ASSERT_OK(reno);
   EXPECT_EQ(*reno, "reno");
 
+  const auto kept = ListenerCongestionControl(port, "auto", "cc");
+  ASSERT_OK(kept);
+  EXPECT_EQ(*kept, "reno") << "nothing is wrong with it";
+  if (ListenerCongestionControl(port, "bbr", "cc").ok()) {
+    const auto better = ListenerCongestionControl(port, "auto", "cc");
+    ASSERT_OK(better);
+    EXPECT_THAT(*better, ::testing::AnyOf("cubic", "reno"));
+  }
+  ASSERT_OK(ListenerCongestionControl(port, "reno", "cc"));
+
   const int client = socket(AF_INET, SOCK_STREAM, 0);
   ASSERT_EQ(connect(client, any, size), 0);
   const int accepted = accept(listener, nullptr, nullptr);
