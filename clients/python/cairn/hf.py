@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import transformers
 from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.generation import GenerationMode
 
 from cairn._engine.options import Options
 from cairn._engine.store import Store
@@ -29,6 +30,16 @@ __all__ = ["PrefixCache"]
 _LOG = logging.getLogger("cairn")
 _DTYPES = {torch.float16: DType.F16, torch.bfloat16: DType.BF16, torch.float32: DType.F32}
 _PUSH_PARTS = 16  # Parts in one call to the node.
+# Arguments of `generate` that do not reach the model, and those with which it does not run as usual.
+_AROUND_THE_MODEL = {"logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "streamer"}
+_OTHER_WAYS = {
+    "assistant_model",
+    "custom_generate",
+    "negative_prompt_ids",
+    "negative_prompt_attention_mask",
+    "past_key_values",
+    "synced_gpus",
+}
 
 
 class PrefixCache:
@@ -55,17 +66,21 @@ class PrefixCache:
         self._store = Store(options, _spec(model, self._layers, block_tokens, options), "huggingface")
         self._store.wait_open(2.0)
 
-    def generate(self, input_ids: torch.Tensor, **arguments: Any) -> Any:
+    def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
         """`model.generate`, with the prompt's beginning from the node; stores the prompt afterwards.
 
-        `input_ids`: [1, tokens]. Batches, padded prompts and prompts given as embeddings bypass the cache.
+        `inputs`, or `input_ids`: [1, tokens]. What is not plain greedy search or sampling of one
+        sequence bypasses the cache, and so do arguments of the model that keys do not cover.
         """
-        if not self._usable(input_ids, arguments):
+        if inputs is None:
+            inputs = arguments.pop("input_ids", None)
+        arguments["generation_config"] = generation_config
+        if not self._usable(inputs, arguments):
             self._store.counters.add("bypassed_requests")
-            return self._model.generate(input_ids, **arguments)
-        cache, restored = self._restore(input_ids)
-        output = self._model.generate(input_ids, past_key_values=cache, **arguments)
-        self._save(input_ids, cache, restored)
+            return self._model.generate(inputs, **arguments)
+        cache, restored = self._restore(inputs)
+        output = self._model.generate(inputs, past_key_values=cache, **arguments)
+        self._save(inputs, cache, restored)
         return output
 
     def restore(self, input_ids: torch.Tensor) -> DynamicCache:
@@ -90,19 +105,28 @@ class PrefixCache:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    @staticmethod
-    def _usable(input_ids: torch.Tensor, arguments: dict[str, Any]) -> bool:
-        mask = arguments.get("attention_mask")
+    def _usable(self, inputs: Any, arguments: dict[str, Any]) -> bool:
+        if not isinstance(inputs, torch.Tensor) or inputs.ndim != 2 or inputs.shape[0] != 1:
+            return False
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if any(name in given for name in _OTHER_WAYS):
+            return False
+        settings = {name: value for name, value in given.items() if name not in _AROUND_THE_MODEL}
+        try:
+            # As `generate` does it: keywords over the given configuration over the model's own.
+            config, for_model = self._model._prepare_generation_config(settings.pop("generation_config", None), **settings)
+            mode = config.get_generation_mode()
+        except Exception:
+            return False  # `generate` says what is wrong.
+        mask = for_model.pop("attention_mask", None)
         return (
-            input_ids.ndim == 2
-            and input_ids.shape[0] == 1
+            not for_model  # Nothing that changes KV, or shows what is not computed.
             and (mask is None or bool((mask == 1).all()))
-            and arguments.get("past_key_values") is None
-            and arguments.get("inputs_embeds") is None
-            and arguments.get("use_cache", True)
-            and "cache_implementation" not in arguments
-            and arguments.get("num_beams", 1) == 1
-            and arguments.get("num_return_sequences", 1) == 1
+            # With a cache that is not empty, assisted modes of transformers 5.19 give other tokens.
+            and mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+            and (config.num_return_sequences or 1) == 1
+            and config.use_cache is not False
+            and config.cache_implementation is None
         )
 
     def _keys(self, input_ids: torch.Tensor) -> list[bytes]:
