@@ -33,7 +33,8 @@ $(VENV)/.done: tests/requirements.txt | setup
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 
-wheel: setup $(BUILD)/build.ninja $(VENV)/.done ## Builds the Python package into build/wheels and installs it into build/venv
+wheel: setup $(BUILD)/build.ninja $(VENV)/.done ## Builds the Python package into build/wheels, installs it into build/venv; builds the node that it talks to
+	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache
 	rm -rf build/wheels
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps \
 	  --config-settings=build-dir=../../$(BUILD) -w build/wheels clients/python

@@ -146,7 +146,7 @@ def test_the_documented_server_counts_hits_in_its_metrics(smollm2, engine_log, s
                     counts.wait_blocks(5)
                 else:
                     assert hits == 128 * loaded and loaded >= 5
-                    by_source = [line for line in server.get("/metrics").splitlines() if line.startswith("vllm:") and 'source="host"' in line]
+                    by_source = [line for line in server.get("/metrics").splitlines() if line.startswith("vllm:prompt_tokens_cached_by_source") and 'source="host"' in line]
                     assert sum(float(line.rsplit(" ", 1)[1]) for line in by_source) >= hits
         assert counts.since()["fetched_bytes"] == loaded * BLOCK_BYTES
     assert answers[0] == answers[1]

@@ -44,7 +44,7 @@ void Collect(const EngineStats& stats, Sink& sink) {
   CollectTiers(stats, sink);
   CollectTransfers(stats, sink);
   for (size_t i = 1; i < kMissReasonCount; ++i) {
-    sink.Counter("cairn_miss_blocks_total", "Blocks that were asked for and not served, by reason.",
+    sink.Counter("cairn_miss_blocks_total", "Blocks that were asked for with a lease and not served, by reason.",
                  {{"reason", std::string(Name(static_cast<MissReason>(i)))}}, D(stats.misses[i]));
   }
   const auto prefetched = [&](const char* outcome, uint64_t blocks) {
