@@ -79,6 +79,9 @@ def test_a_tier_s_settings(node):
     tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc}
     found = verdicts({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": [tier]}})
     assert found["secondary_tiers"][0] == found["node"][0] == "ok"
+    tier["save_buffer"] = 1
+    found = verdicts({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": [tier]}})
+    assert found["settings"][0] == "fail" and "'secondary_tiers[].save_buffer' does not exist" in found["settings"][1]
 
 
 def test_a_wrong_command_line_is_said(tmp_path):

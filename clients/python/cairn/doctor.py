@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import cairn
-from cairn._engine.options import Options
+from cairn._engine.options import TIER_WITHOUT, Options
 from cairn._engine.versions import TESTED, check_version
 from cairn._engine.weights import weights_revision
 
@@ -56,6 +56,7 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
     if connector == "CairnConnector":
         yield from _connector(config)
         settings, prefix = config.get("kv_connector_extra_config") or {}, "kv_connector_extra_config."
+        without: tuple[str, ...] = ()
     elif connector == "OffloadingConnector":
         extra = config.get("kv_connector_extra_config") or {}
         tiers = extra.get("secondary_tiers") if isinstance(extra, dict) else None
@@ -70,6 +71,7 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
             return
         yield Check("secondary_tiers", "ok", "CairnTier")
         settings, prefix = {k: v for k, v in ours[0].items() if k not in ("type", "module_path")}, "secondary_tiers[]."
+        without = TIER_WITHOUT
     else:
         yield Check(
             "kv_connector",
@@ -80,7 +82,7 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         return
 
     try:
-        options = Options.read(settings, prefix)
+        options = Options.read(settings, prefix, without)
     except ValueError as error:
         yield Check("settings", "fail", str(error), "see docs/engines/vllm.md")
         return

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from cairn.types import Tls
 
-__all__ = ["Options"]
+__all__ = ["TIER_WITHOUT", "Options"]
 
 _O = TypeVar("_O", bound="Options")
+TIER_WITHOUT = ("save_buffer", "save_generated")  # vLLM itself decides what goes to its tiers, and when.
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -55,12 +56,13 @@ class Options:
         return Tls(ca_file=self.tls_ca, cert_file=self.tls_cert, key_file=self.tls_key)
 
     @classmethod
-    def read(cls: type[_O], settings: Mapping[str, Any], prefix: str = "") -> _O:
+    def read(cls: type[_O], settings: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()) -> _O:
         """ValueError names a setting that does not exist, or whose value cannot be right.
 
         `prefix`: how settings are called for users, such as "kv_connector_extra_config.".
+        `without`: settings that this adapter has no use for.
         """
-        fields = {field.name: field for field in dataclasses.fields(cls)}
+        fields = {field.name: field for field in dataclasses.fields(cls) if field.name not in without}
         if not isinstance(settings, Mapping):
             raise ValueError(f"setting '{prefix.rstrip('.')}': got {settings!r}, expected an object with settings")
         values: dict[str, Any] = {}

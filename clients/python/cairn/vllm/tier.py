@@ -22,7 +22,7 @@ from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadKey, ReqContext
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from cairn._engine.options import Options
+from cairn._engine.options import TIER_WITHOUT, Options
 from cairn._engine.store import Store
 from cairn._engine.versions import check_version
 from cairn._engine.weights import weights_revision
@@ -58,7 +58,7 @@ class CairnTier(SecondaryTierManager):
         """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         check_version("vllm", vllm.__version__)
-        options = Options.read(settings, "secondary_tiers[].")
+        options = Options.read(settings, "secondary_tiers[].", TIER_WITHOUT)
         self._rows = np.asarray(primary_kv_view).view(np.uint8)
         self._store = Store(options, _spec(offloading_spec, self.block_size_bytes, options), "vllm-tier")
         self._lookups = _Lookups(tier_type, self._store)
