@@ -105,7 +105,7 @@ def main():
               "left_out": left_out}
     out.write_text(json.dumps(report, indent=1) + "\n")
     table(rows)
-    print(f"\n{out.relative_to(ROOT)} written", file=sys.stderr)
+    print(f"\n{args.out} written", file=sys.stderr)
     for name in missing:
         print(f"missing row: {name}")
     for group in left_out:

@@ -75,13 +75,38 @@ def test_weights_without_a_name_and_foreign_versions(node, monkeypatch, tmp_path
     assert "expected one of: 0.1" in verdicts(config(node))["vllm"][1]
 
 
-def test_a_tier_s_settings(node):
-    tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc}
-    found = verdicts({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": [tier]}})
-    assert found["secondary_tiers"][0] == found["node"][0] == "ok"
-    tier["save_buffer"] = 1
-    found = verdicts({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": [tier]}})
-    assert found["settings"][0] == "fail" and "'secondary_tiers[].save_buffer' does not exist" in found["settings"][1]
+def tiered(node, tier=None, extra=None, **changes):
+    """The block of docs/engines/vllm.md, with changes; None takes a setting away."""
+    tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc, **(tier or {})}
+    extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 1 << 30, "secondary_tiers": [tier], **(extra or {})}
+    config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+              "kv_connector_extra_config": {k: v for k, v in extra.items() if v is not None}, **changes}
+    return {k: v for k, v in config.items() if v is not None}
+
+
+def test_a_right_tier_is_ok(node):
+    found = verdicts(tiered(node))
+    assert not [name for name, (verdict, _) in found.items() if verdict == "fail"], found
+    assert {"secondary_tiers", "spec_name", "cpu_bytes_to_use", "import", "node"} <= set(found)
+
+
+@pytest.mark.parametrize(("changes", "name", "text"), [
+    ({"tier": {"save_buffer": 1}}, "settings", "'secondary_tiers[].save_buffer' does not exist"),
+    ({"tier": {"module_path": "cairn"}}, "secondary_tiers", "CairnTier"),
+    ({"extra": {"spec_name": None}}, "spec_name", "'TieringOffloadingSpec'"),
+    ({"extra": {"cpu_bytes_to_use": None}}, "cpu_bytes_to_use", "None"),
+    ({"extra": {"cpu_bytes_to_use": "8GiB"}}, "cpu_bytes_to_use", "'8GiB'"),
+    ({"kv_role": None}, "kv_role", "'kv_both'"),
+    ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy", "'recompute'"),
+])
+def test_a_tier_s_mistakes_are_named(node, changes, name, text):
+    verdict, words = verdicts(tiered(node, **changes))[name]
+    assert verdict == "fail" and text in words
+
+
+def test_a_class_that_cannot_be_imported_fails(node, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cairn.vllm", None)
+    assert verdicts(config(node))["import"][0] == verdicts(tiered(node))["import"][0] == "fail"
 
 
 def test_a_wrong_command_line_is_said(tmp_path):

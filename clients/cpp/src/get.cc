@@ -1,10 +1,12 @@
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/checks.h"
 
 namespace cairn::client {
 
 Result<MatchOutcome> CacheClient::Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                                       const LayerRange& layers, FetchSink& sink,
                                       const MatchOptions& match, const FetchOptions& fetch) {
+  CAIRN_RETURN_IF_ERROR(CheckLayers(layers));
   MatchOptions leased = match;
   leased.lease = true;
   leased.lease_ttl = Duration(0);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "clients/cpp/src/channel.h"
+#include "clients/cpp/src/checks.h"
 #include "clients/cpp/src/event_stream.h"
 #include "clients/cpp/src/push.h"
 #include "clients/cpp/wire/convert.h"
@@ -34,14 +35,6 @@ constexpr size_t kDataConnections = 4;
 
 // Of in-place pushes over gRPC: some batches of a worker.
 constexpr size_t kIdleBufferBytes = 32u << 20;
-
-Status CheckKeys(std::span<const BlockKey> keys) {
-  if (keys.empty() || keys.size() > wire::kMaxKeys) {
-    return InvalidArgument("field 'keys': got {} keys, expected 1 to {}", keys.size(),
-                           wire::kMaxKeys);
-  }
-  return OkStatus();
-}
 
 NodeStats FromProto(const v1::StatResponse& in) {
   NodeStats out;
@@ -246,6 +239,7 @@ Result<MatchOutcome> GrpcCacheClient::Match(const Digest& fingerprint,
 Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                               const FetchOptions& options) {
   if (!lease.held()) return InvalidArgument("field 'lease': got none, expected a lease from Match");
+  CAIRN_RETURN_IF_ERROR(CheckRange(range, lease.info().blocks));
   if (!session_.IsCurrent(lease.info().session)) {
     return Count(
         Errorf(StatusCode::kNotFound, "the session of lease {} has ended", lease.info().id));
@@ -291,6 +285,7 @@ Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
                                           FetchSink& sink, const MatchOptions& match,
                                           const FetchOptions& fetch) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  CAIRN_RETURN_IF_ERROR(CheckLayers(layers));
   const TimePoint begin = std::chrono::steady_clock::now();
   const TimePoint deadline = begin + fetch.deadline;
   MatchOptions leased = match;

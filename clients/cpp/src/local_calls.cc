@@ -80,11 +80,6 @@ Status GrpcCacheClient::FetchLocal(std::shared_ptr<local::LeasePin> pin, const L
                                    const FetchRange& range, FetchSink& sink,
                                    const FetchOptions& options, TimePoint deadline,
                                    bool* got_bytes) {
-  if (range.block_begin > lease.info().blocks || range.block_end > lease.info().blocks) {
-    return InvalidArgument(
-        "field 'range': got blocks [{}, {}), expected them within the lease's {}",
-        range.block_begin, range.block_end, lease.info().blocks);
-  }
   local::LocalFetch fetch(std::move(pin), lease.info().blocks, range, sink, options, deadline);
   Status status = fetch.Run();
   const local::LocalFetch::Counts& counts = fetch.counts();

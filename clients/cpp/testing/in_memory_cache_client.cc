@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "clients/cpp/src/checks.h"
 #include "clients/cpp/src/slice_assembler.h"
 
 namespace cairn::client::testing {
@@ -273,6 +274,7 @@ Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& 
 Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint,
                                                 std::span<const BlockKey> keys,
                                                 const MatchOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
   CAIRN_ASSIGN_OR_RETURN(Namespace * ns, store_->Find(fingerprint));
@@ -306,6 +308,7 @@ Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint,
 
 Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                                   const FetchOptions& options) {
+  if (lease.held()) CAIRN_RETURN_IF_ERROR(CheckRange(range, lease.info().blocks));
   CAIRN_RETURN_IF_ERROR(
       store_->Enter(std::min(options.progress, options.deadline), options.cancel));
   std::vector<Outgoing> outgoing;
@@ -389,6 +392,7 @@ Result<std::unique_ptr<InPlacePush>> InMemoryCacheClient::BeginPush(
 
 Result<std::vector<std::optional<TierKind>>> InMemoryCacheClient::Exists(
     const Digest& fingerprint, std::span<const BlockKey> keys, const CallOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
   CAIRN_ASSIGN_OR_RETURN(Namespace * ns, store_->Find(fingerprint));

@@ -53,24 +53,18 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         )
 
     connector = config.get("kv_connector")
+    extra = config.get("kv_connector_extra_config") or {}
+    without: tuple[str, ...] = ()
     if connector == "CairnConnector":
         yield from _connector(config)
-        settings, prefix = config.get("kv_connector_extra_config") or {}, "kv_connector_extra_config."
-        without: tuple[str, ...] = ()
+        settings, prefix = extra, "kv_connector_extra_config."
     elif connector == "OffloadingConnector":
-        extra = config.get("kv_connector_extra_config") or {}
-        tiers = extra.get("secondary_tiers") if isinstance(extra, dict) else None
-        ours = [t for t in tiers if isinstance(t, dict) and t.get("type") == "CairnTier"] if isinstance(tiers, list) else []
-        if len(ours) != 1 or ours[0].get("module_path") != "cairn.vllm":
-            yield Check(
-                "secondary_tiers",
-                "fail",
-                f"{len(ours)} of type CairnTier",
-                'expected one {"type": "CairnTier", "module_path": "cairn.vllm", ...}',
-            )
+        tier = _our_tier(extra)
+        if isinstance(tier, Check):
+            yield tier
             return
-        yield Check("secondary_tiers", "ok", "CairnTier")
-        settings, prefix = {k: v for k, v in ours[0].items() if k not in ("type", "module_path")}, "secondary_tiers[]."
+        yield from _tier(config, extra)
+        settings, prefix = {k: v for k, v in tier.items() if k not in ("type", "module_path")}, "secondary_tiers[]."
         without = TIER_WITHOUT
     else:
         yield Check(
@@ -106,17 +100,30 @@ def _version(*distributions: str) -> str:
     return ""
 
 
+_ROLE = ("kv_role", ("kv_both", "kv_producer", "kv_consumer"), "whether it stores, loads or both")
+_POLICY = ("kv_load_failure_policy", ("recompute",), "else a cache that fails would fail requests")
+
+
+def _one_of(config: dict[str, Any], name: str, wanted: tuple[str, ...], why: str) -> Check:
+    value = config.get(name)
+    if value in wanted:
+        return Check(name, "ok", str(value))
+    return Check(name, "fail", repr(value), f"expected {' or '.join(map(repr, wanted))}: {why}")
+
+
+def _our_class(name: str) -> Check:
+    return _attempt(
+        "import",
+        lambda: getattr(importlib.import_module("cairn.vllm"), name),
+        f"cairn.vllm.{name}",
+        "cairn and vLLM have to be in one Python",
+    )
+
+
 def _connector(config: dict[str, Any]) -> Iterator[Check]:
-    for name, wanted, why in (
-        ("kv_connector_module_path", ("cairn.vllm",), "the module that has the class"),
-        ("kv_role", ("kv_both", "kv_producer", "kv_consumer"), "whether it stores, loads or both"),
-        ("kv_load_failure_policy", ("recompute",), "else a cache that fails would fail requests"),
-    ):
-        value = config.get(name)
-        if value in wanted:
-            yield Check(name, "ok", str(value))
-        else:
-            yield Check(name, "fail", repr(value), f"expected {' or '.join(map(repr, wanted))}: {why}")
+    yield _one_of(config, "kv_connector_module_path", ("cairn.vllm",), "the module that has the class")
+    yield _one_of(config, *_ROLE)
+    yield _one_of(config, *_POLICY)
     try:
         import torch
 
@@ -128,12 +135,33 @@ def _connector(config: dict[str, Any]) -> Iterator[Check]:
             yield Check("device", "ok", "cpu")
     except ImportError:
         pass  # No vLLM either, which was said.
-    yield _attempt(
-        "import",
-        lambda: importlib.import_module("cairn.vllm").CairnConnector,
-        "cairn.vllm",
-        "cairn and vLLM have to be in one Python",
-    )
+    yield _our_class("CairnConnector")
+
+
+def _our_tier(extra: Any) -> dict[str, Any] | Check:
+    tiers = extra.get("secondary_tiers") if isinstance(extra, dict) else None
+    ours = [t for t in tiers if isinstance(t, dict) and t.get("type") == "CairnTier"] if isinstance(tiers, list) else []
+    if len(ours) == 1 and ours[0].get("module_path") == "cairn.vllm":
+        return ours[0]
+    wanted = 'expected one {"type": "CairnTier", "module_path": "cairn.vllm", ...}'
+    return Check("secondary_tiers", "fail", f"{len(ours)} of type CairnTier", wanted)
+
+
+def _tier(config: dict[str, Any], extra: dict[str, Any]) -> Iterator[Check]:
+    yield Check("secondary_tiers", "ok", "CairnTier")
+    yield _one_of(config, *_ROLE)
+    yield _one_of(config, *_POLICY)
+    yield _one_of(extra, "spec_name", ("TieringOffloadingSpec",), "vLLM's other specs know no secondary tiers")
+    given = extra.get("cpu_bytes_to_use")
+    try:
+        size = int(given or 0)  # As vLLM reads it.
+    except (TypeError, ValueError):
+        size = 0
+    if size > 0:
+        yield Check("cpu_bytes_to_use", "ok", f"{size / 2**30:.2f} GiB")
+    else:
+        yield Check("cpu_bytes_to_use", "fail", repr(given), "expected the bytes of host memory that vLLM offloads to")
+    yield _our_class("CairnTier")
 
 
 def _node(options: Options) -> Iterator[Check]:

@@ -28,6 +28,7 @@ using client::testing::SmallSpec;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::_;
+using ::testing::HasSubstr;
 
 const CallOptions kCall = {.deadline = seconds(20)};
 const MatchOptions kMatch = {.deadline = seconds(20)};
@@ -421,6 +422,38 @@ TYPED_TEST(ClientConformance, ARangeOfBlocksAndLayers) {
     EXPECT_EQ(sink.slices, 6u);
     EXPECT_EQ(sink.wrong, 0u);
   }
+}
+
+TYPED_TEST(ClientConformance, ARangeThatCannotBeIsNamed) {
+  const NamespaceSpec spec = SmallSpec();
+  const Chain chain(spec, 3);
+  this->Store(*this->client_, spec, chain);
+  auto match = this->client_->Match(Fingerprint(spec), chain.keys, kMatch);
+  ASSERT_OK(match);
+  const struct {
+    FetchRange range;
+    const char* field;
+  } cases[] = {
+      {{.block_begin = 2, .block_end = 2}, "'blocks'"},
+      {{.block_begin = 3}, "'blocks'"},
+      {{.block_end = 4}, "'blocks'"},
+      {{.layer_begin = 2, .layer_end = 2}, "'layers'"},
+      {{.layer_begin = 3, .layer_end = 1}, "'layers'"},
+  };
+  for (const auto& c : cases) {
+    Sink sink(spec, chain.keys, Sink::Wish::kDestination);
+    EXPECT_THAT(this->client_->Fetch(match->lease, c.range, sink, {}),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr(c.field)));
+    EXPECT_EQ(sink.slices, 0u);
+  }
+  Sink sink(spec, chain.keys, Sink::Wish::kDestination);
+  EXPECT_THAT(
+      this->client_->Get(Fingerprint(spec), chain.keys, {.begin = 2, .end = 1}, sink, kMatch, {}),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'layers'")));
+  EXPECT_THAT(this->client_->Match(Fingerprint(spec), {}, kMatch),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
+  EXPECT_THAT(this->client_->Exists(Fingerprint(spec), {}, kCall),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'keys'")));
 }
 
 TYPED_TEST(ClientConformance, LeasesEndWithTheirHandle) {

@@ -1,0 +1,29 @@
+#include "clients/cpp/src/checks.h"
+
+#include "services/common/keys/limits.h"
+
+namespace cairn::client {
+
+Status CheckKeys(std::span<const BlockKey> keys) {
+  if (!keys.empty() && keys.size() <= kMaxKeysPerCall) return OkStatus();
+  return InvalidArgument("field 'keys': got {} keys, expected 1 to {}", keys.size(),
+                         kMaxKeysPerCall);
+}
+
+Status CheckLayers(const LayerRange& layers) {
+  if (layers.end == 0 || layers.begin < layers.end) return OkStatus();
+  return InvalidArgument("field 'layers': got [{}, {}), expected the first below the second",
+                         layers.begin, layers.end);
+}
+
+Status CheckRange(const FetchRange& range, uint32_t lease_blocks) {
+  const uint32_t block_end = range.block_end == 0 ? lease_blocks : range.block_end;
+  if (range.block_begin >= block_end || block_end > lease_blocks) {
+    return InvalidArgument(
+        "field 'blocks': got [{}, {}), expected a range within the lease's {} blocks",
+        range.block_begin, block_end, lease_blocks);
+  }
+  return CheckLayers({range.layer_begin, range.layer_end});
+}
+
+}  // namespace cairn::client

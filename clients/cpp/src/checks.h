@@ -1,0 +1,16 @@
+#pragma once
+// What every client refuses before it asks anybody, in the same words on each path.
+
+#include <cstdint>
+#include <span>
+
+#include "cairn/client/cache_client.h"
+
+namespace cairn::client {
+
+// INVALID_ARGUMENT naming the field.
+Status CheckKeys(std::span<const BlockKey> keys);
+Status CheckLayers(const LayerRange& layers);
+Status CheckRange(const FetchRange& range, uint32_t lease_blocks);
+
+}  // namespace cairn::client
