@@ -203,6 +203,8 @@ bool ClientRing::Wait(Duration spin, TimePoint deadline) {
         if (ready(std::memory_order_acquire)) return true;
         CpuRelax();
       }
+      // The other side may be waiting for this very CPU.
+      std::this_thread::yield();
     } while (std::chrono::steady_clock::now() < until);
   }
   header.client_waiting.fetch_add(1, std::memory_order_seq_cst);
@@ -218,7 +220,7 @@ bool ClientRing::Wait(Duration spin, TimePoint deadline) {
 
 Duration SpinTime(Duration asked) {
   if (asked >= Duration(0)) return asked;
-  return std::thread::hardware_concurrency() > 2 ? Duration(std::chrono::microseconds(50))
+  return std::thread::hardware_concurrency() > 1 ? Duration(std::chrono::microseconds(50))
                                                  : Duration(0);
 }
 

@@ -137,8 +137,9 @@ class ClientRing {
   uint32_t reaped_ = 0;
 };
 
-// How long a waiting side looks before it sleeps. `asked` < 0: 50 us where there are more than two
-// CPUs, else none.
+// How long a waiting side looks before it sleeps: longer than waking a sleeper takes on a virtual
+// machine. While it looks it lets others run on its CPU, so that it costs only time that nobody
+// wants. `asked` < 0: 50 us where there is more than one CPU, else none.
 Duration SpinTime(Duration asked);
 
 // One turn of a busy loop.

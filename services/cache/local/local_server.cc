@@ -1,6 +1,7 @@
 #include "services/cache/local/local_server.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -141,6 +142,8 @@ void LocalServer::Run() {
         last_look = now;
       } else if (!worked) {
         shm::CpuRelax();
+        // A client may be waiting for this very CPU.
+        if (idle_turns % 32 == 0) sched_yield();
       }
     } else {
       PutHotToSleep();

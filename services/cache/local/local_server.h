@@ -43,8 +43,8 @@ struct LocalServerOptions {
   uint64_t quota_bytes =
       0;  // A session may lease and reserve so much. 0: a quarter of the host tier.
   uint32_t max_sessions = 1024;
-  Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: 50 us with more
-                      // than two CPUs, else not at all.
+  Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: as
+                      // shm::SpinTime chooses.
   uint64_t node_epoch = 0;
 };
 

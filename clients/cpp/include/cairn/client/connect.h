@@ -37,8 +37,8 @@ struct ConnectOptions {
   CircuitBreaker::Options breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
   PathChoice path = PathChoice::kAuto;
-  // How long a same-node call spins for its answer before it sleeps. nullopt: 50 us on a machine
-  // with more than two CPUs, else not at all, since the node needs the CPU to answer.
+  // How long a same-node call spins for its answer before it sleeps, yielding to others meanwhile.
+  // nullopt: 50 us on a machine with more than one CPU, else not at all.
   std::optional<Duration> spin = {};
 };
 
