@@ -40,7 +40,10 @@ class FakeStore:
             self.waits += 1
             return self.gate.wait(seconds)
 
-        return types.SimpleNamespace(done=self.gate.is_set, wait=wait, result=lambda: found)
+        def give_up():
+            self.counters.add("lookup_failures")
+
+        return types.SimpleNamespace(begin=time.monotonic(), done=self.gate.is_set, wait=wait, result=lambda: found, give_up=give_up)
 
 
 def request(name="r", tokens=100, prompt=None, **changes):

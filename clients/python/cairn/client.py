@@ -276,6 +276,8 @@ class Client:
 class PendingMatch:
     """The answer of `Client.begin_match`, which may not be there yet. Thread-safe."""
 
+    __slots__ = ("_native",)
+
     def __init__(self, native: _native.PendingMatch) -> None:
         self._native = native
 

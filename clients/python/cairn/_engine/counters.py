@@ -8,10 +8,10 @@ __all__ = ["COUNTERS", "Counters"]
 
 # Name and meaning; engines add a prefix, and the suffix that they are used to.
 COUNTERS = {
-    "lookups": "Look-ups sent to the node, also those whose request ended before their answer.",
+    "lookups": "Look-ups whose answer was taken, or waited for in vain.",
     "lookup_seconds": "Time that look-ups took, in the background.",
     "lookup_failures": "Look-ups without an answer in time, or with an error; misses all.",
-    "lookup_blocks": "Blocks that were looked for.",
+    "lookup_blocks": "Blocks that these looked for.",
     "matched_blocks": "Blocks of these that the node had.",
     "loads": "Loads that were begun, one a request.",
     "load_seconds": "Time that loads took, in the background.",

@@ -26,9 +26,14 @@ _SPLIT = 8  # From so many blocks on, two threads copy: checking and copying tak
 class Lookup:
     """A look-up on its way. It goes on without the GIL, also when nobody wants its answer any more."""
 
-    def __init__(self, store: Store, pending: PendingMatch | None) -> None:
+    __slots__ = ("_blocks", "_pending", "_store", "begin")
+
+    def __init__(self, store: Store, blocks: int, pending: PendingMatch | None, begin: float) -> None:
         self._store = store
+        self._blocks = blocks
         self._pending = pending
+        self.begin = begin
+        """When it was asked, as time.monotonic tells."""
 
     def done(self) -> bool:
         """Whether `result` would not wait."""
@@ -39,10 +44,15 @@ class Lookup:
         return self._pending is None or self._pending.wait(seconds)
 
     def result(self) -> Match | None:
-        """What the node has, counted when it is taken, which is once; None when there was no answer in time."""
+        """What the node has; None when there was no answer in time. Once: it is counted here."""
         if self._pending is None:
             return None
-        return self._store._take_lookup(self._pending)
+        return self._store._take_lookup(self._pending, self._blocks)
+
+    def give_up(self) -> None:
+        """Counts it as failed, in place of `result`."""
+        self._store._count_lookup(self._blocks, time.monotonic() - self.begin)
+        self._store.counters.add("lookup_failures")
 
 
 class Store:
@@ -94,31 +104,36 @@ class Store:
 
         What was found is wanted soon: the node brings it to its memory, and keeps it there for a while.
         """
-        if not keys:
-            return Lookup(self, None)
+        begin = time.monotonic()
         pending = None
-        try:
-            pending = self._client.begin_match(
-                self.namespace, keys, prefetch_in=_SOON, deadline=self.options.lookup_timeout
-            )
-        except Error as error:
-            self._lookup_failed(error)
-        self.counters.add("lookups")
-        self.counters.add("lookup_blocks", len(keys))
-        return Lookup(self, pending)
+        if keys:
+            try:
+                pending = self._client.begin_match(
+                    self.namespace, keys, prefetch_in=_SOON, deadline=self.options.lookup_timeout
+                )
+            except Error as error:
+                self._lookup_failed(error)
+                self._count_lookup(len(keys), 0)
+        # The engine's thread waits for this: what can be counted later is.
+        return Lookup(self, len(keys), pending, begin)
 
     def lookup(self, keys: Sequence[bytes]) -> Match | None:
         """As `begin_lookup`, and waits; None when there was no answer in time."""
         return self.begin_lookup(keys).result()
 
-    def _take_lookup(self, pending: PendingMatch) -> Match | None:
+    def _count_lookup(self, blocks: int, seconds: float) -> None:
+        self.counters.add("lookups")
+        self.counters.add("lookup_blocks", blocks)
+        self.counters.add("lookup_seconds", seconds)
+
+    def _take_lookup(self, pending: PendingMatch, blocks: int) -> Match | None:
         try:
             found = pending.result()
         except Error as error:
             self._lookup_failed(error)
             return None
         finally:
-            self.counters.add("lookup_seconds", pending.seconds)
+            self._count_lookup(blocks, pending.seconds)
         failure = pending.prefetch_error()
         if failure is not None:
             self._complain("hint", failure)
@@ -141,9 +156,7 @@ class Store:
             self._lookup_failed(error)
             return None
         finally:
-            self.counters.add("lookups")
-            self.counters.add("lookup_blocks", len(keys))
-            self.counters.add("lookup_seconds", time.monotonic() - begin)
+            self._count_lookup(len(keys), time.monotonic() - begin)
         self.counters.add("matched_blocks", found.matched_blocks)
         return found
 
@@ -275,10 +288,8 @@ class Store:
                 there = [tier is not None for tier in self._client.exists(self.namespace, keys, deadline=timeout)]
             except Error as error:
                 self._lookup_failed(error)
-        self.counters.add("lookups")
-        self.counters.add("lookup_blocks", len(keys))
+        self._count_lookup(len(keys), time.monotonic() - begin)
         self.counters.add("matched_blocks", sum(there))
-        self.counters.add("lookup_seconds", time.monotonic() - begin)
         return there
 
     def answers(self, *, deadline: float) -> bool:

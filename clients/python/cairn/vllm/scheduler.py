@@ -32,14 +32,6 @@ _IDLE = 0.005  # Seconds that a step without work waits for an answer.
 
 
 @dataclass(slots=True)
-class _Question:
-    """A question on its way, and since when."""
-
-    begin: float
-    answer: Lookup
-
-
-@dataclass(slots=True)
 class _Request:
     """What is known of one request. Blocks are counted from the prompt's first."""
 
@@ -47,7 +39,7 @@ class _Request:
     bypass: bool
     save_limit: int | None
     keys: list[bytes] = field(default_factory=list)
-    question: _Question | None = None
+    question: Lookup | None = None
     answer: Match | None = None
     answered: float = -math.inf
     preemptions: int = 0
@@ -112,13 +104,13 @@ class SchedulerHalf:
         now = time.monotonic()
         question = state.question
         if question is not None:
-            done = question.answer.done()
+            done = question.done()
             if done or now - question.begin > self._store.options.lookup_timeout:
                 # Too late is a miss.
                 state.question, state.answered = None, now
-                state.answer = question.answer.result() if done else None
+                state.answer = question.result() if done else None
                 if not done:
-                    self._store.counters.add("lookup_failures")
+                    question.give_up()
         if state.question is None and now - state.answered > _FRESH:
             self._ask(state)
         return now - state.answered <= _USABLE
@@ -128,7 +120,7 @@ class SchedulerHalf:
         if not keys:
             state.answered = time.monotonic()
             return
-        state.question = _Question(time.monotonic(), self._store.begin_lookup(keys))
+        state.question = self._store.begin_lookup(keys)
 
     # ---- keys ----
 
@@ -227,9 +219,9 @@ class SchedulerHalf:
 
     def _wait_for_answer(self) -> None:
         """Otherwise the engine asks again and again, and takes the core that the answer needs."""
-        answers = [state.question.answer for state in self._requests.values() if state.question is not None]
-        if answers and not any(answer.done() for answer in answers):
-            answers[0].wait(_IDLE)  # The first is answered first, mostly.
+        asked = [state.question for state in self._requests.values() if state.question is not None]
+        if asked and not any(question.done() for question in asked):
+            asked[0].wait(_IDLE)  # The first is answered first, mostly.
 
     def _save_all_filled(self, output: SchedulerOutput, metadata: Metadata) -> None:
         cached = output.scheduled_cached_reqs
