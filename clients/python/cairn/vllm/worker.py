@@ -25,7 +25,9 @@ __all__ = ["WorkerHalf"]
 
 _LOG = logging.getLogger("cairn")
 _IDLE = 0.005  # Seconds that a step without work waits for a load.
-_PUSH_PARTS = 16  # Parts in one call to the node: the first are stored while the next are copied.
+# In one call to the node: the first are stored while the next are copied.
+_PUSH_BYTES = 8 << 20
+_PUSH_PARTS = 64
 
 
 class WorkerHalf:
@@ -147,6 +149,7 @@ class _Saver:
         self._block_tokens = block_tokens
         self._block_bytes = block_bytes
         self._most = max(1, store.options.save_buffer // block_bytes)
+        self._at_once = max(1, min(_PUSH_PARTS, _PUSH_BYTES // block_bytes))
         self._parts: list[Part] = []
         self._under_way: set[bytes] = set()
         self._changed = threading.Condition()
@@ -171,8 +174,8 @@ class _Saver:
     def send(self) -> None:
         """Copies what was added to where it is stored from; then its memory may change."""
         parts, self._parts = self._parts, []
-        for begin in range(0, len(parts), _PUSH_PARTS):
-            batch = parts[begin : begin + _PUSH_PARTS]
+        for begin in range(0, len(parts), self._at_once):
+            batch = parts[begin : begin + self._at_once]
             keys = [part.key for part in batch]
             staged = self._store.stage(batch)
             with self._changed:
