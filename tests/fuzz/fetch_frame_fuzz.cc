@@ -17,10 +17,11 @@ constexpr size_t kMaxSlice = 64 << 10;
 
 class Sink final : public client::FetchSink {
  public:
-  explicit Sink(bool own) : own_(own), room_(kMaxSlice) {}
+  explicit Sink(bool own) : own_(own) {}
   std::span<std::byte> Destination(const client::SliceInfo& slice) override {
     // Slices share the room: what one wrote is nothing to the other.
-    return own_ || slice.slice_bytes > room_.size() ? std::span<std::byte>() : std::span(room_).first(slice.slice_bytes);
+    static std::vector<std::byte> room(kMaxSlice);  // Zeroing one for each input took half of the time.
+    return own_ || slice.slice_bytes > room.size() ? std::span<std::byte>() : std::span(room).first(slice.slice_bytes);
   }
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
     if (data.size() != slice.slice_bytes) std::abort();
@@ -33,7 +34,6 @@ class Sink final : public client::FetchSink {
 
  private:
   const bool own_;
-  std::vector<std::byte> room_;
 };
 
 }  // namespace
