@@ -249,7 +249,6 @@ TEST_F(SelectedEngineTest, BytesThatNoEncoderWroteAreAMiss) {
 TEST_F(SelectedEngineTest, PagesFollowWhatIsKept) {
   WorkerEngine::Options options = With("streaming:keep=0.25+raw");
   GenerateRequest request = Shared(1000, 960);
-  // Tokens are told in another thread than the one that computes: the more there are, the surer one is told before the pages are free.
   request.max_tokens = 24;
   const auto worker = Worker(options);
   uint64_t used = 0;
@@ -261,12 +260,17 @@ TEST_F(SelectedEngineTest, PagesFollowWhatIsKept) {
   };
   for (const bool warm : {false, true}) {
     used = 0;
-    const auto got = worker->Generate(request, callbacks);
-    ASSERT_OK(got);
-    EXPECT_EQ(got->fetched_tokens, warm ? 960u : 0u);
+    // Tokens are told in another thread than the one that computes, which may be through before the first is told: then the pages
+    // are free already, and nothing was seen.
+    for (int32_t seed = 2; used == 0 && seed < 100; ++seed) {
+      if (!warm) request.prompt = Shared(1000, 960, seed).prompt;
+      const auto got = worker->Generate(request, callbacks);
+      ASSERT_OK(got);
+      EXPECT_EQ(got->fetched_tokens, warm ? 960u : 0u);
+      Idle(*worker);
+    }
     // 960 tokens had 15 pages; 240 rows of each head fit in 4. Then 40 tokens and the answer.
     EXPECT_EQ(used, 4u + 1u) << (warm ? "warm" : "cold");
-    Idle(*worker);
     EXPECT_EQ(worker->GetStats().kv_pages_free, worker->GetStats().kv_pages_total);
   }
 }
