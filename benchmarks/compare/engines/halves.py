@@ -156,7 +156,6 @@ def python_client(build, work, repeat):
             namespace = client.open_namespace(spec_of(f"python {size}", size), deadline=10).fingerprint
             data = np.random.default_rng(1).integers(0, 256, (count, size), np.uint8)
             into = np.empty((count, size), np.uint8)  # In huge pages, as `cairn bench` has: those of np.zeros would be small.
-            into[:] = 0
 
             def put(keys):
                 for i in range(0, count, batch):

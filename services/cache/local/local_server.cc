@@ -1,7 +1,6 @@
 #include "services/cache/local/local_server.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -143,7 +142,7 @@ void LocalServer::Run() {
       } else if (!worked) {
         shm::CpuRelax();
         // A client may be waiting for this very CPU.
-        if (idle_turns % 32 == 0) sched_yield();
+        if (idle_turns % 32 == 0) std::this_thread::yield();
       }
     } else {
       PutHotToSleep();
