@@ -28,10 +28,11 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
     }
     for (const Lease::Path& p : lease->paths) {
       fetch->pins_->Add(ns.index.PinBlock(ns.index.PinnedBlock(p.pin)));
-      ns.index.PathTo(p.pin, p.count, &path);
     }
-    for (uint32_t b = blocks.first; b < blocks.second; ++b)
-      fetch->keys_.push_back(ns.index.KeyAt(path[b]));
+    if (!lease->Find(blocks.first, blocks.second, &path)) {
+      return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
+    }
+    for (const BlockRef ref : path) fetch->keys_.push_back(ns.index.KeyAt(ref));
   }
   return fetch;
 }

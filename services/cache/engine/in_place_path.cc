@@ -40,15 +40,15 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
     if (lease.ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
     }
-    for (const Lease::Path& p : lease.paths) ns.index.PathTo(p.pin, p.count, &path);
-    if (path.size() < end) {
+    if (!lease.Find(begin, end, &path)) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
     }
     size_t run = 0;
     uint32_t run_end = lease.runs.empty() ? 0 : lease.runs[0].blocks;
     for (uint32_t b = begin; b < end; ++b) {
       while (b >= run_end && run + 1 < lease.runs.size()) run_end += lease.runs[++run].blocks;
-      const BlockMeta& meta = ns.index.MetaAt(path[b]);
+      const BlockRef ref = path[b - begin];
+      const BlockMeta& meta = ns.index.MetaAt(ref);
       PlacedPart placed;
       placed.block = b;
       placed.tier = lease.runs[run].tier;
@@ -60,7 +60,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
           places->push_back(placed);
           continue;
         }
-        for (const PartPlace& part : ns.index.PartsOf(path[b])) {
+        for (const PartPlace& part : ns.index.PartsOf(ref)) {
           placed.bytes = part.bytes[kHost];
           placed.part = part.rect;
           placed.extent = part.extent[kHost];
@@ -72,7 +72,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
       if (meta.alive()) {
         placed.state = PlacedPart::State::kPending;
         placed.bytes = meta.bytes_in(TierKind::kDisk);
-        if (wanted != nullptr) wanted->push_back({ns.index.KeyAt(path[b]), placed.bytes});
+        if (wanted != nullptr) wanted->push_back({ns.index.KeyAt(ref), placed.bytes});
       } else {
         placed.state = PlacedPart::State::kFailed;
         // Nothing but damage takes a block away under a lease.
@@ -131,13 +131,13 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
     }
     std::vector<BlockRef>& path = PathBuffer();
-    for (const Lease::Path& p : lease->paths) ns.index.PathTo(p.pin, p.count, &path);
-    if (path.size() <= block) return OkStatus();
-    if (!ns.index.MetaAt(path[block]).in(TierKind::kHost)) return OkStatus();
-    key = ns.index.KeyAt(path[block]);
-    parts = ns.index.PartsOf(path[block]);
+    if (!lease->Find(block, block + 1, &path)) return OkStatus();
+    const BlockRef ref = path.front();
+    if (!ns.index.MetaAt(ref).in(TierKind::kHost)) return OkStatus();
+    key = ns.index.KeyAt(ref);
+    parts = ns.index.PartsOf(ref);
     // The bytes stay while they are looked at, also when the lease ends meanwhile.
-    pin = ns.index.PinBlock(path[block]);
+    pin = ns.index.PinBlock(ref);
   }
   for (const PartPlace& part : parts) {
     const auto bytes = context_.tiers.host->Map(part.In(TierKind::kHost));

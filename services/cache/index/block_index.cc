@@ -274,21 +274,36 @@ void BlockIndex::Unpin(PinId id, ReleaseList* released) {
   DrainGraves(released);
 }
 
-void BlockIndex::PathTo(PinId pin, uint32_t count, std::vector<BlockRef>* path) const {
-  const size_t begin = path->size();
+bool BlockIndex::PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
+                        std::vector<BlockRef>* path) const {
+  if (begin == end) return true;
   BlockRef at = PinnedBlock(pin);
-  while (count > 0) {
+  const auto step_over_run = [&] {
+    at.node = node(at.node).parent;
+    if (at.node == kNoNode) return false;
+    at.offset = node(at.node).run.size() - 1;
+    return true;
+  };
+  for (uint32_t skip = count - end; skip > 0;) {
+    if (skip <= at.offset) {
+      at.offset -= skip;
+      break;
+    }
+    skip -= at.offset + 1;
+    if (!step_over_run()) return false;
+  }
+  const size_t first = path->size();
+  for (uint32_t left = end - begin; left > 0;) {
     path->push_back(at);
-    --count;
+    if (--left == 0) break;
     if (at.offset > 0) {
       --at.offset;
-      continue;
+    } else if (!step_over_run()) {
+      return false;
     }
-    at.node = node(at.node).parent;
-    if (at.node == kNoNode) break;
-    at.offset = node(at.node).run.size() - 1;
   }
-  std::reverse(path->begin() + static_cast<ptrdiff_t>(begin), path->end());
+  std::reverse(path->begin() + static_cast<ptrdiff_t>(first), path->end());
+  return true;
 }
 
 uint64_t BlockIndex::NextRank(TierKind tier) const {

@@ -1,6 +1,21 @@
 #include "services/cache/lease/session_table.h"
 
+#include <algorithm>
+
 namespace cairn::cache {
+
+bool Lease::Find(uint32_t begin, uint32_t end, std::vector<BlockRef>* found) const {
+  uint32_t first = 0;
+  for (const Path& path : paths) {
+    const uint32_t from = std::max(begin, first);
+    const uint32_t to = std::min(end, first + path.count);
+    if (from < to && !ns->index.PathTo(path.pin, path.count, from - first, to - first, found)) {
+      return false;
+    }
+    first += path.count;
+  }
+  return end <= first;
+}
 
 bool Reservation::BeginWrite() {
   MutexLock lock(mu_);

@@ -23,6 +23,10 @@ struct Lease {
     PinId pin = kNoPin;
     uint32_t count = 0;
   };
+  // Appends its blocks [begin, end). False: some are gone, as after its end.
+  bool Find(uint32_t begin, uint32_t end, std::vector<BlockRef>* found) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns->mu);
+
   NamespacePtr ns;
   absl::InlinedVector<Path, 1> paths;
   uint32_t blocks = 0;

@@ -142,10 +142,17 @@ TEST_F(BlockIndexTest, PinsSurviveSplitAndMerge) {
   EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(deep)), KeyOf(5));
   EXPECT_EQ(index_.KeyAt(index_.PinnedBlock(shallow)), KeyOf(2));
   EXPECT_TRUE(index_.CheckInvariants());
-  std::vector<BlockRef> path;
-  index_.PathTo(deep, 5, &path);
-  ASSERT_EQ(path.size(), 5u);
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(index_.KeyAt(path[i]), KeyOf(i + 1));
+  // Any part of the path, across the split.
+  for (uint32_t begin = 0; begin <= 5; ++begin) {
+    for (uint32_t end = begin; end <= 5; ++end) {
+      std::vector<BlockRef> path;
+      ASSERT_TRUE(index_.PathTo(deep, 5, begin, end, &path));
+      ASSERT_EQ(path.size(), end - begin);
+      for (uint32_t i = begin; i < end; ++i) EXPECT_EQ(index_.KeyAt(path[i - begin]), KeyOf(i + 1));
+    }
+  }
+  std::vector<BlockRef> longer;
+  EXPECT_FALSE(index_.PathTo(deep, 6, 0, 6, &longer));
   index_.Unpin(deep, &released_);
   index_.Unpin(shallow, &released_);
   EXPECT_TRUE(index_.CheckInvariants());
