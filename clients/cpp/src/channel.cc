@@ -99,7 +99,10 @@ Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options)
 }
 
 std::chrono::system_clock::time_point WallDeadline(TimePoint deadline) {
-  const auto left = deadline - std::chrono::steady_clock::now();
+  const TimePoint now = std::chrono::steady_clock::now();
+  // gRPC would wait a whole millisecond for what is over by less.
+  if (deadline <= now) return {};
+  const auto left = deadline - now;
   return std::chrono::system_clock::now() +
          std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
 }

@@ -131,7 +131,8 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
                  breaker_.Reset();
                  // The old session's, if there was one.
                  local_.CheckAlive();
-               }) {}
+               },
+               [this] { releases_.Look(); }) {}
 
 GrpcCacheClient::~GrpcCacheClient() { leases_->Close(); }
 
@@ -261,6 +262,7 @@ Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
     // The caller gave a healthy node too little time: that is not the node's failure.
     permit.Succeeded();
   } else if (CountsAsFailure(status.code())) {
+    session_.Look();
     permit.Failed();
   } else if (status.code() != StatusCode::kCancelled) {
     permit.Succeeded();
@@ -345,6 +347,7 @@ Result<std::vector<Status>> GrpcCacheClient::Push(const Digest& fingerprint,
   const TimePoint deadline = After(options.deadline);
   std::vector<Status> results;
   const Status status = Guarded(deadline, [&](const Session::Current& session) {
+    results.clear();
     Status node;
     if (PushLocal(session, fingerprint, parts, deadline, &results, &node)) return node;
     const DataConnections::Use data = data_.Take();

@@ -59,8 +59,8 @@ class GrpcCacheClient final : public CacheClient {
  private:
   class LeaseReturn;
 
-  // Runs `call(session)` if the breaker allows it and there is a session by `deadline`; tells the
-  // breaker how it went.
+  // Runs `call(session)` if the breaker allows it and there is a session by `deadline`; once more if
+  // that session proves to be over. Tells the breaker how it went.
   template <typename Call>
   Status Guarded(TimePoint deadline, Call call);
   // Counts how a call ended and returns its status.
@@ -145,8 +145,14 @@ Status GrpcCacheClient::Guarded(TimePoint deadline, Call call) {
                         "the node failed repeatedly; it is not asked for a while"));
   }
   Result<Session::Current> session = session_.Get(deadline);
-  const Status status = session.ok() ? call(*session) : session.status();
+  Status status = session.ok() ? call(*session) : session.status();
+  if (status.code() == StatusCode::kNotFound && session_.HasEnded(session->id, deadline)) {
+    // The node was restarted, and nobody has noticed yet that the session is gone.
+    session = session_.Get(deadline);
+    status = session.ok() ? call(*session) : session.status();
+  }
   if (CountsAsFailure(status.code())) {
+    session_.Look();
     permit.Failed();
   } else if (status.code() != StatusCode::kCancelled) {
     permit.Succeeded();

@@ -13,9 +13,12 @@ constexpr auto kDeadline = std::chrono::seconds(2);
 
 ReleaseQueue::~ReleaseQueue() {
   MutexLock lock(mu_);
-  stopping_ = true;
-  if (sending_) call_->context.TryCancel();
-  idle_.Wait(mu_, [this] { return !sending_; });
+  if (call_ != nullptr) call_->context.TryCancel();
+  answers_.Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (answers_.Next(&tag, &ok)) {
+  }
 }
 
 void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to,
@@ -32,66 +35,51 @@ void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to,
 }
 
 void ReleaseQueue::ReleaseLease(const std::string& session, uint64_t lease) {
-  Call* call = nullptr;
-  {
-    MutexLock lock(mu_);
-    Add(session, leases_, {lease});
-    if (!sending_) call = NextCall();
-  }
-  Start(call);
+  MutexLock lock(mu_);
+  Add(session, leases_, {lease});
+  Send();
 }
 
 void ReleaseQueue::AbortReservations(const std::string& session,
                                      const std::vector<uint64_t>& reservations) {
-  Call* call = nullptr;
-  {
-    MutexLock lock(mu_);
-    Add(session, reservations_, reservations);
-    if (!sending_) call = NextCall();
-  }
-  Start(call);
+  MutexLock lock(mu_);
+  Add(session, reservations_, reservations);
+  Send();
 }
 
-ReleaseQueue::Call* ReleaseQueue::NextCall() {
-  sending_ = !stopping_ && (!leases_.empty() || !reservations_.empty());
-  if (!sending_) {
-    idle_.NotifyAll();
-    return nullptr;
+void ReleaseQueue::Look() {
+  MutexLock lock(mu_);
+  Send();
+}
+
+void ReleaseQueue::Send() {
+  if (call_ != nullptr) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto answer = answers_.AsyncNext(&tag, &ok, WallDeadline(TimePoint::min()));
+    if (answer != grpc::CompletionQueue::GOT_EVENT) return;
+    // A failure needs no answer: what was not released ends by itself.
+    call_.reset();
   }
+  if (leases_.empty() && reservations_.empty()) return;
   call_ = std::make_unique<Call>();
   Prepare(call_->context, std::chrono::steady_clock::now() + kDeadline, {});
-  // One kind a call; the other kind's turn comes when this one has returned.
+  // One kind a call; the other kind's turn comes when this one was answered.
   if (!leases_.empty()) {
-    call_->release.set_session_id(session_);
-    call_->release.mutable_lease_ids()->Add(leases_.begin(), leases_.end());
+    v1::ReleaseRequest request;
+    request.set_session_id(session_);
+    request.mutable_lease_ids()->Add(leases_.begin(), leases_.end());
     leases_.clear();
+    call_->release = stub_->AsyncRelease(&call_->context, request, &answers_);
+    call_->release->Finish(&call_->released, &call_->status, this);
   } else {
-    call_->abort.set_session_id(session_);
-    call_->abort.mutable_reservation_ids()->Add(reservations_.begin(), reservations_.end());
+    v1::AbortRequest request;
+    request.set_session_id(session_);
+    request.mutable_reservation_ids()->Add(reservations_.begin(), reservations_.end());
     reservations_.clear();
+    call_->abort = stub_->AsyncAbort(&call_->context, request, &answers_);
+    call_->abort->Finish(&call_->aborted, &call_->status, this);
   }
-  return call_.get();
-}
-
-void ReleaseQueue::Start(Call* call) {
-  if (call == nullptr) return;
-  // A failure needs no answer: what was not released ends by itself.
-  const auto sent = [this](const grpc::Status&) { Sent(); };
-  if (call->release.lease_ids_size() > 0) {
-    stub_->async()->Release(&call->context, &call->release, &call->released, sent);
-  } else {
-    stub_->async()->Abort(&call->context, &call->abort, &call->aborted, sent);
-  }
-}
-
-void ReleaseQueue::Sent() {
-  Call* call = nullptr;
-  {
-    MutexLock lock(mu_);
-    call = NextCall();
-  }
-  // With nothing more to send, the destructor may have run by now.
-  Start(call);
 }
 
 }  // namespace cairn::client

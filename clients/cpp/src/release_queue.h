@@ -1,6 +1,8 @@
 #pragma once
 // Gives leases and reservations back without making anybody wait.
 
+#include <grpcpp/completion_queue.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,51 +14,50 @@
 
 namespace cairn::client {
 
-// One call to the node at a time; what comes meanwhile waits and goes together in the next one.
-// Bounded: beyond kCapacity ids are dropped, and end at the node when their time is up.
-// Thread-safe.
+// One call to the node at a time, sent by whoever gives something back; what comes meanwhile waits
+// and goes together in the next one. No thread of its own, nor any of gRPC's, waits for the answer:
+// Look, or the next one who gives something back, finds it. Bounded: beyond kCapacity ids are
+// dropped, and end at the node when their time is up. Thread-safe.
 class ReleaseQueue {
  public:
   static constexpr size_t kCapacity = 8192;
 
   // The stub outlives the queue.
   explicit ReleaseQueue(v1::Cache::Stub* stub) : stub_(stub) {}
-  // Cancels the call under way and waits for its end, so that none of gRPC's threads is left with a
-  // reference to the channel: one that drops the last of them would have to wait for itself.
+  // Cancels the call under way.
   ~ReleaseQueue();
 
   void ReleaseLease(const std::string& session, uint64_t lease);
   void AbortReservations(const std::string& session, const std::vector<uint64_t>& reservations);
+  // Sends what has come meanwhile, if the last call was answered. To be called now and then; cheap
+  // where there is nothing to do.
+  void Look();
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
   struct Call {
     grpc::ClientContext context;
-    v1::ReleaseRequest release;
+    grpc::Status status;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ReleaseResponse>> release;
     v1::ReleaseResponse released;
-    v1::AbortRequest abort;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::AbortResponse>> abort;
     v1::AbortResponse aborted;
   };
 
   // Takes as many of the ids as there is room for in `to`.
   void Add(const std::string& session, std::vector<uint64_t>& to, const std::vector<uint64_t>& ids)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next call to start, outside the lock (its answer may come inside the call); nullptr when
-  // there is nothing to send.
-  Call* NextCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Start(Call* call);
-  void Sent();
+  // Sees whether the last call was answered, and if so starts the next one.
+  void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   v1::Cache::Stub* const stub_;
   std::atomic<uint64_t> dropped_{0};
   Mutex mu_;
-  CondVar idle_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::CompletionQueue answers_ ABSL_GUARDED_BY(mu_);
   std::string session_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> leases_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> reservations_ ABSL_GUARDED_BY(mu_);
-  bool sending_ ABSL_GUARDED_BY(mu_) = false;
-  std::unique_ptr<Call> call_ ABSL_GUARDED_BY(mu_);  // The last one; under way while sending_.
+  std::unique_ptr<Call> call_ ABSL_GUARDED_BY(mu_);  // Under way.
 };
 
 }  // namespace cairn::client

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "clients/cpp/src/channel.h"
+#include "clients/cpp/src/frames.h"
 #include "clients/cpp/wire/convert.h"
 #include "clients/cpp/wire/status.h"
 #include "services/common/log/log.h"
@@ -14,59 +15,22 @@ constexpr auto kFirstEvent = std::chrono::seconds(3);     // A node that accepts
 constexpr auto kOpenNamespace = std::chrono::seconds(2);  // Each.
 constexpr auto kFirstBackoff = std::chrono::milliseconds(50);
 constexpr auto kReopenInterval = std::chrono::seconds(1);
+// A session that has ended unnoticed costs a call that fails, whereupon Look is called.
+constexpr auto kLook = std::chrono::milliseconds(50);
+// gRPC takes one event at a time, of any connection, and the one that tells may be the last.
+constexpr int kRoundsWanted = 8;
 constexpr size_t kMaxNamespaces = 4096;
 
 }  // namespace
 
-// The stream of one session. Its callbacks run on gRPC's threads; everything they share is under
-// the session's mutex.
-class Session::Stream final : public grpc::ClientReadReactor<v1::SessionEvent> {
- public:
-  Stream(Session& session, v1::Cache::Stub& stub) : session_(session) {
-    request_.set_client_name(session.options_.client_name);
-    stub.async()->OpenSession(&context_, &request_, this);
-    StartRead(&event_);
-    StartCall();
-  }
-  void Cancel() { context_.TryCancel(); }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    {
-      MutexLock lock(session_.mu_);
-      if (!first_) first_ = event_;
-      session_.changed_.NotifyAll();
-    }
-    StartRead(&event_);
-  }
-  void OnDone(const grpc::Status& status) override {
-    // Notified under the lock: after it the session may destroy this object.
-    MutexLock lock(session_.mu_);
-    status_ = wire::FromGrpc(status);
-    done_ = true;
-    session_.changed_.NotifyAll();
-  }
-
-  // Under the session's mutex.
-  const std::optional<v1::SessionEvent>& first() const { return first_; }
-  bool done() const { return done_; }
-  const Status& status() const { return status_; }
-
- private:
-  Session& session_;
-  grpc::ClientContext context_;
-  v1::OpenSessionRequest request_;
-  v1::SessionEvent event_;
-  std::optional<v1::SessionEvent> first_;
-  bool done_ = false;
-  Status status_;
-};
-
 Session::Session(std::shared_ptr<grpc::Channel> channel, const Options& options,
-                 std::function<void()> on_open)
-    : stub_(v1::Cache::NewStub(channel)),
+                 std::function<void()> on_open, std::function<void()> on_look)
+    : channel_(channel),
+      stub_(v1::Cache::NewStub(channel)),
       options_(options),
       on_open_(std::move(on_open)),
+      on_look_(std::move(on_look)),
+      streams_(std::move(channel)),
       random_(options.seed) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -75,6 +39,7 @@ Session::~Session() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
+    if (stream_ != nullptr) stream_->Cancel();
     changed_.NotifyAll();
   }
   thread_.join();
@@ -122,6 +87,21 @@ void Session::ReopenNamespaces() {
   changed_.NotifyAll();
 }
 
+void Session::Look() {
+  MutexLock lock(mu_);
+  ++looks_wanted_;
+  changed_.NotifyAll();
+}
+
+bool Session::HasEnded(const std::string& id, TimePoint deadline) {
+  MutexLock lock(mu_);
+  const auto ended = [&] { return state_ != State::kOpen || current_.id != id; };
+  const uint64_t look = ++looks_wanted_;
+  changed_.NotifyAll();
+  changed_.WaitUntil(mu_, deadline, [&] { return ended() || looks_done_ >= look; });
+  return ended();
+}
+
 void Session::SetAway(const Status& why) {
   MutexLock lock(mu_);
   if (state_ != State::kAway) log::Info("cache_away", {{"reason", ToString(why)}});
@@ -134,9 +114,17 @@ bool Session::WaitBackoff(Duration wait) {
   std::uniform_real_distribution<double> jitter(0.5, 1.0);
   const auto until = std::chrono::steady_clock::now() +
                      std::chrono::duration_cast<Duration>(wait * jitter(random_));
-  MutexLock lock(mu_);
-  changed_.WaitUntil(mu_, until, [this] { return stopping_; });
-  return !stopping_;
+  while (true) {
+    {
+      MutexLock lock(mu_);
+      if (stopping_) return false;
+    }
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (now >= until) return true;
+    // Inside of gRPC: a connection comes to be only while somebody waits there.
+    channel_->WaitForStateChange(channel_->GetState(/*try_to_connect=*/true),
+                                 WallDeadline(std::min<TimePoint>(until, now + kLook)));
+  }
 }
 
 void Session::Run() {
@@ -164,65 +152,106 @@ void Session::Run() {
 }
 
 Status Session::RunOnce(bool* opened) {
-  Stream stream(*this, *stub_);
-  Status result;
+  RawCall stream(&streams_, "/cairn.v1.Cache/OpenSession", std::nullopt, {});
   {
     MutexLock lock(mu_);
-    const auto deadline = std::chrono::steady_clock::now() + kFirstEvent;
-    changed_.WaitUntil(mu_, deadline,
-                       [&] { return stopping_ || stream.done() || stream.first().has_value(); });
-    if (!stream.first().has_value() && !stream.done()) {
-      result = Errorf(StatusCode::kDeadlineExceeded, "the node did not open a session in time");
-    } else if (stream.first().has_value() && stream.first()->session_id().empty()) {
-      result = Errorf(StatusCode::kInternal, "the node opened a session without an id");
-    }
+    if (stopping_) return Errorf(StatusCode::kCancelled, "the client ends");
+    stream_ = &stream;
   }
-  const auto usable = [&] {
-    MutexLock lock(mu_);
-    return result.ok() && stream.first().has_value() && !stream.done() && !stopping_;
-  };
-  if (usable()) result = OpenNamespaces();
-  if (usable()) {
+  Result<v1::SessionEvent> first = Open(stream);
+  if (first.ok()) {
+    if (const Status namespaces = OpenNamespaces(); !namespaces.ok()) first = namespaces;
+  }
+  Status ended = first.status();
+  if (first.ok()) {
     *opened = true;
     {
       MutexLock lock(mu_);
-      current_ = {.id = stream.first()->session_id(),
-                  .max_frame_bytes = stream.first()->max_frame_bytes(),
+      current_ = {.id = first->session_id(),
+                  .max_frame_bytes = first->max_frame_bytes(),
                   .local = std::make_shared<const local::Offer>(
-                      local::Offer{.session = stream.first()->session_id(),
-                                   .socket = stream.first()->local_socket(),
-                                   .token = stream.first()->local_token(),
-                                   .node_epoch = stream.first()->node_epoch()})};
+                      local::Offer{.session = first->session_id(),
+                                   .socket = first->local_socket(),
+                                   .token = first->local_token(),
+                                   .node_epoch = first->node_epoch()})};
       state_ = State::kOpen;
       ++times_opened_;
-      log::Info("cache_session_open", {{"node", stream.first()->node_id()},
-                                       {"epoch", log::Num(stream.first()->node_epoch())}});
+      log::Info("cache_session_open",
+                {{"node", first->node_id()}, {"epoch", log::Num(first->node_epoch())}});
       changed_.NotifyAll();
     }
     on_open_();
-    while (true) {
-      {
-        MutexLock lock(mu_);
-        changed_.Wait(mu_, [&] { return stopping_ || stream.done() || reopen_; });
-        if (stopping_ || stream.done()) break;
-        reopen_ = false;
-      }
-      if (const Status reopened = OpenNamespaces(); !reopened.ok()) {
-        log::Warn("cache_reopen_failed", {{"reason", ToString(reopened)}});
-      }
-      // Calls that find their namespace missing again do not make this a loop without a pause.
-      if (!WaitBackoff(kReopenInterval)) break;
+    KeepOpen(stream);
+    {
+      MutexLock lock(mu_);
+      state_ = State::kConnecting;
+      changed_.NotifyAll();
     }
-    MutexLock lock(mu_);
-    state_ = State::kConnecting;
-    changed_.NotifyAll();
+    ended = stream.Finish(std::chrono::steady_clock::now() + kFirstEvent);
+    if (ended.ok()) ended = Errorf(StatusCode::kUnavailable, "the node ended the session");
   }
-  stream.Cancel();
   MutexLock lock(mu_);
-  changed_.Wait(mu_, [&] { return stream.done(); });
-  if (!result.ok()) return result;
-  return stream.status().ok() ? Errorf(StatusCode::kUnavailable, "the node ended the session")
-                              : stream.status();
+  stream_ = nullptr;
+  return ended;
+}
+
+Result<v1::SessionEvent> Session::Open(RawCall& stream) {
+  v1::OpenSessionRequest request;
+  request.set_client_name(options_.client_name);
+  stream.Send(ToFrame(request));
+  const TimePoint deadline = std::chrono::steady_clock::now() + kFirstEvent;
+  grpc::ByteBuffer frame;
+  switch (stream.Read(&frame, /*ahead=*/true, deadline)) {
+    case RawCall::Outcome::kDone: break;
+    case RawCall::Outcome::kTimeout:
+      return Errorf(StatusCode::kDeadlineExceeded, "the node did not open a session in time");
+    case RawCall::Outcome::kClosed: {
+      const Status status = stream.Finish(deadline);
+      return status.ok() ? Errorf(StatusCode::kUnavailable, "the node ended the session") : status;
+    }
+  }
+  v1::SessionEvent event;
+  if (!FromFrame(frame, &event) || event.session_id().empty()) {
+    return Errorf(StatusCode::kInternal, "the node opened a session without an id");
+  }
+  return event;
+}
+
+void Session::KeepOpen(RawCall& stream) {
+  // Calls that find their namespace missing again do not make this a loop without a pause.
+  TimePoint next_reopen{};
+  while (true) {
+    bool reopen = false;
+    uint64_t wanted = 0;
+    int rounds = 1;
+    const TimePoint now = std::chrono::steady_clock::now();
+    {
+      MutexLock lock(mu_);
+      changed_.WaitUntil(mu_, now + kLook, [&] {
+        return stopping_ || looks_wanted_ > looks_done_ || (reopen_ && now >= next_reopen);
+      });
+      if (stopping_) return;
+      wanted = looks_wanted_;
+      if (wanted > looks_done_) rounds = kRoundsWanted;
+      if (now >= next_reopen) reopen = std::exchange(reopen_, false);
+    }
+    on_look_();
+    for (int round = 0; round < rounds; ++round) {
+      // What the node says after the first event tells only that it lives.
+      grpc::ByteBuffer beat;
+      if (stream.Read(&beat, /*ahead=*/true, TimePoint()) == RawCall::Outcome::kClosed) return;
+    }
+    {
+      MutexLock lock(mu_);
+      looks_done_ = wanted;
+      changed_.NotifyAll();
+    }
+    if (!reopen) continue;
+    if (const Status reopened = OpenNamespaces(); !reopened.ok()) {
+      log::Warn("cache_reopen_failed", {{"reason", ToString(reopened)}});
+    }
+    next_reopen = std::chrono::steady_clock::now() + kReopenInterval;
+  }
 }
 
 Status Session::OpenNamespaces() {

@@ -2,6 +2,7 @@
 // Keeps a session with the node open, in one background thread.
 
 #include <grpcpp/channel.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "cairn/v1/cache.grpc.pb.h"
 #include "clients/cpp/src/local/local_path.h"
+#include "clients/cpp/src/raw_call.h"
 #include "services/common/clock/clock.h"
 #include "services/common/concurrency/mutex.h"
 #include "services/common/keys/namespace_spec.h"
@@ -26,7 +28,13 @@ namespace cairn::client {
 //       |  ^                                                                            |
 //       v  +---------------------- back-off passed ------------------ away <--- failed -+
 //
-// While away, Get fails at once: nobody waits for a node that is known to be gone. Thread-safe.
+// While away, Get fails at once: nobody waits for a node that is known to be gone.
+//
+// The thread does not wait inside of gRPC while the session is open, it looks every now and then.
+// Of all threads that wait there, gRPC lets one read what arrives for any of them: this one would
+// take each answer away from the call that waits for it, and wake that call afterwards.
+//
+// Thread-safe.
 class Session {
  public:
   struct Options {
@@ -40,9 +48,10 @@ class Session {
     std::shared_ptr<const local::Offer> local;  // One per session.
   };
 
-  // Starts the thread. `on_open` runs on it after each time a session opened.
+  // Starts the thread. `on_open` runs on it after each time a session opened, `on_look` some twenty
+  // times a second while it is open.
   Session(std::shared_ptr<grpc::Channel> channel, const Options& options,
-          std::function<void()> on_open);
+          std::function<void()> on_open, std::function<void()> on_look);
   ~Session();
 
   // The open session. Waits until `deadline` while connecting; then DEADLINE_EXCEEDED. UNAVAILABLE
@@ -57,35 +66,48 @@ class Session {
   // The node says that it does not know a namespace: it was dropped there, say. Opens all of them
   // again, in the background.
   void ReopenNamespaces();
+  // A call failed: the session may have ended. Looks at once, in the background.
+  void Look();
+  // The same, and waits for what is seen.
+  bool HasEnded(const std::string& id, TimePoint deadline);
 
  private:
-  class Stream;
   enum class State { kConnecting, kOpen, kAway };
 
   void Run();
   // One session from its beginning to its end. Returns why it ended; sets `opened`.
   Status RunOnce(bool* opened);
+  Result<v1::SessionEvent> Open(RawCall& stream);
+  // Until it ends, or the client does.
+  void KeepOpen(RawCall& stream);
   Status OpenNamespaces();
   void SetAway(const Status& why);
   // False when stopping.
   bool WaitBackoff(Duration wait);
 
   // Constant after construction.
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Cache::Stub> stub_;
   const Options options_;
   const std::function<void()> on_open_;
+  const std::function<void()> on_look_;
 
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool reopen_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t looks_wanted_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t looks_done_ ABSL_GUARDED_BY(mu_) = 0;
+  RawCall* stream_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of RunOnce, while it runs.
   State state_ ABSL_GUARDED_BY(mu_) = State::kConnecting;
   Status why_away_ ABSL_GUARDED_BY(mu_);
   Current current_ ABSL_GUARDED_BY(mu_);
   uint64_t times_opened_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Digest, NamespaceSpec> namespaces_ ABSL_GUARDED_BY(mu_);
 
-  std::mt19937_64 random_;  // The thread's own.
+  // The thread's own.
+  grpc::GenericStub streams_;
+  std::mt19937_64 random_;
   std::thread thread_;
 };
 

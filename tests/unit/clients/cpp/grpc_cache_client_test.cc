@@ -363,6 +363,25 @@ TEST_F(GrpcCacheClientTest, LeasesEndWithTheSession) {
   EXPECT_EQ(client_->GetStats().sessions, 2u);
 }
 
+// The session's end is noticed when somebody looks: until then the node is asked with an id that it does not know.
+TEST_F(GrpcCacheClientTest, ARestartedNodeIsNotAskedWithTheSessionOfBefore) {
+  Store();
+  for (int restart = 0; restart < 5; ++restart) {
+    const int port = node_->port();
+    node_.reset();
+    node_ = std::make_unique<ScriptedNode>(port);
+    ASSERT_TRUE(node_->running());
+    const auto until = steady_clock::now() + seconds(20);
+    Status status;
+    do {
+      status = Match({.deadline = seconds(5)}).status();
+      ASSERT_NE(status.code(), StatusCode::kNotFound) << ToString(status);
+    } while (!status.ok() && steady_clock::now() < until);
+    ASSERT_OK(status);
+  }
+  EXPECT_EQ(client_->GetStats().sessions, 6u);
+}
+
 TEST_F(GrpcCacheClientTest, ANodeThatEndsEverySessionIsNotAskedWithoutAPause) {
   steady_clock::time_point begin;
   for (int i = 0; i < 3; ++i) {
