@@ -1,17 +1,11 @@
 #pragma once
 // cairn.v1.Admin over a CacheEngine, for callers of the admin role.
 
-#include <memory>
-
 #include "services/cache/rpc/call.h"
-
-namespace grpc {
-class Service;
-}
 
 namespace cairn::cache {
 
-// `rpc` outlives the service.
-std::unique_ptr<grpc::Service> MakeAdminService(RpcContext* rpc);
+// `rpc` outlives the server.
+void AddAdminService(CallServer* server, RpcContext* rpc);
 
 }  // namespace cairn::cache

@@ -6,10 +6,6 @@
 #include "services/cache/rpc/call.h"
 #include "services/cache/rpc/namespaces.h"
 
-namespace grpc {
-class Service;
-}
-
 namespace cairn::cache {
 
 // Thread-safe.
@@ -19,8 +15,8 @@ class CacheService {
   // `rpc` and `registry` outlive the service.
   static std::unique_ptr<CacheService> Create(RpcContext* rpc, metrics::Registry* registry);
 
-  // To be registered with a server, which ends before this object.
-  virtual grpc::Service* grpc() = 0;
+  // Before the server starts, which ends before this object.
+  virtual void AddTo(CallServer* server) = 0;
   // Heartbeats and events; every 100 ms or so.
   virtual void Tick() = 0;
   // Tells every session that the node drains.

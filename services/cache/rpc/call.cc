@@ -1,5 +1,7 @@
 #include "services/cache/rpc/call.h"
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+
 #include "clients/cpp/wire/convert.h"
 #include "services/common/log/log.h"
 
@@ -77,6 +79,23 @@ TimePoint Call::Deadline(Duration limit) const {
   if (left > std::chrono::hours(24)) return latest;
   return std::min(latest, rpc_->clock->Now() + std::chrono::duration_cast<Duration>(left));
 }
+
+Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
+  grpc::ByteBuffer bytes(frame);  // Reading empties it.
+  grpc::ProtoBufferReader reader(&bytes);
+  if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return OkStatus();
+  return InvalidArgument("request: expected a message of type {}", message->GetTypeName());
+}
+
+Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* frame) {
+  bool own_buffer = false;
+  if (grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, frame, &own_buffer).ok()) {
+    return OkStatus();
+  }
+  return Errorf(StatusCode::kInternal, "cannot encode a message of type {}", message.GetTypeName());
+}
+
+std::string Path(std::string_view service, Method method) { return fmt::format("/{}/{}", service, Name(method)); }
 
 bool Call::cancelled() const { return grpc_->IsCancelled(); }
 

@@ -1,10 +1,12 @@
 #pragma once
 // What every call has in common: admission, trace id, metrics, log.
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
-#include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +14,8 @@
 #include "clients/cpp/wire/status.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/local/local_server.h"
+#include "services/cache/rpc/call_reactor.h"
+#include "services/cache/rpc/call_server.h"
 #include "services/cache/rpc/rpc_metrics.h"
 #include "services/cache/rpc/sessions.h"
 #include "services/common/concurrency/executor.h"
@@ -72,6 +76,7 @@ class Call {
   const std::string& trace() const { return trace_; }
   RpcContext& rpc() const { return *rpc_; }
   Method method() const { return method_; }
+  const grpc::ServerContextBase& grpc() const { return *grpc_; }
   // Where the client's deadline lies, at most `limit` from now.
   TimePoint Deadline(Duration limit) const;
   bool cancelled() const;
@@ -87,34 +92,68 @@ class Call {
   bool ended_ = false;
 };
 
+// INVALID_ARGUMENT for what is no such message.
+Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message);
+Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* frame);
+// Such as "/cairn.v1.Cache/Match".
+std::string Path(std::string_view service, Method method);
+
 enum class Where { kInline, kExecutor, kFlushExecutor };
 
-// A unary call: admit, run `handler` (Status(Call&)) where it belongs, finish. Messages live until the call is finished.
-template <typename Request, typename Response, typename Handler>
-grpc::ServerUnaryReactor* Unary(RpcContext* rpc, Method method, grpc::CallbackServerContext* context,
-                                const Request* request, Response* response, Where where, Handler handler) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  auto call = std::make_shared<Call>(rpc, method, context);
-  rpc->metrics->Received(method, request->ByteSizeLong());
-  if (const Status admitted = call->Admit(); !admitted.ok()) {
-    reactor->Finish(call->End(admitted));
-    return reactor;
+// A call with one request and one answer: admit, run the handler where it belongs, finish.
+template <typename Request, typename Response>
+class UnaryCall final : public CallReactor {
+ public:
+  using Handler = std::function<Status(Call& call, const Request& request, Response* response)>;
+
+  // Owns itself. `handler` lives as long as the server.
+  static void Start(RpcContext* rpc, Method method, Where where, const Handler* handler, std::unique_ptr<RawCall> raw,
+                    const grpc::ByteBuffer& request) {
+    auto* const call = new UnaryCall(rpc, method, handler, std::move(raw));
+    if (const Status begun = call->Begin(request); !begun.ok()) return call->End(begun);
+    if (where == Where::kInline) return call->Run();
+    Executor* const executor = where == Where::kExecutor ? rpc->executor : rpc->flush_executor;
+    if (const Status posted = executor->Post([call] { call->Run(); }); !posted.ok()) {
+      rpc->metrics->Rejected(Rejection::kOverload);
+      call->End(posted);
+    }
   }
-  auto run = [call, reactor, response, handler = std::move(handler)] {
-    Status status = call->cancelled() ? Errorf(StatusCode::kCancelled, "the client went away") : handler(*call);
-    call->rpc().metrics->Sent(call->method(), response->ByteSizeLong());
-    reactor->Finish(call->End(status));
-  };
-  if (where == Where::kInline) {
-    run();
-    return reactor;
+
+ private:
+  UnaryCall(RpcContext* rpc, Method method, const Handler* handler, std::unique_ptr<RawCall> raw)
+      : CallReactor(std::move(raw)), call_(rpc, method, &context()), handler_(handler) {}
+
+  Status Begin(const grpc::ByteBuffer& request) {
+    call_.rpc().metrics->Received(call_.method(), request.Length());
+    CAIRN_RETURN_IF_ERROR(call_.Admit());
+    return Decode(request, &request_);
   }
-  Executor* executor = where == Where::kExecutor ? rpc->executor : rpc->flush_executor;
-  if (const Status posted = executor->Post(run); !posted.ok()) {
-    rpc->metrics->Rejected(Rejection::kOverload);
-    reactor->Finish(call->End(posted));
+  void Run() {
+    Response response;
+    Status status = call_.cancelled() ? Errorf(StatusCode::kCancelled, "the client went away")
+                                      : (*handler_)(call_, request_, &response);
+    if (status.ok()) status = Encode(response, &frame_);
+    if (!status.ok()) return End(status);
+    call_.rpc().metrics->Sent(call_.method(), frame_.Length());
+    StartWriteAndFinish(&frame_, call_.End(status));
   }
-  return reactor;
+  void End(const Status& status) { Finish(call_.End(status)); }
+  void OnDone() override { delete this; }
+
+  Call call_;
+  const Handler* const handler_;
+  Request request_;
+  grpc::ByteBuffer frame_;
+};
+
+// `rpc` outlives the server. The path is that of the service and the method's name.
+template <typename Request, typename Response>
+void AddUnary(CallServer* server, std::string_view service, RpcContext* rpc, Method method, Where where,
+              typename UnaryCall<Request, Response>::Handler handler) {
+  server->Add(Path(service, method), [=, handler = std::move(handler)](std::unique_ptr<RawCall> call,
+                                                                      const grpc::ByteBuffer& request) {
+    UnaryCall<Request, Response>::Start(rpc, method, where, &handler, std::move(call), request);
+  });
 }
 
 }  // namespace cairn::cache

@@ -1,7 +1,5 @@
 #include "services/cache/rpc/fetch_stream.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -19,9 +17,8 @@ Status Gone() { return Errorf(StatusCode::kCancelled, "the client went away"); }
 
 }  // namespace
 
-FetchCall* FetchCall::Start(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context,
-                            const grpc::ByteBuffer& request) {
-  auto call = std::make_shared<FetchCall>(rpc, all, context);
+void FetchCall::Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> raw, const grpc::ByteBuffer& request) {
+  auto call = std::make_shared<FetchCall>(rpc, all, std::move(raw));
   call->self_ = call;
   all->open.Add(call);
   rpc->metrics->Received(Method::kFetch, request.Length());
@@ -30,13 +27,13 @@ FetchCall* FetchCall::Start(RpcContext* rpc, FetchCalls* all, grpc::CallbackServ
   } else {
     call->End(begun);
   }
-  return call.get();
 }
 
-FetchCall::FetchCall(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context)
-    : all_(all),
-      call_(rpc, Method::kFetch, context),
-      grpc_call_(context->c_call()),
+FetchCall::FetchCall(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> call)
+    : CallReactor(std::move(call)),
+      all_(all),
+      call_(rpc, Method::kFetch, &context()),
+      grpc_call_(context().c_call()),
       builder_(rpc->options.fetch_frame_bytes) {
   grpc_call_ref(grpc_call_);
 }
@@ -51,10 +48,7 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   RpcContext& rpc = call_.rpc();
   CAIRN_RETURN_IF_ERROR(call_.Admit());
   v1::FetchRequest message;
-  grpc::ByteBuffer bytes(request);  // Deserialize empties its argument.
-  if (!grpc::SerializationTraits<v1::FetchRequest>::Deserialize(&bytes, &message).ok()) {
-    return InvalidArgument("fetch request: expected a message of type cairn.v1.FetchRequest");
-  }
+  CAIRN_RETURN_IF_ERROR(Decode(request, &message));
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(message.session_id()));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
   if (message.has_lookup()) {
@@ -149,7 +143,7 @@ void FetchCall::Step(Wait after) {
   }
   // After these calls another thread may drive it, or it may be gone.
   if (at_end_) {
-    StartWriteAndFinish(&frame_, grpc::WriteOptions(), call_.End(end_));
+    StartWriteAndFinish(&frame_, call_.End(end_));
   } else {
     StartWrite(&frame_);
   }

@@ -3,7 +3,6 @@
 
 #include <grpc/grpc.h>
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
 #include <memory>
 #include <optional>
@@ -31,12 +30,11 @@ struct FetchCalls {
 // room in the budget holds no thread. Owns itself from Start until gRPC is done with it.
 //
 // One thread at a time drives it (Step): whoever is told that the last wait is over. Only Tick and OnCancel come from aside.
-class FetchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, private SendBudget::Waiter {
+class FetchCall final : public CallReactor, private SendBudget::Waiter {
  public:
   // `all` outlives the server.
-  static FetchCall* Start(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context,
-                          const grpc::ByteBuffer& request);
-  FetchCall(RpcContext* rpc, FetchCalls* all, grpc::CallbackServerContext* context);
+  static void Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request);
+  FetchCall(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> call);
   ~FetchCall() override;
 
   // Ends the call where its reader has not taken a frame for longer than rpc.fetch_stall, or, where its lease is over or others wait for

@@ -1,8 +1,5 @@
 #include "services/cache/rpc/node.h"
 
-#include <grpcpp/ext/health_check_service_server_builder_option.h>
-#include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -10,7 +7,9 @@
 
 #include "services/cache/rpc/admin_service.h"
 #include "services/cache/rpc/cache_service.h"
+#include "services/cache/rpc/call_server.h"
 #include "services/cache/rpc/engine_metrics.h"
+#include "services/cache/rpc/health_service.h"
 #include "services/cache/rpc/identity.h"
 #include "services/cache/rpc/local_metrics.h"
 #include "services/cache/rpc/local_socket.h"
@@ -69,6 +68,7 @@ class NodeImpl final : public Node {
     ticker_ = std::make_unique<Ticker>(kTick, [this] {
       engine_->Tick();
       service_->Tick();
+      grpc_health_.Tick();
       health_.Beat();
     });
     health_.SetState(metrics::NodeState::kReady, "");
@@ -81,8 +81,8 @@ class NodeImpl final : public Node {
   Status Shutdown() override {
     log::Info("draining");
     health_.SetState(metrics::NodeState::kDraining, "draining");
-    server_->GetHealthCheckService()->SetServingStatus(false);
     rpc_.draining = true;
+    grpc_health_.Tick();
     engine_->BeginDrain();
     service_->AnnounceDrain();
     WaitForClients();
@@ -91,6 +91,7 @@ class NodeImpl final : public Node {
       log::Warn("drain_timeout", {{"calls", log::Num(gate_.inside())}});
     }
     service_->EndStreams();
+    grpc_health_.EndStreams();
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
     const Status flushed = engine_->Flush(clock_.Now() + config_.drain_flush_timeout);
     Stop();
@@ -168,9 +169,10 @@ class NodeImpl final : public Node {
     // One budget for all bytes in flight: a half for what is sent, a half for what gRPC receives.
     rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
-    admin_service_ = MakeAdminService(&rpc_);
+    service_->AddTo(&call_server_);
+    AddAdminService(&call_server_, &rpc_);
+    grpc_health_.AddTo(&call_server_);
 
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     int port = 0;
     CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen, net::ParseListenAddress(config_.listen, "listen"));
@@ -178,8 +180,7 @@ class NodeImpl final : public Node {
     if (!config_.listen_unix.empty()) {
       builder.AddListeningPort(config_.listen_unix, net::MakeServerCredentials({}));
     }
-    builder.RegisterService(service_->grpc());
-    builder.RegisterService(admin_service_.get());
+    call_server_.Register(&builder);
     builder.SetMaxReceiveMessageSize(std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) +
                                      (64 << 10));
     grpc::ResourceQuota quota("cairn-cache");
@@ -202,6 +203,7 @@ class NodeImpl final : public Node {
       return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?", config_.listen,
                     config_.listen_unix.empty() ? "" : " and '" + config_.listen_unix + "'");
     }
+    call_server_.Start();
     address_ = listen.WithPort(port);
     if (!listen.is_unix) {
       CAIRN_ASSIGN_OR_RETURN(const std::string congestion_control,
@@ -249,12 +251,12 @@ class NodeImpl final : public Node {
       server_->Shutdown(std::chrono::system_clock::now());
       server_->Wait();
     }
+    call_server_.Stop();  // Calls that end need the executors.
     calls_.Stop();
     fetches_.Stop();
     flushes_.Stop();
     server_.reset();
     admin_.reset();  // Scrapes read the engine.
-    admin_service_.reset();
     service_.reset();
     local_.reset();
     mover_.Stop();
@@ -286,7 +288,8 @@ class NodeImpl final : public Node {
   } local_lookups_{&registry_};
   std::unique_ptr<LocalServer> local_;
   std::unique_ptr<CacheService> service_;
-  std::unique_ptr<grpc::Service> admin_service_;
+  HealthService grpc_health_{&rpc_};
+  CallServer call_server_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Ticker> ticker_;
   std::string address_;

@@ -1,14 +1,12 @@
 #include "services/cache/rpc/push_stream.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
 #include "clients/cpp/wire/convert.h"
 #include "services/cache/rpc/validate.h"
 
 namespace cairn::cache {
 
-PushCall::PushCall(RpcContext* rpc, const grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-    : call_(rpc, Method::kPush, context), response_(response) {
+PushCall::PushCall(RpcContext* rpc, std::unique_ptr<RawCall> call)
+    : CallReactor(std::move(call)), call_(rpc, Method::kPush, &context()) {
   if (const Status admitted = call_.Admit(); !admitted.ok()) {
     Finish(call_.End(admitted));
     return;
@@ -86,12 +84,8 @@ void PushCall::Commit() {
 
 void PushCall::Answer(v1::PushResponse response) {
   response.set_bytes(bytes_);
-  bool own_buffer = false;
-  Status status;
-  if (!grpc::SerializationTraits<v1::PushResponse>::Serialize(response, response_, &own_buffer).ok()) {
-    status = Errorf(StatusCode::kInternal, "cannot encode the answer");
-  }
-  Finish(call_.End(status));
+  if (const Status encoded = Encode(response, &frame_); !encoded.ok()) return Finish(call_.End(encoded));
+  StartWriteAndFinish(&frame_, call_.End(OkStatus()));
 }
 
 void PushCall::OnDone() { delete this; }

@@ -3,7 +3,6 @@
 // first frame named is committed.
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
 #include <optional>
 
@@ -14,9 +13,9 @@
 namespace cairn::cache {
 
 // Deletes itself when gRPC is done with it. One reaction runs at a time.
-class PushCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+class PushCall final : public CallReactor {
  public:
-  PushCall(RpcContext* rpc, const grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
+  PushCall(RpcContext* rpc, std::unique_ptr<RawCall> call);
 
  private:
   Status Take();
@@ -27,8 +26,7 @@ class PushCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override;
 
   Call call_;
-  grpc::ByteBuffer* const response_;
-  grpc::ByteBuffer frame_;
+  grpc::ByteBuffer frame_;  // What was read last; in the end the answer.
   std::string token_;
   std::optional<SessionId> session_;
   std::vector<uint64_t> commit_ids_;

@@ -1,11 +1,10 @@
 #pragma once
 // A server stream whose messages come from outside of gRPC: heartbeats, events. Holds no thread.
 
-#include <grpcpp/support/server_callback.h>
-
 #include <memory>
 #include <optional>
 
+#include "services/cache/rpc/call.h"
 #include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache {
@@ -13,20 +12,24 @@ namespace cairn::cache {
 // Thread-safe. Owns itself from Start until gRPC is done with it; whoever else calls it holds a shared_ptr. gRPC is never called with the
 // lock held, since it may call back from inside.
 template <typename Message>
-class PushedStream : public grpc::ServerWriteReactor<Message> {
+class PushedStream : public CallReactor {
  public:
+  explicit PushedStream(std::unique_ptr<RawCall> call) : CallReactor(std::move(call)) {}
+
   // Keeps `self` alive until the stream is over. Call once, before anything is written.
   void Start(std::shared_ptr<PushedStream> self) { self_ = std::move(self); }
 
   // False while a write is under way, or after End: the message is dropped.
-  bool TryWrite(Message message) {
+  bool TryWrite(const Message& message) {
+    grpc::ByteBuffer frame;
+    CAIRN_CHECK(Encode(message, &frame).ok());
     {
       MutexLock lock(mu_);
       if (writing_ || ending_) return false;
       writing_ = true;
-      message_ = std::move(message);
+      frame_ = std::move(frame);
     }
-    this->StartWrite(&message_);
+    StartWrite(&frame_);
     return true;
   }
 
@@ -39,7 +42,7 @@ class PushedStream : public grpc::ServerWriteReactor<Message> {
       status_ = status;
       if (writing_) return;  // OnWriteDone finishes.
     }
-    this->Finish(status);
+    Finish(status);
   }
 
   bool idle() const {
@@ -68,7 +71,7 @@ class PushedStream : public grpc::ServerWriteReactor<Message> {
       }
     }
     if (finish) {
-      this->Finish(status_);  // Constant once ending_ is set.
+      Finish(status_);  // Constant once ending_ is set.
     } else {
       OnIdle();
     }
@@ -85,7 +88,7 @@ class PushedStream : public grpc::ServerWriteReactor<Message> {
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_;
-  Message message_;  // Belongs to gRPC while writing_.
+  grpc::ByteBuffer frame_;  // Belongs to gRPC while writing_.
   std::shared_ptr<PushedStream> self_;
 };
 

@@ -6,9 +6,9 @@
 namespace cairn::cache {
 
 std::shared_ptr<SessionStream> SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set,
-                                                   const grpc::CallbackServerContext* context,
-                                                   const v1::OpenSessionRequest& request) {
-  auto stream = std::make_shared<SessionStream>(rpc, set, context);
+                                                   std::unique_ptr<RawCall> call,
+                                                   const grpc::ByteBuffer& request) {
+  auto stream = std::make_shared<SessionStream>(rpc, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     set->Add(stream);
@@ -19,9 +19,11 @@ std::shared_ptr<SessionStream> SessionStream::Open(RpcContext* rpc, StreamSet<Se
   return stream;
 }
 
-Status SessionStream::Begin(const v1::OpenSessionRequest& request) {
+Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   RpcContext& rpc = call_.rpc();
   CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
+  v1::OpenSessionRequest request;
+  CAIRN_RETURN_IF_ERROR(Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
   token_ = rpc.sessions->Add(*session_);

@@ -12,16 +12,15 @@ class SessionStream final : public PushedStream<v1::SessionEvent> {
  public:
   // Opens the engine's session and sends the first message; a refusal ends the stream.
   static std::shared_ptr<SessionStream> Open(RpcContext* rpc, StreamSet<SessionStream>* set,
-                                             const grpc::CallbackServerContext* context,
-                                             const v1::OpenSessionRequest& request);
-  SessionStream(RpcContext* rpc, StreamSet<SessionStream>* set, const grpc::CallbackServerContext* context)
-      : set_(set), call_(rpc, Method::kOpenSession, context) {}
+                                             std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request);
+  SessionStream(RpcContext* rpc, StreamSet<SessionStream>* set, std::unique_ptr<RawCall> call)
+      : PushedStream(std::move(call)), set_(set), call_(rpc, Method::kOpenSession, &context()) {}
 
   // Sends a heartbeat when one is due, or when the node began to drain.
   void Tick();
 
  private:
-  Status Begin(const v1::OpenSessionRequest& request);
+  Status Begin(const grpc::ByteBuffer& request);
   v1::SessionEvent Event(bool draining) const;
   void OnOver(const grpc::Status& status) override;
 

@@ -25,9 +25,9 @@ v1::Event ToProto(const CacheEvent& event, uint64_t node_epoch) {
 }  // namespace
 
 std::shared_ptr<WatchStream> WatchStream::Open(RpcContext* rpc, StreamSet<WatchStream>* set,
-                                               const grpc::CallbackServerContext* context,
-                                               const v1::WatchRequest& request) {
-  auto stream = std::make_shared<WatchStream>(rpc, set, context);
+                                               std::unique_ptr<RawCall> call,
+                                               const grpc::ByteBuffer& request) {
+  auto stream = std::make_shared<WatchStream>(rpc, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     stream->open_ = true;
@@ -39,9 +39,11 @@ std::shared_ptr<WatchStream> WatchStream::Open(RpcContext* rpc, StreamSet<WatchS
   return stream;
 }
 
-Status WatchStream::Begin(const v1::WatchRequest& request) {
+Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   RpcContext& rpc = call_.rpc();
   CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
+  v1::WatchRequest request;
+  CAIRN_RETURN_IF_ERROR(Decode(frame, &request));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
   // An unknown namespace would be a watch that never says anything.

@@ -13,14 +13,14 @@ namespace cairn::cache {
 class WatchStream final : public PushedStream<v1::Event> {
  public:
   static std::shared_ptr<WatchStream> Open(RpcContext* rpc, StreamSet<WatchStream>* set,
-                                           const grpc::CallbackServerContext* context, const v1::WatchRequest& request);
-  WatchStream(RpcContext* rpc, StreamSet<WatchStream>* set, const grpc::CallbackServerContext* context)
-      : set_(set), call_(rpc, Method::kWatch, context) {}
+                                           std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request);
+  WatchStream(RpcContext* rpc, StreamSet<WatchStream>* set, std::unique_ptr<RawCall> call)
+      : PushedStream(std::move(call)), set_(set), call_(rpc, Method::kWatch, &context()) {}
 
   void Tick() { Pump(); }
 
  private:
-  Status Begin(const v1::WatchRequest& request);
+  Status Begin(const grpc::ByteBuffer& request);
   void Pump();
   // Sends the next event if there is one and the stream is idle; false when there is nothing to send.
   bool Step();

@@ -4,6 +4,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
@@ -14,8 +15,10 @@
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
 #include "clients/cpp/wire/convert.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "services/cache/rpc/admin_service.h"
 #include "services/cache/rpc/cache_service.h"
+#include "services/cache/rpc/health_service.h"
 #include "services/cache/rpc/ticker.h"
 #include "services/common/status/matchers.h"
 #include "tests/unit/cache/rpc/fake_engine.h"
@@ -56,24 +59,30 @@ class ServiceTest : public ::testing::Test {
     rpc.options.heartbeat = std::chrono::milliseconds(1);
     rpc.options.fetch_frame_bytes = 64 << 10;
     service = CacheService::Create(&rpc, &registry);
-    admin_service = MakeAdminService(&rpc);
+    service->AddTo(&calls);
+    AddAdminService(&calls, &rpc);
+    health.AddTo(&calls);
     grpc::ServerBuilder builder;
-    builder.RegisterService(service->grpc());
-    builder.RegisterService(admin_service.get());
+    calls.Register(&builder);
     builder.SetMaxReceiveMessageSize(5 << 20);
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     server = builder.BuildAndStart();
+    calls.Start();
     channel = grpc::CreateChannel(fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials());
     stub = v1::Cache::NewStub(channel);
     admin = v1::Admin::NewStub(channel);
-    ticker = std::make_unique<Ticker>(std::chrono::milliseconds(5), [this] { service->Tick(); });
+    ticker = std::make_unique<Ticker>(std::chrono::milliseconds(5), [this] {
+      service->Tick();
+      health.Tick();
+    });
     engine.spec = Spec();
   }
 
   void TearDown() override {
     ticker.reset();
     service->EndStreams();
+    health.EndStreams();
     if (session_reader) {
       session_context.TryCancel();
       session_reader->Finish();
@@ -81,6 +90,7 @@ class ServiceTest : public ::testing::Test {
     }
     server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
     server->Wait();
+    calls.Stop();
     pool.Stop();
   }
 
@@ -96,6 +106,22 @@ class ServiceTest : public ::testing::Test {
 
   std::string FingerprintBytes() const { return std::string(cairn::Fingerprint(Spec()).View()); }
 
+  // A call with one request, whose answers are thrown away.
+  grpc::Status CallRaw(const std::string& method, const grpc::ByteBuffer& request) {
+    grpc::GenericStub generic(channel);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const auto call = generic.PrepareUnaryCall(&context, method, request, &queue);
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&answer, &status, &status);
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_TRUE(queue.Next(&tag, &ok));
+    return status;
+  }
+
   FakeEngine engine;
   metrics::Registry registry;
   RpcMetrics rpc_metrics{&registry};
@@ -104,7 +130,8 @@ class ServiceTest : public ::testing::Test {
   RpcContext rpc;
   ThreadPool pool{{.name = "pool", .threads = 2, .queue_capacity = 64}};
   std::unique_ptr<CacheService> service;
-  std::unique_ptr<grpc::Service> admin_service;
+  HealthService health{&rpc};
+  CallServer calls;
   std::unique_ptr<grpc::Server> server;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Cache::Stub> stub;
@@ -820,6 +847,59 @@ TEST_F(ServiceTest, AClosedGateAnswersUnavailable) {
   v1::StatResponse response;
   EXPECT_EQ(stub->Stat(&context, v1::StatRequest(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"draining\"} 1"));
+}
+
+TEST_F(ServiceTest, HealthIsServingUntilTheNodeDrains) {
+  using grpc::health::v1::HealthCheckRequest;
+  using grpc::health::v1::HealthCheckResponse;
+  const auto health_stub = grpc::health::v1::Health::NewStub(channel);
+  const auto check = [&](const std::string& name, HealthCheckResponse* response) {
+    HealthCheckRequest request;
+    request.set_service(name);
+    grpc::ClientContext context;
+    return health_stub->Check(&context, request, response).error_code();
+  };
+  HealthCheckResponse response;
+  for (const char* name : {"", "cairn.v1.Cache", "cairn.v1.Admin"}) {
+    EXPECT_EQ(check(name, &response), grpc::StatusCode::OK) << name;
+    EXPECT_EQ(response.status(), HealthCheckResponse::SERVING) << name;
+  }
+  EXPECT_EQ(check("cairn.v2.Cache", &response), grpc::StatusCode::NOT_FOUND);
+
+  grpc::ClientContext context, unknown_context;
+  HealthCheckRequest request;
+  auto watch = health_stub->Watch(&context, request);
+  request.set_service("cairn.v2.Cache");
+  auto unknown = health_stub->Watch(&unknown_context, request);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  ASSERT_TRUE(unknown->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  rpc.draining = true;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(check("", &response), grpc::StatusCode::OK);
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  context.TryCancel();
+  watch->Finish();
+  unknown_context.TryCancel();
+  unknown->Finish();
+}
+
+TEST_F(ServiceTest, RequestsThatAreNoMessagesAreRefused) {
+  std::string ends = "\x0a\x7f";  // A field of 127 bytes, of which there are none.
+  const grpc::Slice slice(ends);
+  const grpc::ByteBuffer garbage(&slice, 1);
+  for (const std::string method : {"cairn.v1.Cache/Match", "cairn.v1.Cache/Fetch", "cairn.v1.Cache/OpenSession",
+                                   "cairn.v1.Cache/Watch", "cairn.v1.Admin/DropTenant", "grpc.health.v1.Health/Check",
+                                   "grpc.health.v1.Health/Watch"}) {
+    const grpc::Status status = CallRaw("/" + method, garbage);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("expected a message of type")) << method;
+  }
+  const grpc::Status status = CallRaw("/cairn.v1.Cache/Nothing", garbage);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("/cairn.v1.Cache/Nothing"));
 }
 
 class OneCallTest : public ServiceTest {
