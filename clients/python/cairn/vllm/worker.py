@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ from cairn.vllm.metadata import LoadJob, Metadata, SaveJob
 from cairn.vllm.namespace import Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 __all__ = ["WorkerHalf"]
@@ -140,6 +143,30 @@ class WorkerHalf:
             self._saver.close()
 
 
+class _Batches:
+    """What is copied out in one go, batch by batch, by whoever has time; handed on in order, parents before children."""
+
+    def __init__(self, batches: list[list[Part]]) -> None:
+        self._batches = batches
+        self._turns = count()
+        self._staged: dict[int, StagedPush | None] = {}
+        self._next = 0
+
+    def take(self) -> Iterator[tuple[int, list[Part]]]:
+        """Each batch once, among all who take."""
+        for turn in self._turns:
+            if turn >= len(self._batches):
+                return
+            yield turn, self._batches[turn]
+
+    def in_order(self, turn: int, staged: StagedPush | None) -> Iterator[tuple[StagedPush | None, list[bytes]]]:
+        """With `turn`, what has its turn now, and its keys. By one thread at a time."""
+        self._staged[turn] = staged
+        while self._next in self._staged:
+            yield self._staged.pop(self._next), [part.key for part in self._batches[self._next]]
+            self._next += 1
+
+
 class _Saver:
     """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are dropped: a later miss."""
 
@@ -155,6 +182,7 @@ class _Saver:
         self._changed = threading.Condition()
         self._queue: list[tuple[StagedPush, list[bytes]]] = []
         self._ended = False
+        self._helper = ThreadPoolExecutor(1, "cairn-stage")
         self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
         self._thread.start()
 
@@ -172,17 +200,26 @@ class _Saver:
         )
 
     def send(self) -> None:
-        """Copies what was added to where it is stored from; then its memory may change."""
+        """Copies what was added to where it is stored from; then its memory may change.
+
+        The engine waits for that, so a second thread helps: one alone does not reach the speed of memory.
+        """
         parts, self._parts = self._parts, []
-        for begin in range(0, len(parts), self._at_once):
-            batch = parts[begin : begin + self._at_once]
-            keys = [part.key for part in batch]
+        batches = _Batches([parts[i : i + self._at_once] for i in range(0, len(parts), self._at_once)])
+        helper = self._helper.submit(self._stage, batches) if len(parts) > self._at_once else None
+        self._stage(batches)
+        if helper is not None:
+            helper.result()
+
+    def _stage(self, batches: _Batches) -> None:
+        for turn, batch in batches.take():
             staged = self._store.stage(batch)
             with self._changed:
-                if staged is None:
-                    self._under_way.difference_update(keys)
-                else:
-                    self._queue.append((staged, keys))
+                for push, keys in batches.in_order(turn, staged):
+                    if push is None:
+                        self._under_way.difference_update(keys)
+                    else:
+                        self._queue.append((push, keys))
                 self._changed.notify_all()
 
     def _run(self) -> None:
@@ -209,6 +246,7 @@ class _Saver:
         begin = time.monotonic()
         if not self.drain(5.0):
             _LOG.warning("cairn: blocks that were not stored within %.0f s are dropped", time.monotonic() - begin)
+        self._helper.shutdown(wait=True)
         with self._changed:
             self._ended = True
             self._queue.clear()
