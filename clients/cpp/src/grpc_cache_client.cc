@@ -296,7 +296,9 @@ Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
   MatchOutcome outcome;
   bool local = false;
   bool refused = false;
-  Status late;  // The caller gave a healthy node too little time: that is not the node's failure.
+  // With bytes of the answer delivered: the caller gave a healthy node too little time, which is not the node's failure; or its session
+  // ended, and must not be asked once more.
+  Status late;
   const Status status = Guarded(begin + match.deadline, [&](const Session::Current& session) -> Status {
     Status answered;
     local = MatchLocal(session, fingerprint, keys, leased, begin, &outcome, &answered);
@@ -315,7 +317,8 @@ Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
     refused = got.code() == StatusCode::kInvalidArgument && !lookup.answer;
     if (refused) return OkStatus();
     if (lookup.answer) outcome = std::move(*lookup.answer);
-    if (got.ok() || !got_bytes || std::chrono::steady_clock::now() < deadline) return got;
+    if (got.ok() || !got_bytes) return got;
+    if (got.code() != StatusCode::kNotFound && std::chrono::steady_clock::now() < deadline) return got;
     late = got;
     return OkStatus();
   });

@@ -17,8 +17,8 @@ RawCall::~RawCall() {
   const auto forever = TimePoint::max();
   if (started_ && !finished_) {
     // Cancelled calls complete at once, whatever the peer does.
+    context_.TryCancel();
     if ((pending_ & kFinish) == 0) {
-      context_.TryCancel();
       Await(kWrite | kRead, forever);
       BeginFinish();
     }

@@ -35,33 +35,48 @@ void ReleaseQueue::Add(const std::string& session, std::vector<uint64_t>& to,
 }
 
 void ReleaseQueue::ReleaseLease(const std::string& session, uint64_t lease) {
-  MutexLock lock(mu_);
-  Add(session, leases_, {lease});
-  Send();
+  Call* call = nullptr;
+  {
+    MutexLock lock(mu_);
+    Add(session, leases_, {lease});
+    call = NextCall();
+  }
+  Start(call);
 }
 
 void ReleaseQueue::AbortReservations(const std::string& session,
                                      const std::vector<uint64_t>& reservations) {
-  MutexLock lock(mu_);
-  Add(session, reservations_, reservations);
-  Send();
+  Call* call = nullptr;
+  {
+    MutexLock lock(mu_);
+    Add(session, reservations_, reservations);
+    call = NextCall();
+  }
+  Start(call);
 }
 
 void ReleaseQueue::Look() {
-  MutexLock lock(mu_);
-  Send();
-}
-
-void ReleaseQueue::Send() {
-  if (call_ != nullptr) {
-    void* tag = nullptr;
-    bool ok = false;
-    const auto answer = answers_.AsyncNext(&tag, &ok, WallDeadline(TimePoint::min()));
-    if (answer != grpc::CompletionQueue::GOT_EVENT) return;
+  {
+    MutexLock lock(mu_);
+    if (call_ == nullptr) return;
+  }
+  void* tag = nullptr;
+  bool ok = false;
+  // Not under the lock: gRPC reads what has come for any call meanwhile.
+  const auto answer = answers_.AsyncNext(&tag, &ok, WallDeadline(TimePoint::min()));
+  if (answer != grpc::CompletionQueue::GOT_EVENT) return;
+  Call* call = nullptr;
+  {
+    MutexLock lock(mu_);
     // A failure needs no answer: what was not released ends by itself.
     call_.reset();
+    call = NextCall();
   }
-  if (leases_.empty() && reservations_.empty()) return;
+  Start(call);
+}
+
+ReleaseQueue::Call* ReleaseQueue::NextCall() {
+  if (call_ != nullptr || (leases_.empty() && reservations_.empty())) return nullptr;
   call_ = std::make_unique<Call>();
   Prepare(call_->context, std::chrono::steady_clock::now() + kDeadline, {});
   // One kind a call; the other kind's turn comes when this one was answered.
@@ -70,15 +85,25 @@ void ReleaseQueue::Send() {
     request.set_session_id(session_);
     request.mutable_lease_ids()->Add(leases_.begin(), leases_.end());
     leases_.clear();
-    call_->release = stub_->AsyncRelease(&call_->context, request, &answers_);
-    call_->release->Finish(&call_->released, &call_->status, this);
+    call_->release = stub_->PrepareAsyncRelease(&call_->context, request, &answers_);
   } else {
     v1::AbortRequest request;
     request.set_session_id(session_);
     request.mutable_reservation_ids()->Add(reservations_.begin(), reservations_.end());
     reservations_.clear();
-    call_->abort = stub_->AsyncAbort(&call_->context, request, &answers_);
-    call_->abort->Finish(&call_->aborted, &call_->status, this);
+    call_->abort = stub_->PrepareAsyncAbort(&call_->context, request, &answers_);
+  }
+  return call_.get();
+}
+
+void ReleaseQueue::Start(Call* call) {
+  if (call == nullptr) return;
+  if (call->release != nullptr) {
+    call->release->StartCall();
+    call->release->Finish(&call->released, &call->status, this);
+  } else {
+    call->abort->StartCall();
+    call->abort->Finish(&call->aborted, &call->status, this);
   }
 }
 

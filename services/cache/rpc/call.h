@@ -70,6 +70,8 @@ class Call {
   Status Admit();
   // The same without a place among the calls under way: for streams that live as long as their client.
   Status AdmitStream();
+  // Gives its place among the calls under way to another; else its destructor does.
+  void Leave() { pass_ = Gate::Pass(); }
   // Counts, logs, and converts.
   grpc::Status End(const Status& status);
 
@@ -135,9 +137,14 @@ class UnaryCall final : public CallReactor {
     if (status.ok()) status = Encode(response, &frame_);
     if (!status.ok()) return End(status);
     call_.rpc().metrics->Sent(call_.method(), frame_.Length());
+    // A client that does not read its answer keeps no place.
+    call_.Leave();
     StartWriteAndFinish(&frame_, call_.End(status));
   }
-  void End(const Status& status) { Finish(call_.End(status)); }
+  void End(const Status& status) {
+    call_.Leave();
+    Finish(call_.End(status));
+  }
   void OnDone() override { delete this; }
 
   Call call_;

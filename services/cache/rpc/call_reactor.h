@@ -15,8 +15,7 @@ class CallServer;
 // gRPC's side of a call, from before it arrives until its reactor goes.
 class RawCall {
  public:
-  RawCall(CallServer* server, size_t poller) : server_(server), poller_(poller), io_(&context_) {}
-  ~RawCall();
+  RawCall(CallServer* server, size_t poller) : place_{server}, poller_(poller), io_(&context_) {}
   RawCall(const RawCall&) = delete;
   RawCall& operator=(const RawCall&) = delete;
 
@@ -39,7 +38,12 @@ class RawCall {
   void Over(bool ok);
   void Release();
 
-  CallServer* const server_;
+  // Tells the server that the call is gone, when the rest of it is.
+  struct Place {
+    CallServer* const server;
+    ~Place();
+  };
+  const Place place_;
   const size_t poller_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter io_;
@@ -77,7 +81,7 @@ class CallReactor {
   friend class CallServer;
   virtual void OnReadDone(bool /*ok*/) {}
   virtual void OnWriteDone(bool /*ok*/) {}
-  // The client cancelled, or is gone. Not called for a call whose end was sent.
+  // The client cancelled, or is gone. May come after Finish, which must not be called again then.
   virtual void OnCancel() {}
   // The last reaction: gRPC is done with the call. May delete the reactor.
   virtual void OnDone() = 0;

@@ -24,15 +24,15 @@ class Refusal final : public CallReactor {
 
 }  // namespace
 
-RawCall::~RawCall() { server_->Gone(); }
+RawCall::Place::~Place() { server->Gone(); }
 
 void RawCall::Arrived(bool ok) {
   std::unique_ptr<RawCall> self(this);
   // Not a call: the server has shut down. Nor will Over be called.
-  if (ok) server_->Take(std::move(self));
+  if (ok) place_.server->Take(std::move(self));
 }
 
-void RawCall::Opened(bool ok) { server_->Open(std::unique_ptr<RawCall>(this), ok); }
+void RawCall::Opened(bool ok) { place_.server->Open(std::unique_ptr<RawCall>(this), ok); }
 
 CallServer::CallServer(size_t pollers) : count_(Pollers(pollers)) {}
 
@@ -99,7 +99,8 @@ void CallServer::Take(std::unique_ptr<RawCall> call) {
   RequestCall(call->poller_);
   const auto method = methods_.find(call->context_.method());
   if (method == methods_.end()) {
-    new Refusal(std::move(call), grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no method " + call->context_.method()));
+    const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED, "no method " + call->context_.method());
+    new Refusal(std::move(call), status);
   } else if (method->second.open_stream) {
     method->second.open_stream(std::move(call));
   } else {
@@ -118,7 +119,7 @@ void CallServer::Open(std::unique_ptr<RawCall> call, bool got_request) {
     methods_.at(raw->context_.method()).open(std::move(call), request);
     if (cancelled) raw->reactor_->OnCancel();
   } else {
-    new Refusal(std::move(call), grpc::Status(grpc::StatusCode::CANCELLED, "the client sent no request"));
+    new Refusal(std::move(call), grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "request: got none, expected one message"));
   }
   raw->Release();
 }

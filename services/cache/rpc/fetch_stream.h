@@ -26,7 +26,7 @@ struct FetchCalls {
   Lookups* const lookups;
 };
 
-// Frames are built where gRPC calls back, as long as nothing must be waited for; waiting for disk goes to the fetch executor, waiting for
+// Frames are built on the poller, as long as nothing must be waited for; waiting for disk goes to the fetch executor, waiting for
 // room in the budget holds no thread. Owns itself from Start until gRPC is done with it.
 //
 // One thread at a time drives it (Step): whoever is told that the last wait is over. Only Tick and OnCancel come from aside.

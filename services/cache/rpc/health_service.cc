@@ -89,6 +89,8 @@ void HealthService::AddTo(CallServer* server) {
   });
   server->Add(path + "/Watch", [this](std::unique_ptr<RawCall> call, const auto& request) {
     HealthWatch::Open(rpc_, &watches_, std::move(call), request);
+    // A client may come back at once, and would be waited for.
+    if (ended_.load()) EndStreams();
   });
 }
 
@@ -97,6 +99,7 @@ void HealthService::Tick() {
 }
 
 void HealthService::EndStreams() {
+  ended_.store(true);
   const grpc::Status status(grpc::StatusCode::UNAVAILABLE, "the node is shutting down");
   for (const auto& watch : watches_.All()) watch->End(status);
 }

@@ -1,6 +1,7 @@
 #pragma once
 // grpc.health.v1.Health: whether the node takes calls. gRPC's own is built on its callback API (see call_server.h).
 
+#include <atomic>
 #include <memory>
 
 #include "services/cache/rpc/call.h"
@@ -25,6 +26,7 @@ class HealthService {
  private:
   const RpcContext* const rpc_;
   StreamSet<HealthWatch> watches_;
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace cairn::cache

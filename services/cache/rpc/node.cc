@@ -93,6 +93,7 @@ class NodeImpl final : public Node {
     service_->EndStreams();
     grpc_health_.EndStreams();
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    call_server_.Stop();  // What a commit that goes on stores is to be flushed, too.
     const Status flushed = engine_->Flush(clock_.Now() + config_.drain_flush_timeout);
     Stop();
     log::Info("stopped", {{"flush", flushed.ok() ? "OK" : ToString(flushed)}});

@@ -75,6 +75,8 @@ void PushCall::OnReadDone(bool ok) {
 }
 
 void PushCall::Commit() {
+  // gRPC may tell of the stream's end before it tells that the client broke it off.
+  if (call_.cancelled()) return Finish(call_.End(Errorf(StatusCode::kCancelled, "the client went away")));
   const auto results = call_.rpc().engine->Commit(*session_, commit_ids_, call_.trace());
   if (!results.ok()) return Finish(call_.End(results.status()));
   v1::PushResponse response;

@@ -10,7 +10,7 @@
 namespace cairn::cache {
 
 // Thread-safe. Owns itself from Start until gRPC is done with it; whoever else calls it holds a shared_ptr. gRPC is never called with the
-// lock held, since it may call back from inside.
+// lock held: it may have much to do.
 template <typename Message>
 class PushedStream : public CallReactor {
  public:
