@@ -19,11 +19,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from rows import (chooser, codecs, clients, data_path, disk, index, node, peers, peers_lmcache, selection_memory,  # noqa: E402  (needs the path above)
-                  ttft, ttft_recipes, worker)
+from rows import (chooser, codecs, clients, data_path, disk, index, node, peers, peers_lmcache, push,  # noqa: E402  (needs the path above)
+                  selection_memory, ttft, ttft_recipes, worker)
 
 GROUPS = {"codecs": codecs, "node": node, "index": index, "data": data_path, "disk": disk, "clients": clients, "peers": peers,
-          "peers_lmcache": peers_lmcache, "ttft": ttft, "ttft_recipes": ttft_recipes, "selection_memory": selection_memory,
+          "peers_lmcache": peers_lmcache, "ttft": ttft, "ttft_recipes": ttft_recipes, "push": push, "selection_memory": selection_memory,
           "chooser": chooser, "worker": worker}
 
 

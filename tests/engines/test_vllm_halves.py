@@ -320,6 +320,34 @@ def test_blocks_that_are_not_there_are_named(start_node):
         assert torch.equal(page[23:], before[name][23:])
 
 
+def test_batches_that_two_threads_copy_are_stored_in_their_order(start_node, monkeypatch):
+    monkeypatch.setattr("cairn.vllm.worker._PUSH_PARTS", 2)
+    half, store, pages = worker(start_node(), model="batches")
+    second, keys_by_push, committed = threading.Event(), {}, []
+    stage, commit = store.stage, store.commit
+
+    def stage_the_first_last(parts):
+        if parts[0].key == keys[0]:
+            assert second.wait(20), "nobody else copies"
+        else:
+            second.set()
+        staged = stage(parts)
+        keys_by_push[id(staged)] = [part.key for part in parts]
+        return staged
+
+    def commit_and_tell(staged, sizes):
+        committed.extend(keys_by_push[id(staged)])
+        return commit(staged, sizes)
+
+    store.stage, store.commit = stage_the_first_last, commit_and_tell
+    keys = keys_of(7, 9)
+    save(half, store, keys, list(range(1, 10)))
+    assert committed == keys
+    assert load(half, store, keys, 0, list(range(21, 30))) == set()
+    for page in pages.values():
+        assert torch.equal(page[21:30], page[1:10])
+
+
 def test_an_idle_step_waits_a_little_for_a_load(start_node):
     half, store, _ = worker(start_node(), model="idle")
     gate = threading.Event()

@@ -247,7 +247,7 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
       ->capture_default_str();
   c.add_option("--spin", o.spin,
                "Shared memory: how long client and node look for messages before they sleep, such "
-               "as 50us; auto: 50us with more than one CPU");
+               "as 50us; auto: 150us with more than one CPU");
   c.add_option("--seconds", o.seconds, "Measured time of a trial")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();

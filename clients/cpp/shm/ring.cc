@@ -220,7 +220,7 @@ bool ClientRing::Wait(Duration spin, TimePoint deadline) {
 
 Duration SpinTime(Duration asked) {
   if (asked >= Duration(0)) return asked;
-  return std::thread::hardware_concurrency() > 1 ? Duration(std::chrono::microseconds(50))
+  return std::thread::hardware_concurrency() > 1 ? Duration(std::chrono::microseconds(150))
                                                  : Duration(0);
 }
 

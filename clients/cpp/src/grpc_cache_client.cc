@@ -296,8 +296,8 @@ Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
   MatchOutcome outcome;
   bool local = false;
   bool refused = false;
-  // With bytes of the answer delivered: the caller gave a healthy node too little time, which is not the node's failure; or its session
-  // ended, and must not be asked once more.
+  // With bytes delivered: the caller gave a healthy node too little time, which is not the node's
+  // failure; or the session had ended, and the whole is not to be asked once more.
   Status late;
   const Status status = Guarded(begin + match.deadline, [&](const Session::Current& session) -> Status {
     Status answered;

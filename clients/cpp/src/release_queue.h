@@ -47,7 +47,7 @@ class ReleaseQueue {
   // Takes as many of the ids as there is room for in `to`.
   void Add(const std::string& session, std::vector<uint64_t>& to, const std::vector<uint64_t>& ids)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The next call to start, outside the lock; nullptr where one is under way or nothing is to be sent.
+  // The next call to start, outside the lock; nullptr where one is under way or there is nothing.
   Call* NextCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Start(Call* call);
 

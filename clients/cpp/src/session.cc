@@ -99,8 +99,8 @@ bool Session::HasEnded(const std::string& id, TimePoint deadline) {
   const uint64_t look = ++looks_wanted_;
   changed_.NotifyAll();
   // Not for long: while namespaces are opened again, nobody looks.
-  const TimePoint until = std::min<TimePoint>(deadline, std::chrono::steady_clock::now() + 2 * kLook);
-  changed_.WaitUntil(mu_, until, [&] { return ended() || looks_done_ >= look; });
+  const TimePoint soon = std::chrono::steady_clock::now() + 2 * kLook;
+  changed_.WaitUntil(mu_, std::min(deadline, soon), [&] { return ended() || looks_done_ >= look; });
   return ended();
 }
 

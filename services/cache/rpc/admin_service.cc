@@ -44,7 +44,8 @@ void Add(CallServer* server, RpcContext* rpc, Method method,
 }  // namespace
 
 void AddAdminService(CallServer* server, RpcContext* rpc) {
-  Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(server, rpc, Method::kListNamespaces, [rpc](const auto& request, auto* response) -> Status {
+  Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
+      server, rpc, Method::kListNamespaces, [rpc](const auto& request, auto* response) -> Status {
     if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
     for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
       v1::NamespaceInfo* to = response->add_namespaces();

@@ -100,7 +100,7 @@ void RegisterLocal(NodeConfig* c, config::Schema* s) {
            "Address space of a session's ring for keys and answers; memory is taken as it is used.",
            {.min = 64 << 10, .max = 64 << 20});
   s->Text("local.spin", &c->local_spin,
-          "How long the node looks for more work of same-node sessions before it sleeps; auto: 50us with more than one CPU, else 0s.");
+          "How long the node looks for more work of same-node sessions before it sleeps; auto: 150us with more than one CPU, else 0s.");
 }
 
 void RegisterTiers(NodeConfig* c, config::Schema* s) {

@@ -38,7 +38,7 @@ struct ConnectOptions {
   Duration max_reconnect_backoff = std::chrono::seconds(1);
   PathChoice path = PathChoice::kAuto;
   // How long a same-node call spins for its answer before it sleeps, yielding to others meanwhile.
-  // nullopt: 50 us on a machine with more than one CPU, else not at all.
+  // nullopt: 150 us on a machine with more than one CPU, else not at all.
   std::optional<Duration> spin = {};
 };
 
