@@ -1,20 +1,19 @@
 """What pushing a prompt of about 4k tokens costs the tokens that are decoded meanwhile."""
 
-import pathlib
 import statistics
 
 from . import row
+from .document import document
 from .processes import Server, cairn, node_command, wait_until, worker_command
 
 NAMES = ["decode_beside_push_4k"]
 TOKENS = 64
 PAIRS = 7
-TEXTS = pathlib.Path(__file__).resolve().parents[2] / "examples/demo"
 
 
 def run(build, model, repeat, work):
     log = work / "push.log"
-    text = "\n".join((TEXTS / name).read_text(encoding="utf-8") for name in ("opticks-definitions.txt", "opticks-queries.txt"))
+    text = document()
 
     def decode(number, *extra):
         """Seconds from the first token to the last, behind a prompt never seen before."""

@@ -3,16 +3,15 @@
 Samples of one row and of its yardstick are interleaved, so that a noisy neighbour hits both.
 """
 
-import pathlib
 import shutil
 import statistics
 
 from . import row
+from .document import document
 from .processes import Server, cairn, node_command, wait_until, worker_command
 
 NAMES = ["ttft_ram_4k", "ttft_disk_4k", "cache_on_nothing_to_reuse_4k"]
 OVERHEAD_PAIRS = 12
-TEXTS = pathlib.Path(__file__).resolve().parents[2] / "examples/demo"
 
 
 def run(build, model, repeat, work):
@@ -56,8 +55,7 @@ def run(build, model, repeat, work):
 class _Bench:
     def __init__(self, build, node, worker, work):
         self._build, self._node, self._worker, self._work = build, node.grpc, worker, work
-        self._text = "\n".join((TEXTS / name).read_text(encoding="utf-8")
-                               for name in ("opticks-definitions.txt", "opticks-queries.txt"))
+        self._text = document()
 
     def prompt(self, number):
         """A file with the document behind a head of its own: prompts with different numbers share no block."""

@@ -3,17 +3,16 @@
 One worker computes the prefix once and publishes it in all recipes. Readers take turns. Yardstick: the recipe raw, the same way.
 """
 
-import pathlib
 import statistics
 
 from . import row
+from .document import document
 from .processes import Server, cairn, node_command, wait_until, worker_command
 from .throttle import Throttle
 
 NAMES = ["ttft_int8_same_node_4k", "ttft_int8_1gbit_4k", "ttft_turbo4_1gbit_4k"]
 GIGABIT = 1e9 / 8  # Bytes a second.
 BLOCK = 64  # Tokens.
-TEXTS = pathlib.Path(__file__).resolve().parents[2] / "examples/demo"
 # Name: (recipe, over the link).
 READERS = {"raw near": ("raw", False), "int8 near": ("int8", False), "raw far": ("raw", True), "int8 far": ("int8", True),
            "turbo4 far": ("turbo:bits=4", True)}
@@ -22,7 +21,7 @@ READERS = {"raw near": ("raw", False), "int8 near": ("int8", False), "raw far": 
 def run(build, model, repeat, work):
     log = work / "ttft-recipes.log"
     prompt = work / "ttft-recipes-prompt.txt"
-    text = "\n".join((TEXTS / name).read_text(encoding="utf-8") for name in ("opticks-definitions.txt", "opticks-queries.txt"))
+    text = document()
     with Server(node_command(build, "--host.capacity", "1GiB"), log) as node, Throttle(node.grpc, GIGABIT) as link:
         publish = ("--cache.publish", "int8;turbo:bits=4")
         with Server(worker_command(build, model, "--cache", node.grpc, *publish), log) as writer:

@@ -138,8 +138,8 @@ class ClientRing {
 };
 
 // How long a waiting side looks before it sleeps: longer than waking a sleeper takes on a virtual
-// machine, and than the other side copies 1 MiB between two messages. While it looks it lets others run on its CPU, so that it costs only time that nobody
-// wants. `asked` < 0: 150 us where there is more than one CPU, else none.
+// machine, and than the other side copies 1 MiB between two messages. While it looks it lets others
+// run on its CPU, so that it costs only time that nobody wants. `asked` < 0: 150 us where there is more than one CPU, else none.
 Duration SpinTime(Duration asked);
 
 // One turn of a busy loop.

@@ -80,6 +80,8 @@ TimePoint Call::Deadline(Duration limit) const {
   return std::min(latest, rpc_->clock->Now() + std::chrono::duration_cast<Duration>(left));
 }
 
+Status Gone() { return Errorf(StatusCode::kCancelled, "the client went away"); }
+
 Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
   grpc::ByteBuffer bytes(frame);  // Reading empties it.
   grpc::ProtoBufferReader reader(&bytes);

@@ -94,6 +94,8 @@ class Call {
   bool ended_ = false;
 };
 
+// Of a call whose client cancelled it or is gone.
+Status Gone();
 // INVALID_ARGUMENT for what is no such message.
 Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message);
 Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* frame);
@@ -132,8 +134,7 @@ class UnaryCall final : public CallReactor {
   }
   void Run() {
     Response response;
-    Status status = call_.cancelled() ? Errorf(StatusCode::kCancelled, "the client went away")
-                                      : (*handler_)(call_, request_, &response);
+    Status status = call_.cancelled() ? Gone() : (*handler_)(call_, request_, &response);
     if (status.ok()) status = Encode(response, &frame_);
     if (!status.ok()) return End(status);
     call_.rpc().metrics->Sent(call_.method(), frame_.Length());

@@ -13,8 +13,6 @@ namespace {
 // How soon a wait for disk notices that its client is gone.
 constexpr Duration kLook = std::chrono::milliseconds(250);
 
-Status Gone() { return Errorf(StatusCode::kCancelled, "the client went away"); }
-
 }  // namespace
 
 void FetchCall::Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> raw, const grpc::ByteBuffer& request) {

@@ -63,7 +63,7 @@ void PushCall::OnReadDone(bool ok) {
     return;
   }
   if (call_.cancelled()) {
-    Finish(call_.End(Errorf(StatusCode::kCancelled, "the client went away")));
+    Finish(call_.End(Gone()));
     return;
   }
   if (commit_ids_.empty()) return Answer(v1::PushResponse());
@@ -76,7 +76,7 @@ void PushCall::OnReadDone(bool ok) {
 
 void PushCall::Commit() {
   // gRPC may tell of the stream's end before it tells that the client broke it off.
-  if (call_.cancelled()) return Finish(call_.End(Errorf(StatusCode::kCancelled, "the client went away")));
+  if (call_.cancelled()) return Finish(call_.End(Gone()));
   const auto results = call_.rpc().engine->Commit(*session_, commit_ids_, call_.trace());
   if (!results.ok()) return Finish(call_.End(results.status()));
   v1::PushResponse response;

@@ -64,7 +64,7 @@ class PushedStream : public CallReactor {
       writing_ = false;
       if (!ok && !ending_) {
         ending_ = true;
-        status_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client went away");
+        status_ = wire::ToGrpc(Gone());
         finish = true;
       } else {
         finish = ending_;
@@ -77,7 +77,7 @@ class PushedStream : public CallReactor {
     }
   }
 
-  void OnCancel() final { End(grpc::Status(grpc::StatusCode::CANCELLED, "the client went away")); }
+  void OnCancel() final { End(wire::ToGrpc(Gone())); }
 
   void OnDone() final {
     OnOver(status_);

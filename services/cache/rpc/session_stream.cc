@@ -5,9 +5,8 @@
 
 namespace cairn::cache {
 
-std::shared_ptr<SessionStream> SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set,
-                                                   std::unique_ptr<RawCall> call,
-                                                   const grpc::ByteBuffer& request) {
+void SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set, std::unique_ptr<RawCall> call,
+                         const grpc::ByteBuffer& request) {
   auto stream = std::make_shared<SessionStream>(rpc, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
@@ -16,7 +15,6 @@ std::shared_ptr<SessionStream> SessionStream::Open(RpcContext* rpc, StreamSet<Se
   } else {
     stream->End(wire::ToGrpc(begun));
   }
-  return stream;
 }
 
 Status SessionStream::Begin(const grpc::ByteBuffer& frame) {

@@ -11,8 +11,8 @@ namespace cairn::cache {
 class SessionStream final : public PushedStream<v1::SessionEvent> {
  public:
   // Opens the engine's session and sends the first message; a refusal ends the stream.
-  static std::shared_ptr<SessionStream> Open(RpcContext* rpc, StreamSet<SessionStream>* set,
-                                             std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request);
+  static void Open(RpcContext* rpc, StreamSet<SessionStream>* set, std::unique_ptr<RawCall> call,
+                   const grpc::ByteBuffer& request);
   SessionStream(RpcContext* rpc, StreamSet<SessionStream>* set, std::unique_ptr<RawCall> call)
       : PushedStream(std::move(call)), set_(set), call_(rpc, Method::kOpenSession, &context()) {}
 

@@ -24,9 +24,8 @@ v1::Event ToProto(const CacheEvent& event, uint64_t node_epoch) {
 
 }  // namespace
 
-std::shared_ptr<WatchStream> WatchStream::Open(RpcContext* rpc, StreamSet<WatchStream>* set,
-                                               std::unique_ptr<RawCall> call,
-                                               const grpc::ByteBuffer& request) {
+void WatchStream::Open(RpcContext* rpc, StreamSet<WatchStream>* set, std::unique_ptr<RawCall> call,
+                       const grpc::ByteBuffer& request) {
   auto stream = std::make_shared<WatchStream>(rpc, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
@@ -36,7 +35,6 @@ std::shared_ptr<WatchStream> WatchStream::Open(RpcContext* rpc, StreamSet<WatchS
   } else {
     stream->End(wire::ToGrpc(begun));
   }
-  return stream;
 }
 
 Status WatchStream::Begin(const grpc::ByteBuffer& frame) {

@@ -12,8 +12,8 @@ namespace cairn::cache {
 
 class WatchStream final : public PushedStream<v1::Event> {
  public:
-  static std::shared_ptr<WatchStream> Open(RpcContext* rpc, StreamSet<WatchStream>* set,
-                                           std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request);
+  static void Open(RpcContext* rpc, StreamSet<WatchStream>* set, std::unique_ptr<RawCall> call,
+                   const grpc::ByteBuffer& request);
   WatchStream(RpcContext* rpc, StreamSet<WatchStream>* set, std::unique_ptr<RawCall> call)
       : PushedStream(std::move(call)), set_(set), call_(rpc, Method::kWatch, &context()) {}
 

@@ -100,7 +100,13 @@ class CallServerTest : public ::testing::TestWithParam<size_t> {
   struct Client {
     explicit Client(int port)
         : stub(grpc::CreateChannel(fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials())) {}
-    ~Client() { Drain(); }
+    ~Client() {
+      queue.Shutdown();
+      void* tag = nullptr;
+      bool ok = false;
+      while (queue.Next(&tag, &ok)) {
+      }
+    }
     void Start(const std::string& method) {
       call = stub.PrepareCall(&context, method, &queue);
       call->StartCall(this);
@@ -129,13 +135,6 @@ class CallServerTest : public ::testing::TestWithParam<size_t> {
       bool ok = false;
       EXPECT_TRUE(queue.Next(&tag, &ok));
       return ok;
-    }
-    void Drain() {
-      queue.Shutdown();
-      void* tag = nullptr;
-      bool ok = false;
-      while (queue.Next(&tag, &ok)) {
-      }
     }
     grpc::GenericStub stub;
     grpc::ClientContext context;
