@@ -3,9 +3,9 @@
 #include <atomic>
 
 #include "cairn/v1/cache.pb.h"
-#include "clients/cpp/src/frames.h"
 #include "clients/cpp/src/raw_call.h"
 #include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/frames.h"
 
 namespace cairn::client {
 namespace {
@@ -54,7 +54,7 @@ class GrpcEventStream final : public EventStream {
       }
       if (state_ != State::kReading) continue;
       v1::Event event;
-      if (!FromFrame(frame, &event)) return Errorf(StatusCode::kDataLoss, "watch: malformed event");
+      if (!wire::FromFrame(frame, &event)) return Errorf(StatusCode::kDataLoss, "watch: malformed event");
       CAIRN_ASSIGN_OR_RETURN(std::optional<CacheEvent> known, FromProto(event));
       if (known) return known;
     }
@@ -73,7 +73,7 @@ class GrpcEventStream final : public EventStream {
     RawCall::Outcome outcome = RawCall::Outcome::kDone;
     switch (state_) {
       case State::kAsking:
-        outcome = call_.Write(ToFrame(request_), true, deadline);
+        outcome = call_.Write(wire::ToFrame(request_), true, deadline);
         if (outcome == RawCall::Outcome::kDone) state_ = State::kListening;
         break;
       case State::kListening:

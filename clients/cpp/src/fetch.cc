@@ -7,10 +7,10 @@
 
 #include "clients/cpp/src/channel.h"
 #include "clients/cpp/src/fetch_frame.h"
-#include "clients/cpp/src/frames.h"
 #include "clients/cpp/src/grpc_cache_client.h"
 #include "clients/cpp/src/raw_call.h"
 #include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/frames.h"
 #include "clients/cpp/wire/status.h"
 
 namespace cairn::client {
@@ -106,7 +106,7 @@ Status GrpcCacheClient::FetchPass(const v1::FetchRequest& request, Lookup* looku
                                                          : "no new slice in time");
   };
 
-  call.Send(ToFrame(request));
+  call.Send(wire::ToFrame(request));
   RawCall::Outcome outcome = RawCall::Outcome::kDone;
   while (true) {
     grpc::ByteBuffer frame;

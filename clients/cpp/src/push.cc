@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "clients/cpp/src/channel.h"
-#include "clients/cpp/src/frames.h"
 #include "clients/cpp/src/push_frame.h"
 #include "clients/cpp/src/raw_call.h"
 #include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/frames.h"
 #include "clients/cpp/wire/limits.h"
 #include "clients/cpp/wire/status.h"
 
@@ -132,7 +132,7 @@ Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Fille
   if (outcome == RawCall::Outcome::kTimeout) return late();
   CAIRN_RETURN_IF_ERROR(call.Finish(deadline_));
   v1::PushResponse response;
-  if (outcome == RawCall::Outcome::kDone && !FromFrame(answer, &response)) {
+  if (outcome == RawCall::Outcome::kDone && !wire::FromFrame(answer, &response)) {
     return Errorf(StatusCode::kInternal, "push: the node's answer is no cairn.v1.PushResponse");
   }
   // A node that is older than this answer commits in a call of its own.

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "clients/cpp/src/channel.h"
-#include "clients/cpp/src/frames.h"
 #include "clients/cpp/wire/convert.h"
+#include "clients/cpp/wire/frames.h"
 #include "clients/cpp/wire/status.h"
 #include "services/common/log/log.h"
 
@@ -200,7 +200,7 @@ Status Session::RunOnce(bool* opened) {
 Result<v1::SessionEvent> Session::Open(RawCall& stream) {
   v1::OpenSessionRequest request;
   request.set_client_name(options_.client_name);
-  stream.Send(ToFrame(request));
+  stream.Send(wire::ToFrame(request));
   const TimePoint deadline = std::chrono::steady_clock::now() + kFirstEvent;
   grpc::ByteBuffer frame;
   switch (stream.Read(&frame, /*ahead=*/true, deadline)) {
@@ -213,7 +213,7 @@ Result<v1::SessionEvent> Session::Open(RawCall& stream) {
     }
   }
   v1::SessionEvent event;
-  if (!FromFrame(frame, &event) || event.session_id().empty()) {
+  if (!wire::FromFrame(frame, &event) || event.session_id().empty()) {
     return Errorf(StatusCode::kInternal, "the node opened a session without an id");
   }
   return event;

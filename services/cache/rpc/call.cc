@@ -1,7 +1,5 @@
 #include "services/cache/rpc/call.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
 #include "clients/cpp/wire/convert.h"
 #include "services/common/log/log.h"
 
@@ -83,18 +81,8 @@ TimePoint Call::Deadline(Duration limit) const {
 Status Gone() { return Errorf(StatusCode::kCancelled, "the client went away"); }
 
 Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
-  grpc::ByteBuffer bytes(frame);  // Reading empties it.
-  grpc::ProtoBufferReader reader(&bytes);
-  if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return OkStatus();
+  if (wire::FromFrame(frame, message)) return OkStatus();
   return InvalidArgument("request: expected a message of type {}", message->GetTypeName());
-}
-
-Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* frame) {
-  bool own_buffer = false;
-  if (grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, frame, &own_buffer).ok()) {
-    return OkStatus();
-  }
-  return Errorf(StatusCode::kInternal, "cannot encode a message of type {}", message.GetTypeName());
 }
 
 std::string Path(std::string_view service, Method method) { return fmt::format("/{}/{}", service, Name(method)); }

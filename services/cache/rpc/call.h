@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "clients/cpp/wire/frames.h"
 #include "clients/cpp/wire/status.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/local/local_server.h"
@@ -98,7 +99,6 @@ class Call {
 Status Gone();
 // INVALID_ARGUMENT for what is no such message.
 Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message);
-Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* frame);
 // Such as "/cairn.v1.Cache/Match".
 std::string Path(std::string_view service, Method method);
 
@@ -134,9 +134,9 @@ class UnaryCall final : public CallReactor {
   }
   void Run() {
     Response response;
-    Status status = call_.cancelled() ? Gone() : (*handler_)(call_, request_, &response);
-    if (status.ok()) status = Encode(response, &frame_);
+    const Status status = call_.cancelled() ? Gone() : (*handler_)(call_, request_, &response);
     if (!status.ok()) return End(status);
+    frame_ = wire::ToFrame(response);
     call_.rpc().metrics->Sent(call_.method(), frame_.Length());
     // A client that does not read its answer keeps no place.
     call_.Leave();

@@ -40,7 +40,8 @@ class HealthCheck final : public CallReactor {
     if (!Known(request.service())) return Errorf(StatusCode::kNotFound, "no service '{}'", request.service());
     Answer answer;
     answer.set_status(StatusOf(rpc));
-    return Encode(answer, &frame_);
+    frame_ = wire::ToFrame(answer);
+    return OkStatus();
   }
   void OnDone() override { delete this; }
 
@@ -50,7 +51,7 @@ class HealthCheck final : public CallReactor {
 }  // namespace
 
 // Unbounded in number as sessions are: who may connect may hold streams open.
-class HealthWatch final : public PushedStream<Answer> {
+class HealthWatch final : public PushedStream {
  public:
   static void Open(const RpcContext* rpc, StreamSet<HealthWatch>* set, std::unique_ptr<RawCall> call,
                    const grpc::ByteBuffer& frame) {

@@ -86,7 +86,7 @@ void PushCall::Commit() {
 
 void PushCall::Answer(v1::PushResponse response) {
   response.set_bytes(bytes_);
-  if (const Status encoded = Encode(response, &frame_); !encoded.ok()) return Finish(call_.End(encoded));
+  frame_ = wire::ToFrame(response);
   StartWriteAndFinish(&frame_, call_.End(OkStatus()));
 }
 

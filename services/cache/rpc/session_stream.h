@@ -8,7 +8,7 @@
 
 namespace cairn::cache {
 
-class SessionStream final : public PushedStream<v1::SessionEvent> {
+class SessionStream final : public PushedStream {
  public:
   // Opens the engine's session and sends the first message; a refusal ends the stream.
   static void Open(RpcContext* rpc, StreamSet<SessionStream>* set, std::unique_ptr<RawCall> call,

@@ -10,7 +10,7 @@
 
 namespace cairn::cache {
 
-class WatchStream final : public PushedStream<v1::Event> {
+class WatchStream final : public PushedStream {
  public:
   static void Open(RpcContext* rpc, StreamSet<WatchStream>* set, std::unique_ptr<RawCall> call,
                    const grpc::ByteBuffer& request);

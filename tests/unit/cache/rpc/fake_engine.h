@@ -178,4 +178,16 @@ class FakeEngine final : public CacheEngine {
   Status watch_end;
 };
 
+// A slice of block `block` that keeps its own bytes.
+inline FetchedSlice MakeSlice(uint32_t block, size_t bytes) {
+  auto hold = std::make_shared<std::string>(bytes, static_cast<char>('a' + block % 26));
+  FetchedSlice slice;
+  slice.block = block;
+  slice.part = {.layer_begin = 0, .layer_end = 1, .head_begin = 0, .head_end = 1};
+  slice.xxh3 = block;
+  slice.data = std::as_bytes(std::span(*hold));
+  slice.hold = hold;
+  return slice;
+}
+
 }  // namespace cairn::cache

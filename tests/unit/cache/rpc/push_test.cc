@@ -1,0 +1,109 @@
+// Reserve and Push.
+
+#include <gmock/gmock.h>
+
+#include "clients/cpp/wire/convert.h"
+#include "services/common/status/matchers.h"
+#include "tests/unit/cache/rpc/service_fixture.h"
+
+namespace cairn::cache {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(ServiceTest, PushCommitsWhatItsFirstFrameNames) {
+  const std::string session = Session();
+  const auto push = [&](const std::vector<v1::PushFrame>& frames, v1::PushResponse* response) {
+    grpc::ClientContext context;
+    auto writer = stub->Push(&context, response);
+    for (const auto& frame : frames) {
+      if (!writer->Write(frame)) break;
+    }
+    writer->WritesDone();
+    return writer->Finish();
+  };
+  v1::PushFrame first;
+  first.set_session_id(session);
+  for (const uint64_t id : {5, 13, 6}) {
+    auto* piece = first.add_pieces();
+    piece->set_reservation_id(id);
+    piece->set_data("abc");
+    first.add_commit_ids(id);
+  }
+  v1::PushResponse response;
+  ASSERT_TRUE(push({first}, &response).ok());
+  EXPECT_EQ(response.bytes(), 9u);
+  ASSERT_EQ(response.committed_size(), 3);
+  EXPECT_EQ(response.committed(0).code(), 0u);
+  EXPECT_EQ(response.committed(1).code(), static_cast<uint32_t>(StatusCode::kDataLoss));
+  EXPECT_EQ(response.committed(2).code(), 0u);
+  EXPECT_THAT(engine.committed, ::testing::ElementsAre(5, 13, 6));
+
+  // A client that does not know the field commits in a call of its own.
+  v1::PushFrame old = first;
+  old.clear_commit_ids();
+  v1::PushResponse plain;
+  ASSERT_TRUE(push({old}, &plain).ok());
+  EXPECT_EQ(plain.committed_size(), 0);
+
+  v1::PushFrame bad = first;
+  bad.set_commit_ids(1, 0);
+  EXPECT_THAT(push({bad}, &response).error_message(), HasSubstr("commit_ids[1]: got 0"));
+  bad = first;
+  for (int i = 0; i < 4096; ++i) bad.add_commit_ids(9);
+  EXPECT_THAT(push({bad}, &response).error_message(), HasSubstr("commit_ids: got more than 4096"));
+  EXPECT_THAT(push({old, first}, &response).error_message(), HasSubstr("commit_ids: got 3 in a later frame"));
+  EXPECT_EQ(engine.committed.size(), 3u);
+}
+
+TEST_F(ServiceTest, PushFillsReservationsFromInterleavedFrames) {
+  const std::string session = Session();
+  std::string a(300'000, 0), b(5'000, 0);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<char>(i * 7);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<char>(i * 13);
+  grpc::ClientContext context;
+  v1::PushResponse response;
+  auto writer = stub->Push(&context, &response);
+  for (size_t at = 0; at < a.size(); at += 100'000) {
+    v1::PushFrame frame;
+    if (at == 0) frame.set_session_id(session);
+    auto* piece = frame.add_pieces();
+    piece->set_reservation_id(1);
+    piece->set_offset(at);
+    piece->set_data(a.substr(at, 100'000));
+    if (at == 100'000) {
+      piece = frame.add_pieces();
+      piece->set_reservation_id(2);
+      piece->set_data(b);
+    }
+    ASSERT_TRUE(writer->Write(frame));
+  }
+  writer->WritesDone();
+  EXPECT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(response.bytes(), a.size() + b.size());
+  EXPECT_EQ(engine.written[1], a);
+  EXPECT_EQ(engine.written[2], b);
+}
+
+TEST_F(ServiceTest, ReserveAnswersPartByPart) {
+  v1::ReserveRequest request;
+  request.set_session_id(Session());
+  request.set_fingerprint(FingerprintBytes());
+  for (int i = 0; i < 2; ++i) {
+    v1::ReservePart* part = request.add_parts();
+    part->set_key(std::string(32, 'a'));
+    part->mutable_part()->set_layer_end(4);
+    part->mutable_part()->set_head_end(2);
+    part->set_bytes(1);
+  }
+  grpc::ClientContext context;
+  v1::ReserveResponse response;
+  ASSERT_TRUE(stub->Reserve(&context, request, &response).ok());
+  ASSERT_EQ(response.results_size(), 2);
+  EXPECT_EQ(response.results(0).code(), 0u);
+  EXPECT_EQ(response.results(0).reservation_id(), 1u);
+  EXPECT_EQ(response.results(1).code(), 6u);
+}
+
+}  // namespace
+}  // namespace cairn::cache
