@@ -75,6 +75,15 @@ std::span<std::byte> BlockSink::Destination(const SliceInfo& slice) {
   return Of(slice).Contiguous(offset, slice.slice_bytes);
 }
 
+std::vector<std::span<std::byte>> BlockSink::Pieces(const SliceInfo& slice) {
+  std::vector<std::span<std::byte>> pieces;
+  if (!Wanted(slice) || !SameHeads(slice) || !Check(slice).ok()) return pieces;
+  const uint64_t offset = layout_->IsNative() ? Offset(slice.layer) : 0;
+  Of(slice).ForEachRun(offset, slice.slice_bytes,
+                       [&](std::span<std::byte> run, uint64_t) { pieces.push_back(run); });
+  return pieces;
+}
+
 Status BlockSink::OnSlice(const SliceInfo& slice, std::span<const std::byte> data) {
   if (!Wanted(slice)) return OkStatus();
   CAIRN_RETURN_IF_ERROR(Check(slice));
@@ -85,7 +94,7 @@ Status BlockSink::OnSlice(const SliceInfo& slice, std::span<const std::byte> dat
   } else {
     CAIRN_RETURN_IF_ERROR(Assemble(slice, data));
   }
-  bytes_ += data.size();
+  bytes_ += slice.slice_bytes;
   MarkHeads(slice);
   return OkStatus();
 }

@@ -28,6 +28,7 @@ class BlockSink final : public client::FetchSink {
                                   uint32_t first_block, std::vector<Block> into);
 
   std::span<std::byte> Destination(const client::SliceInfo& slice) override;
+  std::vector<std::span<std::byte>> Pieces(const client::SliceInfo& slice) override;
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override;
   void OnBlockFailed(uint32_t block, client::MissReason reason) override;
 

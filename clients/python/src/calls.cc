@@ -9,7 +9,6 @@
 #include "clients/python/src/part_source.h"
 #include "clients/python/src/pushing.h"
 #include "clients/python/src/reading.h"
-#include "clients/python/src/staged_push.h"
 #include "clients/python/src/status_error.h"
 
 namespace cairn::python {
@@ -232,8 +231,7 @@ uint64_t Stage(Connection& connection, nb::handle fingerprint, nb::handle parts,
       .trace = trace};
   const PushedParts pushed = ReadParts(parts, ns->spec.layout);
   return ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) -> Result<uint64_t> {
-    CAIRN_ASSIGN_OR_RETURN(auto staged, StagedPush::Make(c, *ns, ns_fingerprint, pushed.rooms,
-                                                         pushed.contents, options));
+    CAIRN_ASSIGN_OR_RETURN(auto staged, StageParts(c, *ns, ns_fingerprint, pushed.rooms, pushed.contents, options));
     return connection.Keep(std::move(staged));
   }));
 }

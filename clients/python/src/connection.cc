@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "clients/python/src/staged_push.h"
 #include "services/common/keys/part_codec.h"
 
 namespace cairn::python {
@@ -50,7 +49,7 @@ void Connection::Close() {
   std::unique_ptr<client::CacheClient> client;
   // They end before the client.
   std::map<uint64_t, std::shared_ptr<Stream>> streams;
-  std::map<uint64_t, std::unique_ptr<StagedPush>> staged;
+  std::map<uint64_t, std::unique_ptr<client::InPlacePush>> staged;
   std::unique_ptr<ThreadPool> asking;
   {
     const MutexLock lock(mu_);
@@ -154,13 +153,13 @@ Result<std::optional<client::CacheEvent>> Connection::NextEvent(uint64_t id, Dur
   return event;
 }
 
-uint64_t Connection::Keep(std::unique_ptr<StagedPush> push) {
+uint64_t Connection::Keep(std::unique_ptr<client::InPlacePush> push) {
   const MutexLock lock(mu_);
   staged_.emplace(next_staged_, std::move(push));
   return next_staged_++;
 }
 
-Result<std::unique_ptr<StagedPush>> Connection::TakeStaged(uint64_t id) {
+Result<std::unique_ptr<client::InPlacePush>> Connection::TakeStaged(uint64_t id) {
   const MutexLock lock(mu_);
   const auto it = staged_.find(id);
   if (it == staged_.end()) {

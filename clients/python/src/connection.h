@@ -18,8 +18,6 @@
 
 namespace cairn::python {
 
-class StagedPush;
-
 // A namespace that was opened here: how its blocks' bytes lie.
 struct OpenNamespace {
   NamespaceSpec spec;
@@ -71,9 +69,9 @@ class Connection {
   void EndWatch(uint64_t stream);
 
   // Staged pushes belong to the connection, too.
-  uint64_t Keep(std::unique_ptr<StagedPush> push);
+  uint64_t Keep(std::unique_ptr<client::InPlacePush> push);
   // Gives it out, once. FAILED_PRECONDITION: it is committed or dropped.
-  Result<std::unique_ptr<StagedPush>> TakeStaged(uint64_t id);
+  Result<std::unique_ptr<client::InPlacePush>> TakeStaged(uint64_t id);
   // Gives its room back. May be repeated.
   void DropStaged(uint64_t id);
 
@@ -97,7 +95,7 @@ class Connection {
   std::unique_ptr<ThreadPool> asking_ ABSL_GUARDED_BY(mu_);  // From the first question on.
   std::map<uint64_t, std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
   uint64_t next_stream_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<uint64_t, std::unique_ptr<StagedPush>> staged_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::unique_ptr<client::InPlacePush>> staged_ ABSL_GUARDED_BY(mu_);
   uint64_t next_staged_ ABSL_GUARDED_BY(mu_) = 1;
 };
 

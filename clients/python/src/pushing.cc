@@ -9,13 +9,14 @@ namespace {
 // Of parts that are written before they are committed.
 constexpr uint64_t kBatchBytes = 8 << 20;
 
-// Writes the parts into room of the node and commits them.
-Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespace& ns,
-                                      const Digest& fingerprint,
-                                      std::span<const client::PartToWrite> rooms,
-                                      std::span<const PartContent> contents,
-                                      const client::PushOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(const auto push, c.BeginPush(fingerprint, rooms, options));
+}  // namespace
+
+Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c, const OpenNamespace& ns,
+                                                        const Digest& fingerprint,
+                                                        std::span<const client::PartToWrite> rooms,
+                                                        std::span<const PartContent> contents,
+                                                        const client::PushOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(auto push, c.BeginPush(fingerprint, rooms, options));
   const auto slots = push->slots();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].status.ok() || slots[i].room.empty()) continue;
@@ -23,10 +24,8 @@ Result<std::vector<Status>> PushBatch(client::CacheClient& c, const OpenNamespac
                static_cast<uint16_t>(ns.spec.layout.block_tokens),
                push->path() == client::Path::kLocal);
   }
-  return push->Commit();
+  return push;
 }
-
-}  // namespace
 
 Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenNamespace& ns,
                                           const Digest& fingerprint,
@@ -44,8 +43,9 @@ Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenName
     } while (end < rooms.size() && bytes + rooms[end].bytes <= kBatchBytes);
     options.deadline =
         std::max<Duration>(until - std::chrono::steady_clock::now(), Duration::zero());
-    const auto pushed = PushBatch(c, ns, fingerprint, rooms.subspan(begin, end - begin),
-                                  contents.subspan(begin, end - begin), options);
+    const auto staged = StageParts(c, ns, fingerprint, rooms.subspan(begin, end - begin),
+                                   contents.subspan(begin, end - begin), options);
+    const auto pushed = staged.ok() ? (*staged)->Commit() : Result<std::vector<Status>>(staged.status());
     if (!pushed.ok()) {
       if (begin == 0) return pushed.status();
       // What was committed before is stored.

@@ -1,6 +1,7 @@
 #pragma once
-// Stores parts out of the caller's memory in one call. Knows no Python: runs without the GIL.
+// Stores parts out of the caller's memory. Knows no Python: runs without the GIL.
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,7 +11,15 @@
 
 namespace cairn::python {
 
-// As many parts at a time as a session may surely take room for, within one deadline. One status a
+// Copies the parts into room for them, the node's memory where it can be reached, and seals them: what is left is to Commit. Errors as
+// CacheClient::BeginPush. `contents`: one for each of `rooms`.
+Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c, const OpenNamespace& ns,
+                                                        const Digest& fingerprint,
+                                                        std::span<const client::PartToWrite> rooms,
+                                                        std::span<const PartContent> contents,
+                                                        const client::PushOptions& options);
+
+// Stages and commits as many parts at a time as a session may surely take room for, within one deadline. One status a
 // part; `contents`: one for each of `rooms`. Errors as CacheClient::BeginPush, when nothing is known to be stored.
 Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenNamespace& ns,
                                           const Digest& fingerprint,

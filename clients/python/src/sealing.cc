@@ -1,11 +1,36 @@
 #include "clients/python/src/sealing.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "services/common/hash/xxh3_stream.h"
 #include "services/common/memory/bulk_copy.h"
 
 namespace cairn::python {
+namespace {
+
+// Hashed out of memory, then copied out of the cache: so little at a time that reads and writes of memory overlap. Whole runs of 96 KiB took a
+// quarter more time.
+constexpr size_t kStep = 2 << 10;
+constexpr size_t kLine = 64;  // Of streaming stores, which had better be whole.
+
+void HashAndCopy(std::byte* to, std::span<const std::byte> from, bool streaming, Xxh3Stream* hash) {
+  size_t step = kStep - reinterpret_cast<uintptr_t>(to) % kLine;
+  while (!from.empty()) {
+    const std::span<const std::byte> some = from.first(std::min(step, from.size()));
+    hash->Update(some);
+    if (streaming) {
+      StreamingCopy(to, some.data(), some.size());
+    } else {
+      std::memcpy(to, some.data(), some.size());
+    }
+    to += some.size();
+    from = from.subspan(some.size());
+    step = kStep;
+  }
+}
+
+}  // namespace
 
 Result<std::vector<uint64_t>> SliceLengths(const Layout& layout, const format::PartRect& rect,
                                            uint64_t bytes, const Field& field) {
@@ -40,15 +65,9 @@ void SealPieces(std::span<std::byte> room, const PartContent& content, format::C
     if (const auto from = pieces.Contiguous(at, length); !from.empty()) {
       hashes.push_back(CopyXxh3(to, from.data(), length, streaming));
     } else {
-      // Each run is hashed out of memory, then copied out of the cache.
       Xxh3Stream hash;
       pieces.ForEachRun(at, length, [&](std::span<const std::byte> run, uint64_t done) {
-        hash.Update(run);
-        if (streaming) {
-          StreamingCopy(to + done, run.data(), run.size());
-        } else {
-          std::memcpy(to + done, run.data(), run.size());
-        }
+        HashAndCopy(to + done, run, streaming, &hash);
       });
       hashes.push_back(hash.Digest());
     }

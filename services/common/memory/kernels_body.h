@@ -85,6 +85,8 @@ uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byt
   // While 8 KiB are hashed, the lines of the next 8 KiB are asked for, by turns from its two pages:
   // the hardware's prefetcher starts anew in every page. After the last ones comes `next`.
   constexpr size_t kAhead = 2 * kPage;
+  // What is copied past the caches is not read again either: it had better leave them to the caller, whose own code and data it would push out.
+  constexpr int kLocality = kStore == Store::kStreaming || kStore == Store::kStreamingShifted ? 0 : 3;
   for (size_t block = 0; block < blocks; ++block) {
     const std::byte* const in = from + block * kBlock;
     const size_t ahead_at = block * kBlock / kAhead * kAhead + kAhead;
@@ -92,7 +94,7 @@ uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byt
 #pragma GCC unroll 16
     for (size_t s = 0; s < kStripes; ++s) {
       const size_t i = (block * kStripes + s) % (kAhead / kLine);
-      __builtin_prefetch(ahead + (i % 4 / 2) * kPage + (i / 4 * 2 + i % 2) * kLine, 0, 3);
+      __builtin_prefetch(ahead + (i % 4 / 2) * kPage + (i / 4 * 2 + i % 2) * kLine, 0, kLocality);
       const Line line = Line::Load(in + s * kLine);
       if constexpr (kShifted) {
         shifter.Put(line, s);

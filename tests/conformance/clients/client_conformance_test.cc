@@ -75,7 +75,7 @@ class RealNode final : public World {
 // Takes slices as they come and compares them.
 class Sink final : public FetchSink {
  public:
-  enum class Wish { kOwnBuffer, kDestination, kLent };
+  enum class Wish { kOwnBuffer, kDestination, kPieces, kLent };
   Sink(const NamespaceSpec& spec, const std::vector<BlockKey>& keys, Wish wish)
       : spec_(spec), keys_(keys), wish_(wish) {}
 
@@ -85,8 +85,22 @@ class Sink final : public FetchSink {
     buffer.resize(slice.slice_bytes);
     return buffer;
   }
+  // Unequal, one empty, apart from each other in memory.
+  std::vector<std::span<std::byte>> Pieces(const SliceInfo& slice) override {
+    if (wish_ != Wish::kPieces) return {};
+    auto& buffer = buffers_[{slice.block, slice.layer, slice.part}];
+    buffer.resize(slice.slice_bytes + 2 * kGap);
+    const uint64_t first = slice.slice_bytes / 3, rest = slice.slice_bytes - first;
+    const std::span<std::byte> all(buffer);
+    return {all.first(first), all.subspan(first, 0), all.subspan(first + kGap, rest)};
+  }
   Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) override {
-    return Take(slice, data);
+    if (wish_ != Wish::kPieces || !data.empty() || slice.slice_bytes == 0) return Take(slice, data);
+    auto& buffer = buffers_.at({slice.block, slice.layer, slice.part});
+    const auto at = buffer.begin() + static_cast<ptrdiff_t>(slice.slice_bytes / 3);
+    buffer.erase(at, at + kGap);
+    buffer.resize(slice.slice_bytes);
+    return Take(slice, buffer);
   }
   bool WantsLent() const override { return wish_ == Wish::kLent; }
   Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
@@ -110,6 +124,7 @@ class Sink final : public FetchSink {
   std::multimap<uint32_t, MissReason> failed;
 
  private:
+  static constexpr ptrdiff_t kGap = 100;
   using Key = std::tuple<uint32_t, uint32_t, format::PartRect>;
   Status Take(const SliceInfo& slice, std::span<const std::byte> data) {
     ++slices;
@@ -126,6 +141,8 @@ class Sink final : public FetchSink {
   std::map<std::pair<uint32_t, format::PartRect>, const std::byte*> bases_;
   std::vector<std::shared_ptr<const LentHold>> holds_;
 };
+
+constexpr Sink::Wish kWishes[] = {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination, Sink::Wish::kPieces, Sink::Wish::kLent};
 
 // The blocks of `chain` as they would be written in place.
 std::vector<PartToWrite> ToWrite(const Chain& chain) {
@@ -196,7 +213,7 @@ TYPED_TEST(ClientConformance, WhatIsPushedIsFetchedInEveryWay) {
   const NamespaceSpec spec = SmallSpec();
   const Chain chain(spec, 12);
   this->Store(*this->client_, spec, chain);
-  for (const auto wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination, Sink::Wish::kLent}) {
+  for (const auto wish : kWishes) {
     this->ExpectAll(*this->client_, spec, chain, wish);
     this->ExpectAll(*this->client_, spec, chain, wish, {.verify = false});
   }
@@ -226,7 +243,7 @@ TYPED_TEST(ClientConformance, LargeSlicesAndManyParts) {
   const NamespaceSpec spec = LargeSpec(2048);
   const Chain chain(spec, 3, {{0, 2, 0, 6}, {2, 4, 0, 3}, {2, 4, 3, 6}});
   this->Store(*this->client_, spec, chain);
-  for (const auto wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination, Sink::Wish::kLent}) {
+  for (const auto wish : kWishes) {
     this->ExpectAll(*this->client_, spec, chain, wish);
   }
 }
@@ -308,7 +325,7 @@ TYPED_TEST(ClientConformance, WrongBytesAreRefusedAtCommitOrFoundByReaders) {
   }
   EXPECT_NE(this->world_.path(), Path::kGrpc) << "the node had the bytes to itself";
   ASSERT_EQ(match->matched_blocks, 2u);
-  for (const Sink::Wish wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kLent}) {
+  for (const Sink::Wish wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kPieces, Sink::Wish::kLent}) {
     Sink sink(spec, chain.keys, wish);
     ASSERT_OK(this->client_->Fetch(match->lease, {}, sink, {}));
     EXPECT_EQ(sink.wrong, 0u);
@@ -359,7 +376,7 @@ TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
   const Chain chain(spec, 3);
   this->Store(*this->client_, spec, chain);
   const auto keys = KeysFor(spec, 5);
-  for (const auto wish : {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination, Sink::Wish::kLent}) {
+  for (const auto wish : kWishes) {
     Sink sink(spec, keys, wish);
     const auto got = this->client_->Get(Fingerprint(spec), keys, {}, sink, kMatch, {});
     ASSERT_OK(got);
@@ -414,7 +431,7 @@ TYPED_TEST(ClientConformance, ARangeOfBlocksAndLayers) {
   this->Store(*this->client_, spec, chain);
   auto match = this->client_->Match(Fingerprint(spec), chain.keys, kMatch);
   ASSERT_OK(match);
-  for (const auto wish : {Sink::Wish::kDestination, Sink::Wish::kLent}) {
+  for (const auto wish : {Sink::Wish::kDestination, Sink::Wish::kPieces, Sink::Wish::kLent}) {
     Sink sink(spec, chain.keys, wish);
     ASSERT_OK(this->client_->Fetch(
         match->lease, {.block_begin = 1, .block_end = 4, .layer_begin = 2, .layer_end = 4}, sink,

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "clients/cpp/shm/decode.h"
-#include "services/common/memory/bulk_copy.h"
+#include "services/common/hash/xxh3_stream.h"
 
 namespace cairn::client::local {
 namespace {
@@ -27,6 +27,29 @@ class Hold final : public LentHold {
   const std::shared_ptr<LeasePin> pin_;
   const std::shared_ptr<const Segment> segment_;  // Keeps the bytes mapped.
 };
+
+// Copies and hashes in one pass. Through memory of our own, so that exactly what is copied is hashed: another process may still write to where
+// it comes from.
+uint64_t CopyToPieces(std::span<const std::byte> from, std::span<const std::span<std::byte>> pieces,
+                      bool streaming) {
+  alignas(64) std::byte own[4 << 10];
+  Xxh3Stream hash;
+  for (std::span<std::byte> to : pieces) {
+    while (!to.empty()) {
+      const size_t n = std::min(sizeof(own), to.size());
+      std::memcpy(own, from.data(), n);
+      hash.Update({own, n});
+      if (streaming) {
+        StreamingCopy(to.data(), own, n);
+      } else {
+        std::memcpy(to.data(), own, n);
+      }
+      from = from.subspan(n);
+      to = to.subspan(n);
+    }
+  }
+  return hash.Digest();
+}
 
 }  // namespace
 
@@ -235,11 +258,15 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
                   .tier = part.place.tier == 2 ? TierKind::kDisk : TierKind::kHost};
   queued.from = part.bytes.subspan(entry.offset, entry.length);
   if (!lend_) queued.to = sink_.Destination(queued.slice);
-  if (!queued.to.empty() && queued.to.size() != entry.length) {
-    return Errorf(StatusCode::kInternal, "fetch: destination of {} bytes for a slice of {}",
-                  queued.to.size(), entry.length);
+  if (!lend_ && queued.to.empty()) queued.pieces = sink_.Pieces(queued.slice);
+  const bool given = !queued.to.empty() || !queued.pieces.empty();
+  uint64_t room = queued.to.size();
+  for (const std::span<std::byte> piece : queued.pieces) room += piece.size();
+  if (given && room != entry.length) {
+    return Errorf(StatusCode::kInternal, "fetch: destination of {} bytes for a slice of {}", room,
+                  entry.length);
   }
-  if (!lend_ && queued.to.empty()) {
+  if (!lend_ && !given) {
     // A copy of the client's own: what lies in shared memory may change between the check and the
     // reader's look at it.
     if (!spare_.empty()) {
@@ -254,26 +281,36 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
   return Flush();
 }
 
+void LocalFetch::Queued::AddRuns(std::vector<CopyRun>* runs) const {
+  if (!to.empty()) runs->push_back({to.data(), from.data(), to.size()});
+  size_t at = 0;
+  for (const std::span<std::byte> piece : pieces) {
+    if (!piece.empty()) runs->push_back({piece.data(), from.data() + at, piece.size()});
+    at += piece.size();
+  }
+}
+
 void LocalFetch::CopyQueued() {
   if (options_.verify) {
     for (size_t i = 0; i < queue_.size(); ++i) {
       Queued& q = queue_[i];
       const std::byte* const next = i + 1 < queue_.size() ? queue_[i + 1].from.data() : nullptr;
       const uint64_t hash =
-          q.to.empty() ? BulkXxh3(q.from, next)
+          !q.pieces.empty() ? CopyToPieces(q.from, q.pieces, streaming_)
+          : q.to.empty()    ? BulkXxh3(q.from, next)
                        // What is copied on at once had better stay in the cache.
                        : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
                                   streaming_ && q.own.empty(), next);
       q.good = hash == q.slice.xxh3;
     }
-  } else if (streaming_) {
+  } else {
     std::vector<CopyRun> runs;
     runs.reserve(queue_.size());
-    for (const Queued& q : queue_) runs.push_back({q.to.data(), q.from.data(), q.to.size()});
-    StreamingCopy(runs);
-  } else {
-    for (const Queued& q : queue_) {
-      if (!q.to.empty()) std::memcpy(q.to.data(), q.from.data(), q.to.size());
+    for (const Queued& q : queue_) q.AddRuns(&runs);
+    if (streaming_) {
+      StreamingCopy(runs);
+    } else {
+      for (const CopyRun& run : runs) std::memcpy(run.to, run.from, run.bytes);
     }
   }
   if (streaming_ && !lend_) StreamingFence();
@@ -298,7 +335,7 @@ Status LocalFetch::Flush() {
       counts_.lent_bytes += q.from.size();
       CAIRN_RETURN_IF_ERROR(sink_.OnLentSlice(q.slice, q.from, q.part->hold));
     } else {
-      CAIRN_RETURN_IF_ERROR(sink_.OnSlice(q.slice, q.to));
+      CAIRN_RETURN_IF_ERROR(sink_.OnSlice(q.slice, q.to));  // Empty: in pieces.
       if (!q.own.empty()) spare_.push_back(std::move(q.own));
     }
   }

@@ -9,6 +9,7 @@
 
 #include "cairn/client/cache_client.h"
 #include "clients/cpp/src/local/local_session.h"
+#include "services/common/memory/bulk_copy.h"
 
 namespace cairn::client::local {
 
@@ -50,8 +51,11 @@ class LocalFetch {
     SliceInfo slice;
     std::span<const std::byte> from;
     std::span<std::byte> to;
-    std::vector<std::byte> own = {};  // Where the reader gave no destination.
+    std::vector<std::span<std::byte>> pieces = {};  // Instead of `to`.
+    std::vector<std::byte> own = {};                // Where the reader gave no destination.
     bool good = true;
+
+    void AddRuns(std::vector<CopyRun>* runs) const;
   };
   enum class Block : uint8_t { kOpen, kPending, kElsewhere, kFailed, kDone };
 

@@ -89,8 +89,13 @@ class FetchSink {
   // buffer. Bytes there mean nothing before OnSlice.
   virtual std::span<std::byte> Destination(const SliceInfo&) { return {}; }
 
+  // Where Destination gave no span: pieces that follow each other, together slice_bytes long, on the
+  // same terms. Asked where bytes come out of the node's memory and can be copied there in one pass.
+  virtual std::vector<std::span<std::byte>> Pieces(const SliceInfo&) { return {}; }
+
   // A whole slice whose bytes have its hash. `data` is what Destination gave, or the client's
-  // buffer, valid during the call. A status other than OK ends the fetch with it.
+  // buffer, valid during the call; none when the bytes are in what Pieces gave. A status other than
+  // OK ends the fetch with it.
   virtual Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) = 0;
 
   // The block will not be complete; kCorrupt: bytes failed their hash here or at the node. More
