@@ -56,7 +56,8 @@ def _match(answer: tuple[int, Lease, list[tuple[int, int, int, float]], int, int
 
 def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
     code, message, prefix, size, failed = answer
-    fetched = Fetched(prefix, {block: MissReason(reason) for block, reason in failed.items()}, size)
+    reasons = {block: MissReason(reason) for block, reason in failed.items()} if failed else {}
+    fetched = Fetched(prefix, reasons, size)
     if code != 0:
         error = error_for(code, message)
         error.fetched = fetched

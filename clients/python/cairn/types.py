@@ -226,8 +226,7 @@ class Match:
         self.lease.release()
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     """What a fetch brought. Memory of a block that failed has undefined bytes."""
 
     prefix: int

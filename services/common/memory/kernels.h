@@ -10,8 +10,8 @@ namespace cairn::memory {
 inline constexpr size_t kLine = 64;
 inline constexpr size_t kMinHash = 2048;  // Shorter inputs are the library's.
 
-// kStreaming: to a multiple of kLine; kStreamingShifted: anywhere else.
-enum class Store : uint8_t { kNone, kCached, kStreaming, kStreamingShifted };
+// kStreaming: to a multiple of kLine; kStreamingShifted: anywhere else; kStreamingJoined: the kernels' own choice where they can.
+enum class Store : uint8_t { kNone, kCached, kStreaming, kStreamingShifted, kStreamingJoined };
 
 inline constexpr size_t kPage = 4096;
 inline constexpr size_t kStreams = 8;

@@ -16,6 +16,23 @@ struct Line {
   void Stream(std::byte* p) const { _mm512_stream_si512(reinterpret_cast<__m512i*>(p), v); }
 };
 
+// The last `bytes` bytes of a line and what follows them in the next.
+class Join {
+ public:
+  static constexpr bool kWorks = true;  // For multiples of 4 bytes.
+  explicit Join(size_t bytes) {
+    alignas(kLine) int32_t at[16];
+    for (int i = 0; i < 16; ++i) at[i] = 16 - static_cast<int>(bytes / 4) + i;
+    index_ = _mm512_load_si512(at);
+  }
+  Line operator()(const Line& line, const Line& next) const {
+    return {_mm512_permutex2var_epi32(line.v, index_, next.v)};
+  }
+
+ private:
+  __m512i index_;
+};
+
 // Eight lanes of 64 bits. Start values as the specification gives them.
 struct Accumulator {
   __m512i v = _mm512_set_epi64(

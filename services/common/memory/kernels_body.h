@@ -75,18 +75,52 @@ class Shifter {
   alignas(kLine) std::byte room_[(kStripes + 1) * kLine];  // Begins with the last line before.
 };
 
+// The same without memory between, where lines can be joined.
+class Joiner {
+ public:
+  explicit Joiner(std::byte* to)
+      : to_(to), back_(reinterpret_cast<uintptr_t>(to) % kLine), line_(to - back_), join_(back_) {}
+
+  inline __attribute__((always_inline)) void Put(const Line& line, size_t) {
+    if (line_ < to_) [[unlikely]] {
+      alignas(kLine) std::byte bytes[kLine];
+      line.Save(bytes);
+      std::memcpy(to_, bytes, kLine - back_);
+    } else {
+      join_(before_, line).Stream(line_);
+    }
+    line_ += kLine;
+    before_ = line;
+  }
+  void Flush(size_t) {}
+  // REQUIRES: a line was put.
+  void Finish() {
+    alignas(kLine) std::byte bytes[kLine];
+    before_.Save(bytes);
+    std::memcpy(line_, bytes + kLine - back_, back_);
+  }
+
+ private:
+  std::byte* const to_;
+  const size_t back_;
+  std::byte* line_;  // Of the first byte that is not stored.
+  const Join join_;
+  Line before_{};
+};
+
 template <Store kStore>
 uint64_t Hash(std::byte* to, const std::byte* from, size_t bytes, const std::byte* next) {
   const auto* secret = reinterpret_cast<const std::byte*>(XXH3_kSecret);
   Accumulator acc;
   const size_t blocks = (bytes - 1) / kBlock;
-  constexpr bool kShifted = kStore == Store::kStreamingShifted;
-  [[maybe_unused]] std::conditional_t<kShifted, Shifter, std::byte*> shifter(to);
+  constexpr bool kShifted = kStore == Store::kStreamingShifted || kStore == Store::kStreamingJoined;
+  using Unaligned = std::conditional_t<kStore == Store::kStreamingJoined, Joiner, Shifter>;
+  [[maybe_unused]] std::conditional_t<kShifted, Unaligned, std::byte*> shifter(to);
   // While 8 KiB are hashed, the lines of the next 8 KiB are asked for, by turns from its two pages:
   // the hardware's prefetcher starts anew in every page. After the last ones comes `next`.
   constexpr size_t kAhead = 2 * kPage;
   // What is copied past the caches is not read again either: it had better leave them to the caller, whose own code and data it would push out.
-  constexpr int kLocality = kStore == Store::kStreaming || kStore == Store::kStreamingShifted ? 0 : 3;
+  constexpr int kLocality = kStore == Store::kStreaming || kShifted ? 0 : 3;
   for (size_t block = 0; block < blocks; ++block) {
     const std::byte* const in = from + block * kBlock;
     const size_t ahead_at = block * kBlock / kAhead * kAhead + kAhead;
@@ -140,7 +174,12 @@ uint64_t HashAny(std::byte* to, const std::byte* from, size_t bytes, Store store
     case Store::kStreaming:
       return Hash<Store::kStreaming>(to, from, bytes, next);
     case Store::kStreamingShifted:
+      if (Join::kWorks && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+        return Hash<Store::kStreamingJoined>(to, from, bytes, next);
+      }
       return Hash<Store::kStreamingShifted>(to, from, bytes, next);
+    case Store::kStreamingJoined:
+      break;  // Nobody asks for it.
   }
   return 0;
 }

@@ -74,7 +74,8 @@ TEST(BulkCopyTest, EveryInstructionSetHashesAsTheLibraryAndCopiesExactly) {
         const std::pair<memory::Store, size_t> stores[] = {
             {memory::Store::kCached, 0},           {memory::Store::kCached, 5},
             {memory::Store::kStreaming, 0},        {memory::Store::kStreamingShifted, 1},
-            {memory::Store::kStreamingShifted, 16}, {memory::Store::kStreamingShifted, 63}};
+            {memory::Store::kStreamingShifted, 4},  {memory::Store::kStreamingShifted, 16},
+            {memory::Store::kStreamingShifted, 60}, {memory::Store::kStreamingShifted, 63}};
         for (const auto& [store, shift] : stores) {
           std::fill(room.begin(), room.end(), std::byte{0xAB});
           std::byte* to = room.data() + 64 + (-reinterpret_cast<uintptr_t>(room.data()) & 63) + shift;
