@@ -1,5 +1,5 @@
 #pragma once
-// std::mutex and std::condition_variable_any under names that Clang's thread-safety analysis understands.
+// std::mutex and std::condition_variable under names that Clang's thread-safety analysis understands.
 //
 // Not absl::Mutex: Debian's build of it is not instrumented, so correct programs give TSan reports.
 
@@ -16,11 +16,9 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
-  // For std::condition_variable_any.
-  void lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
-  void unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
 
  private:
+  friend class CondVar;
   std::mutex mu_;
 };
 
@@ -36,23 +34,33 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 };
 
 // Waits happen with the mutex held (MutexLock in scope); spurious wake-ups are possible without a predicate.
+//
+// Not std::condition_variable_any, which takes a second mutex of its own for each wait and notification.
 class CondVar {
  public:
   void NotifyOne() { cv_.notify_one(); }
   void NotifyAll() { cv_.notify_all(); }
   template <typename Predicate>
   void Wait(Mutex& mu, Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    cv_.wait(mu, predicate);
+    Held held(mu.mu_);
+    cv_.wait(held.lock, predicate);
   }
   // False when the deadline passed with the predicate still false.
   template <typename Predicate>
   bool WaitUntil(Mutex& mu, std::chrono::steady_clock::time_point deadline,
                  Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return cv_.wait_until(mu, deadline, predicate);
+    Held held(mu.mu_);
+    return cv_.wait_until(held.lock, deadline, predicate);
   }
 
  private:
-  std::condition_variable_any cv_;
+  // The caller's lock in the form that a wait takes. It stays the caller's.
+  struct Held {
+    explicit Held(std::mutex& mu) : lock(mu, std::adopt_lock) {}
+    ~Held() { lock.release(); }
+    std::unique_lock<std::mutex> lock;
+  };
+  std::condition_variable cv_;
 };
 
 }  // namespace cairn

@@ -105,6 +105,7 @@ class DiskTier::Impl {
 
   // impl_io.cc
   void PumpWrites();
+  bool FullGroupWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWritten(std::vector<QueuedWrite> group, Status status);
   void OnRead(const Extent& extent, uint32_t segment, uint64_t hash,
               std::span<std::byte> destination, Status status, const IoCallback& done);

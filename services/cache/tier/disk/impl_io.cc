@@ -15,6 +15,9 @@ namespace {
 // Small extents that lie behind each other go in one request.
 constexpr uint64_t kGroupBytes = 1 << 20;
 constexpr size_t kGroupExtents = 64;
+// Full groups are handed to the backend, which keeps `queue_depth` of them at the device, before the device is free for them: so it gets the
+// next one as soon as one ends, and not after what follows the end here. Smaller ones wait for more to go with them.
+constexpr size_t kAhead = 2;
 constexpr std::chrono::milliseconds kRetry{200};
 // Of what is written, so much may be written a second time because the owner wants to keep it: amplification stays below 1.05.
 constexpr double kKeepShare = 0.04;
@@ -51,13 +54,19 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
   PumpWrites();
 }
 
+bool DiskTier::Impl::FullGroupWaits() const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < std::min(queue_.size(), kGroupExtents); ++i) bytes += queue_[i].extent.length;
+  return bytes >= kGroupBytes || queue_.size() >= kGroupExtents;
+}
+
 // Starts what may be started. Any thread.
 void DiskTier::Impl::PumpWrites() {
   for (;;) {
     std::vector<QueuedWrite> group;
     {
       MutexLock lock(mu_);
-      if (writes_ >= options.queue_depth) return;
+      if (writes_ >= options.queue_depth && (writes_ >= kAhead * options.queue_depth || !FullGroupWaits())) return;
       uint64_t bytes = 0;
       while (!queue_.empty() && group.size() < kGroupExtents) {
         QueuedWrite& write = queue_.front();
