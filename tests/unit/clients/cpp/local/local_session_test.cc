@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "clients/cpp/src/local/local_fetch.h"
 #include "clients/cpp/src/local/local_path.h"
@@ -31,20 +32,37 @@ using Script = LocalNode::Script;
 
 TimePoint In(Duration d) { return std::chrono::steady_clock::now() + d; }
 
+enum class Room { kWhole, kPieces, kNone };
+
 // Checks every slice, and keeps what was lent.
 class Sink final : public FetchSink {
  public:
   Sink(const NamespaceSpec& spec, const std::vector<BlockKey>& keys, bool wants_lent = false,
-       bool destination = true)
-      : spec_(spec), keys_(keys), lent_(wants_lent), destination_(destination) {}
+       Room room = Room::kWhole)
+      : spec_(spec), keys_(keys), lent_(wants_lent), room_(room) {}
   std::span<std::byte> Destination(const SliceInfo& slice) override {
-    if (!destination_) return {};
+    if (room_ != Room::kWhole) return {};
     buffers_.emplace_back(slice.slice_bytes);
     return buffers_.back();
   }
+  std::vector<std::span<std::byte>> Pieces(const SliceInfo& slice) override {
+    std::vector<std::span<std::byte>> pieces;
+    if (room_ != Room::kPieces) return pieces;
+    auto& buffers = pieces_[{slice.block, slice.layer, slice.part}];
+    for (uint64_t left = slice.slice_bytes, n = 1; left > 0; left -= pieces.back().size(), n *= 5) {
+      buffers.emplace_back(std::min<uint64_t>(n, left));
+      pieces.push_back(buffers.back());
+    }
+    return pieces;
+  }
   Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) override {
     ++copied;
-    return Look(slice, data);
+    if (room_ != Room::kPieces) return Look(slice, data);
+    std::vector<std::byte> whole;
+    for (const auto& piece : pieces_.at({slice.block, slice.layer, slice.part})) {
+      whole.insert(whole.end(), piece.begin(), piece.end());
+    }
+    return Look(slice, whole);
   }
   bool WantsLent() const override { return lent_; }
   Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
@@ -74,8 +92,10 @@ class Sink final : public FetchSink {
  private:
   const NamespaceSpec& spec_;
   const std::vector<BlockKey>& keys_;
-  const bool lent_, destination_;
+  const bool lent_;
+  const Room room_;
   std::list<std::vector<std::byte>> buffers_;
+  std::map<std::tuple<uint32_t, uint32_t, format::PartRect>, std::list<std::vector<std::byte>>> pieces_;
   std::map<uint32_t, const std::byte*> ends_;
 };
 
@@ -130,8 +150,8 @@ TEST_F(LocalSessionTest, WhatIsPushedIsMatchedAndCopiedOut) {
   ASSERT_OK(matched);
   EXPECT_EQ(matched->outcome.matched_blocks, 8u);
   EXPECT_EQ(matched->outcome.tiers.size(), 1u);
-  for (const bool destination : {true, false}) {
-    Sink sink(spec_, chain_.keys, false, destination);
+  for (const Room room : {Room::kWhole, Room::kPieces, Room::kNone}) {
+    Sink sink(spec_, chain_.keys, false, room);
     ASSERT_OK(Fetch(matched->pin, 8, sink));
     EXPECT_EQ(sink.copied, 32);
     EXPECT_EQ(sink.wrong, 0);
@@ -323,15 +343,15 @@ TEST_F(LocalSessionTest, WrongBytesAreReportedAndNeverDelivered) {
   node.Damage(chain_.keys[5], 20);   // The header.
   auto matched = Match(session, chain_.keys);
   ASSERT_OK(matched);
-  for (const bool lent : {true, false}) {
-    Sink sink(spec_, chain_.keys, lent);
+  for (const auto& [lent, room] : {std::pair(true, Room::kWhole), std::pair(false, Room::kWhole), std::pair(false, Room::kPieces)}) {
+    Sink sink(spec_, chain_.keys, lent, room);
     ASSERT_OK(Fetch(matched->pin, 8, sink));
     EXPECT_EQ(sink.wrong, 0);
     EXPECT_EQ(sink.failed, (std::map<uint32_t, MissReason>{{2, MissReason::kCorrupt},
                                                            {5, MissReason::kCorrupt}}));
     EXPECT_TRUE(rest_.empty());
   }
-  EXPECT_TRUE(node.WaitFor([](const auto& c) { return c.reports == 4; }));
+  EXPECT_TRUE(node.WaitFor([](const auto& c) { return c.reports == 6; }));
 }
 
 TEST_F(LocalSessionTest, ACallEndsAtItsDeadlineAndALateLeaseIsGivenBack) {
