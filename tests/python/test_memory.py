@@ -109,6 +109,8 @@ def test_memory_is_held_only_during_the_call(stored):
     (lambda: numpy.zeros((SIZE, 2), numpy.uint8)[:, 0], cairn.InvalidArgumentError, r"'into\[0\]'.*not C-contiguous"),
     (lambda: Exporter(numpy.zeros((SIZE, 2), numpy.uint8)[:, 0]), cairn.InvalidArgumentError, r"'into\[0\]'.*not contiguous"),
     (lambda: numpy.zeros((2, SIZE // 2), numpy.uint8).T, cairn.InvalidArgumentError, r"'into\[0\]'.*not C-contiguous"),
+    (lambda: numpy.zeros(SIZE // 8, object), cairn.InvalidArgumentError, r"'into\[0\]'.*of Python objects"),
+    (lambda: numpy.zeros(SIZE // 16, [("a", "O"), ("b", "i8")]), cairn.InvalidArgumentError, r"'into\[0\]'.*of Python objects"),
     (lambda: [bytearray(SIZE - 1), bytes(1)], cairn.InvalidArgumentError, r"'into\[0\]\[1\]'.*bytes"),
     (lambda: bytearray(SIZE - 1), cairn.InvalidArgumentError, r"'into\[0\]'.*65535 bytes.*65536"),
     (lambda: bytearray(SIZE + 1), cairn.InvalidArgumentError, r"'into\[0\]'.*65537 bytes.*65536"),
@@ -123,6 +125,14 @@ def test_wrong_memory_is_named(stored, memory, error, text):
     client, _, lease = stored
     with pytest.raises(error, match=text):
         client.fetch(lease, [memory()])
+
+
+def test_numbers_may_be_of_any_kind(stored):
+    client, prompt, lease = stored
+    for kind in ("f4", [("O", "i8")], [("x", "f4", (2,)), ("y", "i8")]):
+        into = numpy.zeros(SIZE // numpy.dtype(kind).itemsize, kind)
+        client.fetch(lease, [into])
+        assert into.tobytes() == prompt.data[0]
 
 
 def test_wrong_tensors_are_named(stored):

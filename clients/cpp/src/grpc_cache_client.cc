@@ -167,7 +167,8 @@ Result<OpenedNamespace> GrpcCacheClient::OpenNamespace(const NamespaceSpec& spec
                     "node and client derive different fingerprints: {} and {}",
                     opened.fingerprint.Hex(), Fingerprint(spec).Hex());
     }
-    opened.created = response.created();
+    // The session may have been first, if it opened after the namespace was remembered above.
+    opened.created = session_.TakeCreated(opened.fingerprint) || response.created();
     for (const v1::FieldDifference& d : response.differs()) {
       opened.differs.push_back({{d.field(), d.stored(), d.requested()}, d.stored_blocks()});
     }

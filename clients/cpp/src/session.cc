@@ -81,6 +81,11 @@ Status Session::Remember(const NamespaceSpec& spec) {
   return OkStatus();
 }
 
+bool Session::TakeCreated(const Digest& fingerprint) {
+  MutexLock lock(mu_);
+  return created_.erase(fingerprint) > 0;
+}
+
 void Session::ReopenNamespaces() {
   MutexLock lock(mu_);
   reopen_ = true;
@@ -257,12 +262,12 @@ void Session::KeepOpen(RawCall& stream) {
 }
 
 Status Session::OpenNamespaces() {
-  std::vector<NamespaceSpec> specs;
+  std::vector<std::pair<Digest, NamespaceSpec>> specs;
   {
     MutexLock lock(mu_);
-    for (const auto& [fingerprint, spec] : namespaces_) specs.push_back(spec);
+    specs.assign(namespaces_.begin(), namespaces_.end());
   }
-  for (const NamespaceSpec& spec : specs) {
+  for (const auto& [fingerprint, spec] : specs) {
     grpc::ClientContext context;
     Prepare(context, std::chrono::steady_clock::now() + kOpenNamespace, {});
     v1::OpenNamespaceRequest request;
@@ -274,6 +279,10 @@ Status Session::OpenNamespaces() {
     // A namespace that the node refuses is a miss for those who use it, not for the others.
     if (!status.ok())
       log::Warn("cache_namespace_refused", {{"model", spec.model}, {"reason", ToString(status)}});
+    if (status.ok() && response.created()) {
+      MutexLock lock(mu_);
+      created_.insert(fingerprint);
+    }
   }
   return OkStatus();
 }

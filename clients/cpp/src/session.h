@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +64,8 @@ class Session {
 
   // To be opened at the beginning of each session. RESOURCE_EXHAUSTED when there are too many.
   Status Remember(const NamespaceSpec& spec);
+  // Whether opening a session has created the namespace since the last time that this was asked.
+  bool TakeCreated(const Digest& fingerprint);
   // The node says that it does not know a namespace: it was dropped there, say. Opens all of them
   // again, in the background.
   void ReopenNamespaces();
@@ -104,6 +107,7 @@ class Session {
   Current current_ ABSL_GUARDED_BY(mu_);
   uint64_t times_opened_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Digest, NamespaceSpec> namespaces_ ABSL_GUARDED_BY(mu_);
+  std::set<Digest> created_ ABSL_GUARDED_BY(mu_);
 
   // The thread's own.
   grpc::GenericStub streams_;

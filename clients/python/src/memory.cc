@@ -39,6 +39,16 @@ bool IsContiguous(const nb::ndarray<nb::ro>& array) {
   return true;
 }
 
+// `format` as the buffer protocol has it (PEP 3118): 'O' is a pointer to an object, but for those in the names of fields, ":name:".
+bool HoldsObjects(const char* format) {
+  bool name = false;
+  for (const char* c = format; c != nullptr && *c != 0; ++c) {
+    if (*c == ':') name = !name;
+    if (*c == 'O' && !name) return true;
+  }
+  return false;
+}
+
 [[noreturn]] void Refuse(const Field& field, nb::handle object, const std::string& why,
                          Access access) {
   throw StatusError(InvalidArgument("field '{}': got a {} ({}), expected contiguous{} host memory",
@@ -68,10 +78,14 @@ Memory::Memory(nb::handle object, Access access, const Field& field) {
 
 void Memory::FromBuffer(nb::handle object, Access access, const Field& field) {
   auto view = std::make_unique<Py_buffer>();
-  const int flags =
-      access == Access::kWrite ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
+  const int flags = (access == Access::kWrite ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS) | PyBUF_FORMAT;
   if (PyObject_GetBuffer(object.ptr(), view.get(), flags) != 0) {
     Refuse(field, object, TakeError(), access);
+  }
+  // Bytes over an object's pointer would end the process when the array goes.
+  if (HoldsObjects(view->format)) {
+    PyBuffer_Release(view.get());
+    Refuse(field, object, "of Python objects", access);
   }
   view_.reset(view.release());
   bytes_ = {static_cast<std::byte*>(view_->buf), static_cast<size_t>(view_->len)};

@@ -15,8 +15,8 @@ namespace {
 // Small extents that lie behind each other go in one request.
 constexpr uint64_t kGroupBytes = 1 << 20;
 constexpr size_t kGroupExtents = 64;
-// Full groups are handed to the backend, which keeps `queue_depth` of them at the device, before the device is free for them: so it gets the
-// next one as soon as one ends, and not after what follows the end here. Smaller ones wait for more to go with them.
+// Where enough waits for a full group, it is handed to the backend, which keeps `queue_depth` of them at the device, before the device is free
+// for it: so that gets the next one as soon as one ends, and not after what follows the end here. Less waits for more to go with it.
 constexpr size_t kAhead = 2;
 constexpr std::chrono::milliseconds kRetry{200};
 // Of what is written, so much may be written a second time because the owner wants to keep it: amplification stays below 1.05.

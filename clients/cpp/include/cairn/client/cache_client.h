@@ -85,8 +85,9 @@ class FetchSink {
   virtual ~FetchSink() = default;
 
   // Where the slice's bytes shall go: a span of slice_bytes that stays valid until OnSlice or
-  // OnBlockFailed for it, or until Fetch returns. An empty span: the client keeps them in its own
-  // buffer. Bytes there mean nothing before OnSlice.
+  // OnBlockFailed for it, or until Fetch returns. An empty span: to Pieces, or the client keeps them
+  // in its own buffer. Bytes there mean nothing before OnSlice. Another size ends the fetch with
+  // INTERNAL.
   virtual std::span<std::byte> Destination(const SliceInfo&) { return {}; }
 
   // Where Destination gave no span: pieces that follow each other, together slice_bytes long, on the
@@ -104,8 +105,8 @@ class FetchSink {
 
   // True: this reader can use bytes where they lie. Asked once per fetch. A client on the same
   // machine as its node then calls OnLentSlice for slices that lie in the node's memory, instead of
-  // Destination and OnSlice. Every other slice (from the network, from disk past the node's memory)
-  // still comes through these two.
+  // Destination, Pieces and OnSlice. Every other slice (from the network, from disk past the node's memory)
+  // still comes through these.
   virtual bool WantsLent() const { return false; }
 
   // A whole slice, verified, in memory shared with the node: mapped read-only, valid as long as
