@@ -177,7 +177,7 @@ class Client:
         """Match, fetch and the lease's end in one call: as much of `keys` as the node has, from the first one on.
 
         `into` has memory for each key, as for `fetch`. A block that the node does not have is in
-        `Fetched.failed`, and its memory is left as it was. `deadline` is the fetch's, `lookup_deadline` the
+        `Fetched.failed`. `deadline` is the fetch's, `lookup_deadline` the
         match's, which `cancel` does not end.
         """
         return _fetched(
