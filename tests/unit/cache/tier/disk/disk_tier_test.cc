@@ -9,6 +9,8 @@
 #include <fstream>
 #include <map>
 
+#include "services/cache/tier/disk/io_backend.h"
+#include "services/common/concurrency/mutex.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache {
@@ -280,6 +282,77 @@ TEST_F(DiskTierTest, FullQueueIsRefused) {
   gate.unlock();
   EXPECT_OK(first.Wait());
   EXPECT_OK(second.Wait());
+}
+
+// Holds requests back until it is opened.
+class HeldIo final : public disk::IoBackend {
+ public:
+  struct Gate {
+    Mutex mu;
+    bool open ABSL_GUARDED_BY(mu) = true;
+    std::vector<std::pair<disk::IoBackend*, disk::IoRequest*>> held ABSL_GUARDED_BY(mu);
+
+    void Close() {
+      MutexLock lock(mu);
+      open = false;
+    }
+    void Open() {
+      MutexLock lock(mu);
+      open = true;
+      for (const auto& [backend, request] : held) backend->Submit(request);
+      held.clear();
+    }
+    std::vector<uint64_t> Sizes() {
+      MutexLock lock(mu);
+      std::vector<uint64_t> sizes;
+      for (const auto& [backend, request] : held) {
+        sizes.push_back(0);
+        for (int i = 0; i < request->iov_count; ++i) sizes.back() += request->iov[i].iov_len;
+      }
+      return sizes;
+    }
+  };
+  HeldIo(std::unique_ptr<disk::IoBackend> real, Gate* gate) : real_(std::move(real)), gate_(gate) {}
+  disk::IoKind kind() const override { return real_->kind(); }
+  void Submit(disk::IoRequest* request) override {
+    MutexLock lock(gate_->mu);
+    if (gate_->open) return real_->Submit(request);
+    gate_->held.emplace_back(real_.get(), request);
+  }
+
+ private:
+  const std::unique_ptr<disk::IoBackend> real_;
+  Gate* const gate_;
+};
+
+TEST_F(DiskTierTest, FullGroupsWaitAtTheBackendAndSmallerOnesForMore) {
+  HeldIo::Gate gate;
+  DiskTierOptions options = Options();
+  options.capacity_bytes = 128 * kMiB;
+  options.queue_depth = 1;
+  options.wrap_io = [&gate](auto io) { return std::make_unique<HeldIo>(std::move(io), &gate); };
+  const auto tier = Open(options);
+  Put(*tier, 1, 1000);  // Makes a segment.
+  std::vector<uint64_t> held;  // Bytes of each request that waits at the backend.
+  const auto write = [&](size_t count, uint32_t length) {
+    gate.Close();
+    const std::vector<std::byte> bytes = Pattern(2, length);
+    std::vector<Waiter> waiters(count);
+    for (Waiter& waiter : waiters) {
+      const auto extent = tier->Reserve(length);
+      ASSERT_OK(extent);
+      tier->Write(*extent, "r", bytes, waiter.Callback());
+    }
+    held = gate.Sizes();
+    gate.Open();
+    for (Waiter& waiter : waiters) EXPECT_OK(waiter.Wait());
+  };
+  write(3, kMiB);
+  EXPECT_EQ(held, (std::vector<uint64_t>{kMiB, kMiB}));
+  write(10, 64 << 10);
+  EXPECT_EQ(held, (std::vector<uint64_t>{64 << 10}));
+  write(20, 64 << 10);
+  EXPECT_EQ(held, (std::vector<uint64_t>{64 << 10, kMiB}));
 }
 
 // Five times the capacity through a small tier: in turn (as LRU does), at random, and as the tier advises.
