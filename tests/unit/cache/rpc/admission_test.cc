@@ -60,9 +60,7 @@ class OneCallTest : public ServiceTest {
 TEST_F(OneCallTest, CallsBeyondTheLimitAreRefusedAndCounted) {
   engine.endless = true;
   engine.items.push_back(MakeSlice(1, 60'000));
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   grpc::ClientContext fetch_context;
   auto reader = stub->Fetch(&fetch_context, request);
   v1::FetchFrame frame;

@@ -26,9 +26,7 @@ class SmallBudgetTest : public ServiceTest {
 TEST_F(ServiceTest, FetchDeliversEveryByteOnceAndReportsFailures) {
   for (uint32_t block = 0; block < 20; ++block) engine.items.push_back(MakeSlice(block, 10'000 * block));
   engine.items.push_back(FetchFailure{20, MissReason::kCorrupt});
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   grpc::ClientContext context;
   auto reader = stub->Fetch(&context, request);
   std::map<uint32_t, std::string> got;
@@ -77,9 +75,7 @@ TEST_F(ServiceTest, AFetchWithALookupSaysWhatItFoundAndGivesItsLeaseBack) {
 TEST_F(ServiceTest, FetchErrorsEndTheStreamAfterWhatWasRead) {
   engine.items.push_back(MakeSlice(1, 1000));
   engine.end = Errorf(StatusCode::kDeadlineExceeded, "disk");
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   grpc::ClientContext context;
   auto reader = stub->Fetch(&context, request);
   v1::FetchFrame frame;
@@ -92,9 +88,7 @@ TEST_F(ServiceTest, FetchErrorsEndTheStreamAfterWhatWasRead) {
 TEST_F(ServiceTest, ASlowReaderHoldsTheFetchBackAndItsCancelEndsIt) {
   engine.endless = true;
   engine.items.push_back(MakeSlice(1, 60'000));
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   grpc::ClientContext context;
   auto reader = stub->Fetch(&context, request);
   v1::FetchFrame frame;
@@ -151,9 +145,7 @@ TEST_F(ServiceTest, AStoppedReaderLosesItsPinsWhenItsLeaseEnds) {
   engine.endless = true;
   engine.items.push_back(MakeSlice(1, 60'000));
   rpc.options.lease_grace = std::chrono::milliseconds(50);
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   StoppedReaders stopped(stub.get(), request, 1);
   {
     MutexLock lock(engine.mu);
@@ -175,9 +167,7 @@ TEST_F(ServiceTest, AStoppedReaderLosesItsPinsWhenItsLeaseEnds) {
 TEST_F(SmallBudgetTest, StoppedReadersMakeRoomForOthers) {
   engine.endless = true;
   engine.items.push_back(MakeSlice(1, 60'000));
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   const StoppedReaders stopped(stub.get(), request, 4);
   // All four have as much on its way as flow control lets them, and the budget is used up by what is stuck.
   for (int i = 0; i < 3; ++i) {
@@ -194,9 +184,7 @@ TEST_F(SmallBudgetTest, ManyFetchesShareTheBudgetAndAllArrive) {
   // All of them read on, and a busy machine must not cut one off that is slow to do so.
   rpc.options.patience = std::chrono::seconds(60);
   for (uint32_t block = 0; block < 20; ++block) engine.items.push_back(MakeSlice(block, 50'000));
-  v1::FetchRequest request;
-  request.set_session_id(Session());
-  request.set_lease_id(7);
+  const v1::FetchRequest request = FetchOfLease7();
   std::atomic<size_t> whole{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {

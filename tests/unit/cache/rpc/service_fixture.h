@@ -96,6 +96,14 @@ class ServiceTest : public ::testing::Test {
     return event.session_id();
   }
 
+  // Of lease 7, whole, in a session of its own.
+  v1::FetchRequest FetchOfLease7() {
+    v1::FetchRequest request;
+    request.set_session_id(Session());
+    request.set_lease_id(7);
+    return request;
+  }
+
   std::string FingerprintBytes() const { return std::string(cairn::Fingerprint(Spec()).View()); }
 
   FakeEngine engine;
