@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints rows of a report of run.py as a table for docs/performance.md.
 
-    python3 benchmarks/markdown.py build/bench/report.json
+python3 benchmarks/markdown.py build/bench/report.json
 """
 
 import json
@@ -13,10 +13,14 @@ from run import number, verdict
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         report = json.load(file)
-    print("| row | median | spread | yardstick | ratio | floor | goal | |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| row | median | spread | yardstick | ratio | floor | goal | |\n|---|---|---|---|---|---|---|---|"
+    )
     for r in report["rows"]:
-        print(f"| `{r['name']}` | {number(r['median'])} {r['unit']} | {r['spread']:.0%} | {r['yardstick']} | {number(r['ratio'])} "
-              f"| {number(r['floor'])} | {number(r['goal'])} | {verdict(r)} |")
+        print(
+            f"| `{r['name']}` | {number(r['median'])} {r['unit']} | {r['spread']:.0%} | {r['yardstick']} | {number(r['ratio'])} "
+            f"| {number(r['floor'])} | {number(r['goal'])} | {verdict(r)} |"
+        )
     print(f"\n{report['machine']}; commit {report['commit']}; `{report['command']}`.")
 
 

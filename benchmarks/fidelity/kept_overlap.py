@@ -33,7 +33,9 @@ def overlaps(ours, theirs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cairn", required=True)
     parser.add_argument("--reference", required=True)
     arguments = parser.parse_args()
@@ -44,7 +46,9 @@ def main():
         if reference is None:
             continue
         found = list(overlaps(recipe, reference))
-        print(f"| `{recipe['recipe']}` | {reference['recipe']} | {len(recipe['texts'])} | {sum(found) / len(found):.4f} | {min(found):.3f} |")
+        print(
+            f"| `{recipe['recipe']}` | {reference['recipe']} | {len(recipe['texts'])} | {sum(found) / len(found):.4f} | {min(found):.3f} |"
+        )
 
 
 if __name__ == "__main__":

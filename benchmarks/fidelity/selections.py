@@ -48,7 +48,11 @@ class Recipe:
 def find(rows, suite, selection, keep):
     for row in rows:
         recipe = Recipe(row)
-        if row["suite"] == suite and recipe.is_pure_selection and (recipe.selection, recipe.keep) == (selection, keep):
+        if (
+            row["suite"] == suite
+            and recipe.is_pure_selection
+            and (recipe.selection, recipe.keep) == (selection, keep)
+        ):
             return row
     return None
 
@@ -57,7 +61,10 @@ def reference_of(row, references):
     """The reference row of the same method and share, or None."""
     recipe = Recipe(row)
     for reference in references:
-        if reference["suite"] == row["suite"] and (reference["selection"], reference["keep"]) == (recipe.selection, recipe.keep):
+        if reference["suite"] == row["suite"] and (reference["selection"], reference["keep"]) == (
+            recipe.selection,
+            recipe.keep,
+        ):
             return reference
     return None
 
@@ -78,15 +85,29 @@ def paired(row, other):
 def selections_table(suite, rows, references):
     alone = [row for row in rows if row["suite"] == suite and Recipe(row).is_pure_selection]
     keeps = sorted({Recipe(row).keep for row in alone}, reverse=True)
-    keeps = [keep for keep in keeps if sum(Recipe(row).keep == keep for row in alone) > 2]  # The others are for mixtures.
+    keeps = [
+        keep for keep in keeps if sum(Recipe(row).keep == keep for row in alone) > 2
+    ]  # The others are for mixtures.
     if not keeps:
         return []
     alone = [row for row in alone if Recipe(row).keep in keeps]
-    beside = [keep for keep in keeps if any(reference_of(row, references) for row in alone if Recipe(row).keep == keep)]
-    names = sorted({Recipe(row).selection for row in alone}, key=lambda name: order(suite, alone, keeps, name))
-    out = ["| selection | " + " | ".join([f"{100 * keep:.0f} % kept" for keep in keeps] +
-                                         [f"the reference, {100 * keep:.0f} % | against it" for keep in beside]) + " |",
-           "|---" * (1 + len(keeps) + 2 * len(beside)) + "|"]
+    beside = [
+        keep
+        for keep in keeps
+        if any(reference_of(row, references) for row in alone if Recipe(row).keep == keep)
+    ]
+    names = sorted(
+        {Recipe(row).selection for row in alone}, key=lambda name: order(suite, alone, keeps, name)
+    )
+    out = [
+        "| selection | "
+        + " | ".join(
+            [f"{100 * keep:.0f} % kept" for keep in keeps]
+            + [f"the reference, {100 * keep:.0f} % | against it" for keep in beside]
+        )
+        + " |",
+        "|---" * (1 + len(keeps) + 2 * len(beside)) + "|",
+    ]
     for name in names:
         cells = [judged(row) if (row := find(rows, suite, name, keep)) else "-" for keep in keeps]
         for keep in beside:
@@ -113,30 +134,63 @@ def best(rows, suite, bits, accept):
         return None
     bits = max(bits, min(row["bits_per_number"] for row in accepted))
     fit = [row for row in accepted if row["bits_per_number"] <= SLACK * bits]
-    return max(fit, key=lambda row: row["needles_ok"]) if suite in ANSWERS else min(fit, key=lambda row: row["kl"])
+    return (
+        max(fit, key=lambda row: row["needles_ok"])
+        if suite in ANSWERS
+        else min(fit, key=lambda row: row["kl"])
+    )
 
 
 def mixtures_table(suite, rows):
-    out = ["| recipe | bits | " + ("answers kept" if suite in ANSWERS else "KL, nats (95 %)") +
-           " | best codec alone | against it | best selection alone | against it |", "|---|---|---|---|---|---|---|"]
-    mixtures = sorted((row for row in rows if row["suite"] == suite and Recipe(row).is_mixture), key=lambda row: -row["bits_per_number"])
+    out = [
+        "| recipe | bits | "
+        + ("answers kept" if suite in ANSWERS else "KL, nats (95 %)")
+        + " | best codec alone | against it | best selection alone | against it |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    mixtures = sorted(
+        (row for row in rows if row["suite"] == suite and Recipe(row).is_mixture),
+        key=lambda row: -row["bits_per_number"],
+    )
     if not mixtures:
         return []
     for row in mixtures:
         cells = []
-        for accept in (lambda r: not r.selection and r.codec != "raw", lambda r: r.is_pure_selection):
+        for accept in (
+            lambda r: not r.selection and r.codec != "raw",
+            lambda r: r.is_pure_selection,
+        ):
             other = best(rows, suite, row["bits_per_number"], accept)
-            cells += ["-", "-"] if other is None else [
-                f"`{other['recipe'].removesuffix('+raw')}`: {other['bits_per_number']:.2f} bits, {judged(other).split(' ')[0]}", paired(row, other)]
-        out.append(f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {judged(row)} | " + " | ".join(cells) + " |")
+            cells += (
+                ["-", "-"]
+                if other is None
+                else [
+                    f"`{other['recipe'].removesuffix('+raw')}`: {other['bits_per_number']:.2f} bits, {judged(other).split(' ')[0]}",
+                    paired(row, other),
+                ]
+            )
+        out.append(
+            f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {judged(row)} | "
+            + " | ".join(cells)
+            + " |"
+        )
     return out
 
 
 def questions_table(rows):
-    keeps = sorted({Recipe(row).keep for row in rows if Recipe(row).is_pure_selection}, reverse=True)
+    keeps = sorted(
+        {Recipe(row).keep for row in rows if Recipe(row).is_pure_selection}, reverse=True
+    )
     suites = list(dict.fromkeys(row["suite"] for row in rows))
-    out = ["| claim | kept | " + " | ".join(f"{suite}: {'points of answers' if suite in ANSWERS else 'KL over it'}" for suite in suites) + " |",
-           "|---" * (2 + len(suites)) + "|"]
+    out = [
+        "| claim | kept | "
+        + " | ".join(
+            f"{suite}: {'points of answers' if suite in ANSWERS else 'KL over it'}"
+            for suite in suites
+        )
+        + " |",
+        "|---" * (2 + len(suites)) + "|",
+    ]
     for claim, better, worse in QUESTIONS:
         for keep in keeps:
             cells = []
@@ -155,24 +209,60 @@ def show(title, lines):
 
 class MixturePlot(Plot):
     """Of small sizes, where selections and codecs meet. Of selections alone it has some, for room."""
+
     FIRST_BIT, LAST_BIT = 1, 5
     HEIGHT = 620
     ALONE = ("layer-defensive", "h2o", "snapkv", "chunkkv", "random")
 
     def __init__(self, rows):
-        named = [(row | {"recipe": row["recipe"].removesuffix("+raw")}, Recipe(row)) for row in rows]
-        super().__init__([
-            ("selection alone", "#c06020", Plot.CROSS,
-             [row for row, recipe in named if recipe.is_pure_selection and recipe.selection in self.ALONE]),
-            ("codec alone", "#2a8a4a", Plot.CIRCLE, [row for row, recipe in named if not recipe.selection and ">" not in row["recipe"]]),
-            ("selection and codec", "#3050c0", Plot.CIRCLE, [row for row, recipe in named if recipe.is_mixture]),
-        ])
+        named = [
+            (row | {"recipe": row["recipe"].removesuffix("+raw")}, Recipe(row)) for row in rows
+        ]
+        super().__init__(
+            [
+                (
+                    "selection alone",
+                    "#c06020",
+                    Plot.CROSS,
+                    [
+                        row
+                        for row, recipe in named
+                        if recipe.is_pure_selection and recipe.selection in self.ALONE
+                    ],
+                ),
+                (
+                    "codec alone",
+                    "#2a8a4a",
+                    Plot.CIRCLE,
+                    [
+                        row
+                        for row, recipe in named
+                        if not recipe.selection and ">" not in row["recipe"]
+                    ],
+                ),
+                (
+                    "selection and codec",
+                    "#3050c0",
+                    Plot.CIRCLE,
+                    [row for row, recipe in named if recipe.is_mixture],
+                ),
+            ]
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cairn", nargs="+", required=True, help="reports of cairn fidelity --json, of codecs alone among them")
-    parser.add_argument("--reference", nargs="*", default=[], help="reports of selections_reference.py")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cairn",
+        nargs="+",
+        required=True,
+        help="reports of cairn fidelity --json, of codecs alone among them",
+    )
+    parser.add_argument(
+        "--reference", nargs="*", default=[], help="reports of selections_reference.py"
+    )
     parser.add_argument("--svg", help="where the plot of the prose suite goes")
     arguments = parser.parse_args()
     rows, references = rows_of(arguments.cairn), rows_of(arguments.reference)

@@ -66,7 +66,8 @@ class Timer {
  public:
   Timer() : wall_(std::chrono::steady_clock::now()), cpu_(Cpu()) {}
   Sample Stop(uint64_t bytes) const {
-    const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_).count();
+    const double wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_).count();
     const double gigabytes = static_cast<double>(bytes) * 1e-9;
     return {gigabytes / wall, (Cpu() - cpu_) / gigabytes};
   }
@@ -104,13 +105,15 @@ class Memory {
 
 class RawFile {
  public:
-  RawFile(const std::string& path, uint64_t bytes, const Memory& memory) : path_(path), bytes_(bytes) {
+  RawFile(const std::string& path, uint64_t bytes, const Memory& memory)
+      : path_(path), bytes_(bytes) {
     fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
     if (fd_ < 0) Die("O_DIRECT does not work in this folder: raw I/O cannot be compared");
     if (fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0) Die("no room for the raw file");
     // So that what is measured overwrites.
     for (uint64_t at = 0; at < bytes; at += 16 * kMiB) {
-      if (pwrite(fd_, memory.data(), std::min(16 * kMiB, bytes - at), static_cast<off_t>(at)) <= 0) Die("pwrite");
+      if (pwrite(fd_, memory.data(), std::min(16 * kMiB, bytes - at), static_cast<off_t>(at)) <= 0)
+        Die("pwrite");
     }
   }
   ~RawFile() {
@@ -121,7 +124,8 @@ class RawFile {
   // Writes run on through the file, reads go to random places.
   Sample Run(bool write, uint64_t size, size_t depth, uint64_t total, const Memory& memory) {
     io_uring ring;
-    if (io_uring_queue_init(static_cast<unsigned>(depth), &ring, 0) != 0) Die("io_uring does not work here");
+    if (io_uring_queue_init(static_cast<unsigned>(depth), &ring, 0) != 0)
+      Die("io_uring does not work here");
     std::mt19937_64 random(static_cast<uint64_t>(at_) + 1);
     const uint64_t count = total / size;
     std::vector<size_t> idle;
@@ -212,7 +216,8 @@ class TierUnderTest {
     options.io_backend = backend;
     options.min_free_bytes = 0;
     tier_ = Need(cache::DiskTier::Open(options));
-    if (const Status status = tier_->Recover([](const cache::Extent&, std::string_view) { return true; });
+    if (const Status status =
+            tier_->Recover([](const cache::Extent&, std::string_view) { return true; });
         !status.ok()) {
       Die(ToString(status));
     }
@@ -259,7 +264,8 @@ class TierUnderTest {
     }
     window.WaitForAll();
   }
-  void Read(uint64_t size, size_t depth, uint64_t total, const Memory& memory, std::mt19937_64* random) {
+  void Read(uint64_t size, size_t depth, uint64_t total, const Memory& memory,
+            std::mt19937_64* random) {
     std::vector<cache::Extent> extents;
     for (const auto& [id, extent] : used_) {
       if (extent.first.length == size) extents.push_back(extent.first);
@@ -314,12 +320,17 @@ void PrintRow(const Row& row, bool json, bool last) {
   }
   const auto [low, high] = std::minmax_element(ratio.begin(), ratio.end());
   const std::string samples =
-      json ? ", \"tier_samples\": " + List(tier) + ", \"cpu_samples\": " + List(cpu) : std::string();
-  std::printf(json ? "    {\"name\": \"%s\", \"bytes\": %llu, \"raw_gb_per_s\": %.3f, \"tier_gb_per_s\": %.3f, \"ratio\": "
-                     "%.3f, \"ratio_min\": %.3f, \"ratio_max\": %.3f, \"cpu_s_per_gb\": %.3f, \"raw_cpu_s_per_gb\": %.3f%s}%s\n"
-                   : "%-6s %8llu B   raw %6.3f   tier %6.3f GB/s   ratio %.3f (%.3f to %.3f)   %.3f core-s/GB (raw %.3f)%s%s\n",
-              row.name.c_str(), static_cast<unsigned long long>(row.size), Median(raw), Median(tier), Median(ratio), *low,
-              *high, Median(cpu), Median(raw_cpu), samples.c_str(), json && !last ? "," : "");
+      json ? ", \"tier_samples\": " + List(tier) + ", \"cpu_samples\": " + List(cpu)
+           : std::string();
+  std::printf(json ? "    {\"name\": \"%s\", \"bytes\": %llu, \"raw_gb_per_s\": %.3f, "
+                     "\"tier_gb_per_s\": %.3f, \"ratio\": "
+                     "%.3f, \"ratio_min\": %.3f, \"ratio_max\": %.3f, \"cpu_s_per_gb\": %.3f, "
+                     "\"raw_cpu_s_per_gb\": %.3f%s}%s\n"
+                   : "%-6s %8llu B   raw %6.3f   tier %6.3f GB/s   ratio %.3f (%.3f to %.3f)   "
+                     "%.3f core-s/GB (raw %.3f)%s%s\n",
+              row.name.c_str(), static_cast<unsigned long long>(row.size), Median(raw),
+              Median(tier), Median(ratio), *low, *high, Median(cpu), Median(raw_cpu),
+              samples.c_str(), json && !last ? "," : "");
 }
 
 uint64_t DeviceWrites() {
@@ -333,7 +344,8 @@ uint64_t DeviceWrites() {
 }
 
 void Run(const Arguments& arguments) {
-  const std::string directory = arguments.directory + "/cairn_disk_bench_" + std::to_string(getpid());
+  const std::string directory =
+      arguments.directory + "/cairn_disk_bench_" + std::to_string(getpid());
   std::filesystem::create_directories(directory);
   struct Remove {
     std::string path;
@@ -399,18 +411,23 @@ void Run(const Arguments& arguments) {
   }
   const auto after = tier.tier().GetDiskStats();
   const double payload = static_cast<double>(tier.tier().GetStats().written_bytes - payload_before);
-  const double amplification = 1 + static_cast<double>(after.moved_bytes - before.moved_bytes) / payload;
+  const double amplification =
+      1 + static_cast<double>(after.moved_bytes - before.moved_bytes) / payload;
   const double device = static_cast<double>(DeviceWrites() - device_before) / payload;
   const double least_full = static_cast<double>(fill) / static_cast<double>(kCapacity);
 
   if (arguments.json) {
-    std::printf("{\n  \"io_mode\": \"%s\",\n  \"depth\": %zu,\n  \"rows\": [\n", tier.tier().io_mode().c_str(), arguments.depth);
+    std::printf("{\n  \"io_mode\": \"%s\",\n  \"depth\": %zu,\n  \"rows\": [\n",
+                tier.tier().io_mode().c_str(), arguments.depth);
   } else {
-    std::printf("io_mode %s, depth %zu, %d rounds\n", tier.tier().io_mode().c_str(), arguments.depth, arguments.rounds);
+    std::printf("io_mode %s, depth %zu, %d rounds\n", tier.tier().io_mode().c_str(),
+                arguments.depth, arguments.rounds);
   }
   for (size_t i = 0; i < rows.size(); ++i) PrintRow(rows[i], arguments.json, i + 1 == rows.size());
-  std::printf(arguments.json ? "  ],\n  \"churn\": {\"write_amplification\": %.4f, \"device_bytes_per_byte\": %.4f, \"least_full\": %.3f}\n}\n"
-                             : "churn: write amplification %.4f (all writes of the process: %.4f), at least %.3f full\n",
+  std::printf(arguments.json ? "  ],\n  \"churn\": {\"write_amplification\": %.4f, "
+                               "\"device_bytes_per_byte\": %.4f, \"least_full\": %.3f}\n}\n"
+                             : "churn: write amplification %.4f (all writes of the process: %.4f), "
+                               "at least %.3f full\n",
               amplification, device, least_full);
 }
 
@@ -443,7 +460,8 @@ Arguments Parse(int argc, char** argv) {
       for (size_t at = 0; at < value.size();) {
         const size_t end = std::min(value.find(',', at), value.size());
         const uint64_t size = std::strtoull(value.substr(at, end - at).c_str(), nullptr, 10);
-        if (size == 0 || size % 4096 != 0 || size > 32 * kMiB) Die("'--sizes': expected multiples of 4096 up to 32 MiB");
+        if (size == 0 || size % 4096 != 0 || size > 32 * kMiB)
+          Die("'--sizes': expected multiples of 4096 up to 32 MiB");
         arguments.sizes.push_back(size);
         at = end + 1;
       }

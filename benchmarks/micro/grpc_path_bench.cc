@@ -66,7 +66,8 @@ std::span<std::byte> Pool(int fill) {
 
 double Memref() {
   const double begin = Now();
-  for (size_t at = 0; at < kPool; at += kMiB) std::memcpy(g_to.data() + at, g_from.data() + at, kMiB);
+  for (size_t at = 0; at < kPool; at += kMiB)
+    std::memcpy(g_to.data() + at, g_from.data() + at, kMiB);
   return kPool / (Now() - begin);
 }
 
@@ -85,7 +86,9 @@ double RawTcp(std::string* congestion_control) {
   socklen_t length = sizeof address;
   auto* const any = reinterpret_cast<sockaddr*>(&address);
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  if (bind(listener, any, length) != 0 || listen(listener, 1) != 0 || getsockname(listener, any, &length) != 0) std::abort();
+  if (bind(listener, any, length) != 0 || listen(listener, 1) != 0 ||
+      getsockname(listener, any, &length) != 0)
+    std::abort();
   const int one = 1;
   std::thread server([&] {
     const int s = accept(listener, nullptr, nullptr);
@@ -167,11 +170,14 @@ struct Stored {
 };
 
 std::unique_ptr<CacheClient> Client(const std::string& address) {
-  return Must(client::Connect({.address = address, .client_name = "bench", .path = client::PathChoice::kGrpc}), "connect");
+  return Must(client::Connect(
+                  {.address = address, .client_name = "bench", .path = client::PathChoice::kGrpc}),
+              "connect");
 }
 
 // All of it is written once; `held`: and leased by `c`.
-Stored Store(CacheClient& c, const std::string& model, uint16_t layers, uint32_t heads, size_t blocks) {
+Stored Store(CacheClient& c, const std::string& model, uint16_t layers, uint32_t heads,
+             size_t blocks) {
   Stored out{Spec(model, layers, heads), uint64_t{layers} * heads * (16 << 10), {}, {}};
   out.keys = client::testing::KeysFor(out.spec, blocks);
   Must(c.OpenNamespace(out.spec, {.deadline = std::chrono::seconds(10)}).status(), "open");
@@ -186,9 +192,15 @@ Stored Store(CacheClient& c, const std::string& model, uint16_t layers, uint32_t
                      .bytes = *bytes,
                      .hold = bytes});
   }
-  for (const Status& s : Must(c.Push(Fingerprint(out.spec), parts, {.deadline = std::chrono::seconds(60)}), "push")) Must(s, "part");
-  auto match = Must(c.Match(Fingerprint(out.spec), out.keys, {.deadline = std::chrono::seconds(5), .lease_ttl = std::chrono::seconds(600)}), "match");
-  if (match.matched_blocks != blocks) Must(InvalidArgument("{} of {} blocks", match.matched_blocks, blocks), "match");
+  for (const Status& s :
+       Must(c.Push(Fingerprint(out.spec), parts, {.deadline = std::chrono::seconds(60)}), "push"))
+    Must(s, "part");
+  auto match =
+      Must(c.Match(Fingerprint(out.spec), out.keys,
+                   {.deadline = std::chrono::seconds(5), .lease_ttl = std::chrono::seconds(600)}),
+           "match");
+  if (match.matched_blocks != blocks)
+    Must(InvalidArgument("{} of {} blocks", match.matched_blocks, blocks), "match");
   out.lease = std::move(match.lease);
   return out;
 }
@@ -225,7 +237,8 @@ int main(int argc, char** argv) {
   const std::string only = argc > 3 ? argv[3] : "";
   g_from = Pool(1);
   g_to = Pool(2);
-  auto node = Must(testing::CacheNode::Start({"--host.capacity", "2GiB", "--host.prefault", "true"}), "node");
+  auto node = Must(
+      testing::CacheNode::Start({"--host.capacity", "2GiB", "--host.prefault", "true"}), "node");
   const uint64_t idle_rss = node->process().ResidentBytes();
   auto c = Client(node->address());
   const Stored mib = Store(*c, "mib", 1, 64, 256);
@@ -239,7 +252,8 @@ int main(int argc, char** argv) {
   const BlockKey any_key = client::testing::KeysFor(put_spec, 1)[0];
   std::vector<std::shared_ptr<std::vector<std::byte>>> put_bytes;
   for (int i = 0; i < 64; ++i) {
-    put_bytes.push_back(std::make_shared<std::vector<std::byte>>(client::testing::SealedPart(put_spec, any_key, put_spec.layout.WholeRect())));
+    put_bytes.push_back(std::make_shared<std::vector<std::byte>>(
+        client::testing::SealedPart(put_spec, any_key, put_spec.layout.WholeRect())));
   }
   std::atomic<uint64_t> next_key{1};
   const auto put = [&](size_t parts) {
@@ -260,8 +274,12 @@ int main(int argc, char** argv) {
   const auto connect = [&](size_t clients) {
     while (many.size() < clients) {
       many.push_back(Client(node->address()));
-      Must(many.back()->OpenNamespace(mib.spec, {.deadline = std::chrono::seconds(10)}).status(), "open");
-      auto match = Must(many.back()->Match(Fingerprint(mib.spec), mib.keys, {.deadline = std::chrono::seconds(5), .lease_ttl = std::chrono::seconds(600)}), "match");
+      Must(many.back()->OpenNamespace(mib.spec, {.deadline = std::chrono::seconds(10)}).status(),
+           "open");
+      auto match = Must(many.back()->Match(Fingerprint(mib.spec), mib.keys,
+                                           {.deadline = std::chrono::seconds(5),
+                                            .lease_ttl = std::chrono::seconds(600)}),
+                        "match");
       many_stored.push_back({mib.spec, mib.block_bytes, {}, std::move(match.lease)});
     }
   };
@@ -274,19 +292,57 @@ int main(int argc, char** argv) {
   const auto keys = [&](size_t i) { return std::span(small.keys).subspan(i % 4 * 1024, 1024); };
 
   const std::vector<std::pair<std::string, std::function<double()>>> rows = {
-      {"get 1MiB x1 d1", [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, mib, i % 256, 1); }); }},
-      {"get 1MiB x1 d4", [&] { return Rate(4, [&](size_t t, size_t i) { return Fetch(*c, mib, (t * 64 + i) % 256, 1); }); }},
-      {"get 1MiB stream of 64", [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, mib, i % 4 * 64, 64); }); }},
-      {"get 16x64KiB layers stream of 64", [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, layered, i % 4 * 64, 64); }); }},
-      {"get 64KiB x1 d1", [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, small, i % 4096, 1); }); }},
-      {"get 64KiB x16 d1", [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, small, i % 256 * 16, 16); }); }},
-      {"get 64KiB x16 d4", [&] { return Rate(4, [&](size_t t, size_t i) { return Fetch(*c, small, (t * 64 + i) % 256 * 16, 16); }); }},
+      {"get 1MiB x1 d1",
+       [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, mib, i % 256, 1); }); }},
+      {"get 1MiB x1 d4",
+       [&] {
+         return Rate(4, [&](size_t t, size_t i) { return Fetch(*c, mib, (t * 64 + i) % 256, 1); });
+       }},
+      {"get 1MiB stream of 64",
+       [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, mib, i % 4 * 64, 64); }); }},
+      {"get 16x64KiB layers stream of 64",
+       [&] {
+         return Rate(1, [&](size_t, size_t i) { return Fetch(*c, layered, i % 4 * 64, 64); });
+       }},
+      {"get 64KiB x1 d1",
+       [&] { return Rate(1, [&](size_t, size_t i) { return Fetch(*c, small, i % 4096, 1); }); }},
+      {"get 64KiB x16 d1",
+       [&] {
+         return Rate(1, [&](size_t, size_t i) { return Fetch(*c, small, i % 256 * 16, 16); });
+       }},
+      {"get 64KiB x16 d4",
+       [&] {
+         return Rate(
+             4, [&](size_t t, size_t i) { return Fetch(*c, small, (t * 64 + i) % 256 * 16, 16); });
+       }},
       {"put 1MiB x1 d4", [&] { return Rate(4, [&](size_t, size_t) { return put(1); }); }},
       {"put 1MiB x16 d1", [&] { return Rate(1, [&](size_t, size_t) { return put(16); }); }},
-      {"exists 1024 d1 keys/s", [&] { return Rate(1, [&](size_t, size_t i) { return Must(c->Exists(fp, keys(i)), "exists").size(); }); }},
-      {"exists 1024 d4 keys/s", [&] { return Rate(4, [&](size_t, size_t i) { return Must(c->Exists(fp, keys(i)), "exists").size(); }); }},
-      {"match 1024 d1 keys/s", [&] { return Rate(1, [&](size_t, size_t) { return Must(c->Match(fp, keys(0), {.deadline = std::chrono::seconds(5), .lease = false}), "match").matched_blocks; }); }},
-      {"match 1024 d4 keys/s", [&] { return Rate(4, [&](size_t, size_t) { return Must(c->Match(fp, keys(0), {.deadline = std::chrono::seconds(5), .lease = false}), "match").matched_blocks; }); }},
+      {"exists 1024 d1 keys/s",
+       [&] {
+         return Rate(
+             1, [&](size_t, size_t i) { return Must(c->Exists(fp, keys(i)), "exists").size(); });
+       }},
+      {"exists 1024 d4 keys/s",
+       [&] {
+         return Rate(
+             4, [&](size_t, size_t i) { return Must(c->Exists(fp, keys(i)), "exists").size(); });
+       }},
+      {"match 1024 d1 keys/s",
+       [&] {
+         return Rate(1, [&](size_t, size_t) {
+           return Must(c->Match(fp, keys(0), {.deadline = std::chrono::seconds(5), .lease = false}),
+                       "match")
+               .matched_blocks;
+         });
+       }},
+      {"match 1024 d4 keys/s",
+       [&] {
+         return Rate(4, [&](size_t, size_t) {
+           return Must(c->Match(fp, keys(0), {.deadline = std::chrono::seconds(5), .lease = false}),
+                       "match")
+               .matched_blocks;
+         });
+       }},
       {"clients 1", [&] { return by_clients(1); }},
       {"clients 8", [&] { return by_clients(8); }},
       {"clients 64", [&] { return by_clients(64); }},
@@ -308,16 +364,19 @@ int main(int argc, char** argv) {
       to_tcp[name].push_back(r / tcp);
     }
   }
-  std::printf("memref %.2f GB/s, raw TCP (%s) %.2f GB/s = %.2f memref, %zu rounds\n", Median(memrefs) / 1e9, cc.c_str(),
-              Median(tcps) / 1e9, Median(tcps) / Median(memrefs), rounds);
+  std::printf("memref %.2f GB/s, raw TCP (%s) %.2f GB/s = %.2f memref, %zu rounds\n",
+              Median(memrefs) / 1e9, cc.c_str(), Median(tcps) / 1e9, Median(tcps) / Median(memrefs),
+              rounds);
   for (const auto& [name, run] : rows) {
     if (!rate.contains(name)) continue;
     if (name.ends_with("keys/s")) {
       std::printf("%-34s %6.2f M\n", name.c_str(), Median(rate[name]) / 1e6);
     } else {
-      std::printf("%-34s %6.2f GB/s  %.3f memref [%.3f..%.3f]  %.2f TCP\n", name.c_str(), Median(rate[name]) / 1e9,
-                  Median(to_memref[name]), *std::min_element(to_memref[name].begin(), to_memref[name].end()),
-                  *std::max_element(to_memref[name].begin(), to_memref[name].end()), Median(to_tcp[name]));
+      std::printf("%-34s %6.2f GB/s  %.3f memref [%.3f..%.3f]  %.2f TCP\n", name.c_str(),
+                  Median(rate[name]) / 1e9, Median(to_memref[name]),
+                  *std::min_element(to_memref[name].begin(), to_memref[name].end()),
+                  *std::max_element(to_memref[name].begin(), to_memref[name].end()),
+                  Median(to_tcp[name]));
     }
   }
   if (only.empty() || only == "idle") {
@@ -327,12 +386,14 @@ int main(int argc, char** argv) {
     const auto open = [&](size_t n) {
       while (idle.size() < n) {
         idle.push_back(Client(fresh->address()));
-        Must(idle.back()->OpenNamespace(mib.spec, {.deadline = std::chrono::seconds(10)}).status(), "open");
+        Must(idle.back()->OpenNamespace(mib.spec, {.deadline = std::chrono::seconds(10)}).status(),
+             "open");
       }
       return fresh->process().ResidentBytes();
     };
     const uint64_t some = open(100), more = open(500);
-    std::printf("node at start %.1f MiB; an idle session %.1f KiB\n", static_cast<double>(idle_rss) / kMiB,
+    std::printf("node at start %.1f MiB; an idle session %.1f KiB\n",
+                static_cast<double>(idle_rss) / kMiB,
                 static_cast<double>(more - some) / 400 / 1024);
     std::fflush(stdout);
   }

@@ -213,9 +213,10 @@ int Main(int argc, char** argv) {
     rows += text;
   }
   if (o.json) {
-    std::printf("{\"tokens\": %lld, \"threads\": %d, \"trials\": %d, \"prefill_s\": %.3f, "
-                "\"seconds\": {%s}}\n",
-                static_cast<long long>(o.tokens), o.threads, o.trials, o.prefill, rows.c_str());
+    std::printf(
+        "{\"tokens\": %lld, \"threads\": %d, \"trials\": %d, \"prefill_s\": %.3f, "
+        "\"seconds\": {%s}}\n",
+        static_cast<long long>(o.tokens), o.threads, o.trials, o.prefill, rows.c_str());
   }
   return 0;
 }

@@ -8,5 +8,14 @@ def row(name, samples, unit, yardstick, ratio, floor, goal):
     """One row of the report. spread = (max - min) / median of the samples; ratio: more is better; floor, goal: of the ratio."""
     median = statistics.median(samples)
     spread = (max(samples) - min(samples)) / median if median else 0.0
-    return {"name": name, "median": median, "unit": unit, "n": len(samples), "spread": spread, "yardstick": yardstick,
-            "ratio": ratio, "floor": floor, "goal": goal}
+    return {
+        "name": name,
+        "median": median,
+        "unit": unit,
+        "n": len(samples),
+        "spread": spread,
+        "yardstick": yardstick,
+        "ratio": ratio,
+        "floor": floor,
+        "goal": goal,
+    }

@@ -35,8 +35,15 @@ def yardstick_name(report, name):
 def speed_row(name, report, yardstick, floor, goal, metric="throughput"):
     """A row of GB/s over a yardstick of the same run."""
     measured = report["metrics"][metric]
-    return row(name, measured["samples"], "GB/s", yardstick_name(report, yardstick), measured[f"x_{yardstick}"]["median"],
-               floor, goal)
+    return row(
+        name,
+        measured["samples"],
+        "GB/s",
+        yardstick_name(report, yardstick),
+        measured[f"x_{yardstick}"]["median"],
+        floor,
+        goal,
+    )
 
 
 def budget_row(name, report, metric, budget, floor, goal):

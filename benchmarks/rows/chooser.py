@@ -21,12 +21,21 @@ POLICIES = ("fetch", "compute", "choose")
 
 def run(build, model, repeat, work):
     log = work / "chooser.log"
-    with Server(node_command(build, "--host.capacity", "1GiB"), log) as node, Throttle(node.grpc) as wire:
+    with (
+        Server(node_command(build, "--host.capacity", "1GiB"), log) as node,
+        Throttle(node.grpc) as wire,
+    ):
         flags = ("--cache", wire.address, "--cache.path", "grpc", "--cache.match_deadline", "2s")
-        with Server(worker_command(build, model, *flags), log) as chooser, \
-             Server(worker_command(build, model, *flags, "--cache.choose", "false"), log) as fetcher:
+        with (
+            Server(worker_command(build, model, *flags), log) as chooser,
+            Server(worker_command(build, model, *flags, "--cache.choose", "false"), log) as fetcher,
+        ):
             for worker in (chooser, fetcher):
-                wait_until(lambda w=worker: w.metric("cairn_worker_cache_connected") == 1, 20, "worker connects")
+                wait_until(
+                    lambda w=worker: w.metric("cairn_worker_cache_connected") == 1,
+                    20,
+                    "worker connects",
+                )
             bench = _Bench(build, chooser, fetcher, work)
             sweep = bench.sweep(wire, repeat)
     picture(sweep, work / "chooser.svg")
@@ -42,11 +51,25 @@ def run(build, model, repeat, work):
     # would take follows from the rate.
     both = 2 * statistics.median(equal["compute"])
     return [
-        row("chooser_worst_of_sweep", worst["choose"], "s",
+        row(
+            "chooser_worst_of_sweep",
+            worst["choose"],
+            "s",
             f"better of fetch {statistics.median(worst['fetch']):.2f} s, compute {statistics.median(worst['compute']):.2f} s, "
-            f"noise {noise:.0%}", better(worst) / statistics.median(worst["choose"]), 1 / (1.05 + noise), None),
-        row("chooser_fetch_as_dear_as_compute", equal["choose"], "s", f"fetch + compute {both:.2f} s",
-            both / statistics.median(equal["choose"]), 1 / 0.65, 2.0),
+            f"noise {noise:.0%}",
+            better(worst) / statistics.median(worst["choose"]),
+            1 / (1.05 + noise),
+            None,
+        ),
+        row(
+            "chooser_fetch_as_dear_as_compute",
+            equal["choose"],
+            "s",
+            f"fetch + compute {both:.2f} s",
+            both / statistics.median(equal["choose"]),
+            1 / 0.65,
+            2.0,
+        ),
     ]
 
 
@@ -69,8 +92,18 @@ class _Bench:
         return path
 
     def _ask(self, worker, *extra):
-        return cairn(self._build, "generate", "--worker", worker.grpc, "--raw", "--prompt-file", self._prompt(), "--max-tokens", 1,
-                     *extra)
+        return cairn(
+            self._build,
+            "generate",
+            "--worker",
+            worker.grpc,
+            "--raw",
+            "--prompt-file",
+            self._prompt(),
+            "--max-tokens",
+            1,
+            *extra,
+        )
 
     def ask(self, policy):
         if policy == "compute":
@@ -82,7 +115,9 @@ class _Bench:
             for _ in range(2):
                 self._ask(worker, "--no-cache")  # It learns its own speed.
         self._ask(self._chooser)  # The prefix is pushed.
-        wait_until(lambda: self._chooser.metric("cairn_worker_push_queue_blocks") == 0, 60, "pushes end")
+        wait_until(
+            lambda: self._chooser.metric("cairn_worker_push_queue_blocks") == 0, 60, "pushes end"
+        )
         size = sum(self._ask(self._fetcher)["fetched_bytes"].values())
         compute = statistics.median(self.ask("compute")["ttft_s"] for _ in range(3))
         points = []
@@ -90,17 +125,25 @@ class _Bench:
             wire.rate = size / (cost * compute)
             for _ in range(3):
                 self.ask("choose")  # It learns the new rate.
-            point = {"cost": cost, "rate": wire.rate, "computed": [], **{policy: [] for policy in POLICIES}}
+            point = {
+                "cost": cost,
+                "rate": wire.rate,
+                "computed": [],
+                **{policy: [] for policy in POLICIES},
+            }
             for i in range(repeat):
-                for policy in POLICIES[i % 3:] + POLICIES[:i % 3]:
+                for policy in POLICIES[i % 3 :] + POLICIES[: i % 3]:
                     answer = self.ask(policy)
                     point[policy].append(answer["ttft_s"])
                     if policy == "choose":
                         point["computed"].append(answer["chosen_tokens"])
             points.append(point)
-            print(f"  fetch costs {cost:4.1f} x compute ({wire.rate / 1e6:7.1f} MB/s): " +
-                  ", ".join(f"{p} {statistics.median(point[p]):.3f} s" for p in POLICIES) +
-                  f", chose to compute {statistics.median(point['computed']):.0f} tokens of the prefix", flush=True)
+            print(
+                f"  fetch costs {cost:4.1f} x compute ({wire.rate / 1e6:7.1f} MB/s): "
+                + ", ".join(f"{p} {statistics.median(point[p]):.3f} s" for p in POLICIES)
+                + f", chose to compute {statistics.median(point['computed']):.0f} tokens of the prefix",
+                flush=True,
+            )
         return points
 
 
@@ -117,21 +160,37 @@ def picture(sweep, path):
     def y(seconds):
         return top + height * (1 - min(seconds, most) / most)
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 130}" height="{top + height + 50}" font-family="sans-serif" '
-           'font-size="12">', '<rect width="100%" height="100%" fill="#ffffff"/>']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 130}" height="{top + height + 50}" font-family="sans-serif" '
+        'font-size="12">',
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+    ]
     for tick in range(5):
         seconds = most * tick / 4
-        out.append(f'<line x1="{left}" y1="{y(seconds):.1f}" x2="{left + width}" y2="{y(seconds):.1f}" stroke="#ddd"/>'
-                   f'<text x="{left - 6}" y="{y(seconds) + 4:.1f}" text-anchor="end">{seconds:.2f} s</text>')
+        out.append(
+            f'<line x1="{left}" y1="{y(seconds):.1f}" x2="{left + width}" y2="{y(seconds):.1f}" stroke="#ddd"/>'
+            f'<text x="{left - 6}" y="{y(seconds) + 4:.1f}" text-anchor="end">{seconds:.2f} s</text>'
+        )
     for i, point in enumerate(sweep):
-        out.append(f'<text x="{x(i):.1f}" y="{top + height + 18}" text-anchor="middle">{point["cost"]:g}</text>')
-    out.append(f'<text x="{left + width / 2}" y="{top + height + 38}" text-anchor="middle">'
-               'cost of fetching the prefix, in costs of computing it</text>')
+        out.append(
+            f'<text x="{x(i):.1f}" y="{top + height + 18}" text-anchor="middle">{point["cost"]:g}</text>'
+        )
+    out.append(
+        f'<text x="{left + width / 2}" y="{top + height + 38}" text-anchor="middle">'
+        "cost of fetching the prefix, in costs of computing it</text>"
+    )
     for line, policy in enumerate(POLICIES):
         medians = [statistics.median(p[policy]) for p in sweep]
         points = " ".join(f"{x(i):.1f},{y(m):.1f}" for i, m in enumerate(medians))
-        out.append(f'<polyline points="{points}" fill="none" stroke="{colors[policy]}" stroke-width="2"/>')
+        out.append(
+            f'<polyline points="{points}" fill="none" stroke="{colors[policy]}" stroke-width="2"/>'
+        )
         for i, point in enumerate(sweep):
-            out += [f'<circle cx="{x(i):.1f}" cy="{y(s):.1f}" r="2" fill="{colors[policy]}"/>' for s in point[policy]]
-        out.append(f'<text x="{left + width + 10}" y="{top + 16 + 18 * line}" fill="{colors[policy]}">{names[policy]}</text>')
+            out += [
+                f'<circle cx="{x(i):.1f}" cy="{y(s):.1f}" r="2" fill="{colors[policy]}"/>'
+                for s in point[policy]
+            ]
+        out.append(
+            f'<text x="{left + width + 10}" y="{top + 16 + 18 * line}" fill="{colors[policy]}">{names[policy]}</text>'
+        )
     path.write_text("\n".join(out) + "\n</svg>\n")

@@ -7,13 +7,23 @@ import subprocess
 from . import row
 
 # label: floor and goal of encoding, of decoding.
-TARGETS = {"int8": (0.9, 1.3, 1.6, 2.1), "int4": (0.7, 1.1, 1.8, 2.3), "turbo4": (0.3, 0.6, 0.5, 1.0),
-           "cachegen": (0.03, 0.08, 0.05, 0.12)}
+TARGETS = {
+    "int8": (0.9, 1.3, 1.6, 2.1),
+    "int4": (0.7, 1.1, 1.8, 2.3),
+    "turbo4": (0.3, 0.6, 0.5, 1.0),
+    "cachegen": (0.03, 0.08, 0.05, 0.12),
+}
 NAMES = [f"codec_{label}_{way}" for label in TARGETS for way in ("encode", "decode")]
 
 
 def run(build, _model, _repeat, work):
-    done = subprocess.run([build / "benchmarks/codec_bench", "--json"], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [build / "benchmarks/codec_bench", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     if done.returncode != 0:
         raise RuntimeError(f"codec_bench: {done.stderr.strip()}")
     (work / "codec_bench.json").write_text(done.stdout)
@@ -22,7 +32,15 @@ def run(build, _model, _repeat, work):
     for label, targets in TARGETS.items():
         measured = result[label]
         for i, way in enumerate(("encode", "decode")):
-            rows.append(row(f"codec_{label}_{way}", measured[f"{way}_gbps"], "GB/s",
-                            f"memcpy {result['memref_gbps']:.1f} GB/s, {measured['bits']:.2f} bits",
-                            statistics.median(measured[f"{way}_x_memref"]), targets[2 * i], targets[2 * i + 1]))
+            rows.append(
+                row(
+                    f"codec_{label}_{way}",
+                    measured[f"{way}_gbps"],
+                    "GB/s",
+                    f"memcpy {result['memref_gbps']:.1f} GB/s, {measured['bits']:.2f} bits",
+                    statistics.median(measured[f"{way}_x_memref"]),
+                    targets[2 * i],
+                    targets[2 * i + 1],
+                )
+            )
     return rows

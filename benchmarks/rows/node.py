@@ -18,7 +18,17 @@ def run(build, _model, repeat, work):
         command = node_command(build, "--host.capacity", f"{ARENA_MIB}MiB", "--disk.path", disk)
         with Server(command, work / "node.log") as server:
             samples.append(_rss_without_arena_mib(server.pid))
-    return [row("empty_node_rss", samples, "MiB", "budget 100 MiB beyond the arena", 100 / max(samples), 1.0, None)]
+    return [
+        row(
+            "empty_node_rss",
+            samples,
+            "MiB",
+            "budget 100 MiB beyond the arena",
+            100 / max(samples),
+            1.0,
+            None,
+        )
+    ]
 
 
 def _rss_without_arena_mib(pid):

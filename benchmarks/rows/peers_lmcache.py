@@ -2,8 +2,12 @@
 
 from rows import peers
 
-NAMES = [f"lmcache_{what}_{size}_{path}"
-         for size in ("64k_x16", "1m_x16", "4m_x16") for what in ("get", "put") for path in ("grpc", "local")]
+NAMES = [
+    f"lmcache_{what}_{size}_{path}"
+    for size in ("64k_x16", "1m_x16", "4m_x16")
+    for what in ("get", "put")
+    for path in ("grpc", "local")
+]
 
 
 def missing():

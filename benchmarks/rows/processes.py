@@ -16,7 +16,9 @@ class Server:
 
     def __init__(self, command, log, ready_seconds=60):
         self._log = open(log, "ab")
-        self._process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=self._log)
+        self._process = subprocess.Popen(
+            [str(part) for part in command], stdout=subprocess.PIPE, stderr=self._log
+        )
         self.pid = self._process.pid
         deadline = time.monotonic() + ready_seconds
         text = b""
@@ -24,10 +26,14 @@ class Server:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
                 self.kill()
-                raise RuntimeError(f"{command[0]}: no ready line within {ready_seconds} s, see {log}")
+                raise RuntimeError(
+                    f"{command[0]}: no ready line within {ready_seconds} s, see {log}"
+                )
             chunk = self._process.stdout.read1(4096)
             if not chunk:
-                raise RuntimeError(f"{command[0]} ended with {self._process.wait()} before it was ready, see {log}")
+                raise RuntimeError(
+                    f"{command[0]} ended with {self._process.wait()} before it was ready, see {log}"
+                )
             text += chunk
         found = re.search(rb"ready grpc=(\S+) admin=(\S+)", text)
         if not found:
@@ -51,7 +57,10 @@ class Server:
         """SIGSTOP, and all threads have stopped: the signal alone does not wait for those that run."""
         os.kill(self.pid, signal.SIGSTOP)
         tasks = pathlib.Path(f"/proc/{self.pid}/task")
-        while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+        while any(
+            (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
+            for task in tasks.iterdir()
+        ):
             time.sleep(0.001)
 
     def thaw(self):
@@ -67,7 +76,11 @@ class Server:
         """Sum of a metric's series, from /metrics."""
         with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        values = [float(line.rsplit(" ", 1)[1]) for line in lines if re.match(re.escape(name) + r"(\{| )", line)]
+        values = [
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if re.match(re.escape(name) + r"(\{| )", line)
+        ]
         if not values:
             raise RuntimeError(f"metric {name} is not exported")
         return sum(values)
@@ -84,16 +97,39 @@ def wait_until(condition, seconds, what):
 
 def cairn(build, *arguments):
     """Runs the CLI with --json; its answer."""
-    done = subprocess.run([str(build / "bin/cairn"), *[str(a) for a in arguments], "--json"], capture_output=True, text=True,
-                          timeout=600, check=False)
+    done = subprocess.run(
+        [str(build / "bin/cairn"), *[str(a) for a in arguments], "--json"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     if done.returncode != 0:
-        raise RuntimeError(f"cairn {' '.join(map(str, arguments))}: {done.stderr.strip() or done.stdout.strip()}")
+        raise RuntimeError(
+            f"cairn {' '.join(map(str, arguments))}: {done.stderr.strip() or done.stdout.strip()}"
+        )
     return json.loads(done.stdout)
 
 
 def node_command(build, *extra):
-    return [build / "bin/cairn-cache", "--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0", *extra]
+    return [
+        build / "bin/cairn-cache",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin.listen",
+        "127.0.0.1:0",
+        *extra,
+    ]
 
 
 def worker_command(build, model, *extra):
-    return [build / "bin/cairn-worker", "--model", model, "--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0", *extra]
+    return [
+        build / "bin/cairn-worker",
+        "--model",
+        model,
+        "--listen",
+        "127.0.0.1:0",
+        "--admin.listen",
+        "127.0.0.1:0",
+        *extra,
+    ]

@@ -20,22 +20,37 @@ def run(build, model, repeat, work):
     log = work / "ttft.log"
 
     def start_node(address="127.0.0.1:0"):
-        return Server(node_command(build, "--listen", address, "--host.capacity", "2GiB", "--disk.path", disk), log)
+        return Server(
+            node_command(
+                build, "--listen", address, "--host.capacity", "2GiB", "--disk.path", disk
+            ),
+            log,
+        )
 
     node = start_node()
     try:
         with Server(worker_command(build, model, "--cache", node.grpc), log) as worker:
             bench = _Bench(build, node, worker, work)
-            wait_until(lambda: worker.metric("cairn_worker_cache_connected") == 1, 20, "worker connects")
+            wait_until(
+                lambda: worker.metric("cairn_worker_cache_connected") == 1, 20, "worker connects"
+            )
             overhead = bench.overhead(repeat)
             cold, ram = bench.warm(repeat)
             from_disk = []
             for _ in range(repeat):
-                wait_until(lambda: cairn(build, "stat", "--cache", node.grpc)["unflushed_bytes"] == 0, 60, "flush")
+                wait_until(
+                    lambda: cairn(build, "stat", "--cache", node.grpc)["unflushed_bytes"] == 0,
+                    60,
+                    "flush",
+                )
                 address = node.grpc
                 node.kill()
                 node = start_node(address)
-                wait_until(lambda: worker.metric("cairn_worker_cache_connected") == 1, 60, "worker connects again")
+                wait_until(
+                    lambda: worker.metric("cairn_worker_cache_connected") == 1,
+                    60,
+                    "worker connects again",
+                )
                 from_disk.append(bench.ask(bench.prompt(0)))
     finally:
         node.kill()
@@ -45,10 +60,25 @@ def run(build, model, repeat, work):
     yardstick = f"cold {cold_s:.2f} s"
     return [
         row("ttft_ram_4k", ram, "s", yardstick, cold_s / statistics.median(ram), 10.0, 20.0),
-        row("ttft_disk_4k", from_disk, "s", yardstick, cold_s / statistics.median(from_disk), 8.0, 20.0),
-        row("cache_on_nothing_to_reuse_4k", [on for _, on in overhead], "s",
+        row(
+            "ttft_disk_4k",
+            from_disk,
+            "s",
+            yardstick,
+            cold_s / statistics.median(from_disk),
+            8.0,
+            20.0,
+        ),
+        row(
+            "cache_on_nothing_to_reuse_4k",
+            [on for _, on in overhead],
+            "s",
             f"cache off {statistics.median(off for off, _ in overhead):.2f} s",
-            statistics.median(off for off, _ in overhead) / statistics.median(on for _, on in overhead), 1 / 1.03, None),
+            statistics.median(off for off, _ in overhead)
+            / statistics.median(on for _, on in overhead),
+            1 / 1.03,
+            None,
+        ),
     ]
 
 
@@ -64,24 +94,57 @@ class _Bench:
         return path
 
     def ask(self, prompt, *extra):
-        answer = cairn(self._build, "generate", "--worker", self._worker.grpc, "--raw", "--prompt-file", prompt, "--max-tokens", 4,
-                       "--temperature", 0, *extra)
+        answer = cairn(
+            self._build,
+            "generate",
+            "--worker",
+            self._worker.grpc,
+            "--raw",
+            "--prompt-file",
+            prompt,
+            "--max-tokens",
+            4,
+            "--temperature",
+            0,
+            *extra,
+        )
         if not extra and answer["fetched_tokens"] == 0:
-            raise RuntimeError(f"{prompt}: nothing was fetched, miss reason {answer.get('miss_reason')}")
+            raise RuntimeError(
+                f"{prompt}: nothing was fetched, miss reason {answer.get('miss_reason')}"
+            )
         return answer["ttft_s"]
 
     def ask_unseen(self, prompt):
-        answer = cairn(self._build, "generate", "--worker", self._worker.grpc, "--raw", "--prompt-file", prompt, "--max-tokens", 4,
-                       "--temperature", 0)
+        answer = cairn(
+            self._build,
+            "generate",
+            "--worker",
+            self._worker.grpc,
+            "--raw",
+            "--prompt-file",
+            prompt,
+            "--max-tokens",
+            4,
+            "--temperature",
+            0,
+        )
         if answer["fetched_tokens"] != 0:
-            raise RuntimeError(f"{prompt}: {answer['fetched_tokens']} tokens fetched, expected a prompt never seen before")
+            raise RuntimeError(
+                f"{prompt}: {answer['fetched_tokens']} tokens fetched, expected a prompt never seen before"
+            )
         self._settle()
         return answer["ttft_s"]
 
     def _settle(self):
         """What one sample stored must not be written to disk during the next."""
-        wait_until(lambda: self._worker.metric("cairn_worker_push_queue_blocks") == 0, 60, "pushes end")
-        wait_until(lambda: cairn(self._build, "stat", "--cache", self._node)["unflushed_bytes"] == 0, 60, "flush")
+        wait_until(
+            lambda: self._worker.metric("cairn_worker_push_queue_blocks") == 0, 60, "pushes end"
+        )
+        wait_until(
+            lambda: cairn(self._build, "stat", "--cache", self._node)["unflushed_bytes"] == 0,
+            60,
+            "flush",
+        )
 
     def overhead(self, repeat):
         """Pairs (cache off, cache on) over prompts never seen before. Two samples of one pair differ by 10 % without any reason, so it

@@ -12,5 +12,9 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "compare/worker/run.sh"
 def run(build, model, repeat, work):
     out = work / "worker.json"
     out.unlink(missing_ok=True)
-    subprocess.run(["sh", SCRIPT, build, model, "--repeat", str(repeat), "--out", out], check=True, timeout=3600)
+    subprocess.run(
+        ["sh", SCRIPT, build, model, "--repeat", str(repeat), "--out", out],
+        check=True,
+        timeout=3600,
+    )
     return json.loads(out.read_text())

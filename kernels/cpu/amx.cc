@@ -1,9 +1,8 @@
 #define CAIRN_KERNEL_NS amx
 #include "kernels/cpu/backends.h"
+#include "kernels/cpu/bf16_panel.inc.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/include/cairn/kernels/backend.h"
-
-#include "kernels/cpu/bf16_panel.inc.h"
 
 // Products and attention in bfloat16 with AMX tiles: 16 rows by 32 columns a tile, sums in float32.
 
@@ -45,9 +44,9 @@ struct Block {
   const uint16_t* b0;  // Tiles of outputs 0..15, `b_step` numbers apart.
   const uint16_t* b1;  // Of outputs 16..31.
   int64_t b_step;
-  int64_t steps;       // Of 32 columns.
+  int64_t steps;  // Of 32 columns.
   float* c;
-  int64_t c_stride;    // Numbers.
+  int64_t c_stride;  // Numbers.
   bool accumulate;
 };
 
@@ -114,8 +113,15 @@ static void Gemm(const GemmArgs& g) {
     for (int64_t r = 0; r < g.rows; r += 32) {
       const int64_t rows = Min(32, g.rows - r);
       float* y = g.y + r * g.y_stride + p * kPanelRows;
-      Block block{g.a_bf16 + r * g.a_stride, g.a_stride, b, b + panel_numbers,
-                  kStepColumns * kPanelRows, steps, y, g.y_stride, g.accumulate};
+      Block block{g.a_bf16 + r * g.a_stride,
+                  g.a_stride,
+                  b,
+                  b + panel_numbers,
+                  kStepColumns * kPanelRows,
+                  steps,
+                  y,
+                  g.y_stride,
+                  g.accumulate};
       const bool whole = rows % 16 == 0 && outputs == panels * kPanelRows;
       alignas(64) float aside[32 * 32];
       const size_t bytes = static_cast<size_t>(outputs) * sizeof(float);
@@ -235,8 +241,8 @@ static inline void SoftmaxRow(const float* scores, int64_t visible, int64_t i, i
     s[v] = _mm512_mask_mov_ps(minus, mask[v], _mm512_load_ps(scores + 16 * v));
   }
   const float old_max = run.max[i];
-  const float top = _mm512_reduce_max_ps(
-      _mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3])));
+  const float top =
+      _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3])));
   const float max = top > old_max ? top : old_max;
   const __m512 shift = _mm512_set1_ps(max);
   __m512 total = _mm512_loadu_ps(run.sum + 16 * i);
@@ -289,8 +295,7 @@ static void Attention(const AttentionArgs& a) {
   // Scores in units of ln 2, for Exp2.
   const __m512 scale = _mm512_set1_ps(a.scale * 1.44269504088896341f);
   for (int64_t i = 0; i < queries; ++i) {
-    const float* src =
-        a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
+    const float* src = a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
     for (int64_t d = 0; d < dim; d += 32) {
       const __m512 lo = _mm512_mul_ps(_mm512_loadu_ps(src + d), scale);
       const __m512 hi = _mm512_mul_ps(_mm512_loadu_ps(src + d + 16), scale);
@@ -323,8 +328,8 @@ static void Attention(const AttentionArgs& a) {
       }
       for (int64_t d = 0; d < dim; d += 32) {
         Multiply<true, true>({weights, kAttentionTile, values + d / 16 * 1024,
-                              values + (d / 16 + 1) * 1024, 512, 2,
-                              run.out + i0 * dim + d, dim, true});
+                              values + (d / 16 + 1) * 1024, 512, 2, run.out + i0 * dim + d, dim,
+                              true});
       }
     }
   });

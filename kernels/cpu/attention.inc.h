@@ -43,15 +43,14 @@ static void AttentionFloat(const AttentionArgs& a) {
   float* q = reinterpret_cast<float*>(a.scratch);
   float* out = q + queries * dim;
   float* scores = out + queries * width;
-  float* keys = scores + queries * kAttentionTile;     // [dim][64]
-  float* values = keys + dim * kAttentionTile;         // [64][width]
+  float* keys = scores + queries * kAttentionTile;  // [dim][64]
+  float* values = keys + dim * kAttentionTile;      // [64][width]
   float* max = values + kAttentionTile * width;
   float* sum = max + queries;
 
   // Query i is row i / group, head i % group: rows that see a tile are then a run of queries.
   for (int64_t i = 0; i < queries; ++i) {
-    const float* src =
-        a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
+    const float* src = a.q + i / a.group * a.q_stride + (a.kv_head * a.group + i % a.group) * dim;
     for (int64_t d = 0; d < dim; ++d) q[i * dim + d] = src[d] * a.scale;
     for (int64_t d = 0; d < width; ++d) out[i * width + d] = 0.0f;
     max[i] = -kInfinity;
@@ -77,8 +76,8 @@ static void AttentionFloat(const AttentionArgs& a) {
                 {q + i0 * dim, dim, keys, kAttentionTile, scores + i0 * kAttentionTile,
                  kAttentionTile, dim, false});
     for (int64_t i = i0; i < queries; ++i) {
-      const float factor = SoftmaxTile(scores + i * kAttentionTile, tile.Visible(i / a.group),
-                                       max + i, sum + i);
+      const float factor =
+          SoftmaxTile(scores + i * kAttentionTile, tile.Visible(i / a.group), max + i, sum + i);
       if (factor == 1.0f) continue;
       for (int64_t d = 0; d < width; d += kWidth) {
         Store(out + i * width + d, Load(out + i * width + d) * factor);

@@ -99,9 +99,9 @@ static void IntegerMatVec(const MatVecArgs& a) {
           }
         } else {
           for (int i = 0; i < kVecs; ++i) {
-            const __m256i dot = _mm256_sub_epi32(
-                StepDot<kNibble>(numbers + 32 * i, x->q, 0, kVectors),
-                _mm256_set1_epi32(f.offset * x->sum));
+            const __m256i dot =
+                _mm256_sub_epi32(StepDot<kNibble>(numbers + 32 * i, x->q, 0, kVectors),
+                                 _mm256_set1_epi32(f.offset * x->sum));
             acc.v[i] += d.v[i] * (ToFloat((IntVec)dot) * x->scale);
           }
         }

@@ -13,8 +13,8 @@ struct Step {
   int8_t high[32];
   int8_t low[32];
   float scale;
-  float scaled_sum;   // scale * sum(q)
-  int32_t sum[2];     // Of q, for each half of the columns.
+  float scaled_sum;  // scale * sum(q)
+  int32_t sum[2];    // Of q, for each half of the columns.
 };
 static_assert(sizeof(Step) == 80);
 
@@ -22,8 +22,7 @@ static void PrepareActivation(const float* x, int64_t cols, std::byte* activatio
   Step* step = reinterpret_cast<Step*>(activation);
   for (int64_t s = 0; s < (cols + 31) / 32; ++s, ++step, x += 32) {
     const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
-    const float top =
-        _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
+    const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
     // The largest q is 127 * 128, so that rounding to the nearest multiple of 128 fits a byte.
     const __m512 inverse = _mm512_set1_ps(top > 0.0f ? 16256.0f / top : 0.0f);
     const __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse));
@@ -148,11 +147,13 @@ static void MatVec(const MatVecArgs& a) {
   if (a.activation == nullptr || f.group == 0) return MatVecFloat(a);
   if (f.kind == PackedKind::kNibble) {
     if (!f.has_min) return IntegerMatVec<true, 32, false, false>(a);
-    return f.wide ? IntegerMatVec<true, 32, true, true>(a) : IntegerMatVec<true, 32, true, false>(a);
+    return f.wide ? IntegerMatVec<true, 32, true, true>(a)
+                  : IntegerMatVec<true, 32, true, false>(a);
   }
   if (f.group == 16) return IntegerMatVec<false, 16, false, true>(a);
   if (!f.has_min) return IntegerMatVec<false, 32, false, false>(a);
-  return f.wide ? IntegerMatVec<false, 32, true, true>(a) : IntegerMatVec<false, 32, true, false>(a);
+  return f.wide ? IntegerMatVec<false, 32, true, true>(a)
+                : IntegerMatVec<false, 32, true, false>(a);
 }
 
 }  // namespace avx512

@@ -1,9 +1,8 @@
 #define CAIRN_KERNEL_NS avx512_bf16
 #include "kernels/cpu/backends.h"
+#include "kernels/cpu/bf16_panel.inc.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/include/cairn/kernels/backend.h"
-
-#include "kernels/cpu/bf16_panel.inc.h"
 
 // Products in bfloat16 with vdpbf16ps, for machines without tiles.
 

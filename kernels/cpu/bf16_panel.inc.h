@@ -45,9 +45,8 @@ static void UnpackPanelBf16(const PackedMatrix& w, int64_t panel, uint16_t* out)
     __m512i* row = reinterpret_cast<__m512i*>(out + s * kStepColumns * kPanelRows);
     if (f.kind == PackedKind::kNibble) {
       const __m512 d = ScaleRow(scale, f.wide);
-      const __m512 m = f.has_min
-                           ? ScaleRow(scale + scale_row, f.wide)
-                           : _mm512_mul_ps(d, _mm512_set1_ps(static_cast<float>(-f.offset)));
+      const __m512 m = f.has_min ? ScaleRow(scale + scale_row, f.wide)
+                                 : _mm512_mul_ps(d, _mm512_set1_ps(static_cast<float>(-f.offset)));
 #define CAIRN_NIBBLE(shift) \
   _mm512_fmadd_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(raw, shift), digits), d, m)
 #pragma GCC unroll 4
@@ -70,9 +69,8 @@ static void UnpackPanelBf16(const PackedMatrix& w, int64_t panel, uint16_t* out)
       for (int j = 0; j < 8; ++j) {
         const __m512i raw = _mm512_loadu_si512(step + j * 64);
         const __m512 d = j < 4 ? d0 : d1;
-#define CAIRN_BYTE(shift)                                                                    \
-  _mm512_fmadd_ps(                                                                           \
-      _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(raw, shift), 24)), d, m)
+#define CAIRN_BYTE(shift) \
+  _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(raw, shift), 24)), d, m)
         _mm512_store_si512(row + 2 * j, PairBf16(CAIRN_BYTE(24), CAIRN_BYTE(16), interleave));
         _mm512_store_si512(row + 2 * j + 1, PairBf16(CAIRN_BYTE(8), CAIRN_BYTE(0), interleave));
 #undef CAIRN_BYTE
@@ -96,8 +94,8 @@ static void ToBfloat16Fast(const ToBfloat16Args& a) {
     float rest[32] = {};
     uint16_t rounded[32];
     std::memcpy(rest, a.x + i, static_cast<size_t>(a.n - i) * sizeof(float));
-    _mm512_storeu_si512(rounded, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(rest + 16),
-                                                              _mm512_loadu_ps(rest)));
+    _mm512_storeu_si512(
+        rounded, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(rest + 16), _mm512_loadu_ps(rest)));
     std::memcpy(a.y + i, rounded, static_cast<size_t>(a.n - i) * sizeof(uint16_t));
   }
 }

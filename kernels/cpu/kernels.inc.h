@@ -4,9 +4,9 @@
 #include "kernels/include/cairn/kernels/backend.h"
 
 // These three need the namespace macro and each other, in this order.
+#include "kernels/cpu/attention.inc.h"
 #include "kernels/cpu/elementwise.inc.h"
 #include "kernels/cpu/linear.inc.h"
-#include "kernels/cpu/attention.inc.h"
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {
 

@@ -54,10 +54,9 @@ static inline __attribute__((always_inline)) void ForColumns(const std::byte* st
           q.v[i] = LoadHalf(reinterpret_cast<const uint16_t*>(step) + c * 16 + i * kWidth);
         } else {
           for (int l = 0; l < kWidth; ++l) {
-            const uint32_t bits =
-                static_cast<uint32_t>(
-                    reinterpret_cast<const uint16_t*>(step)[c * 16 + i * kWidth + l])
-                << 16;
+            const uint32_t bits = static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(
+                                      step)[c * 16 + i * kWidth + l])
+                                  << 16;
             float number;
             std::memcpy(&number, &bits, 4);
             q.v[i][l] = number;
@@ -274,8 +273,7 @@ static void GemmFloat(const GemmArgs& g) {
     const int64_t outputs = Min(n, w.rows() - p * kPanelRows);
     float* y = g.y + p * kPanelRows;
     if (outputs == n) {
-      TileProduct(g.rows, n,
-                  {g.a, g.a_stride, b, n, y, g.y_stride, k, g.accumulate});
+      TileProduct(g.rows, n, {g.a, g.a_stride, b, n, y, g.y_stride, k, g.accumulate});
       continue;
     }
     // The last panel is not full: compute aside, so that nothing behind the matrix is written.

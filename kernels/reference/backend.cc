@@ -1,11 +1,12 @@
 // The definition of every operation: plain loops, sums in double. Never tuned.
 
+#include "kernels/include/cairn/kernels/backend.h"
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/backend.h"
 #include "kernels/reference/half.h"
 
 namespace cairn::kernels {
@@ -27,8 +28,7 @@ void RmsNorm(const RmsNormArgs& a) {
     }
     const double inverse = 1.0 / std::sqrt(sum / static_cast<double>(a.cols) + a.eps);
     for (int64_t c = 0; c < a.cols; ++c) {
-      a.y[r * a.y_stride + c] =
-          static_cast<float>(a.x[r * a.x_stride + c] * inverse * a.weight[c]);
+      a.y[r * a.y_stride + c] = static_cast<float>(a.x[r * a.x_stride + c] * inverse * a.weight[c]);
     }
   }
 }
@@ -136,13 +136,11 @@ void Product(const PackedMatrix& w, int64_t panel_begin, int64_t panel_end, cons
 }
 
 void MatVec(const MatVecArgs& a) {
-  Product(*a.w, a.panel_begin, a.panel_end, a.x, a.x_stride, a.rows, a.y, a.y_stride,
-          a.accumulate);
+  Product(*a.w, a.panel_begin, a.panel_end, a.x, a.x_stride, a.rows, a.y, a.y_stride, a.accumulate);
 }
 
 void GemmFloat(const GemmArgs& a) {
-  Product(*a.w, a.panel_begin, a.panel_end, a.a, a.a_stride, a.rows, a.y, a.y_stride,
-          a.accumulate);
+  Product(*a.w, a.panel_begin, a.panel_end, a.a, a.a_stride, a.rows, a.y, a.y_stride, a.accumulate);
 }
 
 void GemmBfloat16(const GemmArgs& a) {

@@ -25,7 +25,7 @@ struct ModelShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t hidden = 0;
-  int32_t rope_dim = 0;    // Channels that turn with the position, in half-split order.
+  int32_t rope_dim = 0;  // Channels that turn with the position, in half-split order.
   double rope_base = 0;
 
   int32_t group() const { return query_heads / kv_heads; }

@@ -27,7 +27,8 @@ int Health(const std::string& admin) {
 }
 
 void PrintReady(const cairn::cache::Node& node, bool json) {
-  const char* format = json ? "{\"ready\": true, \"grpc\": \"%s\", \"admin\": \"%s\"}\n" : "ready grpc=%s admin=%s\n";
+  const char* format = json ? "{\"ready\": true, \"grpc\": \"%s\", \"admin\": \"%s\"}\n"
+                            : "ready grpc=%s admin=%s\n";
   std::printf(format, node.address().c_str(), node.admin_address().c_str());
   std::fflush(stdout);
 }
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
   cairn::config::Schema schema(
       "cairn-cache",
       "Keeps KV blocks of LLM prompts in RAM and on disk, and serves them to workers.\n"
-      "`cairn-cache health` asks the node on admin.listen whether it is ready, for container probes.",
+      "`cairn-cache health` asks the node on admin.listen whether it is ready, for container "
+      "probes.",
       "cairn-cache --host.capacity 4GiB --disk.path /var/lib/cairn");
   cairn::cache::NodeConfig::Register(&config, &schema);
   const auto line = cairn::config::Load(schema, {argv + 1, argv + argc});
@@ -55,7 +57,9 @@ int main(int argc, char** argv) {
   }
   if (line->words == std::vector<std::string>{"health"}) return Health(config.admin_listen);
   if (!line->words.empty()) {
-    return Fail(cairn::InvalidArgument("unknown command '{}', expected none or 'health'", line->words.front()), 2);
+    return Fail(cairn::InvalidArgument("unknown command '{}', expected none or 'health'",
+                                       line->words.front()),
+                2);
   }
 
   cairn::log::Configure({.level = *cairn::log::ParseLevel(config.log_level),

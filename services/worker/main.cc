@@ -81,9 +81,9 @@ int Main(int argc, char** argv) {
   SkipLockChecks();
   ShutdownSignals signals;
   WorkerConfig config;
-  config::Schema schema(
-      "cairn-worker", "Runs a GGUF model whose prompts' KV is shared through a cache node.",
-      "cairn-worker --model model.gguf --cache 127.0.0.1:7400");
+  config::Schema schema("cairn-worker",
+                        "Runs a GGUF model whose prompts' KV is shared through a cache node.",
+                        "cairn-worker --model model.gguf --cache 127.0.0.1:7400");
   Register(schema, config);
   const Result<config::CommandLine> line =
       config::Load(schema, ExpandShortFlags({argv + 1, argv + argc}));

@@ -30,7 +30,10 @@ def start_node(tmp_path_factory):
     nodes = []
 
     def start(*extra):
-        node = Server(node_command(BUILD, "--host.capacity", "256MiB", "--host.prefault", "false", *extra), folder / f"node{len(nodes)}.log")
+        node = Server(
+            node_command(BUILD, "--host.capacity", "256MiB", "--host.prefault", "false", *extra),
+            folder / f"node{len(nodes)}.log",
+        )
         nodes.append(node)
         return node
 
@@ -44,7 +47,9 @@ def made(name, *arguments):
     folder = MODELS / name
     if not (folder / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, HERE / "make_model.py", name, *arguments, folder], check=True)
+        subprocess.run(
+            [sys.executable, HERE / "make_model.py", name, *arguments, folder], check=True
+        )
     return folder
 
 
@@ -77,10 +82,23 @@ class Counts:
 
     def since(self):
         now = self._stat()
-        found = {name: getattr(now, name) - getattr(self._before, name)
-                 for name in ("fetched_bytes", "pushed_bytes", "promoted_blocks", "fetched_disk_bytes", "corrupt_blocks", "matched_tokens")}
+        found = {
+            name: getattr(now, name) - getattr(self._before, name)
+            for name in (
+                "fetched_bytes",
+                "pushed_bytes",
+                "promoted_blocks",
+                "fetched_disk_bytes",
+                "corrupt_blocks",
+                "matched_tokens",
+            )
+        }
         # What a hint brought into memory is read there.
-        return {**found, "blocks": now.blocks, "from_disk": found["promoted_blocks"] + found["fetched_disk_bytes"]}
+        return {
+            **found,
+            "blocks": now.blocks,
+            "from_disk": found["promoted_blocks"] + found["fetched_disk_bytes"],
+        }
 
     def blocks(self):
         return self._stat().blocks

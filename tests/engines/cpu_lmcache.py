@@ -33,9 +33,16 @@ class WholeBlocks(lmcache.v1.gpu_connector.GPUConnectorInterface):
     def _layers(self, memory_obj, start, end, kvcaches, slot_mapping, **_):
         tokens = kvcaches[0].shape[2]  # Blocks, heads, tokens, twice the head size.
         slots = slot_mapping[start:end].numpy().reshape(-1, tokens)
-        assert (slots - slots[:, :1] == numpy.arange(tokens)).all() and (slots[:, 0] % tokens == 0).all()
+        assert (slots - slots[:, :1] == numpy.arange(tokens)).all() and (
+            slots[:, 0] % tokens == 0
+        ).all()
         blocks = slots[:, 0] // tokens
-        host = memory_obj.raw_tensor[: memory_obj.get_size()].view(torch.uint8).numpy().reshape(len(kvcaches), len(blocks), -1)
+        host = (
+            memory_obj.raw_tensor[: memory_obj.get_size()]
+            .view(torch.uint8)
+            .numpy()
+            .reshape(len(kvcaches), len(blocks), -1)
+        )
         for i, cache in enumerate(kvcaches):
             assert cache.is_contiguous()
             yield host[i], cache.view(cache.shape[0], -1).view(torch.uint8).numpy(), blocks

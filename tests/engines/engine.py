@@ -35,7 +35,11 @@ class Engine:
         self._log = open(log, "ab")
         self._process = subprocess.Popen(
             [sys.executable, HERE / "vllm_engine.py", json.dumps({"model": str(model), **options})],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            bufsize=1,
             env={**os.environ, **environment},
         )
         self._path = log

@@ -23,20 +23,48 @@ SETTINGS = {"revision": "sha256:0", "engine": "test"}
 def config(node, plugin="cairn", extra=None, *, module="cairn.lmcache", **settings):
     """As LMCache reads it from its file; `extra`: LMCache's own settings."""
     prefix = f"remote_storage_plugin.{plugin}."
-    values = {"module_path": module, "class_name": "CairnConnectorAdapter", "address": getattr(node, "grpc", node), **SETTINGS, **settings}
+    values = {
+        "module_path": module,
+        "class_name": "CairnConnectorAdapter",
+        "address": getattr(node, "grpc", node),
+        **SETTINGS,
+        **settings,
+    }
     extra = dict(extra or {})
-    found = LMCacheEngineConfig.from_defaults(**{
-        "chunk_size": 256, "local_cpu": False, "max_local_cpu_size": 0.05, "save_unfull_chunk": True,
-        "pre_caching_hash_algorithm": "sha256_cbor", "remote_storage_plugins": [plugin],
-        "extra_config": {**{prefix + k: v for k, v in values.items()}, **extra.pop("extra_config", {})}, **extra,
-    })
+    found = LMCacheEngineConfig.from_defaults(
+        **{
+            "chunk_size": 256,
+            "local_cpu": False,
+            "max_local_cpu_size": 0.05,
+            "save_unfull_chunk": True,
+            "pre_caching_hash_algorithm": "sha256_cbor",
+            "remote_storage_plugins": [plugin],
+            "extra_config": {
+                **{prefix + k: v for k, v in values.items()},
+                **extra.pop("extra_config", {}),
+            },
+            **extra,
+        }
+    )
     found.validate()
     return found
 
 
 def metadata(**changes):
-    return LMCacheMetadata(**{"model_name": "m", "world_size": 1, "local_world_size": 1, "worker_id": 0, "local_worker_id": 0,
-                              "kv_dtype": torch.bfloat16, "kv_shape": SHAPE, "chunk_size": 256, "role": "worker", **changes})
+    return LMCacheMetadata(
+        **{
+            "model_name": "m",
+            "world_size": 1,
+            "local_world_size": 1,
+            "worker_id": 0,
+            "local_worker_id": 0,
+            "kv_dtype": torch.bfloat16,
+            "kv_shape": SHAPE,
+            "chunk_size": 256,
+            "role": "worker",
+            **changes,
+        }
+    )
 
 
 class Worker:
@@ -49,7 +77,14 @@ class Worker:
         self._thread.start()
         self.tokens = ChunkedTokenDatabase(config, metadata)
         self.local = LocalCPUBackend(config, metadata, "cpu")
-        self.backend = RemoteBackend(config, metadata, self.loop, self.local, "cpu", plugin_name=config.remote_storage_plugins[0])
+        self.backend = RemoteBackend(
+            config,
+            metadata,
+            self.loop,
+            self.local,
+            "cpu",
+            plugin_name=config.remote_storage_plugins[0],
+        )
         self.connector = self.backend.connection.getWrappedConnector()
 
     def keys(self, tokens, configs=None):
@@ -59,8 +94,14 @@ class Worker:
         """Memory of LMCache with random numbers, as its engine makes it for so many tokens."""
         made = []
         for begin in range(0, tokens, 256):
-            item = self.local.allocate(self.metadata.get_shapes(min(256, tokens - begin)), self.metadata.get_dtypes())
-            item.tensor.copy_(torch.randn(item.tensor.shape, generator=torch.Generator().manual_seed(seed * 100 + begin)))
+            item = self.local.allocate(
+                self.metadata.get_shapes(min(256, tokens - begin)), self.metadata.get_dtypes()
+            )
+            item.tensor.copy_(
+                torch.randn(
+                    item.tensor.shape, generator=torch.Generator().manual_seed(seed * 100 + begin)
+                )
+            )
             made.append(item)
         return made
 
@@ -99,8 +140,13 @@ class Worker:
 
 def random_of(seed, tokens):
     """What `Worker.objects` makes, as tensors."""
-    return [torch.randn((2, 2, min(256, tokens - begin), 128), generator=torch.Generator().manual_seed(seed * 100 + begin)).bfloat16()
-            for begin in range(0, tokens, 256)]
+    return [
+        torch.randn(
+            (2, 2, min(256, tokens - begin), 128),
+            generator=torch.Generator().manual_seed(seed * 100 + begin),
+        ).bfloat16()
+        for begin in range(0, tokens, 256)
+    ]
 
 
 def equal(found, expected):
@@ -110,4 +156,11 @@ def equal(found, expected):
 def create(config, metadata=metadata()):
     """As LMCache does for each of its remote storage plug-ins."""
     plugin = config.remote_storage_plugins[0]
-    return CreateConnector(f"plugin://{plugin}", asyncio.new_event_loop(), SimpleNamespace(), config, metadata, plugin_name=plugin)
+    return CreateConnector(
+        f"plugin://{plugin}",
+        asyncio.new_event_loop(),
+        SimpleNamespace(),
+        config,
+        metadata,
+        plugin_name=plugin,
+    )

@@ -1,7 +1,7 @@
 """Writes a model folder that engines can serve without a hub.
 
-    make_model.py smollm2 GGUF OUT    weights and tokenizer of a GGUF file, in float32
-    make_model.py tiny OUT            a random Llama of 2 layers, without a tokenizer
+make_model.py smollm2 GGUF OUT    weights and tokenizer of a GGUF file, in float32
+make_model.py tiny OUT            a random Llama of 2 layers, without a tokenizer
 """
 
 import os
@@ -17,7 +17,11 @@ def smollm2(gguf, out):
     folder, file = os.path.split(os.path.abspath(gguf))
     read = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32)
     # transformers saves nothing that came from GGUF, even in plain numbers: the weights go into a fresh model.
-    settings = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
+    settings = {
+        name: value
+        for name, value in read.config.to_dict().items()
+        if name != "quantization_config"
+    }
     config = type(read.config).from_dict(settings)
     config.dtype = torch.float32
     model = type(read)(config).to(torch.float32)
@@ -32,10 +36,19 @@ def tiny(out):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(1)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=32, max_position_embeddings=4096, tie_word_embeddings=True,
-    ))
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=512,
+            hidden_size=128,
+            intermediate_size=256,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+        )
+    )
     for weights in model.parameters():
         if weights.dim() > 1:
             # Tokens must depend on the KV, or wrong bytes would go unnoticed.

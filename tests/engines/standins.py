@@ -9,8 +9,30 @@ import sys
 import types
 from unittest import mock
 
-ABSENT = {"torchvision", "sgl_kernel", "flashinfer", "deep_gemm", "deep_ep", "flash_mla", "flash_attn", "decord", "torchcodec", "torchaudio",
-          "torch_memory_saver", "cuda", "cutlass", "tilelang", "quack", "modelscope", "timm", "av", "datasets", "humming", "kernels", "nvshmem"}
+ABSENT = {
+    "torchvision",
+    "sgl_kernel",
+    "flashinfer",
+    "deep_gemm",
+    "deep_ep",
+    "flash_mla",
+    "flash_attn",
+    "decord",
+    "torchcodec",
+    "torchaudio",
+    "torch_memory_saver",
+    "cuda",
+    "cutlass",
+    "tilelang",
+    "quack",
+    "modelscope",
+    "timm",
+    "av",
+    "datasets",
+    "humming",
+    "kernels",
+    "nvshmem",
+}
 
 
 class _Module(types.ModuleType):
@@ -24,7 +46,11 @@ class _Module(types.ModuleType):
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path, target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] in ABSENT else None
+        return (
+            importlib.machinery.ModuleSpec(name, self, is_package=True)
+            if name.split(".")[0] in ABSENT
+            else None
+        )
 
     def create_module(self, spec):
         return _Module(spec.name)

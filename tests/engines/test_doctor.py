@@ -11,7 +11,10 @@ from vllm_engine import transfer_config
 
 
 def verdicts(config, model=""):
-    return {check.name: (check.verdict, check.found + check.fix) for check in cairn.doctor.check_vllm(config, model)}
+    return {
+        check.name: (check.verdict, check.found + check.fix)
+        for check in cairn.doctor.check_vllm(config, model)
+    }
 
 
 def config(node, **changes):
@@ -26,30 +29,66 @@ def node(start_node):
 def test_a_right_configuration_is_ok(node, tiny, tmp_path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config(node)))
-    done = subprocess.run([sys.executable, "-m", "cairn.doctor", "--vllm", file, "--model", tiny], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "cairn.doctor", "--vllm", file, "--model", tiny],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not any(line.startswith("fail") for line in done.stdout.splitlines()) and "ok    node" in done.stdout and "sha256:" in done.stdout
-    done = subprocess.run([sys.executable, "-m", "cairn.doctor", "--vllm", json.dumps(config(node, kv_role="kv_some")), "--json"],
-                          capture_output=True, text=True, check=False)
+    assert (
+        not any(line.startswith("fail") for line in done.stdout.splitlines())
+        and "ok    node" in done.stdout
+        and "sha256:" in done.stdout
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "cairn.doctor",
+            "--vllm",
+            json.dumps(config(node, kv_role="kv_some")),
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
-    assert [c["name"] for c in json.loads(done.stdout)["checks"] if c["verdict"] == "fail"] == ["kv_role"]
+    assert [c["name"] for c in json.loads(done.stdout)["checks"] if c["verdict"] == "fail"] == [
+        "kv_role"
+    ]
 
 
-@pytest.mark.parametrize(("changes", "name", "text"), [
-    ({"kv_connector": "CairnConector"}, "kv_connector", "'CairnConector'"),
-    ({"kv_connector_module_path": "cairn.vlm"}, "kv_connector_module_path", "'cairn.vllm'"),
-    ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy", "'recompute'"),
-    ({"kv_connector_extra_config": {"adress": "x"}}, "settings", "adress"),
-    ({"kv_connector_extra_config": {"address": "127.0.0.1:1"}}, "node", "127.0.0.1:1"),
-    ({"kv_connector": "OffloadingConnector"}, "secondary_tiers", "CairnTier"),
-    ({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": [1]}, "secondary_tiers", "CairnTier"),
-    ({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"secondary_tiers": ["CairnTier"]}}, "secondary_tiers", "CairnTier"),
-    ({"kv_connector_extra_config": [1]}, "settings", "kv_connector_extra_config': got [1]"),
-    ({"kv_connector_extra_config": {"lookup_timeout": float("nan")}}, "settings", "nan"),
-    ({"kv_connector_extra_config": {"load_timeout": float("inf")}}, "settings", "inf"),
-    ({"kv_connector_extra_config": {"tenant": ""}}, "settings", "tenant"),
-    ({"kv_connector_extra_config": {"save_buffer": "1GB"}}, "settings", "1GiB"),
-])
+@pytest.mark.parametrize(
+    ("changes", "name", "text"),
+    [
+        ({"kv_connector": "CairnConector"}, "kv_connector", "'CairnConector'"),
+        ({"kv_connector_module_path": "cairn.vlm"}, "kv_connector_module_path", "'cairn.vllm'"),
+        ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy", "'recompute'"),
+        ({"kv_connector_extra_config": {"adress": "x"}}, "settings", "adress"),
+        ({"kv_connector_extra_config": {"address": "127.0.0.1:1"}}, "node", "127.0.0.1:1"),
+        ({"kv_connector": "OffloadingConnector"}, "secondary_tiers", "CairnTier"),
+        (
+            {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": [1]},
+            "secondary_tiers",
+            "CairnTier",
+        ),
+        (
+            {
+                "kv_connector": "OffloadingConnector",
+                "kv_connector_extra_config": {"secondary_tiers": ["CairnTier"]},
+            },
+            "secondary_tiers",
+            "CairnTier",
+        ),
+        ({"kv_connector_extra_config": [1]}, "settings", "kv_connector_extra_config': got [1]"),
+        ({"kv_connector_extra_config": {"lookup_timeout": float("nan")}}, "settings", "nan"),
+        ({"kv_connector_extra_config": {"load_timeout": float("inf")}}, "settings", "inf"),
+        ({"kv_connector_extra_config": {"tenant": ""}}, "settings", "tenant"),
+        ({"kv_connector_extra_config": {"save_buffer": "1GB"}}, "settings", "1GiB"),
+    ],
+)
 def test_mistakes_are_named(node, changes, name, text):
     verdict, words = verdicts(config(node, **changes))[name]
     assert verdict == "fail" and text in words
@@ -57,7 +96,9 @@ def test_mistakes_are_named(node, changes, name, text):
 
 def test_the_way_of_the_bytes_is_told(node, start_node):
     def path_of(node, **settings):
-        return verdicts(config(node, kv_connector_extra_config={"address": node.grpc, **settings}))["path"]
+        return verdicts(config(node, kv_connector_extra_config={"address": node.grpc, **settings}))[
+            "path"
+        ]
 
     assert path_of(node) == ("ok", "shared memory")
     assert path_of(node, path="local") == ("ok", "shared memory")
@@ -78,9 +119,19 @@ def test_weights_without_a_name_and_foreign_versions(node, monkeypatch, tmp_path
 def tiered(node, tier=None, extra=None, **changes):
     """The block of docs/engines/vllm.md, with changes; None takes a setting away."""
     tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc, **(tier or {})}
-    extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 1 << 30, "secondary_tiers": [tier], **(extra or {})}
-    config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-              "kv_connector_extra_config": {k: v for k, v in extra.items() if v is not None}, **changes}
+    extra = {
+        "spec_name": "TieringOffloadingSpec",
+        "cpu_bytes_to_use": 1 << 30,
+        "secondary_tiers": [tier],
+        **(extra or {}),
+    }
+    config = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {k: v for k, v in extra.items() if v is not None},
+        **changes,
+    }
     return {k: v for k, v in config.items() if v is not None}
 
 
@@ -90,15 +141,22 @@ def test_a_right_tier_is_ok(node):
     assert {"secondary_tiers", "spec_name", "cpu_bytes_to_use", "import", "node"} <= set(found)
 
 
-@pytest.mark.parametrize(("changes", "name", "text"), [
-    ({"tier": {"save_buffer": 1}}, "settings", "'secondary_tiers[].save_buffer' does not exist"),
-    ({"tier": {"module_path": "cairn"}}, "secondary_tiers", "CairnTier"),
-    ({"extra": {"spec_name": None}}, "spec_name", "'TieringOffloadingSpec'"),
-    ({"extra": {"cpu_bytes_to_use": None}}, "cpu_bytes_to_use", "None"),
-    ({"extra": {"cpu_bytes_to_use": "8GiB"}}, "cpu_bytes_to_use", "'8GiB'"),
-    ({"kv_role": None}, "kv_role", "'kv_both'"),
-    ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy", "'recompute'"),
-])
+@pytest.mark.parametrize(
+    ("changes", "name", "text"),
+    [
+        (
+            {"tier": {"save_buffer": 1}},
+            "settings",
+            "'secondary_tiers[].save_buffer' does not exist",
+        ),
+        ({"tier": {"module_path": "cairn"}}, "secondary_tiers", "CairnTier"),
+        ({"extra": {"spec_name": None}}, "spec_name", "'TieringOffloadingSpec'"),
+        ({"extra": {"cpu_bytes_to_use": None}}, "cpu_bytes_to_use", "None"),
+        ({"extra": {"cpu_bytes_to_use": "8GiB"}}, "cpu_bytes_to_use", "'8GiB'"),
+        ({"kv_role": None}, "kv_role", "'kv_both'"),
+        ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy", "'recompute'"),
+    ],
+)
 def test_a_tier_s_mistakes_are_named(node, changes, name, text):
     verdict, words = verdicts(tiered(node, **changes))[name]
     assert verdict == "fail" and text in words
@@ -110,5 +168,10 @@ def test_a_class_that_cannot_be_imported_fails(node, monkeypatch):
 
 
 def test_a_wrong_command_line_is_said(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "cairn.doctor", "--vllm", tmp_path / "none"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "cairn.doctor", "--vllm", tmp_path / "none"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and "none" in done.stderr

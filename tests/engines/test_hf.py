@@ -19,12 +19,17 @@ GENERATE = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad
 def model(request):
     """Both: heads, layers and sizes differ."""
     torch.set_num_threads(1)
-    return AutoModelForCausalLM.from_pretrained(request.getfixturevalue(request.param), dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(
+        request.getfixturevalue(request.param), dtype=torch.float32
+    ).eval()
 
 
 def block_bytes(model):
     config = model.config
-    heads, dim = config.num_key_value_heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads, dim = (
+        config.num_key_value_heads,
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+    )
     return stored(config.num_hidden_layers * 2 * heads * 64 * dim * 4, config.num_hidden_layers)
 
 
@@ -45,11 +50,15 @@ def test_cold_and_warm_give_the_model_s_own_tokens(model, start_node):
             assert counts.since()["fetched_bytes"] == BLOCKS * block_bytes(model)
             # A longer prompt that begins alike, and another one.
             longer = torch.cat([ids, prompt(2, 200)], 1)
-            assert torch.equal(prefixes.generate(longer, **GENERATE), model.generate(longer, **GENERATE))
+            assert torch.equal(
+                prefixes.generate(longer, **GENERATE), model.generate(longer, **GENERATE)
+            )
             assert counts.since()["fetched_bytes"] == 2 * BLOCKS * block_bytes(model)
             assert counts.blocks() == 700 // 64
             other = prompt(3)
-            assert torch.equal(prefixes.generate(other, **GENERATE), model.generate(other, **GENERATE))
+            assert torch.equal(
+                prefixes.generate(other, **GENERATE), model.generate(other, **GENERATE)
+            )
             assert counts.since()["fetched_bytes"] == 2 * BLOCKS * block_bytes(model)
             assert prefixes.counters()["internal_errors"] == 0
 
@@ -90,7 +99,9 @@ def test_a_dead_a_hung_and_a_restarted_node(model, start_node, tmp_path, caplog)
     ids = prompt(8)
     expected = model.generate(ids, **GENERATE)
     node = start_node("--disk.path", str(tmp_path))
-    with cairn.hf.PrefixCache(model, address=node.grpc, load_timeout=1.0, save_timeout=1.0) as prefixes:
+    with cairn.hf.PrefixCache(
+        model, address=node.grpc, load_timeout=1.0, save_timeout=1.0
+    ) as prefixes:
         assert torch.equal(prefixes.generate(ids, **GENERATE), expected)
         with Counts(node) as counts:
             counts.flush()
@@ -110,13 +121,23 @@ def test_a_dead_a_hung_and_a_restarted_node(model, start_node, tmp_path, caplog)
         assert prefixes.counters()["internal_errors"] == 0
 
 
-@pytest.mark.parametrize("arguments", [
-    {"attention_mask": torch.tensor([[0] + [1] * 99])}, {"num_beams": 2}, {"use_cache": False}, {"prompt_lookup_num_tokens": 3},
-    {"generation_config": GenerationConfig(use_cache=False, **GENERATE)}, {"generation_config": GenerationConfig(num_beams=3, **GENERATE)},
-    {"generation_config": GenerationConfig(prompt_lookup_num_tokens=3, **GENERATE)},
-    {"generation_config": GenerationConfig(cache_implementation="static", **GENERATE)},
-    {"position_ids": torch.arange(1, 101)[None]}, {"output_attentions": True}, {"num_beams": 2, "num_return_sequences": 2},
-], ids=lambda arguments: "+".join(f"{name}" for name in arguments))
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"attention_mask": torch.tensor([[0] + [1] * 99])},
+        {"num_beams": 2},
+        {"use_cache": False},
+        {"prompt_lookup_num_tokens": 3},
+        {"generation_config": GenerationConfig(use_cache=False, **GENERATE)},
+        {"generation_config": GenerationConfig(num_beams=3, **GENERATE)},
+        {"generation_config": GenerationConfig(prompt_lookup_num_tokens=3, **GENERATE)},
+        {"generation_config": GenerationConfig(cache_implementation="static", **GENERATE)},
+        {"position_ids": torch.arange(1, 101)[None]},
+        {"output_attentions": True},
+        {"num_beams": 2, "num_return_sequences": 2},
+    ],
+    ids=lambda arguments: "+".join(f"{name}" for name in arguments),
+)
 def test_what_keys_do_not_cover_bypasses_the_cache(model, start_node, arguments):
     ids = prompt(9, 100)
     given = arguments if "generation_config" in arguments else GENERATE | arguments
@@ -153,7 +174,10 @@ def test_arguments_come_as_those_of_the_model(model, start_node):
     with Counts(node) as counts, cairn.hf.PrefixCache(model, address=node.grpc) as prefixes:
         for _ in range(2):
             assert torch.equal(prefixes.generate(ids, GenerationConfig(**GENERATE)), expected)
-            assert torch.equal(prefixes.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **GENERATE), expected)
+            assert torch.equal(
+                prefixes.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **GENERATE),
+                expected,
+            )
             assert torch.equal(prefixes.generate(inputs=ids, **GENERATE), expected)
         assert counts.since()["fetched_bytes"] == 5 * block_bytes(model)
         assert prefixes.counters()["bypassed_requests"] == 0
@@ -172,5 +196,7 @@ def test_wrong_settings_are_named(model):
 
 def test_untested_versions_are_refused(model, monkeypatch):
     monkeypatch.setitem(versions.TESTED, "transformers", ("4.0.0",))
-    with pytest.raises(RuntimeError, match="transformers 5.* was not tested.*expected one of: 4.0.0"):
+    with pytest.raises(
+        RuntimeError, match="transformers 5.* was not tested.*expected one of: 4.0.0"
+    ):
         cairn.hf.PrefixCache(model)

@@ -24,21 +24,41 @@ PAYLOAD = SHAPE.numel() * 2
 
 def adapter(node, **settings):
     """As LMCache makes it, from its own configuration."""
-    return _create_native_plugin_l2_adapter(NativePluginL2AdapterConfig.from_dict({
-        "type": "native_plugin", "module_path": "cairn.lmcache", "class_name": "CairnClient",
-        "adapter_params": {"address": node.grpc, "revision": "sha256:0", "engine": "test", **settings},
-    }))
+    return _create_native_plugin_l2_adapter(
+        NativePluginL2AdapterConfig.from_dict(
+            {
+                "type": "native_plugin",
+                "module_path": "cairn.lmcache",
+                "class_name": "CairnClient",
+                "adapter_params": {
+                    "address": node.grpc,
+                    "revision": "sha256:0",
+                    "engine": "test",
+                    **settings,
+                },
+            }
+        )
+    )
 
 
 def keys(seed, count, **changes):
-    return [ObjectKey(**{"chunk_hash": bytes([seed, i]) * 16, "model_name": "m", "kv_rank": 0, **changes}) for i in range(count)]
+    return [
+        ObjectKey(
+            **{"chunk_hash": bytes([seed, i]) * 16, "model_name": "m", "kv_rank": 0, **changes}
+        )
+        for i in range(count)
+    ]
 
 
 def objects(count, seed=None):
     allocator = AdHocMemoryAllocator("cpu")
     made = [allocator.allocate(SHAPE, torch.bfloat16, MemoryFormat.KV_2LTD) for _ in range(count)]
     for i, item in enumerate(made):
-        item.tensor.copy_(torch.zeros(SHAPE) if seed is None else torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed * 100 + i)))
+        item.tensor.copy_(
+            torch.zeros(SHAPE)
+            if seed is None
+            else torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed * 100 + i))
+        )
     return made
 
 
@@ -81,9 +101,17 @@ def test_chunks_come_back_in_another_adapter(start_node):
         everything = [*names, *keys(2, 1)]
         assert lookup(two, everything) == [True, True, True, False]
         into = objects(4)
-        assert load(two, [names[2], everything[3], names[0], names[1]], into) == [True, False, True, True]
+        assert load(two, [names[2], everything[3], names[0], names[1]], into) == [
+            True,
+            False,
+            True,
+            True,
+        ]
         for ours, theirs in zip(into, (2, None, 0, 1)):
-            assert torch.equal(ours.tensor, torch.zeros_like(ours.tensor) if theirs is None else source[theirs].tensor)
+            assert torch.equal(
+                ours.tensor,
+                torch.zeros_like(ours.tensor) if theirs is None else source[theirs].tensor,
+            )
         assert counts.since()["fetched_bytes"] == 3 * stored(PAYLOAD)
         two.submit_unlock(names)
         two.delete(names)  # LMCache's eviction deletes nothing here: the node evicts.
@@ -95,10 +123,20 @@ def test_models_ranks_groups_and_salts_share_nothing(start_node):
     node = start_node()
     a = adapter(node)
     store(a, keys(3, 1), objects(1, seed=3))
-    for change in ({"model_name": "n"}, {"kv_rank": 1}, {"object_group_id": 1}, {"cache_salt": "s"}):
+    for change in (
+        {"model_name": "n"},
+        {"kv_rank": 1},
+        {"object_group_id": 1},
+        {"cache_salt": "s"},
+    ):
         assert lookup(a, keys(3, 1, **change)) == [False]
     assert lookup(a, keys(3, 1)) == [True]
-    for settings in ({"revision": "sha256:1"}, {"engine": "other"}, {"weight_epoch": 1}, {"salt": "s"}):
+    for settings in (
+        {"revision": "sha256:1"},
+        {"engine": "other"},
+        {"weight_epoch": 1},
+        {"salt": "s"},
+    ):
         other = adapter(node, **settings)
         assert lookup(other, keys(3, 1)) == [False]
         other.close()
@@ -133,10 +171,19 @@ def test_a_buffer_of_another_size_is_a_miss(start_node):
     answers = {}
 
     def wait(number):
-        wait_until(lambda: answers.update({n: rest for n, *rest in client.drain_completions()}) or number in answers, 10, "an answer")
+        wait_until(
+            lambda: (
+                answers.update({n: rest for n, *rest in client.drain_completions()})
+                or number in answers
+            ),
+            10,
+            "an answer",
+        )
         return answers.pop(number)
 
-    assert wait(client.submit_batch_set(["a", "b"], [bytearray(b"x" * 100), bytearray(b"y" * 100)])) == [True, "", [True, True]]
+    assert wait(
+        client.submit_batch_set(["a", "b"], [bytearray(b"x" * 100), bytearray(b"y" * 100)])
+    ) == [True, "", [True, True]]
     small = bytearray(50)
     assert wait(client.submit_batch_get(["a"], [small])) == [True, "", [False]]
     assert small == bytearray(50)
@@ -149,11 +196,14 @@ def test_a_buffer_of_another_size_is_a_miss(start_node):
     client.close()
 
 
-@pytest.mark.parametrize(("settings", "text"), [
-    ({"revision": ""}, "adapter_params.revision' is missing"),
-    ({"engine": ""}, "adapter_params.engine' is missing"),
-    ({"host": "x"}, "adapter_params.host' does not exist.*address"),
-])
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"revision": ""}, "adapter_params.revision' is missing"),
+        ({"engine": ""}, "adapter_params.engine' is missing"),
+        ({"host": "x"}, "adapter_params.host' does not exist.*address"),
+    ],
+)
 def test_wrong_settings_are_named(start_node, settings, text):
     with pytest.raises(ValueError, match=text):
         adapter(start_node(), **settings)

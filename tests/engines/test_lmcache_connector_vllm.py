@@ -23,14 +23,21 @@ def documented(node, folder):
 
 def environment(path, **more):
     # Less memory than LMCache takes by itself, and no letters to its authors.
-    return {"LMCACHE_CONFIG_FILE": str(path), "LMCACHE_MAX_LOCAL_CPU_SIZE": "0.1", "LMCACHE_TRACK_USAGE": "false",
-            "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), **more}
+    return {
+        "LMCACHE_CONFIG_FILE": str(path),
+        "LMCACHE_MAX_LOCAL_CPU_SIZE": "0.1",
+        "LMCACHE_TRACK_USAGE": "false",
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        **more,
+    }
 
 
 ENGINE_CHUNK = stored(2 * 2 * 256 * 2 * 32 * 4)
 
 
-def test_a_second_engine_loads_what_the_first_one_stored(tiny, engine_log, start_node, reference, tmp_path):
+def test_a_second_engine_loads_what_the_first_one_stored(
+    tiny, engine_log, start_node, reference, tmp_path
+):
     """Three processes each, as documented; then what keeps requests apart, and what does not."""
     node = start_node()
     path = documented(node, tmp_path)
@@ -40,7 +47,9 @@ def test_a_second_engine_loads_what_the_first_one_stored(tiny, engine_log, start
             counts.wait_blocks(3)  # 992 tokens: the rest fills no chunk.
             assert counts.since()["fetched_bytes"] == 0
         # Without LMCache's own memory, each answer comes from the node.
-        with Engine(tiny, engine_log(), environment(path, LMCACHE_LOCAL_CPU="false"), lmcache=True, **ENGINE) as engine:
+        with Engine(
+            tiny, engine_log(), environment(path, LMCACHE_LOCAL_CPU="false"), lmcache=True, **ENGINE
+        ) as engine:
             warm = engine.ask(A)
             same(warm, reference(A))
             assert warm[0]["cached"] == 768 and counts.since()["fetched_bytes"] == 3 * ENGINE_CHUNK
@@ -63,7 +72,9 @@ def test_an_engine_outlives_its_node(tiny, engine_log, start_node, reference, tm
     disk.mkdir()
     first = start_node("--disk.path", str(disk))
     path = documented(first, tmp_path)
-    with Engine(tiny, engine_log(), environment(path, LMCACHE_LOCAL_CPU="false"), lmcache=True, **ENGINE) as engine:
+    with Engine(
+        tiny, engine_log(), environment(path, LMCACHE_LOCAL_CPU="false"), lmcache=True, **ENGINE
+    ) as engine:
         with Counts(first) as counts:
             same(engine.ask(A), reference(A))
             counts.wait_blocks(3)
@@ -80,7 +91,10 @@ def test_an_engine_outlives_its_node(tiny, engine_log, start_node, reference, tm
                 same(engine.ask(A), reference(A))
                 if counts.since()["fetched_bytes"]:
                     break
-            assert counts.since()["fetched_bytes"] == 3 * ENGINE_CHUNK and counts.since()["from_disk"] > 0
+            assert (
+                counts.since()["fetched_bytes"] == 3 * ENGINE_CHUNK
+                and counts.since()["from_disk"] > 0
+            )
         second.kill()
 
         assert flip_bytes(disk) > 0

@@ -8,7 +8,11 @@ import standins
 standins.install()
 
 from sglang.srt.mem_cache import device_pool_info  # noqa: E402
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo  # noqa: E402
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    HiCacheStorageConfig,
+    HiCacheStorageExtraInfo,
+)  # noqa: E402
 from sglang.srt.mem_cache.pool_host import base as pool_base  # noqa: E402
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost  # noqa: E402
 from sglang.srt.mem_cache.storage import StorageBackendFactory  # noqa: E402
@@ -31,27 +35,69 @@ def little_memory(monkeypatch):
 def pool(layout, seed=0):
     """A real host pool with random KV."""
     generator = torch.Generator().manual_seed(seed)
-    k, v = ([torch.randn(PAGE * PAGES, HEADS, DIM, generator=generator) for _ in range(LAYERS)] for _ in range(2))
+    k, v = (
+        [torch.randn(PAGE * PAGES, HEADS, DIM, generator=generator) for _ in range(LAYERS)]
+        for _ in range(2)
+    )
 
     def addresses(tensors):
         return torch.tensor([t.data_ptr() for t in tensors], dtype=torch.uint64)
 
     info = device_pool_info.MHABufferInfo(
-        buffers=device_pool_info.KVBuffers(k=k, v=v, k_data_ptrs=addresses(k), v_data_ptrs=addresses(v),
-                                           layout=device_pool_info.KVBufferLayout.NHD),
-        page_size=PAGE, head_num=HEADS, head_dim=DIM, v_head_dim=DIM, dtype=torch.float32, device=torch.device("cpu"))
-    made = MHATokenToKVPoolHost(info, 2.0, 0, PAGE, layout, pin_memory=False, device="cpu", device_capacity_tokens=PAGE * PAGES,
-                                start_layer=0, end_layer=LAYERS)
+        buffers=device_pool_info.KVBuffers(
+            k=k,
+            v=v,
+            k_data_ptrs=addresses(k),
+            v_data_ptrs=addresses(v),
+            layout=device_pool_info.KVBufferLayout.NHD,
+        ),
+        page_size=PAGE,
+        head_num=HEADS,
+        head_dim=DIM,
+        v_head_dim=DIM,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+    made = MHATokenToKVPoolHost(
+        info,
+        2.0,
+        0,
+        PAGE,
+        layout,
+        pin_memory=False,
+        device="cpu",
+        device_capacity_tokens=PAGE * PAGES,
+        start_layer=0,
+        end_layer=LAYERS,
+    )
     made.kv_buffer.copy_(torch.randn(made.kv_buffer.shape, generator=generator))
     return made
 
 
 def storage(node, host_pool, rank=0, ranks=1, v1=True, mla=False, **settings):
     """As SGLang makes it."""
-    extra = {"backend_name": "cairn", "module_path": "cairn.sglang", "class_name": "CairnStorage", "interface_v1": int(v1),
-             "address": node.grpc, "revision": "r", **settings}
-    config = HiCacheStorageConfig(tp_rank=rank, tp_size=ranks, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1, is_mla_model=mla,
-                                  enable_storage_metrics=False, is_page_first_layout=False, model_name="m", extra_config=extra)
+    extra = {
+        "backend_name": "cairn",
+        "module_path": "cairn.sglang",
+        "class_name": "CairnStorage",
+        "interface_v1": int(v1),
+        "address": node.grpc,
+        "revision": "r",
+        **settings,
+    }
+    config = HiCacheStorageConfig(
+        tp_rank=rank,
+        tp_size=ranks,
+        pp_rank=0,
+        pp_size=1,
+        attn_cp_rank=0,
+        attn_cp_size=1,
+        is_mla_model=mla,
+        enable_storage_metrics=False,
+        is_page_first_layout=False,
+        model_name="m",
+        extra_config=extra,
+    )
     made = StorageBackendFactory.create_backend("dynamic", config, host_pool)
     made.register_mem_pool_host(host_pool)
     made.on_host_pools_registered()
@@ -113,16 +159,34 @@ def test_holes_and_single_pages(start_node):
     node, host = start_node(), pool("page_first", 3)
     backend = storage(node, host)
     names = keys(3, 6)
-    assert backend.batch_set_v1([names[0], names[1], names[3], names[4]], indices(0, 1, 3, 4)) == [True] * 4
-    assert backend.batch_exists(names) == 2 and backend.exists(names[3]) and not backend.exists(names[2])
-    assert backend.batch_get_v1(names, indices(8, 9, 10, 11, 12, 13)) == [True, True, False, True, True, False]
+    assert (
+        backend.batch_set_v1([names[0], names[1], names[3], names[4]], indices(0, 1, 3, 4))
+        == [True] * 4
+    )
+    assert (
+        backend.batch_exists(names) == 2
+        and backend.exists(names[3])
+        and not backend.exists(names[2])
+    )
+    assert backend.batch_get_v1(names, indices(8, 9, 10, 11, 12, 13)) == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert torch.equal(page(host, 12), page(host, 4))
     # A chain that goes on where SGLang has the beginning itself.
-    assert backend.batch_set_v1([names[2]], indices(2), HiCacheStorageExtraInfo(prefix_keys=names[:2])) == [True]
+    assert backend.batch_set_v1(
+        [names[2]], indices(2), HiCacheStorageExtraInfo(prefix_keys=names[:2])
+    ) == [True]
     assert backend.batch_exists(names[1:], HiCacheStorageExtraInfo(prefix_keys=names[:1])) == 4
     target = host.get_dummy_flat_data_page()
     flat = storage(node, host, v1=False)
-    assert flat.set(names[5], page(host, 5)) is True and torch.equal(flat.get(names[5], target), page(host, 5))
+    assert flat.set(names[5], page(host, 5)) is True and torch.equal(
+        flat.get(names[5], target), page(host, 5)
+    )
     assert flat.get(names[0], target) is None  # Stored in another form: another namespace.
 
 
@@ -147,10 +211,17 @@ def test_a_page_is_there_for_all_ranks_or_for_none(start_node):
 
 def test_other_layouts_models_and_salts_share_nothing(start_node):
     node, names = start_node(), keys(5)
-    assert storage(node, pool("page_first"), revision="1").batch_set_v1(names, indices(0, 1, 2, 3)) == [True] * 4
-    for other in (storage(node, pool("page_head"), revision="1"), storage(node, pool("page_first"), revision="2"),
-                  storage(node, pool("page_first"), revision="1", salt="s"), storage(node, pool("page_first"), revision="1", weight_epoch=1),
-                  storage(node, pool("page_first"), 0, 2, revision="1")):
+    assert (
+        storage(node, pool("page_first"), revision="1").batch_set_v1(names, indices(0, 1, 2, 3))
+        == [True] * 4
+    )
+    for other in (
+        storage(node, pool("page_head"), revision="1"),
+        storage(node, pool("page_first"), revision="2"),
+        storage(node, pool("page_first"), revision="1", salt="s"),
+        storage(node, pool("page_first"), revision="1", weight_epoch=1),
+        storage(node, pool("page_first"), 0, 2, revision="1"),
+    ):
         assert other.batch_exists(names) == 0
     assert storage(node, pool("page_first"), revision="1").batch_exists(names) == 4
 
@@ -180,15 +251,20 @@ def test_a_dead_a_hung_and_a_restarted_node_raise_nothing(start_node, tmp_path):
 def test_bugs_of_ours_are_misses(start_node):
     backend = storage(start_node(), pool("page_first"))
     assert backend.batch_exists(["no hex"]) == 0 and backend.exists(None) is False
-    assert backend.batch_get_v1(["zz"], indices(0)) == [False] and backend.batch_set_v1(["zz"], indices(0)) == [False]
+    assert backend.batch_get_v1(["zz"], indices(0)) == [False] and backend.batch_set_v1(
+        ["zz"], indices(0)
+    ) == [False]
     assert backend.counters()["internal_errors"] == 4
 
 
-@pytest.mark.parametrize(("settings", "text"), [
-    ({"adress": "x"}, "extra_config.adress' does not exist"),
-    ({"revision": ""}, "revision of 'm' cannot be found out.*'revision'"),
-    ({"save_buffer": "many"}, "extra_config.save_buffer': got 'many', expected an integer"),
-])
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"adress": "x"}, "extra_config.adress' does not exist"),
+        ({"revision": ""}, "revision of 'm' cannot be found out.*'revision'"),
+        ({"save_buffer": "many"}, "extra_config.save_buffer': got 'many', expected an integer"),
+    ],
+)
 def test_wrong_settings_are_named(start_node, settings, text):
     with pytest.raises(ValueError, match=text):
         storage(start_node(), pool("page_first"), **settings)

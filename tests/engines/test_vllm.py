@@ -8,11 +8,26 @@ import pickle
 import pytest
 
 import cairn
-from conftest import ALONE, A, A_LONGER, B, BLOCK, C, CROWD, CROWD_TOKENS, D, ENGINE, Counts, Engine, same, stored, timed
+from conftest import (
+    ALONE,
+    A,
+    A_LONGER,
+    B,
+    BLOCK,
+    C,
+    CROWD,
+    CROWD_TOKENS,
+    D,
+    ENGINE,
+    Counts,
+    Engine,
+    same,
+    stored,
+    timed,
+)
 
 PAYLOAD = 2 * 2 * BLOCK * 2 * 32 * 4  # Layers, K and V, tokens, heads, head size, float32.
 BLOCK_BYTES = stored(PAYLOAD)
-
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +103,10 @@ def test_faults_while_an_engine_runs(tiny, engine_log, start_node, reference, di
             for _ in range(100):
                 before = counts.since()["fetched_bytes"]
                 same(engine.ask(A), reference(A))
-                if counts.blocks() == 31 and counts.since()["fetched_bytes"] - before == 30 * BLOCK_BYTES:
+                if (
+                    counts.blocks() == 31
+                    and counts.since()["fetched_bytes"] - before == 30 * BLOCK_BYTES
+                ):
                     break
             corrupt = counts.since()["corrupt_blocks"]
             before = counts.since()["fetched_bytes"]
@@ -132,8 +150,10 @@ def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, r
     node = start_node()
     small = {**ENGINE, **ALONE, "num_gpu_blocks_override": 100, "max_model_len": 1024}
     with Counts(node) as counts:
-        with Engine(tiny, engine_log(), connector=settings(node), **small) as one, \
-             Engine(tiny, engine_log(), connector=settings(node), **small) as two:
+        with (
+            Engine(tiny, engine_log(), connector=settings(node), **small) as one,
+            Engine(tiny, engine_log(), connector=settings(node), **small) as two,
+        ):
             same(one.ask(*CROWD, tokens=CROWD_TOKENS), reference(crowded=True))
             counts.wait_blocks(8 * 15)
             before = counts.since()["fetched_bytes"]
@@ -156,7 +176,13 @@ def test_chunks_prefix_caching_salts_and_reset(tiny, engine_log, start_node, ref
     """Local and remote hits in one prompt, prompts computed in pieces, tenants apart, and an engine that forgets."""
     node = start_node()
     with Counts(node) as counts:
-        options = {**ENGINE, **ALONE, "enable_prefix_caching": True, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 90}
+        options = {
+            **ENGINE,
+            **ALONE,
+            "enable_prefix_caching": True,
+            "max_num_batched_tokens": 256,
+            "num_gpu_blocks_override": 90,
+        }
         with Engine(tiny, engine_log(), connector=settings(node), **options) as engine:
             same(engine.ask(A), reference(A))
             counts.wait_blocks(31)
@@ -182,7 +208,9 @@ def test_chunks_prefix_caching_salts_and_reset(tiny, engine_log, start_node, ref
             counts.wait_blocks(blocks + 31)
 
 
-def test_wrong_bytes_under_a_right_checksum_change_the_tokens(tiny, engine_log, start_node, reference):
+def test_wrong_bytes_under_a_right_checksum_change_the_tokens(
+    tiny, engine_log, start_node, reference
+):
     """Else the tests above could pass without anything being loaded."""
     right, wrong = start_node(), start_node()
     with Engine(tiny, engine_log(), connector=settings(right), **ENGINE, **ALONE) as engine:
@@ -206,12 +234,18 @@ def test_wrong_bytes_under_a_right_checksum_change_the_tokens(tiny, engine_log, 
             into = [bytearray(PAYLOAD) for _ in keys]
             source.fetch(match.lease, into)
         swapped = into[1:] + into[:1]
-        answers = target.push(namespace, [
-            cairn.Part(key, data, parent=parent, first_position=BLOCK * i)
-            for i, (key, data, parent) in enumerate(zip(keys, swapped, [None, *keys]))
-        ])
+        answers = target.push(
+            namespace,
+            [
+                cairn.Part(key, data, parent=parent, first_position=BLOCK * i)
+                for i, (key, data, parent) in enumerate(zip(keys, swapped, [None, *keys]))
+            ],
+        )
         assert answers == [None] * 31
-    with Counts(wrong) as counts, Engine(tiny, engine_log(), connector=settings(wrong), **ENGINE, **ALONE) as engine:
+    with (
+        Counts(wrong) as counts,
+        Engine(tiny, engine_log(), connector=settings(wrong), **ENGINE, **ALONE) as engine,
+    ):
         answers = engine.ask(A)
         assert counts.since()["fetched_bytes"] == 30 * BLOCK_BYTES
         assert answers[0]["ids"] != reference(A)[0]["ids"]
@@ -222,19 +256,26 @@ def test_tensor_parallel_ranks_keep_their_own_parts(tiny, engine_log, start_node
     node, answers = start_node(), []
     with Counts(node) as counts:
         for hits in (0, 30):
-            with Engine(tiny, engine_log(), connector=settings(node), tensor_parallel_size=2, **ENGINE) as engine:
+            with Engine(
+                tiny, engine_log(), connector=settings(node), tensor_parallel_size=2, **ENGINE
+            ) as engine:
                 before = counts.since()["fetched_bytes"]
                 answers.append(engine.ask(A))
                 # Over shared memory a lease counts all parts of its blocks, and each rank has one.
-                assert counts.since()["fetched_bytes"] - before == hits * 2 * 2 * stored(PAYLOAD // 2)
+                assert counts.since()["fetched_bytes"] - before == hits * 2 * 2 * stored(
+                    PAYLOAD // 2
+                )
             assert counts.blocks() == 31
     same(*answers)
 
 
-@pytest.mark.parametrize(("changes", "text"), [
-    ({"connector": {"adress": "x"}}, "adress.*expected one of"),
-    ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy.*expected 'recompute'"),
-])
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"connector": {"adress": "x"}}, "adress.*expected one of"),
+        ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy.*expected 'recompute'"),
+    ],
+)
 def test_wrong_settings_end_the_start_with_their_names(tiny, engine_log, changes, text):
     import re
 

@@ -19,7 +19,14 @@ KEYS = {maybe_convert_block_hash(bytes([i]) * 32): bytes([i]) * 32 for i in rang
 
 
 def spec(**changes):
-    return cairn.NamespaceSpec("m", "1", cairn.OpaqueLayout("events", 1 << 20, block_tokens=16), "n", key_scheme="test", **changes)
+    return cairn.NamespaceSpec(
+        "m",
+        "1",
+        cairn.OpaqueLayout("events", 1 << 20, block_tokens=16),
+        "n",
+        key_scheme="test",
+        **changes,
+    )
 
 
 class Reader:
@@ -30,7 +37,9 @@ class Reader:
 
     def wait(self, count):
         def enough():
-            new = msgspec.msgpack.decode(msgspec.msgpack.encode(KVEventBatch(0.0, self._feed.take())), type=KVEventBatch)
+            new = msgspec.msgpack.decode(
+                msgspec.msgpack.encode(KVEventBatch(0.0, self._feed.take())), type=KVEventBatch
+            )
             self.events += new.events
             return len(self.events) >= count
 
@@ -40,7 +49,9 @@ class Reader:
 
 
 def test_stores_moves_removals_and_breaks(start_node, tmp_path):
-    node = start_node("--host.capacity", "4MiB", "--disk.path", str(tmp_path), "--disk.flush_after", "10ms")
+    node = start_node(
+        "--host.capacity", "4MiB", "--disk.path", str(tmp_path), "--disk.flush_after", "10ms"
+    )
     store = Store(Options(address=node.grpc), spec(), "events")
     assert store.wait_open(10)
     keys = [bytes([i]) * 32 for i in range(8)]
@@ -62,15 +73,28 @@ def test_stores_moves_removals_and_breaks(start_node, tmp_path):
         # A small memory may be full until something of it is on disk.
         part = cairn.Part(key, bytes(size))
         wait_until(lambda: store.save([part], [size]) == [True], 20, "room")  # noqa: B023  (it ends before the next one)
-    wait_until(lambda: any(kind is BlockRemoved for kind, _, _ in reader.wait(1)), 20, "a block that left the memory")
+    wait_until(
+        lambda: any(kind is BlockRemoved for kind, _, _ in reader.wait(1)),
+        20,
+        "a block that left the memory",
+    )
     told = {*keys, *more}
-    wait_until(lambda: {key for key, tiers in feed._told.items() if tiers} == told, 20, "all blocks")
+    wait_until(
+        lambda: {key for key, tiers in feed._told.items() if tiers} == told, 20, "all blocks"
+    )
     reader.wait(0)
     # The node comes back without its disk: all that was told is taken back.
     node.kill()
     start_node("--listen", node.grpc)
     gone = set()
-    wait_until(lambda: gone.update(key for kind, key, _ in reader.wait(1) if kind is BlockRemoved) or gone >= told, 30, "removals")
+    wait_until(
+        lambda: (
+            gone.update(key for kind, key, _ in reader.wait(1) if kind is BlockRemoved)
+            or gone >= told
+        ),
+        30,
+        "removals",
+    )
     assert not any(feed._told.values())
     feed.close()
     store.close()
@@ -81,15 +105,28 @@ def test_routers_read_them_from_the_engine(tiny, engine_log, start_node):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint.replace("127.0.0.1", "*"), "topic": "kv@pod@model"}
+    events = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": endpoint.replace("127.0.0.1", "*"),
+        "topic": "kv@pod@model",
+    }
     node = start_node()
     reader = zmq.Context.instance().socket(zmq.SUB)
     reader.connect(endpoint)
     reader.setsockopt_string(zmq.SUBSCRIBE, "kv@")
     reader.setsockopt(zmq.RCVTIMEO, 20000)
     stored = {}
-    with Counts(node) as counts, Engine(tiny, engine_log(), connector={"address": node.grpc}, kv_events_config=events,
-                                        **{**ENGINE, **ALONE, "enable_prefix_caching": True}) as engine:
+    with (
+        Counts(node) as counts,
+        Engine(
+            tiny,
+            engine_log(),
+            connector={"address": node.grpc},
+            kv_events_config=events,
+            **{**ENGINE, **ALONE, "enable_prefix_caching": True},
+        ) as engine,
+    ):
         engine.ask(A)
         counts.wait_blocks(31)
         while len(stored.get("CPU", ())) < 31 or len(stored.get("GPU", ())) < 31:
@@ -100,7 +137,11 @@ def test_routers_read_them_from_the_engine(tiny, engine_log, start_node):
                 if isinstance(event, BlockStored):
                     stored.setdefault(event.medium, set()).update(event.block_hashes)
                     if event.medium == "CPU":
-                        assert (event.locality, event.ownership, event.block_size) == ("REMOTE", "cairn", 32)
+                        assert (event.locality, event.ownership, event.block_size) == (
+                            "REMOTE",
+                            "cairn",
+                            32,
+                        )
     # The same hashes as of the engine's own blocks: that is what routers join them by.
     assert stored["CPU"] == stored["GPU"]
 

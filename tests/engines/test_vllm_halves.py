@@ -26,14 +26,21 @@ class FakeStore:
     """Answers with `blocks` matched, when `gate` lets it."""
 
     def __init__(self, blocks=0, **options):
-        self.options, self.counters, self.namespace = Options(lookup_timeout=0.2, **options), Counters(), bytes(32)
+        self.options, self.counters, self.namespace = (
+            Options(lookup_timeout=0.2, **options),
+            Counters(),
+            bytes(32),
+        )
         self.blocks, self.asked, self.waits, self.gate = blocks, [], 0, threading.Event()
         self.gate.set()
 
     def begin_lookup(self, keys):
         self.asked.append(list(keys))
         blocks = min(self.blocks, len(keys))
-        runs = [cairn.TierRun(cairn.TierKind.HOST, 2, 1, 0.0), cairn.TierRun(cairn.TierKind.DISK, max(0, blocks - 2), 1, 0.0)]
+        runs = [
+            cairn.TierRun(cairn.TierKind.HOST, 2, 1, 0.0),
+            cairn.TierRun(cairn.TierKind.DISK, max(0, blocks - 2), 1, 0.0),
+        ]
         found = cairn.Match(blocks, None, runs, cairn.MissReason.ABSENT, 0, 0.0)
 
         def wait(seconds):
@@ -43,19 +50,38 @@ class FakeStore:
         def give_up():
             self.counters.add("lookup_failures")
 
-        return types.SimpleNamespace(begin=time.monotonic(), done=self.gate.is_set, wait=wait, result=lambda: found, give_up=give_up)
+        return types.SimpleNamespace(
+            begin=time.monotonic(),
+            done=self.gate.is_set,
+            wait=wait,
+            result=lambda: found,
+            give_up=give_up,
+        )
 
 
 def request(name="r", tokens=100, prompt=None, **changes):
-    fields = {"request_id": name, "num_tokens": tokens, "num_prompt_tokens": prompt or tokens, "num_preemptions": 0,
-              "all_token_ids": list(range(tokens)), "block_hashes": [bytes([i]) * 32 for i in range(tokens // SIZE)],
-              "skip_reading_prefix_cache": False, "lora_request": None, "mm_features": [], "prompt_embeds": None, "resumable": False,
-              "pooling_params": None, "cache_salt": None}
+    fields = {
+        "request_id": name,
+        "num_tokens": tokens,
+        "num_prompt_tokens": prompt or tokens,
+        "num_preemptions": 0,
+        "all_token_ids": list(range(tokens)),
+        "block_hashes": [bytes([i]) * 32 for i in range(tokens // SIZE)],
+        "skip_reading_prefix_cache": False,
+        "lora_request": None,
+        "mm_features": [],
+        "prompt_embeds": None,
+        "resumable": False,
+        "pooling_params": None,
+        "cache_salt": None,
+    }
     return types.SimpleNamespace(**(fields | changes))
 
 
 def half(store, engine_keys=True, **roles):
-    return SchedulerHalf(store, Plan(None, SIZE, engine_keys), **({"reads": True, "writes": True} | roles))
+    return SchedulerHalf(
+        store, Plan(None, SIZE, engine_keys), **({"reads": True, "writes": True} | roles)
+    )
 
 
 def answered(scheduler, asked, computed=0):
@@ -72,17 +98,24 @@ def blocks(*ids):
 def step(scheduler, **scheduled):
     """A step that runs `name=(computed, tokens, block ids)`."""
     output = types.SimpleNamespace(
-        scheduled_new_reqs=[types.SimpleNamespace(req_id=name, num_computed_tokens=computed) for name, (computed, _, _) in scheduled.items()],
+        scheduled_new_reqs=[
+            types.SimpleNamespace(req_id=name, num_computed_tokens=computed)
+            for name, (computed, _, _) in scheduled.items()
+        ],
         scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], num_computed_tokens=[]),
         num_scheduled_tokens={name: tokens for name, (_, tokens, _) in scheduled.items()},
         total_num_scheduled_tokens=sum(tokens for _, tokens, _ in scheduled.values()),
-        kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda name: (scheduled[name][2],)),
+        kv_connector_block_state=types.SimpleNamespace(
+            get_block_ids=lambda name: (scheduled[name][2],)
+        ),
     )
     return scheduler.build_metadata(output)
 
 
 def ended(scheduler, name="r", invalid=()):
-    scheduler.on_output(types.SimpleNamespace(finished_recving={name}, invalid_block_ids=set(invalid)))
+    scheduler.on_output(
+        types.SimpleNamespace(finished_recving={name}, invalid_block_ids=set(invalid))
+    )
 
 
 def test_an_answer_is_asked_for_once_and_given_often():
@@ -125,14 +158,24 @@ def test_a_load_is_noted_once_and_not_stored_again():
     scheduler.after_alloc(r, blocks(10, 11, 12, 13, 14, 15), 64)
     assert scheduler.hit_tiers(r, 64) == {cairn.TierKind.HOST: 16, cairn.TierKind.DISK: 48}
     [job] = step(scheduler).loads
-    assert (job.request, job.first, list(job.blocks), list(job.keys)) == ("r", 1, [11, 12, 13, 14], r.block_hashes[:5])
+    assert (job.request, job.first, list(job.blocks), list(job.keys)) == (
+        "r",
+        1,
+        [11, 12, 13, 14],
+        r.block_hashes[:5],
+    )
     assert step(scheduler).loads == []
     # The second call, after the load, wants nothing.
     scheduler.after_alloc(r, blocks(10, 11, 12, 13, 14, 15), 0)
     ended(scheduler)
     # What was loaded is not stored again: 96 of 100 tokens are full blocks.
     [save] = step(scheduler, r=(80, 20, [10, 11, 12, 13, 14, 15, 16])).saves
-    assert (save.first, list(save.blocks), save.keys, save.parent) == (5, [15], r.block_hashes[5:6], r.block_hashes[4])
+    assert (save.first, list(save.blocks), save.keys, save.parent) == (
+        5,
+        [15],
+        r.block_hashes[5:6],
+        r.block_hashes[4],
+    )
     assert step(scheduler, r=(100, 1, [10, 11, 12, 13, 14, 15, 16])).saves == []
 
 
@@ -160,7 +203,10 @@ def test_prompts_in_pieces_are_stored_as_blocks_fill():
 def test_generated_tokens_are_stored_where_asked_for(generated, stored):
     scheduler, r = half(FakeStore(save_generated=generated)), request(tokens=100, prompt=40)
     answered(scheduler, r)
-    assert sum(len(save.blocks) for save in step(scheduler, r=(0, 100, list(range(7)))).saves) == stored
+    assert (
+        sum(len(save.blocks) for save in step(scheduler, r=(0, 100, list(range(7)))).saves)
+        == stored
+    )
 
 
 def test_drafted_tokens_are_not_stored():
@@ -200,8 +246,16 @@ def test_requests_that_end_early_leave_nothing():
     assert not scheduler._requests and not scheduler._loading
 
 
-@pytest.mark.parametrize("change", [{"lora_request": object()}, {"mm_features": [1]}, {"prompt_embeds": 1}, {"resumable": True},
-                                    {"pooling_params": object()}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lora_request": object()},
+        {"mm_features": [1]},
+        {"prompt_embeds": 1},
+        {"resumable": True},
+        {"pooling_params": object()},
+    ],
+)
 def test_what_keys_do_not_cover_bypasses_the_cache(change):
     store = FakeStore(blocks=4)
     scheduler, r = half(store), request(**change)
@@ -267,12 +321,18 @@ LAYERS, PAGE = 3, 512
 
 
 def worker(node, rank=0, ranks=1, page=PAGE, model="m", **options):
-    layout = cairn.OpaqueLayout("pages of a test", max_part_bytes=LAYERS * page, parts=ranks, block_tokens=SIZE)
-    spec = cairn.NamespaceSpec(model=model, revision="1", numerics="n", layout=layout, key_scheme="test")
+    layout = cairn.OpaqueLayout(
+        "pages of a test", max_part_bytes=LAYERS * page, parts=ranks, block_tokens=SIZE
+    )
+    spec = cairn.NamespaceSpec(
+        model=model, revision="1", numerics="n", layout=layout, key_scheme="test"
+    )
     store = Store(Options(address=node.grpc, **options), spec, "worker-test")
     assert store.wait_open(10)
     half = WorkerHalf(store, Plan(spec, SIZE, True), rank)
-    pages = {f"layer{i}": torch.randint(0, 255, (40, page), dtype=torch.uint8) for i in range(LAYERS)}
+    pages = {
+        f"layer{i}": torch.randint(0, 255, (40, page), dtype=torch.uint8) for i in range(LAYERS)
+    }
     half.register(pages)
     return half, store, pages
 
@@ -352,13 +412,17 @@ def test_an_idle_step_waits_a_little_for_a_load(start_node):
     half, store, _ = worker(start_node(), model="idle")
     gate = threading.Event()
     store.load = lambda keys, *_: gate.wait(20) and set()
-    half.start_loads(Metadata(store.namespace, [LoadJob(name, keys_of(1, 1), 0, [1]) for name in ("a", "b")]))
+    half.start_loads(
+        Metadata(store.namespace, [LoadJob(name, keys_of(1, 1), 0, [1]) for name in ("a", "b")])
+    )
     begin = time.monotonic()
     assert half.finished(idle=True) == set()
     assert 0.004 < time.monotonic() - begin < 1
     gate.set()
     ended = set()
-    wait_until(lambda: ended.update(half.finished(idle=True)) or ended == {"a", "b"}, 20, "both loads")
+    wait_until(
+        lambda: ended.update(half.finished(idle=True)) or ended == {"a", "b"}, 20, "both loads"
+    )
     half._done = None  # Nothing is under way: nothing is waited for.
     assert half.finished(idle=True) == set()
 
@@ -374,7 +438,11 @@ def test_a_dead_node_fails_loads_and_stores_soon(start_node):
     save(half, store, keys_of(4, 4), [1, 2, 3, 4])
     assert time.monotonic() - begin < 10
     counts = store.counters.totals()
-    assert counts["failed_load_blocks"] == 4 and counts["failed_save_blocks"] == 4 and counts["internal_errors"] == 0
+    assert (
+        counts["failed_load_blocks"] == 4
+        and counts["failed_save_blocks"] == 4
+        and counts["internal_errors"] == 0
+    )
 
 
 def test_a_node_may_come_after_the_engine(start_node):
@@ -383,19 +451,36 @@ def test_a_node_may_come_after_the_engine(start_node):
     before.kill()
     away = types.SimpleNamespace(grpc=address)
     layout = cairn.OpaqueLayout("late", max_part_bytes=100, block_tokens=SIZE)
-    spec = cairn.NamespaceSpec(model="late", revision="1", numerics="n", layout=layout, key_scheme="test")
+    spec = cairn.NamespaceSpec(
+        model="late", revision="1", numerics="n", layout=layout, key_scheme="test"
+    )
     store = Store(Options(address=away.grpc), spec, "late")
     assert store.lookup(keys_of(8, 1)) is None
     start_node("--listen", address)
-    wait_until(lambda: store.save([cairn.Part(keys_of(8, 1)[0], b"x")], [1]) == [True], 20, "the node's coming")
-    wait_until(lambda: (found := store.lookup(keys_of(8, 1))) is not None and found.matched_blocks == 1, 20, "a hit")
+    wait_until(
+        lambda: store.save([cairn.Part(keys_of(8, 1)[0], b"x")], [1]) == [True],
+        20,
+        "the node's coming",
+    )
+    wait_until(
+        lambda: (found := store.lookup(keys_of(8, 1))) is not None and found.matched_blocks == 1,
+        20,
+        "a hit",
+    )
 
 
 def test_a_namespace_that_differs_in_one_field_is_named(start_node, caplog):
     node = start_node()
     layout = cairn.OpaqueLayout("differs", max_part_bytes=100, block_tokens=SIZE)
     for epoch in (0, 1):
-        spec = cairn.NamespaceSpec(model="m", revision="1", numerics="n", layout=layout, key_scheme="test", weight_epoch=epoch)
+        spec = cairn.NamespaceSpec(
+            model="m",
+            revision="1",
+            numerics="n",
+            layout=layout,
+            key_scheme="test",
+            weight_epoch=epoch,
+        )
         assert Store(Options(address=node.grpc), spec, "differs").wait_open(10)
     assert "differs in 'weight_epoch' alone: there 0, here 1" in caplog.text
 
@@ -405,7 +490,9 @@ def test_a_hung_node_costs_the_engine_nothing_and_a_full_buffer_drops(start_node
     half, store, _ = worker(node, model="hung", save_buffer=4 * LAYERS * PAGE, save_timeout=2.0)
     node.freeze()
     begin = time.monotonic()
-    half.start_saves(Metadata(store.namespace, [], [SaveJob(keys_of(5, 10), 0, list(range(10)), None)]))
+    half.start_saves(
+        Metadata(store.namespace, [], [SaveJob(keys_of(5, 10), 0, list(range(10)), None)])
+    )
     assert time.monotonic() - begin < 0.5
     assert store.counters.totals()["dropped_save_blocks"] == 6
     assert half.drain(20)
@@ -422,10 +509,13 @@ def test_other_pages_than_the_scheduler_means_are_never_touched(start_node):
     assert half.take_bad_blocks() == {7, 8} and torch.equal(pages["layer0"], before)
 
 
-@pytest.mark.parametrize(("pages", "text"), [
-    (torch.zeros(4, 6, 10)[:, :, :5], "strides.*contiguous"),
-    (torch.zeros(4, PAGE, dtype=torch.int16), f"{2 * PAGE}.*expected {LAYERS * PAGE}"),
-])
+@pytest.mark.parametrize(
+    ("pages", "text"),
+    [
+        (torch.zeros(4, 6, 10)[:, :, :5], "strides.*contiguous"),
+        (torch.zeros(4, PAGE, dtype=torch.int16), f"{2 * PAGE}.*expected {LAYERS * PAGE}"),
+    ],
+)
 def test_pages_that_are_no_runs_of_bytes_are_refused(start_node, pages, text):
     half, _, _ = worker(start_node(), model="refused")
     half._pages.clear()
@@ -440,7 +530,12 @@ def test_bytes_come_back_for_every_element_type(start_node):
         half, store, _ = worker(node, model=str(dtype))
         half._pages.clear()
         width = PAGE // dtype.itemsize
-        pages = [torch.from_numpy(np.random.default_rng(1).integers(0, 256, (9, PAGE), np.uint8)).view(dtype) for _ in range(LAYERS)]
+        pages = [
+            torch.from_numpy(np.random.default_rng(1).integers(0, 256, (9, PAGE), np.uint8)).view(
+                dtype
+            )
+            for _ in range(LAYERS)
+        ]
         assert pages[0].shape == (9, width)
         half.register(dict(zip("abc", pages)))
         save(half, store, keys_of(7, 3), [1, 2, 3])

@@ -16,8 +16,10 @@ from vllm_engine import ENVIRONMENT, transfer_config
 # 30 layers, K and V, 128 tokens, 3 heads of 64, float32.
 BLOCK_BYTES = stored(30 * 2 * 128 * 3 * 64 * 4)
 ENGINE = {"max_model_len": 4352, **ALONE}
-WORDS = ("the cache holds blocks of keys and values that a model made while it read a long prompt and a second engine reads them back so "
-         "that it need not compute them again when the same words come first in another question").split()
+WORDS = (
+    "the cache holds blocks of keys and values that a model made while it read a long prompt and a second engine reads them back so "
+    "that it need not compute them again when the same words come first in another question"
+).split()
 
 
 def text(seed, count):
@@ -35,10 +37,14 @@ def prompts(smollm2):
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     ids = tokenizer(text(1, 4000)).input_ids
-    return ids[:4000], ids[:2000] + tokenizer(" Question: what does the cache hold?\nAnswer:").input_ids
+    return ids[:4000], ids[:2000] + tokenizer(
+        " Question: what does the cache hold?\nAnswer:"
+    ).input_ids
 
 
-def test_cold_warm_and_from_disk_with_the_same_tokens(smollm2, prompts, engine_log, start_node, tmp_path):
+def test_cold_warm_and_from_disk_with_the_same_tokens(
+    smollm2, prompts, engine_log, start_node, tmp_path
+):
     """Log-probabilities too; and where a prompt is not computed, its first token comes many times sooner."""
     long, question = prompts
     with Engine(smollm2, engine_log(), **ENGINE) as engine:
@@ -78,9 +84,17 @@ class Serve:
         self._path = log
         self.port = 18000 + os.getpid() % 2000
         binary = os.path.join(os.path.dirname(sys.executable), "vllm")
-        environment = {**ENVIRONMENT, **os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
-        self._process = subprocess.Popen([binary, "serve", *arguments, "--port", str(self.port)], stdout=self._log, stderr=self._log,
-                                         env=environment)
+        environment = {
+            **ENVIRONMENT,
+            **os.environ,
+            "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+        }
+        self._process = subprocess.Popen(
+            [binary, "serve", *arguments, "--port", str(self.port)],
+            stdout=self._log,
+            stderr=self._log,
+            env=environment,
+        )
         wait_until(self._ready, 400, f"vllm serve, see {log}")
 
     def _ready(self):
@@ -96,13 +110,23 @@ class Serve:
             return answer.read().decode()
 
     def complete(self, model, prompt):
-        body = json.dumps({"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/completions", body, {"Content-Type": "application/json"})
+        body = json.dumps(
+            {"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0}
+        ).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/v1/completions",
+            body,
+            {"Content-Type": "application/json"},
+        )
         with urllib.request.urlopen(request, timeout=200) as answer:
             return json.loads(answer.read())["choices"][0]["text"]
 
     def metric(self, name):
-        lines = [line for line in self.get("/metrics").splitlines() if re.match(re.escape(name) + r"(\{| )", line)]
+        lines = [
+            line
+            for line in self.get("/metrics").splitlines()
+            if re.match(re.escape(name) + r"(\{| )", line)
+        ]
         assert lines, f"{name} is not exported"
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
@@ -121,10 +145,15 @@ class Serve:
 
 def documented(page, node, model):
     """The page's first `vllm serve` command, word for word but for model and node."""
-    [command] = re.findall(r"```sh\nvllm serve MODEL \\\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)[:1]
+    [command] = re.findall(
+        r"```sh\nvllm serve MODEL \\\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S
+    )[:1]
     import shlex
 
-    return [str(model), *shlex.split(command.replace("\\\n", " ").replace("127.0.0.1:7400", node.grpc))]
+    return [
+        str(model),
+        *shlex.split(command.replace("\\\n", " ").replace("127.0.0.1:7400", node.grpc)),
+    ]
 
 
 def test_the_documented_server_counts_hits_in_its_metrics(smollm2, engine_log, start_node):
@@ -139,14 +168,25 @@ def test_the_documented_server_counts_hits_in_its_metrics(smollm2, engine_log, s
             with Serve([*documented(page, node, smollm2), *small], engine_log()) as server:
                 answers.append(server.complete(str(smollm2), prompt))
                 hits = server.metric("vllm:external_prefix_cache_hits_total")
-                matched, loaded = server.metric("cairn_vllm_matched_blocks_total"), server.metric("cairn_vllm_loaded_blocks_total")
-                assert server.metric("cairn_vllm_lookups_total") >= 1 and server.metric("cairn_vllm_internal_errors_total") == 0
+                matched, loaded = (
+                    server.metric("cairn_vllm_matched_blocks_total"),
+                    server.metric("cairn_vllm_loaded_blocks_total"),
+                )
+                assert (
+                    server.metric("cairn_vllm_lookups_total") >= 1
+                    and server.metric("cairn_vllm_internal_errors_total") == 0
+                )
                 if round == 0:
                     assert (hits, matched, loaded) == (0, 0, 0)
                     counts.wait_blocks(5)
                 else:
                     assert hits == 128 * loaded and loaded >= 5
-                    by_source = [line for line in server.get("/metrics").splitlines() if line.startswith("vllm:prompt_tokens_cached_by_source") and 'source="host"' in line]
+                    by_source = [
+                        line
+                        for line in server.get("/metrics").splitlines()
+                        if line.startswith("vllm:prompt_tokens_cached_by_source")
+                        and 'source="host"' in line
+                    ]
                     assert sum(float(line.rsplit(" ", 1)[1]) for line in by_source) >= hits
         assert counts.since()["fetched_bytes"] == loaded * BLOCK_BYTES
     assert answers[0] == answers[1]
@@ -157,7 +197,9 @@ def test_the_readme_s_configuration_is_the_documentation_s():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     page = (ROOT / "docs/engines/vllm.md").read_text(encoding="utf-8")
     [block] = re.findall(r"--kv-transfer-config '(\{.*?\})'", readme, flags=re.S)
-    assert json.loads(block) == json.loads(re.findall(r"--kv-transfer-config '(\{.*?\})'", page, flags=re.S)[0])
+    assert json.loads(block) == json.loads(
+        re.findall(r"--kv-transfer-config '(\{.*?\})'", page, flags=re.S)[0]
+    )
     expected = transfer_config({"address": "127.0.0.1:7400"}, None)
     assert json.loads(block) == expected
     assert HERE.name in page

@@ -10,10 +10,17 @@ PATH = {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "
 
 def offload(node, **more):
     tier = {"type": "CairnTier", "module_path": "cairn.vllm", "address": node.grpc, **more}
-    return {"spec_name": "CpuTieringSpec", "spec_module_path": "cpu_offload", "cpu_bytes_to_use": 64 << 20, "secondary_tiers": [tier]}
+    return {
+        "spec_name": "CpuTieringSpec",
+        "spec_module_path": "cpu_offload",
+        "cpu_bytes_to_use": 64 << 20,
+        "secondary_tiers": [tier],
+    }
 
 
-def test_a_second_process_reads_chunks_and_a_failing_node_is_a_miss(tiny, engine_log, start_node, reference):
+def test_a_second_process_reads_chunks_and_a_failing_node_is_a_miss(
+    tiny, engine_log, start_node, reference
+):
     node = start_node()
     with Counts(node) as counts:
         with Engine(tiny, engine_log(), PATH, offload=offload(node), **ENGINE, **ALONE) as engine:

@@ -1,12 +1,12 @@
 """A vLLM engine in a process of its own, driven by JSON lines: one command in, one answer out.
 
-    vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
-      connector   kv_connector_extra_config of CairnConnector; absent: no connector
-      offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
-      lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
-    {"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for each prompt
-    {"reset": true}                                                -> engine's reset of prefix cache and connector
-    {"namespace": true}                                            -> what the KV is stored under, pickled, as hex
+vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments of vllm.LLM, and:
+  connector   kv_connector_extra_config of CairnConnector; absent: no connector
+  offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
+  lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
+{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for each prompt
+{"reset": true}                                                -> engine's reset of prefix cache and connector
+{"namespace": true}                                            -> what the KV is stored under, pickled, as hex
 """
 
 import json
@@ -61,7 +61,9 @@ def answer(output, first, end):
     [out] = output.outputs
     return {
         "ids": list(out.token_ids),
-        "logprobs": [round(step[token].logprob, 5) for step, token in zip(out.logprobs, out.token_ids)],
+        "logprobs": [
+            round(step[token].logprob, 5) for step, token in zip(out.logprobs, out.token_ids)
+        ],
         "cached": output.num_cached_tokens,
         "ttft": first,
         "seconds": end,
@@ -73,12 +75,24 @@ class Driver:
     def __init__(self, options):
         from vllm import LLM
 
-        connector, offload, lmcache = options.pop("connector", None), options.pop("offload", None), options.pop("lmcache", False)
+        connector, offload, lmcache = (
+            options.pop("connector", None),
+            options.pop("offload", None),
+            options.pop("lmcache", False),
+        )
         if connector is not None or offload is not None or lmcache:
             options["kv_transfer_config"] = transfer_config(connector, offload, lmcache)
         text = os.path.exists(os.path.join(options["model"], "tokenizer.json"))
-        self.llm = LLM(**{"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "seed": 0,
-                          "skip_tokenizer_init": not text, **options})
+        self.llm = LLM(
+            **{
+                "dtype": "float32",
+                "enforce_eager": True,
+                "enable_prefix_caching": False,
+                "seed": 0,
+                "skip_tokenizer_init": not text,
+                **options,
+            }
+        )
         self.count = 0
 
     def prompts(self, command):
@@ -86,13 +100,23 @@ class Driver:
 
         prompts = command["prompts"]
         extra = {"kv_transfer_params": command["transfer"]} if "transfer" in command else None
-        sampling = SamplingParams(temperature=0, max_tokens=command.get("tokens", 8), logprobs=0, detokenize=False, ignore_eos=True,
-                                  extra_args=extra)
+        sampling = SamplingParams(
+            temperature=0,
+            max_tokens=command.get("tokens", 8),
+            logprobs=0,
+            detokenize=False,
+            ignore_eos=True,
+            extra_args=extra,
+        )
         engine, begin, first, last, names = self.llm.llm_engine, time.monotonic(), {}, {}, []
         for ids, salt in zip(prompts, command.get("salts") or [None] * len(prompts)):
             self.count += 1
             names.append(str(self.count))
-            engine.add_request(names[-1], {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})}, sampling)
+            engine.add_request(
+                names[-1],
+                {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})},
+                sampling,
+            )
         while engine.has_unfinished_requests():
             for output in engine.step():
                 now = time.monotonic() - begin

@@ -32,7 +32,8 @@ class FaultBitFlipTest : public ::testing::Test {
       // A small arena refuses while all of it waits for its copy to disk.
       ASSERT_TRUE(WaitUntil(
           [&] {
-            const WriteOutcome outcome = Write(*client_, model_, prompts_.back(), 0, model_.whole());
+            const WriteOutcome outcome =
+                Write(*client_, model_, prompts_.back(), 0, model_.whole());
             return outcome.status.ok() && outcome.refused_parts == 0;
           },
           seconds(10)));
@@ -75,13 +76,17 @@ class FaultBitFlipTest : public ::testing::Test {
     for (uint32_t i = 0; i < count; ++i) {
       const std::vector<std::byte> part = model_.MakePart(keys_[i], model_.whole());
       CAIRN_ASSIGN_OR_RETURN(const std::optional<uint64_t> at, arena.FindOnPage(part));
-      if (!at) return Errorf(StatusCode::kInternal, "block {} does not lie in the arena", keys_[i].Hex());
-      CAIRN_RETURN_IF_ERROR(arena.FlipBit(*at + header + random_() % (part.size() - header), static_cast<unsigned>(random_() % 8)));
+      if (!at)
+        return Errorf(StatusCode::kInternal, "block {} does not lie in the arena", keys_[i].Hex());
+      CAIRN_RETURN_IF_ERROR(arena.FlipBit(*at + header + random_() % (part.size() - header),
+                                          static_cast<unsigned>(random_() % 8)));
     }
     return count;
   }
 
-  static bool MayNot(const Status& status) { return status.code() == StatusCode::kPermissionDenied; }
+  static bool MayNot(const Status& status) {
+    return status.code() == StatusCode::kPermissionDenied;
+  }
 
   std::mt19937_64 random_{Seed()};
   const TemporaryDirectory directory_;
@@ -108,11 +113,13 @@ TEST_F(FaultBitFlipTest, InArenaIsAMiss) {
   // Some lie behind others in a path, and are found only when those are back.
   EXPECT_GT(client_->Stat()->corrupt_blocks, 0u);
   EXPECT_LE(client_->Stat()->corrupt_blocks, *flipped);
-  EXPECT_EQ(*node_->Metric("cairn_checksum_failures_total"), static_cast<double>(client_->Stat()->corrupt_blocks));
+  EXPECT_EQ(*node_->Metric("cairn_checksum_failures_total"),
+            static_cast<double>(client_->Stat()->corrupt_blocks));
   EXPECT_GT(*node_->Metric("cairn_miss_blocks_total", "reason=\"corrupt\""), 0);
   // Removed: they can be written again, and are whole then.
   for (int tries = 0; tries < 12 && ReadAll().missed > 0; ++tries) {
-    for (const auto& keys : prompts_) ASSERT_TRUE(Write(*client_, model_, keys, 0, model_.whole()).status.ok());
+    for (const auto& keys : prompts_)
+      ASSERT_TRUE(Write(*client_, model_, keys, 0, model_.whole()).status.ok());
   }
   EXPECT_EQ(ReadAll().complete, AllBlocks());
   EXPECT_EQ(client_->Stat()->corrupt_blocks, *flipped);
@@ -135,20 +142,23 @@ TEST_F(FaultBitFlipTest, InArenaIsServedFromDisk) {
 
 // Random pages under load: headers, parts that are being written, rooms that are free.
 TEST_F(FaultBitFlipTest, AnywhereInArenaUnderLoad) {
-  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--host.capacity", "16MiB", "--disk.flush_after", "50ms"});
+  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--host.capacity", "16MiB",
+             "--disk.flush_after", "50ms"});
   {
     const auto arena = ArenaMemory::Open(node_->process().pid());
     if (MayNot(arena.status())) GTEST_SKIP() << ToString(arena.status());
     ASSERT_TRUE(arena.ok()) << ToString(arena.status());
     std::vector<std::unique_ptr<Loader>> loaders;
     for (const char* mode : {"both", "reader"}) {
-      auto loader = Loader::Start(node_->address(), options_, random_() % 1'000'000, {"--mode", mode});
+      auto loader =
+          Loader::Start(node_->address(), options_, random_() % 1'000'000, {"--mode", mode});
       ASSERT_TRUE(loader.ok()) << ToString(loader.status());
       loaders.push_back(*std::move(loader));
     }
     const uint32_t flips = Rounds(3000);
     for (uint32_t i = 0; i < flips; ++i) {
-      ASSERT_TRUE(arena->FlipBit(random_() % arena->bytes(), static_cast<unsigned>(random_() % 8)).ok());
+      ASSERT_TRUE(
+          arena->FlipBit(random_() % arena->bytes(), static_cast<unsigned>(random_() % 8)).ok());
       std::this_thread::sleep_for(std::chrono::microseconds(500));
     }
     uint64_t bytes = 0, corrupt = 0;
@@ -159,8 +169,8 @@ TEST_F(FaultBitFlipTest, AnywhereInArenaUnderLoad) {
       corrupt += Counter(*report, "corrupt");
     }
     EXPECT_GT(bytes, 0u);
-    std::printf("%u flips, %.1f MiB served and right, %llu corrupt blocks seen by clients\n", flips, static_cast<double>(bytes) / 1048576,
-                static_cast<unsigned long long>(corrupt));
+    std::printf("%u flips, %.1f MiB served and right, %llu corrupt blocks seen by clients\n", flips,
+                static_cast<double>(bytes) / 1048576, static_cast<unsigned long long>(corrupt));
   }
   ASSERT_TRUE(node_->process().running()) << node_->process().err();
   EXPECT_GT(client_->Stat()->corrupt_blocks, 0u);
@@ -169,7 +179,8 @@ TEST_F(FaultBitFlipTest, AnywhereInArenaUnderLoad) {
 }
 
 TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
-  const std::vector<std::string> args = {"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity};
+  const std::vector<std::string> args = {"--disk.path",     disk_,        "--disk.min_free", "0",
+                                         "--disk.capacity", kDiskCapacity};
   StartNode(args);
   WriteAll();
   ASSERT_TRUE(client_->Flush({.deadline = seconds(10)}).ok());
@@ -183,16 +194,20 @@ TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
     const std::vector<std::string> files = FilesUnder(disk_, ".seg");
     ASSERT_FALSE(files.empty());
     // Most bytes are values; what is damaged elsewhere may keep the database from opening at all.
-    const std::string& largest = *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
-      return std::filesystem::file_size(a) < std::filesystem::file_size(b);
-    });
+    const std::string& largest =
+        *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
+          return std::filesystem::file_size(a) < std::filesystem::file_size(b);
+        });
     ASSERT_TRUE(FlipBitsInFile(round % 4 == 3 ? files[random_() % files.size()] : largest,
-                               static_cast<uint32_t>(1 + random_() % 20), random_).ok());
+                               static_cast<uint32_t>(1 + random_() % 20), random_)
+                    .ok());
     if (const Status started = node_->Restart(); !started.ok()) {
       // Damage to what the database needs to open is refused in words, and wiped when told so.
       ++refused;
       EXPECT_NE(Message(started).find("damage"), std::string::npos) << ToString(started);
-      const auto wiped = Node::Start({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity, "--disk.wipe_on_damage", "true"});
+      const auto wiped =
+          Node::Start({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity",
+                       kDiskCapacity, "--disk.wipe_on_damage", "true"});
       ASSERT_TRUE(wiped.ok()) << ToString(wiped.status());
       EXPECT_EQ(ConnectTo((*wiped)->address())->Stat({.deadline = seconds(5)})->blocks, 0u);
       continue;
@@ -208,14 +223,16 @@ TEST_F(FaultBitFlipTest, InValueFilesOfAStoppedNode) {
     ASSERT_TRUE(node_->process().running()) << node_->process().err();
     node_->Kill();
   }
-  std::printf("%.1f MiB served and right, %llu corrupt blocks, %llu damaged databases refused\n", static_cast<double>(bytes) / 1048576,
-              static_cast<unsigned long long>(corrupt), static_cast<unsigned long long>(refused));
+  std::printf("%.1f MiB served and right, %llu corrupt blocks, %llu damaged databases refused\n",
+              static_cast<double>(bytes) / 1048576, static_cast<unsigned long long>(corrupt),
+              static_cast<unsigned long long>(refused));
   EXPECT_GT(corrupt, 0u);
   EXPECT_GT(complete, 0u);
 }
 
 TEST_F(FaultBitFlipTest, InValueFilesOfARunningNode) {
-  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity, "--host.capacity", "2MiB"});
+  StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity,
+             "--host.capacity", "2MiB"});
   WriteAll();
   ASSERT_TRUE(client_->Flush({.deadline = seconds(10)}).ok());
   ASSERT_EQ(ReadAll().complete, AllBlocks()) << "the disk tier does not hold what left the arena";
@@ -234,7 +251,8 @@ TEST_F(FaultBitFlipTest, InValueFilesOfARunningNode) {
   ASSERT_TRUE(node_->process().running()) << node_->process().err();
   // The node goes on: what was lost is written again.
   for (int tries = 0; tries < 30 && ReadAll().missed > 0; ++tries) {
-    for (const auto& keys : prompts_) ASSERT_TRUE(Write(*client_, model_, keys, 0, model_.whole()).status.ok());
+    for (const auto& keys : prompts_)
+      ASSERT_TRUE(Write(*client_, model_, keys, 0, model_.whole()).status.ok());
   }
   EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
 }
@@ -254,12 +272,16 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
     SCOPED_TRACE(name);
     CopyDirectory(whole, disk_);
     ASSERT_TRUE(FlipBitsInFile(disk_ + name, 3, random_).ok());
-    auto process = Process::Start({.argv = {testing::Binary("cairn-cache"), "--listen", node_->address(), "--admin.listen", node_->admin(),
-                                            "--host.capacity", "64MiB", "--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity, "--log.level", "error"}});
+    auto process =
+        Process::Start({.argv = {testing::Binary("cairn-cache"), "--listen", node_->address(),
+                                 "--admin.listen", node_->admin(), "--host.capacity", "64MiB",
+                                 "--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity",
+                                 kDiskCapacity, "--log.level", "error"}});
     ASSERT_TRUE(process.ok());
     if ((*process)->WaitForLine("ready ", seconds(20)).ok()) {
       ++started;
-      ASSERT_TRUE(WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(10)));
+      ASSERT_TRUE(
+          WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(10)));
       EXPECT_EQ(ReadAll().wrong, 0u);
       ASSERT_TRUE((*process)->running()) << (*process)->err();
     } else {

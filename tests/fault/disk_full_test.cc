@@ -22,14 +22,16 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
   const TemporaryDirectory directory;
   // Before any thread is made.
   const auto disk = SmallDisk::Mount(directory.path(), 96 * kMiB);
-  if (disk.status().code() == StatusCode::kPermissionDenied) GTEST_SKIP() << ToString(disk.status());
+  if (disk.status().code() == StatusCode::kPermissionDenied)
+    GTEST_SKIP() << ToString(disk.status());
   ASSERT_TRUE(disk.ok()) << ToString(disk.status());
   ASSERT_TRUE((*disk)->TakeAway(48 * kMiB).ok());
   // A large prompt's blocks are 192 KiB; the arena holds what the test writes.
   const FaultModelOptions options{.dim = 256, .depth = 20};
   const FaultModel model(options);
-  auto node = Node::Start({"--host.capacity", "192MiB", "--disk.path", directory.path() + "/disk", "--disk.capacity", "512MiB",
-                           "--disk.min_free", GetParam().min_free, "--disk.flush_after", "50ms"});
+  auto node = Node::Start({"--host.capacity", "192MiB", "--disk.path", directory.path() + "/disk",
+                           "--disk.capacity", "512MiB", "--disk.min_free", GetParam().min_free,
+                           "--disk.flush_after", "50ms"});
   ASSERT_TRUE(node.ok()) << ToString(node.status());
   auto client = ConnectAndOpen((*node)->address(), model);
 
@@ -40,7 +42,8 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
     prompts.push_back(model.MakePrompt(prompt));
     const WriteOutcome outcome = Write(*client, model, prompts.back(), 0, model.whole());
     ASSERT_TRUE(outcome.status.ok()) << ToString(outcome.status);
-    ASSERT_EQ(outcome.refused_parts, 0u) << "a full disk refused a commit: " << ToString(outcome.refused);
+    ASSERT_EQ(outcome.refused_parts, 0u)
+        << "a full disk refused a commit: " << ToString(outcome.refused);
     stored += outcome.stored_bytes;
   }
   const auto read_all = [&] {
@@ -60,8 +63,10 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
   ASSERT_TRUE((*node)->process().running()) << (*node)->process().err();
   EXPECT_EQ(StillHeld(*client, 1, seconds(5)), "");
   const uint64_t full_blocks = Tier(*client->Stat(), client::TierKind::kDisk)->blocks;
-  std::printf("full with %llu blocks on disk of %llu, %.1f MiB free\n", static_cast<unsigned long long>(full_blocks),
-              static_cast<unsigned long long>(client->Stat()->blocks), static_cast<double>((*disk)->FreeBytes()) / kMiB);
+  std::printf("full with %llu blocks on disk of %llu, %.1f MiB free\n",
+              static_cast<unsigned long long>(full_blocks),
+              static_cast<unsigned long long>(client->Stat()->blocks),
+              static_cast<double>((*disk)->FreeBytes()) / kMiB);
 
   // Killed while full: it starts again, and what it has is right.
   (*node)->Kill();
@@ -78,13 +83,15 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
         return outcome.status.ok() && outcome.refused_parts == 0;
       },
       seconds(10)));
-  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(15))) << Describe(*client->Stat());
+  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(15)))
+      << Describe(*client->Stat());
   EXPECT_EQ(client->Stat()->unflushed_bytes, 0u);
   (*node)->Kill();
   ASSERT_TRUE((*node)->Restart().ok());
   ASSERT_TRUE(WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10)));
   const ReadOutcome outcome = Read(*client, model, last);
-  EXPECT_EQ(outcome.complete_blocks, last.size()) << "flushed after the disk had room again, and lost";
+  EXPECT_EQ(outcome.complete_blocks, last.size())
+      << "flushed after the disk had room again, and lost";
   EXPECT_TRUE(outcome.wrong.empty());
 }
 
@@ -92,13 +99,15 @@ TEST_P(FaultDiskFullTest, NodeServesFromRamAndRecovers) {
 TEST_P(FaultDiskFullTest, CopiesCatchUp) {
   const TemporaryDirectory directory;
   const auto disk = SmallDisk::Mount(directory.path(), 128 * kMiB);
-  if (disk.status().code() == StatusCode::kPermissionDenied) GTEST_SKIP() << ToString(disk.status());
+  if (disk.status().code() == StatusCode::kPermissionDenied)
+    GTEST_SKIP() << ToString(disk.status());
   ASSERT_TRUE(disk.ok()) << ToString(disk.status());
   ASSERT_TRUE((*disk)->TakeAway(96 * kMiB).ok());
   const FaultModelOptions options{.dim = 256, .depth = 20};
   const FaultModel model(options);
-  auto node = Node::Start({"--host.capacity", "128MiB", "--disk.path", directory.path() + "/disk", "--disk.capacity", "512MiB",
-                           "--disk.min_free", GetParam().min_free, "--disk.flush_after", "50ms"});
+  auto node = Node::Start({"--host.capacity", "128MiB", "--disk.path", directory.path() + "/disk",
+                           "--disk.capacity", "512MiB", "--disk.min_free", GetParam().min_free,
+                           "--disk.flush_after", "50ms"});
   ASSERT_TRUE(node.ok()) << ToString(node.status());
   auto client = ConnectAndOpen((*node)->address(), model);
   std::vector<std::vector<BlockKey>> prompts;
@@ -106,12 +115,14 @@ TEST_P(FaultDiskFullTest, CopiesCatchUp) {
   for (uint64_t prompt = 0; stored < 48 * kMiB; ++prompt) {
     prompts.push_back(model.MakePrompt(prompt));
     const WriteOutcome outcome = Write(*client, model, prompts.back(), 0, model.whole());
-    ASSERT_TRUE(outcome.status.ok() && outcome.refused_parts == 0) << ToString(outcome.status) << ToString(outcome.refused);
+    ASSERT_TRUE(outcome.status.ok() && outcome.refused_parts == 0)
+        << ToString(outcome.status) << ToString(outcome.refused);
     stored += outcome.stored_bytes;
   }
   EXPECT_FALSE(client->Flush({.deadline = seconds(1)}).ok());
   ASSERT_TRUE((*disk)->TakeAway(0).ok());
-  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(20))) << Describe(*client->Stat());
+  EXPECT_TRUE(WaitUntil([&] { return client->Flush({.deadline = seconds(2)}).ok(); }, seconds(20)))
+      << Describe(*client->Stat());
   const auto stats = client->Stat();
   EXPECT_EQ(Tier(*stats, client::TierKind::kDisk)->blocks, stats->blocks) << Describe(*stats);
   (*node)->Kill();
@@ -120,13 +131,14 @@ TEST_P(FaultDiskFullTest, CopiesCatchUp) {
   for (const auto& keys : prompts) {
     const ReadOutcome outcome = Read(*client, model, keys);
     EXPECT_EQ(outcome.complete_blocks, keys.size())
-        << ToString(outcome.status) << ", matched " << outcome.matched_blocks << ", failed " << outcome.failed_blocks << "; "
-        << Describe(*client->Stat());
+        << ToString(outcome.status) << ", matched " << outcome.matched_blocks << ", failed "
+        << outcome.failed_blocks << "; " << Describe(*client->Stat());
     EXPECT_TRUE(outcome.wrong.empty()) << outcome.wrong.front();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FaultDiskFullTest, ::testing::Values(Case{"StopsBefore", "8MiB"}, Case{"RunsIntoIt", "0"}),
+INSTANTIATE_TEST_SUITE_P(All, FaultDiskFullTest,
+                         ::testing::Values(Case{"StopsBefore", "8MiB"}, Case{"RunsIntoIt", "0"}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

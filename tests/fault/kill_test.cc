@@ -23,7 +23,8 @@ struct Figures {
 // Some rounds with one node directory, one namespace and a few clients that live through the node's deaths.
 class Generation {
  public:
-  Generation(Node& node, uint64_t seed, Figures* figures) : node_(node), random_(seed), figures_(*figures) {
+  Generation(Node& node, uint64_t seed, Figures* figures)
+      : node_(node), random_(seed), figures_(*figures) {
     options_.model = fmt::format("generation {}", seed);
     options_.dim = random_() % 4 == 0 ? 64 : 8;  // Parts of 49 or 6 KiB.
     model_.emplace(options_);
@@ -73,7 +74,8 @@ class Generation {
   static constexpr const char* kModes[] = {"both", "both", "reader"};
 
   void StartLoader(size_t i) {
-    auto loader = Loader::Start(node_.address(), options_, random_() % 1'000'000, {"--mode", kModes[i]});
+    auto loader =
+        Loader::Start(node_.address(), options_, random_() % 1'000'000, {"--mode", kModes[i]});
     ASSERT_TRUE(loader.ok()) << ToString(loader.status());
     if (loaders_.size() <= i) loaders_.resize(i + 1);
     loaders_[i] = *std::move(loader);
@@ -94,7 +96,8 @@ class Generation {
     figures_.restart_seconds += node_.last_start_seconds();
     figures_.longest_restart = std::max(figures_.longest_restart, node_.last_start_seconds());
     // Calls of a client whose node has just come back fail until its session is open again.
-    ASSERT_TRUE(WaitUntil([&] { return client_->OpenNamespace(model_->spec()).ok(); }, seconds(10)));
+    ASSERT_TRUE(
+        WaitUntil([&] { return client_->OpenNamespace(model_->spec()).ok(); }, seconds(10)));
   }
 
   void KillClient(size_t i) {
@@ -136,8 +139,9 @@ class Generation {
     const ReadOutcome outcome = Read(*client_, *model_, keys);
     EXPECT_TRUE(outcome.status.ok()) << ToString(outcome.status);
     EXPECT_TRUE(outcome.wrong.empty()) << outcome.wrong.front();
-    EXPECT_GE(outcome.complete_blocks, promised) << "prompt " << prompt << ": matched " << outcome.matched_blocks << ", failed "
-                                                 << outcome.failed_blocks;
+    EXPECT_GE(outcome.complete_blocks, promised)
+        << "prompt " << prompt << ": matched " << outcome.matched_blocks << ", failed "
+        << outcome.failed_blocks;
     figures_.verified_bytes += outcome.verified_bytes;
   }
 
@@ -153,22 +157,27 @@ class Generation {
 
 TEST(FaultKillTest, ServesWhatIsRightAndKeepsWhatItPromised) {
   const TemporaryDirectory directory;
-  auto node = Node::Start({"--disk.path", directory.path() + "/disk", "--disk.capacity", "1GiB", "--host.capacity", "256MiB",
-                           "--disk.min_free", "0", "--disk.flush_after", "50ms"});
+  auto node = Node::Start({"--disk.path", directory.path() + "/disk", "--disk.capacity", "1GiB",
+                           "--host.capacity", "256MiB", "--disk.min_free", "0",
+                           "--disk.flush_after", "50ms"});
   ASSERT_TRUE(node.ok()) << ToString(node.status());
   Figures figures;
   const uint32_t rounds = Rounds(100);
   while (figures.rounds < rounds && !HasFailure()) {
     Generation generation(**node, Seed() + figures.rounds, &figures);
-    for (uint32_t i = 0; i < kRoundsPerGeneration && figures.rounds < rounds && !HasFailure(); ++i) generation.Round();
+    for (uint32_t i = 0; i < kRoundsPerGeneration && figures.rounds < rounds && !HasFailure(); ++i)
+      generation.Round();
     if (!HasFailure()) generation.Finish();
   }
-  std::printf("rounds %u: node killed %u times, clients %u times (%u while something was reserved, %u while leased); restart %.0f ms, at "
-              "most %.0f ms; %llu promised blocks found; %.1f MiB verified here, %.1f MiB by clients\n",
-              figures.rounds, figures.node_kills, figures.client_kills, figures.caught_reserving, figures.caught_leasing,
-              1e3 * figures.restart_seconds / std::max(figures.node_kills, 1u), 1e3 * figures.longest_restart,
-              static_cast<unsigned long long>(figures.flushed_checked), static_cast<double>(figures.verified_bytes) / 1048576,
-              static_cast<double>(figures.loader_bytes) / 1048576);
+  std::printf(
+      "rounds %u: node killed %u times, clients %u times (%u while something was reserved, %u "
+      "while leased); restart %.0f ms, at "
+      "most %.0f ms; %llu promised blocks found; %.1f MiB verified here, %.1f MiB by clients\n",
+      figures.rounds, figures.node_kills, figures.client_kills, figures.caught_reserving,
+      figures.caught_leasing, 1e3 * figures.restart_seconds / std::max(figures.node_kills, 1u),
+      1e3 * figures.longest_restart, static_cast<unsigned long long>(figures.flushed_checked),
+      static_cast<double>(figures.verified_bytes) / 1048576,
+      static_cast<double>(figures.loader_bytes) / 1048576);
   EXPECT_GT(figures.flushed_checked, 0u);
   EXPECT_GT(figures.verified_bytes, 0u);
   EXPECT_GT(figures.loader_bytes, 0u);
@@ -177,8 +186,9 @@ TEST(FaultKillTest, ServesWhatIsRightAndKeepsWhatItPromised) {
 // The arena holds a fraction of what is stored: promotion and eviction are under way when the node dies.
 TEST(FaultKillTest, SmallArena) {
   const TemporaryDirectory directory;
-  auto node = Node::Start({"--disk.path", directory.path() + "/disk", "--disk.capacity", "1GiB", "--host.capacity", "8MiB",
-                           "--disk.min_free", "0", "--disk.flush_after", "50ms"});
+  auto node = Node::Start({"--disk.path", directory.path() + "/disk", "--disk.capacity", "1GiB",
+                           "--host.capacity", "8MiB", "--disk.min_free", "0", "--disk.flush_after",
+                           "50ms"});
   ASSERT_TRUE(node.ok()) << ToString(node.status());
   std::mt19937_64 random(Seed());
   FaultModelOptions options;
@@ -187,7 +197,8 @@ TEST(FaultKillTest, SmallArena) {
   auto client = ConnectAndOpen((*node)->address(), model);
   std::vector<std::unique_ptr<Loader>> loaders;
   for (const char* mode : {"both", "both", "reader"}) {
-    auto loader = Loader::Start((*node)->address(), options, random() % 1'000'000, {"--mode", mode});
+    auto loader =
+        Loader::Start((*node)->address(), options, random() % 1'000'000, {"--mode", mode});
     ASSERT_TRUE(loader.ok()) << ToString(loader.status());
     loaders.push_back(*std::move(loader));
   }
@@ -211,11 +222,13 @@ TEST(FaultKillTest, SmallArena) {
   const auto stats = client->Stat();
   ASSERT_TRUE(stats.ok());
   disk_blocks = Tier(*stats, client::TierKind::kDisk)->blocks;
-  EXPECT_GT(disk_blocks * model.PartBytes(model.whole()), 8u << 20) << "the test does not test what it says";
+  EXPECT_GT(disk_blocks * model.PartBytes(model.whole()), 8u << 20)
+      << "the test does not test what it says";
   EXPECT_EQ(StillHeld(*client, 1, seconds(10)), "");
   EXPECT_EQ(UsageMismatch(*client, {model.PartBytes(model.whole())}, seconds(10)), "");
   EXPECT_EQ(LeftAfterDrop(**node, *client, options.tenant, seconds(10)), "");
-  std::printf("%.1f MiB verified, %llu blocks on disk\n", static_cast<double>(verified) / 1048576, static_cast<unsigned long long>(disk_blocks));
+  std::printf("%.1f MiB verified, %llu blocks on disk\n", static_cast<double>(verified) / 1048576,
+              static_cast<unsigned long long>(disk_blocks));
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class FaultLocalTest : public ::testing::Test {
   }
   // A client in another process that holds leases, lent bytes and rooms now.
   std::unique_ptr<Process> Hold(const std::string& mode) {
-    auto process = Process::Start({.argv = {testing::Binary("cairn_fault_holder"), node_->address(), mode}});
+    auto process =
+        Process::Start({.argv = {testing::Binary("cairn_fault_holder"), node_->address(), mode}});
     EXPECT_TRUE(process.ok());
     const auto line = (*process)->WaitForLine("holding", seconds(30));
     EXPECT_TRUE(line.ok()) << ToString(line.status());
@@ -43,7 +44,8 @@ class FaultLocalTest : public ::testing::Test {
     EXPECT_TRUE(stat.ok()) << ToString(stat.status());
     return stat.ok() ? *stat : NodeStats();
   }
-  bool StatBecomes(const std::function<bool(const NodeStats&)>& wanted, milliseconds timeout = seconds(20)) {
+  bool StatBecomes(const std::function<bool(const NodeStats&)>& wanted,
+                   milliseconds timeout = seconds(20)) {
     return WaitUntil([&] { return wanted(Stat()); }, timeout);
   }
   // Others go on: writes and reads of blocks that nobody else has.
@@ -101,7 +103,8 @@ TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
     EXPECT_EQ(stopped.reservations, before.reservations);
     holder->Signal(SIGCONT);
     holder->Kill();
-    EXPECT_TRUE(StatBecomes([](const NodeStats& s) { return s.leases == 0 && s.reservations == 0; }));
+    EXPECT_TRUE(
+        StatBecomes([](const NodeStats& s) { return s.leases == 0 && s.reservations == 0; }));
   }
 }
 
@@ -109,7 +112,9 @@ TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
   class Sink final : public client::FetchSink {
    public:
     bool WantsLent() const override { return true; }
-    Status OnSlice(const client::SliceInfo&, std::span<const std::byte>) override { return OkStatus(); }
+    Status OnSlice(const client::SliceInfo&, std::span<const std::byte>) override {
+      return OkStatus();
+    }
     Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
                        std::shared_ptr<const client::LentHold> hold) override {
       kept.push_back({slice, data, std::move(hold)});
@@ -139,9 +144,12 @@ TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
   ASSERT_TRUE(node_->Restart().ok());
   // The new node's memory is another: what was lent is as it was.
-  ASSERT_TRUE(WaitUntil([&] { return Write(*client_, model_, model_.MakePrompt(2), 0, model_.whole()).status.ok(); }, seconds(20)));
+  ASSERT_TRUE(WaitUntil(
+      [&] { return Write(*client_, model_, model_.MakePrompt(2), 0, model_.whole()).status.ok(); },
+      seconds(20)));
   for (const auto& kept : sink.kept) {
-    EXPECT_TRUE(model_.SliceIsRight(keys[kept.slice.block], kept.slice.part, kept.slice.layer, kept.data));
+    EXPECT_TRUE(
+        model_.SliceIsRight(keys[kept.slice.block], kept.slice.part, kept.slice.layer, kept.data));
   }
   EXPECT_FALSE(sink.kept[0].hold->Pinned()) << "its session has ended";
   EXPECT_TRUE(WaitUntil(
@@ -165,7 +173,8 @@ TEST_F(FaultLocalTest, ANodeThatIsKilledUnderReadersCostsThemErrorsOnly) {
     for (int t = 0; t < 3; ++t) {
       readers.emplace_back([&] {
         for (uint64_t i = 0; !stop; ++i) {
-          const ReadOutcome read = Read(*client_, model_, model_.MakePrompt(i % 10), {.match_deadline = milliseconds(200)});
+          const ReadOutcome read = Read(*client_, model_, model_.MakePrompt(i % 10),
+                                        {.match_deadline = milliseconds(200)});
           wrong += read.wrong.size();
           ++reads;
         }
@@ -179,7 +188,11 @@ TEST_F(FaultLocalTest, ANodeThatIsKilledUnderReadersCostsThemErrorsOnly) {
     stop = true;
     for (std::thread& reader : readers) reader.join();
     EXPECT_EQ(wrong, 0u);
-    ASSERT_TRUE(WaitUntil([&] { return Write(*client_, model_, model_.MakePrompt(0), 0, model_.whole()).status.ok(); }, seconds(20)));
+    ASSERT_TRUE(WaitUntil(
+        [&] {
+          return Write(*client_, model_, model_.MakePrompt(0), 0, model_.whole()).status.ok();
+        },
+        seconds(20)));
     ExpectServed(0, 10);
   }
 }

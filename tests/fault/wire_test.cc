@@ -20,7 +20,8 @@ namespace {
 // A TCP connection to "127.0.0.1:PORT".
 class Connection {
  public:
-  explicit Connection(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Connection(const std::string& address)
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
@@ -37,7 +38,8 @@ class Connection {
     for (size_t at = 0; at < bytes.size();) {
       pollfd p{fd_, POLLOUT, 0};
       if (poll(&p, 1, 500) <= 0) return false;
-      const ssize_t n = send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t n =
+          send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n <= 0) return false;
       at += static_cast<size_t>(n);
     }
@@ -71,9 +73,15 @@ constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 // A frame of HTTP/2 (RFC 9113, section 4.1).
 std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
   const size_t n = payload.size();
-  std::string frame = {static_cast<char>(n >> 16), static_cast<char>(n >> 8), static_cast<char>(n), static_cast<char>(type),
-                       static_cast<char>(flags), static_cast<char>(stream >> 24), static_cast<char>(stream >> 16),
-                       static_cast<char>(stream >> 8), static_cast<char>(stream)};
+  std::string frame = {static_cast<char>(n >> 16),
+                       static_cast<char>(n >> 8),
+                       static_cast<char>(n),
+                       static_cast<char>(type),
+                       static_cast<char>(flags),
+                       static_cast<char>(stream >> 24),
+                       static_cast<char>(stream >> 16),
+                       static_cast<char>(stream >> 8),
+                       static_cast<char>(stream)};
   return frame + payload;
 }
 
@@ -135,8 +143,8 @@ TEST_F(FaultWireTest, FramesOfNonsense) {
     ASSERT_TRUE(connection.open());
     std::string bytes = std::string(kPreface) + Frame(4, 0, 0, "");
     for (uint32_t f = random_() % 8; f > 0; --f) {
-      bytes += Frame(static_cast<uint8_t>(random_() % 12), static_cast<uint8_t>(random_()), static_cast<uint32_t>(random_() % 6),
-                     RandomBytes(random_, random_() % 300));
+      bytes += Frame(static_cast<uint8_t>(random_() % 12), static_cast<uint8_t>(random_()),
+                     static_cast<uint32_t>(random_() % 6), RandomBytes(random_, random_() % 300));
     }
     connection.Send(bytes);
     if (i % 20 == 0) connection.Receive(milliseconds(10));
@@ -146,7 +154,8 @@ TEST_F(FaultWireTest, FramesOfNonsense) {
 TEST_F(FaultWireTest, HalfOpenConnections) {
   std::vector<std::unique_ptr<Connection>> connections;
   for (int i = 0; i < 200; ++i) {
-    connections.push_back(std::make_unique<Connection>(i % 4 == 3 ? node_->admin() : node_->address()));
+    connections.push_back(
+        std::make_unique<Connection>(i % 4 == 3 ? node_->admin() : node_->address()));
     ASSERT_TRUE(connections.back()->open());
     if (i % 4 == 1) connections.back()->Send(std::string(kPreface).substr(0, 10));
     if (i % 4 == 2) connections.back()->Send(std::string(kPreface) + Frame(4, 0, 0, "") + "\x01");
@@ -164,7 +173,8 @@ TEST_F(FaultWireTest, HalfOpenAdminConnectionsDoNotKeepProbesOut) {
     connections.push_back(std::make_unique<Connection>(node_->admin()));
     connections.back()->Send("GET /metrics HTTP/1.1\r\nHost: a\r\n");
   }
-  EXPECT_TRUE(WaitUntil([&] { return metrics::HttpGet(node_->admin(), "/livez", seconds(2)).ok(); }, seconds(15)))
+  EXPECT_TRUE(WaitUntil([&] { return metrics::HttpGet(node_->admin(), "/livez", seconds(2)).ok(); },
+                        seconds(15)))
       << "30 clients that say nothing more keep the probes out";
 }
 
@@ -181,22 +191,32 @@ TEST_F(FaultWireTest, HugeHeaders) {
   // HPACK literals (RFC 7541, section 6.2.2) and continuations without an end. 32 MiB: gRPC before 1.53.2 keeps all of them in memory
   // (CVE-2023-33953), however small the limits, so only TLS with client certificates keeps strangers from sending more.
   Connection grpc(node_->address());
-  std::string block = {0, 1, 'x', 0x7f, static_cast<char>(0x80), static_cast<char>(0x7e)};  // A value of 16,255 bytes.
+  std::string block = {0,
+                       1,
+                       'x',
+                       0x7f,
+                       static_cast<char>(0x80),
+                       static_cast<char>(0x7e)};  // A value of 16,255 bytes.
   block += std::string(16000, 'a');
   bool taken = grpc.Send(std::string(kPreface) + Frame(4, 0, 0, "") + Frame(1, 0, 1, block));
-  for (int i = 0; i < 2048 && taken; ++i) taken = grpc.Send(Frame(9, 0, 1, std::string(16000, 'a')));
+  for (int i = 0; i < 2048 && taken; ++i)
+    taken = grpc.Send(Frame(9, 0, 1, std::string(16000, 'a')));
 }
 
 TEST_F(FaultWireTest, AdminRequestsOfNonsense) {
   for (const std::string& request :
-       {std::string("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n"),
-        std::string("GET /../../../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n"), std::string("GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n"),
-        std::string("DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"), std::string("GET /metrics HTTP/9.9\r\n\r\n"),
-        std::string("\r\n\r\n\r\n"), "GET /" + std::string(100'000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n"}) {
+       {std::string(
+            "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+        std::string("GET /../../../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n"),
+        std::string("GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n"),
+        std::string("DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+        std::string("GET /metrics HTTP/9.9\r\n\r\n"), std::string("\r\n\r\n\r\n"),
+        "GET /" + std::string(100'000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n"}) {
     Connection connection(node_->admin());
     connection.Send(request);
     const std::string answer = connection.Receive(milliseconds(300));
-    EXPECT_EQ(answer.find("200 OK"), std::string::npos) << request.substr(0, 60) << " -> " << answer.substr(0, 200);
+    EXPECT_EQ(answer.find("200 OK"), std::string::npos)
+        << request.substr(0, 60) << " -> " << answer.substr(0, 200);
     EXPECT_EQ(answer.find("root:"), std::string::npos);
   }
 }
@@ -213,19 +233,25 @@ TEST_F(FaultWireTest, MessagesOfNonsense) {
   uint64_t calls = 0, answered = 0, unexpected = 0;
   for (uint32_t i = 0; i < Rounds(40); ++i) {
     for (const std::string method :
-         {"Cache/OpenSession", "Cache/OpenNamespace", "Cache/Match", "Cache/Fetch", "Cache/Exists", "Cache/Reserve", "Cache/Push",
-          "Cache/Commit", "Cache/Abort", "Cache/Release", "Cache/RenewLease", "Cache/Watch", "Admin/ListNamespaces", "Admin/DropNamespace",
+         {"Cache/OpenSession", "Cache/OpenNamespace", "Cache/Match", "Cache/Fetch", "Cache/Exists",
+          "Cache/Reserve", "Cache/Push", "Cache/Commit", "Cache/Abort", "Cache/Release",
+          "Cache/RenewLease", "Cache/Watch", "Admin/ListNamespaces", "Admin/DropNamespace",
           "Admin/BumpEpoch", "Cache/NoSuchMethod"}) {
       std::string body;
       switch (random_() % 3) {
-        case 0: body = RandomBytes(random_, random_() % 500); break;
-        case 1: body = match.substr(0, random_() % match.size()); break;
+        case 0:
+          body = RandomBytes(random_, random_() % 500);
+          break;
+        case 1:
+          body = match.substr(0, random_() % match.size());
+          break;
         default:
           body = match;
           body[random_() % body.size()] = static_cast<char>(random_());
       }
       grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + milliseconds(method == "Cache/Watch" ? 20 : 10'000));
+      context.set_deadline(std::chrono::system_clock::now() +
+                           milliseconds(method == "Cache/Watch" ? 20 : 10'000));
       grpc::CompletionQueue queue;
       void* tag = nullptr;
       bool ok = false;
@@ -250,16 +276,22 @@ TEST_F(FaultWireTest, MessagesOfNonsense) {
       queue.Next(&tag, &ok);
       ++calls;
       // A Watch that the node likes has nothing to say. INTERNAL is what gRPC says about bytes that are no message.
-      const bool fine = status.ok() || (method == "Cache/Watch" && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT ||
-                        status.error_code() == grpc::StatusCode::INTERNAL || status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
-                        status.error_code() == grpc::StatusCode::NOT_FOUND || status.error_code() == grpc::StatusCode::CANCELLED;
+      const bool fine =
+          status.ok() ||
+          (method == "Cache/Watch" && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) ||
+          status.error_code() == grpc::StatusCode::INVALID_ARGUMENT ||
+          status.error_code() == grpc::StatusCode::INTERNAL ||
+          status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
+          status.error_code() == grpc::StatusCode::NOT_FOUND ||
+          status.error_code() == grpc::StatusCode::CANCELLED;
       unexpected += !fine;
       EXPECT_TRUE(fine) << method << ": " << status.error_code() << " " << status.error_message();
       ASSERT_TRUE(node_->process().running()) << method << ": " << node_->process().err();
       if (unexpected > 5) return;
     }
   }
-  std::printf("%llu calls, %llu of them answered\n", static_cast<unsigned long long>(calls), static_cast<unsigned long long>(answered));
+  std::printf("%llu calls, %llu of them answered\n", static_cast<unsigned long long>(calls),
+              static_cast<unsigned long long>(answered));
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ TEST(FaultWorkerKillTest, OthersAnswerTheSame) {
   {
     auto alone = WorkerProcess::Start("");
     ASSERT_TRUE(alone.ok()) << ToString(alone.status());
-    for (const Prompt& prompt : kPrompts) expected.push_back((*alone)->Generate(prompt.tokens, prompt.seed));
+    for (const Prompt& prompt : kPrompts)
+      expected.push_back((*alone)->Generate(prompt.tokens, prompt.seed));
   }
   auto node = Node::Start({"--host.capacity", "256MiB"});
   ASSERT_TRUE(node.ok()) << ToString(node.status());
@@ -95,9 +96,11 @@ TEST(FaultWorkerKillTest, OthersAnswerTheSame) {
     fetched += answer.fetched_tokens;
   }
   EXPECT_GT(fetched, 0u);
-  std::printf("%u workers killed; the survivor gave %llu answers, the dead %llu; %llu tokens fetched\n", rounds,
-              static_cast<unsigned long long>(answers), static_cast<unsigned long long>(answered_by_victims),
-              static_cast<unsigned long long>(fetched));
+  std::printf(
+      "%u workers killed; the survivor gave %llu answers, the dead %llu; %llu tokens fetched\n",
+      rounds, static_cast<unsigned long long>(answers),
+      static_cast<unsigned long long>(answered_by_victims),
+      static_cast<unsigned long long>(fetched));
   survivor->reset();
   last->reset();
   EXPECT_EQ(StillHeld(*client, 1, seconds(10)), "");

@@ -13,15 +13,18 @@ namespace {
 constexpr uint32_t kLayers = 4, kHeads = 3, kPrompts = 150;
 
 std::vector<std::string> RectFlags(const format::PartRect& rect) {
-  return {"--layer_begin", std::to_string(rect.layer_begin), "--layer_end", std::to_string(rect.layer_end),
-          "--head_begin", std::to_string(rect.head_begin), "--head_end", std::to_string(rect.head_end)};
+  return {"--layer_begin", std::to_string(rect.layer_begin),
+          "--layer_end",   std::to_string(rect.layer_end),
+          "--head_begin",  std::to_string(rect.head_begin),
+          "--head_end",    std::to_string(rect.head_end)};
 }
 
 std::vector<format::PartRect> WriterRects() {
   std::vector<format::PartRect> rects;
   for (uint16_t layer = 0; layer < kLayers; layer += 2) {
     for (uint16_t head = 0; head < kHeads; ++head) {
-      rects.push_back({layer, static_cast<uint16_t>(layer + 2), head, static_cast<uint16_t>(head + 1)});
+      rects.push_back(
+          {layer, static_cast<uint16_t>(layer + 2), head, static_cast<uint16_t>(head + 1)});
     }
   }
   return rects;
@@ -33,7 +36,8 @@ const format::PartRect kReaderRects[] = {{0, 4, 0, 3}, {1, 3, 0, 2}, {0, 4, 1, 3
 class FaultWritersTest : public ::testing::Test {
  protected:
   void StartNode(const std::string& incomplete_ttl) {
-    auto node = Node::Start({"--host.capacity", "256MiB", "--disk.path", directory_.path() + "/disk", "--disk.capacity", "1GiB",
+    auto node = Node::Start({"--host.capacity", "256MiB", "--disk.path",
+                             directory_.path() + "/disk", "--disk.capacity", "1GiB",
                              "--disk.min_free", "0", "--incomplete.ttl", incomplete_ttl});
     ASSERT_TRUE(node.ok()) << ToString(node.status());
     node_ = *std::move(node);
@@ -44,9 +48,11 @@ class FaultWritersTest : public ::testing::Test {
     client_ = ConnectAndOpen(node_->address(), *model_);
   }
 
-  std::unique_ptr<Loader> Start(const std::string& mode, const format::PartRect& rect, uint64_t ops) {
+  std::unique_ptr<Loader> Start(const std::string& mode, const format::PartRect& rect,
+                                uint64_t ops) {
     std::vector<std::string> args = RectFlags(rect);
-    args.insert(args.end(), {"--mode", mode, "--ops", std::to_string(ops), "--prompts", std::to_string(kPrompts)});
+    args.insert(args.end(), {"--mode", mode, "--ops", std::to_string(ops), "--prompts",
+                             std::to_string(kPrompts)});
     auto loader = Loader::Start(node_->address(), options_, random_() % 1'000'000, args);
     EXPECT_TRUE(loader.ok()) << ToString(loader.status());
     return loader.ok() ? *std::move(loader) : nullptr;
@@ -108,16 +114,19 @@ TEST_F(FaultWritersTest, ReaderOfAnotherShapeGetsEqualBytesOrAMiss) {
       }
     }
     EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
-    EXPECT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(10))) << Describe(*client_->Stat());
+    EXPECT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(10)))
+        << Describe(*client_->Stat());
     EXPECT_EQ(UsageMismatch(*client_, PartSizes(), seconds(10)), "");
     EXPECT_EQ(LeftAfterDrop(*node_, *client_, options_.tenant, seconds(10)), "");
     // The namespace went with the tenant.
     ASSERT_TRUE(client_->OpenNamespace(model_->spec()).ok());
   }
-  std::printf("blocks %llu whole, %llu missed (%llu prompts stopped at an incomplete one); %.1f MiB verified here, %.1f MiB by readers\n",
-              static_cast<unsigned long long>(complete), static_cast<unsigned long long>(missed),
-              static_cast<unsigned long long>(incomplete), static_cast<double>(verified_bytes_) / 1048576,
-              static_cast<double>(reader_bytes) / 1048576);
+  std::printf(
+      "blocks %llu whole, %llu missed (%llu prompts stopped at an incomplete one); %.1f MiB "
+      "verified here, %.1f MiB by readers\n",
+      static_cast<unsigned long long>(complete), static_cast<unsigned long long>(missed),
+      static_cast<unsigned long long>(incomplete), static_cast<double>(verified_bytes_) / 1048576,
+      static_cast<double>(reader_bytes) / 1048576);
   EXPECT_GT(complete, 0u) << "nobody read anything";
   EXPECT_GT(incomplete, 0u) << "the dead writer was not missed";
 }
@@ -132,7 +141,8 @@ TEST_F(FaultWritersTest, WritersThatComeBackMakeBlocksWhole) {
   const auto write = [&](const format::PartRect& rect) {
     for (const auto& keys : prompts) {
       const WriteOutcome outcome = Write(*client_, *model_, keys, 0, rect);
-      ASSERT_TRUE(outcome.status.ok() && outcome.refused_parts == 0) << ToString(outcome.status) << ToString(outcome.refused);
+      ASSERT_TRUE(outcome.status.ok() && outcome.refused_parts == 0)
+          << ToString(outcome.status) << ToString(outcome.refused);
     }
   };
   const auto expect = [&](bool whole) {
@@ -147,7 +157,8 @@ TEST_F(FaultWritersTest, WritersThatComeBackMakeBlocksWhole) {
   expect(false);
   EXPECT_GT(client_->Stat()->incomplete_blocks, 0u);
   ASSERT_TRUE(WaitUntil([&] { return client_->Stat()->incomplete_blocks == 0; }, seconds(20)));
-  EXPECT_EQ(Tier(*client_->Stat(), client::TierKind::kHost)->used_bytes, 0u) << "expired parts still take room";
+  EXPECT_EQ(Tier(*client_->Stat(), client::TierKind::kHost)->used_bytes, 0u)
+      << "expired parts still take room";
   write(rects.back());
   expect(false);
   for (const format::PartRect& rect : rects) write(rect);

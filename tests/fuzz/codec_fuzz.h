@@ -21,8 +21,8 @@ class DecoderFuzz {
   DecoderFuzz(std::string_view name, int64_t dim,
               const std::vector<std::vector<int64_t>>& parameters)
       : lossless_(name == "raw"),
-        shapes_{{4, 1, dim, 1, dim}, {2, 2, dim, 1, 2 * dim}, {1, 1, 128, 0, 0},
-                {5, 1, dim, 1, dim}} {
+        shapes_{
+            {4, 1, dim, 1, dim}, {2, 2, dim, 1, 2 * dim}, {1, 1, 128, 0, 0}, {5, 1, dim, 1, dim}} {
     for (const auto& values : parameters) {
       best_.push_back(MakeCodec(name, values));
       portable_.push_back(MakeCodec(name, values, kernels::Isa::kPortable));

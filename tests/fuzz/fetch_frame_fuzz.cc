@@ -20,8 +20,10 @@ class Sink final : public client::FetchSink {
   explicit Sink(bool own) : own_(own) {}
   std::span<std::byte> Destination(const client::SliceInfo& slice) override {
     // Slices share the room: what one wrote is nothing to the other.
-    static std::vector<std::byte> room(kMaxSlice);  // Zeroing one for each input took half of the time.
-    return own_ || slice.slice_bytes > room.size() ? std::span<std::byte>() : std::span(room).first(slice.slice_bytes);
+    static std::vector<std::byte> room(
+        kMaxSlice);  // Zeroing one for each input took half of the time.
+    return own_ || slice.slice_bytes > room.size() ? std::span<std::byte>()
+                                                   : std::span(room).first(slice.slice_bytes);
   }
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override {
     if (data.size() != slice.slice_bytes) std::abort();
@@ -43,13 +45,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const int buffer = 1 + (data[0] & 0x3f);
   Sink sink((data[0] & 0x40) != 0);
-  client::SliceAssembler assembler(
-      &sink, {.blocks = 16, .max_slice_bytes = kMaxSlice, .max_open_bytes = 4 * kMaxSlice, .max_retries = 4});
+  client::SliceAssembler assembler(&sink, {.blocks = 16,
+                                           .max_slice_bytes = kMaxSlice,
+                                           .max_open_bytes = 4 * kMaxSlice,
+                                           .max_retries = 4});
   if ((data[0] & 0x80) != 0) assembler.BeginRetry();
   const std::string_view frames(reinterpret_cast<const char*>(data) + 1, size - 1);
   for (size_t at = 0; at <= frames.size();) {
     const size_t end = std::min(frames.find("\xf1\xa3\x3e", at), frames.size());
-    google::protobuf::io::ArrayInputStream in(frames.data() + at, static_cast<int>(end - at), buffer);
+    google::protobuf::io::ArrayInputStream in(frames.data() + at, static_cast<int>(end - at),
+                                              buffer);
     const auto frame = client::ParseFetchFrame(&in);
     if (!frame.ok()) return 0;
     for (const auto& piece : frame->pieces) {

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!parsed.ok()) return 0;
   const auto& scores = parsed->scores;
   if (scores.layers < 1 || scores.kv_heads < 1 ||
-      scores.scores.size() != static_cast<size_t>(scores.layers) * static_cast<size_t>(scores.kv_heads)) {
+      scores.scores.size() !=
+          static_cast<size_t>(scores.layers) * static_cast<size_t>(scores.kv_heads)) {
     std::abort();
   }
   for (const float score : scores.scores) {

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += cut) slices.emplace_back(bytes.substr(at, cut));
   if (slices.empty()) slices.emplace_back(std::string());
-  const auto frame = cairn::cache::PushFrameView::Parse(grpc::ByteBuffer(slices.data(), slices.size()));
+  const auto frame =
+      cairn::cache::PushFrameView::Parse(grpc::ByteBuffer(slices.data(), slices.size()));
   if (!frame.ok()) return 0;
   cairn::v1::PushFrame expected;
   // Protobuf's reader is stricter in places that do not matter, such as groups in fields that nobody knows.
@@ -29,9 +30,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int i = 0; i < expected.pieces_size(); ++i) {
     const auto& piece = view.pieces()[static_cast<size_t>(i)];
     const auto& from = expected.pieces(i);
-    if (piece.reservation_id != from.reservation_id() || piece.offset != from.offset()) std::abort();
+    if (piece.reservation_id != from.reservation_id() || piece.offset != from.offset())
+      std::abort();
     std::string joined;
-    for (const auto& part : piece.data) joined.append(reinterpret_cast<const char*>(part.data()), part.size());
+    for (const auto& part : piece.data)
+      joined.append(reinterpret_cast<const char*>(part.data()), part.size());
     if (joined != from.data() || piece.bytes != joined.size()) std::abort();
   }
   return 0;

@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto recipe = cairn::ParseRecipe(text);
   if (!recipe.ok()) return 0;
   const auto again = cairn::ParseRecipe(recipe->Canonical());
-  if (!again.ok() || !(*again == *recipe) || again->Canonical() != recipe->Canonical()) std::abort();
+  if (!again.ok() || !(*again == *recipe) || again->Canonical() != recipe->Canonical())
+    std::abort();
   for (const auto& rung : recipe->rungs) {
     if (rung.codec.Make() == nullptr) std::abort();
   }

@@ -30,7 +30,8 @@ void Mutate(std::mt19937& random, const Input& other, Input* input) {
       input->resize(any(input->size() + 1));
       break;
     case 3:
-      input->insert(input->begin() + static_cast<std::ptrdiff_t>(any(input->size() + 1)), static_cast<uint8_t>(random()));
+      input->insert(input->begin() + static_cast<std::ptrdiff_t>(any(input->size() + 1)),
+                    static_cast<uint8_t>(random()));
       break;
     default: {
       const size_t from = any(other.size());
@@ -43,7 +44,8 @@ TEST(FuzzTest, CorpusAndItsMutations) {
   const char* const directory = std::getenv("CAIRN_CORPUS");
   if (directory == nullptr) GTEST_SKIP() << "CAIRN_CORPUS names no directory";
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    files.push_back(entry.path());
   ASSERT_FALSE(files.empty());
   std::sort(files.begin(), files.end());
   std::vector<Input> corpus;
@@ -55,7 +57,8 @@ TEST(FuzzTest, CorpusAndItsMutations) {
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
     Input input = corpus[random() % corpus.size()];
-    for (uint32_t n = 1 + random() % 4; n > 0; --n) Mutate(random, corpus[random() % corpus.size()], &input);
+    for (uint32_t n = 1 + random() % 4; n > 0; --n)
+      Mutate(random, corpus[random() % corpus.size()], &input);
     if (input.size() > 1 << 20) input.resize(1 << 20);
     LLVMFuzzerTestOneInput(input.data(), input.size());
   }

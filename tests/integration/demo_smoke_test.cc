@@ -97,12 +97,12 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
       EXPECT_GT(row["tiers"]["disk"], 0) << name;
     }
   }
-  EXPECT_EQ(names, (std::set<std::string>{"cold/q1", "cold/q2", "ram/q1", "ram/q2", "other/q1",
-                                          "other/q2", "disk/q1", "disk/q2", "small-arena/q1",
-                                          "small-arena/q2", "chat/turn1", "chat/turn2",
-                                          "long/grpc", "long/same-node", "int8/q1", "int8/q2",
-                                          "turbo4/q1", "turbo4/q2", "ada-snapkv/q1",
-                                          "ada-snapkv/q2", "chunkkv/q1", "chunkkv/q2"}));
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "cold/q1",    "cold/q2",    "ram/q1",    "ram/q2",         "other/q1",
+                       "other/q2",   "disk/q1",    "disk/q2",   "small-arena/q1", "small-arena/q2",
+                       "chat/turn1", "chat/turn2", "long/grpc", "long/same-node", "int8/q1",
+                       "int8/q2",    "turbo4/q1",  "turbo4/q2", "ada-snapkv/q1",  "ada-snapkv/q2",
+                       "chunkkv/q1", "chunkkv/q2"}));
   EXPECT_THAT(ProcessesThatName(directory.path()), ::testing::IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/disk")) << "left without --keep";
 }
@@ -113,8 +113,8 @@ TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
   args.push_back("--keep");
   const CommandResult result = Cairn(args);
   ASSERT_EQ(result.code, 0) << result.err;
-  for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "int8: 8.", "turbo4: 4.", "chunkkv: ",
-                           "median first token", "report.json"}) {
+  for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "int8: 8.", "turbo4: 4.",
+                           "chunkkv: ", "median first token", "report.json"}) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));

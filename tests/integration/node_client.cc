@@ -13,18 +13,22 @@ namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(20);
 
-void SetDeadline(grpc::ClientContext* context) { context->set_deadline(std::chrono::system_clock::now() + kTimeout); }
+void SetDeadline(grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + kTimeout);
+}
 
 }  // namespace
 
 void Pause() { poll(nullptr, 0, 10); }
 
-NodeClient::NodeClient(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials) {
+NodeClient::NodeClient(const std::string& address,
+                       std::shared_ptr<grpc::ChannelCredentials> credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
   arguments.SetMaxReceiveMessageSize(64 << 20);
   channel_ = grpc::CreateCustomChannel(
-      address, credentials != nullptr ? credentials : grpc::InsecureChannelCredentials(), arguments);
+      address, credentials != nullptr ? credentials : grpc::InsecureChannelCredentials(),
+      arguments);
   cache_ = v1::Cache::NewStub(channel_);
   admin_ = v1::Admin::NewStub(channel_);
   v1::OpenSessionRequest request;
@@ -68,7 +72,8 @@ std::string NodeClient::Open(const NamespaceSpec& spec) {
 
 std::string NodeClient::Payload(int i, size_t bytes) {
   std::string payload(bytes, 0);
-  for (size_t at = 0; at < bytes; ++at) payload[at] = static_cast<char>(at * 31 + static_cast<size_t>(i) * 17 + at / 251);
+  for (size_t at = 0; at < bytes; ++at)
+    payload[at] = static_cast<char>(at * 31 + static_cast<size_t>(i) * 17 + at / 251);
   return payload;
 }
 
@@ -114,7 +119,8 @@ grpc::Status NodeClient::Store(const std::string& fingerprint, int i, size_t byt
     const grpc::Status status = cache_->Reserve(&context, request, &response);
     if (!status.ok()) return status;
     if (response.results(0).code() != 0) {
-      return grpc::Status(static_cast<grpc::StatusCode>(response.results(0).code()), response.results(0).message());
+      return grpc::Status(static_cast<grpc::StatusCode>(response.results(0).code()),
+                          response.results(0).message());
     }
     reservation = response.results(0).reservation_id();
   }
@@ -143,7 +149,8 @@ grpc::Status NodeClient::Store(const std::string& fingerprint, int i, size_t byt
   request.add_reservation_ids(reservation);
   const grpc::Status status = cache_->Commit(&context, request, &response);
   if (!status.ok()) return status;
-  return grpc::Status(static_cast<grpc::StatusCode>(response.results(0).code()), response.results(0).message());
+  return grpc::Status(static_cast<grpc::StatusCode>(response.results(0).code()),
+                      response.results(0).message());
 }
 
 v1::MatchResponse NodeClient::Match(const std::string& fingerprint, int count, uint32_t ttl_ms) {
@@ -171,7 +178,8 @@ std::map<uint32_t, std::string> NodeClient::Fetch(uint64_t lease) {
   while (reader->Read(&frame)) {
     for (const v1::Slice& slice : frame.slices()) {
       std::string& bytes = blocks[slice.block()];
-      if (bytes.size() < slice.offset() + slice.data().size()) bytes.resize(slice.offset() + slice.data().size());
+      if (bytes.size() < slice.offset() + slice.data().size())
+        bytes.resize(slice.offset() + slice.data().size());
       slice.data().copy(bytes.data() + slice.offset(), slice.data().size());
     }
   }

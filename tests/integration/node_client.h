@@ -20,13 +20,15 @@ namespace cairn::testing {
 class NodeClient {
  public:
   // Opens a session. `credentials`: nullptr for none.
-  explicit NodeClient(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
+  explicit NodeClient(const std::string& address,
+                      std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
   ~NodeClient() { Close(); }
   // Ends the session's stream.
   void Close();
 
   // Of an opaque layout with one part, blocks of 16 tokens.
-  static NamespaceSpec Spec(const std::string& tenant = "t", const std::string& revision = "revision");
+  static NamespaceSpec Spec(const std::string& tenant = "t",
+                            const std::string& revision = "revision");
   static std::string Key(int i) { return std::string(28, 'k') + fmt::format("{:04}", i); }
 
   std::string Open(const NamespaceSpec& spec);  // The fingerprint.

@@ -36,7 +36,8 @@ TEST(NodeCrowdTest, AThousandIdleSessionsTakeLittleMemory) {
 
 TEST(NodeCrowdTest, StoppedReadersHoldLittleAndHarmNobody) {
   // Pages that the node touches ahead of their use would count as the readers'.
-  auto node = CacheNode::Start({"--host.capacity", "128MiB", "--host.prefault", "false", "--rpc.memory", "32MiB", "--rpc.max_connection_age", "0"});
+  auto node = CacheNode::Start({"--host.capacity", "128MiB", "--host.prefault", "false",
+                                "--rpc.memory", "32MiB", "--rpc.max_connection_age", "0"});
   ASSERT_TRUE(node.ok());
   NodeClient writer((*node)->address());
   const std::string fingerprint = writer.Open(NodeClient::Spec());
@@ -60,7 +61,8 @@ TEST(NodeCrowdTest, StoppedReadersHoldLittleAndHarmNobody) {
     auto one = std::make_unique<Stopped>();
     grpc::ChannelArguments own;
     own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    one->stub = v1::Cache::NewStub(grpc::CreateCustomChannel((*node)->address(), grpc::InsecureChannelCredentials(), own));
+    one->stub = v1::Cache::NewStub(
+        grpc::CreateCustomChannel((*node)->address(), grpc::InsecureChannelCredentials(), own));
     one->reader = one->stub->Fetch(&one->context, request);
     v1::FetchFrame frame;
     ASSERT_TRUE(one->reader->Read(&frame)) << i;

@@ -14,8 +14,8 @@ namespace {
 class NodeDataTest : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> extra = {}) {
-    std::vector<std::string> args = {"--disk.path", directory.path(), "--disk.capacity", "256MiB", "--disk.min_free",
-                                     "1MiB"};
+    std::vector<std::string> args = {"--disk.path", directory.path(),  "--disk.capacity",
+                                     "256MiB",      "--disk.min_free", "1MiB"};
     args.insert(args.end(), extra.begin(), extra.end());
     auto started = CacheNode::Start(args);
     ASSERT_OK(started);
@@ -27,7 +27,8 @@ class NodeDataTest : public ::testing::Test {
     ASSERT_EQ(match.matched_blocks(), static_cast<uint32_t>(count));
     const auto blocks = client.Fetch(match.lease_id());
     ASSERT_EQ(blocks.size(), static_cast<size_t>(count));
-    for (int i = 0; i < count; ++i) EXPECT_EQ(blocks.at(static_cast<uint32_t>(i)), NodeClient::Payload(i)) << i;
+    for (int i = 0; i < count; ++i)
+      EXPECT_EQ(blocks.at(static_cast<uint32_t>(i)), NodeClient::Payload(i)) << i;
   }
   void StoreBlocks(NodeClient& client, const std::string& fingerprint, int count) {
     for (int i = 0; i < count; ++i) {
@@ -84,7 +85,8 @@ TEST_F(NodeDataTest, CommittedBlocksReachTheDiskByThemselves) {
   StoreBlocks(client, fingerprint, 3);
   EXPECT_TRUE(client.WaitStat([](const v1::StatResponse& stat) {
     uint64_t on_disk = 0;
-    for (const auto& tier : stat.tiers()) on_disk += tier.tier() == v1::TIER_KIND_DISK ? tier.blocks() : 0;
+    for (const auto& tier : stat.tiers())
+      on_disk += tier.tier() == v1::TIER_KIND_DISK ? tier.blocks() : 0;
     return stat.unflushed_bytes() == 0 && on_disk == 3;
   }));
 }
@@ -124,7 +126,8 @@ TEST_F(NodeDataTest, LeasesAndReservationsEndWithTheConnection) {
   EXPECT_EQ(watcher.Stat().sessions(), 2u);
   client->Close();
   EXPECT_TRUE(watcher.WaitStat([](const v1::StatResponse& stat) {
-    return stat.leases() == 0 && stat.reservations() == 0 && stat.reserved_bytes() == 0 && stat.sessions() == 1;
+    return stat.leases() == 0 && stat.reservations() == 0 && stat.reserved_bytes() == 0 &&
+           stat.sessions() == 1;
   }));
 }
 
@@ -181,7 +184,8 @@ TEST_F(NodeDataTest, WhatWasDroppedIsHiddenAtOnceAndAfterARestart) {
     bumped = client.Open(NodeClient::Spec("a", "two"));
     of_tenant = client.Open(NodeClient::Spec("b"));
     kept = client.Open(NodeClient::Spec("c"));
-    for (const std::string& fingerprint : {dropped, bumped, of_tenant, kept}) StoreBlocks(client, fingerprint, 3);
+    for (const std::string& fingerprint : {dropped, bumped, of_tenant, kept})
+      StoreBlocks(client, fingerprint, 3);
     ASSERT_TRUE(client.Flush().ok());
     v1::DropResponse response;
     {

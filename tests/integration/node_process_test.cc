@@ -69,12 +69,16 @@ TEST(NodeSettings, MistakesAreNamedAndNothingStarts) {
 
 TEST(NodeSettings, PlaintextOnTheNetworkInPlainWordsIsAccepted) {
   EXPECT_OK(CacheNode::Start({"--listen", "0.0.0.0:0", "--i-accept-plaintext-on-the-network"}));
-  EXPECT_EQ(RunOnce({"--check-config", "--listen", "0.0.0.0:0", "--tls.allow_plaintext_beyond_loopback"}).exit.code, 0);
+  EXPECT_EQ(
+      RunOnce({"--check-config", "--listen", "0.0.0.0:0", "--tls.allow_plaintext_beyond_loopback"})
+          .exit.code,
+      0);
 }
 
 TEST(NodeSettings, PrintedSettingsAreAConfigurationFile) {
   TemporaryDirectory directory;
-  const Outcome printed = RunOnce({"--print-config", "--host.capacity", "77MiB", "--log.format", "json"});
+  const Outcome printed =
+      RunOnce({"--print-config", "--host.capacity", "77MiB", "--log.format", "json"});
   EXPECT_EQ(printed.exit.code, 0);
   const std::string file = directory.path() + "/node.yaml";
   std::ofstream(file) << printed.out;
@@ -88,15 +92,18 @@ TEST(NodeSettings, TheDocumentIsTheTableOfTheBinary) {
 }
 
 TEST(NodeSettings, HelpAndVersion) {
-  EXPECT_THAT(RunOnce({"--help"}).out, AllOf(HasSubstr("Example: cairn-cache"), HasSubstr("--disk.flush_after (1s)")));
+  EXPECT_THAT(RunOnce({"--help"}).out,
+              AllOf(HasSubstr("Example: cairn-cache"), HasSubstr("--disk.flush_after (1s)")));
   EXPECT_THAT(RunOnce({"--version"}).out, HasSubstr("cairn-cache 0."));
 }
 
 TEST(NodeSettings, TheReadyLineCanBeJson) {
-  auto process = Process::Start({.argv = {Binary("cairn-cache"), "--listen", "127.0.0.1:0", "--admin.listen",
-                                          "127.0.0.1:0", "--host.capacity", "16MiB", "--json"}});
+  auto process =
+      Process::Start({.argv = {Binary("cairn-cache"), "--listen", "127.0.0.1:0", "--admin.listen",
+                               "127.0.0.1:0", "--host.capacity", "16MiB", "--json"}});
   ASSERT_OK(process);
-  const auto line = (*process)->WaitForLine("{\"ready\": true, \"grpc\": \"127.0.0.1:", std::chrono::seconds(20));
+  const auto line =
+      (*process)->WaitForLine("{\"ready\": true, \"grpc\": \"127.0.0.1:", std::chrono::seconds(20));
   ASSERT_OK(line);
   EXPECT_THAT(*line, HasSubstr("\"admin\": \"127.0.0.1:"));
 }
@@ -118,10 +125,12 @@ TEST(NodeProbes, AnswerOverHttpAndThroughTheHealthCommand) {
 TEST(NodePorts, ATakenPortIsAnError) {
   auto node = CacheNode::Start({});
   ASSERT_OK(node);
-  const Outcome same = RunOnce({"--listen", (*node)->address(), "--admin.listen", "127.0.0.1:0", "--host.capacity", "16MiB"});
+  const Outcome same = RunOnce({"--listen", (*node)->address(), "--admin.listen", "127.0.0.1:0",
+                                "--host.capacity", "16MiB"});
   EXPECT_EQ(same.exit.code, 1);
   EXPECT_THAT(same.err, HasSubstr("listen: cannot bind '" + (*node)->address() + "'"));
-  const Outcome admin = RunOnce({"--listen", "127.0.0.1:0", "--admin.listen", (*node)->admin(), "--host.capacity", "16MiB"});
+  const Outcome admin = RunOnce(
+      {"--listen", "127.0.0.1:0", "--admin.listen", (*node)->admin(), "--host.capacity", "16MiB"});
   EXPECT_EQ(admin.exit.code, 1);
   EXPECT_THAT(admin.err, HasSubstr("admin.listen: cannot bind"));
 }
@@ -166,14 +175,16 @@ TEST(NodeTrace, AFailedCallIsLoggedWithItsTrace) {
   EXPECT_FALSE(client.cache().Match(&context, v1::MatchRequest(), &response).ok());
   (*node)->process().Signal(SIGTERM);
   ASSERT_OK((*node)->process().WaitExit(std::chrono::seconds(20)));
-  EXPECT_THAT((*node)->process().err(), AllOf(HasSubstr("\"trace\":\"trace-77\""), HasSubstr("rpc_failed")));
+  EXPECT_THAT((*node)->process().err(),
+              AllOf(HasSubstr("\"trace\":\"trace-77\""), HasSubstr("rpc_failed")));
 }
 
 // Names in a scrape: those of "# TYPE name kind".
 std::set<std::string> ScrapedNames(const std::string& text) {
   std::set<std::string> names;
   const std::regex type("# TYPE (\\S+) ");
-  for (std::sregex_iterator it(text.begin(), text.end(), type), end; it != end; ++it) names.insert((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), type), end; it != end; ++it)
+    names.insert((*it)[1]);
   return names;
 }
 
@@ -181,7 +192,8 @@ std::set<std::string> ScrapedNames(const std::string& text) {
 std::set<std::string> DocumentedNames(const std::string& text) {
   std::set<std::string> names;
   const std::regex row("\n\\| `([a-z_]+)`");
-  for (std::sregex_iterator it(text.begin(), text.end(), row), end; it != end; ++it) names.insert((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), row), end; it != end; ++it)
+    names.insert((*it)[1]);
   return names;
 }
 
@@ -196,12 +208,14 @@ TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   const auto scrape = metrics::HttpGet((*node)->admin(), "/metrics", kTimeout);
   ASSERT_OK(scrape);
   std::set<std::string> documented = DocumentedNames(ReadFile("docs/metrics.md"));
-  documented.erase("cairn_tls_cert_expiry_timestamp_seconds");  // Only with TLS; node_tls_test sees it.
+  documented.erase(
+      "cairn_tls_cert_expiry_timestamp_seconds");  // Only with TLS; node_tls_test sees it.
   EXPECT_EQ(ScrapedNames(*scrape), documented);
-  EXPECT_THAT(*scrape, AllOf(HasSubstr("cairn_lookup_blocks_total{tier=\"host\"} 1\n"),
-                             HasSubstr("cairn_lookup_blocks_total{tier=\"none\"} 1\n"),
-                             HasSubstr("cairn_tokens_saved_total 16\n"), HasSubstr("cairn_leases 1\n"),
-                             HasSubstr("cairn_node_state{state=\"ready\"} 1\n")));
+  EXPECT_THAT(*scrape,
+              AllOf(HasSubstr("cairn_lookup_blocks_total{tier=\"host\"} 1\n"),
+                    HasSubstr("cairn_lookup_blocks_total{tier=\"none\"} 1\n"),
+                    HasSubstr("cairn_tokens_saved_total 16\n"), HasSubstr("cairn_leases 1\n"),
+                    HasSubstr("cairn_node_state{state=\"ready\"} 1\n")));
   // Room for 2,500 series a pod.
   EXPECT_LT(std::count(scrape->begin(), scrape->end(), '\n'), 2500);
 }
@@ -216,7 +230,8 @@ TEST(NodeMetrics, PromtoolFindsNothingToComplainAbout) {
   TemporaryDirectory directory;
   std::ofstream(directory.path() + "/metrics") << *scrape;
   const Outcome outcome =
-      RunOnce({"-c", std::string(promtool) + " check metrics < " + directory.path() + "/metrics"}, "/bin/sh");
+      RunOnce({"-c", std::string(promtool) + " check metrics < " + directory.path() + "/metrics"},
+              "/bin/sh");
   EXPECT_EQ(outcome.exit.code, 0) << outcome.out << outcome.err;
 }
 

@@ -29,8 +29,10 @@ class NodeTlsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     directory = new TemporaryDirectory();
-    Sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca -days 2");
-    Sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout evil.key -out evil.pem -subj /CN=ca -days 2");
+    Sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out "
+       "ca.pem -subj /CN=ca -days 2");
+    Sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout evil.key -out "
+       "evil.pem -subj /CN=ca -days 2");
     Issue("server", "IP:127.0.0.1", "ca");
     Issue("server2", "IP:127.0.0.1", "ca");
     Issue("worker", "DNS:worker.example", "ca");
@@ -42,22 +44,26 @@ class NodeTlsTest : public ::testing::Test {
   static void TearDownTestSuite() { delete directory; }
 
   static void Sh(const std::string& command) {
-    auto process = Process::Start({.argv = {"/bin/sh", "-c", command}, .directory = directory->path()});
+    auto process =
+        Process::Start({.argv = {"/bin/sh", "-c", command}, .directory = directory->path()});
     ASSERT_OK(process);
     const auto exit = (*process)->WaitExit(std::chrono::seconds(30));
     ASSERT_OK(exit);
     ASSERT_EQ(exit->code, 0) << command << (*process)->err();
   }
-  static void Issue(const std::string& name, const std::string& san, const std::string& ca, int days = 2) {
+  static void Issue(const std::string& name, const std::string& san, const std::string& ca,
+                    int days = 2) {
     std::ofstream(directory->path() + "/" + name + ".ext") << "subjectAltName=" << san << "\n";
-    Sh("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + name + ".key -out " + name +
-       ".csr -subj /CN=" + name + "-cn && openssl x509 -req -in " + name + ".csr -CA " + ca + ".pem -CAkey " + ca +
-       ".key -CAcreateserial -out " + name + ".pem -days " + std::to_string(days) + " -extfile " + name + ".ext");
+    Sh("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + name +
+       ".key -out " + name + ".csr -subj /CN=" + name + "-cn && openssl x509 -req -in " + name +
+       ".csr -CA " + ca + ".pem -CAkey " + ca + ".key -CAcreateserial -out " + name +
+       ".pem -days " + std::to_string(days) + " -extfile " + name + ".ext");
   }
   static std::string Path(const std::string& file) { return directory->path() + "/" + file; }
 
   // `name`: whose certificate the client shows; "": none.
-  static std::shared_ptr<grpc::ChannelCredentials> As(const std::string& name, const std::string& ca = "ca") {
+  static std::shared_ptr<grpc::ChannelCredentials> As(const std::string& name,
+                                                      const std::string& ca = "ca") {
     grpc::SslCredentialsOptions options;
     options.pem_root_certs = ReadFile(Path(ca + ".pem"));
     if (!name.empty()) {
@@ -67,7 +73,8 @@ class NodeTlsTest : public ::testing::Test {
     return grpc::SslCredentials(options);
   }
   static std::vector<std::string> ServerFlags(const std::string& name = "server") {
-    return {"--listen", "127.0.0.1:0", "--tls.cert", Path(name + ".pem"), "--tls.key", Path(name + ".key")};
+    return {"--listen",          "127.0.0.1:0", "--tls.cert",
+            Path(name + ".pem"), "--tls.key",   Path(name + ".key")};
   }
   static std::vector<std::string> MutualFlags(const std::string& admins) {
     std::vector<std::string> flags = ServerFlags();
@@ -78,7 +85,9 @@ class NodeTlsTest : public ::testing::Test {
   static grpc::StatusCode List(NodeClient& client) {
     grpc::ClientContext context;
     v1::ListNamespacesResponse response;
-    return client.admin().ListNamespaces(&context, v1::ListNamespacesRequest(), &response).error_code();
+    return client.admin()
+        .ListNamespaces(&context, v1::ListNamespacesRequest(), &response)
+        .error_code();
   }
 
   static TemporaryDirectory* directory;
@@ -146,8 +155,10 @@ TEST_F(NodeTlsTest, AUnixSocketBesideMutualTlsIsNoWayToTheAdminService) {
 }
 
 TEST_F(NodeTlsTest, ACertificateThatWasReplacedIsUsedWithoutARestart) {
-  std::filesystem::copy_file(Path("server.pem"), Path("live.pem"), std::filesystem::copy_options::overwrite_existing);
-  std::filesystem::copy_file(Path("server.key"), Path("live.key"), std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(Path("server.pem"), Path("live.pem"),
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(Path("server.key"), Path("live.key"),
+                             std::filesystem::copy_options::overwrite_existing);
   auto flags = ServerFlags("live");
   flags.insert(flags.end(), {"--tls.reload_interval", "1s"});
   auto node = CacheNode::Start(flags);
@@ -176,8 +187,10 @@ TEST_F(NodeTlsTest, BadFilesAreErrorsAtTheStart) {
     return (*process)->err();
   };
   EXPECT_THAT(run(ServerFlags("expired_server")), HasSubstr("has expired"));
-  EXPECT_THAT(run({"--tls.cert", Path("server.pem"), "--tls.key", Path("worker.key")}), HasSubstr("does not belong to"));
-  EXPECT_THAT(run({"--tls.cert", Path("server.key"), "--tls.key", Path("server.key")}), HasSubstr("no PEM certificate"));
+  EXPECT_THAT(run({"--tls.cert", Path("server.pem"), "--tls.key", Path("worker.key")}),
+              HasSubstr("does not belong to"));
+  EXPECT_THAT(run({"--tls.cert", Path("server.key"), "--tls.key", Path("server.key")}),
+              HasSubstr("no PEM certificate"));
   EXPECT_THAT(run({"--tls.cert", Path("server.pem")}), HasSubstr("tls.key: got nothing"));
   EXPECT_THAT(run({"--tls.client_ca", Path("ca.pem")}), HasSubstr("tls.cert: got nothing"));
 }

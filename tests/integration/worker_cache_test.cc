@@ -12,7 +12,7 @@
 namespace cairn::testing {
 namespace {
 
-constexpr uint32_t kPrompt = 970;             // Tokens: 15 full blocks and a rest.
+constexpr uint32_t kPrompt = 970;  // Tokens: 15 full blocks and a rest.
 constexpr uint32_t kFullBlocks = 15 * 64;
 constexpr int kMissUnavailable = 8;
 constexpr int kMissDeadline = 5;
@@ -139,7 +139,8 @@ TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
 TEST_F(WorkerCacheTest, NodeStoppedInTheMiddleOfAFetchCostsTheStallDeadlineAtMost) {
   StartNode();
   TcpProxy proxy(node_->address());
-  auto worker = Worker(proxy.address(), {"--cache.stall_deadline", "250ms", "--cache.path", "grpc"});
+  auto worker =
+      Worker(proxy.address(), {"--cache.stall_deadline", "250ms", "--cache.path", "grpc"});
   Warm(*worker);
   const uint64_t before = proxy.bytes_from_node();
   ExpectSame(worker->Generate(kPrompt));
@@ -193,8 +194,8 @@ TEST_F(WorkerCacheTest, PrefixIsServedFromDiskAfterTheNodeWasKilled) {
   {
     auto worker = Worker(proxy.address());
     Warm(*worker);
-    auto client = client::Connect({.address = node_->address(), .client_name = "test", .tls = {},
-                                   .breaker = {}});
+    auto client = client::Connect(
+        {.address = node_->address(), .client_name = "test", .tls = {}, .breaker = {}});
     ASSERT_OK(client);
     ASSERT_OK((*client)->Flush({.deadline = std::chrono::seconds(60), .trace = {}}));
     client->reset();
@@ -222,8 +223,8 @@ TEST_F(WorkerCacheTest, ALadderServesItsLowerRungAfterTheNodeWasKilled) {
     ASSERT_OK(warm.status);
     EXPECT_EQ(warm.fetched_tokens, kFullBlocks);
     pushed_bytes = warm.host_bytes;
-    auto client = client::Connect({.address = node_->address(), .client_name = "test", .tls = {},
-                                   .breaker = {}});
+    auto client = client::Connect(
+        {.address = node_->address(), .client_name = "test", .tls = {}, .breaker = {}});
     ASSERT_OK(client);
     ASSERT_OK((*client)->Flush({.deadline = std::chrono::seconds(60), .trace = {}}));
   }

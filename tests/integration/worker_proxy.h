@@ -30,7 +30,7 @@ class TcpProxy {
   void After(uint64_t bytes, std::function<void()> action);
   // For actions. What the node had sent before it was stopped or killed would still arrive, out of the
   // kernel's buffers: these keep it back.
-  void Hold();     // Nothing of the node's is forwarded any more, until Release.
+  void Hold();  // Nothing of the node's is forwarded any more, until Release.
   void Release();
   void BreakAll();  // Closes all connections.
   // Whether the action has run.

@@ -45,10 +45,19 @@ WorkerProcess::~WorkerProcess() = default;
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& cache,
                                                             const std::vector<std::string>& args) {
-  std::vector<std::string> argv = {Binary("cairn-worker"), "--model",   TestModel(),
-                                   "--listen",             "127.0.0.1:0", "--admin.listen",
-                                   "127.0.0.1:0",          "--threads", "2",
-                                   "--cache.match_deadline", "2s", "--cache.stall_deadline", "2s"};
+  std::vector<std::string> argv = {Binary("cairn-worker"),
+                                   "--model",
+                                   TestModel(),
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--admin.listen",
+                                   "127.0.0.1:0",
+                                   "--threads",
+                                   "2",
+                                   "--cache.match_deadline",
+                                   "2s",
+                                   "--cache.stall_deadline",
+                                   "2s"};
   // How much is fetched must not depend on how fast this machine computes; later flags override it.
   if (!cache.empty()) argv.insert(argv.end(), {"--cache", cache, "--cache.choose", "false"});
   argv.insert(argv.end(), args.begin(), args.end());

@@ -18,12 +18,16 @@ VALUES = {
     "worker": {**TLS, **WORKER},
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
     "everything": {
-        **TLS, **WORKER,
+        **TLS,
+        **WORKER,
         "image": {"digest": "sha256:" + "0" * 64},
         "imagePullSecrets": [{"name": "pull"}],
-        "cache": {"podAnnotations": {"a": "b"}, "nodeSelector": {"disk": "nvme"},
-                  "tolerations": [{"key": "cache", "operator": "Exists"}],
-                  "disk": {"storageClassName": "local"}},
+        "cache": {
+            "podAnnotations": {"a": "b"},
+            "nodeSelector": {"disk": "nvme"},
+            "tolerations": [{"key": "cache", "operator": "Exists"}],
+            "disk": {"storageClassName": "local"},
+        },
         "dashboards": {"enabled": True},
     },
 }
@@ -81,7 +85,7 @@ def test_pods_meet_the_restricted_profile(chart, name):
 
 def test_the_profile_check_finds_planted_violations(chart):
     """The checker itself must be able to fail."""
-    (_, good), = [pod for doc in render(chart, TLS) for pod in pod_specs(doc)]
+    ((_, good),) = [pod for doc in render(chart, TLS) for pod in pod_specs(doc)]
     plants = [
         lambda s: s.update(hostNetwork=True),
         lambda s: s["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
@@ -98,16 +102,19 @@ def test_the_profile_check_finds_planted_violations(chart):
         assert violations(spec) != []
 
 
-@pytest.mark.parametrize("values, named", [
-    ({}, "tls.existingSecret"),
-    ({"tls": {"existingSecret": "s", "acceptPlaintextOnTheNetwork": True}}, "contradict"),
-    ({**TLS, "cache": {"replicas": 2}}, "/cache/replicas"),
-    ({**TLS, "cahce": {}}, "cahce"),
-    ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
-    ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
-    ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
-    ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
-])
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        ({}, "tls.existingSecret"),
+        ({"tls": {"existingSecret": "s", "acceptPlaintextOnTheNetwork": True}}, "contradict"),
+        ({**TLS, "cache": {"replicas": 2}}, "/cache/replicas"),
+        ({**TLS, "cahce": {}}, "cahce"),
+        ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
+        ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
+        ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
+        ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
+    ],
+)
 def test_bad_values_are_refused_and_named(chart, values, named):
     with pytest.raises(helm.HelmError) as error:
         chart.render(values)
@@ -116,15 +123,19 @@ def test_bad_values_are_refused_and_named(chart, values, named):
 
 def test_memory_limit_covers_arena_and_overhead(chart):
     docs = render(chart, {**TLS, "cache": {"host": {"capacityMiB": 2048}, "overheadMiB": 600}})
-    resources = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][0]["resources"]
+    resources = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][
+        0
+    ]["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"] == "2648Mi"
 
 
 def test_values_never_change_what_a_statefulset_cannot_change(chart):
     """Kubernetes refuses an upgrade that changes these fields."""
+
     def frozen(values):
         spec = find(render(chart, values), "StatefulSet", "test-cache")["spec"]
         return spec["selector"], spec["serviceName"], spec["podManagementPolicy"]
+
     assert len({str(frozen(values)) for values in VALUES.values()}) == 1
 
 
@@ -132,15 +143,18 @@ def test_a_config_change_rolls_the_pods(chart):
     def checksum(values):
         template = find(render(chart, values), "StatefulSet", "test-cache")["spec"]["template"]
         return template["metadata"]["annotations"]["checksum/config"]
+
     assert checksum(TLS) == checksum(copy.deepcopy(TLS))
     assert checksum(TLS) != checksum({**TLS, "cache": {"logLevel": "debug"}})
 
 
 def test_services_select_the_pods_and_name_their_ports(chart):
     docs = render(chart, VALUES["worker"])
-    for kind, workload, service in [("StatefulSet", "test-cache", "test-cache"),
-                                    ("StatefulSet", "test-cache", "test-cache-peers"),
-                                    ("Deployment", "test-worker", "test-worker")]:
+    for kind, workload, service in [
+        ("StatefulSet", "test-cache", "test-cache"),
+        ("StatefulSet", "test-cache", "test-cache-peers"),
+        ("Deployment", "test-worker", "test-worker"),
+    ]:
         template = find(docs, kind, workload)["spec"]["template"]
         spec = find(docs, "Service", service)["spec"]
         assert spec["selector"].items() <= template["metadata"]["labels"].items()
@@ -149,7 +163,9 @@ def test_services_select_the_pods_and_name_their_ports(chart):
 
 
 def test_probes_ask_the_admin_port(chart):
-    container = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][0]
+    container = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"][
+        "containers"
+    ][0]
     assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "admin"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
 
@@ -158,14 +174,34 @@ def test_probes_ask_the_admin_port(chart):
 def tls_folder(tmp_path_factory):
     """What the Secret would hold: --check-config reads the files too."""
     folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=test", "-keyout",
-                    folder / "tls.key", "-out", folder / "tls.crt"], check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=test",
+            "-keyout",
+            folder / "tls.key",
+            "-out",
+            folder / "tls.crt",
+        ],
+        check=True,
+        capture_output=True,
+    )
     (folder / "ca.crt").write_bytes((folder / "tls.crt").read_bytes())
     return folder
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_programs_accept_the_rendered_configuration(chart, programs, tls_folder, tmp_path, name):
+def test_the_programs_accept_the_rendered_configuration(
+    chart, programs, tls_folder, tmp_path, name
+):
     """The real programs read the ConfigMaps: a key that the chart misspells fails here."""
     docs = render(chart, VALUES[name])
     checked = 0
@@ -176,8 +212,13 @@ def test_the_programs_accept_the_rendered_configuration(chart, programs, tls_fol
             path = tmp_path / file
             path.write_text(text.replace("/etc/cairn-tls", str(tls_folder)))
             program = programs / f"cairn-{file.removesuffix('.yaml')}"
-            done = subprocess.run([program, "--config", path, "--check-config"], capture_output=True, text=True,
-                                  timeout=60, check=False)
+            done = subprocess.run(
+                [program, "--config", path, "--check-config"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
             assert done.returncode == 0, done.stdout + done.stderr
             checked += 1
     assert checked == (2 if "worker" in VALUES[name] else 1)

@@ -14,11 +14,19 @@ UNDESCRIBED = {".", ".ci"}
 
 def tracked():
     """Files of the repository, also those not yet committed; without git, what lies in the folder and was not built."""
-    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 0:
         return [ROOT / line for line in done.stdout.splitlines() if (ROOT / line).is_file()]
-    return [p for p in ROOT.rglob("*") if p.is_file() and not {"build", ".git", ".cache", ".venv"} & set(p.relative_to(ROOT).parts)]
+    return [
+        p
+        for p in ROOT.rglob("*")
+        if p.is_file() and not {"build", ".git", ".cache", ".venv"} & set(p.relative_to(ROOT).parts)
+    ]
 
 
 FILES = tracked()
@@ -31,7 +39,11 @@ def without_code(text):
 
 def anchors(page):
     """GitHub's names for the headings of a page."""
-    headings = re.findall(r"^#+\s+(.*?)\s*$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), flags=re.M)
+    headings = re.findall(
+        r"^#+\s+(.*?)\s*$",
+        re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S),
+        flags=re.M,
+    )
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
@@ -52,7 +64,9 @@ def test_relative_links_resolve(page):
 def test_every_page_of_docs_is_in_its_index():
     for page in PAGES:
         if page.parent in (ROOT / "docs", ROOT / "docs/formats") and page.name != "README.md":
-            assert f"({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8"), page.name
+            assert f"({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8"), (
+                page.name
+            )
 
 
 def test_every_folder_is_described():
@@ -64,15 +78,21 @@ def test_every_folder_is_described():
             continue
         if name.startswith("tests/unit/"):
             mirrored = name.removeprefix("tests/unit/")
-            places = [ROOT / mirrored, ROOT / "services" / mirrored, ROOT / mirrored.replace("tools/", "tools/cairn/", 1),
-                      ROOT / mirrored.replace("clients/cpp/", "clients/cpp/src/", 1)]
+            places = [
+                ROOT / mirrored,
+                ROOT / "services" / mirrored,
+                ROOT / mirrored.replace("tools/", "tools/cairn/", 1),
+                ROOT / mirrored.replace("clients/cpp/", "clients/cpp/src/", 1),
+            ]
             if not any(place.is_dir() for place in places):
                 missing.append(f"{name} mirrors nothing")
             continue
         above = next(p for p in folder.parents if (p / "README.md").exists() or p == ROOT)
         words = folder.relative_to(above).as_posix() + "/"
         if above == ROOT or f"`{words}" not in (above / "README.md").read_text(encoding="utf-8"):
-            missing.append(f"{name}: neither a README nor a line with `{words}` in {above.relative_to(ROOT)}/README.md")
+            missing.append(
+                f"{name}: neither a README nor a line with `{words}` in {above.relative_to(ROOT)}/README.md"
+            )
     assert not missing, "\n".join(missing)
 
 

@@ -50,15 +50,24 @@ class Prometheus:
         config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
         config["global"]["scrape_interval"] = "1s"
         for job in config["scrape_configs"]:
-            job["static_configs"][0]["targets"] = [cache_admin if job["job_name"] == "cairn-cache" else worker_admin]
+            job["static_configs"][0]["targets"] = [
+                cache_admin if job["job_name"] == "cairn-cache" else worker_admin
+            ]
         path = folder / "prometheus.yaml"
         path.write_text(yaml.safe_dump(config))
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = open(folder / "prometheus.log", "wb")
         self._process = subprocess.Popen(
-            ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder / 'tsdb'}",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=self._log, stderr=self._log)
+            [
+                "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={folder / 'tsdb'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=self._log,
+            stderr=self._log,
+        )
 
     def get(self, path, **parameters):
         query = urllib.parse.urlencode(parameters)
@@ -73,8 +82,12 @@ class Prometheus:
 
     def values(self, expr, start):
         """Every sample of a range query from `start` to now that is a number."""
-        result = self.get("/api/v1/query_range", query=expr, start=start, end=time.time(), step=1)["result"]
-        return [float(v) for series in result for _, v in series["values"] if not math.isnan(float(v))]
+        result = self.get("/api/v1/query_range", query=expr, start=start, end=time.time(), step=1)[
+            "result"
+        ]
+        return [
+            float(v) for series in result for _, v in series["values"] if not math.isnan(float(v))
+        ]
 
     def stop(self):
         self._process.terminate()
@@ -90,26 +103,64 @@ def observed(programs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("observed")
     build = programs.parent
     log = folder / "services.log"
-    with Server(node_command(build, "--host.capacity", "128MiB", "--disk.path", folder / "disk"), log) as node, \
-            Server(worker_command(build, MODEL, "--cache", node.grpc, "--cache.path", "grpc", "--cache.match_deadline", "2s",
-                                  "--cache.stall_deadline", "2s"), log) as worker:
+    with (
+        Server(
+            node_command(build, "--host.capacity", "128MiB", "--disk.path", folder / "disk"), log
+        ) as node,
+        Server(
+            worker_command(
+                build,
+                MODEL,
+                "--cache",
+                node.grpc,
+                "--cache.path",
+                "grpc",
+                "--cache.match_deadline",
+                "2s",
+                "--cache.stall_deadline",
+                "2s",
+            ),
+            log,
+        ) as worker,
+    ):
         prometheus = Prometheus(folder, node.admin, worker.admin)
         try:
             wait_until(prometheus.ready, 30, "prometheus scrapes both")
             start = time.time()
             prompt = folder / "prompt.txt"
             prompt.write_text((ROOT / "examples/demo/system.txt").read_text() * 3)
-            ask = ("generate", "--worker", worker.grpc, "--raw", "--prompt-file", prompt, "--max-tokens", 8, "--temperature", 0)
-            wait_until(lambda: worker.metric("cairn_worker_cache_connected") == 1, 20, "worker connects")
+            ask = (
+                "generate",
+                "--worker",
+                worker.grpc,
+                "--raw",
+                "--prompt-file",
+                prompt,
+                "--max-tokens",
+                8,
+                "--temperature",
+                0,
+            )
+            wait_until(
+                lambda: worker.metric("cairn_worker_cache_connected") == 1, 20, "worker connects"
+            )
             cairn(build, *ask)
-            wait_until(lambda: cairn(build, "stat", "--cache", node.grpc)["blocks"] > 0, 30, "blocks are pushed")
-            wait_until(lambda: worker.metric("cairn_worker_push_queue_blocks") == 0, 30, "pushes end")
+            wait_until(
+                lambda: cairn(build, "stat", "--cache", node.grpc)["blocks"] > 0,
+                30,
+                "blocks are pushed",
+            )
+            wait_until(
+                lambda: worker.metric("cairn_worker_push_queue_blocks") == 0, 30, "pushes end"
+            )
             assert cairn(build, *ask)["fetched_tokens"] > 0
 
             def rates_are_seen():
                 cairn(build, *ask)
-                return all(max(prometheus.values(f"sum(rate({counter}[10s]))", start), default=0) > 0
-                           for counter in ("cairn_tokens_saved_total", "cairn_worker_ttft_seconds_count"))
+                return all(
+                    max(prometheus.values(f"sum(rate({counter}[10s]))", start), default=0) > 0
+                    for counter in ("cairn_tokens_saved_total", "cairn_worker_ttft_seconds_count")
+                )
 
             wait_until(rates_are_seen, 60, "prometheus sees the load's rates")
             yield prometheus, start, node
@@ -131,7 +182,9 @@ def test_every_panel_has_a_unit_a_description_and_rates_of_counters(panel):
     assert panel["description"] and panel["fieldConfig"]["defaults"]["unit"]
     for target in panel["targets"]:
         for counter in re.findall(r"(?<![a-z_])[a-z_]+_total\b", target["expr"]):
-            assert re.search(r"(rate|increase)\(" + counter, target["expr"]), f"{counter} outside rate()"
+            assert re.search(r"(rate|increase)\(" + counter, target["expr"]), (
+                f"{counter} outside rate()"
+            )
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda p: p["title"])
@@ -152,5 +205,7 @@ def test_promtool_finds_nothing_to_improve_in_the_metrics(observed):
     _, _, node = observed
     with urllib.request.urlopen(f"http://{node.admin}/metrics", timeout=10) as answer:
         text = answer.read()
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
+    )
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

@@ -27,7 +27,10 @@ def start_node(tmp_path_factory):
     nodes = []
 
     def start(*extra):
-        node = Server(node_command(BUILD, "--host.capacity", "256MiB", *extra), folder / f"node{len(nodes)}.log")
+        node = Server(
+            node_command(BUILD, "--host.capacity", "256MiB", *extra),
+            folder / f"node{len(nodes)}.log",
+        )
         nodes.append(node)
         return node
 
@@ -73,14 +76,25 @@ def serial():
 def native_spec(**changes):
     """2 layers, 4 KV heads, 16 tokens."""
     planes = [cairn.Plane("k", 4, 32, cairn.DType.F16), cairn.Plane("v", 4, 32, cairn.DType.F16)]
-    fields = {"model": "test", "revision": "1", "numerics": "test",
-              "layout": cairn.NativeLayout([cairn.LayerGroup(2, planes)], kv_heads=4, block_tokens=16)}
+    fields = {
+        "model": "test",
+        "revision": "1",
+        "numerics": "test",
+        "layout": cairn.NativeLayout([cairn.LayerGroup(2, planes)], kv_heads=4, block_tokens=16),
+    }
     return cairn.NamespaceSpec(**(fields | changes))
 
 
 def opaque_spec(size=1 << 20, parts=1, **changes):
-    fields = {"model": "test", "revision": "1", "numerics": "test", "key_scheme": "test",
-              "layout": cairn.OpaqueLayout("bytes of a test", max_part_bytes=size, parts=parts, block_tokens=16)}
+    fields = {
+        "model": "test",
+        "revision": "1",
+        "numerics": "test",
+        "key_scheme": "test",
+        "layout": cairn.OpaqueLayout(
+            "bytes of a test", max_part_bytes=size, parts=parts, block_tokens=16
+        ),
+    }
     return cairn.NamespaceSpec(**(fields | changes))
 
 
@@ -95,8 +109,10 @@ class Prompt:
 
     def parts(self, rect=None):
         parents = [None, *self.keys]
-        return [cairn.Part(key, data, parent=parent, first_position=16 * i, rect=rect)
-                for i, (key, data, parent) in enumerate(zip(self.keys, self.data, parents))]
+        return [
+            cairn.Part(key, data, parent=parent, first_position=16 * i, rect=rect)
+            for i, (key, data, parent) in enumerate(zip(self.keys, self.data, parents))
+        ]
 
     def push(self, client):
         assert client.push(self.namespace, self.parts()) == [None] * len(self.keys)

@@ -27,7 +27,9 @@ def test_every_call(client, serial):
                 assert await aio.renew_lease(match.lease, 60.0) > 30
             assert into == data
             again = [bytearray(1000), bytearray(1000)]
-            assert (await aio.get(opened.fingerprint, keys, again, lookup_deadline=SLOW)).prefix == 2
+            assert (
+                await aio.get(opened.fingerprint, keys, again, lookup_deadline=SLOW)
+            ).prefix == 2
             assert again == data
             assert (await aio.prefetch(opened.fingerprint, keys, 1.0)).present_blocks == 2
             await aio.flush()
@@ -45,7 +47,9 @@ def test_staged_parts_are_stored_when_they_are_committed(client, serial):
     async def main():
         aio = cairn.AsyncClient(client)
         memory = [bytearray(data) for data in prompt.data]
-        parts = [cairn.Part(p.key, m, p.parent, p.first_position) for p, m in zip(prompt.parts(), memory)]
+        parts = [
+            cairn.Part(p.key, m, p.parent, p.first_position) for p, m in zip(prompt.parts(), memory)
+        ]
         async with await aio.stage(prompt.namespace, parts) as staged:
             for block in memory:
                 block[:] = bytes(1000)
@@ -63,6 +67,7 @@ def test_staged_parts_are_stored_when_they_are_committed(client, serial):
 
 def test_many_at_once(client, serial):
     """100 prompts, each pushed, matched and fetched by a task of its own."""
+
     async def one(aio, namespace, seed):
         [key] = cairn.block_keys(namespace, [seed] * 16, 16)
         data, into = os.urandom(10000), bytearray(10000)
@@ -85,6 +90,7 @@ def test_the_loop_goes_on_while_calls_wait(start_node, path):
 
     async def main():
         async with cairn.AsyncClient(connect(node, path)) as aio:
+
             async def call():
                 begin = time.monotonic()
                 with pytest.raises(cairn.Error):
@@ -143,7 +149,9 @@ def test_events(client, serial):
                     async for event in stream:
                         if event.kind == cairn.EventKind.SNAPSHOT_END:
                             listening.set()
-                        if event.kind == cairn.EventKind.STORED:  # And not that the disk has the first one already.
+                        if (
+                            event.kind == cairn.EventKind.STORED
+                        ):  # And not that the disk has the first one already.
                             keys.append(event.key)
                         if len(keys) == 2:
                             return

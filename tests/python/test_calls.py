@@ -25,7 +25,11 @@ def test_native_blocks_come_back_bit_exact(client, path, serial):
     with prompt.match(client) as match:
         assert match.miss_reason == cairn.MissReason.NONE
         assert sum(run.blocks for run in match.tiers) == 5
-        assert match.lease.held and match.lease.blocks == 5 and match.lease.fingerprint == prompt.namespace
+        assert (
+            match.lease.held
+            and match.lease.blocks == 5
+            and match.lease.fingerprint == prompt.namespace
+        )
         assert match.lease.expires_in > 20
         fetched = client.fetch(match.lease, into)
     assert not match.lease.held
@@ -41,11 +45,15 @@ def test_get_brings_what_is_there_and_names_the_rest(client, path, serial):
     keys = [*prompt.keys, os.urandom(32), os.urandom(32)]
     into = [bytearray(b"x" * size) for _ in keys]
     fetched = client.get(prompt.namespace, keys, into, lookup_deadline=SLOW)
-    assert fetched == cairn.Fetched(3, {3: cairn.MissReason.ABSENT, 4: cairn.MissReason.ABSENT}, 3 * size)
+    assert fetched == cairn.Fetched(
+        3, {3: cairn.MissReason.ABSENT, 4: cairn.MissReason.ABSENT}, 3 * size
+    )
     assert into[:3] == prompt.data and into[3] == into[4] == b"x" * size
     assert client.get(prompt.namespace, keys[3:], into[3:], lookup_deadline=SLOW).prefix == 0
     [layer] = [bytearray(size // 2)]
-    client.get(prompt.namespace, keys[:1], [layer], rect=cairn.Rect(1, 2, 0, 4), lookup_deadline=SLOW)
+    client.get(
+        prompt.namespace, keys[:1], [layer], rect=cairn.Rect(1, 2, 0, 4), lookup_deadline=SLOW
+    )
     assert layer == prompt.data[0][size // 2 :]
     # The leases are over: nothing that was read is held.
     wait_until(lambda: client.stat().leases == 0, SLOW, "the end of the leases")
@@ -53,10 +61,18 @@ def test_get_brings_what_is_there_and_names_the_rest(client, path, serial):
 
 def test_get_wants_memory_for_each_key(client, serial):
     prompt = Prompt(client, native_spec(), serial(), 2, native_spec().layout.bytes()).push(client)
-    with pytest.raises(cairn.InvalidArgumentError, match="'into': got memory for 1 blocks, expected one for each of the 2 keys"):
+    with pytest.raises(
+        cairn.InvalidArgumentError,
+        match="'into': got memory for 1 blocks, expected one for each of the 2 keys",
+    ):
         client.get(prompt.namespace, prompt.keys, [bytearray(16)])
     with pytest.raises(cairn.InvalidArgumentError, match=r"into\[1\].*got 5 bytes"):
-        client.get(prompt.namespace, prompt.keys, [bytearray(native_spec().layout.bytes()), bytearray(5)], lookup_deadline=SLOW)
+        client.get(
+            prompt.namespace,
+            prompt.keys,
+            [bytearray(native_spec().layout.bytes()), bytearray(5)],
+            lookup_deadline=SLOW,
+        )
     with pytest.raises(cairn.InvalidArgumentError, match="'into': got memory for 16 blocks"):
         client.get(prompt.namespace, prompt.keys, bytearray(16))
     with pytest.raises(cairn.InvalidArgumentError, match=r"into\[0\].*got 1 bytes"):
@@ -86,7 +102,9 @@ def test_memory_may_be_in_pieces(client, serial):
         for data, lengths in zip(prompt.data, cuts):
             ends = numpy.cumsum(lengths)
             pieces.append([data[end - n : end] for end, n in zip(ends, lengths)])
-        parts = [cairn.Part(p.key, d, p.parent, p.first_position) for p, d in zip(prompt.parts(), pieces)]
+        parts = [
+            cairn.Part(p.key, d, p.parent, p.first_position) for p, d in zip(prompt.parts(), pieces)
+        ]
         assert client.push(prompt.namespace, parts) == [None] * 3
         into = [[bytearray(n) for n in lengths] for lengths in reversed(cuts)]
         with prompt.match(client) as match:
@@ -103,7 +121,13 @@ def test_ranks_read_what_other_ranks_wrote(client, serial):
         part = cairn.Part(prompt.keys[0], cells(data, rect), rect=rect)
         assert client.push(prompt.namespace, [part]) == [None]
     with prompt.match(client) as match:
-        for rect in (WHOLE, cairn.Rect(0, 2, 1, 3), cairn.Rect(1, 2, 0, 4), cairn.Rect(0, 1, 2, 4), cairn.Rect(1, 2, 3, 4)):
+        for rect in (
+            WHOLE,
+            cairn.Rect(0, 2, 1, 3),
+            cairn.Rect(1, 2, 0, 4),
+            cairn.Rect(0, 1, 2, 4),
+            cairn.Rect(1, 2, 3, 4),
+        ):
             want = cells(data, rect)
             one, two = bytearray(len(want)), [bytearray(3), bytearray(len(want) - 3)]
             assert client.fetch(match.lease, [one], rect=rect).prefix == 1
@@ -116,10 +140,14 @@ def test_parts_of_an_opaque_block(client, serial):
     prompt = Prompt(client, opaque_spec(parts=2), serial(), 1, 100)
     rects = [cairn.Rect(0, 1, 0, 1), cairn.Rect(0, 1, 1, 2)]
     datas = [os.urandom(100), os.urandom(70)]
-    assert client.push(prompt.namespace, [cairn.Part(prompt.keys[0], datas[0], rect=rects[0])]) == [None]
+    assert client.push(prompt.namespace, [cairn.Part(prompt.keys[0], datas[0], rect=rects[0])]) == [
+        None
+    ]
     half = client.match(prompt.namespace, prompt.keys, deadline=SLOW)
     assert (half.matched_blocks, half.miss_reason) == (0, cairn.MissReason.INCOMPLETE)
-    assert client.push(prompt.namespace, [cairn.Part(prompt.keys[0], datas[1], rect=rects[1])]) == [None]
+    assert client.push(prompt.namespace, [cairn.Part(prompt.keys[0], datas[1], rect=rects[1])]) == [
+        None
+    ]
     with prompt.match(client) as match:
         for rect, data in zip(rects, datas):
             into = bytearray(len(data))
@@ -145,7 +173,11 @@ def test_a_range_of_blocks(client, serial):
 def test_a_miss_is_an_answer(client, serial):
     prompt = Prompt(client, opaque_spec(), serial(), 3, 10)
     match = client.match(prompt.namespace, prompt.keys, deadline=SLOW)
-    assert (match.matched_blocks, match.miss_reason, match.lease.held) == (0, cairn.MissReason.ABSENT, False)
+    assert (match.matched_blocks, match.miss_reason, match.lease.held) == (
+        0,
+        cairn.MissReason.ABSENT,
+        False,
+    )
     assert client.exists(prompt.namespace, prompt.keys) == [None] * 3
     with pytest.raises(cairn.FailedPreconditionError, match="'lease'"):
         client.fetch(match.lease, [bytearray(10)])
@@ -168,18 +200,25 @@ def test_exists_prefetch_flush_and_stat(client, serial):
 
 def test_a_match_that_is_not_waited_for(client, serial):
     prompt = Prompt(client, opaque_spec(), serial(), 3, 1000).push(client)
-    asked = client.begin_match(prompt.namespace, [*prompt.keys, bytes(32)], prefetch_in=1.0, deadline=SLOW)
+    asked = client.begin_match(
+        prompt.namespace, [*prompt.keys, bytes(32)], prefetch_in=1.0, deadline=SLOW
+    )
     assert asked.wait(SLOW) and asked.done()
     assert asked.result().matched_blocks == 3 and asked.result().bytes >= 3000
     assert not asked.result().lease.held
     assert asked.prefetch_error() is None and asked.seconds > 0
-    many = [client.begin_match(prompt.namespace, prompt.keys[: 1 + i % 3], deadline=SLOW) for i in range(200)]
+    many = [
+        client.begin_match(prompt.namespace, prompt.keys[: 1 + i % 3], deadline=SLOW)
+        for i in range(200)
+    ]
     assert [one.result().matched_blocks for one in many] == [1 + i % 3 for i in range(200)]
     with pytest.raises(cairn.InvalidArgumentError, match=r"keys\[0\]"):
         client.begin_match(prompt.namespace, [b"short"])
 
 
-def test_a_match_that_is_not_waited_for_when_the_node_hangs_or_the_client_closes(start_node, path, serial):
+def test_a_match_that_is_not_waited_for_when_the_node_hangs_or_the_client_closes(
+    start_node, path, serial
+):
     node = start_node()
     with connect(node, path) as client:
         prompt = Prompt(client, opaque_spec(), serial(), 1, 1000).push(client)
@@ -232,7 +271,10 @@ def test_a_push_of_any_size(start_node, path, serial):
 def test_what_was_staged_may_change_and_is_there_after_the_commit(client, serial):
     prompt = Prompt(client, opaque_spec(), serial(), 3, 3000)
     memory = [[bytearray(data[:1000]), bytearray(data[1000:])] for data in prompt.data]
-    staged = client.stage(prompt.namespace, [part._replace(data=pieces) for part, pieces in zip(prompt.parts(), memory)])
+    staged = client.stage(
+        prompt.namespace,
+        [part._replace(data=pieces) for part, pieces in zip(prompt.parts(), memory)],
+    )
     for first, second in memory:
         first[:], second[:] = bytes(1000), bytes(2000)
     assert client.match(prompt.namespace, prompt.keys, deadline=SLOW).matched_blocks == 0
@@ -280,7 +322,13 @@ def test_each_part_has_its_own_answer(client, serial):
     prompt = Prompt(client, native_spec(), serial(), 2, native_spec().layout.bytes())
     first, second = prompt.parts()
     assert client.push(prompt.namespace, [second]) == [None]
-    clash = cairn.Part(second.key, cells(prompt.data[1], cairn.Rect(0, 2, 0, 2)), second.parent, 16, cairn.Rect(0, 2, 0, 2))
+    clash = cairn.Part(
+        second.key,
+        cells(prompt.data[1], cairn.Rect(0, 2, 0, 2)),
+        second.parent,
+        16,
+        cairn.Rect(0, 2, 0, 2),
+    )
     answers = client.push(prompt.namespace, [first, clash])
     assert answers[0] is None
     assert answers[1] is None or isinstance(answers[1], cairn.Error)
@@ -327,7 +375,9 @@ def test_leases_are_released_by_with_by_release_and_at_collection(start_node, pa
 def test_a_changed_setting_is_told(client):
     client.open_namespace(opaque_spec(model="told", revision="1"))
     opened = client.open_namespace(opaque_spec(model="told", revision="2"))
-    assert [(d.field, d.stored, d.requested) for d in opened.differs][:1] == [("revision", "1", "2")]
+    assert [(d.field, d.stored, d.requested) for d in opened.differs][:1] == [
+        ("revision", "1", "2")
+    ]
 
 
 def test_events(client, serial):
@@ -339,14 +389,21 @@ def test_events(client, serial):
                 break
             snapshot.append(event)
         assert {e.key for e in snapshot if e.kind == cairn.EventKind.STORED} == set(prompt.keys)
-        assert {e.parent for e in snapshot if e.kind == cairn.EventKind.STORED} == {None, prompt.keys[0]}
+        assert {e.parent for e in snapshot if e.kind == cairn.EventKind.STORED} == {
+            None,
+            prompt.keys[0],
+        }
         later = Prompt(client, opaque_spec(model="other"), serial(), 1, 10).push(client)
         more = Prompt(client, opaque_spec(), serial(), 1, 10)
         key = cairn.block_key(prompt.namespace, [1] * 16)
         client.push(prompt.namespace, [cairn.Part(key, more.data[0])])
         while (event := stream.next(SLOW)) is not None and event.kind != cairn.EventKind.STORED:
             pass
-        assert event is not None and event.key == key and event.fingerprint == prompt.namespace != later.namespace
+        assert (
+            event is not None
+            and event.key == key
+            and event.fingerprint == prompt.namespace != later.namespace
+        )
         while stream.next(0.0) is not None:  # It may go to the disk by now.
             pass
     with pytest.raises(cairn.CancelledError):

@@ -21,48 +21,72 @@ def test_each_code_has_its_class():
     for code, cls in classes.items():
         error = cls("text")
         assert (error.code, error.message, str(error)) == (code, "text", f"{code.name}: text")
-    assert issubclass(cairn.DeadlineExceededError, TimeoutError) and issubclass(cairn.InvalidArgumentError, ValueError)
+    assert issubclass(cairn.DeadlineExceededError, TimeoutError) and issubclass(
+        cairn.InvalidArgumentError, ValueError
+    )
 
 
 def test_actions_are_those_of_the_documentation():
     page = (ROOT / "docs/errors.md").read_text()
     for cls in cairn.Error.__subclasses__():
-        row = next(line for line in page.splitlines() if line.startswith(f"| `{cls.code.name}` ({int(cls.code)})"))
+        row = next(
+            line
+            for line in page.splitlines()
+            if line.startswith(f"| `{cls.code.name}` ({int(cls.code)})")
+        )
         assert f"`{cls('').action.value}`" in row
 
 
-@pytest.mark.parametrize(("options", "error", "text"), [
-    ({"address": ""}, cairn.InvalidArgumentError, "address"),
-    ({"address": "nonsense"}, cairn.InvalidArgumentError, "nonsense"),
-    ({"address": 5}, TypeError, None),
-    ({"path": "carrier pigeon"}, cairn.InvalidArgumentError, "'path'.*carrier pigeon.*local"),
-    ({"client_name": "x" * 129}, cairn.InvalidArgumentError, "client_name.*129"),
-    ({"max_reconnect_backoff": -1}, cairn.InvalidArgumentError, "max_reconnect_backoff.*-1"),
-    ({"spin": "fast"}, TypeError, "'spin'.*str"),
-    ({"breaker": cairn.Breaker(failures=0)}, cairn.InvalidArgumentError, "breaker.failures"),
-    ({"tls": cairn.Tls(ca_file="/nowhere.pem")}, cairn.InvalidArgumentError, "/nowhere.pem"),
-])
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"address": ""}, cairn.InvalidArgumentError, "address"),
+        ({"address": "nonsense"}, cairn.InvalidArgumentError, "nonsense"),
+        ({"address": 5}, TypeError, None),
+        ({"path": "carrier pigeon"}, cairn.InvalidArgumentError, "'path'.*carrier pigeon.*local"),
+        ({"client_name": "x" * 129}, cairn.InvalidArgumentError, "client_name.*129"),
+        ({"max_reconnect_backoff": -1}, cairn.InvalidArgumentError, "max_reconnect_backoff.*-1"),
+        ({"spin": "fast"}, TypeError, "'spin'.*str"),
+        ({"breaker": cairn.Breaker(failures=0)}, cairn.InvalidArgumentError, "breaker.failures"),
+        ({"tls": cairn.Tls(ca_file="/nowhere.pem")}, cairn.InvalidArgumentError, "/nowhere.pem"),
+    ],
+)
 def test_wrong_options_are_named(options, error, text):
     with pytest.raises(error, match=text):
         cairn.Client(**({"address": "127.0.0.1:1"} | options))
 
 
-@pytest.mark.parametrize(("call", "error", "text"), [
-    (lambda c, ns: c.match(ns, []), cairn.InvalidArgumentError, "'keys'.*0"),
-    (lambda c, ns: c.match(ns, [b"x" * 31]), cairn.InvalidArgumentError, r"'?keys\[0\]'?.*31"),
-    (lambda c, ns: c.match(ns, [bytes(32), "y" * 32]), TypeError, r"keys\[1\].*str"),
-    (lambda c, ns: c.match(ns, b"x" * 32), TypeError, r"keys\[0\].*int"),
-    (lambda c, ns: c.match(ns, None), TypeError, "keys.*None"),
-    (lambda c, ns: c.match(b"", [bytes(32)]), cairn.InvalidArgumentError, "fingerprint"),
-    (lambda c, ns: c.match(ns, [bytes(32)], deadline=-1), cairn.InvalidArgumentError, "deadline.*-1"),
-    (lambda c, ns: c.match(ns, [bytes(32)], deadline=float("inf")), cairn.InvalidArgumentError, "deadline.*inf"),
-    (lambda c, ns: c.match(ns, [bytes(32)], lease_ttl="long"), TypeError, "lease_ttl.*str"),
-    (lambda c, ns: c.push(ns, []), cairn.InvalidArgumentError, "parts"),
-    (lambda c, ns: c.push(bytes(32), [cairn.Part(bytes(32), b"x")]), cairn.InvalidArgumentError, "fingerprint.*opened"),
-    (lambda c, ns: c.prefetch(ns, [bytes(32)], -1.0), cairn.InvalidArgumentError, "needed_in"),
-    (lambda c, ns: c.watch(b"short"), cairn.InvalidArgumentError, "fingerprint"),
-    (lambda c, ns: c.fetch(None, [bytearray(1)]), TypeError, None),
-])
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda c, ns: c.match(ns, []), cairn.InvalidArgumentError, "'keys'.*0"),
+        (lambda c, ns: c.match(ns, [b"x" * 31]), cairn.InvalidArgumentError, r"'?keys\[0\]'?.*31"),
+        (lambda c, ns: c.match(ns, [bytes(32), "y" * 32]), TypeError, r"keys\[1\].*str"),
+        (lambda c, ns: c.match(ns, b"x" * 32), TypeError, r"keys\[0\].*int"),
+        (lambda c, ns: c.match(ns, None), TypeError, "keys.*None"),
+        (lambda c, ns: c.match(b"", [bytes(32)]), cairn.InvalidArgumentError, "fingerprint"),
+        (
+            lambda c, ns: c.match(ns, [bytes(32)], deadline=-1),
+            cairn.InvalidArgumentError,
+            "deadline.*-1",
+        ),
+        (
+            lambda c, ns: c.match(ns, [bytes(32)], deadline=float("inf")),
+            cairn.InvalidArgumentError,
+            "deadline.*inf",
+        ),
+        (lambda c, ns: c.match(ns, [bytes(32)], lease_ttl="long"), TypeError, "lease_ttl.*str"),
+        (lambda c, ns: c.push(ns, []), cairn.InvalidArgumentError, "parts"),
+        (
+            lambda c, ns: c.push(bytes(32), [cairn.Part(bytes(32), b"x")]),
+            cairn.InvalidArgumentError,
+            "fingerprint.*opened",
+        ),
+        (lambda c, ns: c.prefetch(ns, [bytes(32)], -1.0), cairn.InvalidArgumentError, "needed_in"),
+        (lambda c, ns: c.watch(b"short"), cairn.InvalidArgumentError, "fingerprint"),
+        (lambda c, ns: c.fetch(None, [bytearray(1)]), TypeError, None),
+    ],
+)
 def test_wrong_arguments_are_named(node, call, error, text):
     with connect(node) as client:
         ns = client.open_namespace(opaque_spec()).fingerprint
@@ -148,7 +172,9 @@ def test_kill_9_during_fetches(loaded):
                 fetched = error.fetched
                 if fetched is not None:
                     assert into[: fetched.prefix] == prompt.data[: fetched.prefix]
-                    assert all(into[i] == prompt.data[i] for i in range(64) if i not in fetched.failed)
+                    assert all(
+                        into[i] == prompt.data[i] for i in range(64) if i not in fetched.failed
+                    )
                 return
             assert all(into[i] == prompt.data[i] for i in range(64) if i not in fetched.failed)
 
@@ -158,7 +184,11 @@ def test_kill_9_during_fetches(loaded):
     for thread in threads:
         thread.join(SLOW)
         assert thread.error is None and not thread.is_alive()
-    assert {error.code for error in outcomes} <= {cairn.Code.UNAVAILABLE, cairn.Code.NOT_FOUND, cairn.Code.DATA_LOSS}
+    assert {error.code for error in outcomes} <= {
+        cairn.Code.UNAVAILABLE,
+        cairn.Code.NOT_FOUND,
+        cairn.Code.DATA_LOSS,
+    }
     assert len(outcomes) == 2
     with pytest.raises((cairn.UnavailableError, cairn.DeadlineExceededError)):
         client.match(prompt.namespace, prompt.keys)
@@ -182,7 +212,11 @@ def test_kill_9_during_pushes(loaded):
     node.kill()
     thread.join(SLOW)
     assert isinstance(thread.error, cairn.Error), thread.error
-    assert thread.error.action in (cairn.Action.RETRY_LATER, cairn.Action.REOPEN, cairn.Action.TREAT_AS_MISS)
+    assert thread.error.action in (
+        cairn.Action.RETRY_LATER,
+        cairn.Action.REOPEN,
+        cairn.Action.TREAT_AS_MISS,
+    )
 
 
 def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
@@ -244,10 +278,19 @@ def test_close_ends_waiting_calls(loaded):
     assert thread.is_alive()
     client.close()
     thread.join(SLOW)
-    assert isinstance(thread.error, cairn.Error) and thread.error.code in (cairn.Code.CANCELLED, cairn.Code.FAILED_PRECONDITION)
+    assert isinstance(thread.error, cairn.Error) and thread.error.code in (
+        cairn.Code.CANCELLED,
+        cairn.Code.FAILED_PRECONDITION,
+    )
     client.close()
-    for call in (lambda: client.match(prompt.namespace, prompt.keys), client.stat, client.stats, client.watch,
-                 lambda: client.push(prompt.namespace, prompt.parts()), lambda: client.open_namespace(opaque_spec())):
+    for call in (
+        lambda: client.match(prompt.namespace, prompt.keys),
+        client.stat,
+        client.stats,
+        client.watch,
+        lambda: client.push(prompt.namespace, prompt.parts()),
+        lambda: client.open_namespace(opaque_spec()),
+    ):
         with pytest.raises(cairn.FailedPreconditionError, match="closed"):
             call()
 
@@ -270,8 +313,13 @@ def test_a_lease_is_of_its_client(node, path, serial):
 
 def python(script, *arguments):
     """Another interpreter, so that its end can be seen."""
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(script), *arguments], capture_output=True, text=True, timeout=60,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 SETUP = """
@@ -285,14 +333,25 @@ SETUP = """
 """
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit(0)", "os._exit(0)", "import gc; cycle = [match, client]; cycle.append(cycle)"])
+@pytest.mark.parametrize(
+    "end",
+    ["", "sys.exit(0)", "os._exit(0)", "import gc; cycle = [match, client]; cycle.append(cycle)"],
+)
 def test_an_interpreter_may_end_with_leases_out(node, path, serial, end):
-    done = python(SETUP + f"\n    print('alive', flush=True)\n    {end}\n", node.grpc, os.path.dirname(__file__), path, str(serial()))
+    done = python(
+        SETUP + f"\n    print('alive', flush=True)\n    {end}\n",
+        node.grpc,
+        os.path.dirname(__file__),
+        path,
+        str(serial()),
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
 
 
 def test_an_interpreter_may_end_while_threads_wait(node, path, serial):
-    done = python(SETUP + """
+    done = python(
+        SETUP
+        + """
     stream = client.watch()
     def wait():
         try:
@@ -302,12 +361,19 @@ def test_an_interpreter_may_end_while_threads_wait(node, path, serial):
     threading.Thread(target=wait, daemon=True).start()
     time.sleep(0.1)
     print("alive", flush=True)
-    """, node.grpc, os.path.dirname(__file__), path, str(serial()))
+    """,
+        node.grpc,
+        os.path.dirname(__file__),
+        path,
+        str(serial()),
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
 
 
 def test_ctrl_c_interrupts_a_watch(node, path, serial):
-    done = python(SETUP + """
+    done = python(
+        SETUP
+        + """
     threading.Timer(0.2, lambda: os.kill(os.getpid(), 2)).start()
     begin = time.monotonic()
     try:
@@ -316,12 +382,19 @@ def test_ctrl_c_interrupts_a_watch(node, path, serial):
                 pass
     except KeyboardInterrupt:
         print("interrupted", time.monotonic() - begin < 5)
-    """, node.grpc, os.path.dirname(__file__), path, str(serial()))
+    """,
+        node.grpc,
+        os.path.dirname(__file__),
+        path,
+        str(serial()),
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted True\n", "")
 
 
 def test_a_fork_is_told_and_harms_nobody(node, path, serial):
-    done = python(SETUP + """
+    done = python(
+        SETUP
+        + """
     asked = [client.begin_match(prompt.namespace, prompt.keys, deadline=10) for _ in range(100)]
     child = os.fork()
     if child == 0:
@@ -347,12 +420,18 @@ def test_a_fork_is_told_and_harms_nobody(node, path, serial):
     into = [bytearray(1000), bytearray(1000)]
     client.fetch(match.lease, into)
     print(status, into == prompt.data)
-    """, node.grpc, os.path.dirname(__file__), path, str(serial()))
+    """,
+        node.grpc,
+        os.path.dirname(__file__),
+        path,
+        str(serial()),
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 True\n", "")
 
 
 def test_who_forks_before_the_first_client_may_have_one(node):
-    done = python("""
+    done = python(
+        """
     import os, sys, cairn
     child = os.fork()
     with cairn.Client(sys.argv[1]) as client:
@@ -360,5 +439,7 @@ def test_who_forks_before_the_first_client_may_have_one(node):
         client.stat(deadline=10)
     if child != 0:
         print(os.waitpid(child, 0)[1])
-    """, node.grpc)
+    """,
+        node.grpc,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")

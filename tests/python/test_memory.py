@@ -103,24 +103,63 @@ def test_memory_is_held_only_during_the_call(stored):
     memory.clear()  # BufferError while somebody has a view.
 
 
-@pytest.mark.parametrize(("memory", "error", "text"), [
-    (lambda: bytes(SIZE), cairn.InvalidArgumentError, r"'into\[0\]'.*bytes.*writable"),
-    (lambda: memoryview(bytes(SIZE)), cairn.InvalidArgumentError, r"'into\[0\]'.*memoryview.*writable"),
-    (lambda: numpy.zeros((SIZE, 2), numpy.uint8)[:, 0], cairn.InvalidArgumentError, r"'into\[0\]'.*not C-contiguous"),
-    (lambda: Exporter(numpy.zeros((SIZE, 2), numpy.uint8)[:, 0]), cairn.InvalidArgumentError, r"'into\[0\]'.*not contiguous"),
-    (lambda: numpy.zeros((2, SIZE // 2), numpy.uint8).T, cairn.InvalidArgumentError, r"'into\[0\]'.*not C-contiguous"),
-    (lambda: numpy.zeros(SIZE // 8, object), cairn.InvalidArgumentError, r"'into\[0\]'.*of Python objects"),
-    (lambda: numpy.zeros(SIZE // 16, [("a", "O"), ("b", "i8")]), cairn.InvalidArgumentError, r"'into\[0\]'.*of Python objects"),
-    (lambda: [bytearray(SIZE - 1), bytes(1)], cairn.InvalidArgumentError, r"'into\[0\]\[1\]'.*bytes"),
-    (lambda: bytearray(SIZE - 1), cairn.InvalidArgumentError, r"'into\[0\]'.*65535 bytes.*65536"),
-    (lambda: bytearray(SIZE + 1), cairn.InvalidArgumentError, r"'into\[0\]'.*65537 bytes.*65536"),
-    (lambda: bytearray(), cairn.InvalidArgumentError, r"'into\[0\]'.*0 bytes"),
-    (lambda: [], cairn.InvalidArgumentError, r"'into\[0\]'.*0 bytes"),
-    (lambda: 5, TypeError, r"'into\[0\]'.*int.*buffer protocol"),
-    (lambda: None, TypeError, r"'into\[0\]'.*NoneType"),
-    (lambda: "text", TypeError, r"'into\[0\]'.*str"),
-    (lambda: [bytearray(SIZE), None], TypeError, r"'into\[0\]\[1\]'.*NoneType"),
-])
+@pytest.mark.parametrize(
+    ("memory", "error", "text"),
+    [
+        (lambda: bytes(SIZE), cairn.InvalidArgumentError, r"'into\[0\]'.*bytes.*writable"),
+        (
+            lambda: memoryview(bytes(SIZE)),
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*memoryview.*writable",
+        ),
+        (
+            lambda: numpy.zeros((SIZE, 2), numpy.uint8)[:, 0],
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*not C-contiguous",
+        ),
+        (
+            lambda: Exporter(numpy.zeros((SIZE, 2), numpy.uint8)[:, 0]),
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*not contiguous",
+        ),
+        (
+            lambda: numpy.zeros((2, SIZE // 2), numpy.uint8).T,
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*not C-contiguous",
+        ),
+        (
+            lambda: numpy.zeros(SIZE // 8, object),
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*of Python objects",
+        ),
+        (
+            lambda: numpy.zeros(SIZE // 16, [("a", "O"), ("b", "i8")]),
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*of Python objects",
+        ),
+        (
+            lambda: [bytearray(SIZE - 1), bytes(1)],
+            cairn.InvalidArgumentError,
+            r"'into\[0\]\[1\]'.*bytes",
+        ),
+        (
+            lambda: bytearray(SIZE - 1),
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*65535 bytes.*65536",
+        ),
+        (
+            lambda: bytearray(SIZE + 1),
+            cairn.InvalidArgumentError,
+            r"'into\[0\]'.*65537 bytes.*65536",
+        ),
+        (lambda: bytearray(), cairn.InvalidArgumentError, r"'into\[0\]'.*0 bytes"),
+        (lambda: [], cairn.InvalidArgumentError, r"'into\[0\]'.*0 bytes"),
+        (lambda: 5, TypeError, r"'into\[0\]'.*int.*buffer protocol"),
+        (lambda: None, TypeError, r"'into\[0\]'.*NoneType"),
+        (lambda: "text", TypeError, r"'into\[0\]'.*str"),
+        (lambda: [bytearray(SIZE), None], TypeError, r"'into\[0\]\[1\]'.*NoneType"),
+    ],
+)
 def test_wrong_memory_is_named(stored, memory, error, text):
     client, _, lease = stored
     with pytest.raises(error, match=text):
@@ -138,9 +177,11 @@ def test_numbers_may_be_of_any_kind(stored):
 def test_wrong_tensors_are_named(stored):
     torch = pytest.importorskip("torch")
     client, _, lease = stored
-    for tensor, text in [(torch.zeros(SIZE, 2, dtype=torch.uint8)[:, 0], "not contiguous"),
-                         (torch.zeros(SIZE, dtype=torch.uint8, device="meta"), "DLPack"),
-                         (torch.zeros(SIZE // 4, requires_grad=True), "detach")]:
+    for tensor, text in [
+        (torch.zeros(SIZE, 2, dtype=torch.uint8)[:, 0], "not contiguous"),
+        (torch.zeros(SIZE, dtype=torch.uint8, device="meta"), "DLPack"),
+        (torch.zeros(SIZE // 4, requires_grad=True), "detach"),
+    ]:
         with pytest.raises(cairn.InvalidArgumentError, match=rf"'into\[0\]'.*Tensor.*{text}"):
             client.fetch(lease, [tensor])
 
@@ -152,7 +193,9 @@ def test_memory_of_the_blocks_comes_in_a_list_or_in_rows(stored, into):
         client.fetch(lease, into)
 
 
-@pytest.mark.parametrize("make", [lambda *shape: numpy.zeros(shape, numpy.uint8), torch_rows], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    "make", [lambda *shape: numpy.zeros(shape, numpy.uint8), torch_rows], ids=["numpy", "torch"]
+)
 def test_an_array_has_a_row_for_each_block(client, serial, make):
     prompt = Prompt(client, opaque_spec(), serial(), 5, SIZE).push(client)
     into = make(7, SIZE)
@@ -171,28 +214,49 @@ def test_an_array_has_a_row_for_each_block(client, serial, make):
             client.fetch(match.lease, make(5, 2 * SIZE)[:, ::2])
         with pytest.raises(cairn.InvalidArgumentError, match=f"{SIZE // 2} bytes"):
             client.fetch(match.lease, make(5, SIZE // 2))
-    with pytest.raises(cairn.InvalidArgumentError, match="memory for 4 blocks, expected one for each of the 5 keys"):
+    with pytest.raises(
+        cairn.InvalidArgumentError, match="memory for 4 blocks, expected one for each of the 5 keys"
+    ):
         client.get(prompt.namespace, prompt.keys, into[:4])
 
 
 KEY = bytes(range(32))
 
 
-@pytest.mark.parametrize(("part", "error", "text"), [
-    (cairn.Part(b"short", b"x"), cairn.InvalidArgumentError, r"'parts\[0\].key'.*5"),
-    (cairn.Part("text", b"x"), TypeError, r"'parts\[0\].key'.*str.*bytes"),
-    (cairn.Part(KEY, b""), cairn.InvalidArgumentError, r"'parts\[0\].data'.*0 bytes"),
-    (cairn.Part(KEY, bytes((1 << 20) + 1)), cairn.InvalidArgumentError, r"'parts\[0\].data'.*1048577.*1048576"),
-    (cairn.Part(KEY, 7), TypeError, r"'parts\[0\].data'.*int"),
-    (cairn.Part(KEY, b"x", parent=b"p"), cairn.InvalidArgumentError, r"'parts\[0\].parent'"),
-    (cairn.Part(KEY, b"x", first_position=-1), cairn.InvalidArgumentError, r"'parts\[0\].first_position'.*-1"),
-    (cairn.Part(KEY, b"x", rect=cairn.Rect(0, 1, 0, 2)), cairn.InvalidArgumentError, r"'parts\[0\].rect'.*heads \[0, 2\)"),
-    (cairn.Part(KEY, b"x", rect=(0, 1, 0, 1)), TypeError, r"'parts\[0\].rect'.*tuple.*Rect"),
-    (cairn.Part(KEY, b"x", compute_seconds=float("nan")), cairn.InvalidArgumentError, r"'parts\[0\].compute_seconds'.*nan"),
-    ((KEY, b"x"), TypeError, r"'parts\[0\]'.*tuple.*Part"),
-    (tuple.__new__(cairn.Part, ()), TypeError, r"'parts\[0\]'.*Part"),
-    (tuple.__new__(cairn.Part, (KEY, b"x")), TypeError, r"'parts\[0\]'.*Part"),
-])
+@pytest.mark.parametrize(
+    ("part", "error", "text"),
+    [
+        (cairn.Part(b"short", b"x"), cairn.InvalidArgumentError, r"'parts\[0\].key'.*5"),
+        (cairn.Part("text", b"x"), TypeError, r"'parts\[0\].key'.*str.*bytes"),
+        (cairn.Part(KEY, b""), cairn.InvalidArgumentError, r"'parts\[0\].data'.*0 bytes"),
+        (
+            cairn.Part(KEY, bytes((1 << 20) + 1)),
+            cairn.InvalidArgumentError,
+            r"'parts\[0\].data'.*1048577.*1048576",
+        ),
+        (cairn.Part(KEY, 7), TypeError, r"'parts\[0\].data'.*int"),
+        (cairn.Part(KEY, b"x", parent=b"p"), cairn.InvalidArgumentError, r"'parts\[0\].parent'"),
+        (
+            cairn.Part(KEY, b"x", first_position=-1),
+            cairn.InvalidArgumentError,
+            r"'parts\[0\].first_position'.*-1",
+        ),
+        (
+            cairn.Part(KEY, b"x", rect=cairn.Rect(0, 1, 0, 2)),
+            cairn.InvalidArgumentError,
+            r"'parts\[0\].rect'.*heads \[0, 2\)",
+        ),
+        (cairn.Part(KEY, b"x", rect=(0, 1, 0, 1)), TypeError, r"'parts\[0\].rect'.*tuple.*Rect"),
+        (
+            cairn.Part(KEY, b"x", compute_seconds=float("nan")),
+            cairn.InvalidArgumentError,
+            r"'parts\[0\].compute_seconds'.*nan",
+        ),
+        ((KEY, b"x"), TypeError, r"'parts\[0\]'.*tuple.*Part"),
+        (tuple.__new__(cairn.Part, ()), TypeError, r"'parts\[0\]'.*Part"),
+        (tuple.__new__(cairn.Part, (KEY, b"x")), TypeError, r"'parts\[0\]'.*Part"),
+    ],
+)
 def test_wrong_parts_are_named(stored, part, error, text):
     client, prompt, _ = stored
     with pytest.raises(error, match=text):

@@ -17,7 +17,14 @@ PAGE = ROOT / "docs/python.md"
 
 
 def run(*command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, check=False, **options)
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -29,7 +36,18 @@ def fresh(tmp_path_factory):
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
     [wheel] = (ROOT / "build/wheels").glob("cairn-*.whl")
-    run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "-q", "--no-index", wheel)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        python,
+        "install",
+        "-q",
+        "--no-index",
+        wheel,
+    )
     return python
 
 
@@ -45,25 +63,46 @@ def test_examples_of_the_documentation_run(fresh, node, tmp_path):
 
 
 def test_the_readme_s_example_runs(fresh, node, tmp_path):
-    program = "\n".join(examples(ROOT / "clients/python/README.md")).replace("127.0.0.1:7400", node.grpc)
+    program = "\n".join(examples(ROOT / "clients/python/README.md")).replace(
+        "127.0.0.1:7400", node.grpc
+    )
     printed = run(fresh, "-c", program, cwd=tmp_path)
     assert printed.splitlines() == re.findall(r"# -> (.*)", program)
 
 
 def test_the_package_is_typed_strictly():
-    run(sys.executable, "-m", "mypy", "--config-file", ROOT / "clients/python/pyproject.toml", "--no-incremental", "--cache-dir=/dev/null",
-        ROOT / "clients/python/cairn")
+    run(
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        ROOT / "clients/python/pyproject.toml",
+        "--no-incremental",
+        "--cache-dir=/dev/null",
+        ROOT / "clients/python/cairn",
+    )
 
 
 def test_users_see_types(tmp_path):
     program = tmp_path / "user.py"
-    program.write_text("import cairn\n\ndef f(client: cairn.Client) -> int:\n    reveal_type(client.match(b'', []).lease)\n"
-                       "    reveal_type(client.stat().blocks)\n    return client.stat().version\n")
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", program], capture_output=True, text=True,
-                          cwd=tmp_path, check=False)
+    program.write_text(
+        "import cairn\n\ndef f(client: cairn.Client) -> int:\n    reveal_type(client.match(b'', []).lease)\n"
+        "    reveal_type(client.stat().blocks)\n    return client.stat().version\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert 'Revealed type is "cairn._native.Lease"' in done.stdout
-    assert 'Revealed type is "int"' in done.stdout or 'Revealed type is "builtins.int"' in done.stdout
-    assert "Found 1 error" in done.stdout and 'got "str", expected "int"' in done.stdout, done.stdout
+    assert (
+        'Revealed type is "int"' in done.stdout or 'Revealed type is "builtins.int"' in done.stdout
+    )
+    assert "Found 1 error" in done.stdout and 'got "str", expected "int"' in done.stdout, (
+        done.stdout
+    )
 
 
 def test_the_native_module_is_as_its_stub_says():
@@ -95,8 +134,11 @@ def test_everything_public_is_described():
         if not thing.__doc__:
             missing.append(name)
         if isinstance(thing, type) and thing.__module__.startswith("cairn"):
-            missing += [f"{name}.{member}" for member, value in vars(thing).items()
-                        if not member.startswith("_") and callable(value) and not value.__doc__]
+            missing += [
+                f"{name}.{member}"
+                for member, value in vars(thing).items()
+                if not member.startswith("_") and callable(value) and not value.__doc__
+            ]
     assert not missing
 
 
@@ -105,4 +147,6 @@ def test_nothing_of_the_product_is_for_other_modules_to_find():
     module = pathlib.Path(cairn._native.__file__)
     lines = [line.split() for line in run("nm", "-D", "--defined-only", module).splitlines()]
     # Weak ones are instances of std's templates for our types, and nanobind's own.
-    assert [name for _, kind, name in lines if kind in "TDBR" and "nanobind" not in name] == ["PyInit__native"]
+    assert [name for _, kind, name in lines if kind in "TDBR" and "nanobind" not in name] == [
+        "PyInit__native"
+    ]

@@ -76,7 +76,8 @@ Process::~Process() {
 }
 
 void Process::Pump(std::chrono::milliseconds wait) {
-  pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};  // A negative descriptor is ignored.
+  pollfd fds[2] = {{out_fd_, POLLIN, 0},
+                   {err_fd_, POLLIN, 0}};  // A negative descriptor is ignored.
   poll(fds, 2, static_cast<int>(wait.count()));
   const auto drain = [](int* fd, std::string* text) {
     char buffer[65536];
@@ -96,7 +97,8 @@ void Process::Pump(std::chrono::milliseconds wait) {
   drain(&err_fd_, &err_);
 }
 
-Result<std::string> Process::WaitForLine(std::string_view prefix, std::chrono::milliseconds timeout) {
+Result<std::string> Process::WaitForLine(std::string_view prefix,
+                                         std::chrono::milliseconds timeout) {
   const auto deadline = SteadyTime::now() + timeout;
   for (;;) {
     size_t begin = 0;
@@ -106,7 +108,8 @@ Result<std::string> Process::WaitForLine(std::string_view prefix, std::chrono::m
       begin = end + 1;
     }
     if (out_fd_ < 0) {
-      return Errorf(StatusCode::kUnavailable, "{} ended without '{}'; stderr: {}", pid_, prefix, err());
+      return Errorf(StatusCode::kUnavailable, "{} ended without '{}'; stderr: {}", pid_, prefix,
+                    err());
     }
     if (SteadyTime::now() >= deadline) {
       return Errorf(StatusCode::kDeadlineExceeded, "no line '{}'; stderr: {}", prefix, err());
@@ -190,8 +193,9 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 Result<std::unique_ptr<CacheNode>> CacheNode::Start(const std::vector<std::string>& args) {
-  std::vector<std::string> argv = {Binary("cairn-cache"), "--listen",        "127.0.0.1:0", "--admin.listen",
-                                   "127.0.0.1:0",         "--host.capacity", "64MiB"};
+  std::vector<std::string> argv = {
+      Binary("cairn-cache"), "--listen",        "127.0.0.1:0", "--admin.listen",
+      "127.0.0.1:0",         "--host.capacity", "64MiB"};
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<CacheNode> node(new CacheNode());
   CAIRN_ASSIGN_OR_RETURN(node->process_, Process::Start({.argv = argv}));

@@ -22,9 +22,9 @@ struct ExitStatus {
 class Process {
  public:
   struct Options {
-    std::vector<std::string> argv;               // argv[0] is a path.
-    std::vector<std::string> environment = {};   // "NAME=value", beside this process's own.
-    std::string directory = {};                  // Working directory; empty: this one's.
+    std::vector<std::string> argv;              // argv[0] is a path.
+    std::vector<std::string> environment = {};  // "NAME=value", beside this process's own.
+    std::string directory = {};                 // Working directory; empty: this one's.
   };
   static Result<std::unique_ptr<Process>> Start(const Options& options);
   ~Process();

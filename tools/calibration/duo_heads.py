@@ -36,10 +36,23 @@ class Contexts:
     """Passkeys of words that are one token each, hidden in a text's tokens."""
 
     def __init__(self, tokenizer, hay, passkeys, words, tokens, seed):
-        self.tokenizer, self.hay, self.passkeys, self.words, self.tokens = tokenizer, hay, passkeys, words, tokens
+        self.tokenizer, self.hay, self.passkeys, self.words, self.tokens = (
+            tokenizer,
+            hay,
+            passkeys,
+            words,
+            tokens,
+        )
         self.draw = torch.Generator().manual_seed(seed)
-        plain = [i for i, t in enumerate(tokenizer.tokens) if t[0] == "Ġ" and 4 <= len(t) <= 9 and t[1:].isascii()
-                 and t[1:].isalpha() and t[1:].islower()]
+        plain = [
+            i
+            for i, t in enumerate(tokenizer.tokens)
+            if t[0] == "Ġ"
+            and 4 <= len(t) <= 9
+            and t[1:].isascii()
+            and t[1:].isalpha()
+            and t[1:].islower()
+        ]
         self.vocabulary = torch.tensor(plain)
 
     def below(self, n):
@@ -48,9 +61,16 @@ class Contexts:
     def next(self):
         """Token ids, and a mask of the rows that must foretell a passkey's tokens at the end."""
         encode = self.tokenizer.encode
-        keys = [self.vocabulary[torch.randint(len(self.vocabulary), (self.words,), generator=self.draw)].tolist()
-                for _ in range(self.passkeys)]
-        facts = [encode(f"\n\nThe {ORDINALS[i]} passkey is") + key + encode(".\n\n") for i, key in enumerate(keys)]
+        keys = [
+            self.vocabulary[
+                torch.randint(len(self.vocabulary), (self.words,), generator=self.draw)
+            ].tolist()
+            for _ in range(self.passkeys)
+        ]
+        facts = [
+            encode(f"\n\nThe {ORDINALS[i]} passkey is") + key + encode(".\n\n")
+            for i, key in enumerate(keys)
+        ]
         ask, asked = encode("\n\nNow all passkeys again.\n"), []
         asked += [False] * len(ask)
         for i, key in enumerate(keys):
@@ -60,12 +80,12 @@ class Contexts:
             asked += [False] * (len(opening) - 1) + [True] * len(key) + [False] * 2
         room = self.tokens - len(ask) - sum(map(len, facts))
         start = self.below(len(self.hay) - room)
-        hay = self.hay[start:start + room]
+        hay = self.hay[start : start + room]
         cuts = sorted(self.below(room) for _ in facts)
         ids = []
         for fact, begin, end in zip(facts, [0] + cuts, cuts):
             ids += hay[begin:end] + fact
-        ids += hay[cuts[-1]:]
+        ids += hay[cuts[-1] :]
         mask = torch.tensor([False] * len(ids) + asked)
         return torch.tensor(ids + ask), mask
 
@@ -78,9 +98,12 @@ def streaming_mask(n, sinks, recent):
 
 def gated(gates, visible):
     def attend(layer, q, k, v):
-        few = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=visible, enable_gqa=True)[0]
+        few = F.scaled_dot_product_attention(
+            q[None], k[None], v[None], attn_mask=visible, enable_gqa=True
+        )[0]
         gate = gates[layer].repeat_interleave(q.shape[0] // k.shape[0])[:, None, None]
         return gate * full(layer, q, k, v) + (1 - gate) * few
+
     return attend
 
 
@@ -104,7 +127,9 @@ def one_step(model, contexts, args, step, gates, visible, optimiser, seen):
     start = time.monotonic()
     # Up over the first fifth of the steps, down over the last, as in the paper.
     ramp = max(1, args.steps // 5)
-    optimiser.param_groups[0]["lr"] = args.rate * min(1, (step + 1) / ramp, (args.steps - step) / ramp)
+    optimiser.param_groups[0]["lr"] = args.rate * min(
+        1, (step + 1) / ramp, (args.steps - step) / ramp
+    )
     if len(seen) < args.contexts:
         ids, asked = contexts.next()
         with torch.no_grad():
@@ -117,15 +142,20 @@ def one_step(model, contexts, args, step, gates, visible, optimiser, seen):
     optimiser.step()
     with torch.no_grad():
         gates.clamp_(0, 1)
-    print(f"step {step + 1}: distance {distance.item():.4f}, gates {gates.mean().item():.3f} in the mean, "
-          f"{int((gates > 0.5).sum())} of {gates.numel()} above a half, {time.monotonic() - start:.1f} s", flush=True)
+    print(
+        f"step {step + 1}: distance {distance.item():.4f}, gates {gates.mean().item():.3f} in the mean, "
+        f"{int((gates > 0.5).sum())} of {gates.numel()} above a half, {time.monotonic() - start:.1f} s",
+        flush=True,
+    )
     return gates.detach().clone()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--hay", required=True, help="plain text to hide passkeys in, that no suite uses")
+    parser.add_argument(
+        "--hay", required=True, help="plain text to hide passkeys in, that no suite uses"
+    )
     parser.add_argument("--hay-name", help="what to call it in the file; else the file's name")
     parser.add_argument("--out", default="calibration", help="folder for the file")
     parser.add_argument("--steps", type=int, default=80)
@@ -144,12 +174,16 @@ def main():
     model = Llama(args.model)
     tokenizer = Tokenizer(args.model)
     text = pathlib.Path(args.hay).read_text(encoding="utf-8")
-    contexts = Contexts(tokenizer, tokenizer.encode(text), args.passkeys, args.words, args.tokens, args.seed)
+    contexts = Contexts(
+        tokenizer, tokenizer.encode(text), args.passkeys, args.words, args.tokens, args.seed
+    )
     scores, steps = train(model, contexts, args)
-    about = [f"{pathlib.Path(args.model).name}, by tools/calibration/duo_heads.py",
-             f"text: {args.hay_name or pathlib.Path(args.hay).name}, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
-             f"run: {steps} steps on {args.contexts} contexts of {args.tokens} tokens, {args.passkeys} passkeys of {args.words} words, sinks {args.sinks}, "
-             f"recent {args.recent}, rate {args.rate}, weight {args.weight}, seed {args.seed}"]
+    about = [
+        f"{pathlib.Path(args.model).name}, by tools/calibration/duo_heads.py",
+        f"text: {args.hay_name or pathlib.Path(args.hay).name}, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
+        f"run: {steps} steps on {args.contexts} contexts of {args.tokens} tokens, {args.passkeys} passkeys of {args.words} words, sinks {args.sinks}, "
+        f"recent {args.recent}, rate {args.rate}, weight {args.weight}, seed {args.seed}",
+    ]
     print(head_file.write(args.out, "duo", args.model, scores.tolist(), about))
 
 

@@ -21,10 +21,14 @@ class Tokenizer:
 
     def __init__(self, path):
         fields = gguf.GGUFReader(path).fields
-        strings = lambda key: [bytes(fields[key].parts[i]).decode("utf-8") for i in fields[key].data]
+        strings = lambda key: [
+            bytes(fields[key].parts[i]).decode("utf-8") for i in fields[key].data
+        ]
         self.tokens = strings("tokenizer.ggml.tokens")
         self.ids = {token: i for i, token in enumerate(self.tokens)}
-        self.ranks = {tuple(m.split(" ")): r for r, m in enumerate(strings("tokenizer.ggml.merges"))}
+        self.ranks = {
+            tuple(m.split(" ")): r for r, m in enumerate(strings("tokenizer.ggml.merges"))
+        }
         # GPT-2's names of bytes: printable ones stand for themselves, the others follow from 256 on.
         plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
         others = [b for b in range(256) if b not in plain]
@@ -35,9 +39,12 @@ class Tokenizer:
         for word in self.WORDS.findall(text):
             parts = [self.letter[b] for b in word.encode("utf-8")]
             while len(parts) > 1:
-                rank, at = min((self.ranks.get(pair, 1 << 30), i) for i, pair in enumerate(zip(parts, parts[1:])))
+                rank, at = min(
+                    (self.ranks.get(pair, 1 << 30), i)
+                    for i, pair in enumerate(zip(parts, parts[1:]))
+                )
                 if rank == 1 << 30:
                     break
-                parts[at:at + 2] = [parts[at] + parts[at + 1]]
+                parts[at : at + 2] = [parts[at] + parts[at + 1]]
             ids += [self.ids[p] for p in parts]
         return ids

@@ -36,12 +36,12 @@ def head_scores(q, k, period):
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
     echo, induction = torch.zeros(heads), torch.zeros(heads)
     for h in range(heads):
-        logits = (q[h] @ k[h * k.shape[0] // heads].T) * dim ** -0.5
+        logits = (q[h] @ k[h * k.shape[0] // heads].T) * dim**-0.5
         p = logits.masked_fill_(future, float("-inf")).softmax(-1)
         for back in range(period, n + 1, period):
             echo[h] += p.diagonal(-back).sum()
             # The token behind an equal one lies one less back; the first repeat's last row is not asked.
-            induction[h] += p.diagonal(1 - back)[1 if back == period else 0:].sum()
+            induction[h] += p.diagonal(1 - back)[1 if back == period else 0 :].sum()
     return echo / (n - period), induction / (n - period)
 
 
@@ -51,7 +51,9 @@ def in_one_order(echo, induction):
     by_echo, by_induction, taken = order(echo), order(induction), []
     while len(taken) < echo.numel():
         # After each 14 by induction, one by echo.
-        source = by_echo if len(taken) % (INDUCTION_TO_ECHO + 1) == INDUCTION_TO_ECHO else by_induction
+        source = (
+            by_echo if len(taken) % (INDUCTION_TO_ECHO + 1) == INDUCTION_TO_ECHO else by_induction
+        )
         taken.append(next(h for h in source if h not in taken))
     scores = torch.empty(len(taken))
     scores[torch.tensor(taken)] = torch.linspace(1, 0, len(taken))
@@ -82,10 +84,23 @@ def main():
         model.states(repeated(model.vocab, args.period, args.repeats, seed), attend)
         print(f"draw {seed + 1} of {args.draws}", flush=True)
     for name, x in (("echo", echo), ("induction", induction)):
-        print(name, "largest", [round(float(s), 3) for s in x.flatten().sort(descending=True).values[:12]], "median", float(x.median()))
-    about = [f"{pathlib.Path(args.model).name}, by tools/calibration/razor_heads.py", "text: none, random tokens",
-             f"run: {args.draws} draw(s) of {args.period} tokens, {args.repeats} times each"]
-    print(head_file.write(args.out, "razor", args.model, in_one_order(echo, induction).tolist(), about))
+        print(
+            name,
+            "largest",
+            [round(float(s), 3) for s in x.flatten().sort(descending=True).values[:12]],
+            "median",
+            float(x.median()),
+        )
+    about = [
+        f"{pathlib.Path(args.model).name}, by tools/calibration/razor_heads.py",
+        "text: none, random tokens",
+        f"run: {args.draws} draw(s) of {args.period} tokens, {args.repeats} times each",
+    ]
+    print(
+        head_file.write(
+            args.out, "razor", args.model, in_one_order(echo, induction).tolist(), about
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,12 @@ class Child:
 
     def __init__(self, argv, log, env=None, ready=None, timeout=60):
         self._log = open(log, "wb")
-        self._process = subprocess.Popen([str(a) for a in argv], stdout=self._log, stderr=subprocess.STDOUT,
-                                         env={**os.environ, **(env or {})})
+        self._process = subprocess.Popen(
+            [str(a) for a in argv],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
+        )
         self.pid = self._process.pid
         until = time.monotonic() + timeout
         while ready and ready not in open(log, encoding="utf-8", errors="replace").read():
@@ -47,8 +51,13 @@ class Peer:
     def __init__(self, name, argv, log):
         self.name = name
         self._log = open(log, "wb")
-        self._process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-                                         text=True)
+        self._process = subprocess.Popen(
+            [str(a) for a in argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
         self._log_path = log
         self.pids = self._read()["pids"] + [self._process.pid]
 

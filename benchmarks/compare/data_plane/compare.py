@@ -30,13 +30,21 @@ from rows.processes import Server, node_command  # noqa: E402
 KIB, MIB = 1 << 10, 1 << 20
 
 # (row of the get, bytes of a block, blocks a call, floor and goal over gRPC)
-MOONCAKE = [("mooncake_get_64k_x1", 64 * KIB, 1, None, None), ("mooncake_get_64k_x16", 64 * KIB, 16, 1.5, 3.0),
-            ("mooncake_get_1m_x16", MIB, 16, 1.2, 1.5), ("mooncake_get_4m_x16", 4 * MIB, 16, 1.0, 1.3)]
+MOONCAKE = [
+    ("mooncake_get_64k_x1", 64 * KIB, 1, None, None),
+    ("mooncake_get_64k_x16", 64 * KIB, 16, 1.5, 3.0),
+    ("mooncake_get_1m_x16", MIB, 16, 1.2, 1.5),
+    ("mooncake_get_4m_x16", 4 * MIB, 16, 1.0, 1.3),
+]
 LOCAL_GOAL_MOONCAKE, LOCAL_GOAL_REDIS = 6.0, 4.0
 REDIS = ("redis_get_1m_x8", MIB, 8)
 LMCACHE = [("64k_x16", 64 * KIB, 16), ("1m_x16", MIB, 16), ("4m_x16", 4 * MIB, 16)]
 KEYS_A_CALL = 1024
-ENVIRONMENTS = {"redis": "compare/data_plane", "mooncake": "compare/data_plane", "lmcache": "engines/venv"}
+ENVIRONMENTS = {
+    "redis": "compare/data_plane",
+    "mooncake": "compare/data_plane",
+    "lmcache": "engines/venv",
+}
 
 
 class Contenders:
@@ -47,15 +55,31 @@ class Contenders:
 
     def cairn(self, path, what, size=0, batch=1):
         """One trial: {"get": GB/s} or {"put": ...} or {"exists": keys/s}."""
-        command = [self._build / "bin/cairn", "bench", what, "--path", path, "--json", "--repeat", "1",
-                   "--seconds", str(self._seconds), "--batch", str(batch), "--depth", "1" if size else "4"]
+        command = [
+            self._build / "bin/cairn",
+            "bench",
+            what,
+            "--path",
+            path,
+            "--json",
+            "--repeat",
+            "1",
+            "--seconds",
+            str(self._seconds),
+            "--batch",
+            str(batch),
+            "--depth",
+            "1" if size else "4",
+        ]
         if what != "put":  # Each run of it stores the same keys: in a node of its own they are new.
             command += ["--cache", self._node.grpc]
         if size:
             command += ["--size", str(size)]
         if what == "get":
             command += ["--lookup"]  # Peers look a key up in each call too.
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            [str(c) for c in command], capture_output=True, text=True, timeout=300, check=False
+        )
         if done.returncode != 0:
             raise RuntimeError(f"cairn bench {what}: {done.stderr.strip()}")
         metrics = json.loads(done.stdout)["metrics"]
@@ -84,17 +108,43 @@ def rounds(count, pids, contenders):
 def start(stack, args, part, kinds):
     """{name: Peer} of a peer's variants."""
     python = ROOT / "build" / ENVIRONMENTS[part] / "bin/python"
-    return {f"{part} ({kind})": stack.enter_context(
-        Peer(f"{part} {kind}", [python, HERE / f"{part}_peer.py", kind], args.logs / f"{part}-{kind}.log")) for kind in kinds}
+    return {
+        f"{part} ({kind})": stack.enter_context(
+            Peer(
+                f"{part} {kind}",
+                [python, HERE / f"{part}_peer.py", kind],
+                args.logs / f"{part}-{kind}.log",
+            )
+        )
+        for kind in kinds
+    }
 
 
 def transfers(args, contenders, node, peers, size, batch, ours):
     """Two dicts, of gets and of puts: {name: samples}. `ours`: Cairn's trials, as (path, "get" or "put")."""
     pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
-    samples = rounds(args.repeat, pids, {
-        **{peer: lambda peer=peer: peers[peer].ask(what="transfer", size=size, batch=batch, seconds=args.seconds) for peer in peers},
-        **{f"cairn {path} {what}": lambda path=path, what=what: contenders.cairn(path, what, size, batch) for path, what in ours}})
-    return ({**samples, **{peer: [both[what] for both in samples[peer]] for peer in peers}} for what in ("get", "put"))
+    samples = rounds(
+        args.repeat,
+        pids,
+        {
+            **{
+                peer: lambda peer=peer: peers[peer].ask(
+                    what="transfer", size=size, batch=batch, seconds=args.seconds
+                )
+                for peer in peers
+            },
+            **{
+                f"cairn {path} {what}": lambda path=path, what=what: contenders.cairn(
+                    path, what, size, batch
+                )
+                for path, what in ours
+            },
+        },
+    )
+    return (
+        {**samples, **{peer: [both[what] for both in samples[peer]] for peer in peers}}
+        for what in ("get", "put")
+    )
 
 
 def better(samples, names):
@@ -115,16 +165,55 @@ def mooncake(args, contenders, node):
     with contextlib.ExitStack() as stack:
         peers = start(stack, args, "mooncake", ("default", "pooled"))
         for name, size, batch, floor, goal in MOONCAKE:
-            gets, puts = transfers(args, contenders, node, peers, size, batch, [("grpc", "get"), ("local", "get"), ("grpc", "put")])
+            gets, puts = transfers(
+                args,
+                contenders,
+                node,
+                peers,
+                size,
+                batch,
+                [("grpc", "get"), ("local", "get"), ("grpc", "put")],
+            )
             out.append(against(f"{name}_grpc", gets, "cairn grpc get", peers, "GB/s", floor, goal))
-            out.append(against(f"{name}_local", gets, "cairn local get", peers, "GB/s", None, LOCAL_GOAL_MOONCAKE))
-            out.append(against(f"{name.replace('_get_', '_put_')}_grpc", puts, "cairn grpc put", peers, "GB/s", None, None))
+            out.append(
+                against(
+                    f"{name}_local",
+                    gets,
+                    "cairn local get",
+                    peers,
+                    "GB/s",
+                    None,
+                    LOCAL_GOAL_MOONCAKE,
+                )
+            )
+            out.append(
+                against(
+                    f"{name.replace('_get_', '_put_')}_grpc",
+                    puts,
+                    "cairn grpc put",
+                    peers,
+                    "GB/s",
+                    None,
+                    None,
+                )
+            )
         pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
-        samples = rounds(args.repeat, pids, {
-            **{peer: lambda peer=peer: peers[peer].ask(what="exists", batch=KEYS_A_CALL, seconds=args.seconds)["exists"]
-               for peer in peers},
-            "cairn grpc": lambda: contenders.cairn("grpc", "exists", batch=KEYS_A_CALL)})
-        out.append(against("mooncake_exists_grpc", samples, "cairn grpc", peers, "keys/s", 1.0, 2.0))
+        samples = rounds(
+            args.repeat,
+            pids,
+            {
+                **{
+                    peer: lambda peer=peer: peers[peer].ask(
+                        what="exists", batch=KEYS_A_CALL, seconds=args.seconds
+                    )["exists"]
+                    for peer in peers
+                },
+                "cairn grpc": lambda: contenders.cairn("grpc", "exists", batch=KEYS_A_CALL),
+            },
+        )
+        out.append(
+            against("mooncake_exists_grpc", samples, "cairn grpc", peers, "keys/s", 1.0, 2.0)
+        )
     return out
 
 
@@ -132,9 +221,13 @@ def redis(args, contenders, node):
     name, size, batch = REDIS
     with contextlib.ExitStack() as stack:
         peers = start(stack, args, "redis", ("raw", "hiredis"))
-        gets, _ = transfers(args, contenders, node, peers, size, batch, [("grpc", "get"), ("local", "get")])
-    return [against(f"{name}_grpc", gets, "cairn grpc get", peers, "GB/s", None, 1.0),
-            against(f"{name}_local", gets, "cairn local get", peers, "GB/s", None, LOCAL_GOAL_REDIS)]
+        gets, _ = transfers(
+            args, contenders, node, peers, size, batch, [("grpc", "get"), ("local", "get")]
+        )
+    return [
+        against(f"{name}_grpc", gets, "cairn grpc get", peers, "GB/s", None, 1.0),
+        against(f"{name}_local", gets, "cairn local get", peers, "GB/s", None, LOCAL_GOAL_REDIS),
+    ]
 
 
 def lmcache(args, contenders, node):
@@ -143,10 +236,32 @@ def lmcache(args, contenders, node):
         peers = start(stack, args, "lmcache", ("remote", "daemon"))
         for name, size, batch in LMCACHE:
             ours = [(path, what) for what in ("get", "put") for path in ("grpc", "local")]
-            for what, samples in zip(("get", "put"), transfers(args, contenders, node, peers, size, batch, ours)):
+            for what, samples in zip(
+                ("get", "put"), transfers(args, contenders, node, peers, size, batch, ours)
+            ):
                 # A wire beside a wire: the daemon's memory is the same machine's.
-                out.append(against(f"lmcache_{what}_{name}_grpc", samples, f"cairn grpc {what}", ["lmcache (remote)"], "GB/s", None, 1.0))
-                out.append(against(f"lmcache_{what}_{name}_local", samples, f"cairn local {what}", peers, "GB/s", None, None))
+                out.append(
+                    against(
+                        f"lmcache_{what}_{name}_grpc",
+                        samples,
+                        f"cairn grpc {what}",
+                        ["lmcache (remote)"],
+                        "GB/s",
+                        None,
+                        1.0,
+                    )
+                )
+                out.append(
+                    against(
+                        f"lmcache_{what}_{name}_local",
+                        samples,
+                        f"cairn local {what}",
+                        peers,
+                        "GB/s",
+                        None,
+                        None,
+                    )
+                )
     return out
 
 
@@ -154,7 +269,9 @@ PARTS = {"redis": redis, "mooncake": mooncake, "lmcache": lmcache}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4, help="measured time of a trial")

@@ -9,12 +9,16 @@ POOL = 256 << 20
 
 class Data:
     def __init__(self):
-        self.source = np.random.default_rng(1).integers(0, 1 << 62, POOL // 8, dtype=np.int64).view(np.uint8)
+        self.source = (
+            np.random.default_rng(1).integers(0, 1 << 62, POOL // 8, dtype=np.int64).view(np.uint8)
+        )
         self.destination = np.ones(POOL, dtype=np.uint8)
 
     def verify(self, offset, size):
         """Raises unless the destination holds there what the source does."""
-        if not np.array_equal(self.destination[offset:offset + size], self.source[offset:offset + size]):
+        if not np.array_equal(
+            self.destination[offset : offset + size], self.source[offset : offset + size]
+        ):
             raise RuntimeError(f"other bytes came back at {offset}")
 
 
@@ -44,10 +48,12 @@ def gigabytes_per_second(data, size, batch, seconds, put, get):
 
 def keys_per_second(keys, batch, seconds, exists):
     """exists(keys) -> how many are there, of calls of `batch` keys."""
+
     def call(i):
         begin = i * batch % len(keys)
-        asked = keys[begin:begin + batch]
+        asked = keys[begin : begin + batch]
         if exists(asked) != len(asked):
             raise RuntimeError("a stored key does not exist")
+
     calls, took = timed(1 << 30, seconds, call)
     return {"exists": calls * batch / took}

@@ -23,8 +23,14 @@ from lmcache.v1.config import LMCacheEngineConfig  # noqa: E402
 from lmcache.v1.distributed.api import MemoryLayoutDesc  # noqa: E402
 from lmcache.v1.memory_management import MemoryFormat  # noqa: E402
 from lmcache.v1.metadata import LMCacheMetadata  # noqa: E402
-from lmcache.v1.multiprocess.custom_types import IPCCacheServerKey, RegisterEngineDrivenContextPayload  # noqa: E402
-from lmcache.v1.multiprocess.transfer_context import EngineDrivenContextMetadata, EngineDrivenContextShm  # noqa: E402
+from lmcache.v1.multiprocess.custom_types import (
+    IPCCacheServerKey,
+    RegisterEngineDrivenContextPayload,
+)  # noqa: E402
+from lmcache.v1.multiprocess.transfer_context import (
+    EngineDrivenContextMetadata,
+    EngineDrivenContextShm,
+)  # noqa: E402
 from lmcache.v1.multiprocess.transport.factory import RequestClientFactory  # noqa: E402
 from lmcache.v1.storage_backend.connector.lm_connector import LMCServerConnector  # noqa: E402
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend  # noqa: E402
@@ -42,11 +48,21 @@ class Remote(Data):
     def __init__(self, directory):
         super().__init__()
         port = free_port()
-        self.server = Child([sys.executable, "-m", "lmcache.v1.server", "127.0.0.1", port], directory / "server.log",
-                            ready="Server started")
+        self.server = Child(
+            [sys.executable, "-m", "lmcache.v1.server", "127.0.0.1", port],
+            directory / "server.log",
+            ready="Server started",
+        )
         config = LMCacheEngineConfig.from_defaults(local_cpu=False, max_local_cpu_size=1.0)
-        metadata = LMCacheMetadata(model_name="m", world_size=1, local_world_size=1, worker_id=0, local_worker_id=0,
-                                   kv_dtype=torch.uint8, kv_shape=(1, 2, 256, 1, 128))
+        metadata = LMCacheMetadata(
+            model_name="m",
+            world_size=1,
+            local_world_size=1,
+            worker_id=0,
+            local_worker_id=0,
+            kv_dtype=torch.uint8,
+            kv_shape=(1, 2, 256, 1, 128),
+        )
         self._memory = LocalCPUBackend(config, metadata, "cpu")
         self._loop = asyncio.new_event_loop()
         self._connector = LMCServerConnector("127.0.0.1", port, self._loop, self._memory)
@@ -54,10 +70,14 @@ class Remote(Data):
 
     def begin(self, size):
         self.end()
-        self._sources = [self._memory.allocate(torch.Size([2, 1, 1, size // 2]), torch.uint8, MemoryFormat.KV_2LTD)
-                         for _ in range(POOL // size)]
+        self._sources = [
+            self._memory.allocate(
+                torch.Size([2, 1, 1, size // 2]), torch.uint8, MemoryFormat.KV_2LTD
+            )
+            for _ in range(POOL // size)
+        ]
         for i, item in enumerate(self._sources):
-            item.tensor.view(-1).numpy()[:] = self.source[i * size:(i + 1) * size]
+            item.tensor.view(-1).numpy()[:] = self.source[i * size : (i + 1) * size]
 
     def end(self):
         for item in [*self._sources, *self._read.values()]:
@@ -68,7 +88,9 @@ class Remote(Data):
         async def call():
             for i in range(first, first + count):
                 await self._connector.put(_key(i), self._sources[i])
-            return await self._connector.exists(_key(first + count - 1))  # A put has no answer; calls are served in order.
+            return await self._connector.exists(
+                _key(first + count - 1)
+            )  # A put has no answer; calls are served in order.
 
         if not self._loop.run_until_complete(call()):
             raise RuntimeError("a chunk was not stored")
@@ -81,7 +103,7 @@ class Remote(Data):
         self._loop.run_until_complete(call())
 
     def verify(self, offset, size):
-        self.destination[offset:offset + size] = self._read[offset].tensor.view(-1).numpy()
+        self.destination[offset : offset + size] = self._read[offset].tensor.view(-1).numpy()
         super().verify(offset, size)
 
     def close(self):
@@ -98,26 +120,67 @@ class Daemon(Data):
         super().__init__()
         torch.set_num_threads(1)  # Copies with one thread, as everybody here.
         port = free_port()
-        self.server = Child([pathlib.Path(sys.executable).parent / "lmcache", "server", "--host", "127.0.0.1", "--port", port,
-                             "--http-host", "127.0.0.1", "--http-port", free_port(), "--disable-observability",
-                             "--supported-transfer-mode", "engine_driven", "--chunk-size", CHUNK_TOKENS, "--l1-size-gb", "1",
-                             "--no-l1-use-lazy", "--shm-name", f"cairn-compare-{os.getpid()}", "--eviction-policy", "LRU"],
-                            directory / "server.log", {"LMCACHE_LOG_LEVEL": "WARNING"})
+        self.server = Child(
+            [
+                pathlib.Path(sys.executable).parent / "lmcache",
+                "server",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                port,
+                "--http-host",
+                "127.0.0.1",
+                "--http-port",
+                free_port(),
+                "--disable-observability",
+                "--supported-transfer-mode",
+                "engine_driven",
+                "--chunk-size",
+                CHUNK_TOKENS,
+                "--l1-size-gb",
+                "1",
+                "--no-l1-use-lazy",
+                "--shm-name",
+                f"cairn-compare-{os.getpid()}",
+                "--eviction-policy",
+                "LRU",
+            ],
+            directory / "server.log",
+            {"LMCACHE_LOG_LEVEL": "WARNING"},
+        )
         self._client = RequestClientFactory.create(f"tcp://127.0.0.1:{port}")
         self._contexts, self._requests = {}, 0
 
     def begin(self, size):
-        self._client.clear().result(timeout=TIMEOUT_S)  # The first one waits until the daemon serves.
+        self._client.clear().result(
+            timeout=TIMEOUT_S
+        )  # The first one waits until the daemon serves.
         if size in self._contexts:
             return
         width = size // 2 // CHUNK_TOKENS
         shape = torch.Size([2, 1, CHUNK_TOKENS, width])
-        place = self._client.register_kv_cache_engine_driven_context(RegisterEngineDrivenContextPayload(
-            instance_id=size, model_name=f"m{size}", world_size=1, block_size=CHUNK_TOKENS, num_layers=1, hidden_dim_size=width,
-            dtype_str="uint8", use_mla=False, num_physical_slots=CHUNK_TOKENS)).result(timeout=TIMEOUT_S)
+        place = self._client.register_kv_cache_engine_driven_context(
+            RegisterEngineDrivenContextPayload(
+                instance_id=size,
+                model_name=f"m{size}",
+                world_size=1,
+                block_size=CHUNK_TOKENS,
+                num_layers=1,
+                hidden_dim_size=width,
+                dtype_str="uint8",
+                use_mla=False,
+                num_physical_slots=CHUNK_TOKENS,
+            )
+        ).result(timeout=TIMEOUT_S)
         self._contexts[size] = EngineDrivenContextShm(
-            EngineDrivenContextMetadata(MemoryLayoutDesc(shapes=[shape], dtypes=[torch.uint8]), CHUNK_TOKENS, False),
-            self._client, TIMEOUT_S, place.shm_name, place.pool_size)
+            EngineDrivenContextMetadata(
+                MemoryLayoutDesc(shapes=[shape], dtypes=[torch.uint8]), CHUNK_TOKENS, False
+            ),
+            self._client,
+            TIMEOUT_S,
+            place.shm_name,
+            place.pool_size,
+        )
 
     def end(self):
         pass
@@ -125,7 +188,9 @@ class Daemon(Data):
     def _key(self, size, first, count):
         self._requests += 1
         tokens = tuple(range(first * CHUNK_TOKENS, (first + count) * CHUNK_TOKENS))
-        return IPCCacheServerKey(f"m{size}", 1, 0, tokens, 0, len(tokens), f"r{self._requests}", num_kv_readers=1)
+        return IPCCacheServerKey(
+            f"m{size}", 1, 0, tokens, 0, len(tokens), f"r{self._requests}", num_kv_readers=1
+        )
 
     def put(self, size, first, count):
         context, key = self._contexts[size], self._key(size, first, count)
@@ -141,7 +206,9 @@ class Daemon(Data):
     def get(self, size, first, count):
         context, key = self._contexts[size], self._key(size, first, count)
         self._client.lookup(key.no_worker_id_version(), 1).result(timeout=TIMEOUT_S)
-        found = self._client.wait_prefetch_status(key.request_id, TIMEOUT_S).result(timeout=TIMEOUT_S)
+        found = self._client.wait_prefetch_status(key.request_id, TIMEOUT_S).result(
+            timeout=TIMEOUT_S
+        )
         if found != count:
             raise RuntimeError(f"LMCache has {found} of {count} chunks")
         slots = context.prepare_retrieve(key, size)
@@ -158,7 +225,7 @@ class Daemon(Data):
 
 
 def _blocks(array, size, first, count):
-    return torch.from_numpy(array[first * size:(first + count) * size]).split(size)
+    return torch.from_numpy(array[first * size : (first + count) * size]).split(size)
 
 
 def main():
@@ -168,8 +235,14 @@ def main():
     def trial(what, size, batch, seconds):
         store.begin(size)
         try:
-            return gigabytes_per_second(store, size, batch, seconds, lambda f, n: store.put(size, f, n),
-                                        lambda f, n: store.get(size, f, n))
+            return gigabytes_per_second(
+                store,
+                size,
+                batch,
+                seconds,
+                lambda f, n: store.put(size, f, n),
+                lambda f, n: store.get(size, f, n),
+            )
         finally:
             store.end()
 

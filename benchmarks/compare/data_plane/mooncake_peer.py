@@ -31,11 +31,26 @@ def main():
     directory = tempfile.mkdtemp(prefix="cairn-mooncake-")
     port = free_port()
     master_address = f"127.0.0.1:{port}"
-    master = Child([pathlib.Path(sys.executable).parent / "mooncake_master", "--rpc_address=127.0.0.1", f"--rpc_port={port}",
-                    "--rpc_thread_num=2", "--metrics_host=127.0.0.1", f"--metrics_port={free_port()}",
-                    f"--default_kv_lease_ttl={LEASE_MS}", "--logtostderr"], f"{directory}/master.log", {"GLOG_minloglevel": "0"},
-                   ready="Master Admin Metrics")
-    node = Child([sys.executable, HERE / "mooncake_node.py", NODE_BYTES, master_address], f"{directory}/node.log", ready="node ready")
+    master = Child(
+        [
+            pathlib.Path(sys.executable).parent / "mooncake_master",
+            "--rpc_address=127.0.0.1",
+            f"--rpc_port={port}",
+            "--rpc_thread_num=2",
+            "--metrics_host=127.0.0.1",
+            f"--metrics_port={free_port()}",
+            f"--default_kv_lease_ttl={LEASE_MS}",
+            "--logtostderr",
+        ],
+        f"{directory}/master.log",
+        {"GLOG_minloglevel": "0"},
+        ready="Master Admin Metrics",
+    )
+    node = Child(
+        [sys.executable, HERE / "mooncake_node.py", NODE_BYTES, master_address],
+        f"{directory}/node.log",
+        ready="node ready",
+    )
     store = MooncakeDistributedStore()
     if store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 64 << 20, "tcp", "", master_address) != 0:
         raise RuntimeError("Mooncake: setup failed")
@@ -51,7 +66,9 @@ def main():
 
     def put(size, first, count):
         places = [data.source.ctypes.data + i * size for i in range(first, first + count)]
-        failed = [r for r in store.batch_put_from(names(first, count), places, [size] * count) if r != 0]
+        failed = [
+            r for r in store.batch_put_from(names(first, count), places, [size] * count) if r != 0
+        ]
         if failed:
             raise RuntimeError(f"put answered {failed[0]}")
 
@@ -77,7 +94,14 @@ def main():
         generation += 1
         trials_stored += 1
         if what == "transfer":
-            return gigabytes_per_second(data, size, batch, seconds, lambda f, n: put(size, f, n), lambda f, n: get(size, f, n))
+            return gigabytes_per_second(
+                data,
+                size,
+                batch,
+                seconds,
+                lambda f, n: put(size, f, n),
+                lambda f, n: get(size, f, n),
+            )
         for first in range(0, 4096, 64):
             put(4096, first, 64)
         return keys_per_second(names(0, 4096), batch, seconds, exists)

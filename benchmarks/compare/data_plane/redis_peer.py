@@ -27,7 +27,9 @@ class RawClient:
             view = view[n:]
 
     def get(self, keys, views):
-        self._socket.sendall(b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(k), k) for k in keys))
+        self._socket.sendall(
+            b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(k), k) for k in keys)
+        )
         for view in views:
             head = b"$%d\r\n" % len(view)
             got = bytearray(len(head))
@@ -40,7 +42,9 @@ class RawClient:
 
     def set(self, keys, views):
         for key, view in zip(keys, views):
-            self._socket.sendall(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n" % (len(key), key, len(view)))
+            self._socket.sendall(
+                b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n" % (len(key), key, len(view))
+            )
             self._socket.sendall(view)
             self._socket.sendall(b"\r\n")
         for _ in keys:
@@ -53,14 +57,33 @@ class RawClient:
 def main():
     kind = sys.argv[1]
     port, directory = free_port(), tempfile.mkdtemp(prefix="cairn-redis-")
-    server = Child(["redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", directory,
-                    "--daemonize", "no", "--logfile", ""], f"{directory}/redis.log", ready="Ready to accept connections")
+    server = Child(
+        [
+            "redis-server",
+            "--port",
+            port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            directory,
+            "--daemonize",
+            "no",
+            "--logfile",
+            "",
+        ],
+        f"{directory}/redis.log",
+        ready="Ready to accept connections",
+    )
     data = Data()
     pool = redis.Redis(host="127.0.0.1", port=port, protocol=2)
     raw = RawClient(port)
 
     def views(array, size, first, count):
-        return [memoryview(array)[i * size:(i + 1) * size] for i in range(first, first + count)]
+        return [memoryview(array)[i * size : (i + 1) * size] for i in range(first, first + count)]
 
     def names(first, count):
         return [b"k%d" % i for i in range(first, first + count)]
@@ -95,7 +118,14 @@ def main():
 
     def trial(what, size=0, batch=1, seconds=0.4):
         if what == "transfer":
-            return gigabytes_per_second(data, size, batch, seconds, lambda f, n: put(size, f, n), lambda f, n: get(size, f, n))
+            return gigabytes_per_second(
+                data,
+                size,
+                batch,
+                seconds,
+                lambda f, n: put(size, f, n),
+                lambda f, n: get(size, f, n),
+            )
         keys = names(0, 4096)
         pool.mset({key: b"x" for key in keys})
         return keys_per_second(keys, batch, seconds, exists)

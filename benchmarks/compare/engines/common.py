@@ -16,16 +16,31 @@ from rows.processes import Server, node_command, wait_until  # noqa: E402,F401
 
 def processor():
     lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def report(rows, foreign, out):
     """Prints rows, and keeps them with what the machine was and what others took of it."""
     for r in rows:
-        ratio = "" if r["ratio"] is None else f"  {r['ratio']:.3f} of {r['yardstick']}, goal {r['goal']}"
-        print(f"{r['name']:34} {r['median']:12.4g} {r['unit']:7} spread {r['spread']:.0%} n {r['n']}{ratio}")
+        ratio = (
+            ""
+            if r["ratio"] is None
+            else f"  {r['ratio']:.3f} of {r['yardstick']}, goal {r['goal']}"
+        )
+        print(
+            f"{r['name']:34} {r['median']:12.4g} {r['unit']:7} spread {r['spread']:.0%} n {r['n']}{ratio}"
+        )
     print(f"others used {foreign:.2f} cores meanwhile")
     if out:
-        facts = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "processor": processor(),
-                 "foreign_cores": foreign, "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]}
-        pathlib.Path(out).write_text(json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        facts = {
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "processor": processor(),
+            "foreign_cores": foreign,
+            "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
+        }
+        pathlib.Path(out).write_text(
+            json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        )

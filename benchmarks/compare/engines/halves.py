@@ -26,7 +26,9 @@ from cairn.vllm.worker import WorkerHalf
 
 KIB, MIB = 1 << 10, 1 << 20
 SECONDS = 0.5  # Of a trial of a client.
-CAPACITY = 1 << 30  # Of the node. Stores go to a full one whose memory this process has touched, as those of `cairn bench`.
+CAPACITY = (
+    1 << 30
+)  # Of the node. Stores go to a full one whose memory this process has touched, as those of `cairn bench`.
 LAYERS, PAGE, BLOCKS = 30, 98304, 31  # SmolLM2, bfloat16, 128 tokens a block.
 
 
@@ -37,8 +39,13 @@ def store(node, spec, **options):
 
 
 def spec_of(model, size, tokens=128):
-    return cairn.NamespaceSpec(model=model, revision="1", numerics="bench", key_scheme="bench",
-                               layout=cairn.OpaqueLayout("bench", max_part_bytes=size, block_tokens=tokens))
+    return cairn.NamespaceSpec(
+        model=model,
+        revision="1",
+        numerics="bench",
+        key_scheme="bench",
+        layout=cairn.OpaqueLayout("bench", max_part_bytes=size, block_tokens=tokens),
+    )
 
 
 def wake(repeat):
@@ -60,13 +67,27 @@ def lookups(node, repeat):
     spec = spec_of("lookup", 1024, 16)
     made = store(node, spec, lookup_timeout=1.0)
     keys = [os.urandom(32) for _ in range(count)]
-    assert all(made.save([cairn.Part(k, b"x" * 64, parent=p) for k, p in zip(keys, [None, *keys])], [64] * count))
+    assert all(
+        made.save(
+            [cairn.Part(k, b"x" * 64, parent=p) for k, p in zip(keys, [None, *keys])], [64] * count
+        )
+    )
     half = SchedulerHalf(made, Plan(spec, 16, True), reads=True, writes=True)
     asked, taken = [], []
     for i in range(repeat):
         request = types.SimpleNamespace(
-            request_id=str(i), num_tokens=16 * count + 1, num_prompt_tokens=16 * count + 1, num_preemptions=0, block_hashes=list(keys),
-            skip_reading_prefix_cache=False, lora_request=None, mm_features=[], prompt_embeds=None, resumable=False, pooling_params=None)
+            request_id=str(i),
+            num_tokens=16 * count + 1,
+            num_prompt_tokens=16 * count + 1,
+            num_preemptions=0,
+            block_hashes=list(keys),
+            skip_reading_prefix_cache=False,
+            lora_request=None,
+            mm_features=[],
+            prompt_embeds=None,
+            resumable=False,
+            pooling_params=None,
+        )
         begin = time.perf_counter()
         half.on_new_request(request)
         asked.append(time.perf_counter() - begin)
@@ -77,11 +98,44 @@ def lookups(node, repeat):
         half.on_finished(request)
     counts = made.counters.totals()
     woken = wake(repeat)
-    rows = [row("wake_a_sleeper", [1e6 * statistics.median(woken)], "us", "part of the next row", None, None, None)]
+    rows = [
+        row(
+            "wake_a_sleeper",
+            [1e6 * statistics.median(woken)],
+            "us",
+            "part of the next row",
+            None,
+            None,
+            None,
+        )
+    ]
     for name, samples in (("vllm_lookup_ask", asked), ("vllm_lookup_answer", taken)):
-        for part, value, goal in (("p50", statistics.median(samples), 50), ("p99", statistics.quantiles(samples, n=100)[98], 300)):
-            rows.append(row(f"{name}_{part}", [1e6 * value], "us", f"{goal} us", goal / (1e6 * value), None, 1.0))
-    rows.append(row("vllm_lookup_node", [1e6 * counts["lookup_seconds"] / counts["lookups"]], "us", "in the background", None, None, None))
+        for part, value, goal in (
+            ("p50", statistics.median(samples), 50),
+            ("p99", statistics.quantiles(samples, n=100)[98], 300),
+        ):
+            rows.append(
+                row(
+                    f"{name}_{part}",
+                    [1e6 * value],
+                    "us",
+                    f"{goal} us",
+                    goal / (1e6 * value),
+                    None,
+                    1.0,
+                )
+            )
+    rows.append(
+        row(
+            "vllm_lookup_node",
+            [1e6 * counts["lookup_seconds"] / counts["lookups"]],
+            "us",
+            "in the background",
+            None,
+            None,
+            None,
+        )
+    )
     return rows
 
 
@@ -91,12 +145,21 @@ def transfers(node, repeat):
     spec = spec_of("transfer", size)
     made = store(node, spec)
     half = WorkerHalf(made, Plan(spec, 128, True), 0)
-    pages = {f"layer{i}": torch.randint(0, 255, (2 * BLOCKS + 1, PAGE), dtype=torch.uint8) for i in range(LAYERS)}
+    pages = {
+        f"layer{i}": torch.randint(0, 255, (2 * BLOCKS + 1, PAGE), dtype=torch.uint8)
+        for i in range(LAYERS)
+    }
     half.register(pages)
     views = [page.numpy() for page in pages.values()]
     room = np.zeros((BLOCKS, size), np.uint8)
     for _ in range(CAPACITY // (BLOCKS * size) + 2):
-        half.start_saves(Metadata(made.namespace, [], [SaveJob([os.urandom(32) for _ in range(BLOCKS)], 0, range(BLOCKS), None)]))
+        half.start_saves(
+            Metadata(
+                made.namespace,
+                [],
+                [SaveJob([os.urandom(32) for _ in range(BLOCKS)], 0, range(BLOCKS), None)],
+            )
+        )
         assert half.drain(60)
     loads, saves, copies, copies_out = [], [], [], []
     for i in range(repeat + 1):
@@ -108,7 +171,9 @@ def transfers(node, repeat):
         saved = time.perf_counter() - begin
         assert made.exists(keys, deadline=5) == [True] * BLOCKS
         begin = time.perf_counter()
-        half.start_loads(Metadata(made.namespace, [LoadJob("r", keys, 0, range(BLOCKS, 2 * BLOCKS))]))
+        half.start_loads(
+            Metadata(made.namespace, [LoadJob("r", keys, 0, range(BLOCKS, 2 * BLOCKS))])
+        )
         while not half.finished(idle=True):
             pass
         loaded = time.perf_counter() - begin
@@ -129,9 +194,15 @@ def transfers(node, repeat):
     megabytes = BLOCKS * size / 1e6
     yard = f"numpy's copy, {1e3 * statistics.median(copies):.1f} ms"
     found = []
-    for name, samples in (("vllm_load_31_blocks", loads), ("vllm_save_31_blocks", saves), ("vllm_save_on_engine_thread", copies_out)):
+    for name, samples in (
+        ("vllm_load_31_blocks", loads),
+        ("vllm_save_31_blocks", saves),
+        ("vllm_save_on_engine_thread", copies_out),
+    ):
         ratio = statistics.median(copy / sample for copy, sample in zip(copies, samples))
-        found.append(row(name, [1e3 * s for s in samples], f"ms/{megabytes:.0f}MB", yard, ratio, None, 0.8))
+        found.append(
+            row(name, [1e3 * s for s in samples], f"ms/{megabytes:.0f}MB", yard, ratio, None, 0.8)
+        )
     half.close()
     made.close()
     return found
@@ -139,9 +210,36 @@ def transfers(node, repeat):
 
 def cpp(build, what, size, batch):
     """The C++ client at a node of its own: its keys are always the same, so a node can be asked to store them once."""
-    done = subprocess.run([str(a) for a in [build / "bin/cairn", "bench", what, "--path", "local", "--size", size, "--batch", batch,
-                                            "--depth", 1, "--data", "64MiB", "--repeat", 1, "--seconds", SECONDS, "--json",
-                                            *(["--lookup"] if what == "get" else [])]], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [
+            str(a)
+            for a in [
+                build / "bin/cairn",
+                "bench",
+                what,
+                "--path",
+                "local",
+                "--size",
+                size,
+                "--batch",
+                batch,
+                "--depth",
+                1,
+                "--data",
+                "64MiB",
+                "--repeat",
+                1,
+                "--seconds",
+                SECONDS,
+                "--json",
+                *(["--lookup"] if what == "get" else []),
+            ]
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     if done.returncode != 0:
         raise RuntimeError(f"cairn bench {what}: {done.stderr.strip()}")
     return json.loads(done.stdout)["metrics"]["throughput"]["median"]
@@ -153,19 +251,33 @@ def python_client(build, work, repeat):
     for size, batch, goal in ((MIB, 1, 0.9), (64 * KIB, 16, 0.8)):
         count = 64 * MIB // size
         capacity = 3 * 64 * MIB + count * 8192
-        with Server(node_command(build, "--host.capacity", str(capacity)), work / f"python{size}.log") as node, cairn.Client(node.grpc) as client:
-            namespace = client.open_namespace(spec_of(f"python {size}", size), deadline=10).fingerprint
+        with (
+            Server(
+                node_command(build, "--host.capacity", str(capacity)), work / f"python{size}.log"
+            ) as node,
+            cairn.Client(node.grpc) as client,
+        ):
+            namespace = client.open_namespace(
+                spec_of(f"python {size}", size), deadline=10
+            ).fingerprint
             data = np.random.default_rng(1).integers(0, 256, (count, size), np.uint8)
-            into = np.empty((count, size), np.uint8)  # In huge pages, as `cairn bench` has: those of np.zeros would be small.
+            into = np.empty(
+                (count, size), np.uint8
+            )  # In huge pages, as `cairn bench` has: those of np.zeros would be small.
 
             def put(keys):
                 for i in range(0, count, batch):
-                    parts = [cairn.Part(keys[j], data[j], keys[j - 1] if j > i else None) for j in range(i, i + batch)]
+                    parts = [
+                        cairn.Part(keys[j], data[j], keys[j - 1] if j > i else None)
+                        for j in range(i, i + batch)
+                    ]
                     assert client.push(namespace, parts, deadline=10) == [None] * batch
 
             def get(keys):
                 for i in range(0, count, batch):
-                    assert not client.get(namespace, keys[i : i + batch], into[i : i + batch], lookup_deadline=5).failed
+                    assert not client.get(
+                        namespace, keys[i : i + batch], into[i : i + batch], lookup_deadline=5
+                    ).failed
 
             def fresh():
                 return [os.urandom(32) for _ in range(count)]
@@ -189,23 +301,44 @@ def python_client(build, work, repeat):
 
             def compare():
                 # As `cairn bench` does it. An array of 64 MiB for the answer would take the caches, and new pages, between two passes.
-                assert ctypes.CDLL(None).memcmp(into.ctypes.data_as(ctypes.c_void_p), data.ctypes.data_as(ctypes.c_void_p),
-                                                ctypes.c_size_t(data.nbytes)) == 0
+                assert (
+                    ctypes.CDLL(None).memcmp(
+                        into.ctypes.data_as(ctypes.c_void_p),
+                        data.ctypes.data_as(ctypes.c_void_p),
+                        ctypes.c_size_t(data.nbytes),
+                    )
+                    == 0
+                )
 
             for _ in range(capacity // (64 * MIB) + 1):
                 put(fresh())
             ratios, samples = {"get": [], "put": []}, {"get": [], "put": []}
             for _ in range(repeat):
                 stored = fresh()
-                time.sleep(0.02)  # The node tells uses apart by 17 ms, and would evict the first of these for the last.
+                time.sleep(
+                    0.02
+                )  # The node tells uses apart by 17 ms, and would evict the first of these for the last.
                 put(stored)
-                for what, call, keys_of, check in (("get", get, lambda: stored, compare), ("put", put, fresh, lambda: None)):
+                for what, call, keys_of, check in (
+                    ("get", get, lambda: stored, compare),
+                    ("put", put, fresh, lambda: None),
+                ):
                     yardstick = cpp(build, what, size, batch)
                     speed = passes(call, keys_of, check)
                     samples[what].append(speed)
                     ratios[what].append(speed / yardstick)
         for what in ("get", "put"):
-            rows.append(row(f"python_{what}_{size // KIB}k_x{batch}", samples[what], "GB/s", "the C++ client", statistics.median(ratios[what]), None, goal))
+            rows.append(
+                row(
+                    f"python_{what}_{size // KIB}k_x{batch}",
+                    samples[what],
+                    "GB/s",
+                    "the C++ client",
+                    statistics.median(ratios[what]),
+                    None,
+                    goal,
+                )
+            )
     return rows
 
 
@@ -216,8 +349,13 @@ def main():
     parser.add_argument("--out")
     given = parser.parse_args()
     load = ForeignLoad([])
-    with tempfile.TemporaryDirectory() as work, \
-         Server(node_command(given.build, "--host.capacity", str(CAPACITY)), pathlib.Path(work) / "node.log") as node:
+    with (
+        tempfile.TemporaryDirectory() as work,
+        Server(
+            node_command(given.build, "--host.capacity", str(CAPACITY)),
+            pathlib.Path(work) / "node.log",
+        ) as node,
+    ):
         rows = lookups(node, 500) + transfers(node, given.repeat)
     with tempfile.TemporaryDirectory() as work:
         rows += python_client(given.build, pathlib.Path(work), given.repeat)

@@ -32,7 +32,9 @@ def asymmetric(x, bits, axis, group):
     g = x.reshape(*shape[:-1], shape[-1] // group, group)
     low = half(g.amin(-1, keepdim=True))
     scale = half((g.amax(-1, keepdim=True) - low) / (2**bits - 1))
-    code = torch.where(scale > 0, ((g - low) / scale).round().clamp(0, 2**bits - 1), torch.zeros_like(g))
+    code = torch.where(
+        scale > 0, ((g - low) / scale).round().clamp(0, 2**bits - 1), torch.zeros_like(g)
+    )
     return (low + code * scale).reshape(shape).movedim(-1, axis)
 
 
@@ -63,15 +65,18 @@ def fp8(k, v):
         scale = half(x.abs().amax(-1, keepdim=True) / 448)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
         return (x / scale).to(torch.float8_e4m3fn).to(torch.float32) * scale
+
     return code(k), code(v), 8 + 16 / k.shape[-1]
 
 
 def kivi(bits):
     """KIVI without its residual window, groups of 64 aligned to positions, token 0 apart."""
+
     def codec(k, v):
         kk = keep_first(k, asymmetric(without_first(k), bits, -2, BLOCK))
         vv = keep_first(v, asymmetric(v, bits, -1, 64))
         return kk, vv, bits + 32 / 64 + sink_bits(k)
+
     return codec
 
 
@@ -82,15 +87,21 @@ def hadamard(n):
     return h / math.sqrt(n)
 
 
-LEVELS = {2: [0.4528, 1.5104], 3: [0.2451, 0.7560, 1.3439, 2.1519],
-          4: [0.1284, 0.3880, 0.6568, 0.9423, 1.2562, 1.6180, 2.0690, 2.7326]}
+LEVELS = {
+    2: [0.4528, 1.5104],
+    3: [0.2451, 0.7560, 1.3439, 2.1519],
+    4: [0.1284, 0.3880, 0.6568, 0.9423, 1.2562, 1.6180, 2.0690, 2.7326],
+}
 
 
 def turbo(bits):
     """TurboQuant's MSE form with the norm correction: the codes are scaled to the vector's length. Token 0 apart."""
+
     def rotate_and_code(x):
         dim = x.shape[-1]
-        signs = torch.randint(0, 2, (dim,), generator=torch.Generator().manual_seed(7)).float() * 2 - 1
+        signs = (
+            torch.randint(0, 2, (dim,), generator=torch.Generator().manual_seed(7)).float() * 2 - 1
+        )
         h = hadamard(dim)
         norm = half(x.norm(dim=-1, keepdim=True))
         u = (x * signs) @ h / torch.where(norm > 0, norm, torch.ones_like(norm)) * math.sqrt(dim)
@@ -101,7 +112,12 @@ def turbo(bits):
         return (c @ h) * signs * norm
 
     def codec(k, v):
-        return keep_first(k, rotate_and_code(k)), keep_first(v, rotate_and_code(v)), bits + 16 / k.shape[-1] + sink_bits(k)
+        return (
+            keep_first(k, rotate_and_code(k)),
+            keep_first(v, rotate_and_code(v)),
+            bits + 16 / k.shape[-1] + sink_bits(k),
+        )
+
     return codec
 
 
@@ -111,8 +127,10 @@ def cachegen(k, v):
     layers, heads, tokens, dim = k.shape
     total_bits = 0.0
     out = []
-    for plane, bins_of in ((k, lambda i: 32 if i < layers * 10 / 32 else 16),
-                           (v, lambda i: 32 if i < layers * 2 / 32 else 16)):
+    for plane, bins_of in (
+        (k, lambda i: 32 if i < layers * 10 / 32 else 16),
+        (v, lambda i: 32 if i < layers * 2 / 32 else 16),
+    ):
         x = plane.permute(0, 2, 1, 3).reshape(layers, tokens, heads * dim)
         y = torch.empty_like(x)
         for i in range(layers):

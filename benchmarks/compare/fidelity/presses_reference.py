@@ -29,8 +29,13 @@ class Captured:
         self.layer_idx = index
         self.num_key_value_groups = self.heads // self.kv_heads
         self.config = types.SimpleNamespace(
-            num_attention_heads=self.heads, num_key_value_heads=self.kv_heads, head_dim=self.head_dim, hidden_size=projection.shape[0],
-            num_hidden_layers=layers, _attn_implementation="sdpa")
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            hidden_size=projection.shape[0],
+            num_hidden_layers=layers,
+            _attn_implementation="sdpa",
+        )
         self.o_proj = types.SimpleNamespace(weight=projection)
         self.masked_key_indices = None
 
@@ -84,8 +89,9 @@ class Captured:
 def queries_of_capture(module_of_kvpress, queries):
     """Lets presses of that module of kvpress take a Captured layer's queries; other layers compute theirs."""
     compute = module_of_kvpress.get_prerope_query_states
-    module_of_kvpress.get_prerope_query_states = (
-        lambda layer, hidden: queries(layer, hidden) if isinstance(layer, Captured) else compute(layer, hidden))
+    module_of_kvpress.get_prerope_query_states = lambda layer, hidden: (
+        queries(layer, hidden) if isinstance(layer, Captured) else compute(layer, hidden)
+    )
 
 
 # The window's queries are captured after RoPE, so the presses rotate them by nothing; the expected ones are turned back.
@@ -95,7 +101,9 @@ queries_of_capture(expected_attention_press, Captured.plain_queries)
 
 def signatures(rows):
     """A number for each row of bits, [..., dim] -> [...]: equal rows have equal ones."""
-    factors = torch.randint(-2**62, 2**62, (rows.shape[-1],), generator=torch.Generator().manual_seed(1))
+    factors = torch.randint(
+        -(2**62), 2**62, (rows.shape[-1],), generator=torch.Generator().manual_seed(1)
+    )
     return (rows.contiguous().view(torch.int32) * factors).sum(-1)
 
 
@@ -120,15 +128,31 @@ def with_kvpress(press):
         for layer in layers:
             press.compression_ratio = ratio
             layer.masked_key_indices = None
-            no_turn = (torch.ones(1, layer.tokens, layer.head_dim), torch.zeros(1, layer.tokens, layer.head_dim))
-            keys, _ = press.compress(layer, layer.hidden(), layer.k[None], layer.v[None], None, {"position_embeddings": no_turn})
-            masks.append(kept_by(layer, keys[0]) if layer.masked_key_indices is None else all_but(layer.masked_key_indices, layer))
+            no_turn = (
+                torch.ones(1, layer.tokens, layer.head_dim),
+                torch.zeros(1, layer.tokens, layer.head_dim),
+            )
+            keys, _ = press.compress(
+                layer,
+                layer.hidden(),
+                layer.k[None],
+                layer.v[None],
+                None,
+                {"position_embeddings": no_turn},
+            )
+            masks.append(
+                kept_by(layer, keys[0])
+                if layer.masked_key_indices is None
+                else all_but(layer.masked_key_indices, layer)
+            )
         return torch.stack(masks)
+
     return run
 
 
 def ranked_by_kvpress(press):
     """As with_kvpress, but of equal scores the earlier row is taken: torch leaves that open."""
+
     def run(layers, ratio):
         press.compression_ratio = ratio
         masks = []
@@ -136,10 +160,12 @@ def ranked_by_kvpress(press):
             scores = press.score(layer, layer.hidden(), layer.k[None], layer.v[None], None, {})[0]
             masks.append(torch.stack([top(s, kept_rows(layer, ratio)) for s in scores]))
         return torch.stack(masks)
+
     return run
 
 
 # --- Definitions of what kvpress has not, from the papers' formulas ---
+
 
 def kept_rows(layer, ratio):
     return max(1, int(layer.tokens * (1 - ratio)))
@@ -174,23 +200,30 @@ def defensive_layer(layer, ratio, window, pool, mass):
         total = mean[h][order].cumsum(0)
         reach = torch.nonzero(total >= mass - share[h])
         count = int(reach[0]) if len(reach) else 0
-        forced[h, order[:min(count, kept_rows(layer, ratio) - window)]] = True
+        forced[h, order[: min(count, kept_rows(layer, ratio) - window)]] = True
     return F.pad(s, (0, window)), forced
 
 
 def defensive(window, pool, mass, whole):
     """DefensiveKV; `whole`: the budget is one for all layers."""
+
     def run(layers, ratio):
-        scores, forced = zip(*(defensive_layer(layer, ratio, window, pool, mass) for layer in layers))
+        scores, forced = zip(
+            *(defensive_layer(layer, ratio, window, pool, mass) for layer in layers)
+        )
         per_layer = layers[0].kv_heads * kept_rows(layers[0], ratio)
         if whole:
-            return top(torch.stack(scores), per_layer * len(layers), torch.stack(forced)).view(len(layers), *scores[0].shape)
+            return top(torch.stack(scores), per_layer * len(layers), torch.stack(forced)).view(
+                len(layers), *scores[0].shape
+            )
         return torch.stack([top(s, per_layer, f).view(s.shape) for s, f in zip(scores, forced)])
+
     return run
 
 
 def h2o(recent_share):
     """Sums of the causal softmax over all rows; `recent_share` of the rows are the most recent ones."""
+
     def run(layers, ratio):
         masks = []
         for layer in layers:
@@ -198,6 +231,16 @@ def h2o(recent_share):
             recent = int(n * recent_share)
             rest = layer.tokens - recent
             s = layer.by_group(layer.attention_sums).mean(1)
-            masks.append(torch.stack([torch.cat((top(head[:rest], n - recent), torch.ones(recent, dtype=torch.bool))) for head in s]))
+            masks.append(
+                torch.stack(
+                    [
+                        torch.cat(
+                            (top(head[:rest], n - recent), torch.ones(recent, dtype=torch.bool))
+                        )
+                        for head in s
+                    ]
+                )
+            )
         return torch.stack(masks)
+
     return run

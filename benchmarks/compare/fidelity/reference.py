@@ -23,7 +23,9 @@ from torch_bench import Llama  # noqa: E402
 
 def bootstrap(groups, seed=20260101, rounds=2000):
     values = torch.tensor(groups, dtype=torch.float64)
-    pick = torch.randint(0, len(groups), (rounds, len(groups)), generator=torch.Generator().manual_seed(seed))
+    pick = torch.randint(
+        0, len(groups), (rounds, len(groups)), generator=torch.Generator().manual_seed(seed)
+    )
     means = values[pick].sum(1)
     means = (means[:, 0] / means[:, 1]).sort().values
     return [float(means[int(0.025 * rounds)]), float(means[int(0.975 * rounds) - 1])]
@@ -56,7 +58,12 @@ class Judge:
         """KL, both negative log-likelihoods and the positions with the same most likely token, all summed."""
         p, q = self._full, rows[self._judged].double().log_softmax(-1)
         nll = [-float(x.gather(1, self._target[:, None]).sum()) for x in (p, q)]
-        return float((p.exp() * (p - q)).sum()), nll[0], nll[1], int((p.argmax(-1) == q.argmax(-1)).sum())
+        return (
+            float((p.exp() * (p - q)).sum()),
+            nll[0],
+            nll[1],
+            int((p.argmax(-1) == q.argmax(-1)).sum()),
+        )
 
 
 class Row:
@@ -76,28 +83,62 @@ class Row:
         for judge, rows in zip(judges, scores):
             one, full, other, same = judge.compare(rows)
             kl, positions = kl + one, positions + judge.positions
-            self.full, self.other, self.same = self.full + full, self.other + other, self.same + same
+            self.full, self.other, self.same = (
+                self.full + full,
+                self.other + other,
+                self.same + same,
+            )
         self.texts.append([kl, positions])
 
     def _add_needles(self, judges, scores):
-        self.texts.append([int(judge.is_answered(rows)) if judge.answered else None for judge, rows in zip(judges, scores)])
+        self.texts.append(
+            [
+                int(judge.is_answered(rows)) if judge.answered else None
+                for judge, rows in zip(judges, scores)
+            ]
+        )
 
     def report(self, suite):
         errors = [sum(e) / len(e) for e in zip(*self.errors)] or [None, None]
-        row = {"recipe": self.name, "suite": suite, "bits_per_number": sum(self.bits) / len(self.bits),
-               "err_k": errors[0], "err_v": errors[1]}
+        row = {
+            "recipe": self.name,
+            "suite": suite,
+            "bits_per_number": sum(self.bits) / len(self.bits),
+            "err_k": errors[0],
+            "err_v": errors[1],
+        }
         if self.needles:
-            groups = [[sum(cases), len(cases)] for text in self.texts if (cases := [c for c in text if c is not None])]
-            return row | {"needles_ok": sum(a for a, _ in groups), "needles_n": sum(b for _, b in groups),
-                          "needles_ci": bootstrap(groups), "texts": self.texts}
+            groups = [
+                [sum(cases), len(cases)]
+                for text in self.texts
+                if (cases := [c for c in text if c is not None])
+            ]
+            return row | {
+                "needles_ok": sum(a for a, _ in groups),
+                "needles_n": sum(b for _, b in groups),
+                "needles_ci": bootstrap(groups),
+                "texts": self.texts,
+            }
         positions = sum(n for _, n in self.texts)
-        return row | {"kl": sum(a for a, _ in self.texts) / positions, "kl_ci": bootstrap(self.texts),
-                      "ppl_delta": math.exp((self.other - self.full) / positions) - 1, "top1": self.same / positions, "texts": self.texts}
+        return row | {
+            "kl": sum(a for a, _ in self.texts) / positions,
+            "kl_ci": bootstrap(self.texts),
+            "ppl_delta": math.exp((self.other - self.full) / positions) - 1,
+            "top1": self.same / positions,
+            "texts": self.texts,
+        }
 
 
 def write_report(model, plan, rows):
-    json.dump({"model": pathlib.Path(model).name, "split": plan["split"], "arithmetic": "float32",
-               "rows": [row.report(plan["suite"]) for row in rows]}, sys.stdout)
+    json.dump(
+        {
+            "model": pathlib.Path(model).name,
+            "split": plan["split"],
+            "arithmetic": "float32",
+            "rows": [row.report(plan["suite"]) for row in rows],
+        },
+        sys.stdout,
+    )
     print()
 
 
@@ -112,7 +153,7 @@ def begin(parser):
     torch.set_grad_enabled(False)
     model = Llama(arguments.model)
     plan = json.load(open(arguments.plan, encoding="utf-8"))
-    texts = plan["texts"][:arguments.limit or None]
+    texts = plan["texts"][: arguments.limit or None]
     return arguments, model, plan, texts
 
 
@@ -143,8 +184,12 @@ def measure(model, text, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--codec", action="append", choices=sorted(CODECS), help="all when not given")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--codec", action="append", choices=sorted(CODECS), help="all when not given"
+    )
     arguments, model, plan, texts = begin(parser)
     rows = [Row(name, is_needles(plan)) for name in arguments.codec or CODECS]
     for text in with_progress(plan["suite"], texts):

@@ -29,14 +29,18 @@ def snapkv():
 
 
 def expected(epsilon):
-    return kvpress.ExpectedAttentionPress(n_future_positions=512, n_sink=4, use_covariance=True, use_vnorm=True, epsilon=epsilon)
+    return kvpress.ExpectedAttentionPress(
+        n_future_positions=512, n_sink=4, use_covariance=True, use_vnorm=True, epsilon=epsilon
+    )
 
 
 def drawn(run):
     """The same draws for every text, others for every layer and head."""
+
     def again(layers, ratio):
         torch.manual_seed(1)
         return run(layers, ratio)
+
     return again
 
 
@@ -46,18 +50,34 @@ PRESSES = {
     "kvpress-random": ("random", drawn(with_kvpress(kvpress.RandomPress()))),
     "kvpress-streaming": ("streaming", with_kvpress(kvpress.StreamingLLMPress(n_sink=4))),
     "kvpress-snapkv": ("snapkv", with_kvpress(snapkv())),
-    "kvpress-adakv-snapkv": ("ada-snapkv", with_kvpress(kvpress.AdaKVPress(snapkv(), alpha_safeguard=0.2))),
-    "kvpress-pyramidkv": ("pyramidkv", with_kvpress(kvpress.PyramidKVPress(window_size=64, kernel_size=5, beta=20))),
+    "kvpress-adakv-snapkv": (
+        "ada-snapkv",
+        with_kvpress(kvpress.AdaKVPress(snapkv(), alpha_safeguard=0.2)),
+    ),
+    "kvpress-pyramidkv": (
+        "pyramidkv",
+        with_kvpress(kvpress.PyramidKVPress(window_size=64, kernel_size=5, beta=20)),
+    ),
     "kvpress-chunkkv": ("chunkkv", with_kvpress(kvpress.ChunkKVPress(snapkv(), chunk_length=20))),
-    "kvpress-criticalkv": ("criticalkv", with_kvpress(kvpress.CriticalKVPress(snapkv(), first_stage_ratio=0.5))),
+    "kvpress-criticalkv": (
+        "criticalkv",
+        with_kvpress(kvpress.CriticalKVPress(snapkv(), first_stage_ratio=0.5)),
+    ),
     "kvpress-criticaladakv": (
-        "ada-criticalkv", with_kvpress(kvpress.CriticalAdaKVPress(snapkv(), alpha_safeguard=0.2, first_stage_ratio=0.5))),
+        "ada-criticalkv",
+        with_kvpress(
+            kvpress.CriticalAdaKVPress(snapkv(), alpha_safeguard=0.2, first_stage_ratio=0.5)
+        ),
+    ),
     "kvpress-tova": ("tova", with_kvpress(kvpress.TOVAPress())),
     "kvpress-knorm": ("knorm", with_kvpress(kvpress.KnormPress())),
     "kvpress-keydiff": ("keydiff", with_kvpress(kvpress.KeyDiffPress())),
     "kvpress-lagkv": ("lagkv", ranked_by_kvpress(kvpress.LagKVPress(n_sink=4, lag_size=128))),
     "kvpress-expected": ("expected", with_kvpress(expected(0.0))),
-    "kvpress-adakv-expected": ("ada-expected", with_kvpress(kvpress.AdaKVPress(expected(1e-2), alpha_safeguard=0.2))),
+    "kvpress-adakv-expected": (
+        "ada-expected",
+        with_kvpress(kvpress.AdaKVPress(expected(1e-2), alpha_safeguard=0.2)),
+    ),
     "own-h2o": ("h2o", h2o(recent_share=0.5)),
     "own-defensive": ("defensive", defensive(window=32, pool=2, mass=0.9, whole=False)),
     "own-layer-defensive": ("layer-defensive", defensive(window=32, pool=2, mass=0.9, whole=True)),
@@ -70,7 +90,18 @@ def capture(model, ids):
     layers = []
 
     def attend(i, q, k, v):
-        layers.append(Captured(i, model.layers, half(k), half(v), q, model.w[f"blk.{i}.attn_output.weight"], model.cos, model.sin))
+        layers.append(
+            Captured(
+                i,
+                model.layers,
+                half(k),
+                half(v),
+                q,
+                model.w[f"blk.{i}.attn_output.weight"],
+                model.cos,
+                model.sin,
+            )
+        )
         return full(i, q, k, v)
 
     model.states(ids, attend)
@@ -92,10 +123,18 @@ def score(model, layers, masks, continuations):
         heads = []
         for h, queries in enumerate(layers[i].by_group(q)):
             kept = masks[i, h]
-            keys, values = torch.cat((k[h], layers[i].k[h, kept])), torch.cat((v[h], layers[i].v[h, kept]))
-            heads.append(F.scaled_dot_product_attention(
-                queries[None], keys.expand(1, len(queries), -1, -1), values.expand(1, len(queries), -1, -1),
-                attn_mask=visible[:, :len(keys)])[0])
+            keys, values = (
+                torch.cat((k[h], layers[i].k[h, kept])),
+                torch.cat((v[h], layers[i].v[h, kept])),
+            )
+            heads.append(
+                F.scaled_dot_product_attention(
+                    queries[None],
+                    keys.expand(1, len(queries), -1, -1),
+                    values.expand(1, len(queries), -1, -1),
+                    attn_mask=visible[:, : len(keys)],
+                )[0]
+            )
         return torch.cat(heads)
 
     positions = torch.cat([layers[0].tokens + torch.arange(n) for n in lengths])
@@ -116,7 +155,9 @@ class SelectionRow(Row):
 
 def in_hexadecimal(masks):
     """masks [layers, kv_heads, tokens] as `cairn fidelity --kept` writes them: a string a head, token t is bit t % 8 of byte t // 8."""
-    return [np.packbits(head, bitorder="little").tobytes().hex() for head in masks.flatten(0, 1).numpy()]
+    return [
+        np.packbits(head, bitorder="little").tobytes().hex() for head in masks.flatten(0, 1).numpy()
+    ]
 
 
 class Recipe:
@@ -139,7 +180,10 @@ class Recipe:
         self.kept.append({"name": text["name"], "kept": in_hexadecimal(masks)})
         self.row.bits.append(16 * float(masks.double().mean()))
         self.row.add(judges, score(model, layers, masks, continuations))
-        self.choosing, self.scoring = self.choosing + chosen - began, self.scoring + time.process_time() - chosen
+        self.choosing, self.scoring = (
+            self.choosing + chosen - began,
+            self.scoring + time.process_time() - chosen,
+        )
 
 
 def measure(model, text, recipes):
@@ -147,16 +191,27 @@ def measure(model, text, recipes):
     layers = capture(model, torch.tensor(text["context"]))
     continuations = [c["tokens"] for c in text["continuations"]]
     everything = torch.ones(len(layers), *layers[0].k.shape[:2], dtype=torch.bool)
-    judges = [Judge(rows, c, recipes[0].row.needles)
-              for rows, c in zip(score(model, layers, everything, continuations), text["continuations"])]
+    judges = [
+        Judge(rows, c, recipes[0].row.needles)
+        for rows, c in zip(score(model, layers, everything, continuations), text["continuations"])
+    ]
     for recipe in recipes:
         recipe.add(model, text, layers, continuations, judges)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--press", action="append", metavar="NAME:keep=K", help=f"every one with keep={KEEPS} when not given")
-    parser.add_argument("--kept", help="a file for which rows each one kept, as `cairn fidelity --kept` has it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--press",
+        action="append",
+        metavar="NAME:keep=K",
+        help=f"every one with keep={KEEPS} when not given",
+    )
+    parser.add_argument(
+        "--kept", help="a file for which rows each one kept, as `cairn fidelity --kept` has it"
+    )
     arguments, model, plan, texts = begin(parser)
     wanted = arguments.press or [f"{name}:keep={keep:g}" for name in PRESSES for keep in KEEPS]
     recipes = [Recipe(text, is_needles(plan)) for text in wanted]
@@ -164,12 +219,23 @@ def main():
         measure(model, text, recipes)
     print("processor seconds a text: choosing, scoring", file=sys.stderr)
     for recipe in recipes:
-        print(f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} {recipe.scoring / len(texts):6.2f}", file=sys.stderr)
+        print(
+            f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} {recipe.scoring / len(texts):6.2f}",
+            file=sys.stderr,
+        )
     write_report(arguments.model, plan, [recipe.row for recipe in recipes])
     if arguments.kept:
         with open(arguments.kept, "w", encoding="utf-8") as file:
-            json.dump({"suite": plan["suite"], "recipes": [{"recipe": recipe.row.name, **recipe.row.method, "texts": recipe.kept}
-                                                           for recipe in recipes]}, file)
+            json.dump(
+                {
+                    "suite": plan["suite"],
+                    "recipes": [
+                        {"recipe": recipe.row.name, **recipe.row.method, "texts": recipe.kept}
+                        for recipe in recipes
+                    ],
+                },
+                file,
+            )
 
 
 if __name__ == "__main__":

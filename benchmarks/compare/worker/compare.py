@@ -26,8 +26,13 @@ class Yardstick:
 
     def __init__(self, script, model, threads):
         environment = dict(os.environ, OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS=str(threads))
-        self._process = subprocess.Popen([sys.executable, str(HERE / script), model, str(threads)],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / script), model, str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
     def measure(self, what, n):
         self._process.stdin.write(f"{what} {n}\n")
@@ -43,38 +48,65 @@ class Yardstick:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bench", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", default="prefill,decode,recompute", help="some of prefill,decode,recompute")
+    parser.add_argument(
+        "--only", default="prefill,decode,recompute", help="some of prefill,decode,recompute"
+    )
     parser.add_argument("--out", help="file for the rows; standard output when not given")
     args = parser.parse_args()
 
     def ours(what, n):
-        done = subprocess.run([args.bench, args.model, what, str(n), "--threads", str(args.threads)],
-                              check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [args.bench, args.model, what, str(n), "--threads", str(args.threads)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return json.loads(done.stdout)["value"]
 
     rows = []
-    for what, script, name, floor, goal in (("prefill", "torch_bench.py", "PyTorch float32", 1.5, 2.8),
-                                            ("decode", "llama_bench.py", "llama.cpp", 0.8, 1.3)):
+    for what, script, name, floor, goal in (
+        ("prefill", "torch_bench.py", "PyTorch float32", 1.5, 2.8),
+        ("decode", "llama_bench.py", "llama.cpp", 0.8, 1.3),
+    ):
         if what not in args.only.split(","):
             continue
         yardstick = Yardstick(script, args.model, args.threads)
         yardstick.measure("prefill", 64)
         for n in LENGTHS:
             pairs = [(ours(what, n), yardstick.measure(what, n)) for _ in range(args.repeat)]
-            rows.append(row(f"{what}_{n}", [a for a, _ in pairs], "tok/s",
-                            f"{name} {statistics.median(b for _, b in pairs):.0f} tok/s",
-                            statistics.median(a / b for a, b in pairs), floor, goal))
+            rows.append(
+                row(
+                    f"{what}_{n}",
+                    [a for a, _ in pairs],
+                    "tok/s",
+                    f"{name} {statistics.median(b for _, b in pairs):.0f} tok/s",
+                    statistics.median(a / b for a, b in pairs),
+                    floor,
+                    goal,
+                )
+            )
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
         yardstick.close()
     if "recompute" in args.only.split(","):
         times = [ours("recompute", 128) for _ in range(args.repeat)]
-        rows.append(row("kv_cache_128_tokens", times, "x", "recomputing all at each step (6.56 x published)",
-                        statistics.median(times), None, None))
+        rows.append(
+            row(
+                "kv_cache_128_tokens",
+                times,
+                "x",
+                "recomputing all at each step (6.56 x published)",
+                statistics.median(times),
+                None,
+                None,
+            )
+        )
 
     text = json.dumps(rows, indent=1)
     if args.out:

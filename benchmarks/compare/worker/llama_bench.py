@@ -28,8 +28,16 @@ bindings.llama_model_default_params = _without_extra_buffers
 
 def main():
     threads = int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    model = Llama(sys.argv[1], n_ctx=4352, n_batch=512, n_ubatch=512, n_threads=threads, n_threads_batch=threads,
-                  logits_all=False, verbose=False)
+    model = Llama(
+        sys.argv[1],
+        n_ctx=4352,
+        n_batch=512,
+        n_ubatch=512,
+        n_threads=threads,
+        n_threads_batch=threads,
+        logits_all=False,
+        verbose=False,
+    )
     for line in sys.stdin:
         what, n = line.split()
         n = int(n)
@@ -42,9 +50,14 @@ def main():
             steps = 64
             start = time.perf_counter()
             for i in range(n, n + steps):
-                model.eval(ids[i:i + 1])
+                model.eval(ids[i : i + 1])
             rate = steps / (time.perf_counter() - start)
-        print(json.dumps({"engine": "llama.cpp", "what": what, "n": n, "value": rate, "unit": "tok/s"}), flush=True)
+        print(
+            json.dumps(
+                {"engine": "llama.cpp", "what": what, "n": n, "value": rate, "unit": "tok/s"}
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -26,8 +26,12 @@ class Llama:
         self.dim = self.hidden // self.heads
         self.eps = float(number("llama.attention.layer_norm_rms_epsilon"))
         base = float(number("llama.rope.freq_base"))
-        self.w = {t.name: torch.from_numpy(np.array(gguf.dequantize(t.data, t.tensor_type), dtype=np.float32))
-                  for t in reader.tensors}
+        self.w = {
+            t.name: torch.from_numpy(
+                np.array(gguf.dequantize(t.data, t.tensor_type), dtype=np.float32)
+            )
+            for t in reader.tensors
+        }
         self.vocab = self.w["token_embd.weight"].shape[0]
         # Files of this architecture rotate neighbouring channels; half-split is what frameworks use.
         for name, heads in (("attn_q", self.heads), ("attn_k", self.kv_heads)):
@@ -65,7 +69,9 @@ class Llama:
             a = attend(i, self.rotate(q, positions), self.rotate(k, positions), v)
             x = x + F.linear(a.transpose(0, 1).reshape(n, -1), w("attn_output"))
             h = F.rms_norm(x, (self.hidden,), w("ffn_norm"), self.eps)
-            x = x + F.linear(F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down"))
+            x = x + F.linear(
+                F.silu(F.linear(h, w("ffn_gate"))) * F.linear(h, w("ffn_up")), w("ffn_down")
+            )
         return F.rms_norm(x, (self.hidden,), self.w["output_norm.weight"], self.eps)
 
     def logits(self, states):
@@ -75,21 +81,31 @@ class Llama:
         """Logits of the last token, or of every token; cache holds the K and V of the tokens before `start`."""
         n = ids.shape[0]
         positions = torch.arange(start, start + n)
-        visible = None if n == 1 or start == 0 else torch.arange(start + n)[None, :] <= positions[:, None]
+        visible = (
+            None if n == 1 or start == 0 else torch.arange(start + n)[None, :] <= positions[:, None]
+        )
 
         def attend(i, q, k, v):
-            cache[i, 0, :, start:start + n] = k
-            cache[i, 1, :, start:start + n] = v
+            cache[i, 0, :, start : start + n] = k
+            cache[i, 1, :, start : start + n] = v
             return F.scaled_dot_product_attention(
-                q[None], cache[i, 0, :, :start + n][None], cache[i, 1, :, :start + n][None],
-                attn_mask=visible, is_causal=n > 1 and visible is None, enable_gqa=True)[0]
+                q[None],
+                cache[i, 0, :, : start + n][None],
+                cache[i, 1, :, : start + n][None],
+                attn_mask=visible,
+                is_causal=n > 1 and visible is None,
+                enable_gqa=True,
+            )[0]
+
         states = self.states(ids, attend, positions)
         return self.logits(states if every_token else states[-1])
 
 
 def full(_, q, k, v):
     """Causal attention to all rows, for Llama.states."""
-    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)[0]
+    return F.scaled_dot_product_attention(
+        q[None], k[None], v[None], is_causal=True, enable_gqa=True
+    )[0]
 
 
 def main():
@@ -108,9 +124,12 @@ def main():
             steps = 32
             start = time.perf_counter()
             for i in range(n, n + steps):
-                model.forward(ids[i:i + 1], cache, i)
+                model.forward(ids[i : i + 1], cache, i)
             rate = steps / (time.perf_counter() - start)
-        print(json.dumps({"engine": "pytorch", "what": what, "n": n, "value": rate, "unit": "tok/s"}), flush=True)
+        print(
+            json.dumps({"engine": "pytorch", "what": what, "n": n, "value": rate, "unit": "tok/s"}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ using cairn::worker::SequenceChunk;
 using cairn::worker::Transformer;
 
 double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Of all threads: what a neighbour on the machine takes does not count.
@@ -187,12 +186,11 @@ int main(int argc, char** argv) {
     best = std::max(best, rate);
     best_cpu = std::max(best_cpu, cpu_rate);
   }
-  std::printf("{\"engine\":\"cairn\",\"what\":\"%s\",\"n\":%lld,\"value\":%.4g,\"unit\":\"%s\","
-              "\"per_cpu_s\":%.4g,"
-              "\"numerics\":\"%s\",\"threads\":%d,\"load_s\":%.3f}\n",
-              what.c_str(), static_cast<long long>(n), best,
-              what == "recompute" ? "x" : "tok/s", best_cpu,
-              bench.transformer().numerics_id().c_str(), bench.transformer().threads(),
-              bench.load_s());
+  std::printf(
+      "{\"engine\":\"cairn\",\"what\":\"%s\",\"n\":%lld,\"value\":%.4g,\"unit\":\"%s\","
+      "\"per_cpu_s\":%.4g,"
+      "\"numerics\":\"%s\",\"threads\":%d,\"load_s\":%.3f}\n",
+      what.c_str(), static_cast<long long>(n), best, what == "recompute" ? "x" : "tok/s", best_cpu,
+      bench.transformer().numerics_id().c_str(), bench.transformer().threads(), bench.load_s());
   return 0;
 }

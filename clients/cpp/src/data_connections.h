@@ -31,7 +31,8 @@ class DataConnections {
 
    private:
     friend class DataConnections;
-    Use(DataConnections* owner, size_t index, grpc::GenericStub* stub) : owner_(owner), index_(index), stub_(stub) {}
+    Use(DataConnections* owner, size_t index, grpc::GenericStub* stub)
+        : owner_(owner), index_(index), stub_(stub) {}
 
     DataConnections* owner_;  // Null after a move.
     size_t index_;
@@ -46,7 +47,8 @@ class DataConnections {
   };
 
   Mutex mu_;
-  std::vector<Connection> connections_ ABSL_GUARDED_BY(mu_);  // Their number and stubs never change.
+  std::vector<Connection> connections_
+      ABSL_GUARDED_BY(mu_);  // Their number and stubs never change.
 };
 
 }  // namespace cairn::client

@@ -54,7 +54,8 @@ class GrpcEventStream final : public EventStream {
       }
       if (state_ != State::kReading) continue;
       v1::Event event;
-      if (!wire::FromFrame(frame, &event)) return Errorf(StatusCode::kDataLoss, "watch: malformed event");
+      if (!wire::FromFrame(frame, &event))
+        return Errorf(StatusCode::kDataLoss, "watch: malformed event");
       CAIRN_ASSIGN_OR_RETURN(std::optional<CacheEvent> known, FromProto(event));
       if (known) return known;
     }

@@ -58,8 +58,11 @@ Status GrpcCacheClient::RunGet(const Session::Current& session, const Digest& fi
   Prepare(context, deadline, options.trace);
   CAIRN_RETURN_IF_ERROR(wire::FromGrpc(stub_->Match(&context, match, &matched)));
   if (matched.lease_id() != 0) {
-    const Lease lease = NewLease({.id = matched.lease_id(), .session = session.id, .fingerprint = fingerprint,
-                                  .blocks = matched.matched_blocks(), .expires_at = deadline});
+    const Lease lease = NewLease({.id = matched.lease_id(),
+                                  .session = session.id,
+                                  .fingerprint = fingerprint,
+                                  .blocks = matched.matched_blocks(),
+                                  .expires_at = deadline});
     request.clear_lookup();
     request.set_lease_id(matched.lease_id());
     return FetchAgain(request, assembler, options, deadline, got_bytes);
@@ -70,7 +73,8 @@ Status GrpcCacheClient::RunGet(const Session::Current& session, const Digest& fi
 }
 
 Status GrpcCacheClient::FetchAgain(v1::FetchRequest request, SliceAssembler& assembler,
-                                   const FetchOptions& options, TimePoint deadline, bool* got_bytes) {
+                                   const FetchOptions& options, TimePoint deadline,
+                                   bool* got_bytes) {
   // Wrong slices: asked to look for itself, the node removes a bad copy and may have another one.
   for (const uint32_t block : assembler.BeginRetry()) {
     request.set_block_begin(block);

@@ -120,19 +120,20 @@ GrpcCacheClient::GrpcCacheClient(const ConnectOptions& options,
               .spin = options.spin.value_or(Duration(-1))}),
       buffers_(std::make_shared<PartBuffers>(kIdleBufferBytes)),
       leases_(std::make_shared<LeaseReturn>(&releases_, &local_)),
-      session_(std::move(control),
-               {.client_name = options.client_name,
-                .max_backoff = options.max_reconnect_backoff,
-                // Clients that were started together must not come back together.
-                .seed = std::hash<const void*>()(this) ^
-                        static_cast<uint64_t>(
-                            std::chrono::steady_clock::now().time_since_epoch().count())},
-               [this] {
-                 breaker_.Reset();
-                 // The old session's, if there was one.
-                 local_.CheckAlive();
-               },
-               [this] { releases_.Look(); }) {}
+      session_(
+          std::move(control),
+          {.client_name = options.client_name,
+           .max_backoff = options.max_reconnect_backoff,
+           // Clients that were started together must not come back together.
+           .seed =
+               std::hash<const void*>()(this) ^
+               static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())},
+          [this] {
+            breaker_.Reset();
+            // The old session's, if there was one.
+            local_.CheckAlive();
+          },
+          [this] { releases_.Look(); }) {}
 
 GrpcCacheClient::~GrpcCacheClient() { leases_->Close(); }
 
@@ -275,18 +276,16 @@ Status GrpcCacheClient::Fetch(const Lease& lease, const FetchRange& range, Fetch
 Status GrpcCacheClient::FetchRemote(const Lease& lease, const FetchRange& range, FetchSink& sink,
                                     const FetchOptions& options, TimePoint deadline,
                                     bool* got_bytes) {
-  SliceAssembler assembler(&sink, {.blocks = lease.info().blocks,
-                                   .verify = options.verify,
-                                   .max_retries = kMaxRetries});
+  SliceAssembler assembler(
+      &sink, {.blocks = lease.info().blocks, .verify = options.verify, .max_retries = kMaxRetries});
   const Status status = RunFetch(lease, range, assembler, options, deadline, got_bytes);
   CountFetched(assembler.counts());
   return status;
 }
 
-Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
-                                          std::span<const BlockKey> keys, const LayerRange& layers,
-                                          FetchSink& sink, const MatchOptions& match,
-                                          const FetchOptions& fetch) {
+Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint, std::span<const BlockKey> keys,
+                                          const LayerRange& layers, FetchSink& sink,
+                                          const MatchOptions& match, const FetchOptions& fetch) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(CheckLayers(layers));
   const TimePoint begin = std::chrono::steady_clock::now();
@@ -300,29 +299,32 @@ Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
   // With bytes delivered: the caller gave a healthy node too little time, which is not the node's
   // failure; or the session had ended, and the whole is not to be asked once more.
   Status late;
-  const Status status = Guarded(begin + match.deadline, [&](const Session::Current& session) -> Status {
-    Status answered;
-    local = MatchLocal(session, fingerprint, keys, leased, begin, &outcome, &answered);
-    if (local) return answered;
-    Lookup lookup = {.asked = keys.size(),
-                     .prefill_tokens_per_second = match.prefill_tokens_per_second,
-                     .deadline = begin + match.deadline};
-    SliceAssembler assembler(&sink, {.blocks = static_cast<uint32_t>(keys.size()),
-                                     .verify = fetch.verify,
-                                     .max_retries = kMaxRetries});
-    bool got_bytes = false;
-    const Status got = RunGet(session, fingerprint, keys, layers, lookup, assembler, fetch, deadline, &got_bytes);
-    CountFetched(assembler.counts());
-    Add(totals_.fetches, 1);
-    // By a node of before, which knows no lookup; or by any, which then refuses the match too.
-    refused = got.code() == StatusCode::kInvalidArgument && !lookup.answer;
-    if (refused) return OkStatus();
-    if (lookup.answer) outcome = std::move(*lookup.answer);
-    if (got.ok() || !got_bytes) return got;
-    if (got.code() != StatusCode::kNotFound && std::chrono::steady_clock::now() < deadline) return got;
-    late = got;
-    return OkStatus();
-  });
+  const Status status =
+      Guarded(begin + match.deadline, [&](const Session::Current& session) -> Status {
+        Status answered;
+        local = MatchLocal(session, fingerprint, keys, leased, begin, &outcome, &answered);
+        if (local) return answered;
+        Lookup lookup = {.asked = keys.size(),
+                         .prefill_tokens_per_second = match.prefill_tokens_per_second,
+                         .deadline = begin + match.deadline};
+        SliceAssembler assembler(&sink, {.blocks = static_cast<uint32_t>(keys.size()),
+                                         .verify = fetch.verify,
+                                         .max_retries = kMaxRetries});
+        bool got_bytes = false;
+        const Status got = RunGet(session, fingerprint, keys, layers, lookup, assembler, fetch,
+                                  deadline, &got_bytes);
+        CountFetched(assembler.counts());
+        Add(totals_.fetches, 1);
+        // By a node of before, which knows no lookup; or by any, which then refuses the match too.
+        refused = got.code() == StatusCode::kInvalidArgument && !lookup.answer;
+        if (refused) return OkStatus();
+        if (lookup.answer) outcome = std::move(*lookup.answer);
+        if (got.ok() || !got_bytes) return got;
+        if (got.code() != StatusCode::kNotFound && std::chrono::steady_clock::now() < deadline)
+          return got;
+        late = got;
+        return OkStatus();
+      });
   if (status.code() == StatusCode::kNotFound) session_.ReopenNamespaces();
   CAIRN_RETURN_IF_ERROR(status);
   if (refused) return CacheClient::Get(fingerprint, keys, layers, sink, match, fetch);
@@ -330,7 +332,8 @@ Result<MatchOutcome> GrpcCacheClient::Get(const Digest& fingerprint,
   Add(totals_.matched_blocks, outcome.matched_blocks);
   if (local && outcome.matched_blocks > 0) {
     const Lease lease = std::move(outcome.lease);
-    CAIRN_RETURN_IF_ERROR(Fetch(lease, {.layer_begin = layers.begin, .layer_end = layers.end}, sink, fetch));
+    CAIRN_RETURN_IF_ERROR(
+        Fetch(lease, {.layer_begin = layers.begin, .layer_end = layers.end}, sink, fetch));
   }
   if (!late.ok()) return Count(late);
   return outcome;
@@ -537,8 +540,8 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
   for (auto& channel : data) {
     CAIRN_ASSIGN_OR_RETURN(channel, NewChannel(options));
   }
-  return std::unique_ptr<CacheClient>(
-      std::make_unique<GrpcCacheClient>(options, std::move(control), std::move(events), std::move(data)));
+  return std::unique_ptr<CacheClient>(std::make_unique<GrpcCacheClient>(
+      options, std::move(control), std::move(events), std::move(data)));
 }
 
 }  // namespace cairn::client

@@ -209,7 +209,8 @@ Result<v1::SessionEvent> Session::Open(RawCall& stream) {
   const TimePoint deadline = std::chrono::steady_clock::now() + kFirstEvent;
   grpc::ByteBuffer frame;
   switch (stream.Read(&frame, /*ahead=*/true, deadline)) {
-    case RawCall::Outcome::kDone: break;
+    case RawCall::Outcome::kDone:
+      break;
     case RawCall::Outcome::kTimeout:
       return Errorf(StatusCode::kDeadlineExceeded, "the node did not open a session in time");
     case RawCall::Outcome::kClosed: {

@@ -176,9 +176,7 @@ Status CheckInGrid(const format::PartRect& rect, const Layout& layout, std::stri
 }
 
 // The numbers are those of a part's header: the enum is open, its names are for people.
-v1::Codec ToProto(format::Codec codec) {
-  return static_cast<v1::Codec>(static_cast<int>(codec));
-}
+v1::Codec ToProto(format::Codec codec) { return static_cast<v1::Codec>(static_cast<int>(codec)); }
 
 Result<format::Codec> FromProto(v1::Codec codec, std::string_view field) {
   const int value = static_cast<int>(codec);

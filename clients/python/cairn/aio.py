@@ -60,14 +60,22 @@ class AsyncClient:
 
     def __init__(self, client: Client, *, concurrency: int = 16) -> None:
         self._client = client
-        self._threads = concurrent.futures.ThreadPoolExecutor(concurrency, thread_name_prefix="cairn")
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            concurrency, thread_name_prefix="cairn"
+        )
 
     async def _run(self, call: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
-        return await _finished(asyncio.get_running_loop().run_in_executor(self._threads, call), cancel)
+        return await _finished(
+            asyncio.get_running_loop().run_in_executor(self._threads, call), cancel
+        )
 
-    async def open_namespace(self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = "") -> OpenedNamespace:
+    async def open_namespace(
+        self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = ""
+    ) -> OpenedNamespace:
         """As `Client.open_namespace`."""
-        return await self._run(lambda: self._client.open_namespace(spec, deadline=deadline, trace=trace))
+        return await self._run(
+            lambda: self._client.open_namespace(spec, deadline=deadline, trace=trace)
+        )
 
     async def match(
         self,
@@ -189,22 +197,36 @@ class AsyncClient:
         return AsyncStagedPush(self._run, staged)
 
     async def prefetch(
-        self, fingerprint: bytes, keys: Sequence[bytes], needed_in: float, *, deadline: float = 1.0, trace: str = ""
+        self,
+        fingerprint: bytes,
+        keys: Sequence[bytes],
+        needed_in: float,
+        *,
+        deadline: float = 1.0,
+        trace: str = "",
     ) -> Prefetched:
         """As `Client.prefetch`."""
         return await self._run(
-            lambda: self._client.prefetch(fingerprint, keys, needed_in, deadline=deadline, trace=trace)
+            lambda: self._client.prefetch(
+                fingerprint, keys, needed_in, deadline=deadline, trace=trace
+            )
         )
 
     async def exists(
         self, fingerprint: bytes, keys: Sequence[bytes], *, deadline: float = 1.0, trace: str = ""
     ) -> list[TierKind | None]:
         """As `Client.exists`."""
-        return await self._run(lambda: self._client.exists(fingerprint, keys, deadline=deadline, trace=trace))
+        return await self._run(
+            lambda: self._client.exists(fingerprint, keys, deadline=deadline, trace=trace)
+        )
 
-    async def renew_lease(self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = "") -> float:
+    async def renew_lease(
+        self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = ""
+    ) -> float:
         """As `Client.renew_lease`."""
-        return await self._run(lambda: self._client.renew_lease(lease, ttl, deadline=deadline, trace=trace))
+        return await self._run(
+            lambda: self._client.renew_lease(lease, ttl, deadline=deadline, trace=trace)
+        )
 
     async def flush(self, *, deadline: float = 10.0, trace: str = "") -> None:
         """As `Client.flush`."""
@@ -214,7 +236,9 @@ class AsyncClient:
         """As `Client.stat`."""
         return await self._run(lambda: self._client.stat(deadline=deadline, trace=trace))
 
-    def watch(self, fingerprint: bytes | None = None, *, snapshot: bool = False) -> AsyncEventStream:
+    def watch(
+        self, fingerprint: bytes | None = None, *, snapshot: bool = False
+    ) -> AsyncEventStream:
         """As `Client.watch`, with a thread of its own."""
         return AsyncEventStream(self._client.watch(fingerprint, snapshot=snapshot))
 
@@ -237,7 +261,11 @@ class AsyncClient:
 class AsyncStagedPush:
     """Parts that are copied and not stored yet: `async with await client.stage(...) as staged`. As `StagedPush`."""
 
-    def __init__(self, run: Callable[[Callable[[], list[Error | None]]], Awaitable[list[Error | None]]], staged: StagedPush) -> None:
+    def __init__(
+        self,
+        run: Callable[[Callable[[], list[Error | None]]], Awaitable[list[Error | None]]],
+        staged: StagedPush,
+    ) -> None:
         self._run = run
         self._staged = staged
 
@@ -266,7 +294,9 @@ class AsyncEventStream:
     async def __aiter__(self) -> AsyncIterator[CacheEvent]:
         while True:
             event = await _finished(
-                asyncio.get_running_loop().run_in_executor(self._thread, self._stream.next, _EVENT_WAIT)
+                asyncio.get_running_loop().run_in_executor(
+                    self._thread, self._stream.next, _EVENT_WAIT
+                )
             )
             if event is not None:
                 yield event

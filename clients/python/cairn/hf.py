@@ -31,7 +31,12 @@ _LOG = logging.getLogger("cairn")
 _DTYPES = {torch.float16: DType.F16, torch.bfloat16: DType.BF16, torch.float32: DType.F32}
 _PUSH_PARTS = 16  # Parts in one call to the node.
 # Arguments of `generate` that do not reach the model, and those with which it does not run as usual.
-_AROUND_THE_MODEL = {"logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "streamer"}
+_AROUND_THE_MODEL = {
+    "logits_processor",
+    "stopping_criteria",
+    "prefix_allowed_tokens_fn",
+    "streamer",
+}
 _OTHER_WAYS = {
     "assistant_model",
     "custom_generate",
@@ -63,7 +68,9 @@ class PrefixCache:
         self._block_bytes = block_tokens * sum(
             heads * dim * dtype.itemsize for layer in self._layers for heads, dim, dtype, _ in layer
         )
-        self._store = Store(options, _spec(model, self._layers, block_tokens, options), "huggingface")
+        self._store = Store(
+            options, _spec(model, self._layers, block_tokens, options), "huggingface"
+        )
         self._store.wait_open(2.0)
 
     def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
@@ -114,7 +121,9 @@ class PrefixCache:
         settings = {name: value for name, value in given.items() if name not in _AROUND_THE_MODEL}
         try:
             # As `generate` does it: keywords over the given configuration over the model's own.
-            config, for_model = self._model._prepare_generation_config(settings.pop("generation_config", None), **settings)
+            config, for_model = self._model._prepare_generation_config(
+                settings.pop("generation_config", None), **settings
+            )
             mode = config.get_generation_mode()
         except Exception:
             return False  # `generate` says what is wrong.
@@ -156,7 +165,11 @@ class PrefixCache:
             for heads, dim, dtype, _ in layer
         ]
         into = [
-            [plane[0, head, i * size : (i + 1) * size] for plane in planes for head in range(plane.shape[1])]
+            [
+                plane[0, head, i * size : (i + 1) * size]
+                for plane in planes
+                for head in range(plane.shape[1])
+            ]
             for i in range(len(keys))
         ]
         failed = self._store.load(keys, 0, into, found=found)
@@ -164,7 +177,10 @@ class PrefixCache:
         cache = DynamicCache(config=self._model.config)
         if blocks:
             for index, layer in enumerate(self._layers):
-                k, v = planes[2 * index][:, :, : blocks * size], planes[2 * index + 1][:, :, : blocks * size]
+                k, v = (
+                    planes[2 * index][:, :, : blocks * size],
+                    planes[2 * index + 1][:, :, : blocks * size],
+                )
                 cache.update(k.to(layer[0][3]), v.to(layer[1][3]), index)
         return cache, blocks
 
@@ -194,7 +210,9 @@ class PrefixCache:
                         f"KV of shape {tuple(piece.shape)} {piece.dtype}, expected {(heads, end - begin, dim)} {dtype}"
                     )
                 pieces.append(piece)
-        return Part(keys[index], pieces, parent=keys[index - 1] if index else None, first_position=begin)
+        return Part(
+            keys[index], pieces, parent=keys[index - 1] if index else None, first_position=begin
+        )
 
 
 _PlaneFacts = tuple[int, int, torch.dtype, torch.device]  # KV heads, head size, type, place.
@@ -204,7 +222,11 @@ def _probe(model: Any) -> list[tuple[_PlaneFacts, _PlaneFacts]]:
     """Shapes of K and V by layer, from what the model itself makes of one token."""
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
-        model(torch.zeros((1, 1), dtype=torch.int64, device=model.device), past_key_values=cache, use_cache=True)
+        model(
+            torch.zeros((1, 1), dtype=torch.int64, device=model.device),
+            past_key_values=cache,
+            use_cache=True,
+        )
     layers = []
     for index, layer in enumerate(cache.layers):
         if type(layer) is not DynamicLayer:
@@ -214,7 +236,9 @@ def _probe(model: Any) -> list[tuple[_PlaneFacts, _PlaneFacts]]:
         planes = [(t.shape[1], t.shape[3], t.dtype, t.device) for t in (layer.keys, layer.values)]
         for _, _, dtype, _ in planes:
             if dtype not in _DTYPES:
-                raise ValueError(f"layer {index} of the model has KV of type {dtype}, expected one of {list(_DTYPES)}")
+                raise ValueError(
+                    f"layer {index} of the model has KV of type {dtype}, expected one of {list(_DTYPES)}"
+                )
         layers.append((planes[0], planes[1]))
     return layers
 
@@ -226,10 +250,16 @@ def _spec(
     revision = options.revision
     if not revision:
         if getattr(model, "peft_config", None) or getattr(model, "_hf_peft_config_loaded", False):
-            raise ValueError("the model has adapters: name their weights and the model's with the setting 'revision'")
+            raise ValueError(
+                "the model has adapters: name their weights and the model's with the setting 'revision'"
+            )
         revision = weights_revision(config._name_or_path, getattr(config, "_commit_hash", None))
     # Where the model came from says nothing about its KV, nor does the version that wrote the file.
-    settings = {k: v for k, v in config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    settings = {
+        k: v
+        for k, v in config.to_dict().items()
+        if k not in ("_name_or_path", "transformers_version")
+    }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
     device = layers[0][0][3]
     where = (
@@ -238,7 +268,13 @@ def _spec(
         else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     )
     groups = [
-        LayerGroup(1, [Plane(name, heads, dim, _DTYPES[dtype]) for name, (heads, dim, dtype, _) in zip("kv", planes)])
+        LayerGroup(
+            1,
+            [
+                Plane(name, heads, dim, _DTYPES[dtype])
+                for name, (heads, dim, dtype, _) in zip("kv", planes)
+            ],
+        )
         for planes in layers
     ]
     return NamespaceSpec(
@@ -251,5 +287,7 @@ def _spec(
         tenant=options.tenant,
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,
-        layout=NativeLayout(groups, kv_heads=max(p[0] for layer in layers for p in layer), block_tokens=block_tokens),
+        layout=NativeLayout(
+            groups, kv_heads=max(p[0] for layer in layers for p in layer), block_tokens=block_tokens
+        ),
     )

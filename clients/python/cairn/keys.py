@@ -15,7 +15,9 @@ def fingerprint(spec: NamespaceSpec) -> bytes:
     return _native.fingerprint(spec)
 
 
-def block_keys(fingerprint: bytes, tokens: Sequence[int] | Buffer, block_tokens: int) -> list[bytes]:
+def block_keys(
+    fingerprint: bytes, tokens: Sequence[int] | Buffer, block_tokens: int
+) -> list[bytes]:
     """Keys of all full blocks of a prompt; tokens that fill no block have none.
 
     `tokens`: integers, or a contiguous buffer of i32 or i64, such as a numpy array.
@@ -24,7 +26,10 @@ def block_keys(fingerprint: bytes, tokens: Sequence[int] | Buffer, block_tokens:
 
 
 def block_key(
-    fingerprint: bytes, tokens: Sequence[int] | Buffer, parent: bytes | None = None, extra: bytes = b""
+    fingerprint: bytes,
+    tokens: Sequence[int] | Buffer,
+    parent: bytes | None = None,
+    extra: bytes = b"",
 ) -> bytes:
     """The key of the block with these tokens after `parent` (None: a root).
 

@@ -68,15 +68,21 @@ class CairnStorage(HiCacheStorage):
     engine get the same answer: a page is there when all of them have stored their part.
     """
 
-    def __init__(self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any] | None = None
+    ) -> None:
         """RuntimeError: an untested version of SGLang. ValueError: a setting that cannot be right."""
         check_version("sglang", sglang.__version__)
         extra = dict(storage_config.extra_config or {})
         self._zero_copy = bool(extra.get("interface_v1", 0))
-        self._options = Options.read({k: v for k, v in extra.items() if k not in _FOREIGN}, "extra_config.")
+        self._options = Options.read(
+            {k: v for k, v in extra.items() if k not in _FOREIGN}, "extra_config."
+        )
         for name, wanted in (("attn_cp_size", 1), ("dcp_size", 1), ("should_split_heads", False)):
             if getattr(storage_config, name, wanted) != wanted:
-                raise ValueError(f"field '{name}': got {getattr(storage_config, name)}, expected {wanted}")
+                raise ValueError(
+                    f"field '{name}': got {getattr(storage_config, name)}, expected {wanted}"
+                )
         self._config = storage_config
         ranks = 1 if storage_config.is_mla_model else storage_config.tp_size
         rank = 0 if storage_config.is_mla_model else storage_config.tp_rank
@@ -88,7 +94,9 @@ class CairnStorage(HiCacheStorage):
         super().register_mem_pool_host(mem_pool_host)
         page_tokens = mem_pool_host.page_size
         if page_tokens not in _PAGE_TOKENS:
-            raise ValueError(f"setting '--page-size': got {page_tokens}, expected one of {_PAGE_TOKENS}")
+            raise ValueError(
+                f"setting '--page-size': got {page_tokens}, expected one of {_PAGE_TOKENS}"
+            )
         _, sizes = mem_pool_host.get_page_buffer_meta(torch.arange(page_tokens))
         if sum(sizes) > _MAX_PART:
             raise ValueError(
@@ -102,7 +110,9 @@ class CairnStorage(HiCacheStorage):
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         """ValueError: a model with state beside its KV, which would be incomplete without it."""
         if str(host_pool_name) != "kv":
-            raise ValueError(f"the model keeps a pool '{host_pool_name}' beside its KV, expected none")
+            raise ValueError(
+                f"the model keeps a pool '{host_pool_name}' beside its KV, expected none"
+            )
 
     def _spec(self, pool: Any, sizes: Sequence[int]) -> NamespaceSpec:
         config, options = self._config, self._options
@@ -124,7 +134,10 @@ class CairnStorage(HiCacheStorage):
             salt=options.salt.encode(),
             weight_epoch=options.weight_epoch,
             layout=OpaqueLayout(
-                layout, max_part_bytes=self._page_bytes, parts=self._parts, block_tokens=self._page_tokens
+                layout,
+                max_part_bytes=self._page_bytes,
+                parts=self._parts,
+                block_tokens=self._page_tokens,
             ),
             key_scheme="sglang-sha256",
         )
@@ -145,20 +158,26 @@ class CairnStorage(HiCacheStorage):
     # ---- pages straight from and to the host pool (interface_v1) ----
 
     @_guarded(lambda keys: [False] * len(keys))
-    def batch_get_v1(self, keys: list[str], host_indices: torch.Tensor, extra_info: Any = None) -> list[bool]:
+    def batch_get_v1(
+        self, keys: list[str], host_indices: torch.Tensor, extra_info: Any = None
+    ) -> list[bool]:
         """For each page whether it was loaded. What was not has undefined bytes in the pool."""
         failed = self._pool_store().load_any(_keys(keys), self._pages(host_indices), self._rect)
         return [i not in failed for i in range(len(keys))]
 
     @_guarded(lambda keys: [False] * len(keys))
-    def batch_set_v1(self, keys: list[str], host_indices: torch.Tensor, extra_info: Any = None) -> list[bool]:
+    def batch_set_v1(
+        self, keys: list[str], host_indices: torch.Tensor, extra_info: Any = None
+    ) -> list[bool]:
         """For each page whether the node has it."""
         return self._save(keys, self._pages(host_indices), extra_info)
 
     # ---- pages as flat tensors ----
 
     @_guarded(lambda key: None)
-    def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> torch.Tensor | None:
+    def get(
+        self, key: str, target_location: Any = None, target_sizes: Any = None
+    ) -> torch.Tensor | None:
         """The page in `target_location`, or None."""
         pages: list[torch.Tensor | None] = self.batch_get([key], [target_location])
         return pages[0]
@@ -174,13 +193,19 @@ class CairnStorage(HiCacheStorage):
         return [None if i in failed else target for i, target in enumerate(target_locations)]
 
     @_guarded(lambda key: False)
-    def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
+    def set(
+        self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None
+    ) -> bool:
         """Whether the node has the page."""
         return bool(self.batch_set([key], [value]))
 
     @_guarded(lambda keys: False)
     def batch_set(
-        self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
+        self,
+        keys: list[str],
+        values: Any = None,
+        target_locations: Any = None,
+        target_sizes: Any = None,
     ) -> bool:
         """Whether the node has all pages."""
         return all(self._save(keys, [_bytes_of(value.contiguous()) for value in values], None))
@@ -189,7 +214,9 @@ class CairnStorage(HiCacheStorage):
 
     def clear(self) -> None:
         """Deletes nothing: other engines use the same pages. The weights' epoch is in the settings."""
-        _LOG.error("cairn: pages at the node are not deleted by SGLang; raise 'weight_epoch' to leave them behind")
+        _LOG.error(
+            "cairn: pages at the node are not deleted by SGLang; raise 'weight_epoch' to leave them behind"
+        )
 
     def counters(self) -> dict[str, float]:
         """What happened since the start, by name."""
@@ -217,7 +244,10 @@ class CairnStorage(HiCacheStorage):
         own = _keys(keys)
         before = _keys((getattr(extra_info, "prefix_keys", None) or [])[-1:])
         parents: list[bytes | None] = [before[0] if before else None, *own]
-        parts = [Part(key, page, parent=parent, rect=self._rect) for key, page, parent in zip(own, pages, parents)]
+        parts = [
+            Part(key, page, parent=parent, rect=self._rect)
+            for key, page, parent in zip(own, pages, parents)
+        ]
         return self._pool_store().save(parts, [self._page_bytes] * len(parts))
 
 

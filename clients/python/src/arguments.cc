@@ -20,8 +20,8 @@ namespace {
 }
 
 uint32_t U32(nb::handle object, const char* name, const std::string& prefix) {
-  return static_cast<uint32_t>(Integer(object.attr(name), std::numeric_limits<uint32_t>::max(),
-                                       prefix + name));
+  return static_cast<uint32_t>(
+      Integer(object.attr(name), std::numeric_limits<uint32_t>::max(), prefix + name));
 }
 
 nb::object Sequence(nb::handle object, const char* expected, const Field& field) {
@@ -72,9 +72,10 @@ std::vector<int32_t> TokensOfBuffer(nb::handle object) {
   Py_buffer view;
   if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_CONTIG_RO | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
-    throw StatusError(InvalidArgument("field 'tokens': got a {} that is not contiguous, expected "
-                                      "contiguous i32 or i64",
-                                      TypeName(object)));
+    throw StatusError(
+        InvalidArgument("field 'tokens': got a {} that is not contiguous, expected "
+                        "contiguous i32 or i64",
+                        TypeName(object)));
   }
   const std::string format = view.format == nullptr ? "B" : view.format;
   const size_t count = static_cast<size_t>(view.len) / static_cast<size_t>(view.itemsize);
@@ -198,12 +199,12 @@ Layout ToLayout(nb::handle object) {
   if (nb::hasattr(object, "groups")) {
     layout.form = ToNative(object);
   } else if (nb::hasattr(object, "max_part_bytes")) {
-    layout.form = OpaqueLayout{
-        .description = Text(object.attr("description"), "layout.opaque.description"),
-        .max_part_bytes =
-            Integer(object.attr("max_part_bytes"), std::numeric_limits<uint64_t>::max(),
-                    "layout.opaque.max_part_bytes"),
-        .parts = U32(object, "parts", "layout.opaque.")};
+    layout.form =
+        OpaqueLayout{.description = Text(object.attr("description"), "layout.opaque.description"),
+                     .max_part_bytes = Integer(object.attr("max_part_bytes"),
+                                               std::numeric_limits<uint64_t>::max(),
+                                               "layout.opaque.max_part_bytes"),
+                     .parts = U32(object, "parts", "layout.opaque.")};
   } else {
     WrongType(object, "a NativeLayout or an OpaqueLayout", "layout");
   }
@@ -218,8 +219,8 @@ NamespaceSpec ToSpec(nb::handle object) {
   spec.salt = Bytes(object.attr("salt"), "salt");
   spec.model = Text(object.attr("model"), "model");
   spec.revision = Text(object.attr("revision"), "revision");
-  spec.weight_epoch = Integer(object.attr("weight_epoch"), std::numeric_limits<uint64_t>::max(),
-                              "weight_epoch");
+  spec.weight_epoch =
+      Integer(object.attr("weight_epoch"), std::numeric_limits<uint64_t>::max(), "weight_epoch");
   spec.layout = ToLayout(object.attr("layout"));
   spec.recipe = Text(object.attr("recipe"), "recipe");
   spec.numerics = Text(object.attr("numerics"), "numerics");
@@ -240,10 +241,11 @@ format::PartRect ToRect(nb::handle object, const Layout& layout, const Field& fi
                                  side("head_end")};
   if (rect.layer_begin >= rect.layer_end || rect.head_begin >= rect.head_end ||
       rect.layer_end > grid.layer_end || rect.head_end > grid.head_end) {
-    throw StatusError(InvalidArgument(
-        "field '{}': got layers [{}, {}), heads [{}, {}), expected a rectangle in [0, {}) x [0, {})",
-        field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end, grid.layer_end,
-        grid.head_end));
+    throw StatusError(
+        InvalidArgument("field '{}': got layers [{}, {}), heads [{}, {}), expected a rectangle in "
+                        "[0, {}) x [0, {})",
+                        field, rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
+                        grid.layer_end, grid.head_end));
   }
   return rect;
 }

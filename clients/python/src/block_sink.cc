@@ -46,8 +46,7 @@ bool BlockSink::Wanted(const SliceInfo& slice) const {
 }
 
 Status BlockSink::Check(const SliceInfo& slice) const {
-  const auto expected_codec =
-      layout_->IsNative() ? format::Codec::kRaw : format::Codec::kOpaque;
+  const auto expected_codec = layout_->IsNative() ? format::Codec::kRaw : format::Codec::kOpaque;
   if (slice.codec != expected_codec) {
     return Errorf(StatusCode::kUnimplemented, "block {}: its slices have codec {}, expected {}",
                   slice.block, static_cast<int>(slice.codec), static_cast<int>(expected_codec));

@@ -19,7 +19,8 @@ constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
 
 // Runs `call` with the client, without the GIL.
 template <typename F>
-auto WithClient(Connection& connection, F call) -> decltype(call(std::declval<client::CacheClient&>())) {
+auto WithClient(Connection& connection, F call)
+    -> decltype(call(std::declval<client::CacheClient&>())) {
   const nb::gil_scoped_release released;
   const Result<Connection::Call> entered = connection.Enter();
   if (!entered.ok()) return entered.status();
@@ -43,12 +44,10 @@ std::shared_ptr<const client::Lease> Held(const LeaseHandle& lease) {
 nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease) {
   nb::list tiers;
   for (const client::TierRun& run : outcome.tiers) {
-    tiers.append(
-        nb::make_tuple(static_cast<int>(run.tier), run.blocks, run.bytes, run.seconds));
+    tiers.append(nb::make_tuple(static_cast<int>(run.tier), run.blocks, run.bytes, run.seconds));
   }
   return nb::make_tuple(outcome.matched_blocks,
-                        nb::cast(new LeaseHandle(std::move(lease)),
-                                 nb::rv_policy::take_ownership),
+                        nb::cast(new LeaseHandle(std::move(lease)), nb::rv_policy::take_ownership),
                         tiers, static_cast<int>(outcome.miss_reason), outcome.bytes,
                         outcome.estimated_fetch_seconds);
 }
@@ -74,8 +73,8 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
                    .enabled = true};
   }
   if (!breaker.is_none()) {
-    options.breaker.failures = static_cast<uint32_t>(
-        Integer(breaker.attr("failures"), UINT32_MAX, "breaker.failures"));
+    options.breaker.failures =
+        static_cast<uint32_t>(Integer(breaker.attr("failures"), UINT32_MAX, "breaker.failures"));
     if (options.breaker.failures == 0) {
       throw StatusError(InvalidArgument("field 'breaker.failures': got 0, expected at least 1"));
     }
@@ -124,23 +123,21 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
       .deadline = Seconds(deadline, "deadline"),
       .lease_ttl = Seconds(lease_ttl, "lease_ttl"),
       .lease = lease,
-      .prefill_tokens_per_second =
-          Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
+      .prefill_tokens_per_second = Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
       .trace = trace};
-  auto outcome = ValueOrThrow(WithClient(
-      connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
+  auto outcome = ValueOrThrow(
+      WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
   return MatchTuple(outcome, std::move(outcome.lease));
 }
 
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
-                                         nb::handle keys, nb::handle prefetch_in, nb::handle deadline,
-                                         const std::string& trace) {
-  PendingMatch::Question question = {.fingerprint = ToDigest(fingerprint, "fingerprint"),
-                                     .keys = Keys(keys),
-                                     .match = {.deadline = Seconds(deadline, "deadline"),
-                                               .lease = false,
-                                               .trace = trace},
-                                     .needed_in = {}};
+                                         nb::handle keys, nb::handle prefetch_in,
+                                         nb::handle deadline, const std::string& trace) {
+  PendingMatch::Question question = {
+      .fingerprint = ToDigest(fingerprint, "fingerprint"),
+      .keys = Keys(keys),
+      .match = {.deadline = Seconds(deadline, "deadline"), .lease = false, .trace = trace},
+      .needed_in = {}};
   if (!prefetch_in.is_none()) question.needed_in = Seconds(prefetch_in, "prefetch_in");
   return ValueOrThrow(connection.Ask(std::move(question)));
 }
@@ -162,11 +159,11 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
   const size_t count = CountOf(into);
   const uint64_t first = Integer(first_block, UINT32_MAX, "first_block");
   if (count == 0 || first + count > held->info().blocks) {
-    throw StatusError(
-        Errorf(StatusCode::kOutOfRange,
-               "field 'into': got memory for {} blocks from block {} on, expected at least 1 and no "
-               "more than the {} of the lease",
-               count, first, held->info().blocks));
+    throw StatusError(Errorf(
+        StatusCode::kOutOfRange,
+        "field 'into': got memory for {} blocks from block {} on, expected at least 1 and no "
+        "more than the {} of the lease",
+        count, first, held->info().blocks));
   }
   Reading reading(connection, ns->spec.layout, into, static_cast<uint32_t>(first), rect, cancel);
   const client::FetchOptions options = reading.Options(progress, deadline, trace);
@@ -195,7 +192,8 @@ nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, 
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
     const client::FetchRange range = reading.Range(count);
     CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
-                           c.Get(digest, native, {range.layer_begin, range.layer_end}, reading.sink(), match, options));
+                           c.Get(digest, native, {range.layer_begin, range.layer_end},
+                                 reading.sink(), match, options));
     for (auto block = found.matched_blocks; block < count; ++block) {
       reading.sink().OnBlockFailed(block, found.miss_reason);
     }
@@ -231,14 +229,15 @@ uint64_t Stage(Connection& connection, nb::handle fingerprint, nb::handle parts,
       .trace = trace};
   const PushedParts pushed = ReadParts(parts, ns->spec.layout);
   return ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) -> Result<uint64_t> {
-    CAIRN_ASSIGN_OR_RETURN(auto staged, StageParts(c, *ns, ns_fingerprint, pushed.rooms, pushed.contents, options));
+    CAIRN_ASSIGN_OR_RETURN(
+        auto staged, StageParts(c, *ns, ns_fingerprint, pushed.rooms, pushed.contents, options));
     return connection.Keep(std::move(staged));
   }));
 }
 
 nb::object CommitStaged(Connection& connection, uint64_t id) {
-  return StatusList(ValueOrThrow(
-      WithClient(connection, [&](client::CacheClient&) -> Result<std::vector<Status>> {
+  return StatusList(
+      ValueOrThrow(WithClient(connection, [&](client::CacheClient&) -> Result<std::vector<Status>> {
         CAIRN_ASSIGN_OR_RETURN(const auto staged, connection.TakeStaged(id));
         return staged->Commit();
       })));
@@ -250,9 +249,8 @@ nb::object Prefetch(Connection& connection, nb::handle fingerprint, nb::handle k
   const std::vector<BlockKey> native = Keys(keys);
   const Duration when = Seconds(needed_in, "needed_in");
   const client::CallOptions options = CallOptionsOf(deadline, trace);
-  const auto outcome = ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) {
-    return c.Prefetch(ns, native, when, options);
-  }));
+  const auto outcome = ValueOrThrow(WithClient(
+      connection, [&](client::CacheClient& c) { return c.Prefetch(ns, native, when, options); }));
   return nb::make_tuple(outcome.present_blocks, outcome.queued_blocks, outcome.absent_blocks,
                         outcome.refused_blocks, outcome.estimated_seconds);
 }
@@ -276,21 +274,19 @@ double RenewLease(Connection& connection, const LeaseHandle& lease, nb::handle t
   const auto held = Held(lease);
   const Duration wanted = Seconds(ttl, "ttl");
   const client::CallOptions options = CallOptionsOf(deadline, trace);
-  return cairn::Seconds(ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) {
-    return c.RenewLease(*held, wanted, options);
-  })));
+  return cairn::Seconds(ValueOrThrow(WithClient(
+      connection, [&](client::CacheClient& c) { return c.RenewLease(*held, wanted, options); })));
 }
 
 void Flush(Connection& connection, nb::handle deadline, const std::string& trace) {
   const client::CallOptions options = CallOptionsOf(deadline, trace);
-  ThrowIfError(
-      WithClient(connection, [&](client::CacheClient& c) { return c.Flush(options); }));
+  ThrowIfError(WithClient(connection, [&](client::CacheClient& c) { return c.Flush(options); }));
 }
 
 nb::object Stat(Connection& connection, nb::handle deadline, const std::string& trace) {
   const client::CallOptions options = CallOptionsOf(deadline, trace);
-  const client::NodeStats stats = ValueOrThrow(
-      WithClient(connection, [&](client::CacheClient& c) { return c.Stat(options); }));
+  const client::NodeStats stats =
+      ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) { return c.Stat(options); }));
   nb::dict out;
 #define CAIRN_FIELD(name) out[#name] = stats.name
   CAIRN_FIELD(node_id);
@@ -334,10 +330,9 @@ nb::object Stat(Connection& connection, nb::handle deadline, const std::string& 
 }
 
 nb::object Stats(Connection& connection) {
-  const client::ClientStats stats =
-      ValueOrThrow(WithClient(connection, [](client::CacheClient& c) -> Result<client::ClientStats> {
-        return c.GetStats();
-      }));
+  const client::ClientStats stats = ValueOrThrow(WithClient(
+      connection,
+      [](client::CacheClient& c) -> Result<client::ClientStats> { return c.GetStats(); }));
   nb::dict out;
 #define CAIRN_FIELD(name) out[#name] = stats.name
   CAIRN_FIELD(matches);
@@ -365,8 +360,8 @@ nb::object Stats(Connection& connection) {
 }
 
 uint64_t Watch(Connection& connection, nb::handle fingerprint, bool snapshot) {
-  const client::WatchOptions options = {
-      .fingerprint = ToOptionalDigest(fingerprint, "fingerprint"), .snapshot = snapshot};
+  const client::WatchOptions options = {.fingerprint = ToOptionalDigest(fingerprint, "fingerprint"),
+                                        .snapshot = snapshot};
   const nb::gil_scoped_release released;
   return ValueOrThrow(connection.Watch(options));
 }

@@ -110,8 +110,9 @@ Result<std::shared_ptr<const OpenNamespace>> Connection::Find(const Digest& fing
   const MutexLock lock(mu_);
   const auto it = namespaces_.find(fingerprint);
   if (it == namespaces_.end()) {
-    return InvalidArgument("field 'fingerprint': got {}, expected a namespace that this client opened",
-                           fingerprint.Hex());
+    return InvalidArgument(
+        "field 'fingerprint': got {}, expected a namespace that this client opened",
+        fingerprint.Hex());
   }
   if (const format::Codec codec = it->second->codec;
       codec != format::Codec::kRaw && codec != format::Codec::kOpaque) {

@@ -13,8 +13,8 @@ namespace cairn::python {
 // nobody reads them. Refers to the strings that it was made of.
 class Field {
  public:
-  Field(const char* name) : name_(name) {}          // NOLINT(google-explicit-constructor)
-  Field(const std::string& name) : name_(name) {}   // NOLINT(google-explicit-constructor)
+  Field(const char* name) : name_(name) {}         // NOLINT(google-explicit-constructor)
+  Field(const std::string& name) : name_(name) {}  // NOLINT(google-explicit-constructor)
   // name[index], or name[index].member.
   Field(std::string_view name, size_t index, std::string_view member = {})
       : name_(name), index_(index), member_(member) {}

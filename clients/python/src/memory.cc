@@ -78,7 +78,9 @@ Memory::Memory(nb::handle object, Access access, const Field& field) {
 
 void Memory::FromBuffer(nb::handle object, Access access, const Field& field) {
   auto view = std::make_unique<Py_buffer>();
-  const int flags = (access == Access::kWrite ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS) | PyBUF_FORMAT;
+  const int flags =
+      (access == Access::kWrite ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS) |
+      PyBUF_FORMAT;
   if (PyObject_GetBuffer(object.ptr(), view.get(), flags) != 0) {
     Refuse(field, object, TakeError(), access);
   }

@@ -28,9 +28,9 @@ void TranslateStatus(const std::exception_ptr& pending, void*) {
     std::rethrow_exception(pending);
   } catch (const StatusError& error) {
     try {
-      const nb::object raised = nb::module_::import_("cairn.errors")
-                                    .attr("error_for")(static_cast<int>(error.status().code()),
-                                                       Message(error.status()));
+      const nb::object raised =
+          nb::module_::import_("cairn.errors")
+              .attr("error_for")(static_cast<int>(error.status().code()), Message(error.status()));
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
     } catch (nb::python_error& e) {
       e.restore();
@@ -60,8 +60,8 @@ nb::list BlockKeys(nb::handle fingerprint, nb::handle tokens, nb::handle block_t
 nb::bytes BlockKeyOf(nb::handle fingerprint, nb::handle tokens, nb::handle parent,
                      nb::handle extra) {
   BlockKeyChain chain(ToDigest(fingerprint, "fingerprint"));
-  return FromDigest(chain.Next(ToOptionalDigest(parent, "parent"), Tokens(tokens),
-                               Bytes(extra, "extra")));
+  return FromDigest(
+      chain.Next(ToOptionalDigest(parent, "parent"), Tokens(tokens), Bytes(extra, "extra")));
 }
 
 uint64_t RectBytes(nb::handle layout, nb::handle rect) {
@@ -92,22 +92,27 @@ NB_MODULE(_native, m) {
 
   nb::class_<Connection>(m, "Connection")
       .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
-      .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a, "lease_ttl"_a.none(),
-           "prefill_tokens_per_second"_a.none(), "deadline"_a.none(), "trace"_a)
-      .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(), "prefetch_in"_a.none(),
-           "deadline"_a.none(), "trace"_a)
-      .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(), "progress"_a.none(),
-           "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
-      .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(), "lookup_deadline"_a.none(),
-           "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
-      .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(), "trace"_a)
-      .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(), "deadline"_a.none(),
-           "commit_deadline"_a.none(), "trace"_a)
-      .def("commit_staged", &CommitStaged, "push"_a)
-      .def("drop_staged", &Connection::DropStaged, "push"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("prefetch", &Prefetch, "fingerprint"_a.none(), "keys"_a.none(), "needed_in"_a.none(), "deadline"_a.none(),
+      .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a,
+           "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "deadline"_a.none(),
            "trace"_a)
-      .def("exists", &Exists, "fingerprint"_a.none(), "keys"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(),
+           "prefetch_in"_a.none(), "deadline"_a.none(), "trace"_a)
+      .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(),
+           "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
+      .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(),
+           "lookup_deadline"_a.none(), "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(),
+           "trace"_a)
+      .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
+           "deadline"_a.none(), "trace"_a)
+      .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
+           "deadline"_a.none(), "commit_deadline"_a.none(), "trace"_a)
+      .def("commit_staged", &CommitStaged, "push"_a)
+      .def("drop_staged", &Connection::DropStaged, "push"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("prefetch", &Prefetch, "fingerprint"_a.none(), "keys"_a.none(), "needed_in"_a.none(),
+           "deadline"_a.none(), "trace"_a)
+      .def("exists", &Exists, "fingerprint"_a.none(), "keys"_a.none(), "deadline"_a.none(),
+           "trace"_a)
       .def("renew_lease", &RenewLease, "lease"_a, "ttl"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("flush", &Flush, "deadline"_a.none(), "trace"_a)
       .def("stat", &Stat, "deadline"_a.none(), "trace"_a)
@@ -121,25 +126,30 @@ NB_MODULE(_native, m) {
 
   nb::class_<PendingMatch>(m, "PendingMatch")
       .def("done", &PendingMatch::Done)
-      .def("wait", [](PendingMatch& pending, nb::handle seconds) {
-        const TimePoint until = std::chrono::steady_clock::now() + Seconds(seconds, "seconds");
-        const nb::gil_scoped_release released;
-        return ValueOrThrow(pending.Wait(until));
-      }, "seconds"_a.none())
+      .def(
+          "wait",
+          [](PendingMatch& pending, nb::handle seconds) {
+            const TimePoint until = std::chrono::steady_clock::now() + Seconds(seconds, "seconds");
+            const nb::gil_scoped_release released;
+            return ValueOrThrow(pending.Wait(until));
+          },
+          "seconds"_a.none())
       .def("answer", &MatchAnswer)
       .def("seconds", [](const PendingMatch& pending) {
         return pending.Done() ? cairn::Seconds(pending.answer().time) : 0.0;
       });
 
-  nb::class_<LeaseHandle>(m, "Lease", "The promise of a node to keep a matched prefix readable.\n\n"
-                                      "Ends with `release()`, with the `with` block, or when it is "
-                                      "collected.")
+  nb::class_<LeaseHandle>(m, "Lease",
+                          "The promise of a node to keep a matched prefix readable.\n\n"
+                          "Ends with `release()`, with the `with` block, or when it is "
+                          "collected.")
       .def_prop_ro("held", &LeaseHandle::held, "False when nothing matched, and once released.")
       .def_prop_ro("id", [](const LeaseHandle& l) { return l.info().id; })
       .def_prop_ro("fingerprint",
                    [](const LeaseHandle& l) { return FromDigest(l.info().fingerprint); })
-      .def_prop_ro("blocks", [](const LeaseHandle& l) { return l.info().blocks; },
-                   "Blocks of the matched prefix.")
+      .def_prop_ro(
+          "blocks", [](const LeaseHandle& l) { return l.info().blocks; },
+          "Blocks of the matched prefix.")
       .def_prop_ro(
           "expires_in",
           [](const LeaseHandle& l) {
@@ -147,19 +157,23 @@ NB_MODULE(_native, m) {
             return l.held() ? std::max(0.0, cairn::Seconds(left)) : 0.0;
           },
           "Seconds that the lease lives as it was given, renewals not counted.")
-      .def("release", &LeaseHandle::Release, "Gives the lease back, without waiting. May be repeated.")
+      .def("release", &LeaseHandle::Release,
+           "Gives the lease back, without waiting. May be repeated.")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", [](LeaseHandle& l, nb::args) { l.Release(); });
 
   nb::class_<std::stop_source>(m, "Cancellation", "Ends fetches from another thread.")
       .def(nb::init<>())
-      .def("cancel", [](std::stop_source& s) { s.request_stop(); },
-           "Ends the fetches that were given this, now and later, with `CancelledError`.")
+      .def(
+          "cancel", [](std::stop_source& s) { s.request_stop(); },
+          "Ends the fetches that were given this, now and later, with `CancelledError`.")
       .def_prop_ro("cancelled", [](const std::stop_source& s) { return s.stop_requested(); });
 
   m.def("fingerprint", &FingerprintOf, "spec"_a.none());
-  m.def("block_keys", &BlockKeys, "fingerprint"_a.none(), "tokens"_a.none(), "block_tokens"_a.none());
-  m.def("block_key", &BlockKeyOf, "fingerprint"_a.none(), "tokens"_a.none(), "parent"_a.none(), "extra"_a.none());
+  m.def("block_keys", &BlockKeys, "fingerprint"_a.none(), "tokens"_a.none(),
+        "block_tokens"_a.none());
+  m.def("block_key", &BlockKeyOf, "fingerprint"_a.none(), "tokens"_a.none(), "parent"_a.none(),
+        "extra"_a.none());
   m.def("rect_bytes", &RectBytes, "layout"_a.none(), "rect"_a.none());
   m.def("next_action", &ActionOf, "code"_a);
   m.def("set_log_level", &SetLogLevel, "level"_a);

@@ -11,7 +11,15 @@ namespace {
 
 // Fields of a Part by their places: it is a named tuple (cairn/types.py). Looking up six names for
 // each part would take longer than all else that a push does with the GIL.
-enum PartField : Py_ssize_t { kKey, kData, kParent, kFirstPosition, kRect, kComputeSeconds, kPartFields };
+enum PartField : Py_ssize_t {
+  kKey,
+  kData,
+  kParent,
+  kFirstPosition,
+  kRect,
+  kComputeSeconds,
+  kPartFields
+};
 
 // The size is the object's own, and not that of its type.
 bool HasPartFields(nb::handle object) {
@@ -38,7 +46,9 @@ PushedParts ReadParts(nb::handle parts, const Layout& layout) {
           fmt::format("field 'parts[{}]': got {}, expected a Part", at, TypeName(part)).c_str());
     }
     if (!known) part_type = nb::borrow(part.type());
-    const auto value = [&](PartField field) { return nb::handle(PyTuple_GET_ITEM(part.ptr(), field)); };
+    const auto value = [&](PartField field) {
+      return nb::handle(PyTuple_GET_ITEM(part.ptr(), field));
+    };
     const auto name = [&](std::string_view field) { return Field("parts", at, field); };
     PartContent& content = pushed.contents.emplace_back();
     content.bytes = BytesOf<const std::byte>(

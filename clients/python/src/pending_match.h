@@ -20,12 +20,12 @@ class PendingMatch {
   struct Question {
     Digest fingerprint;
     std::vector<BlockKey> keys;
-    client::MatchOptions match;          // Without a lease.
+    client::MatchOptions match;         // Without a lease.
     std::optional<Duration> needed_in;  // Then what matched is also brought to the node's memory.
   };
   struct Answer {
     Result<client::MatchOutcome> match;
-    Status hint;           // Of the call that asked the node to bring it.
+    Status hint;         // Of the call that asked the node to bring it.
     Duration time = {};  // That the match took.
   };
 

@@ -11,7 +11,8 @@ constexpr uint64_t kBatchBytes = 8 << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c, const OpenNamespace& ns,
+Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c,
+                                                        const OpenNamespace& ns,
                                                         const Digest& fingerprint,
                                                         std::span<const client::PartToWrite> rooms,
                                                         std::span<const PartContent> contents,
@@ -45,7 +46,8 @@ Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenName
         std::max<Duration>(until - std::chrono::steady_clock::now(), Duration::zero());
     const auto staged = StageParts(c, ns, fingerprint, rooms.subspan(begin, end - begin),
                                    contents.subspan(begin, end - begin), options);
-    const auto pushed = staged.ok() ? (*staged)->Commit() : Result<std::vector<Status>>(staged.status());
+    const auto pushed =
+        staged.ok() ? (*staged)->Commit() : Result<std::vector<Status>>(staged.status());
     if (!pushed.ok()) {
       if (begin == 0) return pushed.status();
       // What was committed before is stored.

@@ -13,7 +13,8 @@ namespace cairn::python {
 
 // Copies the parts into room for them, the node's memory where it can be reached, and seals them: what is left is to Commit. Errors as
 // CacheClient::BeginPush. `contents`: one for each of `rooms`.
-Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c, const OpenNamespace& ns,
+Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c,
+                                                        const OpenNamespace& ns,
                                                         const Digest& fingerprint,
                                                         std::span<const client::PartToWrite> rooms,
                                                         std::span<const PartContent> contents,

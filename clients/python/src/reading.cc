@@ -19,10 +19,11 @@ size_t CountOf(nb::handle into) {
   const bool array = PyObject_CheckBuffer(into.ptr()) || nb::hasattr(into, "__dlpack__");
   if (!IsListOrTuple(into) && !(array && PyObject_Size(into.ptr()) >= 0)) {
     PyErr_Clear();
-    throw nb::type_error(fmt::format("field 'into': got {}, expected a list or tuple with the memory "
-                                     "of each block, or an array with a row for each",
-                                     TypeName(into))
-                             .c_str());
+    throw nb::type_error(
+        fmt::format("field 'into': got {}, expected a list or tuple with the memory "
+                    "of each block, or an array with a row for each",
+                    TypeName(into))
+            .c_str());
   }
   return nb::len(into);
 }
@@ -46,8 +47,9 @@ std::vector<BlockSink::Block> Reading::Take(nb::handle into) {
     memory_.push_back(Pieces(into, Access::kWrite, "into"));
     const std::span<std::byte> all = memory_.front().front().bytes();
     if (all.size() % count != 0) {
-      throw StatusError(InvalidArgument("field 'into': got {} bytes for {} blocks, expected as many for each",
-                                        all.size(), count));
+      throw StatusError(
+          InvalidArgument("field 'into': got {} bytes for {} blocks, expected as many for each",
+                          all.size(), count));
     }
     const size_t row = all.size() / count;
     for (size_t i = 0; i < count; ++i) {
@@ -83,7 +85,8 @@ client::FetchRange Reading::Range(size_t blocks) const {
 
 nb::object Reading::Answer(const Status& status) const {
   nb::dict failed;
-  const auto open = status.ok() ? client::MissReason::kIncomplete : client::MissReason::kUnavailable;
+  const auto open =
+      status.ok() ? client::MissReason::kIncomplete : client::MissReason::kUnavailable;
   for (const auto& [block, reason] : sink_.Failed(open)) {
     failed[nb::int_(block)] = static_cast<int>(reason);
   }

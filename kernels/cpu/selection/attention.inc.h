@@ -12,8 +12,15 @@ static void Logits(const WindowAttentionArgs& a, int64_t limit) {
     LoadTile(a.keys, t, tile);
     // Rows before the tile see none of it.
     const int64_t from = t > a.first_row ? t - a.first_row : 0;
-    const Product p{a.q + from * a.q_stride, a.q_stride, tile, kSelectionTile,
-                    a.out + from * a.out_stride + t, a.out_stride, dim, a.scale, false};
+    const Product p{a.q + from * a.q_stride,
+                    a.q_stride,
+                    tile,
+                    kSelectionTile,
+                    a.out + from * a.out_stride + t,
+                    a.out_stride,
+                    dim,
+                    a.scale,
+                    false};
     if (t + kSelectionTile <= limit) {
       Multiply(a.rows - from, kSelectionTile, p);
       continue;
@@ -46,7 +53,8 @@ static void AccumulateAttention(const AccumulateAttentionArgs& a) {
     const int64_t rows = Least(kAccumulatedRows, a.rows - at);
     const int64_t first = a.first_row + at;
     Logits({a.keys, a.q + at * a.q_stride, a.q_stride, rows, first, a.scale, a.weights, width,
-            a.scratch}, width);
+            a.scratch},
+           width);
     float inverse[kAccumulatedRows];
     for (int64_t r = 0; r < rows; ++r) {
       float* row = a.weights + r * width;

@@ -129,8 +129,8 @@ static void ExpectedLogits(const ExpectedLogitsArgs& a) {
     Multiply(dim, kSelectionTile,
              {a.covariance, dim, tile, kSelectionTile, turned, kSelectionTile, dim});
     float row[kSelectionTile];
-    Multiply(1, kSelectionTile, {a.mean, dim, tile, kSelectionTile, row, kSelectionTile, dim,
-                                 a.scale});
+    Multiply(1, kSelectionTile,
+             {a.mean, dim, tile, kSelectionTile, row, kSelectionTile, dim, a.scale});
     for (int64_t i = 0; i < kSelectionTile; i += kLanes) {
       F sum = Set(0.0f);
       for (int64_t c = 0; c < dim; ++c) {

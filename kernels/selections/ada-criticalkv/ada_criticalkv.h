@@ -21,12 +21,8 @@ struct AdaCriticalKv {
   static SelectionInfo Info() {
     return {.name = "ada-criticalkv",
             .meaning = "criticalkv, with budgets that heads compete for",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 64),
-                           PoolParameter(),
-                           AlphaParameter(),
-                           FirstStageParameter()},
+            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64),
+                           PoolParameter(), AlphaParameter(), FirstStageParameter()},
             .reads = Reads::kKeysAndValues,
             .heads_share = true};
   }

@@ -21,13 +21,8 @@ struct AdaPyramidKv {
   static SelectionInfo Info() {
     return {.name = "ada-pyramidkv",
             .meaning = "pyramidkv, with budgets that heads compete for",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 64),
-                           PoolParameter(),
-                           MaxPoolParameter(),
-                           BetaParameter(),
-                           AlphaParameter()},
+            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64),
+                           PoolParameter(), MaxPoolParameter(), BetaParameter(), AlphaParameter()},
             .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {

@@ -22,12 +22,8 @@ struct AdaSnapKv {
   static SelectionInfo Info() {
     return {.name = "ada-snapkv",
             .meaning = "snapkv, with budgets that heads compete for",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 64),
-                           PoolParameter(),
-                           MaxPoolParameter(),
-                           AlphaParameter()},
+            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64),
+                           PoolParameter(), MaxPoolParameter(), AlphaParameter()},
             .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {

@@ -34,13 +34,13 @@ struct Cake {
             .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
-    return Compose({.name = "cake",
-                    .keep = v["keep"],
-                    .sink = v["sink"] != 0,
-                    .scorer = VarianceScorer(v["window"], v["pool"], v["gamma"], v["space"],
-                                              v["time"]),
-                    .layers = WeightedLayers(v["window"])},
-                   k);
+    return Compose(
+        {.name = "cake",
+         .keep = v["keep"],
+         .sink = v["sink"] != 0,
+         .scorer = VarianceScorer(v["window"], v["pool"], v["gamma"], v["space"], v["time"]),
+         .layers = WeightedLayers(v["window"])},
+        k);
   }
 };
 

@@ -20,15 +20,16 @@ namespace cairn::selections {
 
 struct ChunkKv {
   static SelectionInfo Info() {
-    return {.name = "chunkkv",
-            .meaning = "chunks that the last rows attend to",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 64),
-                           PoolParameter(),
-                           {"chunk", "rows of a chunk", 0, 1, 256, 20},
-                           {"reuse", "so many neighbouring layers keep the same rows", 0, 1, 16, 1}},
-            .heads_share = true};
+    return {
+        .name = "chunkkv",
+        .meaning = "chunks that the last rows attend to",
+        .parameters = {KeepParameter(),
+                       SinkParameter(),
+                       WindowParameter(1, 64),
+                       PoolParameter(),
+                       {"chunk", "rows of a chunk", 0, 1, 256, 20},
+                       {"reuse", "so many neighbouring layers keep the same rows", 0, 1, 16, 1}},
+        .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "chunkkv",

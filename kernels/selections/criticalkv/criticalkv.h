@@ -21,11 +21,8 @@ struct CriticalKv {
   static SelectionInfo Info() {
     return {.name = "criticalkv",
             .meaning = "what the last rows attend to, and what changes the output",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 64),
-                           PoolParameter(),
-                           FirstStageParameter()},
+            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 64),
+                           PoolParameter(), FirstStageParameter()},
             .reads = Reads::kKeysAndValues};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {

@@ -22,11 +22,8 @@ struct Defensive {
   static SelectionInfo Info() {
     return {.name = "defensive",
             .meaning = "what any of the last rows attends to, by its effect",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 32),
-                           PoolParameter(),
-                           MassParameter()},
+            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 32),
+                           PoolParameter(), MassParameter()},
             .reads = Reads::kKeysAndValues,
             .heads_share = true};
   }

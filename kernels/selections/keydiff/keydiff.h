@@ -15,10 +15,7 @@ namespace cairn::selections {
 
 struct KeyDiff {
   static SelectionInfo Info() {
-    return {"keydiff",
-            "keys unlike the mean key",
-            {KeepParameter(),
-             SinkParameter()}};
+    return {"keydiff", "keys unlike the mean key", {KeepParameter(), SinkParameter()}};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "keydiff",

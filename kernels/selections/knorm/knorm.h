@@ -14,17 +14,11 @@ namespace cairn::selections {
 
 struct Knorm {
   static SelectionInfo Info() {
-    return {"knorm",
-            "keys of small norm",
-            {KeepParameter(),
-             SinkParameter()}};
+    return {"knorm", "keys of small norm", {KeepParameter(), SinkParameter()}};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
-    return Compose({.name = "knorm",
-                    .keep = v["keep"],
-                    .sink = v["sink"] != 0,
-                    .scorer = KeyNormScorer()},
-                   k);
+    return Compose(
+        {.name = "knorm", .keep = v["keep"], .sink = v["sink"] != 0, .scorer = KeyNormScorer()}, k);
   }
 };
 

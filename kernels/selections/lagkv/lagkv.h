@@ -26,9 +26,7 @@ struct LagKv {
             .reads = Reads::kKeysAndValues};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
-    return Compose({.name = "lagkv",
-                    .keep = v["keep"],
-                    .scorer = LagScorer(v["sinks"], v["lag"])},
+    return Compose({.name = "lagkv", .keep = v["keep"], .scorer = LagScorer(v["sinks"], v["lag"])},
                    k);
   }
 };

@@ -20,11 +20,8 @@ struct LayerDefensive {
   static SelectionInfo Info() {
     return {.name = "layer-defensive",
             .meaning = "defensive, with budgets that all layers compete for",
-            .parameters = {KeepParameter(),
-                           SinkParameter(),
-                           WindowParameter(1, 32),
-                           PoolParameter(),
-                           MassParameter()},
+            .parameters = {KeepParameter(), SinkParameter(), WindowParameter(1, 32),
+                           PoolParameter(), MassParameter()},
             .reads = Reads::kKeysAndValues,
             .heads_share = true};
   }

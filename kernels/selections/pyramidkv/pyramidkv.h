@@ -22,12 +22,8 @@ struct PyramidKv {
   static SelectionInfo Info() {
     return {"pyramidkv",
             "snapkv, with budgets that fall from layer to layer",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 64),
-             PoolParameter(),
-             MaxPoolParameter(),
-             BetaParameter()}};
+            {KeepParameter(), SinkParameter(), WindowParameter(1, 64), PoolParameter(),
+             MaxPoolParameter(), BetaParameter()}};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "pyramidkv",

@@ -10,8 +10,7 @@ namespace {
 
 class Run final : public SelectionRun {
  public:
-  Run(const ModelShape& shape, const ModelAccess& model, int64_t keep, int64_t sinks,
-      int64_t share)
+  Run(const ModelShape& shape, const ModelAccess& model, int64_t keep, int64_t sinks, int64_t share)
       : shape_(shape), model_(model), keep_(keep), sinks_(sinks), share_(share) {}
 
   void Observe(const QueryRows&, const SegmentKv&, kernels::ThreadPool&) override {}

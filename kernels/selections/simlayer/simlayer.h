@@ -18,12 +18,13 @@ namespace cairn::selections {
 
 struct SimLayer {
   static SelectionInfo Info() {
-    return {.name = "simlayer",
-            .meaning = "lazy layers keep the first and most recent tokens, others all",
-            .parameters = {KeepParameter(),
-                           SinksParameter(),
-                           {"recent", "most recent rows that a lazy layer keeps", 0, 1, 4096, 1024}},
-            .heads_share = true};
+    return {
+        .name = "simlayer",
+        .meaning = "lazy layers keep the first and most recent tokens, others all",
+        .parameters = {KeepParameter(),
+                       SinksParameter(),
+                       {"recent", "most recent rows that a lazy layer keeps", 0, 1, 4096, 1024}},
+        .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
     return Compose({.name = "simlayer",

@@ -21,10 +21,7 @@ struct SnapKv {
   static SelectionInfo Info() {
     return {"snapkv",
             "what the last rows attend to",
-            {KeepParameter(),
-             SinkParameter(),
-             WindowParameter(1, 64),
-             PoolParameter(),
+            {KeepParameter(), SinkParameter(), WindowParameter(1, 64), PoolParameter(),
              MaxPoolParameter()}};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {

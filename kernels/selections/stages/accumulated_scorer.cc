@@ -21,8 +21,7 @@ class Accumulated final : public Scorer {
   class Run final : public ScorerRun {
    public:
     Run(const ModelShape& shape, int64_t tokens)
-        : tokens_(tokens),
-          sums_(static_cast<size_t>(shape.layers * shape.query_heads * tokens)) {}
+        : tokens_(tokens), sums_(static_cast<size_t>(shape.layers * shape.query_heads * tokens)) {}
 
     void Observe(const QueryRows& queries, const Segment& segment) override {
       const ModelShape& shape = segment.shape;

@@ -65,8 +65,8 @@ LayerBudget PyramidLayers(int64_t window, int64_t beta) {
     if (q.tokens * unit < most || most < least || least < window * unit) return Even(q);
     std::vector<int64_t> rows;
     for (int32_t layer = 0; layer < q.layers; ++layer) {
-      rows.push_back(RoundedRatio(most * (q.layers - 1) - layer * (most - least),
-                                  unit * (q.layers - 1)));
+      rows.push_back(
+          RoundedRatio(most * (q.layers - 1) - layer * (most - least), unit * (q.layers - 1)));
     }
     return rows;
   };
@@ -104,9 +104,8 @@ LayerBudget LazyLayers(int64_t sinks, int64_t recent) {
     if (few >= q.tokens) return Even(q);
     std::vector<size_t> order(static_cast<size_t>(q.layers));
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return q.layer_weights[a] < q.layer_weights[b];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return q.layer_weights[a] < q.layer_weights[b]; });
     return WholeOrFew(order, q.tokens, few, even * q.layers);
   };
 }

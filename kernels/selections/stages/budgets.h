@@ -15,7 +15,7 @@ namespace cairn::selections {
 struct BudgetQuestion {
   int32_t layers = 0;
   int64_t tokens = 0;
-  int64_t keep = 0;  // In units of 1 / kKeepUnits.
+  int64_t keep = 0;                       // In units of 1 / kKeepUnits.
   std::span<const double> layer_weights;  // Of ScorerRun::LayerWeight.
 };
 

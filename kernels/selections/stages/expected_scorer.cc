@@ -64,8 +64,8 @@ class Expected final : public Scorer {
           epsilon_(scorer.epsilon_),
           dim_(shape.head_dim),
           padded_((dim_ + 15) / 16 * 16),
-          moments_(static_cast<size_t>(shape.layers * shape.query_heads * padded_ *
-                                       (padded_ + 1))) {}
+          moments_(
+              static_cast<size_t>(shape.layers * shape.query_heads * padded_ * (padded_ + 1))) {}
 
     void Observe(const QueryRows& queries, const Segment& segment) override {
       const ModelShape& shape = segment.shape;
@@ -79,8 +79,8 @@ class Expected final : public Scorer {
         const double frequency =
             std::pow(shape.rope_base, -2.0 * static_cast<double>(p) / shape.rope_dim);
         for (int64_t r = 0; r < rows; ++r) {
-          const auto position = static_cast<double>(segment.kv.first_position + queries.first_row +
-                                                    from + r);
+          const auto position =
+              static_cast<double>(segment.kv.first_position + queries.first_row + from + r);
           cosine[static_cast<size_t>(r * half + p)] =
               static_cast<float>(std::cos(position * frequency));
           sine[static_cast<size_t>(r * half + p)] =
@@ -124,8 +124,11 @@ class Expected final : public Scorer {
         Distribution(Moments(shape, out.layer, head), static_cast<float>(queries), turn, mean,
                      covariance);
         float* logits = heads.data() + head * tokens;
-        segment.kernels.expected_logits({{kv, false, head / shape.group(), first, tokens}, mean,
-                                         covariance, AttentionScale(shape), logits + first,
+        segment.kernels.expected_logits({{kv, false, head / shape.group(), first, tokens},
+                                         mean,
+                                         covariance,
+                                         AttentionScale(shape),
+                                         logits + first,
                                          scratch.Bytes(thread)});
         segment.kernels.softmax({logits + first, tokens - first});
       });

@@ -42,10 +42,10 @@ class Lag final : public Scorer {
         std::fill(marks + first + blocks * lag_, marks + tokens, uint8_t{1});
       }
       const auto lag = static_cast<size_t>(lag_);
-      Scratch scratch(segment.pool.threads(),
-                      kernels::SelectionScratchBytes(segment.shape.head_dim,
-                                                     kernels::kLagScratchRows),
-                      2 * lag_);
+      Scratch scratch(
+          segment.pool.threads(),
+          kernels::SelectionScratchBytes(segment.shape.head_dim, kernels::kLagScratchRows),
+          2 * lag_);
       segment.pool.ParallelFor(heads * blocks, [&](int64_t piece, int thread) {
         const int64_t head = piece / blocks, begin = first + piece % blocks * lag_;
         float* parts[] = {scratch.Numbers(thread), scratch.Numbers(thread) + lag};

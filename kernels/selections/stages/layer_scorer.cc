@@ -42,8 +42,8 @@ class Variance final : public AsksWindow {
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
         float* score = scores.data() + head * ranked;
         float* other = pooled.data() + head * ranked;
-        k.reduce_rows({kernels::Reduction::kVariance, weights, queries_.rows(), ranked, tokens,
-                       other});
+        k.reduce_rows(
+            {kernels::Reduction::kVariance, weights, queries_.rows(), ranked, tokens, other});
         k.reduce_rows({kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens, score});
         const auto at = static_cast<size_t>(head);
         variance[at] = std::accumulate(other, other + ranked, 0.0);

@@ -13,9 +13,9 @@ namespace cairn::selections {
 
 struct PickQuestion {
   int32_t layer = 0;
-  int64_t keep = 0;           // In units of 1 / kKeepUnits.
-  int64_t rows = 0;           // Of each head in the mean.
-  const int64_t* head_rows;   // [kv_heads]
+  int64_t keep = 0;          // In units of 1 / kKeepUnits.
+  int64_t rows = 0;          // Of each head in the mean.
+  const int64_t* head_rows;  // [kv_heads]
   std::span<const float> scores;
 };
 

@@ -94,10 +94,9 @@ class AsksWindow : public Scorer {
 inline void MeanOverGroups(const Segment& segment, const float* heads, int64_t stride, int64_t cols,
                            std::span<float> out) {
   for (int32_t g = 0; g < segment.shape.kv_heads; ++g) {
-    segment.kernels.reduce_rows({kernels::Reduction::kMean,
-                                 heads + int64_t{g} * segment.shape.group() * stride,
-                                 segment.shape.group(), cols, stride,
-                                 out.data() + g * segment.kv.tokens});
+    segment.kernels.reduce_rows(
+        {kernels::Reduction::kMean, heads + int64_t{g} * segment.shape.group() * stride,
+         segment.shape.group(), cols, stride, out.data() + g * segment.kv.tokens});
   }
 }
 

@@ -20,11 +20,9 @@ struct Tova {
             .heads_share = true};
   }
   static std::unique_ptr<Selection> Make(const Values& v, const kernels::SelectionKernels& k) {
-    return Compose({.name = "tova",
-                    .keep = v["keep"],
-                    .sink = v["sink"] != 0,
-                    .scorer = LastQueryScorer()},
-                   k);
+    return Compose(
+        {.name = "tova", .keep = v["keep"], .sink = v["sink"] != 0, .scorer = LastQueryScorer()},
+        k);
   }
 };
 

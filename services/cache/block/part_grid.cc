@@ -61,8 +61,7 @@ Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
 
 }  // namespace
 
-PartForm::Bytes PartForm::SliceBytes(uint32_t layer, uint32_t head_begin,
-                                     uint32_t head_end) const {
+PartForm::Bytes PartForm::SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const {
   const uint64_t raw = layout.SliceBytes(layer, head_begin, head_end);
   if (raw == 0) return {0, 0};
   if (selected) {

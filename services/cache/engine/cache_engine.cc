@@ -301,8 +301,8 @@ std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fing
   // The namespaces are listed when the first page is made: one that is opened in between is told
   // twice, never left out.
   return context_.events.Subscribe(
-      fingerprint, [this, fingerprint, pages = std::shared_ptr<Snapshot>()](
-                       std::vector<CacheEvent>* events) mutable {
+      fingerprint, [this, fingerprint,
+                    pages = std::shared_ptr<Snapshot>()](std::vector<CacheEvent>* events) mutable {
         if (pages == nullptr) {
           pages = std::make_shared<Snapshot>(&context_.tiers, context_.registry, fingerprint);
         }

@@ -27,14 +27,21 @@ namespace cairn::cache {
 class HostTier;
 class InPlaceEngine;
 
-using SessionId = uint64_t;      // Internal; the network form is an unguessable token.
+using SessionId = uint64_t;  // Internal; the network form is an unguessable token.
 using LeaseId = uint64_t;
 using ReservationId = uint64_t;
 using Fingerprint = Digest;
 
 // As MissReason of proto/cairn/v1/common.proto, same numbers.
 enum class MissReason : uint8_t {
-  kNone = 0, kAbsent = 1, kIncomplete = 2, kEvicted = 3, kCorrupt = 4, kDeadline = 5, kRefused = 6, kFingerprint = 7,
+  kNone = 0,
+  kAbsent = 1,
+  kIncomplete = 2,
+  kEvicted = 3,
+  kCorrupt = 4,
+  kDeadline = 5,
+  kRefused = 6,
+  kFingerprint = 7,
 };
 inline constexpr size_t kMissReasonCount = 8;
 std::string_view Name(MissReason reason);
@@ -47,21 +54,25 @@ struct EngineOptions {
   // An incomplete block (some parts committed) is dropped after this.
   Duration incomplete_ttl = std::chrono::seconds(60);
   // Budgets; over them: RESOURCE_EXHAUSTED.
-  uint64_t max_reserved_bytes = 0;           // Uncommitted reservations, all sessions. 0: half of the host tier.
-  uint64_t max_incomplete_bytes = 0;         // 0: a quarter of the host tier.
+  uint64_t max_reserved_bytes =
+      0;  // Uncommitted reservations, all sessions. 0: half of the host tier.
+  uint64_t max_incomplete_bytes = 0;  // 0: a quarter of the host tier.
   uint64_t max_index_bytes = 1ull << 30;
-  uint64_t max_transfer_bytes = 64ull << 20;  // Buffers of fetches that read from disk past the host tier.
+  uint64_t max_transfer_bytes =
+      64ull << 20;  // Buffers of fetches that read from disk past the host tier.
   uint32_t max_sessions = 1024;
   uint32_t max_leases_per_session = 4096;
   uint32_t max_namespaces = 4096;
-  uint32_t mover_queue_capacity = 4096;      // Waiting moves per (source, target).
-  uint32_t watch_queue_capacity = 65536;     // Events a slow watcher may lag behind.
-  uint64_t max_hinted_bytes = 0;             // Of blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
-  Duration prefetch_grace = std::chrono::seconds(2);          // A hint holds so much longer than it says.
+  uint32_t mover_queue_capacity = 4096;   // Waiting moves per (source, target).
+  uint32_t watch_queue_capacity = 65536;  // Events a slow watcher may lag behind.
+  uint64_t max_hinted_bytes =
+      0;  // Of blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
+  Duration prefetch_grace = std::chrono::seconds(2);  // A hint holds so much longer than it says.
   // What is copied to disk (placement/disk_admission.h).
   Duration disk_flush_after = std::chrono::seconds(1);
-  double disk_high_water = 1.0;              // Share of the disk tier above which a block needs a second touch. 1: none does.
-  uint64_t disk_write_budget = 0;            // Bytes a second; 0: no limit.
+  double disk_high_water =
+      1.0;  // Share of the disk tier above which a block needs a second touch. 1: none does.
+  uint64_t disk_write_budget = 0;  // Bytes a second; 0: no limit.
 };
 
 struct NamespaceOpened {
@@ -118,7 +129,8 @@ struct PrefetchResult {
   uint32_t queued_blocks = 0;   // On disk, on their way.
   uint32_t absent_blocks = 0;
   uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
-  double estimated_seconds = 0;  // Until the last queued block could be in host. 0: unknown, or none.
+  double estimated_seconds =
+      0;  // Until the last queued block could be in host. 0: unknown, or none.
 };
 
 struct FetchRequest {
@@ -186,22 +198,29 @@ struct EngineStats {
   double uptime_seconds = 0;
   std::optional<TierState> tiers[kTierCount];  // By TierKind.
   // Now:
-  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0, reserved_bytes = 0, sessions = 0,
-           unflushed_bytes = 0, index_bytes = 0, mover_queue_depth = 0;
+  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
+           reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
+           mover_queue_depth = 0;
   // Totals:
-  uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
-           fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, demoted_blocks = 0, corrupt_blocks = 0,
-           expired_leases = 0, expired_reservations = 0, commits = 0, dropped_events = 0;
-  uint64_t prefetched_blocks = 0,       // Of promoted_blocks, because of a hint.
-      prefetched_used_blocks = 0,       // Of these, matched afterwards.
-      prefetched_wasted_blocks = 0,     // Of these, left the host tier without.
+  uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0,
+           pushed_bytes = 0, fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0,
+           demoted_blocks = 0, corrupt_blocks = 0, expired_leases = 0, expired_reservations = 0,
+           commits = 0, dropped_events = 0;
+  uint64_t prefetched_blocks = 0,    // Of promoted_blocks, because of a hint.
+      prefetched_used_blocks = 0,    // Of these, matched afterwards.
+      prefetched_wasted_blocks = 0,  // Of these, left the host tier without.
       merged_moves = 0, cancelled_moves = 0;
-  uint64_t hinted_bytes = 0;            // Now: that hints hold.
-  uint64_t untouched_copies = 0, over_budget_copies = 0;  // Copies to disk that were not made: for want of a second touch, of write budget.
-  uint64_t unencodable_copies = 0;                        // As many more: numbers that the codec of the disk cannot store.
-  uint64_t recoded_bytes_in = 0, recoded_bytes_out = 0;   // Of copies to disk under a ladder: before and after.
-  uint64_t late_copies = 0;                               // Made later than disk_flush_after.
-  uint64_t misses[kMissReasonCount] = {};      // Blocks, by MissReason.
+  uint64_t hinted_bytes = 0;  // Now: that hints hold.
+  uint64_t
+      untouched_copies = 0,
+      over_budget_copies =
+          0;  // Copies to disk that were not made: for want of a second touch, of write budget.
+  uint64_t unencodable_copies =
+      0;  // As many more: numbers that the codec of the disk cannot store.
+  uint64_t recoded_bytes_in = 0,
+           recoded_bytes_out = 0;          // Of copies to disk under a ladder: before and after.
+  uint64_t late_copies = 0;                // Made later than disk_flush_after.
+  uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
   double prefill_seconds_saved = 0;
   std::string disk_io_mode;
 };
@@ -220,7 +239,14 @@ struct DropResult {
 };
 
 struct CacheEvent {
-  enum class Kind : uint8_t { kStored = 1, kRemoved = 2, kTierAdded = 3, kTierRemoved = 4, kSnapshotEnd = 5, kNamespaceDropped = 6 };
+  enum class Kind : uint8_t {
+    kStored = 1,
+    kRemoved = 2,
+    kTierAdded = 3,
+    kTierRemoved = 4,
+    kSnapshotEnd = 5,
+    kNamespaceDropped = 6
+  };
   Kind kind = Kind::kStored;
   uint64_t sequence = 0;
   Fingerprint fingerprint;
@@ -242,21 +268,26 @@ class EventQueue {
 class CacheEngine {
  public:
   struct Dependencies {
-    HostTier* host = nullptr;          // Required; outlives the engine.
-    PersistentTier* disk = nullptr;    // nullptr: no disk tier. Not yet recovered; outlives the engine.
-    Clock* clock = nullptr;            // Required.
-    Executor* executor = nullptr;      // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
+    HostTier* host = nullptr;  // Required; outlives the engine.
+    PersistentTier* disk =
+        nullptr;             // nullptr: no disk tier. Not yet recovered; outlives the engine.
+    Clock* clock = nullptr;  // Required.
+    Executor* executor =
+        nullptr;  // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
     std::string node_id;
     uint64_t node_epoch = 0;
-    std::string disk_io_mode = {};     // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
+    std::string disk_io_mode =
+        {};  // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
   };
   // Recovers from the disk tier before it returns.
-  static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options, Dependencies dependencies);
+  static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,
+                                                     Dependencies dependencies);
   virtual ~CacheEngine() = default;
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
   virtual Result<SessionId> OpenSession(std::string_view client_name) = 0;
-  virtual void CloseSession(SessionId session) = 0;  // Releases leases, aborts reservations. Unknown: no effect.
+  virtual void CloseSession(
+      SessionId session) = 0;  // Releases leases, aborts reservations. Unknown: no effect.
 
   virtual Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
   // NOT_FOUND for an unknown fingerprint.
@@ -274,14 +305,15 @@ class CacheEngine {
                                                               std::span<const BlockKey> keys) = 0;
 
   // One result per part. ALREADY_EXISTS when the part is committed or reserved by somebody else.
-  virtual Result<std::vector<Result<ReservationId>>> Reserve(SessionId session, const Fingerprint& fingerprint,
-                                                             std::span<const ReservePartRequest> parts,
-                                                             Duration ttl) = 0;
+  virtual Result<std::vector<Result<ReservationId>>> Reserve(
+      SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
+      Duration ttl) = 0;
   // Copies into the reservation. OUT_OF_RANGE past its end.
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts visible. DATA_LOSS: bytes fail their hash.
-  virtual Result<std::vector<Status>> Commit(SessionId session, std::span<const ReservationId> reservations,
+  virtual Result<std::vector<Status>> Commit(SessionId session,
+                                             std::span<const ReservationId> reservations,
                                              std::string_view trace) = 0;
   virtual Status Abort(SessionId session, std::span<const ReservationId> reservations) = 0;
 
@@ -289,7 +321,8 @@ class CacheEngine {
   virtual Status Flush(TimePoint deadline) = 0;
 
   virtual EngineStats GetStats() const = 0;
-  virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint, bool snapshot) = 0;
+  virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,
+                                            bool snapshot) = 0;
 
   virtual std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const = 0;  // "": all.
   virtual Result<DropResult> DropNamespace(const Fingerprint& fingerprint) = 0;

@@ -29,7 +29,7 @@ struct Counters {
   Counter unencodable_copies;  // As many more: numbers that the codec of the disk cannot store.
   Counter late_copies;         // Settled later than disk.flush_after.
   Counter recoded_bytes_in, recoded_bytes_out;  // Of copies to disk under a ladder.
-  Counter saved_nanoseconds;  // Of prefill.
+  Counter saved_nanoseconds;                    // Of prefill.
 };
 
 }  // namespace cairn::cache

@@ -68,8 +68,8 @@ Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
 Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
                                                 const ReservePartRequest& part, TimePoint deadline,
                                                 const RoomFor& room) {
-  CAIRN_RETURN_IF_ERROR(ValidatePart(ns->form, part.part, part.bytes,
-                                     context_.tiers.host->max_extent_bytes()));
+  CAIRN_RETURN_IF_ERROR(
+      ValidatePart(ns->form, part.part, part.bytes, context_.tiers.host->max_extent_bytes()));
   if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
     return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0",
                            part.compute_seconds);

@@ -61,8 +61,7 @@ PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
     const auto& parts = many_parts_.at(meta.extent[0]);
     return PartPlaces(parts.begin(), parts.end());
   }
-  return {PartPlace{
-      whole_, {meta.bytes[0], meta.bytes[1]}, {meta.extent[0], meta.extent[1]}}};
+  return {PartPlace{whole_, {meta.bytes[0], meta.bytes[1]}, {meta.extent[0], meta.extent[1]}}};
 }
 
 bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const {
@@ -333,8 +332,8 @@ std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseLi
 BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released) {
   Evicted evicted{.key = KeyAt(ref),
                   .bytes = MetaAt(ref).bytes_in(tier),
-                  .unused_prefetch = tier == TierKind::kHost &&
-                                     (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
+                  .unused_prefetch =
+                      tier == TierKind::kHost && (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
   // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.
   const size_t graves = graves_.size();
   evicted.gone = RemoveFromTier(ref, tier, released);

@@ -128,7 +128,8 @@ class BlockIndex {
   BlockRef PinnedBlock(PinId pin) const { return {pins_[pin].node, pins_[pin].offset}; }
   // Appends blocks [begin, end) of the `count` blocks of the path that ends at the pin, first to last. Takes time for those, and for each
   // run of blocks behind them. False: the path has fewer.
-  bool PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end, std::vector<BlockRef>* path) const;
+  bool PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
+              std::vector<BlockRef>* path) const;
   bool HasPins() const { return pins_.count() > 0; }
 
   // A copy in one more tier; `extents` in the order of PartsOf. REQUIRES: alive, not in this tier.

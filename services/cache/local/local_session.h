@@ -126,8 +126,9 @@ class LocalSession {
   absl::flat_hash_map<ReservationId, uint64_t> reservations_;
   uint64_t leased_bytes_ = 0;
   uint64_t reserved_bytes_ = 0;
-  absl::flat_hash_map<Fingerprint, uint32_t> own_namespaces_;  // Known to be the tenant's; tokens of a block.
-  std::vector<uint32_t> exposed_;                    // By segment index: id that was sent, or 0.
+  absl::flat_hash_map<Fingerprint, uint32_t>
+      own_namespaces_;             // Known to be the tenant's; tokens of a block.
+  std::vector<uint32_t> exposed_;  // By segment index: id that was sent, or 0.
   std::deque<Waiting> waiting_;
 };
 

@@ -54,10 +54,8 @@ void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes)
       outstanding_.erase(it->second.sequence);
       unflushed_bytes_ -= it->second.bytes;
     }
-    it->second = {.ns = ns,
-                  .sequence = next_sequence_++,
-                  .bytes = bytes,
-                  .since = context_.clock->Now()};
+    it->second = {
+        .ns = ns, .sequence = next_sequence_++, .bytes = bytes, .since = context_.clock->Now()};
     outstanding_.insert(it->second.sequence);
     unflushed_bytes_ += bytes;
     line_.emplace_back(ns, key);
@@ -91,12 +89,11 @@ void WriteBack::Unpark(size_t max, int attempts) {
   for (; max > 0 && !parked_.empty(); --max) {
     const Parked parked = std::move(parked_.front());
     parked_.pop_front();
-    PutInLine(parked.key,
-              {.ns = parked.ns,
-               .bytes = parked.bytes,
-               .attempts = attempts,
-               .parked_before = true,
-               .since = context_.clock->Now()});
+    PutInLine(parked.key, {.ns = parked.ns,
+                           .bytes = parked.bytes,
+                           .attempts = attempts,
+                           .parked_before = true,
+                           .since = context_.clock->Now()});
   }
 }
 
@@ -206,7 +203,8 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
       return;
     }
     if (decision.verdict != DiskAdmission::Verdict::kCopy) {
-      context_.counters.declined_copies[decision.verdict == DiskAdmission::Verdict::kOverBudget].Add();
+      context_.counters.declined_copies[decision.verdict == DiskAdmission::Verdict::kOverBudget]
+          .Add();
       op.declined_bytes = meta.bytes_in(TierKind::kHost);
       op.declined_uses = meta.uses;
       ns.index.SetDirty(*ref, false);

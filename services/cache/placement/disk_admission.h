@@ -50,17 +50,18 @@ class TokenBucket {
 class DiskAdmission {
  public:
   struct Options {
-    double high_water = 1.0;         // Share of the tier. 1: there is no mark.
-    uint64_t bytes_per_second = 0;   // 0: no limit.
-    Duration patience{0};            // How long a block waits for the budget.
+    double high_water = 1.0;        // Share of the tier. 1: there is no mark.
+    uint64_t bytes_per_second = 0;  // 0: no limit.
+    Duration patience{0};           // How long a block waits for the budget.
   };
   struct Candidate {
     uint64_t bytes = 0;
-    double used_share = 0;   // Of the disk tier, now.
-    bool touched = false;    // Asked for since it was stored, or it was here before and is stored again.
-    bool hinted = false;     // Somebody said that it will be asked for.
-    bool flushed = false;    // An explicit flush waits for it.
-    Duration waited{0};      // Since it was committed.
+    double used_share = 0;  // Of the disk tier, now.
+    bool touched =
+        false;  // Asked for since it was stored, or it was here before and is stored again.
+    bool hinted = false;   // Somebody said that it will be asked for.
+    bool flushed = false;  // An explicit flush waits for it.
+    Duration waited{0};    // Since it was committed.
   };
   enum class Verdict : uint8_t { kCopy, kWait, kNoSecondTouch, kOverBudget };
   struct Decision {

@@ -14,9 +14,10 @@ Status Allowed(const Call& call) {
   const Status allowed = net::CheckAdmin(caller, rpc.options.tls, rpc.options.admin_identities);
   if (!allowed.ok()) {
     rpc.metrics->Rejected(Rejection::kAuth);
-    log::Warn("admin_refused", {{"method", std::string(Name(call.method()))},
-                                {"peer", call.grpc().peer()},
-                                {"identity", caller.identities.empty() ? "" : caller.identities.front()}});
+    log::Warn("admin_refused",
+              {{"method", std::string(Name(call.method()))},
+               {"peer", call.grpc().peer()},
+               {"identity", caller.identities.empty() ? "" : caller.identities.front()}});
   }
   return allowed;
 }
@@ -34,11 +35,12 @@ Status Report(const char* event, const std::string& what, const Result<DropResul
 template <typename Request, typename Response>
 void Add(CallServer* server, RpcContext* rpc, Method method,
          std::function<Status(const Request& request, Response* response)> handler) {
-  AddUnary<Request, Response>(server, v1::Admin::service_full_name(), rpc, method, Where::kExecutor,
-                              [handler = std::move(handler)](Call& call, const Request& request, Response* response) {
-                                const Status allowed = Allowed(call);
-                                return allowed.ok() ? handler(request, response) : allowed;
-                              });
+  AddUnary<Request, Response>(
+      server, v1::Admin::service_full_name(), rpc, method, Where::kExecutor,
+      [handler = std::move(handler)](Call& call, const Request& request, Response* response) {
+        const Status allowed = Allowed(call);
+        return allowed.ok() ? handler(request, response) : allowed;
+      });
 }
 
 }  // namespace
@@ -46,29 +48,37 @@ void Add(CallServer* server, RpcContext* rpc, Method method,
 void AddAdminService(CallServer* server, RpcContext* rpc) {
   Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
       server, rpc, Method::kListNamespaces, [rpc](const auto& request, auto* response) -> Status {
-    if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
-    for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
-      v1::NamespaceInfo* to = response->add_namespaces();
-      wire::ToProto(info.spec, to->mutable_spec());
-      to->set_fingerprint(std::string(info.fingerprint.View()));
-      to->set_blocks(info.blocks);
-      to->set_bytes(info.bytes);
-      to->set_generation(info.generation);
-    }
-    return OkStatus();
-  });
-  Add<v1::DropNamespaceRequest, v1::DropResponse>(server, rpc, Method::kDropNamespace, [rpc](const auto& request, auto* response) -> Status {
-    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request.fingerprint(), "fingerprint"));
-    return Report("namespace_dropped", fingerprint.Hex(), rpc->engine->DropNamespace(fingerprint), response);
-  });
-  Add<v1::DropTenantRequest, v1::DropResponse>(server, rpc, Method::kDropTenant, [rpc](const auto& request, auto* response) -> Status {
-    CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
-    return Report("tenant_dropped", request.tenant(), rpc->engine->DropTenant(request.tenant()), response);
-  });
-  Add<v1::BumpEpochRequest, v1::DropResponse>(server, rpc, Method::kBumpEpoch, [rpc](const auto& request, auto* response) -> Status {
-    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request.fingerprint(), "fingerprint"));
-    return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint), response);
-  });
+        if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
+        for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
+          v1::NamespaceInfo* to = response->add_namespaces();
+          wire::ToProto(info.spec, to->mutable_spec());
+          to->set_fingerprint(std::string(info.fingerprint.View()));
+          to->set_blocks(info.blocks);
+          to->set_bytes(info.bytes);
+          to->set_generation(info.generation);
+        }
+        return OkStatus();
+      });
+  Add<v1::DropNamespaceRequest, v1::DropResponse>(
+      server, rpc, Method::kDropNamespace, [rpc](const auto& request, auto* response) -> Status {
+        CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                               Digest::FromBytes(request.fingerprint(), "fingerprint"));
+        return Report("namespace_dropped", fingerprint.Hex(),
+                      rpc->engine->DropNamespace(fingerprint), response);
+      });
+  Add<v1::DropTenantRequest, v1::DropResponse>(
+      server, rpc, Method::kDropTenant, [rpc](const auto& request, auto* response) -> Status {
+        CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
+        return Report("tenant_dropped", request.tenant(), rpc->engine->DropTenant(request.tenant()),
+                      response);
+      });
+  Add<v1::BumpEpochRequest, v1::DropResponse>(
+      server, rpc, Method::kBumpEpoch, [rpc](const auto& request, auto* response) -> Status {
+        CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                               Digest::FromBytes(request.fingerprint(), "fingerprint"));
+        return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint),
+                      response);
+      });
 }
 
 }  // namespace cairn::cache

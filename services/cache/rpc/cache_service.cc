@@ -93,50 +93,64 @@ class Service final : public CacheService {
   static constexpr std::string_view kService = v1::Cache::service_full_name();
 
   template <typename Request, typename Response>
-  void Add(CallServer* server, Method method, Where where, typename UnaryCall<Request, Response>::Handler handler) {
+  void Add(CallServer* server, Method method, Where where,
+           typename UnaryCall<Request, Response>::Handler handler) {
     AddUnary<Request, Response>(server, kService, rpc_, method, where, std::move(handler));
   }
 
   void AddStreams(CallServer* server) {
-    server->Add(Path(kService, Method::kOpenSession), [this](std::unique_ptr<RawCall> call, const auto& request) {
-      SessionStream::Open(rpc_, &sessions_, std::move(call), request);
+    server->Add(Path(kService, Method::kOpenSession),
+                [this](std::unique_ptr<RawCall> call, const auto& request) {
+                  SessionStream::Open(rpc_, &sessions_, std::move(call), request);
+                });
+    server->Add(Path(kService, Method::kWatch),
+                [this](std::unique_ptr<RawCall> call, const auto& request) {
+                  WatchStream::Open(rpc_, &watches_, std::move(call), request);
+                });
+    server->Add(Path(kService, Method::kFetch),
+                [this](std::unique_ptr<RawCall> call, const auto& request) {
+                  FetchCall::Start(rpc_, &fetches_, std::move(call), request);
+                });
+    server->AddStream(Path(kService, Method::kPush), [this](std::unique_ptr<RawCall> call) {
+      new PushCall(rpc_, std::move(call));
     });
-    server->Add(Path(kService, Method::kWatch), [this](std::unique_ptr<RawCall> call, const auto& request) {
-      WatchStream::Open(rpc_, &watches_, std::move(call), request);
-    });
-    server->Add(Path(kService, Method::kFetch), [this](std::unique_ptr<RawCall> call, const auto& request) {
-      FetchCall::Start(rpc_, &fetches_, std::move(call), request);
-    });
-    server->AddStream(Path(kService, Method::kPush),
-                      [this](std::unique_ptr<RawCall> call) { new PushCall(rpc_, std::move(call)); });
   }
 
   // Inline: what needs neither disk nor long copies.
   void AddReading(CallServer* server) {
-    Add<v1::MatchRequest, v1::MatchResponse>(server, Method::kMatch, Where::kInline,
+    Add<v1::MatchRequest, v1::MatchResponse>(
+        server, Method::kMatch, Where::kInline,
         [this](Call& call, const v1::MatchRequest& request, v1::MatchResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
-          CAIRN_ASSIGN_OR_RETURN(const MatchResult result,
-                                 lookups_.Match({.session = session,
-                                                 .fingerprint = request.fingerprint(),
-                                                 .keys = request.keys(),
-                                                 .lease_ttl_ms = request.lease_ttl_ms(),
-                                                 .lease = !request.no_lease(),
-                                                 .prefill_tokens_per_second = request.prefill_tokens_per_second(),
-                                                 .trace = call.trace()}));
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
+          CAIRN_ASSIGN_OR_RETURN(
+              const MatchResult result,
+              lookups_.Match({.session = session,
+                              .fingerprint = request.fingerprint(),
+                              .keys = request.keys(),
+                              .lease_ttl_ms = request.lease_ttl_ms(),
+                              .lease = !request.no_lease(),
+                              .prefill_tokens_per_second = request.prefill_tokens_per_second(),
+                              .trace = call.trace()}));
           ToProto(result, response);
           return OkStatus();
         });
-    Add<v1::PrefetchRequest, v1::PrefetchResponse>(server, Method::kPrefetch, Where::kInline,
-        [this](Call&, const v1::PrefetchRequest& request, v1::PrefetchResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
-          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request.fingerprint(), "fingerprint"));
-          CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+    Add<v1::PrefetchRequest, v1::PrefetchResponse>(
+        server, Method::kPrefetch, Where::kInline,
+        [this](Call&, const v1::PrefetchRequest& request,
+               v1::PrefetchResponse* response) -> Status {
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
+          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                                 Digest::FromBytes(request.fingerprint(), "fingerprint"));
+          CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys,
+                                 wire::KeysFromProto(request.keys()));
           CAIRN_ASSIGN_OR_RETURN(const PrefetchResult result,
                                  rpc_->engine->Prefetch({.session = session,
                                                          .fingerprint = fingerprint,
                                                          .keys = keys,
-                                                         .needed_in = std::chrono::milliseconds(request.needed_in_ms())}));
+                                                         .needed_in = std::chrono::milliseconds(
+                                                             request.needed_in_ms())}));
           response->set_present_blocks(result.present_blocks);
           response->set_queued_blocks(result.queued_blocks);
           response->set_absent_blocks(result.absent_blocks);
@@ -144,35 +158,47 @@ class Service final : public CacheService {
           response->set_estimated_seconds(result.estimated_seconds);
           return OkStatus();
         });
-    Add<v1::ExistsRequest, v1::ExistsResponse>(server, Method::kExists, Where::kInline,
+    Add<v1::ExistsRequest, v1::ExistsResponse>(
+        server, Method::kExists, Where::kInline,
         [this](Call&, const v1::ExistsRequest& request, v1::ExistsResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request.fingerprint(), "fingerprint"));
-          CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                                 Digest::FromBytes(request.fingerprint(), "fingerprint"));
+          CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys,
+                                 wire::KeysFromProto(request.keys()));
           CAIRN_ASSIGN_OR_RETURN(const auto tiers, rpc_->engine->Exists(fingerprint, keys));
           response->mutable_tiers()->Reserve(static_cast<int>(tiers.size()));
           for (const auto& tier : tiers) response->add_tiers(wire::TierToProto(tier));
           return OkStatus();
         });
-    Add<v1::ReleaseRequest, v1::ReleaseResponse>(server, Method::kRelease, Where::kInline,
+    Add<v1::ReleaseRequest, v1::ReleaseResponse>(
+        server, Method::kRelease, Where::kInline,
         [this](Call&, const v1::ReleaseRequest& request, v1::ReleaseResponse*) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
           CAIRN_RETURN_IF_ERROR(CheckIds(Ids(request.lease_ids()), 0, kMaxIdsPerCall, "lease_ids"));
           return rpc_->engine->Release(session, Ids(request.lease_ids()));
         });
-    Add<v1::RenewLeaseRequest, v1::RenewLeaseResponse>(server, Method::kRenewLease, Where::kInline,
-        [this](Call&, const v1::RenewLeaseRequest& request, v1::RenewLeaseResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    Add<v1::RenewLeaseRequest, v1::RenewLeaseResponse>(
+        server, Method::kRenewLease, Where::kInline,
+        [this](Call&, const v1::RenewLeaseRequest& request,
+               v1::RenewLeaseResponse* response) -> Status {
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
           CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
           CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
-          CAIRN_ASSIGN_OR_RETURN(const Duration granted, rpc_->engine->RenewLease(session, request.lease_id(), ttl));
+          CAIRN_ASSIGN_OR_RETURN(const Duration granted,
+                                 rpc_->engine->RenewLease(session, request.lease_id(), ttl));
           response->set_ttl_ms(ToMs(granted));
           return OkStatus();
         });
-    Add<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>(server, Method::kOpenNamespace, Where::kExecutor,
-        [this](Call&, const v1::OpenNamespaceRequest& request, v1::OpenNamespaceResponse* response) -> Status {
+    Add<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>(
+        server, Method::kOpenNamespace, Where::kExecutor,
+        [this](Call&, const v1::OpenNamespaceRequest& request,
+               v1::OpenNamespaceResponse* response) -> Status {
           if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
           CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
-          CAIRN_ASSIGN_OR_RETURN(const NamespaceOpened opened, rpc_->engine->OpenNamespace(spec, request.strict()));
+          CAIRN_ASSIGN_OR_RETURN(const NamespaceOpened opened,
+                                 rpc_->engine->OpenNamespace(spec, request.strict()));
           response->set_fingerprint(std::string(opened.fingerprint.View()));
           response->set_created(opened.created);
           for (const auto& similar : opened.differs) {
@@ -180,7 +206,8 @@ class Service final : public CacheService {
           }
           return OkStatus();
         });
-    Add<v1::StatRequest, v1::StatResponse>(server, Method::kStat, Where::kInline,
+    Add<v1::StatRequest, v1::StatResponse>(
+        server, Method::kStat, Where::kInline,
         [this](Call&, const v1::StatRequest&, v1::StatResponse* response) -> Status {
           ToProto(rpc_->engine->GetStats(), rpc_->draining.load(), response);
           return OkStatus();
@@ -188,17 +215,23 @@ class Service final : public CacheService {
   }
 
   void AddWriting(CallServer* server) {
-    Add<v1::ReserveRequest, v1::ReserveResponse>(server, Method::kReserve, Where::kInline,
+    Add<v1::ReserveRequest, v1::ReserveResponse>(
+        server, Method::kReserve, Where::kInline,
         [this](Call&, const v1::ReserveRequest& request, v1::ReserveResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
-          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(request.fingerprint(), "fingerprint"));
-          if (request.parts_size() < 1 || static_cast<size_t>(request.parts_size()) > kMaxPartsPerCall) {
-            return InvalidArgument("parts: got {} of them, expected 1 to {}", request.parts_size(), kMaxPartsPerCall);
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
+          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                                 Digest::FromBytes(request.fingerprint(), "fingerprint"));
+          if (request.parts_size() < 1 ||
+              static_cast<size_t>(request.parts_size()) > kMaxPartsPerCall) {
+            return InvalidArgument("parts: got {} of them, expected 1 to {}", request.parts_size(),
+                                   kMaxPartsPerCall);
           }
           CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
           CAIRN_ASSIGN_OR_RETURN(const auto spec, lookups_.specs().Find(fingerprint));
           CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
-          CAIRN_ASSIGN_OR_RETURN(const auto results, rpc_->engine->Reserve(session, fingerprint, parts, ttl));
+          CAIRN_ASSIGN_OR_RETURN(const auto results,
+                                 rpc_->engine->Reserve(session, fingerprint, parts, ttl));
           for (const auto& result : results) {
             v1::PartResult* to = response->add_results();
             wire::ToProto(result.status(), to);
@@ -207,22 +240,30 @@ class Service final : public CacheService {
           return OkStatus();
         });
     // Hashes every byte of the parts.
-    Add<v1::CommitRequest, v1::CommitResponse>(server, Method::kCommit, Where::kExecutor,
-        [this](Call& call, const v1::CommitRequest& request, v1::CommitResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    Add<v1::CommitRequest, v1::CommitResponse>(
+        server, Method::kCommit, Where::kExecutor,
+        [this](Call& call, const v1::CommitRequest& request,
+               v1::CommitResponse* response) -> Status {
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
           const std::span<const uint64_t> ids = Ids(request.reservation_ids());
           CAIRN_RETURN_IF_ERROR(CheckIds(ids, 1, kMaxPartsPerCall, "reservation_ids"));
-          CAIRN_ASSIGN_OR_RETURN(const auto results, rpc_->engine->Commit(session, ids, call.trace()));
+          CAIRN_ASSIGN_OR_RETURN(const auto results,
+                                 rpc_->engine->Commit(session, ids, call.trace()));
           for (const Status& result : results) wire::ToProto(result, response->add_results());
           return OkStatus();
         });
-    Add<v1::AbortRequest, v1::AbortResponse>(server, Method::kAbort, Where::kInline,
+    Add<v1::AbortRequest, v1::AbortResponse>(
+        server, Method::kAbort, Where::kInline,
         [this](Call&, const v1::AbortRequest& request, v1::AbortResponse*) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
-          CAIRN_RETURN_IF_ERROR(CheckIds(Ids(request.reservation_ids()), 0, kMaxIdsPerCall, "reservation_ids"));
+          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
+                                 rpc_->sessions->Find(request.session_id()));
+          CAIRN_RETURN_IF_ERROR(
+              CheckIds(Ids(request.reservation_ids()), 0, kMaxIdsPerCall, "reservation_ids"));
           return rpc_->engine->Abort(session, Ids(request.reservation_ids()));
         });
-    Add<v1::FlushRequest, v1::FlushResponse>(server, Method::kFlush, Where::kFlushExecutor,
+    Add<v1::FlushRequest, v1::FlushResponse>(
+        server, Method::kFlush, Where::kFlushExecutor,
         [this](Call& call, const v1::FlushRequest&, v1::FlushResponse* response) -> Status {
           CAIRN_RETURN_IF_ERROR(rpc_->engine->Flush(call.Deadline(kFlushLimit)));
           response->set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);

@@ -21,8 +21,8 @@ Status Call::ReadTrace() {
   const std::string_view trace(it->second.data(), it->second.size());
   if (!wire::IsTrace(trace)) {
     rpc_->metrics->Rejected(Rejection::kInvalid);
-    return InvalidArgument("metadata {}: got {} characters, expected 1 to 64 of [A-Za-z0-9-]", wire::kTraceMetadata,
-                           trace.size());
+    return InvalidArgument("metadata {}: got {} characters, expected 1 to 64 of [A-Za-z0-9-]",
+                           wire::kTraceMetadata, trace.size());
   }
   trace_ = trace;
   return OkStatus();
@@ -33,12 +33,15 @@ Status Call::Admit() {
   Gate::Refusal refusal = Gate::Refusal::kNone;
   pass_ = rpc_->gate->Enter(&refusal);
   switch (refusal) {
-    case Gate::Refusal::kNone: return OkStatus();
+    case Gate::Refusal::kNone:
+      return OkStatus();
     case Gate::Refusal::kFull:
       rpc_->metrics->Rejected(Rejection::kOverload);
-      return Errorf(StatusCode::kResourceExhausted, "the node already works on {} calls (rpc.max_in_flight)",
+      return Errorf(StatusCode::kResourceExhausted,
+                    "the node already works on {} calls (rpc.max_in_flight)",
                     rpc_->options.max_in_flight);
-    case Gate::Refusal::kClosed: break;
+    case Gate::Refusal::kClosed:
+      break;
   }
   rpc_->metrics->Rejected(Rejection::kDraining);
   return Errorf(StatusCode::kUnavailable, "the node is shutting down");
@@ -85,7 +88,9 @@ Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message)
   return InvalidArgument("request: expected a message of type {}", message->GetTypeName());
 }
 
-std::string Path(std::string_view service, Method method) { return fmt::format("/{}/{}", service, Name(method)); }
+std::string Path(std::string_view service, Method method) {
+  return fmt::format("/{}/{}", service, Name(method));
+}
 
 bool Call::cancelled() const { return grpc_->IsCancelled(); }
 

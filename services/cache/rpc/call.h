@@ -26,9 +26,9 @@
 namespace cairn::cache {
 
 struct RpcOptions {
-  uint32_t max_in_flight = 1024;   // Calls under way, sessions and watches not counted.
+  uint32_t max_in_flight = 1024;  // Calls under way, sessions and watches not counted.
   uint32_t max_watches = 64;
-  uint32_t max_frame_bytes = 4u << 20;   // Of Push.
+  uint32_t max_frame_bytes = 4u << 20;    // Of Push.
   uint32_t fetch_frame_bytes = 1u << 20;  // Data in one frame of Fetch.
   uint64_t send_bytes = 256ull << 20;     // Frames of all fetches that are on their way to readers.
   Duration heartbeat = std::chrono::seconds(5);
@@ -48,7 +48,7 @@ struct RpcContext {
   Executor* fetch_executor = nullptr;  // Frames of fetches: they wait for disk.
   Executor* flush_executor = nullptr;  // Flush waits longest, and may not hold up the others.
   RpcMetrics* metrics = nullptr;
-  Gate* gate = nullptr;                // Calls under way; closed when the node stops.
+  Gate* gate = nullptr;  // Calls under way; closed when the node stops.
   Sessions* sessions = nullptr;
   // The same-node path; nullptr where there is none. Set once, after the first calls may have come.
   std::atomic<LocalServer*> local{nullptr};
@@ -111,8 +111,8 @@ class UnaryCall final : public CallReactor {
   using Handler = std::function<Status(Call& call, const Request& request, Response* response)>;
 
   // Owns itself. `handler` lives as long as the server.
-  static void Start(RpcContext* rpc, Method method, Where where, const Handler* handler, std::unique_ptr<RawCall> raw,
-                    const grpc::ByteBuffer& request) {
+  static void Start(RpcContext* rpc, Method method, Where where, const Handler* handler,
+                    std::unique_ptr<RawCall> raw, const grpc::ByteBuffer& request) {
     auto* const call = new UnaryCall(rpc, method, handler, std::move(raw));
     if (const Status begun = call->Begin(request); !begun.ok()) return call->End(begun);
     if (where == Where::kInline) return call->Run();
@@ -156,12 +156,13 @@ class UnaryCall final : public CallReactor {
 
 // `rpc` outlives the server. The path is that of the service and the method's name.
 template <typename Request, typename Response>
-void AddUnary(CallServer* server, std::string_view service, RpcContext* rpc, Method method, Where where,
-              typename UnaryCall<Request, Response>::Handler handler) {
-  server->Add(Path(service, method), [=, handler = std::move(handler)](std::unique_ptr<RawCall> call,
-                                                                      const grpc::ByteBuffer& request) {
-    UnaryCall<Request, Response>::Start(rpc, method, where, &handler, std::move(call), request);
-  });
+void AddUnary(CallServer* server, std::string_view service, RpcContext* rpc, Method method,
+              Where where, typename UnaryCall<Request, Response>::Handler handler) {
+  server->Add(
+      Path(service, method), [=, handler = std::move(handler)](std::unique_ptr<RawCall> call,
+                                                               const grpc::ByteBuffer& request) {
+        UnaryCall<Request, Response>::Start(rpc, method, where, &handler, std::move(call), request);
+      });
 }
 
 }  // namespace cairn::cache

@@ -27,7 +27,9 @@ void RawCall::Release() {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) reactor_->OnDone();
 }
 
-CallReactor::CallReactor(std::unique_ptr<RawCall> call) : call_(std::move(call)) { call_->reactor_ = this; }
+CallReactor::CallReactor(std::unique_ptr<RawCall> call) : call_(std::move(call)) {
+  call_->reactor_ = this;
+}
 
 void CallReactor::StartRead(grpc::ByteBuffer* frame) {
   call_->pending_.fetch_add(1, std::memory_order_relaxed);
@@ -43,6 +45,8 @@ void CallReactor::StartWriteAndFinish(const grpc::ByteBuffer* frame, const grpc:
   call_->io_.WriteAndFinish(*frame, grpc::WriteOptions(), status, &call_->finished_);
 }
 
-void CallReactor::Finish(const grpc::Status& status) { call_->io_.Finish(status, &call_->finished_); }
+void CallReactor::Finish(const grpc::Status& status) {
+  call_->io_.Finish(status, &call_->finished_);
+}
 
 }  // namespace cairn::cache

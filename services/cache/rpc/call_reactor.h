@@ -52,8 +52,9 @@ class RawCall {
   bool cancelled_ = false;  // The poller's own.
   // What must be over before OnDone: the call, its end, and each read and write under way.
   std::atomic<int> pending_{2};
-  Tag arrived_{this, &RawCall::Arrived}, opened_{this, &RawCall::Opened}, read_{this, &RawCall::ReadDone},
-      write_{this, &RawCall::WriteDone}, finished_{this, &RawCall::Finished}, over_{this, &RawCall::Over};
+  Tag arrived_{this, &RawCall::Arrived}, opened_{this, &RawCall::Opened},
+      read_{this, &RawCall::ReadDone}, write_{this, &RawCall::WriteDone},
+      finished_{this, &RawCall::Finished}, over_{this, &RawCall::Over};
 };
 
 // One read and one write may be under way. Start... and Finish may be called from any thread, also from inside of a reaction; reactions run

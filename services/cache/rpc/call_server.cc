@@ -16,7 +16,10 @@ size_t Pollers(size_t wanted) {
 // Answers what has no reactor of its own.
 class Refusal final : public CallReactor {
  public:
-  Refusal(std::unique_ptr<RawCall> call, const grpc::Status& status) : CallReactor(std::move(call)) { Finish(status); }
+  Refusal(std::unique_ptr<RawCall> call, const grpc::Status& status)
+      : CallReactor(std::move(call)) {
+    Finish(status);
+  }
 
  private:
   void OnDone() override { delete this; }
@@ -38,7 +41,9 @@ CallServer::CallServer(size_t pollers) : count_(Pollers(pollers)) {}
 
 CallServer::~CallServer() { Stop(); }
 
-void CallServer::Add(const std::string& method, Opener opener) { methods_[method].open = std::move(opener); }
+void CallServer::Add(const std::string& method, Opener opener) {
+  methods_[method].open = std::move(opener);
+}
 
 void CallServer::AddStream(const std::string& method, StreamOpener opener) {
   methods_[method].open_stream = std::move(opener);
@@ -99,7 +104,8 @@ void CallServer::Take(std::unique_ptr<RawCall> call) {
   RequestCall(call->poller_);
   const auto method = methods_.find(call->context_.method());
   if (method == methods_.end()) {
-    const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED, "no method " + call->context_.method());
+    const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED,
+                              "no method " + call->context_.method());
     new Refusal(std::move(call), status);
   } else if (method->second.open_stream) {
     method->second.open_stream(std::move(call));
@@ -119,7 +125,8 @@ void CallServer::Open(std::unique_ptr<RawCall> call, bool got_request) {
     methods_.at(raw->context_.method()).open(std::move(call), request);
     if (cancelled) raw->reactor_->OnCancel();
   } else {
-    new Refusal(std::move(call), grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "request: got none, expected one message"));
+    new Refusal(std::move(call), grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                              "request: got none, expected one message"));
   }
   raw->Release();
 }

@@ -58,7 +58,7 @@ class CallServer {
   void Open(std::unique_ptr<RawCall> call, bool got_request);
 
   grpc::AsyncGenericService service_;
-  std::unordered_map<std::string, Method> methods_;  // Constant from Start on.
+  std::unordered_map<std::string, Method> methods_;                   // Constant from Start on.
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;  // As are these.
   std::vector<std::thread> pollers_;
   const size_t count_;

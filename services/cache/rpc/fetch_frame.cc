@@ -13,7 +13,9 @@ using v1::PartRect;
 using v1::Slice;
 
 constexpr uint32_t kVarint = 0, kBytes = 2;
-constexpr uint8_t Tag(int field, uint32_t type) { return static_cast<uint8_t>(static_cast<uint32_t>(field) << 3 | type); }
+constexpr uint8_t Tag(int field, uint32_t type) {
+  return static_cast<uint8_t>(static_cast<uint32_t>(field) << 3 | type);
+}
 
 size_t VarintSize(uint64_t value) {
   size_t size = 1;
@@ -82,7 +84,8 @@ size_t FetchFrameBuilder::Add(const FetchedSlice& slice, size_t offset) {
     FlushText();
     if (refs_ == nullptr) refs_ = new Refs();
     // Neighbours mostly have the same hold.
-    if (refs_->holds.empty() || refs_->holds.back() != slice.hold) refs_->holds.push_back(slice.hold);
+    if (refs_->holds.empty() || refs_->holds.back() != slice.hold)
+      refs_->holds.push_back(slice.hold);
     refs_->count.fetch_add(1, std::memory_order_relaxed);
     // gRPC takes void*, and only reads.
     slices_.emplace_back(const_cast<std::byte*>(data), length, &Unref, refs_);
@@ -95,8 +98,8 @@ size_t FetchFrameBuilder::Add(const FetchedSlice& slice, size_t offset) {
 void FetchFrameBuilder::Add(const FetchFailure& failure) {
   const auto reason = static_cast<uint64_t>(wire::MissReasonToProto(failure.reason));
   text_.push_back(static_cast<char>(Tag(FetchFrame::kFailedFieldNumber, kBytes)));
-  const size_t size =
-      (failure.block == 0 ? 0 : 1 + VarintSize(failure.block)) + (reason == 0 ? 0 : 1 + VarintSize(reason));
+  const size_t size = (failure.block == 0 ? 0 : 1 + VarintSize(failure.block)) +
+                      (reason == 0 ? 0 : 1 + VarintSize(reason));
   PutVarint(&text_, size);
   PutField(&text_, v1::BlockFailed::kBlockFieldNumber, failure.block);
   PutField(&text_, v1::BlockFailed::kReasonFieldNumber, reason);

@@ -15,7 +15,8 @@ constexpr Duration kLook = std::chrono::milliseconds(250);
 
 }  // namespace
 
-void FetchCall::Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> raw, const grpc::ByteBuffer& request) {
+void FetchCall::Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> raw,
+                      const grpc::ByteBuffer& request) {
   auto call = std::make_shared<FetchCall>(rpc, all, std::move(raw));
   call->self_ = call;
   all->open.Add(call);
@@ -65,13 +66,14 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
 }
 
 Result<bool> FetchCall::MatchesNothing(const v1::Lookup& lookup) {
-  CAIRN_ASSIGN_OR_RETURN(MatchResult result,
-                         all_->lookups->Match({.session = session_,
-                                               .fingerprint = lookup.fingerprint(),
-                                               .keys = lookup.keys(),
-                                               .lease_ttl_ms = kMaxTtlMs,
-                                               .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
-                                               .trace = call_.trace()}));
+  CAIRN_ASSIGN_OR_RETURN(
+      MatchResult result,
+      all_->lookups->Match({.session = session_,
+                            .fingerprint = lookup.fingerprint(),
+                            .keys = lookup.keys(),
+                            .lease_ttl_ms = kMaxTtlMs,
+                            .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
+                            .trace = call_.trace()}));
   own_lease_ = std::exchange(result.lease, std::nullopt);
   v1::MatchResponse matched;
   ToProto(result, &matched);

@@ -20,7 +20,8 @@ class FetchCall;
 // What the fetches of a node share.
 struct FetchCalls {
   // `shared_lookups` outlives it.
-  FetchCalls(uint64_t budget_bytes, Lookups* shared_lookups) : budget(budget_bytes), lookups(shared_lookups) {}
+  FetchCalls(uint64_t budget_bytes, Lookups* shared_lookups)
+      : budget(budget_bytes), lookups(shared_lookups) {}
   StreamSet<FetchCall> open;
   SendBudget budget;
   Lookups* const lookups;
@@ -33,7 +34,8 @@ struct FetchCalls {
 class FetchCall final : public CallReactor, private SendBudget::Waiter {
  public:
   // `all` outlives the server.
-  static void Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request);
+  static void Start(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> call,
+                    const grpc::ByteBuffer& request);
   FetchCall(RpcContext* rpc, FetchCalls* all, std::unique_ptr<RawCall> call);
   ~FetchCall() override;
 
@@ -73,7 +75,7 @@ class FetchCall final : public CallReactor, private SendBudget::Waiter {
   std::optional<FetchStream::Item> item_;  // A slice is sent up to offset_.
   size_t offset_ = 0;
   bool at_end_ = false;
-  Status end_;  // Of the stream once at_end_; else why nothing came.
+  Status end_;              // Of the stream once at_end_; else why nothing came.
   grpc::ByteBuffer frame_;  // Belongs to gRPC while a write is under way.
 
   Mutex mu_;

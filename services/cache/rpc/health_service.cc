@@ -15,7 +15,8 @@ namespace health = ::grpc::health::v1;
 using Answer = health::HealthCheckResponse;
 
 bool Known(const std::string& service) {
-  return service.empty() || service == v1::Cache::service_full_name() || service == v1::Admin::service_full_name();
+  return service.empty() || service == v1::Cache::service_full_name() ||
+         service == v1::Admin::service_full_name();
 }
 
 Answer::ServingStatus StatusOf(const RpcContext& rpc) {
@@ -37,7 +38,8 @@ class HealthCheck final : public CallReactor {
   Status Fill(const RpcContext& rpc, const grpc::ByteBuffer& frame) {
     health::HealthCheckRequest request;
     CAIRN_RETURN_IF_ERROR(Decode(frame, &request));
-    if (!Known(request.service())) return Errorf(StatusCode::kNotFound, "no service '{}'", request.service());
+    if (!Known(request.service()))
+      return Errorf(StatusCode::kNotFound, "no service '{}'", request.service());
     Answer answer;
     answer.set_status(StatusOf(rpc));
     frame_ = wire::ToFrame(answer);
@@ -53,8 +55,8 @@ class HealthCheck final : public CallReactor {
 // Unbounded in number as sessions are: who may connect may hold streams open.
 class HealthWatch final : public PushedStream {
  public:
-  static void Open(const RpcContext* rpc, StreamSet<HealthWatch>* set, std::unique_ptr<RawCall> call,
-                   const grpc::ByteBuffer& frame) {
+  static void Open(const RpcContext* rpc, StreamSet<HealthWatch>* set,
+                   std::unique_ptr<RawCall> call, const grpc::ByteBuffer& frame) {
     health::HealthCheckRequest request;
     const Status decoded = Decode(frame, &request);
     auto watch = std::make_shared<HealthWatch>(rpc, set, std::move(call), Known(request.service()));
@@ -63,7 +65,8 @@ class HealthWatch final : public PushedStream {
     set->Add(watch);
     watch->Tick();
   }
-  HealthWatch(const RpcContext* rpc, StreamSet<HealthWatch>* set, std::unique_ptr<RawCall> call, bool known)
+  HealthWatch(const RpcContext* rpc, StreamSet<HealthWatch>* set, std::unique_ptr<RawCall> call,
+              bool known)
       : PushedStream(std::move(call)), rpc_(rpc), set_(set), known_(known) {}
 
   void Tick() {
@@ -71,7 +74,8 @@ class HealthWatch final : public PushedStream {
     if (now == told_.load(std::memory_order_relaxed)) return;
     Answer answer;
     answer.set_status(static_cast<Answer::ServingStatus>(now));
-    if (TryWrite(answer)) told_.store(now, std::memory_order_relaxed);  // Else the next tick tries again.
+    if (TryWrite(answer))
+      told_.store(now, std::memory_order_relaxed);  // Else the next tick tries again.
   }
 
  private:

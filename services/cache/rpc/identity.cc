@@ -20,11 +20,13 @@ Result<uint64_t> NextEpoch(const std::string& directory) {
   std::filesystem::create_directories(directory, error);
   const std::string path = directory + "/epoch", next = path + ".new";
   uint64_t last = 0;
-  if (std::ifstream file(path); file >> last && last >= epoch) epoch = last + 1;  // The clock went back.
+  if (std::ifstream file(path); file >> last && last >= epoch)
+    epoch = last + 1;  // The clock went back.
   // Written beside and renamed: a death in between leaves the old number.
   const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   const std::string text = fmt::format("{}\n", epoch);
-  const bool written = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+  const bool written = fd >= 0 &&
+                       write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        fsync(fd) == 0;
   const int why = errno;
   if (fd >= 0) close(fd);

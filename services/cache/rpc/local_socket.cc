@@ -20,23 +20,27 @@ std::string Environment(const char* name) {
 
 // A folder that only this user can put names into: else somebody could listen there before us.
 Result<std::string> RuntimeFolder() {
-  if (std::string folder = Environment("XDG_RUNTIME_DIR"); !folder.empty() && access(folder.c_str(), W_OK) == 0) {
+  if (std::string folder = Environment("XDG_RUNTIME_DIR");
+      !folder.empty() && access(folder.c_str(), W_OK) == 0) {
     return folder;
   }
   std::error_code error;
   const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
   if (error) {
-    return Errorf(StatusCode::kFailedPrecondition, "local.socket: no folder for temporary files: {}", error.message());
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "local.socket: no folder for temporary files: {}", error.message());
   }
   const std::string folder = temporary / fmt::format("cairn-{}", getuid());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Errorf(StatusCode::kFailedPrecondition, "local.socket: folder '{}': {}", folder, std::strerror(errno));
+    return Errorf(StatusCode::kFailedPrecondition, "local.socket: folder '{}': {}", folder,
+                  std::strerror(errno));
   }
   struct stat there {};
   if (lstat(folder.c_str(), &there) != 0 || !S_ISDIR(there.st_mode) || there.st_uid != getuid() ||
       (there.st_mode & 022) != 0) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "local.socket: '{}' is not a folder that only user {} can write to", folder, getuid());
+                  "local.socket: '{}' is not a folder that only user {} can write to", folder,
+                  getuid());
   }
   return folder;
 }
@@ -56,7 +60,8 @@ Result<std::unique_ptr<LocalServer>> StartLocalServer(const NodeConfig& config, 
   }
   // A file's mode cannot name several users: the ids of those who connect are checked instead.
   options.mode = config.local_allow_uids.empty() ? 0600 : 0666;
-  for (const std::string& uid : config.local_allow_uids) options.allow_uids.push_back(static_cast<uid_t>(std::stoul(uid)));
+  for (const std::string& uid : config.local_allow_uids)
+    options.allow_uids.push_back(static_cast<uid_t>(std::stoul(uid)));
   options.ring.scratch_bytes = static_cast<uint32_t>(config.local_scratch);
   options.quota_bytes = config.local_session_quota;
   options.max_sessions = config.engine.max_sessions;

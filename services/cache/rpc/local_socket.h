@@ -10,6 +10,7 @@ namespace cairn::cache {
 
 // `port`: of the data port, which names the socket where the settings say auto. REQUIRES: local.socket is not off.
 Result<std::unique_ptr<LocalServer>> StartLocalServer(const NodeConfig& config, int port,
-                                                      const LocalServer::Dependencies& dependencies, uint64_t node_epoch);
+                                                      const LocalServer::Dependencies& dependencies,
+                                                      uint64_t node_epoch);
 
 }  // namespace cairn::cache

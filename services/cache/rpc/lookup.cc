@@ -11,20 +11,22 @@ constexpr double kMaxTokensPerSecond = 1e9;
 }  // namespace
 
 Result<MatchResult> Lookups::Match(const Question& question) {
-  CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint, Digest::FromBytes(question.fingerprint, "fingerprint"));
+  CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                         Digest::FromBytes(question.fingerprint, "fingerprint"));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(question.keys));
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(question.lease_ttl_ms, "lease_ttl_ms"));
-  CAIRN_RETURN_IF_ERROR(
-      CheckNumber(question.prefill_tokens_per_second, kMaxTokensPerSecond, "prefill_tokens_per_second"));
+  CAIRN_RETURN_IF_ERROR(CheckNumber(question.prefill_tokens_per_second, kMaxTokensPerSecond,
+                                    "prefill_tokens_per_second"));
   CAIRN_ASSIGN_OR_RETURN(const auto spec, specs_.Find(fingerprint));
-  CAIRN_ASSIGN_OR_RETURN(const MatchResult result,
-                         engine_->Match({.session = question.session,
-                                         .fingerprint = fingerprint,
-                                         .keys = keys,
-                                         .lease_ttl = ttl,
-                                         .lease = question.lease,
-                                         .prefill_tokens_per_second = question.prefill_tokens_per_second,
-                                         .trace = question.trace}));
+  CAIRN_ASSIGN_OR_RETURN(
+      const MatchResult result,
+      engine_->Match({.session = question.session,
+                      .fingerprint = fingerprint,
+                      .keys = keys,
+                      .lease_ttl = ttl,
+                      .lease = question.lease,
+                      .prefill_tokens_per_second = question.prefill_tokens_per_second,
+                      .trace = question.trace}));
   metrics_.Count(result, keys.size(), spec->layout.block_tokens);
   return result;
 }

@@ -13,7 +13,8 @@ namespace cairn::cache {
 class Lookups {
  public:
   // `engine` outlives it.
-  Lookups(CacheEngine* engine, metrics::Registry* registry) : engine_(engine), specs_(engine), metrics_(registry) {}
+  Lookups(CacheEngine* engine, metrics::Registry* registry)
+      : engine_(engine), specs_(engine), metrics_(registry) {}
 
   struct Question {
     SessionId session = 0;

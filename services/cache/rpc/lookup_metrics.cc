@@ -4,16 +4,20 @@ namespace cairn::cache {
 
 LookupMetrics::LookupMetrics(metrics::Registry* registry) {
   for (size_t i = 0; i <= kTierCount; ++i) {
-    const metrics::Labels labels = {
-        {"tier", i < kTierCount ? std::string(Name(static_cast<TierKind>(i))) : std::string("none")}};
-    blocks_[i] = registry->AddCounter("cairn_lookup_blocks_total",
-                                      "Blocks that Match asked for, by the tier that had them; none: a miss.", labels);
-    tokens_[i] = registry->AddCounter("cairn_lookup_tokens_total",
-                                      "Tokens that Match asked for, by the tier that had them; none: a miss.", labels);
+    const metrics::Labels labels = {{"tier", i < kTierCount
+                                                 ? std::string(Name(static_cast<TierKind>(i)))
+                                                 : std::string("none")}};
+    blocks_[i] = registry->AddCounter(
+        "cairn_lookup_blocks_total",
+        "Blocks that Match asked for, by the tier that had them; none: a miss.", labels);
+    tokens_[i] = registry->AddCounter(
+        "cairn_lookup_tokens_total",
+        "Tokens that Match asked for, by the tier that had them; none: a miss.", labels);
   }
   std::vector<double> buckets = {0};
   for (double edge = 16; edge <= 131072; edge *= 2) buckets.push_back(edge);
-  prefix_tokens_ = registry->AddHistogram("cairn_matched_prefix_tokens", "Tokens that one Match found.", buckets);
+  prefix_tokens_ = registry->AddHistogram("cairn_matched_prefix_tokens",
+                                          "Tokens that one Match found.", buckets);
 }
 
 void LookupMetrics::Count(const MatchResult& result, size_t asked, uint32_t block_tokens) const {

@@ -33,7 +33,8 @@ class NamespaceSpecs {
   static constexpr size_t kCapacity = 4096;
   const CacheEngine* const engine_;
   Mutex mu_;
-  absl::flat_hash_map<Fingerprint, std::shared_ptr<const NamespaceSpec>> known_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<Fingerprint, std::shared_ptr<const NamespaceSpec>> known_
+      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::cache

@@ -49,16 +49,23 @@ class NodeImpl final : public Node {
         health_(&clock_, kMaxSilence),
         rpc_metrics_(&registry_),
         gate_(config.rpc.max_in_flight),
-        mover_({.name = "mover", .threads = config.mover_threads, .queue_capacity = 2ull * config.engine.mover_queue_capacity}),
-        calls_({.name = "rpc", .threads = config.rpc_threads, .queue_capacity = config.rpc.max_in_flight}),
-        fetches_({.name = "fetch", .threads = config.rpc_fetch_threads, .queue_capacity = config.rpc.max_in_flight}),
+        mover_({.name = "mover",
+                .threads = config.mover_threads,
+                .queue_capacity = 2ull * config.engine.mover_queue_capacity}),
+        calls_({.name = "rpc",
+                .threads = config.rpc_threads,
+                .queue_capacity = config.rpc.max_in_flight}),
+        fetches_({.name = "fetch",
+                  .threads = config.rpc_fetch_threads,
+                  .queue_capacity = config.rpc.max_in_flight}),
         flushes_({.name = "flush", .threads = 1, .queue_capacity = 64}) {}
 
   ~NodeImpl() override { Stop(); }
 
   Status Run() {
     // Probes answer while the disk tier is being read.
-    CAIRN_ASSIGN_OR_RETURN(admin_, metrics::AdminServer::Start(config_.admin_listen, &registry_, &health_));
+    CAIRN_ASSIGN_OR_RETURN(admin_,
+                           metrics::AdminServer::Start(config_.admin_listen, &registry_, &health_));
     health_.Export(&registry_);
     ticker_ = std::make_unique<Ticker>(kTick, [this] { health_.Beat(); });
     CAIRN_RETURN_IF_ERROR(OpenTiers());
@@ -130,13 +137,15 @@ class NodeImpl final : public Node {
   }
 
   Status OpenEngine() {
-    CAIRN_ASSIGN_OR_RETURN(engine_, CacheEngine::Create(config_.engine, {.host = host_.get(),
-                                                                         .disk = disk_.get(),
-                                                                         .clock = &clock_,
-                                                                         .executor = &mover_,
-                                                                         .node_id = rpc_.node_id,
-                                                                         .node_epoch = rpc_.node_epoch,
-                                                                         .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode()}));
+    CAIRN_ASSIGN_OR_RETURN(
+        engine_, CacheEngine::Create(config_.engine,
+                                     {.host = host_.get(),
+                                      .disk = disk_.get(),
+                                      .clock = &clock_,
+                                      .executor = &mover_,
+                                      .node_id = rpc_.node_id,
+                                      .node_epoch = rpc_.node_epoch,
+                                      .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode()}));
     const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
     ExportEngine(engine_.get(), &registry_);
@@ -144,10 +153,12 @@ class NodeImpl final : public Node {
     if (config_.rpc.tls.enabled()) {
       registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
         const auto add = [&](const char* label, const std::string& path) {
-          const Result<double> expiry = path.empty() ? Result<double>(0.0) : net::CertificateExpiry(path);
+          const Result<double> expiry =
+              path.empty() ? Result<double>(0.0) : net::CertificateExpiry(path);
           if (!path.empty() && expiry.ok()) {
-            sink.Gauge("cairn_tls_cert_expiry_timestamp_seconds", "When the certificate ends, seconds since 1970.",
-                       {{"cert", label}}, *expiry);
+            sink.Gauge("cairn_tls_cert_expiry_timestamp_seconds",
+                       "When the certificate ends, seconds since 1970.", {{"cert", label}},
+                       *expiry);
           }
         };
         add("server", tls.certificate);
@@ -176,14 +187,16 @@ class NodeImpl final : public Node {
 
     grpc::ServerBuilder builder;
     int port = 0;
-    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen, net::ParseListenAddress(config_.listen, "listen"));
-    builder.AddListeningPort(listen.WithPort(listen.port), net::MakeServerCredentials(config_.rpc.tls), &port);
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
+                           net::ParseListenAddress(config_.listen, "listen"));
+    builder.AddListeningPort(listen.WithPort(listen.port),
+                             net::MakeServerCredentials(config_.rpc.tls), &port);
     if (!config_.listen_unix.empty()) {
       builder.AddListeningPort(config_.listen_unix, net::MakeServerCredentials({}));
     }
     call_server_.Register(&builder);
-    builder.SetMaxReceiveMessageSize(std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) +
-                                     (64 << 10));
+    builder.SetMaxReceiveMessageSize(
+        std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10));
     grpc::ResourceQuota quota("cairn-cache");
     builder.SetResourceQuota(quota.Resize(config_.rpc_memory / 2));
     // Else a second node on the same port would silently share it.
@@ -197,18 +210,21 @@ class NodeImpl final : public Node {
     }
     if (config_.max_connection_age.count() > 0) {
       // The grace is endless by default: sessions go on over the old connection.
-      builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(config_.max_connection_age));
+      builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                 Milliseconds(config_.max_connection_age));
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
-      return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?", config_.listen,
+      return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?",
+                    config_.listen,
                     config_.listen_unix.empty() ? "" : " and '" + config_.listen_unix + "'");
     }
     call_server_.Start();
     address_ = listen.WithPort(port);
     if (!listen.is_unix) {
       CAIRN_ASSIGN_OR_RETURN(const std::string congestion_control,
-                             net::ListenerCongestionControl(port, config_.rpc_congestion_control, "rpc.congestion_control"));
+                             net::ListenerCongestionControl(port, config_.rpc_congestion_control,
+                                                            "rpc.congestion_control"));
       log::Info("listening", {{"address", address_}, {"congestion_control", congestion_control}});
     }
     return ServeLocal(port);
@@ -216,8 +232,8 @@ class NodeImpl final : public Node {
 
   Status ServeLocal(int port) {
     if (config_.local_socket != "off") {
-      auto server = StartLocalServer(config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_},
-                                     rpc_.node_epoch);
+      auto server = StartLocalServer(
+          config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_}, rpc_.node_epoch);
       if (server.ok()) {
         local_ = *std::move(server);
         rpc_.local.store(local_.get(), std::memory_order_release);
@@ -241,7 +257,8 @@ class NodeImpl final : public Node {
       const EngineStats stats = engine_->GetStats();
       if (stats.leases == 0 && stats.reservations == 0) return;
       if (clock_.Now() >= deadline) return;
-      never.WaitUntil(mu, std::min(deadline, clock_.Now() + std::chrono::milliseconds(20)), [] { return false; });
+      never.WaitUntil(mu, std::min(deadline, clock_.Now() + std::chrono::milliseconds(20)),
+                      [] { return false; });
     }
   }
 

@@ -15,7 +15,8 @@ class Node {
   // Returns once requests are served. `config` passed its schema's checks.
   static Result<std::unique_ptr<Node>> Start(const NodeConfig& config);
 
-  virtual const std::string& address() const = 0;        // Of the data port, with the port that was picked.
+  virtual const std::string& address()
+      const = 0;  // Of the data port, with the port that was picked.
   virtual const std::string& admin_address() const = 0;
   // Refuses new writes, tells clients, lets calls under way end, writes what is committed to disk, closes the ports. The status is that of
   // the last flush: not OK means that something committed is not on disk. Call once.

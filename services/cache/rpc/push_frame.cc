@@ -50,14 +50,20 @@ bool ReadPiece(CodedInputStream* in, Piece* piece) {
   while (const uint32_t tag = in->ReadTag()) {
     bool ok = true;
     switch (tag) {
-      case Varint(PushFrame::Piece::kReservationIdFieldNumber): ok = in->ReadVarint64(&piece->reservation_id); break;
-      case Varint(PushFrame::Piece::kOffsetFieldNumber): ok = in->ReadVarint64(&piece->offset); break;
+      case Varint(PushFrame::Piece::kReservationIdFieldNumber):
+        ok = in->ReadVarint64(&piece->reservation_id);
+        break;
+      case Varint(PushFrame::Piece::kOffsetFieldNumber):
+        ok = in->ReadVarint64(&piece->offset);
+        break;
       case Delimited(PushFrame::Piece::kDataFieldNumber): {
         uint32_t bytes = 0;
-        ok = in->ReadVarint32(&bytes) && bytes <= static_cast<uint32_t>(in->BytesUntilLimit()) && ReadSpans(in, bytes, piece);
+        ok = in->ReadVarint32(&bytes) && bytes <= static_cast<uint32_t>(in->BytesUntilLimit()) &&
+             ReadSpans(in, bytes, piece);
         break;
       }
-      default: ok = WireFormatLite::SkipField(in, tag);
+      default:
+        ok = WireFormatLite::SkipField(in, tag);
     }
     if (!ok) return false;
   }
@@ -70,7 +76,8 @@ bool ReadPiece(CodedInputStream* in, Piece* piece) {
 bool ReadIds(CodedInputStream* in, bool packed, std::vector<uint64_t>* ids) {
   if (!packed) return in->ReadVarint64(&ids->emplace_back());
   uint32_t length = 0;
-  if (!in->ReadVarint32(&length) || length > static_cast<uint32_t>(in->BytesUntilLimit())) return false;
+  if (!in->ReadVarint32(&length) || length > static_cast<uint32_t>(in->BytesUntilLimit()))
+    return false;
   const auto limit = in->PushLimit(static_cast<int>(length));
   while (in->BytesUntilLimit() > 0 && ids->size() <= kMaxPartsPerCall) {
     if (!in->ReadVarint64(&ids->emplace_back())) return false;
@@ -90,7 +97,9 @@ Result<std::unique_ptr<PushFrameView>> PushFrameView::Parse(grpc::ByteBuffer buf
 }
 
 Status PushFrameView::ParseFields() {
-  const auto bad = [] { return InvalidArgument("push frame: expected a message of type cairn.v1.PushFrame"); };
+  const auto bad = [] {
+    return InvalidArgument("push frame: expected a message of type cairn.v1.PushFrame");
+  };
   if (!reader_->status().ok()) return bad();
   CodedInputStream in(reader_.get());
   // With a limit at the end of the bytes, BytesUntilLimit is never negative, and a length beyond them is seen before anything is read.
@@ -103,13 +112,16 @@ Status PushFrameView::ParseFields() {
            in.ReadString(&session_id_, static_cast<int>(length));
     } else if (tag == Delimited(PushFrame::kPiecesFieldNumber)) {
       if (pieces_.size() == kMaxPieces) {
-        return InvalidArgument("pieces: got more than {}, expected at most that many in a frame", kMaxPieces);
+        return InvalidArgument("pieces: got more than {}, expected at most that many in a frame",
+                               kMaxPieces);
       }
       ok = ReadPiece(&in, &pieces_.emplace_back());
-    } else if (tag == Delimited(PushFrame::kCommitIdsFieldNumber) || tag == Varint(PushFrame::kCommitIdsFieldNumber)) {
+    } else if (tag == Delimited(PushFrame::kCommitIdsFieldNumber) ||
+               tag == Varint(PushFrame::kCommitIdsFieldNumber)) {
       ok = ReadIds(&in, tag == Delimited(PushFrame::kCommitIdsFieldNumber), &commit_ids_);
       if (commit_ids_.size() > kMaxPartsPerCall) {
-        return InvalidArgument("commit_ids: got more than {}, expected at most that many", kMaxPartsPerCall);
+        return InvalidArgument("commit_ids: got more than {}, expected at most that many",
+                               kMaxPartsPerCall);
       }
     } else {
       ok = WireFormatLite::SkipField(&in, tag);

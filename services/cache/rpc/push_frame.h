@@ -20,7 +20,8 @@ class PushFrameView {
     uint64_t reservation_id = 0;
     uint64_t offset = 0;
     uint64_t bytes = 0;
-    std::vector<std::span<const std::byte>> data;  // In order; one piece may lie in several buffers.
+    std::vector<std::span<const std::byte>>
+        data;  // In order; one piece may lie in several buffers.
   };
 
   // INVALID_ARGUMENT for bytes that are no PushFrame. Fields that are not known are skipped.

@@ -25,22 +25,26 @@ Status PushCall::Take() {
     commit_ids_ = frame->commit_ids();
     CAIRN_RETURN_IF_ERROR(CheckIds(commit_ids_, 0, kMaxPartsPerCall, "commit_ids"));
   } else if (!frame->commit_ids().empty()) {
-    return InvalidArgument("commit_ids: got {} in a later frame, expected them in the first", frame->commit_ids().size());
+    return InvalidArgument("commit_ids: got {} in a later frame, expected them in the first",
+                           frame->commit_ids().size());
   } else if (!frame->session_id().empty() && frame->session_id() != token_) {
     return InvalidArgument("session_id: got another one than in the first frame, expected none");
   }
   for (size_t i = 0; i < frame->pieces().size(); ++i) {
     const PushFrameView::Piece& piece = frame->pieces()[i];
     if (piece.reservation_id == 0) {
-      return InvalidArgument("pieces[{}].reservation_id: got 0, expected an id that Reserve gave", i);
+      return InvalidArgument("pieces[{}].reservation_id: got 0, expected an id that Reserve gave",
+                             i);
     }
-    if (piece.bytes == 0) return InvalidArgument("pieces[{}].data: got no bytes, expected at least 1", i);
+    if (piece.bytes == 0)
+      return InvalidArgument("pieces[{}].data: got no bytes, expected at least 1", i);
     if (piece.bytes > rpc.options.max_frame_bytes) {
       return InvalidArgument("pieces[{}].data: got {} bytes, expected at most {}", i, piece.bytes,
                              rpc.options.max_frame_bytes);
     }
     if (piece.offset > kMaxPartBytes) {
-      return InvalidArgument("pieces[{}].offset: got {}, expected 0 to {}", i, piece.offset, kMaxPartBytes);
+      return InvalidArgument("pieces[{}].offset: got {}, expected 0 to {}", i, piece.offset,
+                             kMaxPartBytes);
     }
     uint64_t offset = piece.offset;
     for (const std::span<const std::byte> data : piece.data) {

@@ -6,17 +6,19 @@ namespace cairn::cache {
 namespace {
 
 constexpr std::string_view kNames[kMethodCount] = {
-    "OpenSession", "OpenNamespace", "Match", "Fetch",          "Exists",        "Reserve",    "Push",      "Commit", "Abort",
-    "Release",     "RenewLease",    "Prefetch", "Flush", "Stat",           "Watch",         "ListNamespaces", "DropNamespace",
-    "DropTenant",  "BumpEpoch"};
+    "OpenSession", "OpenNamespace",  "Match",         "Fetch",      "Exists",   "Reserve", "Push",
+    "Commit",      "Abort",          "Release",       "RenewLease", "Prefetch", "Flush",   "Stat",
+    "Watch",       "ListNamespaces", "DropNamespace", "DropTenant", "BumpEpoch"};
 
-constexpr std::string_view kRejections[kRejectionCount] = {"overload", "draining", "auth", "invalid", "stalled"};
+constexpr std::string_view kRejections[kRejectionCount] = {"overload", "draining", "auth",
+                                                           "invalid", "stalled"};
 
 // As grpc::StatusCode spells them in Prometheus' usual way.
 constexpr std::string_view kCodeNames[] = {
-    "OK",           "Cancelled",         "Unknown",         "InvalidArgument",    "DeadlineExceeded", "NotFound",
-    "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted",          "OutOfRange",
-    "Unimplemented", "Internal",         "Unavailable",     "DataLoss",           "Unauthenticated"};
+    "OK",       "Cancelled",      "Unknown",          "InvalidArgument",   "DeadlineExceeded",
+    "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+    "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
+    "DataLoss", "Unauthenticated"};
 
 }  // namespace
 
@@ -28,18 +30,24 @@ RpcMetrics::RpcMetrics(metrics::Registry* registry) : registry_(registry) {
   for (size_t i = 0; i < kMethodCount; ++i) {
     const auto method = static_cast<Method>(i);
     const metrics::Labels labels = {{"method", std::string(kNames[i])}};
-    rows_[i].in_flight = registry->AddGauge("cairn_rpc_in_flight_requests", "Calls that have not ended.", labels);
-    rows_[i].received = registry->AddCounter("cairn_rpc_received_bytes_total", "Bytes of requests.", labels);
+    rows_[i].in_flight =
+        registry->AddGauge("cairn_rpc_in_flight_requests", "Calls that have not ended.", labels);
+    rows_[i].received =
+        registry->AddCounter("cairn_rpc_received_bytes_total", "Bytes of requests.", labels);
     rows_[i].sent = registry->AddCounter("cairn_rpc_sent_bytes_total", "Bytes of answers.", labels);
     if (method != Method::kOpenSession && method != Method::kWatch) {
-      rows_[i].duration = registry->AddHistogram("cairn_rpc_duration_seconds",
-                                                 "Time from the arrival of a call to its status.", buckets, labels);
+      rows_[i].duration =
+          registry->AddHistogram("cairn_rpc_duration_seconds",
+                                 "Time from the arrival of a call to its status.", buckets, labels);
     }
     Requests(method, StatusCode::kOk);
   }
   for (size_t i = 0; i < kRejectionCount; ++i) {
-    rejected_[i] = registry->AddCounter("cairn_rpc_rejected_total", "Calls refused before any work was done for them; `stalled`: fetches cut off because their reader took nothing.",
-                                        {{"reason", std::string(kRejections[i])}});
+    rejected_[i] =
+        registry->AddCounter("cairn_rpc_rejected_total",
+                             "Calls refused before any work was done for them; `stalled`: fetches "
+                             "cut off because their reader took nothing.",
+                             {{"reason", std::string(kRejections[i])}});
   }
 }
 

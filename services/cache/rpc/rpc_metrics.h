@@ -11,8 +11,25 @@
 namespace cairn::cache {
 
 enum class Method : uint8_t {
-  kOpenSession, kOpenNamespace, kMatch, kFetch, kExists, kReserve, kPush, kCommit, kAbort, kRelease, kRenewLease,
-  kPrefetch, kFlush, kStat, kWatch, kListNamespaces, kDropNamespace, kDropTenant, kBumpEpoch,
+  kOpenSession,
+  kOpenNamespace,
+  kMatch,
+  kFetch,
+  kExists,
+  kReserve,
+  kPush,
+  kCommit,
+  kAbort,
+  kRelease,
+  kRenewLease,
+  kPrefetch,
+  kFlush,
+  kStat,
+  kWatch,
+  kListNamespaces,
+  kDropNamespace,
+  kDropTenant,
+  kBumpEpoch,
 };
 inline constexpr size_t kMethodCount = 19;
 std::string_view Name(Method method);  // "Match": as in the proto.
@@ -28,8 +45,12 @@ class RpcMetrics {
   void Begin(Method method) const { Row(method).in_flight.Add(1); }
   // `seconds` < 0: a stream that lives as long as its client wants; its length says nothing.
   void End(Method method, StatusCode code, double seconds);
-  void Received(Method method, uint64_t bytes) const { Row(method).received.Add(static_cast<double>(bytes)); }
-  void Sent(Method method, uint64_t bytes) const { Row(method).sent.Add(static_cast<double>(bytes)); }
+  void Received(Method method, uint64_t bytes) const {
+    Row(method).received.Add(static_cast<double>(bytes));
+  }
+  void Sent(Method method, uint64_t bytes) const {
+    Row(method).sent.Add(static_cast<double>(bytes));
+  }
   void Rejected(Rejection reason) const { rejected_[static_cast<size_t>(reason)].Add(); }
 
  private:

@@ -70,7 +70,8 @@ class SendBudget {
   // The waiter wants nothing any more. False: it does not wait, or was told already.
   bool Forget(Waiter* waiter) {
     MutexLock lock(state_->mu);
-    return std::erase_if(state_->waiting, [waiter](const auto& w) { return w.first == waiter; }) > 0;
+    return std::erase_if(state_->waiting, [waiter](const auto& w) { return w.first == waiter; }) >
+           0;
   }
 
   uint64_t used() const {

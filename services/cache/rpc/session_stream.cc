@@ -5,8 +5,8 @@
 
 namespace cairn::cache {
 
-void SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set, std::unique_ptr<RawCall> call,
-                         const grpc::ByteBuffer& request) {
+void SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set,
+                         std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request) {
   auto stream = std::make_shared<SessionStream>(rpc, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {

@@ -23,7 +23,8 @@ Result<SessionId> Sessions::Find(std::string_view bytes) const {
   std::shared_lock lock(mu_);
   const auto it = open_.find(token);
   if (it == open_.end()) {
-    return Errorf(StatusCode::kNotFound, "session_id: no such session is open, expected one whose stream still runs");
+    return Errorf(StatusCode::kNotFound,
+                  "session_id: no such session is open, expected one whose stream still runs");
   }
   return it->second;
 }

@@ -20,7 +20,8 @@ class StreamSet {
   void Remove(const Stream* stream) {
     std::shared_ptr<Stream> last;  // Let go of outside of the lock.
     MutexLock lock(mu_);
-    const auto it = std::find_if(open_.begin(), open_.end(), [&](const auto& s) { return s.get() == stream; });
+    const auto it =
+        std::find_if(open_.begin(), open_.end(), [&](const auto& s) { return s.get() == stream; });
     if (it == open_.end()) return;
     last = std::move(*it);
     *it = std::move(open_.back());

@@ -14,7 +14,8 @@ constexpr uint64_t kMaxPosition = 1ull << 40;
 
 Status CheckRange(uint32_t begin, uint32_t end, const std::string& what) {
   if (end != 0 && begin >= end) {
-    return InvalidArgument("{}_begin: got {}, expected less than {}_end = {}", what, begin, what, end);
+    return InvalidArgument("{}_begin: got {}, expected less than {}_end = {}", what, begin, what,
+                           end);
   }
   return OkStatus();
 }
@@ -24,8 +25,9 @@ Status CheckRange(uint32_t begin, uint32_t end, const std::string& what) {
 Result<SessionToken> ToSessionToken(std::string_view bytes) {
   SessionToken token;
   if (bytes.size() != token.size()) {
-    return InvalidArgument("session_id: got {} bytes, expected the 16 bytes of OpenSession's first message",
-                           bytes.size());
+    return InvalidArgument(
+        "session_id: got {} bytes, expected the 16 bytes of OpenSession's first message",
+        bytes.size());
   }
   std::memcpy(token.data(), bytes.data(), token.size());
   return token;
@@ -70,36 +72,41 @@ Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std
 
 Status CheckClientName(std::string_view name) {
   if (name.size() <= kMaxClientName) return OkStatus();
-  return InvalidArgument("client_name: got {} characters, expected at most {}", name.size(), kMaxClientName);
+  return InvalidArgument("client_name: got {} characters, expected at most {}", name.size(),
+                         kMaxClientName);
 }
 
 Status CheckTenant(std::string_view tenant) {
   const bool legal = !tenant.empty() && tenant.size() <= 128 &&
                      std::all_of(tenant.begin(), tenant.end(), [](char c) {
-                       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                              c == '.' || c == '_' || c == '-';
+                       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                              (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
                      });
   if (legal) return OkStatus();
-  return InvalidArgument("tenant: got '{}', expected 1 to 128 characters of [A-Za-z0-9._-]", tenant.substr(0, 128));
+  return InvalidArgument("tenant: got '{}', expected 1 to 128 characters of [A-Za-z0-9._-]",
+                         tenant.substr(0, 128));
 }
 
 Result<FetchRange> ToFetchRange(const v1::FetchRequest& request) {
   if (request.has_lookup()) {
-    for (const auto& [field, value] : {std::pair<std::string_view, uint64_t>("lease_id", request.lease_id()),
-                                       {"block_begin", request.block_begin()},
-                                       {"block_end", request.block_end()}}) {
-      if (value != 0) return InvalidArgument("{}: got {}, expected 0 beside a lookup", field, value);
+    for (const auto& [field, value] :
+         {std::pair<std::string_view, uint64_t>("lease_id", request.lease_id()),
+          {"block_begin", request.block_begin()},
+          {"block_end", request.block_end()}}) {
+      if (value != 0)
+        return InvalidArgument("{}: got {}, expected 0 beside a lookup", field, value);
     }
   } else {
     CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
   }
   CAIRN_RETURN_IF_ERROR(CheckRange(request.block_begin(), request.block_end(), "block"));
   CAIRN_RETURN_IF_ERROR(CheckRange(request.layer_begin(), request.layer_end(), "layer"));
-  return FetchRange{request.lease_id(), request.block_begin(), request.block_end(), request.layer_begin(),
-                    request.layer_end()};
+  return FetchRange{request.lease_id(), request.block_begin(), request.block_end(),
+                    request.layer_begin(), request.layer_end()};
 }
 
-Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& request, const Layout& layout) {
+Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& request,
+                                                const Layout& layout) {
   std::vector<ReservePartRequest> parts;
   parts.reserve(static_cast<size_t>(request.parts_size()));
   for (int i = 0; i < request.parts_size(); ++i) {
@@ -107,7 +114,8 @@ Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& reques
     // Names are made only for errors: a call may carry thousands of parts.
     const auto field = [i](const char* name) { return fmt::format("parts[{}].{}", i, name); };
     ReservePartRequest part;
-    if (in.key().size() != sizeof(Digest)) return Digest::FromBytes(in.key(), field("key")).status();
+    if (in.key().size() != sizeof(Digest))
+      return Digest::FromBytes(in.key(), field("key")).status();
     std::memcpy(&part.key, in.key().data(), sizeof(Digest));
     if (!in.parent().empty() && in.parent().size() != sizeof(Digest)) {
       return Digest::FromBytes(in.parent(), field("parent")).status();
@@ -117,10 +125,13 @@ Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& reques
       std::memcpy(&*part.parent, in.parent().data(), sizeof(Digest));
     }
     if (in.first_position() > kMaxPosition) {
-      return InvalidArgument("{}: got {}, expected 0 to {}", field("first_position"), in.first_position(), kMaxPosition);
+      return InvalidArgument("{}: got {}, expected 0 to {}", field("first_position"),
+                             in.first_position(), kMaxPosition);
     }
     part.first_position = in.first_position();
-    if (!in.has_part()) return InvalidArgument("{}: missing, expected a rectangle of layers and heads", field("part"));
+    if (!in.has_part())
+      return InvalidArgument("{}: missing, expected a rectangle of layers and heads",
+                             field("part"));
     const auto rect = wire::FromProto(in.part(), "part");
     if (!rect.ok()) return Annotate(rect.status(), fmt::format("parts[{}]", i));
     part.part = *rect;
@@ -128,7 +139,8 @@ Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& reques
       return Annotate(grid, fmt::format("parts[{}]", i));
     }
     if (in.bytes() < 1 || in.bytes() > kMaxPartBytes) {
-      return InvalidArgument("{}: got {}, expected 1 to {}", field("bytes"), in.bytes(), kMaxPartBytes);
+      return InvalidArgument("{}: got {}, expected 1 to {}", field("bytes"), in.bytes(),
+                             kMaxPartBytes);
     }
     part.bytes = in.bytes();
     if (!(in.compute_seconds() >= 0 && in.compute_seconds() <= kMaxComputeSeconds)) {

@@ -45,6 +45,7 @@ struct FetchRange {
 Result<FetchRange> ToFetchRange(const v1::FetchRequest& request);
 
 // Parts of one Reserve; `layout` is the namespace's.
-Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& request, const Layout& layout);
+Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& request,
+                                                const Layout& layout);
 
 }  // namespace cairn::cache

@@ -48,7 +48,8 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   if (fingerprint) CAIRN_RETURN_IF_ERROR(rpc.engine->GetNamespace(*fingerprint).status());
   if (set_->size() >= rpc.options.max_watches) {
     rpc.metrics->Rejected(Rejection::kOverload);
-    return Errorf(StatusCode::kResourceExhausted, "{} watches are open (rpc.max_watches)", set_->size());
+    return Errorf(StatusCode::kResourceExhausted, "{} watches are open (rpc.max_watches)",
+                  set_->size());
   }
   queue_ = rpc.engine->Watch(fingerprint, request.snapshot());
   return OkStatus();

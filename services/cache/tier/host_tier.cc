@@ -1,11 +1,11 @@
 #include "services/cache/tier/host_tier.h"
 
+#include <fcntl.h>
 #include <linux/memfd.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,9 +29,7 @@ constexpr uint64_t kPrefaultChunk = 4 << 20;
 
 uint64_t RoundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
-uint32_t PagesOf(uint32_t length) {
-  return static_cast<uint32_t>(RoundUp(length, kPage) / kPage);
-}
+uint32_t PagesOf(uint32_t length) { return static_cast<uint32_t>(RoundUp(length, kPage) / kPage); }
 
 std::string Errno(int error) { return std::strerror(error); }
 
@@ -58,7 +56,8 @@ int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
   } while (error == EINTR || error == EAGAIN);
   if (error != EINVAL) return error;
   do {
-    error = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    error =
+        fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   } while (error == EINTR);
   return error;
 }
@@ -100,9 +99,10 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
     if (!mapped.ok()) {
       tier->UnmapArena();
       if (options.huge_pages == HostTierOptions::HugePages::kRequire) {
-        return Errorf(StatusCode::kFailedPrecondition,
-                      "host arena: option 'huge_pages' requires {} pages of 2 MiB (vm.nr_hugepages): {}",
-                      (options.capacity_bytes + kHugePage - 1) / kHugePage, Message(mapped));
+        return Errorf(
+            StatusCode::kFailedPrecondition,
+            "host arena: option 'huge_pages' requires {} pages of 2 MiB (vm.nr_hugepages): {}",
+            (options.capacity_bytes + kHugePage - 1) / kHugePage, Message(mapped));
       }
       log::Info("host_arena_without_huge_pages", {{"reason", Message(mapped)}});
     }
@@ -245,8 +245,8 @@ void HostTier::Release(const Extent& extent) {
 void HostTier::Write(const Extent& extent, std::string_view, std::span<const std::byte> source,
                      IoCallback done) {
   if (source.size() != extent.length) {
-    return done(InvalidArgument("field 'source': got {} bytes, expected {}", source.size(),
-                                extent.length));
+    return done(
+        InvalidArgument("field 'source': got {} bytes, expected {}", source.size(), extent.length));
   }
   BulkCopy(Map(extent).data(), source.data(), source.size());
   written_bytes_.fetch_add(source.size(), std::memory_order_relaxed);

@@ -54,7 +54,8 @@ struct HostTierOptions {
 };
 
 struct HostTierStats {
-  uint64_t asked_bytes = 0;      // Sum of the lengths asked for: used_bytes - asked_bytes is the waste inside extents.
+  uint64_t asked_bytes =
+      0;  // Sum of the lengths asked for: used_bytes - asked_bytes is the waste inside extents.
   uint64_t largest_free_bytes = 0;  // The largest extent that Reserve can give now.
   uint64_t segments = 0;
   uint64_t empty_segments = 0;
@@ -170,7 +171,8 @@ class HostTier final : public Tier {
   }
   // A division of 64 bits takes longer than the rest of PlaceOf; only odd sizes need one.
   uint32_t SegmentOf(uint64_t extent_id) const {
-    return static_cast<uint32_t>(segment_shift_ ? extent_id >> *segment_shift_ : extent_id / segment_bytes_);
+    return static_cast<uint32_t>(segment_shift_ ? extent_id >> *segment_shift_
+                                                : extent_id / segment_bytes_);
   }
   void Prefault();
 

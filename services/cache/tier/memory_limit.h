@@ -8,8 +8,10 @@ namespace cairn::cache {
 
 struct MemoryLimit {
   uint64_t machine_available = UINT64_MAX;  // MemAvailable.
-  uint64_t group_limit = UINT64_MAX;        // The least memory.max (v2) or limit_in_bytes (v1) up to the root; UINT64_MAX: none.
-  uint64_t group_available = UINT64_MAX;    // The least limit - usage, where page cache counts as free.
+  uint64_t group_limit =
+      UINT64_MAX;  // The least memory.max (v2) or limit_in_bytes (v1) up to the root; UINT64_MAX: none.
+  uint64_t group_available =
+      UINT64_MAX;  // The least limit - usage, where page cache counts as free.
   uint64_t Available() const {
     return machine_available < group_available ? machine_available : group_available;
   }

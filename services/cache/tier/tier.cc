@@ -4,8 +4,10 @@ namespace cairn::cache {
 
 std::string_view Name(TierKind kind) {
   switch (kind) {
-    case TierKind::kHost: return "host";
-    case TierKind::kDisk: return "disk";
+    case TierKind::kHost:
+      return "host";
+    case TierKind::kDisk:
+      return "disk";
   }
   return "unknown";
 }

@@ -32,9 +32,9 @@ struct Extent {
 
 struct TierStats {
   uint64_t capacity_bytes = 0;
-  uint64_t used_bytes = 0;      // Allocated, rounding included.
+  uint64_t used_bytes = 0;  // Allocated, rounding included.
   uint64_t extents = 0;
-  uint64_t read_bytes = 0;      // Totals since start.
+  uint64_t read_bytes = 0;  // Totals since start.
   uint64_t written_bytes = 0;
   uint64_t io_errors = 0;
 };
@@ -73,7 +73,8 @@ struct VictimGroup {
   struct Member {
     Extent extent;
     std::string record;
-    std::chrono::nanoseconds age{0};  // Since it was written, or moved, to where it lies; at least this.
+    std::chrono::nanoseconds age{
+        0};  // Since it was written, or moved, to where it lies; at least this.
   };
   std::vector<Member> members;
   // So many bytes of them may stay: the tier then moves them elsewhere, which is a second write.

@@ -25,8 +25,8 @@ class Executor {
 class ThreadPool final : public Executor {
  public:
   struct Options {
-    std::string name = "pool";   // Thread name (at most 15 characters are kept).
-    size_t threads = 1;          // At least 1.
+    std::string name = "pool";     // Thread name (at most 15 characters are kept).
+    size_t threads = 1;            // At least 1.
     size_t queue_capacity = 1024;  // Tasks waiting, not counting the running ones.
   };
   explicit ThreadPool(Options options);

@@ -20,8 +20,10 @@ class Loader {
     if (version_) return Exit(fmt::format("{} {} ({})\n", schema_.program_, Version(), Revision()));
     if (print_docs_) return Exit(schema_.PrintMarkdown());
     if (!file_.empty()) CAIRN_RETURN_IF_ERROR(schema_.ApplyYamlFile(file_));
-    CAIRN_RETURN_IF_ERROR(schema_.ApplyEnvironment([](const char* name) { return std::getenv(name); }));
-    for (const auto& [key, value] : settings_) CAIRN_RETURN_IF_ERROR(schema_.Set(key, value, "flag"));
+    CAIRN_RETURN_IF_ERROR(
+        schema_.ApplyEnvironment([](const char* name) { return std::getenv(name); }));
+    for (const auto& [key, value] : settings_)
+      CAIRN_RETURN_IF_ERROR(schema_.Set(key, value, "flag"));
     CAIRN_RETURN_IF_ERROR(schema_.RunChecks());
     if (print_) return Exit(schema_.PrintYaml());
     if (check_) return Exit("the configuration is valid\n");
@@ -36,9 +38,11 @@ class Loader {
   }
 
   // The value of the flag at i: behind "=", or the next argument.
-  Result<std::string> Value(size_t* i, const std::string& flag, const std::optional<std::string>& inlined) {
+  Result<std::string> Value(size_t* i, const std::string& flag,
+                            const std::optional<std::string>& inlined) {
     if (inlined) return *inlined;
-    if (*i + 1 >= args_.size()) return InvalidArgument("flag --{}: expected a value after it", flag);
+    if (*i + 1 >= args_.size())
+      return InvalidArgument("flag --{}: expected a value after it", flag);
     return args_[++*i];
   }
 
@@ -69,8 +73,9 @@ class Loader {
         const Schema::Field* field = schema_.Find(name);
         if (field == nullptr) return UnknownFlag(name);
         // A boolean may stand alone: --tls.enabled.
-        const bool alone = field->is_bool && !inlined &&
-                           (i + 1 >= args_.size() || (args_[i + 1] != "true" && args_[i + 1] != "false"));
+        const bool alone =
+            field->is_bool && !inlined &&
+            (i + 1 >= args_.size() || (args_[i + 1] != "true" && args_[i + 1] != "false"));
         if (alone) {
           settings_.emplace_back(name, "true");
         } else {
@@ -99,8 +104,8 @@ class Loader {
   }
 
   Status UnknownFlag(const std::string& name) const {
-    std::vector<std::string> names = {"help",  "version", "print-config", "check-config", "print-config-docs",
-                                      "config", "set"};
+    std::vector<std::string> names = {
+        "help", "version", "print-config", "check-config", "print-config-docs", "config", "set"};
     for (const auto& field : schema_.fields_) names.push_back(field->name);
     for (const auto& field : schema_.switches_) names.push_back(field.name);
     const std::string nearest = Nearest(name, names);

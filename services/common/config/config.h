@@ -39,7 +39,8 @@ std::string Nearest(std::string_view name, const std::vector<std::string>& candi
 
 struct TextOptions {
   std::vector<std::string> choices = {};  // Legal values; empty: any text.
-  std::string env = {};                   // Environment variable that sets it: pod identity and paths of secret files.
+  std::string env =
+      {};  // Environment variable that sets it: pod identity and paths of secret files.
   size_t max_length = 4096;
 };
 struct IntegerOptions {
@@ -78,7 +79,8 @@ class Schema {
   void Time(std::string name, Duration* target, std::string doc, TimeOptions options = {});
   void Text(std::string name, std::string* target, std::string doc, TextOptions options = {});
   // A YAML sequence, or text with commas in flags.
-  void TextList(std::string name, std::vector<std::string>* target, std::string doc, TextOptions options = {});
+  void TextList(std::string name, std::vector<std::string>* target, std::string doc,
+                TextOptions options = {});
 
   // A flag without a value that is no setting: --json. `name` without dashes.
   void Switch(std::string name, bool* target, std::string doc);

@@ -16,7 +16,8 @@ std::vector<std::string> Levels(const std::string& name) {
   return levels;
 }
 
-void AppendWrapped(std::string* out, const std::string& indent, const std::string& text, size_t width) {
+void AppendWrapped(std::string* out, const std::string& indent, const std::string& text,
+                   size_t width) {
   std::string line;
   size_t begin = 0;
   while (begin < text.size()) {
@@ -50,13 +51,15 @@ std::string Schema::PrintYaml() const {
   for (const auto& field : fields_) {
     const std::vector<std::string> levels = Levels(field->name);
     size_t common = 0;
-    while (common < open.size() && common + 1 < levels.size() && open[common] == levels[common]) ++common;
+    while (common < open.size() && common + 1 < levels.size() && open[common] == levels[common])
+      ++common;
     for (size_t i = common; i + 1 < levels.size(); ++i) {
       out += std::string(2 * i, ' ') + levels[i] + ":\n";
     }
     open.assign(levels.begin(), levels.end() - 1);
     const std::string indent(2 * open.size(), ' ');
-    AppendWrapped(&out, indent + "# ", fmt::format("{} Expected: {}.", field->doc, field->expected), 100);
+    AppendWrapped(&out, indent + "# ", fmt::format("{} Expected: {}.", field->doc, field->expected),
+                  100);
     out += indent + levels.back() + ": " + field->print() + "\n";
   }
   return out;
@@ -65,7 +68,8 @@ std::string Schema::PrintYaml() const {
 std::string Schema::PrintMarkdown() const {
   std::string out = "| key | default | expected | meaning |\n|---|---|---|---|\n";
   for (const auto& field : fields_) {
-    const std::string env = field->env.empty() ? "" : fmt::format(" Environment: `{}`.", field->env);
+    const std::string env =
+        field->env.empty() ? "" : fmt::format(" Environment: `{}`.", field->env);
     out += fmt::format("| `{}` | `{}` | {} | {}{} |\n", field->name, field->default_yaml,
                        Cell(field->expected), Cell(field->doc), env);
   }
@@ -73,7 +77,8 @@ std::string Schema::PrintMarkdown() const {
 }
 
 std::string Schema::PrintHelp() const {
-  std::string out = fmt::format("{}\n\nUsage: {} [--config FILE] [--KEY VALUE ...]\n", summary_, program_);
+  std::string out =
+      fmt::format("{}\n\nUsage: {} [--config FILE] [--KEY VALUE ...]\n", summary_, program_);
   if (!example_.empty()) out += fmt::format("Example: {}\n", example_);
   out +=
       "\nFlags\n"
@@ -83,7 +88,8 @@ std::string Schema::PrintHelp() const {
       "  --check-config          Check the settings and exit.\n"
       "  --print-config-docs     Print the table of all settings as Markdown and exit.\n"
       "  --version, --help\n";
-  for (const SwitchField& field : switches_) out += fmt::format("  --{:<20}  {}\n", field.name, field.doc);
+  for (const SwitchField& field : switches_)
+    out += fmt::format("  --{:<20}  {}\n", field.name, field.doc);
   out += "\nSettings (default < file < environment < flags)\n";
   for (const auto& field : fields_) {
     out += fmt::format("  --{} ({})\n", field->name, field->default_yaml);

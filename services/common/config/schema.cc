@@ -10,7 +10,8 @@ namespace {
 Result<uint64_t> ParseInteger(std::string_view text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return InvalidArgument("no integer");
+  if (error != std::errc() || end != text.data() + text.size())
+    return InvalidArgument("no integer");
   return value;
 }
 
@@ -33,10 +34,11 @@ std::string Join(const std::vector<std::string>& words) {
 
 // A YAML plain scalar where that is unambiguous, else a quoted one.
 std::string YamlText(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_of("#'\"\\{}[],&*!|>%@`\n\t\r") == std::string::npos &&
-                     text.find(": ") == std::string::npos && text.front() != ' ' && text.back() != ' ' &&
-                     text.front() != '-' && text.front() != '?' && text.front() != ':' &&
-                     text.back() != ':' && text != "~" && text != "null" && !ParseBool(text).ok();
+  const bool plain =
+      !text.empty() && text.find_first_of("#'\"\\{}[],&*!|>%@`\n\t\r") == std::string::npos &&
+      text.find(": ") == std::string::npos && text.front() != ' ' && text.back() != ' ' &&
+      text.front() != '-' && text.front() != '?' && text.front() != ':' && text.back() != ':' &&
+      text != "~" && text != "null" && !ParseBool(text).ok();
   if (plain) return text;
   std::string quoted = "\"";
   for (const char c : text) {
@@ -121,7 +123,10 @@ Schema::Field* Schema::Find(std::string_view name) const {
 }
 
 void Schema::Bool(std::string name, bool* target, std::string doc) {
-  Add({.name = std::move(name), .type = "boolean", .expected = "true or false", .doc = std::move(doc),
+  Add({.name = std::move(name),
+       .type = "boolean",
+       .expected = "true or false",
+       .doc = std::move(doc),
        .parse = [=](std::string_view text) -> Status {
          CAIRN_ASSIGN_OR_RETURN(*target, ParseBool(text));
          return OkStatus();
@@ -132,21 +137,33 @@ void Schema::Bool(std::string name, bool* target, std::string doc) {
 
 void Schema::Integer(std::string name, uint32_t* target, std::string doc, IntegerOptions options) {
   options.max = std::min<uint64_t>(options.max, std::numeric_limits<uint32_t>::max());
-  Add({.name = std::move(name), .type = "integer", .expected = IntegerRange(options), .doc = std::move(doc),
-       .parse = IntegerParser(target, options), .print = [=] { return fmt::format("{}", *target); }});
+  Add({.name = std::move(name),
+       .type = "integer",
+       .expected = IntegerRange(options),
+       .doc = std::move(doc),
+       .parse = IntegerParser(target, options),
+       .print = [=] { return fmt::format("{}", *target); }});
 }
 
 void Schema::Integer(std::string name, uint64_t* target, std::string doc, IntegerOptions options) {
-  Add({.name = std::move(name), .type = "integer", .expected = IntegerRange(options), .doc = std::move(doc),
-       .parse = IntegerParser(target, options), .print = [=] { return fmt::format("{}", *target); }});
+  Add({.name = std::move(name),
+       .type = "integer",
+       .expected = IntegerRange(options),
+       .doc = std::move(doc),
+       .parse = IntegerParser(target, options),
+       .print = [=] { return fmt::format("{}", *target); }});
 }
 
 void Schema::Real(std::string name, double* target, std::string doc, RealOptions options) {
-  Add({.name = std::move(name), .type = "number", .expected = RealRange(options), .doc = std::move(doc),
+  Add({.name = std::move(name),
+       .type = "number",
+       .expected = RealRange(options),
+       .doc = std::move(doc),
        .parse = [=](std::string_view text) -> Status {
          CAIRN_ASSIGN_OR_RETURN(const double value, ParseReal(text));
          // Written so that NaN is refused too.
-         if (!(value >= options.min && value <= options.max)) return InvalidArgument("out of range");
+         if (!(value >= options.min && value <= options.max))
+           return InvalidArgument("out of range");
          *target = value;
          return OkStatus();
        },
@@ -154,7 +171,8 @@ void Schema::Real(std::string name, double* target, std::string doc, RealOptions
 }
 
 void Schema::Bytes(std::string name, uint64_t* target, std::string doc, BytesOptions options) {
-  Add({.name = std::move(name), .type = "size",
+  Add({.name = std::move(name),
+       .type = "size",
        .expected = fmt::format("a size from {} to {}, such as 512MiB", FormatBytes(options.min),
                                FormatBytes(options.max)),
        .doc = std::move(doc),
@@ -168,9 +186,10 @@ void Schema::Bytes(std::string name, uint64_t* target, std::string doc, BytesOpt
 }
 
 void Schema::Time(std::string name, Duration* target, std::string doc, TimeOptions options) {
-  Add({.name = std::move(name), .type = "time",
-       .expected = fmt::format("a time from {} to {}, such as 250ms or 1s", FormatDuration(options.min),
-                               FormatDuration(options.max)),
+  Add({.name = std::move(name),
+       .type = "time",
+       .expected = fmt::format("a time from {} to {}, such as 250ms or 1s",
+                               FormatDuration(options.min), FormatDuration(options.max)),
        .doc = std::move(doc),
        .parse = [=](std::string_view text) -> Status {
          CAIRN_ASSIGN_OR_RETURN(const Duration value, ParseDuration(text));
@@ -182,8 +201,11 @@ void Schema::Time(std::string name, Duration* target, std::string doc, TimeOptio
 }
 
 void Schema::Text(std::string name, std::string* target, std::string doc, TextOptions options) {
-  Add({.name = std::move(name), .type = "text", .expected = TextExpectation(options, "text"),
-       .doc = std::move(doc), .env = options.env,
+  Add({.name = std::move(name),
+       .type = "text",
+       .expected = TextExpectation(options, "text"),
+       .doc = std::move(doc),
+       .env = options.env,
        .parse = [=](std::string_view text) -> Status {
          const std::string value(text);
          CAIRN_RETURN_IF_ERROR(CheckText(value, options));
@@ -200,8 +222,11 @@ void Schema::TextList(std::string name, std::vector<std::string>* target, std::s
     *target = list;
     return OkStatus();
   };
-  Add({.name = std::move(name), .type = "list", .expected = TextExpectation(options, "a list of texts"),
-       .doc = std::move(doc), .env = options.env,
+  Add({.name = std::move(name),
+       .type = "list",
+       .expected = TextExpectation(options, "a list of texts"),
+       .doc = std::move(doc),
+       .env = options.env,
        .parse = [=](std::string_view text) -> Status {
          std::vector<std::string> list;
          while (!text.empty()) {
@@ -226,8 +251,8 @@ Status Schema::Unknown(std::string_view name, std::string_view source) const {
   for (const auto& field : fields_) names.push_back(field->name);
   const std::string nearest = Nearest(name, names);
   if (nearest.empty()) {
-    return InvalidArgument("{}: unknown key '{}', expected one of those that --print-config lists", source,
-                           name);
+    return InvalidArgument("{}: unknown key '{}', expected one of those that --print-config lists",
+                           source, name);
   }
   return InvalidArgument("{}: unknown key '{}', did you mean '{}'?", source, name, nearest);
 }

@@ -83,8 +83,8 @@ Result<Duration> ParseDuration(std::string_view text) {
 std::string FormatDuration(Duration duration) {
   const int64_t ns = duration.count();
   if (ns == 0) return "0s";
-  static constexpr std::array<int64_t, 6> kScales = {3'600'000'000'000, 60'000'000'000, 1'000'000'000,
-                                                     1'000'000,         1'000,          1};
+  static constexpr std::array<int64_t, 6> kScales = {
+      3'600'000'000'000, 60'000'000'000, 1'000'000'000, 1'000'000, 1'000, 1};
   for (size_t i = 0; i < kScales.size(); ++i) {
     if (ns % kScales[i] == 0) return fmt::format("{}{}", ns / kScales[i], kTimeUnits[i].name);
   }

@@ -20,12 +20,14 @@ struct Leaf {
 
 // Levels become dots: {host: {capacity: x}} is "host.capacity". A document is at most a few levels deep; the bound keeps a hostile one
 // from using up the stack.
-Status Flatten(const YAML::Node& map, const std::string& prefix, const std::string& source, int depth,
-               std::vector<Leaf>* out) {
+Status Flatten(const YAML::Node& map, const std::string& prefix, const std::string& source,
+               int depth, std::vector<Leaf>* out) {
   if (depth > 8) return InvalidArgument("{}: more than 8 levels", At(source, map));
   for (const auto& entry : map) {
-    if (!entry.first.IsScalar()) return InvalidArgument("{}: a key that is no text", At(source, entry.first));
-    const std::string name = prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
+    if (!entry.first.IsScalar())
+      return InvalidArgument("{}: a key that is no text", At(source, entry.first));
+    const std::string name =
+        prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
     if (entry.second.IsMap()) {
       CAIRN_RETURN_IF_ERROR(Flatten(entry.second, name, source, depth + 1, out));
     } else {
@@ -53,7 +55,8 @@ Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
     if (field == nullptr) return Unknown(leaf.name, leaf.source);
     for (size_t j = 0; j < i; ++j) {
       if (leaves[j].name == leaf.name) {
-        return InvalidArgument("{}: {}: given twice, also at {}", leaf.source, leaf.name, leaves[j].source);
+        return InvalidArgument("{}: {}: given twice, also at {}", leaf.source, leaf.name,
+                               leaves[j].source);
       }
     }
     if (leaf.value.IsSequence()) {
@@ -64,12 +67,14 @@ Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
         if (item.IsScalar()) list.push_back(item.Scalar());
       }
       if (!field->parse_list || !scalars || !field->parse_list(list).ok()) {
-        return InvalidArgument("{}: {}: got a list, expected {}", leaf.source, leaf.name, field->expected);
+        return InvalidArgument("{}: {}: got a list, expected {}", leaf.source, leaf.name,
+                               field->expected);
       }
       continue;
     }
     // `key:` without a value is null: an empty text, and an error for the other types.
-    CAIRN_RETURN_IF_ERROR(Set(leaf.name, leaf.value.IsNull() ? "" : leaf.value.Scalar(), leaf.source));
+    CAIRN_RETURN_IF_ERROR(
+        Set(leaf.name, leaf.value.IsNull() ? "" : leaf.value.Scalar(), leaf.source));
   }
   return OkStatus();
 }

@@ -54,7 +54,8 @@ struct PartRect {
   uint16_t head_end = 0;
   auto operator<=>(const PartRect&) const = default;
   uint32_t Cells() const {
-    return static_cast<uint32_t>(layer_end - layer_begin) * static_cast<uint32_t>(head_end - head_begin);
+    return static_cast<uint32_t>(layer_end - layer_begin) *
+           static_cast<uint32_t>(head_end - head_begin);
   }
   bool Overlaps(const PartRect& o) const {
     return layer_begin < o.layer_end && o.layer_begin < layer_end && head_begin < o.head_end &&
@@ -87,9 +88,9 @@ uint64_t PartBytes(std::span<const uint64_t> slice_lengths);
 void SealPart(std::span<std::byte> part, Codec codec, const PartRect& rect, uint16_t block_tokens,
               std::span<const uint64_t> slice_lengths, bool selected = false);
 // The same where the slices' hashes are known (a writer hashes while it copies).
-void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect, uint16_t block_tokens,
-                 std::span<const uint64_t> slice_lengths, std::span<const uint64_t> slice_xxh3,
-                 bool selected = false);
+void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect,
+                 uint16_t block_tokens, std::span<const uint64_t> slice_lengths,
+                 std::span<const uint64_t> slice_xxh3, bool selected = false);
 
 // Reads and checks the header: magic, version, header hash, table inside total_bytes, no gaps. DATA_LOSS, naming what is wrong.
 // Slices are not hashed. `part` may be a prefix of the part that holds the whole header.

@@ -44,7 +44,8 @@ Result<Digest> Digest::FromBytes(std::string_view view, std::string_view field) 
 
 Result<Digest> Digest::FromHex(std::string_view hex, std::string_view field) {
   if (hex.size() != 64) {
-    return InvalidArgument("field '{}': got {} characters, expected 64 hexadecimal digits", field, hex.size());
+    return InvalidArgument("field '{}': got {} characters, expected 64 hexadecimal digits", field,
+                           hex.size());
   }
   Digest d;
   for (size_t i = 0; i < 32; ++i) {

@@ -22,7 +22,9 @@ struct Digest {
   auto operator<=>(const Digest&) const = default;
   bool IsZero() const { return *this == Digest{}; }
   std::string Hex() const;
-  std::string_view View() const { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+  std::string_view View() const {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
 
   // INVALID_ARGUMENT naming `field` unless `view` has exactly 32 bytes.
   static Result<Digest> FromBytes(std::string_view view, std::string_view field);

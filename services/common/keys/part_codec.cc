@@ -19,7 +19,8 @@ Status CheckSelectable(const NamespaceSpec& spec) {
                       planes[0].heads == spec.layout.KvHeads();
     if (!fits) {
       return InvalidArgument(
-          "field 'recipe': got the selection '{}', expected planes 'k' and 'v' of f16 with {} heads "
+          "field 'recipe': got the selection '{}', expected planes 'k' and 'v' of f16 with {} "
+          "heads "
           "each; layer {} has others",
           spec.recipe, spec.layout.KvHeads(), layer);
     }

@@ -43,7 +43,8 @@ int ShutdownSignals::Wait() {
 int ShutdownSignals::WaitUntil(TimePoint deadline) {
   const sigset_t set = ShutdownSet();
   for (;;) {
-    const int64_t left_ns = std::max<int64_t>(0, (deadline - std::chrono::steady_clock::now()).count());
+    const int64_t left_ns =
+        std::max<int64_t>(0, (deadline - std::chrono::steady_clock::now()).count());
     const timespec left{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
     const int signal_number = sigtimedwait(&set, nullptr, &left);
     if (signal_number > 0) {
@@ -69,9 +70,9 @@ Gate::Pass::~Pass() {
 
 Gate::Pass Gate::Enter(Refusal* refusal) {
   MutexLock lock(mu_);
-  const Refusal why = closed_                                   ? Refusal::kClosed
+  const Refusal why = closed_                            ? Refusal::kClosed
                       : limit_ != 0 && inside_ >= limit_ ? Refusal::kFull
-                                                                : Refusal::kNone;
+                                                         : Refusal::kNone;
   if (refusal != nullptr) *refusal = why;
   if (why != Refusal::kNone) return Pass();
   ++inside_;

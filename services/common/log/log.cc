@@ -24,10 +24,14 @@ spdlog::logger& Logger() {
 
 spdlog::level::level_enum ToSpdlog(Level level) {
   switch (level) {
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarn: return spdlog::level::warn;
-    case Level::kError: return spdlog::level::err;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarn:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -70,7 +74,8 @@ void Write(Level level, std::string_view event, std::initializer_list<Field> fie
   std::string line;
   if (g_format.load(std::memory_order_relaxed) == Format::kJson) {
     nlohmann::ordered_json object;
-    const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
+    const auto now =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
     object["ts"] = now.count();
     object["level"] = std::string(spdlog::level::to_string_view(ToSpdlog(level)).data());
     object["event"] = std::string(event);

@@ -71,7 +71,7 @@ class Shifter {
  private:
   std::byte* const to_;
   const size_t back_;
-  std::byte* line_;  // Of the first byte that is not stored.
+  std::byte* line_;                                        // Of the first byte that is not stored.
   alignas(kLine) std::byte room_[(kStripes + 1) * kLine];  // Begins with the last line before.
 };
 

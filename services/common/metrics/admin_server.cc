@@ -18,10 +18,13 @@ namespace {
 constexpr std::string_view kStateNames[] = {"starting", "ready", "draining"};
 
 int Answer(mg_connection* connection, int code, const char* type, const std::string& body) {
-  const char* text = code == 200 ? "OK" : code == 405 ? "Method Not Allowed" : "Service Unavailable";
-  mg_printf(connection,
-            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", code, text,
-            type, body.size());
+  const char* text = code == 200   ? "OK"
+                     : code == 405 ? "Method Not Allowed"
+                                   : "Service Unavailable";
+  mg_printf(
+      connection,
+      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+      code, text, type, body.size());
   mg_write(connection, body.data(), body.size());
   return code;
 }
@@ -68,7 +71,8 @@ std::string Health::reason() const {
 }
 
 void Health::Beat() {
-  impl_->last_beat_ns.store(impl_->clock->Now().time_since_epoch().count(), std::memory_order_relaxed);
+  impl_->last_beat_ns.store(impl_->clock->Now().time_since_epoch().count(),
+                            std::memory_order_relaxed);
 }
 
 bool Health::Alive() const {
@@ -107,24 +111,28 @@ struct AdminServer::Impl {
     if (!IsGet(c)) return Answer(c, 405, kPlain, "only GET\n");
     const Health* health = static_cast<Impl*>(self)->health;
     const bool ready = health->state() == NodeState::kReady;
-    return Answer(c, ready ? 200 : 503, kPlain, ready ? "ready\n" : "not ready: " + health->reason() + "\n");
+    return Answer(c, ready ? 200 : 503, kPlain,
+                  ready ? "ready\n" : "not ready: " + health->reason() + "\n");
   }
   static int Metrics(mg_connection* c, void* self) {
     if (!IsGet(c)) return Answer(c, 405, kPlain, "only GET\n");
-    return Answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", static_cast<Impl*>(self)->registry->Scrape());
+    return Answer(c, 200, "text/plain; version=0.0.4; charset=utf-8",
+                  static_cast<Impl*>(self)->registry->Scrape());
   }
 };
 
 AdminServer::AdminServer() : impl_(std::make_unique<Impl>()) {}
 
-Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& listen, const Registry* registry,
+Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& listen,
+                                                        const Registry* registry,
                                                         const Health* health) {
   const size_t colon = listen.rfind(':');
   // Civetweb takes lists of ports and suffixes for TLS: none of them is meant here.
   if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() ||
       listen.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
       listen.find_first_of(",+ ") != std::string::npos) {
-    return InvalidArgument("admin.listen: got '{}', expected an address such as 127.0.0.1:7401", listen);
+    return InvalidArgument("admin.listen: got '{}', expected an address such as 127.0.0.1:7401",
+                           listen);
   }
   std::unique_ptr<AdminServer> server(new AdminServer());
   Impl& impl = *server->impl_;
@@ -132,15 +140,28 @@ Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& liste
   impl.health = health;
   // A client that connects and says nothing more holds a thread until the timeout: with few threads and a long one, a handful of them
   // keeps the probes out, and the node is restarted for nothing.
-  const char* options[] = {"listening_ports", listen.c_str(), "num_threads", "8", "request_timeout_ms", "1000",
-                           "connection_queue", "64", "enable_keep_alive", "no", "enable_directory_listing", "no",
+  const char* options[] = {"listening_ports",
+                           listen.c_str(),
+                           "num_threads",
+                           "8",
+                           "request_timeout_ms",
+                           "1000",
+                           "connection_queue",
+                           "64",
+                           "enable_keep_alive",
+                           "no",
+                           "enable_directory_listing",
+                           "no",
                            nullptr};
   mg_init_library(0);
   mg_callbacks callbacks{};
-  callbacks.log_message = [](const mg_connection*, const char*) { return 1; };  // We say it ourselves.
+  callbacks.log_message = [](const mg_connection*, const char*) {
+    return 1;
+  };  // We say it ourselves.
   impl.context = mg_start(&callbacks, nullptr, options);
   if (impl.context == nullptr) {
-    return Errorf(StatusCode::kUnavailable, "admin.listen: cannot bind '{}': is the port taken?", listen);
+    return Errorf(StatusCode::kUnavailable, "admin.listen: cannot bind '{}': is the port taken?",
+                  listen);
   }
   mg_server_port port{};
   mg_get_server_ports(impl.context, 1, &port);
@@ -169,13 +190,16 @@ const std::string& AdminServer::address() const { return impl_->address; }
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout) {
   const TimePoint deadline = SteadyClock::Get().Now() + timeout;
   const auto left_ms = [&] {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::Get().Now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::Get().Now());
     return static_cast<int>(std::max<int64_t>(0, left.count()));
   };
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return InvalidArgument("address: got '{}', expected host:port", address);
+  if (colon == std::string::npos)
+    return InvalidArgument("address: got '{}', expected host:port", address);
   std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -203,7 +227,8 @@ Result<std::string> HttpGet(const std::string& address, const std::string& path,
   if (rc != 0) return Errorf(StatusCode::kUnavailable, "{}: cannot connect", address);
   const std::string request =
       fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", path, address);
-  if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) {
+  if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(request.size())) {
     return Errorf(StatusCode::kUnavailable, "{}: cannot send", address);
   }
   std::string answer;
@@ -213,7 +238,8 @@ Result<std::string> HttpGet(const std::string& address, const std::string& path,
     if (n == 0) break;
     if (n > 0) {
       answer.append(buffer, static_cast<size_t>(n));
-      if (answer.size() > (16u << 20)) return Errorf(StatusCode::kUnavailable, "{}: endless answer", address);
+      if (answer.size() > (16u << 20))
+        return Errorf(StatusCode::kUnavailable, "{}: endless answer", address);
     } else if ((errno != EAGAIN && errno != EINTR) || !wait(POLLIN)) {
       return Errorf(StatusCode::kUnavailable, "{}{}: no answer in time", address, path);
     }

@@ -43,8 +43,8 @@ class AdminServer {
  public:
   // `listen`: "host:port", port 0 picks a free one. INVALID_ARGUMENT for an address of another form, UNAVAILABLE when it cannot be bound.
   // `registry` and `health` outlive the server.
-  static Result<std::unique_ptr<AdminServer>> Start(const std::string& listen, const Registry* registry,
-                                                    const Health* health);
+  static Result<std::unique_ptr<AdminServer>> Start(const std::string& listen,
+                                                    const Registry* registry, const Health* health);
   ~AdminServer();  // Waits for requests under way.
   // "127.0.0.1:7401": with the port that was picked.
   const std::string& address() const;

@@ -17,21 +17,25 @@
 namespace cairn::metrics {
 namespace {
 
-std::map<std::string, std::string> ToMap(const Labels& labels) { return {labels.begin(), labels.end()}; }
+std::map<std::string, std::string> ToMap(const Labels& labels) {
+  return {labels.begin(), labels.end()};
+}
 
 class FamilySink final : public Sink {
  public:
-  void Counter(const std::string& name, const std::string& help, const Labels& labels, double value) override {
+  void Counter(const std::string& name, const std::string& help, const Labels& labels,
+               double value) override {
     Add(name, help, prometheus::MetricType::Counter, labels).counter.value = value;
   }
-  void Gauge(const std::string& name, const std::string& help, const Labels& labels, double value) override {
+  void Gauge(const std::string& name, const std::string& help, const Labels& labels,
+             double value) override {
     Add(name, help, prometheus::MetricType::Gauge, labels).gauge.value = value;
   }
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
  private:
-  prometheus::ClientMetric& Add(const std::string& name, const std::string& help, prometheus::MetricType type,
-                                const Labels& labels) {
+  prometheus::ClientMetric& Add(const std::string& name, const std::string& help,
+                                prometheus::MetricType type, const Labels& labels) {
     auto [it, inserted] = index_.try_emplace(name, families_.size());
     if (inserted) {
       families_.emplace_back();
@@ -49,7 +53,8 @@ class FamilySink final : public Sink {
 
 void CollectProcess(const Labels& build, Sink& sink) {
   const ProcessStats stats = ReadProcessStats();
-  sink.Counter("process_cpu_seconds_total", "CPU time of this process, user and system.", {}, stats.cpu_seconds);
+  sink.Counter("process_cpu_seconds_total", "CPU time of this process, user and system.", {},
+               stats.cpu_seconds);
   sink.Gauge("process_resident_memory_bytes", "Resident memory of this process.", {},
              static_cast<double>(stats.resident_bytes));
   sink.Gauge("process_open_fds", "Open file descriptors.", {}, static_cast<double>(stats.open_fds));
@@ -74,20 +79,28 @@ struct Registry::Impl {
 Registry::Registry() : impl_(std::make_unique<Impl>()) {}
 Registry::~Registry() = default;
 
-metrics::Counter Registry::AddCounter(const std::string& name, const std::string& help, const Labels& labels) {
+metrics::Counter Registry::AddCounter(const std::string& name, const std::string& help,
+                                      const Labels& labels) {
   metrics::Counter counter;
-  counter.impl_ = &prometheus::BuildCounter().Name(name).Help(help).Register(impl_->registry).Add(ToMap(labels));
+  counter.impl_ = &prometheus::BuildCounter()
+                       .Name(name)
+                       .Help(help)
+                       .Register(impl_->registry)
+                       .Add(ToMap(labels));
   return counter;
 }
 
-metrics::Gauge Registry::AddGauge(const std::string& name, const std::string& help, const Labels& labels) {
+metrics::Gauge Registry::AddGauge(const std::string& name, const std::string& help,
+                                  const Labels& labels) {
   metrics::Gauge gauge;
-  gauge.impl_ = &prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry).Add(ToMap(labels));
+  gauge.impl_ =
+      &prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry).Add(ToMap(labels));
   return gauge;
 }
 
 metrics::Histogram Registry::AddHistogram(const std::string& name, const std::string& help,
-                                          const std::vector<double>& buckets, const Labels& labels) {
+                                          const std::vector<double>& buckets,
+                                          const Labels& labels) {
   metrics::Histogram histogram;
   histogram.impl_ = &prometheus::BuildHistogram()
                          .Name(name)
@@ -103,7 +116,8 @@ void Registry::AddCollector(std::function<void(Sink&)> collect) {
 }
 
 void Registry::AddProcessMetrics(const Labels& build_labels) {
-  Labels build = {{"version", std::string(config::Version())}, {"revision", std::string(config::Revision())}};
+  Labels build = {{"version", std::string(config::Version())},
+                  {"revision", std::string(config::Revision())}};
   build.insert(build.end(), build_labels.begin(), build_labels.end());
   AddCollector([build](Sink& sink) { CollectProcess(build, sink); });
 }

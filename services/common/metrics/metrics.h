@@ -23,7 +23,8 @@ class Histogram;
 
 namespace cairn::metrics {
 
-using Labels = std::vector<std::pair<std::string, std::string>>;  // Values are enums, never names of users or keys.
+using Labels = std::vector<
+    std::pair<std::string, std::string>>;  // Values are enums, never names of users or keys.
 
 class Counter {
  public:
@@ -60,8 +61,10 @@ class Histogram {
 class Sink {
  public:
   virtual ~Sink() = default;
-  virtual void Counter(const std::string& name, const std::string& help, const Labels& labels, double value) = 0;
-  virtual void Gauge(const std::string& name, const std::string& help, const Labels& labels, double value) = 0;
+  virtual void Counter(const std::string& name, const std::string& help, const Labels& labels,
+                       double value) = 0;
+  virtual void Gauge(const std::string& name, const std::string& help, const Labels& labels,
+                     double value) = 0;
 };
 
 class Registry {
@@ -70,8 +73,10 @@ class Registry {
   ~Registry();
 
   // Calls with one name share the help; the same name and labels give the same metric. A process-wide mistake in a name aborts.
-  metrics::Counter AddCounter(const std::string& name, const std::string& help, const Labels& labels = {});
-  metrics::Gauge AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  metrics::Counter AddCounter(const std::string& name, const std::string& help,
+                              const Labels& labels = {});
+  metrics::Gauge AddGauge(const std::string& name, const std::string& help,
+                          const Labels& labels = {});
   // `buckets`: upper bounds, ascending, without +Inf.
   metrics::Histogram AddHistogram(const std::string& name, const std::string& help,
                                   const std::vector<double>& buckets, const Labels& labels = {});

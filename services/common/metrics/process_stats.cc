@@ -27,7 +27,8 @@ double ReadStartTime() {
   uptime_file >> uptime;
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return now - uptime + std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return now - uptime +
+         std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace
@@ -38,7 +39,9 @@ ProcessStats ReadProcessStats() {
   stats.start_time_seconds = start_time;
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
-    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
     stats.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   }
   std::ifstream statm("/proc/self/statm");

@@ -14,15 +14,17 @@ std::string ListenAddress::WithPort(int with_port) const {
 
 Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field) {
   const auto bad = [&] {
-    return InvalidArgument("{}: got '{}', expected host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path", field,
-                           text);
+    return InvalidArgument(
+        "{}: got '{}', expected host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path", field,
+        text);
   };
   ListenAddress address;
   if (text.rfind("unix:", 0) == 0) {
     address.is_unix = true;
     address.host = text.substr(5);
     // sockaddr_un holds 108 bytes with the final zero.
-    if (address.host.empty() || address.host.front() != '/' || address.host.size() > 107) return bad();
+    if (address.host.empty() || address.host.front() != '/' || address.host.size() > 107)
+      return bad();
     return address;
   }
   const size_t colon = text.rfind(':');

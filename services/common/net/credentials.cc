@@ -29,7 +29,8 @@ Caller CallerOf(const grpc::ServerContextBase& context) {
                  peer.rfind("ipv6:[::1]", 0) == 0 || peer.rfind("ipv6:%5B::1%5D", 0) == 0;
   const auto auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return caller;
-  for (const char* property : {"peer_spiffe_id", "x509_subject_alternative_name", "x509_common_name"}) {
+  for (const char* property :
+       {"peer_spiffe_id", "x509_subject_alternative_name", "x509_common_name"}) {
     for (const auto& value : auth->FindPropertyValues(property)) {
       caller.identities.emplace_back(value.data(), value.size());
     }

@@ -18,7 +18,8 @@ using FilePtr = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 Result<FilePtr> Open(const std::string& path, const std::string& field) {
   FilePtr file(std::fopen(path.c_str(), "re"), &std::fclose);
   if (file == nullptr) {
-    return Errorf(StatusCode::kFailedPrecondition, "{}: cannot read '{}', expected a PEM file", field, path);
+    return Errorf(StatusCode::kFailedPrecondition, "{}: cannot read '{}', expected a PEM file",
+                  field, path);
   }
   return file;
 }
@@ -27,7 +28,8 @@ Result<X509Ptr> ReadCertificate(const std::string& path, const std::string& fiel
   CAIRN_ASSIGN_OR_RETURN(const FilePtr file, Open(path, field));
   X509Ptr certificate(PEM_read_X509(file.get(), nullptr, nullptr, nullptr), &X509_free);
   if (certificate == nullptr) {
-    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' holds no PEM certificate", field, path);
+    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' holds no PEM certificate", field,
+                  path);
   }
   return certificate;
 }
@@ -55,12 +57,14 @@ Status Check(const TlsOptions& options) {
   if (options.private_key.empty()) {
     return InvalidArgument("tls.key: got nothing, expected a file because tls.cert is set");
   }
-  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate, ReadCertificate(options.certificate, "tls.cert"));
+  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate,
+                         ReadCertificate(options.certificate, "tls.cert"));
   CAIRN_RETURN_IF_ERROR(CheckPeriod(certificate.get(), options.certificate, "tls.cert"));
   CAIRN_ASSIGN_OR_RETURN(const FilePtr key_file, Open(options.private_key, "tls.key"));
   // An encrypted key would ask for its password on the terminal: answer with none.
   const auto no_password = [](char*, int, int, void*) { return 0; };
-  const KeyPtr key(PEM_read_PrivateKey(key_file.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
+  const KeyPtr key(PEM_read_PrivateKey(key_file.get(), nullptr, no_password, nullptr),
+                   &EVP_PKEY_free);
   if (key == nullptr) {
     return Errorf(StatusCode::kFailedPrecondition, "tls.key: '{}' holds no unencrypted PEM key",
                   options.private_key);
@@ -76,8 +80,10 @@ Status Check(const TlsOptions& options) {
   return OkStatus();
 }
 
-Status CheckBind(const ListenAddress& address, const TlsOptions& options, const std::string& field) {
-  if (IsLocal(address) || options.enabled() || options.allow_plaintext_beyond_loopback) return OkStatus();
+Status CheckBind(const ListenAddress& address, const TlsOptions& options,
+                 const std::string& field) {
+  if (IsLocal(address) || options.enabled() || options.allow_plaintext_beyond_loopback)
+    return OkStatus();
   return Errorf(StatusCode::kPermissionDenied,
                 "{}: '{}' can be reached from other machines, and TLS is off. Set tls.cert and "
                 "tls.key, or listen on 127.0.0.1, or say --i-accept-plaintext-on-the-network",
@@ -93,11 +99,13 @@ Result<double> CertificateExpiry(const std::string& path) {
   return static_cast<double>(timegm(&end));
 }
 
-Status CheckAdmin(const Caller& caller, const TlsOptions& options, const std::vector<std::string>& admins) {
+Status CheckAdmin(const Caller& caller, const TlsOptions& options,
+                  const std::vector<std::string>& admins) {
   if (!options.mutual()) {
     if (caller.local) return OkStatus();
-    return Errorf(StatusCode::kPermissionDenied,
-                  "admin: without client certificates only callers on the node's machine may do this");
+    return Errorf(
+        StatusCode::kPermissionDenied,
+        "admin: without client certificates only callers on the node's machine may do this");
   }
   for (const std::string& identity : caller.identities) {
     if (std::find(admins.begin(), admins.end(), identity) != admins.end()) return OkStatus();

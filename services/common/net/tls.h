@@ -13,7 +13,8 @@ namespace cairn::net {
 struct TlsOptions {
   std::string certificate;  // PEM file: the server's chain. Empty: no TLS.
   std::string private_key;  // PEM file.
-  std::string client_ca;    // PEM file. Set: clients must show a certificate that it signed (mutual TLS).
+  std::string
+      client_ca;  // PEM file. Set: clients must show a certificate that it signed (mutual TLS).
   Duration reload_interval = std::chrono::seconds(60);  // Files are read again after this.
   bool allow_plaintext_beyond_loopback = false;
 
@@ -34,12 +35,14 @@ Result<double> CertificateExpiry(const std::string& path);
 
 // Who calls, as the transport proved it.
 struct Caller {
-  std::vector<std::string> identities;  // SPIFFE URIs, DNS names and common name of the client's certificate; empty without one.
-  bool local = false;                   // Over loopback or a Unix socket.
+  std::vector<std::string>
+      identities;  // SPIFFE URIs, DNS names and common name of the client's certificate; empty without one.
+  bool local = false;  // Over loopback or a Unix socket.
 };
 
 // Who may call the admin service. With mutual TLS: who has one of the identities, so nobody when the list is empty. Without client
 // certificates: callers on this machine.
-Status CheckAdmin(const Caller& caller, const TlsOptions& options, const std::vector<std::string>& admins);
+Status CheckAdmin(const Caller& caller, const TlsOptions& options,
+                  const std::vector<std::string>& admins);
 
 }  // namespace cairn::net

@@ -79,8 +79,9 @@ Result<RecipeCodec> ParseCodec(std::string_view text) {
   codec.info = codecs::FindCodec(name);
   if (codec.info == nullptr) {
     if (selections::FindSelection(name) != nullptr) {
-      return InvalidArgument("codec: got the selection '{}', expected '{}:...+CODEC', CODEC one of {}",
-                             name, name, CodecNames());
+      return InvalidArgument(
+          "codec: got the selection '{}', expected '{}:...+CODEC', CODEC one of {}", name, name,
+          CodecNames());
     }
     return InvalidArgument("codec: got '{}', expected one of {}", name, CodecNames());
   }

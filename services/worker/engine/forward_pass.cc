@@ -45,15 +45,14 @@ Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
   const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
   const PackedLayer& w = weights_.layers[static_cast<size_t>(i)];
   Normalise(x_, w.attn_norm.data(), rows_);
-  const Output qkv[] = {{&w.q, ws_.q.get(), q_width},
-                        {&w.k, ws_.k.get(), kv_width},
-                        {&w.v, ws_.v.get(), kv_width}};
+  const Output qkv[] = {
+      {&w.q, ws_.q.get(), q_width}, {&w.k, ws_.k.get(), kv_width}, {&w.v, ws_.v.get(), kv_width}};
   Products(qkv, &ws_.normed, false);
   RotateAndStore(i);
   for (const Rows& run : runs_) {
     if (!run.chunk->observe) continue;
-    run.chunk->observe({i, run.first_position, run.rows, ws_.q.get() + run.first_row * q_width,
-                        q_width});
+    run.chunk->observe(
+        {i, run.first_position, run.rows, ws_.q.get() + run.first_row * q_width, q_width});
   }
   for (const Rows& run : runs_) {
     if (last_slab && run.chunk->after_layer) run.chunk->after_layer(i);
@@ -80,8 +79,7 @@ void ForwardPass::Arrange(std::span<const SequenceChunk> chunks) {
     for (int64_t begin = 0; begin < total; begin += max_rows_) {
       Slab slab;
       slab.rows = slab.prefill_rows = std::min(max_rows_, total - begin);
-      slab.runs.push_back(
-          {&chunks[0], 0, slab.rows, begin, chunks[0].sequence->length() + begin});
+      slab.runs.push_back({&chunks[0], 0, slab.rows, begin, chunks[0].sequence->length() + begin});
       slab.x = wide_->x.get() + begin * hp_.hidden;
       slab.cosine = wide_->cosine.get() + begin * (hp_.rope_dim / 2);
       slab.sine = wide_->sine.get() + begin * (hp_.rope_dim / 2);
@@ -269,9 +267,9 @@ void ForwardPass::Attend(int layer) {
     bool prefix;   // Decode: of the prefix's rows.
   };
   std::vector<Piece> pieces;
-  const int64_t rows_per_piece =
-      prefill_rows_ > Workspace::kAttentionRows ? Workspace::kAttentionRows
-                                                : Workspace::kAttentionRows / 2;
+  const int64_t rows_per_piece = prefill_rows_ > Workspace::kAttentionRows
+                                     ? Workspace::kAttentionRows
+                                     : Workspace::kAttentionRows / 2;
   int64_t parts = 0;
   for (const Rows& run : runs_) {
     if (run.chunk->phase == Phase::kPrefill) {
@@ -399,9 +397,8 @@ void ForwardPass::Logits() {
 }
 
 void ForwardPass::RowLogits(int64_t first, int64_t rows, float* logits) {
-  backend_.rms_norm({x_ + first * hp_.hidden, weights_.output_norm.data(),
-                     ws_.normed.row(0), rows, hp_.hidden, hp_.hidden, ws_.normed.stride,
-                     hp_.rms_eps});
+  backend_.rms_norm({x_ + first * hp_.hidden, weights_.output_norm.data(), ws_.normed.row(0), rows,
+                     hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
   if (integer_decode_) {
     for (int64_t r = 0; r < rows; ++r) {
       backend_.prepare_activation(ws_.normed.row(r), ws_.normed.width,

@@ -31,9 +31,9 @@ class CpuTransformer final : public Transformer {
                 .block_tokens = options.block_tokens},
         max_context_(max_context),
         max_rows_(kMaxRows / options.block_tokens * options.block_tokens),
-        numerics_id_(
-            fmt::format("{}-{}-1", options.arithmetic == Arithmetic::kFast ? "fast" : "float32",
-                        backend_.name)),
+        numerics_id_(fmt::format("{}-{}-1",
+                                 options.arithmetic == Arithmetic::kFast ? "fast" : "float32",
+                                 backend_.name)),
         pool_(threads),
         weights_(PackWeights(model, &pool_)),
         pass_({.model = model,
@@ -143,9 +143,10 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const Model& model,
                            hp.kv_heads);
   }
   if (hp.head_dim < 2 || hp.head_dim > 256 || hp.rope_dim > hp.head_dim || hp.rope_dim % 2 != 0) {
-    return InvalidArgument("head size {} with {} rotated channels, expected 2 to 256, of which an "
-                           "even number is rotated",
-                           hp.head_dim, hp.rope_dim);
+    return InvalidArgument(
+        "head size {} with {} rotated channels, expected 2 to 256, of which an "
+        "even number is rotated",
+        hp.head_dim, hp.rope_dim);
   }
   const kernels::Isa isa = options.isa.value_or(kernels::BestIsa());
   if (!kernels::Supports(isa)) {

@@ -15,10 +15,10 @@ size_t Padded(int64_t rows, int64_t stride) {
 size_t ScratchBytes(const Hyperparameters& hp) {
   const int64_t group = hp.heads / hp.kv_heads;
   const int64_t widest = std::max({hp.hidden, hp.ffn, hp.heads * hp.head_dim});
-  const size_t bytes = std::max(
-      {kernels::GemmScratchBytes(widest),
-       kernels::AttentionScratchBytes(Workspace::kAttentionRows, group, hp.head_dim),
-       kernels::AttentionPartScratchBytes(Workspace::kSplitTokens, group)});
+  const size_t bytes =
+      std::max({kernels::GemmScratchBytes(widest),
+                kernels::AttentionScratchBytes(Workspace::kAttentionRows, group, hp.head_dim),
+                kernels::AttentionPartScratchBytes(Workspace::kSplitTokens, group)});
   // Two threads never share a page.
   return (bytes + 4095) / 4096 * 4096;
 }

@@ -19,14 +19,14 @@ class AlignedArray {
  public:
   AlignedArray() = default;
   explicit AlignedArray(size_t n)
-      : data_(static_cast<T*>(::operator new(n * sizeof(T) + 64, std::align_val_t{64}))) {
+      : data_(static_cast<T*>(::operator new (n * sizeof(T) + 64, std::align_val_t{64}))) {
     std::memset(static_cast<void*>(data_.get()), 0, n * sizeof(T) + 64);
   }
   T* get() const { return data_.get(); }
 
  private:
   struct Free {
-    void operator()(T* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(T* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
   std::unique_ptr<T, Free> data_;
 };
@@ -59,12 +59,12 @@ struct Workspace {
     return scratch.get() + static_cast<size_t>(thread) * scratch_bytes;
   }
 
-  AlignedArray<float> x;        // [rows][hidden]: the residual stream
-  MatrixInput normed;           // Of hidden.
-  MatrixInput attended;         // Of heads * head_dim: output of attention.
-  MatrixInput activated;        // Of ffn: silu(gate) * up; gate is computed in place.
-  AlignedArray<float> q, k, v;  // [rows][heads or kv_heads * head_dim]
-  AlignedArray<float> up;       // [rows][activated.stride]
+  AlignedArray<float> x;             // [rows][hidden]: the residual stream
+  MatrixInput normed;                // Of hidden.
+  MatrixInput attended;              // Of heads * head_dim: output of attention.
+  MatrixInput activated;             // Of ffn: silu(gate) * up; gate is computed in place.
+  AlignedArray<float> q, k, v;       // [rows][heads or kv_heads * head_dim]
+  AlignedArray<float> up;            // [rows][activated.stride]
   AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]
 
   // Decode attention, per split: [heads][head_dim], [heads], [heads].

@@ -52,9 +52,8 @@ void Prefiller::Measure(int64_t begin, int64_t count, double seconds, bool distu
   model_.Observe(begin, count, seconds);
   const double speed = static_cast<double>(count) / seconds;
   constexpr double kNewWeight = 0.25;
-  tokens_per_second_ = tokens_per_second_ == 0
-                           ? speed
-                           : (1 - kNewWeight) * tokens_per_second_ + kNewWeight * speed;
+  tokens_per_second_ =
+      tokens_per_second_ == 0 ? speed : (1 - kNewWeight) * tokens_per_second_ + kNewWeight * speed;
 }
 
 }  // namespace cairn::worker

@@ -12,9 +12,8 @@ constexpr size_t kMaxTraceLength = 64;
 
 Status CheckTrace(const std::string& trace) {
   const bool legal = trace.size() <= kMaxTraceLength &&
-                     std::all_of(trace.begin(), trace.end(), [](unsigned char c) {
-                       return std::isalnum(c) != 0 || c == '-';
-                     });
+                     std::all_of(trace.begin(), trace.end(),
+                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
   if (legal) return OkStatus();
   return InvalidArgument("field 'trace': got {} characters, expected at most {} of [A-Za-z0-9-]",
                          trace.size(), kMaxTraceLength);

@@ -13,8 +13,8 @@
 namespace cairn::worker {
 
 struct PreparedPrompt {
-  std::vector<TokenId> tokens;   // 1 to context - 1.
-  uint32_t max_tokens = 0;       // Of the answer, cut to what the context has room for.
+  std::vector<TokenId> tokens;  // 1 to context - 1.
+  uint32_t max_tokens = 0;      // Of the answer, cut to what the context has room for.
 };
 
 // Checks every field of the request and tokenises its prompt. INVALID_ARGUMENT naming field, value

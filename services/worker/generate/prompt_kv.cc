@@ -18,7 +18,8 @@ struct PromptKv::Run {
   uint32_t matched = 0;
   uint32_t exact = 0;  // Of the matched blocks, those of exact lineage.
   uint32_t front = 0;  // Blocks there: fetched whole, or computed.
-  std::optional<uint32_t> first_target = {};  // What was to be computed before anything was measured.
+  std::optional<uint32_t> first_target =
+      {};  // What was to be computed before anything was measured.
   // Published selections watch. Not where something was fetched, since they have not seen its queries.
   bool selecting = false;
   Report report = {};
@@ -45,14 +46,14 @@ PromptKv::Report PromptKv::Compute(const Request& request) {
   Run run{request, *request.sequence, keys, std::ssize(request.tokens), clock_.Now()};
   // The last token is always computed when its logits are wanted.
   if (request.logits != nullptr) {
-    run.keys = run.keys.first(
-        std::min(keys.size(), static_cast<size_t>((run.total - 1) / block_tokens_)));
+    run.keys =
+        run.keys.first(std::min(keys.size(), static_cast<size_t>((run.total - 1) / block_tokens_)));
   }
   Report& report = run.report;
   const int64_t held = request.sequence->length();
   if (use_cache && selections_ != nullptr && held == 0) {
-    selections_->Begin(request.tokens, request.prefix_end,
-                       std::ssize(run.keys) * block_tokens_, *request.sequence);
+    selections_->Begin(request.tokens, request.prefix_end, std::ssize(run.keys) * block_tokens_,
+                       *request.sequence);
     run.selecting = true;
   }
   prefiller_.Forget();
@@ -101,9 +102,8 @@ void PromptKv::FetchAndPrefill(Run& run) {
   if (session_->codec().lossy() && match.blocks > 0 && match.blocks < run.keys.size()) {
     // Further on there may be blocks that somebody computed over these, decoded.
     over_decoded = session_->KeysOverDecoded(request.tokens, match.blocks);
-    PrefixSession::Match further =
-        session_->Lookup(std::span(over_decoded).first(run.keys.size()),
-                         prefiller_.tokens_per_second(), request.trace);
+    PrefixSession::Match further = session_->Lookup(std::span(over_decoded).first(run.keys.size()),
+                                                    prefiller_.tokens_per_second(), request.trace);
     if (further.blocks > match.blocks) match = std::move(further);
   }
   run.matched = match.blocks;
@@ -198,8 +198,7 @@ Status PromptKv::ComputeFront(Run& run, PrefixFetch& fetch) {
     if (step.target <= run.front) return OkStatus();
     const int64_t begin = run.front * block_tokens_;
     // When everything is computed, a chunk may reach into the rest of the prompt.
-    const int64_t most =
-        step.target == run.matched ? run.total : step.target * block_tokens_;
+    const int64_t most = step.target == run.matched ? run.total : step.target * block_tokens_;
     const int64_t end = std::min(begin + prefiller_.chunk_tokens(), most);
     const auto front_end =
         static_cast<uint32_t>(std::min<int64_t>(run.matched, end / block_tokens_));
@@ -305,8 +304,9 @@ void PromptKv::Push(const Run& run, uint32_t first_computed) {
   if (session_->codec().lossy() && run.report.fetched_blocks > 0) return;  // Not of exact lineage.
   for (const PublishedNamespace& target : published_) {
     if (target.selection != nullptr) continue;
-    const std::vector<BlockKey> keys = BlockKeyChain(target.fingerprint)
-        .Keys(run.request.tokens, static_cast<uint32_t>(block_tokens_));
+    const std::vector<BlockKey> keys =
+        BlockKeyChain(target.fingerprint)
+            .Keys(run.request.tokens, static_cast<uint32_t>(block_tokens_));
     push_->Enqueue(target.fingerprint, *target.codec, Blocks(run, keys, first_computed));
   }
 }

@@ -48,7 +48,7 @@ struct GenerateRequest {
   // not said. At most the prompt's tokens.
   uint32_t prefix_end = 0;
   bool want_timeline = false;  // Fill GenerateSummary::timeline.
-  std::string trace;  // Goes with every request to the cache node. May be empty.
+  std::string trace;           // Goes with every request to the cache node. May be empty.
 };
 inline constexpr size_t kMaxScoreTokens = 1024;
 
@@ -62,7 +62,7 @@ struct GenerateSummary {
   double total_seconds = 0;  // From leaving the queue to the last token.
   double queue_seconds = 0;
   double match_seconds = 0;
-  double fetch_seconds = 0;  // From the match's answer to the last slice.
+  double fetch_seconds = 0;   // From the match's answer to the last slice.
   std::string finish_reason;  // "stop", "length" or "cancelled".
   // SHA-256 of the last prompt token's float32 logits, little-endian. Only with want_logits_digest.
   std::optional<Digest> prompt_logits_sha256;

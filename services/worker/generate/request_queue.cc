@@ -38,8 +38,9 @@ Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
     std::optional<Result<GenerateSummary>> outcome;
     {
       MutexLock lock(mu_);
-      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kCancelPoll,
-                         [&] { return !tokens_.empty() || !scores_.empty() || outcome_.has_value(); });
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kCancelPoll, [&] {
+        return !tokens_.empty() || !scores_.empty() || outcome_.has_value();
+      });
       tokens.swap(tokens_);
       scores.swap(scores_);
       changed_.NotifyAll();

@@ -38,7 +38,7 @@ class SelectedPrompt {
   struct Request {
     // `sequence` is empty; it need not have capacity. `background` has no effect.
     PromptKv::Request prompt;
-    int64_t capacity = 0;    // Tokens that the sequence needs room for when the prompt is computed.
+    int64_t capacity = 0;  // Tokens that the sequence needs room for when the prompt is computed.
     std::function<void()> make_room;  // Called when the pool is short, before it is tried again.
   };
   struct Report {

@@ -32,10 +32,9 @@ void SelectionPublisher::Begin(std::span<const TokenId> tokens, int64_t prefix_e
                                          transformer_.kv_layout().block_tokens);
     if (end == 0) continue;
     segments_.push_back({target, end,
-                         std::make_unique<SegmentSelection>(
-                             *target->selection, model_, sequence,
-                             tokens.first(static_cast<size_t>(end)), 0,
-                             transformer_.thread_pool())});
+                         std::make_unique<SegmentSelection>(*target->selection, model_, sequence,
+                                                            tokens.first(static_cast<size_t>(end)),
+                                                            0, transformer_.thread_pool())});
   }
 }
 
@@ -49,9 +48,9 @@ void SelectionPublisher::Push(std::span<const TokenId> tokens,
   const KvLayout& kv = transformer_.kv_layout();
   for (const Segment& segment : std::exchange(segments_, {})) {
     const Digest& fingerprint = segment.target->fingerprint;
-    const std::vector<BlockKey> chain =
-        BlockKeyChain(fingerprint).Keys(tokens.first(static_cast<size_t>(segment.end)),
-                                        static_cast<uint32_t>(kv.block_tokens));
+    const std::vector<BlockKey> chain = BlockKeyChain(fingerprint)
+                                            .Keys(tokens.first(static_cast<size_t>(segment.end)),
+                                                  static_cast<uint32_t>(kv.block_tokens));
     const std::vector<BlockKey> keys =
         SegmentKeys(fingerprint)
             .Keys(std::nullopt, chain.back(), static_cast<uint32_t>(chain.size()));

@@ -149,8 +149,8 @@ class EngineImpl final : public WorkerEngine {
 void EngineImpl::OpenPublished() {
   for (const PublishedNamespace& target : published_) {
     const bool away = !cache_->GetStats().connected;
-    const Duration deadline = away ? Duration(std::chrono::milliseconds(1))
-                                   : Duration(options_.prefix.connect_deadline);
+    const Duration deadline =
+        away ? Duration(std::chrono::milliseconds(1)) : Duration(options_.prefix.connect_deadline);
     const Status opened =
         cache_->OpenNamespace(target.spec, {.deadline = deadline, .trace = {}}).status();
     if (!opened.ok()) {
@@ -162,7 +162,8 @@ void EngineImpl::OpenPublished() {
 
 Result<GenerateSummary> EngineImpl::Generate(const GenerateRequest& request,
                                              const GenerateCallbacks& callbacks) {
-  CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt, PreparePrompt(*model_, context(), BlockTokens(), request));
+  CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt,
+                         PreparePrompt(*model_, context(), BlockTokens(), request));
   auto job = std::make_shared<Job>(request, std::move(prompt), clock_.Now());
   {
     MutexLock lock(mu_);
@@ -209,7 +210,8 @@ void EngineImpl::RunJob(const std::shared_ptr<Job>& job) {
   }
   auto sequence = std::make_shared<KvSequence>(pool_->NewSequence());
   Result<GenerateSummary> outcome = Answer(*job, sequence);
-  if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty()) Keep(*job, *outcome, sequence);
+  if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty())
+    Keep(*job, *outcome, sequence);
   // Pushes that wait hold the sequence, but read only pages that it computed.
   sequence->DropLoans();
   sequence.reset();  // Before the caller hears of the end: its next request may need the pages.
@@ -573,8 +575,7 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   }
   return std::make_unique<EngineImpl>(std::move(options), std::move(cache), std::move(model),
                                       std::move(transformer), std::move(pool), std::move(spec),
-                                      std::move(codec), std::move(published),
-                                      std::move(selection));
+                                      std::move(codec), std::move(published), std::move(selection));
 }
 
 }  // namespace cairn::worker

@@ -33,8 +33,8 @@ class WorkerEngine {
   struct Options {
     std::string model_path;  // A GGUF file.
     Arithmetic arithmetic = Arithmetic::kFast;
-    int threads = 0;           // That compute. 0: one per CPU.
-    int32_t max_context = 0;   // Tokens of prompt and answer. 0: the model's.
+    int threads = 0;          // That compute. 0: one per CPU.
+    int32_t max_context = 0;  // Tokens of prompt and answer. 0: the model's.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
     uint32_t queue_capacity = 16;  // Requests that wait; the running one is not counted.

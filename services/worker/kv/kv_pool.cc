@@ -46,8 +46,7 @@ Status KvSequence::Reserve(int64_t tokens) {
   CAIRN_CHECK(pool_ != nullptr);
   if (tokens <= capacity()) return OkStatus();
   const int64_t block = pool_->layout().block_tokens;
-  CAIRN_RETURN_IF_ERROR(
-      pool_->Allocate((tokens - capacity() + block - 1) / block, &pages_));
+  CAIRN_RETURN_IF_ERROR(pool_->Allocate((tokens - capacity() + block - 1) / block, &pages_));
   loans_.resize(pages_.size());
   return OkStatus();
 }
@@ -225,7 +224,8 @@ void KvPool::Release(std::span<std::byte* const> pages) {
   constexpr uintptr_t kSystemPage = 4096;
   for (std::byte* page : pages) {
     // What shares a system page with a neighbour stays.
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(page) + kSystemPage - 1) & ~(kSystemPage - 1);
+    const uintptr_t begin =
+        (reinterpret_cast<uintptr_t>(page) + kSystemPage - 1) & ~(kSystemPage - 1);
     const uintptr_t end = (reinterpret_cast<uintptr_t>(page) + bytes) & ~(kSystemPage - 1);
     // Fails only for arguments that are wrong; the memory would stay, then.
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);

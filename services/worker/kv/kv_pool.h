@@ -28,7 +28,7 @@ namespace cairn::worker {
 struct KvLayout {
   int32_t layers = 0;
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;      // Channels per head.
+  int32_t head_dim = 0;       // Channels per head.
   int32_t block_tokens = 64;  // 16..256.
 
   // One token of one head of one plane.

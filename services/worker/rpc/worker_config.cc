@@ -48,14 +48,17 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "Cache node, HOST:PORT or unix:/path; empty: everything is computed.",
               {.env = "CAIRN_CACHE"});
   schema.Text("cache.recipe", &c.recipe,
-              "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, a ladder of them, or a "
-              "selection of tokens and a codec, such as streaming:keep=0.4+int8 (docs/recipes.md). Workers share "
+              "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, a ladder "
+              "of them, or a "
+              "selection of tokens and a codec, such as streaming:keep=0.4+int8 (docs/recipes.md). "
+              "Workers share "
               "blocks only with those of the same recipe. A selection holds without a cache, too.",
               {.max_length = 1024});
-  schema.Text("cache.publish", &c.publish,
-              "Further recipes, with semicolons between them: blocks computed over exact KV are pushed to "
-              "their namespaces too, for workers that read those.",
-              {.max_length = 4096});
+  schema.Text(
+      "cache.publish", &c.publish,
+      "Further recipes, with semicolons between them: blocks computed over exact KV are pushed to "
+      "their namespaces too, for workers that read those.",
+      {.max_length = 4096});
   schema.Text("cache.calibration", &c.calibration,
               "Folder of the calibration files that recipes name by their digest, such as the "
               "scores of heads that "
@@ -69,15 +72,18 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "recomputing would take more than four times as long.",
               {.min = milliseconds(1), .max = std::chrono::seconds(60)});
   schema.Bool("cache.overlap", &c.overlap, "Compute while later layers of a fetch still arrive.");
-  schema.Bool("cache.choose", &c.choose,
-              "Compute the front of a prefix instead of fetching it, where that is sooner by what was "
-              "measured.");
-  schema.Text("cache.path", &c.path,
-              "auto: shared memory where the node is on this machine and offers it, else gRPC; grpc: "
-              "never shared memory; local: nothing else.",
-              {.choices = {"auto", "grpc", "local"}});
-  schema.Bool("cache.lend", &c.lend,
-              "With shared memory: read blocks where they lie, without a copy, while a request runs.");
+  schema.Bool(
+      "cache.choose", &c.choose,
+      "Compute the front of a prefix instead of fetching it, where that is sooner by what was "
+      "measured.");
+  schema.Text(
+      "cache.path", &c.path,
+      "auto: shared memory where the node is on this machine and offers it, else gRPC; grpc: "
+      "never shared memory; local: nothing else.",
+      {.choices = {"auto", "grpc", "local"}});
+  schema.Bool(
+      "cache.lend", &c.lend,
+      "With shared memory: read blocks where they lie, without a copy, while a request runs.");
   schema.Bytes("cache.push_queue", &c.push_queue,
                "KV pages that may wait for their push; what does not fit is not pushed.");
   schema.Integer("cache.push_niceness", &c.push_niceness,
@@ -86,8 +92,7 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "PEM file: authorities of the node's certificate. Empty: tls.client_ca.");
   schema.Text("cache.cert", &c.cache_certificate,
               "PEM file: the worker's certificate for the node. Empty: tls.cert.");
-  schema.Text("cache.key", &c.cache_private_key,
-              "PEM file: its key. Empty: tls.key.");
+  schema.Text("cache.key", &c.cache_private_key, "PEM file: its key. Empty: tls.key.");
   schema.Text("cache.server_name", &c.cache_server_name,
               "Name in the node's certificate, where it is not that of the address.");
 }
@@ -141,14 +146,13 @@ void Register(config::Schema& schema, WorkerConfig& c) {
 }
 
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) {
-  static const std::map<std::string, std::string> kLong = {{"--cache", "--cache.address"},
-                                                           {"--admin", "--admin.listen"},
-                                                           {"--kv-pool", "--kv_pool"}};
+  static const std::map<std::string, std::string> kLong = {
+      {"--cache", "--cache.address"}, {"--admin", "--admin.listen"}, {"--kv-pool", "--kv_pool"}};
   std::vector<std::string> expanded;
   for (const std::string& arg : args) {
     const size_t equals = arg.find('=');
     const auto found = kLong.find(arg.substr(0, equals));
-    expanded.push_back(found == kLong.end()             ? arg
+    expanded.push_back(found == kLong.end()          ? arg
                        : equals == std::string::npos ? found->second
                                                      : found->second + arg.substr(equals));
   }

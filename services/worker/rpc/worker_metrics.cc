@@ -8,8 +8,8 @@ namespace {
 
 const std::vector<double> kRequestSeconds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                              1,     2.5,  5,     10,   30,  60};
-const std::vector<double> kCacheSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                           0.1,    0.25,  0.5,    1,     2.5};
+const std::vector<double> kCacheSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                           0.05,   0.1,   0.25,   0.5,   1,    2.5};
 
 void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   const std::string requests = "cairn_worker_requests_total";

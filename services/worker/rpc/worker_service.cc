@@ -38,9 +38,7 @@ Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
   sampling.temperature = static_cast<float>(proto.temperature());
   sampling.top_k = static_cast<int32_t>(proto.top_k());
   // Off on the wire is 0; a value too small for a float must not become "off" or illegal.
-  sampling.top_p = proto.top_p() == 0
-                       ? 1.0f
-                       : std::max(static_cast<float>(proto.top_p()), 1e-30f);
+  sampling.top_p = proto.top_p() == 0 ? 1.0f : std::max(static_cast<float>(proto.top_p()), 1e-30f);
   sampling.seed = proto.seed();
   return sampling;
 }
@@ -156,8 +154,8 @@ grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreR
   wanted.score_tokens = {request->continuation().ids().begin(),
                          request->continuation().ids().end()};
   if (wanted.score_tokens.empty()) {
-    return wire::ToGrpc(InvalidArgument("field 'continuation': got 0 tokens, expected 1 to {}",
-                                        kMaxScoreTokens));
+    return wire::ToGrpc(
+        InvalidArgument("field 'continuation': got 0 tokens, expected 1 to {}", kMaxScoreTokens));
   }
   wanted.no_cache = request->no_cache();
   wanted.prefix_end = request->prefix_end();

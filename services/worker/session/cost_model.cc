@@ -71,9 +71,8 @@ void FetchModel::Observe(const Sample& sample) {
   constexpr double kNew = 0.4;
   FetchRate& rate = rates_[static_cast<size_t>(sample.tier)];
   const auto measured = [](uint64_t bytes, double seconds) {
-    return bytes >= kLeastBytes && seconds >= kLeastSeconds
-               ? static_cast<double>(bytes) / seconds
-               : 0;
+    return bytes >= kLeastBytes && seconds >= kLeastSeconds ? static_cast<double>(bytes) / seconds
+                                                            : 0;
   };
   const double alone = measured(sample.bytes_alone, sample.seconds_alone);
   const double beside = measured(sample.bytes_beside, sample.seconds_beside);
@@ -102,8 +101,7 @@ FetchRate FetchModel::Rate(Tier tier) const {
   return known(tier) ? rates_[static_cast<size_t>(tier)] : kUnknownRate;
 }
 
-LiveRate::LiveRate(double bytes_per_second)
-    : seconds_(kPrior), bytes_(kPrior * bytes_per_second) {}
+LiveRate::LiveRate(double bytes_per_second) : seconds_(kPrior), bytes_(kPrior * bytes_per_second) {}
 
 void LiveRate::Add(double seconds, uint64_t bytes) {
   if (seconds < 0) return;

@@ -36,7 +36,8 @@ void FetchPilot::Account(double now, uint64_t bytes) {
 double FetchPilot::UntilFirst(double now) const {
   if (asking_ && first_came_) return 0;
   const double asked = asking_ ? asked_at_ : now;
-  return std::max(0.0, std::max(asked + setup_.rate.latency_seconds, setup_.node_first_seconds) - now);
+  return std::max(0.0,
+                  std::max(asked + setup_.rate.latency_seconds, setup_.node_first_seconds) - now);
 }
 
 Choice FetchPilot::Chosen(uint32_t front, double now) const {

@@ -17,20 +17,20 @@ namespace cairn::worker {
 class FetchPilot {
  public:
   struct Setup {
-    uint32_t blocks = 1;         // Matched.
+    uint32_t blocks = 1;  // Matched.
     uint32_t layers = 1;
-    uint64_t cell_bytes = 0;     // One layer of one block.
+    uint64_t cell_bytes = 0;  // One layer of one block.
     int64_t block_tokens = 64;
     int64_t prompt_tokens = 0;   // At least those of the matched blocks.
     int64_t chunk_tokens = 256;  // Computed at a time.
     // Until the node could send the first and the last byte, from the start; 0: unknown.
     double node_first_seconds = 0;
     double node_last_seconds = 0;
-    FetchRate rate = {};         // Believed of this fetch.
-    double share_beside = 1;     // FetchModel's.
+    FetchRate rate = {};      // Believed of this fetch.
+    double share_beside = 1;  // FetchModel's.
     double slowdown = 1;
     bool overlap = true;
-    bool choose = true;          // False: everything is fetched.
+    bool choose = true;  // False: everything is fetched.
     // A slow fetch is asked for some layers at a time. Not from disk: the node reads whole blocks, and
     // would read them again for each call.
     bool split = true;

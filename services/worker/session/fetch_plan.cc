@@ -91,8 +91,8 @@ double FinishSeconds(const ChooserInput& in, const Fetching& fetch, double front
   const double layers_left = fetch.layers - fetch.layers_there;
   const double first =
       std::max(fetch.node_last, begins + bytes / layers_left / in.bytes_per_second);
-  return std::max({front + rest, first + rest * layers_left / fetch.layers,
-                   fetched + rest / fetch.layers});
+  return std::max(
+      {front + rest, first + rest * layers_left / fetch.layers, fetched + rest / fetch.layers});
 }
 
 }  // namespace

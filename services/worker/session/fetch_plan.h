@@ -32,9 +32,7 @@ class FetchPlan {
   struct Range {
     uint32_t block_begin = 0, block_end = 0;
     uint32_t layer_begin = 0, layer_end = 0;
-    uint64_t cells() const {
-      return uint64_t{block_end - block_begin} * (layer_end - layer_begin);
-    }
+    uint64_t cells() const { return uint64_t{block_end - block_begin} * (layer_end - layer_begin); }
     friend bool operator==(const Range&, const Range&) = default;
   };
 
@@ -55,7 +53,9 @@ class FetchPlan {
 
   // Cells that the layer misses, of blocks that are not computed.
   uint32_t LayerMissing(uint32_t layer) const { return layer_missing_[layer]; }
-  uint32_t BlockMissing(uint32_t block) const { return computed_[block] ? 0 : block_missing_[block]; }
+  uint32_t BlockMissing(uint32_t block) const {
+    return computed_[block] ? 0 : block_missing_[block];
+  }
   uint32_t blocks() const { return blocks_; }
   uint32_t layers() const { return layers_; }
 
@@ -77,12 +77,12 @@ class FetchPlan {
 
 // What a decision is made of.
 struct ChooserInput {
-  uint32_t front = 0;         // Blocks that are there, from the prompt's first.
+  uint32_t front = 0;  // Blocks that are there, from the prompt's first.
   int64_t block_tokens = 64;
-  int64_t prompt_tokens = 0;  // More than the matched blocks have, or as many.
+  int64_t prompt_tokens = 0;   // More than the matched blocks have, or as many.
   int64_t chunk_tokens = 256;  // Computed at a time; whole blocks.
   uint64_t cell_bytes = 0;
-  double latency_seconds = 0;  // Until the next byte can come; 0 while bytes are coming.
+  double latency_seconds = 0;   // Until the next byte can come; 0 while bytes are coming.
   double bytes_per_second = 1;  // Of the fetch alone.
   double share_beside = 1;      // Of that, while blocks are computed.
   double slowdown = 1;          // Of computing, while a fetch runs.
@@ -99,8 +99,8 @@ struct Choice {
   // Compute blocks up to here, then the rest. ChooserInput::front: fetch all that is missing; all
   // matched blocks: nothing is fetched, and chunks may reach into the rest.
   uint32_t target = 0;
-  double seconds = 0;            // Until the prompt is computed, with it.
-  double fetch_seconds = 0;      // The same with all fetched.
+  double seconds = 0;        // Until the prompt is computed, with it.
+  double fetch_seconds = 0;  // The same with all fetched.
 };
 
 // The target with the least time until the prompt is computed. Without a prefill model everything is fetched. O(matched blocks).

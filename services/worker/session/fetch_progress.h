@@ -63,7 +63,8 @@ class FetchProgress {
   void EndWrite(uint32_t block);
   // The piece is in its page and verified. Parts may overlap: heads that were there are not counted
   // again. `lent`: it is read where it lies. REQUIRES: Missing(piece) > 0.
-  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now, bool lent = false);
+  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now,
+               bool lent = false);
   // True when no piece of the block has arrived.
   bool Untouched(uint32_t block) const;
   // The block will not come.
@@ -148,7 +149,7 @@ class FetchProgress {
   // Heads still to come, by cell and by block.
   std::vector<uint32_t> cell_missing_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> block_missing_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint32_t> writes_ ABSL_GUARDED_BY(mu_);         // Under way, by block.
+  std::vector<uint32_t> writes_ ABSL_GUARDED_BY(mu_);          // Under way, by block.
   std::vector<MissReason> block_reason_ ABSL_GUARDED_BY(mu_);  // kNone unless failed.
   std::vector<LayerTimes> layer_times_ ABSL_GUARDED_BY(mu_);
   uint32_t claim_begin_ ABSL_GUARDED_BY(mu_) = 0;  // Being claimed: no new writes.

@@ -64,15 +64,12 @@ Result<std::unique_ptr<KvCodec>> KvCodec::Create(const NamespaceSpec& spec, cons
                                           PlaceOf(0, static_cast<uint64_t>(kv.block_tokens)))
             : kv.layer_bytes() / 4;
   }
-  return std::unique_ptr<KvCodec>(new KvCodec(kv, recipe.Lossy(), recipe.selection.has_value(), std::move(rungs)));
+  return std::unique_ptr<KvCodec>(
+      new KvCodec(kv, recipe.Lossy(), recipe.selection.has_value(), std::move(rungs)));
 }
 
 KvCodec::KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs)
-    : kv_(kv),
-      lossy_(lossy),
-      selected_(selected),
-      rungs_(std::move(rungs)),
-      shape_(ShapeOf(kv)) {}
+    : kv_(kv), lossy_(lossy), selected_(selected), rungs_(std::move(rungs)), shape_(ShapeOf(kv)) {}
 
 const KvCodec::Rung* KvCodec::Find(format::Codec id) const {
   for (const Rung& rung : rungs_) {
@@ -93,9 +90,8 @@ bool KvCodec::IsSliceBytes(format::Codec id, int layer, uint64_t first_position,
   return rung->codec->FixedSize() ? bytes == most : bytes > 0 && bytes <= most;
 }
 
-Result<size_t> KvCodec::Encode(int layer, uint64_t first_position,
-                               std::span<const std::byte> page, std::span<std::byte> out,
-                               Scratch& scratch) const {
+Result<size_t> KvCodec::Encode(int layer, uint64_t first_position, std::span<const std::byte> page,
+                               std::span<std::byte> out, Scratch& scratch) const {
   const Rung& rung = rungs_.front();
   scratch.resize(rung.codec->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
@@ -132,11 +128,8 @@ Status KvCodec::Decode(format::Codec id, int layer, uint64_t first_position,
 namespace {
 
 codecs::SliceShape ShapeOf(const KvLayout& kv, const KvCodec::RowsPlace& place) {
-  return {.tokens = place.rows,
-          .k_heads = 1,
-          .k_dim = kv.head_dim,
-          .v_heads = 1,
-          .v_dim = kv.head_dim};
+  return {
+      .tokens = place.rows, .k_heads = 1, .k_dim = kv.head_dim, .v_heads = 1, .v_dim = kv.head_dim};
 }
 
 // All that codecs ask of a position is whether it is the first.
@@ -186,10 +179,9 @@ Status KvCodec::DecodeRows(const RowsPlace& place, std::span<const std::byte> in
   const codecs::SliceShape shape = ShapeOf(kv_, place);
   scratch.resize(rung.codec->ScratchBytes(shape));
   const TimePoint start = SteadyClock::Get().Now();
-  const codecs::CodecStatus status =
-      rung.codec->Decode(in, RowsView<codecs::MutablePlane>(kv_, place, k),
-                         RowsView<codecs::MutablePlane>(kv_, place, v), place.rows,
-                         PlaceOf(kv_, place), scratch);
+  const codecs::CodecStatus status = rung.codec->Decode(
+      in, RowsView<codecs::MutablePlane>(kv_, place, k),
+      RowsView<codecs::MutablePlane>(kv_, place, v), place.rows, PlaceOf(kv_, place), scratch);
   if (status == codecs::CodecStatus::kOk) {
     rung.counters->decode.Add(in.size(), HalfBytes(shape), SteadyClock::Get().Now() - start);
     return OkStatus();
@@ -215,10 +207,10 @@ void KvCodec::Counter::Add(uint64_t bytes_in, uint64_t bytes_out, Duration time)
 }
 
 KvCodec::Work KvCodec::Counter::Total() const {
-  return {.bytes_in = bytes_in_.load(std::memory_order_relaxed),
-          .bytes_out = bytes_out_.load(std::memory_order_relaxed),
-          .seconds = Seconds(std::chrono::nanoseconds(
-              nanoseconds_.load(std::memory_order_relaxed)))};
+  return {
+      .bytes_in = bytes_in_.load(std::memory_order_relaxed),
+      .bytes_out = bytes_out_.load(std::memory_order_relaxed),
+      .seconds = Seconds(std::chrono::nanoseconds(nanoseconds_.load(std::memory_order_relaxed)))};
 }
 
 }  // namespace cairn::worker

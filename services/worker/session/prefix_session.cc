@@ -142,8 +142,9 @@ std::vector<BlockKey> PrefixSession::Keys(std::span<const int32_t> tokens) const
 std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> tokens,
                                                      uint32_t exact) const {
   const size_t block_tokens = spec_.layout.block_tokens;
-  std::vector<BlockKey> keys = BlockKeyChain(fingerprint_).Keys(
-      tokens.first(exact * block_tokens), spec_.layout.block_tokens);
+  std::vector<BlockKey> keys =
+      BlockKeyChain(fingerprint_)
+          .Keys(tokens.first(exact * block_tokens), spec_.layout.block_tokens);
   BlockKeyChain chain(fingerprint_);
   BlockKey parent = Sha256().Update("decoded").Update(keys.back().View()).Finish();
   for (size_t at = exact * block_tokens; at + block_tokens <= tokens.size(); at += block_tokens) {
@@ -227,8 +228,8 @@ FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
   };
   const int64_t matched = int64_t{blocks} * kv_.block_tokens;
   const Duration recompute = estimate(matched);
-  deadlines.stall = std::max<Duration>(deadlines.stall,
-                                       std::min<Duration>(recompute / 4, options_.max_stall));
+  deadlines.stall =
+      std::max<Duration>(deadlines.stall, std::min<Duration>(recompute / 4, options_.max_stall));
   // Beside a fetch the rest of the prompt is computed: hidden behind that it costs nothing.
   deadlines.limit = std::max<Duration>(
       wanted.overlap ? estimate(std::max(wanted.prompt_tokens, matched)) : recompute,
@@ -281,13 +282,12 @@ std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& seque
               sequence.page_count() >= static_cast<int64_t>(match.blocks));
   const FetchPilot::Setup setup = PilotSetup(match, wanted);
   const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
-  auto state = std::make_shared<PrefixFetchState>(
-      std::move(*match.lease_), static_cast<uint32_t>(kv_.kv_heads), deadlines, setup,
-      wanted.prefill);
+  auto state = std::make_shared<PrefixFetchState>(std::move(*match.lease_),
+                                                  static_cast<uint32_t>(kv_.kv_heads), deadlines,
+                                                  setup, wanted.prefill);
   state->path = client_.GetStats().path;
-  const Status posted = fetch_thread_.Post([this, state, &sequence, trace = wanted.trace] {
-    RunFetch(*state, sequence, trace);
-  });
+  const Status posted = fetch_thread_.Post(
+      [this, state, &sequence, trace = wanted.trace] { RunFetch(*state, sequence, trace); });
   if (!posted.ok()) state->progress.Ended(MissReason::kUnavailable);
   return std::unique_ptr<PrefixFetch>(new PrefixFetch(*this, sequence, std::move(state)));
 }
@@ -309,10 +309,9 @@ void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence,
     const uint64_t before = state.progress.bytes().total();
     {
       PageSink sink(kv_, codec_, sequence, state.progress, {.lend = options_.lend});
-      status = client_.Fetch(state.lease,
-                             {range->block_begin, range->block_end, range->layer_begin,
-                              range->layer_end},
-                             sink, fetch);
+      status = client_.Fetch(
+          state.lease, {range->block_begin, range->block_end, range->layer_begin, range->layer_end},
+          sink, fetch);
     }
     state.progress.CallEnded();
     if (status.code() == StatusCode::kCancelled) {
@@ -348,8 +347,7 @@ PrefixSession::Stats PrefixSession::GetStats() const {
   return stats;
 }
 
-PrefixFetch::PrefixFetch(PrefixSession& session, KvSequence& sequence,
-                         std::shared_ptr<State> state)
+PrefixFetch::PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state)
     : session_(session), sequence_(sequence), state_(std::move(state)) {}
 
 PrefixFetch::~PrefixFetch() {

@@ -66,7 +66,7 @@ class PrefixSession {
     BytesByTier fetched;
     // Full blocks that were computed instead of fetched, by the reason of the first of them.
     std::array<uint64_t, kMissReasonCount> missed_blocks{};
-    bool connected = false;    // Now.
+    bool connected = false;     // Now.
     bool breaker_open = false;  // Now.
   };
 
@@ -78,9 +78,9 @@ class PrefixSession {
     Match(Match&&) noexcept;
     Match& operator=(Match&&) noexcept;
 
-    uint32_t blocks = 0;                     // Of the prompt, from its first.
-    MissReason reason = MissReason::kNone;   // Why the next one is missing; kNone when none is.
-    double seconds = 0;                      // That asking took.
+    uint32_t blocks = 0;                    // Of the prompt, from its first.
+    MissReason reason = MissReason::kNone;  // Why the next one is missing; kNone when none is.
+    double seconds = 0;                     // That asking took.
 
    private:
     friend class PrefixSession;
@@ -115,11 +115,12 @@ class PrefixSession {
   Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace);
 
   struct FetchWanted {
-    int64_t prompt_tokens = 0;    // Of the whole prompt.
-    int64_t chunk_tokens = 256;   // That the engine computes at a time.
-    PrefillModel prefill = {};    // What it knows of its speed. A fetch may not take longer than computing.
-    bool overlap = false;         // The rest of the prompt is computed beside the fetch.
-    bool choose = false;          // So are blocks of the front: Decide and Claim are called.
+    int64_t prompt_tokens = 0;   // Of the whole prompt.
+    int64_t chunk_tokens = 256;  // That the engine computes at a time.
+    PrefillModel prefill =
+        {};  // What it knows of its speed. A fetch may not take longer than computing.
+    bool overlap = false;  // The rest of the prompt is computed beside the fetch.
+    bool choose = false;   // So are blocks of the front: Decide and Claim are called.
     std::string trace = {};
   };
   // Starts to bring the matched blocks into the first pages of `sequence`, which must have capacity
@@ -203,7 +204,7 @@ class PrefixFetch {
   void Cancel();
 
   struct Outcome {
-    uint32_t blocks = 0;  // Complete and verified, or claimed, from the prompt's first.
+    uint32_t blocks = 0;          // Complete and verified, or claimed, from the prompt's first.
     uint32_t fetched_blocks = 0;  // Of these, not claimed.
     MissReason reason = MissReason::kNone;  // Why the next one is missing.
     BytesByTier bytes;

@@ -62,9 +62,9 @@ PushQueue::Stats Tally(const std::vector<Part>& parts, const Result<std::vector<
     }
   }
   if (!failure.ok()) {
-    log::Debug("cache_push_failed", {{"trace", trace},
-                                     {"blocks", log::Num(sent.failed_blocks)},
-                                     {"error", ToString(failure)}});
+    log::Debug(
+        "cache_push_failed",
+        {{"trace", trace}, {"blocks", log::Num(sent.failed_blocks)}, {"error", ToString(failure)}});
   }
   return sent;
 }
@@ -320,11 +320,10 @@ Status PushQueue::AppendSlice(const ComputedBlock& block, const KvCodec& codec, 
   const size_t at = part->size();
   const uint64_t bytes = layer_bytes_[static_cast<size_t>(layer)];
   part->resize(at + codec.MaxSliceBytes(layer, block.first_position));
-  CAIRN_ASSIGN_OR_RETURN(
-      const size_t written,
-      codec.Encode(layer, block.first_position,
-                    block.page.subspan(bytes * static_cast<size_t>(layer), bytes),
-                    std::span(*part).subspan(at), scratch));
+  CAIRN_ASSIGN_OR_RETURN(const size_t written,
+                         codec.Encode(layer, block.first_position,
+                                      block.page.subspan(bytes * static_cast<size_t>(layer), bytes),
+                                      std::span(*part).subspan(at), scratch));
   part->resize(at + written);
   return OkStatus();
 }

@@ -48,7 +48,7 @@ struct ComputedBlock {
   std::optional<BlockKey> parent;  // nullopt: the prompt's first block.
   uint64_t first_position = 0;     // Of its first token.
   double compute_seconds = 0;
-  std::span<const std::byte> page;  // The block's bytes, all layers.
+  std::span<const std::byte> page;   // The block's bytes, all layers.
   std::shared_ptr<const void> hold;  // Keeps `page` alive and unchanged.
   // Where the namespace's recipe selects.
   std::shared_ptr<const SelectedRows> selected = nullptr;
@@ -61,21 +61,21 @@ struct ComputedBlock {
 class PushQueue {
  public:
   struct Options {
-    uint64_t max_bytes = 1ull << 30;  // Of pages that wait.
-    uint32_t max_blocks = 16384;      // That wait.
-    uint32_t batch_blocks = 8;        // Copied and sent at a time.
-    int niceness = 10;                // Of the thread. 0 to 19.
+    uint64_t max_bytes = 1ull << 30;                // Of pages that wait.
+    uint32_t max_blocks = 16384;                    // That wait.
+    uint32_t batch_blocks = 8;                      // Copied and sent at a time.
+    int niceness = 10;                              // Of the thread. 0 to 19.
     std::chrono::milliseconds push_deadline{5000};  // Of a batch.
   };
 
   // Totals since start unless said otherwise.
   struct Stats {
-    uint64_t pushed_blocks = 0;  // At the node now; blocks that it already had count too.
-    uint64_t pushed_bytes = 0;   // Of these blocks.
-    uint64_t failed_blocks = 0;  // Refused by the node, or it was away.
+    uint64_t pushed_blocks = 0;   // At the node now; blocks that it already had count too.
+    uint64_t pushed_bytes = 0;    // Of these blocks.
+    uint64_t failed_blocks = 0;   // Refused by the node, or it was away.
     uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
-    uint64_t queued_blocks = 0;  // Now, the batch under way included.
-    uint64_t queued_bytes = 0;   // Now.
+    uint64_t queued_blocks = 0;   // Now, the batch under way included.
+    uint64_t queued_bytes = 0;    // Now.
   };
 
   // `client` must outlive the queue. `layout`: of all namespaces; parts cover its whole rectangle.

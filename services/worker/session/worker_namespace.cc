@@ -14,8 +14,9 @@ Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
   const auto heads = static_cast<uint32_t>(inputs.kv.kv_heads);
   const auto dim = static_cast<uint32_t>(inputs.kv.head_dim);
   NativeLayout native;
-  native.groups.push_back({.count = static_cast<uint32_t>(inputs.kv.layers),
-                           .planes = {{"k", heads, dim, DType::kF16}, {"v", heads, dim, DType::kF16}}});
+  native.groups.push_back(
+      {.count = static_cast<uint32_t>(inputs.kv.layers),
+       .planes = {{"k", heads, dim, DType::kF16}, {"v", heads, dim, DType::kF16}}});
   native.kv_heads = heads;
   native.key_rotation = KeyRotation::kAfterRope;
 

@@ -18,10 +18,10 @@ namespace cairn::worker {
 struct NamespaceInputs {
   std::string tenant = "default";
   std::string salt;
-  std::string model;      // For people; `weights` decides.
-  Digest weights;         // SHA-256 of the model file.
+  std::string model;  // For people; `weights` decides.
+  Digest weights;     // SHA-256 of the model file.
   KvLayout kv;
-  std::string numerics;   // Transformer::numerics_id().
+  std::string numerics;        // Transformer::numerics_id().
   std::string recipe = "raw";  // services/common/recipe.
   // Folder of the files that recipes name: head_calibration.h. No part of the namespace: the
   // recipe has the file's digest.

@@ -142,7 +142,8 @@ class Sink final : public FetchSink {
   std::vector<std::shared_ptr<const LentHold>> holds_;
 };
 
-constexpr Sink::Wish kWishes[] = {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination, Sink::Wish::kPieces, Sink::Wish::kLent};
+constexpr Sink::Wish kWishes[] = {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination,
+                                  Sink::Wish::kPieces, Sink::Wish::kLent};
 
 // The blocks of `chain` as they would be written in place.
 std::vector<PartToWrite> ToWrite(const Chain& chain) {
@@ -400,7 +401,8 @@ TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
     EXPECT_EQ(sink.wrong + sink.twice + sink.failed.size(), 0u);
   }
   Sink layers(spec, keys, Sink::Wish::kDestination);
-  ASSERT_OK(this->client_->Get(Fingerprint(spec), keys, {.begin = 1, .end = 3}, layers, kMatch, {}));
+  ASSERT_OK(
+      this->client_->Get(Fingerprint(spec), keys, {.begin = 1, .end = 3}, layers, kMatch, {}));
   EXPECT_EQ(layers.slices, 6u);
   EXPECT_EQ(layers.wrong, 0u);
 
@@ -416,9 +418,11 @@ TYPED_TEST(ClientConformance, AGetBringsWhatThereIs) {
   std::stop_source stop;
   stop.request_stop();
   Sink stopped(spec, keys, Sink::Wish::kDestination);
-  EXPECT_THAT(this->client_->Get(Fingerprint(spec), keys, {}, stopped, kMatch, {.cancel = stop.get_token()}),
+  EXPECT_THAT(this->client_->Get(Fingerprint(spec), keys, {}, stopped, kMatch,
+                                 {.cancel = stop.get_token()}),
               StatusIs(StatusCode::kCancelled, _));
-  EXPECT_THAT(this->client_->Get(Digest(), keys, {}, stopped, kMatch, {}).status(), ::testing::Not(StatusIs(StatusCode::kOk, _)));
+  EXPECT_THAT(this->client_->Get(Digest(), keys, {}, stopped, kMatch, {}).status(),
+              ::testing::Not(StatusIs(StatusCode::kOk, _)));
   EXPECT_TRUE(this->StatBecomes(*this->client_, [](const NodeStats& s) { return s.leases == 0; }));
 }
 

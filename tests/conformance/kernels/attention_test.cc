@@ -61,9 +61,10 @@ class Pages {
 };
 
 const Case kCases[] = {
-    {64, 64, 3, 3, 0, 1},   {64, 64, 3, 3, 0, 64},   {64, 64, 1, 3, 128, 64}, {64, 64, 2, 1, 64, 37},
-    {16, 64, 1, 4, 48, 16}, {16, 32, 2, 2, 16, 33},  {256, 128, 1, 8, 256, 5}, {64, 80, 1, 2, 64, 20},
-    {32, 96, 1, 1, 96, 32}, {64, 20, 1, 3, 0, 17},   {64, 64, 1, 5, 63, 2},
+    {64, 64, 3, 3, 0, 1},     {64, 64, 3, 3, 0, 64},  {64, 64, 1, 3, 128, 64},
+    {64, 64, 2, 1, 64, 37},   {16, 64, 1, 4, 48, 16}, {16, 32, 2, 2, 16, 33},
+    {256, 128, 1, 8, 256, 5}, {64, 80, 1, 2, 64, 20}, {32, 96, 1, 1, 96, 32},
+    {64, 20, 1, 3, 0, 17},    {64, 64, 1, 5, 63, 2},
 };
 
 std::string Describe(const Case& c) {
@@ -207,14 +208,16 @@ class RaggedCase {
     for (uint16_t& h : all_) h = testing::HalfOf(normal(*rng));
     for (int64_t h = 0; h < kHeads; ++h) {
       for (int64_t t = 0; t < prefix; ++t) {
-        if (static_cast<int>((*rng)() % 100) < percent[static_cast<size_t>(h)]) Of(kept_, h).push_back(t);
+        if (static_cast<int>((*rng)() % 100) < percent[static_cast<size_t>(h)])
+          Of(kept_, h).push_back(t);
       }
       const int64_t rows = Rows(h);
       const int64_t units = (rows + kUnit - 1) / kUnit;
       // What lies behind the last row must not matter.
       Of(data_, h).assign(static_cast<size_t>(units * 2 * kUnit * kDim), 0x7e00);
       for (int64_t u = 0; u < units; ++u) {
-        Of(units_, h).push_back(reinterpret_cast<const std::byte*>(Of(data_, h).data() + u * 2 * kUnit * kDim));
+        Of(units_, h).push_back(
+            reinterpret_cast<const std::byte*>(Of(data_, h).data() + u * 2 * kUnit * kDim));
       }
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t t = Of(kept_, h)[static_cast<size_t>(r)];
@@ -225,7 +228,8 @@ class RaggedCase {
     const int64_t pages = (tail + kPage - 1) / kPage;
     page_data_.assign(static_cast<size_t>(pages * 2 * kHeads * kPage * kDim), 0x7e00);
     for (int64_t p = 0; p < pages; ++p) {
-      pages_.push_back(reinterpret_cast<const std::byte*>(page_data_.data() + p * 2 * kHeads * kPage * kDim));
+      pages_.push_back(
+          reinterpret_cast<const std::byte*>(page_data_.data() + p * 2 * kHeads * kPage * kDim));
     }
     for (int64_t h = 0; h < kHeads; ++h) {
       for (int64_t t = 0; t < tail; ++t) {
@@ -307,7 +311,8 @@ TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInPrefill) {
       const RaggedCase c(200, rows, percent, &rng());
       const int64_t n = rows * kQueries * kDim;
       const std::vector<float> q = Random(n);
-      for (auto* attention : {cpu().attention_f32, cpu().attention_bf16, reference().attention_f32}) {
+      for (auto* attention :
+           {cpu().attention_f32, cpu().attention_bf16, reference().attention_f32}) {
         const bool bf16 = attention == cpu().attention_bf16;
         if (attention == nullptr || (bf16 && !SupportsBf16Attention(cpu(), kDim))) continue;
         Guarded<float> got(n);

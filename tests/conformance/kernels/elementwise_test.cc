@@ -20,7 +20,8 @@ TEST_P(ElementwiseTest, RmsNorm) {
     for (const int64_t rows : {0, 1, 5}) {
       const std::vector<float> x = Random(rows * (cols + 3) + 1), weight = Random(cols);
       Guarded<float> want(rows * cols), got(rows * cols);
-      reference().rms_norm({x.data(), weight.data(), want.get(), rows, cols, cols + 3, cols, 1e-5f});
+      reference().rms_norm(
+          {x.data(), weight.data(), want.get(), rows, cols, cols + 3, cols, 1e-5f});
       cpu().rms_norm({x.data(), weight.data(), got.get(), rows, cols, cols + 3, cols, 1e-5f});
       ExpectClose(want.span(), got.span(), 2e-6, 1e-7, "cols " + std::to_string(cols));
     }
@@ -44,12 +45,12 @@ TEST_P(ElementwiseTest, RopeTurnsPairsAndKeepsOtherChannels) {
     for (const int64_t rotated : {dim, dim / 4 * 2}) {
       const int64_t rows = 3, heads = 2, stride = heads * dim + 5;
       const std::vector<float> x = Random(rows * stride);
-      const std::vector<float> cosine = Random(rows * rotated / 2), sine = Random(rows * rotated / 2);
+      const std::vector<float> cosine = Random(rows * rotated / 2),
+                               sine = Random(rows * rotated / 2);
       Guarded<float> want(rows * stride), got(rows * stride);
       std::copy(x.begin(), x.end(), want.get());
       std::copy(x.begin(), x.end(), got.get());
-      reference().rope(
-          {want.get(), rows, heads, dim, rotated, stride, cosine.data(), sine.data()});
+      reference().rope({want.get(), rows, heads, dim, rotated, stride, cosine.data(), sine.data()});
       cpu().rope({got.get(), rows, heads, dim, rotated, stride, cosine.data(), sine.data()});
       ExpectClose(want.span(), got.span(), 1e-6, 1e-6, "head size " + std::to_string(dim));
     }
@@ -85,9 +86,9 @@ TEST_P(ElementwiseTest, FromHalfIsExactForAllBits) {
 }
 
 TEST_P(ElementwiseTest, ToHalfRoundsToNearestEven) {
-  std::vector<float> x = {0.0f,      -0.0f,     1.0f,     65504.0f, 65519.9f, 65520.0f,  -65520.0f,
-                          kInf,      -kInf,     6.1e-5f,  6.0e-5f,  5.97e-8f, 2.98e-8f,  2.99e-8f,
-                          1e-10f,    1e-40f,    2049.0f,  2051.0f,  2050.0f,  0.333333f, -1e30f};
+  std::vector<float> x = {0.0f,   -0.0f,  1.0f,    65504.0f, 65519.9f, 65520.0f,  -65520.0f,
+                          kInf,   -kInf,  6.1e-5f, 6.0e-5f,  5.97e-8f, 2.98e-8f,  2.99e-8f,
+                          1e-10f, 1e-40f, 2049.0f, 2051.0f,  2050.0f,  0.333333f, -1e30f};
   // Every half, and what lies around and between neighbours.
   for (uint32_t h = 0; h < 0x7c00; ++h) {
     const float f = HalfToFloat(static_cast<uint16_t>(h));

@@ -7,14 +7,14 @@
 namespace cairn::selections {
 namespace {
 
-using testing::SelectionCase;
-using testing::TestSegment;
 using testing::Captured;
 using testing::Fixture;
 using testing::kDim;
 using testing::kFullLayer;
 using testing::kQueryHeads;
 using testing::kTokens;
+using testing::SelectionCase;
+using testing::TestSegment;
 
 const Fixture kFixtures[] = {
 #include "tests/data/selections/fixtures.inc"
@@ -52,8 +52,15 @@ double AttentionKept(const SelectionCase& test) {
     for (int64_t h = 0; h < kQueryHeads; ++h) {
       const float* q = segment.queries[kFullLayer].data() + (row * kQueryHeads + h) * kDim;
       kernels::ReferenceSelectionKernels().window_attention(
-          {{segment.layers[kFullLayer]->kv(), false, h / 3, 0, kKept}, q, kDim, 1, kKept - 1,
-           0.125f, weights.data(), kKept, scratch.get()});
+          {{segment.layers[kFullLayer]->kv(), false, h / 3, 0, kKept},
+           q,
+           kDim,
+           1,
+           kKept - 1,
+           0.125f,
+           weights.data(),
+           kKept,
+           scratch.get()});
       for (int64_t t = 0; t < kKept; ++t) {
         const auto head = static_cast<int32_t>(h / 3);
         if (kept.kept(kFullLayer, head, t)) mass += double{weights[static_cast<size_t>(t)]};

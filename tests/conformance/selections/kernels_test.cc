@@ -23,9 +23,9 @@ struct Shape {
   int64_t dim;
   int64_t block;
 };
-const Shape kShapes[] = {{64, 64, 64},  {1, 64, 64},  {0, 64, 64},  {200, 64, 64}, {129, 128, 16},
-                         {65, 80, 32},  {63, 96, 64}, {37, 32, 5},  {131, 48, 64}, {20, 37, 16},
-                         {300, 64, 256}};
+const Shape kShapes[] = {{64, 64, 64},   {1, 64, 64},  {0, 64, 64},   {200, 64, 64},
+                         {129, 128, 16}, {65, 80, 32}, {63, 96, 64},  {37, 32, 5},
+                         {131, 48, 64},  {20, 37, 16}, {300, 64, 256}};
 
 class SelectionKernelsTest : public ::testing::TestWithParam<Isa> {
  protected:
@@ -89,10 +89,20 @@ TEST_P(SelectionKernelsTest, WindowAttentionIsCausalSoftmax) {
         const int64_t stride = s.tokens + 5;
         const std::vector<float> q = Random(rows * (s.dim + 3) + 1);
         Scratch scratch(SelectionScratchBytes(s.dim, 0));
-        Compare(rows * stride, 2e-5, 1e-7, Label(s), [&](const SelectionKernels& k, float* out) {
-          k.window_attention({{pages->kv(), false, 1, 0, s.tokens}, q.data(), s.dim + 3, rows,
-                              first, 0.125f, out, stride, scratch.get()});
-        }, -7.0f);
+        Compare(
+            rows * stride, 2e-5, 1e-7, Label(s),
+            [&](const SelectionKernels& k, float* out) {
+              k.window_attention({{pages->kv(), false, 1, 0, s.tokens},
+                                  q.data(),
+                                  s.dim + 3,
+                                  rows,
+                                  first,
+                                  0.125f,
+                                  out,
+                                  stride,
+                                  scratch.get()});
+            },
+            -7.0f);
       }
     }
   }
@@ -104,8 +114,15 @@ TEST_P(SelectionKernelsTest, WindowAttentionSumsToOneAndEndsAtItsOwnRow) {
   const std::vector<float> q = Random(20 * 64);
   std::vector<float> out(20 * 150);
   Scratch scratch(SelectionScratchBytes(64, 0));
-  cpu().window_attention({{pages->kv(), false, 0, 0, 150}, q.data(), 64, 20, 130, 0.125f,
-                          out.data(), 150, scratch.get()});
+  cpu().window_attention({{pages->kv(), false, 0, 0, 150},
+                          q.data(),
+                          64,
+                          20,
+                          130,
+                          0.125f,
+                          out.data(),
+                          150,
+                          scratch.get()});
   for (int64_t r = 0; r < 20; ++r) {
     double sum = 0;
     for (int64_t j = 0; j < 150; ++j) {
@@ -125,14 +142,28 @@ TEST_P(SelectionKernelsTest, RowsWithNumbersThatAreNotFiniteAreNan) {
     const std::vector<float> q = Random(60 * 64);
     std::vector<float> out(60 * 100), weights(kAccumulatedRows * RoundedTokens(100));
     Scratch scratch(SelectionScratchBytes(64, 0));
-    cpu().window_attention({{pages->kv(), false, 0, 0, 100}, q.data(), 64, 60, 40, 1.0f, out.data(),
-                            100, scratch.get()});
+    cpu().window_attention({{pages->kv(), false, 0, 0, 100},
+                            q.data(),
+                            64,
+                            60,
+                            40,
+                            1.0f,
+                            out.data(),
+                            100,
+                            scratch.get()});
     for (int64_t r = 0; r < 60; ++r) {
       EXPECT_EQ(std::isnan(out[static_cast<size_t>(r * 100)]), r >= 30) << "row " << r;
     }
     std::vector<float> sums(100);
-    cpu().accumulate_attention({{pages->kv(), false, 0, 0, 100}, q.data(), 64, 60, 40, 1.0f,
-                                sums.data(), weights.data(), scratch.get()});
+    cpu().accumulate_attention({{pages->kv(), false, 0, 0, 100},
+                                q.data(),
+                                64,
+                                60,
+                                40,
+                                1.0f,
+                                sums.data(),
+                                weights.data(),
+                                scratch.get()});
     EXPECT_EQ(cpu().count_non_finite(sums.data(), 100), 100);
     cpu().reduce_rows({Reduction::kMax, out.data(), 60, 100, 100, sums.data()});
     EXPECT_EQ(cpu().count_non_finite(sums.data(), 100), 100);
@@ -148,8 +179,15 @@ TEST_P(SelectionKernelsTest, AccumulatedAttentionIsTheSumWhateverTheCuts) {
     const auto sum = [&](const SelectionKernels& k, int64_t cut, float* out) {
       for (int64_t at = 0; at < s.tokens; at += cut) {
         const int64_t rows = std::min(cut, s.tokens - at);
-        k.accumulate_attention({{pages->kv(), false, 1, 0, at + rows}, q.data() + at * s.dim, s.dim,
-                                rows, at, 0.125f, out, weights.data(), scratch.get()});
+        k.accumulate_attention({{pages->kv(), false, 1, 0, at + rows},
+                                q.data() + at * s.dim,
+                                s.dim,
+                                rows,
+                                at,
+                                0.125f,
+                                out,
+                                weights.data(),
+                                scratch.get()});
       }
     };
     Compare(s.tokens, 1e-4, 1e-6, Label(s),
@@ -221,8 +259,9 @@ TEST_P(SelectionKernelsTest, EntropyAndSoftmax) {
     });
     cpu().softmax({x.data(), n});
     x.back() = 0.0f;
-    Compare(1, 2e-5, 1e-6, "entropy",
-            [&](const SelectionKernels& k, float* out) { *out = k.entropy({x.data(), n}); });
+    Compare(1, 2e-5, 1e-6, "entropy", [&](const SelectionKernels& k, float* out) {
+      *out = k.entropy({x.data(), n});
+    });
   }
   const std::vector<float> even(64, 1.0f / 64);
   EXPECT_NEAR(cpu().entropy({even.data(), 64}), std::log(64.0), 1e-5);
@@ -244,9 +283,12 @@ TEST_P(SelectionKernelsTest, ScoresOfSingleRowsMatchTheDefinition) {
     }
     std::vector<float> norms(static_cast<size_t>(count) + 1);
     reference().row_norms({keys, norms.data(), scratch.get()});
-    Compare(s.dim, 1e-4, 1e-5, "units " + Label(s), [&](const SelectionKernels& k, float* out) {
-      k.sum_unit_rows({keys, norms.data(), out});
-    }, 0.5f);
+    Compare(
+        s.dim, 1e-4, 1e-5, "units " + Label(s),
+        [&](const SelectionKernels& k, float* out) {
+          k.sum_unit_rows({keys, norms.data(), out});
+        },
+        0.5f);
     const std::vector<float> v = Random(s.dim);
     Compare(count, 1e-4, 1e-6, "cosines " + Label(s), [&](const SelectionKernels& k, float* out) {
       k.cosines({keys, norms.data(), v.data(), out, scratch.get()});
@@ -257,9 +299,12 @@ TEST_P(SelectionKernelsTest, ScoresOfSingleRowsMatchTheDefinition) {
     });
     for (const int64_t hidden : {int64_t{0}, int64_t{1}, int64_t{100}}) {
       const std::vector<float> w = Random(hidden * s.dim);
-      Compare(count, 1e-4, 1e-5, "projected", [&](const SelectionKernels& k, float* out) {
-        k.projected_norms({values, w.data(), hidden, out, scratch.get()});
-      }, 2.0f);
+      Compare(
+          count, 1e-4, 1e-5, "projected",
+          [&](const SelectionKernels& k, float* out) {
+            k.projected_norms({values, w.data(), hidden, out, scratch.get()});
+          },
+          2.0f);
     }
   }
 }

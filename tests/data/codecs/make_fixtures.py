@@ -16,7 +16,7 @@ import numpy as np
 HERE = pathlib.Path(__file__).resolve().parent
 F = np.float32
 LAYERS = [0, 7, 15, 29]
-LAYER = 7            # Whose two blocks are kept.
+LAYER = 7  # Whose two blocks are kept.
 TOKENS = 64
 KEYS, VALUES = 0, 1
 
@@ -39,9 +39,9 @@ def tree_sum(x):
     """Sums over the last axis: 16 partial sums, then 8 and 8, 4 and 4, 2 and 2, 1 and 1."""
     part = np.zeros(x.shape[:-1] + (16,), F)
     for at in range(0, x.shape[-1], 16):
-        part = part + x[..., at:at + 16]
+        part = part + x[..., at : at + 16]
     for n in (8, 4, 2, 1):
-        part = part[..., :n] + part[..., n:2 * n]
+        part = part[..., :n] + part[..., n : 2 * n]
     return part[..., 0]
 
 
@@ -53,7 +53,9 @@ def nibbles(codes):
 
 def by_rows(*columns):
     """Columns of each row's record, any dtype, to bytes."""
-    return np.concatenate([np.ascontiguousarray(c).view(np.uint8).reshape(c.shape[0], -1) for c in columns], axis=1).tobytes()
+    return np.concatenate(
+        [np.ascontiguousarray(c).view(np.uint8).reshape(c.shape[0], -1) for c in columns], axis=1
+    ).tobytes()
 
 
 class Raw:
@@ -101,15 +103,27 @@ class Int4Channel:
         out, backs, t = b"", [], 0
         while t < len(x):
             n = min(self.group - (first + t) % self.group, len(x) - t)
-            codes, scale, least, back = affine(x[t:t + n].astype(F), 0)
+            codes, scale, least, back = affine(x[t : t + n].astype(F), 0)
             out += scale.tobytes() + least.tobytes() + nibbles(codes).tobytes()
             backs.append(back)
             t += n
         return out, np.concatenate(backs) if backs else x
 
 
-LEVELS = {2: [0.452780035, 1.51041761], 3: [0.245094179, 0.756005281, 1.34390928, 2.1519457],
-          4: [0.12839503, 0.388048299, 0.656759119, 0.942340456, 1.2562312, 1.61804639, 2.06901723, 2.73258957]}
+LEVELS = {
+    2: [0.452780035, 1.51041761],
+    3: [0.245094179, 0.756005281, 1.34390928, 2.1519457],
+    4: [
+        0.12839503,
+        0.388048299,
+        0.656759119,
+        0.942340456,
+        1.2562312,
+        1.61804639,
+        2.06901723,
+        2.73258957,
+    ],
+}
 MASK = (1 << 64) - 1
 
 
@@ -131,7 +145,9 @@ def hadamard(z):
     distance = 1
     while distance < z.shape[-1]:
         pairs = z.reshape(z.shape[0], -1, 2, distance)
-        z = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2).reshape(z.shape)
+        z = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2).reshape(
+            z.shape
+        )
         distance *= 2
     return z
 
@@ -159,7 +175,10 @@ class Turbo:
         if self.bits == 4:
             return by_rows(gain[:, None], nibbles(codes)), decoded(back)
         q = (codes & 3).astype(np.uint8).reshape(rows, -1, 4, 16)
-        parts = [gain[:, None], (q[:, :, 0] | q[:, :, 1] << 2 | q[:, :, 2] << 4 | q[:, :, 3] << 6).reshape(rows, -1)]
+        parts = [
+            gain[:, None],
+            (q[:, :, 0] | q[:, :, 1] << 2 | q[:, :, 2] << 4 | q[:, :, 3] << 6).reshape(rows, -1),
+        ]
         if self.bits == 3:
             parts.append(np.packbits((codes >> 2).astype(np.uint8), axis=1, bitorder="little"))
         return by_rows(*parts), decoded(back)
@@ -167,7 +186,7 @@ class Turbo:
 
 def e4m3_values():
     out = [m * 2.0**-9 for m in range(8)]
-    out += [(8 + m) * 2.0**(e - 10) for e in range(1, 16) for m in range(8)]
+    out += [(8 + m) * 2.0 ** (e - 10) for e in range(1, 16) for m in range(8)]
     return np.array(out[:127], np.float64)
 
 
@@ -184,8 +203,13 @@ class Fp8:
         to_low, to_high = m - values[low], values[high] - m
         codes = np.where((to_high < to_low) | ((to_high == to_low) & (low % 2 == 1)), high, low)
         codes = np.where(low == 126, 126, codes)
-        back = np.where(np.signbit(a), -values[codes], values[codes]).astype(F) * scale.astype(F)[:, None]
-        return by_rows(scale[:, None], (codes | np.where(np.signbit(a), 0x80, 0)).astype(np.uint8)), decoded(back)
+        back = (
+            np.where(np.signbit(a), -values[codes], values[codes]).astype(F)
+            * scale.astype(F)[:, None]
+        )
+        return by_rows(
+            scale[:, None], (codes | np.where(np.signbit(a), 0x80, 0)).astype(np.uint8)
+        ), decoded(back)
 
 
 class Mixed:
@@ -194,7 +218,9 @@ class Mixed:
 
     def encode(self, x, layer, plane, first):
         top = np.abs(x).max(0)
-        channels = np.sort(np.argsort(-top.astype(np.float64), kind="stable")[:self.outliers]).astype(np.uint16)
+        channels = np.sort(
+            np.argsort(-top.astype(np.float64), kind="stable")[: self.outliers]
+        ).astype(np.uint16)
         rest = x.copy()
         rest[:, channels] = 0
         body, back = self.inner.encode(rest, layer, plane, first)
@@ -204,7 +230,9 @@ class Mixed:
 
 def cachegen_tables():
     """reach, frequencies of each table; class limits. As kernels/codecs/cachegen/make_tables.py describes them."""
-    spec = importlib.util.spec_from_file_location("make_tables", HERE.parents[2] / "kernels/codecs/cachegen/make_tables.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_tables", HERE.parents[2] / "kernels/codecs/cachegen/make_tables.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     variances = [2.0 ** (c - 4) + 1 / 12 for c in range(20)]
@@ -220,7 +248,9 @@ class CacheGen:
         self.tables, self.limits = cachegen_tables()
 
     def class_of(self, squares, count, base):
-        return max(base, min(base + 15, sum(squares * 1024 > limit * count for limit in self.limits)))
+        return max(
+            base, min(base + 15, sum(squares * 1024 > limit * count for limit in self.limits))
+        )
 
     def put(self, state, words, cls, n):
         """Python's own integers, with a true division."""
@@ -232,7 +262,10 @@ class CacheGen:
         high, bits = rounded >> shift, []
         if abs(high) > reach:
             zigzag = 2 * n if n >= 0 else -2 * n - 1
-            symbol, bits = 2 * reach + 1, [(zigzag & 255, 8), (zigzag >> 8 & 255, 8), (zigzag >> 16, 8)]
+            symbol, bits = (
+                2 * reach + 1,
+                [(zigzag & 255, 8), (zigzag >> 8 & 255, 8), (zigzag >> 16, 8)],
+            )
         else:
             symbol = high + reach
             if shift:
@@ -258,7 +291,7 @@ class CacheGen:
                 part = np.zeros(16, F)
                 for row in f:
                     for at in range(0, f.shape[1], 16):
-                        part = part + row[at:at + 16] * row[at:at + 16]
+                        part = part + row[at : at + 16] * row[at : at + 16]
                 mean = tree_sum(part) / F(f.size)
                 step = half(np.array(np.sqrt(mean) * (F(step64) / F(64)), F))
                 n = np.rint(f * reciprocal(step)).astype(np.int64)
@@ -266,10 +299,15 @@ class CacheGen:
                 back[plane, h, sink:] = decoded(n.astype(F) * step.astype(F))
                 rows = len(n)
                 anchors = [int(2 * column.sum() + rows) // (2 * rows) for column in n.T]
-                classes = [self.class_of(int(((column - a)**2).sum()), rows, base) for column, a in zip(n.T, anchors)]
+                classes = [
+                    self.class_of(int(((column - a) ** 2).sum()), rows, base)
+                    for column, a in zip(n.T, anchors)
+                ]
                 own = self.class_of(sum(a * a for a in anchors), len(anchors), base)
                 heads += head[:sink].tobytes() + step.tobytes() + bytes([own - base])
-                heads += bytes(a - base | b - base << 4 for a, b in zip(classes[::2], classes[1::2]))
+                heads += bytes(
+                    a - base | b - base << 4 for a, b in zip(classes[::2], classes[1::2])
+                )
                 models.append((n, anchors, classes, own))
             streams = []
             dim = planes.shape[-1]
@@ -281,8 +319,12 @@ class CacheGen:
                             state = self.put(state, words, classes[d], int(value) - anchors[d])
                     for d in reversed(side):
                         state = self.put(state, words, own, anchors[d])
-                streams.append(state.to_bytes(4, "little") + np.array(words[::-1], np.uint16).tobytes())
-            out += b"".join(len(s).to_bytes(4, "little") for s in streams) + heads + b"".join(streams)
+                streams.append(
+                    state.to_bytes(4, "little") + np.array(words[::-1], np.uint16).tobytes()
+                )
+            out += (
+                b"".join(len(s).to_bytes(4, "little") for s in streams) + heads + b"".join(streams)
+            )
         if len(out) > 1 + planes.nbytes:
             return b"\1" + planes.tobytes(), planes
         return out, back
@@ -343,14 +385,20 @@ def edge_cases():
 
 
 def main():
-    kv = np.fromfile(HERE.parent / "smollm2/kv.f16", np.float16).reshape(len(LAYERS), 2, 3, 2 * TOKENS, 64)
+    kv = np.fromfile(HERE.parent / "smollm2/kv.f16", np.float16).reshape(
+        len(LAYERS), 2, 3, 2 * TOKENS, 64
+    )
     edge = edge_cases()
     edge.tofile(HERE / "edge.f16")
     cases = []
     with np.errstate(over="ignore"):
         for recipe in RECIPES:
             name = recipe[0].replace(":", "-").replace(",", "-").replace("=", "")
-            slices = [(kv[LAYERS.index(LAYER), :, :, :TOKENS], 0), (kv[LAYERS.index(LAYER), :, :, TOKENS:], TOKENS), (edge, 0)]
+            slices = [
+                (kv[LAYERS.index(LAYER), :, :, :TOKENS], 0),
+                (kv[LAYERS.index(LAYER), :, :, TOKENS:], TOKENS),
+                (edge, 0),
+            ]
             data, lengths, crcs, errors = b"", [], [], []
             for planes, first in slices:
                 encoded, back = encode_slice(recipe, planes, LAYER, first)
@@ -359,20 +407,40 @@ def main():
                 crcs.append(zlib.crc32(back.tobytes()))
                 e = back.astype(np.float64) - planes.astype(np.float64)
                 x = planes.astype(np.float64)
-                errors.append([float(np.sqrt((e[p]**2).mean() / (x[p]**2).mean())) for p in (KEYS, VALUES)])
+                errors.append(
+                    [
+                        float(np.sqrt((e[p] ** 2).mean() / (x[p] ** 2).mean()))
+                        for p in (KEYS, VALUES)
+                    ]
+                )
             if name != "raw":
                 (HERE / f"{name}.bin").write_bytes(data)
                 codec, _, values = recipe[0].partition(":")
                 given = dict(pair.split("=") for pair in values.split(","))
                 if codec == "turbo":
-                    given = {"bits": given["bits"], "v": given.get("v", given["bits"]), "sink": given["sink"]}
-                cases.append(f'{{"{name}.bin", "{codec}", {{{", ".join(given.values())}}}, {{{", ".join(f"{c:#010x}" for c in crcs)}}}}},\n')
-            print(f"{recipe[0]:34} {8 * lengths[1] / (2 * 3 * TOKENS * 64):6.3f} bits  err K, V {errors[1][0]:.4f} {errors[1][1]:.4f}")
+                    given = {
+                        "bits": given["bits"],
+                        "v": given.get("v", given["bits"]),
+                        "sink": given["sink"],
+                    }
+                cases.append(
+                    f'{{"{name}.bin", "{codec}", {{{", ".join(given.values())}}}, {{{", ".join(f"{c:#010x}" for c in crcs)}}}}},\n'
+                )
+            print(
+                f"{recipe[0]:34} {8 * lengths[1] / (2 * 3 * TOKENS * 64):6.3f} bits  err K, V {errors[1][0]:.4f} {errors[1][1]:.4f}"
+            )
     seeds = HERE.parents[1] / "fuzz/corpus/codec_cachegen"
-    coarse, fine = (next(r for r in RECIPES if r[0] == f"cachegen:{steps},sink=1") for steps in ("k=12,v=24", "k=1,v=3"))
-    for name, recipe, choice, first, tokens in (("position0", coarse, 0, 0, 4), ("position64", coarse, 4, 64, 4),
-                                                ("five", coarse, 7, 64, 5), ("fine", fine, 0x27, 64, 5)):
-        planes = kv[1, :, :1, 30:30 + tokens, :16]
+    coarse, fine = (
+        next(r for r in RECIPES if r[0] == f"cachegen:{steps},sink=1")
+        for steps in ("k=12,v=24", "k=1,v=3")
+    )
+    for name, recipe, choice, first, tokens in (
+        ("position0", coarse, 0, 0, 4),
+        ("position64", coarse, 4, 64, 4),
+        ("five", coarse, 7, 64, 5),
+        ("fine", fine, 0x27, 64, 5),
+    ):
+        planes = kv[1, :, :1, 30 : 30 + tokens, :16]
         (seeds / name).write_bytes(bytes([choice]) + encode_slice(recipe, planes, 0, first)[0])
     (HERE / "fixtures.inc").write_text("".join(cases))
 

@@ -22,15 +22,25 @@ import torch
 import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path += [str(HERE.parents[2] / "benchmarks/compare" / folder) for folder in ("worker", "fidelity")]
-from presses_reference import Captured, defensive, h2o, kept_rows, ranked_by_kvpress, top, with_kvpress  # noqa: E402
+sys.path += [
+    str(HERE.parents[2] / "benchmarks/compare" / folder) for folder in ("worker", "fidelity")
+]
+from presses_reference import (
+    Captured,
+    defensive,
+    h2o,
+    kept_rows,
+    ranked_by_kvpress,
+    top,
+    with_kvpress,
+)  # noqa: E402
 from torch_bench import Llama, full  # noqa: E402
 
 LAYERS = (3, 15, 27)
-FULL = 1             # Index of the layer whose queries are kept for all rows.
+FULL = 1  # Index of the layer whose queries are kept for all rows.
 TOKENS = 512
-WINDOW = 64          # Rows of queries kept in the other layers.
-HIDDEN = 192         # Columns of the output projection that stand for the hidden size.
+WINDOW = 64  # Rows of queries kept in the other layers.
+HIDDEN = 192  # Columns of the output projection that stand for the hidden size.
 HEADS, KV_HEADS, DIM = 9, 3, 64
 
 
@@ -42,7 +52,16 @@ def capture(model, ids):
     def attend(i, q, k, v):
         if i in LAYERS:
             projection = model.w[f"blk.{i}.attn_output.weight"][:HIDDEN]
-            seen[i] = Captured(LAYERS.index(i), len(LAYERS), half(k), half(v), half(q), half(projection), model.cos, model.sin)
+            seen[i] = Captured(
+                LAYERS.index(i),
+                len(LAYERS),
+                half(k),
+                half(v),
+                half(q),
+                half(projection),
+                model.cos,
+                model.sin,
+            )
         return full(i, q, k, v)
 
     model.states(ids, attend)
@@ -51,12 +70,15 @@ def capture(model, ids):
 
 # --- Definitions of what neither kvpress nor presses_reference.py has ---
 
+
 def only(index, run):
     """Nothing kept in the other layers, whose queries the files lack."""
+
     def masks(layers, ratio):
         out = torch.zeros(len(layers), KV_HEADS, TOKENS, dtype=torch.bool)
-        out[index] = run(layers[index:index + 1], ratio)[0]
+        out[index] = run(layers[index : index + 1], ratio)[0]
         return out
+
     return masks
 
 
@@ -64,7 +86,7 @@ def cake(window, pool, gamma, tau_space, tau_time):
     def run(modules, ratio):
         scores, taste = [], []
         for module in modules:
-            a = module.last_attention(window)[..., :TOKENS - window]
+            a = module.last_attention(window)[..., : TOKENS - window]
             s = a.mean(1) + gamma * a.var(1)
             scores.append(module.by_group(F.avg_pool1d(s, 2 * pool + 1, 1, pool)).mean(1))
             entropy = -(a * a.clamp_min(1e-37).log()).sum().double()
@@ -85,11 +107,13 @@ def cake(window, pool, gamma, tau_space, tau_time):
             for h in range(KV_HEADS):
                 masks[i, h, :rest] = top(scores[i][h], b)
         return masks
+
     return run
 
 
 def pyramid_in_layers(press_of):
     """Ada-KV inside the layer budgets of PyramidKV."""
+
     def run(modules, ratio):
         masks = []
         for module in modules:
@@ -97,6 +121,7 @@ def pyramid_in_layers(press_of):
             n = pyramid.get_layer_budget(module, TOKENS)
             masks.append(with_kvpress(press_of())([module], 1 - (n + 0.5) / TOKENS)[0])
         return torch.stack(masks)
+
     return run
 
 
@@ -106,17 +131,19 @@ def chunk_reuse(press):
         for layer in range(1, len(modules), 2):
             masks[layer] = masks[layer - 1]
         return masks
+
     return run
 
 
 def simlayer(sinks, recent):
     """The laziest layers keep sinks and recent rows, as many layers as the budget asks for."""
+
     def run(modules, ratio):
         layers = len(modules)
         lazy = []
         for module in modules:
             a = module.last_attention(1).mean((0, 1))
-            lazy.append(float(a[:sinks].sum() + a[TOKENS - recent:].sum()))
+            lazy.append(float(a[:sinks].sum() + a[TOKENS - recent :].sum()))
         total = layers * kept_rows(modules[0], ratio)
         short = min(sinks + recent, kept_rows(modules[0], ratio))
         full = (total - layers * short) // (TOKENS - short)
@@ -127,13 +154,15 @@ def simlayer(sinks, recent):
             if rank < full:
                 continue
             n = short + (spare if rank == full else 0)
-            masks[layer, :, sinks:TOKENS - (n - sinks)] = False
+            masks[layer, :, sinks : TOKENS - (n - sinks)] = False
         return masks
+
     return run
 
 
 def head_classes(sinks, recent):
     """Heads of the largest scores keep all; the test gives the C++ side the same scores (ScoresFor in case.h)."""
+
     def run(modules, ratio):
         heads = len(modules) * KV_HEADS
         scores = [(i * 7 + 11) % 12 for i in range(heads)]
@@ -145,9 +174,10 @@ def head_classes(sinks, recent):
             later = int((~masks.any(-1)).sum()) - 1
             n = min(TOKENS, left - few * later)
             masks[head, :sinks] = True
-            masks[head, TOKENS - (n - sinks):] = True
+            masks[head, TOKENS - (n - sinks) :] = True
             left -= n
         return masks.view(len(modules), KV_HEADS, TOKENS)
+
     return run
 
 
@@ -157,36 +187,122 @@ def cases():
     every = 0b111
     for keep in (750, 500, 200):
         yield "kvpress", "snapkv", [keep, 0, 64, 2, 0], every, with_kvpress(snap())
-        yield "kvpress", "ada-snapkv", [keep, 0, 64, 2, 0, 200], every, with_kvpress(kvpress.AdaKVPress(snap()))
-        yield "kvpress", "pyramidkv", [keep, 0, 8, 2, 0, 20], every, with_kvpress(kvpress.PyramidKVPress(window_size=8))
-        yield "kvpress", "chunkkv", [keep, 0, 64, 2, 20, 1], every, with_kvpress(kvpress.ChunkKVPress(snap()))
-        yield "kvpress", "criticalkv", [keep, 0, 16, 2, 500], every, with_kvpress(kvpress.CriticalKVPress(snap(window_size=16)))
-        yield ("kvpress", "ada-criticalkv", [keep, 0, 16, 2, 200, 500], every,
-               with_kvpress(kvpress.CriticalAdaKVPress(snap(window_size=16))))
+        yield (
+            "kvpress",
+            "ada-snapkv",
+            [keep, 0, 64, 2, 0, 200],
+            every,
+            with_kvpress(kvpress.AdaKVPress(snap())),
+        )
+        yield (
+            "kvpress",
+            "pyramidkv",
+            [keep, 0, 8, 2, 0, 20],
+            every,
+            with_kvpress(kvpress.PyramidKVPress(window_size=8)),
+        )
+        yield (
+            "kvpress",
+            "chunkkv",
+            [keep, 0, 64, 2, 20, 1],
+            every,
+            with_kvpress(kvpress.ChunkKVPress(snap())),
+        )
+        yield (
+            "kvpress",
+            "criticalkv",
+            [keep, 0, 16, 2, 500],
+            every,
+            with_kvpress(kvpress.CriticalKVPress(snap(window_size=16))),
+        )
+        yield (
+            "kvpress",
+            "ada-criticalkv",
+            [keep, 0, 16, 2, 200, 500],
+            every,
+            with_kvpress(kvpress.CriticalAdaKVPress(snap(window_size=16))),
+        )
         yield "kvpress", "knorm", [keep, 0], every, with_kvpress(kvpress.KnormPress())
         yield "kvpress", "keydiff", [keep, 0], every, with_kvpress(kvpress.KeyDiffPress())
         lag = 16 if keep == 200 else 64
-        yield "kvpress", "lagkv", [keep, 4, lag], every, ranked_by_kvpress(kvpress.LagKVPress(lag_size=lag))
+        yield (
+            "kvpress",
+            "lagkv",
+            [keep, 4, lag],
+            every,
+            ranked_by_kvpress(kvpress.LagKVPress(lag_size=lag)),
+        )
         yield "kvpress", "tova", [keep, 0], every, with_kvpress(kvpress.TOVAPress())
-        yield "kvpress", "expected", [keep, 4, 512], 1 << FULL, with_kvpress(kvpress.ExpectedAttentionPress())
-        yield ("kvpress", "ada-expected", [keep, 4, 512, 200], 1 << FULL,
-               with_kvpress(kvpress.AdaKVPress(kvpress.ExpectedAttentionPress(epsilon=1e-2))))
+        yield (
+            "kvpress",
+            "expected",
+            [keep, 4, 512],
+            1 << FULL,
+            with_kvpress(kvpress.ExpectedAttentionPress()),
+        )
+        yield (
+            "kvpress",
+            "ada-expected",
+            [keep, 4, 512, 200],
+            1 << FULL,
+            with_kvpress(kvpress.AdaKVPress(kvpress.ExpectedAttentionPress(epsilon=1e-2))),
+        )
         yield "own", "defensive", [keep, 0, 32, 2, 900], every, defensive(32, 2, 0.9, False)
         yield "own", "layer-defensive", [keep, 0, 32, 2, 900], every, defensive(32, 2, 0.9, True)
         yield "own", "h2o", [keep, 0, 500], 1 << FULL, only(FULL, h2o(0.5))
         yield "own", "cake", [keep, 0, 32, 2, 200, 16, 6], every, cake(32, 2, 200, 1.6, 0.6)
         yield "own", "simlayer", [keep, 4, 64], every, simlayer(4, 64)
-    yield "kvpress", "snapkv", [500, 0, 8, 0, 0], every, with_kvpress(snap(window_size=8, kernel_size=1))
-    yield "kvpress", "snapkv", [300, 0, 33, 7, 0], every, with_kvpress(snap(window_size=33, kernel_size=15))
-    yield "kvpress", "ada-snapkv", [300, 0, 16, 2, 0, 0], every, with_kvpress(
-        kvpress.AdaKVPress(snap(window_size=16), alpha_safeguard=0))
-    yield "kvpress", "pyramidkv", [200, 0, 64, 2, 0, 20], every, with_kvpress(kvpress.PyramidKVPress())
-    yield "kvpress", "chunkkv", [500, 0, 32, 2, 10, 1], every, with_kvpress(kvpress.ChunkKVPress(snap(window_size=32), 10))
+    yield (
+        "kvpress",
+        "snapkv",
+        [500, 0, 8, 0, 0],
+        every,
+        with_kvpress(snap(window_size=8, kernel_size=1)),
+    )
+    yield (
+        "kvpress",
+        "snapkv",
+        [300, 0, 33, 7, 0],
+        every,
+        with_kvpress(snap(window_size=33, kernel_size=15)),
+    )
+    yield (
+        "kvpress",
+        "ada-snapkv",
+        [300, 0, 16, 2, 0, 0],
+        every,
+        with_kvpress(kvpress.AdaKVPress(snap(window_size=16), alpha_safeguard=0)),
+    )
+    yield (
+        "kvpress",
+        "pyramidkv",
+        [200, 0, 64, 2, 0, 20],
+        every,
+        with_kvpress(kvpress.PyramidKVPress()),
+    )
+    yield (
+        "kvpress",
+        "chunkkv",
+        [500, 0, 32, 2, 10, 1],
+        every,
+        with_kvpress(kvpress.ChunkKVPress(snap(window_size=32), 10)),
+    )
     yield "own", "chunkkv", [500, 0, 64, 2, 20, 2], every, chunk_reuse(kvpress.ChunkKVPress(snap()))
-    yield ("own", "ada-pyramidkv", [500, 0, 8, 2, 0, 20, 200], every,
-           pyramid_in_layers(lambda: kvpress.AdaKVPress(snap(window_size=8))))
+    yield (
+        "own",
+        "ada-pyramidkv",
+        [500, 0, 8, 2, 0, 20, 200],
+        every,
+        pyramid_in_layers(lambda: kvpress.AdaKVPress(snap(window_size=8))),
+    )
     yield "kvpress", "lagkv", [500, 4, 128], every, ranked_by_kvpress(kvpress.LagKVPress())
-    yield "kvpress", "lagkv", [500, 4, 300], every, ranked_by_kvpress(kvpress.LagKVPress(lag_size=300))
+    yield (
+        "kvpress",
+        "lagkv",
+        [500, 4, 300],
+        every,
+        ranked_by_kvpress(kvpress.LagKVPress(lag_size=300)),
+    )
     for keep in (750, 500, 200):
         yield "own", "duo", [keep, 0, 4, 64], every, head_classes(4, 64)
     yield "own", "razor", [400, 0, 0, 33], every, head_classes(0, 33)
@@ -204,7 +320,9 @@ def main():
     halves = lambda tensors: b"".join(t.contiguous().half().numpy().tobytes() for t in tensors)
     (HERE / "kv.f16").write_bytes(halves([x for m in modules for x in (m.k, m.v)]))
     first = [0 if i == FULL else TOKENS - WINDOW for i in range(len(LAYERS))]
-    (HERE / "queries.f16").write_bytes(halves([m.q[:, at:].transpose(0, 1) for m, at in zip(modules, first)]))
+    (HERE / "queries.f16").write_bytes(
+        halves([m.q[:, at:].transpose(0, 1) for m, at in zip(modules, first)])
+    )
     (HERE / "projection.f16").write_bytes(halves([m.o_proj.weight.T for m in modules]))
 
     lines, blob = [], b""
@@ -212,11 +330,15 @@ def main():
         ratio = round(1 - values[0] / 1000, 6)
         masks = run(modules, ratio).numpy()
         assert masks.shape == (len(LAYERS), KV_HEADS, TOKENS)
-        lines.append(f'{{"{source}", "{name}", {{{", ".join(map(str, values))}}}, {layers}, {len(blob)}}},')
+        lines.append(
+            f'{{"{source}", "{name}", {{{", ".join(map(str, values))}}}, {layers}, {len(blob)}}},'
+        )
         blob += np.packbits(masks, axis=-1, bitorder="little").tobytes()
         print(name, values, [[int(h.sum()) for h in layer] for layer in masks])
     (HERE / "kept.bin").write_bytes(blob)
-    (HERE / "fixtures.inc").write_text("// Made by make_fixtures.py.\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    (HERE / "fixtures.inc").write_text(
+        "// Made by make_fixtures.py.\n" + "\n".join(lines) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

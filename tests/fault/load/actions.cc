@@ -13,7 +13,12 @@ class VerifyingSink final : public client::FetchSink {
  public:
   VerifyingSink(const FaultModel& model, std::span<const BlockKey> keys, const ReadOptions& options,
                 const format::PartRect& want, ReadOutcome* outcome)
-      : model_(model), keys_(keys), options_(options), want_(want), outcome_(*outcome), failed_(keys.size(), false) {
+      : model_(model),
+        keys_(keys),
+        options_(options),
+        want_(want),
+        outcome_(*outcome),
+        failed_(keys.size(), false) {
     for (size_t i = 0; i < keys.size(); ++i) {
       buffers_.emplace_back(client::RectAssembler::Bytes(model.layout(), want));
       auto assembler = client::RectAssembler::Create(model.layout(), want, buffers_.back());
@@ -26,13 +31,15 @@ class VerifyingSink final : public client::FetchSink {
     if (options_.slice_pause.count() > 0) std::this_thread::sleep_for(options_.slice_pause);
     ++outcome_.slices;
     if (slice.block >= keys_.size()) {
-      outcome_.wrong.push_back(fmt::format("slice of block {}, which was not asked for", slice.block));
+      outcome_.wrong.push_back(
+          fmt::format("slice of block {}, which was not asked for", slice.block));
       return OkStatus();
     }
     if (!model_.SliceIsRight(keys_[slice.block], slice.part, slice.layer, data)) {
-      outcome_.wrong.push_back(fmt::format("wrong bytes: block {} key {} layers [{}, {}) heads [{}, {}) layer {} tier {}", slice.block,
-                                           keys_[slice.block].Hex(), slice.part.layer_begin, slice.part.layer_end,
-                                           slice.part.head_begin, slice.part.head_end, slice.layer, Name(slice.tier)));
+      outcome_.wrong.push_back(fmt::format(
+          "wrong bytes: block {} key {} layers [{}, {}) heads [{}, {}) layer {} tier {}",
+          slice.block, keys_[slice.block].Hex(), slice.part.layer_begin, slice.part.layer_end,
+          slice.part.head_begin, slice.part.head_end, slice.layer, Name(slice.tier)));
       return OkStatus();
     }
     outcome_.verified_bytes += data.size();
@@ -53,7 +60,8 @@ class VerifyingSink final : public client::FetchSink {
     for (size_t block = 0; block < keys_.size(); ++block) {
       if (!assemblers_[block].Complete()) {
         if (whole && !failed_[block]) {
-          outcome_.wrong.push_back(fmt::format("block {} of {} did not come, and nothing says why", block, keys_.size()));
+          outcome_.wrong.push_back(fmt::format("block {} of {} did not come, and nothing says why",
+                                               block, keys_.size()));
         }
         continue;
       }
@@ -71,37 +79,43 @@ class VerifyingSink final : public client::FetchSink {
   const ReadOptions& options_;
   const format::PartRect want_;
   ReadOutcome& outcome_;
-  std::vector<std::vector<std::byte>> buffers_;  // Inner buffers do not move when the outer one grows.
+  std::vector<std::vector<std::byte>>
+      buffers_;  // Inner buffers do not move when the outer one grows.
   std::vector<client::RectAssembler> assemblers_;
   std::vector<bool> failed_;
 };
 
 }  // namespace
 
-ReadOutcome Read(client::CacheClient& client, const FaultModel& model, std::span<const BlockKey> keys,
-                 const ReadOptions& options) {
+ReadOutcome Read(client::CacheClient& client, const FaultModel& model,
+                 std::span<const BlockKey> keys, const ReadOptions& options) {
   ReadOutcome outcome;
-  Result<client::MatchOutcome> match = client.Match(model.fingerprint(), keys, {.deadline = options.match_deadline});
+  Result<client::MatchOutcome> match =
+      client.Match(model.fingerprint(), keys, {.deadline = options.match_deadline});
   outcome.status = match.status();
   if (!match.ok()) return outcome;
   outcome.matched_blocks = match->matched_blocks;
   if (match->matched_blocks > keys.size()) {
-    outcome.wrong.push_back(fmt::format("{} of {} blocks matched", match->matched_blocks, keys.size()));
+    outcome.wrong.push_back(
+        fmt::format("{} of {} blocks matched", match->matched_blocks, keys.size()));
     return outcome;
   }
-  if (match->matched_blocks < keys.size()) ++outcome.misses[static_cast<size_t>(match->miss_reason)];
+  if (match->matched_blocks < keys.size())
+    ++outcome.misses[static_cast<size_t>(match->miss_reason)];
   if (match->matched_blocks == 0) return outcome;
 
   const format::PartRect want = options.want.Cells() == 0 ? model.whole() : options.want;
   VerifyingSink sink(model, keys.first(match->matched_blocks), options, want, &outcome);
-  outcome.status = client.Fetch(match->lease, {.layer_begin = want.layer_begin, .layer_end = want.layer_end}, sink,
-                                {.progress = options.progress, .deadline = options.fetch_deadline, .cancel = options.cancel});
+  outcome.status = client.Fetch(
+      match->lease, {.layer_begin = want.layer_begin, .layer_end = want.layer_end}, sink,
+      {.progress = options.progress, .deadline = options.fetch_deadline, .cancel = options.cancel});
   sink.Finish(outcome.status.ok());
   return outcome;
 }
 
-WriteOutcome Write(client::CacheClient& client, const FaultModel& model, std::span<const BlockKey> keys, size_t first,
-                   const format::PartRect& rect, Duration deadline) {
+WriteOutcome Write(client::CacheClient& client, const FaultModel& model,
+                   std::span<const BlockKey> keys, size_t first, const format::PartRect& rect,
+                   Duration deadline) {
   WriteOutcome outcome;
   std::vector<client::PartToPush> parts;
   for (size_t i = first; i < keys.size(); ++i) {
@@ -116,7 +130,8 @@ WriteOutcome Write(client::CacheClient& client, const FaultModel& model, std::sp
     parts.push_back(std::move(part));
   }
   if (parts.empty()) return outcome;
-  const Result<std::vector<Status>> results = client.Push(model.fingerprint(), parts, {.deadline = deadline});
+  const Result<std::vector<Status>> results =
+      client.Push(model.fingerprint(), parts, {.deadline = deadline});
   outcome.status = results.status();
   if (!results.ok()) return outcome;
   for (size_t i = 0; i < results->size(); ++i) {

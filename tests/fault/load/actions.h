@@ -24,7 +24,7 @@ struct ReadOptions {
 };
 
 struct ReadOutcome {
-  Status status;                 // Of the call that ended it.
+  Status status;  // Of the call that ended it.
   uint32_t matched_blocks = 0;
   uint32_t complete_blocks = 0;  // The whole wanted rectangle came, and is right.
   uint32_t failed_blocks = 0;    // Reported as failed.
@@ -36,19 +36,20 @@ struct ReadOutcome {
 };
 
 // Matches the keys and fetches what matched.
-ReadOutcome Read(client::CacheClient& client, const FaultModel& model, std::span<const BlockKey> keys,
-                 const ReadOptions& options = {});
+ReadOutcome Read(client::CacheClient& client, const FaultModel& model,
+                 std::span<const BlockKey> keys, const ReadOptions& options = {});
 
 struct WriteOutcome {
   Status status;               // Of the call.
   uint32_t stored_blocks = 0;  // Of those asked for, from the first, whose part is stored now.
   uint64_t stored_bytes = 0;
   uint32_t refused_parts = 0;
-  Status refused;              // Why the first of them was.
+  Status refused;  // Why the first of them was.
 };
 
 // Pushes the part `rect` of keys [first, end).
-WriteOutcome Write(client::CacheClient& client, const FaultModel& model, std::span<const BlockKey> keys, size_t first,
-                   const format::PartRect& rect, Duration deadline = std::chrono::seconds(5));
+WriteOutcome Write(client::CacheClient& client, const FaultModel& model,
+                   std::span<const BlockKey> keys, size_t first, const format::PartRect& rect,
+                   Duration deadline = std::chrono::seconds(5));
 
 }  // namespace cairn::fault

@@ -25,9 +25,11 @@ FaultModel::FaultModel(const FaultModelOptions& options) : options_(options) {
   spec_.layout.block_tokens = options.block_tokens;
   NativeLayout native;
   native.kv_heads = options.kv_heads;
-  native.groups = {{.count = options.layers,
-                    .planes = {{.name = "k", .heads = options.kv_heads, .dim = options.dim, .dtype = DType::kF16},
-                               {.name = "v", .heads = options.kv_heads, .dim = options.dim, .dtype = DType::kF16}}}};
+  native.groups = {
+      {.count = options.layers,
+       .planes = {
+           {.name = "k", .heads = options.kv_heads, .dim = options.dim, .dtype = DType::kF16},
+           {.name = "v", .heads = options.kv_heads, .dim = options.dim, .dtype = DType::kF16}}}};
   spec_.layout.form = native;
   CAIRN_CHECK(Validate(spec_).ok());
   fingerprint_ = Fingerprint(spec_);
@@ -39,7 +41,8 @@ std::vector<BlockKey> FaultModel::MakePrompt(uint64_t number) const {
   const uint64_t blocks = 1 + next(options_.depth);
   std::vector<int32_t> tokens;
   for (uint64_t block = 0; block < blocks; ++block) {
-    const auto choice = static_cast<int32_t>(next(block == 0 ? options_.roots : options_.branching));
+    const auto choice =
+        static_cast<int32_t>(next(block == 0 ? options_.roots : options_.branching));
     tokens.insert(tokens.end(), options_.block_tokens, choice);
   }
   return BlockKeyChain(fingerprint_).Keys(tokens, options_.block_tokens);
@@ -53,9 +56,12 @@ void FaultModel::FillSlice(const BlockKey& key, uint32_t layer, const format::Pa
   uint64_t plane_number = 0;
   for (const Plane& plane : layout().PlanesOf(layer)) {
     const HeadRange heads = layout().PlaneHeads(plane, rect.head_begin, rect.head_end);
-    const size_t cell = static_cast<size_t>(options_.block_tokens) * plane.dim * DTypeBytes(plane.dtype);
+    const size_t cell =
+        static_cast<size_t>(options_.block_tokens) * plane.dim * DTypeBytes(plane.dtype);
     for (uint32_t head = heads.begin; head < heads.end; ++head) {
-      uint64_t state = Mix(name[0] ^ Mix(name[1] + (static_cast<uint64_t>(layer) << 32 | plane_number << 16 | head)));
+      uint64_t state =
+          Mix(name[0] ^
+              Mix(name[1] + (static_cast<uint64_t>(layer) << 32 | plane_number << 16 | head)));
       for (size_t i = 0; i < cell; i += sizeof(uint64_t), at += sizeof(uint64_t)) {
         const uint64_t word = Mix(state += kGolden);
         std::memcpy(out.data() + at, &word, sizeof word);
@@ -74,7 +80,8 @@ uint64_t FaultModel::PartBytes(const format::PartRect& rect) const {
   return format::PartBytes(lengths);
 }
 
-std::vector<std::byte> FaultModel::MakePart(const BlockKey& key, const format::PartRect& rect) const {
+std::vector<std::byte> FaultModel::MakePart(const BlockKey& key,
+                                            const format::PartRect& rect) const {
   std::vector<uint64_t> lengths;
   for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
     lengths.push_back(layout().SliceBytes(layer, rect.head_begin, rect.head_end));
@@ -86,7 +93,8 @@ std::vector<std::byte> FaultModel::MakePart(const BlockKey& key, const format::P
     FillSlice(key, layer, rect, std::span(part).subspan(at, length));
     at += length;
   }
-  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(options_.block_tokens), lengths);
+  format::SealPart(part, format::Codec::kRaw, rect, static_cast<uint16_t>(options_.block_tokens),
+                   lengths);
   return part;
 }
 
@@ -98,7 +106,8 @@ bool FaultModel::SliceIsRight(const BlockKey& key, const format::PartRect& rect,
   return std::memcmp(expected.data(), bytes.data(), bytes.size()) == 0;
 }
 
-std::vector<std::byte> FaultModel::RectBytes(const BlockKey& key, const format::PartRect& rect) const {
+std::vector<std::byte> FaultModel::RectBytes(const BlockKey& key,
+                                             const format::PartRect& rect) const {
   std::vector<std::byte> out;
   for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
     std::vector<std::byte> slice(layout().SliceBytes(layer, rect.head_begin, rect.head_end));

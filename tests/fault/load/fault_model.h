@@ -53,7 +53,8 @@ class FaultModel {
   std::vector<std::byte> RectBytes(const BlockKey& key, const format::PartRect& rect) const;
 
  private:
-  void FillSlice(const BlockKey& key, uint32_t layer, const format::PartRect& rect, std::span<std::byte> out) const;
+  void FillSlice(const BlockKey& key, uint32_t layer, const format::PartRect& rect,
+                 std::span<std::byte> out) const;
 
   const FaultModelOptions options_;
   NamespaceSpec spec_;

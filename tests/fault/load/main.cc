@@ -59,7 +59,8 @@ class Report {
     stored_blocks_ += write.stored_blocks;
     stored_bytes_ += write.stored_bytes;
     if (!write.status.ok()) ++errors_[static_cast<int>(write.status.code())];
-    if (write.refused_parts > 0) errors_[static_cast<int>(write.refused.code())] += write.refused_parts;
+    if (write.refused_parts > 0)
+      errors_[static_cast<int>(write.refused.code())] += write.refused_parts;
   }
   // What is stored and not yet flushed, prompt -> blocks, in one period: from a moment when the node had `epoch`. A restart between the
   // store and the flush would make the flush say nothing about it.
@@ -75,7 +76,8 @@ class Report {
   // Dropped when another period has begun since `period`.
   void Stored(uint64_t period, uint64_t prompt, uint64_t blocks) {
     MutexLock lock(mu_);
-    if (period == period_.number) period_.prompts[prompt] = std::max(period_.prompts[prompt], blocks);
+    if (period == period_.number)
+      period_.prompts[prompt] = std::max(period_.prompts[prompt], blocks);
   }
   Period NextPeriod(uint64_t epoch) {
     MutexLock lock(mu_);
@@ -83,7 +85,8 @@ class Report {
   }
   void Flushed(const std::map<uint64_t, uint64_t>& prompts) {
     std::string text;
-    for (const auto& [prompt, blocks] : prompts) text += fmt::format("flushed {} {}\n", prompt, blocks);
+    for (const auto& [prompt, blocks] : prompts)
+      text += fmt::format("flushed {} {}\n", prompt, blocks);
     MutexLock lock(mu_);
     ++flushes_;
     std::cout << text << std::flush;
@@ -96,21 +99,26 @@ class Report {
     MutexLock lock(mu_);
     std::string misses, errors;
     for (size_t i = 1; i < misses_.size(); ++i) {
-      misses += fmt::format("{}\"{}\":{}", misses.empty() ? "" : ",", Name(static_cast<client::MissReason>(i)), misses_[i]);
+      misses += fmt::format("{}\"{}\":{}", misses.empty() ? "" : ",",
+                            Name(static_cast<client::MissReason>(i)), misses_[i]);
     }
     for (const auto& [code, count] : errors_) {
-      errors += fmt::format("{}\"{}\":{}", errors.empty() ? "" : ",", absl::StatusCodeToString(static_cast<StatusCode>(code)), count);
+      errors += fmt::format("{}\"{}\":{}", errors.empty() ? "" : ",",
+                            absl::StatusCodeToString(static_cast<StatusCode>(code)), count);
     }
-    return fmt::format("{{\"reads\":{},\"writes\":{},\"flushes\":{},\"served_bytes\":{},\"matched_blocks\":{},\"complete_blocks\":{},"
-                       "\"stored_blocks\":{},\"stored_bytes\":{},\"mismatches\":{},\"misses\":{{{}}},\"errors\":{{{}}}}}",
-                       reads_, writes_, flushes_, served_bytes_, matched_blocks_, complete_blocks_, stored_blocks_, stored_bytes_,
-                       mismatches_, misses, errors);
+    return fmt::format(
+        "{{\"reads\":{},\"writes\":{},\"flushes\":{},\"served_bytes\":{},\"matched_blocks\":{},"
+        "\"complete_blocks\":{},"
+        "\"stored_blocks\":{},\"stored_bytes\":{},\"mismatches\":{},\"misses\":{{{}}},\"errors\":{{"
+        "{}}}}}",
+        reads_, writes_, flushes_, served_bytes_, matched_blocks_, complete_blocks_, stored_blocks_,
+        stored_bytes_, mismatches_, misses, errors);
   }
 
  private:
   mutable Mutex mu_;
-  uint64_t reads_ = 0, writes_ = 0, flushes_ = 0, served_bytes_ = 0, matched_blocks_ = 0, complete_blocks_ = 0, stored_blocks_ = 0,
-           stored_bytes_ = 0, mismatches_ = 0;
+  uint64_t reads_ = 0, writes_ = 0, flushes_ = 0, served_bytes_ = 0, matched_blocks_ = 0,
+           complete_blocks_ = 0, stored_blocks_ = 0, stored_bytes_ = 0, mismatches_ = 0;
   std::array<uint64_t, client::kMissReasonCount> misses_{};
   std::map<int, uint64_t> errors_;
   Period period_;
@@ -128,8 +136,8 @@ void Flush(client::CacheClient& client, Report& report) {
   if (NodeEpoch(client) == period.epoch) report.Flushed(period.prompts);
 }
 
-void RunThread(client::CacheClient& client, const FaultModel& model, const Options& options, uint64_t seed,
-               std::atomic<uint64_t>& ops, Report& report) {
+void RunThread(client::CacheClient& client, const FaultModel& model, const Options& options,
+               uint64_t seed, std::atomic<uint64_t>& ops, Report& report) {
   std::mt19937_64 random(seed);
   const bool reads = options.mode != "writer";
   const bool writes = options.mode != "reader";
@@ -180,8 +188,12 @@ void RunThread(client::CacheClient& client, const FaultModel& model, const Optio
 int Run(const Options& options) {
   log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
   const FaultModel model(options.model);
-  client::ConnectOptions connect{.address = options.address, .client_name = fmt::format("fault-load-{}", options.seed)};
-  connect.breaker = {.failures = 3, .first_backoff = std::chrono::milliseconds(20), .max_backoff = std::chrono::milliseconds(100), .seed = options.seed};
+  client::ConnectOptions connect{.address = options.address,
+                                 .client_name = fmt::format("fault-load-{}", options.seed)};
+  connect.breaker = {.failures = 3,
+                     .first_backoff = std::chrono::milliseconds(20),
+                     .max_backoff = std::chrono::milliseconds(100),
+                     .seed = options.seed};
   connect.max_reconnect_backoff = std::chrono::milliseconds(100);
   auto client = client::Connect(connect);
   if (!client.ok()) {
@@ -196,7 +208,8 @@ int Run(const Options& options) {
   std::atomic<uint64_t> ops{0};
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < options.threads; ++i) {
-    threads.emplace_back([&, i] { RunThread(**client, model, options, options.seed * 1000 + i, ops, report); });
+    threads.emplace_back(
+        [&, i] { RunThread(**client, model, options, options.seed * 1000 + i, ops, report); });
   }
   for (std::thread& thread : threads) thread.join();
   client->reset();
@@ -218,7 +231,8 @@ int main(int argc, char** argv) {
   schema.Integer("threads", &o.threads, "Of one client.", {.min = 1, .max = 64});
   schema.Integer("prompts", &o.prompts, "Different prompts.", {.min = 1});
   schema.Integer("flush_every", &o.flush_every, "Operations, on average.", {.min = 1});
-  schema.Integer("layer_begin", &o.layer_begin, "Rectangle of a writer's parts, and of what a reader puts together.");
+  schema.Integer("layer_begin", &o.layer_begin,
+                 "Rectangle of a writer's parts, and of what a reader puts together.");
   schema.Integer("layer_end", &o.layer_end, "0: the whole rectangle.");
   schema.Integer("head_begin", &o.head_begin, "Rectangle, first head.");
   schema.Integer("head_end", &o.head_end, "Rectangle, end of the heads.");

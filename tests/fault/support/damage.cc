@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 Status FromErrno(const std::string& what) {
-  const StatusCode code = errno == EACCES || errno == EPERM ? StatusCode::kPermissionDenied : StatusCode::kInternal;
+  const StatusCode code =
+      errno == EACCES || errno == EPERM ? StatusCode::kPermissionDenied : StatusCode::kInternal;
   return Errorf(code, "{}: {}", what, std::strerror(errno));
 }
 
@@ -38,7 +39,8 @@ Result<ArenaMemory> ArenaMemory::Open(pid_t pid) {
   if (arena.fd_ < 0) return FromErrno("open /proc/PID/mem");
   if (arena.ranges_.empty()) return Errorf(StatusCode::kNotFound, "process {} maps no arena", pid);
   std::byte probe{};
-  if (pread(arena.fd_, &probe, 1, static_cast<off_t>(arena.ranges_.front().address)) != 1) return FromErrno("read of /proc/PID/mem");
+  if (pread(arena.fd_, &probe, 1, static_cast<off_t>(arena.ranges_.front().address)) != 1)
+    return FromErrno("read of /proc/PID/mem");
   return arena;
 }
 
@@ -59,7 +61,8 @@ Result<std::optional<uint64_t>> ArenaMemory::FindOnPage(std::span<const std::byt
       if (n != static_cast<ssize_t>(want)) return FromErrno("read of /proc/PID/mem");
       for (uint64_t page = 0; page + kPage <= want; page += kPage) {
         const size_t head = std::min<size_t>(needle.size(), kPage);
-        if (std::memcmp(chunk.data() + page, needle.data(), head) == 0) return std::optional<uint64_t>(base + at + page);
+        if (std::memcmp(chunk.data() + page, needle.data(), head) == 0)
+          return std::optional<uint64_t>(base + at + page);
       }
     }
     base += range.bytes;
@@ -107,7 +110,9 @@ std::vector<std::string> FilesUnder(const std::string& directory, const std::str
   std::error_code error;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory, error)) {
     const std::string path = entry.path().string();
-    if (path.size() < suffix.size() || path.compare(path.size() - suffix.size(), suffix.size(), suffix) != 0) continue;
+    if (path.size() < suffix.size() ||
+        path.compare(path.size() - suffix.size(), suffix.size(), suffix) != 0)
+      continue;
     if (entry.is_regular_file(error) && entry.file_size(error) > 0 && !error) files.push_back(path);
   }
   std::sort(files.begin(), files.end());

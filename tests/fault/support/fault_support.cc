@@ -37,13 +37,15 @@ std::string PollStats(client::CacheClient& client, milliseconds timeout,
 uint32_t Rounds(uint32_t normal) {
   const char* text = std::getenv("CAIRN_FAULT_ROUNDS");
   if (text == nullptr) return normal;
-  return std::max<uint32_t>(1, static_cast<uint32_t>(std::strtoull(text, nullptr, 10) * normal / 100));
+  return std::max<uint32_t>(1,
+                            static_cast<uint32_t>(std::strtoull(text, nullptr, 10) * normal / 100));
 }
 
 uint64_t Seed() {
   static const uint64_t seed = [] {
     const char* text = std::getenv("CAIRN_FAULT_SEED");
-    const uint64_t value = text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
+    const uint64_t value =
+        text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
     std::printf("CAIRN_FAULT_SEED=%llu\n", static_cast<unsigned long long>(value));
     std::fflush(stdout);
     return value;
@@ -83,7 +85,8 @@ Status Node::Stop() {
   process().Signal(SIGTERM);
   CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process().WaitExit(seconds(30)));
   if (exit.exited && exit.code == 0) return OkStatus();
-  return Errorf(StatusCode::kInternal, "the node ended with {} {}: {}", exit.exited ? "code" : "signal", exit.code, process().err());
+  return Errorf(StatusCode::kInternal, "the node ended with {} {}: {}",
+                exit.exited ? "code" : "signal", exit.code, process().err());
 }
 
 Result<double> Node::Metric(const std::string& name, const std::string& labels) const {
@@ -93,37 +96,55 @@ Result<double> Node::Metric(const std::string& name, const std::string& labels) 
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
-    if (line.rfind(name, 0) != 0 || (line[name.size()] != '{' && line[name.size()] != ' ')) continue;
+    if (line.rfind(name, 0) != 0 || (line[name.size()] != '{' && line[name.size()] != ' '))
+      continue;
     if (line.find(labels) == std::string::npos) continue;
     sum += std::strtod(line.c_str() + line.rfind(' ') + 1, nullptr);
   }
   return sum;
 }
 
-std::unique_ptr<client::CacheClient> ConnectTo(const std::string& address, const std::string& name) {
+std::unique_ptr<client::CacheClient> ConnectTo(const std::string& address,
+                                               const std::string& name) {
   log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
   client::ConnectOptions options{.address = address, .client_name = name};
-  options.breaker = {.failures = 3, .first_backoff = milliseconds(10), .max_backoff = milliseconds(50)};
+  options.breaker = {
+      .failures = 3, .first_backoff = milliseconds(10), .max_backoff = milliseconds(50)};
   options.max_reconnect_backoff = milliseconds(50);
   auto client = client::Connect(options);
   CAIRN_CHECK(client.ok());
   return *std::move(client);
 }
 
-std::unique_ptr<client::CacheClient> ConnectAndOpen(const std::string& address, const FaultModel& model) {
+std::unique_ptr<client::CacheClient> ConnectAndOpen(const std::string& address,
+                                                    const FaultModel& model) {
   auto client = ConnectTo(address);
   // Remembered, so a node that is slow to start only makes the first calls fail.
   WaitUntil([&] { return client->OpenNamespace(model.spec()).ok(); }, seconds(10));
   return client;
 }
 
-Result<std::unique_ptr<Loader>> Loader::Start(const std::string& address, const FaultModelOptions& model, uint64_t seed,
+Result<std::unique_ptr<Loader>> Loader::Start(const std::string& address,
+                                              const FaultModelOptions& model, uint64_t seed,
                                               const std::vector<std::string>& args) {
   std::unique_ptr<Loader> loader(new Loader());
-  std::vector<std::string> argv = {testing::Binary("cairn_fault_load"), "--address", address, "--seed", std::to_string(seed),
-                                   "--tenant", model.tenant, "--model", model.model, "--layers", std::to_string(model.layers),
-                                   "--kv_heads", std::to_string(model.kv_heads), "--dim", std::to_string(model.dim),
-                                   "--depth", std::to_string(model.depth)};
+  std::vector<std::string> argv = {testing::Binary("cairn_fault_load"),
+                                   "--address",
+                                   address,
+                                   "--seed",
+                                   std::to_string(seed),
+                                   "--tenant",
+                                   model.tenant,
+                                   "--model",
+                                   model.model,
+                                   "--layers",
+                                   std::to_string(model.layers),
+                                   "--kv_heads",
+                                   std::to_string(model.kv_heads),
+                                   "--dim",
+                                   std::to_string(model.dim),
+                                   "--depth",
+                                   std::to_string(model.depth)};
   argv.insert(argv.end(), args.begin(), args.end());
   CAIRN_ASSIGN_OR_RETURN(loader->process_, Process::Start({.argv = argv}));
   CAIRN_RETURN_IF_ERROR(loader->process_->WaitForLine("ready", seconds(15)).status());
@@ -132,7 +153,8 @@ Result<std::unique_ptr<Loader>> Loader::Start(const std::string& address, const 
 
 const std::map<uint64_t, uint64_t>& Loader::Flushed() {
   const std::string& out = process_->out();
-  for (size_t end = out.find('\n', parsed_); end != std::string::npos; end = out.find('\n', parsed_)) {
+  for (size_t end = out.find('\n', parsed_); end != std::string::npos;
+       end = out.find('\n', parsed_)) {
     unsigned long long prompt = 0, blocks = 0;
     if (std::sscanf(out.c_str() + parsed_, "flushed %llu %llu", &prompt, &blocks) == 2) {
       uint64_t& known = flushed_[prompt];
@@ -147,15 +169,16 @@ Result<std::string> Loader::Finish() {
   process_->Signal(SIGTERM);
   CAIRN_ASSIGN_OR_RETURN(const testing::ExitStatus exit, process_->WaitExit(seconds(30)));
   if (!exit.exited || exit.code != 0) {
-    return Errorf(StatusCode::kDataLoss, "the load program ended with {} {}: {}", exit.exited ? "code" : "signal", exit.code,
-                  process_->err());
+    return Errorf(StatusCode::kDataLoss, "the load program ended with {} {}: {}",
+                  exit.exited ? "code" : "signal", exit.code, process_->err());
   }
   return process_->WaitForLine("{", milliseconds(1));
 }
 
 uint64_t Counter(const std::string& json, const std::string& name) {
   const size_t at = json.find("\"" + name + "\":");
-  return at == std::string::npos ? 0 : std::strtoull(json.c_str() + at + name.size() + 3, nullptr, 10);
+  return at == std::string::npos ? 0
+                                 : std::strtoull(json.c_str() + at + name.size() + 3, nullptr, 10);
 }
 
 const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind kind) {
@@ -166,22 +189,26 @@ const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind ki
 }
 
 std::string Describe(const client::NodeStats& stats) {
-  std::string text = fmt::format("sessions {} leases {} reservations {} ({} bytes) blocks {} incomplete {} unflushed {}", stats.sessions,
-                                 stats.leases, stats.reservations, stats.reserved_bytes, stats.blocks, stats.incomplete_blocks,
-                                 stats.unflushed_bytes);
+  std::string text = fmt::format(
+      "sessions {} leases {} reservations {} ({} bytes) blocks {} incomplete {} unflushed {}",
+      stats.sessions, stats.leases, stats.reservations, stats.reserved_bytes, stats.blocks,
+      stats.incomplete_blocks, stats.unflushed_bytes);
   for (const client::TierStat& tier : stats.tiers) {
-    text += fmt::format("; {}: {} of {} bytes in {} blocks", Name(tier.tier), tier.used_bytes, tier.capacity_bytes, tier.blocks);
+    text += fmt::format("; {}: {} of {} bytes in {} blocks", Name(tier.tier), tier.used_bytes,
+                        tier.capacity_bytes, tier.blocks);
   }
   return text;
 }
 
 std::string StillHeld(client::CacheClient& client, uint64_t sessions, milliseconds timeout) {
   return PollStats(client, timeout, [&](const client::NodeStats& stats) {
-    return stats.leases == 0 && stats.reservations == 0 && stats.reserved_bytes == 0 && stats.sessions == sessions;
+    return stats.leases == 0 && stats.reservations == 0 && stats.reserved_bytes == 0 &&
+           stats.sessions == sessions;
   });
 }
 
-std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes, milliseconds timeout) {
+std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes,
+                          milliseconds timeout) {
   // Both tiers take whole pages.
   uint64_t in_pages = 0;
   for (const uint64_t part : part_bytes) in_pages += (part + kPage - 1) / kPage * kPage;
@@ -194,10 +221,12 @@ std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_
   return last.empty() ? last : fmt::format("{}; a block takes {} bytes", last, in_pages);
 }
 
-std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant, milliseconds timeout) {
+std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant,
+                          milliseconds timeout) {
   const auto admin = client::ConnectAdmin({.address = node.address()});
   CAIRN_CHECK(admin.ok());
-  const Result<client::DropResult> dropped = (*admin)->DropTenant(tenant, {.deadline = seconds(10)});
+  const Result<client::DropResult> dropped =
+      (*admin)->DropTenant(tenant, {.deadline = seconds(10)});
   if (!dropped.ok()) return ToString(dropped.status());
   return PollStats(client, timeout, [](const client::NodeStats& stats) {
     for (const client::TierStat& tier : stats.tiers) {

@@ -57,14 +57,17 @@ class Node {
 };
 
 // For tests: gives up and comes back quickly.
-std::unique_ptr<client::CacheClient> ConnectTo(const std::string& address, const std::string& name = "fault-test");
+std::unique_ptr<client::CacheClient> ConnectTo(const std::string& address,
+                                               const std::string& name = "fault-test");
 // A client with an open namespace.
-std::unique_ptr<client::CacheClient> ConnectAndOpen(const std::string& address, const FaultModel& model);
+std::unique_ptr<client::CacheClient> ConnectAndOpen(const std::string& address,
+                                                    const FaultModel& model);
 
 // A running cairn_fault_load.
 class Loader {
  public:
-  static Result<std::unique_ptr<Loader>> Start(const std::string& address, const FaultModelOptions& model, uint64_t seed,
+  static Result<std::unique_ptr<Loader>> Start(const std::string& address,
+                                               const FaultModelOptions& model, uint64_t seed,
                                                const std::vector<std::string>& args = {});
   Process& process() { return *process_; }
   // What the node promised to keep, to this loader: prompt -> blocks. Of all times; reads what has come.
@@ -84,11 +87,14 @@ uint64_t Counter(const std::string& json, const std::string& name);
 std::string StillHeld(client::CacheClient& client, uint64_t sessions, milliseconds timeout);
 // Empty when the bytes used in each tier are those of its blocks, each made of parts of these sizes; else what is not. Waits for moves
 // under way.
-std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes, milliseconds timeout);
+std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes,
+                          milliseconds timeout);
 // Empty when the tenant could be dropped and all of its room came back, in every tier.
-std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant, milliseconds timeout);
+std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant,
+                          milliseconds timeout);
 
-const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind kind);  // nullptr: none.
+const client::TierStat* Tier(const client::NodeStats& stats,
+                             client::TierKind kind);  // nullptr: none.
 std::string Describe(const client::NodeStats& stats);
 
 }  // namespace cairn::fault

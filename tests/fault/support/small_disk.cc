@@ -14,7 +14,8 @@ namespace cairn::fault {
 namespace {
 
 Status FromErrno(const std::string& what) {
-  const StatusCode code = errno == EACCES || errno == EPERM ? StatusCode::kPermissionDenied : StatusCode::kInternal;
+  const StatusCode code =
+      errno == EACCES || errno == EPERM ? StatusCode::kPermissionDenied : StatusCode::kInternal;
   return Errorf(code, "{}: {}", what, std::strerror(errno));
 }
 
@@ -30,7 +31,9 @@ Status EnterOwnNamespace() {
   }
   // Else what we mount would be seen outside.
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-    if (errno == EINVAL) return Errorf(StatusCode::kPermissionDenied, "mount --make-rprivate /: a chroot's root is no mount point");
+    if (errno == EINVAL)
+      return Errorf(StatusCode::kPermissionDenied,
+                    "mount --make-rprivate /: a chroot's root is no mount point");
     return FromErrno("mount --make-rprivate /");
   }
   return OkStatus();
@@ -41,7 +44,8 @@ Status EnterOwnNamespace() {
 Result<std::unique_ptr<SmallDisk>> SmallDisk::Mount(const std::string& path, uint64_t bytes) {
   static const Status entered = EnterOwnNamespace();
   CAIRN_RETURN_IF_ERROR(entered);
-  if (mount("tmpfs", path.c_str(), "tmpfs", 0, fmt::format("size={}", bytes).c_str()) != 0) return FromErrno("mount of a tmpfs");
+  if (mount("tmpfs", path.c_str(), "tmpfs", 0, fmt::format("size={}", bytes).c_str()) != 0)
+    return FromErrno("mount of a tmpfs");
   return std::unique_ptr<SmallDisk>(new SmallDisk(path));
 }
 

@@ -87,8 +87,9 @@ class Get final : public Workload {
     if (options_.lookup) {
       const auto keys = set_->Keys(kGeneration, begin, end);
       MemorySink sink(destination_.bytes().subspan(call * bytes, bytes), set_->block_bytes(), lent);
-      CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
-                             clients_[client]->Get(set_->fingerprint(), keys, {}, sink, PatientMatch(), fetch));
+      CAIRN_ASSIGN_OR_RETURN(
+          const client::MatchOutcome found,
+          clients_[client]->Get(set_->fingerprint(), keys, {}, sink, PatientMatch(), fetch));
       CAIRN_RETURN_IF_ERROR(AllMatched(found, keys.size()));
       return sink.Check(bytes);
     }

@@ -47,14 +47,12 @@ std::string SpinText(const BenchOptions& o) {
 
 Json OptionsJson(const BenchOptions& o) {
   static constexpr const char* kPaths[] = {"auto", "grpc", "local"};
-  return {{"spin", SpinText(o)},
-          {"cache", o.cache},     {"size", o.block_bytes},
-          {"data", o.data_bytes}, {"layers", o.layers},
-          {"batch", o.batch},     {"depth", o.depth},
-          {"clients", o.clients}, {"path", kPaths[static_cast<size_t>(o.path)]},
-          {"seconds", o.seconds}, {"repeat", o.repeat},
-          {"verify", o.verify},   {"lookup", o.lookup},
-          {"lease", o.lease},     {"lent", o.lent}};
+  return {
+      {"spin", SpinText(o)},  {"cache", o.cache},     {"size", o.block_bytes},
+      {"data", o.data_bytes}, {"layers", o.layers},   {"batch", o.batch},
+      {"depth", o.depth},     {"clients", o.clients}, {"path", kPaths[static_cast<size_t>(o.path)]},
+      {"seconds", o.seconds}, {"repeat", o.repeat},   {"verify", o.verify},
+      {"lookup", o.lookup},   {"lease", o.lease},     {"lent", o.lent}};
 }
 
 }  // namespace
@@ -133,12 +131,11 @@ std::string ToText(const Report& report, const Terminal& terminal) {
   table.AddRule();
   for (const Trials::Series& series : report.trials.yardsticks) add(series, false);
 
-  std::string out =
-      fmt::format("{}: {} a block, {} a call, {} in flight, {} client{}{}{}; {} trials of {:.3g} s\n",
-                  Name(o.workload), HumanBytes(o.block_bytes), o.batch, o.depth, o.clients,
-                  o.clients == 1 ? "" : "s", o.verify ? "" : ", NOT VERIFIED",
-                  o.spin ? ", spinning for " + SpinText(o) : "",
-                  report.trials.foreign_cores.size(), o.seconds);
+  std::string out = fmt::format(
+      "{}: {} a block, {} a call, {} in flight, {} client{}{}{}; {} trials of {:.3g} s\n",
+      Name(o.workload), HumanBytes(o.block_bytes), o.batch, o.depth, o.clients,
+      o.clients == 1 ? "" : "s", o.verify ? "" : ", NOT VERIFIED",
+      o.spin ? ", spinning for " + SpinText(o) : "", report.trials.foreign_cores.size(), o.seconds);
   out += table.Render(terminal);
   for (const auto& [name, what] : report.yardsticks) out += fmt::format("{}: {}\n", name, what);
   for (const auto& [name, value] : report.facts) out += fmt::format("{}: {}\n", name, value);

@@ -105,9 +105,10 @@ class Conversation {
     --turn_;
     const bool too_long = Message(status).find("field 'prompt'") != std::string::npos;
     std::fprintf(stderr, "cairn: the message is dropped%s\n",
-                 too_long ? ", the conversation is too long for the model's context: send a shorter "
-                            "message, or /reset to start over"
-                          : "");
+                 too_long
+                     ? ", the conversation is too long for the model's context: send a shorter "
+                       "message, or /reset to start over"
+                     : "");
     return kExitOk;
   }
 

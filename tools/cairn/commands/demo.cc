@@ -131,7 +131,8 @@ int RunDemo(const DemoOptions& options) {
     std::printf(
         "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
         "of a process without a cache. Bytes are counted at the cache node.\n"
-        "int8, turbo4, ada-snapkv, chunkkv: recipes that store less than all; the last two forget 60 %% of\n"
+        "int8, turbo4, ada-snapkv, chunkkv: recipes that store less than all; the last two forget "
+        "60 %% of\n"
         "the rows besides. Their answers may differ: the table says\n"
         "how many of the first tokens do not; above they stand under the answers of cold.\n"
         "copied: of the fetched bytes, by the worker; what it reads in shared memory is not.\n"

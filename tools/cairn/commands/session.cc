@@ -54,9 +54,8 @@ Json ToJson(const worker::GenerateSummary& summary) {
                {"fetch_s", summary.fetch_seconds},
                {"fetched_bytes", {{"host", summary.fetched.host}, {"disk", summary.fetched.disk}}},
                {"lent_bytes", summary.fetched.lent},
-               {"fetch_path", summary.fetched.total() == 0
-                                  ? std::string()
-                                  : std::string(Name(summary.fetch_path))},
+               {"fetch_path", summary.fetched.total() == 0 ? std::string()
+                                                           : std::string(Name(summary.fetch_path))},
                {"chosen_tokens", summary.chosen_tokens},
                {"selected_tokens", summary.selected_tokens},
                {"kept_share", summary.kept_share}};

@@ -32,8 +32,7 @@ std::string Tiers(const client::NodeStats& stats, const Terminal& terminal) {
     table.AddRow({name, HumanBytes(tier.used_bytes), HumanBytes(tier.capacity_bytes),
                   Percent(tier.used_bytes, tier.capacity_bytes), Grouped(tier.blocks),
                   counts_io ? HumanBytes(tier.read_bytes) : "-",
-                  counts_io ? HumanBytes(tier.written_bytes) : "-",
-                  Grouped(tier.evicted_blocks)});
+                  counts_io ? HumanBytes(tier.written_bytes) : "-", Grouped(tier.evicted_blocks)});
   }
   return table.Render(terminal);
 }

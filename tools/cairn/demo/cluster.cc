@@ -32,8 +32,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& optio
     // A busy machine may take longer than the default 50 ms to answer a match, and 250 ms to send; a demo
     // shows the cache, not the breaker. And it shows what fetching does: a small model computes sooner than it fetches.
     argv.insert(argv.end(), {"--cache", options.cache, "--cache.match_deadline", "1s",
-                             "--cache.stall_deadline", "1s", "--cache.choose",
-                             "false"});
+                             "--cache.stall_deadline", "1s", "--cache.choose", "false"});
   }
   if (options.threads > 0) argv.insert(argv.end(), {"--threads", std::to_string(options.threads)});
   argv.insert(argv.end(), options.settings.begin(), options.settings.end());
@@ -46,7 +45,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& optio
   if (address == ready.end())
     return Errorf(StatusCode::kInternal, "cairn-worker does not say where it listens");
   CAIRN_ASSIGN_OR_RETURN(auto generator, ConnectWorker(address->second));
-  return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(child), address->second, std::move(generator)));
+  return std::unique_ptr<WorkerProcess>(
+      new WorkerProcess(std::move(child), address->second, std::move(generator)));
 }
 
 NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats& after) {

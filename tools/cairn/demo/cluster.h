@@ -35,9 +35,7 @@ class WorkerProcess {
  private:
   WorkerProcess(std::unique_ptr<Child> child, std::string address,
                 std::unique_ptr<Generator> generator)
-      : child_(std::move(child)),
-        address_(std::move(address)),
-        generator_(std::move(generator)) {}
+      : child_(std::move(child)), address_(std::move(address)), generator_(std::move(generator)) {}
 
   std::unique_ptr<Child> child_;
   std::string address_;

@@ -77,7 +77,8 @@ Cell Copied(const DemoRow& row) {
 // A line; it may be longer than the terminal's.
 std::string OneAnswer(const DemoRow& row, const Terminal& terminal) {
   std::string text = row.answer;
-  std::replace_if(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
   return terminal.Paint(fmt::format("{:<14}", row.name), Style::kDim) + text + "\n";
 }
 Cell Tokens(uint64_t n) { return n == 0 ? Cell("-", Style::kDim) : Cell(Grouped(n)); }

@@ -147,10 +147,10 @@ Status DemoRunner::RunWarmChat() {
 Status DemoRunner::RunLong() {
   for (const std::string path : {"grpc", "auto"}) {
     // A text before the question that no other prompt has at this place.
-    const std::string text =
-        texts_.chat_system.substr(path == "grpc" ? 0 : texts_.chat_system.size() / 8, kLongQuestion);
-    const std::vector<worker::ChatMessage> messages = {
-        {"system", texts_.shared_system}, {"user", text + "\n" + texts_.questions[0]}};
+    const std::string text = texts_.chat_system.substr(
+        path == "grpc" ? 0 : texts_.chat_system.size() / 8, kLongQuestion);
+    const std::vector<worker::ChatMessage> messages = {{"system", texts_.shared_system},
+                                                       {"user", text + "\n" + texts_.questions[0]}};
     CAIRN_ASSIGN_OR_RETURN(auto worker, StartWarmWorker("worker-" + path, {"--cache.path", path}));
     progress_.Doing("a long question without the cache, to compare with ...");
     CAIRN_ASSIGN_OR_RETURN(const auto alone,
@@ -186,16 +186,14 @@ Status DemoRunner::RunRecipes() {
       others += others.empty() ? "" : ";";
       others += recipe;
     }
-    CAIRN_ASSIGN_OR_RETURN(
-        const auto writer,
-        StartWarmWorker("recipes-push",
-                        {"--cache.recipe", kRecipes[0].recipe, "--cache.publish", others}));
+    CAIRN_ASSIGN_OR_RETURN(const auto writer,
+                           StartWarmWorker("recipes-push", {"--cache.recipe", kRecipes[0].recipe,
+                                                            "--cache.publish", others}));
     CAIRN_RETURN_IF_ERROR(PushPrefix(writer->generator()));
   }
   for (const auto& [name, recipe] : kRecipes) {
-    CAIRN_ASSIGN_OR_RETURN(
-        const auto reader,
-        StartWarmWorker(fmt::format("{}-fetch", name), {"--cache.recipe", recipe}));
+    CAIRN_ASSIGN_OR_RETURN(const auto reader, StartWarmWorker(fmt::format("{}-fetch", name),
+                                                              {"--cache.recipe", recipe}));
     for (size_t i = 0; i < questions; ++i) {
       const std::string item = Item("q", i);
       CAIRN_RETURN_IF_ERROR(AskRow(fmt::format("{}/{}", name, item), reader->generator(),

@@ -91,7 +91,7 @@ class DemoRunner {
   std::string model_;
   std::vector<DemoRow> rows_;
   std::vector<TimelinePicture> timelines_;
-  uint32_t prefix_end_ = 0;  // Of requests, in tokens; 0: they name none.
+  uint32_t prefix_end_ = 0;                      // Of requests, in tokens; 0: they name none.
   std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
   DemoNode node_;
   std::unique_ptr<WorkerProcess> first_;

@@ -93,7 +93,8 @@ std::string TimelineSvg(const std::vector<TimelinePicture>& pictures) {
   }
   const int height = rows * kRow + static_cast<int>(pictures.size()) * 70 + 30;
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
+      "{1}\" "
       "font-family=\"monospace\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
       "<rect x=\"{2}\" y=\"8\" width=\"12\" height=\"8\" fill=\"#e0a030\"/>"
@@ -112,9 +113,9 @@ std::string TimelineSvg(const std::vector<TimelinePicture>& pictures) {
     for (int row = 0; row <= last + 1; ++row) {
       const int layer = row - 1;
       if (layer % 5 == 0 || layer < 0) {
-        svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"9\">{}</text>\n",
-                           kLeft - 6, y + row * kRow + 8,
-                           layer < 0 ? "all layers" : fmt::format("layer {}", layer));
+        svg += fmt::format(
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"9\">{}</text>\n", kLeft - 6,
+            y + row * kRow + 8, layer < 0 ? "all layers" : fmt::format("layer {}", layer));
       }
     }
     for (const TimelineSpan& span : picture.spans) {

@@ -9,8 +9,8 @@ namespace cairn::cli {
 
 // What two rows of logits for the same position say.
 struct Divergence {
-  double kl = 0;            // KL(full || other) in nats, log-softmax in float64.
-  double full_nll = 0;      // -log of the probability of the token that really follows.
+  double kl = 0;        // KL(full || other) in nats, log-softmax in float64.
+  double full_nll = 0;  // -log of the probability of the token that really follows.
   double other_nll = 0;
   bool same_top1 = false;
 };
@@ -28,7 +28,7 @@ struct KvError {
 
 struct Interval {
   double mean = 0;
-  double low = 0;   // 95 %, percentile bootstrap over the groups.
+  double low = 0;  // 95 %, percentile bootstrap over the groups.
   double high = 0;
 };
 

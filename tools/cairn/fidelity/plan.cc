@@ -38,8 +38,9 @@ Result<ScoredText> PlanNeedles(const NeedleContext& needles, bool second_turn,
   std::vector<int32_t> first_turn;
   if (second_turn) {
     if (needles.cases.size() < 2) {
-      return InvalidArgument("needle context '{}': {} cases, expected at least 2, one for each turn",
-                             needles.name, needles.cases.size());
+      return InvalidArgument(
+          "needle context '{}': {} cases, expected at least 2, one for each turn", needles.name,
+          needles.cases.size());
     }
     const NeedleContext::Case& first = needles.cases[asked_first];
     CAIRN_ASSIGN_OR_RETURN(first_turn, tokenize(Asked(first) + first.answer + "." + kTurnEnd));
@@ -56,13 +57,13 @@ Result<ScoredText> PlanNeedles(const NeedleContext& needles, bool second_turn,
     CAIRN_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenize(paragraph + "\n\n"));
     hay.insert(hay.end(), ids.begin(), ids.end());
   }
-  const size_t total = std::min<size_t>(shape.needle_tokens,
-                                        (fixed_tokens + hay.size()) / shape.block_tokens *
-                                            shape.block_tokens);
+  const size_t total = std::min<size_t>(
+      shape.needle_tokens, (fixed_tokens + hay.size()) / shape.block_tokens * shape.block_tokens);
   if (facts.size() < 2 || total < fixed_tokens) {
-    return InvalidArgument("needle context '{}': {} facts of {} tokens and {} tokens of hay, "
-                           "expected at least 2 facts and a whole block",
-                           needles.name, facts.size(), fixed_tokens, hay.size());
+    return InvalidArgument(
+        "needle context '{}': {} facts of {} tokens and {} tokens of hay, "
+        "expected at least 2 facts and a whole block",
+        needles.name, facts.size(), fixed_tokens, hay.size());
   }
   const size_t hay_tokens = total - fixed_tokens;
   ScoredText text{.name = needles.name, .context = {}, .continuations = {}};
@@ -70,7 +71,8 @@ Result<ScoredText> PlanNeedles(const NeedleContext& needles, bool second_turn,
     text.context.insert(text.context.end(), facts[i].begin(), facts[i].end());
     if (i + 1 == facts.size()) break;
     const auto begin = hay.begin() + static_cast<ptrdiff_t>(hay_tokens * i / (facts.size() - 1));
-    const auto end = hay.begin() + static_cast<ptrdiff_t>(hay_tokens * (i + 1) / (facts.size() - 1));
+    const auto end =
+        hay.begin() + static_cast<ptrdiff_t>(hay_tokens * (i + 1) / (facts.size() - 1));
     text.context.insert(text.context.end(), begin, end);
   }
   text.context.insert(text.context.end(), first_turn.begin(), first_turn.end());

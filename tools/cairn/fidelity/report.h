@@ -17,15 +17,16 @@ struct FidelityRow {
   std::string recipe;  // As given.
   std::string suite;
   // Of documents; zero in a row of needles.
-  Interval kl;              // Nats per token.
-  double ppl_delta = 0;     // Perplexity's relative change, 0.01 = 1 %.
-  double top1 = 0;          // Share of positions whose most likely token is the same.
+  Interval kl;           // Nats per token.
+  double ppl_delta = 0;  // Perplexity's relative change, 0.01 = 1 %.
+  double top1 = 0;       // Share of positions whose most likely token is the same.
   // Of needles; zero in a row of documents.
-  uint32_t needles_ok = 0;  // Answers that are still right, of
-  uint32_t needles_n = 0;   // those that full KV answers.
-  Interval needles;         // The share.
+  uint32_t needles_ok = 0;       // Answers that are still right, of
+  uint32_t needles_n = 0;        // those that full KV answers.
+  Interval needles;              // The share.
   std::optional<KvError> error;  // Relative, mean over texts. Nothing where the recipe selects.
-  double bits_per_number = 0;  // Stored bytes, headers included, over all numbers of the stored blocks.
+  double bits_per_number =
+      0;  // Stored bytes, headers included, over all numbers of the stored blocks.
   uint64_t fetched_tokens = 0;   // Of contexts, as the node counted them.
   uint64_t computed_tokens = 0;  // Of contexts. More than 0 fails the run.
   // By document or context, in the order of the suite: for comparisons in pairs.

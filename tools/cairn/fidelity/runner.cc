@@ -86,9 +86,9 @@ Result<std::unique_ptr<WorkerProcess>> FidelityRunner::StartWorker(
 }
 
 Status FidelityRunner::Run(const std::string& suite_name, const std::vector<std::string>& recipes) {
-  CAIRN_ASSIGN_OR_RETURN(const FidelitySuite suite,
-                         LoadFidelitySuite(options_.texts_directory, options_.split, suite_name,
-                                           options_.limit));
+  CAIRN_ASSIGN_OR_RETURN(
+      const FidelitySuite suite,
+      LoadFidelitySuite(options_.texts_directory, options_.split, suite_name, options_.limit));
   std::vector<Recipe> parsed;
   for (const std::string& recipe : recipes) {
     CAIRN_ASSIGN_OR_RETURN(parsed.emplace_back(), ParseRecipe(recipe));
@@ -157,8 +157,8 @@ Status FidelityRunner::ComputeAndPush(const FidelitySuite& suite,
   CAIRN_ASSIGN_OR_RETURN(plan_, PlanFidelity(suite, options_.shape, [&](const std::string& text) {
                            return scorer->Tokenize(text);
                          }));
-  CAIRN_RETURN_IF_ERROR(Write(fmt::format("plan-{}.json", suite.name),
-                              PlanJson(suite.name, options_.split, plan_)));
+  CAIRN_RETURN_IF_ERROR(
+      Write(fmt::format("plan-{}.json", suite.name), PlanJson(suite.name, options_.split, plan_)));
   full_.clear();
   kept_.clear();
   for (size_t i = 0; i < plan_.size(); ++i) {
@@ -227,9 +227,8 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
             next >= continuation.tokens.size()) {
           continue;
         }
-        const Divergence d =
-            Compare(std::span(full.logits[c]).subspan((first + r) * vocab, vocab), row,
-                    continuation.tokens[next]);
+        const Divergence d = Compare(std::span(full.logits[c]).subspan((first + r) * vocab, vocab),
+                                     row, continuation.tokens[next]);
         kl.value += d.kl;
         kl.weight += 1;
         totals->full_nll += d.full_nll;

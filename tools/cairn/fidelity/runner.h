@@ -53,7 +53,7 @@ class FidelityRunner {
   // What the worker with full KV says about a text, by continuation.
   struct Full {
     std::vector<std::vector<float>> logits;  // Documents: [tokens][vocab].
-    std::vector<bool> answered;              // Needles: every token of the answer is the most likely.
+    std::vector<bool> answered;  // Needles: every token of the answer is the most likely.
   };
   struct Arm;     // A worker that reads a recipe's namespace.
   struct Totals;  // What a row is made of.

@@ -117,8 +117,7 @@ Result<std::unique_ptr<StoredKvReader>> StoredKvReader::Create(client::CacheClie
                             .head_dim = static_cast<int32_t>(planes[0].dim),
                             .block_tokens = static_cast<int32_t>(spec.layout.block_tokens)};
   CAIRN_ASSIGN_OR_RETURN(auto codec, worker::KvCodec::Create(spec, kv));
-  return std::unique_ptr<StoredKvReader>(
-      new StoredKvReader(client, spec, kv, std::move(codec)));
+  return std::unique_ptr<StoredKvReader>(new StoredKvReader(client, spec, kv, std::move(codec)));
 }
 
 StoredKvReader::StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec,
@@ -135,8 +134,7 @@ Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context, bool wit
   }
   client::MatchOptions ask;
   ask.deadline = kCall;
-  CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome match,
-                         client_.Match(fingerprint_, keys, ask));
+  CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome match, client_.Match(fingerprint_, keys, ask));
   if (match.matched_blocks != keys.size()) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "the node has {} of {} blocks of the context, expected all", match.matched_blocks,
@@ -179,7 +177,8 @@ KvError RelativeError(std::span<const std::byte> exact, std::span<const std::byt
   for (size_t at = 0; at < exact.size(); at += kv.layer_bytes()) {
     k.Add(exact.subspan(at, kv.plane_bytes()), stored.subspan(at, kv.plane_bytes()), &a, &b);
     const size_t values = at + kv.plane_bytes();
-    v.Add(exact.subspan(values, kv.plane_bytes()), stored.subspan(values, kv.plane_bytes()), &a, &b);
+    v.Add(exact.subspan(values, kv.plane_bytes()), stored.subspan(values, kv.plane_bytes()), &a,
+          &b);
   }
   return {.k = k.Relative(), .v = v.Relative()};
 }

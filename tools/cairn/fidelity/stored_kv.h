@@ -22,9 +22,9 @@ struct StoredKv {
   // Where the recipe selects, if it was asked for: which tokens each KV head of each layer keeps: [layer * KV heads +
   // head], bit t % 8 of byte t / 8. Else empty.
   std::vector<std::vector<std::byte>> kept;
-  uint64_t numbers = 0;              // Of the context's KV, forgotten ones too.
-  uint64_t bytes = 0;                // Stored, headers and masks included.
-  std::set<format::Codec> codecs;    // Of the slices that were fetched.
+  uint64_t numbers = 0;            // Of the context's KV, forgotten ones too.
+  uint64_t bytes = 0;              // Stored, headers and masks included.
+  std::set<format::Codec> codecs;  // Of the slices that were fetched.
 };
 
 // Not thread-safe.
@@ -41,8 +41,8 @@ class StoredKvReader {
   const worker::KvLayout& kv() const { return kv_; }
 
  private:
-  StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec,
-                 const worker::KvLayout& kv, std::unique_ptr<const worker::KvCodec> codec);
+  StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec, const worker::KvLayout& kv,
+                 std::unique_ptr<const worker::KvCodec> codec);
   // All slices of what was matched, to a sink that counts them.
   template <typename Sink>
   Status FetchAll(const client::MatchOutcome& match, size_t blocks, Sink& sink);

@@ -29,7 +29,7 @@ NeedleContext NeedlesOf(const Json& j) {
 
 const std::vector<std::string>& FidelitySuites() {
   static const std::vector<std::string> kSuites = {"prose", "code", "dialogue", "needles",
-                                                    "multiturn"};
+                                                   "multiturn"};
   return kSuites;
 }
 

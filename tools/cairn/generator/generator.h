@@ -43,12 +43,12 @@ Status WaitForCache(Generator& generator, bool connected, std::chrono::milliseco
 
 struct LocalWorkerOptions {
   std::string model_path;
-  std::string arithmetic = "fast";  // "fast" or "float32".
-  int threads = 0;                  // 0: one per CPU.
-  std::string recipe = "raw";       // WorkerEngine::Options::recipe.
+  std::string arithmetic = "fast";          // "fast" or "float32".
+  int threads = 0;                          // 0: one per CPU.
+  std::string recipe = "raw";               // WorkerEngine::Options::recipe.
   std::string calibration = "calibration";  // WorkerEngine::Options::calibration.
-  std::string cache_address;        // Empty: no cache.
-  TlsFlags tls;                     // For the cache.
+  std::string cache_address;                // Empty: no cache.
+  TlsFlags tls;                             // For the cache.
 };
 // INVALID_ARGUMENT for an address or option that cannot be used; errors of WorkerEngine::Create.
 Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& options);

@@ -28,13 +28,13 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
     if (tier.tier() == v1::TIER_KIND_DISK) summary.fetched.disk += tier.bytes();
   }
   summary.fetched.lent = proto.lent_bytes();
-  summary.fetch_path =
-      proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;
+  summary.fetch_path = proto.fetch_path() == "local" ? client::Path::kLocal : client::Path::kGrpc;
   summary.chosen_tokens = proto.chosen_tokens();
   summary.selected_tokens = proto.selected_tokens();
   summary.kept_share = proto.kept_share();
   for (const v1::TimelineSpan& span : proto.timeline()) {
-    if (span.kind() < v1::TimelineSpan::KIND_MATCH || span.kind() > v1::TimelineSpan::KIND_COMPUTE) {
+    if (span.kind() < v1::TimelineSpan::KIND_MATCH ||
+        span.kind() > v1::TimelineSpan::KIND_COMPUTE) {
       continue;  // Of a later version.
     }
     summary.timeline.push_back({static_cast<worker::TimelineSpan::Kind>(span.kind()), span.layer(),

@@ -295,12 +295,12 @@ void LocalFetch::CopyQueued() {
     for (size_t i = 0; i < queue_.size(); ++i) {
       Queued& q = queue_[i];
       const std::byte* const next = i + 1 < queue_.size() ? queue_[i + 1].from.data() : nullptr;
-      const uint64_t hash =
-          !q.pieces.empty() ? CopyToPieces(q.from, q.pieces, streaming_)
-          : q.to.empty()    ? BulkXxh3(q.from, next)
-                       // What is copied on at once had better stay in the cache.
-                       : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
-                                  streaming_ && q.own.empty(), next);
+      const uint64_t hash = !q.pieces.empty() ? CopyToPieces(q.from, q.pieces, streaming_)
+                            : q.to.empty()
+                                ? BulkXxh3(q.from, next)
+                                // What is copied on at once had better stay in the cache.
+                                : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
+                                           streaming_ && q.own.empty(), next);
       q.good = hash == q.slice.xxh3;
     }
   } else {

@@ -14,7 +14,10 @@ from cairn.types import Tls
 __all__ = ["TIER_WITHOUT", "Options"]
 
 _O = TypeVar("_O", bound="Options")
-TIER_WITHOUT = ("save_buffer", "save_generated")  # vLLM itself decides what goes to its tiers, and when.
+TIER_WITHOUT = (
+    "save_buffer",
+    "save_generated",
+)  # vLLM itself decides what goes to its tiers, and when.
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -56,15 +59,21 @@ class Options:
         return Tls(ca_file=self.tls_ca, cert_file=self.tls_cert, key_file=self.tls_key)
 
     @classmethod
-    def read(cls: type[_O], settings: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()) -> _O:
+    def read(
+        cls: type[_O], settings: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()
+    ) -> _O:
         """ValueError names a setting that does not exist, or whose value cannot be right.
 
         `prefix`: how settings are called for users, such as "kv_connector_extra_config.".
         `without`: settings that this adapter has no use for.
         """
-        fields = {field.name: field for field in dataclasses.fields(cls) if field.name not in without}
+        fields = {
+            field.name: field for field in dataclasses.fields(cls) if field.name not in without
+        }
         if not isinstance(settings, Mapping):
-            raise ValueError(f"setting '{prefix.rstrip('.')}': got {settings!r}, expected an object with settings")
+            raise ValueError(
+                f"setting '{prefix.rstrip('.')}': got {settings!r}, expected an object with settings"
+            )
         values: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in fields:
@@ -77,12 +86,21 @@ class Options:
 
 def _convert(name: str, value: Any, default: Any) -> Any:
     wanted = type(default)
-    if wanted is int and isinstance(value, str) and (size := re.fullmatch(r"(\d+) ?([KMG]iB|B|)", value)):
+    if (
+        wanted is int
+        and isinstance(value, str)
+        and (size := re.fullmatch(r"(\d+) ?([KMG]iB|B|)", value))
+    ):
         value = int(size[1]) * _UNITS[size[2]]
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not wanted:
-        words = {str: "a text", int: "an integer, or a text such as \"1GiB\" for bytes", float: "a number", bool: "true or false"}
+        words = {
+            str: "a text",
+            int: 'an integer, or a text such as "1GiB" for bytes',
+            float: "a number",
+            bool: "true or false",
+        }
         raise ValueError(f"setting '{name}': got {value!r}, expected {words[wanted]}")
     if wanted in (int, float) and not 0 <= value < math.inf:
         raise ValueError(f"setting '{name}': got {value!r}, expected a finite number of at least 0")

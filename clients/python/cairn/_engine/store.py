@@ -20,7 +20,9 @@ __all__ = ["Lookup", "Store"]
 _LOG = logging.getLogger("cairn")
 _QUIET = 30.0  # Seconds between two lines about the same failure.
 _SOON = 0.2  # Seconds from a look-up to its load, more or less.
-_SPLIT = 8  # From so many blocks on, two threads copy: checking and copying takes a core all it has.
+_SPLIT = (
+    8  # From so many blocks on, two threads copy: checking and copying takes a core all it has.
+)
 
 
 class Lookup:
@@ -28,7 +30,9 @@ class Lookup:
 
     __slots__ = ("_blocks", "_pending", "_store", "begin")
 
-    def __init__(self, store: Store, blocks: int, pending: PendingMatch | None, begin: float) -> None:
+    def __init__(
+        self, store: Store, blocks: int, pending: PendingMatch | None, begin: float
+    ) -> None:
         self._store = store
         self._blocks = blocks
         self._pending = pending
@@ -64,7 +68,11 @@ class Store:
     """
 
     def __init__(
-        self, options: Options, spec: NamespaceSpec, client_name: str, counters: Counters | None = None
+        self,
+        options: Options,
+        spec: NamespaceSpec,
+        client_name: str,
+        counters: Counters | None = None,
     ) -> None:
         """Does not wait for the node. InvalidArgumentError: an address or a field that can never be right."""
         self.options = options
@@ -73,7 +81,9 @@ class Store:
         self.namespace = fingerprint(spec)
         self._complained: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._client = Client(options.address, client_name=client_name, path=options.path, tls=options.tls)
+        self._client = Client(
+            options.address, client_name=client_name, path=options.path, tls=options.tls
+        )
         # A node that comes later opens it with the session.
         self._opening = threading.Thread(target=self._open, name="cairn-open", daemon=True)
         self._opening.start()
@@ -144,7 +154,9 @@ class Store:
         self._complain("look-up", error)
         self.counters.add("lookup_failures")
 
-    def match(self, keys: Sequence[bytes], *, lease: bool = True, deadline: float | None = None) -> Match | None:
+    def match(
+        self, keys: Sequence[bytes], *, lease: bool = True, deadline: float | None = None
+    ) -> Match | None:
         """The longest prefix at the node; None when there was no answer in time."""
         if not keys:
             return None
@@ -182,7 +194,9 @@ class Store:
             else:
                 # Whoever looked up before had to be quick.
                 deadline = min(1.0, self.options.load_timeout)
-                with self._client.match(self.namespace, keys[: first + len(into)], deadline=deadline) as leased:
+                with self._client.match(
+                    self.namespace, keys[: first + len(into)], deadline=deadline
+                ) as leased:
                     failed = self._fetch_by_two(leased, first, into, rect)
         except Error as error:
             self._complain("load", error)
@@ -191,7 +205,9 @@ class Store:
         self.counters.add("failed_load_blocks", len(failed))
         return failed
 
-    def load_any(self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None) -> set[int]:
+    def load_any(
+        self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None
+    ) -> set[int]:
         """Like `load`, for blocks that need not follow each other: what is not there leaves a hole."""
         begin, next_key = time.monotonic(), 0
         self.counters.add("loads")
@@ -199,9 +215,13 @@ class Store:
         try:
             while next_key < len(keys):
                 rest = keys[next_key:]
-                with self._client.match(self.namespace, rest, deadline=min(1.0, self.options.load_timeout)) as found:
+                with self._client.match(
+                    self.namespace, rest, deadline=min(1.0, self.options.load_timeout)
+                ) as found:
                     end = next_key + found.matched_blocks
-                    failed |= {next_key + i for i in self._fetch(found, 0, into[next_key:end], rect)}
+                    failed |= {
+                        next_key + i for i in self._fetch(found, 0, into[next_key:end], rect)
+                    }
                 if end < len(keys):
                     failed.add(end)
                 next_key = end + 1
@@ -213,7 +233,9 @@ class Store:
         self.counters.add("failed_load_blocks", len(failed))
         return failed
 
-    def _fetch_by_two(self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
+    def _fetch_by_two(
+        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None
+    ) -> set[int]:
         if len(into) < _SPLIT:
             return self._fetch(found, first, into, rect)
         half = len(into) // 2
@@ -223,14 +245,20 @@ class Store:
             failed = self._fetch(found, first, into[:half], rect)
         return failed | {half + i for i in later.result()}
 
-    def _fetch(self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None) -> set[int]:
+    def _fetch(
+        self, found: Match, first: int, into: Sequence[Memory], rect: Rect | None
+    ) -> set[int]:
         there = min(len(into), max(0, found.matched_blocks - first))
         missing = set(range(there, len(into)))
         if there == 0:
             return missing
         try:
             fetched = self._client.fetch(
-                found.lease, into[:there], first_block=first, rect=rect, deadline=self.options.load_timeout
+                found.lease,
+                into[:there],
+                first_block=first,
+                rect=rect,
+                deadline=self.options.load_timeout,
             )
         except Error as error:
             if error.fetched is None:
@@ -242,7 +270,10 @@ class Store:
 
     def save(self, parts: Sequence[Part], sizes: Sequence[int]) -> list[bool]:
         """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the count."""
-        return self._stored(lambda: self._client.push(self.namespace, parts, deadline=self.options.save_timeout), sizes)
+        return self._stored(
+            lambda: self._client.push(self.namespace, parts, deadline=self.options.save_timeout),
+            sizes,
+        )
 
     def stage(self, parts: Sequence[Part]) -> StagedPush | None:
         """Copies parts out, for `commit`; None, and they are counted as failed, when that cannot be."""
@@ -285,7 +316,10 @@ class Store:
         if keys:
             try:
                 timeout = self.options.lookup_timeout if deadline is None else deadline
-                there = [tier is not None for tier in self._client.exists(self.namespace, keys, deadline=timeout)]
+                there = [
+                    tier is not None
+                    for tier in self._client.exists(self.namespace, keys, deadline=timeout)
+                ]
             except Error as error:
                 self._lookup_failed(error)
         self._count_lookup(len(keys), time.monotonic() - begin)

@@ -23,7 +23,11 @@ def weights_revision(model: str, revision: str | None = None) -> str:
     path = pathlib.Path(model)
     if not path.exists():
         return _hub_commit(model, revision)
-    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+    )
     if not any(p.suffix not in (".json", ".py") for p in files):
         raise ValueError(f"no weights in '{model}': name what they are with the setting 'revision'")
     seen = [[p.name, s.st_size, s.st_mtime_ns, s.st_ino] for p in files if (s := p.stat())]

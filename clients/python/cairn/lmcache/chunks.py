@@ -68,7 +68,12 @@ class ChunkMemory:
     """Chunks of one form in LMCache's CPU memory: whole ones, and shorter ones at the end of a text. Thread-safe."""
 
     def __init__(
-        self, backend: LocalCPUBackend, shape: torch.Size, dtype: torch.dtype, fmt: MemoryFormat, wait: float
+        self,
+        backend: LocalCPUBackend,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        fmt: MemoryFormat,
+        wait: float,
     ) -> None:
         """`shape`: of a whole chunk. `wait`: seconds to wait for room."""
         self._backend = backend
@@ -94,7 +99,9 @@ class ChunkMemory:
         """
         whole = self._tokens * self._token_bytes + _PART_HEADER
         # Only the last one of a text may be shorter, and only its size tells how long it is.
-        last, rest = divmod(found.bytes - (found.matched_blocks - 1) * whole - _PART_HEADER, self._token_bytes)
+        last, rest = divmod(
+            found.bytes - (found.matched_blocks - 1) * whole - _PART_HEADER, self._token_bytes
+        )
         if rest != 0 or not 0 < last <= self._tokens:
             last = self._tokens
         items: list[MemoryObj] = []
@@ -113,7 +120,9 @@ class ChunkMemory:
 
     def _allocate(self, shape: torch.Size, until: float) -> MemoryObj | None:
         # LMCache's own waiting has no end, and what it waits for may be waiting for us.
-        while (item := self._backend.allocate([shape], [self._dtype], self._fmt, busy_loop=False)) is None:
+        while (
+            item := self._backend.allocate([shape], [self._dtype], self._fmt, busy_loop=False)
+        ) is None:
             if time.monotonic() > until:
                 return None
             time.sleep(_RETRY)

@@ -89,7 +89,8 @@ class CairnClient:
         def put() -> list[bool]:
             views = [memoryview(b).cast("B") for b in buffers]
             return self._store.save(
-                [Part(key, view) for key, view in zip(_keys(keys), views)], [len(view) for view in views]
+                [Part(key, view) for key, view in zip(_keys(keys), views)],
+                [len(view) for view in views],
             )
 
         return self._submit(len(keys), put)

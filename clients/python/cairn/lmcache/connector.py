@@ -12,7 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, List, TypeVar
 
 from lmcache.v1.exceptions import IrrecoverableException
-from lmcache.v1.storage_backend.connector import ConnectorAdapter, ConnectorContext, extract_plugin_type
+from lmcache.v1.storage_backend.connector import (
+    ConnectorAdapter,
+    ConnectorContext,
+    extract_plugin_type,
+)
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
 from cairn._engine.store import Store
@@ -62,7 +66,9 @@ class CairnConnector(RemoteConnector):
     never blocked: calls to the node wait in threads, look-ups apart from loads, and loads from stores.
     """
 
-    def __init__(self, context: ConnectorContext, options: ConnectorOptions, spec: NamespaceSpec) -> None:
+    def __init__(
+        self, context: ConnectorContext, options: ConnectorOptions, spec: NamespaceSpec
+    ) -> None:
         """`cairn.InvalidArgumentError`: an address or a field that can never be right."""
         super().__init__(context.config, context.metadata)
         self._names = ChunkNames()
@@ -74,7 +80,9 @@ class CairnConnector(RemoteConnector):
             wait=min(1.0, options.load_timeout),
         )
         # Else LMCache would give up its own memory too while the node does not answer.
-        self._pings = context.config.get_extra_config_value("fallback_policy", "recompute") == "local_cpu"
+        self._pings = (
+            context.config.get_extra_config_value("fallback_policy", "recompute") == "local_cpu"
+        )
         self._store = Store(options, spec, "lmcache")
         self._lookups = ThreadPoolExecutor(2, "cairn-lookup")
         self._loads = ThreadPoolExecutor(2, "cairn-load")
@@ -99,7 +107,9 @@ class CairnConnector(RemoteConnector):
         """How many chunks the node has, from the first one on."""
         return self._guarded(lambda: self._found(keys), 0)
 
-    async def batched_async_contains(self, lookup_id: str, keys: Sequence[CacheEngineKey], pin: bool = False) -> int:
+    async def batched_async_contains(
+        self, lookup_id: str, keys: Sequence[CacheEngineKey], pin: bool = False
+    ) -> int:
         """As `batched_contains`. Nothing is pinned: a chunk that is evicted before its load is a miss."""
         return await self._answer(self._lookups, lambda: self._found(keys), 0)
 
@@ -110,7 +120,9 @@ class CairnConnector(RemoteConnector):
     async def ping(self) -> int:
         """0: the node answers."""
         deadline = min(1.0, self._store.options.load_timeout)
-        return await self._answer(self._lookups, lambda: 0 if self._store.answers(deadline=deadline) else 1, 1)
+        return await self._answer(
+            self._lookups, lambda: 0 if self._store.answers(deadline=deadline) else 1, 1
+        )
 
     async def list(self) -> List[str]:  # From here on `list` is this method.
         """Empty: a node has hashes of keys only."""
@@ -131,7 +143,9 @@ class CairnConnector(RemoteConnector):
         items = await self.batched_get_non_blocking("", keys)
         return [*items, *[None] * (len(keys) - len(items))]
 
-    async def batched_get_non_blocking(self, lookup_id: str, keys: Sequence[CacheEngineKey]) -> List[MemoryObj]:
+    async def batched_get_non_blocking(
+        self, lookup_id: str, keys: Sequence[CacheEngineKey]
+    ) -> List[MemoryObj]:
         """The chunks up to the first one that is not there."""
         return await self._answer(self._loads, lambda: self._load(keys), [], _release)
 
@@ -145,7 +159,9 @@ class CairnConnector(RemoteConnector):
         """Yes."""
         return True
 
-    async def batched_put(self, keys: Sequence[CacheEngineKey], memory_objs: Sequence[MemoryObj]) -> None:
+    async def batched_put(
+        self, keys: Sequence[CacheEngineKey], memory_objs: Sequence[MemoryObj]
+    ) -> None:
         """Stores chunks. Returns when they are stored, or will not be."""
         job = self._guarded(lambda: self._saver.submit(keys, memory_objs), None)
         if job is not None:
@@ -186,7 +202,9 @@ class CairnConnector(RemoteConnector):
             items = self._memory.allocate(found)
             good = 0
             try:
-                failed = self._store.load(names, 0, [memory_of(item) for item in items], found=found)
+                failed = self._store.load(
+                    names, 0, [memory_of(item) for item in items], found=found
+                )
                 good = min(failed, default=len(items))
             finally:
                 _release(items[good:])
@@ -229,10 +247,14 @@ class _Saver:
         self._lock = threading.Lock()
         self._waiting = 0
 
-    def submit(self, keys: Sequence[CacheEngineKey], items: Sequence[MemoryObj]) -> Future[None] | None:
+    def submit(
+        self, keys: Sequence[CacheEngineKey], items: Sequence[MemoryObj]
+    ) -> Future[None] | None:
         """None: there is no room for them on the way to the node; they are counted as dropped."""
         # A chunk behind one that cannot be stored would get the wrong parent: it goes as well.
-        chunks = list(itertools.takewhile(lambda chunk: self._memory.holds(chunk[1]), zip(keys, items)))
+        chunks = list(
+            itertools.takewhile(lambda chunk: self._memory.holds(chunk[1]), zip(keys, items))
+        )
         if len(chunks) < len(items):
             self._store.counters.add("failed_save_blocks", len(items) - len(chunks))
         names = self._names.to_store([key for key, _ in chunks])
@@ -261,7 +283,10 @@ class _Saver:
     def _save(self, names: list[bytes], items: list[MemoryObj]) -> None:
         try:
             parents = [None, *names]
-            parts = [Part(name, memory_of(item), parent=parent) for name, item, parent in zip(names, items, parents)]
+            parts = [
+                Part(name, memory_of(item), parent=parent)
+                for name, item, parent in zip(names, items, parents)
+            ]
             self._store.save(parts, [item.get_size() for item in items])
         except Exception:
             self._store.counters.add("internal_errors")

@@ -64,12 +64,20 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
     for name, wanted, reason in (
         ("remote_serde", "naive", "since only whole chunks are stored, as they are"),
         ("use_layerwise", False, "since a chunk is stored with all of its layers"),
-        ("enable_blending", False, "since a blended chunk depends on text that its key does not have"),
+        (
+            "enable_blending",
+            False,
+            "since a blended chunk depends on text that its key does not have",
+        ),
     ):
         if getattr(config, name) != wanted:
-            raise ValueError(f"setting '{name}': got {getattr(config, name)!r}, expected {wanted!r}, {reason}")
+            raise ValueError(
+                f"setting '{name}': got {getattr(config, name)!r}, expected {wanted!r}, {reason}"
+            )
     if metadata.chunk_size not in _CHUNK_TOKENS:
-        raise ValueError(f"setting 'chunk_size': got {metadata.chunk_size}, expected one of {_CHUNK_TOKENS}")
+        raise ValueError(
+            f"setting 'chunk_size': got {metadata.chunk_size}, expected one of {_CHUNK_TOKENS}"
+        )
     if metadata.get_num_groups() != 1:
         raise ValueError(f"the model has {metadata.get_num_groups()} groups of layers, expected 1")
     if (size := _chunk_bytes(metadata)) > _MAX_PART:
@@ -90,7 +98,9 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
     if vllm_config.scheduler_config.async_scheduling:
         raise ValueError(f"setting 'async_scheduling': got true, expected false, {reason}")
     if vllm_config.lora_config is not None:
-        raise ValueError("setting 'enable_lora': got true, expected false, since LMCache's keys have no adapters")
+        raise ValueError(
+            "setting 'enable_lora': got true, expected false, since LMCache's keys have no adapters"
+        )
     if vllm_config.model_config.enable_prompt_embeds:
         raise ValueError(
             "setting 'enable_prompt_embeds': got true, expected false, since LMCache's keys have no embeddings"
@@ -118,7 +128,9 @@ def make_spec(
 
         cache = vllm_config.cache_config
         revision, numerics = revision_of(vllm_config, options), numerics_of(vllm_config)
-        engine = f"vllm cache_dtype={cache.cache_dtype} block_size={cache.block_size} on {machine()}"
+        engine = (
+            f"vllm cache_dtype={cache.cache_dtype} block_size={cache.block_size} on {machine()}"
+        )
     return NamespaceSpec(
         model=os.path.basename(os.path.normpath(metadata.model_name)) or "model",
         revision=revision,

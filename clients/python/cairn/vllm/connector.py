@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     import torch
     from vllm.config import VllmConfig
     from vllm.distributed.kv_events import KVCacheEvent
-    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+        KVConnectorPromMetrics,
+        KVConnectorStats,
+    )
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -71,7 +74,9 @@ class CairnConnector(KVConnectorBase_V1):
     `kv_connector_extra_config` has the settings of docs/engines/vllm.md.
     """
 
-    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+    def __init__(
+        self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
+    ) -> None:
         """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right. Both name it.
 
         A node that cannot be reached is neither: it may come later.
@@ -113,19 +118,25 @@ class CairnConnector(KVConnectorBase_V1):
         self._scheduler.on_new_request(request)
 
     @_guarded(lambda: (0, False))
-    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+    def get_num_new_matched_tokens(
+        self, request: Request, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
         """Answers from what the node said; None until it has, or its time is up."""
         assert self._scheduler is not None
         tokens = self._scheduler.matched_tokens(request, num_computed_tokens)
         return tokens, bool(tokens)
 
-    def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+    def update_state_after_alloc(
+        self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
+    ) -> None:
         """Not guarded: the engine waits for a load that it was promised, and here it is noted."""
         assert self._scheduler is not None
         self._scheduler.after_alloc(request, blocks, num_external_tokens)
 
     @_guarded(dict)
-    def get_external_cache_hit_sources(self, request: Request, num_external_tokens: int) -> dict[CacheHitSource, int]:
+    def get_external_cache_hit_sources(
+        self, request: Request, num_external_tokens: int
+    ) -> dict[CacheHitSource, int]:
         """By tier of the node."""
         assert self._scheduler is not None
         tiers = self._scheduler.hit_tiers(request, num_external_tokens)
@@ -143,7 +154,9 @@ class CairnConnector(KVConnectorBase_V1):
         self._scheduler.on_output(connector_output)
 
     @_guarded(lambda: (False, None))
-    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def request_finished(
+        self, request: Request, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
         """Blocks may be freed at once: what is stored was copied."""
         assert self._scheduler is not None
         self._scheduler.on_finished(request)
@@ -175,7 +188,9 @@ class CairnConnector(KVConnectorBase_V1):
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Loads end between steps, never inside one."""
 
-    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any
+    ) -> None:
         """Blocks are stored whole, after the step."""
 
     @_guarded(_nothing)
@@ -207,13 +222,19 @@ class CairnConnector(KVConnectorBase_V1):
         return CairnStats(data) if data else None
 
     @classmethod
-    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
+    def build_kv_connector_stats(
+        cls, data: dict[str, Any] | None = None
+    ) -> KVConnectorStats | None:
         """In the API server, from what came over the wire."""
         return CairnStats(data or {})
 
     @classmethod
     def build_prom_metrics(
-        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]
+        cls,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
     ) -> KVConnectorPromMetrics | None:
         """In the API server."""
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)

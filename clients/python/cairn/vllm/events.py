@@ -7,7 +7,13 @@ import logging
 import threading
 from collections import deque
 
-from vllm.distributed.kv_events import MEDIUM_CPU, MEDIUM_STORAGE, BlockRemoved, BlockStored, KVCacheEvent
+from vllm.distributed.kv_events import (
+    MEDIUM_CPU,
+    MEDIUM_STORAGE,
+    BlockRemoved,
+    BlockStored,
+    KVCacheEvent,
+)
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash as event_hash
 
 from cairn._engine.store import Store
@@ -95,7 +101,9 @@ class EventFeed:
         elif event.kind is EventKind.TIER_REMOVED:
             # Not gone, so it is in the other tier; a snapshot had told of the fastest one alone.
             self._entered(
-                dataclasses.replace(event, tier=TierKind.DISK if event.tier is TierKind.HOST else TierKind.HOST)
+                dataclasses.replace(
+                    event, tier=TierKind.DISK if event.tier is TierKind.HOST else TierKind.HOST
+                )
             )
             self._left(event.key, event.tier)
         elif event.kind is EventKind.REMOVED:
@@ -128,7 +136,12 @@ class EventFeed:
         if tier in tiers:
             tiers.remove(tier)
             self._say(
-                BlockRemoved(block_hashes=[event_hash(key)], medium=_MEDIA[tier], locality="REMOTE", ownership=_OWNER)
+                BlockRemoved(
+                    block_hashes=[event_hash(key)],
+                    medium=_MEDIA[tier],
+                    locality="REMOTE",
+                    ownership=_OWNER,
+                )
             )
 
     def _forget(self, key: bytes) -> None:

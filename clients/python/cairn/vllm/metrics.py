@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+    KVConnectorPromMetrics,
+    KVConnectorStats,
+)
 
 from cairn._engine.counters import COUNTERS
 
@@ -46,9 +49,13 @@ class PromMetrics(KVConnectorPromMetrics):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-        self._by_engine: dict[int, dict[str, Any]] = {engine: {} for engine in per_engine_labelvalues}
+        self._by_engine: dict[int, dict[str, Any]] = {
+            engine: {} for engine in per_engine_labelvalues
+        }
         for name, meaning in COUNTERS.items():
-            metric = self._counter_cls(name=f"cairn_vllm_{name}", documentation=meaning, labelnames=labelnames)
+            metric = self._counter_cls(
+                name=f"cairn_vllm_{name}", documentation=meaning, labelnames=labelnames
+            )
             for engine, values in per_engine_labelvalues.items():
                 self._by_engine[engine][name] = metric.labels(*values)
 

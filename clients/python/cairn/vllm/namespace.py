@@ -66,7 +66,11 @@ def check_config(vllm_config: VllmConfig) -> None:
     import vllm
 
     check_version("vllm", vllm.__version__)
-    transfer, cache, parallel = vllm_config.kv_transfer_config, vllm_config.cache_config, vllm_config.parallel_config
+    transfer, cache, parallel = (
+        vllm_config.kv_transfer_config,
+        vllm_config.cache_config,
+        vllm_config.parallel_config,
+    )
     if transfer.kv_load_failure_policy != "recompute":
         raise ValueError(
             f"setting 'kv_load_failure_policy': got '{transfer.kv_load_failure_policy}', expected 'recompute', "
@@ -80,7 +84,9 @@ def check_config(vllm_config: VllmConfig) -> None:
         if size != 1:
             raise ValueError(f"setting '{name}': got {size}, expected 1")
     if getattr(cache, "calculate_kv_scales", False):
-        raise ValueError("setting 'calculate_kv_scales': got true, expected false, since scales then differ by engine")
+        raise ValueError(
+            "setting 'calculate_kv_scales': got true, expected false, since scales then differ by engine"
+        )
     speculative = vllm_config.speculative_config
     if speculative is not None and speculative.method not in ("ngram", "suffix"):
         raise ValueError(
@@ -88,7 +94,9 @@ def check_config(vllm_config: VllmConfig) -> None:
             "since a draft model has KV of its own"
         )
     if vllm_config.model_config.runner_type != "generate":
-        raise ValueError(f"setting 'runner': got '{vllm_config.model_config.runner_type}', expected 'generate'")
+        raise ValueError(
+            f"setting 'runner': got '{vllm_config.model_config.runner_type}', expected 'generate'"
+        )
 
 
 def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: Options) -> Plan:
@@ -102,7 +110,9 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
         raise ValueError(f"the model's KV cache groups are {names}, expected one of full attention")
     kv = groups[0].kv_cache_spec
     if kv.block_size not in BLOCK_TOKENS:
-        raise ValueError(f"setting 'block_size': got {kv.block_size}, expected one of {BLOCK_TOKENS}")
+        raise ValueError(
+            f"setting 'block_size': got {kv.block_size}, expected one of {BLOCK_TOKENS}"
+        )
     layers = len(groups[0].layer_names)
     part_bytes = kv.page_size_bytes * layers
     if part_bytes > MAX_PART:
@@ -138,7 +148,9 @@ def revision_of(vllm_config: VllmConfig, options: Options) -> str:
     revision = options.revision
     if not revision:
         if vllm_config.load_config.load_format == "dummy":
-            raise ValueError(f"load_format 'dummy' has no weights: name what they are with '{EXTRA}revision'")
+            raise ValueError(
+                f"load_format 'dummy' has no weights: name what they are with '{EXTRA}revision'"
+            )
         revision = weights_revision(model.model, model.revision)
     config = json.dumps(model.hf_config.to_dict(), sort_keys=True, default=str)
     return f"{revision} config:{hashlib.sha256(config.encode()).hexdigest()[:32]} quantization:{model.quantization}"
@@ -158,7 +170,9 @@ def machine() -> str:
     if not current_platform.is_cpu():
         return str(current_platform.device_name)
     amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-    return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}{' AMX' if amx else ''}"
+    return (
+        f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}{' AMX' if amx else ''}"
+    )
 
 
 def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int) -> str:

@@ -84,7 +84,12 @@ class SchedulerHalf:
         The same answer however often it is asked for.
         """
         state = self._state(request)
-        if not self._reads or state.bypass or state.load_failed or request.skip_reading_prefix_cache:
+        if (
+            not self._reads
+            or state.bypass
+            or state.load_failed
+            or request.skip_reading_prefix_cache
+        ):
             return 0
         if request.num_preemptions != state.preemptions:
             # It may find what it computed itself before.
@@ -134,7 +139,11 @@ class SchedulerHalf:
             bypass = _bypass(request)
             if bypass:
                 self._store.counters.add("bypassed_requests")
-            limit = None if self._store.options.save_generated else request.num_prompt_tokens // self._plan.block_tokens
+            limit = (
+                None
+                if self._store.options.save_generated
+                else request.num_prompt_tokens // self._plan.block_tokens
+            )
             state = self._requests[request.request_id] = _Request(request, bypass, limit)
         return state
 
@@ -283,7 +292,9 @@ class SchedulerHalf:
         for state in self._requests.values():
             state.bypass = True
             state.keys = []
-        _LOG.warning("cairn: the engine's cache was reset; nothing stored before is used by this process from now on")
+        _LOG.warning(
+            "cairn: the engine's cache was reset; nothing stored before is used by this process from now on"
+        )
 
 
 def _bypass(request: Request) -> bool:

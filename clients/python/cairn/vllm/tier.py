@@ -18,7 +18,13 @@ import numpy as np
 import torch
 import vllm
 from vllm.v1.core.kv_cache_utils import get_none_hash_seed
-from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
+from vllm.v1.kv_offload.base import (
+    LookupResult,
+    Medium,
+    OffloadKey,
+    ReqContext,
+    RequestOffloadingContext,
+)
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
@@ -60,7 +66,9 @@ class CairnTier(SecondaryTierManager):
         check_version("vllm", vllm.__version__)
         options = Options.read(settings, "secondary_tiers[].", TIER_WITHOUT)
         self._rows = np.asarray(primary_kv_view).view(np.uint8)
-        self._store = Store(options, _spec(offloading_spec, self.block_size_bytes, options), "vllm-tier")
+        self._store = Store(
+            options, _spec(offloading_spec, self.block_size_bytes, options), "vllm-tier"
+        )
         self._lookups = _Lookups(tier_type, self._store)
         self._pool = ThreadPoolExecutor(2, "cairn-tier")
         self._running: dict[int, Future[None]] = {}
@@ -117,7 +125,9 @@ class CairnTier(SecondaryTierManager):
         return stored + [False] * (len(keys) - len(stored))
 
     def _load(self, keys: list[OffloadKey], chunks: list[int]) -> list[bool]:
-        failed = self._store.load_any([_block_key(key) for key in keys], [self._rows[chunk] for chunk in chunks])
+        failed = self._store.load_any(
+            [_block_key(key) for key in keys], [self._rows[chunk] for chunk in chunks]
+        )
         return [i not in failed for i in range(len(keys))]
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
@@ -180,16 +190,24 @@ class _Lookups(AsyncLookupManager):
 def _block_key(key: OffloadKey) -> bytes:
     """The block's hash; KV cache groups after the first have keys of their own."""
     block, group = bytes(key[:32]), bytes(key[32:])
-    return block if group == bytes(4) else hashlib.sha256(b"cairn.vllm.group.v1" + block + group).digest()
+    return (
+        block
+        if group == bytes(4)
+        else hashlib.sha256(b"cairn.vllm.group.v1" + block + group).digest()
+    )
 
 
 def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> NamespaceSpec:
     config = offloading.config
     tokens = max(offloading.tokens_per_block) * offloading.blocks_per_chunk
     if tokens not in BLOCK_TOKENS:
-        raise ValueError(f"setting 'blocks_per_chunk': a chunk has {tokens} tokens, expected one of {BLOCK_TOKENS}")
+        raise ValueError(
+            f"setting 'blocks_per_chunk': a chunk has {tokens} tokens, expected one of {BLOCK_TOKENS}"
+        )
     if row_bytes > MAX_PART:
-        raise ValueError(f"setting 'blocks_per_chunk': a chunk has {row_bytes} bytes, expected at most {MAX_PART}")
+        raise ValueError(
+            f"setting 'blocks_per_chunk': a chunk has {row_bytes} bytes, expected at most {MAX_PART}"
+        )
     parallel = config.parallel
     layers = hashlib.sha256(repr(config.groups).encode()).hexdigest()[:32]
     seed = hashlib.sha256(get_none_hash_seed().encode()).hexdigest()[:32]

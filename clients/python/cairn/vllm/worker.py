@@ -73,7 +73,9 @@ class WorkerHalf:
         total = sum(page.shape[1] for page in self._pages)
         expected = self._store.spec.layout.max_part_bytes  # type: ignore[union-attr]
         if total != expected:
-            raise ValueError(f"a block has {total} bytes in the engine's pages, expected {expected}")
+            raise ValueError(
+                f"a block has {total} bytes in the engine's pages, expected {expected}"
+            )
         self._saver = _Saver(self._store, total, self._rect, self._plan.block_tokens)
 
     def start_loads(self, metadata: Metadata) -> None:
@@ -81,7 +83,9 @@ class WorkerHalf:
         if metadata.namespace != self._store.namespace and not self._mismatch:
             self._mismatch = True
             self._store.counters.add("internal_errors")
-            _LOG.error("cairn: scheduler and worker name the KV differently; nothing is loaded or stored")
+            _LOG.error(
+                "cairn: scheduler and worker name the KV differently; nothing is loaded or stored"
+            )
         for job in metadata.loads:
             self._under_way += 1
             self._loads.submit(self._load, job)
@@ -159,7 +163,9 @@ class _Batches:
                 return
             yield turn, self._batches[turn]
 
-    def in_order(self, turn: int, staged: StagedPush | None) -> Iterator[tuple[StagedPush | None, list[bytes]]]:
+    def in_order(
+        self, turn: int, staged: StagedPush | None
+    ) -> Iterator[tuple[StagedPush | None, list[bytes]]]:
         """With `turn`, what has its turn now, and its keys. By one thread at a time."""
         self._staged[turn] = staged
         while self._next in self._staged:
@@ -186,7 +192,9 @@ class _Saver:
         self._thread = threading.Thread(target=self._run, name="cairn-save", daemon=True)
         self._thread.start()
 
-    def add(self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]) -> None:
+    def add(
+        self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]
+    ) -> None:
         """A block, of `pieces` that follow each other, for the next `send`. Called by one thread."""
         with self._changed:
             if key in self._under_way:
@@ -196,7 +204,13 @@ class _Saver:
                 return
             self._under_way.add(key)
         self._parts.append(
-            Part(key, pieces, parent=parent, first_position=index * self._block_tokens, rect=self._rect)
+            Part(
+                key,
+                pieces,
+                parent=parent,
+                first_position=index * self._block_tokens,
+                rect=self._rect,
+            )
         )
 
     def send(self) -> None:
@@ -205,7 +219,9 @@ class _Saver:
         The engine waits for that, so a second thread helps: one alone does not reach the speed of memory.
         """
         parts, self._parts = self._parts, []
-        batches = _Batches([parts[i : i + self._at_once] for i in range(0, len(parts), self._at_once)])
+        batches = _Batches(
+            [parts[i : i + self._at_once] for i in range(0, len(parts), self._at_once)]
+        )
         helper = self._helper.submit(self._stage, batches) if len(parts) > self._at_once else None
         self._stage(batches)
         if helper is not None:
@@ -245,7 +261,10 @@ class _Saver:
     def close(self) -> None:
         begin = time.monotonic()
         if not self.drain(5.0):
-            _LOG.warning("cairn: blocks that were not stored within %.0f s are dropped", time.monotonic() - begin)
+            _LOG.warning(
+                "cairn: blocks that were not stored within %.0f s are dropped",
+                time.monotonic() - begin,
+            )
         self._helper.shutdown(wait=True)
         with self._changed:
             self._ended = True

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes cairn-node.json, the Grafana dashboard of a cache node and its workers. Run it after a change here; a test compares.
 
-    python3 helm/cairn/files/dashboards/generate.py
+python3 helm/cairn/files/dashboards/generate.py
 """
 
 import json
@@ -12,103 +12,304 @@ RI = "[$__rate_interval]"
 
 # (row title, [(panel title, unit, description, [(legend, PromQL)])])
 ROWS = [
-    ("Is it working", [
-        ("Token hit ratio", "percentunit", "Share of looked-up prompt tokens that a tier could serve.",
-         [("hit ratio", f'sum(rate(cairn_lookup_tokens_total{{{SEL},tier!="none"}}{RI})) / sum(rate(cairn_lookup_tokens_total{{{SEL}}}{RI}))')]),
-        ("Tokens saved per second", "short", "Prompt tokens matched instead of computed.",
-         [("tokens/s", f"sum(rate(cairn_tokens_saved_total{{{SEL}}}{RI}))")]),
-        ("Prefill seconds saved per second", "s", "By the prefill speed that workers report with each match.",
-         [("saved", f"sum(rate(cairn_prefill_seconds_saved_total{{{SEL}}}{RI}))")]),
-        ("Node state", "short", "1 for the state that a node is in.",
-         [("{{instance}} {{state}}", f"cairn_node_state{{{SEL}}}")]),
-    ]),
-    ("Effectiveness", [
-        ("Looked-up blocks by tier", "ops", "Where looked-up blocks were found; none: a miss.",
-         [("{{tier}}", f"sum by (tier) (rate(cairn_lookup_blocks_total{{{SEL}}}{RI}))")]),
-        ("Misses by reason", "ops", "Blocks that were asked for and not served.",
-         [("{{reason}}", f"sum by (reason) (rate(cairn_miss_blocks_total{{{SEL}}}{RI}))")]),
-        ("Matched prefix, median", "short", "Tokens of the longest complete prefix of a prompt.",
-         [("p50", f"histogram_quantile(0.5, sum by (le) (rate(cairn_matched_prefix_tokens_bucket{{{SEL}}}{RI})))")]),
-    ]),
-    ("Latency and errors", [
-        ("RPC p99", "s", "99th percentile by method.",
-         [("{{method}}", f"histogram_quantile(0.99, sum by (le, method) (rate(cairn_rpc_duration_seconds_bucket{{{SEL}}}{RI})))")]),
-        ("RPCs per second", "ops", "By method.",
-         [("{{method}}", f"sum by (method) (rate(cairn_rpc_requests_total{{{SEL}}}{RI}))")]),
-        ("RPCs that did not end in OK", "ops", "By code.",
-         [("{{code}}", f'sum by (code) (rate(cairn_rpc_requests_total{{{SEL},code!="OK"}}{RI})) or vector(0)')]),
-        ("Refused RPCs", "ops", "By reason.",
-         [("{{reason}}", f"sum by (reason) (rate(cairn_rpc_rejected_total{{{SEL}}}{RI}))")]),
-    ]),
-    ("Tiers", [
-        ("Used share of capacity", "percentunit", "A full host tier is normal for a cache.",
-         [("{{tier}}", f"sum by (tier) (cairn_tier_used_bytes{{{SEL}}}) / sum by (tier) (cairn_tier_capacity_bytes{{{SEL}}})")]),
-        ("Blocks", "short", "Complete blocks by tier.",
-         [("{{tier}}", f"sum by (tier) (cairn_tier_blocks{{{SEL}}})")]),
-        ("Bytes moved", "Bps", "Between tiers and clients.",
-         [("{{src}} to {{dst}}", f"sum by (src, dst) (rate(cairn_transfer_bytes_total{{{SEL}}}{RI}))")]),
-        ("Evicted blocks", "ops", "By tier.",
-         [("{{tier}}", f"sum by (tier) (rate(cairn_evicted_blocks_total{{{SEL}}}{RI}))")]),
-        ("Not yet on disk", "bytes", "Committed bytes that a kill -9 would lose.",
-         [("unflushed", f"sum(cairn_unflushed_bytes{{{SEL}}})")]),
-        ("Checksum failures", "ops", "Bad blocks found and removed. Anything but zero is worth a look at the hardware.",
-         [("failures", f"sum(rate(cairn_checksum_failures_total{{{SEL}}}{RI}))")]),
-    ]),
-    ("Process", [
-        ("Resident memory", "bytes", "Arena included.", [("{{instance}}", f"process_resident_memory_bytes{{{SEL}}}")]),
-        ("CPU", "short", "Cores in use.", [("{{instance}}", f"rate(process_cpu_seconds_total{{{SEL}}}{RI})")]),
-        ("Leases, reservations, sessions", "short", "What clients hold.",
-         [("leases", f"sum(cairn_leases{{{SEL}}})"), ("reservations", f"sum(cairn_reservations{{{SEL}}})"),
-          ("sessions", f"sum(cairn_sessions{{{SEL}}})")]),
-        ("Index memory", "bytes", "Of the radix tree and its maps.", [("index", f"sum(cairn_index_bytes{{{SEL}}})")]),
-    ]),
-    ("Workers", [
-        ("Time to first token, p50 and p95", "s", "From leaving the queue to the first token.",
-         [("p50", "histogram_quantile(0.5, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))"),
-          ("p95", "histogram_quantile(0.95, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))")]),
-        ("Tokens per second", "short", "Of prompts, fetched or computed; generated; prefilled in idle time.",
-         [("{{kind}}", f"sum by (kind) (rate(cairn_worker_tokens_total{RI}))")]),
-        ("Encoding and decoding KV", "short", "Cores that codecs keep busy, by codec and direction. The raw recipe needs none.",
-         [("{{codec}} {{direction}}", f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{RI}))")]),
-        ("Cache connection", "short", "1: connected; breaker 1: open, the worker recomputes without asking.",
-         [("connected {{instance}}", "cairn_worker_cache_connected"), ("breaker {{instance}}", "cairn_worker_cache_breaker_open")]),
-    ]),
+    (
+        "Is it working",
+        [
+            (
+                "Token hit ratio",
+                "percentunit",
+                "Share of looked-up prompt tokens that a tier could serve.",
+                [
+                    (
+                        "hit ratio",
+                        f'sum(rate(cairn_lookup_tokens_total{{{SEL},tier!="none"}}{RI})) / sum(rate(cairn_lookup_tokens_total{{{SEL}}}{RI}))',
+                    )
+                ],
+            ),
+            (
+                "Tokens saved per second",
+                "short",
+                "Prompt tokens matched instead of computed.",
+                [("tokens/s", f"sum(rate(cairn_tokens_saved_total{{{SEL}}}{RI}))")],
+            ),
+            (
+                "Prefill seconds saved per second",
+                "s",
+                "By the prefill speed that workers report with each match.",
+                [("saved", f"sum(rate(cairn_prefill_seconds_saved_total{{{SEL}}}{RI}))")],
+            ),
+            (
+                "Node state",
+                "short",
+                "1 for the state that a node is in.",
+                [("{{instance}} {{state}}", f"cairn_node_state{{{SEL}}}")],
+            ),
+        ],
+    ),
+    (
+        "Effectiveness",
+        [
+            (
+                "Looked-up blocks by tier",
+                "ops",
+                "Where looked-up blocks were found; none: a miss.",
+                [("{{tier}}", f"sum by (tier) (rate(cairn_lookup_blocks_total{{{SEL}}}{RI}))")],
+            ),
+            (
+                "Misses by reason",
+                "ops",
+                "Blocks that were asked for and not served.",
+                [("{{reason}}", f"sum by (reason) (rate(cairn_miss_blocks_total{{{SEL}}}{RI}))")],
+            ),
+            (
+                "Matched prefix, median",
+                "short",
+                "Tokens of the longest complete prefix of a prompt.",
+                [
+                    (
+                        "p50",
+                        f"histogram_quantile(0.5, sum by (le) (rate(cairn_matched_prefix_tokens_bucket{{{SEL}}}{RI})))",
+                    )
+                ],
+            ),
+        ],
+    ),
+    (
+        "Latency and errors",
+        [
+            (
+                "RPC p99",
+                "s",
+                "99th percentile by method.",
+                [
+                    (
+                        "{{method}}",
+                        f"histogram_quantile(0.99, sum by (le, method) (rate(cairn_rpc_duration_seconds_bucket{{{SEL}}}{RI})))",
+                    )
+                ],
+            ),
+            (
+                "RPCs per second",
+                "ops",
+                "By method.",
+                [("{{method}}", f"sum by (method) (rate(cairn_rpc_requests_total{{{SEL}}}{RI}))")],
+            ),
+            (
+                "RPCs that did not end in OK",
+                "ops",
+                "By code.",
+                [
+                    (
+                        "{{code}}",
+                        f'sum by (code) (rate(cairn_rpc_requests_total{{{SEL},code!="OK"}}{RI})) or vector(0)',
+                    )
+                ],
+            ),
+            (
+                "Refused RPCs",
+                "ops",
+                "By reason.",
+                [("{{reason}}", f"sum by (reason) (rate(cairn_rpc_rejected_total{{{SEL}}}{RI}))")],
+            ),
+        ],
+    ),
+    (
+        "Tiers",
+        [
+            (
+                "Used share of capacity",
+                "percentunit",
+                "A full host tier is normal for a cache.",
+                [
+                    (
+                        "{{tier}}",
+                        f"sum by (tier) (cairn_tier_used_bytes{{{SEL}}}) / sum by (tier) (cairn_tier_capacity_bytes{{{SEL}}})",
+                    )
+                ],
+            ),
+            (
+                "Blocks",
+                "short",
+                "Complete blocks by tier.",
+                [("{{tier}}", f"sum by (tier) (cairn_tier_blocks{{{SEL}}})")],
+            ),
+            (
+                "Bytes moved",
+                "Bps",
+                "Between tiers and clients.",
+                [
+                    (
+                        "{{src}} to {{dst}}",
+                        f"sum by (src, dst) (rate(cairn_transfer_bytes_total{{{SEL}}}{RI}))",
+                    )
+                ],
+            ),
+            (
+                "Evicted blocks",
+                "ops",
+                "By tier.",
+                [("{{tier}}", f"sum by (tier) (rate(cairn_evicted_blocks_total{{{SEL}}}{RI}))")],
+            ),
+            (
+                "Not yet on disk",
+                "bytes",
+                "Committed bytes that a kill -9 would lose.",
+                [("unflushed", f"sum(cairn_unflushed_bytes{{{SEL}}})")],
+            ),
+            (
+                "Checksum failures",
+                "ops",
+                "Bad blocks found and removed. Anything but zero is worth a look at the hardware.",
+                [("failures", f"sum(rate(cairn_checksum_failures_total{{{SEL}}}{RI}))")],
+            ),
+        ],
+    ),
+    (
+        "Process",
+        [
+            (
+                "Resident memory",
+                "bytes",
+                "Arena included.",
+                [("{{instance}}", f"process_resident_memory_bytes{{{SEL}}}")],
+            ),
+            (
+                "CPU",
+                "short",
+                "Cores in use.",
+                [("{{instance}}", f"rate(process_cpu_seconds_total{{{SEL}}}{RI})")],
+            ),
+            (
+                "Leases, reservations, sessions",
+                "short",
+                "What clients hold.",
+                [
+                    ("leases", f"sum(cairn_leases{{{SEL}}})"),
+                    ("reservations", f"sum(cairn_reservations{{{SEL}}})"),
+                    ("sessions", f"sum(cairn_sessions{{{SEL}}})"),
+                ],
+            ),
+            (
+                "Index memory",
+                "bytes",
+                "Of the radix tree and its maps.",
+                [("index", f"sum(cairn_index_bytes{{{SEL}}})")],
+            ),
+        ],
+    ),
+    (
+        "Workers",
+        [
+            (
+                "Time to first token, p50 and p95",
+                "s",
+                "From leaving the queue to the first token.",
+                [
+                    (
+                        "p50",
+                        "histogram_quantile(0.5, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                    ),
+                    (
+                        "p95",
+                        "histogram_quantile(0.95, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                    ),
+                ],
+            ),
+            (
+                "Tokens per second",
+                "short",
+                "Of prompts, fetched or computed; generated; prefilled in idle time.",
+                [("{{kind}}", f"sum by (kind) (rate(cairn_worker_tokens_total{RI}))")],
+            ),
+            (
+                "Encoding and decoding KV",
+                "short",
+                "Cores that codecs keep busy, by codec and direction. The raw recipe needs none.",
+                [
+                    (
+                        "{{codec}} {{direction}}",
+                        f"sum by (codec, direction) (rate(cairn_worker_codec_seconds_total{RI}))",
+                    )
+                ],
+            ),
+            (
+                "Cache connection",
+                "short",
+                "1: connected; breaker 1: open, the worker recomputes without asking.",
+                [
+                    ("connected {{instance}}", "cairn_worker_cache_connected"),
+                    ("breaker {{instance}}", "cairn_worker_cache_breaker_open"),
+                ],
+            ),
+        ],
+    ),
 ]
 
 
 def variable(name, query, multi):
-    return {"name": name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"}, "query": query,
-            "refresh": 2, "includeAll": multi, "multi": multi, "allValue": ".+" if multi else None,
-            "current": {"text": "All", "value": "$__all"} if multi else {}}
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": query,
+        "refresh": 2,
+        "includeAll": multi,
+        "multi": multi,
+        "allValue": ".+" if multi else None,
+        "current": {"text": "All", "value": "$__all"} if multi else {},
+    }
 
 
 def dashboard():
     panels, y, number = [], 0, 0
     for title, row in ROWS:
         number += 1
-        panels.append({"id": number, "type": "row", "title": title, "collapsed": False, "panels": [],
-                       "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
+        panels.append(
+            {
+                "id": number,
+                "type": "row",
+                "title": title,
+                "collapsed": False,
+                "panels": [],
+                "gridPos": {"h": 1, "w": 24, "x": 0, "y": y},
+            }
+        )
         y += 1
         width = 24 // min(len(row), 4)
         for i, (name, unit, description, targets) in enumerate(row):
             number += 1
-            panels.append({
-                "id": number, "type": "timeseries", "title": name, "description": description,
-                "datasource": {"type": "prometheus", "uid": "${datasource}"},
-                "gridPos": {"h": 8, "w": width, "x": width * (i % 4), "y": y + 8 * (i // 4)},
-                "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
-                "targets": [{"refId": chr(ord("A") + j), "expr": expr, "legendFormat": legend}
-                            for j, (legend, expr) in enumerate(targets)],
-            })
+            panels.append(
+                {
+                    "id": number,
+                    "type": "timeseries",
+                    "title": name,
+                    "description": description,
+                    "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                    "gridPos": {"h": 8, "w": width, "x": width * (i % 4), "y": y + 8 * (i // 4)},
+                    "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+                    "targets": [
+                        {"refId": chr(ord("A") + j), "expr": expr, "legendFormat": legend}
+                        for j, (legend, expr) in enumerate(targets)
+                    ],
+                }
+            )
         y += 8 * ((len(row) + 3) // 4)
     return {
-        "uid": "cairn-node", "title": "Cairn / Node", "tags": ["cairn"], "schemaVersion": 39, "version": 1, "editable": False,
-        "time": {"from": "now-1h", "to": "now"}, "refresh": "30s",
-        "templating": {"list": [
-            {"name": "datasource", "type": "datasource", "query": "prometheus"},
-            variable("job", "label_values(cairn_build_info, job)", True),
-            variable("instance", 'label_values(cairn_build_info{job=~"$job"}, instance)', True),
-        ]},
+        "uid": "cairn-node",
+        "title": "Cairn / Node",
+        "tags": ["cairn"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": False,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "30s",
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus"},
+                variable("job", "label_values(cairn_build_info, job)", True),
+                variable("instance", 'label_values(cairn_build_info{job=~"$job"}, instance)', True),
+            ]
+        },
         "panels": panels,
     }
 

@@ -40,7 +40,7 @@ struct PagedKv {
 // at q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
 struct AttentionArgs {
   PagedKv kv;
-  PagedKv prefix;           // Of this KV head alone: read as head 0. Head size as in `kv`.
+  PagedKv prefix;  // Of this KV head alone: read as head 0. Head size as in `kv`.
   int64_t prefix_rows = 0;
   const float* q = nullptr;
   float* out = nullptr;
@@ -90,7 +90,8 @@ constexpr size_t AttentionScratchBytes(int64_t rows, int64_t group, int64_t head
   const int64_t width = (head_dim + 31) / 32 * 32;
   // Queries, outputs, scores; keys and values of a tile; maximum and sum of each query.
   return static_cast<size_t>(queries * (2 * width + kAttentionTile + 4) * 4 +
-                             kAttentionTile * width * 4 * 4 + 32 * kAttentionTile * 8) + 8192;
+                             kAttentionTile * width * 4 * 4 + 32 * kAttentionTile * 8) +
+         8192;
 }
 
 // One row's attention over tokens [begin, end) only, for flash-decoding: splits of fixed length are
@@ -103,9 +104,9 @@ struct AttentionPartArgs {
   int64_t begin = 0;
   int64_t end = 0;
   float scale = 1.0f;
-  float* acc = nullptr;  // [group][head_dim]: sum of exp(score - max) * V
-  float* max = nullptr;  // [group]; -infinity when begin == end
-  float* sum = nullptr;  // [group]: sum of exp(score - max)
+  float* acc = nullptr;          // [group][head_dim]: sum of exp(score - max) * V
+  float* max = nullptr;          // [group]; -infinity when begin == end
+  float* sum = nullptr;          // [group]: sum of exp(score - max)
   std::byte* scratch = nullptr;  // AttentionPartScratchBytes(...), 64-byte aligned.
 };
 

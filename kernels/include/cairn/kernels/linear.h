@@ -47,7 +47,8 @@ struct GemmArgs {
 // Two unpacked panels in float32.
 constexpr size_t GemmScratchBytes(int64_t cols) {
   return static_cast<size_t>((cols + kStepColumns - 1) / kStepColumns * kStepColumns) * 2 *
-             kPanelRows * sizeof(float) + 4096;
+             kPanelRows * sizeof(float) +
+         4096;
 }
 
 // Upper bound over all backends of what prepare_activation writes for one row.

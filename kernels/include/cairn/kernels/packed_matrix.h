@@ -31,8 +31,8 @@ enum class PackedKind : uint8_t { kNibble, kByte, kHalf, kBfloat16, kFloat };
 
 struct PackedFormat {
   PackedKind kind = PackedKind::kFloat;
-  int group = 0;    // Columns that share a scale: 32 or 16. 0: no scales.
-  int offset = 0;   // Subtracted from q; only of nibbles.
+  int group = 0;   // Columns that share a scale: 32 or 16. 0: no scales.
+  int offset = 0;  // Subtracted from q; only of nibbles.
   bool has_min = false;
   bool wide = false;  // Scales are float32.
 

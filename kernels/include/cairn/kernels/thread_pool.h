@@ -31,9 +31,12 @@ class ThreadPool {
   template <typename Work>
   void ParallelFor(int64_t pieces, Work&& work) {
     using Type = std::remove_reference_t<Work>;
-    Run(pieces, [](void* context, int64_t piece, int thread) {
-      (*static_cast<Type*>(context))(piece, thread);
-    }, const_cast<void*>(static_cast<const void*>(&work)));
+    Run(
+        pieces,
+        [](void* context, int64_t piece, int thread) {
+          (*static_cast<Type*>(context))(piece, thread);
+        },
+        const_cast<void*>(static_cast<const void*>(&work)));
   }
 
  private:
@@ -55,7 +58,7 @@ class ThreadPool {
   // Number of the job; futex word.
   alignas(64) std::atomic<uint32_t> job_{0};
   alignas(64) std::atomic<uint32_t> busy_{0};  // Workers that have not left the job.
-  std::atomic<uint32_t> sleeping_{0};        // Workers that must be woken.
+  std::atomic<uint32_t> sleeping_{0};          // Workers that must be woken.
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

@@ -108,8 +108,8 @@ Result<Directory> Directory::Open(const Options& options) {
   std::error_code error;
   fs::create_directories(options.path, error);
   if (error) {
-    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot make '{}': {}",
-                  options.path, error.message());
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot make '{}': {}", options.path,
+                  error.message());
   }
 
   Directory directory;
@@ -117,13 +117,12 @@ Result<Directory> Directory::Open(const Options& options) {
   const std::string lock_path = options.path + "/LOCK";
   directory.lock_fd_ = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (directory.lock_fd_ < 0) {
-    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot open '{}': {}",
-                  lock_path, Errno());
+    return Errorf(StatusCode::kFailedPrecondition, "disk.path: cannot open '{}': {}", lock_path,
+                  Errno());
   }
   if (flock(directory.lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "disk.path: '{}' is in use by another process (LOCK is held)",
-                  options.path);
+                  "disk.path: '{}' is in use by another process (LOCK is held)", options.path);
   }
 
   const std::optional<Format> format = ReadFormat(options.path + "/DISK_FORMAT");
@@ -141,9 +140,9 @@ Result<Directory> Directory::Open(const Options& options) {
         Printable(format->node_id), format->shown);
   } else if (format->segment_bytes < kMinSegmentBytes || format->segment_bytes > kMaxSegmentBytes ||
              format->segment_bytes % kProbeBytes != 0) {
-    mismatch = fmt::format("has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
-                           format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes,
-                           format->shown);
+    mismatch = fmt::format(
+        "has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
+        format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes, format->shown);
   } else if (!options.node_id.empty() && format->node_id != options.node_id) {
     mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
   }
@@ -186,12 +185,10 @@ Status Directory::WriteFormat(const char* state) {
   // Written aside and renamed: a crash leaves the old file or the new one, never half of one.
   const std::string path = path_ + "/DISK_FORMAT";
   const std::string aside = path + ".new";
-  const std::string text =
-      fmt::format("cairn-disk {}\nnode {}\nsegment {}\nstate {}\n", kDiskFormatVersion, node_id_,
-                  segment_bytes_, state);
+  const std::string text = fmt::format("cairn-disk {}\nnode {}\nsegment {}\nstate {}\n",
+                                       kDiskFormatVersion, node_id_, segment_bytes_, state);
   const int fd = open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  bool done = fd >= 0 &&
-              write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+  bool done = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
               fsync(fd) == 0;
   int error = errno;
   if (fd >= 0) close(fd);

@@ -22,7 +22,7 @@ class Directory {
  public:
   struct Options {
     std::string path;
-    std::string node_id;  // Empty: what is there, or a new one.
+    std::string node_id;         // Empty: what is there, or a new one.
     uint64_t segment_bytes = 0;  // Of a new directory; one that is there keeps its own.
     bool wipe_on_mismatch = false;
   };

@@ -21,13 +21,16 @@ class IoBackend;
 }
 
 struct DiskTierOptions {
-  std::string directory = {};   // Made if it is not there. Holds nothing of others.
-  uint64_t capacity_bytes = 0;  // Sum of extents. The directory stays below 1.3 x this (and at least 64 MiB).
-  std::string node_id = {};     // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
+  std::string directory = {};  // Made if it is not there. Holds nothing of others.
+  uint64_t capacity_bytes =
+      0;  // Sum of extents. The directory stays below 1.3 x this (and at least 64 MiB).
+  std::string node_id =
+      {};  // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
   uint32_t max_extent_bytes = 64u << 20;  // At most a segment, whatever this says.
-  size_t queue_depth = 8;       // Reads, and writes, at the device at the same time. 1 to 64.
-  size_t queue_capacity = 1024;  // Reads, and writes, that wait for their turn. RESOURCE_EXHAUSTED beyond.
-  bool direct_io = true;        // O_DIRECT. Falls back to buffered where the file system refuses it.
+  size_t queue_depth = 8;  // Reads, and writes, at the device at the same time. 1 to 64.
+  size_t queue_capacity =
+      1024;               // Reads, and writes, that wait for their turn. RESOURCE_EXHAUSTED beyond.
+  bool direct_io = true;  // O_DIRECT. Falls back to buffered where the file system refuses it.
   // "auto", "io_uring", "aio" or "threads". A named one that does not work here is an error; auto takes the best that does.
   std::string io_backend = "auto";
   // No segment file is made while the file system would then have less room than this: RESOURCE_EXHAUSTED.
@@ -44,15 +47,17 @@ struct DiskTierOptions {
 };
 
 struct DiskTierStats {
-  uint64_t segments = 0;          // Files that are there.
+  uint64_t segments = 0;  // Files that are there.
   uint64_t free_segments = 0;
-  uint64_t segment_bytes = 0;     // Of one.
-  uint64_t waiting_bytes = 0;     // On the device, and lost if the process died now, since their record is not written.
-  uint64_t corrupt_reads = 0;     // Reads that ended with DATA_LOSS.
-  uint64_t corrupt_records = 0;   // Dropped by Recover.
-  uint64_t moved_bytes = 0;       // Written a second time to free a segment: amplification is 1 + moved / written.
+  uint64_t segment_bytes = 0;  // Of one.
+  uint64_t waiting_bytes =
+      0;  // On the device, and lost if the process died now, since their record is not written.
+  uint64_t corrupt_reads = 0;    // Reads that ended with DATA_LOSS.
+  uint64_t corrupt_records = 0;  // Dropped by Recover.
+  uint64_t moved_bytes =
+      0;  // Written a second time to free a segment: amplification is 1 + moved / written.
   uint64_t scrubbed_bytes = 0;
-  uint64_t scrub_failures = 0;    // Damaged extents that the scrubber, or a move, came upon.
+  uint64_t scrub_failures = 0;  // Damaged extents that the scrubber, or a move, came upon.
 };
 
 class DiskTier final : public PersistentTier {

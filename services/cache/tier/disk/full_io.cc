@@ -10,7 +10,8 @@
 namespace cairn::cache::disk {
 
 PageBuffer::PageBuffer(size_t bytes)
-    : memory_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, PagesFor(bytes) * kPageBytes))) {}
+    : memory_(
+          static_cast<std::byte*>(std::aligned_alloc(kPageBytes, PagesFor(bytes) * kPageBytes))) {}
 
 void PageBuffer::Free::operator()(std::byte* p) const { std::free(p); }
 
@@ -19,7 +20,9 @@ FullIo::FullIo(bool write, int fd, uint64_t offset) {
   request_.fd = fd;
   request_.offset = offset;
   request_.owner = this;
-  request_.done = [](IoRequest* r, int64_t result) { static_cast<FullIo*>(r->owner)->OnResult(result); };
+  request_.done = [](IoRequest* r, int64_t result) {
+    static_cast<FullIo*>(r->owner)->OnResult(result);
+  };
 }
 
 FullIo* FullIo::NewWrite(int fd, uint64_t offset) { return new FullIo(true, fd, offset); }
@@ -57,7 +60,8 @@ void FullIo::Add(std::byte* memory, size_t bytes) {
 void FullIo::Start(IoBackend* backend, Done done) {
   backend_ = backend;
   done_ = std::move(done);
-  if (no_memory_) return Finish(Errorf(StatusCode::kResourceExhausted, "disk tier: no memory for a buffer"));
+  if (no_memory_)
+    return Finish(Errorf(StatusCode::kResourceExhausted, "disk tier: no memory for a buffer"));
   request_.iov = iov_.data();
   request_.iov_count = static_cast<int>(iov_.size());
   backend_->Submit(&request_);
@@ -69,7 +73,8 @@ Status FullIo::FromErrno(int error) const {
     case ENOSPC:
     case EDQUOT:
     case ENOMEM:
-      return Errorf(StatusCode::kResourceExhausted, "disk tier: {}: {}", what, std::strerror(error));
+      return Errorf(StatusCode::kResourceExhausted, "disk tier: {}: {}", what,
+                    std::strerror(error));
     case EIO:
       if (!request_.write) {
         return Errorf(StatusCode::kDataLoss, "disk tier: read: {}", std::strerror(error));

@@ -21,9 +21,9 @@ constexpr std::string_view kMetaPrefix = "m/";
 // Small enough that evicting one costs little of what is cached, large enough that extents fill it well and that there are at most some
 // hundred files.
 uint64_t SegmentBytesFor(uint64_t capacity) {
-  const uint64_t bytes = capacity < 4 * kGiB        ? std::clamp(capacity / 16, 2 * kMiB, 64 * kMiB)
+  const uint64_t bytes = capacity < 4 * kGiB       ? std::clamp(capacity / 16, 2 * kMiB, 64 * kMiB)
                          : capacity <= 1024 * kGiB ? std::min(capacity / 64, 4 * kGiB)
-                                                    : capacity / 256;
+                                                   : capacity / 256;
   return bytes / kMiB * kMiB;
 }
 
@@ -34,7 +34,8 @@ uint32_t MaxSegmentsFor(uint64_t capacity, uint64_t segment) {
 }
 
 // `check`: reads all records and names too, so that damage to them is found while it can still be wiped.
-Result<std::unique_ptr<disk::MetaStore>> OpenMetaStore(const disk::Directory& directory, bool check) {
+Result<std::unique_ptr<disk::MetaStore>> OpenMetaStore(const disk::Directory& directory,
+                                                       bool check) {
   CAIRN_ASSIGN_OR_RETURN(auto store,
                          disk::MetaStore::Open(directory.database_path(), directory.is_new()));
   if (check) {
@@ -47,10 +48,11 @@ Result<std::unique_ptr<disk::MetaStore>> OpenMetaStore(const disk::Directory& di
 // Says what to do about damage; other errors stay as they are.
 Status Explain(const Status& status, const std::string& directory) {
   if (status.code() != StatusCode::kDataLoss) return status;
-  return Errorf(StatusCode::kDataLoss,
-                "disk.path: the database in '{}' is damaged and cannot be opened ({}); restore it, delete "
-                "the directory, or let disk.wipe_on_damage delete what it holds",
-                directory, Message(status));
+  return Errorf(
+      StatusCode::kDataLoss,
+      "disk.path: the database in '{}' is damaged and cannot be opened ({}); restore it, delete "
+      "the directory, or let disk.wipe_on_damage delete what it holds",
+      directory, Message(status));
 }
 
 std::string MetaKey(std::string_view name) { return std::string(kMetaPrefix) + std::string(name); }
@@ -135,7 +137,8 @@ Status DiskTier::Impl::OpenBackends() {
   } else if (options.io_backend == "aio") {
     kind = disk::IoKind::kAio;
   }
-  const auto make = [&](size_t depth, const char* name) -> Result<std::unique_ptr<disk::IoBackend>> {
+  const auto make = [&](size_t depth,
+                        const char* name) -> Result<std::unique_ptr<disk::IoBackend>> {
     auto backend = disk::MakeIoBackend(kind, {.depth = depth, .name = name});
     if (backend.ok() && options.wrap_io) return options.wrap_io(std::move(*backend));
     return backend;
@@ -158,12 +161,12 @@ Status DiskTier::Impl::OpenBackends() {
 Status DiskTier::Impl::OpenFiles() {
   MutexLock lock(mu_);
   std::vector<uint32_t> found;
-  CAIRN_RETURN_IF_ERROR(
-      files_.Open({.path = directory.values_path(),
-                   .segment_bytes = directory.segment_bytes(),
-                   .max_segments = MaxSegmentsFor(options.capacity_bytes, directory.segment_bytes()),
-                   .direct = io_mode.ends_with("/direct")},
-                  &found));
+  CAIRN_RETURN_IF_ERROR(files_.Open(
+      {.path = directory.values_path(),
+       .segment_bytes = directory.segment_bytes(),
+       .max_segments = MaxSegmentsFor(options.capacity_bytes, directory.segment_bytes()),
+       .direct = io_mode.ends_with("/direct")},
+      &found));
   for (const uint32_t segment : found) map_.Add(segment);
   return OkStatus();
 }
@@ -185,9 +188,8 @@ DiskTier::Impl::~Impl() {
   // Queued operations still call back.
   {
     MutexLock lock(mu_);
-    settled_cv_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return unsettled_ == 0 && reads_ == 0;
-    });
+    settled_cv_.Wait(
+        mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return unsettled_ == 0 && reads_ == 0; });
     stopping_ = true;
   }
   room_cv_.NotifyAll();

@@ -110,7 +110,9 @@ class DiskTier::Impl {
   void OnRead(const Extent& extent, uint32_t segment, uint64_t hash,
               std::span<std::byte> destination, Status status, const IoCallback& done);
   disk::IoBackend* reader(uint64_t id) { return readers_[id % readers_.size()].get(); }
-  uint64_t OffsetOf(const disk::Place& place) const { return uint64_t{place.page} * disk::kPageBytes; }
+  uint64_t OffsetOf(const disk::Place& place) const {
+    return uint64_t{place.page} * disk::kPageBytes;
+  }
   // Bytes were written, or moved (then negative).
   void EarnCredit(double bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RecordsLoop();
@@ -164,8 +166,9 @@ class DiskTier::Impl {
   double keep_credit_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t moved_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool room_wanted_ ABSL_GUARDED_BY(mu_) = false;  // Something changed for the room thread.
-  bool starved_ ABSL_GUARDED_BY(mu_) = false;      // No segment can be freed by moving: only by evicting.
-  TimePoint make_again_ ABSL_GUARDED_BY(mu_){};    // A file could not be made: not before.
+  bool starved_ ABSL_GUARDED_BY(mu_) =
+      false;  // No segment can be freed by moving: only by evicting.
+  TimePoint make_again_ ABSL_GUARDED_BY(mu_){};  // A file could not be made: not before.
   Status make_failure_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;  // The threads end.
   CondVar records_cv_;

@@ -27,8 +27,8 @@ constexpr double kKeepShare = 0.04;
 void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
                            std::span<const std::byte> source, IoCallback done) {
   if (source.size() != extent.length) {
-    return done(InvalidArgument("field 'source': got {} bytes, expected {}", source.size(),
-                                extent.length));
+    return done(
+        InvalidArgument("field 'source': got {} bytes, expected {}", source.size(), extent.length));
   }
   const uint64_t hash = Xxh3(source);
   Status refused = OkStatus();
@@ -42,8 +42,8 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
       refused = Errorf(StatusCode::kFailedPrecondition,
                        "disk tier: extent {} is not reserved, or was written before", extent.id);
     } else if (queue_.size() >= options.queue_capacity) {
-      refused = Errorf(StatusCode::kResourceExhausted, "disk tier: the write queue is full ({} wait)",
-                       queue_.size());
+      refused = Errorf(StatusCode::kResourceExhausted,
+                       "disk tier: the write queue is full ({} wait)", queue_.size());
     } else {
       it->second.state = State::kWriting;
       ++unsettled_;
@@ -56,7 +56,8 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
 
 bool DiskTier::Impl::FullGroupWaits() const {
   uint64_t bytes = 0;
-  for (size_t i = 0; i < std::min(queue_.size(), kGroupExtents); ++i) bytes += queue_[i].extent.length;
+  for (size_t i = 0; i < std::min(queue_.size(), kGroupExtents); ++i)
+    bytes += queue_[i].extent.length;
   return bytes >= kGroupBytes || queue_.size() >= kGroupExtents;
 }
 
@@ -66,7 +67,9 @@ void DiskTier::Impl::PumpWrites() {
     std::vector<QueuedWrite> group;
     {
       MutexLock lock(mu_);
-      if (writes_ >= options.queue_depth && (writes_ >= kAhead * options.queue_depth || !FullGroupWaits())) return;
+      if (writes_ >= options.queue_depth &&
+          (writes_ >= kAhead * options.queue_depth || !FullGroupWaits()))
+        return;
       uint64_t bytes = 0;
       while (!queue_.empty() && group.size() < kGroupExtents) {
         QueuedWrite& write = queue_.front();
@@ -95,10 +98,9 @@ void DiskTier::Impl::PumpWrites() {
     const disk::Place place = group.front().place;
     auto* const io = disk::FullIo::NewWrite(files_.fd(place.segment), OffsetOf(place));
     for (const QueuedWrite& write : group) io->AddSource(write.source);
-    io->Start(writer_.get(), [this, shared = std::make_shared<std::vector<QueuedWrite>>(
-                                        std::move(group))](Status status) {
-      OnWritten(std::move(*shared), std::move(status));
-    });
+    io->Start(writer_.get(),
+              [this, shared = std::make_shared<std::vector<QueuedWrite>>(std::move(group))](
+                  Status status) { OnWritten(std::move(*shared), std::move(status)); });
   }
 }
 
@@ -195,7 +197,8 @@ Status DiskTier::Impl::ApplyRecords(std::span<const Forgotten> forgotten,
     if (p.moved) stored.back().record = p.record_copy;
   }
   Status status = store_->Apply(ids, stored);
-  if (status.ok() || directory.FreeBytes() < std::max<uint64_t>(options.min_free_bytes, 1)) return status;
+  if (status.ok() || directory.FreeBytes() < std::max<uint64_t>(options.min_free_bytes, 1))
+    return status;
   // After a fault, the database refuses everything until it is asked to go on.
   if (!store_->Resume().ok()) return status;
   return store_->Apply(ids, stored);
@@ -276,8 +279,8 @@ void DiskTier::Impl::Read(const Extent& extent, std::span<std::byte> destination
         it->second.length != extent.length) {
       refused = Errorf(StatusCode::kNotFound, "disk tier: extent {} holds nothing", extent.id);
     } else if (reads_ >= options.queue_depth + options.queue_capacity) {
-      refused = Errorf(StatusCode::kResourceExhausted, "disk tier: the read queue is full ({} wait)",
-                       options.queue_capacity);
+      refused = Errorf(StatusCode::kResourceExhausted,
+                       "disk tier: the read queue is full ({} wait)", options.queue_capacity);
     } else {
       place = it->second.place;
       hash = it->second.hash;

@@ -80,7 +80,8 @@ bool DiskTier::Impl::MakeRoom() {
       const uint32_t coming = map_.free() + map_.nearly_free();
       waiting = !queue_.empty() && !map_.Continues(Stream::kFresh, queue_.front().extent.length) &&
                 map_.free() <= (absent ? 0u : 1u);
-      if (!waiting && !starved_ && !(map_.NeedsSpare(Stream::kFresh) && coming < (absent ? 1u : 2u))) {
+      if (!waiting && !starved_ &&
+          !(map_.NeedsSpare(Stream::kFresh) && coming < (absent ? 1u : 2u))) {
         return false;
       }
       make = absent && SteadyClock::Get().Now() >= make_again_;
@@ -118,10 +119,11 @@ bool DiskTier::Impl::MakeSegment() {
   const uint64_t need = directory.segment_bytes();
   const Status made =
       free < need || free - need < options.min_free_bytes
-          ? Errorf(StatusCode::kResourceExhausted,
-                   "disk tier: the file system has {} free bytes; a segment of {} would leave fewer "
-                   "than option 'min_free_bytes' ({})",
-                   free, need, options.min_free_bytes)
+          ? Errorf(
+                StatusCode::kResourceExhausted,
+                "disk tier: the file system has {} free bytes; a segment of {} would leave fewer "
+                "than option 'min_free_bytes' ({})",
+                free, need, options.min_free_bytes)
           : files_.Make(segment);
   MutexLock lock(mu_);
   if (made.ok()) {
@@ -173,7 +175,8 @@ bool DiskTier::Impl::MoveOut(uint32_t segment) {
   for (size_t begin = 0; moving && begin < residents.size();) {
     size_t end = begin;
     uint64_t bytes = 0;
-    while (end < residents.size() && (end == begin || bytes + residents[end].length <= kMoveBytes)) {
+    while (end < residents.size() &&
+           (end == begin || bytes + residents[end].length <= kMoveBytes)) {
       bytes += residents[end++].length;
     }
     moving = MoveSome(std::span(residents).subspan(begin, end - begin));
@@ -193,7 +196,8 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
     const Resident& r = residents[i];
     buffers.emplace_back(r.length);
     if (buffers.back().data() == nullptr) {
-      reads.Callback(i)(Errorf(StatusCode::kResourceExhausted, "disk tier: no memory for a buffer"));
+      reads.Callback(i)(
+          Errorf(StatusCode::kResourceExhausted, "disk tier: no memory for a buffer"));
       continue;
     }
     auto* const io = disk::FullIo::NewRead(files_.fd(r.place.segment), OffsetOf(r.place));
@@ -236,7 +240,8 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
   Join writes(moved.size());
   for (size_t i = 0; i < moved.size(); ++i) {
     const disk::StoredExtent& stored = moved[i].stored;
-    auto* const io = disk::FullIo::NewWrite(files_.fd(stored.place.segment), OffsetOf(stored.place));
+    auto* const io =
+        disk::FullIo::NewWrite(files_.fd(stored.place.segment), OffsetOf(stored.place));
     io->AddSource({buffers[buffer_of[i]].data(), stored.length});
     io->Start(writer_.get(), writes.Callback(i));
   }
@@ -276,7 +281,8 @@ VictimGroup DiskTier::Impl::NextVictims() {
   }
   // An owner that gets no record does not know what it is, and leaves it: it is moved.
   for (VictimGroup::Member& member : group.members) {
-    if (auto record = store_->RecordOf(member.extent.id); record.ok()) member.record = *std::move(record);
+    if (auto record = store_->RecordOf(member.extent.id); record.ok())
+      member.record = *std::move(record);
   }
   return group;
 }

@@ -45,7 +45,7 @@ class IoBackend {
 };
 
 struct IoBackendOptions {
-  size_t depth = 8;          // Requests at the device at the same time; 1 to 256.
+  size_t depth = 8;              // Requests at the device at the same time; 1 to 256.
   const char* name = "disk-io";  // Of the threads.
 };
 // UNAVAILABLE when this machine does not have or permit it.

@@ -20,7 +20,8 @@ constexpr size_t kHashBytes = 8;
 
 std::array<char, 8> BigEndian(uint64_t value) {
   std::array<char, 8> key;
-  for (int i = 0; i < 8; ++i) key[static_cast<size_t>(i)] = static_cast<char>(value >> (56 - 8 * i));
+  for (int i = 0; i < 8; ++i)
+    key[static_cast<size_t>(i)] = static_cast<char>(value >> (56 - 8 * i));
   return key;
 }
 
@@ -225,10 +226,12 @@ Result<std::string> MetaStore::GetSmall(std::string_view key) {
   return value;
 }
 
-Status MetaStore::ListSmall(std::string_view prefix,
-                            const std::function<void(std::string_view, std::string_view)>& visitor) {
+Status MetaStore::ListSmall(
+    std::string_view prefix,
+    const std::function<void(std::string_view, std::string_view)>& visitor) {
   std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(rocksdb::ReadOptions(), default_));
-  for (it->Seek(ToSlice(prefix)); it->Valid() && it->key().starts_with(ToSlice(prefix)); it->Next()) {
+  for (it->Seek(ToSlice(prefix)); it->Valid() && it->key().starts_with(ToSlice(prefix));
+       it->Next()) {
     visitor(ToView(it->key()), ToView(it->value()));
   }
   return FromRocksDb(it->status(), "list of meta");

@@ -37,7 +37,8 @@ Status SegmentFiles::Open(const Options& options, std::vector<uint32_t>* found) 
   options_ = options;
   std::error_code error;
   fs::create_directories(options.path, error);
-  if (error) return Errorf(StatusCode::kUnavailable, "cannot make '{}': {}", options.path, error.message());
+  if (error)
+    return Errorf(StatusCode::kUnavailable, "cannot make '{}': {}", options.path, error.message());
   for (const auto& entry : fs::directory_iterator(options.path, error)) {
     const std::string name = entry.path().filename();
     if (name.size() != 10 || !name.ends_with(".seg")) continue;
@@ -45,7 +46,8 @@ Status SegmentFiles::Open(const Options& options, std::vector<uint32_t>* found) 
     const unsigned long number = std::strtoul(name.c_str(), &end, 10);
     if (end == name.c_str() + 6) found->push_back(static_cast<uint32_t>(number));
   }
-  if (error) return Errorf(StatusCode::kUnavailable, "cannot list '{}': {}", options.path, error.message());
+  if (error)
+    return Errorf(StatusCode::kUnavailable, "cannot list '{}': {}", options.path, error.message());
   std::sort(found->begin(), found->end());
   const uint32_t count = std::max(options.max_segments, found->empty() ? 0 : found->back() + 1);
   fds_ = std::vector<std::atomic<int>>(count);
@@ -70,7 +72,8 @@ Status SegmentFiles::Allocate(int fd, uint32_t segment) const {
     result = fallocate(fd, 0, 0, static_cast<off_t>(options_.segment_bytes));
   } while (result != 0 && errno == EINTR);
   // Without it, the file has holes, and a write may meet a full disk after all.
-  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, static_cast<off_t>(options_.segment_bytes));
+  if (result != 0 && errno == EOPNOTSUPP)
+    result = ftruncate(fd, static_cast<off_t>(options_.segment_bytes));
   return result == 0 ? OkStatus() : FromErrno(errno, PathOf(segment), "allocate");
 }
 

@@ -180,10 +180,9 @@ std::optional<uint32_t> SegmentMap::Cheapest() const {
 }
 
 uint32_t SegmentMap::nearly_free() const {
-  return static_cast<uint32_t>(
-      std::count_if(segments_.begin(), segments_.end(), [](const Segment& s) {
-        return s.state == State::kSealed && s.live_pages == 0;
-      }));
+  return static_cast<uint32_t>(std::count_if(
+      segments_.begin(), segments_.end(),
+      [](const Segment& s) { return s.state == State::kSealed && s.live_pages == 0; }));
 }
 
 uint64_t SegmentMap::draining_bytes() const {

@@ -39,9 +39,10 @@ class SegmentMap {
     uint32_t fill_pages = 0;  // Handed out, from the beginning.
     uint32_t live_pages = 0;
     uint32_t holds = 0;
-    uint64_t order = 0;       // When it was opened, as a number that grows.
+    uint64_t order = 0;  // When it was opened, as a number that grows.
     TimePoint sealed_at{};
-    std::vector<uint64_t> ids;  // Everything that was placed here since it was free, by place; some are gone.
+    std::vector<uint64_t>
+        ids;  // Everything that was placed here since it was free, by place; some are gone.
   };
 
   // `max_segments`: files that may be made; more may be there already (Add).
@@ -57,7 +58,8 @@ class SegmentMap {
   std::optional<uint32_t> Surplus() const;
 
   // Room for `bytes`, held until Settle. `last`: may take the last free segment. Nullopt: a segment has to be freed first.
-  std::optional<Place> Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last, TimePoint now);
+  std::optional<Place> Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last,
+                                TimePoint now);
   // Allocate would continue the open segment.
   bool Continues(Stream stream, uint64_t bytes) const;
   // Found again after a restart. False when it does not fit into its segment.

@@ -296,7 +296,8 @@ class FakeTier final : public PersistentTier {
     operation();
   }
 
-  Status WriteNow(const Extent& extent, std::string_view record, std::span<const std::byte> source) {
+  Status WriteNow(const Extent& extent, std::string_view record,
+                  std::span<const std::byte> source) {
     MutexLock lock(mu_);
     if (Status fault = write_fault_.Next(); !fault.ok()) {
       ++io_errors_;

@@ -31,7 +31,8 @@ class KillingIo final : public disk::IoBackend {
     if (phase_ == Phase::kTorn) {
       const iovec& first = request->iov[0];
       const size_t half = first.iov_len / 2 / disk::kPageBytes * disk::kPageBytes;
-      if (half > 0) (void)!pwrite(request->fd, first.iov_base, half, static_cast<off_t>(request->offset));
+      if (half > 0)
+        (void)!pwrite(request->fd, first.iov_base, half, static_cast<off_t>(request->offset));
       Die();
     }
     request->done = [](disk::IoRequest*, int64_t) { Die(); };
@@ -84,13 +85,15 @@ TEST(DiskCrashHelper, DISABLED_WriteUntilKilled) {
   if (directory == nullptr) GTEST_SKIP() << "only for DiskCrashTest";
   const int out = std::atoi(std::getenv("CAIRN_CRASH_PIPE"));
   const uint64_t first_seed = std::strtoull(std::getenv("CAIRN_CRASH_SEED"), nullptr, 10);
-  auto tier = OpenAt(directory, static_cast<KillingIo::Phase>(std::atoi(std::getenv("CAIRN_CRASH_PHASE"))),
-                     std::strtoull(std::getenv("CAIRN_CRASH_AFTER"), nullptr, 10));
+  auto tier =
+      OpenAt(directory, static_cast<KillingIo::Phase>(std::atoi(std::getenv("CAIRN_CRASH_PHASE"))),
+             std::strtoull(std::getenv("CAIRN_CRASH_AFTER"), nullptr, 10));
   std::vector<std::pair<uint64_t, Extent>> kept;
   if (!tier || !tier->Recover([&](const Extent& extent, std::string_view record) {
-        kept.emplace_back(std::stoull(std::string(record)), extent);
-        return true;
-      }).ok()) {
+                      kept.emplace_back(std::stoull(std::string(record)), extent);
+                      return true;
+                    })
+                    .ok()) {
     _exit(2);
   }
   std::mt19937_64 rng(first_seed);
@@ -113,8 +116,8 @@ TEST(DiskCrashHelper, DISABLED_WriteUntilKilled) {
   }
 }
 
-pid_t StartChild(const std::string& directory, uint64_t seed, KillingIo::Phase phase, uint64_t after,
-                 int* read_end) {
+pid_t StartChild(const std::string& directory, uint64_t seed, KillingIo::Phase phase,
+                 uint64_t after, int* read_end) {
   int ends[2];
   CAIRN_CHECK(pipe(ends) == 0);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
@@ -212,10 +215,11 @@ INSTANTIATE_TEST_SUITE_P(All, DiskCrashTest,
                          ::testing::Values(KillingIo::Phase::kNever, KillingIo::Phase::kBefore,
                                            KillingIo::Phase::kTorn, KillingIo::Phase::kWritten),
                          [](const auto& c) {
-                           return std::string(c.param == KillingIo::Phase::kNever    ? "AtAnyTime"
-                                              : c.param == KillingIo::Phase::kBefore ? "BeforeAWrite"
-                                              : c.param == KillingIo::Phase::kTorn   ? "InAWrite"
-                                                                                     : "BeforeTheRecord");
+                           return std::string(
+                               c.param == KillingIo::Phase::kNever    ? "AtAnyTime"
+                               : c.param == KillingIo::Phase::kBefore ? "BeforeAWrite"
+                               : c.param == KillingIo::Phase::kTorn   ? "InAWrite"
+                                                                      : "BeforeTheRecord");
                          });
 
 }  // namespace

@@ -1,5 +1,7 @@
 // What every way to the device promises, and what the disk tier makes of one that breaks its promises.
 
+#include "services/cache/tier/disk/io_backend.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,18 +11,17 @@
 
 #include "services/cache/tier/disk/disk_tier.h"
 #include "services/cache/tier/disk/full_io.h"
-#include "services/cache/tier/disk/io_backend.h"
 #include "services/cache/tier/disk/testing/faulty_io.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache::conformance {
 namespace {
 
+using ::cairn::testing::StatusIs;
 using disk::FullIo;
 using disk::IoBackend;
 using disk::IoKind;
 using testing::FaultyIo;
-using ::cairn::testing::StatusIs;
 
 constexpr uint32_t kMiB = 1 << 20;
 
@@ -99,7 +100,8 @@ TEST_P(IoBackendConformance, ManyAtOnceBeyondItsDepth) {
       // Threads that are gone before their requests end.
       threads.emplace_back([&, t] {
         for (size_t i = t; i < kCount; i += 4) {
-          auto* const io = write ? FullIo::NewWrite(fd_, i * 20'480) : FullIo::NewRead(fd_, i * 20'480);
+          auto* const io =
+              write ? FullIo::NewWrite(fd_, i * 20'480) : FullIo::NewRead(fd_, i * 20'480);
           if (write) {
             io->AddSource(patterns[i]);
           } else {
@@ -135,15 +137,19 @@ TEST_P(IoBackendConformance, ErrorsComeBack) {
   std::vector<std::byte> bytes(4096);
   auto* io = FullIo::NewRead(-1, 0);
   io->AddDestination(bytes);
-  EXPECT_THAT(Run(io), StatusIs(StatusCode::kUnavailable, ::testing::HasSubstr("Bad file descriptor")));
+  EXPECT_THAT(Run(io),
+              StatusIs(StatusCode::kUnavailable, ::testing::HasSubstr("Bad file descriptor")));
   // Past the end of the file.
-  EXPECT_THAT(Read(16 * kMiB, bytes), StatusIs(StatusCode::kDataLoss, ::testing::HasSubstr("got 0 of 4096")));
+  EXPECT_THAT(Read(16 * kMiB, bytes),
+              StatusIs(StatusCode::kDataLoss, ::testing::HasSubstr("got 0 of 4096")));
 }
 
 TEST_P(IoBackendConformance, ShortTransfersAreContinued) {
   auto plan = std::make_shared<FaultyIo::Plan>();
   backend_ = std::make_unique<FaultyIo>(std::move(backend_), plan);
-  plan->Set([](const disk::IoRequest&) { return FaultyIo::Fault{.kind = FaultyIo::Kind::kShort, .bytes = 12288}; });
+  plan->Set([](const disk::IoRequest&) {
+    return FaultyIo::Fault{.kind = FaultyIo::Kind::kShort, .bytes = 12288};
+  });
   const auto pattern = Pattern(1, 300'000);
   ASSERT_OK(Write(0, pattern));
   std::vector<std::byte> bytes(pattern.size());
@@ -169,14 +175,15 @@ TEST_P(IoBackendConformance, AReadIsTriedOnceMore) {
   EXPECT_THAT(Write(0, pattern), StatusIs(StatusCode::kUnavailable, ::testing::_));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, IoBackendConformance,
-                         ::testing::Values(BackendCase{IoKind::kUring, true}, BackendCase{IoKind::kUring, false},
-                                           BackendCase{IoKind::kAio, true}, BackendCase{IoKind::kAio, false},
-                                           BackendCase{IoKind::kThreads, true}, BackendCase{IoKind::kThreads, false}),
-                         [](const auto& c) {
-                           const std::string name(disk::Name(c.param.kind));
-                           return (name == "io_uring" ? "uring" : name) + (c.param.direct ? "Direct" : "Buffered");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, IoBackendConformance,
+    ::testing::Values(BackendCase{IoKind::kUring, true}, BackendCase{IoKind::kUring, false},
+                      BackendCase{IoKind::kAio, true}, BackendCase{IoKind::kAio, false},
+                      BackendCase{IoKind::kThreads, true}, BackendCase{IoKind::kThreads, false}),
+    [](const auto& c) {
+      const std::string name(disk::Name(c.param.kind));
+      return (name == "io_uring" ? "uring" : name) + (c.param.direct ? "Direct" : "Buffered");
+    });
 
 // --- The tier over a bad device -----------------------------------------------------------------------------------
 
@@ -234,7 +241,8 @@ class BadDeviceTest : public ::testing::Test {
 TEST_F(BadDeviceTest, AFailedWriteLeavesTheExtentReserved) {
   for (const int error : {EIO, ENOSPC}) {
     plan_->Set([error](const disk::IoRequest& r) {
-      return FaultyIo::Fault{.kind = r.write ? FaultyIo::Kind::kError : FaultyIo::Kind::kNone, .error = error};
+      return FaultyIo::Fault{.kind = r.write ? FaultyIo::Kind::kError : FaultyIo::Kind::kNone,
+                             .error = error};
     });
     Extent extent;
     EXPECT_EQ(Put(1, 100'000, &extent).code(),
@@ -276,9 +284,11 @@ TEST_F(BadDeviceTest, BitsThatFlipOnTheWayInAreNeverServed) {
   std::vector<std::byte> bytes;
   uint64_t at = 0;
   plan_->Set([&at](const disk::IoRequest& r) {
-    return FaultyIo::Fault{.kind = r.write ? FaultyIo::Kind::kNone : FaultyIo::Kind::kFlipBit, .bytes = at};
+    return FaultyIo::Fault{.kind = r.write ? FaultyIo::Kind::kNone : FaultyIo::Kind::kFlipBit,
+                           .bytes = at};
   });
-  for (at = 0; at < 100'000; at += 9'973) EXPECT_EQ(Get(extent, &bytes).code(), StatusCode::kDataLoss) << at;
+  for (at = 0; at < 100'000; at += 9'973)
+    EXPECT_EQ(Get(extent, &bytes).code(), StatusCode::kDataLoss) << at;
   plan_->Clear();
   ASSERT_OK(Get(extent, &bytes));
   EXPECT_EQ(bytes, Pattern(1, 100'000));
@@ -287,7 +297,8 @@ TEST_F(BadDeviceTest, BitsThatFlipOnTheWayInAreNeverServed) {
 TEST_F(BadDeviceTest, UnreadableExtentsAreLost) {
   Extent extent;
   ASSERT_OK(Put(1, 100'000, &extent));
-  plan_->Set([](const disk::IoRequest&) { return FaultyIo::Fault{.kind = FaultyIo::Kind::kError}; });
+  plan_->Set(
+      [](const disk::IoRequest&) { return FaultyIo::Fault{.kind = FaultyIo::Kind::kError}; });
   std::vector<std::byte> bytes;
   EXPECT_EQ(Get(extent, &bytes).code(), StatusCode::kDataLoss);
 }
@@ -309,7 +320,8 @@ TEST_F(BadDeviceTest, TheScrubberFindsWhatNobodyReads) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   std::lock_guard lock(mu_);
-  EXPECT_THAT(damaged_, ::testing::ElementsAre(std::pair(extents[4].id, "record 4"), std::pair(extents[7].id, "record 7")));
+  EXPECT_THAT(damaged_, ::testing::ElementsAre(std::pair(extents[4].id, "record 4"),
+                                               std::pair(extents[7].id, "record 7")));
   EXPECT_GE(tier_->GetDiskStats().scrub_failures, 2u);
   EXPECT_GE(tier_->GetDiskStats().scrubbed_bytes, 50'000u);
 }

@@ -16,18 +16,20 @@ std::unique_ptr<Tier> MakeHost(uint64_t capacity, uint64_t segment, bool prefaul
 
 INSTANTIATE_TEST_SUITE_P(
     Memory, TierConformance,
-    ::testing::Values(
-        TierCase{"HostOneSegment",
-                 [](uint64_t capacity, const std::string&) { return MakeHost(capacity, 0, false); }},
-        TierCase{"HostSmallSegmentsPrefaulting",
-                 [](uint64_t capacity, const std::string&) {
-                   return MakeHost(capacity, 2 << 20, true);
-                 }},
-        TierCase{"Fake",
-                 [](uint64_t capacity, const std::string&) -> std::unique_ptr<Tier> {
-                   return std::make_unique<testing::FakeTier>(testing::FakeTierOptions{
-                       .capacity_bytes = capacity, .max_extent_bytes = 2 << 20});
-                 }}),
+    ::testing::Values(TierCase{"HostOneSegment",
+                               [](uint64_t capacity, const std::string&) {
+                                 return MakeHost(capacity, 0, false);
+                               }},
+                      TierCase{"HostSmallSegmentsPrefaulting",
+                               [](uint64_t capacity, const std::string&) {
+                                 return MakeHost(capacity, 2 << 20, true);
+                               }},
+                      TierCase{"Fake",
+                               [](uint64_t capacity, const std::string&) -> std::unique_ptr<Tier> {
+                                 return std::make_unique<testing::FakeTier>(
+                                     testing::FakeTierOptions{.capacity_bytes = capacity,
+                                                              .max_extent_bytes = 2 << 20});
+                               }}),
     [](const auto& c) { return c.param.name; });
 
 }  // namespace

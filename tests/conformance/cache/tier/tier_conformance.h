@@ -121,7 +121,8 @@ class TierConformance : public ::testing::TestWithParam<TierCase> {
     const auto extent = tier_->Reserve(length);
     EXPECT_OK(extent);
     if (!extent.ok()) return {};
-    EXPECT_OK(WriteAndWait(*tier_, *extent, "record " + std::to_string(seed), Pattern(seed, length)));
+    EXPECT_OK(
+        WriteAndWait(*tier_, *extent, "record " + std::to_string(seed), Pattern(seed, length)));
     return *extent;
   }
   void ExpectBytes(uint64_t seed, const Extent& extent) {
@@ -169,8 +170,9 @@ TEST_P(TierConformance, BuffersOfAnotherLengthAreNamed) {
   std::vector<std::byte> bytes(99);
   EXPECT_THAT(WriteAndWait(*tier_, extent, "", bytes),
               StatusIs(StatusCode::kInvalidArgument, ::testing::HasSubstr("'source': got 99")));
-  EXPECT_THAT(ReadAndWait(*tier_, extent, bytes),
-              StatusIs(StatusCode::kInvalidArgument, ::testing::HasSubstr("'destination': got 99")));
+  EXPECT_THAT(
+      ReadAndWait(*tier_, extent, bytes),
+      StatusIs(StatusCode::kInvalidArgument, ::testing::HasSubstr("'destination': got 99")));
 }
 
 TEST_P(TierConformance, ExhaustionIsAValueAndReleaseReturnsRoom) {
@@ -281,9 +283,8 @@ TEST_P(TierConformance, MetaIsListedByName) {
   ASSERT_OK(persistent_->DeleteMeta("c"));
   ASSERT_OK(persistent_->DeleteMeta("never there"));
   std::vector<std::pair<std::string, std::string>> all;
-  ASSERT_OK(persistent_->ListMeta([&](std::string_view name, std::string_view value) {
-    all.emplace_back(name, value);
-  }));
+  ASSERT_OK(persistent_->ListMeta(
+      [&](std::string_view name, std::string_view value) { all.emplace_back(name, value); }));
   using P = std::pair<std::string, std::string>;
   EXPECT_THAT(all, ::testing::ElementsAre(P("a", std::string("1\0x", 3)), P("b", "3")));
 }

@@ -17,7 +17,8 @@ std::string Text(const grpc::ByteBuffer& frame) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(frame.Dump(&slices).ok());
   std::string text;
-  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const grpc::Slice& slice : slices)
+    text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   return text;
 }
 
@@ -29,7 +30,8 @@ grpc::ByteBuffer Frame(const std::string& text) {
 // Sends back what it is asked, from another thread than gRPC's.
 class Echo final : public CallReactor {
  public:
-  Echo(std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request) : CallReactor(std::move(call)), frame_(request) {
+  Echo(std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request)
+      : CallReactor(std::move(call)), frame_(request) {
     std::thread([this] { StartWriteAndFinish(&frame_, grpc::Status()); }).detach();
   }
 
@@ -60,7 +62,8 @@ class Sum final : public CallReactor {
 // Ends when it is cancelled, and not before.
 class Patient final : public CallReactor {
  public:
-  Patient(std::unique_ptr<RawCall> call, std::atomic<int>* open) : CallReactor(std::move(call)), open_(open) {
+  Patient(std::unique_ptr<RawCall> call, std::atomic<int>* open)
+      : CallReactor(std::move(call)), open_(open) {
     open_->fetch_add(1);
     open_->notify_all();
   }
@@ -78,10 +81,13 @@ class Patient final : public CallReactor {
 class CallServerTest : public ::testing::TestWithParam<size_t> {
  protected:
   CallServerTest() : calls_(GetParam()) {
-    calls_.Add("/Echo", [](std::unique_ptr<RawCall> call, const auto& request) { new Echo(std::move(call), request); });
+    calls_.Add("/Echo", [](std::unique_ptr<RawCall> call, const auto& request) {
+      new Echo(std::move(call), request);
+    });
     calls_.AddStream("/Sum", [](std::unique_ptr<RawCall> call) { new Sum(std::move(call)); });
-    calls_.Add("/Patient",
-               [this](std::unique_ptr<RawCall> call, const auto&) { new Patient(std::move(call), &patients_); });
+    calls_.Add("/Patient", [this](std::unique_ptr<RawCall> call, const auto&) {
+      new Patient(std::move(call), &patients_);
+    });
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     calls_.Register(&builder);
@@ -99,7 +105,8 @@ class CallServerTest : public ::testing::TestWithParam<size_t> {
   // One call from its beginning to its end, on a connection of its own.
   struct Client {
     explicit Client(int port)
-        : stub(grpc::CreateChannel(fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials())) {}
+        : stub(grpc::CreateChannel(fmt::format("127.0.0.1:{}", port),
+                                   grpc::InsecureChannelCredentials())) {}
     ~Client() {
       queue.Shutdown();
       void* tag = nullptr;

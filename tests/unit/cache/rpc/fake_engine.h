@@ -30,7 +30,8 @@ class FakeEngine final : public CacheEngine {
   static Digest Fingerprint(const NamespaceSpec& s) { return cairn::Fingerprint(s); }
   Result<NamespaceSpec> GetNamespace(const Digest& fingerprint) const override {
     MutexLock lock(mu);
-    if (!spec || cairn::Fingerprint(*spec) != fingerprint) return Errorf(StatusCode::kNotFound, "fingerprint: unknown");
+    if (!spec || cairn::Fingerprint(*spec) != fingerprint)
+      return Errorf(StatusCode::kNotFound, "fingerprint: unknown");
     return *spec;
   }
   Result<MatchResult> Match(const MatchRequest& request) override {
@@ -40,7 +41,8 @@ class FakeEngine final : public CacheEngine {
     result.matched_blocks = static_cast<uint32_t>(request.keys.size()) - 1;
     result.lease = 7;
     result.lease_ttl = request.lease_ttl;
-    result.tiers = {{TierKind::kHost, 1, 100, 0.25}, {TierKind::kDisk, result.matched_blocks - 1, 200, 0.5}};
+    result.tiers = {{TierKind::kHost, 1, 100, 0.25},
+                    {TierKind::kDisk, result.matched_blocks - 1, 200, 0.5}};
     result.miss_reason = MissReason::kEvicted;
     return result;
   }
@@ -88,12 +90,14 @@ class FakeEngine final : public CacheEngine {
                           .queued_blocks = static_cast<uint32_t>(request.keys.size()) - 1,
                           .estimated_seconds = 0.5};
   }
-  Result<std::vector<std::optional<TierKind>>> Exists(const Digest&, std::span<const BlockKey> keys) override {
+  Result<std::vector<std::optional<TierKind>>> Exists(const Digest&,
+                                                      std::span<const BlockKey> keys) override {
     std::vector<std::optional<TierKind>> tiers(keys.size());
     tiers[0] = TierKind::kDisk;
     return tiers;
   }
-  Result<std::vector<Result<ReservationId>>> Reserve(SessionId, const Digest&, std::span<const ReservePartRequest> parts,
+  Result<std::vector<Result<ReservationId>>> Reserve(SessionId, const Digest&,
+                                                     std::span<const ReservePartRequest> parts,
                                                      Duration) override {
     std::vector<Result<ReservationId>> results;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -105,7 +109,8 @@ class FakeEngine final : public CacheEngine {
     }
     return results;
   }
-  Status Write(SessionId, ReservationId reservation, uint64_t offset, std::span<const std::byte> data) override {
+  Status Write(SessionId, ReservationId reservation, uint64_t offset,
+               std::span<const std::byte> data) override {
     MutexLock lock(mu);
     std::string& bytes = written[reservation];
     if (bytes.size() < offset + data.size()) bytes.resize(offset + data.size());
@@ -113,7 +118,8 @@ class FakeEngine final : public CacheEngine {
     return OkStatus();
   }
   // Reservation 13 has lost its bytes.
-  Result<std::vector<Status>> Commit(SessionId, std::span<const ReservationId> ids, std::string_view) override {
+  Result<std::vector<Status>> Commit(SessionId, std::span<const ReservationId> ids,
+                                     std::string_view) override {
     std::vector<Status> results;
     for (const ReservationId id : ids) {
       results.push_back(id == 13 ? Errorf(StatusCode::kDataLoss, "hash") : OkStatus());
@@ -133,7 +139,8 @@ class FakeEngine final : public CacheEngine {
         MutexLock lock(engine_->mu);
         if (!engine_->watch_end.ok()) return engine_->watch_end;
         std::vector<CacheEvent> events;
-        while (events.size() < max && at_ < engine_->events.size()) events.push_back(engine_->events[at_++]);
+        while (events.size() < max && at_ < engine_->events.size())
+          events.push_back(engine_->events[at_++]);
         return events;
       }
       void Cancel() override {}
@@ -155,7 +162,8 @@ class FakeEngine final : public CacheEngine {
   template <typename Predicate>
   bool Wait(Predicate predicate) {
     MutexLock lock(mu);
-    return changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(20), predicate);
+    return changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(20),
+                             predicate);
   }
 
   mutable Mutex mu;

@@ -24,7 +24,8 @@ class SmallBudgetTest : public ServiceTest {
 };
 
 TEST_F(ServiceTest, FetchDeliversEveryByteOnceAndReportsFailures) {
-  for (uint32_t block = 0; block < 20; ++block) engine.items.push_back(MakeSlice(block, 10'000 * block));
+  for (uint32_t block = 0; block < 20; ++block)
+    engine.items.push_back(MakeSlice(block, 10'000 * block));
   engine.items.push_back(FetchFailure{20, MissReason::kCorrupt});
   const v1::FetchRequest request = FetchOfLease7();
   grpc::ClientContext context;
@@ -47,7 +48,8 @@ TEST_F(ServiceTest, FetchDeliversEveryByteOnceAndReportsFailures) {
   }
   EXPECT_TRUE(reader->Finish().ok());
   ASSERT_EQ(got.size(), 20u);
-  for (const auto& [block, bytes] : got) EXPECT_EQ(bytes, std::string(10'000 * block, static_cast<char>('a' + block % 26)));
+  for (const auto& [block, bytes] : got)
+    EXPECT_EQ(bytes, std::string(10'000 * block, static_cast<char>('a' + block % 26)));
   EXPECT_THAT(failed, ::testing::ElementsAre(20));
   EXPECT_GE(frames, 1'900'000u / (64 << 10));
 }
@@ -98,7 +100,8 @@ TEST_F(ServiceTest, ASlowReaderHoldsTheFetchBackAndItsCancelEndsIt) {
   for (int quiet = 0; quiet < 20;) {
     MutexLock lock(engine.mu);
     const size_t before = engine.fetched;
-    engine.changed.WaitUntil(engine.mu, std::chrono::steady_clock::now() + std::chrono::milliseconds(20),
+    engine.changed.WaitUntil(engine.mu,
+                             std::chrono::steady_clock::now() + std::chrono::milliseconds(20),
                              [] { return false; });
     quiet = engine.fetched == before ? quiet + 1 : 0;
     seen = engine.fetched;
@@ -158,7 +161,9 @@ TEST_F(ServiceTest, AStoppedReaderLosesItsPinsWhenItsLeaseEnds) {
   engine.items.clear();
   for (int i = 0; i < 500 && !hold.expired(); ++i) {
     MutexLock lock(engine.mu);
-    engine.changed.WaitUntil(engine.mu, std::chrono::steady_clock::now() + std::chrono::milliseconds(20), [] { return false; });
+    engine.changed.WaitUntil(engine.mu,
+                             std::chrono::steady_clock::now() + std::chrono::milliseconds(20),
+                             [] { return false; });
   }
   EXPECT_TRUE(hold.expired());
   EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"stalled\"} 1"));
@@ -174,7 +179,8 @@ TEST_F(SmallBudgetTest, StoppedReadersMakeRoomForOthers) {
     grpc::ClientContext context;
     const auto reader = stub->Fetch(&context, request);
     v1::FetchFrame frame;
-    for (int frames = 0; frames < 20; ++frames) ASSERT_TRUE(reader->Read(&frame)) << i << ", frame " << frames;
+    for (int frames = 0; frames < 20; ++frames)
+      ASSERT_TRUE(reader->Read(&frame)) << i << ", frame " << frames;
     context.TryCancel();
     reader->Finish();
   }

@@ -44,16 +44,21 @@ TEST_F(ServiceTest, MatchNamesEveryBadField) {
   ExpectRefused<R>(
       good,
       {{"session_id", [](R* r) { r->set_session_id("short"); }},
-       {"session_id", [](R* r) { r->set_session_id(std::string(16, 'x')); }, grpc::StatusCode::NOT_FOUND},
+       {"session_id", [](R* r) { r->set_session_id(std::string(16, 'x')); },
+        grpc::StatusCode::NOT_FOUND},
        {"fingerprint", [](R* r) { r->set_fingerprint("f"); }},
-       {"fingerprint", [](R* r) { r->set_fingerprint(std::string(32, 'f')); }, grpc::StatusCode::NOT_FOUND},
+       {"fingerprint", [](R* r) { r->set_fingerprint(std::string(32, 'f')); },
+        grpc::StatusCode::NOT_FOUND},
        {"keys", [](R* r) { r->set_keys(""); }},
        {"keys", [](R* r) { r->set_keys(std::string(33, 'k')); }},
        {"keys", [](R* r) { r->set_keys(std::string(32 * 65537, 'k')); }},
-       {"lease_ttl_ms: got 600001, expected 0 to 600000", [](R* r) { r->set_lease_ttl_ms(600001); }},
+       {"lease_ttl_ms: got 600001, expected 0 to 600000",
+        [](R* r) { r->set_lease_ttl_ms(600001); }},
        {"prefill_tokens_per_second", [](R* r) { r->set_prefill_tokens_per_second(-1); }},
-       {"prefill_tokens_per_second", [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::quiet_NaN()); }},
-       {"prefill_tokens_per_second", [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::infinity()); }}},
+       {"prefill_tokens_per_second",
+        [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::quiet_NaN()); }},
+       {"prefill_tokens_per_second",
+        [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::infinity()); }}},
       [&](const R& request) {
         grpc::ClientContext context;
         v1::MatchResponse response;
@@ -78,11 +83,15 @@ TEST_F(ServiceTest, ReserveNamesEveryBadField) {
       {{"session_id", [](R* r) { r->clear_session_id(); }},
        {"fingerprint", [](R* r) { r->clear_fingerprint(); }},
        {"parts: got 0 of them, expected 1 to 4096", [](R* r) { r->clear_parts(); }},
-       {"parts: got 4097", [](R* r) { for (int i = 0; i < 4094; ++i) *r->add_parts() = r->parts(0); }},
+       {"parts: got 4097",
+        [](R* r) {
+          for (int i = 0; i < 4094; ++i) *r->add_parts() = r->parts(0);
+        }},
        {"ttl_ms", [](R* r) { r->set_ttl_ms(600001); }},
        {"parts[1].key", [](R* r) { r->mutable_parts(1)->set_key("k"); }},
        {"parts[2].parent", [](R* r) { r->mutable_parts(2)->set_parent("p"); }},
-       {"parts[0].first_position", [](R* r) { r->mutable_parts(0)->set_first_position(1ull << 41); }},
+       {"parts[0].first_position",
+        [](R* r) { r->mutable_parts(0)->set_first_position(1ull << 41); }},
        {"parts[0].part", [](R* r) { r->mutable_parts(0)->clear_part(); }},
        {"parts[1]: ", [](R* r) { r->mutable_parts(1)->mutable_part()->set_layer_begin(4); }},
        {"parts[1]: ", [](R* r) { r->mutable_parts(1)->mutable_part()->set_layer_end(5); }},
@@ -91,7 +100,10 @@ TEST_F(ServiceTest, ReserveNamesEveryBadField) {
        {"parts[0].bytes: got 0, expected 1 to", [](R* r) { r->mutable_parts(0)->set_bytes(0); }},
        {"parts[0].bytes", [](R* r) { r->mutable_parts(0)->set_bytes((64ull << 20) + 1); }},
        {"parts[0].compute_seconds", [](R* r) { r->mutable_parts(0)->set_compute_seconds(-1); }},
-       {"parts[0].compute_seconds", [](R* r) { r->mutable_parts(0)->set_compute_seconds(std::numeric_limits<double>::quiet_NaN()); }}},
+       {"parts[0].compute_seconds",
+        [](R* r) {
+          r->mutable_parts(0)->set_compute_seconds(std::numeric_limits<double>::quiet_NaN());
+        }}},
       [&](const R& request) {
         grpc::ClientContext context;
         v1::ReserveResponse response;
@@ -107,7 +119,9 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     R good;
     good.set_fingerprint(fingerprint);
     good.set_keys(std::string(32, 'k'));
-    ExpectRefused<R>(good, {{"fingerprint", [](R* r) { r->clear_fingerprint(); }}, {"keys", [](R* r) { r->clear_keys(); }}},
+    ExpectRefused<R>(good,
+                     {{"fingerprint", [](R* r) { r->clear_fingerprint(); }},
+                      {"keys", [](R* r) { r->clear_keys(); }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        v1::ExistsResponse response;
@@ -121,9 +135,10 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     good.set_fingerprint(fingerprint);
     good.set_keys(std::string(96, 'k'));
     good.set_needed_in_ms(1500);
-    ExpectRefused<R>(good, {{"session_id", [](R* r) { r->clear_session_id(); }},
-                            {"fingerprint", [](R* r) { r->clear_fingerprint(); }},
-                            {"keys", [](R* r) { r->set_keys("short"); }}},
+    ExpectRefused<R>(good,
+                     {{"session_id", [](R* r) { r->clear_session_id(); }},
+                      {"fingerprint", [](R* r) { r->clear_fingerprint(); }},
+                      {"keys", [](R* r) { r->set_keys("short"); }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        v1::PrefetchResponse response;
@@ -144,9 +159,13 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     good.add_reservation_ids(1);
     ExpectRefused<R>(good,
                      {{"session_id", [](R* r) { r->clear_session_id(); }},
-                      {"reservation_ids: got 0 ids, expected 1 to 4096", [](R* r) { r->clear_reservation_ids(); }},
+                      {"reservation_ids: got 0 ids, expected 1 to 4096",
+                       [](R* r) { r->clear_reservation_ids(); }},
                       {"reservation_ids[1]", [](R* r) { r->add_reservation_ids(0); }},
-                      {"reservation_ids", [](R* r) { for (int i = 0; i < 4096; ++i) r->add_reservation_ids(1); }}},
+                      {"reservation_ids",
+                       [](R* r) {
+                         for (int i = 0; i < 4096; ++i) r->add_reservation_ids(1);
+                       }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        v1::CommitResponse response;
@@ -157,8 +176,9 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     using R = v1::AbortRequest;
     R good;
     good.set_session_id(session);
-    ExpectRefused<R>(good, {{"session_id", [](R* r) { r->clear_session_id(); }},
-                            {"reservation_ids[0]", [](R* r) { r->add_reservation_ids(0); }}},
+    ExpectRefused<R>(good,
+                     {{"session_id", [](R* r) { r->clear_session_id(); }},
+                      {"reservation_ids[0]", [](R* r) { r->add_reservation_ids(0); }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        v1::AbortResponse response;
@@ -170,8 +190,9 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     R good;
     good.set_session_id(session);
     good.add_lease_ids(1);
-    ExpectRefused<R>(good, {{"session_id", [](R* r) { r->set_session_id(std::string(17, 's')); }},
-                            {"lease_ids[1]", [](R* r) { r->add_lease_ids(0); }}},
+    ExpectRefused<R>(good,
+                     {{"session_id", [](R* r) { r->set_session_id(std::string(17, 's')); }},
+                      {"lease_ids[1]", [](R* r) { r->add_lease_ids(0); }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        v1::ReleaseResponse response;
@@ -183,9 +204,10 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     R good;
     good.set_session_id(session);
     good.set_lease_id(1);
-    ExpectRefused<R>(good, {{"session_id", [](R* r) { r->clear_session_id(); }},
-                            {"lease_id", [](R* r) { r->set_lease_id(0); }},
-                            {"ttl_ms", [](R* r) { r->set_ttl_ms(600001); }}},
+    ExpectRefused<R>(good,
+                     {{"session_id", [](R* r) { r->clear_session_id(); }},
+                      {"lease_id", [](R* r) { r->set_lease_id(0); }},
+                      {"ttl_ms", [](R* r) { r->set_ttl_ms(600001); }}},
                      [&](const R& request) {
                        grpc::ClientContext context;
                        v1::RenewLeaseResponse response;
@@ -196,47 +218,70 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
     using R = v1::OpenNamespaceRequest;
     R good;
     wire::ToProto(Spec(), good.mutable_spec());
-    ExpectRefused<R>(good, {{"spec", [](R* r) { r->clear_spec(); }},
-                            {"tenant", [](R* r) { r->mutable_spec()->set_tenant("a b"); }},
-                            {"block_tokens", [](R* r) { r->mutable_spec()->mutable_layout()->set_block_tokens(17); }},
-                            {"layout", [](R* r) { r->mutable_spec()->clear_layout(); }}},
-                     [&](const R& request) {
-                       grpc::ClientContext context;
-                       v1::OpenNamespaceResponse response;
-                       return stub->OpenNamespace(&context, request, &response);
-                     });
+    ExpectRefused<R>(
+        good,
+        {{"spec", [](R* r) { r->clear_spec(); }},
+         {"tenant", [](R* r) { r->mutable_spec()->set_tenant("a b"); }},
+         {"block_tokens", [](R* r) { r->mutable_spec()->mutable_layout()->set_block_tokens(17); }},
+         {"layout", [](R* r) { r->mutable_spec()->clear_layout(); }}},
+        [&](const R& request) {
+          grpc::ClientContext context;
+          v1::OpenNamespaceResponse response;
+          return stub->OpenNamespace(&context, request, &response);
+        });
   }
   {
     using R = v1::FetchRequest;
     R good;
     good.set_session_id(session);
     good.set_lease_id(7);
-    ExpectRefused<R>(good,
-                     {{"session_id", [](R* r) { r->clear_session_id(); }},
-                      {"lease_id: got 0", [](R* r) { r->set_lease_id(0); }},
-                      {"lease_id", [](R* r) { r->set_lease_id(8); }, grpc::StatusCode::NOT_FOUND},
-                      {"block_begin: got 2, expected less than block_end = 2", [](R* r) { r->set_block_begin(2); r->set_block_end(2); }},
-                      {"layer_begin", [](R* r) { r->set_layer_begin(3); r->set_layer_end(1); }},
-                      {"lease_id: got 7, expected 0 beside a lookup", [](R* r) { r->mutable_lookup(); }},
-                      {"block_end: got 2, expected 0 beside a lookup",
-                       [](R* r) { r->mutable_lookup(); r->clear_lease_id(); r->set_block_end(2); }},
-                      {"fingerprint", [](R* r) { r->mutable_lookup(); r->clear_lease_id(); }},
-                      {"keys", [&](R* r) { r->mutable_lookup()->set_fingerprint(FingerprintBytes()); r->clear_lease_id(); }},
-                      {"prefill_tokens_per_second",
-                       [&](R* r) {
-                         r->clear_lease_id();
-                         r->mutable_lookup()->set_fingerprint(FingerprintBytes());
-                         r->mutable_lookup()->set_keys(std::string(64, 'k'));
-                         r->mutable_lookup()->set_prefill_tokens_per_second(-1);
-                       }}},
-                     [&](const R& request) {
-                       grpc::ClientContext context;
-                       auto reader = stub->Fetch(&context, request);
-                       v1::FetchFrame frame;
-                       while (reader->Read(&frame)) {
-                       }
-                       return reader->Finish();
-                     });
+    ExpectRefused<R>(
+        good,
+        {{"session_id", [](R* r) { r->clear_session_id(); }},
+         {"lease_id: got 0", [](R* r) { r->set_lease_id(0); }},
+         {"lease_id", [](R* r) { r->set_lease_id(8); }, grpc::StatusCode::NOT_FOUND},
+         {"block_begin: got 2, expected less than block_end = 2",
+          [](R* r) {
+            r->set_block_begin(2);
+            r->set_block_end(2);
+          }},
+         {"layer_begin",
+          [](R* r) {
+            r->set_layer_begin(3);
+            r->set_layer_end(1);
+          }},
+         {"lease_id: got 7, expected 0 beside a lookup", [](R* r) { r->mutable_lookup(); }},
+         {"block_end: got 2, expected 0 beside a lookup",
+          [](R* r) {
+            r->mutable_lookup();
+            r->clear_lease_id();
+            r->set_block_end(2);
+          }},
+         {"fingerprint",
+          [](R* r) {
+            r->mutable_lookup();
+            r->clear_lease_id();
+          }},
+         {"keys",
+          [&](R* r) {
+            r->mutable_lookup()->set_fingerprint(FingerprintBytes());
+            r->clear_lease_id();
+          }},
+         {"prefill_tokens_per_second",
+          [&](R* r) {
+            r->clear_lease_id();
+            r->mutable_lookup()->set_fingerprint(FingerprintBytes());
+            r->mutable_lookup()->set_keys(std::string(64, 'k'));
+            r->mutable_lookup()->set_prefill_tokens_per_second(-1);
+          }}},
+        [&](const R& request) {
+          grpc::ClientContext context;
+          auto reader = stub->Fetch(&context, request);
+          v1::FetchFrame frame;
+          while (reader->Read(&frame)) {
+          }
+          return reader->Finish();
+        });
   }
 }
 
@@ -306,18 +351,21 @@ TEST_F(ServiceTest, AdminCallsNameEveryBadField) {
   for (const std::string& bad : {std::string(), std::string("a/b"), std::string(129, 'a')}) {
     grpc::ClientContext context;
     tenant.set_tenant(bad);
-    EXPECT_THAT(admin->DropTenant(&context, tenant, &response).error_message(), HasSubstr("tenant: got"));
+    EXPECT_THAT(admin->DropTenant(&context, tenant, &response).error_message(),
+                HasSubstr("tenant: got"));
   }
   {
     grpc::ClientContext context;
     v1::DropNamespaceRequest request;
     request.set_fingerprint("x");
-    EXPECT_THAT(admin->DropNamespace(&context, request, &response).error_message(), HasSubstr("fingerprint"));
+    EXPECT_THAT(admin->DropNamespace(&context, request, &response).error_message(),
+                HasSubstr("fingerprint"));
   }
   {
     grpc::ClientContext context;
     v1::BumpEpochRequest request;
-    EXPECT_THAT(admin->BumpEpoch(&context, request, &response).error_message(), HasSubstr("fingerprint"));
+    EXPECT_THAT(admin->BumpEpoch(&context, request, &response).error_message(),
+                HasSubstr("fingerprint"));
     request.set_fingerprint(std::string(32, 'f'));
     grpc::ClientContext again;
     EXPECT_TRUE(admin->BumpEpoch(&again, request, &response).ok());

@@ -1,8 +1,8 @@
 // The hand-made wire formats against protobuf's own.
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
+#include <gtest/gtest.h>
 
 #include <random>
 
@@ -136,7 +136,8 @@ grpc::ByteBuffer Cut(const std::string& bytes, size_t size) {
 
 std::string Join(const PushFrameView::Piece& piece) {
   std::string bytes;
-  for (const auto span : piece.data) bytes.append(reinterpret_cast<const char*>(span.data()), span.size());
+  for (const auto span : piece.data)
+    bytes.append(reinterpret_cast<const char*>(span.data()), span.size());
   return bytes;
 }
 
@@ -167,9 +168,13 @@ TEST(PushFrameTest, ReadsWhatProtobufWroteHoweverItIsCut) {
 
 TEST(PushFrameTest, SkipsUnknownFieldsAndTakesAnyOrder) {
   // Piece: data, unknown field 15, offset, reservation; frame: unknown field 9 before it.
-  const std::string piece = std::string("\x1a\x03" "abc", 5) + std::string("\x7a\x02zz", 4) +
-                            std::string("\x10\x05\x08\x07", 4);
-  const std::string bytes = std::string("\x48\x01", 2) + "\x12" + static_cast<char>(piece.size()) + piece;
+  const std::string piece = std::string(
+                                "\x1a\x03"
+                                "abc",
+                                5) +
+                            std::string("\x7a\x02zz", 4) + std::string("\x10\x05\x08\x07", 4);
+  const std::string bytes =
+      std::string("\x48\x01", 2) + "\x12" + static_cast<char>(piece.size()) + piece;
   const auto view = PushFrameView::Parse(Cut(bytes, 3));
   ASSERT_OK(view);
   ASSERT_EQ((*view)->pieces().size(), 1u);
@@ -221,13 +226,19 @@ TEST(PushFrameTest, FlippedBytesNeverCrashAndAgreeWithProtobuf) {
 TEST(PushFrameTest, TooManyPiecesAreRefused) {
   v1::PushFrame frame;
   for (int i = 0; i < 20000; ++i) frame.add_pieces();
-  EXPECT_THAT(PushFrameView::Parse(Encode(frame)), StatusIs(StatusCode::kInvalidArgument, HasSubstr("pieces")));
+  EXPECT_THAT(PushFrameView::Parse(Encode(frame)),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("pieces")));
 }
 
 TEST(PushFrameTest, NestedLengthsBeyondTheFrameAreRefused) {
-  for (const std::string& bytes : {std::string("\x12\xff\xff\xff\xff\x0f", 6), std::string("\x12\x04\x1a\x7f" "ab", 6),
-                                   std::string("\x0a\xff\xff\xff\xff\x07", 6), std::string("\x12\x7f", 2)}) {
-    EXPECT_THAT(PushFrameView::Parse(Cut(bytes, 2)), StatusIs(StatusCode::kInvalidArgument, HasSubstr("push frame")));
+  for (const std::string& bytes :
+       {std::string("\x12\xff\xff\xff\xff\x0f", 6),
+        std::string("\x12\x04\x1a\x7f"
+                    "ab",
+                    6),
+        std::string("\x0a\xff\xff\xff\xff\x07", 6), std::string("\x12\x7f", 2)}) {
+    EXPECT_THAT(PushFrameView::Parse(Cut(bytes, 2)),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("push frame")));
   }
 }
 

@@ -52,7 +52,8 @@ TEST_F(ServiceTest, PushCommitsWhatItsFirstFrameNames) {
   bad = first;
   for (int i = 0; i < 4096; ++i) bad.add_commit_ids(9);
   EXPECT_THAT(push({bad}, &response).error_message(), HasSubstr("commit_ids: got more than 4096"));
-  EXPECT_THAT(push({old, first}, &response).error_message(), HasSubstr("commit_ids: got 3 in a later frame"));
+  EXPECT_THAT(push({old, first}, &response).error_message(),
+              HasSubstr("commit_ids: got 3 in a later frame"));
   EXPECT_EQ(engine.committed.size(), 3u);
 }
 

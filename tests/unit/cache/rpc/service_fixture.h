@@ -27,8 +27,9 @@ inline NamespaceSpec Spec() {
   spec.revision = "r";
   spec.numerics = "n";
   spec.layout.block_tokens = 16;
-  spec.layout.form = NativeLayout{.groups = {{.count = 4, .planes = {{"k", 2, 8, DType::kF16}, {"v", 2, 8, DType::kF16}}}},
-                                  .kv_heads = 2};
+  spec.layout.form = NativeLayout{
+      .groups = {{.count = 4, .planes = {{"k", 2, 8, DType::kF16}, {"v", 2, 8, DType::kF16}}}},
+      .kv_heads = 2};
   return spec;
 }
 
@@ -61,7 +62,8 @@ class ServiceTest : public ::testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     server = builder.BuildAndStart();
     calls.Start();
-    channel = grpc::CreateChannel(fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials());
+    channel =
+        grpc::CreateChannel(fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials());
     stub = v1::Cache::NewStub(channel);
     admin = v1::Admin::NewStub(channel);
     ticker = std::make_unique<Ticker>(std::chrono::milliseconds(5), [this] {

@@ -33,7 +33,8 @@ TEST_F(FakeTierTest, FailsTheChosenWrites) {
   for (int i = 0; i < 3; ++i) {
     tier_.Write(*tier_.Reserve(100), "", source_, [&](Status s) { codes.push_back(s.code()); });
   }
-  EXPECT_THAT(codes, ::testing::ElementsAre(StatusCode::kOk, StatusCode::kUnavailable, StatusCode::kOk));
+  EXPECT_THAT(codes,
+              ::testing::ElementsAre(StatusCode::kOk, StatusCode::kUnavailable, StatusCode::kOk));
 }
 
 TEST_F(FakeTierTest, HoldsCallbacksUntilTold) {

@@ -102,7 +102,8 @@ TEST(HostTierTest, SegmentsThatEmptyServeOtherSizes) {
   }
   EXPECT_EQ(tier->GetStats().used_bytes, 16 * kMiB);
   EXPECT_EQ(tier->GetHostStats().empty_segments, 0u);
-  EXPECT_THAT(tier->Reserve(4 * kMiB), StatusIs(StatusCode::kResourceExhausted, HasSubstr("4194304")));
+  EXPECT_THAT(tier->Reserve(4 * kMiB),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("4194304")));
   for (const Extent& extent : small) tier->Release(extent);
   EXPECT_EQ(tier->GetHostStats().empty_segments, 4u);
   for (int i = 0; i < 4; ++i) EXPECT_OK(tier->Reserve(4 * kMiB));

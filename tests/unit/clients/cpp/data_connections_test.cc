@@ -1,9 +1,8 @@
 #include "clients/cpp/src/data_connections.h"
 
-#include <gtest/gtest.h>
-
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
 
 #include <optional>
 
@@ -13,7 +12,8 @@ namespace {
 // Channels connect when they are used, which these are not.
 std::vector<std::shared_ptr<grpc::Channel>> Channels(size_t count) {
   std::vector<std::shared_ptr<grpc::Channel>> channels(count);
-  for (auto& channel : channels) channel = grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
+  for (auto& channel : channels)
+    channel = grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
   return channels;
 }
 

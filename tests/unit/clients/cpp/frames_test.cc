@@ -174,7 +174,8 @@ TEST(PushFrameTest, ProtobufReadsWhatItWrites) {
         grpc::ByteBuffer frame = writer.Take();
         EXPECT_LE(
             frame.Length(),
-            std::max<size_t>(limit == 0 ? wire::kFrameBytes : std::min<size_t>(limit, wire::kFrameBytes), 4096));
+            std::max<size_t>(
+                limit == 0 ? wire::kFrameBytes : std::min<size_t>(limit, wire::kFrameBytes), 4096));
         const v1::PushFrame parsed = Parse(std::move(frame));
         EXPECT_EQ(parsed.session_id(), frames++ == 0 ? "0123456789abcdef" : "");
         for (const auto& piece : parsed.pieces()) {

@@ -194,7 +194,8 @@ TEST_F(GrpcCacheClientTest, AGetIsOneCallWhereTheNodeCan) {
     int calls = 0;
     EXPECT_TRUE(node_->Eventually([&] { return (calls = node_->match_calls) >= 0; }));
     CheckingSink sink(spec_, chain_.keys);
-    const auto got = client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, {.trace = "trace-3"});
+    const auto got =
+        client_->Get(fingerprint_, chain_.keys, {}, sink, kPatient, {.trace = "trace-3"});
     ASSERT_OK(got);
     EXPECT_EQ(got->matched_blocks, 3u);
     EXPECT_FALSE(got->lease.held());
@@ -224,11 +225,13 @@ TEST_F(GrpcCacheClientTest, AGetAsksForAWrongSliceOnceMore) {
 TEST_F(GrpcCacheClientTest, AGetKeepsToTheDeadlineOfItsAnswerAndToItsOwn) {
   Store();
   node_->Set({.hang_fetch_after = 0});  // Before the answer.
-  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, {.deadline = milliseconds(100)}, {}),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("lookup")));
+  EXPECT_THAT(
+      client_->Get(fingerprint_, chain_.keys, {}, sink_, {.deadline = milliseconds(100)}, {}),
+      StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("lookup")));
   node_->Set({.hang_fetch_after = 5});
-  EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, {.progress = milliseconds(100)}),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("slice")));
+  EXPECT_THAT(
+      client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient, {.progress = milliseconds(100)}),
+      StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("slice")));
   EXPECT_THAT(client_->Get(fingerprint_, chain_.keys, {}, sink_, kPatient,
                            {.progress = seconds(60), .deadline = milliseconds(200)}),
               StatusIs(StatusCode::kDeadlineExceeded, _));

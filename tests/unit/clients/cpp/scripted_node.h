@@ -178,7 +178,8 @@ class ScriptedNode final : public v1::Cache::Service {
         match.set_session_id(request->session_id());
         match.set_fingerprint(request->lookup().fingerprint());
         match.set_keys(request->lookup().keys());
-        if (const grpc::Status found = Find(match, matched.mutable_matched()); !found.ok()) return found;
+        if (const grpc::Status found = Find(match, matched.mutable_matched()); !found.ok())
+          return found;
         lease = matched.matched().lease_id();
         matched.mutable_matched()->clear_lease_id();
       } else if (lease == 0) {

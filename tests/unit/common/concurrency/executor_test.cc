@@ -42,8 +42,9 @@ TEST(ThreadPoolTest, FullQueueRefusesAndDestroysTheTask) {
   ASSERT_OK(pool.Post([] {}));
   EXPECT_EQ(pool.QueueDepth(), 2u);
   auto held = std::make_shared<int>(1);
-  EXPECT_THAT(pool.Post([held] { FAIL() << "a refused task ran"; }),
-              StatusIs(StatusCode::kResourceExhausted, HasSubstr("small: queue is full (2 tasks)")));
+  EXPECT_THAT(
+      pool.Post([held] { FAIL() << "a refused task ran"; }),
+      StatusIs(StatusCode::kResourceExhausted, HasSubstr("small: queue is full (2 tasks)")));
   EXPECT_EQ(held.use_count(), 1);
   gate.count_down();
 }

@@ -34,8 +34,10 @@ class ConfigTest : public ::testing::Test {
   ConfigTest() {
     schema.Text("listen", &options.listen, "Address.");
     schema.Bytes("host.capacity", &options.capacity, "Arena.", {.min = 1 << 20, .max = 1ull << 40});
-    schema.Time("disk.flush_after", &options.flush_after, "Delay.", {.max = std::chrono::minutes(1)});
-    schema.Integer("rpc.threads", &options.threads, "Threads.", {.min = 1, .max = 64, .unit = "threads"});
+    schema.Time("disk.flush_after", &options.flush_after, "Delay.",
+                {.max = std::chrono::minutes(1)});
+    schema.Integer("rpc.threads", &options.threads, "Threads.",
+                   {.min = 1, .max = 64, .unit = "threads"});
     schema.Real("ratio", &options.ratio, "Ratio | share.", {.min = 0, .max = 1});
     schema.Bool("tls.enabled", &options.tls, "TLS.");
     schema.TextList("tls.admins", &options.admins, "Admins.");
@@ -56,14 +58,15 @@ TEST_F(ConfigTest, HelpSeparatesALongSwitchFromItsMeaning) {
 }
 
 TEST_F(ConfigTest, ReadsEveryTypeFromYaml) {
-  ASSERT_OK(schema.ApplyYaml("listen: 0.0.0.0:1\n"
-                             "host: {capacity: 512MiB}\n"
-                             "disk:\n  flush_after: 250ms\n"
-                             "rpc.threads: 8\n"
-                             "ratio: 0.25\n"
-                             "tls:\n  enabled: yes\n  admins: [a, b]\n"
-                             "log: {level: debug}\n",
-                             "f.yaml"));
+  ASSERT_OK(
+      schema.ApplyYaml("listen: 0.0.0.0:1\n"
+                       "host: {capacity: 512MiB}\n"
+                       "disk:\n  flush_after: 250ms\n"
+                       "rpc.threads: 8\n"
+                       "ratio: 0.25\n"
+                       "tls:\n  enabled: yes\n  admins: [a, b]\n"
+                       "log: {level: debug}\n",
+                       "f.yaml"));
   EXPECT_EQ(options.listen, "0.0.0.0:1");
   EXPECT_EQ(options.capacity, 512u << 20);
   EXPECT_EQ(options.flush_after, std::chrono::milliseconds(250));
@@ -105,16 +108,19 @@ TEST_F(ConfigTest, WrongValueNamesKeyValueAndExpectation) {
            {"tls.enabled", "maybe", "true or false"},
            {"log.level", "loud", "one of debug, info"},
        }) {
-    EXPECT_THAT(schema.Set(bad.key, bad.value, "flag"),
-                StatusIs(StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(bad.key), HasSubstr(std::string("got '") + bad.value + "'"),
-                               HasSubstr(bad.expected))));
+    EXPECT_THAT(
+        schema.Set(bad.key, bad.value, "flag"),
+        StatusIs(StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr(bad.key), HasSubstr(std::string("got '") + bad.value + "'"),
+                       HasSubstr(bad.expected))));
   }
 }
 
 TEST_F(ConfigTest, YamlOfTheWrongShapeIsAnErrorWithItsLine) {
-  EXPECT_THAT(schema.ApplyYaml("- a\n", "f"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("mapping")));
-  EXPECT_THAT(schema.ApplyYaml("a: [\n", "f"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("f line")));
+  EXPECT_THAT(schema.ApplyYaml("- a\n", "f"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("mapping")));
+  EXPECT_THAT(schema.ApplyYaml("a: [\n", "f"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("f line")));
   EXPECT_THAT(schema.ApplyYaml("listen: [a]\n", "f"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("got a list")));
   EXPECT_THAT(schema.ApplyYaml("rpc: {threads: 2}\nrpc.threads: 3\n", "f"),
@@ -128,8 +134,8 @@ TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
   const std::string path = ::testing::TempDir() + "cairn_config_test.yaml";
   std::ofstream(path) << "node: {id: file}\nrpc: {threads: 2}\nlisten: file\n";
   ::setenv("CAIRN_NODE_ID_FOR_TEST", "env", 1);
-  const auto line = Load(schema, {"--listen", "flag", "serve", "--config", path, "--json",
-                                  "--set", "host.capacity=2MiB", "--ratio=0.75", "--tls.enabled"});
+  const auto line = Load(schema, {"--listen", "flag", "serve", "--config", path, "--json", "--set",
+                                  "host.capacity=2MiB", "--ratio=0.75", "--tls.enabled"});
   ::unsetenv("CAIRN_NODE_ID_FOR_TEST");
   ASSERT_OK(line);
   EXPECT_FALSE(line->exit);
@@ -146,16 +152,20 @@ TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
 TEST_F(ConfigTest, FlagErrorsNameTheFlag) {
   EXPECT_THAT(Load(schema, {"--host.capcity", "1GiB"}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("did you mean '--host.capacity'?")));
-  EXPECT_THAT(Load(schema, {"--listen"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("--listen")));
-  EXPECT_THAT(Load(schema, {"--set", "listen"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("KEY=VALUE")));
-  EXPECT_THAT(Load(schema, {"--json=1"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no value")));
+  EXPECT_THAT(Load(schema, {"--listen"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("--listen")));
+  EXPECT_THAT(Load(schema, {"--set", "listen"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("KEY=VALUE")));
+  EXPECT_THAT(Load(schema, {"--json=1"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no value")));
   EXPECT_THAT(Load(schema, {"--config", "/nowhere.yaml"}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("/nowhere.yaml")));
 }
 
 TEST_F(ConfigTest, ChecksRunAfterAllSources) {
   schema.Check([this] {
-    return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another") : OkStatus();
+    return options.threads == 7 ? InvalidArgument("rpc.threads: got 7, expected another")
+                                : OkStatus();
   });
   EXPECT_OK(Load(schema, {"--check-config"}));
   EXPECT_THAT(Load(schema, {"--check-config", "--rpc.threads", "7"}),
@@ -163,9 +173,10 @@ TEST_F(ConfigTest, ChecksRunAfterAllSources) {
 }
 
 TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
-  ASSERT_OK(schema.ApplyYaml("listen: '[::1]:7'\nhost: {capacity: 3MiB}\ntls: {admins: ['a b', 'x#y: z']}\n"
-                             "disk: {flush_after: 1500ms}\nnode: {id: 'true'}\n",
-                             "f"));
+  ASSERT_OK(schema.ApplyYaml(
+      "listen: '[::1]:7'\nhost: {capacity: 3MiB}\ntls: {admins: ['a b', 'x#y: z']}\n"
+      "disk: {flush_after: 1500ms}\nnode: {id: 'true'}\n",
+      "f"));
   const auto line = Load(schema, {"--print-config"});
   ASSERT_OK(line);
   EXPECT_TRUE(line->exit);
@@ -183,7 +194,8 @@ TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
 
 TEST_F(ConfigTest, DocsShowDefaultsNotPresentValues) {
   options.threads = 9;
-  EXPECT_THAT(schema.PrintMarkdown(), HasSubstr("| `rpc.threads` | `4` | an integer from 1 to 64 threads | Threads. |"));
+  EXPECT_THAT(schema.PrintMarkdown(),
+              HasSubstr("| `rpc.threads` | `4` | an integer from 1 to 64 threads | Threads. |"));
   EXPECT_THAT(schema.PrintMarkdown(), HasSubstr("Ratio \\| share."));
   EXPECT_THAT(schema.PrintMarkdown(), HasSubstr("Environment: `CAIRN_NODE_ID_FOR_TEST`."));
 }
@@ -192,17 +204,19 @@ TEST_F(ConfigTest, HelpShowsExampleAndEverySetting) {
   const auto line = Load(schema, {"--help"});
   ASSERT_OK(line);
   EXPECT_TRUE(line->exit);
-  EXPECT_THAT(line->output, AllOf(HasSubstr("Example: cairn-test --listen :1"), HasSubstr("--disk.flush_after (1s)"),
-                                  HasSubstr("--json")));
+  EXPECT_THAT(line->output, AllOf(HasSubstr("Example: cairn-test --listen :1"),
+                                  HasSubstr("--disk.flush_after (1s)"), HasSubstr("--json")));
 }
 
 TEST(UnitsTest, SizesAndTimesRoundTrip) {
-  for (const uint64_t bytes : {0ull, 1ull, 1023ull, 1024ull, 1536ull, 1ull << 20, 3ull << 30, 5ull << 40}) {
+  for (const uint64_t bytes :
+       {0ull, 1ull, 1023ull, 1024ull, 1536ull, 1ull << 20, 3ull << 30, 5ull << 40}) {
     EXPECT_EQ(*ParseBytes(FormatBytes(bytes)), bytes);
   }
   EXPECT_EQ(*ParseBytes("1.5GiB"), 3ull << 29);
   EXPECT_EQ(*ParseBytes("10GB"), 10'000'000'000ull);
-  for (const int64_t ns : {0ll, 1ll, 1500ll, 1'000'000ll, 1'500'000'000ll, 60'000'000'000ll, 7'200'000'000'000ll}) {
+  for (const int64_t ns :
+       {0ll, 1ll, 1500ll, 1'000'000ll, 1'500'000'000ll, 60'000'000'000ll, 7'200'000'000'000ll}) {
     EXPECT_EQ(ParseDuration(FormatDuration(Duration(ns)))->count(), ns);
   }
   EXPECT_FALSE(ParseDuration("-1s").ok());

@@ -1,13 +1,13 @@
 #include "services/common/format/part.h"
-#include "services/common/format/selected_slice.h"
 
 #include <cstring>
 #include <random>
 #include <string>
 
+#include "services/common/format/seal_copy.h"
+#include "services/common/format/selected_slice.h"
 #include "services/common/hash/hash.h"
 #include "services/common/status/matchers.h"
-#include "services/common/format/seal_copy.h"
 
 namespace cairn::format {
 namespace {
@@ -21,7 +21,8 @@ struct Sample {
   std::vector<std::byte> bytes;
 };
 
-Sample Make(PartRect rect, std::vector<uint64_t> lengths, uint64_t seed, Codec codec = Codec::kRaw) {
+Sample Make(PartRect rect, std::vector<uint64_t> lengths, uint64_t seed,
+            Codec codec = Codec::kRaw) {
   Sample sample{rect, std::move(lengths), {}};
   sample.bytes.resize(PartBytes(sample.lengths));
   std::mt19937_64 rng(seed);
@@ -100,7 +101,7 @@ TEST(PartTest, GoldenBytes) {
   SealPart(part, Codec::kRaw, {2, 5, 1, 3}, 64, lengths);
   std::string hex;
   for (std::byte b : part) hex += fmt::format("{:02x}", static_cast<unsigned>(b));
-  EXPECT_EQ(hex, 
+  EXPECT_EQ(hex,
             "434149524e505431c00000000100000002000500010003004000000003000000c700000000000000"
             "107232cbf95d030800000000000000000000000000000000c0000000000000000400000000000000"
             "0f1b928b56299895c4000000000000000000000000000000c294d3380580062dc400000000000000"
@@ -141,7 +142,8 @@ TEST(SelectedSliceTest, MasksAreReadBack) {
 TEST(SelectedSliceTest, ShortSlicesAndTokensBehindTheBlockAreDataLoss) {
   std::vector<std::byte> slice;
   WriteMasks(std::vector<uint64_t>{0x8001, 0x10000}, &slice);
-  EXPECT_THAT(ReadMasks(slice, 2, 16), StatusIs(StatusCode::kDataLoss, HasSubstr("mask of head 1")));
+  EXPECT_THAT(ReadMasks(slice, 2, 16),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("mask of head 1")));
   EXPECT_OK(ReadMasks(slice, 2, 64).status());
   slice.pop_back();
   EXPECT_THAT(ReadMasks(slice, 2, 64), StatusIs(StatusCode::kDataLoss, HasSubstr("got 15 bytes")));
@@ -203,7 +205,8 @@ TEST(PartTest, WrongWritersAreNamed) {
     Forge(bytes, at, value, header_bytes);
     return ParseHeader(bytes).status();
   };
-  EXPECT_THAT(forged(12, uint16_t{2}), StatusIs(StatusCode::kDataLoss, HasSubstr("version: got 2")));
+  EXPECT_THAT(forged(12, uint16_t{2}),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("version: got 2")));
   EXPECT_THAT(forged(14, uint16_t{9}), StatusIs(StatusCode::kDataLoss, HasSubstr("codec: got 9")));
   EXPECT_THAT(forged(18, uint16_t{2}), StatusIs(StatusCode::kDataLoss, HasSubstr("is empty")));
   EXPECT_THAT(forged(18, uint16_t{6}), StatusIs(StatusCode::kDataLoss, HasSubstr("slice_count")));
@@ -239,7 +242,8 @@ TEST(SealCopyTest, WritesWhatSealPartWrites) {
     std::vector<std::byte> expected(PartBytes(lengths));
     const size_t header = HeaderBytes(static_cast<uint32_t>(lengths.size()));
     for (size_t i = header; i < expected.size(); ++i) expected[i] = static_cast<std::byte>(rng());
-    const std::vector<std::byte> payload(expected.begin() + static_cast<std::ptrdiff_t>(header), expected.end());
+    const std::vector<std::byte> payload(expected.begin() + static_cast<std::ptrdiff_t>(header),
+                                         expected.end());
     SealPart(expected, Codec::kRaw, rect, 16, lengths);
     for (const bool streaming : {false, true}) {
       std::vector<std::byte> part(expected.size());

@@ -1,9 +1,9 @@
 #include "services/common/hash/hash.h"
-#include "services/common/hash/xxh3_stream.h"
 
 #include <set>
 #include <unordered_set>
 
+#include "services/common/hash/xxh3_stream.h"
 #include "services/common/status/matchers.h"
 
 namespace cairn {
@@ -16,7 +16,8 @@ uint64_t Xxh3Of(std::string_view text) { return Xxh3(std::as_bytes(std::span(tex
 
 // FIPS 180-4 examples.
 TEST(Sha256Test, KnownVectors) {
-  EXPECT_EQ(Sha256::Of("").Hex(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(Sha256::Of("").Hex(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Sha256::Of("abc").Hex(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(Sha256::Of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq").Hex(),
@@ -100,7 +101,8 @@ TEST(Xxh3StreamTest, PiecesHashAsTheWhole) {
       for (size_t at = 0; at < size; at += piece) {
         stream.Update(std::span(bytes).subspan(at, std::min(piece, size - at)));
       }
-      EXPECT_EQ(stream.Digest(), Xxh3(std::span(bytes).first(size))) << size << " in pieces of " << piece;
+      EXPECT_EQ(stream.Digest(), Xxh3(std::span(bytes).first(size)))
+          << size << " in pieces of " << piece;
     }
   }
 }

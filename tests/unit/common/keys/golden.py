@@ -4,6 +4,7 @@
 It shares no code with services/common/keys; namespace_spec_test.cc holds the same inputs.
   python3 tests/unit/common/keys/golden.py > tests/unit/common/keys/golden.txt
 """
+
 import hashlib
 import struct
 
@@ -37,8 +38,19 @@ def opaque(block_tokens, description, max_part_bytes, parts):
 
 
 def namespace(tenant, salt, model, revision, epoch, layout, recipe, numerics, version, scheme):
-    return (b"cairn.namespace.v1" + field(tenant) + field(salt) + field(model) + field(revision) + u64(epoch) + layout
-            + field(recipe) + field(numerics) + u32(version) + field(scheme))
+    return (
+        b"cairn.namespace.v1"
+        + field(tenant)
+        + field(salt)
+        + field(model)
+        + field(revision)
+        + u64(epoch)
+        + layout
+        + field(recipe)
+        + field(numerics)
+        + u32(version)
+        + field(scheme)
+    )
 
 
 def fingerprint(encoded):
@@ -53,23 +65,62 @@ def block_key(fp, parent, tokens, extra=b""):
 
 
 def segment_key(fp, parent, end, block):
-    return hashlib.sha256(b"cairn.segment.v1" + fp + (parent or bytes(32)) + end + u32(block)).digest()
+    return hashlib.sha256(
+        b"cairn.segment.v1" + fp + (parent or bytes(32)) + end + u32(block)
+    ).digest()
 
 
 def main():
     kv = lambda heads, dim, dtype: [("k", heads, dim, dtype), ("v", heads, dim, dtype)]
     specs = {
-        "gqa": namespace("default", b"", "SmolLM2-135M-Instruct", "sha256:0123", 0,
-                         native(64, 3, 1, [(30, kv(3, 64, "f16"))]), "raw", "cairn-cpu-1", 1, "cairn"),
-        "gapped": namespace("team-a", b"\x00salt\xff", "hybrid", "r2", 7,
-                            native(16, 8, 2, [(2, kv(8, 128, "bf16")), (3, []), (1, kv(2, 128, "f8e4m3"))]),
-                            "int8:group=64,sink=0", "any", 1, "cairn"),
-        "mla": namespace("default", b"", "mla", "main", 0,
-                         native(128, 1, 1, [(61, [("latent", 1, 512, "bf16"), ("rope", 1, 64, "f32")])]),
-                         "raw", "x", 1, "cairn"),
-        "opaque": namespace("default", b"", "vendor/model", "abc", 0,
-                            opaque(256, "engine 1.2, rank 0 of 2, page 16", 4 << 20, 2), "raw", "cuda-sm90", 3,
-                            "vllm-sha256-cbor"),
+        "gqa": namespace(
+            "default",
+            b"",
+            "SmolLM2-135M-Instruct",
+            "sha256:0123",
+            0,
+            native(64, 3, 1, [(30, kv(3, 64, "f16"))]),
+            "raw",
+            "cairn-cpu-1",
+            1,
+            "cairn",
+        ),
+        "gapped": namespace(
+            "team-a",
+            b"\x00salt\xff",
+            "hybrid",
+            "r2",
+            7,
+            native(16, 8, 2, [(2, kv(8, 128, "bf16")), (3, []), (1, kv(2, 128, "f8e4m3"))]),
+            "int8:group=64,sink=0",
+            "any",
+            1,
+            "cairn",
+        ),
+        "mla": namespace(
+            "default",
+            b"",
+            "mla",
+            "main",
+            0,
+            native(128, 1, 1, [(61, [("latent", 1, 512, "bf16"), ("rope", 1, 64, "f32")])]),
+            "raw",
+            "x",
+            1,
+            "cairn",
+        ),
+        "opaque": namespace(
+            "default",
+            b"",
+            "vendor/model",
+            "abc",
+            0,
+            opaque(256, "engine 1.2, rank 0 of 2, page 16", 4 << 20, 2),
+            "raw",
+            "cuda-sm90",
+            3,
+            "vllm-sha256-cbor",
+        ),
     }
     for name, encoded in specs.items():
         print("fingerprint", name, fingerprint(encoded).hex())

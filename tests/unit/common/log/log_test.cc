@@ -33,8 +33,9 @@ TEST_F(LogTest, ParsesNamesOrNamesTheLegalOnes) {
 
 TEST_F(LogTest, TextHasEventAndFields) {
   Configure({.level = Level::kInfo, .format = Format::kText});
-  const std::string line =
-      Capture([] { Info("block_promoted", {{"trace", "t1"}, {"note", "two words"}, {"n", Num(7)}}); });
+  const std::string line = Capture([] {
+    Info("block_promoted", {{"trace", "t1"}, {"note", "two words"}, {"n", Num(7)}});
+  });
   EXPECT_THAT(line, HasSubstr("info block_promoted trace=t1 note=\"two words\" n=7\n"));
 }
 

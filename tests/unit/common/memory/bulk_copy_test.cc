@@ -71,14 +71,18 @@ TEST(BulkCopyTest, EveryInstructionSetHashesAsTheLibraryAndCopiesExactly) {
         const uint64_t expected = XXH3_64bits(in, size);
         EXPECT_EQ(hasher.hash(nullptr, in, size, memory::Store::kNone, in), expected)
             << hasher.name << " " << size;
-        const std::pair<memory::Store, size_t> stores[] = {
-            {memory::Store::kCached, 0},           {memory::Store::kCached, 5},
-            {memory::Store::kStreaming, 0},        {memory::Store::kStreamingShifted, 1},
-            {memory::Store::kStreamingShifted, 4},  {memory::Store::kStreamingShifted, 16},
-            {memory::Store::kStreamingShifted, 60}, {memory::Store::kStreamingShifted, 63}};
+        const std::pair<memory::Store, size_t> stores[] = {{memory::Store::kCached, 0},
+                                                           {memory::Store::kCached, 5},
+                                                           {memory::Store::kStreaming, 0},
+                                                           {memory::Store::kStreamingShifted, 1},
+                                                           {memory::Store::kStreamingShifted, 4},
+                                                           {memory::Store::kStreamingShifted, 16},
+                                                           {memory::Store::kStreamingShifted, 60},
+                                                           {memory::Store::kStreamingShifted, 63}};
         for (const auto& [store, shift] : stores) {
           std::fill(room.begin(), room.end(), std::byte{0xAB});
-          std::byte* to = room.data() + 64 + (-reinterpret_cast<uintptr_t>(room.data()) & 63) + shift;
+          std::byte* to =
+              room.data() + 64 + (-reinterpret_cast<uintptr_t>(room.data()) & 63) + shift;
           EXPECT_EQ(hasher.hash(to, in, size, store, in), expected) << hasher.name << " " << size;
           StreamingFence();
           ASSERT_EQ(std::memcmp(to, in, size), 0) << hasher.name << " " << size;

@@ -29,9 +29,11 @@ TEST(RegistryTest, ScrapesWhatWasCounted) {
     sink.Counter("cairn_d_total", "D.", {{"x", "2"}}, 8);
   });
   EXPECT_THAT(registry.Scrape(),
-              AllOf(HasSubstr("cairn_a_total{tier=\"host\"} 3\n"), HasSubstr("cairn_a_total{tier=\"disk\"} 0\n"),
-                    HasSubstr("cairn_b_bytes 7\n"), HasSubstr("cairn_c_seconds_bucket{le=\"0.1\"} 0\n"),
-                    HasSubstr("cairn_c_seconds_bucket{le=\"1\"} 1\n"), HasSubstr("cairn_d_total{x=\"1\"} 5\n"),
+              AllOf(HasSubstr("cairn_a_total{tier=\"host\"} 3\n"),
+                    HasSubstr("cairn_a_total{tier=\"disk\"} 0\n"), HasSubstr("cairn_b_bytes 7\n"),
+                    HasSubstr("cairn_c_seconds_bucket{le=\"0.1\"} 0\n"),
+                    HasSubstr("cairn_c_seconds_bucket{le=\"1\"} 1\n"),
+                    HasSubstr("cairn_d_total{x=\"1\"} 5\n"),
                     HasSubstr("cairn_d_total{x=\"2\"} 8\n"), HasSubstr("cairn_e 6\n")));
 }
 
@@ -60,14 +62,17 @@ TEST_F(AdminServerTest, ProbesFollowTheState) {
   ASSERT_OK(server);
   const std::string at = (*server)->address();
   EXPECT_OK(HttpGet(at, "/livez", kTimeout));
-  EXPECT_THAT(HttpGet(at, "/startupz", kTimeout), StatusIs(StatusCode::kUnavailable, HasSubstr("503")));
-  EXPECT_THAT(HttpGet(at, "/readyz", kTimeout), StatusIs(StatusCode::kUnavailable, HasSubstr("starting")));
+  EXPECT_THAT(HttpGet(at, "/startupz", kTimeout),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("503")));
+  EXPECT_THAT(HttpGet(at, "/readyz", kTimeout),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("starting")));
   health.SetState(NodeState::kReady, "");
   EXPECT_OK(HttpGet(at, "/startupz", kTimeout));
   EXPECT_OK(HttpGet(at, "/readyz", kTimeout));
   health.SetState(NodeState::kDraining, "draining");
   EXPECT_OK(HttpGet(at, "/startupz", kTimeout));
-  EXPECT_THAT(HttpGet(at, "/readyz", kTimeout), StatusIs(StatusCode::kUnavailable, HasSubstr("draining")));
+  EXPECT_THAT(HttpGet(at, "/readyz", kTimeout),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("draining")));
 }
 
 TEST_F(AdminServerTest, LivenessEndsWithTheHeartbeat) {
@@ -87,16 +92,19 @@ TEST_F(AdminServerTest, ServesMetricsAndNothingElse) {
   ASSERT_OK(server);
   const auto body = HttpGet((*server)->address(), "/metrics", kTimeout);
   ASSERT_OK(body);
-  EXPECT_THAT(*body, AllOf(HasSubstr("cairn_x 3\n"), HasSubstr("cairn_node_state{state=\"starting\"} 1\n"),
-                           HasSubstr("cairn_node_state{state=\"ready\"} 0\n")));
+  EXPECT_THAT(*body,
+              AllOf(HasSubstr("cairn_x 3\n"), HasSubstr("cairn_node_state{state=\"starting\"} 1\n"),
+                    HasSubstr("cairn_node_state{state=\"ready\"} 0\n")));
   for (const char* path : {"/", "/etc/passwd", "/../etc/passwd", "/metrics/x", "/livezz"}) {
-    EXPECT_THAT(HttpGet((*server)->address(), path, kTimeout), StatusIs(StatusCode::kUnavailable, HasSubstr("40")))
+    EXPECT_THAT(HttpGet((*server)->address(), path, kTimeout),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("40")))
         << path;
   }
 }
 
 TEST_F(AdminServerTest, RefusesAddressesItCannotUse) {
-  for (const char* listen : {"", "7401", "localhost:", ":1", "127.0.0.1:x", "127.0.0.1:1,127.0.0.1:2"}) {
+  for (const char* listen :
+       {"", "7401", "localhost:", ":1", "127.0.0.1:x", "127.0.0.1:1,127.0.0.1:2"}) {
     EXPECT_THAT(AdminServer::Start(listen, &registry, &health),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("admin.listen")))
         << listen;

@@ -23,11 +23,13 @@ TEST(ListenAddressTest, ReadsHostsPortsAndUnixPaths) {
   EXPECT_EQ(ParseListenAddress("[::1]:0", "listen")->WithPort(5), "[::1]:5");
   EXPECT_TRUE(ParseListenAddress("unix:/run/a.sock", "listen")->is_unix);
   const std::string long_path = "unix:/" + std::string(107, 'x');
-  for (const std::string& bad : {std::string(), std::string("7400"), std::string(":7400"), std::string("a:"),
-                                 std::string("a:65536"), std::string("a:-1"), std::string("::1:7400"),
-                                 std::string("[::1:7400"), std::string("unix:"), std::string("unix:rel"), long_path}) {
-    EXPECT_THAT(ParseListenAddress(bad, "listen"),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("listen: got '" + bad + "', expected")));
+  for (const std::string& bad :
+       {std::string(), std::string("7400"), std::string(":7400"), std::string("a:"),
+        std::string("a:65536"), std::string("a:-1"), std::string("::1:7400"),
+        std::string("[::1:7400"), std::string("unix:"), std::string("unix:rel"), long_path}) {
+    EXPECT_THAT(
+        ParseListenAddress(bad, "listen"),
+        StatusIs(StatusCode::kInvalidArgument, HasSubstr("listen: got '" + bad + "', expected")));
   }
 }
 
@@ -46,16 +48,21 @@ TEST(BindTest, PlaintextBeyondLoopbackNeedsPlainWords) {
 }
 
 TEST(AdminTest, RoleFollowsTheConfiguredIdentity) {
-  const Caller local{{}, true}, remote{{}, false}, known{{"ops.example"}, false}, other{{"worker.example"}, true};
+  const Caller local{{}, true}, remote{{}, false}, known{{"ops.example"}, false},
+      other{{"worker.example"}, true};
   TlsOptions plain, one_way, mutual;
   one_way.certificate = "c";
   mutual.certificate = mutual.client_ca = "c";
   EXPECT_OK(CheckAdmin(local, plain, {}));
-  EXPECT_THAT(CheckAdmin(remote, plain, {}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
-  EXPECT_THAT(CheckAdmin(remote, one_way, {}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
+  EXPECT_THAT(CheckAdmin(remote, plain, {}),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
+  EXPECT_THAT(CheckAdmin(remote, one_way, {}),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
   EXPECT_OK(CheckAdmin(known, mutual, {"x", "ops.example"}));
-  EXPECT_THAT(CheckAdmin(known, mutual, {}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("ops.example")));
-  EXPECT_THAT(CheckAdmin(other, mutual, {"ops.example"}), StatusIs(StatusCode::kPermissionDenied, HasSubstr("worker")));
+  EXPECT_THAT(CheckAdmin(known, mutual, {}),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("ops.example")));
+  EXPECT_THAT(CheckAdmin(other, mutual, {"ops.example"}),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("worker")));
   EXPECT_THAT(CheckAdmin(local, mutual, {"ops.example"}),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("no certificate")));
 }
@@ -68,7 +75,8 @@ TEST(TlsOptionsTest, HalfAConfigurationIsAnError) {
   options.certificate = "/nowhere/cert.pem";
   EXPECT_THAT(Check(options), StatusIs(StatusCode::kInvalidArgument, HasSubstr("tls.key")));
   options.private_key = "/nowhere/key.pem";
-  EXPECT_THAT(Check(options), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/nowhere/cert.pem")));
+  EXPECT_THAT(Check(options),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("/nowhere/cert.pem")));
 }
 
 TEST(CongestionTest, IsReadAndSetOnTheListeningSocketAndInherited) {
@@ -87,7 +95,8 @@ TEST(CongestionTest, IsReadAndSetOnTheListeningSocketAndInherited) {
   ASSERT_OK(live);
   EXPECT_FALSE(live->empty());
   EXPECT_THAT(ListenerCongestionControl(port, "no-such", "cc"),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("cc: got 'no-such'"), HasSubstr("reno"))));
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("cc: got 'no-such'"), HasSubstr("reno"))));
   const auto reno = ListenerCongestionControl(port, "reno", "cc");  // Every kernel has it.
   ASSERT_OK(reno);
   EXPECT_EQ(*reno, "reno");
@@ -110,7 +119,8 @@ TEST(CongestionTest, IsReadAndSetOnTheListeningSocketAndInherited) {
   ASSERT_EQ(getsockopt(accepted, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
   EXPECT_STREQ(name, "reno");
   for (const int fd : {client, accepted, listener}) close(fd);
-  EXPECT_THAT(ListenerCongestionControl(port, "", "cc"), StatusIs(StatusCode::kNotFound, HasSubstr("port")));
+  EXPECT_THAT(ListenerCongestionControl(port, "", "cc"),
+              StatusIs(StatusCode::kNotFound, HasSubstr("port")));
 }
 
 }  // namespace

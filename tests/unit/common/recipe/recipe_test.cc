@@ -133,7 +133,8 @@ TEST(RecipeTest, SelectionErrorsSayWhatExists) {
   EXPECT_THAT(Canonical("streaming:keep=0.4,keep=0.4+raw"), HasSubstr("given twice"));
   EXPECT_THAT(Canonical("streaming:keep=0.4,sinks=1.5+raw"), HasSubstr("expected 0 to 64"));
   EXPECT_THAT(Canonical("streaming:keep=0.4+"), HasSubstr("codec: got ''"));
-  EXPECT_THAT(Canonical("streaming:keep=0.4"), HasSubstr("got the selection 'streaming', expected 'streaming:...+CODEC'"));
+  EXPECT_THAT(Canonical("streaming:keep=0.4"),
+              HasSubstr("got the selection 'streaming', expected 'streaming:...+CODEC'"));
   EXPECT_THAT(Canonical("streaming:keep=0.4+streaming:keep=0.4+raw"), HasSubstr("codec: got"));
 }
 
@@ -166,12 +167,13 @@ TEST(RecipeTest, ACalibrationIsNamedByTheFirstDigitsOfItsDigest) {
 }
 
 TEST(RecipeTest, ASelectionInALadderIsNotThere) {
-  for (const char* text : {"streaming:keep=0.4+host=int8>disk=int4",
-                           "host=streaming:keep=0.4+int8>disk=int4",
-                           "host=int8>disk=streaming:keep=0.4+int4"}) {
+  for (const char* text :
+       {"streaming:keep=0.4+host=int8>disk=int4", "host=streaming:keep=0.4+int8>disk=int4",
+        "host=int8>disk=streaming:keep=0.4+int4"}) {
     const auto got = ParseRecipe(text);
     EXPECT_EQ(got.status().code(), StatusCode::kUnimplemented) << text;
-    EXPECT_THAT(std::string(Message(got.status())), HasSubstr("a selection of tokens and a ladder"));
+    EXPECT_THAT(std::string(Message(got.status())),
+                HasSubstr("a selection of tokens and a ladder"));
   }
 }
 

@@ -11,7 +11,8 @@ using ::cairn::testing::StatusIs;
 
 TEST(StatusTest, ErrorsFormatTheirMessage) {
   const Status status = InvalidArgument("field '{}': got {}, expected {}", "length", 0, "1 to 5");
-  EXPECT_THAT(status, StatusIs(StatusCode::kInvalidArgument, "field 'length': got 0, expected 1 to 5"));
+  EXPECT_THAT(status,
+              StatusIs(StatusCode::kInvalidArgument, "field 'length': got 0, expected 1 to 5"));
   EXPECT_EQ(ToString(status), "INVALID_ARGUMENT: field 'length': got 0, expected 1 to 5");
   EXPECT_EQ(Message(Errorf(StatusCode::kNotFound, "no {}", "such thing")), "no such thing");
 }

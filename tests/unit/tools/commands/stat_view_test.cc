@@ -52,7 +52,8 @@ TEST(StatViewTest, HostTierShowsNoBytesReadOrWritten) {
   const std::string text = StatText(stats, {}, {});
   const size_t row = text.find("host");
   ASSERT_NE(row, std::string::npos);
-  EXPECT_THAT(text.substr(row, text.find('\n', row) - row), ContainsRegex("340 [^0-9]+ - [^0-9]+ - [^0-9]+ 0 "));
+  EXPECT_THAT(text.substr(row, text.find('\n', row) - row),
+              ContainsRegex("340 [^0-9]+ - [^0-9]+ - [^0-9]+ 0 "));
   EXPECT_EQ(StatJson(stats, {})["tiers"]["host"]["read_bytes"], 12345);
 }
 

@@ -77,10 +77,10 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   keys.clear();
   const Json& row = json["rows"][2];
   for (const auto& [key, value] : row.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens",
-                                "ttft_s", "bytes", "tiers", "path", "lent_bytes",
-                                "copied_bytes", "identical", "recipe",
-                                "bits_per_number", "answer", "same_ids_as_full"));
+  EXPECT_THAT(keys,
+              ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens", "ttft_s",
+                          "bytes", "tiers", "path", "lent_bytes", "copied_bytes", "identical",
+                          "recipe", "bits_per_number", "answer", "same_ids_as_full"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
   EXPECT_TRUE(row["recipe"].is_null());

@@ -37,7 +37,8 @@ TEST(TimelineTest, SvgHasABarForEachSpan) {
   EXPECT_THAT(svg, HasSubstr("4 blocks &lt; 5"));
   EXPECT_THAT(svg, HasSubstr("layer 0"));
   size_t bars = 0;
-  for (size_t at = svg.find("<rect x="); at != std::string::npos; at = svg.find("<rect x=", at + 1)) {
+  for (size_t at = svg.find("<rect x="); at != std::string::npos;
+       at = svg.find("<rect x=", at + 1)) {
     ++bars;
   }
   EXPECT_EQ(bars, 2u + 2 * 4);  // The legend, and what was fetched and computed.

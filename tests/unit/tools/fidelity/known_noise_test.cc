@@ -54,8 +54,8 @@ class ChangingClient final : public worker::SharedClient {
  public:
   ChangingClient(InMemoryCacheClient& node, const Change& change)
       : SharedClient(node), change_(change) {}
-  Status Fetch(const client::Lease& lease, const client::FetchRange& range,
-               client::FetchSink& sink, const client::FetchOptions& options) override {
+  Status Fetch(const client::Lease& lease, const client::FetchRange& range, client::FetchSink& sink,
+               const client::FetchOptions& options) override {
     if (!change_) return SharedClient::Fetch(lease, range, sink, options);
     ChangingSink changing(sink, change_);
     return SharedClient::Fetch(lease, range, changing, options);

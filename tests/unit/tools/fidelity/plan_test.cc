@@ -40,10 +40,11 @@ TEST(PlanTest, AShortDocumentIsNamed) {
 
 FidelitySuite Needles(size_t hay) {
   FidelitySuite suite;
-  suite.needles = {{.name = "n",
-                    .facts = {"F1.", "F2.", "F3."},
-                    .hay = std::vector<std::string>(hay, std::string(98, '-')),
-                    .cases = {{.kind = "k", .question = "Q?", .opening = "A is", .answer = " 42"}}}};
+  suite.needles = {
+      {.name = "n",
+       .facts = {"F1.", "F2.", "F3."},
+       .hay = std::vector<std::string>(hay, std::string(98, '-')),
+       .cases = {{.kind = "k", .question = "Q?", .opening = "A is", .answer = " 42"}}}};
   return suite;
 }
 
@@ -79,13 +80,13 @@ TEST(PlanTest, ASecondTurnFollowsAQuestionAndItsAnswerInTheContext) {
   ASSERT_OK(plan);
   const std::string context = Text(plan->front().context);
   EXPECT_EQ(context.size() % 64, 0u);
-  EXPECT_TRUE(context.ends_with(
-      "F3.\n\nFirst?<|im_end|>\n<|im_start|>assistant\nIt is 7.<|im_end|>\n"))
+  EXPECT_TRUE(
+      context.ends_with("F3.\n\nFirst?<|im_end|>\n<|im_start|>assistant\nIt is 7.<|im_end|>\n"))
       << context;
-  ASSERT_EQ(plan->front().continuations.size(), 1u);  // What the first turn asked is not asked again.
+  ASSERT_EQ(plan->front().continuations.size(),
+            1u);  // What the first turn asked is not asked again.
   const ScoredContinuation& c = plan->front().continuations.front();
-  EXPECT_EQ(Text(c.tokens),
-            "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA is 42");
+  EXPECT_EQ(Text(c.tokens), "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA is 42");
   EXPECT_EQ(Text(c.tokens).substr(c.answer_begin), " 42");
 }
 

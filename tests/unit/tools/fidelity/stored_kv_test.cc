@@ -118,9 +118,11 @@ TEST_F(StoredKvTest, KeysAndValuesAreToldApart) {
 TEST_F(StoredKvTest, OfASelectionItSaysWhichTokensEachHeadKeeps) {
   // Another mask for each block, layer and head; one head keeps nothing.
   const auto mask = [](size_t block, int layer, int head) {
-    return layer == 1 && head == 0 ? 0u : ((0x8421u << block) & 0xffffu) ^ (head == 1 ? 0x0100u : 0u);
+    return layer == 1 && head == 0 ? 0u
+                                   : ((0x8421u << block) & 0xffffu) ^ (head == 1 ? 0x0100u : 0u);
   };
-  const auto stored = Store("snapkv:keep=0.5+raw", kBlocks, mask)->Read(tokens_, /*with_kept=*/true);
+  const auto stored =
+      Store("snapkv:keep=0.5+raw", kBlocks, mask)->Read(tokens_, /*with_kept=*/true);
   ASSERT_OK(stored);
   EXPECT_TRUE(stored->pages.empty());
   ASSERT_EQ(stored->kept.size(), 4u);

@@ -20,8 +20,8 @@ using testing::SharedReference;
 
 std::unique_ptr<Transformer> Make(Arithmetic arithmetic, int threads = 2,
                                   std::optional<kernels::Isa> isa = std::nullopt) {
-  auto made = Transformer::Create(
-      SharedModel(), {.arithmetic = arithmetic, .threads = threads, .isa = isa});
+  auto made = Transformer::Create(SharedModel(),
+                                  {.arithmetic = arithmetic, .threads = threads, .isa = isa});
   EXPECT_TRUE(made.ok()) << made.status();
   return std::move(made).value();
 }
@@ -251,12 +251,24 @@ TEST_P(ParityTest, WhatElseRunsInACallDoesNotChangeABit) {
   ASSERT_TRUE(other.Reserve(100).ok());
   std::vector<float> again_logits(kVocab), other_logits(kVocab);
   SequenceChunk chunks[3];
-  chunks[0] = {.sequence = &third, .tokens = std::span(&token, 1), .phase = Phase::kDecode,
-               .logits = nullptr, .before_layer = nullptr, .after_layer = nullptr};
-  chunks[1] = {.sequence = &other, .tokens = code_ids, .phase = Phase::kPrefill,
-               .logits = other_logits.data(), .before_layer = nullptr, .after_layer = nullptr};
-  chunks[2] = {.sequence = &again, .tokens = std::span(&token, 1), .phase = Phase::kDecode,
-               .logits = again_logits.data(), .before_layer = nullptr, .after_layer = nullptr};
+  chunks[0] = {.sequence = &third,
+               .tokens = std::span(&token, 1),
+               .phase = Phase::kDecode,
+               .logits = nullptr,
+               .before_layer = nullptr,
+               .after_layer = nullptr};
+  chunks[1] = {.sequence = &other,
+               .tokens = code_ids,
+               .phase = Phase::kPrefill,
+               .logits = other_logits.data(),
+               .before_layer = nullptr,
+               .after_layer = nullptr};
+  chunks[2] = {.sequence = &again,
+               .tokens = std::span(&token, 1),
+               .phase = Phase::kDecode,
+               .logits = again_logits.data(),
+               .before_layer = nullptr,
+               .after_layer = nullptr};
   ASSERT_TRUE(t->Forward(chunks).ok());
   EXPECT_EQ(std::memcmp(again_logits.data(), alone_logits.data(), kVocab * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(other_logits.data(), code.data(), kVocab * sizeof(float)), 0);
@@ -271,8 +283,8 @@ TEST(TransformerIsaTest, EveryInstructionSetAgreesWithTheReference) {
   CAIRN_REQUIRE_MODEL();
   const auto& prompt = SharedReference().prompts.at("chat");
   for (const kernels::Isa isa : kernels::SupportedIsas()) {
-    for (const Mode mode : {Mode{"fast", Arithmetic::kFast, 2e-3},
-                            Mode{"float32", Arithmetic::kFloat32, 1e-5}}) {
+    for (const Mode mode :
+         {Mode{"fast", Arithmetic::kFast, 2e-3}, Mode{"float32", Arithmetic::kFloat32, 1e-5}}) {
       const auto t = Make(mode.arithmetic, 2, isa);
       const auto pool = MakePool(*t);
       KvSequence sequence = pool->NewSequence();

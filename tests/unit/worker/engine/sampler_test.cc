@@ -78,8 +78,7 @@ TEST(SamplerTest, InfiniteLogitsWin) {
 TEST(SamplerTest, NoUsableLogitsIsAnError) {
   Sampler sampler({});
   EXPECT_EQ(sampler.Sample({}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(sampler.Sample(std::vector<float>{kNan, kNan}).status().code(),
-            StatusCode::kInternal);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{kNan, kNan}).status().code(), StatusCode::kInternal);
 }
 
 TEST(SamplerTest, ValidationNamesTheField) {

@@ -105,7 +105,7 @@ inline double Divergence(const std::vector<float>& p, const std::vector<float>& 
 }  // namespace cairn::worker::testing
 
 // For the first line of a test that needs the model.
-#define CAIRN_REQUIRE_MODEL()                                                              \
-  if (cairn::worker::testing::ModelPath().empty()) {                                       \
-    GTEST_SKIP() << "no model: set CAIRN_TEST_MODEL or run tools/fetch_model.py";           \
+#define CAIRN_REQUIRE_MODEL()                                                     \
+  if (cairn::worker::testing::ModelPath().empty()) {                              \
+    GTEST_SKIP() << "no model: set CAIRN_TEST_MODEL or run tools/fetch_model.py"; \
   }

@@ -64,8 +64,8 @@ std::vector<std::byte> GenerateModel(const std::vector<WeightType>& types) {
     float spread = k_quant ? 1e-4f : 4e-3f;
     if (t.type == WeightType::kQ8_0) spread = 6e-4f;
     if (t.dims.size() == 1) spread = 0.1f;
-    kernels::testing::FillWeights(
-        t.type, spread, {const_cast<std::byte*>(t.data.data()), t.data.size()}, &rng);
+    kernels::testing::FillWeights(t.type, spread,
+                                  {const_cast<std::byte*>(t.data.data()), t.data.size()}, &rng);
   }
   return bytes;
 }
@@ -256,14 +256,14 @@ TEST(TransformerTest, TheBlockLengthDoesNotChangeABit) {
 
 TEST(TransformerTest, NumericsIdNamesModeAndKernels) {
   const GeneratedModel model(kOthers);
-  EXPECT_EQ(Runner(*model, {.threads = 1, .isa = kernels::Isa::kPortable})
-                .transformer->numerics_id(),
-            "fast-portable-1");
-  EXPECT_EQ(Runner(*model, {.arithmetic = Arithmetic::kFloat32,
-                            .threads = 1,
-                            .isa = kernels::Isa::kPortable})
-                .transformer->numerics_id(),
-            "float32-portable-1");
+  EXPECT_EQ(
+      Runner(*model, {.threads = 1, .isa = kernels::Isa::kPortable}).transformer->numerics_id(),
+      "fast-portable-1");
+  EXPECT_EQ(
+      Runner(*model,
+             {.arithmetic = Arithmetic::kFloat32, .threads = 1, .isa = kernels::Isa::kPortable})
+          .transformer->numerics_id(),
+      "float32-portable-1");
 }
 
 TEST(TransformerTest, BadInputNamesTheFieldAndChangesNothing) {

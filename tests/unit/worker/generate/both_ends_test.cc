@@ -100,8 +100,8 @@ class PacedSink final : public client::FetchSink {
 class PacedClient final : public SharedClient {
  public:
   PacedClient(InMemoryCacheClient& node, Wire& wire) : SharedClient(node), wire_(wire) {}
-  Status Fetch(const client::Lease& lease, const client::FetchRange& range,
-               client::FetchSink& sink, const client::FetchOptions& options) override {
+  Status Fetch(const client::Lease& lease, const client::FetchRange& range, client::FetchSink& sink,
+               const client::FetchOptions& options) override {
     PacedSink paced(sink, wire_, options.cancel);
     CAIRN_RETURN_IF_ERROR(SharedClient::Fetch(lease, range, paced, options));
     return paced.Lend();

@@ -17,7 +17,7 @@ using client::testing::InMemoryCacheClient;
 
 // One fault: Fault(&Faults::hang, true).
 template <typename Member, typename Value>
-Faults Fault(Member Faults::* member, const Value& value) {
+Faults Fault(Member Faults::*member, const Value& value) {
   Faults faults;
   faults.*member = value;
   return faults;
@@ -35,8 +35,8 @@ class SharedClient : public client::CacheClient {
                                      const client::MatchOptions& options) override {
     return node_.Match(fingerprint, keys, options);
   }
-  Status Fetch(const client::Lease& lease, const client::FetchRange& range,
-               client::FetchSink& sink, const client::FetchOptions& options) override {
+  Status Fetch(const client::Lease& lease, const client::FetchRange& range, client::FetchSink& sink,
+               const client::FetchOptions& options) override {
     return node_.Fetch(lease, range, sink, options);
   }
   Result<std::vector<Status>> Push(const Digest& fingerprint,
@@ -76,7 +76,8 @@ inline constexpr char kSmallModel[] = "tests/data/gguf/kquant.gguf";
 inline constexpr uint32_t kBlockTokens = 64;
 inline constexpr uint16_t kLayers = 2;
 inline constexpr uint16_t kKvHeads = 2;
-inline constexpr uint64_t kLayerBytes = 2ull * kKvHeads * kBlockTokens * 64 * 2;  // K and V, binary16.
+inline constexpr uint64_t kLayerBytes =
+    2ull * kKvHeads * kBlockTokens * 64 * 2;  // K and V, binary16.
 
 class EngineFixture : public ::testing::Test {
  protected:
@@ -131,9 +132,7 @@ class EngineFixture : public ::testing::Test {
     EXPECT_OK(summary);
     return summary.ok() ? *summary : GenerateSummary();
   }
-  static void Idle(WorkerEngine& worker) {
-    ASSERT_TRUE(worker.WaitIdle(std::chrono::seconds(60)));
-  }
+  static void Idle(WorkerEngine& worker) { ASSERT_TRUE(worker.WaitIdle(std::chrono::seconds(60))); }
 
   // What must not depend on the cache.
   static void ExpectSameAnswer(const GenerateSummary& got, const GenerateSummary& want) {

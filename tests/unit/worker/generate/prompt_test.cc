@@ -104,8 +104,7 @@ TEST_F(PromptTest, FinishedChatTurnIsAPrefixOfTheNextPrompt) {
   ASSERT_OK(prompt);
   GenerateSummary summary;
   summary.text = "two";
-  const std::vector<TokenId> turn =
-      FinishedTurn(*model_, kContext, request_, *prompt, summary);
+  const std::vector<TokenId> turn = FinishedTurn(*model_, kContext, request_, *prompt, summary);
   ASSERT_GT(turn.size(), prompt->tokens.size());
   chat.messages.push_back({"assistant", "two"});
   chat.messages.push_back({"user", "three"});

@@ -440,8 +440,8 @@ TEST_F(WorkerEngineTest, FullQueueRefuses) {
       if (summary.ok()) {
         ++served;
       } else {
-        EXPECT_THAT(summary, testing::StatusIs(StatusCode::kResourceExhausted,
-                                               HasSubstr("request queue")));
+        EXPECT_THAT(summary,
+                    testing::StatusIs(StatusCode::kResourceExhausted, HasSubstr("request queue")));
         ++refused;
         release = true;
       }

@@ -24,9 +24,9 @@ class WorkerConfigTest : public ::testing::Test {
 };
 
 TEST_F(WorkerConfigTest, ShortFlagsAreTheLongOnes) {
-  EXPECT_THAT(ExpandShortFlags({"--cache", "a:1", "--admin=b:2", "--kv-pool", "1GiB", "--model"}),
-              ElementsAre("--cache.address", "a:1", "--admin.listen=b:2", "--kv_pool", "1GiB",
-                          "--model"));
+  EXPECT_THAT(
+      ExpandShortFlags({"--cache", "a:1", "--admin=b:2", "--kv-pool", "1GiB", "--model"}),
+      ElementsAre("--cache.address", "a:1", "--admin.listen=b:2", "--kv_pool", "1GiB", "--model"));
 }
 
 TEST_F(WorkerConfigTest, FlagsReachTheEngine) {
@@ -52,8 +52,8 @@ TEST_F(WorkerConfigTest, ModelIsRequired) {
 TEST_F(WorkerConfigTest, PlaintextBeyondLoopbackMustBeAskedFor) {
   EXPECT_THAT(Load({"--model", "m", "--listen", "0.0.0.0:7500"}),
               testing::StatusIs(StatusCode::kPermissionDenied, HasSubstr("0.0.0.0:7500")));
-  EXPECT_OK(Load({"--model", "m", "--listen", "0.0.0.0:7500",
-                  "--i-accept-plaintext-on-the-network"}));
+  EXPECT_OK(
+      Load({"--model", "m", "--listen", "0.0.0.0:7500", "--i-accept-plaintext-on-the-network"}));
 }
 
 TEST_F(WorkerConfigTest, NodeSeesTheServersCertificateUnlessAnotherIsNamed) {
@@ -75,8 +75,8 @@ TEST_F(WorkerConfigTest, TheDocumentIsTheTable) {
 
 TEST_F(WorkerConfigTest, SaltComesFromAFile) {
   config_.tenant_salt_file = "no/such/file";
-  EXPECT_THAT(EngineOptions(config_), testing::StatusIs(StatusCode::kFailedPrecondition,
-                                                        HasSubstr("tenant_salt_file")));
+  EXPECT_THAT(EngineOptions(config_),
+              testing::StatusIs(StatusCode::kFailedPrecondition, HasSubstr("tenant_salt_file")));
   const auto path = std::filesystem::temp_directory_path() / "cairn-worker-config-test-salt";
   std::ofstream(path) << "pepper";
   config_.tenant_salt_file = path.string();

@@ -19,8 +19,7 @@ using ::testing::HasSubstr;
 TEST(FromProtoTest, RefusesWhatThePlainFormCannotHold) {
   v1::GenerateRequest proto;
   const auto expect_refused = [&](const std::string& what) {
-    EXPECT_THAT(FromProto(proto),
-                testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr(what)));
+    EXPECT_THAT(FromProto(proto), testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr(what)));
   };
   expect_refused("field 'prompt': not set");
   proto.set_raw_text("x");
@@ -233,14 +232,13 @@ TEST_F(WorkerServiceTest, MetricsCountRequestsTokensAndMisses) {
   ASSERT_TRUE(engine_->WaitIdle(std::chrono::seconds(30)));
   Generate(Proto(200, 2));
   const std::string text = registry_.Scrape();
-  for (const char* line :
-       {"cairn_worker_requests_total{result=\"completed\"} 2",
-        "cairn_worker_tokens_total{kind=\"fetched\"} 192",
-        "cairn_worker_tokens_total{kind=\"computed\"} 208",
-        "cairn_worker_missed_blocks_total{reason=\"absent\"} 3",
-        "cairn_worker_pushed_blocks_total{result=\"stored\"} 3",
-        "cairn_worker_ttft_seconds_count{prefix=\"computed\"} 1",
-        "cairn_worker_ttft_seconds_count{prefix=\"fetched\"} 1"}) {
+  for (const char* line : {"cairn_worker_requests_total{result=\"completed\"} 2",
+                           "cairn_worker_tokens_total{kind=\"fetched\"} 192",
+                           "cairn_worker_tokens_total{kind=\"computed\"} 208",
+                           "cairn_worker_missed_blocks_total{reason=\"absent\"} 3",
+                           "cairn_worker_pushed_blocks_total{result=\"stored\"} 3",
+                           "cairn_worker_ttft_seconds_count{prefix=\"computed\"} 1",
+                           "cairn_worker_ttft_seconds_count{prefix=\"fetched\"} 1"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -1,10 +1,10 @@
 #include "services/worker/session/fetch_pilot.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
-
-#include <gtest/gtest.h>
 
 #include "tests/unit/worker/session/fetch_simulation.h"
 
@@ -44,9 +44,9 @@ TEST(FetchSimulationTest, ChooserIsNeverMuchSlowerThanTheBetterOfTheTwo) {
           const double compute = worker.Run(blocks, rest, Policy::kComputeAll);
           const double chosen = worker.Run(blocks, rest, Policy::kChoose);
           const double ratio = chosen / std::min(fetch, compute);
-          EXPECT_LE(ratio, 1.05) << Describe(worker.machine(), blocks, rest) << ": " << chosen << " s, fetch "
-                                 << fetch << " s, compute " << compute << " s, computed "
-                                 << worker.computed_blocks();
+          EXPECT_LE(ratio, 1.05) << Describe(worker.machine(), blocks, rest) << ": " << chosen
+                                 << " s, fetch " << fetch << " s, compute " << compute
+                                 << " s, computed " << worker.computed_blocks();
           if (ratio > worst) {
             worst = ratio;
             where = Describe(worker.machine(), blocks, rest);

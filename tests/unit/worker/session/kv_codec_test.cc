@@ -30,7 +30,8 @@ std::vector<std::byte> Page(uint32_t seed) {
   std::vector<uint16_t> numbers(kKv.layer_bytes() / 2);
   for (uint16_t& n : numbers) {
     seed = seed * 1664525u + 1013904223u;
-    n = static_cast<uint16_t>(0x3800 + (seed >> 20) % 0x400) | static_cast<uint16_t>((seed >> 31) << 15);
+    n = static_cast<uint16_t>(0x3800 + (seed >> 20) % 0x400) |
+        static_cast<uint16_t>((seed >> 31) << 15);
   }
   std::vector<std::byte> page(kKv.layer_bytes());
   std::memcpy(page.data(), numbers.data(), page.size());
@@ -107,7 +108,8 @@ TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
       const auto bytes = (*codec)->Encode(1, position, page, slice, scratch);
       ASSERT_OK(bytes);
       std::vector<std::byte> back(page.size());
-      ASSERT_OK((*codec)->Decode((*codec)->id(), 1, position, std::span(slice).first(*bytes), back, scratch));
+      ASSERT_OK((*codec)->Decode((*codec)->id(), 1, position, std::span(slice).first(*bytes), back,
+                                 scratch));
       const auto* a = reinterpret_cast<const _Float16*>(page.data());
       const auto* b = reinterpret_cast<const _Float16*>(back.data());
       constexpr size_t kRow = kKv.head_dim;
@@ -131,7 +133,8 @@ TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
   ASSERT_OK((*codec)->Encode(1, 64, page, slice, scratch));
   ASSERT_OK((*codec)->Decode((*codec)->id(), 2, 64, slice, back, scratch));
   EXPECT_GT(RelativeError(a, b, page.size() / 2), 0.9) << "the next layer's signs";
-  EXPECT_FALSE((*codec)->Decode((*codec)->id(), 1, 0, slice, back, scratch).ok()) << "the first block has a sink";
+  EXPECT_FALSE((*codec)->Decode((*codec)->id(), 1, 0, slice, back, scratch).ok())
+      << "the first block has a sink";
 
   slice.resize((*codec)->MaxSliceBytes(1, 0));
   ASSERT_OK((*codec)->Encode(1, 0, page, slice, scratch));
@@ -148,8 +151,9 @@ TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
   std::memcpy(page.data() + 10, &infinity, 2);
   std::memcpy(page.data() + 2000, &infinity, 2);
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0));
-  EXPECT_THAT((*codec)->Encode(0, 0, page, slice, scratch),
-              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("2 numbers are not finite")));
+  EXPECT_THAT(
+      (*codec)->Encode(0, 0, page, slice, scratch),
+      testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("2 numbers are not finite")));
 }
 
 TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
@@ -158,7 +162,8 @@ TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
   KvCodec::Scratch scratch;
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0) - 1);
   std::vector<std::byte> page(kKv.layer_bytes());
-  EXPECT_THAT((*codec)->Decode((*codec)->id(), 0, 0, slice, page, scratch), testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
+  EXPECT_THAT((*codec)->Decode((*codec)->id(), 0, 0, slice, page, scratch),
+              testing::StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0")));
 }
 
 TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
@@ -169,9 +174,11 @@ TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 64));
   ASSERT_OK((*codec)->Encode(0, 64, page, slice, scratch));
   std::vector<std::byte> back(page.size());
-  for (int i = 0; i < 3; ++i) ASSERT_OK((*codec)->Decode((*codec)->id(), 0, 64, slice, back, scratch));
+  for (int i = 0; i < 3; ++i)
+    ASSERT_OK((*codec)->Decode((*codec)->id(), 0, 64, slice, back, scratch));
   // What fails is not counted: it would make the ratio of bytes a wrong one.
-  EXPECT_FALSE((*codec)->Decode((*codec)->id(), 0, 64, std::span(slice).first(7), back, scratch).ok());
+  EXPECT_FALSE(
+      (*codec)->Decode((*codec)->id(), 0, 64, std::span(slice).first(7), back, scratch).ok());
   const std::vector<KvCodec::Stats> all = (*codec)->GetStats();
   ASSERT_EQ(all.size(), 1u);
   const KvCodec::Stats& stats = all[0];

@@ -19,7 +19,7 @@ using client::testing::Faults;
 
 // One fault: Fault(&Faults::hang, true).
 template <typename Member, typename Value>
-Faults Fault(Member Faults::* member, const Value& value) {
+Faults Fault(Member Faults::*member, const Value& value) {
   Faults faults;
   faults.*member = value;
   return faults;

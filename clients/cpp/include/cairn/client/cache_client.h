@@ -137,7 +137,7 @@ struct PartToPush {
 struct PushOptions {
   Duration deadline = std::chrono::seconds(10);
   std::optional<Duration> room_deadline = {};  // Of BeginPush's wait for room; nullopt: `deadline`.
-  Duration reservation_ttl{0};  // 0: the node's default (30 s).
+  Duration reservation_ttl{0};                 // 0: the node's default (30 s).
   std::string trace = {};
 };
 
@@ -158,9 +158,9 @@ struct PartToWrite {
 class InPlacePush {
  public:
   struct Slot {
-    Status status = {};               // OK: write the part into `room`, or it is there already.
-    std::span<std::byte> room = {};   // PartToWrite::bytes long, 64-byte aligned. Empty when the
-                                      // status is not OK, and when the node has the part already.
+    Status status = {};              // OK: write the part into `room`, or it is there already.
+    std::span<std::byte> room = {};  // PartToWrite::bytes long, 64-byte aligned. Empty when the
+                                     // status is not OK, and when the node has the part already.
   };
   virtual ~InPlacePush() = default;
   // One per part, in order. Rooms are valid until Commit or destruction. Their bytes mean nothing
@@ -203,8 +203,8 @@ struct ClientStats {
   uint64_t lent_bytes = 0;       // Of fetched_bytes: delivered without a copy.
   uint64_t local_sessions = 0;   // Same-node sessions opened.
   uint64_t local_fallbacks = 0;  // Calls that the same-node path could not serve, made over gRPC.
-  uint64_t corrupt_slices = 0;              // Failed their hash here.
-  uint64_t sessions = 0;                    // Opened; the first included.
+  uint64_t corrupt_slices = 0;   // Failed their hash here.
+  uint64_t sessions = 0;         // Opened; the first included.
   uint64_t breaker_opened = 0;
   uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
   uint64_t dropped_releases = 0;  // Leases left to their expiry, since too many releases waited.
@@ -212,7 +212,7 @@ struct ClientStats {
   // Now:
   bool connected = false;
   BreakerState breaker = BreakerState::kClosed;
-  Path path = Path::kGrpc;      // What the next Match, Fetch or Push takes.
+  Path path = Path::kGrpc;       // What the next Match, Fetch or Push takes.
   std::string path_reason = {};  // Why not the same-node path, for people; empty when it is taken.
 };
 

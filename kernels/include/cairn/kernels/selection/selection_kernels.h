@@ -69,8 +69,8 @@ struct AccumulateAttentionArgs {
   int64_t rows = 0;
   int64_t first_row = 0;
   float scale = 1.0f;
-  float* sums = nullptr;     // [keys.end]
-  float* weights = nullptr;  // [kAccumulatedRows][RoundedTokens(keys.end)]
+  float* sums = nullptr;         // [keys.end]
+  float* weights = nullptr;      // [kAccumulatedRows][RoundedTokens(keys.end)]
   std::byte* scratch = nullptr;  // SelectionScratchBytes(head_dim, 0)
 };
 constexpr int64_t RoundedTokens(int64_t tokens) {

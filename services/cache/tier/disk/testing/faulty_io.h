@@ -24,9 +24,9 @@ class FaultyIo final : public disk::IoBackend {
  public:
   enum class Kind {
     kNone,
-    kError,    // Nothing moves; -error comes back.
-    kShort,    // `bytes` move, and are said to.
-    kTorn,     // A write of which only the first `bytes` reach the device, and which is said to be whole.
+    kError,  // Nothing moves; -error comes back.
+    kShort,  // `bytes` move, and are said to.
+    kTorn,  // A write of which only the first `bytes` reach the device, and which is said to be whole.
     kFlipBit,  // One bit of the byte at `bytes` is wrong: of what is written, or of what was read.
   };
   struct Fault {
@@ -68,7 +68,8 @@ class FaultyIo final : public disk::IoBackend {
     auto* const altered = new Altered{.original = request, .fault = fault};
     altered->whole = Total(*request);
     uint64_t moved = altered->whole;
-    if (fault.kind == Kind::kError) moved = kPage;  // Something has to come back on the backend's thread.
+    if (fault.kind == Kind::kError)
+      moved = kPage;  // Something has to come back on the backend's thread.
     if (fault.kind == Kind::kShort || fault.kind == Kind::kTorn) {
       moved = std::min(moved, std::max<uint64_t>(kPage, fault.bytes / kPage * kPage));
     }
@@ -77,7 +78,8 @@ class FaultyIo final : public disk::IoBackend {
     altered->request.done = &Done;
     // An error that was a write must not have written.
     altered->request.write = request->write && fault.kind != Kind::kError;
-    const bool copy = fault.kind == Kind::kError || (fault.kind == Kind::kFlipBit && request->write);
+    const bool copy =
+        fault.kind == Kind::kError || (fault.kind == Kind::kFlipBit && request->write);
     altered->memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, altered->whole)));
     if (copy) {
       uint64_t at = 0;
@@ -85,7 +87,8 @@ class FaultyIo final : public disk::IoBackend {
         std::memcpy(altered->memory.get() + at, request->iov[i].iov_base, request->iov[i].iov_len);
         at += request->iov[i].iov_len;
       }
-      if (fault.kind == Kind::kFlipBit) altered->memory.get()[fault.bytes % altered->whole] ^= std::byte{4};
+      if (fault.kind == Kind::kFlipBit)
+        altered->memory.get()[fault.bytes % altered->whole] ^= std::byte{4};
       altered->iov.push_back({altered->memory.get(), moved});
     } else {
       uint64_t left = moved;
@@ -132,7 +135,8 @@ class FaultyIo final : public disk::IoBackend {
         if (result > 0) result = static_cast<int64_t>(altered->whole);
         break;
       case Kind::kFlipBit:
-        if (!original->write && result > 0) Flip(*original, altered->fault.bytes % static_cast<uint64_t>(result));
+        if (!original->write && result > 0)
+          Flip(*original, altered->fault.bytes % static_cast<uint64_t>(result));
         break;
       case Kind::kShort:
       case Kind::kNone:

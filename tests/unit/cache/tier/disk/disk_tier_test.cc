@@ -18,14 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::cairn::testing::StatusIs;
-using ::testing::AllOf;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
 using conformance::Pattern;
 using conformance::ReadAndWait;
 using conformance::ScratchDirectory;
 using conformance::Waiter;
 using conformance::WriteAndWait;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = 1 << 20;
 
@@ -128,9 +128,9 @@ TEST_F(DiskTierTest, DirectoryOfAnotherNodeIsRefusedOrWiped) {
     Put(*tier, 1, 1000);
   }
   options.node_id = "node-b";
-  EXPECT_THAT(DiskTier::Open(options),
-              StatusIs(StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("node-a"), HasSubstr("node-b"), HasSubstr("disk.wipe_on_mismatch"))));
+  EXPECT_THAT(DiskTier::Open(options), StatusIs(StatusCode::kFailedPrecondition,
+                                                AllOf(HasSubstr("node-a"), HasSubstr("node-b"),
+                                                      HasSubstr("disk.wipe_on_mismatch"))));
   options.wipe_on_mismatch = true;
   std::vector<Extent> found;
   EXPECT_EQ(Open(options, &found)->node_id(), "node-b");
@@ -151,11 +151,14 @@ TEST_F(DiskTierTest, AnotherFormatIsRefusedOrWiped) {
 
 TEST_F(DiskTierTest, ForeignFormatFileIsShownShortAndPrintable) {
   fs::create_directories(directory_.path());
-  std::ofstream(directory_.path() + "/DISK_FORMAT") << "gar\x01" "bage\n" << std::string(5000, 'x');
+  std::ofstream(directory_.path() + "/DISK_FORMAT") << "gar\x01"
+                                                       "bage\n"
+                                                    << std::string(5000, 'x');
   const Status status = DiskTier::Open(Options()).status();
   EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
                                AllOf(HasSubstr("format '', expected 2"),
-                                     HasSubstr("DISK_FORMAT says 'gar\\x01bage\\nxxx"), HasSubstr("xxx...'"))));
+                                     HasSubstr("DISK_FORMAT says 'gar\\x01bage\\nxxx"),
+                                     HasSubstr("xxx...'"))));
   EXPECT_LT(Message(status).size(), 500u);
 }
 
@@ -177,7 +180,8 @@ TEST_F(DiskTierTest, FilesOfOthersStay) {
 TEST_F(DiskTierTest, CrashWhileTheDatabaseIsMadeIsHarmless) {
   fs::create_directories(directory_.path() + "/db");
   std::ofstream(directory_.path() + "/db/MANIFEST-000001") << "half";
-  std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 2\nnode x\nsegment 2097152\nstate new\n";
+  std::ofstream(directory_.path() + "/DISK_FORMAT")
+      << "cairn-disk 2\nnode x\nsegment 2097152\nstate new\n";
   EXPECT_EQ(Open(Options())->node_id(), "x");
 }
 
@@ -193,8 +197,8 @@ TEST_F(DiskTierTest, DirectoryOfTheFormerFormatIsRefusedOrWiped) {
   std::ofstream(directory_.path() + "/db/000008.sst") << "values";
   std::ofstream(directory_.path() + "/DISK_FORMAT") << "cairn-disk 1\nnode old\nstate ready\n";
   EXPECT_THAT(DiskTier::Open(Options()),
-              StatusIs(StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("format '1', expected 2"), HasSubstr("disk.wipe_on_mismatch"))));
+              StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("format '1', expected 2"),
+                                                              HasSubstr("disk.wipe_on_mismatch"))));
   EXPECT_TRUE(fs::exists(directory_.path() + "/db/000008.sst"));
   DiskTierOptions options = Options();
   options.wipe_on_mismatch = true;
@@ -332,7 +336,7 @@ TEST_F(DiskTierTest, FullGroupsWaitAtTheBackendAndSmallerOnesForMore) {
   options.queue_depth = 1;
   options.wrap_io = [&gate](auto io) { return std::make_unique<HeldIo>(std::move(io), &gate); };
   const auto tier = Open(options);
-  Put(*tier, 1, 1000);  // Makes a segment.
+  Put(*tier, 1, 1000);         // Makes a segment.
   std::vector<uint64_t> held;  // Bytes of each request that waits at the backend.
   const auto write = [&](size_t count, uint32_t length) {
     gate.Close();
@@ -379,7 +383,8 @@ TEST_F(DiskTierTest, DirectoryStaysBoundedUnderChurn) {
           ASSERT_EQ(kept.erase(member.extent.id), 1u);
         }
         if (victims.members.empty()) {
-          const auto victim = std::next(kept.begin(), way == kAtRandom ? static_cast<ptrdiff_t>(rng() % kept.size()) : 0);
+          const auto victim = std::next(
+              kept.begin(), way == kAtRandom ? static_cast<ptrdiff_t>(rng() % kept.size()) : 0);
           tier->Release(victim->second.second);
           kept.erase(victim);
         }
@@ -399,7 +404,8 @@ TEST_F(DiskTierTest, DirectoryStaysBoundedUnderChurn) {
     const double amplification =
         1 + static_cast<double>(tier->GetDiskStats().moved_bytes) / static_cast<double>(written);
     std::printf("[          ] largest directory %.2f x capacity, write amplification %.2f\n",
-                static_cast<double>(largest) / static_cast<double>(options.capacity_bytes), amplification);
+                static_cast<double>(largest) / static_cast<double>(options.capacity_bytes),
+                amplification);
     if (way == kAsAdvised) {
       EXPECT_LE(amplification, 1.01);
     }
@@ -422,7 +428,8 @@ TEST_F(DiskTierTest, FlippedBitsAreNeverServed) {
   std::vector<Extent> extents;
   {
     const auto tier = Open(Options());
-    for (int i = 0; i < kExtents; ++i) extents.push_back(Put(*tier, static_cast<uint64_t>(i), 200000));
+    for (int i = 0; i < kExtents; ++i)
+      extents.push_back(Put(*tier, static_cast<uint64_t>(i), 200000));
   }
   const fs::path first = directory_.path() + "/values/000000.seg";
   {

@@ -95,7 +95,8 @@ class Sink final : public FetchSink {
   const bool lent_;
   const Room room_;
   std::list<std::vector<std::byte>> buffers_;
-  std::map<std::tuple<uint32_t, uint32_t, format::PartRect>, std::list<std::vector<std::byte>>> pieces_;
+  std::map<std::tuple<uint32_t, uint32_t, format::PartRect>, std::list<std::vector<std::byte>>>
+      pieces_;
   std::map<uint32_t, const std::byte*> ends_;
 };
 
@@ -343,7 +344,8 @@ TEST_F(LocalSessionTest, WrongBytesAreReportedAndNeverDelivered) {
   node.Damage(chain_.keys[5], 20);   // The header.
   auto matched = Match(session, chain_.keys);
   ASSERT_OK(matched);
-  for (const auto& [lent, room] : {std::pair(true, Room::kWhole), std::pair(false, Room::kWhole), std::pair(false, Room::kPieces)}) {
+  for (const auto& [lent, room] : {std::pair(true, Room::kWhole), std::pair(false, Room::kWhole),
+                                   std::pair(false, Room::kPieces)}) {
     Sink sink(spec_, chain_.keys, lent, room);
     ASSERT_OK(Fetch(matched->pin, 8, sink));
     EXPECT_EQ(sink.wrong, 0);

@@ -102,13 +102,14 @@ TEST(WireEnumsTest, TiersAndReasonsToleratesUnknownOnes) {
 }
 
 TEST(WireEnumsTest, AnUnknownCodecIsRefused) {
-  for (const format::Codec codec : {format::Codec::kRaw, format::Codec::kOpaque, format::Codec::kInt8,
-                                    format::Codec::kCacheGen}) {
+  for (const format::Codec codec : {format::Codec::kRaw, format::Codec::kOpaque,
+                                    format::Codec::kInt8, format::Codec::kCacheGen}) {
     EXPECT_EQ(*FromProto(ToProto(codec), "codec"), codec);
   }
   const int unknown = static_cast<int>(format::kLastCodec) + 1;
-  EXPECT_THAT(FromProto(static_cast<v1::Codec>(unknown), "codec"),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("codec " + std::to_string(unknown))));
+  EXPECT_THAT(
+      FromProto(static_cast<v1::Codec>(unknown), "codec"),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("codec " + std::to_string(unknown))));
 }
 
 TEST(WireKeysTest, AreWholeAndBounded) {
