@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/include/cairn/kernels/codec/rows.h"
+#include "cairn/kernels/codec/rows.h"
 
 namespace cairn::codecs {
 

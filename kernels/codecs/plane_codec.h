@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "cairn/kernels/codec/rows.h"
 #include "kernels/codecs/codec.h"
-#include "kernels/include/cairn/kernels/codec/rows.h"
 
 namespace cairn::codecs {
 
@@ -25,6 +25,7 @@ struct HeadPlace {
   int64_t first_token = 0;
 };
 
+// Immutable: any thread may use it at any time.
 class PlaneCodec {
  public:
   virtual ~PlaneCodec() = default;

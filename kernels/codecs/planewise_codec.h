@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 

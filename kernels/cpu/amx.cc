@@ -1,8 +1,12 @@
 #define CAIRN_KERNEL_NS amx
+// The order matters: each of these uses what stands before it.
+// clang-format off
 #include "kernels/cpu/backends.h"
-#include "kernels/cpu/bf16_panel.inc.h"
 #include "kernels/cpu/vec.h"
-#include "kernels/include/cairn/kernels/backend.h"
+#include "cairn/kernels/backend.h"
+
+#include "kernels/cpu/bf16_panel.inc.h"
+// clang-format on
 
 // Products and attention in bfloat16 with AMX tiles: 16 rows by 32 columns a tile, sums in float32.
 

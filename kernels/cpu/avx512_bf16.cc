@@ -1,8 +1,12 @@
 #define CAIRN_KERNEL_NS avx512_bf16
+// The order matters: each of these uses what stands before it.
+// clang-format off
 #include "kernels/cpu/backends.h"
-#include "kernels/cpu/bf16_panel.inc.h"
 #include "kernels/cpu/vec.h"
-#include "kernels/include/cairn/kernels/backend.h"
+#include "cairn/kernels/backend.h"
+
+#include "kernels/cpu/bf16_panel.inc.h"
+// clang-format on
 
 // Products in bfloat16 with vdpbf16ps, for machines without tiles.
 

@@ -1,4 +1,4 @@
-#include "kernels/include/cairn/kernels/isa.h"
+#include "cairn/kernels/isa.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>

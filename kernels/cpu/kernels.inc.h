@@ -1,12 +1,14 @@
 // All float32 kernels, for the instruction set and namespace of the including file.
 
+// clang-format off
 #include "kernels/cpu/vec.h"
-#include "kernels/include/cairn/kernels/backend.h"
+#include "cairn/kernels/backend.h"
 
 // These three need the namespace macro and each other, in this order.
-#include "kernels/cpu/attention.inc.h"
 #include "kernels/cpu/elementwise.inc.h"
 #include "kernels/cpu/linear.inc.h"
+#include "kernels/cpu/attention.inc.h"
+// clang-format on
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {
 

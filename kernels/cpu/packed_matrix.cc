@@ -1,4 +1,4 @@
-#include "kernels/include/cairn/kernels/packed_matrix.h"
+#include "cairn/kernels/packed_matrix.h"
 
 #include <cstdlib>
 #include <cstring>

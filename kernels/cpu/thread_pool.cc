@@ -1,4 +1,4 @@
-#include "kernels/include/cairn/kernels/thread_pool.h"
+#include "cairn/kernels/thread_pool.h"
 
 #include <immintrin.h>
 #include <linux/futex.h>

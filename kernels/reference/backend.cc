@@ -1,6 +1,6 @@
 // The definition of every operation: plain loops, sums in double. Never tuned.
 
-#include "kernels/include/cairn/kernels/backend.h"
+#include "cairn/kernels/backend.h"
 
 #include <cmath>
 #include <cstring>

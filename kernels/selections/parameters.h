@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 #include "kernels/selections/budget.h"
 #include "kernels/selections/registry.h"
 

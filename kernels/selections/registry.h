@@ -1,6 +1,6 @@
 #pragma once
 // Which selections exist, their parameters and legal values; and how one is made. The recipe
-// grammar (services/common/recipe) reads its names, defaults and ranges from here.
+// grammar (common/recipe) reads its names, defaults and ranges from here.
 
 #include <cstdint>
 #include <memory>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/isa.h"
+#include "cairn/kernels/isa.h"
 #include "kernels/selections/head_scores.h"
 #include "kernels/selections/selection.h"
 

@@ -13,8 +13,8 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/include/cairn/kernels/attention.h"
-#include "kernels/include/cairn/kernels/thread_pool.h"
+#include "cairn/kernels/attention.h"
+#include "cairn/kernels/thread_pool.h"
 #include "kernels/selections/kept_rows.h"
 
 namespace cairn::selections {

@@ -1,4 +1,5 @@
-"""Shared fixtures. CAIRN_BUILD names the build directory with the programs (default build/release)."""
+"""Shared fixtures. CAIRN_BUILD names the build directory with the programs (default
+build/release)."""
 
 import os
 import pathlib

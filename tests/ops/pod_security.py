@@ -1,7 +1,7 @@
 """Checks pod specs against the Pod Security Standard "restricted", offline.
 
-It reads fields only and is no admission controller: AppArmor, SELinux and Windows fields, host fields of probes, and custom resources
-that hold pod templates are not looked at.
+It reads fields only and is no admission controller: AppArmor, SELinux and Windows fields, host
+fields of probes, and custom resources that hold pod templates are not looked at.
 """
 
 ALLOWED_VOLUMES = {

@@ -1,4 +1,5 @@
-"""The chart, rendered and linted by Helm's own code, checked against Kubernetes' schemas and the restricted pod profile."""
+"""The chart, rendered and linted by Helm's own code, checked against Kubernetes' schemas and the
+restricted pod profile."""
 
 import copy
 import subprocess

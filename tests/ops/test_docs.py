@@ -13,7 +13,8 @@ UNDESCRIBED = {".", ".ci"}
 
 
 def tracked():
-    """Files of the repository, also those not yet committed; without git, what lies in the folder and was not built."""
+    """Files of the repository, also those not yet committed; without git, what lies in the folder
+    and was not built."""
     done = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
@@ -70,7 +71,8 @@ def test_every_page_of_docs_is_in_its_index():
 
 
 def test_every_folder_is_described():
-    """By a README of its own, or in the next one above. Folders of unit tests mirror the sources instead."""
+    """By a README of its own, or in the next one above. Folders of unit tests mirror the sources
+    instead."""
     missing = []
     for folder in sorted({p.parent for p in FILES}):
         name = folder.relative_to(ROOT).as_posix()
@@ -91,10 +93,41 @@ def test_every_folder_is_described():
         words = folder.relative_to(above).as_posix() + "/"
         if above == ROOT or f"`{words}" not in (above / "README.md").read_text(encoding="utf-8"):
             missing.append(
-                f"{name}: neither a README nor a line with `{words}` in {above.relative_to(ROOT)}/README.md"
+                f"{name}: neither a README nor a line with `{words}` in "
+                f"{above.relative_to(ROOT)}/README.md"
             )
     assert not missing, "\n".join(missing)
 
 
 def test_no_file_is_empty():
     assert not [p for p in FILES if p.stat().st_size == 0]
+
+
+def code(text):
+    """The lines of a piece of code, without indentation and empty lines."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def stands_in(lines, others):
+    return any(others[n : n + len(lines)] == lines for n in range(len(others)))
+
+
+EXAMPLES = [p for p in FILES if p.parent == ROOT / "examples/cpp" and p.suffix == ".cc"]
+CONSUMER = ROOT / "tests/package/consumer/CMakeLists.txt"
+
+
+def test_code_on_the_page_of_cpp_stands_in_programs_that_are_built():
+    sources = [code(p.read_text(encoding="utf-8")) for p in [*EXAMPLES, CONSUMER]]
+    page = (ROOT / "docs/cpp.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:cpp|cmake)\n(.*?)```", page, flags=re.S)
+    assert len(blocks) > 10
+    unknown = [b for b in blocks if not any(stands_in(code(b), source) for source in sources)]
+    assert not unknown, "\n".join(unknown)
+
+
+def test_code_at_the_top_of_the_client_stands_in_the_example():
+    header = ROOT / "clients/cpp/include/cairn/client/cache_client.h"
+    quoted = re.findall(r"^//   (.*)$", header.read_text(encoding="utf-8"), flags=re.M)
+    example = code((ROOT / "examples/cpp/get_and_push.cc").read_text(encoding="utf-8"))
+    assert len(quoted) > 4
+    assert not [line for line in quoted if line.strip() not in example]

@@ -1,4 +1,5 @@
-"""Who may include what: services meet only in the protocol and the client, and each library has one place where it may be seen."""
+"""Who may include what: services meet only in the protocol and the client, and each library has one
+place where it may be seen."""
 
 import pathlib
 import re
@@ -7,28 +8,68 @@ import pytest
 
 from conftest import ROOT
 
-PRODUCT = ["kernels", "services", "clients", "tools"]
+# The floors, from the ground up, each with the beginnings of what others include from it. A file
+# includes from its own floor and from those below; floors of one line do not know each other.
+FLOORS = [
+    {"kernels": ["kernels/", "cairn/kernels/"]},
+    {"common": ["common/", "cairn/common/"]},
+    {"protocol": ["protocol/", "cairn/v1/"]},
+    {"clients": ["clients/", "cairn/client/"], "model": ["model/"]},
+    {"services": ["services/"]},
+    {"tools": ["tools/"]},
+]
+PRODUCT = [name for floor in FLOORS for name in floor]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
-# Our own folders, as includes name them: what a folder must not use.
-FORBIDDEN = {
-    "kernels": ["services/", "clients/", "cairn/client/", "cairn/v1/", "tools/"],
-    "services/common": [
-        "services/cache/",
-        "services/worker/",
-        "clients/",
-        "cairn/client/",
-        "cairn/v1/",
-        "cairn/kernels/",
-        "tools/",
+# Folders of one floor, from the ground up: each includes only from those before it. A cycle between
+# folders cannot be written down here.
+ORDERS = {
+    "kernels": ["include", "reference", "cpu", "codecs", "selections"],
+    "common": [
+        "include",
+        "status",
+        "concurrency",
+        "memory",
+        "hash",
+        "log",
+        "format",
+        "recipe",
+        "keys",
+        "config",
+        "lifecycle",
+        "net",
+        "metrics",
+        "rpc",
+        "service",
     ],
-    "services/cache": ["services/worker/", "cairn/client/", "cairn/kernels/", "tools/"],
-    "services/worker": ["services/cache/", "tools/"],
-    "clients": ["services/cache/", "services/worker/", "cairn/kernels/", "tools/"],
+    "protocol": ["shm", "wire", "frames"],
+    "clients/cpp": ["include", "src", "testing"],
+    "clients/cpp/src": ["local", "grpc"],
+    "services/cache": [
+        "tier",
+        "block",
+        "placement",
+        "index",
+        "state",
+        "lease",
+        "mover",
+        "engine",
+        "local",
+        "rpc",
+        "node",
+    ],
+    "services/worker": ["kv", "compute", "session", "engine", "rpc"],
 }
-# Inside a service, what is not its edge uses neither the edge nor what only the edge may see.
+# Public headers, by the beginning of their names: the folder that is installed, where they lie.
+PUBLIC = {"cairn/client/": "clients/cpp/include/", "cairn/common/": "common/include/"}
+# Headers that are included without the folders above them: the public ones, and the kernels'.
+SHORT_NAMES = {**PUBLIC, "cairn/kernels/": "kernels/include/"}
+# Libraries of others that public headers may include: CairnConfig.cmake finds them for users.
+PUBLIC_LIBRARIES = ["absl/", "fmt/"]
+# What knows gRPC, protobuf, RocksDB and the like: a core includes neither these nor what is theirs.
 EDGES = [
     "services/cache/rpc/",
+    "services/cache/node/",
     "services/cache/main.cc",
     "services/cache/tier/disk/",
     "services/worker/rpc/",
@@ -36,45 +77,53 @@ EDGES = [
 ]
 EDGE_ONLY = [
     "services/cache/rpc/",
+    "services/cache/node/",
     "services/cache/tier/disk/",
     "services/worker/rpc/",
-    "clients/cpp/wire/",
+    "protocol/wire/",
+    "protocol/frames/",
     "cairn/v1/",
-    "services/common/metrics/",
-    "services/common/net/credentials.h",
+    "common/metrics/",
+    "common/rpc/",
+    "common/service/",
+    "common/net/credentials.h",
 ]
 # A library, by the beginning of its headers' names, and the paths that may include them.
 LIBRARIES = {
     r"grpc": [
         "services/cache/rpc/",
+        "services/cache/node/",
         "services/worker/rpc/",
-        "services/common/net/credentials.",
+        "common/net/credentials.",
+        "common/rpc/",
         "clients/cpp/src/",
-        "clients/cpp/wire/",
+        "protocol/frames/",
         "tools/cairn/generator/remote_",
         "tools/cairn/generator/summary_proto.",
     ],
     r"google/protobuf/|cairn/v1/": [
+        "common/rpc/",
         "services/cache/rpc/",
         "services/worker/rpc/",
         "clients/cpp/src/",
-        "clients/cpp/wire/",
+        "protocol/wire/",
+        "protocol/frames/",
         "tools/cairn/generator/remote_",
         "tools/cairn/generator/summary_proto.",
     ],
     r"rocksdb/": ["services/cache/tier/disk/"],
-    r"prometheus/": ["services/common/metrics/metrics.cc"],
-    r"civetweb": ["services/common/metrics/admin_server.cc"],
-    r"spdlog/": ["services/common/log/log.cc"],
-    r"nlohmann/": ["services/common/log/log.cc", "tools/cairn/output/json.h"],
-    r"yaml-cpp/": ["services/common/config/yaml.cc"],
-    r"xxhash": ["services/common/hash/", "services/common/memory/"],
-    r"openssl/": ["services/common/hash/hash.cc", "services/common/net/tls.cc"],
+    r"prometheus/": ["common/metrics/metrics.cc"],
+    r"civetweb": ["common/metrics/admin_server.cc"],
+    r"spdlog/": ["common/log/log.cc"],
+    r"nlohmann/": ["common/log/log.cc", "tools/cairn/output/json.h"],
+    r"yaml-cpp/": ["common/config/yaml.cc"],
+    r"xxhash": ["common/hash/", "common/memory/"],
+    r"openssl/": ["common/hash/hash.cc", "common/net/tls.cc"],
     r"nanobind/": [
         f"clients/python/src/{name}."
         for name in ("arguments", "calls", "memory", "module", "part_source", "reading")
     ],
-    r"pcre2": ["services/worker/model/pre_tokenizer.cc"],
+    r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],
 }
 
@@ -102,21 +151,89 @@ def test_something_is_read():
     assert len(INCLUDES) > 1000
 
 
-@pytest.mark.parametrize("folder", FORBIDDEN)
-def test_folders_use_only_what_is_below_them(folder):
+@pytest.mark.parametrize("floor", PRODUCT)
+def test_floors_use_only_what_is_below_them(floor):
+    level = next(n for n, names in enumerate(FLOORS) if floor in names)
+    above = [
+        beginning
+        for n, names in enumerate(FLOORS)
+        for name, beginnings in names.items()
+        if n >= level and name != floor
+        for beginning in beginnings
+    ]
     wrong = [
         f"{path}:{line}: {name}"
         for path, line, name in INCLUDES
-        if path.startswith(folder + "/")
-        and starts(name, FORBIDDEN[folder])
-        # The wire's conversions are shared by both ends.
-        and not (
-            folder == "clients"
-            and path.startswith("clients/cpp/wire/")
-            and name.startswith("cairn/v1/")
-        )
+        if path.startswith(floor + "/") and starts(name, above)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_each_rule_names_what_is_really_included():
+    """A beginning that nobody writes so forbids nothing."""
+    beginnings = [b for floor in FLOORS for names in floor.values() for b in names]
+    # Nothing is above the tools: they are included among themselves.
+    unused = [b for b in beginnings + EDGE_ONLY if not any(n.startswith(b) for _, _, n in INCLUDES)]
+    assert not unused, unused
+
+
+def test_public_headers_have_one_name():
+    """The rules know them by their short names alone."""
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path, line, name in INCLUDES
+        if starts(name, list(SHORT_NAMES.values()))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("service", [f"services/{s}" for s in ("cache", "worker")])
+def test_services_never_include_each_other(service):
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path, line, name in INCLUDES
+        if path.startswith(service + "/")
+        and name.startswith("services/")
+        and not name.startswith(service + "/")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def path_of(name, folders=None):
+    """Where a header lies that is included without the folders above it."""
+    for beginning, folder in (folders or SHORT_NAMES).items():
+        if name.startswith(beginning):
+            return folder + name
+    return None
+
+
+def folder_below(parent, path):
+    """The folder of `path` right below `parent`; None for files of `parent` itself and others."""
+    if not path.startswith(parent + "/"):
+        return None
+    rest = path[len(parent) + 1 :].split("/")
+    return rest[0] if len(rest) > 1 else None
+
+
+@pytest.mark.parametrize("parent", ORDERS)
+def test_folders_stand_in_their_order(parent):
+    order = ORDERS[parent]
+    wrong = []
+    for path, line, name in INCLUDES:
+        name = path_of(name) or name
+        here, there = folder_below(parent, path), folder_below(parent, name)
+        if here is None or there is None:
+            continue
+        assert here in order, f"{parent}/{here} has no place in ORDERS"
+        if order.index(there) > order.index(here):
+            wrong.append(f"{path}:{line}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("parent", ORDERS)
+def test_each_folder_of_an_order_exists(parent):
+    missing = [f for f in ORDERS[parent] if not (ROOT / parent / f).is_dir()]
+    assert not missing, missing
 
 
 def test_cores_do_not_see_the_edges():
@@ -134,9 +251,41 @@ def test_public_headers_of_the_client_know_no_transport():
     wrong = [
         f"{path}:{line}: {name}"
         for path, line, name in INCLUDES
-        if path.startswith("clients/cpp/include/") and starts(name, ["clients/cpp/", "cairn/v1/"])
+        if path.startswith("clients/cpp/include/")
+        and starts(name, ["clients/cpp/", "protocol/", "cairn/v1/"])
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def is_public(name):
+    """True for the name of a header that users of an installation can include."""
+    where = path_of(name, PUBLIC)
+    return where is not None and (ROOT / where).is_file()
+
+
+def test_public_headers_include_only_what_is_installed():
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path, line, name in INCLUDES
+        if starts(path, list(PUBLIC.values()))
+        and not is_public(name)
+        # The standard library's names have neither a folder nor an ending.
+        and re.search(r"[/.]", name)
+        and not starts(name, PUBLIC_LIBRARIES)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_folders_of_public_headers_have_only_those():
+    """Everything in such a folder is installed, under a name that does not collide with others."""
+    beginnings = {folder + beginning for beginning, folder in PUBLIC.items()}
+    wrong = [
+        path.relative_to(ROOT).as_posix()
+        for folder in PUBLIC.values()
+        for path in (ROOT / folder).rglob("*.*")
+        if not starts(path.relative_to(ROOT).as_posix(), beginnings)
+    ]
+    assert not wrong, wrong
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -1,4 +1,5 @@
-"""A real Prometheus scrapes a real node and worker under a small load; every dashboard query returns data from them."""
+"""A real Prometheus scrapes a real node and worker under a small load; every dashboard query
+returns data from them."""
 
 import importlib.util
 import json
@@ -18,7 +19,8 @@ import yaml
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from rows.processes import Server, cairn, node_command, wait_until, worker_command  # noqa: E402  (needs the path above)
+# Needs the path above.
+from rows.processes import Server, cairn, node_command, wait_until, worker_command  # noqa: E402
 
 MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 # Panels that stay empty as long as nothing goes wrong; their queries must still be accepted.
@@ -44,7 +46,8 @@ def free_port():
 
 
 class Prometheus:
-    """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our ports."""
+    """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our
+    ports."""
 
     def __init__(self, folder, cache_admin, worker_admin):
         config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
@@ -97,7 +100,8 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def observed(programs, tmp_path_factory):
-    """(prometheus, start of the load): node and worker have served a prompt twice and then been scraped for a while."""
+    """(prometheus, start of the load): node and worker have served a prompt twice and then been
+    scraped for a while."""
     if not shutil.which("prometheus"):
         pytest.fail("prometheus is not installed: run tools/setup/setup.sh")
     folder = tmp_path_factory.mktemp("observed")

@@ -324,6 +324,27 @@ EncodeResult CacheGenCodec::Encode(const Plane& k, const Plane& v, int64_t token
   return {.status = CodecStatus::kOk, .bytes = most};
 }
 
+namespace {
+
+// A slice that was stored as it came, since coding would have made it larger.
+CodecStatus DecodeRaw(std::span<const std::byte> in, const MutablePlane* const (&planes)[2],
+                      int64_t tokens) {
+  const std::byte* from = in.data();
+  for (const MutablePlane* plane : planes) {
+    const auto row_bytes = static_cast<size_t>(2 * plane->dim);
+    for (int64_t h = 0; h < plane->heads; ++h) {
+      for (int64_t t = 0; t < tokens; ++t, from += row_bytes) {
+        uint16_t* row = plane->data + h * plane->head_stride + t * plane->token_stride;
+        std::memcpy(row, from, row_bytes);
+        if (!FiniteRow(row, plane->dim)) return CodecStatus::kCorrupt;
+      }
+    }
+  }
+  return CodecStatus::kOk;
+}
+
+}  // namespace
+
 CodecStatus CacheGenCodec::Decode(std::span<const std::byte> in, const MutablePlane& k,
                                   const MutablePlane& v, int64_t tokens, const SlicePlace& place,
                                   std::span<std::byte> scratch, bool streaming) const {
@@ -334,19 +355,8 @@ CodecStatus CacheGenCodec::Decode(std::span<const std::byte> in, const MutablePl
   if (in.empty() || in.size() > most) return CodecStatus::kCorrupt;
   const MutablePlane* const planes[2] = {&k, &v};
   if (in[0] == kRaw) {
-    if (in.size() != most) return CodecStatus::kCorrupt;
-    const std::byte* from = in.data() + kModeBytes;
-    for (const MutablePlane* plane : planes) {
-      const auto row_bytes = static_cast<size_t>(2 * plane->dim);
-      for (int64_t h = 0; h < plane->heads; ++h) {
-        for (int64_t t = 0; t < tokens; ++t, from += row_bytes) {
-          uint16_t* row = plane->data + h * plane->head_stride + t * plane->token_stride;
-          std::memcpy(row, from, row_bytes);
-          if (!FiniteRow(row, plane->dim)) return CodecStatus::kCorrupt;
-        }
-      }
-    }
-    return CodecStatus::kOk;
+    return in.size() == most ? DecodeRaw(in.subspan(kModeBytes), planes, tokens)
+                             : CodecStatus::kCorrupt;
   }
   const int64_t sink = place.first_position == 0 ? std::min(sink_, tokens) : 0;
   if (in[0] != kCoded || tokens - sink <= 0) return CodecStatus::kCorrupt;

@@ -8,8 +8,8 @@
 //
 // The size depends on the content. docs/formats/codecs.md draws the bytes.
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 

@@ -3,8 +3,9 @@
 
     python3 kernels/codecs/cachegen/make_tables.py > kernels/codecs/cachegen/tables.inc
 
-Class c stands for whole numbers drawn from a normal distribution with a standard deviation of 2^((c - 4) / 2), rounded. Eleven classes
-have a table of 2048; its symbols are -r ... r, then the escape. A little of a wider normal is mixed in, since real channels have tails.
+Class c stands for whole numbers drawn from a normal distribution with a standard deviation of 2^((c
+- 4) / 2), rounded. Eleven classes have a table of 2048; its symbols are -r ... r, then the escape.
+A little of a wider normal is mixed in, since real channels have tails.
 """
 
 import math
@@ -44,9 +45,9 @@ def main():
     for _, counts in tables:
         print("    {" + ", ".join(map(str, counts)) + "},")
     print("};")
-    # Steps under 4 use a window of the classes that begins higher, see docs/formats/codecs.md: hence 20.
-    # A channel has class c when the mean of its squares, times 1024, is above the limits below c: geometric means of neighbours'
-    # variances after rounding (+ 1/12).
+    # Steps under 4 use a window of the classes that begins higher, see docs/formats/codecs.md:
+    # hence 20. A channel has class c when the mean of its squares, times 1024, is above the limits
+    # below c: geometric means of neighbours' variances after rounding (+ 1/12).
     variances = [2.0 ** (c - 4) + 1 / 12 for c in range(20)]
     limits = [round(1024 * math.sqrt(variances[c] * variances[c + 1])) for c in range(19)]
     print("inline constexpr int64_t kClassLimits[] = {" + ", ".join(map(str, limits)) + "};")

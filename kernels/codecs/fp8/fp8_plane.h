@@ -2,11 +2,12 @@
 // fp8 e4m3 with one scale per token. 25 times the error of int8 at the same size: for engines whose
 // kernels read fp8.
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class Fp8Plane final : public PlaneCodec {
  public:
   explicit Fp8Plane(const kernels::CodecKernels& kernels) : kernels_(kernels) {}

@@ -3,8 +3,8 @@
 // of tokens of one channel for keys, whose channels differ much; groups of channels of one token
 // for values.
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 

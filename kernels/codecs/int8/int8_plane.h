@@ -2,11 +2,12 @@
 // 8 bits a number and a half precision scale per token and group of dimensions: nearly free (KL
 // 4e-5 nat at 8.5 bits).
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class Int8Plane final : public PlaneCodec {
  public:
   Int8Plane(const kernels::CodecKernels& kernels, int64_t group)

@@ -5,11 +5,12 @@
 // A head: outlier channels [outliers] u16 ascending, their numbers [tokens][outliers] half, then
 // the rows of int4 by token, where outliers count as 0.
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class MixedPlane final : public PlaneCodec {
  public:
   MixedPlane(const kernels::CodecKernels& kernels, int64_t group, int64_t outliers)

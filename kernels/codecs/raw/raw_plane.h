@@ -1,11 +1,12 @@
 #pragma once
 // Half precision as it is: NaN and infinity too.
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class RawPlane final : public PlaneCodec {
  public:
   std::string Supports(int64_t tokens, int64_t dim) const override;

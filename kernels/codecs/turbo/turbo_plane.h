@@ -4,11 +4,12 @@
 // et al., 2025, section 3.1), with the gain that minimises the squared error. Needs no calibration;
 // tokens are independent.
 
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/plane_codec.h"
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class TurboPlane final : public PlaneCodec {
  public:
   TurboPlane(const kernels::CodecKernels& kernels, int bits) : kernels_(kernels), bits_(bits) {}

@@ -1,14 +1,15 @@
 // All codec kernels for one instruction set: see lanes.h.
 
-// clang-format off: the order matters.
+// The order matters: each of these uses what stands before it.
+// clang-format off
 #include "kernels/cpu/codec/codec_backends.h"
-#include "kernels/cpu/codec/fp8.inc.h"
-#include "kernels/cpu/codec/int4.inc.h"
-#include "kernels/cpu/codec/int8.inc.h"
+#include "cairn/kernels/codec/turbo_levels.h"
 #include "kernels/cpu/codec/lanes.h"
-#include "kernels/cpu/codec/lattice.inc.h"
+#include "kernels/cpu/codec/int8.inc.h"
+#include "kernels/cpu/codec/int4.inc.h"
 #include "kernels/cpu/codec/turbo.inc.h"
-#include "kernels/include/cairn/kernels/codec/turbo_levels.h"
+#include "kernels/cpu/codec/fp8.inc.h"
+#include "kernels/cpu/codec/lattice.inc.h"
 // clang-format on
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {

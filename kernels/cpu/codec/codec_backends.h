@@ -1,7 +1,7 @@
 #pragma once
 // One maker per translation unit of this folder. Call only where Supports(isa).
 
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
+#include "cairn/kernels/codec/codec_kernels.h"
 
 namespace cairn::kernels {
 

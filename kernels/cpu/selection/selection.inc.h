@@ -1,13 +1,16 @@
 // All selection kernels for one instruction set. Lanes are those of the codecs: see lanes.h.
 
 // clang-format off: the order matters.
+// The order matters: each of these uses what stands before it.
+// clang-format off
+#include "kernels/cpu/selection/selection_backends.h"
 #include "kernels/cpu/codec/lanes.h"
+#include "kernels/cpu/selection/tile.inc.h"
+#include "kernels/cpu/selection/softmax.inc.h"
 #include "kernels/cpu/selection/attention.inc.h"
 #include "kernels/cpu/selection/rows.inc.h"
 #include "kernels/cpu/selection/scores.inc.h"
-#include "kernels/cpu/selection/selection_backends.h"
-#include "kernels/cpu/selection/softmax.inc.h"
-#include "kernels/cpu/selection/tile.inc.h"
+// clang-format on
 // clang-format on
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {

@@ -1,7 +1,7 @@
 #pragma once
 // One maker per translation unit of this folder. Call only where Supports(isa).
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 
 namespace cairn::kernels {
 

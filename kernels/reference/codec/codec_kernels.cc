@@ -1,12 +1,12 @@
 // The definition of the codec kernels, in plain loops.
 
-#include "kernels/include/cairn/kernels/codec/codec_kernels.h"
+#include "cairn/kernels/codec/codec_kernels.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "kernels/include/cairn/kernels/codec/turbo_levels.h"
+#include "cairn/kernels/codec/turbo_levels.h"
 #include "kernels/reference/half.h"
 
 namespace cairn::kernels {

@@ -1,6 +1,6 @@
 // The definition of the selection kernels, in plain loops and double precision.
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/include/cairn/kernels/weight_types.h"
+#include "cairn/kernels/weight_types.h"
 
 namespace cairn::kernels {
 namespace {

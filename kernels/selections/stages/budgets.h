@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 #include "kernels/selections/head_scores.h"
 #include "kernels/selections/stages/grid.h"
 

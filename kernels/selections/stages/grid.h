@@ -8,7 +8,7 @@
 
 namespace cairn::selections {
 
-// [layers][heads][tokens], zeros at first.
+// [layers][heads][tokens], zeros at first. Threads may write different heads at the same time.
 template <typename T>
 class Grid {
  public:

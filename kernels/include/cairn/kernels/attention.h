@@ -36,8 +36,8 @@ struct PagedKv {
 };
 
 // Row r is token first_position + r of `kv` and attends to tokens 0..first_position + r; these are
-// in the pages already. Before them it attends to `prefix`. Query head kv_head * group + g of row r is
-// at q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
+// in the pages already. Before them it attends to `prefix`. Query head kv_head * group + g of row r
+// is at q + r * q_stride + (kv_head * group + g) * head_dim; out likewise.
 struct AttentionArgs {
   PagedKv kv;
   PagedKv prefix;  // Of this KV head alone: read as head 0. Head size as in `kv`.

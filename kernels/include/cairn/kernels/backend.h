@@ -5,10 +5,10 @@
 // and may be called from any thread. reference/ is the definition, never tuned; cpu/ is compared
 // with it by tests/conformance/kernels.
 
-#include "kernels/include/cairn/kernels/attention.h"
-#include "kernels/include/cairn/kernels/elementwise.h"
-#include "kernels/include/cairn/kernels/isa.h"
-#include "kernels/include/cairn/kernels/linear.h"
+#include "cairn/kernels/attention.h"
+#include "cairn/kernels/elementwise.h"
+#include "cairn/kernels/isa.h"
+#include "cairn/kernels/linear.h"
 
 namespace cairn::kernels {
 

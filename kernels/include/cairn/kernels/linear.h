@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/include/cairn/kernels/packed_matrix.h"
+#include "cairn/kernels/packed_matrix.h"
 
 namespace cairn::kernels {
 

@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/include/cairn/kernels/weight_types.h"
+#include "cairn/kernels/weight_types.h"
 
 namespace cairn::kernels {
 

@@ -15,8 +15,8 @@
 //
 // docs/formats/codecs.md draws the bytes.
 
-#include "kernels/include/cairn/kernels/codec/rows.h"
-#include "kernels/include/cairn/kernels/isa.h"
+#include "cairn/kernels/codec/rows.h"
+#include "cairn/kernels/isa.h"
 
 namespace cairn::kernels {
 

@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/include/cairn/kernels/attention.h"
-#include "kernels/include/cairn/kernels/isa.h"
+#include "cairn/kernels/attention.h"
+#include "cairn/kernels/isa.h"
 
 namespace cairn::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/selections/sepllm/sepllm.h"
+#include "kernels/selections/methods/sepllm.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "kernels/selections/random/random.h"
+#include "kernels/selections/methods/random.h"
 
 #include <numeric>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "kernels/selections/streaming/streaming.h"
+#include "kernels/selections/methods/streaming.h"
 
 #include <algorithm>
 
