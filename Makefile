@@ -1,4 +1,5 @@
-# The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is installed first (see `make setup`).
+# The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
+# installed first (see `make setup`).
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model.
 
 JOBS ?= $(shell nproc)
@@ -33,18 +34,23 @@ $(VENV)/.done: tests/requirements.txt | setup
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	@touch $@
 
-wheel: setup $(BUILD)/build.ninja $(VENV)/.done ## Builds the Python package into build/wheels, installs it into build/venv; builds the node that it talks to
+wheel: ## Builds the node, and the Python package into build/wheels; installs it into build/venv
+wheel: setup $(BUILD)/build.ninja $(VENV)/.done
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache
 	rm -rf build/wheels
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps \
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) -m pip wheel -q \
+	  --disable-pip-version-check --no-build-isolation --no-deps \
 	  --config-settings=build-dir=../../$(BUILD) -w build/wheels clients/python
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-index --no-deps --force-reinstall build/wheels/cairn-*.whl
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-index --no-deps \
+	  --force-reinstall build/wheels/cairn-*.whl
 
-demo: setup $(BUILD)/build.ninja $(MODEL) ## Runs the main job: cold, from RAM, on another worker, from disk after kill -9
+demo: ## Runs the main job: cold, from RAM, on another worker, from disk after kill -9
+demo: setup $(BUILD)/build.ninja $(MODEL)
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-worker
 	$(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
 
-test: build $(VENV)/.done $(MODEL_FILE) ## Builds and runs all tests, then the engine cores again under ASan and UBSan
+test: ## Builds and runs all tests, then the engine cores again under ASan and UBSan
+test: build $(VENV)/.done $(MODEL_FILE)
 	$(MAKE) --no-print-directory wheel
 	ctest --test-dir $(BUILD) --output-on-failure
 	$(MAKE) --no-print-directory test-asan
@@ -59,7 +65,8 @@ test-tsan: setup ## Engine cores and kernels under TSan
 	cmake --build build/tsan -j $(JOBS)
 	ctest --test-dir build/tsan --output-on-failure -L 'unit|conformance'
 
-test-engines: wheel $(MODEL_FILE) ## The adapters in the real vLLM, SGLang, LMCache and transformers, on the CPU (downloads 3 GB once)
+test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
+test-engines: wheel $(MODEL_FILE)
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache
 	tests/engines/setup.sh
 	CAIRN_BUILD=$(BUILD) build/engines/venv/bin/python -m pytest -p no:cacheprovider tests/engines

@@ -14,11 +14,13 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         report = json.load(file)
     print(
-        "| row | median | spread | yardstick | ratio | floor | goal | |\n|---|---|---|---|---|---|---|---|"
+        "| row | median | spread | yardstick | ratio | floor | goal | |\n"
+        "|---|---|---|---|---|---|---|---|"
     )
     for r in report["rows"]:
         print(
-            f"| `{r['name']}` | {number(r['median'])} {r['unit']} | {r['spread']:.0%} | {r['yardstick']} | {number(r['ratio'])} "
+            f"| `{r['name']}` | {number(r['median'])} {r['unit']} | {r['spread']:.0%} "
+            f"| {r['yardstick']} | {number(r['ratio'])} "
             f"| {number(r['floor'])} | {number(r['goal'])} | {verdict(r)} |"
         )
     print(f"\n{report['machine']}; commit {report['commit']}; `{report['command']}`.")

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks, each with its yardstick from the same run, prints a table and writes a report.
+"""Runs the benchmarks, each with its yardstick from the same run, prints a table and writes a
+report.
 
     python3 benchmarks/run.py --build build/release --out build/bench/report.json
-    python3 benchmarks/run.py --only ttft,node          # some groups; the report then holds these alone
+    python3 benchmarks/run.py --only ttft,node          # some groups; the report then holds these
+    alone
 
-Exit status: 0 every row is there and at or above its floor; 1 otherwise. `ratio` is always "more is better". A group whose peers are
-not installed is left out, and said so with the command that installs them; it does not count as missing.
+Exit status: 0 every row is there and at or above its floor; 1 otherwise. `ratio` is always "more is
+better". A group whose peers are not installed is left out, and said so with the command that
+installs them; it does not count as missing.
 """
 
 import argparse

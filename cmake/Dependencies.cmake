@@ -17,7 +17,8 @@ if(CAIRN_BENCHMARKS)
   find_package(benchmark CONFIG REQUIRED)
 endif()
 if(NOT CAIRN_CORES_ONLY)
-  find_package(Protobuf REQUIRED)  # Before gRPC: Debian's gRPC config looks for it without REQUIRED.
+  # Before gRPC: Debian's gRPC config looks for it without REQUIRED.
+  find_package(Protobuf REQUIRED)
   find_package(gRPC CONFIG REQUIRED)
   find_package(RocksDB CONFIG REQUIRED)
   pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)

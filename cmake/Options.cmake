@@ -1,4 +1,5 @@
-# A wheel that is built in a folder of its own (clients/python/pyproject.toml) needs neither of the first two.
+# A wheel that is built in a folder of its own (clients/python/pyproject.toml) needs neither of the
+# first two.
 set(_everything ON)
 if(SKBUILD)
   set(_everything OFF)
@@ -7,11 +8,13 @@ option(CAIRN_TESTS "Build the tests" ${_everything})
 option(CAIRN_BENCHMARKS "Build the benchmarks" ${_everything})
 # Asked for by the wheel's build: needs a Python with nanobind.
 option(CAIRN_PYTHON "Build the native module of the Python package" OFF)
-# Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. What the sanitizer presets build.
-option(CAIRN_CORES_ONLY "Build only the targets that are free of transport and storage libraries" OFF)
+# Engine cores and kernels only: no gRPC, RocksDB or Prometheus needed. What the sanitizer presets
+# build.
+option(CAIRN_CORES_ONLY "Build only what is free of transport and storage libraries" OFF)
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)
-# Half of a compilation is reading the same headers. Off in the presets tsan and fuzz, where a file that forgets an include is found.
+# Half of a compilation is reading the same headers. Off in the presets tsan and fuzz, where a file
+# that forgets an include is found.
 option(CAIRN_PCH "Precompile the headers that nearly every file includes" ON)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 
@@ -29,6 +32,9 @@ endif()
 find_program(CAIRN_CCACHE ccache)
 if(CAIRN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CAIRN_CCACHE})
-  # Without these two it keeps nothing that was compiled with a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CAIRN_CCACHE})
+  # Without the two sloppinesses it keeps nothing that was compiled with a precompiled header. With
+  # the base folder, clones in other folders share what was compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_NOHASHDIR=1 ${CAIRN_CCACHE})
 endif()

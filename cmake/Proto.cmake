@@ -1,4 +1,5 @@
-# cairn_proto(NAME FILES a.proto ...): generated C++ and gRPC code as one library, without our warnings.
+# cairn_proto(NAME FILES a.proto ...): generated C++ and gRPC code as one library, without our
+# warnings.
 function(cairn_proto name)
   cmake_parse_arguments(A "" "" "FILES" ${ARGN})
   get_target_property(plugin gRPC::grpc_cpp_plugin LOCATION)

@@ -16,8 +16,10 @@ if(CAIRN_SANITIZE)
 endif()
 message(STATUS "")
 message(STATUS "Cairn ${PROJECT_VERSION}")
-message(STATUS "  build type   ${CMAKE_BUILD_TYPE}, sanitizers ${_sanitize}, cores only ${CAIRN_CORES_ONLY}")
-message(STATUS "  compiler     ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ccache ${_ccache}")
+message(STATUS "  build type   ${CMAKE_BUILD_TYPE}, sanitizers ${_sanitize}, "
+  "cores only ${CAIRN_CORES_ONLY}")
+message(STATUS "  compiler     ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, "
+  "ccache ${_ccache}")
 message(STATUS "  CUDA         ${_cuda}")
 message(STATUS "  NCCL         ${_nccl}")
 message(STATUS "  tests ${CAIRN_TESTS}, benchmarks ${CAIRN_BENCHMARKS}")

@@ -1,9 +1,13 @@
 # cairn_library(NAME SRCS a.cc ... DEPS x y ... [PRIVATE_DEPS z ...])
 #   A static library with our warnings. Includes are from the repository root.
 #   PRIVATE_DEPS do not appear in the library's headers: gRPC, RocksDB, PCRE2 belong there.
-# cairn_test(NAME SRCS ... DEPS ... [LABELS unit ...] [TIMEOUT s])
+# cairn_test(NAME [FOLDERS f ...] [EDGE_FOLDERS f ...] [SRCS ...] DEPS ... [LABELS unit ...]
+#            [TIMEOUT s])
+#   One program of every *_test.cc in FOLDERS, and of SRCS. EDGE_FOLDERS are left out where only the
+#   cores are built (CAIRN_CORES_ONLY).
 # cairn_benchmark(NAME SRCS ... DEPS ...)
-#   Libraries and tests share a precompiled header each (CAIRN_PCH); a folder whose files have compiler options of their own turns it off.
+#   Libraries and tests share a precompiled header each (CAIRN_PCH); a folder whose files have
+#   compiler options of their own turns it off.
 function(_cairn_common target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
@@ -24,8 +28,10 @@ function(_cairn_precompile target kind)
   endif()
 endfunction()
 
-set(CAIRN_COMMON_HEADERS <algorithm> <atomic> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread> <unordered_map>
-    <vector> <fmt/format.h> ${PROJECT_SOURCE_DIR}/services/common/status/status.h)
+set(CAIRN_COMMON_HEADERS
+    <algorithm> <atomic> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread>
+    <unordered_map> <vector> <fmt/format.h>
+    ${PROJECT_SOURCE_DIR}/common/include/cairn/common/status.h)
 
 function(cairn_library name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -50,7 +56,17 @@ function(cairn_executable name)
 endfunction()
 
 function(cairn_test name)
-  cmake_parse_arguments(A "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "" "TIMEOUT" "SRCS;FOLDERS;EDGE_FOLDERS;DEPS;LABELS" ${ARGN})
+  if(NOT CAIRN_CORES_ONLY)
+    list(APPEND A_FOLDERS ${A_EDGE_FOLDERS})
+  endif()
+  foreach(_folder ${A_FOLDERS})
+    file(GLOB _sources CONFIGURE_DEPENDS ${_folder}/*_test.cc)
+    if(NOT _sources)
+      message(FATAL_ERROR "${name}: no *_test.cc in ${CMAKE_CURRENT_SOURCE_DIR}/${_folder}")
+    endif()
+    list(APPEND A_SRCS ${_sources})
+  endforeach()
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 300)
   endif()
@@ -60,9 +76,10 @@ function(cairn_test name)
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gmock GTest::gtest_main cairn_warnings)
-  # What is tested is optimised; optimising matchers and fixtures costs more time than it saves. At -O1 GCC 12 warns about its own
-  # std::string (its bug 105329).
-  target_compile_options(${name} PRIVATE -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow)
+  # What is tested is optimised; optimising matchers and fixtures costs more time than it saves. At
+  # -O1 GCC 12 warns about its own std::string (its bug 105329).
+  target_compile_options(${name} PRIVATE
+    -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow)
   _cairn_precompile(${name} test ${CAIRN_COMMON_HEADERS} <gtest/gtest.h> <gmock/gmock.h>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   # One ctest entry per binary: starting a process per case costs more than it tells.
@@ -76,6 +93,7 @@ function(cairn_benchmark name)
     add_executable(${name} ${A_SRCS})
     _cairn_common(${name})
     target_link_libraries(${name} PRIVATE ${A_DEPS} benchmark::benchmark cairn_warnings)
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
+    set_target_properties(${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
   endif()
 endfunction()

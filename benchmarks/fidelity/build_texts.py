@@ -3,9 +3,11 @@
 
     python3 benchmarks/fidelity/build_texts.py --work DIR
 
-Two splits that share no document: `tuning`, on which parameters may be chosen, and `published`, on which results are published. The
-splits are drawn with seeds of their own. Sources, downloaded into DIR with apt and pip: the CPython documentation (Debian package
-python3.11-doc) for prose and as the hay of needles, the standard library (libpython3.11-stdlib) for code, chatterbot-corpus for dialogue.
+Two splits that share no document: `tuning`, on which parameters may be chosen, and `published`, on
+which results are published. The splits are drawn with seeds of their own. Sources, downloaded into
+DIR with apt and pip: the CPython documentation (Debian package python3.11-doc) for prose and as the
+hay of needles, the standard library (libpython3.11-stdlib) for code, chatterbot-corpus for
+dialogue.
 """
 
 import argparse
@@ -76,7 +78,8 @@ NAMES = [
     "Yannick",
 ]
 
-# Kind: (fact, question, opening of the answer). {n} is a name, {v} the value, a word or number of its own.
+# Kind: (fact, question, opening of the answer). {n} is a name, {v} the value, a word or number of
+# its own.
 FACTS = {
     "number": (
         "The secret number of {n} is {v}.",
@@ -180,7 +183,8 @@ def code(root):
 
 
 def conversations(root):
-    """Lists of lines. The corpus is YAML of one form; read by its indentation, so that no YAML library is needed."""
+    """Lists of lines. The corpus is YAML of one form; read by its indentation, so that no YAML
+    library is needed."""
     found = []
     for path in sorted(root.glob("chatterbot*/chatterbot_corpus/data/english/*.yml")):
         body = path.read_text(encoding="utf-8").partition("conversations:")[2]
@@ -215,7 +219,8 @@ def dialogues(all_turns, draw):
 
 
 def needles(hay, draw):
-    """Contexts with one fact of each kind, about different people, the first near the start and the last at the end."""
+    """Contexts with one fact of each kind, about different people, the first near the start and the
+    last at the end."""
     contexts = []
     for name, text in hay[:NEEDLE_CONTEXTS]:
         kinds = draw.sample(list(FACTS), len(FACTS))
@@ -291,7 +296,8 @@ def main():
                 json.dumps(content, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
             )
             print(
-                f"{path.name}: {len(next(iter(content.values())))} documents, {path.stat().st_size} bytes"
+                f"{path.name}: {len(next(iter(content.values())))} documents, "
+                f"{path.stat().st_size} bytes"
             )
 
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Sets reports of `cairn fidelity --json` beside those of compare/fidelity/reference.py on the same tokens: tables and a plot.
+"""Sets reports of `cairn fidelity --json` beside those of compare/fidelity/reference.py on the same
+tokens: tables and a plot.
 
-    python3 benchmarks/fidelity/compare.py --cairn REPORT.json... --reference REPORT.json... [--svg FILE]
+    python3 benchmarks/fidelity/compare.py --cairn REPORT.json... --reference REPORT.json... [--svg
+    FILE]
 
-The reference of a recipe is the one with the least KL among those that take at most 2 % more bytes. Differences are paired: texts are
-drawn again, and both are judged on the texts that were drawn.
+The reference of a recipe is the one with the least KL among those that take at most 2 % more bytes.
+Differences are paired: texts are drawn again, and both are judged on the texts that were drawn.
 """
 
 import argparse
@@ -53,7 +55,8 @@ def kl_ratio(row, reference):
 
 
 def needle_points(row, reference):
-    """Percentage points of answers more than the reference's, of the cases that full KV answers in both; by context."""
+    """Percentage points of answers more than the reference's, of the cases that full KV answers in
+    both; by context."""
     contexts = []
     for ours, theirs in zip(row["texts"], reference["texts"], strict=True):
         cases = [
@@ -85,7 +88,8 @@ def number(value):
 
 def documents_table(suite, ours, references):
     out = [
-        "| recipe | bits | KL, nats | 95 % | perplexity | top 1 | error K, V | best reference of that size | KL over it, 95 % |",
+        "| recipe | bits | KL, nats | 95 % | perplexity | top 1 | error K, V | "
+        "best reference of that size | KL over it, 95 % |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(
@@ -105,8 +109,10 @@ def documents_table(suite, ours, references):
 
 def cells(row):
     return (
-        f"{row['bits_per_number']:.2f} | {number(row['kl'])} | {number(row['kl_ci'][0])} to {number(row['kl_ci'][1])} | "
-        f"{100 * row['ppl_delta']:+.2f} % | {100 * row['top1']:.1f} % | {number(row['err_k'])}, {number(row['err_v'])}"
+        f"{row['bits_per_number']:.2f} | {number(row['kl'])} | "
+        f"{number(row['kl_ci'][0])} to {number(row['kl_ci'][1])} | "
+        f"{100 * row['ppl_delta']:+.2f} % | {100 * row['top1']:.1f} % | "
+        f"{number(row['err_k'])}, {number(row['err_v'])}"
     )
 
 
@@ -135,12 +141,14 @@ def needles_table(suite, ours, references):
         if best is not None:
             points, low, high = needle_points(row, best)
             beside = [
-                f"{best['recipe']}: {best['bits_per_number']:.2f} bits, {best['needles_ok']}/{best['needles_n']}",
+                f"{best['recipe']}: {best['bits_per_number']:.2f} bits, "
+                f"{best['needles_ok']}/{best['needles_n']}",
                 f"{points:+.1f} ({low:+.1f} to {high:+.1f})",
             ]
         low, high = (100 * x for x in row["needles_ci"])
         out.append(
-            f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | {row['needles_ok']}/{row['needles_n']} | {low:.0f} to {high:.0f} % | "
+            f"| `{row['recipe']}` | {row['bits_per_number']:.2f} | "
+            f"{row['needles_ok']}/{row['needles_n']} | {low:.0f} to {high:.0f} % | "
             f"{' | '.join(beside)} |"
         )
     return out
@@ -180,24 +188,34 @@ class Plot:
         for power in range(self._low, self._high + 1):
             y = self.y(10.0**power)
             yield (
-                f'<line x1="{self.LEFT}" y1="{y:.1f}" x2="{self.LEFT + self.WIDTH}" y2="{y:.1f}" stroke="#ddd"/>'
-                f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>'
+                f'<line x1="{self.LEFT}" y1="{y:.1f}" '
+                f'x2="{self.LEFT + self.WIDTH}" y2="{y:.1f}" stroke="#ddd"/>'
+                f'<text x="{self.LEFT - 8}" y="{y + 4:.1f}" '
+                f'text-anchor="end">{10.0**power:g}</text>'
             )
         for bits in range(self.FIRST_BIT, self.LAST_BIT + 1):
-            yield f'<text x="{self.x(bits):.1f}" y="{bottom + 18}" text-anchor="middle">{bits}</text>'
+            yield (
+                f'<text x="{self.x(bits):.1f}" y="{bottom + 18}" text-anchor="middle">{bits}</text>'
+            )
         yield (
-            f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 40}" text-anchor="middle">bits per number</text>'
-            f'<text transform="translate(16 {self.TOP + self.HEIGHT / 2}) rotate(-90)" text-anchor="middle">KL, nats per token</text>'
+            f'<text x="{self.LEFT + self.WIDTH / 2}" y="{bottom + 40}" '
+            'text-anchor="middle">bits per number</text>'
+            f'<text transform="translate(16 {self.TOP + self.HEIGHT / 2}) rotate(-90)" '
+            'text-anchor="middle">KL, nats per token</text>'
         )
 
     def _point(self, row, color, mark):
         x, y = self.x(row["bits_per_number"]), self.y(row["kl"])
         low, high = (self.y(v) for v in row["kl_ci"])
-        yield f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{color}" opacity="0.5"/>'
+        yield (
+            f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" '
+            f'stroke="{color}" opacity="0.5"/>'
+        )
         yield mark.format(x=x, y=y, color=color)
 
     def _label(self, row, color):
-        """The name at the nearest free place beside its point, with a line to it where that is not close."""
+        """The name at the nearest free place beside its point, with a line to it where that is not
+        close."""
         x, y, name = self.x(row["bits_per_number"]), self.y(row["kl"]), html.escape(row["recipe"])
         width = self.GLYPH * len(row["recipe"])
         steps = sorted(range(-12, 13), key=abs)
@@ -218,16 +236,21 @@ class Plot:
         self._taken.append(box)
         near = box[0] if side > 0 else box[2]
         if abs(step) > 1:
-            yield f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{middle:.1f}" stroke="{color}" opacity="0.4"/>'
+            yield (
+                f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{middle:.1f}" '
+                f'stroke="{color}" opacity="0.4"/>'
+            )
         yield (
-            f'<text x="{near:.1f}" y="{middle + 3:.1f}" text-anchor="{"start" if side > 0 else "end"}" fill="{color}" '
+            f'<text x="{near:.1f}" y="{middle + 3:.1f}" '
+            f'text-anchor="{"start" if side > 0 else "end"}" fill="{color}" '
             f'font-size="10">{name}</text>'
         )
 
     def write(self, path):
         width, height = self.LEFT + self.WIDTH + 30, self.TOP + self.HEIGHT + 60
         out = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            'font-family="sans-serif" font-size="12">',
             '<rect width="100%" height="100%" fill="#ffffff"/>',
             *self._axes(),
         ]
@@ -241,7 +264,8 @@ class Plot:
                 out += self._label(row, color)
         for line, (legend, color, _, _) in enumerate(reversed(self._groups)):
             out.append(
-                f'<text x="{self.LEFT + self.WIDTH}" y="{self.TOP + 14 + 18 * line}" text-anchor="end" fill="{color}">{legend}</text>'
+                f'<text x="{self.LEFT + self.WIDTH}" y="{self.TOP + 14 + 18 * line}" '
+                f'text-anchor="end" fill="{color}">{legend}</text>'
             )
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(out) + "\n</svg>\n")

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Shares of rows that Cairn and a reference both keep of the same tokens, end to end: each computes its own KV.
+"""Shares of rows that Cairn and a reference both keep of the same tokens, end to end: each computes
+its own KV.
 
-    python3 benchmarks/fidelity/kept_overlap.py --cairn build/fidelity/kept-prose.json --reference kept-reference.json
+    python3 benchmarks/fidelity/kept_overlap.py --cairn build/fidelity/kept-prose.json --reference
+    kept-reference.json
 
-Files of `cairn fidelity --kept` and of compare/fidelity/selections_reference.py --kept. The overlap of a head is the number of rows that both keep
-over the larger of the two numbers; printed are the mean over texts, layers and heads, and the least head.
+Files of `cairn fidelity --kept` and of compare/fidelity/selections_reference.py --kept. The overlap
+of a head is the number of rows that both keep over the larger of the two numbers; printed are the
+mean over texts, layers and heads, and the least head.
 """
 
 import argparse
@@ -47,7 +50,8 @@ def main():
             continue
         found = list(overlaps(recipe, reference))
         print(
-            f"| `{recipe['recipe']}` | {reference['recipe']} | {len(recipe['texts'])} | {sum(found) / len(found):.4f} | {min(found):.3f} |"
+            f"| `{recipe['recipe']}` | {reference['recipe']} | {len(recipe['texts'])} | "
+            f"{sum(found) / len(found):.4f} | {min(found):.3f} |"
         )
 
 

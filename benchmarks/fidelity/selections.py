@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Tables and plot of selections, alone and before a codec, from reports of `cairn fidelity --json`.
 
-    python3 benchmarks/fidelity/selections.py --cairn REPORT.json... [--reference REPORT.json...] [--svg FILE]
+    python3 benchmarks/fidelity/selections.py --cairn REPORT.json... [--reference REPORT.json...]
+    [--svg FILE]
 
-References are reports of compare/fidelity/selections_reference.py on the same tokens, set beside Cairn's selection of the same method and share,
-with the codec raw. Differences are paired by text, as in compare.py.
+References are reports of compare/fidelity/selections_reference.py on the same tokens, set beside
+Cairn's selection of the same method and share, with the codec raw. Differences are paired by text,
+as in compare.py.
 """
 
 import argparse
@@ -128,7 +130,8 @@ def order(suite, rows, keeps, name):
 
 
 def best(rows, suite, bits, accept):
-    """Of the accepted rows of at most that size the best; where all are larger, of the smallest size there is. None if there is none."""
+    """Of the accepted rows of at most that size the best; where all are larger, of the smallest
+    size there is. None if there is none."""
     accepted = [row for row in rows if row["suite"] == suite and accept(Recipe(row))]
     if not accepted:
         return None
@@ -165,7 +168,8 @@ def mixtures_table(suite, rows):
                 ["-", "-"]
                 if other is None
                 else [
-                    f"`{other['recipe'].removesuffix('+raw')}`: {other['bits_per_number']:.2f} bits, {judged(other).split(' ')[0]}",
+                    f"`{other['recipe'].removesuffix('+raw')}`: "
+                    f"{other['bits_per_number']:.2f} bits, {judged(other).split(' ')[0]}",
                     paired(row, other),
                 ]
             )
@@ -208,7 +212,8 @@ def show(title, lines):
 
 
 class MixturePlot(Plot):
-    """Of small sizes, where selections and codecs meet. Of selections alone it has some, for room."""
+    """Of small sizes, where selections and codecs meet. Of selections alone it has some, for
+    room."""
 
     FIRST_BIT, LAST_BIT = 1, 5
     HEIGHT = 620

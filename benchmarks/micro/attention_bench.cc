@@ -15,8 +15,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/backend.h"
-#include "services/worker/engine/kv_view.h"
+#include "cairn/kernels/backend.h"
+#include "services/worker/compute/kv_view.h"
 
 namespace cairn::kernels {
 namespace {

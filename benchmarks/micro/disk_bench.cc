@@ -1,10 +1,14 @@
-// The disk tier beside raw io_uring on the same file system, in turns: same sizes, same depth, O_DIRECT, overwriting extents that were
-// written before. And the write amplification of steady churn in a full tier.
+// The disk tier beside raw io_uring on the same file system, in turns: same sizes, same depth,
+// O_DIRECT, overwriting extents that were written before. And the write amplification of steady
+// churn in a full tier.
 //
-//   disk_bench [--json] [--dir DIR] [--sizes 65536,1048576] [--depth 8] [--rounds 5] [--mib 256] [--backend auto] [--churn-only]
+//   disk_bench [--json] [--dir DIR] [--sizes 65536,1048576] [--depth 8] [--rounds 5]
+//              [--mib 256] [--backend auto] [--churn-only]
 //
-// Each round writes and reads --mib MiB per size and side; the median of the rounds counts, ratios are taken within a round. Needs about
-// 1.7 GiB in DIR (default: the folder for temporary files), which is emptied at the end. Exit code 1 when something fails.
+// Each round writes and reads --mib MiB per size and side; the median of the rounds counts, ratios
+// are taken within a round. Needs about
+// 1.7 GiB in DIR (default: the folder for temporary files), which is emptied at the end. Exit code
+// 1 when something fails.
 
 #include <fcntl.h>
 #include <liburing.h>
@@ -24,9 +28,9 @@
 #include <string>
 #include <vector>
 
+#include "common/concurrency/mutex.h"
+#include "common/log/log.h"
 #include "services/cache/tier/disk/disk_tier.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/log/log.h"
 
 namespace cairn {
 namespace {
@@ -254,7 +258,8 @@ class TierUnderTest {
     }
   }
 
-  // Twice the depth is handed in: the tier keeps `depth` of them at the device, while the records of others are written.
+  // Twice the depth is handed in: the tier keeps `depth` of them at the device, while the records
+  // of others are written.
   void Write(uint64_t size, size_t depth, uint64_t total, const Memory& memory) {
     Window window(2 * depth);
     for (uint64_t i = 0; i < total / size; ++i) {
@@ -343,6 +348,43 @@ uint64_t DeviceWrites() {
   return 0;
 }
 
+struct Churn {
+  double amplification = 0;  // Of writes, by the tier's own count.
+  double device = 0;         // Bytes that the process wrote for each byte of payload.
+  double least_full = 0;
+};
+
+// Steady churn: the tier is full all the time; sizes are mixed, and a use comes with every write.
+Churn MeasureChurn(TierUnderTest& tier, const Memory& memory, size_t depth,
+                   std::mt19937_64* random) {
+  const auto before = tier.tier().GetDiskStats();
+  const uint64_t payload_before = tier.tier().GetStats().written_bytes;
+  const uint64_t device_before = DeviceWrites();
+  uint64_t fill = UINT64_MAX;
+  {
+    Window window(depth);
+    uint64_t written = 0;
+    while (written < 2 * kCapacity) {
+      const auto size =
+          static_cast<uint32_t>(64 << 10) * static_cast<uint32_t>(1 + (*random)() % 16);
+      const size_t slot = window.Take();
+      const cache::Extent extent = tier.Reserve(size);
+      tier.tier().Write(extent, "record", {memory.data() + slot * kMiB, size}, window.Give(slot));
+      written += size;
+      tier.Touch(random);
+      fill = std::min(fill, tier.tier().GetStats().used_bytes);
+    }
+    window.WaitForAll();
+  }
+  const auto after = tier.tier().GetDiskStats();
+  const double payload = static_cast<double>(tier.tier().GetStats().written_bytes - payload_before);
+  Churn churn;
+  churn.amplification = 1 + static_cast<double>(after.moved_bytes - before.moved_bytes) / payload;
+  churn.device = static_cast<double>(DeviceWrites() - device_before) / payload;
+  churn.least_full = static_cast<double>(fill) / static_cast<double>(kCapacity);
+  return churn;
+}
+
 void Run(const Arguments& arguments) {
   const std::string directory =
       arguments.directory + "/cairn_disk_bench_" + std::to_string(getpid());
@@ -390,31 +432,7 @@ void Run(const Arguments& arguments) {
     tier.Write(1 << 20, arguments.depth, 2 * kCapacity, memory);
   }
 
-  // Steady churn: the tier is full all the time; sizes are mixed, and a use comes with every write.
-  const auto before = tier.tier().GetDiskStats();
-  const uint64_t payload_before = tier.tier().GetStats().written_bytes;
-  const uint64_t device_before = DeviceWrites();
-  uint64_t fill = UINT64_MAX;
-  {
-    Window window(arguments.depth);
-    uint64_t written = 0;
-    while (written < 2 * kCapacity) {
-      const auto size = static_cast<uint32_t>(64 << 10) * static_cast<uint32_t>(1 + random() % 16);
-      const size_t slot = window.Take();
-      const cache::Extent extent = tier.Reserve(size);
-      tier.tier().Write(extent, "record", {memory.data() + slot * kMiB, size}, window.Give(slot));
-      written += size;
-      tier.Touch(&random);
-      fill = std::min(fill, tier.tier().GetStats().used_bytes);
-    }
-    window.WaitForAll();
-  }
-  const auto after = tier.tier().GetDiskStats();
-  const double payload = static_cast<double>(tier.tier().GetStats().written_bytes - payload_before);
-  const double amplification =
-      1 + static_cast<double>(after.moved_bytes - before.moved_bytes) / payload;
-  const double device = static_cast<double>(DeviceWrites() - device_before) / payload;
-  const double least_full = static_cast<double>(fill) / static_cast<double>(kCapacity);
+  const Churn churn = MeasureChurn(tier, memory, arguments.depth, &random);
 
   if (arguments.json) {
     std::printf("{\n  \"io_mode\": \"%s\",\n  \"depth\": %zu,\n  \"rows\": [\n",
@@ -428,7 +446,7 @@ void Run(const Arguments& arguments) {
                                "\"device_bytes_per_byte\": %.4f, \"least_full\": %.3f}\n}\n"
                              : "churn: write amplification %.4f (all writes of the process: %.4f), "
                                "at least %.3f full\n",
-              amplification, device, least_full);
+              churn.amplification, churn.device, churn.least_full);
 }
 
 Arguments Parse(int argc, char** argv) {

@@ -1,9 +1,11 @@
 // The gRPC path against its yardsticks: one node, this process as its client, both on this machine.
 //
-//   build/release/benchmarks/grpc_path_bench [rounds] [seconds per row] [only rows that contain this text]
+//   build/release/benchmarks/grpc_path_bench [rounds] [seconds per row]
+//                                            [only rows that contain this text]
 //
-// Each round takes memref (one thread of libc memcpy from DRAM) before and after every row, and raw TCP (1 MiB asked for and answered, 4
-// in flight, the kernel's congestion control). Printed are medians over the rounds. Every byte is verified, as always.
+// Each round takes memref (one thread of libc memcpy from DRAM) before and after every row, and raw
+// TCP (1 MiB asked for and answered, 4 in flight, the kernel's congestion control). Printed are
+// medians over the rounds. Every byte is verified, as always.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,10 +23,8 @@
 #include <thread>
 
 #include "cairn/client/connect.h"
-#include "services/common/base/allocator.h"
-#include "services/common/base/grpc_log.h"
-#include "services/common/base/lock_checks.h"
-#include "services/common/log/log.h"
+#include "common/log/log.h"
+#include "common/service/init.h"
 #include "tests/support/process.h"
 #include "tests/unit/clients/cpp/parts.h"
 
@@ -227,10 +227,9 @@ uint64_t Fetch(CacheClient& c, const Stored& s, uint32_t begin, uint32_t count) 
 
 }  // namespace
 
+// Long: a list of rows, each with what it measures.
 int main(int argc, char** argv) {
-  TuneAllocator();
-  SilenceGrpcLog();
-  SkipLockChecks();
+  service::InitProcess();
   log::Configure({.level = log::Level::kError});
   const size_t rounds = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 5;
   if (argc > 2) g_seconds = std::strtod(argv[2], nullptr);

@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "clients/cpp/shm/decode.h"
+#include "common/log/log.h"
+#include "protocol/shm/decode.h"
 #include "services/cache/local/local_server.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {

@@ -1,4 +1,5 @@
-"""Runs `cairn bench` for rows: its trials are interleaved with its yardsticks, and its ratios are medians of the trials' ratios."""
+"""Runs `cairn bench` for rows: its trials are interleaved with its yardsticks, and its ratios are
+medians of the trials' ratios."""
 
 import json
 import subprocess
@@ -7,7 +8,8 @@ from . import row
 
 
 def run(build, repeat, workload, **flags):
-    """The report of one workload. depth=4 becomes --depth 4, lookup=True --lookup, verify=False --no-verify."""
+    """The report of one workload. depth=4 becomes --depth 4, lookup=True --lookup, verify=False
+    --no-verify."""
     command = [str(build / "bin/cairn"), "bench", workload, "--json", "--repeat", str(repeat)]
     for name, value in flags.items():
         flag = name.replace("_", "-")
@@ -47,7 +49,8 @@ def speed_row(name, report, yardstick, floor, goal, metric="throughput"):
 
 
 def budget_row(name, report, metric, budget, floor, goal):
-    """A row over a fixed number: `budget` per measured value, or the other way round for keys/s, so that more is better."""
+    """A row over a fixed number: `budget` per measured value, or the other way round for keys/s, so
+    that more is better."""
     measured = report["metrics"][metric]
     unit = measured["unit"]
     more = unit == "keys/s"

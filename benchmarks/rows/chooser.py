@@ -1,7 +1,9 @@
-"""Fetch, compute, or both: the worker's choice beside the two extremes, over a throttled way to the node.
+"""Fetch, compute, or both: the worker's choice beside the two extremes, over a throttled way to the
+node.
 
-One prompt of a shared prefix and a few tokens of its own, over a proxy whose rate makes fetching the prefix cost from a tenth to ten times
-what computing it costs. The three policies take turns at each rate. A picture of the sweep goes to the work directory as chooser.svg.
+One prompt of a shared prefix and a few tokens of its own, over a proxy whose rate makes fetching
+the prefix cost from a tenth to ten times what computing it costs. The three policies take turns at
+each rate. A picture of the sweep goes to the work directory as chooser.svg.
 """
 
 import pathlib
@@ -47,15 +49,16 @@ def run(build, model, repeat, work):
     # Two samples of one policy differ by so much without any reason.
     noise = statistics.median(_spread(p[name]) for p in sweep for name in ("compute", "choose"))
     equal = next(p for p in sweep if p["cost"] == 1.0)
-    # A fetch that takes as long as computing is given up shortly before its end, so "fetch all" cannot be the yardstick here: what it
-    # would take follows from the rate.
+    # A fetch that takes as long as computing is given up shortly before its end, so "fetch all"
+    # cannot be the yardstick here: what it would take follows from the rate.
     both = 2 * statistics.median(equal["compute"])
     return [
         row(
             "chooser_worst_of_sweep",
             worst["choose"],
             "s",
-            f"better of fetch {statistics.median(worst['fetch']):.2f} s, compute {statistics.median(worst['compute']):.2f} s, "
+            f"better of fetch {statistics.median(worst['fetch']):.2f} s, "
+            f"compute {statistics.median(worst['compute']):.2f} s, "
             f"noise {noise:.0%}",
             better(worst) / statistics.median(worst["choose"]),
             1 / (1.05 + noise),
@@ -141,7 +144,8 @@ class _Bench:
             print(
                 f"  fetch costs {cost:4.1f} x compute ({wire.rate / 1e6:7.1f} MB/s): "
                 + ", ".join(f"{p} {statistics.median(point[p]):.3f} s" for p in POLICIES)
-                + f", chose to compute {statistics.median(point['computed']):.0f} tokens of the prefix",
+                + f", chose to compute {statistics.median(point['computed']):.0f} tokens "
+                "of the prefix",
                 flush=True,
             )
         return points
@@ -161,19 +165,22 @@ def picture(sweep, path):
         return top + height * (1 - min(seconds, most) / most)
 
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 130}" height="{top + height + 50}" font-family="sans-serif" '
-        'font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 130}" '
+        f'height="{top + height + 50}" font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
     ]
     for tick in range(5):
         seconds = most * tick / 4
         out.append(
-            f'<line x1="{left}" y1="{y(seconds):.1f}" x2="{left + width}" y2="{y(seconds):.1f}" stroke="#ddd"/>'
-            f'<text x="{left - 6}" y="{y(seconds) + 4:.1f}" text-anchor="end">{seconds:.2f} s</text>'
+            f'<line x1="{left}" y1="{y(seconds):.1f}" '
+            f'x2="{left + width}" y2="{y(seconds):.1f}" stroke="#ddd"/>'
+            f'<text x="{left - 6}" y="{y(seconds) + 4:.1f}" '
+            f'text-anchor="end">{seconds:.2f} s</text>'
         )
     for i, point in enumerate(sweep):
         out.append(
-            f'<text x="{x(i):.1f}" y="{top + height + 18}" text-anchor="middle">{point["cost"]:g}</text>'
+            f'<text x="{x(i):.1f}" y="{top + height + 18}" '
+            f'text-anchor="middle">{point["cost"]:g}</text>'
         )
     out.append(
         f'<text x="{left + width / 2}" y="{top + height + 38}" text-anchor="middle">'
@@ -191,6 +198,7 @@ def picture(sweep, path):
                 for s in point[policy]
             ]
         out.append(
-            f'<text x="{left + width + 10}" y="{top + 16 + 18 * line}" fill="{colors[policy]}">{names[policy]}</text>'
+            f'<text x="{left + width + 10}" y="{top + 16 + 18 * line}" '
+            f'fill="{colors[policy]}">{names[policy]}</text>'
         )
     path.write_text("\n".join(out) + "\n</svg>\n")

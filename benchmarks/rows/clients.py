@@ -19,8 +19,8 @@ def run(build, _model, repeat, work):
     few, one, many = [], [], []
     with Server(node_command(build, "--host.capacity", "1GiB"), work / "clients.log") as node:
         for _ in range(repeat):
-            # The number of clients is all that differs between the last two: 64 MiB are under way in both, more than the caches hold. The
-            # first one's 4 MiB stay in them.
+            # The number of clients is all that differs between the last two: 64 MiB are under way
+            # in both, more than the caches hold. The first one's 4 MiB stay in them.
             for samples, clients, depth in ((few, 1, 4), (one, 1, MANY), (many, MANY, 1)):
                 report = bench(
                     build,

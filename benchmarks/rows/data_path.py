@@ -1,6 +1,7 @@
-"""Bytes and keys between a client and its node: through shared memory on the same machine, and over gRPC. All bytes that are read are
-compared; rows named `unverified` leave out the checksums on the way. Two calls at a time copy in shared memory: one core does not
-fill the memory bus; rows named `one_call` are without that, and have no floor."""
+"""Bytes and keys between a client and its node: through shared memory on the same machine, and over
+gRPC. All bytes that are read are compared; rows named `unverified` leave out the checksums on the
+way. Two calls at a time copy in shared memory: one core does not fill the memory bus; rows named
+`one_call` are without that, and have no floor."""
 
 from .bench import budget_row, run as bench, speed_row
 

@@ -1,4 +1,5 @@
-"""Match of a 128k-token prompt with its lease in an index of a million blocks, during inserts and evictions; memory per block."""
+"""Match of a 128k-token prompt with its lease in an index of a million blocks, during inserts and
+evictions; memory per block."""
 
 import json
 import subprocess

@@ -9,7 +9,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ForeignLoad:
-    """Cores that others used since it was made. `pids`: processes that are ours, besides this one and its ended children."""
+    """Cores that others used since it was made. `pids`: processes that are ours, besides this one
+    and its ended children."""
 
     def __init__(self, pids):
         self._pids = list(pids) + [os.getpid()]

@@ -1,4 +1,5 @@
-"""Redis and Mooncake Store beside Cairn: benchmarks/compare/data_plane does the work, in environments of its own."""
+"""Redis and Mooncake Store beside Cairn: benchmarks/compare/data_plane does the work, in
+environments of its own."""
 
 import json
 import pathlib

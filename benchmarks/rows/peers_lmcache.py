@@ -1,4 +1,5 @@
-"""LMCache beside Cairn. A group of its own: LMCache is in the environment of the engine tests, and without it `peers` runs all the same."""
+"""LMCache beside Cairn. A group of its own: LMCache is in the environment of the engine tests, and
+without it `peers` runs all the same."""
 
 from rows import peers
 

@@ -1,4 +1,5 @@
-"""Nodes and workers as child processes: start, wait for the ready line, call through the CLI, stop."""
+"""Nodes and workers as child processes: start, wait for the ready line, call through the CLI,
+stop."""
 
 import json
 import os
@@ -54,7 +55,8 @@ class Server:
         self._log.close()
 
     def freeze(self):
-        """SIGSTOP, and all threads have stopped: the signal alone does not wait for those that run."""
+        """SIGSTOP, and all threads have stopped: the signal alone does not wait for those that
+        run."""
         os.kill(self.pid, signal.SIGSTOP)
         tasks = pathlib.Path(f"/proc/{self.pid}/task")
         while any(

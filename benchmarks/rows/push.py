@@ -36,7 +36,8 @@ def run(build, model, repeat, work):
         )
         if answer["fetched_tokens"] != 0:
             raise RuntimeError(
-                f"prompt {number}: {answer['fetched_tokens']} tokens fetched, expected a prompt never seen before"
+                f"prompt {number}: {answer['fetched_tokens']} tokens fetched, "
+                "expected a prompt never seen before"
             )
         return answer["total_s"] - answer["ttft_s"]
 

@@ -1,7 +1,9 @@
-"""What a selection leaves of the memory of a prompt: in the node, and in the worker while it decodes and at the prefill's peak.
+"""What a selection leaves of the memory of a prompt: in the node, and in the worker while it
+decodes and at the prefill's peak.
 
-Counts, not times: they do not depend on how busy the machine is. Yardstick: keep=1, or for the worker's memory no selection. That is measured
-without a node, whose memory would count as the worker's where it is shared.
+Counts, not times: they do not depend on how busy the machine is. Yardstick: keep=1, or for the
+worker's memory no selection. That is measured without a node, whose memory would count as the
+worker's where it is shared.
 """
 
 import pathlib
@@ -87,13 +89,15 @@ def run(build, model, repeat, work):
     ]
     for name, method in zip(NAMES[3:], METHODS):
         raw, peak = alone["raw"]["peak"], alone[method]["peak"]
-        # What a window of queries and a layer's scores take, some 8 MiB, is there beside the whole KV.
+        # What a window of queries and a layer's scores take, some 8 MiB, is there beside the whole
+        # KV.
         rows.append(row(name, [peak], "MiB", f"raw {raw:.1f}", raw / peak, 1 / 1.05, 1.0))
     return rows
 
 
 class Decoding:
-    """A request under way whose first token has come; the prompt's whole blocks are the shared part."""
+    """A request under way whose first token has come; the prompt's whole blocks are the shared
+    part."""
 
     def __init__(self, build, worker, prompt, tokens):
         self._process = subprocess.Popen(
@@ -127,7 +131,8 @@ class Decoding:
 
 
 def _with_node(build, model, prompt, tokens, recipe, log):
-    """MiB at the node, and pages of the prompt: without those that are reserved for what is decoded."""
+    """MiB at the node, and pages of the prompt: without those that are reserved for what is
+    decoded."""
     with Server(node_command(build, "--host.capacity", "1GiB"), log) as node:
         with Server(
             worker_command(build, model, "--cache", node.grpc, "--cache.recipe", recipe), log

@@ -1,16 +1,19 @@
-"""A TCP proxy that lets a given number of bytes a second through, from the server to its clients."""
+"""A TCP proxy that lets a given number of bytes a second through, from the server to its
+clients."""
 
 import socket
 import threading
 import time
 
 CHUNK = 64 << 10
-# What the kernel holds back of a throttled stream: more would be sent on after the receiver has given up.
+# What the kernel holds back of a throttled stream: more would be sent on after the receiver has
+# given up.
 BUFFER = 128 << 10
 
 
 class Throttle:
-    """Listens on a port of its own. `rate`: bytes a second to all clients together; may be changed at any time. Use as a context manager."""
+    """Listens on a port of its own. `rate`: bytes a second to all clients together; may be changed
+    at any time. Use as a context manager."""
 
     def __init__(self, target, rate=1e12):
         host, port = target.rsplit(":", 1)
@@ -60,7 +63,8 @@ class Throttle:
                 pass
 
     def _pay(self, count):
-        """Waits for the bytes' turn. A millisecond may be run ahead: sleeping is not more exact than that."""
+        """Waits for the bytes' turn. A millisecond may be run ahead: sleeping is not more exact
+        than that."""
         with self._lock:
             now = time.monotonic()
             self._free_at = max(self._free_at, now) + count / self.rate

@@ -1,4 +1,5 @@
-"""Time to first token with a prefix of about 4k tokens: computed, from RAM, from disk after kill -9; and what an empty cache costs.
+"""Time to first token with a prefix of about 4k tokens: computed, from RAM, from disk after kill
+-9; and what an empty cache costs.
 
 Samples of one row and of its yardstick are interleaved, so that a noisy neighbour hits both.
 """
@@ -88,7 +89,8 @@ class _Bench:
         self._text = document()
 
     def prompt(self, number):
-        """A file with the document behind a head of its own: prompts with different numbers share no block."""
+        """A file with the document behind a head of its own: prompts with different numbers share
+        no block."""
         path = self._work / f"prompt-{number}.txt"
         path.write_text(f"Copy {number} of {number + 1}.\n\n{self._text}\n\nSummary:")
         return path
@@ -130,7 +132,8 @@ class _Bench:
         )
         if answer["fetched_tokens"] != 0:
             raise RuntimeError(
-                f"{prompt}: {answer['fetched_tokens']} tokens fetched, expected a prompt never seen before"
+                f"{prompt}: {answer['fetched_tokens']} tokens fetched, "
+                "expected a prompt never seen before"
             )
         self._settle()
         return answer["ttft_s"]
@@ -147,9 +150,11 @@ class _Bench:
         )
 
     def overhead(self, repeat):
-        """Pairs (cache off, cache on) over prompts never seen before. Two samples of one pair differ by 10 % without any reason, so it
-        takes many, and the ratio is that of the two medians."""
-        # The first request touches the model's and the KV pool's pages: not what this row asks about.
+        """Pairs (cache off, cache on) over prompts never seen before. Two samples of one pair
+        differ by 10 % without any reason, so it takes many, and the ratio is that of the two
+        medians."""
+        # The first request touches the model's and the KV pool's pages: not what this row asks
+        # about.
         self.ask(self.prompt(999), "--no-cache")
         pairs = []
         for i in range(max(2 * repeat, OVERHEAD_PAIRS)):

@@ -1,6 +1,8 @@
-"""Time to first token with a prefix of about 4k tokens in RAM, by recipe: on the node's machine, and over a link of 1 Gbit/s.
+"""Time to first token with a prefix of about 4k tokens in RAM, by recipe: on the node's machine,
+and over a link of 1 Gbit/s.
 
-One worker computes the prefix once and publishes it in all recipes. Readers take turns. Yardstick: the recipe raw, the same way.
+One worker computes the prefix once and publishes it in all recipes. Readers take turns. Yardstick:
+the recipe raw, the same way.
 """
 
 import statistics
@@ -62,7 +64,8 @@ def run(build, model, repeat, work):
 
 
 def _shorten(build, writer, text, prompt):
-    """Writes a prompt whose last, partial block is short: what is computed behind the fetched prefix costs every recipe the same. Its tokens."""
+    """Writes a prompt whose last, partial block is short: what is computed behind the fetched
+    prefix costs every recipe the same. Its tokens."""
     while True:
         prompt.write_text(text + "\n\nSummary:")
         answer = _ask(build, writer, prompt)
@@ -73,7 +76,8 @@ def _shorten(build, writer, text, prompt):
 
 
 def _samples(build, model, repeat, node, link, prompt, log):
-    """Seconds by reader. One worker a reader, all of them up at once and idle but for the one that is asked."""
+    """Seconds by reader. One worker a reader, all of them up at once and idle but for the one that
+    is asked."""
     samples = {name: [] for name in READERS}
     workers = {}
     try:
@@ -95,7 +99,8 @@ def _samples(build, model, repeat, node, link, prompt, log):
                 answer = _ask(build, workers[name], prompt)
                 if answer["computed_tokens"] > 64:
                     raise RuntimeError(
-                        f"{name}: {answer['computed_tokens']} tokens computed, miss reason {answer['miss_reason']}"
+                        f"{name}: {answer['computed_tokens']} tokens computed, "
+                        f"miss reason {answer['miss_reason']}"
                     )
                 samples[name].append(answer["ttft_s"])
     finally:

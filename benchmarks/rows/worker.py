@@ -1,4 +1,5 @@
-"""The worker's forward pass beside PyTorch and llama.cpp: benchmarks/compare/worker does the work, in an environment of its own."""
+"""The worker's forward pass beside PyTorch and llama.cpp: benchmarks/compare/worker does the work,
+in an environment of its own."""
 
 import json
 import pathlib

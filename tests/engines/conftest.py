@@ -20,7 +20,7 @@ MODELS = ROOT / "build/engines/models"
 GGUF = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path above)
+from rows.processes import Server, node_command, wait_until  # noqa: E402,F401  (needs the path)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
-"""Lets LMCache's in-process mode run in vLLM on a CPU, where LMCache 0.5.6 has one thing not: the part that copies between vLLM's pages and
-LMCache's memory.
+"""Lets LMCache's in-process mode run in vLLM on a CPU, where LMCache 0.5.6 has one thing not: the
+part that copies between vLLM's pages and LMCache's memory.
 
-`CpuLMCacheConnector` is vLLM's LMCacheConnectorV1 with one that copies whole blocks with numpy. Look-ups, storage manager, memory and
-remote backend are LMCache's.
+`CpuLMCacheConnector` is vLLM's LMCacheConnectorV1 with one that copies whole blocks with numpy.
+Look-ups, storage manager, memory and remote backend are LMCache's.
 """
 
 import lmcache.v1.gpu_connector

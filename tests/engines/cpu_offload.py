@@ -1,6 +1,8 @@
-"""Lets vLLM's own offloading run on the CPU, which it refuses in one place: the worker that copies between device and host.
+"""Lets vLLM's own offloading run on the CPU, which it refuses in one place: the worker that copies
+between device and host.
 
-`CpuTieringSpec` gives it one that copies with numpy. Scheduler half, tier manager, shared memory, promotion and cascade are vLLM's.
+`CpuTieringSpec` gives it one that copies with numpy. Scheduler half, tier manager, shared memory,
+promotion and cascade are vLLM's.
 """
 
 import time

@@ -1,4 +1,5 @@
-"""A worker of LMCache as its configuration makes it, over the connector and without an engine. For the connector's tests."""
+"""A worker of LMCache as its configuration makes it, over the connector and without an engine. For
+the connector's tests."""
 
 import asyncio
 import threading
@@ -68,7 +69,8 @@ def metadata(**changes):
 
 
 class Worker:
-    """What LMCache makes of a configuration in a worker: its loop, its memory, its backend over the connector."""
+    """What LMCache makes of a configuration in a worker: its loop, its memory, its backend over the
+    connector."""
 
     def __init__(self, config, metadata=metadata()):
         self.metadata = metadata

@@ -16,7 +16,8 @@ def smollm2(gguf, out):
 
     folder, file = os.path.split(os.path.abspath(gguf))
     read = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32)
-    # transformers saves nothing that came from GGUF, even in plain numbers: the weights go into a fresh model.
+    # transformers saves nothing that came from GGUF, even in plain numbers: the weights go into a
+    # fresh model.
     settings = {
         name: value
         for name, value in read.config.to_dict().items()

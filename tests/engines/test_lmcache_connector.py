@@ -1,4 +1,5 @@
-"""The remote storage of LMCache's in-process mode behind LMCache's own backend, keys and memory, without an engine."""
+"""The remote storage of LMCache's in-process mode behind LMCache's own backend, keys and memory,
+without an engine."""
 
 import asyncio
 import concurrent.futures
@@ -122,8 +123,10 @@ def test_processes_whose_hashes_differ_share_nothing():
         "import sys; sys.path.insert(0, sys.argv[1]); from lmcache_worker import *\n"
         "from cairn.lmcache.namespace import hash_scheme\n"
         "for name in ('sha256_cbor', 'builtin'):\n"
-        "    c = config('x', extra={'pre_caching_hash_algorithm': name}); d = ChunkedTokenDatabase(c, metadata())\n"
-        "    print('found', hash_scheme(c), [k for *_, k in d.process_tokens([1] * 256, make_key=False)])"
+        "    c = config('x', extra={'pre_caching_hash_algorithm': name}); "
+        "d = ChunkedTokenDatabase(c, metadata())\n"
+        "    print('found', hash_scheme(c), "
+        "[k for *_, k in d.process_tokens([1] * 256, make_key=False)])"
     )
 
     def schemes(seed):
@@ -280,7 +283,8 @@ def test_memory_that_is_full_is_a_miss(start_node):
 def test_calls_that_lmcache_gives_up_keep_their_memory_until_they_end(
     start_node, monkeypatch, caplog
 ):
-    """LMCache cancels a load after its own timeout, and gives back the memory of a store that it no longer waits for."""
+    """LMCache cancels a load after its own timeout, and gives back the memory of a store that it no
+    longer waits for."""
     node = start_node()
     with Worker(config(node, extra={"blocking_timeout_secs": 1})) as one:
         keys = one.keys(numbers(11, 512))
@@ -383,7 +387,8 @@ def test_bugs_of_ours_are_misses(start_node, monkeypatch):
 
 
 def test_lmcache_s_health_check(start_node):
-    """It stores other bytes under one key each time, and wants them back. It pings only where it then goes on with its own memory."""
+    """It stores other bytes under one key each time, and wants them back. It pings only where it
+    then goes on with its own memory."""
     node = start_node()
     with Worker(config(node, load_timeout=0.5, save_timeout=0.5)) as one:
         check = RemoteBackendHealthCheck(one.backend)

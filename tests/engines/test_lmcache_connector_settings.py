@@ -1,4 +1,5 @@
-"""What the connector for LMCache's in-process mode refuses at the start, and what its settings mean."""
+"""What the connector for LMCache's in-process mode refuses at the start, and what its settings
+mean."""
 
 import asyncio
 import threading

@@ -1,4 +1,5 @@
-"""LMCache's connector in the real vLLM, over a node: it needs a stand-in on a CPU (`cpu_lmcache.py`)."""
+"""LMCache's connector in the real vLLM, over a node: it needs a stand-in on a CPU
+(`cpu_lmcache.py`)."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""The storage backend for SGLang against its own host pools, its own factory and its own hashes. The engine itself needs a GPU."""
+"""The storage backend for SGLang against its own host pools, its own factory and its own hashes.
+The engine itself needs a GPU."""
 
 import pytest
 import torch

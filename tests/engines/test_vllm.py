@@ -1,4 +1,5 @@
-"""The connector in the real vLLM, with a small random model: every path on which KV is reused, and every way a node may fail.
+"""The connector in the real vLLM, with a small random model: every path on which KV is reused, and
+every way a node may fail.
 
 Hits are counted at the node. `reference` is the same engine without a connector.
 """
@@ -82,7 +83,8 @@ def test_faults_while_an_engine_runs(tiny, engine_log, start_node, reference, di
 
         second = start_node(*again)
         with Counts(second) as counts:
-            # Back, with an empty memory: the engine finds it by itself, and the blocks come from disk.
+            # Back, with an empty memory: the engine finds it by itself, and the blocks come from
+            # disk.
             for _ in range(100):
                 same(engine.ask(A), reference(A))
                 if counts.since()["fetched_bytes"]:
@@ -99,7 +101,8 @@ def test_faults_while_an_engine_runs(tiny, engine_log, start_node, reference, di
                 if counts.since()["corrupt_blocks"]:
                     break
             assert counts.since()["corrupt_blocks"] > 0
-            # Damaged blocks go as they are read, and what was computed instead is stored: soon all is whole again.
+            # Damaged blocks go as they are read, and what was computed instead is stored: soon all
+            # is whole again.
             for _ in range(100):
                 before = counts.since()["fetched_bytes"]
                 same(engine.ask(A), reference(A))
@@ -146,7 +149,8 @@ def flip_bytes(folder):
 
 
 def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, reference):
-    """Eight requests at once in an engine with room for less, cold and warm; then beside a second engine at one node."""
+    """Eight requests at once in an engine with room for less, cold and warm; then beside a second
+    engine at one node."""
     node = start_node()
     small = {**ENGINE, **ALONE, "num_gpu_blocks_override": 100, "max_model_len": 1024}
     with Counts(node) as counts:
@@ -161,7 +165,8 @@ def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, r
                 engine.send(prompts=CROWD, tokens=CROWD_TOKENS)
             for engine in (one, two):
                 same(engine.receive(), reference(crowded=True))
-            # 480 tokens are 15 blocks; 14 of them are of use to a first run, more after a preemption.
+            # 480 tokens are 15 blocks; 14 of them are of use to a first run, more after a
+            # preemption.
             assert counts.since()["fetched_bytes"] - before >= 2 * 8 * 14 * BLOCK_BYTES
 
             # The node dies under the load of both.
@@ -173,7 +178,8 @@ def test_a_crowd_with_preemption_and_two_engines(tiny, engine_log, start_node, r
 
 
 def test_chunks_prefix_caching_salts_and_reset(tiny, engine_log, start_node, reference):
-    """Local and remote hits in one prompt, prompts computed in pieces, tenants apart, and an engine that forgets."""
+    """Local and remote hits in one prompt, prompts computed in pieces, tenants apart, and an engine
+    that forgets."""
     node = start_node()
     with Counts(node) as counts:
         options = {
@@ -252,7 +258,8 @@ def test_wrong_bytes_under_a_right_checksum_change_the_tokens(
 
 
 def test_tensor_parallel_ranks_keep_their_own_parts(tiny, engine_log, start_node):
-    """Two ranks store and load halves of a block; they are compared with themselves, since sums in other orders differ."""
+    """Two ranks store and load halves of a block; they are compared with themselves, since sums in
+    other orders differ."""
     node, answers = start_node(), []
     with Counts(node) as counts:
         for hits in (0, 30):

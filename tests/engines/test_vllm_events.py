@@ -72,7 +72,8 @@ def test_stores_moves_removals_and_breaks(start_node, tmp_path):
     for key in more:
         # A small memory may be full until something of it is on disk.
         part = cairn.Part(key, bytes(size))
-        wait_until(lambda: store.save([part], [size]) == [True], 20, "room")  # noqa: B023  (it ends before the next one)
+        # The wait ends before the next part is made.
+        wait_until(lambda: store.save([part], [size]) == [True], 20, "room")  # noqa: B023
     wait_until(
         lambda: any(kind is BlockRemoved for kind, _, _ in reader.wait(1)),
         20,

@@ -1,4 +1,5 @@
-"""The connector's two halves without an engine: what each hook answers, against a scripted and a real node."""
+"""The connector's two halves without an engine: what each hook answers, against a scripted and a
+real node."""
 
 import concurrent.futures
 import threading

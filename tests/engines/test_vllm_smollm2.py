@@ -1,4 +1,5 @@
-"""The connector with a real model: SmolLM2-135M, a prompt of 4,000 tokens, `vllm serve` as users run it."""
+"""The connector with a real model: SmolLM2-135M, a prompt of 4,000 tokens, `vllm serve` as users
+run it."""
 
 import json
 import os
@@ -17,8 +18,9 @@ from vllm_engine import ENVIRONMENT, transfer_config
 BLOCK_BYTES = stored(30 * 2 * 128 * 3 * 64 * 4)
 ENGINE = {"max_model_len": 4352, **ALONE}
 WORDS = (
-    "the cache holds blocks of keys and values that a model made while it read a long prompt and a second engine reads them back so "
-    "that it need not compute them again when the same words come first in another question"
+    "the cache holds blocks of keys and values that a model made while it read a long prompt "
+    "and a second engine reads them back so that it need not compute them again "
+    "when the same words come first in another question"
 ).split()
 
 
@@ -45,7 +47,8 @@ def prompts(smollm2):
 def test_cold_warm_and_from_disk_with_the_same_tokens(
     smollm2, prompts, engine_log, start_node, tmp_path
 ):
-    """Log-probabilities too; and where a prompt is not computed, its first token comes many times sooner."""
+    """Log-probabilities too; and where a prompt is not computed, its first token comes many times
+    sooner."""
     long, question = prompts
     with Engine(smollm2, engine_log(), **ENGINE) as engine:
         reference = engine.ask(long, tokens=16) + engine.ask(question, tokens=16)

@@ -4,9 +4,10 @@ vllm_engine.py '{"model": "...", "connector": {...}, ...}'     keyword arguments
   connector   kv_connector_extra_config of CairnConnector; absent: no connector
   offload     kv_connector_extra_config of vLLM's own offloading, with CairnTier below
   lmcache     true: LMCache's connector, configured by LMCACHE_CONFIG_FILE
-{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for each prompt
-{"reset": true}                                                -> engine's reset of prefix cache and connector
-{"namespace": true}                                            -> what the KV is stored under, pickled, as hex
+{"prompts": [[1, 2, ...], ...], "tokens": 8, "salts": [...], "transfer": {...}}   -> one answer for
+each prompt {"reset": true}                                                -> engine's reset of
+prefix cache and connector {"namespace": true}                                            -> what
+the KV is stored under, pickled, as hex
 """
 
 import json

@@ -1,4 +1,5 @@
-// Flipped bits in the arena and in the files of the disk tier: what is served is right, or a miss; the node counts it and lives.
+// Flipped bits in the arena and in the files of the disk tier: what is served is right, or a miss;
+// the node counts it and lives.
 
 #include <gtest/gtest.h>
 
@@ -257,7 +258,8 @@ TEST_F(FaultBitFlipTest, InValueFilesOfARunningNode) {
   EXPECT_EQ(StillHeld(*client_, 1, seconds(10)), "");
 }
 
-// Every other file of the directory: the node starts and serves what is right, or refuses in words. It does not crash.
+// Every other file of the directory: the node starts and serves what is right, or refuses in words.
+// It does not crash.
 TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
   StartNode({"--disk.path", disk_, "--disk.min_free", "0", "--disk.capacity", kDiskCapacity});
   WriteAll();

@@ -1,4 +1,5 @@
-// The disk tier's file system fills up: commits succeed, what is in RAM is served, and writing goes on when there is room again.
+// The disk tier's file system fills up: commits succeed, what is in RAM is served, and writing goes
+// on when there is room again.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// kill -9 of node and clients at random points under load. After each round everything that is served is right and everything that the
-// node promised to keep is found; after clients died nothing of theirs is left.
+// kill -9 of node and clients at random points under load. After each round everything that is
+// served is right and everything that the node promised to keep is found; after clients died
+// nothing of theirs is left.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,8 @@ struct Figures {
   double restart_seconds = 0, longest_restart = 0;
 };
 
-// Some rounds with one node directory, one namespace and a few clients that live through the node's deaths.
+// Some rounds with one node directory, one namespace and a few clients that live through the node's
+// deaths.
 class Generation {
  public:
   Generation(Node& node, uint64_t seed, Figures* figures)
@@ -102,7 +104,8 @@ class Generation {
 
   void KillClient(size_t i) {
     ++figures_.client_kills;
-    // Stopped first, so that what it holds can be seen; some tries for a moment in which it holds something.
+    // Stopped first, so that what it holds can be seen; some tries for a moment in which it holds
+    // something.
     for (int tries = 0; tries < 20; ++tries) {
       loaders_[i]->process().Signal(SIGSTOP);
       const auto stats = client_->Stat();
@@ -183,7 +186,8 @@ TEST(FaultKillTest, ServesWhatIsRightAndKeepsWhatItPromised) {
   EXPECT_GT(figures.loader_bytes, 0u);
 }
 
-// The arena holds a fraction of what is stored: promotion and eviction are under way when the node dies.
+// The arena holds a fraction of what is stored: promotion and eviction are under way when the node
+// dies.
 TEST(FaultKillTest, SmallArena) {
   const TemporaryDirectory directory;
   auto node = Node::Start({"--disk.path", directory.path() + "/disk", "--disk.capacity", "1GiB",

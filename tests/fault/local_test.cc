@@ -1,4 +1,5 @@
-// What happens to a node and to others when a same-node client is killed, stopped, or reads no more; and to a client when its node is.
+// What happens to a node and to others when a same-node client is killed, stopped, or reads no
+// more; and to a client when its node is.
 
 #include <gtest/gtest.h>
 #include <signal.h>

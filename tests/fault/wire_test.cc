@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "cairn/v1/cache.pb.h"
-#include "services/common/metrics/admin_server.h"
+#include "common/metrics/admin_server.h"
 #include "tests/fault/support/fault_support.h"
 
 namespace cairn::fault {
@@ -188,15 +188,12 @@ TEST_F(FaultWireTest, HugeHeaders) {
     const std::string answer = admin.Receive(milliseconds(200));
     EXPECT_EQ(answer.find("200 OK"), std::string::npos) << answer;
   }
-  // HPACK literals (RFC 7541, section 6.2.2) and continuations without an end. 32 MiB: gRPC before 1.53.2 keeps all of them in memory
-  // (CVE-2023-33953), however small the limits, so only TLS with client certificates keeps strangers from sending more.
+  // HPACK literals (RFC 7541, section 6.2.2) and continuations without an end. 32 MiB: gRPC before
+  // 1.53.2 keeps all of them in memory (CVE-2023-33953), however small the limits, so only TLS with
+  // client certificates keeps strangers from sending more.
   Connection grpc(node_->address());
-  std::string block = {0,
-                       1,
-                       'x',
-                       0x7f,
-                       static_cast<char>(0x80),
-                       static_cast<char>(0x7e)};  // A value of 16,255 bytes.
+  // A value of 16,255 bytes.
+  std::string block = {0, 1, 'x', 0x7f, static_cast<char>(0x80), static_cast<char>(0x7e)};
   block += std::string(16000, 'a');
   bool taken = grpc.Send(std::string(kPreface) + Frame(4, 0, 0, "") + Frame(1, 0, 1, block));
   for (int i = 0; i < 2048 && taken; ++i)
@@ -275,7 +272,8 @@ TEST_F(FaultWireTest, MessagesOfNonsense) {
       call->Finish(&status, nullptr);
       queue.Next(&tag, &ok);
       ++calls;
-      // A Watch that the node likes has nothing to say. INTERNAL is what gRPC says about bytes that are no message.
+      // A Watch that the node likes has nothing to say. INTERNAL is what gRPC says about bytes that
+      // are no message.
       const bool fine =
           status.ok() ||
           (method == "Cache/Watch" && status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) ||

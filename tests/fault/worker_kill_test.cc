@@ -1,5 +1,5 @@
-// kill -9 of one of several workers at random points under load: the others' answers stay the same, and nothing of the dead one is left at
-// the node.
+// kill -9 of one of several workers at random points under load: the others' answers stay the same,
+// and nothing of the dead one is left at the node.
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,8 @@ TEST(FaultWorkerKillTest, OthersAnswerTheSame) {
   const uint32_t rounds = Rounds(8);
   for (uint32_t round = 0; round < rounds; ++round) {
     SCOPED_TRACE(fmt::format("round {}", round));
-    // Later rounds find the prefixes; every second one begins with nothing, so that pushes are under way too.
+    // Later rounds find the prefixes; every second one begins with nothing, so that pushes are
+    // under way too.
     if (round % 2 == 0) {
       const auto admin = client::ConnectAdmin({.address = (*node)->address()});
       ASSERT_TRUE((*admin)->DropTenant("default").ok());

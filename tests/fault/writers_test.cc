@@ -1,5 +1,6 @@
-// Six processes write the parts of one namespace, two layer ranges by three KV heads, and one of them is killed. Readers of other shapes
-// get equal bytes or a miss; blocks that will never be whole go away.
+// Six processes write the parts of one namespace, two layer ranges by three KV heads, and one of
+// them is killed. Readers of other shapes get equal bytes or a miss; blocks that will never be
+// whole go away.
 
 #include <gtest/gtest.h>
 
@@ -131,9 +132,11 @@ TEST_F(FaultWritersTest, ReaderOfAnotherShapeGetsEqualBytesOrAMiss) {
   EXPECT_GT(incomplete, 0u) << "the dead writer was not missed";
 }
 
-// Parts that are written after others expired, and by a writer that came back, make whole blocks again.
+// Parts that are written after others expired, and by a writer that came back, make whole blocks
+// again.
 TEST_F(FaultWritersTest, WritersThatComeBackMakeBlocksWhole) {
-  // Longer than all prompts take to be written once, on a busy machine too: what is whole in the end must not have expired before.
+  // Longer than all prompts take to be written once, on a busy machine too: what is whole in the
+  // end must not have expired before.
   ASSERT_NO_FATAL_FAILURE(StartNode("4s"));
   const std::vector<format::PartRect> rects = WriterRects();
   std::vector<std::vector<BlockKey>> prompts;

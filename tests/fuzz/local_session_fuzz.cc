@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/log/log.h"
 #include "services/cache/local/local_session.h"
-#include "services/common/log/log.h"
 
 using namespace cairn;         // NOLINT
 using namespace cairn::cache;  // NOLINT

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "services/common/recipe/recipe.h"
+#include "common/recipe/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -1,21 +1,37 @@
-// Runs a fuzz target over its corpus, and over fixed mutations of it, without libFuzzer.
+// Runs every fuzz target over its corpus, and over fixed mutations of it, without libFuzzer.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <ostream>
 #include <random>
+#include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+// CMake writes the list of targets: CAIRN_FUZZ_TARGET(name) for each.
+#define CAIRN_FUZZ_TARGET(name) extern "C" int cairn_fuzz_##name(const uint8_t* data, size_t size);
+#include "fuzz_targets.inc"
+#undef CAIRN_FUZZ_TARGET
 
 namespace {
 
 using Input = std::vector<uint8_t>;
+
+struct Target {
+  const char* name;  // Also the folder of its corpus.
+  int (*run)(const uint8_t* data, size_t size);
+};
+void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
+
+#define CAIRN_FUZZ_TARGET(name) {#name, cairn_fuzz_##name},
+constexpr Target kTargets[] = {
+#include "fuzz_targets.inc"
+};
+#undef CAIRN_FUZZ_TARGET
 
 void Mutate(std::mt19937& random, const Input& other, Input* input) {
   const auto any = [&](size_t n) { return n == 0 ? 0 : random() % n; };
@@ -40,9 +56,11 @@ void Mutate(std::mt19937& random, const Input& other, Input* input) {
   }
 }
 
-TEST(FuzzTest, CorpusAndItsMutations) {
-  const char* const directory = std::getenv("CAIRN_CORPUS");
-  if (directory == nullptr) GTEST_SKIP() << "CAIRN_CORPUS names no directory";
+class FuzzReplayTest : public ::testing::TestWithParam<Target> {};
+
+TEST_P(FuzzReplayTest, SurvivesTheCorpusAndItsMutations) {
+  const auto run = GetParam().run;
+  const auto directory = std::filesystem::path("tests/fuzz/corpus") / GetParam().name;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory))
     files.push_back(entry.path());
@@ -52,7 +70,7 @@ TEST(FuzzTest, CorpusAndItsMutations) {
   for (const auto& path : files) {
     std::ifstream in(path, std::ios::binary);
     corpus.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    LLVMFuzzerTestOneInput(corpus.back().data(), corpus.back().size());
+    run(corpus.back().data(), corpus.back().size());
   }
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
@@ -60,8 +78,11 @@ TEST(FuzzTest, CorpusAndItsMutations) {
     for (uint32_t n = 1 + random() % 4; n > 0; --n)
       Mutate(random, corpus[random() % corpus.size()], &input);
     if (input.size() > 1 << 20) input.resize(1 << 20);
-    LLVMFuzzerTestOneInput(input.data(), input.size());
+    run(input.data(), input.size());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplayTest, ::testing::ValuesIn(kTargets),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "clients/cpp/shm/decode.h"
-#include "clients/cpp/shm/ring.h"
+#include "protocol/shm/decode.h"
+#include "protocol/shm/ring.h"
 
 using namespace cairn;       // NOLINT
 using namespace cairn::shm;  // NOLINT

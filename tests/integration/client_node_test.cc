@@ -7,7 +7,7 @@
 
 #include "cairn/client/connect.h"
 #include "cairn/client/rect_assembler.h"
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/support/process.h"
 #include "tests/unit/clients/cpp/parts.h"
 

@@ -85,7 +85,8 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
         << name;
     const bool warm = !cold && name != "chat/turn1";
     EXPECT_EQ(row["fetched_tokens"].get<int>() > 0, warm) << name;
-    // In shared memory the node counts what it offers: the idle prefill of a turn asks, and needs nothing.
+    // In shared memory the node counts what it offers: the idle prefill of a turn asks, and needs
+    // nothing.
     if (name != "chat/turn1") {
       EXPECT_EQ(row["bytes"].get<int64_t>() > 0, warm) << name;
     }

@@ -11,9 +11,9 @@
 #include <random>
 
 #include "cairn/client/connect.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/worker/model/model.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "model/model.h"
 #include "tests/integration/cli_support.h"
 #include "tools/cairn/demo/texts.h"
 

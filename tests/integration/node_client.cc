@@ -5,8 +5,8 @@
 
 #include <chrono>
 
-#include "clients/cpp/wire/convert.h"
-#include "services/common/format/part.h"
+#include "cairn/common/part.h"
+#include "protocol/wire/convert.h"
 
 namespace cairn::testing {
 namespace {

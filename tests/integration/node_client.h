@@ -1,6 +1,6 @@
 #pragma once
-// A bare client of one node: raw stubs, one session, blocks of an opaque layout. For tests of the node itself, so without the client
-// library's own deadlines, retries and breaker.
+// A bare client of one node: raw stubs, one session, blocks of an opaque layout. For tests of the
+// node itself, so without the client library's own deadlines, retries and breaker.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "cairn/common/namespace_spec.h"
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
-#include "services/common/keys/namespace_spec.h"
 
 namespace cairn::testing {
 
@@ -32,7 +32,8 @@ class NodeClient {
   static std::string Key(int i) { return std::string(28, 'k') + fmt::format("{:04}", i); }
 
   std::string Open(const NamespaceSpec& spec);  // The fingerprint.
-  // Reserves, pushes, commits block i of a chain, with a payload of `bytes` bytes that depends on i.
+  // Reserves, pushes, commits block i of a chain, with a payload of `bytes` bytes that depends on
+  // i.
   grpc::Status Store(const std::string& fingerprint, int i, size_t bytes = 10'000);
   static std::string Payload(int i, size_t bytes = 10'000);
   // Keys 0 to count - 1.

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/integration/node_client.h"
 #include "tests/support/process.h"
 
@@ -136,7 +136,8 @@ TEST_F(NodeDataTest, AKilledClientLeavesNothingBehind) {
   NodeClient watcher(node->address());
   const std::string fingerprint = watcher.Open(NodeClient::Spec());
   StoreBlocks(watcher, fingerprint, 1);
-  // This test again, as another process that takes a lease and a reservation and waits to be killed.
+  // This test again, as another process that takes a lease and a reservation and waits to be
+  // killed.
   auto child = Process::Start({.argv = {"/proc/self/exe", "--gtest_also_run_disabled_tests",
                                         "--gtest_filter=NodeVictim.DISABLED_HoldsALeaseForever"},
                                .environment = {"CAIRN_TEST_NODE=" + node->address()}});

@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "services/common/metrics/admin_server.h"
-#include "services/common/status/matchers.h"
+#include "common/metrics/admin_server.h"
+#include "common/status/matchers.h"
 #include "tests/integration/node_client.h"
 #include "tests/support/process.h"
 
@@ -208,8 +208,8 @@ TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   const auto scrape = metrics::HttpGet((*node)->admin(), "/metrics", kTimeout);
   ASSERT_OK(scrape);
   std::set<std::string> documented = DocumentedNames(ReadFile("docs/metrics.md"));
-  documented.erase(
-      "cairn_tls_cert_expiry_timestamp_seconds");  // Only with TLS; node_tls_test sees it.
+  // Only with TLS; node_tls_test sees it.
+  documented.erase("cairn_tls_cert_expiry_timestamp_seconds");
   EXPECT_EQ(ScrapedNames(*scrape), documented);
   EXPECT_THAT(*scrape,
               AllOf(HasSubstr("cairn_lookup_blocks_total{tier=\"host\"} 1\n"),

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "services/common/metrics/admin_server.h"
-#include "services/common/status/matchers.h"
+#include "common/metrics/admin_server.h"
+#include "common/status/matchers.h"
 #include "tests/integration/node_client.h"
 #include "tests/support/process.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cairn/client/connect.h"
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/integration/worker_proxy.h"
 #include "tests/integration/worker_support.h"
 

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::testing {
 namespace {

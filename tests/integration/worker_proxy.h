@@ -1,6 +1,6 @@
 #pragma once
-// A TCP proxy between a worker and its cache node that does something to the node at an exact byte of
-// the answer stream, so that "in the middle of a fetch" is not a matter of luck.
+// A TCP proxy between a worker and its cache node that does something to the node at an exact byte
+// of the answer stream, so that "in the middle of a fetch" is not a matter of luck.
 
 #include <atomic>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::testing {
 
@@ -26,10 +26,11 @@ class TcpProxy {
   const std::string& address() const { return address_; }
   // Connections from now on go there.
   void SetTarget(const std::string& target);
-  // When `bytes` more bytes have come from the node: `action`, once, before the next one is forwarded.
+  // When `bytes` more bytes have come from the node: `action`, once, before the next one is
+  // forwarded.
   void After(uint64_t bytes, std::function<void()> action);
-  // For actions. What the node had sent before it was stopped or killed would still arrive, out of the
-  // kernel's buffers: these keep it back.
+  // For actions. What the node had sent before it was stopped or killed would still arrive, out of
+  // the kernel's buffers: these keep it back.
   void Hold();  // Nothing of the node's is forwarded any more, until Release.
   void Release();
   void BreakAll();  // Closes all connections.

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "cairn/client/connect.h"
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/integration/worker_support.h"
 
 namespace cairn::testing {

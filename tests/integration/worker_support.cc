@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "cairn/v1/worker.grpc.pb.h"
-#include "clients/cpp/wire/status.h"
-#include "services/common/metrics/admin_server.h"
+#include "common/metrics/admin_server.h"
+#include "common/rpc/status.h"
 
 namespace cairn::testing {
 namespace {
@@ -107,7 +107,7 @@ Answer WorkerProcess::Generate(uint32_t tokens, uint32_t seed, uint32_t max_toke
       (tier.tier() == v1::TIER_KIND_DISK ? answer.disk_bytes : answer.host_bytes) += tier.bytes();
     }
   }
-  answer.status = wire::FromGrpc(reader->Finish());
+  answer.status = rpc::FromGrpc(reader->Finish());
   return answer;
 }
 

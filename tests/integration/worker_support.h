@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tests/support/process.h"
 
 namespace cairn::testing {
@@ -32,8 +32,8 @@ struct Answer {
 // Not thread-safe but for Generate.
 class WorkerProcess {
  public:
-  // Args are added to the model, free ports on loopback and two threads; cache may be empty. Deadlines
-  // are generous unless args say otherwise: tests run on busy machines.
+  // Args are added to the model, free ports on loopback and two threads; cache may be empty.
+  // Deadlines are generous unless args say otherwise: tests run on busy machines.
   static Result<std::unique_ptr<WorkerProcess>> Start(const std::string& cache,
                                                       const std::vector<std::string>& args = {});
   ~WorkerProcess();

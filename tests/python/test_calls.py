@@ -13,7 +13,8 @@ WHOLE = cairn.Rect(0, 2, 0, 4)
 
 
 def cells(data, rect):
-    """A native block of conftest as layers x planes x heads x rest, and of it a rectangle's bytes."""
+    """A native block of conftest as layers x planes x heads x rest, and of it a rectangle's
+    bytes."""
     grid = numpy.frombuffer(data, numpy.uint8).reshape(2, 2, 4, -1)
     return grid[rect.layer_begin : rect.layer_end, :, rect.head_begin : rect.head_end].tobytes()
 
@@ -318,7 +319,8 @@ def test_pushing_twice_is_success(client, serial):
 
 
 def test_each_part_has_its_own_answer(client, serial):
-    """A part without its parent is stored; one that overlaps a part of another shape is refused or known."""
+    """A part without its parent is stored; one that overlaps a part of another shape is refused or
+    known."""
     prompt = Prompt(client, native_spec(), serial(), 2, native_spec().layout.bytes())
     first, second = prompt.parts()
     assert client.push(prompt.namespace, [second]) == [None]

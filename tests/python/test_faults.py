@@ -1,4 +1,5 @@
-"""Dead and hanging nodes, closed clients, forks, ends of interpreters: an error with its code, never a crash."""
+"""Dead and hanging nodes, closed clients, forks, ends of interpreters: an error with its code,
+never a crash."""
 
 import os
 import subprocess
@@ -157,7 +158,8 @@ class Threaded(threading.Thread):
 
 
 def test_kill_9_during_fetches(loaded):
-    """What was reported complete is right, the rest is an error or a miss; then the client is told at once."""
+    """What was reported complete is right, the rest is an error or a miss; then the client is told
+    at once."""
     node, client, prompt = loaded
     match = prompt.match(client)
     outcomes = []
@@ -231,15 +233,16 @@ def test_a_node_that_hangs_costs_the_deadline_and_no_gil(loaded):
             time.sleep(0.001)
         assert isinstance(thread.error, cairn.DeadlineExceededError)
         assert 0.4 < thread.seconds < 5
-        # While the GIL is held nobody steps; how many steps there are else is a matter of the machine. The margin is for those on the way
-        # into the call and out of it.
+        # While the GIL is held nobody steps; how many steps there are else is a matter of the
+        # machine. The margin is for those on the way into the call and out of it.
         assert any(thread.begin + 0.1 < step < thread.end - 0.1 for step in steps)
     finally:
         node.thaw()
 
 
 def test_cancellation_and_progress(loaded):
-    """Of a fetch whose node hangs in the middle. Over shared memory nothing of it waits for the node."""
+    """Of a fetch whose node hangs in the middle. Over shared memory nothing of it waits for the
+    node."""
     node, client, prompt = loaded
     if client.stats().path == "local":
         pytest.skip("what is in memory is read without the node")
@@ -370,6 +373,28 @@ def test_an_interpreter_may_end_while_threads_wait(node, path, serial):
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
 
 
+def test_an_interpreter_may_end_while_threads_come_back_from_a_wait(node, path, serial):
+    """Python ends a daemon thread that asks for the GIL too late: it must not end the process."""
+    done = python(
+        SETUP
+        + """
+    def wait(stream):
+        while True:
+            stream.next(0.0001)
+    cairn.client.atexit.unregister(cairn.client._close_clients)
+    for _ in range(16):
+        threading.Thread(target=wait, args=[client.watch()], daemon=True).start()
+    time.sleep(0.1)
+    print("alive", flush=True)
+    """,
+        node.grpc,
+        os.path.dirname(__file__),
+        path,
+        str(serial()),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
+
+
 def test_ctrl_c_interrupts_a_watch(node, path, serial):
     done = python(
         SETUP
@@ -404,8 +429,14 @@ def test_a_fork_is_told_and_harms_nobody(node, path, serial):
                 one.result().lease.release()
             except cairn.FailedPreconditionError as error:
                 assert "fork" in error.message, error
-        for call in (client.stat, client.stats, lambda: prompt.match(client), lambda: client.push(prompt.namespace, prompt.parts()),
-                     lambda: client.fetch(match.lease, [bytearray(1000), bytearray(1000)]), lambda: cairn.Client(Node.grpc)):
+        for call in (
+            client.stat,
+            client.stats,
+            lambda: prompt.match(client),
+            lambda: client.push(prompt.namespace, prompt.parts()),
+            lambda: client.fetch(match.lease, [bytearray(1000), bytearray(1000)]),
+            lambda: cairn.Client(Node.grpc),
+        ):
             try:
                 call()
             except cairn.FailedPreconditionError as error:
@@ -435,7 +466,9 @@ def test_who_forks_before_the_first_client_may_have_one(node):
     import os, sys, cairn
     child = os.fork()
     with cairn.Client(sys.argv[1]) as client:
-        client.open_namespace(cairn.NamespaceSpec("m", "1", cairn.OpaqueLayout("d", 1), "n"), deadline=10)
+        client.open_namespace(
+            cairn.NamespaceSpec("m", "1", cairn.OpaqueLayout("d", 1), "n"), deadline=10
+        )
         client.stat(deadline=10)
     if child != 0:
         print(os.waitpid(child, 0)[1])

@@ -81,7 +81,8 @@ def test_any_memory_is_filled_and_sent(stored, serial, kind):
 
 
 def test_bytes_arrive_at_the_caller_s_address(stored):
-    """Through raw pointers taken before: what is filled is that memory, not a copy of the object's."""
+    """Through raw pointers taken before: what is filled is that memory, not a copy of the
+    object's."""
     client, prompt, lease = stored
     memory = numpy.zeros(SIZE, numpy.uint8)
     address = memory.ctypes.data

@@ -56,7 +56,8 @@ def examples(page):
 
 
 def test_examples_of_the_documentation_run(fresh, node, tmp_path):
-    """The page's examples one after the other, as one program. Each `# -> x` is what the line before printed."""
+    """The page's examples one after the other, as one program. Each `# -> x` is what the line
+    before printed."""
     program = "\n".join(examples(PAGE)).replace("127.0.0.1:7400", node.grpc)
     printed = run(fresh, "-c", program, cwd=tmp_path)
     assert printed.splitlines() == re.findall(r"# -> (.*)", program)
@@ -86,7 +87,8 @@ def test_the_package_is_typed_strictly():
 def test_users_see_types(tmp_path):
     program = tmp_path / "user.py"
     program.write_text(
-        "import cairn\n\ndef f(client: cairn.Client) -> int:\n    reveal_type(client.match(b'', []).lease)\n"
+        "import cairn\n\ndef f(client: cairn.Client) -> int:\n"
+        "    reveal_type(client.match(b'', []).lease)\n"
         "    reveal_type(client.stat().blocks)\n    return client.stat().version\n"
     )
     done = subprocess.run(

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A Llama model in numpy, float64, from a GGUF file: short, slow and independent of the worker.
 
-Usage: llama_numpy.py MODEL.gguf --ids 1,2,3 [--top 5]     prints the highest logits of the last position
+Usage: llama_numpy.py MODEL.gguf --ids 1,2,3 [--top 5]     prints the highest logits of the last
+position
        llama_numpy.py MODEL.gguf --ids-file F --logits OUT.f32     writes the last position's logits
 
 Weights are decoded by the `gguf` package. Rows of q and k are used in the file's order, where RoPE

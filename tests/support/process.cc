@@ -76,8 +76,8 @@ Process::~Process() {
 }
 
 void Process::Pump(std::chrono::milliseconds wait) {
-  pollfd fds[2] = {{out_fd_, POLLIN, 0},
-                   {err_fd_, POLLIN, 0}};  // A negative descriptor is ignored.
+  // A negative descriptor is ignored.
+  pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};
   poll(fds, 2, static_cast<int>(wait.count()));
   const auto drain = [](int* fd, std::string* text) {
     char buffer[65536];

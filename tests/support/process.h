@@ -1,5 +1,6 @@
 #pragma once
-// Real processes in tests: start, wait until they say that they are ready, stop them in every way there is.
+// Real processes in tests: start, wait until they say that they are ready, stop them in every way
+// there is.
 
 #include <sys/types.h>
 
@@ -9,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::testing {
 
@@ -18,7 +19,8 @@ struct ExitStatus {
   int code = 0;         // Exit code or signal number.
 };
 
-// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, and with this process. Not thread-safe.
+// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, and with
+// this process. Not thread-safe.
 class Process {
  public:
   struct Options {
@@ -30,8 +32,8 @@ class Process {
   ~Process();
 
   pid_t pid() const { return pid_; }
-  // The first line of stdout that starts with `prefix`, without its end of line. DEADLINE_EXCEEDED, or UNAVAILABLE when the process ended
-  // first; both with what it wrote to stderr.
+  // The first line of stdout that starts with `prefix`, without its end of line. DEADLINE_EXCEEDED,
+  // or UNAVAILABLE when the process ended first; both with what it wrote to stderr.
   Result<std::string> WaitForLine(std::string_view prefix, std::chrono::milliseconds timeout);
   // SIGKILL, SIGSTOP, SIGCONT, SIGTERM, ...
   void Signal(int signal);
@@ -72,7 +74,8 @@ class TemporaryDirectory {
 // A running cairn-cache with free ports on loopback.
 class CacheNode {
  public:
-  // `args` are added to --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 (later ones win) and host.capacity 64MiB.
+  // `args` are added to --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 (later ones win) and
+  // host.capacity 64MiB.
   static Result<std::unique_ptr<CacheNode>> Start(const std::vector<std::string>& args);
   Process& process() { return *process_; }
   const std::string& address() const { return address_; }  // gRPC, "127.0.0.1:PORT".

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "services/common/config/version.h"
+#include "common/config/version.h"
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/completion.h"
 #include "tools/cairn/commands/report_error.h"

@@ -4,17 +4,20 @@
     pip install torch gguf
     python3 tools/calibration/duo_heads.py MODEL.gguf --hay TEXT --out calibration
 
-Source: Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming Heads", 2024, section
-2.3. A KV head with gate a attends with a * (attention to all rows) + (1 - a) * (attention to the first and the most recent
-rows). The model stays as it is; gates begin at 1 and minimise
+Source: Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and
+Streaming Heads", 2024, section 2.3. A KV head with gate a attends with a * (attention to all rows)
++ (1 - a) * (attention to the first and the most recent rows). The model stays as it is; gates begin
+at 1 and minimise
 
-    mean over the passkeys' tokens of the squared difference of last hidden states from those of the whole model
-    + weight * mean of the gates
+    mean over the passkeys' tokens of the squared difference of last hidden states from those of the
+    whole model + weight * mean of the gates
 
-on contexts in which passkeys of random words are hidden in a text and asked for at the end. Gates are clamped to [0, 1].
+on contexts in which passkeys of random words are hidden in a text and asked for at the end. Gates
+are clamped to [0, 1].
 
-Other than in the paper: contexts are short and few, each is seen several times, steps are few, and a head's score is the
-mean of its gate over all steps, since the last gates pile up at 0 and 1, and a budget needs an order. Ctrl-C ends the
+Other than in the paper: contexts are short and few, each is seen several times, steps are few, and
+a head's score is the mean of its gate over all steps, since the last gates pile up at 0 and 1, and
+a budget needs an order. Ctrl-C ends the
 training: the steps until then count.
 """
 
@@ -123,7 +126,8 @@ def train(model, contexts, args):
 
 
 def one_step(model, contexts, args, step, gates, visible, optimiser, seen):
-    """Changes the gates and returns a copy. `seen`: the contexts so far, with the whole model's states."""
+    """Changes the gates and returns a copy. `seen`: the contexts so far, with the whole model's
+    states."""
     start = time.monotonic()
     # Up over the first fifth of the steps, down over the last, as in the paper.
     ramp = max(1, args.steps // 5)
@@ -143,8 +147,10 @@ def one_step(model, contexts, args, step, gates, visible, optimiser, seen):
     with torch.no_grad():
         gates.clamp_(0, 1)
     print(
-        f"step {step + 1}: distance {distance.item():.4f}, gates {gates.mean().item():.3f} in the mean, "
-        f"{int((gates > 0.5).sum())} of {gates.numel()} above a half, {time.monotonic() - start:.1f} s",
+        f"step {step + 1}: distance {distance.item():.4f}, "
+        f"gates {gates.mean().item():.3f} in the mean, "
+        f"{int((gates > 0.5).sum())} of {gates.numel()} above a half, "
+        f"{time.monotonic() - start:.1f} s",
         flush=True,
     )
     return gates.detach().clone()
@@ -180,8 +186,10 @@ def main():
     scores, steps = train(model, contexts, args)
     about = [
         f"{pathlib.Path(args.model).name}, by tools/calibration/duo_heads.py",
-        f"text: {args.hay_name or pathlib.Path(args.hay).name}, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
-        f"run: {steps} steps on {args.contexts} contexts of {args.tokens} tokens, {args.passkeys} passkeys of {args.words} words, sinks {args.sinks}, "
+        f"text: {args.hay_name or pathlib.Path(args.hay).name}, "
+        f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()}",
+        f"run: {steps} steps on {args.contexts} contexts of {args.tokens} tokens, "
+        f"{args.passkeys} passkeys of {args.words} words, sinks {args.sinks}, "
         f"recent {args.recent}, rate {args.rate}, weight {args.weight}, seed {args.seed}",
     ]
     print(head_file.write(args.out, "duo", args.model, scores.tolist(), about))

@@ -13,7 +13,8 @@ def sha256_of(path):
 
 
 def write(folder, method, model_path, scores, about):
-    """scores: [layers][kv_heads], larger: the head keeps more. about: lines for people. Returns the file's path."""
+    """scores: [layers][kv_heads], larger: the head keeps more. about: lines for people. Returns the
+    file's path."""
     lines = [
         "cairn head-scores 1",
         *("# " + line for line in about),

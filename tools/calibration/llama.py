@@ -10,12 +10,13 @@ import sys
 import gguf
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/compare/worker"))
-from torch_bench import Llama, full  # noqa: E402, F401  (needs the path above; for who imports this module)
+# Needs the path above; for who imports this module.
+from torch_bench import Llama, full  # noqa: E402, F401
 
 
 class Tokenizer:
-    """Byte-level BPE of a GGUF file whose pre-tokenizer sets digits apart, for plain English: letters beyond ASCII split
-    otherwise here than in a worker."""
+    """Byte-level BPE of a GGUF file whose pre-tokenizer sets digits apart, for plain English:
+    letters beyond ASCII split otherwise here than in a worker."""
 
     WORDS = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z]+|\d| ?[^\sA-Za-z\d]+|\s+(?!\S)|\s+")
 
@@ -29,7 +30,8 @@ class Tokenizer:
         self.ranks = {
             tuple(m.split(" ")): r for r, m in enumerate(strings("tokenizer.ggml.merges"))
         }
-        # GPT-2's names of bytes: printable ones stand for themselves, the others follow from 256 on.
+        # GPT-2's names of bytes: printable ones stand for themselves, the others follow from 256
+        # on.
         plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
         others = [b for b in range(256) if b not in plain]
         self.letter = {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}

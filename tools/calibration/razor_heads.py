@@ -4,13 +4,15 @@
     pip install torch gguf
     python3 tools/calibration/razor_heads.py MODEL.gguf --out calibration
 
-Source: Tang et al., "RazorAttention: Efficient KV Cache Compression Through Retrieval Heads", 2024, section 3.2. A query's
-echo score is the attention that it pays to earlier tokens equal to its own, its induction score that to the tokens behind
-these; the mean over the queries of all repeats but the first. A KV head has the largest score of its query heads.
+Source: Tang et al., "RazorAttention: Efficient KV Cache Compression Through Retrieval Heads", 2024,
+section 3.2. A query's echo score is the attention that it pays to earlier tokens equal to its own,
+its induction score that to the tokens behind these; the mean over the queries of all repeats but
+the first. A KV head has the largest score of its query heads.
 
-The paper keeps the best 14 % of heads by induction and the best 1 % by echo. Here a budget says how many heads are kept, so
-the heads are put into one order in which, wherever it is cut, 14 were taken by induction for each one by echo. A head's
-score is 1 for the first of this order, falling to 0. No text is read: tokens are drawn by lot.
+The paper keeps the best 14 % of heads by induction and the best 1 % by echo. Here a budget says how
+many heads are kept, so the heads are put into one order in which, wherever it is cut, 14 were taken
+by induction for each one by echo. A head's score is 1 for the first of this order, falling to 0. No
+text is read: tokens are drawn by lot.
 """
 
 import argparse
@@ -40,7 +42,8 @@ def head_scores(q, k, period):
         p = logits.masked_fill_(future, float("-inf")).softmax(-1)
         for back in range(period, n + 1, period):
             echo[h] += p.diagonal(-back).sum()
-            # The token behind an equal one lies one less back; the first repeat's last row is not asked.
+            # The token behind an equal one lies one less back; the first repeat's last row is not
+            # asked.
             induction[h] += p.diagonal(1 - back)[1 if back == period else 0 :].sum()
     return echo / (n - period), induction / (n - period)
 

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Installs the Debian packages of packages.txt that are missing; says so and does nothing when none is.
-# As root directly, else through sudo. `setup.sh --check` only lists what is missing and exits 1 if anything is.
+# Installs the Debian packages of packages.txt that are missing; says so and does nothing when none
+# is. As root directly, else through sudo. `setup.sh --check` only lists what is missing and exits 1
+# if anything is.
 set -eu
 here=$(dirname "$0")
 
 missing=""
 for package in $(grep -v '^#' "$here/packages.txt"); do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+    missing="$missing $package"
 done
 
 if [ -z "$missing" ]; then
@@ -30,7 +32,8 @@ fi
 echo "setup: installing$missing"
 export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq
-# prometheus is used as a program by a test: Debian would start it as a service, which nobody asked for.
+# prometheus is used as a program by a test: Debian would start it as a service, which nobody asked
+# for.
 policy=/usr/sbin/policy-rc.d
 made_policy=no
 if [ ! -e "$policy" ]; then
@@ -40,7 +43,11 @@ if [ ! -e "$policy" ]; then
 fi
 status=0
 # shellcheck disable=SC2086  # One word a package.
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || status=$?
+$as_root env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -qq --no-install-recommends $missing >/dev/null || status=$?
 [ "$made_policy" = no ] || $as_root rm -f "$policy"
-[ "$status" -eq 0 ] || { echo "setup: apt-get install failed with status $status" >&2; exit "$status"; }
+[ "$status" -eq 0 ] || {
+  echo "setup: apt-get install failed with status $status" >&2
+  exit "$status"
+}
 echo "setup: done"

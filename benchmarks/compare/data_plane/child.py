@@ -1,4 +1,5 @@
-"""Child processes of the comparison, and how a peer program is driven: one JSON object a line, in and out."""
+"""Child processes of the comparison, and how a peer program is driven: one JSON object a line, in
+and out."""
 
 import json
 import os

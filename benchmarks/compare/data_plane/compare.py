@@ -1,10 +1,13 @@
-"""Cairn beside Redis, Mooncake Store and LMCache, in turns on this machine: same bytes, same batch, every byte read compared.
+"""Cairn beside Redis, Mooncake Store and LMCache, in turns on this machine: same bytes, same batch,
+every byte read compared.
 
-    benchmarks/compare/data_plane/run.sh BUILD_DIR [--repeat 5] [--out rows.json] [--only redis,mooncake,lmcache]
+    benchmarks/compare/data_plane/run.sh BUILD_DIR [--repeat 5] [--out rows.json] [--only
+    redis,mooncake,lmcache]
 
-Of a peer's variants the better one counts. A peer that is not installed is left out, and said so; exit status 3 when none is left.
-A round in which other processes used more than a fifth of a core is dropped and repeated, at most as often as there are rounds.
-Prints rows as benchmarks/run.py has them.
+Of a peer's variants the better one counts. A peer that is not installed is left out, and said so;
+exit status 3 when none is left. A round in which other processes used more than a fifth of a core
+is dropped and repeated, at most as often as there are rounds. Prints rows as benchmarks/run.py has
+them.
 """
 
 import argparse
@@ -121,7 +124,8 @@ def start(stack, args, part, kinds):
 
 
 def transfers(args, contenders, node, peers, size, batch, ours):
-    """Two dicts, of gets and of puts: {name: samples}. `ours`: Cairn's trials, as (path, "get" or "put")."""
+    """Two dicts, of gets and of puts: {name: samples}. `ours`: Cairn's trials, as (path, "get" or
+    "put")."""
     pids = [node.pid] + [pid for peer in peers.values() for pid in peer.pids]
     samples = rounds(
         args.repeat,
@@ -295,7 +299,8 @@ def main():
         command = node_command(args.build.resolve(), "--host.capacity", "1536MiB")
         with Server(command, args.logs / "node.log") as node:
             contenders = Contenders(node, args.build.resolve(), args.seconds)
-            # Only from its first session on this machine on does a tenant get memory that such sessions can read.
+            # Only from its first session on this machine on does a tenant get memory that such
+            # sessions can read.
             contenders.cairn("local", "get", MIB, 1)
             for part in chosen:
                 rows += PARTS[part](args, contenders, node)

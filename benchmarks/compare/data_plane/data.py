@@ -1,4 +1,5 @@
-"""What peers store and read back: 256 MiB of random bytes, a destination as large, and the timed loops over them."""
+"""What peers store and read back: 256 MiB of random bytes, a destination as large, and the timed
+loops over them."""
 
 import time
 
@@ -23,7 +24,8 @@ class Data:
 
 
 def timed(calls, seconds, work):
-    """work(i) for i below `calls` until `seconds` have passed; the number of calls and the seconds they took."""
+    """work(i) for i below `calls` until `seconds` have passed; the number of calls and the seconds
+    they took."""
     begin = time.perf_counter()
     done = 0
     while done < calls:
@@ -35,7 +37,8 @@ def timed(calls, seconds, work):
 
 
 def gigabytes_per_second(data, size, batch, seconds, put, get):
-    """Stores all blocks, then reads them back. put(first, count) and get(first, count) move blocks [first, first + count)."""
+    """Stores all blocks, then reads them back. put(first, count) and get(first, count) move blocks
+    [first, first + count)."""
     calls = POOL // size // batch
     stored, put_seconds = timed(calls, seconds, lambda i: put(i * batch, batch))
     data.destination.fill(0)

@@ -1,11 +1,14 @@
 """LMCache 0.5.6 on a CPU: chunks of KV that another process keeps.
 
     lmcache_peer.py remote|daemon
-    remote: its server lm:// over TCP, through its own connector and into the memory of its own CPU backend
-    daemon: `lmcache server` with its first level in shared memory, through its own client, one copy each way
+    remote: its server lm:// over TCP, through its own connector and into the memory of its own CPU
+    backend
+    daemon: `lmcache server` with its first level in shared memory, through its own client, one copy
+    each way
 
-Only LMCache's part of an engine is missing: the one that gathers pages. Where it has a choice here the cheaper one is taken: no
-observability, a quiet log, 16 tokens a chunk instead of 256 (its keys carry them).
+Only LMCache's part of an engine is missing: the one that gathers pages. Where it has a choice here
+the cheaper one is taken: no observability, a quiet log, 16 tokens a chunk instead of 256 (its keys
+carry them).
 """
 
 import asyncio

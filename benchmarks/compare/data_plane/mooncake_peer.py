@@ -1,8 +1,10 @@
-"""Mooncake Store over TCP: a master, a node that owns the memory, and this process as a client without memory of its own.
+"""Mooncake Store over TCP: a master, a node that owns the memory, and this process as a client
+without memory of its own.
 
     mooncake_peer.py default|pooled     pooled: connections are kept (MC_TCP_ENABLE_CONNECTION_POOL)
 
-A client in the process that owns the memory would copy with memcpy instead of using TCP; MC_STORE_MEMCPY=0 forbids that too.
+A client in the process that owns the memory would copy with memcpy instead of using TCP;
+MC_STORE_MEMCPY=0 forbids that too.
 """
 
 import os
@@ -106,7 +108,8 @@ def main():
             put(4096, first, 64)
         return keys_per_second(names(0, 4096), batch, seconds, exists)
 
-    # The node does not touch its memory before it is used: without this the first puts pay for page faults.
+    # The node does not touch its memory before it is used: without this the first puts pay for page
+    # faults.
     for _ in range(NODE_BYTES // POOL - 2):
         generation += 1
         for first in range(0, POOL >> 20, 16):

@@ -1,5 +1,6 @@
-"""Redis 7 over loopback TCP, without persistence. Two clients: redis-py with hiredis, and a plain socket loop that formats requests
-ahead and receives into the destination, which is what a client written for this would do."""
+"""Redis 7 over loopback TCP, without persistence. Two clients: redis-py with hiredis, and a plain
+socket loop that formats requests ahead and receives into the destination, which is what a client
+written for this would do."""
 
 import shutil
 import socket

@@ -31,7 +31,8 @@ def report(rows, foreign, out):
             else f"  {r['ratio']:.3f} of {r['yardstick']}, goal {r['goal']}"
         )
         print(
-            f"{r['name']:34} {r['median']:12.4g} {r['unit']:7} spread {r['spread']:.0%} n {r['n']}{ratio}"
+            f"{r['name']:34} {r['median']:12.4g} {r['unit']:7} "
+            f"spread {r['spread']:.0%} n {r['n']}{ratio}"
         )
     print(f"others used {foreign:.2f} cores meanwhile")
     if out:

@@ -26,9 +26,9 @@ from cairn.vllm.worker import WorkerHalf
 
 KIB, MIB = 1 << 10, 1 << 20
 SECONDS = 0.5  # Of a trial of a client.
-CAPACITY = (
-    1 << 30
-)  # Of the node. Stores go to a full one whose memory this process has touched, as those of `cairn bench`.
+# Of the node. Stores go to a full one whose memory this process has touched, as those of
+# `cairn bench`.
+CAPACITY = 1 << 30
 LAYERS, PAGE, BLOCKS = 30, 98304, 31  # SmolLM2, bfloat16, 128 tokens a block.
 
 
@@ -49,7 +49,8 @@ def spec_of(model, size, tokens=128):
 
 
 def wake(repeat):
-    """What waking somebody costs who wakes him: a byte for a process that sleeps. Seconds, as `lookups` is paced."""
+    """What waking somebody costs who wakes him: a byte for a process that sleeps. Seconds, as
+    `lookups` is paced."""
     samples = []
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as sleeper:
         for _ in range(repeat):
@@ -209,7 +210,8 @@ def transfers(node, repeat):
 
 
 def cpp(build, what, size, batch):
-    """The C++ client at a node of its own: its keys are always the same, so a node can be asked to store them once."""
+    """The C++ client at a node of its own: its keys are always the same, so a node can be asked to
+    store them once."""
     done = subprocess.run(
         [
             str(a)
@@ -246,7 +248,8 @@ def cpp(build, what, size, batch):
 
 
 def python_client(build, work, repeat):
-    """The same bytes and calls as `cairn bench --depth 1`, alternating with it, on a node of the same capacity."""
+    """The same bytes and calls as `cairn bench --depth 1`, alternating with it, on a node of the
+    same capacity."""
     rows = []
     for size, batch, goal in ((MIB, 1, 0.9), (64 * KIB, 16, 0.8)):
         count = 64 * MIB // size
@@ -283,9 +286,11 @@ def python_client(build, work, repeat):
                 return [os.urandom(32) for _ in range(count)]
 
             def passes(call, keys_of, check):
-                """GB/s over as long a time as the yardstick's, which makes ready and compares between its passes too.
+                """GB/s over as long a time as the yardstick's, which makes ready and compares
+                between its passes too.
 
-                The first pass does not count: this process slept while the yardstick ran, which had just touched all of its memory.
+                The first pass does not count: this process slept while the yardstick ran, which had
+                just touched all of its memory.
                 """
                 call(keys_of())
                 spent, done = 0.0, 0
@@ -300,7 +305,8 @@ def python_client(build, work, repeat):
                 return done * count * size / spent / 1e9
 
             def compare():
-                # As `cairn bench` does it. An array of 64 MiB for the answer would take the caches, and new pages, between two passes.
+                # As `cairn bench` does it. An array of 64 MiB for the answer would take the caches,
+                # and new pages, between two passes.
                 assert (
                     ctypes.CDLL(None).memcmp(
                         into.ctypes.data_as(ctypes.c_void_p),
@@ -315,9 +321,9 @@ def python_client(build, work, repeat):
             ratios, samples = {"get": [], "put": []}, {"get": [], "put": []}
             for _ in range(repeat):
                 stored = fresh()
-                time.sleep(
-                    0.02
-                )  # The node tells uses apart by 17 ms, and would evict the first of these for the last.
+                # The node tells uses apart by 17 ms, and would evict the first of these for
+                # the last.
+                time.sleep(0.02)
                 put(stored)
                 for what, call, keys_of, check in (
                     ("get", get, lambda: stored, compare),

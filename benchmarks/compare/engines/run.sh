@@ -7,7 +7,10 @@ root=$(cd "$here/../../.." && pwd)
 build=$1
 what=$2
 shift 2
-[ -e "$root/build/engines/venv/complete" ] || { echo "make test-engines installs the engines first" >&2; exit 3; }
+[ -e "$root/build/engines/venv/complete" ] || {
+  echo "make test-engines installs the engines first" >&2
+  exit 3
+}
 model=$root/build/engines/models/smollm2
 if [ "$what" = ttft ] && [ ! -e "$model/config.json" ]; then
   mkdir -p "$model"

@@ -1,4 +1,5 @@
-"""Time to first token of vLLM with SmolLM2: computed, from a node, from the engine's own cache. See README.md."""
+"""Time to first token of vLLM with SmolLM2: computed, from a node, from the engine's own cache. See
+README.md."""
 
 import argparse
 import pathlib
@@ -64,7 +65,8 @@ def main():
                 cold.append(found[plain])
                 with_connector.append(found[cached])
                 pairs.append(found[plain] / found[cached])
-                # The engine with the connector has no cache of its own; the other one has nothing else.
+                # The engine with the connector has no cache of its own; the other one has nothing
+                # else.
                 for engine, samples in ((cached, warm), (plain, own)):
                     taken, reused = first_token(engine, prompt)
                     assert reused == hits, (reused, hits)

@@ -1,8 +1,9 @@
 """KV codecs as their papers define them, in torch: what Cairn's own are compared with.
 
-Each takes a plane [layers][heads][tokens][dim] in float32 (binary16 values) and gives back what a reader would decode, and the bits per
-number that its stored form takes, scales and zeros in binary16 and entropy tables included. Tokens are the positions 0, 1, ...; blocks of
-BLOCK tokens are coded alone.
+Each takes a plane [layers][heads][tokens][dim] in float32 (binary16 values) and gives back what a
+reader would decode, and the bits per number that its stored form takes, scales and zeros in
+binary16 and entropy tables included. Tokens are the positions 0, 1, ...; blocks of BLOCK tokens are
+coded alone.
 """
 
 import math
@@ -95,7 +96,8 @@ LEVELS = {
 
 
 def turbo(bits):
-    """TurboQuant's MSE form with the norm correction: the codes are scaled to the vector's length. Token 0 apart."""
+    """TurboQuant's MSE form with the norm correction: the codes are scaled to the vector's length.
+    Token 0 apart."""
 
     def rotate_and_code(x):
         dim = x.shape[-1]
@@ -122,8 +124,9 @@ def turbo(bits):
 
 
 def cachegen(k, v):
-    """The released quantiser (one scale per layer and token over all channels), an ideal entropy coder per layer and channel over the
-    whole text, and the tables that it needs at 16 bits a symbol and block of 1,536 tokens."""
+    """The released quantiser (one scale per layer and token over all channels), an ideal entropy
+    coder per layer and channel over the whole text, and the tables that it needs at 16 bits a
+    symbol and block of 1,536 tokens."""
     layers, heads, tokens, dim = k.shape
     total_bits = 0.0
     out = []

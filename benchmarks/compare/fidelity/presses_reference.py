@@ -1,7 +1,9 @@
-"""kvpress's presses on captured keys, values and queries, and in torch methods that it lacks: what Cairn's selections are compared with.
+"""kvpress's presses on captured keys, values and queries, and in torch methods that it lacks: what
+Cairn's selections are compared with.
 
-A method is run(layers, ratio) -> masks [layers, kv_heads, tokens] of the rows that stay, with the layers of one text as Captured and the
-share of rows that goes. Presses run without hooks: they get what a hook would give them. kvpress 0.5.5.
+A method is run(layers, ratio) -> masks [layers, kv_heads, tokens] of the rows that stay, with the
+layers of one text as Captured and the share of rows that goes. Presses run without hooks: they get
+what a hook would give them. kvpress 0.5.5.
 """
 
 import functools
@@ -17,8 +19,8 @@ from kvpress.presses import expected_attention_press, snapkv_press
 class Captured:
     """One attention layer after a prefill, with what presses read of a module.
 
-    k, v [kv_heads, tokens, dim], q [heads, tokens, dim], k and q after RoPE; projection [hidden, heads * dim]; cos and sin of RoPE
-    [positions, dim].
+    k, v [kv_heads, tokens, dim], q [heads, tokens, dim], k and q after RoPE; projection [hidden,
+    heads * dim]; cos and sin of RoPE [positions, dim].
     """
 
     def __init__(self, index, layers, k, v, q, projection, cos, sin):
@@ -80,21 +82,24 @@ class Captured:
 
     @functools.cached_property
     def projected_norm(self):
-        """L1 norm of each value after the output projection, mean over the group: [kv_heads, tokens]."""
+        """L1 norm of each value after the output projection, mean over the group: [kv_heads,
+        tokens]."""
         w = self.o_proj.weight.T.reshape(self.heads, self.head_dim, -1)
         v = self.v.repeat_interleave(self.num_key_value_groups, 0)
         return self.by_group((v @ w).abs().sum(-1)).mean(1)
 
 
 def queries_of_capture(module_of_kvpress, queries):
-    """Lets presses of that module of kvpress take a Captured layer's queries; other layers compute theirs."""
+    """Lets presses of that module of kvpress take a Captured layer's queries; other layers compute
+    theirs."""
     compute = module_of_kvpress.get_prerope_query_states
     module_of_kvpress.get_prerope_query_states = lambda layer, hidden: (
         queries(layer, hidden) if isinstance(layer, Captured) else compute(layer, hidden)
     )
 
 
-# The window's queries are captured after RoPE, so the presses rotate them by nothing; the expected ones are turned back.
+# The window's queries are captured after RoPE, so the presses rotate them by nothing; the expected
+# ones are turned back.
 queries_of_capture(snapkv_press, Captured.rotated_queries)
 queries_of_capture(expected_attention_press, Captured.plain_queries)
 
@@ -108,14 +113,16 @@ def signatures(rows):
 
 
 def kept_by(layer, keys):
-    """Mask [kv_heads, tokens] of the rows whose keys [kv_heads, kept, dim] came back, in any order; no two rows have the same key."""
+    """Mask [kv_heads, tokens] of the rows whose keys [kv_heads, kept, dim] came back, in any order;
+    no two rows have the same key."""
     kept = torch.stack([torch.isin(a, b) for a, b in zip(signatures(layer.k), signatures(keys))])
     assert (kept.sum(-1) == keys.shape[1]).all()
     return kept
 
 
 def all_but(masked, layer):
-    """Mask [kv_heads, tokens] without the indices that kvpress's ragged presses leave at a module."""
+    """Mask [kv_heads, tokens] without the indices that kvpress's ragged presses leave at a
+    module."""
     kept = torch.ones(layer.kv_heads, layer.tokens, dtype=torch.bool)
     _, heads, rows = masked
     kept[heads, rows] = False
@@ -222,7 +229,8 @@ def defensive(window, pool, mass, whole):
 
 
 def h2o(recent_share):
-    """Sums of the causal softmax over all rows; `recent_share` of the rows are the most recent ones."""
+    """Sums of the causal softmax over all rows; `recent_share` of the rows are the most recent
+    ones."""
 
     def run(layers, ratio):
         masks = []

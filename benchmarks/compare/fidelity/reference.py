@@ -2,10 +2,11 @@
 """KL of reference codecs on the texts and positions of a `cairn fidelity` run.
 
     cairn fidelity --recipe raw --suite prose --exact
-    reference.py --model MODEL.gguf --plan build/fidelity/plan-prose.json [--codec NAME...] > reference.json
+    reference.py --model MODEL.gguf --plan build/fidelity/plan-prose.json [--codec NAME...] >
+    reference.json
 
-The plan holds the tokens. Rows are like those of `cairn fidelity --json`: log-softmax in float64, bootstrap over documents. Full KV here is
-binary16, as there; arithmetic is float32.
+The plan holds the tokens. Rows are like those of `cairn fidelity --json`: log-softmax in float64,
+bootstrap over documents. Full KV here is binary16, as there; arithmetic is float32.
 """
 
 import argparse
@@ -32,7 +33,8 @@ def bootstrap(groups, seed=20260101, rounds=2000):
 
 
 def is_needles(plan):
-    """Whether its continuations are questions with answers: what is counted then is answers, not KL."""
+    """Whether its continuations are questions with answers: what is counted then is answers, not
+    KL."""
     return any(c["answer_begin"] > 1 for text in plan["texts"] for c in text["continuations"])
 
 
@@ -55,7 +57,8 @@ class Judge:
         return bool((rows[self._judged].argmax(-1) == self._target).all())
 
     def compare(self, rows):
-        """KL, both negative log-likelihoods and the positions with the same most likely token, all summed."""
+        """KL, both negative log-likelihoods and the positions with the same most likely token, all
+        summed."""
         p, q = self._full, rows[self._judged].double().log_softmax(-1)
         nll = [-float(x.gather(1, self._target[:, None]).sum()) for x in (p, q)]
         return (
@@ -143,7 +146,8 @@ def write_report(model, plan, rows):
 
 
 def begin(parser):
-    """Adds what every reference is told, and loads it: arguments, model, plan and the texts of it to measure."""
+    """Adds what every reference is told, and loads it: arguments, model, plan and the texts of it
+    to measure."""
     parser.add_argument("--model", required=True)
     parser.add_argument("--plan", required=True)
     parser.add_argument("--limit", type=int, default=0, help="only the first N texts")
@@ -165,7 +169,8 @@ def with_progress(suite, texts):
 
 
 def measure(model, text, rows):
-    """Adds one text to every row: the context is computed once and each codec applied to the same K and V."""
+    """Adds one text to every row: the context is computed once and each codec applied to the same K
+    and V."""
     context = text["context"]
     n = len(context)
     continuations = text["continuations"]

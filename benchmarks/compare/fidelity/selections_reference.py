@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""KL of kvpress's methods, and of own definitions, on the texts and positions of a `cairn fidelity` run.
+"""KL of kvpress's methods, and of own definitions, on the texts and positions of a `cairn fidelity`
+run.
 
-    selections_reference.py --model MODEL.gguf --plan build/fidelity/plan-prose.json [--press NAME:keep=K...] > reference.json
+    selections_reference.py --model MODEL.gguf --plan build/fidelity/plan-prose.json [--press
+    NAME:keep=K...] > reference.json
 
-As reference.py for codecs: the plan holds the tokens, rows are like those of `cairn fidelity --json`, full KV is binary16, arithmetic is
-float32. The question is hidden: a method sees the context alone, what follows attends to the rows that stay. Keys keep the positions they
-were computed at, and the next token's position is the context's length. Bits per number are 16 times the share of rows that stay, counted
-in the masks; positions and counts of rows are not in them.
+As reference.py for codecs: the plan holds the tokens, rows are like those of `cairn fidelity
+--json`, full KV is binary16, arithmetic is float32. The question is hidden: a method sees the
+context alone, what follows attends to the rows that stay. Keys keep the positions they were
+computed at, and the next token's position is the context's length. Bits per number are 16 times the
+share of rows that stay, counted in the masks; positions and counts of rows are not in them.
 """
 
 import argparse
@@ -44,8 +47,9 @@ def drawn(run):
     return again
 
 
-# Name: Cairn's selection of the same method (docs/selections-methods.md), and the method with the parameters that this has by default. What
-# differs: `sink`, by which Cairn keeps the first token, and the tie rule of torch.topk. Cairn's `random` draws other numbers.
+# Name: Cairn's selection of the same method (docs/selections-methods.md), and the method with the
+# parameters that this has by default. What differs: `sink`, by which Cairn keeps the first token,
+# and the tie rule of torch.topk. Cairn's `random` draws other numbers.
 PRESSES = {
     "kvpress-random": ("random", drawn(with_kvpress(kvpress.RandomPress()))),
     "kvpress-streaming": ("streaming", with_kvpress(kvpress.StreamingLLMPress(n_sink=4))),
@@ -109,7 +113,8 @@ def capture(model, ids):
 
 
 def score(model, layers, masks, continuations):
-    """Logits [tokens, vocab] of each continuation, over the rows of a context that masks [layers, kv_heads, tokens] leave.
+    """Logits [tokens, vocab] of each continuation, over the rows of a context that masks [layers,
+    kv_heads, tokens] leave.
 
     All go through the model together, each sees only itself and the context.
     """
@@ -154,7 +159,8 @@ class SelectionRow(Row):
 
 
 def in_hexadecimal(masks):
-    """masks [layers, kv_heads, tokens] as `cairn fidelity --kept` writes them: a string a head, token t is bit t % 8 of byte t // 8."""
+    """masks [layers, kv_heads, tokens] as `cairn fidelity --kept` writes them: a string a head,
+    token t is bit t % 8 of byte t // 8."""
     return [
         np.packbits(head, bitorder="little").tobytes().hex() for head in masks.flatten(0, 1).numpy()
     ]
@@ -187,7 +193,8 @@ class Recipe:
 
 
 def measure(model, text, recipes):
-    """Adds one text to every recipe: the context is computed once and every method chooses among the same rows."""
+    """Adds one text to every recipe: the context is computed once and every method chooses among
+    the same rows."""
     layers = capture(model, torch.tensor(text["context"]))
     continuations = [c["tokens"] for c in text["continuations"]]
     everything = torch.ones(len(layers), *layers[0].k.shape[:2], dtype=torch.bool)
@@ -220,7 +227,8 @@ def main():
     print("processor seconds a text: choosing, scoring", file=sys.stderr)
     for recipe in recipes:
         print(
-            f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} {recipe.scoring / len(texts):6.2f}",
+            f"{recipe.row.name:36} {recipe.choosing / len(texts):6.2f} "
+            f"{recipe.scoring / len(texts):6.2f}",
             file=sys.stderr,
         )
     write_report(arguments.model, plan, [recipe.row for recipe in recipes])

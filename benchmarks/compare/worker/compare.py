@@ -2,8 +2,9 @@
 
     compare.py --bench build/release/bin/worker_bench --model MODEL.gguf --repeat 5 --out rows.json
 
-Writes a list of rows: name, median, unit, n, spread, yardstick, ratio, floor, goal. A ratio is the median of the
-ratios of neighbouring samples, so a slow minute of the machine hits both sides. More is better.
+Writes a list of rows: name, median, unit, n, spread, yardstick, ratio, floor, goal. A ratio is the
+median of the ratios of neighbouring samples, so a slow minute of the machine hits both sides. More
+is better.
 """
 
 import argparse

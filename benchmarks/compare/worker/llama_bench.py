@@ -12,8 +12,9 @@ import time
 import llama_cpp.llama_cpp as bindings
 from llama_cpp import Llama
 
-# Its AMX path reads tiles that it has not configured on its worker threads (an illegal instruction on Sapphire Rapids,
-# version 0.3.36). The path is chosen with the weight buffers, so those are the ordinary ones here.
+# Its AMX path reads tiles that it has not configured on its worker threads (an illegal instruction
+# on Sapphire Rapids, version 0.3.36). The path is chosen with the weight buffers, so those are the
+# ordinary ones here.
 _default_params = bindings.llama_model_default_params
 
 

@@ -33,7 +33,8 @@ class Llama:
             for t in reader.tensors
         }
         self.vocab = self.w["token_embd.weight"].shape[0]
-        # Files of this architecture rotate neighbouring channels; half-split is what frameworks use.
+        # Files of this architecture rotate neighbouring channels; half-split is what frameworks
+        # use.
         for name, heads in (("attn_q", self.heads), ("attn_k", self.kv_heads)):
             for i in range(self.layers):
                 key = f"blk.{i}.{name}.weight"
@@ -53,9 +54,11 @@ class Llama:
         return x * self.cos[positions] + turned * self.sin[positions]
 
     def states(self, ids, attend, positions=None):
-        """Last hidden states after the norm, [tokens, hidden]; positions are 0, 1, ... when not given.
+        """Last hidden states after the norm, [tokens, hidden]; positions are 0, 1, ... when not
+        given.
 
-        attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads, tokens, dim], after RoPE.
+        attend(layer, q, k, v) -> [heads, tokens, dim]; q [heads, tokens, dim], k and v [kv_heads,
+        tokens, dim], after RoPE.
         """
         n = ids.shape[0]
         x = self.w["token_embd.weight"][ids]
@@ -78,7 +81,8 @@ class Llama:
         return F.linear(states, self.w.get("output.weight", self.w["token_embd.weight"]))
 
     def forward(self, ids, cache, start, every_token=False):
-        """Logits of the last token, or of every token; cache holds the K and V of the tokens before `start`."""
+        """Logits of the last token, or of every token; cache holds the K and V of the tokens before
+        `start`."""
         n = ids.shape[0]
         positions = torch.arange(start, start + n)
         visible = (

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/engine/transformer.h"
+#include "services/worker/compute/transformer.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::client {
 

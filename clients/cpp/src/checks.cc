@@ -1,6 +1,6 @@
 #include "clients/cpp/src/checks.h"
 
-#include "services/common/keys/limits.h"
+#include "common/keys/limits.h"
 
 namespace cairn::client {
 

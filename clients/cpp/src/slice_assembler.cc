@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "services/common/hash/hash.h"
-#include "services/common/memory/bulk_copy.h"
+#include "cairn/common/hash.h"
+#include "common/memory/bulk_copy.h"
 
 namespace cairn::client {
 namespace {

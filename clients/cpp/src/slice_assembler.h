@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/hash/xxh3_stream.h"
+#include "common/hash/xxh3_stream.h"
 
 namespace cairn::client {
 
@@ -21,9 +21,9 @@ struct SlicePiece {
   std::vector<std::span<const std::byte>> chunks = {};
 };
 
-// Puts pieces into place, verifies each whole slice, tells the sink. Bytes are hashed while they are
-// copied. What the node says is not trusted: sizes and numbers are checked, and memory is bounded.
-// Not thread-safe; one per fetch. The sink outlives it.
+// Puts pieces into place, verifies each whole slice, tells the sink. Bytes are hashed while they
+// are copied. What the node says is not trusted: sizes and numbers are checked, and memory is
+// bounded. Not thread-safe; one per fetch. The sink outlives it.
 class SliceAssembler {
  public:
   struct Limits {

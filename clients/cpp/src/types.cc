@@ -28,8 +28,6 @@ std::string_view Name(MissReason reason) {
   return "unknown";
 }
 
-std::string_view Name(TierKind tier) { return tier == TierKind::kHost ? "host" : "disk"; }
-
 std::string_view Name(Path path) { return path == Path::kLocal ? "local" : "grpc"; }
 
 std::string_view Name(BreakerState state) {

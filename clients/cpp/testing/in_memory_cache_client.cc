@@ -1,4 +1,4 @@
-#include "clients/cpp/testing/in_memory_cache_client.h"
+#include "cairn/client/testing/in_memory_cache_client.h"
 
 #include <algorithm>
 #include <map>
@@ -7,6 +7,7 @@
 
 #include "clients/cpp/src/checks.h"
 #include "clients/cpp/src/slice_assembler.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::client::testing {
 namespace {

@@ -33,8 +33,8 @@ _EVENT_WAIT = 0.2
 
 
 async def _finished(future: asyncio.Future[T], cancel: Callable[[], None] | None = None) -> T:
-    """The result of work in a thread. When the task is cancelled, waits for the thread: it uses memory of
-    the caller, who may do what he likes with it afterwards."""
+    """The result of work in a thread. When the task is cancelled, waits for the thread: it uses
+    memory of the caller, who may do what he likes with it afterwards."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -54,8 +54,8 @@ class AsyncClient:
     """The calls of a `Client`, to be awaited. They wait in threads, `concurrency` of them.
 
     A deadline counts from when a thread takes the call. A fetch that is cancelled ends soon, other
-    calls end by their deadline; either way the task goes on when the call has ended, and the caller's
-    memory is his again. Closing this closes the client.
+    calls end by their deadline; either way the task goes on when the call has ended, and the
+    caller's memory is his again. Closing this closes the client.
     """
 
     def __init__(self, client: Client, *, concurrency: int = 16) -> None:
@@ -259,7 +259,8 @@ class AsyncClient:
 
 
 class AsyncStagedPush:
-    """Parts that are copied and not stored yet: `async with await client.stage(...) as staged`. As `StagedPush`."""
+    """Parts that are copied and not stored yet: `async with await client.stage(...) as staged`. As
+    `StagedPush`."""
 
     def __init__(
         self,
@@ -270,7 +271,8 @@ class AsyncStagedPush:
         self._staged = staged
 
     async def commit(self) -> list[Error | None]:
-        """As `StagedPush.commit`. A task that is cancelled here goes on when the parts are stored or refused."""
+        """As `StagedPush.commit`. A task that is cancelled here goes on when the parts are stored
+        or refused."""
         return await self._run(self._staged.commit)
 
     def drop(self) -> None:

@@ -40,7 +40,8 @@ _SIGNAL_PERIOD = 0.1
 
 
 def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
-    """What all clients of this process write to stderr, such as sessions that come and go; "error" at first."""
+    """What all clients of this process write to stderr, such as sessions that come and go; "error"
+    at first."""
     _native.set_log_level(level)
 
 
@@ -97,9 +98,11 @@ class Client:
     def open_namespace(
         self, spec: NamespaceSpec, *, deadline: float = 1.0, trace: str = ""
     ) -> OpenedNamespace:
-        """Registers the namespace at the node, and here: `fetch` and `push` need to know its layout.
+        """Registers the namespace at the node, and here: `fetch` and `push` need to know its
+        layout.
 
-        A valid spec is remembered even when the call fails, and is opened whenever a session begins:
+        A valid spec is remembered even when the call fails, and is opened whenever a session
+        begins:
         who starts before the node only needs `cairn.fingerprint(spec)`.
         """
         fingerprint, created, differs = self._connection.open_namespace(spec, deadline, trace)
@@ -136,11 +139,12 @@ class Client:
         deadline: float = 0.05,
         trace: str = "",
     ) -> PendingMatch:
-        """A match without a lease that goes on by itself, for a caller who has something else to do.
+        """A match without a lease that goes on by itself, for a caller who has something else to
+        do.
 
-        It waits in a thread of the client that holds no GIL; two are answered at a time, and a deadline counts from
-        there. `prefetch_in`: the node is also asked to have what matched in its memory in so many seconds, with a
-        deadline of its own.
+        It waits in a thread of the client that holds no GIL; two are answered at a time, and a
+        deadline counts from there. `prefetch_in`: the node is also asked to have what matched in
+        its memory in so many seconds, with a deadline of its own.
         """
         return PendingMatch(
             self._connection.begin_match(fingerprint, keys, prefetch_in, deadline, trace)
@@ -186,7 +190,8 @@ class Client:
         cancel: Cancellation | None = None,
         trace: str = "",
     ) -> Fetched:
-        """Match, fetch and the lease's end in one call: as much of `keys` as the node has, from the first one on.
+        """Match, fetch and the lease's end in one call: as much of `keys` as the node has, from the
+        first one on.
 
         `into` has memory for each key, as for `fetch`. A block that the node does not have is in
         `Fetched.failed`. `deadline` is the fetch's, `lookup_deadline` the
@@ -209,8 +214,8 @@ class Client:
     ) -> list[Error | None]:
         """Stores parts. For each its error, or None: it is stored, perhaps since long.
 
-        The memory of the parts must not change before the call returns. An exception means that none
-        is known to be stored.
+        The memory of the parts must not change before the call returns. An exception means that
+        none is known to be stored.
         """
         return _errors(self._connection.push(fingerprint, parts, reservation_ttl, deadline, trace))
 
@@ -224,11 +229,12 @@ class Client:
         commit_deadline: float = 10.0,
         trace: str = "",
     ) -> StagedPush:
-        """Copies parts out, for who needs their memory back at once; nothing is stored before `commit`.
+        """Copies parts out, for who needs their memory back at once; nothing is stored before
+        `commit`.
 
-        On the node's machine the bytes go straight to their place at the node, else to memory of the client. `deadline` is for
-        getting room, `commit_deadline` for the commit. `reservation_ttl`: how long the node keeps the room; 0: its
-        default (30 s).
+        On the node's machine the bytes go straight to their place at the node, else to memory of
+        the client. `deadline` is for getting room, `commit_deadline` for the commit.
+        `reservation_ttl`: how long the node keeps the room; 0: its default (30 s).
         """
         return StagedPush(
             self._connection,
@@ -285,7 +291,8 @@ class Client:
         return ClientStats(**self._connection.stats())
 
     def close(self) -> None:
-        """Ends fetches and watches with CancelledError, waits for other calls, and ends the session.
+        """Ends fetches and watches with CancelledError, waits for other calls, and ends the
+        session.
 
         Later calls fail with FailedPreconditionError. May be repeated.
         """
@@ -332,7 +339,8 @@ class PendingMatch:
 
 
 class StagedPush:
-    """Parts that are copied and not stored yet. Leaving the `with` block, or collection, drops what was not committed.
+    """Parts that are copied and not stored yet. Leaving the `with` block, or collection, drops what
+    was not committed.
 
     Used by one thread at a time, which need not be the one that staged.
     """
@@ -342,7 +350,8 @@ class StagedPush:
         self._push = push
 
     def commit(self) -> list[Error | None]:
-        """Stores the parts, once. As `Client.push`. FailedPreconditionError: it was committed or dropped before."""
+        """Stores the parts, once. As `Client.push`. FailedPreconditionError: it was committed or
+        dropped before."""
         return _errors(self._connection.commit_staged(self._push))
 
     def drop(self) -> None:
@@ -398,7 +407,8 @@ class EventStream:
         self.close()
 
 
-# Threads that are in a call when the interpreter goes cannot come back: their calls are ended before.
+# Threads that are in a call when the interpreter goes cannot come back: their calls are ended
+# before.
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 

@@ -1,4 +1,5 @@
-"""Says what is wrong with an engine's configuration before the engine starts: `python -m cairn.doctor --vllm CONFIG`.
+"""Says what is wrong with an engine's configuration before the engine starts: `python -m
+cairn.doctor --vllm CONFIG`.
 
 Exit code 0: nothing fails; 1: something does; 2: wrong command line.
 """

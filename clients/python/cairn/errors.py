@@ -1,7 +1,7 @@
 """Failures: one exception for each status code of the service, with what to do next.
 
-A miss is not a failure: `Client.match` answers with fewer blocks, `Client.fetch` with the blocks that
-did not come. And no failure of a cache should fail a request: compute what was not got.
+A miss is not a failure: `Client.match` answers with fewer blocks, `Client.fetch` with the blocks
+that did not come. And no failure of a cache should fail a request: compute what was not got.
 """
 
 from __future__ import annotations

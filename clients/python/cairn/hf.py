@@ -30,7 +30,8 @@ __all__ = ["PrefixCache"]
 _LOG = logging.getLogger("cairn")
 _DTYPES = {torch.float16: DType.F16, torch.bfloat16: DType.BF16, torch.float32: DType.F32}
 _PUSH_PARTS = 16  # Parts in one call to the node.
-# Arguments of `generate` that do not reach the model, and those with which it does not run as usual.
+# Arguments of `generate` that do not reach the model, and those with which it does not run as
+# usual.
 _AROUND_THE_MODEL = {
     "logits_processor",
     "stopping_criteria",
@@ -55,10 +56,12 @@ class PrefixCache:
     """
 
     def __init__(self, model: Any, *, block_tokens: int = 64, **settings: Any) -> None:
-        """`settings`: those of docs/engines/huggingface.md, such as `address`. Runs one token through the model.
+        """`settings`: those of docs/engines/huggingface.md, such as `address`. Runs one token
+        through the model.
 
         ValueError: a setting or a model that this cannot be for; RuntimeError: a version of
-        transformers that was not tested. A node that cannot be reached is neither: it may come later.
+        transformers that was not tested. A node that cannot be reached is neither: it may come
+        later.
         """
         check_version("transformers", transformers.__version__)
         options = Options.read(settings)
@@ -74,7 +77,8 @@ class PrefixCache:
         self._store.wait_open(2.0)
 
     def generate(self, inputs: Any = None, generation_config: Any = None, **arguments: Any) -> Any:
-        """`model.generate`, with the prompt's beginning from the node; stores the prompt afterwards.
+        """`model.generate`, with the prompt's beginning from the node; stores the prompt
+        afterwards.
 
         `inputs`, or `input_ids`: [1, tokens]. What is not plain greedy search or sampling of one
         sequence bypasses the cache, and so do arguments of the model that keys do not cover.
@@ -91,11 +95,13 @@ class PrefixCache:
         return output
 
     def restore(self, input_ids: torch.Tensor) -> DynamicCache:
-        """A cache for `past_key_values` with as much of the prompt as the node has, never its last token."""
+        """A cache for `past_key_values` with as much of the prompt as the node has, never its last
+        token."""
         return self._restore(input_ids)[0]
 
     def save(self, input_ids: torch.Tensor, cache: DynamicCache) -> int:
-        """Stores the full blocks of the prompt out of `cache`. Returns how many the node has now."""
+        """Stores the full blocks of the prompt out of `cache`. Returns how many the node has
+        now."""
         return self._save(input_ids, cache, 0)
 
     def counters(self) -> dict[str, float]:
@@ -207,7 +213,8 @@ class PrefixCache:
                 piece = tensor[0, :, begin:end].to("cpu").contiguous()
                 if piece.shape != (heads, end - begin, dim) or piece.dtype != dtype:
                     raise ValueError(
-                        f"KV of shape {tuple(piece.shape)} {piece.dtype}, expected {(heads, end - begin, dim)} {dtype}"
+                        f"KV of shape {tuple(piece.shape)} {piece.dtype}, "
+                        f"expected {(heads, end - begin, dim)} {dtype}"
                     )
                 pieces.append(piece)
         return Part(
@@ -231,13 +238,15 @@ def _probe(model: Any) -> list[tuple[_PlaneFacts, _PlaneFacts]]:
     for index, layer in enumerate(cache.layers):
         if type(layer) is not DynamicLayer:
             raise ValueError(
-                f"layer {index} of the model keeps a {type(layer).__name__}, expected full attention in all layers"
+                f"layer {index} of the model keeps a {type(layer).__name__}, "
+                "expected full attention in all layers"
             )
         planes = [(t.shape[1], t.shape[3], t.dtype, t.device) for t in (layer.keys, layer.values)]
         for _, _, dtype, _ in planes:
             if dtype not in _DTYPES:
                 raise ValueError(
-                    f"layer {index} of the model has KV of type {dtype}, expected one of {list(_DTYPES)}"
+                    f"layer {index} of the model has KV of type {dtype}, "
+                    f"expected one of {list(_DTYPES)}"
                 )
         layers.append((planes[0], planes[1]))
     return layers
@@ -251,7 +260,8 @@ def _spec(
     if not revision:
         if getattr(model, "peft_config", None) or getattr(model, "_hf_peft_config_loaded", False):
             raise ValueError(
-                "the model has adapters: name their weights and the model's with the setting 'revision'"
+                "the model has adapters: name their weights and the model's "
+                "with the setting 'revision'"
             )
         revision = weights_revision(config._name_or_path, getattr(config, "_commit_hash", None))
     # Where the model came from says nothing about its KV, nor does the version that wrote the file.
@@ -281,7 +291,8 @@ def _spec(
         model=os.path.basename(os.path.normpath(config._name_or_path)) or config.model_type,
         revision=f"{revision} config:{digest[:32]}",
         numerics=(
-            f"transformers {transformers.__version__} torch {torch.__version__} {config._attn_implementation} "
+            f"transformers {transformers.__version__} torch {torch.__version__} "
+            f"{config._attn_implementation} "
             f"{device.type} {where}"
         ),
         tenant=options.tenant,

@@ -43,7 +43,8 @@ _MAX_PART = 64 << 20
 
 
 def _guarded(otherwise: Callable[[Sequence[Any]], Any]) -> Callable[[_Method], _Method]:
-    """An exception would end SGLang's storage thread for good: it is counted, logged, and a miss."""
+    """An exception would end SGLang's storage thread for good: it is counted, logged, and a
+    miss."""
 
     def wrap(method: _Method) -> _Method:
         @functools.wraps(method)
@@ -64,14 +65,16 @@ def _guarded(otherwise: Callable[[Sequence[Any]], Any]) -> Callable[[_Method], _
 class CairnStorage(HiCacheStorage):
     """Pages of one rank's host pool, whole, under SGLang's own page hashes (SHA-256 chains).
 
-    Thread-safe, as SGLang queries, loads and stores in a thread each. All ranks of a tensor-parallel
-    engine get the same answer: a page is there when all of them have stored their part.
+    Thread-safe, as SGLang queries, loads and stores in a thread each. All ranks of a
+    tensor-parallel engine get the same answer: a page is there when all of them have stored their
+    part.
     """
 
     def __init__(
         self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any] | None = None
     ) -> None:
-        """RuntimeError: an untested version of SGLang. ValueError: a setting that cannot be right."""
+        """RuntimeError: an untested version of SGLang. ValueError: a setting that cannot be
+        right."""
         check_version("sglang", sglang.__version__)
         extra = dict(storage_config.extra_config or {})
         self._zero_copy = bool(extra.get("interface_v1", 0))
@@ -123,7 +126,8 @@ class CairnStorage(HiCacheStorage):
             f"layers={getattr(pool, 'layer_num', '?')} "
             f"head_num={getattr(pool, 'head_num', '?')} head_dim={getattr(pool, 'head_dim', '?')} "
             f"pieces={list(sizes)[:4]}x{len(sizes)} "
-            f"tp={config.tp_size} pp={config.pp_rank}/{config.pp_size} {'v1' if self._zero_copy else 'flat'}"
+            f"tp={config.tp_size} pp={config.pp_rank}/{config.pp_size} "
+            f"{'v1' if self._zero_copy else 'flat'}"
         )
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
         return NamespaceSpec(
@@ -213,9 +217,11 @@ class CairnStorage(HiCacheStorage):
     # ---- the rest ----
 
     def clear(self) -> None:
-        """Deletes nothing: other engines use the same pages. The weights' epoch is in the settings."""
+        """Deletes nothing: other engines use the same pages. The weights' epoch is in the
+        settings."""
         _LOG.error(
-            "cairn: pages at the node are not deleted by SGLang; raise 'weight_epoch' to leave them behind"
+            "cairn: pages at the node are not deleted by SGLang; "
+            "raise 'weight_epoch' to leave them behind"
         )
 
     def counters(self) -> dict[str, float]:

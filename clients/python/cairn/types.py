@@ -46,14 +46,17 @@ class _DlpackExporter(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-# PEP 688 gives the buffer protocol a type in 3.12 only; numpy arrays and torch tensors export DLPack.
+# PEP 688 gives the buffer protocol a type in 3.12 only; numpy arrays and torch tensors export
+# DLPack.
 Buffer = Union[bytes, bytearray, memoryview, _DlpackExporter, Any]
-"""One object with contiguous host memory: bytes, bytearray, memoryview, mmap, numpy array, torch tensor."""
+"""One object with contiguous host memory: bytes, bytearray, memoryview, mmap, numpy array, torch
+tensor."""
 
 Memory = Union[Buffer, Sequence[Buffer]]
 """A buffer, or a list or tuple of buffers whose bytes follow each other."""
 BlockMemory = Union[Sequence[Memory], Buffer]
-"""Memory of several blocks: a list or tuple with that of each, or an array with a row for each, which takes less time."""
+"""Memory of several blocks: a list or tuple with that of each, or an array with a row for each,
+which takes less time."""
 
 
 class DType(enum.IntEnum):
@@ -78,6 +81,7 @@ class TierKind(enum.IntEnum):
 
     HOST = 0
     DISK = 1
+    DEVICE = 2
 
 
 class MissReason(enum.IntEnum):
@@ -137,7 +141,8 @@ class LayerGroup:
 
 @dataclass(frozen=True)
 class NativeLayout:
-    """Bytes that the service understands: layer -> plane -> KV head -> token -> dim, little-endian."""
+    """Bytes that the service understands: layer -> plane -> KV head -> token -> dim,
+    little-endian."""
 
     groups: Sequence[LayerGroup]
     kv_heads: int
@@ -180,7 +185,8 @@ class NamespaceSpec:
 
 @dataclass(frozen=True)
 class FieldDifference:
-    """A namespace at the node that differs in exactly this field: a changed setting, not an empty cache."""
+    """A namespace at the node that differs in exactly this field: a changed setting, not an empty
+    cache."""
 
     field: str
     stored: str
@@ -275,7 +281,8 @@ class TierStat(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeStats:
-    """A node's totals since it started; StatResponse of proto/cairn/v1/cache.proto documents the fields."""
+    """A node's totals since it started; StatResponse of proto/cairn/v1/cache.proto documents the
+    fields."""
 
     node_id: str
     node_epoch: int

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "cairn/client/types.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
 #include "clients/python/src/field.h"
-#include "services/common/clock/clock.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
 
 namespace cairn::python {
 

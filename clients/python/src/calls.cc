@@ -9,6 +9,7 @@
 #include "clients/python/src/part_source.h"
 #include "clients/python/src/pushing.h"
 #include "clients/python/src/reading.h"
+#include "clients/python/src/released_gil.h"
 #include "clients/python/src/status_error.h"
 
 namespace cairn::python {
@@ -21,7 +22,7 @@ constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
 template <typename F>
 auto WithClient(Connection& connection, F call)
     -> decltype(call(std::declval<client::CacheClient&>())) {
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   const Result<Connection::Call> entered = connection.Enter();
   if (!entered.ok()) return entered.status();
   return call(entered->client());
@@ -86,13 +87,13 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
   if (!spin.is_none()) options.spin = Seconds(spin, "spin");
   std::shared_ptr<Connection> connection;
   {
-    const nb::gil_scoped_release released;
+    const ReleasedGil released;
     connection = ValueOrThrow(Connection::Make(options));
   }
   // Collected without a close, it ends its session without the GIL.
   Connection* const raw = connection.get();
   return {raw, [connection = std::move(connection)](Connection*) mutable {
-            const nb::gil_scoped_release released;
+            const ReleasedGil released;
             connection.reset();
           }};
 }
@@ -362,7 +363,7 @@ nb::object Stats(Connection& connection) {
 uint64_t Watch(Connection& connection, nb::handle fingerprint, bool snapshot) {
   const client::WatchOptions options = {.fingerprint = ToOptionalDigest(fingerprint, "fingerprint"),
                                         .snapshot = snapshot};
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   return ValueOrThrow(connection.Watch(options));
 }
 
@@ -375,7 +376,7 @@ nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait) {
     const TimePoint now = std::chrono::steady_clock::now();
     Result<std::optional<client::CacheEvent>> next = std::optional<client::CacheEvent>();
     {
-      const nb::gil_scoped_release released;
+      const ReleasedGil released;
       next = connection.NextEvent(
           stream, std::clamp<Duration>(until - now, Duration::zero(), kSignalPeriod));
     }

@@ -25,8 +25,8 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
                  nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
                  const std::string& trace);
-// The same without a lease, not waited for. `prefetch_in`: None, or seconds in which the node should
-// have in memory what matched.
+// The same without a lease, not waited for. `prefetch_in`: None, or seconds in which the node
+// should have in memory what matched.
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
                                          nb::handle keys, nb::handle prefetch_in,
                                          nb::handle deadline, const std::string& trace);

@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "services/common/keys/part_codec.h"
+#include "common/keys/part_codec.h"
 
 namespace cairn::python {
 

@@ -13,8 +13,8 @@
 #include "cairn/client/cache_client.h"
 #include "cairn/client/connect.h"
 #include "clients/python/src/pending_match.h"
-#include "services/common/concurrency/executor.h"
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::python {
 
@@ -58,8 +58,8 @@ class Connection {
   // INVALID_ARGUMENT for one that was not opened here.
   Result<std::shared_ptr<const OpenNamespace>> Find(const Digest& fingerprint);
 
-  // Asks in a thread of the connection, and does not wait: the GIL may be held. FAILED_PRECONDITION when it
-  // is closed and in a forked process, RESOURCE_EXHAUSTED when too many questions wait.
+  // Asks in a thread of the connection, and does not wait: the GIL may be held. FAILED_PRECONDITION
+  // when it is closed and in a forked process, RESOURCE_EXHAUSTED when too many questions wait.
   Result<std::shared_ptr<PendingMatch>> Ask(PendingMatch::Question question);
 
   // Streams belong to the connection, which ends them before its client.

@@ -10,8 +10,8 @@
 namespace cairn::python {
 
 // Gives the lease back when it is released or collected; a call that uses it just then keeps it
-// until its end. Used with the GIL held. In a forked process nothing is given back: the lease is the
-// parent's.
+// until its end. Used with the GIL held, so by one thread at a time. In a forked process nothing is
+// given back: the lease is the parent's.
 class LeaseHandle {
  public:
   explicit LeaseHandle(client::Lease lease);

@@ -39,7 +39,8 @@ bool IsContiguous(const nb::ndarray<nb::ro>& array) {
   return true;
 }
 
-// `format` as the buffer protocol has it (PEP 3118): 'O' is a pointer to an object, but for those in the names of fields, ":name:".
+// `format` as the buffer protocol has it (PEP 3118): 'O' is a pointer to an object, but for those
+// in the names of fields, ":name:".
 bool HoldsObjects(const char* format) {
   bool name = false;
   for (const char* c = format; c != nullptr && *c != 0; ++c) {

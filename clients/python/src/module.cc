@@ -13,8 +13,9 @@
 #include "cairn/client/rect_assembler.h"
 #include "clients/python/src/arguments.h"
 #include "clients/python/src/calls.h"
+#include "clients/python/src/released_gil.h"
 #include "clients/python/src/status_error.h"
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -49,7 +50,7 @@ nb::list BlockKeys(nb::handle fingerprint, nb::handle tokens, nb::handle block_t
   }
   std::vector<BlockKey> keys;
   {
-    const nb::gil_scoped_release released;
+    const ReleasedGil released;
     keys = chain.Keys(native, size);
   }
   nb::list out;
@@ -83,6 +84,7 @@ std::string ActionOf(int code) {
 
 }  // namespace
 
+// Long: the list of everything that Python sees.
 NB_MODULE(_native, m) {
   // At exit modules may be cleared in an order in which objects are not; nothing is lost by it.
   nb::set_leak_warnings(false);
@@ -108,7 +110,7 @@ NB_MODULE(_native, m) {
            "deadline"_a.none(), "commit_deadline"_a.none(), "trace"_a)
       .def("commit_staged", &CommitStaged, "push"_a)
       .def("drop_staged", &Connection::DropStaged, "push"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+           nb::call_guard<ReleasedGil>())
       .def("prefetch", &Prefetch, "fingerprint"_a.none(), "keys"_a.none(), "needed_in"_a.none(),
            "deadline"_a.none(), "trace"_a)
       .def("exists", &Exists, "fingerprint"_a.none(), "keys"_a.none(), "deadline"_a.none(),
@@ -119,8 +121,8 @@ NB_MODULE(_native, m) {
       .def("stats", &Stats)
       .def("watch", &Watch, "fingerprint"_a.none(), "snapshot"_a)
       .def("next_event", &NextEvent, "stream"_a, "wait"_a.none())
-      .def("end_watch", &Connection::EndWatch, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("close", &Connection::Close, nb::call_guard<nb::gil_scoped_release>());
+      .def("end_watch", &Connection::EndWatch, "stream"_a, nb::call_guard<ReleasedGil>())
+      .def("close", &Connection::Close, nb::call_guard<ReleasedGil>());
   m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
         "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none());
 
@@ -130,7 +132,7 @@ NB_MODULE(_native, m) {
           "wait",
           [](PendingMatch& pending, nb::handle seconds) {
             const TimePoint until = std::chrono::steady_clock::now() + Seconds(seconds, "seconds");
-            const nb::gil_scoped_release released;
+            const ReleasedGil released;
             return ValueOrThrow(pending.Wait(until));
           },
           "seconds"_a.none())

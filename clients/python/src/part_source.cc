@@ -1,8 +1,8 @@
 #include "clients/python/src/part_source.h"
 
+#include "cairn/common/part.h"
 #include "clients/python/src/arguments.h"
 #include "clients/python/src/status_error.h"
-#include "services/common/format/part.h"
 
 namespace nb = nanobind;
 

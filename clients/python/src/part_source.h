@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "cairn/common/namespace_spec.h"
 #include "clients/python/src/memory.h"
 #include "clients/python/src/sealing.h"
-#include "services/common/keys/namespace_spec.h"
 
 namespace cairn::python {
 
@@ -19,8 +19,8 @@ struct PushedParts {
   std::vector<MemoryPieces> memory;  // Where the contents lie.
 };
 
-// A sequence of Parts for blocks of this layout, at least one. INVALID_ARGUMENT or TypeError, naming
-// the part and its field.
+// A sequence of Parts for blocks of this layout, at least one. INVALID_ARGUMENT or TypeError,
+// naming the part and its field.
 PushedParts ReadParts(nanobind::handle parts, const Layout& layout);
 
 }  // namespace cairn::python

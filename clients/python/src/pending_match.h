@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::python {
 
@@ -37,8 +37,8 @@ class PendingMatch {
   void Refuse(const Status& status);
 
   bool Done() const { return done_.load(std::memory_order_acquire); }
-  // Until it is done; false when that did not happen by `until`. FAILED_PRECONDITION in a process that
-  // was forked meanwhile: nobody there will ever finish it.
+  // Until it is done; false when that did not happen by `until`. FAILED_PRECONDITION in a process
+  // that was forked meanwhile: nobody there will ever finish it.
   Result<bool> Wait(TimePoint until);
   // REQUIRES: Done().
   const Answer& answer() const { return *answer_; }

@@ -15,16 +15,16 @@
 
 namespace cairn::python {
 
-// Blocks that `into` has memory for: a list or tuple with the memory of each, or an array with a row
-// for each. TypeError for anything else.
+// Blocks that `into` has memory for: a list or tuple with the memory of each, or an array with a
+// row for each. TypeError for anything else.
 size_t CountOf(nanobind::handle into);
 
 // What a read needs while the GIL is not held; made, asked and destroyed with it. Ends early when
 // the connection closes or `cancel` is told to.
 class Reading {
  public:
-  // `rect`: None for all of each block. INVALID_ARGUMENT or TypeError, naming the field. `layout` and
-  // `cancel` must outlive this.
+  // `rect`: None for all of each block. INVALID_ARGUMENT or TypeError, naming the field. `layout`
+  // and `cancel` must outlive this.
   Reading(Connection& connection, const Layout& layout, nanobind::handle into, uint32_t first_block,
           nanobind::handle rect, const std::stop_source* cancel);
 

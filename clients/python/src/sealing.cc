@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "services/common/hash/xxh3_stream.h"
-#include "services/common/memory/bulk_copy.h"
+#include "common/hash/xxh3_stream.h"
+#include "common/memory/bulk_copy.h"
 
 namespace cairn::python {
 namespace {
 
-// Hashed out of memory, then copied out of the cache: so little at a time that reads and writes of memory overlap. Whole runs of 96 KiB took a
-// quarter more time.
+// Hashed out of memory, then copied out of the cache: so little at a time that reads and writes of
+// memory overlap. Whole runs of 96 KiB took a quarter more time.
 constexpr size_t kStep = 2 << 10;
 constexpr size_t kLine = 64;  // Of streaming stores, which had better be whole.
 

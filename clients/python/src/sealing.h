@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
 #include "clients/python/src/block_bytes.h"
 #include "clients/python/src/field.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
 
 namespace cairn::python {
 

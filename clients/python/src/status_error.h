@@ -6,10 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::python {
 
+// Immutable.
 class StatusError : public std::exception {
  public:
   explicit StatusError(Status status) : status_(std::move(status)), text_(ToString(status_)) {}

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "services/common/format/selected_slice.h"
+#include "common/format/selected_slice.h"
 
 namespace cairn::cache {
 namespace {

@@ -10,9 +10,9 @@
 #include <optional>
 #include <span>
 
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "common/recipe/recipe.h"
 #include "kernels/codecs/codec.h"
-#include "services/common/recipe/recipe.h"
 
 namespace cairn::cache {
 namespace {
@@ -82,9 +82,8 @@ Result<std::unique_ptr<const Recoder>> Recoder::Create(const NamespaceSpec& spec
   if (!ids.IsLadder()) return std::unique_ptr<const Recoder>();
   CAIRN_RETURN_IF_ERROR(CheckLayout(spec.layout));
   CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(spec.recipe));
-  auto recoder = std::unique_ptr<const Recoder>(
-      new Recoder(spec, ids, recipe.CodecOf(RecipeTier::kHost).Make(),
-                  recipe.CodecOf(RecipeTier::kDisk).Make()));
+  auto recoder = std::unique_ptr<const Recoder>(new Recoder(
+      spec, ids, recipe.CodecOf(TierKind::kHost).Make(), recipe.CodecOf(TierKind::kDisk).Make()));
   for (uint32_t layer = 0; layer < spec.layout.Layers(); ++layer) {
     const Slice slice = recoder->SliceOf(layer, spec.layout.WholeRect(), true);
     for (const codecs::Codec* codec : {recoder->from_.get(), recoder->to_.get()}) {

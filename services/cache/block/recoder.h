@@ -12,11 +12,11 @@
 #include <span>
 #include <vector>
 
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
+#include "common/keys/part_codec.h"
 #include "services/cache/block/part_grid.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/keys/part_codec.h"
-#include "services/common/status/status.h"
 
 namespace cairn::codecs {
 class Codec;

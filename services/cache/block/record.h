@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache {
 

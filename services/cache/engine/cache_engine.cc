@@ -1,9 +1,9 @@
 #include "services/cache/engine/cache_engine.h"
 
+#include "common/log/log.h"
 #include "services/cache/block/record.h"
 #include "services/cache/engine/in_place_path.h"
 #include "services/cache/engine/namespace_admin.h"
-#include "services/cache/engine/node_context.h"
 #include "services/cache/engine/prefetch_path.h"
 #include "services/cache/engine/read_path.h"
 #include "services/cache/engine/reclaimer.h"
@@ -14,32 +14,10 @@
 #include "services/cache/mover/promoter.h"
 #include "services/cache/mover/transfer_budget.h"
 #include "services/cache/mover/write_back.h"
+#include "services/cache/state/node_context.h"
 #include "services/cache/tier/host_tier.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
-
-std::string_view Name(MissReason reason) {
-  switch (reason) {
-    case MissReason::kNone:
-      return "none";
-    case MissReason::kAbsent:
-      return "absent";
-    case MissReason::kIncomplete:
-      return "incomplete";
-    case MissReason::kEvicted:
-      return "evicted";
-    case MissReason::kCorrupt:
-      return "corrupt";
-    case MissReason::kDeadline:
-      return "deadline";
-    case MissReason::kRefused:
-      return "refused";
-    case MissReason::kFingerprint:
-      return "fingerprint";
-  }
-  return "unknown";
-}
 
 namespace {
 
@@ -198,7 +176,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     return in_place_.Report(session, lease, block);
   }
   Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
-                       std::span<uint8_t> found) override {
+                       std::span<std::optional<TierKind>> found) override {
     return in_place_.Exists(fingerprint, keys, found);
   }
   Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
@@ -207,10 +185,11 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     if (draining_.load()) return Errorf(StatusCode::kUnavailable, "the node is shutting down");
     return writes_.ReserveInPlace(session, fingerprint, parts);
   }
-  void CountInPlace(uint64_t host_read, uint64_t disk_read, uint64_t written) override {
-    context_.counters.fetched_bytes.Add(host_read + disk_read);
-    context_.counters.fetched_host_bytes.Add(host_read);
-    context_.counters.fetched_disk_bytes.Add(disk_read);
+  void CountInPlace(const ByTier<uint64_t>& read, uint64_t written) override {
+    for (const TierKind tier : kTiersByRank) {
+      context_.counters.fetched_bytes.Add(read[tier]);
+      context_.counters.fetched_from[tier].Add(read[tier]);
+    }
     context_.counters.pushed_bytes.Add(written);
   }
 
@@ -241,16 +220,17 @@ EngineStats Engine::GetStats() const {
   stats.disk_io_mode = disk_io_mode_;
   stats.uptime_seconds = Seconds(context_.clock->Now() - context_.start);
   const auto all = context_.registry.All();
-  uint64_t blocks_in[kTierCount] = {};
+  ByTier<uint64_t> blocks_in;
   for (const NamespacePtr& ns : *all) {
     stats.blocks += ns->blocks.load(std::memory_order_relaxed);
     stats.incomplete_blocks += ns->incomplete_blocks.load(std::memory_order_relaxed);
-    for (size_t t = 0; t < kTierCount; ++t)
-      blocks_in[t] += ns->blocks_in[t].load(std::memory_order_relaxed);
+    for (const TierKind tier : kTiersByRank) {
+      blocks_in[tier] += ns->blocks_in[tier].load(std::memory_order_relaxed);
+    }
   }
   stats.namespaces = all->size();
-  for (size_t t = 0; t < kTierCount; ++t) {
-    const Tier* tier = context_.tiers.Get(static_cast<TierKind>(t));
+  for (const TierKind t : kTiersByRank) {
+    const Tier* tier = context_.tiers.Get(t);
     if (tier == nullptr) continue;
     stats.tiers[t] = TierState{tier->GetStats(), blocks_in[t], c.evicted_blocks[t].Get(),
                                c.evicted_bytes[t].Get(), context_.pace[t].BytesPerSecond()};
@@ -275,8 +255,7 @@ EngineStats Engine::GetStats() const {
   stats.missed_tokens = c.missed_tokens.Get();
   stats.fetched_bytes = c.fetched_bytes.Get();
   stats.pushed_bytes = c.pushed_bytes.Get();
-  stats.fetched_host_bytes = c.fetched_host_bytes.Get();
-  stats.fetched_disk_bytes = c.fetched_disk_bytes.Get();
+  for (const TierKind tier : kTiersByRank) stats.fetched_from[tier] = c.fetched_from[tier].Get();
   stats.promoted_blocks = c.promoted_blocks.Get();
   stats.demoted_blocks = c.demoted_blocks.Get();
   stats.corrupt_blocks = c.corrupt_blocks.Get();

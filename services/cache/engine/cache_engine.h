@@ -1,9 +1,11 @@
 #pragma once
-// The cache node without its network: namespaces, index, leases, two-phase writes, tiers and the moves between them.
+// The cache node without its network: namespaces, index, leases, two-phase writes, tiers and the
+// moves between them.
 //
-// Thread-safe. No call blocks on I/O except FetchStream::Next, Flush, and the three that drop (Drop*, BumpEpoch: what they hide is
-// hidden for good, also after a restart, when they return). Errors: INVALID_ARGUMENT names field, value and expectation;
-// NOT_FOUND names an unknown session, lease, reservation or namespace; RESOURCE_EXHAUSTED says which budget is used up.
+// Thread-safe. No call blocks on I/O except FetchStream::Next, Flush, and the three that drop
+// (Drop*, BumpEpoch: what they hide is hidden for good, also after a restart, when they return).
+// Errors: INVALID_ARGUMENT names field, value and expectation; NOT_FOUND names an unknown session,
+// lease, reservation or namespace; RESOURCE_EXHAUSTED says which budget is used up.
 
 #include <cstdint>
 #include <functional>
@@ -15,65 +17,21 @@
 #include <variant>
 #include <vector>
 
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/executor.h"
+#include "services/cache/state/engine_options.h"
+#include "services/cache/state/events.h"
+#include "services/cache/state/ids.h"
+#include "services/cache/state/miss_reason.h"
 #include "services/cache/tier/tier.h"
-#include "services/common/clock/clock.h"
-#include "services/common/concurrency/executor.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
 
 namespace cairn::cache {
 
 class HostTier;
 class InPlaceEngine;
-
-using SessionId = uint64_t;  // Internal; the network form is an unguessable token.
-using LeaseId = uint64_t;
-using ReservationId = uint64_t;
-using Fingerprint = Digest;
-
-// As MissReason of proto/cairn/v1/common.proto, same numbers.
-enum class MissReason : uint8_t {
-  kNone = 0,
-  kAbsent = 1,
-  kIncomplete = 2,
-  kEvicted = 3,
-  kCorrupt = 4,
-  kDeadline = 5,
-  kRefused = 6,
-  kFingerprint = 7,
-};
-inline constexpr size_t kMissReasonCount = 8;
-std::string_view Name(MissReason reason);
-
-struct EngineOptions {
-  Duration default_lease_ttl = std::chrono::seconds(30);
-  Duration max_lease_ttl = std::chrono::seconds(600);
-  Duration default_reservation_ttl = std::chrono::seconds(30);
-  Duration max_reservation_ttl = std::chrono::seconds(600);
-  // An incomplete block (some parts committed) is dropped after this.
-  Duration incomplete_ttl = std::chrono::seconds(60);
-  // Budgets; over them: RESOURCE_EXHAUSTED.
-  uint64_t max_reserved_bytes =
-      0;  // Uncommitted reservations, all sessions. 0: half of the host tier.
-  uint64_t max_incomplete_bytes = 0;  // 0: a quarter of the host tier.
-  uint64_t max_index_bytes = 1ull << 30;
-  uint64_t max_transfer_bytes =
-      64ull << 20;  // Buffers of fetches that read from disk past the host tier.
-  uint32_t max_sessions = 1024;
-  uint32_t max_leases_per_session = 4096;
-  uint32_t max_namespaces = 4096;
-  uint32_t mover_queue_capacity = 4096;   // Waiting moves per (source, target).
-  uint32_t watch_queue_capacity = 65536;  // Events a slow watcher may lag behind.
-  uint64_t max_hinted_bytes =
-      0;  // Of blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
-  Duration prefetch_grace = std::chrono::seconds(2);  // A hint holds so much longer than it says.
-  // What is copied to disk (placement/disk_admission.h).
-  Duration disk_flush_after = std::chrono::seconds(1);
-  double disk_high_water =
-      1.0;  // Share of the disk tier above which a block needs a second touch. 1: none does.
-  uint64_t disk_write_budget = 0;  // Bytes a second; 0: no limit.
-};
 
 struct NamespaceOpened {
   Fingerprint fingerprint;
@@ -99,8 +57,8 @@ struct TierRun {
   TierKind tier;
   uint32_t blocks = 0;
   uint64_t bytes = 0;
-  // From the match until the run's last byte could leave this node, by what reads have taken of late and what waits before
-  // them. Never falls from run to run. 0: unknown.
+  // From the match until the run's last byte could leave this node, by what reads have taken of
+  // late and what waits before them. Never falls from run to run. 0: unknown.
   double seconds = 0;
 };
 
@@ -129,8 +87,8 @@ struct PrefetchResult {
   uint32_t queued_blocks = 0;   // On disk, on their way.
   uint32_t absent_blocks = 0;
   uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
-  double estimated_seconds =
-      0;  // Until the last queued block could be in host. 0: unknown, or none.
+  // Until the last queued block could be in host. 0: unknown, or none.
+  double estimated_seconds = 0;
 };
 
 struct FetchRequest {
@@ -138,7 +96,8 @@ struct FetchRequest {
   LeaseId lease = 0;
   uint32_t block_begin = 0, block_end = 0;  // end 0: all.
   uint32_t layer_begin = 0, layer_end = 0;  // end 0: all.
-  // The reader compares slices with their hashes: of what lies in host only a sample is verified here.
+  // The reader compares slices with their hashes: of what lies in host only a sample is verified
+  // here.
   bool reader_verifies = false;
   std::string_view trace;
 };
@@ -160,15 +119,16 @@ struct FetchFailure {
   MissReason reason = MissReason::kCorrupt;
 };
 
-// Not thread-safe; belongs to one reader. Destroying it ends the fetch. Outlives neither the engine nor needs the lease to outlive it: a
-// lease that ends meanwhile turns the rest into failures.
+// Not thread-safe; belongs to one reader. Destroying it ends the fetch. Outlives neither the engine
+// nor needs the lease to outlive it: a lease that ends meanwhile turns the rest into failures.
 class FetchStream {
  public:
   virtual ~FetchStream() = default;
   using Item = std::variant<FetchedSlice, FetchFailure>;
-  // The next item, nullopt at the end. Blocks on disk reads, never longer than `deadline` (of the steady clock, whatever clock the
-  // engine has); then DEADLINE_EXCEEDED, and Next may be called again. Slices that came from disk past the host tier lie in bounded
-  // buffers: a reader that keeps their `hold` while it asks for more may wait for itself until the deadline.
+  // The next item, nullopt at the end. Blocks on disk reads, never longer than `deadline` (of the
+  // steady clock, whatever clock the engine has); then DEADLINE_EXCEEDED, and Next may be called
+  // again. Slices that came from disk past the host tier lie in bounded buffers: a reader that
+  // keeps their `hold` while it asks for more may wait for itself until the deadline.
   virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
   // Whether the lease is over; what was handed out stays readable all the same. Any thread.
   virtual bool lease_ended() const { return false; }
@@ -196,29 +156,27 @@ struct EngineStats {
   std::string node_id;
   uint64_t node_epoch = 0;
   double uptime_seconds = 0;
-  std::optional<TierState> tiers[kTierCount];  // By TierKind.
+  ByTier<std::optional<TierState>> tiers;
   // Now:
   uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
            reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
            mover_queue_depth = 0;
   // Totals:
   uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0,
-           pushed_bytes = 0, fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0,
-           demoted_blocks = 0, corrupt_blocks = 0, expired_leases = 0, expired_reservations = 0,
-           commits = 0, dropped_events = 0;
+           pushed_bytes = 0, promoted_blocks = 0, demoted_blocks = 0, corrupt_blocks = 0,
+           expired_leases = 0, expired_reservations = 0, commits = 0, dropped_events = 0;
+  ByTier<uint64_t> fetched_from;     // Of fetched_bytes, by the tier they were read from.
   uint64_t prefetched_blocks = 0,    // Of promoted_blocks, because of a hint.
       prefetched_used_blocks = 0,    // Of these, matched afterwards.
       prefetched_wasted_blocks = 0,  // Of these, left the host tier without.
       merged_moves = 0, cancelled_moves = 0;
   uint64_t hinted_bytes = 0;  // Now: that hints hold.
-  uint64_t
-      untouched_copies = 0,
-      over_budget_copies =
-          0;  // Copies to disk that were not made: for want of a second touch, of write budget.
-  uint64_t unencodable_copies =
-      0;  // As many more: numbers that the codec of the disk cannot store.
-  uint64_t recoded_bytes_in = 0,
-           recoded_bytes_out = 0;          // Of copies to disk under a ladder: before and after.
+  // Copies to disk that were not made: for want of a second touch, of write budget.
+  uint64_t untouched_copies = 0, over_budget_copies = 0;
+  // As many more: numbers that the codec of the disk cannot store.
+  uint64_t unencodable_copies = 0;
+  // Of copies to disk under a ladder: before and after.
+  uint64_t recoded_bytes_in = 0, recoded_bytes_out = 0;
   uint64_t late_copies = 0;                // Made later than disk_flush_after.
   uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
   double prefill_seconds_saved = 0;
@@ -238,46 +196,19 @@ struct DropResult {
   uint64_t hidden_blocks = 0;
 };
 
-struct CacheEvent {
-  enum class Kind : uint8_t {
-    kStored = 1,
-    kRemoved = 2,
-    kTierAdded = 3,
-    kTierRemoved = 4,
-    kSnapshotEnd = 5,
-    kNamespaceDropped = 6
-  };
-  Kind kind = Kind::kStored;
-  uint64_t sequence = 0;
-  Fingerprint fingerprint;
-  BlockKey key;
-  std::optional<BlockKey> parent;
-  TierKind tier = TierKind::kHost;
-};
-
-// One watcher's bounded queue. Thread-safe. Destroying it unsubscribes.
-class EventQueue {
- public:
-  virtual ~EventQueue() = default;
-  // The next events, at most `max`. Empty when `deadline` passed. RESOURCE_EXHAUSTED once the watcher lagged too far: the queue is dead.
-  virtual Result<std::vector<CacheEvent>> Next(size_t max, TimePoint deadline) = 0;
-  // Wakes a blocked Next, which then returns CANCELLED.
-  virtual void Cancel() = 0;
-};
-
 class CacheEngine {
  public:
   struct Dependencies {
     HostTier* host = nullptr;  // Required; outlives the engine.
-    PersistentTier* disk =
-        nullptr;             // nullptr: no disk tier. Not yet recovered; outlives the engine.
+    // nullptr: no disk tier. Not yet recovered; outlives the engine.
+    PersistentTier* disk = nullptr;
     Clock* clock = nullptr;  // Required.
-    Executor* executor =
-        nullptr;  // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
+    // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
+    Executor* executor = nullptr;
     std::string node_id;
     uint64_t node_epoch = 0;
-    std::string disk_io_mode =
-        {};  // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
+    // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
+    std::string disk_io_mode = {};
   };
   // Recovers from the disk tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,
@@ -286,8 +217,8 @@ class CacheEngine {
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
   virtual Result<SessionId> OpenSession(std::string_view client_name) = 0;
-  virtual void CloseSession(
-      SessionId session) = 0;  // Releases leases, aborts reservations. Unknown: no effect.
+  // Releases leases, aborts reservations. Unknown: no effect.
+  virtual void CloseSession(SessionId session) = 0;
 
   virtual Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
   // NOT_FOUND for an unknown fingerprint.
@@ -297,8 +228,9 @@ class CacheEngine {
   virtual Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) = 0;
   virtual Status Release(SessionId session, std::span<const LeaseId> leases) = 0;
   virtual Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) = 0;
-  // A hint: these blocks will be matched in about `needed_in`. What lies on disk is promoted behind all demand, and only into room that
-  // is free or holds blocks likely to be used later than that; what is in host is evicted after others until then. No lease.
+  // A hint: these blocks will be matched in about `needed_in`. What lies on disk is promoted behind
+  // all demand, and only into room that is free or holds blocks likely to be used later than that;
+  // what is in host is evicted after others until then. No lease.
   virtual Result<PrefetchResult> Prefetch(const PrefetchRequest& request) = 0;
   // Per key: fastest tier that holds the complete block.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
@@ -311,7 +243,8 @@ class CacheEngine {
   // Copies into the reservation. OUT_OF_RANGE past its end.
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
-  // Verifies header and slices against the reservation and the layout, then makes the parts visible. DATA_LOSS: bytes fail their hash.
+  // Verifies header and slices against the reservation and the layout, then makes the parts
+  // visible. DATA_LOSS: bytes fail their hash.
   virtual Result<std::vector<Status>> Commit(SessionId session,
                                              std::span<const ReservationId> reservations,
                                              std::string_view trace) = 0;
@@ -332,8 +265,8 @@ class CacheEngine {
   // For sessions on this machine (in_place.h); nullptr where the engine has no such side.
   virtual InPlaceEngine* in_place() { return nullptr; }
 
-  // Expires leases, reservations and incomplete blocks, retries postponed copies to disk. Called every 100 ms or so by the owner; tests call
-  // it after moving the clock.
+  // Expires leases, reservations and incomplete blocks, retries postponed copies to disk. Called
+  // every 100 ms or so by the owner; tests call it after moving the clock.
   virtual void Tick() = 0;
 
   // Refuses new reservations with UNAVAILABLE; reads go on.

@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
+#include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 
@@ -25,7 +25,7 @@ struct BufferedRead {
 
 namespace {
 
-constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
+constexpr TierKind kDisk = TierKind::kDisk;
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
 
@@ -81,11 +81,9 @@ bool OpenParts(const NamespaceState& ns, FetchSlot& slot, TierKind tier,
   slot.tier = tier;
   slot.parts.clear();
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header =
-        CheckedHeader(ns.form_in[static_cast<size_t>(tier)], slot.places[i].rect, bytes[i]);
+    auto header = CheckedHeader(ns.form_in[tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
-    slot.parts.push_back(
-        {*std::move(header), bytes[i], hold, slot.places[i].extent[static_cast<size_t>(tier)]});
+    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[tier]});
   }
   slot.state = FetchSlot::State::kReady;
   return true;
@@ -238,10 +236,10 @@ void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   log::Warn("block_corrupt",
             {{"tier", std::string(Name(slot.tier))}, {"key", slot.key.Hex()}, {"trace", trace}});
   services.context->RemoveCorrupt(*lease->ns, slot.key, slot.tier,
-                                  slot.places[0].extent[static_cast<size_t>(slot.tier)]);
+                                  slot.places[0].extent[slot.tier]);
   slot.parts.clear();
-  slot.promotion_tried =
-      slot.rejections > 0;  // Promoted again once, which mends the host tier; then read past it.
+  // Promoted again once, which mends the host tier; then read past it.
+  slot.promotion_tried = slot.rejections > 0;
   if (++slot.rejections > kMaxRejections) return slot.Fail(MissReason::kCorrupt);
   slot.state = FetchSlot::State::kLocate;
 }

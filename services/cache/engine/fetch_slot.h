@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "services/cache/engine/node_context.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoter.h"
 #include "services/cache/mover/transfer_budget.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

@@ -56,10 +56,9 @@ class InPlaceEngine {
   // Looks at the bytes of a leased block itself, since a reader says that they fail their hash.
   // What is bad is removed, and counted as corrupt and as a miss.
   virtual Status Report(SessionId session, LeaseId lease, uint32_t block) = 0;
-  // Writes one number per key: 0 not here, or not complete; 1 host; 2 disk. REQUIRES: found.size()
-  // == keys.size().
+  // Per key the fastest tier that holds the complete block. REQUIRES: found.size() == keys.size().
   virtual Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
-                               std::span<uint8_t> found) = 0;
+                               std::span<std::optional<TierKind>> found) = 0;
   // As CacheEngine::Reserve, where the tenant's writers can write. RESOURCE_EXHAUSTED: there is no
   // room for that, but there may be for a Reserve.
   virtual Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
@@ -67,7 +66,7 @@ class InPlaceEngine {
       std::span<const ReservePartRequest> parts) = 0;
   // For the statistics: bytes whose places were told to readers, by the tier their match found them
   // in, and bytes committed in place.
-  virtual void CountInPlace(uint64_t host_read, uint64_t disk_read, uint64_t written) = 0;
+  virtual void CountInPlace(const ByTier<uint64_t>& read, uint64_t written) = 0;
 };
 
 }  // namespace cairn::cache

@@ -1,14 +1,14 @@
 #include "services/cache/engine/in_place_path.h"
 
+#include "common/keys/limits.h"
+#include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/engine/validate.h"
-#include "services/common/keys/limits.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
+constexpr TierKind kHost = TierKind::kHost;
 
 // Grows to the longest path that a thread has seen, so that the paths after it need no memory.
 std::vector<BlockRef>& PathBuffer() {
@@ -154,11 +154,11 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
 }
 
 Status InPlacePath::Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
-                           std::span<uint8_t> found) {
+                           std::span<std::optional<TierKind>> found) {
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", keys.size(), kMaxKeysPerCall));
   CAIRN_CHECK(found.size() == keys.size());
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
-  std::fill(found.begin(), found.end(), uint8_t{0});
+  std::fill(found.begin(), found.end(), std::nullopt);
   NamespaceLock lock(*ns, context_.tiers);
   if (ns->dropped.load(std::memory_order_relaxed)) return OkStatus();
   ns->index.FindAll(keys, found);

@@ -2,9 +2,9 @@
 // Reads and writes in place: see in_place.h. Thread-safe.
 
 #include "services/cache/engine/in_place.h"
-#include "services/cache/engine/node_context.h"
 #include "services/cache/engine/read_path.h"
 #include "services/cache/engine/write_path.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
@@ -18,7 +18,7 @@ class InPlacePath {
   Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places);
   Status Report(SessionId session, LeaseId lease, uint32_t block);
   Status Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
-                std::span<uint8_t> found);
+                std::span<std::optional<TierKind>> found);
 
  private:
   // Blocks [begin, end) of the lease. Blocks on disk are kPending, their keys go into `wanted`.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/log/log.h"
 #include "services/cache/block/record.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {

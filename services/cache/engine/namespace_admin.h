@@ -5,12 +5,13 @@
 // next generation first of all: blocks of an older one are never shown again, whatever is still to
 // be reclaimed.
 
-#include "services/cache/engine/node_context.h"
+#include "services/cache/engine/cache_engine.h"
 #include "services/cache/engine/read_path.h"
 #include "services/cache/engine/reclaimer.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/write_back.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

@@ -1,7 +1,7 @@
 #include "services/cache/engine/prefetch_path.h"
 
+#include "common/keys/limits.h"
 #include "services/cache/engine/validate.h"
-#include "services/common/keys/limits.h"
 
 namespace cairn::cache {
 namespace {
@@ -76,7 +76,7 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
     const auto pushed = promoter_.Request(ns, wanted, MovePriority::kPrefetch, hint.waiter);
     result.queued_blocks = static_cast<uint32_t>(pushed.queued + pushed.merged);
     result.refused_blocks += static_cast<uint32_t>(pushed.full);
-    const double pace = context_.pace[static_cast<size_t>(TierKind::kDisk)].BytesPerSecond();
+    const double pace = context_.pace[TierKind::kDisk].BytesPerSecond();
     if (pace > 0) {
       uint64_t bytes = pushed.bytes_ahead;
       for (size_t i = 0; i < result.queued_blocks; ++i) bytes += wanted[i].bytes;

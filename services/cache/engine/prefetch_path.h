@@ -9,9 +9,10 @@
 #include <map>
 #include <memory>
 
-#include "services/cache/engine/node_context.h"
+#include "services/cache/engine/cache_engine.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoter.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

@@ -2,20 +2,20 @@
 
 #include <cmath>
 
-#include "services/cache/engine/fetch_stream.h"
+#include "common/keys/limits.h"
+#include "services/cache/engine/layered_fetch.h"
 #include "services/cache/engine/validate.h"
-#include "services/common/keys/limits.h"
 
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
-constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
+constexpr TierKind kHost = TierKind::kHost;
+constexpr TierKind kDisk = TierKind::kDisk;
 
 // Fills in `seconds` of the runs, in order: bytes of the host tier leave one after the other; those
 // on disk arrive in host meanwhile, after `bytes_ahead` that others wait for. 0 from where a pace
 // is not known; an unknown pace of the host tier counts as no time beside the disk's.
-void EstimateSeconds(const ReadPace (&pace)[kTierCount], uint64_t bytes_ahead,
+void EstimateSeconds(const ByTier<ReadPace>& pace, uint64_t bytes_ahead,
                      std::vector<TierRun>* runs) {
   const double host = pace[kHost].BytesPerSecond();
   const double disk = pace[kDisk].BytesPerSecond();
@@ -113,22 +113,25 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
 
-  if (request.lease) {
-    Counters& counters = context_.counters;
-    const uint64_t block_tokens = ns->spec.layout.block_tokens;
-    const uint64_t missed = request.keys.size() - walk.matched;
-    counters.matched_blocks.Add(walk.matched);
-    if (walk.prefetched > 0) counters.prefetched_used_blocks.Add(walk.prefetched);
-    counters.matched_tokens.Add(walk.matched * block_tokens);
-    counters.missed_tokens.Add(missed * block_tokens);
-    if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
-    if (request.prefill_tokens_per_second > 0) {
-      const double saved =
-          static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
-      counters.saved_nanoseconds.Add(static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
-    }
-  }
+  if (request.lease) CountMatch(request, *ns, walk, result.miss_reason);
   return result;
+}
+
+void ReadPath::CountMatch(const MatchRequest& request, const NamespaceState& ns,
+                          const BlockIndex::Walk& walk, MissReason miss_reason) {
+  Counters& counters = context_.counters;
+  const uint64_t block_tokens = ns.spec.layout.block_tokens;
+  const uint64_t missed = request.keys.size() - walk.matched;
+  counters.matched_blocks.Add(walk.matched);
+  if (walk.prefetched > 0) counters.prefetched_used_blocks.Add(walk.prefetched);
+  counters.matched_tokens.Add(walk.matched * block_tokens);
+  counters.missed_tokens.Add(missed * block_tokens);
+  if (missed > 0) counters.misses[static_cast<size_t>(miss_reason)].Add(missed);
+  if (request.prefill_tokens_per_second > 0) {
+    const double saved =
+        static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
+    counters.saved_nanoseconds.Add(static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
+  }
 }
 
 MissReason ReadPath::WhyMissed(NamespaceState& ns, const BlockKey& key) {
@@ -215,15 +218,8 @@ Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint&
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", keys.size(), kMaxKeysPerCall));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
   std::vector<std::optional<TierKind>> found(keys.size());
-  std::vector<uint8_t> places(keys.size());
-  {
-    NamespaceLock lock(*ns, context_.tiers);
-    if (ns->dropped.load(std::memory_order_relaxed)) return found;
-    ns->index.FindAll(keys, places);
-  }
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (places[i] != 0) found[i] = places[i] == 1 ? TierKind::kHost : TierKind::kDisk;
-  }
+  NamespaceLock lock(*ns, context_.tiers);
+  if (!ns->dropped.load(std::memory_order_relaxed)) ns->index.FindAll(keys, found);
   return found;
 }
 

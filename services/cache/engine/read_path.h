@@ -1,10 +1,11 @@
 #pragma once
 // Match, leases, and the start of a fetch. Thread-safe.
 
-#include "services/cache/engine/node_context.h"
+#include "services/cache/engine/cache_engine.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoter.h"
 #include "services/cache/mover/transfer_budget.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
@@ -13,7 +14,8 @@ class ReadPath {
   ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter,
            TransferBudget* budget);
 
-  // As CacheEngine's. A lease until its release has no deadline. `taken`, if not null, gets the lease.
+  // As CacheEngine's. A lease until its release has no deadline. `taken`, if not null, gets the
+  // lease.
   enum LeaseLife : uint8_t { kTimed, kUntilRelease };
   Result<MatchResult> Match(const MatchRequest& request, LeaseLife life = kTimed,
                             LeasePtr* taken = nullptr);
@@ -27,6 +29,9 @@ class ReadPath {
   void End(const std::vector<LeasePtr>& leases, MissReason reason);
 
  private:
+  // Adds what a leasing match found to the totals.
+  void CountMatch(const MatchRequest& request, const NamespaceState& ns,
+                  const BlockIndex::Walk& walk, MissReason miss_reason);
   MissReason WhyMissed(NamespaceState& ns, const BlockKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   bool SimilarHasBlocks(NamespaceState& ns);

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "services/cache/engine/node_context.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/mover/pump.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

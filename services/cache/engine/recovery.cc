@@ -1,8 +1,8 @@
 #include "services/cache/engine/recovery.h"
 
 #include "absl/container/flat_hash_set.h"
+#include "common/log/log.h"
 #include "services/cache/block/record.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {

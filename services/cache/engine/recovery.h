@@ -1,7 +1,7 @@
 #pragma once
 // Builds the index again from what the disk tier found after a restart.
 
-#include "services/cache/engine/node_context.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "services/cache/engine/cache_engine.h"
-#include "services/cache/engine/namespace_registry.h"
+#include "services/cache/state/namespace_registry.h"
 
 namespace cairn::cache {
 

@@ -1,8 +1,8 @@
 #pragma once
 // Checks of request fields that several calls share.
 
-#include "services/common/clock/clock.h"
-#include "services/common/status/status.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache {
 

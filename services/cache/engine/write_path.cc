@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "common/log/log.h"
+#include "common/memory/bulk_copy.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/engine/validate.h"
-#include "services/common/log/log.h"
-#include "services/common/memory/bulk_copy.h"
 
 namespace cairn::cache {
 namespace {
@@ -65,11 +65,9 @@ Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
   return results;
 }
 
-Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
-                                                const ReservePartRequest& part, TimePoint deadline,
-                                                const RoomFor& room) {
+Status WritePath::CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const {
   CAIRN_RETURN_IF_ERROR(
-      ValidatePart(ns->form, part.part, part.bytes, context_.tiers.host->max_extent_bytes()));
+      ValidatePart(ns.form, part.part, part.bytes, context_.tiers.host->max_extent_bytes()));
   if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
     return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0",
                            part.compute_seconds);
@@ -78,6 +76,13 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
     return InvalidArgument("field 'parent': got the block's own key {}, expected another block's",
                            part.key.Hex());
   }
+  return OkStatus();
+}
+
+Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
+                                                const ReservePartRequest& part, TimePoint deadline,
+                                                const RoomFor& room) {
+  CAIRN_RETURN_IF_ERROR(CheckPart(*ns, part));
   CAIRN_RETURN_IF_ERROR(MakeIndexRoom());
   {
     NamespaceLock lock(*ns, context_.tiers);
@@ -245,7 +250,7 @@ Status WritePath::CommitOne(Reservation& r) {
     const BlockRef ref = *ns.index.Find(r.key);
     if (block->at_start) ns.index.MarkAtStart(ref);
     block_bytes = ns.index.MetaAt(ref).bytes_in(TierKind::kHost);
-    if (context_.tiers.disk != nullptr) ns.index.SetDirty(ref, true);
+    if (context_.tiers.disk != nullptr) ns.index.SetDirty(ref, TierKind::kHost, true);
     context_.Publish(CacheEvent::Kind::kStored, ns, r.key, TierKind::kHost, ns.index.ParentOf(ref));
   }
   write_back_.Add(r.ns, r.key, block_bytes);

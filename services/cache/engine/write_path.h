@@ -2,10 +2,10 @@
 // Two-phase writes: reserve, fill, commit. Thread-safe.
 
 #include "services/cache/engine/in_place.h"
-#include "services/cache/engine/node_context.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/write_back.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
@@ -36,6 +36,8 @@ class WritePath {
   uint64_t reserved_bytes() const { return reserved_bytes_.load(std::memory_order_relaxed); }
 
  private:
+  // INVALID_ARGUMENT that names the field which no part may have.
+  Status CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const;
   Result<PlacedReservation> ReserveOne(SessionId session, const NamespacePtr& ns,
                                        const ReservePartRequest& part, TimePoint deadline,
                                        const RoomFor& room);

@@ -3,10 +3,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr uint8_t TierFlag(TierKind tier) {
-  return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
-}
-
 BlockUse UseOf(const BlockMeta& meta, size_t tier) {
   return {meta.last_use, meta.uses, meta.bytes[tier], meta.recompute_seconds};
 }
@@ -26,7 +22,8 @@ std::optional<BlockRef> BlockIndex::FindAlive(const BlockKey& key) const {
   return ref;
 }
 
-void BlockIndex::FindAll(std::span<const BlockKey> keys, std::span<uint8_t> found) const {
+void BlockIndex::FindAll(std::span<const BlockKey> keys,
+                         std::span<std::optional<TierKind>> found) const {
   BlockRef next;
   for (size_t i = 0; i < keys.size(); ++i) {
     std::optional<BlockRef> ref;
@@ -37,12 +34,11 @@ void BlockIndex::FindAll(std::span<const BlockKey> keys, std::span<uint8_t> foun
       ref = Find(keys[i]);
     }
     if (!ref) {
-      found[i] = 0;
+      found[i] = std::nullopt;
       next = {};
       continue;
     }
-    const BlockMeta& meta = MetaAt(*ref);
-    found[i] = meta.in(TierKind::kHost) ? 1 : meta.alive() ? 2 : 0;
+    found[i] = MetaAt(*ref).fastest();
     next = {ref->node, ref->offset + 1};
   }
 }
@@ -61,7 +57,7 @@ PartPlaces BlockIndex::PartsOf(BlockRef ref) const {
     const auto& parts = many_parts_.at(meta.extent[0]);
     return PartPlaces(parts.begin(), parts.end());
   }
-  return {PartPlace{whole_, {meta.bytes[0], meta.bytes[1]}, {meta.extent[0], meta.extent[1]}}};
+  return {PartPlace{whole_, meta.bytes, meta.extent}};
 }
 
 bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const {
@@ -105,7 +101,7 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
     meta.extent[0] = next_many_parts_++;
     many_parts_.emplace(meta.extent[0], std::vector<PartPlace>(parts.begin(), parts.end()));
   }
-  meta.flags |= TierFlag(tier);
+  meta.tiers |= BlockMeta::Bit(tier);
   ++alive_;
   alive_bytes_ += meta.served_bytes();
   ++in_tier_[t];
@@ -129,7 +125,7 @@ void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> 
   alive_bytes_ -= meta.served_bytes();
   meta.bytes[t] = 0;
   for (const Extent& extent : extents) meta.bytes[t] += extent.length;
-  meta.flags |= TierFlag(tier);
+  meta.tiers |= BlockMeta::Bit(tier);
   alive_bytes_ += meta.served_bytes();
   ++in_tier_[t];
   ++n.resident[t];
@@ -150,11 +146,12 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
     }
   }
   alive_bytes_ -= meta.served_bytes();
-  meta.flags &= static_cast<uint8_t>(~TierFlag(tier));
+  meta.tiers &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
+  meta.dirty &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
   meta.bytes[t] = 0;
   alive_bytes_ += meta.served_bytes();
   if (tier == TierKind::kHost) {
-    meta.flags &= static_cast<uint8_t>(~(BlockMeta::kDirty | BlockMeta::kPrefetched));
+    meta.flags &= static_cast<uint8_t>(~BlockMeta::kPrefetched);
   }
   --in_tier_[t];
   --n.resident[t];
@@ -172,11 +169,14 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   return gone;
 }
 
-void BlockIndex::SetDirty(BlockRef ref, bool dirty) {
+void BlockIndex::SetDirty(BlockRef ref, TierKind tier, bool dirty) {
   BlockMeta& meta = node(ref.node).run.meta(ref.offset);
-  meta.flags = static_cast<uint8_t>(dirty ? meta.flags | BlockMeta::kDirty
-                                          : meta.flags & ~BlockMeta::kDirty);
-  Reconsider(ref.node, static_cast<size_t>(TierKind::kHost));
+  if (dirty) {
+    meta.dirty |= BlockMeta::Bit(tier);
+  } else {
+    meta.dirty &= static_cast<uint8_t>(~BlockMeta::Bit(tier));
+  }
+  Reconsider(ref.node, static_cast<size_t>(tier));
 }
 
 void BlockIndex::Protect(BlockRef ref, uint32_t tick) {
@@ -336,6 +336,9 @@ BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseL
                       tier == TierKind::kHost && (MetaAt(ref).flags & BlockMeta::kPrefetched) != 0};
   // It has no pin on it or below it, so nobody can be reading it: its extents need no grave.
   const size_t graves = graves_.size();
+  for (const TierKind other : kTiersByRank) {
+    evicted.demoted |= Faster(tier, other) && MetaAt(ref).in(other);
+  }
   evicted.gone = RemoveFromTier(ref, tier, released);
   while (graves_.size() > graves) {
     released->push_back(graves_.back().extent);
@@ -421,8 +424,8 @@ uint64_t BlockIndex::TailRank(const Node& n, size_t tier) const {
 // Puts the node into the tier's heap or takes it out, as it is a candidate now.
 void BlockIndex::Reconsider(NodeId id, size_t tier) {
   Node& n = node(id);
-  const bool dirty = tier == static_cast<size_t>(TierKind::kHost) && n.tail[tier] > 0 &&
-                     (n.run.meta(n.tail[tier] - 1).flags & BlockMeta::kDirty) != 0;
+  const bool dirty =
+      n.tail[tier] > 0 && n.run.meta(n.tail[tier] - 1).dirty_in(static_cast<TierKind>(tier));
   const bool candidate =
       n.resident[tier] > 0 && n.present_children[tier] == 0 && n.tail[tier] > n.max_pin && !dirty;
   const auto set_position = [this, tier](uint32_t i, uint32_t p) {
@@ -453,7 +456,8 @@ size_t BlockIndex::MemoryBytes() const {
 }
 
 bool BlockIndex::CheckInvariants() const {
-  uint64_t alive = 0, bytes = 0, in_tier[kTierCount] = {}, blocks = 0;
+  uint64_t alive = 0, bytes = 0, blocks = 0;
+  ByTier<uint64_t> in_tier;
   size_t run_bytes = 0;
   for (NodeId id = 0; id < node_count_; ++id) {
     const Node& n = node(id);
@@ -488,8 +492,7 @@ bool BlockIndex::CheckInvariants() const {
     if (n.first_child == kNoNode && !last.alive() && max_pin < n.run.size()) return false;
     for (size_t t = 0; t < kTierCount; ++t) {
       const bool present = resident[t] > 0 || children[t] > 0 || max_pin > 0;
-      const bool dirty =
-          t == 0 && tail[t] > 0 && (n.run.meta(tail[t] - 1).flags & BlockMeta::kDirty);
+      const bool dirty = tail[t] > 0 && n.run.meta(tail[t] - 1).dirty_in(static_cast<TierKind>(t));
       const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
       if (resident[t] != n.resident[t] || tail[t] != n.tail[t] ||
           children[t] != n.present_children[t] || present != n.present[t] ||
@@ -499,7 +502,7 @@ bool BlockIndex::CheckInvariants() const {
     }
   }
   return alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
-         run_bytes == run_bytes_ && in_tier[0] == in_tier_[0] && in_tier[1] == in_tier_[1];
+         run_bytes == run_bytes_ && in_tier == in_tier_;
 }
 
 }  // namespace cairn::cache

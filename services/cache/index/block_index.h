@@ -28,15 +28,15 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
 #include "services/cache/index/block_run.h"
 #include "services/cache/index/key_map.h"
 #include "services/cache/index/pin_table.h"
 #include "services/cache/placement/candidate_heap.h"
 #include "services/cache/placement/eviction_policy.h"
 #include "services/cache/tier/tier.h"
-#include "services/common/clock/clock.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
 
 namespace cairn::cache {
 
@@ -48,15 +48,13 @@ inline uint32_t UseTicks(Duration since_start) {
 // Where a part lies, by tier. Valid for the tiers that hold the block.
 struct PartPlace {
   format::PartRect rect;
-  std::array<uint32_t, kTierCount> bytes = {};
-  std::array<uint64_t, kTierCount> extent = {};  // Ids.
+  ByTier<uint32_t> bytes = {};
+  ByTier<uint64_t> extent = {};  // Ids.
 
-  Extent In(TierKind tier) const {
-    return {extent[static_cast<size_t>(tier)], bytes[static_cast<size_t>(tier)]};
-  }
+  Extent In(TierKind tier) const { return {extent[tier], bytes[tier]}; }
   void Set(TierKind tier, const Extent& at) {
-    extent[static_cast<size_t>(tier)] = at.id;
-    bytes[static_cast<size_t>(tier)] = at.length;
+    extent[tier] = at.id;
+    bytes[tier] = at.length;
   }
 };
 using PartPlaces = absl::InlinedVector<PartPlace, 1>;
@@ -90,6 +88,7 @@ class BlockIndex {
     BlockKey key;
     uint64_t bytes = 0;
     bool gone = false;             // Left its last tier.
+    bool demoted = false;          // A slower tier still has it.
     bool unused_prefetch = false;  // Left host without a use of what a hint had brought.
   };
 
@@ -100,8 +99,9 @@ class BlockIndex {
   std::optional<BlockRef> Find(const BlockKey& key) const;
   // The same for a living block.
   std::optional<BlockRef> FindAlive(const BlockKey& key) const;
-  // Per key where the living block is: 0 nowhere, 1 host, 2 disk. Keys that follow each other on a path cost a comparison each.
-  void FindAll(std::span<const BlockKey> keys, std::span<uint8_t> found) const;
+  // Per key the fastest tier that holds the living block. Keys that follow each other on a path
+  // cost a comparison each.
+  void FindAll(std::span<const BlockKey> keys, std::span<std::optional<TierKind>> found) const;
   const BlockKey& KeyAt(BlockRef ref) const { return node(ref.node).run.key(ref.offset); }
   const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
   std::optional<BlockKey> ParentOf(BlockRef ref) const;
@@ -126,8 +126,8 @@ class BlockIndex {
   // Appends extents that were waiting for this pin.
   void Unpin(PinId pin, ReleaseList* released);
   BlockRef PinnedBlock(PinId pin) const { return {pins_[pin].node, pins_[pin].offset}; }
-  // Appends blocks [begin, end) of the `count` blocks of the path that ends at the pin, first to last. Takes time for those, and for each
-  // run of blocks behind them. False: the path has fewer.
+  // Appends blocks [begin, end) of the `count` blocks of the path that ends at the pin, first to
+  // last. Takes time for those, and for each run of blocks behind them. False: the path has fewer.
   bool PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
               std::vector<BlockRef>* path) const;
   bool HasPins() const { return pins_.count() > 0; }
@@ -137,7 +137,8 @@ class BlockIndex {
   // Takes the block out of a tier. Extents are appended once no pin of now can see them. True when
   // it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
-  void SetDirty(BlockRef ref, bool dirty);
+  // Whether its copy in the tier waits to be copied on; it is not evicted from there meanwhile.
+  void SetDirty(BlockRef ref, TierKind tier, bool dirty);
   // The block counts as used at `tick`, which may lie ahead: it is evicted as late as that says.
   void Protect(BlockRef ref, uint32_t tick);
   void MarkPrefetched(BlockRef ref);
@@ -165,7 +166,7 @@ class BlockIndex {
   uint64_t blocks() const { return alive_; }
   // Each block once, as it is served.
   uint64_t bytes() const { return alive_bytes_; }
-  uint64_t blocks_in(TierKind tier) const { return in_tier_[static_cast<size_t>(tier)]; }
+  uint64_t blocks_in(TierKind tier) const { return in_tier_[tier]; }
   size_t nodes() const { return used_nodes_; }
   // All memory of the index, from the real structures.
   size_t MemoryBytes() const;
@@ -179,8 +180,8 @@ class BlockIndex {
       }
     }
   }
-  // The same in portions, for blocks of any kind: each is in one of `ranges` (a power of two) ranges,
-  // by its key, for as long as it is here. The index may change between two calls.
+  // The same in portions, for blocks of any kind: each is in one of `ranges` (a power of two)
+  // ranges, by its key, for as long as it is here. The index may change between two calls.
   template <typename Visitor>
   void ForEachInRange(size_t range, size_t ranges, Visitor&& visit) const {
     map_.ForEachInRange(range, ranges, visit);
@@ -198,7 +199,8 @@ class BlockIndex {
     uint32_t resident[kTierCount] = {};          // Blocks of the run in the tier.
     uint32_t tail[kTierCount] = {};              // Offset + 1 of the last of them; 0: none.
     uint32_t present_children[kTierCount] = {};  // Children that are `present`.
-    uint32_t heap_position[kTierCount] = {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap};
+    ByTier<uint32_t> heap_position = {
+        {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap}};
     PinId first_pin = kNoPin;
     uint32_t max_pin = 0;           // Offset + 1 of the deepest pin; 0: none.
     bool present[kTierCount] = {};  // The node or a descendant holds a block or a pin.
@@ -252,7 +254,7 @@ class BlockIndex {
   size_t run_bytes_ = 0;
   uint64_t alive_ = 0;
   uint64_t alive_bytes_ = 0;
-  uint64_t in_tier_[kTierCount] = {};
+  ByTier<uint64_t> in_tier_;
 };
 
 }  // namespace cairn::cache

@@ -2,7 +2,7 @@
 // The blocks of one tree node: an unbranched run, keys beside each other so that a match compares
 // them at memory speed.
 //
-//   one allocation, 72 bytes a block:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]
+//   one allocation, 80 bytes a block:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]
 //
 // Grows by a half, shrinks when two thirds are empty. Not thread-safe.
 
@@ -10,10 +10,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "cairn/common/namespace_spec.h"
 #include "services/cache/tier/tier.h"
-#include "services/common/keys/namespace_spec.h"
 
 namespace cairn::cache {
 
@@ -21,36 +22,49 @@ namespace cairn::cache {
 // extents are here. Others keep their parts in a side table, at extent[0].
 struct BlockMeta {
   enum Flag : uint8_t {
-    kInHost = 1 << 0,
-    kOnDisk = 1 << 1,
-    kManyParts = 1 << 2,
-    // Committed, waits for its copy to disk: not evicted from the host tier meanwhile.
-    kDirty = 1 << 3,
+    kManyParts = 1 << 0,
     // Came to host because of a hint, and was not matched since.
-    kPrefetched = 1 << 4,
+    kPrefetched = 1 << 1,
     // Begins a sequence: some codecs keep its first token apart.
-    kAtStart = 1 << 5,
+    kAtStart = 1 << 2,
   };
-  static constexpr uint8_t kAnyTier = kInHost | kOnDisk;
 
-  uint64_t extent[kTierCount] = {};
+  ByTier<uint64_t> extent = {};
   // All parts, in each tier that holds them: they differ where a ladder encodes again. 0 elsewhere.
-  uint32_t bytes[kTierCount] = {};
+  ByTier<uint32_t> bytes = {};
   uint32_t last_use = 0;  // UseTicks.
   float recompute_seconds = 0;
   uint16_t uses = 0;
   uint8_t flags = 0;
+  // Bit sets of TierKind. `dirty`: the copy waits to be copied on, and is not evicted meanwhile.
+  uint8_t tiers : 4 = 0;
+  uint8_t dirty : 4 = 0;
+  static_assert(kTierCount <= 4);
 
+  static constexpr uint8_t Bit(TierKind tier) {
+    return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
+  }
   // A block without a tier is a tombstone: it keeps the path to its descendants, and matches
   // nothing.
-  bool alive() const { return (flags & kAnyTier) != 0; }
-  bool in(TierKind tier) const { return (flags & (1u << static_cast<unsigned>(tier))) != 0; }
-  uint32_t bytes_in(TierKind tier) const { return bytes[static_cast<size_t>(tier)]; }
-  // The fastest tier that holds the block: readers get it from there. REQUIRES: alive.
-  TierKind served_from() const { return in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk; }
+  bool alive() const { return tiers != 0; }
+  bool in(TierKind tier) const { return (tiers & Bit(tier)) != 0; }
+  bool dirty_in(TierKind tier) const { return (dirty & Bit(tier)) != 0; }
+  uint32_t bytes_in(TierKind tier) const { return bytes[tier]; }
+  // The fastest tier that holds the block: readers get it from there. nullopt: a tombstone.
+  std::optional<TierKind> fastest() const { return FastestOf(tiers); }
+  // REQUIRES: alive.
+  TierKind served_from() const { return *fastest(); }
   uint32_t served_bytes() const { return alive() ? bytes_in(served_from()) : 0; }
+
+  // The fastest of a bit set of tiers; nullopt of none.
+  static constexpr std::optional<TierKind> FastestOf(unsigned tiers) {
+    for (const TierKind tier : kTiersByRank) {
+      if ((tiers & Bit(tier)) != 0) return tier;
+    }
+    return std::nullopt;
+  }
 };
-static_assert(sizeof(BlockMeta) == 40);
+static_assert(sizeof(BlockMeta) == 48);
 
 class BlockRun {
  public:

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "absl/container/flat_hash_set.h"
-#include "services/common/keys/namespace_spec.h"
+#include "cairn/common/namespace_spec.h"
 
 namespace cairn::cache {
 
@@ -61,8 +61,8 @@ class KeyMap {
     tables_[Table(hash)].erase(Entry{ref, static_cast<uint32_t>(hash)});
   }
 
-  // Calls `visit(BlockRef)` for the entries whose hash falls into range `range` of `ranges`, a power
-  // of two. A key's range never changes. Nothing may change meanwhile.
+  // Calls `visit(BlockRef)` for the entries whose hash falls into range `range` of `ranges`, a
+  // power of two. A key's range never changes. Nothing may change meanwhile.
   template <typename Visitor>
   void ForEachInRange(size_t range, size_t ranges, Visitor&& visit) const {
     // The tables first: most ranges need look into one only.

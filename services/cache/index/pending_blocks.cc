@@ -6,7 +6,11 @@ namespace cairn::cache {
 namespace {
 
 // In the one tier where it lies.
-uint64_t BytesOf(const PartPlace& part) { return uint64_t{part.bytes[0]} + part.bytes[1]; }
+uint64_t BytesOf(const PartPlace& part) {
+  uint64_t bytes = 0;
+  for (const uint32_t in_tier : part.bytes) bytes += in_tier;
+  return bytes;
+}
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "services/common/keys/namespace_spec.h"
+#include "cairn/common/namespace_spec.h"
 
 namespace cairn::cache {
 

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "services/cache/engine/namespace_state.h"
+#include "services/cache/state/miss_reason.h"
+#include "services/cache/state/namespace_state.h"
 
 namespace cairn::cache {
 
@@ -112,8 +113,8 @@ class SessionTable {
 
   // Everything whose deadline has come.
   Ended Expire(TimePoint now);
-  // Everything of a namespace, but for what has no deadline (TimePoint::max()): processes of this machine read or write those bytes
-  // in place, so only their session ends it.
+  // Everything of a namespace, but for what has no deadline (TimePoint::max()): processes of this
+  // machine read or write those bytes in place, so only their session ends it.
   Ended TakeAllOf(const NamespaceState& ns);
 
   size_t sessions() const;

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 namespace cairn::cache {
 namespace {

@@ -27,9 +27,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "clients/cpp/shm/socket.h"
+#include "common/concurrency/mutex.h"
+#include "protocol/shm/socket.h"
+#include "services/cache/engine/cache_engine.h"
 #include "services/cache/local/local_session.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache {
 
@@ -40,8 +41,8 @@ struct LocalServerOptions {
   mode_t mode = 0600;             // Of its file.
   std::vector<uid_t> allow_uids;  // Who may connect beside this process's own user.
   shm::RingShape ring{.entries = shm::kDefaultEntries, .scratch_bytes = 1u << 20};
-  uint64_t quota_bytes =
-      0;  // A session may lease and reserve so much. 0: a quarter of the host tier.
+  // A session may lease and reserve so much. 0: a quarter of the host tier.
+  uint64_t quota_bytes = 0;
   uint32_t max_sessions = 1024;
   Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: as
                       // shm::SpinTime chooses.

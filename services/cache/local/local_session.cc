@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 namespace cairn::cache {
 namespace {
@@ -25,7 +26,7 @@ shm::PartPlace ToPlace(const PlacedPart& placed) {
   place.layer_end = placed.part.layer_end;
   place.head_begin = placed.part.head_begin;
   place.head_end = placed.part.head_end;
-  place.tier = placed.tier == TierKind::kHost ? 1 : 2;
+  place.tier = TierCode(placed.tier);
   place.reason = static_cast<uint8_t>(placed.reason);
   place.state = static_cast<uint8_t>(
       placed.state == PlacedPart::State::kHost      ? shm::PlaceState::kHere
@@ -224,10 +225,12 @@ Status LocalSession::Exists(const DecodedSubmission& call, shm::Completion* done
   CAIRN_RETURN_IF_ERROR(CheckTenant(call.fingerprint).status());
   LocalBuffers& buffers = *services_.buffers;
   buffers.keys.resize(call.count);
-  buffers.bytes.resize(call.count);
+  buffers.tiers.resize(call.count);
+  buffers.codes.resize(call.count);
   shm::CopyIn(ring_.scratch(), call.input, buffers.keys.data(), call.count);
-  CAIRN_RETURN_IF_ERROR(in_place_.ExistsInPlace(call.fingerprint, buffers.keys, buffers.bytes));
-  shm::CopyOut(ring_.scratch(), call.output, buffers.bytes.data(), call.count);
+  CAIRN_RETURN_IF_ERROR(in_place_.ExistsInPlace(call.fingerprint, buffers.keys, buffers.tiers));
+  std::transform(buffers.tiers.begin(), buffers.tiers.end(), buffers.codes.begin(), TierCode);
+  shm::CopyOut(ring_.scratch(), call.output, buffers.codes.data(), call.count);
   done->count = call.count;
   return OkStatus();
 }
@@ -271,7 +274,7 @@ void LocalSession::WritePlaces(const DecodedSubmission& call, shm::Completion* d
   LocalBuffers& buffers = *services_.buffers;
   buffers.places.clear();
   const size_t count = std::min<size_t>(buffers.placed.size(), call.capacity);
-  uint64_t read[kTierCount] = {};
+  ByTier<uint64_t> read;
   for (size_t i = 0; i < count; ++i) {
     const PlacedPart& placed = buffers.placed[i];
     shm::PartPlace& place = buffers.places.emplace_back(ToPlace(placed));
@@ -284,7 +287,7 @@ void LocalSession::WritePlaces(const DecodedSubmission& call, shm::Completion* d
     place.segment = at.id;
     place.offset = at.offset;
     if (at.lending == Lending::kLent) place.flags |= shm::kLent;
-    read[static_cast<size_t>(placed.tier)] += placed.bytes;
+    read[placed.tier] += placed.bytes;
   }
   shm::CopyOut(ring_.scratch(), call.output, buffers.places.data(), count);
   done->count = static_cast<uint32_t>(count);
@@ -294,10 +297,9 @@ void LocalSession::WritePlaces(const DecodedSubmission& call, shm::Completion* d
     // The block at which the room ended is not counted: some of its parts may be missing.
     done->located = buffers.placed[count].block - buffers.placed.front().block;
   }
-  constexpr auto kHost = static_cast<size_t>(TierKind::kHost);
-  constexpr auto kDisk = static_cast<size_t>(TierKind::kDisk);
-  in_place_.CountInPlace(read[kHost], read[kDisk], 0);
-  LocalStats::Add(services_.stats->read_bytes, read[kHost] + read[kDisk]);
+  in_place_.CountInPlace(read, 0);
+  LocalStats::Add(services_.stats->read_bytes,
+                  std::accumulate(read.begin(), read.end(), uint64_t{0}));
 }
 
 bool LocalSession::Expose(const HostTier::Place& place) {
@@ -423,7 +425,7 @@ Status LocalSession::Commit(const DecodedSubmission& call, shm::Completion* done
   if (!known.empty()) {
     CAIRN_ASSIGN_OR_RETURN(statuses, services_.engine->Commit(options_.session, known, {}));
   }
-  std::vector<uint8_t>& codes = services_.buffers->bytes;
+  std::vector<uint8_t>& codes = services_.buffers->codes;
   codes.assign(ids.size(), static_cast<uint8_t>(StatusCode::kNotFound));
   uint64_t written = 0;
   size_t at = 0;
@@ -440,7 +442,7 @@ Status LocalSession::Commit(const DecodedSubmission& call, shm::Completion* done
   }
   shm::CopyOut(ring_.scratch(), call.output, codes.data(), codes.size());
   done->count = call.count;
-  in_place_.CountInPlace(0, 0, written);
+  in_place_.CountInPlace({}, written);
   LocalStats::Add(services_.stats->written_bytes, written);
   return OkStatus();
 }

@@ -7,12 +7,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "clients/cpp/shm/decode.h"
-#include "clients/cpp/shm/ring.h"
+#include "protocol/shm/decode.h"
+#include "protocol/shm/ring.h"
 #include "services/cache/engine/in_place.h"
 #include "services/cache/local/local_stats.h"
 #include "services/cache/tier/host_tier.h"
@@ -38,7 +39,8 @@ class MatchObserver {
 // needs no more.
 struct LocalBuffers {
   std::vector<BlockKey> keys;
-  std::vector<uint8_t> bytes;
+  std::vector<std::optional<TierKind>> tiers;
+  std::vector<uint8_t> codes;
   std::vector<uint64_t> ids;
   std::vector<PlacedPart> placed;
   std::vector<shm::PartPlace> places;
@@ -126,8 +128,8 @@ class LocalSession {
   absl::flat_hash_map<ReservationId, uint64_t> reservations_;
   uint64_t leased_bytes_ = 0;
   uint64_t reserved_bytes_ = 0;
-  absl::flat_hash_map<Fingerprint, uint32_t>
-      own_namespaces_;             // Known to be the tenant's; tokens of a block.
+  // Known to be the tenant's; tokens of a block.
+  absl::flat_hash_map<Fingerprint, uint32_t> own_namespaces_;
   std::vector<uint32_t> exposed_;  // By segment index: id that was sent, or 0.
   std::deque<Waiting> waiting_;
 };

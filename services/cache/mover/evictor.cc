@@ -69,13 +69,12 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
 }
 
 bool Evictor::EvictOne(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
-  const size_t t = static_cast<size_t>(tier);
   for (;;) {
     NamespacePtr victim;
     uint64_t lowest = below;
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) {
-      const uint64_t rank = ns->next_rank[t].load(std::memory_order_relaxed);
+      const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
       if (rank >= lowest) continue;
       if (owner && context_.tiers.host->FindOwner(ns->spec.tenant) != *owner) continue;
       lowest = rank;
@@ -94,13 +93,12 @@ bool Evictor::EvictOne(TierKind tier, uint64_t below, const std::optional<OwnerI
 
 void Evictor::CountEvicted(const NamespaceState& ns, const BlockIndex::Evicted& evicted,
                            TierKind tier) {
-  const size_t t = static_cast<size_t>(tier);
-  context_.counters.evicted_blocks[t].Add();
-  context_.counters.evicted_bytes[t].Add(evicted.bytes);
+  context_.counters.evicted_blocks[tier].Add();
+  context_.counters.evicted_bytes[tier].Add(evicted.bytes);
   if (evicted.unused_prefetch) context_.counters.prefetched_wasted_blocks.Add();
   if (evicted.gone) {
     context_.gone.Remember(ns.fingerprint, evicted.key, RecentlyGone::Why::kEvicted);
-  } else if (tier == TierKind::kHost) {
+  } else if (evicted.demoted) {
     context_.counters.demoted_blocks.Add();
   }
   context_.PublishLeft(ns, evicted.key, tier, evicted.gone);
@@ -114,7 +112,7 @@ bool Evictor::EvictGroup() {
     uint32_t last_use;
     uint64_t bytes;
   };
-  constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
+  constexpr TierKind kDisk = TierKind::kDisk;
   const VictimGroup group = context_.tiers.disk->NextVictims();
   const uint32_t now = context_.UseTicksNow();
   bool any = false;

@@ -1,7 +1,7 @@
 #pragma once
 // Makes room in a tier: the lowest-ranked leaf of all namespaces goes first. Thread-safe.
 
-#include "services/cache/engine/node_context.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
@@ -32,8 +32,9 @@ class Evictor {
     return {context_.tiers.host->FindOwner(ns.spec.tenant), Lending::kSealed};
   }
 
-  // Evicts what the disk tier wants to be rid of together, but for leased blocks and, as far as the tier lets them stay, those that were used
-  // since they were written there. A block may go before what builds on it: that is older still, and goes next. False when nothing went.
+  // Evicts what the disk tier wants to be rid of together, but for leased blocks and, as far as the
+  // tier lets them stay, those that were used since they were written there. A block may go before
+  // what builds on it: that is older still, and goes next. False when nothing went.
   bool EvictGroup();
 
  private:

@@ -12,8 +12,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
-#include "services/cache/engine/namespace_state.h"
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/mutex.h"
+#include "services/cache/state/namespace_state.h"
 
 namespace cairn::cache {
 

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
+#include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/mover/transfer.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
+constexpr TierKind kDisk = TierKind::kDisk;
 
 absl::InlinedVector<uint32_t, 1> LengthsOnDisk(const PartPlaces& parts) {
   absl::InlinedVector<uint32_t, 1> lengths;

@@ -10,10 +10,10 @@
 
 #include <memory>
 
-#include "services/cache/engine/node_context.h"
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

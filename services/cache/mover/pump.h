@@ -5,8 +5,8 @@
 #include <functional>
 #include <utility>
 
-#include "services/common/concurrency/executor.h"
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::cache {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "services/cache/engine/node_context.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 

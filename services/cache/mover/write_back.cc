@@ -1,14 +1,14 @@
 #include "services/cache/mover/write_back.h"
 
+#include "common/log/log.h"
 #include "services/cache/block/record.h"
 #include "services/cache/mover/transfer.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kDisk = static_cast<size_t>(TierKind::kDisk);
-constexpr size_t kHost = static_cast<size_t>(TierKind::kHost);
+constexpr TierKind kDisk = TierKind::kDisk;
+constexpr TierKind kHost = TierKind::kHost;
 
 Duration PauseAfter(int attempts) { return std::chrono::milliseconds(100) * (1 << (attempts - 1)); }
 
@@ -124,7 +124,7 @@ void WriteBack::ReviewDeclined() {
       const BlockMeta& meta = d.ns->index.MetaAt(*ref);
       if (!meta.in(TierKind::kHost) || meta.in(TierKind::kDisk)) continue;
       used = meta.uses > d.uses;
-      if (used) d.ns->index.SetDirty(*ref, true);
+      if (used) d.ns->index.SetDirty(*ref, TierKind::kHost, true);
     }
     MutexLock lock(mu_);
     if (used) {
@@ -207,7 +207,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
           .Add();
       op.declined_bytes = meta.bytes_in(TierKind::kHost);
       op.declined_uses = meta.uses;
-      ns.index.SetDirty(*ref, false);
+      ns.index.SetDirty(*ref, TierKind::kHost, false);
       return;
     }
     op.wanted = true;
@@ -286,18 +286,22 @@ void WriteBack::Store(const std::shared_ptr<Operation>& operation) {
   }
 }
 
+void WriteBack::Postpone(const Operation& op) {
+  queue_.Done(op.move);
+  bool at_once;  // A flush began meanwhile.
+  {
+    MutexLock lock(mu_);
+    at_once = flushing_ > 0;
+    postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
+                       std::pair(op.move.ns, op.move.key));
+  }
+  if (at_once) pump_.Kick();
+}
+
 void WriteBack::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
   if (op.pause > Duration(0)) {
-    queue_.Done(op.move);
-    bool at_once;  // A flush began meanwhile.
-    {
-      MutexLock lock(mu_);
-      at_once = flushing_ > 0;
-      postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
-                         std::pair(op.move.ns, op.move.key));
-    }
-    if (at_once) pump_.Kick();
+    Postpone(op);
     return;
   }
   const Status status = op.Outcome();
@@ -328,7 +332,7 @@ void WriteBack::Finish(Operation& op) {
       context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, TierKind::kDisk);
       shown = true;
     }
-    if (there && !retry) ns.index.SetDirty(*ref, false);
+    if (there && !retry) ns.index.SetDirty(*ref, TierKind::kHost, false);
     if (!there) retry = false;
     still_there = there;
     ns.index.Unpin(op.pin, &lock.released);

@@ -3,10 +3,10 @@
 //
 // Commits are written, oldest first. What does not fit into the bounded move queue waits in
 // line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
-// host tier. What is written at all is said by placement/disk_admission.h; what was turned away stays in
-// host alone and clean, and is tried again once it was used, and by Flush. A write that fails is tried again with growing pauses; after kMaxAttempts the block is
-// given up: it stays in host alone, may be evicted, and is counted. A failing disk never fails a
-// commit.
+// host tier. What is written at all is said by placement/disk_admission.h; what was turned away
+// stays in host alone and clean, and is tried again once it was used, and by Flush. A write that
+// fails is tried again with growing pauses; after kMaxAttempts the block is given up: it stays in
+// host alone, may be evicted, and is counted. A failing disk never fails a commit.
 //
 // Blocks that were given up are parked. One of them is tried again now and then; when a copy
 // succeeds, the others follow, so a disk that was full or away catches up by itself. Flush tries
@@ -20,11 +20,11 @@
 #include <map>
 #include <set>
 
-#include "services/cache/engine/node_context.h"
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
 #include "services/cache/placement/disk_admission.h"
+#include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
@@ -93,6 +93,8 @@ class WriteBack {
   bool Recode(Operation& operation);
   // Takes room on disk, and writes there.
   void Store(const std::shared_ptr<Operation>& operation);
+  // An operation that asked for a pause waits for its turn again.
+  void Postpone(const Operation& op);
   void Finish(Operation& operation);
   // The item is over: written, given up (then it may be parked), or no longer there.
   void Settle(const Move& move, uint64_t sequence, bool park);

@@ -1,18 +1,19 @@
 #pragma once
 // Which committed blocks are copied to disk, and when.
 //
-// While the disk tier has room, all of them, at once. Above its high-water mark, a copy costs another block its place, so
-// only what was asked for a second time is copied, and what a hint asks for. And never more bytes a second than the write budget: a
-// block waits for it as long as a committed block may wait for its copy, then stays in RAM alone. An explicit flush takes all.
-// A block that was turned away is looked at again once it is used.
+// While the disk tier has room, all of them, at once. Above its high-water mark, a copy costs
+// another block its place, so only what was asked for a second time is copied, and what a hint asks
+// for. And never more bytes a second than the write budget: a block waits for it as long as a
+// committed block may wait for its copy, then stays in RAM alone. An explicit flush takes all. A
+// block that was turned away is looked at again once it is used.
 //
 // Thread-safe. The caller tells the time.
 
 #include <algorithm>
 #include <cstdint>
 
-#include "services/common/clock/clock.h"
-#include "services/common/concurrency/mutex.h"
+#include "cairn/common/clock.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::cache {
 
@@ -22,8 +23,8 @@ class TokenBucket {
   // `rate` 0: no limit.
   explicit TokenBucket(uint64_t rate) : rate_(static_cast<double>(rate)), tokens_(rate_) {}
 
-  // Zero: taken. Else nothing is taken, and after this time it may be. What is larger than a second's worth is taken from a
-  // full bucket, which then owes.
+  // Zero: taken. Else nothing is taken, and after this time it may be. What is larger than a
+  // second's worth is taken from a full bucket, which then owes.
   Duration Take(uint64_t bytes, TimePoint now) {
     if (rate_ == 0) return Duration(0);
     MutexLock lock(mu_);
@@ -57,8 +58,8 @@ class DiskAdmission {
   struct Candidate {
     uint64_t bytes = 0;
     double used_share = 0;  // Of the disk tier, now.
-    bool touched =
-        false;  // Asked for since it was stored, or it was here before and is stored again.
+    // Asked for since it was stored, or it was here before and is stored again.
+    bool touched = false;
     bool hinted = false;   // Somebody said that it will be asked for.
     bool flushed = false;  // An explicit flush waits for it.
     Duration waited{0};    // Since it was committed.

@@ -1,21 +1,22 @@
 #include "services/cache/rpc/admin_service.h"
 
 #include "cairn/v1/admin.grpc.pb.h"
-#include "clients/cpp/wire/convert.h"
-#include "services/common/log/log.h"
-#include "services/common/net/credentials.h"
+#include "common/log/log.h"
+#include "common/net/credentials.h"
+#include "common/rpc/unary_call.h"
+#include "protocol/wire/convert.h"
+#include "services/cache/rpc/validate.h"
 
 namespace cairn::cache {
 namespace {
 
-Status Allowed(const Call& call) {
-  const RpcContext& rpc = call.rpc();
+Status Allowed(const RpcContext& rpc, const rpc::Call& call) {
   const net::Caller caller = net::CallerOf(call.grpc());
   const Status allowed = net::CheckAdmin(caller, rpc.options.tls, rpc.options.admin_identities);
   if (!allowed.ok()) {
-    rpc.metrics->Rejected(Rejection::kAuth);
+    call.Rejected(rpc::Rejection::kAuth);
     log::Warn("admin_refused",
-              {{"method", std::string(Name(call.method()))},
+              {{"method", call.method().name()},
                {"peer", call.grpc().peer()},
                {"identity", caller.identities.empty() ? "" : caller.identities.front()}});
   }
@@ -33,21 +34,22 @@ Status Report(const char* event, const std::string& what, const Result<DropResul
 
 // On the executor: a drop is written to disk before it answers.
 template <typename Request, typename Response>
-void Add(CallServer* server, RpcContext* rpc, Method method,
+void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method,
          std::function<Status(const Request& request, Response* response)> handler) {
-  AddUnary<Request, Response>(
-      server, v1::Admin::service_full_name(), rpc, method, Where::kExecutor,
-      [handler = std::move(handler)](Call& call, const Request& request, Response* response) {
-        const Status allowed = Allowed(call);
+  rpc::AddUnary<Request, Response>(
+      server, rpc, v1::Admin::service_full_name(), method, rpc->executor,
+      [rpc, handler = std::move(handler)](rpc::Call& call, const Request& request,
+                                          Response* response) {
+        const Status allowed = Allowed(*rpc, call);
         return allowed.ok() ? handler(request, response) : allowed;
       });
 }
 
 }  // namespace
 
-void AddAdminService(CallServer* server, RpcContext* rpc) {
+void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
   Add<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
-      server, rpc, Method::kListNamespaces, [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "ListNamespaces", [rpc](const auto& request, auto* response) -> Status {
         if (!request.tenant().empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
         for (const NamespaceInfo& info : rpc->engine->ListNamespaces(request.tenant())) {
           v1::NamespaceInfo* to = response->add_namespaces();
@@ -60,20 +62,20 @@ void AddAdminService(CallServer* server, RpcContext* rpc) {
         return OkStatus();
       });
   Add<v1::DropNamespaceRequest, v1::DropResponse>(
-      server, rpc, Method::kDropNamespace, [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "DropNamespace", [rpc](const auto& request, auto* response) -> Status {
         CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                                Digest::FromBytes(request.fingerprint(), "fingerprint"));
         return Report("namespace_dropped", fingerprint.Hex(),
                       rpc->engine->DropNamespace(fingerprint), response);
       });
   Add<v1::DropTenantRequest, v1::DropResponse>(
-      server, rpc, Method::kDropTenant, [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "DropTenant", [rpc](const auto& request, auto* response) -> Status {
         CAIRN_RETURN_IF_ERROR(CheckTenant(request.tenant()));
         return Report("tenant_dropped", request.tenant(), rpc->engine->DropTenant(request.tenant()),
                       response);
       });
   Add<v1::BumpEpochRequest, v1::DropResponse>(
-      server, rpc, Method::kBumpEpoch, [rpc](const auto& request, auto* response) -> Status {
+      server, rpc, "BumpEpoch", [rpc](const auto& request, auto* response) -> Status {
         CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                                Digest::FromBytes(request.fingerprint(), "fingerprint"));
         return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint),

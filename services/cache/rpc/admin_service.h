@@ -1,11 +1,12 @@
 #pragma once
 // cairn.v1.Admin over a CacheEngine, for callers of the admin role.
 
-#include "services/cache/rpc/call.h"
+#include "common/rpc/call_server.h"
+#include "services/cache/rpc/rpc_context.h"
 
 namespace cairn::cache {
 
 // `rpc` outlives the server.
-void AddAdminService(CallServer* server, RpcContext* rpc);
+void AddAdminService(rpc::CallServer* server, RpcContext* rpc);
 
 }  // namespace cairn::cache

@@ -1,13 +1,18 @@
 #include "services/cache/rpc/cache_service.h"
 
+#include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
-#include "clients/cpp/wire/convert.h"
-#include "services/cache/rpc/fetch_stream.h"
+#include "common/config/config.h"
+#include "common/keys/limits.h"
+#include "common/rpc/status.h"
+#include "common/rpc/stream_set.h"
+#include "common/rpc/unary_call.h"
+#include "protocol/wire/convert.h"
+#include "services/cache/rpc/fetch_call.h"
 #include "services/cache/rpc/lookup.h"
 #include "services/cache/rpc/push_stream.h"
 #include "services/cache/rpc/session_stream.h"
 #include "services/cache/rpc/watch_stream.h"
-#include "services/common/config/config.h"
 
 namespace cairn::cache {
 namespace {
@@ -23,11 +28,11 @@ void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
   out->set_node_epoch(stats.node_epoch);
   out->set_version(std::string(config::Version()));
   out->set_uptime_seconds(stats.uptime_seconds);
-  for (size_t i = 0; i < kTierCount; ++i) {
-    if (!stats.tiers[i]) continue;
-    const TierState& tier = *stats.tiers[i];
+  for (const TierKind kind : kTiersByRank) {
+    if (!stats.tiers[kind]) continue;
+    const TierState& tier = *stats.tiers[kind];
     v1::TierStat* to = out->add_tiers();
-    to->set_tier(wire::TierToProto(static_cast<TierKind>(i)));
+    to->set_tier(wire::TierToProto(kind));
     to->set_capacity_bytes(tier.stats.capacity_bytes);
     to->set_used_bytes(tier.stats.used_bytes);
     to->set_blocks(tier.blocks);
@@ -48,8 +53,8 @@ void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
   out->set_missed_tokens(stats.missed_tokens);
   out->set_fetched_bytes(stats.fetched_bytes);
   out->set_pushed_bytes(stats.pushed_bytes);
-  out->set_fetched_host_bytes(stats.fetched_host_bytes);
-  out->set_fetched_disk_bytes(stats.fetched_disk_bytes);
+  out->set_fetched_host_bytes(stats.fetched_from[TierKind::kHost]);
+  out->set_fetched_disk_bytes(stats.fetched_from[TierKind::kDisk]);
   for (size_t i = 1; i < kMissReasonCount; ++i) {
     v1::MissCount* to = out->add_misses();
     to->set_reason(static_cast<v1::MissReason>(i));
@@ -69,10 +74,21 @@ class Service final : public CacheService {
   Service(RpcContext* rpc, metrics::Registry* registry)
       : rpc_(rpc), lookups_(rpc->engine, registry), fetches_(rpc->options.send_bytes, &lookups_) {}
 
-  void AddTo(CallServer* server) override {
+  void AddTo(rpc::CallServer* server) override {
     AddStreams(server);
-    AddReading(server);
-    AddWriting(server);
+    // On the poller: what needs neither disk nor long copies.
+    Executor* const on_the_poller = nullptr;
+    Add(server, "Match", on_the_poller, &Service::Match);
+    Add(server, "Prefetch", on_the_poller, &Service::Prefetch);
+    Add(server, "Exists", on_the_poller, &Service::Exists);
+    Add(server, "Release", on_the_poller, &Service::Release);
+    Add(server, "RenewLease", on_the_poller, &Service::RenewLease);
+    Add(server, "OpenNamespace", rpc_->executor, &Service::OpenNamespace);
+    Add(server, "Stat", on_the_poller, &Service::Stat);
+    Add(server, "Reserve", on_the_poller, &Service::Reserve);
+    Add(server, "Commit", rpc_->executor, &Service::Commit);  // Hashes every byte of the parts.
+    Add(server, "Abort", on_the_poller, &Service::Abort);
+    Add(server, "Flush", rpc_->flush_executor, &Service::Flush);
   }
 
   void Tick() override {
@@ -84,7 +100,7 @@ class Service final : public CacheService {
     for (const auto& session : sessions_.All()) session->Tick();
   }
   void EndStreams() override {
-    const grpc::Status status(grpc::StatusCode::UNAVAILABLE, "the node is shutting down");
+    const grpc::Status status = rpc::ToGrpc(rpc::ShuttingDown(*rpc_));
     for (const auto& session : sessions_.All()) session->End(status);
     for (const auto& watch : watches_.All()) watch->End(status);
   }
@@ -93,192 +109,163 @@ class Service final : public CacheService {
   static constexpr std::string_view kService = v1::Cache::service_full_name();
 
   template <typename Request, typename Response>
-  void Add(CallServer* server, Method method, Where where,
-           typename UnaryCall<Request, Response>::Handler handler) {
-    AddUnary<Request, Response>(server, kService, rpc_, method, where, std::move(handler));
+  void Add(rpc::CallServer* server, std::string_view method, Executor* executor,
+           Status (Service::*handler)(rpc::Call&, const Request&, Response*)) {
+    rpc::AddUnary<Request, Response>(
+        server, rpc_, kService, method, executor,
+        [this, handler](rpc::Call& call, const Request& request, Response* response) {
+          return (this->*handler)(call, request, response);
+        });
   }
 
-  void AddStreams(CallServer* server) {
-    server->Add(Path(kService, Method::kOpenSession),
-                [this](std::unique_ptr<RawCall> call, const auto& request) {
-                  SessionStream::Open(rpc_, &sessions_, std::move(call), request);
+  void AddStreams(rpc::CallServer* server) {
+    rpc::CallMetrics* const metrics = rpc_->metrics;
+    rpc::Method* const open = metrics->Add(kService, "OpenSession", rpc::Life::kOpenEnded);
+    server->Add(open->path(),
+                [this, open](std::unique_ptr<rpc::RawCall> call, const auto& request) {
+                  SessionStream::Open(rpc_, open, &sessions_, std::move(call), request);
                 });
-    server->Add(Path(kService, Method::kWatch),
-                [this](std::unique_ptr<RawCall> call, const auto& request) {
-                  WatchStream::Open(rpc_, &watches_, std::move(call), request);
+    rpc::Method* const watch = metrics->Add(kService, "Watch", rpc::Life::kOpenEnded);
+    server->Add(watch->path(),
+                [this, watch](std::unique_ptr<rpc::RawCall> call, const auto& request) {
+                  WatchStream::Open(rpc_, watch, &watches_, std::move(call), request);
                 });
-    server->Add(Path(kService, Method::kFetch),
-                [this](std::unique_ptr<RawCall> call, const auto& request) {
-                  FetchCall::Start(rpc_, &fetches_, std::move(call), request);
+    rpc::Method* const fetch = metrics->Add(kService, "Fetch");
+    server->Add(fetch->path(),
+                [this, fetch](std::unique_ptr<rpc::RawCall> call, const auto& request) {
+                  FetchCall::Start(rpc_, fetch, &fetches_, std::move(call), request);
                 });
-    server->AddStream(Path(kService, Method::kPush), [this](std::unique_ptr<RawCall> call) {
-      new PushCall(rpc_, std::move(call));
+    rpc::Method* const push = metrics->Add(kService, "Push");
+    server->AddStream(push->path(), [this, push](std::unique_ptr<rpc::RawCall> call) {
+      new PushCall(rpc_, push, std::move(call));
     });
   }
 
-  // Inline: what needs neither disk nor long copies.
-  void AddReading(CallServer* server) {
-    Add<v1::MatchRequest, v1::MatchResponse>(
-        server, Method::kMatch, Where::kInline,
-        [this](Call& call, const v1::MatchRequest& request, v1::MatchResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          CAIRN_ASSIGN_OR_RETURN(
-              const MatchResult result,
-              lookups_.Match({.session = session,
-                              .fingerprint = request.fingerprint(),
-                              .keys = request.keys(),
-                              .lease_ttl_ms = request.lease_ttl_ms(),
-                              .lease = !request.no_lease(),
-                              .prefill_tokens_per_second = request.prefill_tokens_per_second(),
-                              .trace = call.trace()}));
-          ToProto(result, response);
-          return OkStatus();
-        });
-    Add<v1::PrefetchRequest, v1::PrefetchResponse>(
-        server, Method::kPrefetch, Where::kInline,
-        [this](Call&, const v1::PrefetchRequest& request,
-               v1::PrefetchResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
-                                 Digest::FromBytes(request.fingerprint(), "fingerprint"));
-          CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys,
-                                 wire::KeysFromProto(request.keys()));
-          CAIRN_ASSIGN_OR_RETURN(const PrefetchResult result,
-                                 rpc_->engine->Prefetch({.session = session,
-                                                         .fingerprint = fingerprint,
-                                                         .keys = keys,
-                                                         .needed_in = std::chrono::milliseconds(
-                                                             request.needed_in_ms())}));
-          response->set_present_blocks(result.present_blocks);
-          response->set_queued_blocks(result.queued_blocks);
-          response->set_absent_blocks(result.absent_blocks);
-          response->set_refused_blocks(result.refused_blocks);
-          response->set_estimated_seconds(result.estimated_seconds);
-          return OkStatus();
-        });
-    Add<v1::ExistsRequest, v1::ExistsResponse>(
-        server, Method::kExists, Where::kInline,
-        [this](Call&, const v1::ExistsRequest& request, v1::ExistsResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
-                                 Digest::FromBytes(request.fingerprint(), "fingerprint"));
-          CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys,
-                                 wire::KeysFromProto(request.keys()));
-          CAIRN_ASSIGN_OR_RETURN(const auto tiers, rpc_->engine->Exists(fingerprint, keys));
-          response->mutable_tiers()->Reserve(static_cast<int>(tiers.size()));
-          for (const auto& tier : tiers) response->add_tiers(wire::TierToProto(tier));
-          return OkStatus();
-        });
-    Add<v1::ReleaseRequest, v1::ReleaseResponse>(
-        server, Method::kRelease, Where::kInline,
-        [this](Call&, const v1::ReleaseRequest& request, v1::ReleaseResponse*) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          CAIRN_RETURN_IF_ERROR(CheckIds(Ids(request.lease_ids()), 0, kMaxIdsPerCall, "lease_ids"));
-          return rpc_->engine->Release(session, Ids(request.lease_ids()));
-        });
-    Add<v1::RenewLeaseRequest, v1::RenewLeaseResponse>(
-        server, Method::kRenewLease, Where::kInline,
-        [this](Call&, const v1::RenewLeaseRequest& request,
-               v1::RenewLeaseResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
-          CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
-          CAIRN_ASSIGN_OR_RETURN(const Duration granted,
-                                 rpc_->engine->RenewLease(session, request.lease_id(), ttl));
-          response->set_ttl_ms(ToMs(granted));
-          return OkStatus();
-        });
-    Add<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>(
-        server, Method::kOpenNamespace, Where::kExecutor,
-        [this](Call&, const v1::OpenNamespaceRequest& request,
-               v1::OpenNamespaceResponse* response) -> Status {
-          if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
-          CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
-          CAIRN_ASSIGN_OR_RETURN(const NamespaceOpened opened,
-                                 rpc_->engine->OpenNamespace(spec, request.strict()));
-          response->set_fingerprint(std::string(opened.fingerprint.View()));
-          response->set_created(opened.created);
-          for (const auto& similar : opened.differs) {
-            wire::ToProto(similar.difference, similar.stored_blocks, response->add_differs());
-          }
-          return OkStatus();
-        });
-    Add<v1::StatRequest, v1::StatResponse>(
-        server, Method::kStat, Where::kInline,
-        [this](Call&, const v1::StatRequest&, v1::StatResponse* response) -> Status {
-          ToProto(rpc_->engine->GetStats(), rpc_->draining.load(), response);
-          return OkStatus();
-        });
+  Status Match(rpc::Call& call, const v1::MatchRequest& request, v1::MatchResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_ASSIGN_OR_RETURN(
+        const MatchResult result,
+        lookups_.Match({.session = session,
+                        .fingerprint = request.fingerprint(),
+                        .keys = request.keys(),
+                        .lease_ttl_ms = request.lease_ttl_ms(),
+                        .lease = !request.no_lease(),
+                        .prefill_tokens_per_second = request.prefill_tokens_per_second(),
+                        .trace = call.trace()}));
+    ToProto(result, response);
+    return OkStatus();
   }
-
-  void AddWriting(CallServer* server) {
-    Add<v1::ReserveRequest, v1::ReserveResponse>(
-        server, Method::kReserve, Where::kInline,
-        [this](Call&, const v1::ReserveRequest& request, v1::ReserveResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
-                                 Digest::FromBytes(request.fingerprint(), "fingerprint"));
-          if (request.parts_size() < 1 ||
-              static_cast<size_t>(request.parts_size()) > kMaxPartsPerCall) {
-            return InvalidArgument("parts: got {} of them, expected 1 to {}", request.parts_size(),
-                                   kMaxPartsPerCall);
-          }
-          CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
-          CAIRN_ASSIGN_OR_RETURN(const auto spec, lookups_.specs().Find(fingerprint));
-          CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
-          CAIRN_ASSIGN_OR_RETURN(const auto results,
-                                 rpc_->engine->Reserve(session, fingerprint, parts, ttl));
-          for (const auto& result : results) {
-            v1::PartResult* to = response->add_results();
-            wire::ToProto(result.status(), to);
-            if (result.ok()) to->set_reservation_id(*result);
-          }
-          return OkStatus();
-        });
-    // Hashes every byte of the parts.
-    Add<v1::CommitRequest, v1::CommitResponse>(
-        server, Method::kCommit, Where::kExecutor,
-        [this](Call& call, const v1::CommitRequest& request,
-               v1::CommitResponse* response) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          const std::span<const uint64_t> ids = Ids(request.reservation_ids());
-          CAIRN_RETURN_IF_ERROR(CheckIds(ids, 1, kMaxPartsPerCall, "reservation_ids"));
-          CAIRN_ASSIGN_OR_RETURN(const auto results,
-                                 rpc_->engine->Commit(session, ids, call.trace()));
-          for (const Status& result : results) wire::ToProto(result, response->add_results());
-          return OkStatus();
-        });
-    Add<v1::AbortRequest, v1::AbortResponse>(
-        server, Method::kAbort, Where::kInline,
-        [this](Call&, const v1::AbortRequest& request, v1::AbortResponse*) -> Status {
-          CAIRN_ASSIGN_OR_RETURN(const SessionId session,
-                                 rpc_->sessions->Find(request.session_id()));
-          CAIRN_RETURN_IF_ERROR(
-              CheckIds(Ids(request.reservation_ids()), 0, kMaxIdsPerCall, "reservation_ids"));
-          return rpc_->engine->Abort(session, Ids(request.reservation_ids()));
-        });
-    Add<v1::FlushRequest, v1::FlushResponse>(
-        server, Method::kFlush, Where::kFlushExecutor,
-        [this](Call& call, const v1::FlushRequest&, v1::FlushResponse* response) -> Status {
-          CAIRN_RETURN_IF_ERROR(rpc_->engine->Flush(call.Deadline(kFlushLimit)));
-          response->set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
-          return OkStatus();
-        });
+  Status Prefetch(rpc::Call&, const v1::PrefetchRequest& request, v1::PrefetchResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                           Digest::FromBytes(request.fingerprint(), "fingerprint"));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+    CAIRN_ASSIGN_OR_RETURN(
+        const PrefetchResult result,
+        rpc_->engine->Prefetch({.session = session,
+                                .fingerprint = fingerprint,
+                                .keys = keys,
+                                .needed_in = std::chrono::milliseconds(request.needed_in_ms())}));
+    response->set_present_blocks(result.present_blocks);
+    response->set_queued_blocks(result.queued_blocks);
+    response->set_absent_blocks(result.absent_blocks);
+    response->set_refused_blocks(result.refused_blocks);
+    response->set_estimated_seconds(result.estimated_seconds);
+    return OkStatus();
+  }
+  Status Exists(rpc::Call&, const v1::ExistsRequest& request, v1::ExistsResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                           Digest::FromBytes(request.fingerprint(), "fingerprint"));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+    CAIRN_ASSIGN_OR_RETURN(const auto tiers, rpc_->engine->Exists(fingerprint, keys));
+    response->mutable_tiers()->Reserve(static_cast<int>(tiers.size()));
+    for (const auto& tier : tiers) response->add_tiers(wire::TierToProto(tier));
+    return OkStatus();
+  }
+  Status Release(rpc::Call&, const v1::ReleaseRequest& request, v1::ReleaseResponse*) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_RETURN_IF_ERROR(CheckIds(Ids(request.lease_ids()), 0, kMaxIdsPerCall, "lease_ids"));
+    return rpc_->engine->Release(session, Ids(request.lease_ids()));
+  }
+  Status RenewLease(rpc::Call&, const v1::RenewLeaseRequest& request,
+                    v1::RenewLeaseResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));
+    CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
+    CAIRN_ASSIGN_OR_RETURN(const Duration granted,
+                           rpc_->engine->RenewLease(session, request.lease_id(), ttl));
+    response->set_ttl_ms(ToMs(granted));
+    return OkStatus();
+  }
+  Status OpenNamespace(rpc::Call&, const v1::OpenNamespaceRequest& request,
+                       v1::OpenNamespaceResponse* response) {
+    if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
+    CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
+    CAIRN_ASSIGN_OR_RETURN(const NamespaceOpened opened,
+                           rpc_->engine->OpenNamespace(spec, request.strict()));
+    response->set_fingerprint(std::string(opened.fingerprint.View()));
+    response->set_created(opened.created);
+    for (const auto& similar : opened.differs) {
+      wire::ToProto(similar.difference, similar.stored_blocks, response->add_differs());
+    }
+    return OkStatus();
+  }
+  Status Stat(rpc::Call&, const v1::StatRequest&, v1::StatResponse* response) {
+    ToProto(rpc_->engine->GetStats(), rpc_->draining.load(), response);
+    return OkStatus();
+  }
+  Status Reserve(rpc::Call&, const v1::ReserveRequest& request, v1::ReserveResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                           Digest::FromBytes(request.fingerprint(), "fingerprint"));
+    if (request.parts_size() < 1 || static_cast<size_t>(request.parts_size()) > kMaxPartsPerCall) {
+      return InvalidArgument("parts: got {} of them, expected 1 to {}", request.parts_size(),
+                             kMaxPartsPerCall);
+    }
+    CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
+    CAIRN_ASSIGN_OR_RETURN(const auto spec, lookups_.specs().Find(fingerprint));
+    CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
+    CAIRN_ASSIGN_OR_RETURN(const auto results,
+                           rpc_->engine->Reserve(session, fingerprint, parts, ttl));
+    for (const auto& result : results) {
+      v1::PartResult* to = response->add_results();
+      wire::ToProto(result.status(), to);
+      if (result.ok()) to->set_reservation_id(*result);
+    }
+    return OkStatus();
+  }
+  Status Commit(rpc::Call& call, const v1::CommitRequest& request, v1::CommitResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    const std::span<const uint64_t> ids = Ids(request.reservation_ids());
+    CAIRN_RETURN_IF_ERROR(CheckIds(ids, 1, kMaxPartsPerCall, "reservation_ids"));
+    CAIRN_ASSIGN_OR_RETURN(const auto results, rpc_->engine->Commit(session, ids, call.trace()));
+    for (const Status& result : results) wire::ToProto(result, response->add_results());
+    return OkStatus();
+  }
+  Status Abort(rpc::Call&, const v1::AbortRequest& request, v1::AbortResponse*) {
+    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
+    CAIRN_RETURN_IF_ERROR(
+        CheckIds(Ids(request.reservation_ids()), 0, kMaxIdsPerCall, "reservation_ids"));
+    return rpc_->engine->Abort(session, Ids(request.reservation_ids()));
+  }
+  Status Flush(rpc::Call& call, const v1::FlushRequest&, v1::FlushResponse* response) {
+    CAIRN_RETURN_IF_ERROR(rpc_->engine->Flush(call.Deadline(kFlushLimit)));
+    response->set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
+    return OkStatus();
   }
 
   RpcContext* const rpc_;
   Lookups lookups_;
-  StreamSet<SessionStream> sessions_;
-  StreamSet<WatchStream> watches_;
+  rpc::StreamSet<SessionStream> sessions_;
+  rpc::StreamSet<WatchStream> watches_;
   FetchCalls fetches_;
 };
 
 }  // namespace
+
+std::vector<std::string> ServiceNames() {
+  return {v1::Cache::service_full_name(), v1::Admin::service_full_name()};
+}
 
 std::unique_ptr<CacheService> CacheService::Create(RpcContext* rpc, metrics::Registry* registry) {
   return std::make_unique<Service>(rpc, registry);

@@ -2,11 +2,17 @@
 // cairn.v1.Cache over a CacheEngine: decode, call, encode.
 
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "services/cache/rpc/call.h"
+#include "common/rpc/call_server.h"
 #include "services/cache/rpc/namespaces.h"
+#include "services/cache/rpc/rpc_context.h"
 
 namespace cairn::cache {
+
+// The full names of the services that a node has: what health checks may ask for.
+std::vector<std::string> ServiceNames();
 
 // Thread-safe.
 class CacheService {
@@ -16,7 +22,7 @@ class CacheService {
   static std::unique_ptr<CacheService> Create(RpcContext* rpc, metrics::Registry* registry);
 
   // Before the server starts, which ends before this object.
-  virtual void AddTo(CallServer* server) = 0;
+  virtual void AddTo(rpc::CallServer* server) = 0;
   // Heartbeats and events; every 100 ms or so.
   virtual void Tick() = 0;
   // Tells every session that the node drains.

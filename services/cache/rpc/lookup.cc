@@ -1,6 +1,6 @@
 #include "services/cache/rpc/lookup.h"
 
-#include "clients/cpp/wire/convert.h"
+#include "protocol/wire/convert.h"
 #include "services/cache/rpc/validate.h"
 
 namespace cairn::cache {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cairn/v1/cache.pb.h"
+#include "services/cache/engine/cache_engine.h"
 #include "services/cache/rpc/lookup_metrics.h"
 #include "services/cache/rpc/namespaces.h"
 

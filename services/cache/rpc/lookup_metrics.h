@@ -1,8 +1,8 @@
 #pragma once
 // What lookups found: the metrics that say whether the cache is worth its memory.
 
+#include "common/metrics/metrics.h"
 #include "services/cache/engine/cache_engine.h"
-#include "services/common/metrics/metrics.h"
 
 namespace cairn::cache {
 

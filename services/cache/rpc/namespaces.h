@@ -4,12 +4,13 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/concurrency/mutex.h"
 #include "services/cache/engine/cache_engine.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache {
 
-// What a fingerprint stands for never changes, so nothing here goes stale; whether the namespace still exists the engine says. Thread-safe.
+// What a fingerprint stands for never changes, so nothing here goes stale; whether the namespace
+// still exists the engine says. Thread-safe.
 class NamespaceSpecs {
  public:
   explicit NamespaceSpecs(const CacheEngine* engine) : engine_(engine) {}

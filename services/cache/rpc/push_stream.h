@@ -1,21 +1,22 @@
 #pragma once
-// The stream of one Push call: each frame is copied into its reservations before the next one is read. At the end of the stream what its
-// first frame named is committed.
+// The stream of one Push call: each frame is copied into its reservations before the next one is
+// read. At the end of the stream what its first frame named is committed.
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include <optional>
 
 #include "cairn/v1/cache.pb.h"
-#include "services/cache/rpc/call.h"
-#include "services/cache/rpc/push_frame.h"
+#include "common/rpc/call.h"
+#include "common/rpc/call_reactor.h"
+#include "services/cache/rpc/rpc_context.h"
 
 namespace cairn::cache {
 
-// Deletes itself when gRPC is done with it. One reaction runs at a time.
-class PushCall final : public CallReactor {
+// Deletes itself when gRPC is done with it. One thread at a time drives it: reactions, and Commit.
+class PushCall final : public rpc::CallReactor {
  public:
-  PushCall(RpcContext* rpc, std::unique_ptr<RawCall> call);
+  PushCall(RpcContext* rpc, rpc::Method* method, std::unique_ptr<rpc::RawCall> call);
 
  private:
   Status Take();
@@ -25,7 +26,8 @@ class PushCall final : public CallReactor {
   void OnReadDone(bool ok) override;
   void OnDone() override;
 
-  Call call_;
+  RpcContext* const rpc_;
+  rpc::Call call_;
   grpc::ByteBuffer frame_;  // What was read last; in the end the answer.
   std::string token_;
   std::optional<SessionId> session_;

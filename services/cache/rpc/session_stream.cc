@@ -1,27 +1,27 @@
 #include "services/cache/rpc/session_stream.h"
 
-#include "clients/cpp/wire/status.h"
-#include "services/common/log/log.h"
+#include "common/log/log.h"
+#include "common/rpc/status.h"
 
 namespace cairn::cache {
 
-void SessionStream::Open(RpcContext* rpc, StreamSet<SessionStream>* set,
-                         std::unique_ptr<RawCall> call, const grpc::ByteBuffer& request) {
-  auto stream = std::make_shared<SessionStream>(rpc, set, std::move(call));
+void SessionStream::Open(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<SessionStream>* set,
+                         std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
+  auto stream = std::make_shared<SessionStream>(rpc, method, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     set->Add(stream);
     stream->TryWrite(stream->Event(false));
   } else {
-    stream->End(wire::ToGrpc(begun));
+    stream->End(rpc::ToGrpc(begun));
   }
 }
 
 Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
-  RpcContext& rpc = call_.rpc();
+  RpcContext& rpc = *rpc_;
   CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
   v1::OpenSessionRequest request;
-  CAIRN_RETURN_IF_ERROR(Decode(frame, &request));
+  CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
   token_ = rpc.sessions->Add(*session_);
@@ -33,7 +33,7 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
 }
 
 v1::SessionEvent SessionStream::Event(bool draining) const {
-  const RpcContext& rpc = call_.rpc();
+  const RpcContext& rpc = *rpc_;
   v1::SessionEvent event;
   event.set_session_id(token_.data(), token_.size());
   event.set_node_id(rpc.node_id);
@@ -48,7 +48,7 @@ v1::SessionEvent SessionStream::Event(bool draining) const {
 }
 
 void SessionStream::Tick() {
-  const RpcContext& rpc = call_.rpc();
+  const RpcContext& rpc = *rpc_;
   const TimePoint now = rpc.clock->Now();
   const bool draining = rpc.draining.load(std::memory_order_relaxed);
   if (now - last_beat_ < rpc.options.heartbeat && draining == told_draining_) return;
@@ -58,7 +58,7 @@ void SessionStream::Tick() {
 }
 
 void SessionStream::OnOver(const grpc::Status& status) {
-  RpcContext& rpc = call_.rpc();
+  RpcContext& rpc = *rpc_;
   if (session_) {
     // First the token, so that no call finds a session that is being closed.
     rpc.sessions->Remove(token_);
@@ -66,7 +66,7 @@ void SessionStream::OnOver(const grpc::Status& status) {
     if (local_ == nullptr || !local_->Retire(local_token_)) rpc.engine->CloseSession(*session_);
     set_->Remove(this);
   }
-  call_.End(wire::FromGrpc(status));
+  call_.End(rpc::FromGrpc(status));
 }
 
 }  // namespace cairn::cache

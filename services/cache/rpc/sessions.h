@@ -1,5 +1,6 @@
 #pragma once
-// Tokens of open sessions. The engine counts sessions from 1; clients see 16 random bytes, so that nobody can guess another's.
+// Tokens of open sessions. The engine counts sessions from 1; clients see 16 random bytes, so that
+// nobody can guess another's.
 
 #include <cstring>
 #include <shared_mutex>

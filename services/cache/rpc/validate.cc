@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "clients/cpp/wire/convert.h"
+#include "protocol/wire/convert.h"
 
 namespace cairn::cache {
 namespace {

@@ -1,8 +1,9 @@
 #pragma once
-// Fields of requests: from the wire to plain values, or INVALID_ARGUMENT naming field, value and expectation.
+// Fields of requests: from the wire to plain values, or INVALID_ARGUMENT naming field, value and
+// expectation.
 //
-// Here is what can be said without the node's state. What depends on it (is the lease known, does a part lie in the namespace's grid)
-// the engine says.
+// Here is what can be said without the node's state. What depends on it (is the lease known, does a
+// part lie in the namespace's grid) the engine says.
 
 #include <array>
 #include <optional>
@@ -18,7 +19,6 @@ namespace cairn::cache {
 using SessionToken = std::array<uint8_t, 16>;
 
 inline constexpr uint32_t kMaxTtlMs = 600'000;
-inline constexpr size_t kMaxPartsPerCall = 4096;
 inline constexpr size_t kMaxIdsPerCall = 65536;
 inline constexpr uint64_t kMaxPartBytes = 64ull << 20;
 inline constexpr size_t kMaxClientName = 128;

@@ -1,7 +1,7 @@
 #include "services/cache/rpc/watch_stream.h"
 
-#include "clients/cpp/wire/convert.h"
-#include "clients/cpp/wire/status.h"
+#include "common/rpc/status.h"
+#include "protocol/wire/convert.h"
 
 namespace cairn::cache {
 namespace {
@@ -24,30 +24,30 @@ v1::Event ToProto(const CacheEvent& event, uint64_t node_epoch) {
 
 }  // namespace
 
-void WatchStream::Open(RpcContext* rpc, StreamSet<WatchStream>* set, std::unique_ptr<RawCall> call,
-                       const grpc::ByteBuffer& request) {
-  auto stream = std::make_shared<WatchStream>(rpc, set, std::move(call));
+void WatchStream::Open(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<WatchStream>* set,
+                       std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
+  auto stream = std::make_shared<WatchStream>(rpc, method, set, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     stream->open_ = true;
     set->Add(stream);
     stream->Pump();
   } else {
-    stream->End(wire::ToGrpc(begun));
+    stream->End(rpc::ToGrpc(begun));
   }
 }
 
 Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
-  RpcContext& rpc = call_.rpc();
+  RpcContext& rpc = *rpc_;
   CAIRN_RETURN_IF_ERROR(call_.AdmitStream());
   v1::WatchRequest request;
-  CAIRN_RETURN_IF_ERROR(Decode(frame, &request));
+  CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
   // An unknown namespace would be a watch that never says anything.
   if (fingerprint) CAIRN_RETURN_IF_ERROR(rpc.engine->GetNamespace(*fingerprint).status());
   if (set_->size() >= rpc.options.max_watches) {
-    rpc.metrics->Rejected(Rejection::kOverload);
+    call_.Rejected(rpc::Rejection::kOverload);
     return Errorf(StatusCode::kResourceExhausted, "{} watches are open (rpc.max_watches)",
                   set_->size());
   }
@@ -60,20 +60,21 @@ bool WatchStream::Step() {
   if (next_ == batch_.size()) {
     next_ = 0;
     batch_.clear();
-    auto events = queue_->Next(kBatch, call_.rpc().clock->Now());
+    auto events = queue_->Next(kBatch, rpc_->clock->Now());
     if (!events.ok()) {
-      End(wire::ToGrpc(events.status()));
+      End(rpc::ToGrpc(events.status()));
       return false;
     }
     batch_ = std::move(*events);
     if (batch_.empty()) return false;
   }
-  if (TryWrite(ToProto(batch_[next_], call_.rpc().node_epoch))) ++next_;
+  if (TryWrite(ToProto(batch_[next_], rpc_->node_epoch))) ++next_;
   return true;
 }
 
 void WatchStream::Pump() {
-  // One pumps at a time. Who comes meanwhile leaves, so the one inside looks again after letting go.
+  // One pumps at a time. Who comes meanwhile leaves, so the one inside looks again after letting
+  // go.
   do {
     if (pumping_.exchange(true)) return;
     const bool sent = Step();
@@ -84,7 +85,7 @@ void WatchStream::Pump() {
 
 void WatchStream::OnOver(const grpc::Status& status) {
   if (open_) set_->Remove(this);
-  call_.End(wire::FromGrpc(status));
+  call_.End(rpc::FromGrpc(status));
 }
 
 }  // namespace cairn::cache

@@ -4,17 +4,19 @@
 
 #include <algorithm>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache {
 namespace {
 
-// Runs of the size's own class may be a little too short: so many are looked at before a larger run is split.
+// Runs of the size's own class may be a little too short: so many are looked at before a larger run
+// is split.
 constexpr size_t kScan = 16;
 
 }  // namespace
 
-// Sizes below 8 pages have a class each. Above, the class is the exponent and the 3 bits below the leading one.
+// Sizes below 8 pages have a class each. Above, the class is the exponent and the 3 bits below the
+// leading one.
 uint32_t ExtentAllocator::ClassOf(uint32_t pages) {
   constexpr uint32_t kLinear = 1u << kClassBits;
   if (pages < kLinear) return pages;
@@ -40,7 +42,8 @@ ExtentAllocator::ExtentAllocator(const std::vector<uint32_t>& segment_pages) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CAIRN_CHECK(map != MAP_FAILED);
   meta_ = static_cast<PageMeta*>(map);
-  // Lists are last in, first out: the lowest addresses, which are prefaulted first, are to be used first.
+  // Lists are last in, first out: the lowest addresses, which are prefaulted first, are to be used
+  // first.
   for (size_t i = segment_pages.size(); i-- > 0;) AddFree(segment_begin_[i], segment_pages[i]);
 }
 
@@ -131,7 +134,8 @@ void ExtentAllocator::Release(uint32_t page, uint32_t pages) {
   used_pages_ -= pages;
   const uint32_t segment = SegmentOf(page);
   segment_used_[segment] -= pages;
-  // What is inside a merged run is stale; a second Release of the same page must not find the old flags there.
+  // What is inside a merged run is stale; a second Release of the same page must not find the old
+  // flags there.
   meta_[page].run = 0;
   meta_[page + pages - 1].run = 0;
   if (page > segment_begin_[segment] && (meta_[page - 1].run & kReserved) == 0) {

@@ -1,19 +1,20 @@
 #pragma once
-// Which pages of the arena are whose: a segregated-fit allocator over pages, in the manner of TLSF (Masmano et al., "TLSF: a New
-// Dynamic Memory Allocator for Real-Time Systems", 2004).
+// Which pages of the arena are whose: a segregated-fit allocator over pages, in the manner of TLSF
+// (Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems", 2004).
 //
-// Free runs of pages are kept in lists by size class, 8 classes per doubling. Reserve takes the smallest class that fits and splits;
-// Release merges with free neighbours at once. So there is no slab of a class that could starve another class, a length is
-// rounded up to whole pages only, and a segment that empties is one free run again, which is split last.
+// Free runs of pages are kept in lists by size class, 8 classes per doubling. Reserve takes the
+// smallest class that fits and splits; Release merges with free neighbours at once. So there is no
+// slab of a class that could starve another class, a length is rounded up to whole pages only, and
+// a segment that empties is one free run again, which is split last.
 //
-// Why not slabs per size class: an arena of few segments could hold few sizes, and a part of 40 MiB would waste a third of its
-// segment.
+// Why not slabs per size class: an arena of few segments could hold few sizes, and a part of 40 MiB
+// would waste a third of its segment.
 //
-// Segments belong to pools: a Reserve takes pages of one pool only. All segments begin in pool 0; SetPool moves one, with what is
-// reserved in it. Which segments are whose is the tier's business.
+// Segments belong to pools: a Reserve takes pages of one pool only. All segments begin in pool 0;
+// SetPool moves one, with what is reserved in it. Which segments are whose is the tier's business.
 //
-// Metadata: 8 bytes a page (0.2 %), touched only where runs begin and end. All operations are O(1), but a Reserve that is about to fail
-// walks one list. Thread-compatible.
+// Metadata: 8 bytes a page (0.2 %), touched only where runs begin and end. All operations are O(1),
+// but a Reserve that is about to fail walks one list. Thread-compatible.
 
 #include <array>
 #include <bit>
@@ -26,7 +27,8 @@ namespace cairn::cache {
 
 class ExtentAllocator {
  public:
-  // Pages of every segment; runs never span segments. Pages are numbered through. At most 2^30 pages in all.
+  // Pages of every segment; runs never span segments. Pages are numbered through. At most 2^30
+  // pages in all.
   explicit ExtentAllocator(const std::vector<uint32_t>& segment_pages);
   ~ExtentAllocator();
   ExtentAllocator(const ExtentAllocator&) = delete;
@@ -50,7 +52,8 @@ class ExtentAllocator {
   uint32_t largest_free_pages() const;
   uint64_t used_pages() const { return used_pages_; }
   uint32_t empty_segments() const { return empty_segments_; }
-  // Aborts unless the runs tile the segments, no two free runs touch and every list is right. For tests.
+  // Aborts unless the runs tile the segments, no two free runs touch and every list is right. For
+  // tests.
   void CheckConsistency() const;
 
  private:

@@ -13,9 +13,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/log/log.h"
+#include "common/memory/bulk_copy.h"
 #include "services/cache/tier/memory_limit.h"
-#include "services/common/log/log.h"
-#include "services/common/memory/bulk_copy.h"
 
 namespace cairn::cache {
 namespace {
@@ -43,7 +43,8 @@ uint64_t ChooseSegmentBytes(const HostTierOptions& options, uint64_t capacity) {
   return std::min(segment, capacity);
 }
 
-// Makes fresh pages of [address, address + bytes) present. Also through the descriptor, for kernels before 5.14.
+// Makes fresh pages of [address, address + bytes) present. Also through the descriptor, for kernels
+// before 5.14.
 int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
 #ifdef MADV_POPULATE_WRITE
   constexpr int kAdvice = MADV_POPULATE_WRITE;

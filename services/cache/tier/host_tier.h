@@ -1,19 +1,23 @@
 #pragma once
 // The host tier: extents in one arena of memfd segments.
 //
-// The arena is one range of addresses. Each segment is a memfd of its own, so that it can be handed to another process, and is
-// sealed against resizing, so that no holder of the descriptor can pull pages from under us. An extent's id is its byte offset
-// in the arena; it starts on a 4 KiB page and never spans segments. ExtentAllocator decides where it lies.
+// The arena is one range of addresses. Each segment is a memfd of its own, so that it can be handed
+// to another process, and is sealed against resizing, so that no holder of the descriptor can pull
+// pages from under us. An extent's id is its byte offset in the arena; it starts on a 4 KiB page
+// and never spans segments. ExtentAllocator decides where it lies.
 //
-// Owners. At first all segments are common: extents of everybody, never shown to anybody outside of this process. Who reads in
-// place from another process becomes an owner (AddOwner), and from then on gets segments of its own, taken from the empty ones on
-// demand: sealed ones to read, lent ones to write too. Rules that keep owners apart:
+// Owners. At first all segments are common: extents of everybody, never shown to anybody outside of
+// this process. Who reads in place from another process becomes an owner (AddOwner), and from then
+// on gets segments of its own, taken from the empty ones on demand: sealed ones to read, lent ones
+// to write too. Rules that keep owners apart:
 // - A segment is handed out (Share) only while all its extents are its owner's.
-// - A segment changes hands only when it is empty, and gets fresh memory then if it was ever handed out: a mapping that somebody
-//   kept shows nothing of the next owner. Its id changes with its memory.
-// - A sealed segment is sealed against writing (F_SEAL_FUTURE_WRITE) before it is handed out; this process keeps the mapping it
-//   has. A lent one never held bytes that were sealed.
-// Memory can change under an address, so the arena must not be registered with a device or a ring of the kernel for good.
+// - A segment changes hands only when it is empty, and gets fresh memory then if it was ever
+//   handed out: a mapping that somebody kept shows nothing of the next owner.
+//   Its id changes with its memory.
+// - A sealed segment is sealed against writing (F_SEAL_FUTURE_WRITE) before it is handed out;
+//   this process keeps the mapping it has. A lent one never held bytes that were sealed.
+// Memory can change under an address, so the arena must not be registered with a device or a ring
+// of the kernel for good.
 //
 // Thread-safe.
 
@@ -27,10 +31,10 @@
 #include <thread>
 #include <vector>
 
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/extent_allocator.h"
 #include "services/cache/tier/tier.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/status/status.h"
 
 namespace cairn::cache {
 
@@ -42,11 +46,12 @@ struct HostTierOptions {
   };
 
   uint64_t capacity_bytes = 0;  // Of the arena. Rounded down to pages. At least one page.
-  // Bytes of a segment, a multiple of 2 MiB up to 2 GiB. 0: 64 MiB, doubled until the arena has at most 512 segments, or the whole
-  // arena where that is smaller. The largest extent is one segment.
+  // Bytes of a segment, a multiple of 2 MiB up to 2 GiB. 0: 64 MiB, doubled until the arena has at
+  // most 512 segments, or the whole arena where that is smaller. The largest extent is one segment.
   uint64_t segment_bytes = 0;
   HugePages huge_pages = HugePages::kOff;
-  // Touches the pages from a background thread, so that no request pays for fresh memory (6 x the cost of a copy).
+  // Touches the pages from a background thread, so that no request pays for fresh memory (6 x the
+  // cost of a copy).
   bool prefault = true;
   // Refuses an arena that is larger than what the machine or the control group has left.
   bool check_memory = true;
@@ -54,8 +59,8 @@ struct HostTierOptions {
 };
 
 struct HostTierStats {
-  uint64_t asked_bytes =
-      0;  // Sum of the lengths asked for: used_bytes - asked_bytes is the waste inside extents.
+  // Sum of the lengths asked for: used_bytes - asked_bytes is the waste inside extents.
+  uint64_t asked_bytes = 0;
   uint64_t largest_free_bytes = 0;  // The largest extent that Reserve can give now.
   uint64_t segments = 0;
   uint64_t empty_segments = 0;
@@ -85,13 +90,15 @@ class HostTier final : public Tier {
     uint64_t bytes = 0;
   };
 
-  // INVALID_ARGUMENT naming the option; RESOURCE_EXHAUSTED naming the bytes asked for and what there is.
+  // INVALID_ARGUMENT naming the option; RESOURCE_EXHAUSTED naming the bytes asked for and what
+  // there is.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierOptions& options);
   ~HostTier() override;  // Stops the prefault. REQUIRES: nobody uses mapped bytes.
 
   TierKind kind() const override { return TierKind::kHost; }
   Result<Extent> Reserve(uint32_t length) override;
-  // Aborts on an extent that was not reserved here, or was released before: to go on would hand the bytes to two owners.
+  // Aborts on an extent that was not reserved here, or was released before: to go on would hand the
+  // bytes to two owners.
   void Release(const Extent& extent) override;
   // Copies and calls back inside the call. `record` is not kept.
   void Write(const Extent& extent, std::string_view record, std::span<const std::byte> source,
@@ -120,15 +127,18 @@ class HostTier final : public Tier {
   OwnerId AddOwner(std::string_view name);
   // kCommon when there is none of this name.
   OwnerId FindOwner(std::string_view name) const;
-  // Reserve for somebody. kSealed takes the owner's sealed segments, then an empty one, then the common ones, then the owner's
-  // lent ones; kLent takes lent and empty ones only. kCommon takes common segments.
+  // Reserve for somebody. kSealed takes the owner's sealed segments, then an empty one, then the
+  // common ones, then the owner's lent ones; kLent takes lent and empty ones only. kCommon takes
+  // common segments.
   Result<Extent> ReserveFor(const RoomFor& room, uint32_t length);
-  // After a ReserveFor that failed: keeps newcomers out of the segment of another owner that is nearest to empty, so that
-  // eviction empties it. True when the room's owner has less than its share: evict from anybody; false: from its own first.
+  // After a ReserveFor that failed: keeps newcomers out of the segment of another owner that is
+  // nearest to empty, so that eviction empties it. True when the room's owner has less than its
+  // share: evict from anybody; false: from its own first.
   bool WantsMore(const RoomFor& room);
   // Constant while the extent is reserved. No lock.
   Place PlaceOf(uint64_t extent_id) const;
-  // A descriptor of the owner's segment. NOT_FOUND when its memory is no longer `id` or belongs to somebody else.
+  // A descriptor of the owner's segment. NOT_FOUND when its memory is no longer `id` or belongs to
+  // somebody else.
   Result<Shared> Share(uint32_t index, uint32_t id, OwnerId owner);
   // The owner's segments of now, as places with offset 0.
   std::vector<Place> SegmentsOf(OwnerId owner) const;

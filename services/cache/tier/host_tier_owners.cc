@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/log/log.h"
 #include "services/cache/tier/host_tier.h"
-#include "services/common/log/log.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010

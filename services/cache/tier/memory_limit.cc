@@ -50,8 +50,8 @@ void Apply(MemoryLimit& limit, std::optional<uint64_t> max, std::optional<uint64
   limit.group_available = std::min(limit.group_available, *max - std::min(*max, used));
 }
 
-// Limits hold for whole subtrees: every group from this one up to the root counts. In a container the path may name groups that are
-// not visible; those are skipped.
+// Limits hold for whole subtrees: every group from this one up to the root counts. In a container
+// the path may name groups that are not visible; those are skipped.
 template <typename Visit>
 void ForEachGroup(const std::string& base, std::string path, Visit visit) {
   for (;;) {

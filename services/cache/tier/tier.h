@@ -1,8 +1,9 @@
 #pragma once
 // A tier: a place where the bytes of parts lie. Device, host, disk and peer are tiers.
 //
-// A tier knows extents, not blocks: it neither hashes, nor counts leases, nor decides what to evict. The engine does, and
-// tells it. So a new tier is one new class, and a fake one is a few lines.
+// A tier knows extents, not blocks: it neither hashes, nor counts leases, nor decides what to
+// evict. The engine does, and tells it. So a new tier is one new class, and a fake one is a few
+// lines.
 //
 // Life of an extent:  Reserve -> Write (once) -> Read (many) -> Release.
 
@@ -15,13 +16,10 @@
 #include <string_view>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
+#include "cairn/common/tier_kind.h"
 
 namespace cairn::cache {
-
-enum class TierKind : uint8_t { kHost = 0, kDisk = 1 };
-inline constexpr size_t kTierCount = 2;
-std::string_view Name(TierKind kind);  // "host", "disk": label values of metrics.
 
 // Bytes in a tier. `id` means something to its tier only: an arena offset, a record number.
 struct Extent {
@@ -47,18 +45,20 @@ class Tier {
   virtual ~Tier() = default;
   virtual TierKind kind() const = 0;
 
-  // Takes room for `length` bytes (1 .. max_extent_bytes()). No I/O. RESOURCE_EXHAUSTED when there is none: the caller evicts and
-  // tries again.
+  // Takes room for `length` bytes (1 .. max_extent_bytes()). No I/O. RESOURCE_EXHAUSTED when there
+  // is none: the caller evicts and tries again.
   virtual Result<Extent> Reserve(uint32_t length) = 0;
-  // Gives the room back and forgets the bytes. No I/O on the calling thread. REQUIRES: no Read or Write of it is under way.
+  // Gives the room back and forgets the bytes. No I/O on the calling thread. REQUIRES: no Read or
+  // Write of it is under way.
   virtual void Release(const Extent& extent) = 0;
 
-  // Asynchronous. `source`, `record` and `destination` stay valid until the callback has run. The callback runs once, on any thread,
-  // possibly inside the call, and must not block.
+  // Asynchronous. `source`, `record` and `destination` stay valid until the callback has run. The
+  // callback runs once, on any thread, possibly inside the call, and must not block.
   // `record` is the owner's description of the bytes; a persistent tier returns it at recovery.
   virtual void Write(const Extent& extent, std::string_view record,
                      std::span<const std::byte> source, IoCallback done) = 0;
-  // destination.size() == extent.length. NOT_FOUND when the bytes are gone, DATA_LOSS when they cannot be read whole.
+  // destination.size() == extent.length. NOT_FOUND when the bytes are gone, DATA_LOSS when they
+  // cannot be read whole.
   virtual void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) = 0;
 
   // Bytes mapped into this process, valid until Release; empty for tiers without memory.
@@ -68,36 +68,40 @@ class Tier {
   virtual TierStats GetStats() const = 0;
 };
 
-// Extents that lie together in a tier, so that evicting them together gives room back without copying anything.
+// Extents that lie together in a tier, so that evicting them together gives room back without
+// copying anything.
 struct VictimGroup {
   struct Member {
     Extent extent;
     std::string record;
-    std::chrono::nanoseconds age{
-        0};  // Since it was written, or moved, to where it lies; at least this.
+    // Since it was written, or moved, to where it lies; at least this.
+    std::chrono::nanoseconds age{0};
   };
   std::vector<Member> members;
   // So many bytes of them may stay: the tier then moves them elsewhere, which is a second write.
   uint64_t keep_bytes = 0;
 };
 
-// A tier that outlives the process. Small named records beside the extents hold what the engine must find again (namespaces).
+// A tier that outlives the process. Small named records beside the extents hold what the engine
+// must find again (namespaces).
 class PersistentTier : public Tier {
  public:
-  // Calls back for every extent whose Write was made durable before the process died, in no order. Once, before any other call.
-  // Extents the visitor does not want (returns false) are released.
+  // Calls back for every extent whose Write was made durable before the process died, in no order.
+  // Once, before any other call. Extents the visitor does not want (returns false) are released.
   using RecoverVisitor = std::function<bool(const Extent& extent, std::string_view record)>;
   virtual Status Recover(const RecoverVisitor& visitor) = 0;
 
   // Everything whose Write completed before the call survives kill -9 after it returns. Blocks.
   virtual Status Flush() = 0;
 
-  // What the owner should evict next when the tier is full: it releases the members it can spare. Each member is named once until it was
-  // moved. Empty: the tier has no opinion, and the owner evicts one by one. May read a little from disk.
+  // What the owner should evict next when the tier is full: it releases the members it can spare.
+  // Each member is named once until it was moved. Empty: the tier has no opinion, and the owner
+  // evicts one by one. May read a little from disk.
   virtual VictimGroup NextVictims() { return {}; }
 
-  // Told of extents whose bytes the tier found damaged by itself, not in answer to a Read, so that the owner drops what points there. Runs on
-  // a thread of the tier; must not block. Set it before Recover; nullptr, which waits for a call under way, before the owner goes.
+  // Told of extents whose bytes the tier found damaged by itself, not in answer to a Read, so that
+  // the owner drops what points there. Runs on a thread of the tier; must not block. Set it before
+  // Recover; nullptr, which waits for a call under way, before the owner goes.
   using DamageListener = std::function<void(const Extent& extent, std::string_view record)>;
   virtual void SetDamageListener(DamageListener /*listener*/) {}
 

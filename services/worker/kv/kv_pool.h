@@ -9,9 +9,9 @@
 // so the slice of a layer is one contiguous run of bytes that goes to the cache, and comes from
 // it, as it is. Keys are stored after RoPE, channels in half-split order.
 //
-// The pool is thread-safe. A KvSequence belongs to one thread at a time; meanwhile other threads may
-// write the slices of layers that it does not read yet, and lend pages that it does not touch yet (a
-// fetch that runs ahead of the forward pass).
+// The pool is thread-safe. A KvSequence belongs to one thread at a time; meanwhile other threads
+// may write the slices of layers that it does not read yet, and lend pages that it does not touch
+// yet (a fetch that runs ahead of the forward pass).
 
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@
 #include <span>
 #include <vector>
 
-#include "services/common/concurrency/mutex.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::worker {
 
@@ -41,8 +41,8 @@ struct KvLayout {
   size_t layer_bytes() const { return 2 * plane_bytes(); }
   size_t page_bytes() const { return layer_bytes() * static_cast<size_t>(layers); }
   size_t bytes_per_token() const { return page_bytes() / static_cast<size_t>(block_tokens); }
-  // Rows of a unit of a RaggedPrefix: few, since a head's last unit is half empty on average; many, so
-  // that attention reads long runs.
+  // Rows of a unit of a RaggedPrefix: few, since a head's last unit is half empty on average; many,
+  // so that attention reads long runs.
   int32_t ragged_unit_rows() const { return block_tokens % 32 == 0 ? 32 : block_tokens; }
 
   friend bool operator==(const KvLayout&, const KvLayout&) = default;
@@ -63,12 +63,13 @@ class PageLoan {
 // The KV of one sequence: a list of pages and a length. Move-only; gives its pages back when it is
 // destroyed. REQUIRES: the pool outlives it.
 //
-// Its first tokens may be a ragged prefix (ragged_prefix.h): then the pages begin at its end. Lengths
-// and capacities count all tokens, also those whose rows were dropped; pages are counted from 0.
+// Its first tokens may be a ragged prefix (ragged_prefix.h): then the pages begin at its end.
+// Lengths and capacities count all tokens, also those whose rows were dropped; pages are counted
+// from 0.
 //
-// A page may be lent: it is read where it lies, in memory that the cache node shares, and nothing is
-// copied. Lent pages are never written. The sequence's own page stays reserved behind a lent one, so
-// that copying out needs no room.
+// A page may be lent: it is read where it lies, in memory that the cache node shares, and nothing
+// is copied. Lent pages are never written. The sequence's own page stays reserved behind a lent
+// one, so that copying out needs no room.
 class KvSequence {
  public:
   KvSequence() = default;
@@ -99,11 +100,12 @@ class KvSequence {
   const std::shared_ptr<const RaggedPrefix>& prefix() const { return prefix_; }
   // The position of the first token in the pages.
   int64_t base() const { return base_; }
-  // Begins with `prefix` from now on, in place of what it began with. REQUIRES: length() == base(); the
-  // prefix is of this pool.
+  // Begins with `prefix` from now on, in place of what it began with. REQUIRES: length() == base();
+  // the prefix is of this pool.
   void SetPrefix(std::shared_ptr<const RaggedPrefix> prefix);
-  // All tokens in the pages become rows of the prefix, those that `rows_of` names for each layer and
-  // head (RaggedPrefix::RowsOf); the pages that are left over go back. REQUIRES: no page is lent.
+  // All tokens in the pages become rows of the prefix, those that `rows_of` names for each layer
+  // and head (RaggedPrefix::RowsOf); the pages that are left over go back. REQUIRES: no page is
+  // lent.
   void Compact(const std::function<std::vector<int32_t>(int layer, int head)>& rows_of);
 
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
@@ -111,8 +113,8 @@ class KvSequence {
   std::span<std::byte> LayerSlice(int64_t page, int layer);
   std::span<const std::byte> LayerSlice(int64_t page, int layer) const;
 
-  // Reads the page's bytes from `base` from now on: layout().page_bytes() in the order of a page, valid
-  // as long as `loan`. REQUIRES: page < page_count(), not lent.
+  // Reads the page's bytes from `base` from now on: layout().page_bytes() in the order of a page,
+  // valid as long as `loan`. REQUIRES: page < page_count(), not lent.
   void Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan);
   bool lent(int64_t page) const;
   int64_t lent_pages() const;

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "services/worker/kv/kv_pool.h"
 
 namespace cairn::worker {

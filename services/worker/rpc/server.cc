@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "services/common/net/credentials.h"
+#include "common/net/credentials.h"
 #include "services/worker/rpc/worker_service.h"
 
 namespace cairn::worker {

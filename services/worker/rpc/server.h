@@ -5,13 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "services/common/net/tls.h"
-#include "services/common/status/status.h"
-#include "services/worker/generate/worker_engine.h"
+#include "cairn/common/status.h"
+#include "common/net/tls.h"
+#include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/worker_metrics.h"
 
 namespace cairn::worker {
 
+// Calls come on gRPC's threads; Start, Shutdown and the destructor on one thread.
 class Server {
  public:
   struct Options {

@@ -8,8 +8,6 @@
 #include <sstream>
 #include <utility>
 
-#include "services/common/log/log.h"
-
 namespace cairn::worker {
 namespace {
 
@@ -18,7 +16,7 @@ using std::chrono::milliseconds;
 
 void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT; port 0 picks a free one.");
-  schema.Text("admin.listen", &c.admin_listen,
+  schema.Text("admin.listen", &c.process.admin_listen,
               "Address of the admin HTTP port: /livez, /readyz, /metrics.");
   schema.Text("model", &c.model, "GGUF file to run.", {.env = "CAIRN_MODEL"});
   schema.Text("arithmetic", &c.arithmetic,
@@ -107,10 +105,8 @@ void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
               "Listen without TLS where other machines can connect.");
   schema.Switch("i-accept-plaintext-on-the-network", &c.accept_plaintext,
                 "The same as tls.allow_plaintext_beyond_loopback.");
-  schema.Text("log.level", &c.log_level, "Least important events that are logged.",
-              {.choices = {"debug", "info", "warn", "error"}});
-  schema.Text("log.format", &c.log_format, "text, or one JSON object a line.",
-              {.choices = {"text", "json"}});
+  service::Settings::RegisterLog(&c.process, &schema);
+  service::Settings::RegisterJson(&c.process, &schema);
 }
 
 // Recipes have commas and spaces in them.
@@ -129,7 +125,7 @@ Status CheckAddresses(WorkerConfig& c) {
                          net::ParseListenAddress(c.listen, "listen"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
   // Probes and metrics only, nothing that changes anything: never behind TLS.
-  return net::ParseListenAddress(c.admin_listen, "admin.listen").status();
+  return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
 }
 
 }  // namespace

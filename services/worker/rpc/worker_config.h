@@ -6,15 +6,16 @@
 #include <vector>
 
 #include "cairn/client/connect.h"
-#include "services/common/config/config.h"
-#include "services/common/net/tls.h"
-#include "services/worker/generate/worker_engine.h"
+#include "common/config/config.h"
+#include "common/net/tls.h"
+#include "common/service/service.h"
+#include "services/worker/engine/worker_engine.h"
 
 namespace cairn::worker {
 
 struct WorkerConfig {
+  service::Settings process{.admin_listen = "127.0.0.1:7501"};
   std::string listen = "127.0.0.1:7500";
-  std::string admin_listen = "127.0.0.1:7501";
   std::string model;
   std::string arithmetic = "fast";
   uint32_t threads = 0;
@@ -45,15 +46,13 @@ struct WorkerConfig {
 
   net::TlsOptions tls;
   bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
-  std::string log_level = "info";
-  std::string log_format = "text";
 };
 
 // Registers all fields and checks. `config` must outlive `schema`.
 void Register(config::Schema& schema, WorkerConfig& config);
 
-// Short forms of the flags used most: --cache is --cache.address, --admin is --admin.listen, --kv-pool
-// is --kv_pool.
+// Short forms of the flags used most: --cache is --cache.address, --admin is --admin.listen,
+// --kv-pool is --kv_pool.
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args);
 
 // Errors name the setting: a salt file that cannot be read.

@@ -1,8 +1,8 @@
 #pragma once
 // What a worker exports: cairn_worker_*. docs/metrics-worker.md says what each means.
 
-#include "services/common/metrics/metrics.h"
-#include "services/worker/generate/worker_engine.h"
+#include "common/metrics/metrics.h"
+#include "services/worker/engine/worker_engine.h"
 
 namespace cairn::worker {
 

@@ -6,9 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "clients/cpp/wire/convert.h"
-#include "clients/cpp/wire/status.h"
-#include "services/common/config/config.h"
+#include "common/config/config.h"
+#include "common/rpc/status.h"
+#include "common/rpc/trace.h"
+#include "protocol/wire/convert.h"
 
 namespace cairn::worker {
 namespace {
@@ -45,7 +46,7 @@ Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
 
 std::string TraceOf(const grpc::ServerContext& context) {
   const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(wire::kTraceMetadata);
+  const auto found = metadata.find(rpc::kTraceMetadata);
   return found == metadata.end() ? std::string()
                                  : std::string(found->second.data(), found->second.size());
 }
@@ -127,7 +128,7 @@ grpc::Status WorkerService::Generate(grpc::ServerContext* context,
                                      const v1::GenerateRequest* request,
                                      grpc::ServerWriter<v1::GenerateResponse>* writer) {
   Result<GenerateRequest> wanted = FromProto(*request);
-  if (!wanted.ok()) return wire::ToGrpc(wanted.status());
+  if (!wanted.ok()) return rpc::ToGrpc(wanted.status());
   wanted->trace = TraceOf(*context);
 
   GenerateCallbacks callbacks;
@@ -139,7 +140,7 @@ grpc::Status WorkerService::Generate(grpc::ServerContext* context,
   };
   callbacks.cancelled = [&] { return context->IsCancelled(); };
   const Result<GenerateSummary> summary = engine_.Generate(*wanted, callbacks);
-  if (!summary.ok()) return wire::ToGrpc(summary.status());
+  if (!summary.ok()) return rpc::ToGrpc(summary.status());
   metrics_.Observe(*summary);
   v1::GenerateResponse last;
   ToProto(*summary, last.mutable_done());
@@ -154,7 +155,7 @@ grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreR
   wanted.score_tokens = {request->continuation().ids().begin(),
                          request->continuation().ids().end()};
   if (wanted.score_tokens.empty()) {
-    return wire::ToGrpc(
+    return rpc::ToGrpc(
         InvalidArgument("field 'continuation': got 0 tokens, expected 1 to {}", kMaxScoreTokens));
   }
   wanted.no_cache = request->no_cache();
@@ -179,7 +180,7 @@ grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreR
   };
   callbacks.cancelled = [&] { return context->IsCancelled(); };
   const Result<GenerateSummary> summary = engine_.Generate(wanted, callbacks);
-  if (!summary.ok()) return wire::ToGrpc(summary.status());
+  if (!summary.ok()) return rpc::ToGrpc(summary.status());
   v1::ScoreResponse last;
   ToProto(*summary, last.mutable_done());
   writer->Write(last);
@@ -189,7 +190,7 @@ grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreR
 grpc::Status WorkerService::Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) {
   const auto ids = engine_.model().tokenizer().Encode(request->text(), request->parse_special());
-  if (!ids.ok()) return wire::ToGrpc(Annotate(ids.status(), "field 'text'"));
+  if (!ids.ok()) return rpc::ToGrpc(Annotate(ids.status(), "field 'text'"));
   response->mutable_ids()->Add(ids->begin(), ids->end());
   return grpc::Status::OK;
 }
@@ -213,8 +214,8 @@ grpc::Status WorkerService::WaitIdle(grpc::ServerContext* context,
                                      const v1::WaitIdleRequest* request,
                                      v1::WaitIdleResponse* response) {
   if (request->timeout_ms() < 1 || request->timeout_ms() > kMaxWaitMs) {
-    return wire::ToGrpc(InvalidArgument("field 'timeout_ms': got {}, expected 1 to {}",
-                                        request->timeout_ms(), kMaxWaitMs));
+    return rpc::ToGrpc(InvalidArgument("field 'timeout_ms': got {}, expected 1 to {}",
+                                       request->timeout_ms(), kMaxWaitMs));
   }
   std::chrono::milliseconds left(request->timeout_ms());
   bool idle = false;

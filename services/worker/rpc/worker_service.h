@@ -4,18 +4,18 @@
 #include <memory>
 
 #include "cairn/v1/worker.grpc.pb.h"
-#include "services/worker/generate/worker_engine.h"
+#include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/worker_metrics.h"
 
 namespace cairn::worker {
 
-// The request in plain C++. INVALID_ARGUMENT naming field, value and what was expected, for what the
-// plain form cannot hold; WorkerEngine::Generate checks the rest.
+// The request in plain C++. INVALID_ARGUMENT naming field, value and what was expected, for what
+// the plain form cannot hold; WorkerEngine::Generate checks the rest.
 Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto);
 void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out);
 
-// A handler waits on its own thread while its request waits and runs: the number of threads is bounded
-// by the server (server.h), the number of waiting requests by the engine's queue.
+// A handler waits on its own thread while its request waits and runs: the number of threads is
+// bounded by the server (server.h), the number of waiting requests by the engine's queue.
 class WorkerService final : public v1::Worker::Service {
  public:
   // Both must outlive the service.

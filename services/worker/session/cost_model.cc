@@ -69,7 +69,7 @@ double PrefillModel::RangeSeconds(int64_t begin, int64_t end, int64_t chunk) con
 
 void FetchModel::Observe(const Sample& sample) {
   constexpr double kNew = 0.4;
-  FetchRate& rate = rates_[static_cast<size_t>(sample.tier)];
+  FetchRate& rate = rates_[sample.tier];
   const auto measured = [](uint64_t bytes, double seconds) {
     return bytes >= kLeastBytes && seconds >= kLeastSeconds ? static_cast<double>(bytes) / seconds
                                                             : 0;
@@ -97,8 +97,8 @@ void FetchModel::ObserveSlowdown(double seconds, double expected_seconds) {
   Blend(&slowdown_, std::clamp(seconds / expected_seconds, 1.0, 3.0), 0.2);
 }
 
-FetchRate FetchModel::Rate(Tier tier) const {
-  return known(tier) ? rates_[static_cast<size_t>(tier)] : kUnknownRate;
+FetchRate FetchModel::Rate(TierKind tier) const {
+  return known(tier) ? rates_[tier] : kUnknownRate;
 }
 
 LiveRate::LiveRate(double bytes_per_second) : seconds_(kPrior), bytes_(kPrior * bytes_per_second) {}

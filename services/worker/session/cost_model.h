@@ -7,14 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cairn/common/tier_kind.h"
+
 namespace cairn::worker {
 
-// Seconds of a prefill chunk, as  base + per_token * n + per_pair * n * p:  n tokens at mean position p.
-// The last term is attention, which makes late chunks slower than early ones. Fitted by least squares
-// over relative errors; old chunks are forgotten. Not thread-safe.
+// Seconds of a prefill chunk, as  base + per_token * n + per_pair * n * p:  n tokens at mean
+// position p. The last term is attention, which makes late chunks slower than early ones. Fitted by
+// least squares over relative errors; old chunks are forgotten. Not thread-safe.
 class PrefillModel {
  public:
-  // A chunk of `tokens` tokens from position `begin` took `seconds`. REQUIRES: all of them sensible:
+  // A chunk of `tokens` tokens from position `begin` took `seconds`. REQUIRES: all of them
+  // sensible:
   // tokens > 0, begin >= 0; a time of 0 or less is ignored.
   void Observe(int64_t begin, int64_t tokens, double seconds);
   bool known() const { return samples_ > 0; }
@@ -38,44 +41,43 @@ struct FetchRate {
   double bytes_per_second = 0;  // While nothing is computed meanwhile.
 };
 
-// How fast fetches were, by the tier that the node read from, and how fetching and computing slow each
-// other down when they share processors. Not thread-safe.
+// How fast fetches were, by the tier that the node read from, and how fetching and computing slow
+// each other down when they share processors. Not thread-safe.
 class FetchModel {
  public:
-  enum class Tier : uint8_t { kHost = 0, kDisk = 1 };
-
   // One fetch that is over.
   struct Sample {
-    Tier tier = Tier::kHost;     // Most of its bytes came from it.
-    double latency_seconds = 0;  // To the first slice.
-    uint64_t bytes_alone = 0;    // That came while nothing was computed, ...
-    double seconds_alone = 0;    // ... and the time that took.
-    uint64_t bytes_beside = 0;   // While blocks were computed.
+    TierKind tier = TierKind::kHost;  // Most of its bytes came from it.
+    double latency_seconds = 0;       // To the first slice.
+    uint64_t bytes_alone = 0;         // That came while nothing was computed, ...
+    double seconds_alone = 0;         // ... and the time that took.
+    uint64_t bytes_beside = 0;        // While blocks were computed.
     double seconds_beside = 0;
   };
   void Observe(const Sample& sample);
   // A chunk was computed while a fetch ran: its time, and what it would have taken alone.
   void ObserveSlowdown(double seconds, double expected_seconds);
 
-  bool known(Tier tier) const { return rates_[static_cast<size_t>(tier)].bytes_per_second > 0; }
+  bool known(TierKind tier) const { return rates_[tier].bytes_per_second > 0; }
   // kUnknownRate until a fetch from the tier was seen.
-  FetchRate Rate(Tier tier) const;
+  FetchRate Rate(TierKind tier) const;
   // Part of the rate that is left to a fetch while blocks are computed; 0.2 to 1.
   double share_beside() const { return share_beside_; }
   // How much longer computing takes while a fetch runs; 1 to 3.
   double slowdown() const { return slowdown_; }
 
-  // Before anything is measured a fetch is taken to be fast: it is tried, and measured while it runs.
+  // Before anything is measured a fetch is taken to be fast: it is tried, and measured while it
+  // runs.
   static constexpr FetchRate kUnknownRate{0.001, 1e9};
 
  private:
-  std::array<FetchRate, 2> rates_{};
+  ByTier<FetchRate> rates_;
   double share_beside_ = 0.8;
   double slowdown_ = 1.1;
 };
 
-// The rate of a fetch that is under way: what was believed before, replaced by what comes within about
-// kMemory. Not thread-safe.
+// The rate of a fetch that is under way: what was believed before, replaced by what comes within
+// about kMemory. Not thread-safe.
 class LiveRate {
  public:
   explicit LiveRate(double bytes_per_second);

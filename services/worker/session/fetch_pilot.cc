@@ -5,7 +5,8 @@
 namespace cairn::worker {
 namespace {
 
-// A fetch that should take no longer is asked for at once: it is over before a decision could change.
+// A fetch that should take no longer is asked for at once: it is over before a decision could
+// change.
 constexpr double kOneCall = 0.1;
 // Otherwise a call brings what comes in so long, or in 20 round trips. Shorter ones would leave the
 // wire idle between them too often, longer ones would bring blocks that are computed meanwhile.
@@ -66,8 +67,8 @@ uint32_t FetchPilot::Decide(uint32_t front, double now) {
   if (setup_.choose) {
     target = Chosen(front, now).target;
     ahead_ = target > front;
-    // The last block is always worth asking for: otherwise nobody would notice that the way to the node
-    // has become fast again. It is not waited for.
+    // The last block is always worth asking for: otherwise nobody would notice that the way to the
+    // node has become fast again. It is not waited for.
     plan_.SetTarget(std::min(target, setup_.blocks - 1));
   }
   first_wanted_ = asking_ ? std::min(first_wanted_, target) : target;
@@ -120,7 +121,7 @@ void FetchPilot::Ended(double now) {
   asking_ = false;
 }
 
-FetchModel::Sample FetchPilot::Sample(FetchModel::Tier tier) const {
+FetchModel::Sample FetchPilot::Sample(TierKind tier) const {
   FetchModel::Sample sample = sample_;
   sample.tier = tier;
   return sample;

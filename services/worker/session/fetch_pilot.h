@@ -1,9 +1,9 @@
 #pragma once
-// All decisions about one fetch: what to ask for next, how many blocks to compute instead, and when to
-// stop waiting. Measures the fetch while it runs and decides again.
+// All decisions about one fetch: what to ask for next, how many blocks to compute instead, and when
+// to stop waiting. Measures the fetch while it runs and decides again.
 //
-// Pure: the caller gives the time, in seconds since the fetch began, never less than before. The same
-// object steers real fetches (FetchProgress holds one under its lock) and simulated ones
+// Pure: the caller gives the time, in seconds since the fetch began, never less than before. The
+// same object steers real fetches (FetchProgress holds one under its lock) and simulated ones
 // (tests/unit/worker/session/fetch_simulation.h). Not thread-safe.
 
 #include <cstdint>
@@ -31,18 +31,19 @@ class FetchPilot {
     double slowdown = 1;
     bool overlap = true;
     bool choose = true;  // False: everything is fetched.
-    // A slow fetch is asked for some layers at a time. Not from disk: the node reads whole blocks, and
-    // would read them again for each call.
+    // A slow fetch is asked for some layers at a time. Not from disk: the node reads whole blocks,
+    // and would read them again for each call.
     bool split = true;
   };
   FetchPilot(const Setup& setup, const PrefillModel& prefill);
 
   // The computing side. -------------------------------------------------------------------------
-  // Compute blocks up to the answer now; `front`: wait for the rest of the fetch; all matched blocks:
+  // Compute blocks up to the answer now; `front`: wait for the rest of the fetch; all matched
+  // blocks:
   // compute everything. May differ from the last answer in both directions.
   uint32_t Decide(uint32_t front, double now);
-  // While layer `layer` is waited for, with the prompt's rest computed up to it: true when computing
-  // more of the front is clearly better, although that work is then lost.
+  // While layer `layer` is waited for, with the prompt's rest computed up to it: true when
+  // computing more of the front is clearly better, although that work is then lost.
   bool ShouldTurnBack(uint32_t front, uint32_t layer, double now);
   // From now on blocks are (not) computed while the fetch runs.
   void SetComputing(bool computing, double now);
@@ -57,7 +58,7 @@ class FetchPilot {
   FetchPlan& plan() { return plan_; }
   const FetchPlan& plan() const { return plan_; }
   // What this fetch taught.
-  FetchModel::Sample Sample(FetchModel::Tier tier) const;
+  FetchModel::Sample Sample(TierKind tier) const;
   // The lowest target so far: blocks before it were never wanted of the node.
   uint32_t first_wanted() const { return first_wanted_; }
   double bytes_per_second() const { return live_.bytes_per_second(); }

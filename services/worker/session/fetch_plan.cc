@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::worker {
 

@@ -1,15 +1,16 @@
 #pragma once
 // Which slices of a matched prefix are fetched, and how many blocks are computed instead.
 //
-// A prefix can be had from both ends at once: its front is computed, since that needs nothing before
-// it, while its tail is fetched, which needs nothing from the front (Cake, "Compute or load KV cache?
-// Why not both?", arXiv 2410.03065, section 4; PartKVRec, "Efficient LLM inference with I/O-aware
-// partial KV cache recomputation", arXiv 2411.17089, section 3). Unlike there the tail comes layer by
-// layer, not block by block, so that the rest of the prompt can be computed on its first layers while
-// the others arrive; and where the two ends meet is chosen again whenever something was measured.
+// A prefix can be had from both ends at once: its front is computed, since that needs nothing
+// before it, while its tail is fetched, which needs nothing from the front (Cake, "Compute or load
+// KV cache? Why not both?", arXiv 2410.03065, section 4; PartKVRec, "Efficient LLM inference with
+// I/O-aware partial KV cache recomputation", arXiv 2411.17089, section 3). Unlike there the tail
+// comes layer by layer, not block by block, so that the rest of the prompt can be computed on its
+// first layers while the others arrive; and where the two ends meet is chosen again whenever
+// something was measured.
 //
-//        blocks   0 ........ front | front ........ target | target ........ matched | rest
-//                 computed, there    to be computed           to be fetched             computed last
+//   blocks   0 ........ front | front ........ target | target ........ matched | rest
+//            computed, there    to be computed          to be fetched             computed last
 //
 // Pure: no clock, no I/O, no lock.
 
@@ -22,7 +23,8 @@
 
 namespace cairn::worker {
 
-// What is still missing of a fetch, cell by cell: a cell is one layer of one block. Not thread-safe.
+// What is still missing of a fetch, cell by cell: a cell is one layer of one block. Not
+// thread-safe.
 class FetchPlan {
  public:
   // REQUIRES: both at least 1.
@@ -41,8 +43,8 @@ class FetchPlan {
   uint32_t target() const { return target_; }
 
   // What to ask for next: the lowest layer that misses cells of the blocks to be fetched, and the
-  // layers above that miss the same, up to about `max_cells` in all, but at least one layer. nullopt
-  // when nothing is missing.
+  // layers above that miss the same, up to about `max_cells` in all, but at least one layer.
+  // nullopt when nothing is missing.
   std::optional<Range> Next(uint64_t max_cells) const;
 
   void Arrived(uint32_t block, uint32_t layer);
@@ -86,7 +88,8 @@ struct ChooserInput {
   double bytes_per_second = 1;  // Of the fetch alone.
   double share_beside = 1;      // Of that, while blocks are computed.
   double slowdown = 1;          // Of computing, while a fetch runs.
-  // When the node says that its first and its last byte can leave it, from now; 0 if it does not say.
+  // When the node says that its first and its last byte can leave it, from now; 0 if it does not
+  // say.
   double node_first_seconds = 0;
   double node_last_seconds = 0;
   // A target beyond `front` is chosen when it takes less than this part of fetching everything.
@@ -103,7 +106,8 @@ struct Choice {
   double fetch_seconds = 0;  // The same with all fetched.
 };
 
-// The target with the least time until the prompt is computed. Without a prefill model everything is fetched. O(matched blocks).
+// The target with the least time until the prompt is computed. Without a prefill model everything
+// is fetched. O(matched blocks).
 Choice Choose(const FetchPlan& plan, const PrefillModel& prefill, const ChooserInput& input);
 
 }  // namespace cairn::worker

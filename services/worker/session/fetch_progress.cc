@@ -121,8 +121,8 @@ void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, 
   missing -= heads;
   if (missing > 0) return;
   pilot_.Arrived(piece.block, piece.layer, Since(now));
-  // Only a complete layer or block lets a waiter go on: waking it for each slice would cost more than
-  // copying the slice.
+  // Only a complete layer or block lets a waiter go on: waking it for each slice would cost more
+  // than copying the slice.
   if (pilot_.plan().LayerMissing(piece.layer) == 0 || block_missing_[piece.block] == 0) {
     changed_.NotifyAll();
   }
@@ -302,7 +302,7 @@ BytesByTier FetchProgress::bytes() const {
   return bytes_;
 }
 
-FetchModel::Sample FetchProgress::Sample(FetchModel::Tier tier) const {
+FetchModel::Sample FetchProgress::Sample(TierKind tier) const {
   MutexLock lock(mu_);
   return pilot_.Sample(tier);
 }

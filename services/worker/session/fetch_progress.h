@@ -1,21 +1,23 @@
 #pragma once
-// What has arrived of a fetch, what is computed meanwhile, and waiting for it under a progress deadline.
+// What has arrived of a fetch, what is computed meanwhile, and waiting for it under a progress
+// deadline.
 //
-// The client writes verified slices straight into KV pages, or lends them, from a thread of its own;
-// the engine's thread computes blocks of the front and then waits layer by layer. A fetch that fails,
-// or brings no new slice for too long, is over: what was complete by then counts, the rest is computed.
+// The client writes verified slices straight into KV pages, or lends them, from a thread of its
+// own; the engine's thread computes blocks of the front and then waits layer by layer. A fetch that
+// fails, or brings no new slice for too long, is over: what was complete by then counts, the rest
+// is computed.
 //
-// No page is written by both threads: the fetch announces each write (BeginWrite), the engine claims
-// blocks before it computes them (Claim), and each keeps off what the other has.
+// No page is written by both threads: the fetch announces each write (BeginWrite), the engine
+// claims blocks before it computes them (Claim), and each keeps off what the other has.
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
 
-#include "services/common/clock/clock.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/status/status.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
 #include "services/worker/session/fetch_pilot.h"
 #include "services/worker/session/miss_reason.h"
 
@@ -29,8 +31,8 @@ class FetchProgress {
     uint32_t layers = 0;
     uint32_t heads = 0;
   };
-  // `stall`: how long nothing new may arrive while it is waited for; `limit`: how long it may take in
-  // all. Everything is fetched, in one call.
+  // `stall`: how long nothing new may arrive while it is waited for; `limit`: how long it may take
+  // in all. Everything is fetched, in one call.
   FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit);
 
   struct Deadlines {
@@ -55,8 +57,8 @@ class FetchProgress {
     uint32_t head_begin = 0;
     uint32_t head_end = 0;  // Exclusive.
   };
-  // How many of the piece's heads have not arrived and are still of use; 0 for a piece outside of the
-  // fetch. Only when all are missing may unverified bytes be written to its place in the page.
+  // How many of the piece's heads have not arrived and are still of use; 0 for a piece outside of
+  // the fetch. Only when all are missing may unverified bytes be written to its place in the page.
   uint32_t Missing(const Piece& piece) const;
   // Leave to write to the block's page, until EndWrite. False when the engine has the block.
   bool BeginWrite(uint32_t block);
@@ -79,22 +81,22 @@ class FetchProgress {
   };
   // What to do when the blocks before `front` are there.
   Step Decide(uint32_t front);
-  // Takes blocks [begin, end) from the fetch, to compute them. Waits for writes that have begun; when
-  // they do not end soon, `cancel_call` is called, which makes the client return from its call. False
-  // when they do not end in time even so: the fetch is then over.
+  // Takes blocks [begin, end) from the fetch, to compute them. Waits for writes that have begun;
+  // when they do not end soon, `cancel_call` is called, which makes the client return from its
+  // call. False when they do not end in time even so: the fetch is then over.
   bool Claim(uint32_t begin, uint32_t end, const std::function<void()>& cancel_call = nullptr);
   // Blocks are (not) computed from now on.
   void SetComputing(bool computing);
   // True while a call to the node is under way.
   bool Asking() const;
 
-  // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block failed,
-  // the fetch ended without it, a deadline passed (then TimedOut()), or computing more of the front
-  // is better now (then TurnedBack()).
+  // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
+  // failed, the fetch ended without it, a deadline passed (then TimedOut()), or computing more of
+  // the front is better now (then TurnedBack()).
   Status WaitLayer(uint32_t layer, uint32_t front = 0);
   bool TurnedBack() const;
-  // Waits until every block before the first failed one is complete, the fetch has ended, or a deadline
-  // passed.
+  // Waits until every block before the first failed one is complete, the fetch has ended, or a
+  // deadline passed.
   void WaitDone();
   // No more ranges.
   void Stop();
@@ -114,7 +116,7 @@ class FetchProgress {
   // Of the last piece; the start when nothing has arrived.
   TimePoint last_arrival() const;
   uint32_t blocks() const { return shape_.blocks; }
-  FetchModel::Sample Sample(FetchModel::Tier tier) const;
+  FetchModel::Sample Sample(TierKind tier) const;
 
   // First and last piece of a layer, in seconds since the start; both 0 when none came.
   struct LayerTimes {
@@ -126,7 +128,8 @@ class FetchProgress {
  private:
   double Since(TimePoint now) const { return Seconds(now - start_); }
   double Now() const { return Since(SteadyClock::Get().Now()); }
-  // Waits for `done`. Other ends: a deadline, the end of the fetch; `tick` says true, asked every 10 ms.
+  // Waits for `done`. Other ends: a deadline, the end of the fetch; `tick` says true, asked every
+  // 10 ms.
   template <typename Done, typename Tick>
   void WaitProgress(Done done, Tick tick) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint32_t MissingLocked(const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

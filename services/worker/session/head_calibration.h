@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "cairn/common/hash.h"
+#include "cairn/common/status.h"
 #include "kernels/selections/head_scores.h"
-#include "services/common/hash/hash.h"
-#include "services/common/status/status.h"
 
 namespace cairn::worker {
 

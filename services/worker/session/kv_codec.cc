@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "services/common/keys/part_codec.h"
-#include "services/common/recipe/recipe.h"
+#include "common/keys/part_codec.h"
+#include "common/recipe/recipe.h"
 
 namespace cairn::worker {
 namespace {

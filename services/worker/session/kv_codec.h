@@ -1,9 +1,10 @@
 #pragma once
 // Between KV pages and the slices that a cache node stores, by a recipe.
 //
-// A page's layer is its planes K and V in binary16 (kv/kv_pool.h). Under the recipe raw that is what
-// is stored; under any other one a codec of kernels/codecs makes it smaller. Under a ladder what is
-// pushed has the codec of its first rung, and what is fetched that of any: each part names its own.
+// A page's layer is its planes K and V in binary16 (kv/kv_pool.h). Under the recipe raw that is
+// what is stored; under any other one a codec of kernels/codecs makes it smaller. Under a ladder
+// what is pushed has the codec of its first rung, and what is fetched that of any: each part names
+// its own.
 
 #include <atomic>
 #include <cstddef>
@@ -13,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
 #include "kernels/codecs/codec.h"
-#include "services/common/clock/clock.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
 #include "services/worker/kv/kv_pool.h"
 
 namespace cairn::worker {
@@ -49,8 +50,8 @@ class KvCodec {
   // Working memory of one thread.
   using Scratch = std::vector<std::byte>;
 
-  // `page`: the layer's planes; `out`: MaxSliceBytes. Returns the bytes written. INVALID_ARGUMENT with
-  // a count when the KV has NaN or infinities: such a block is not stored.
+  // `page`: the layer's planes; `out`: MaxSliceBytes. Returns the bytes written. INVALID_ARGUMENT
+  // with a count when the KV has NaN or infinities: such a block is not stored.
   Result<size_t> Encode(int layer, uint64_t first_position, std::span<const std::byte> page,
                         std::span<std::byte> out, Scratch& scratch) const;
   // DATA_LOSS for bytes that no encoder of this codec wrote; `page` is then unspecified. REQUIRES:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 namespace cairn::worker {
 namespace {
@@ -124,8 +124,8 @@ bool PageSink::Lend(const client::SliceInfo& slice, std::span<const std::byte> d
 
 void PageSink::Copy(const client::SliceInfo& slice, std::span<const std::byte> data) {
   if (sequence_.lent(slice.block)) {
-    // The block's other layers are read from the node's memory, which nobody writes to, and may be in
-    // use already. A node that changes its mind within a block has lost it, most likely.
+    // The block's other layers are read from the node's memory, which nobody writes to, and may be
+    // in use already. A node that changes its mind within a block has lost it, most likely.
     progress_.BlockFailed(slice.block, MissReason::kUnavailable);
     return;
   }

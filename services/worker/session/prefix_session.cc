@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 #include "services/worker/session/page_sink.h"
 
 namespace cairn::worker {
@@ -38,8 +38,8 @@ MissReason ReasonOf(const Status& status) {
 
 struct PrefixSession::Match::Lease {
   client::Lease lease;
-  FetchModel::Tier tier = FetchModel::Tier::kHost;  // That most bytes lie in.
-  bool from_disk = false;                           // Some of them come from disk.
+  TierKind tier = TierKind::kHost;  // That most bytes lie in.
+  bool from_disk = false;           // Some of them come from disk.
   // Until the node could send the first and the last byte; 0 if it did not say.
   double node_first_seconds = 0;
   double node_last_seconds = 0;
@@ -59,7 +59,7 @@ struct PrefixFetchState {
         deadlines(until),
         progress(heads, until, setup, prefill) {}
   client::Lease lease;
-  const FetchModel::Tier tier;
+  const TierKind tier;
   const FetchProgress::Deadlines deadlines;
   client::Path path = client::Path::kGrpc;
   FetchProgress progress;
@@ -182,18 +182,18 @@ PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, doubl
 }
 
 void PrefixSession::NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease) {
-  uint64_t bytes[client::kTierCount] = {};
-  for (const client::TierRun& run : runs) bytes[static_cast<size_t>(run.tier)] += run.bytes;
-  const bool disk = bytes[static_cast<size_t>(client::TierKind::kDisk)] >
-                    bytes[static_cast<size_t>(client::TierKind::kHost)];
-  lease->from_disk = bytes[static_cast<size_t>(client::TierKind::kDisk)] > 0;
-  lease->tier = disk ? FetchModel::Tier::kDisk : FetchModel::Tier::kHost;
+  ByTier<uint64_t> bytes;
+  for (const client::TierRun& run : runs) bytes[run.tier] += run.bytes;
+  lease->from_disk = bytes[TierKind::kDisk] > 0;
+  lease->tier = TierKind::kHost;
+  for (const TierKind tier : kTiersByRank) {
+    if (bytes[tier] > bytes[lease->tier]) lease->tier = tier;
+  }
   if (runs.empty()) return;
   const client::TierRun& first = runs.front();
   // What is in memory can be sent when the run's turn comes; from disk its first block comes first.
-  lease->node_first_seconds = first.tier == client::TierKind::kHost
-                                  ? first.seconds
-                                  : first.seconds / std::max(1u, first.blocks);
+  lease->node_first_seconds =
+      first.tier == TierKind::kDisk ? first.seconds / std::max(1u, first.blocks) : first.seconds;
   lease->node_last_seconds = runs.back().seconds;
 }
 
@@ -201,7 +201,7 @@ FetchPilot::Setup PrefixSession::PilotSetup(const Match& match, const FetchWante
   FetchPilot::Setup setup;
   setup.blocks = match.blocks;
   setup.layers = static_cast<uint32_t>(kv_.layers);
-  setup.cell_bytes = codec_.typical_slice_bytes(match.lease_->tier == FetchModel::Tier::kDisk);
+  setup.cell_bytes = codec_.typical_slice_bytes(match.lease_->tier == TierKind::kDisk);
   setup.block_tokens = kv_.block_tokens;
   setup.prompt_tokens = std::max(wanted.prompt_tokens, match.blocks * setup.block_tokens);
   setup.chunk_tokens = wanted.chunk_tokens;

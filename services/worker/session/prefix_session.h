@@ -1,6 +1,6 @@
 #pragma once
-// A worker's dealings with a cache node about prefixes: which blocks of a prompt it has, and bringing
-// them into KV pages.
+// A worker's dealings with a cache node about prefixes: which blocks of a prompt it has, and
+// bringing them into KV pages.
 //
 //   Keys(tokens) -> Match(keys) -> PrefixFetch, which fills pages in the background
 //
@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "services/common/clock/clock.h"
-#include "services/common/concurrency/executor.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/cost_model.h"
 #include "services/worker/session/fetch_pilot.h"
@@ -90,10 +90,10 @@ class PrefixSession {
     std::unique_ptr<Lease> lease_;
   };
 
-  // Registers the namespace at the node; one that cannot be reached within connect_deadline is asked
-  // again later. Logs a warning for each field in which the node has a similar namespace. `client`
-  // and `codec` must outlive the session. REQUIRES: Validate(spec).ok(), the layout of `spec` is that of
-  // `kv`, `codec` is made of both.
+  // Registers the namespace at the node; one that cannot be reached within connect_deadline is
+  // asked again later. Logs a warning for each field in which the node has a similar namespace.
+  // `client` and `codec` must outlive the session. REQUIRES: Validate(spec).ok(), the layout of
+  // `spec` is that of `kv`, `codec` is made of both.
   PrefixSession(client::CacheClient& client, NamespaceSpec spec, const KvLayout& kv,
                 const KvCodec& codec, const Options& options);
   ~PrefixSession();
@@ -102,30 +102,31 @@ class PrefixSession {
   const NamespaceSpec& spec() const { return spec_; }
   const Options& options() const { return options_; }
 
-  // Keys of all full blocks, of exact lineage: computed over KV that no codec has changed. Thread-safe.
+  // Keys of all full blocks, of exact lineage: computed over KV that no codec has changed.
+  // Thread-safe.
   std::vector<BlockKey> Keys(std::span<const int32_t> tokens) const;
-  // The same where blocks from `exact` on were computed over KV that was decoded from a lossy form: their
-  // keys are others, since their bytes are. The chain goes on from SHA256("decoded", key of the last
-  // exact block); that block is still their parent. REQUIRES: exact > 0.
+  // The same where blocks from `exact` on were computed over KV that was decoded from a lossy form:
+  // their keys are others, since their bytes are. The chain goes on from SHA256("decoded", key of
+  // the last exact block); that block is still their parent. REQUIRES: exact > 0.
   std::vector<BlockKey> KeysOverDecoded(std::span<const int32_t> tokens, uint32_t exact) const;
   const KvCodec& codec() const { return codec_; }
 
-  // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens per
-  // second, for the node's metric of seconds saved; 0 if unknown.
+  // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens
+  // per second, for the node's metric of seconds saved; 0 if unknown.
   Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace);
 
   struct FetchWanted {
     int64_t prompt_tokens = 0;   // Of the whole prompt.
     int64_t chunk_tokens = 256;  // That the engine computes at a time.
-    PrefillModel prefill =
-        {};  // What it knows of its speed. A fetch may not take longer than computing.
+    // What it knows of its speed. A fetch may not take longer than computing.
+    PrefillModel prefill = {};
     bool overlap = false;  // The rest of the prompt is computed beside the fetch.
     bool choose = false;   // So are blocks of the front: Decide and Claim are called.
     std::string trace = {};
   };
   // Starts to bring the matched blocks into the first pages of `sequence`, which must have capacity
-  // for them and must not be computed on before Finish, but on blocks that were claimed, and through
-  // before_layer = WaitLayer. One at a time.
+  // for them and must not be computed on before Finish, but on blocks that were claimed, and
+  // through before_layer = WaitLayer. One at a time.
   std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
 
   // For readers whose blocks are no pages (segment_session.h). ----------------------------------
@@ -164,8 +165,8 @@ class PrefixSession {
   const KvCodec& codec_;
   const Digest fingerprint_;
   const Options options_;
-  // Runs fetches, so that the engine's thread can compute meanwhile. The second thread asks for what
-  // differs after a reconnect, so that this never holds a fetch up.
+  // Runs fetches, so that the engine's thread can compute meanwhile. The second thread asks for
+  // what differs after a reconnect, so that this never holds a fetch up.
   ThreadPool fetch_thread_;
 
   mutable Mutex mu_;
@@ -175,8 +176,8 @@ class PrefixSession {
   bool opening_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// One fetch under way. Not thread-safe. Destroying it stops the fetch and waits until nothing writes
-// to the pages any more.
+// One fetch under way. Not thread-safe. Destroying it stops the fetch and waits until nothing
+// writes to the pages any more.
 class PrefixFetch {
  public:
   ~PrefixFetch();
@@ -185,8 +186,8 @@ class PrefixFetch {
 
   // What to do when the blocks before `front` are there: FetchProgress::Step.
   FetchProgress::Step Decide(uint32_t front);
-  // Takes blocks [begin, end) out of the fetch, to be computed into their pages; see FetchProgress. A
-  // false answer means that the fetch is over: Finish.
+  // Takes blocks [begin, end) out of the fetch, to be computed into their pages; see FetchProgress.
+  // A false answer means that the fetch is over: Finish.
   bool Claim(uint32_t begin, uint32_t end);
   // Before and after claimed blocks are computed.
   void SetComputing(bool computing);
@@ -194,7 +195,8 @@ class PrefixFetch {
   void Computed(double seconds, double expected_seconds);
 
   // Waits until the layer is there for all blocks that were not claimed; `front`: blocks that are
-  // there. An error means that it will not be (Finish), or that computing is better now (TurnedBack:
+  // there. An error means that it will not be (Finish), or that computing is better now
+  // (TurnedBack:
   // Decide again).
   Status WaitLayer(int layer, uint32_t front = 0);
   bool TurnedBack() const;

@@ -10,18 +10,19 @@
 #include <utility>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/format/part.h"
-#include "services/common/format/seal_copy.h"
-#include "services/common/format/selected_slice.h"
-#include "services/common/hash/hash.h"
-#include "services/common/log/log.h"
+#include "cairn/common/hash.h"
+#include "cairn/common/part.h"
+#include "cairn/common/seal_copy.h"
+#include "common/format/selected_slice.h"
+#include "common/log/log.h"
 #include "services/worker/session/selected_slice.h"
 
 namespace cairn::worker {
 namespace {
 
 void LowerPriority(int niceness) {
-  // Linux: the priority of one thread. Without permission it stays as it is, which only costs speed.
+  // Linux: the priority of one thread. Without permission it stays as it is, which only costs
+  // speed.
   const auto thread = static_cast<id_t>(syscall(SYS_gettid));
   if (setpriority(PRIO_PROCESS, thread, niceness) != 0) {
     log::Debug("push_thread_priority_unchanged");

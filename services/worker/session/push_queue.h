@@ -2,11 +2,11 @@
 // Pushes computed blocks to the cache node in the background.
 //
 // A block waits as a reference to its KV page, so queueing it copies nothing. One thread of low
-// priority takes blocks in order, a batch of one namespace at a time: it takes room at the node, writes
-// the parts there (on the same machine into the node's own memory, else into buffers of the client),
-// hashing while it copies, lets go of the pages, and commits. Under a recipe other than raw it encodes
-// them into buffers of its own first. Never blocks the thread that queues: what does not fit is dropped
-// and counted, and so is what the node refuses.
+// priority takes blocks in order, a batch of one namespace at a time: it takes room at the node,
+// writes the parts there (on the same machine into the node's own memory, else into buffers of the
+// client), hashing while it copies, lets go of the pages, and commits. Under a recipe other than
+// raw it encodes them into buffers of its own first. Never blocks the thread that queues: what does
+// not fit is dropped and counted, and so is what the node refuses.
 //
 // Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
 // because copying and sending would take time from the first token.
@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/clock/clock.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/kv_codec.h"
 
@@ -37,7 +37,8 @@ struct SelectedRows {
   KvLayout kv;
   std::vector<uint64_t> masks;  // [layers][kv_heads][words]: format/selected_slice.h
   uint64_t bytes = 0;           // Of all rows, not encoded.
-  // Has them, in each head one after the other. Null: they are in ComputedBlock::page, among others.
+  // Has them, in each head one after the other. Null: they are in ComputedBlock::page, among
+  // others.
   std::shared_ptr<const RaggedPrefix> prefix = nullptr;
   std::vector<int64_t> first_row = {};  // In `prefix`: [layers][kv_heads].
 };
@@ -82,8 +83,9 @@ class PushQueue {
   PushQueue(client::CacheClient& client, const Layout& layout, const Options& options);
   ~PushQueue();  // Stop(now): at most push_deadline, for the batch under way.
 
-  // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must outlive the
-  // queue. Those that do not fit are dropped, and with them their successors, which nobody could match.
+  // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must
+  // outlive the queue. Those that do not fit are dropped, and with them their successors, which
+  // nobody could match.
   void Enqueue(const Digest& fingerprint, const KvCodec& codec, std::vector<ComputedBlock> blocks);
 
   // Counted: pushing goes on when every Pause has had its Resume.
@@ -96,8 +98,8 @@ class PushQueue {
   // False when blocks were still queued or under way at `deadline`.
   bool WaitEmpty(TimePoint deadline);
 
-  // Lets what is queued go out until `deadline`, drops the rest, ends the thread; waits for the batch
-  // under way. Idempotent.
+  // Lets what is queued go out until `deadline`, drops the rest, ends the thread; waits for the
+  // batch under way. Idempotent.
   void Stop(TimePoint deadline);
 
   Stats GetStats() const;

@@ -4,9 +4,9 @@
 #include <bit>
 #include <utility>
 
-#include "services/common/format/selected_slice.h"
-#include "services/common/keys/segment_keys.h"
-#include "services/common/log/log.h"
+#include "common/format/selected_slice.h"
+#include "common/keys/segment_keys.h"
+#include "common/log/log.h"
 #include "services/worker/session/segment_sink.h"
 
 namespace cairn::worker {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/thread_pool.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/kernels/thread_pool.h"
 #include "kernels/selections/kept_rows.h"
-#include "services/common/keys/namespace_spec.h"
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"

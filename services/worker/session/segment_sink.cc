@@ -4,7 +4,7 @@
 #include <atomic>
 #include <utility>
 
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 namespace cairn::worker {
 

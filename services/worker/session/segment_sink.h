@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "kernels/include/cairn/kernels/thread_pool.h"
+#include "cairn/kernels/thread_pool.h"
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/miss_reason.h"

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include "services/common/format/selected_slice.h"
+#include "common/format/selected_slice.h"
 
 namespace cairn::worker {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // One layer of one block of a segment, as it is stored: keep masks, then each head's kept rows
-// (services/common/format/selected_slice.h).
+// (common/format/selected_slice.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "services/worker/session/kv_codec.h"
 
 namespace cairn::worker {

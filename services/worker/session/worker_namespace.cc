@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/recipe/recipe.h"
 #include "kernels/selections/registry.h"
-#include "services/common/recipe/recipe.h"
 #include "services/worker/session/head_calibration.h"
 
 namespace cairn::worker {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/common/hash.h"
+#include "cairn/common/namespace_spec.h"
 #include "kernels/selections/selection.h"
-#include "services/common/hash/hash.h"
-#include "services/common/keys/namespace_spec.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/kv_codec.h"
 
@@ -22,7 +22,7 @@ struct NamespaceInputs {
   Digest weights;     // SHA-256 of the model file.
   KvLayout kv;
   std::string numerics;        // Transformer::numerics_id().
-  std::string recipe = "raw";  // services/common/recipe.
+  std::string recipe = "raw";  // common/recipe.
   // Folder of the files that recipes name: head_calibration.h. No part of the namespace: the
   // recipe has the file's digest.
   std::string calibration = "calibration";

@@ -6,11 +6,11 @@
 #include <thread>
 
 #include "cairn/client/connect.h"
-#include "clients/cpp/testing/in_memory_cache_client.h"
+#include "cairn/client/testing/in_memory_cache_client.h"
+#include "cairn/common/seal_copy.h"
+#include "common/status/matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/common/format/seal_copy.h"
-#include "services/common/status/matchers.h"
 #include "tests/support/process.h"
 #include "tests/unit/clients/cpp/parts.h"
 
@@ -222,7 +222,8 @@ TYPED_TEST(ClientConformance, WhatIsPushedIsFetchedInEveryWay) {
 
 TYPED_TEST(ClientConformance, WhoCreatesANamespaceIsTold) {
   const NamespaceSpec spec = SmallSpec();
-  // A client that has not connected yet, so that its session may open what is asked for before the call does.
+  // A client that has not connected yet, so that its session may open what is asked for before the
+  // call does.
   const auto first = this->world_.Client()->OpenNamespace(spec, kCall);
   ASSERT_OK(first);
   EXPECT_TRUE(first->created);

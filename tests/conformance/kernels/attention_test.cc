@@ -195,8 +195,8 @@ float FloatOf(uint16_t half) {
   return x;
 }
 
-// A sequence of which each head forgot other tokens: what is kept of the first `prefix` tokens lies in
-// units of 32 rows, the rest in pages.
+// A sequence of which each head forgot other tokens: what is kept of the first `prefix` tokens lies
+// in units of 32 rows, the rest in pages.
 class RaggedCase {
  public:
   static constexpr int64_t kDim = 64, kHeads = 3, kGroup = 2, kUnit = 32, kPage = 64;
@@ -260,8 +260,8 @@ class RaggedCase {
   }
   static float Scale() { return 1.0f / std::sqrt(static_cast<float>(kDim)); }
 
-  // Attention of query head `query` at token `row` of the tail over the whole sequence, where what the
-  // head forgot has a score of minus infinity. In double.
+  // Attention of query head `query` at token `row` of the tail over the whole sequence, where what
+  // the head forgot has a score of minus infinity. In double.
   std::vector<float> Masked(int64_t query, int64_t row, const float* q) const {
     const int64_t h = query / kGroup;
     std::vector<double> score(static_cast<size_t>(prefix_ + row + 1),

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/backend.h"
+#include "cairn/kernels/backend.h"
 
 namespace cairn::kernels::testing {
 

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "kernels/include/cairn/kernels/isa.h"
+#include "cairn/kernels/isa.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

@@ -1,7 +1,7 @@
 // What is kept equals tests/data/selections: kvpress's presses, or definitions in torch, on the
 // same keys, values and queries of a real model.
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 #include "tests/conformance/selections/captured.h"
 
 namespace cairn::selections {

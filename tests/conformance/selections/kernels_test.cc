@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 #include "tests/conformance/selections/case.h"
 
 namespace cairn::kernels {

@@ -1,10 +1,10 @@
 // Mistakes that leave plausible scores: each must keep other rows than the reference, so that the
 // fixtures notice it.
 
-#include "kernels/include/cairn/kernels/selection/selection_kernels.h"
-#include "kernels/selections/ada-criticalkv/ada_criticalkv.h"
-#include "kernels/selections/h2o/h2o.h"
-#include "kernels/selections/snapkv/snapkv.h"
+#include "cairn/kernels/selection/selection_kernels.h"
+#include "kernels/selections/methods/ada_criticalkv.h"
+#include "kernels/selections/methods/h2o.h"
+#include "kernels/selections/methods/snapkv.h"
 #include "tests/conformance/selections/captured.h"
 
 namespace cairn::selections {

@@ -3,8 +3,9 @@
 
     python3 tests/data/codecs/make_fixtures.py
 
-Reads ../smollm2/kv.f16; writes edge.f16, one file per recipe, and fixtures.inc, their list for the C++ test. Written from the page, not from the C++ code: codes,
-scales and bytes must agree exactly. Everything is float32; np.rint and astype(float16) round to nearest even.
+Reads ../smollm2/kv.f16; writes edge.f16, one file per recipe, and fixtures.inc, their list for the
+C++ test. Written from the page, not from the C++ code: codes, scales and bytes must agree exactly.
+Everything is float32; np.rint and astype(float16) round to nearest even.
 """
 
 import importlib.util
@@ -229,7 +230,8 @@ class Mixed:
 
 
 def cachegen_tables():
-    """reach, frequencies of each table; class limits. As kernels/codecs/cachegen/make_tables.py describes them."""
+    """reach, frequencies of each table; class limits. As kernels/codecs/cachegen/make_tables.py
+    describes them."""
     spec = importlib.util.spec_from_file_location(
         "make_tables", HERE.parents[2] / "kernels/codecs/cachegen/make_tables.py"
     )
@@ -424,10 +426,12 @@ def main():
                         "sink": given["sink"],
                     }
                 cases.append(
-                    f'{{"{name}.bin", "{codec}", {{{", ".join(given.values())}}}, {{{", ".join(f"{c:#010x}" for c in crcs)}}}}},\n'
+                    f'{{"{name}.bin", "{codec}", {{{", ".join(given.values())}}}, '
+                    f"{{{', '.join(f'{c:#010x}' for c in crcs)}}}}},\n"
                 )
             print(
-                f"{recipe[0]:34} {8 * lengths[1] / (2 * 3 * TOKENS * 64):6.3f} bits  err K, V {errors[1][0]:.4f} {errors[1][1]:.4f}"
+                f"{recipe[0]:34} {8 * lengths[1] / (2 * 3 * TOKENS * 64):6.3f} bits  "
+                f"err K, V {errors[1][0]:.4f} {errors[1][1]:.4f}"
             )
     seeds = HERE.parents[1] / "fuzz/corpus/codec_cachegen"
     coarse, fine = (

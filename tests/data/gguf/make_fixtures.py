@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes dequantise.bin: random blocks of every weight type and their numbers as the `gguf` package decodes them.
+"""Writes dequantise.bin: random blocks of every weight type and their numbers as the `gguf` package
+decodes them.
 
 Usage: make_fixtures.py [--output DIR]       (needs the Python packages gguf 0.19 and numpy)
 
 Format, little-endian: per type a record of
-    8 bytes name, padded with zeros; u32 number of blocks; u32 numbers per block; u32 bytes per block;
-    the blocks; the numbers as float32.
+    8 bytes name, padded with zeros; u32 number of blocks; u32 numbers per block; u32 bytes per
+    block; the blocks; the numbers as float32.
 """
 
 import argparse

@@ -4,12 +4,14 @@
     pip install torch kvpress==0.5.5 gguf
     python3 tests/data/selections/make_fixtures.py SmolLM2-135M-Instruct.Q4_1.gguf
 
-Writes kv.f16, queries.f16, projection.f16 (inputs), kept.bin (one mask per case, layer and KV head) and fixtures.inc, the
-list of cases for the C++ test. Everything that a method reads is rounded to binary16 before it is used, so that the C++
-side sees the same numbers. The three layers below stand for a whole model of three layers.
+Writes kv.f16, queries.f16, projection.f16 (inputs), kept.bin (one mask per case, layer and KV head)
+and fixtures.inc, the list of cases for the C++ test. Everything that a method reads is rounded to
+binary16 before it is used, so that the C++ side sees the same numbers. The three layers below stand
+for a whole model of three layers.
 
-kvpress's presses are called on the captured tensors, without hooks. Where it has no press, the method is defined here or in
-benchmarks/compare/fidelity/presses_reference.py, from the papers' formulas, in plain torch; those cases are marked "own".
+kvpress's presses are called on the captured tensors, without hooks. Where it has no press, the
+method is defined here or in benchmarks/compare/fidelity/presses_reference.py, from the papers'
+formulas, in plain torch; those cases are marked "own".
 """
 
 import json
@@ -161,7 +163,8 @@ def simlayer(sinks, recent):
 
 
 def head_classes(sinks, recent):
-    """Heads of the largest scores keep all; the test gives the C++ side the same scores (ScoresFor in case.h)."""
+    """Heads of the largest scores keep all; the test gives the C++ side the same scores (ScoresFor
+    in case.h)."""
 
     def run(modules, ratio):
         heads = len(modules) * KV_HEADS

@@ -79,8 +79,8 @@ class VerifyingSink final : public client::FetchSink {
   const ReadOptions& options_;
   const format::PartRect want_;
   ReadOutcome& outcome_;
-  std::vector<std::vector<std::byte>>
-      buffers_;  // Inner buffers do not move when the outer one grows.
+  // Inner buffers do not move when the outer one grows.
+  std::vector<std::vector<std::byte>> buffers_;
   std::vector<client::RectAssembler> assemblers_;
   std::vector<bool> failed_;
 };

@@ -31,7 +31,8 @@ struct ReadOutcome {
   uint64_t slices = 0;
   uint64_t verified_bytes = 0;
   std::array<uint64_t, client::kMissReasonCount> misses{};  // Blocks, by reason.
-  // Must stay empty: wrong bytes, or blocks that are neither there nor reported although the fetch says that it is whole.
+  // Must stay empty: wrong bytes, or blocks that are neither there nor reported although the fetch
+  // says that it is whole.
   std::vector<std::string> wrong;
 };
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "services/common/hash/hash.h"
+#include "cairn/common/hash.h"
 
 namespace cairn::fault {
 namespace {

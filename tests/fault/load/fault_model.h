@@ -1,12 +1,15 @@
 #pragma once
-// What the fault tests store: blocks whose bytes follow from their name, so that every reader can verify every byte without asking a writer.
+// What the fault tests store: blocks whose bytes follow from their name, so that every reader can
+// verify every byte without asking a writer.
 //
 //   model = FaultModel(options)        same options, same namespace, in every process
-//   prompt = model.MakePrompt(7)       same number, same chain of keys; prompts share prefixes and branch
+//   prompt = model.MakePrompt(7)       same number, same chain of keys;
+//                                      prompts share prefixes and branch
 //   part = model.MakePart(key, rect)   sealed; any rectangle of the grid
 //   model.SliceIsRight(key, rect, layer, bytes)
 //
-// A cell (layer, plane, KV head) has bytes of its own, so rows that end up in another place are found, not only flipped bits.
+// A cell (layer, plane, KV head) has bytes of its own, so rows that end up in another place are
+// found, not only flipped bits.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
 
 namespace cairn::fault {
 

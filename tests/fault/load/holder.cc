@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cairn/client/connect.h"
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 #include "tests/fault/load/actions.h"
 
 namespace cairn::fault {

@@ -1,9 +1,11 @@
-// cairn_fault_load: reads and writes blocks of a fault model until it is told to end, and checks every byte that it is given.
+// cairn_fault_load: reads and writes blocks of a fault model until it is told to end, and checks
+// every byte that it is given.
 //
 //   cairn_fault_load --address 127.0.0.1:7400 --seed 7 --mode both
 //
-// On stdout: "ready" after the first contact; "flushed PROMPT BLOCKS" for what the node has promised to keep; at the end (SIGTERM, or after
-// --ops) one line of JSON with counters. Exit code 3: something was served that is wrong.
+// On stdout: "ready" after the first contact; "flushed PROMPT BLOCKS" for what the node has
+// promised to keep; at the end (SIGTERM, or after --ops) one line of JSON with counters. Exit code
+// 3: something was served that is wrong.
 
 #include <atomic>
 #include <csignal>
@@ -14,9 +16,9 @@
 #include <thread>
 
 #include "cairn/client/connect.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/config/config.h"
-#include "services/common/log/log.h"
+#include "common/concurrency/mutex.h"
+#include "common/config/config.h"
+#include "common/log/log.h"
 #include "tests/fault/load/actions.h"
 
 namespace cairn::fault {
@@ -62,8 +64,9 @@ class Report {
     if (write.refused_parts > 0)
       errors_[static_cast<int>(write.refused.code())] += write.refused_parts;
   }
-  // What is stored and not yet flushed, prompt -> blocks, in one period: from a moment when the node had `epoch`. A restart between the
-  // store and the flush would make the flush say nothing about it.
+  // What is stored and not yet flushed, prompt -> blocks, in one period: from a moment when the
+  // node had `epoch`. A restart between the store and the flush would make the flush say nothing
+  // about it.
   struct Period {
     uint64_t number = 0;
     uint64_t epoch = 0;  // 0: unknown.

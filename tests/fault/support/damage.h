@@ -11,14 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::fault {
 
 // The arena of a running cairn-cache, through /proc/PID/mem. Not thread-safe.
 class ArenaMemory {
  public:
-  // PERMISSION_DENIED when this process may not write to that one's memory; NOT_FOUND when it maps no arena.
+  // PERMISSION_DENIED when this process may not write to that one's memory; NOT_FOUND when it maps
+  // no arena.
   static Result<ArenaMemory> Open(pid_t pid);
   ~ArenaMemory();
   ArenaMemory(ArenaMemory&& other) noexcept;
@@ -43,7 +44,8 @@ class ArenaMemory {
 // Flips `count` random bits of a file that is not empty.
 Status FlipBitsInFile(const std::string& path, uint32_t count, std::mt19937_64& random);
 
-// Regular files below a directory that are not empty, sorted; only those whose names end with `suffix`.
+// Regular files below a directory that are not empty, sorted; only those whose names end with
+// `suffix`.
 std::vector<std::string> FilesUnder(const std::string& directory, const std::string& suffix = {});
 
 // Replaces `to` with a copy of `from`.

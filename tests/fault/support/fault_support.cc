@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "services/common/log/log.h"
-#include "services/common/metrics/admin_server.h"
+#include "common/log/log.h"
+#include "common/metrics/admin_server.h"
 
 namespace cairn::fault {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
-// What the fault tests share: seeds and rounds, a node that can be killed and come back, load programs, and checks that nothing is left.
+// What the fault tests share: seeds and rounds, a node that can be killed and come back, load
+// programs, and checks that nothing is left.
 
 #include <chrono>
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "cairn/client/connect.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tests/fault/load/actions.h"
 #include "tests/support/process.h"
 
@@ -24,7 +25,8 @@ using testing::CacheNode;
 using testing::Process;
 using testing::TemporaryDirectory;
 
-// `normal` rounds, or in proportion to CAIRN_FAULT_ROUNDS, which stands for what is normally 100. At least 1.
+// `normal` rounds, or in proportion to CAIRN_FAULT_ROUNDS, which stands for what is normally 100.
+// At least 1.
 uint32_t Rounds(uint32_t normal);
 // CAIRN_FAULT_SEED, or a new one; printed once.
 uint64_t Seed();
@@ -47,7 +49,8 @@ class Node {
   Status Stop();
   double last_start_seconds() const { return start_seconds_; }
 
-  // Sum of the samples of a metric whose labels contain `labels` (`reason="corrupt"`); 0 when there are none.
+  // Sum of the samples of a metric whose labels contain `labels` (`reason="corrupt"`); 0 when there
+  // are none.
   Result<double> Metric(const std::string& name, const std::string& labels = {}) const;
 
  private:
@@ -70,7 +73,8 @@ class Loader {
                                                const FaultModelOptions& model, uint64_t seed,
                                                const std::vector<std::string>& args = {});
   Process& process() { return *process_; }
-  // What the node promised to keep, to this loader: prompt -> blocks. Of all times; reads what has come.
+  // What the node promised to keep, to this loader: prompt -> blocks. Of all times; reads what has
+  // come.
   const std::map<uint64_t, uint64_t>& Flushed();
   // SIGTERM; the line of counters. An error when it saw something wrong.
   Result<std::string> Finish();
@@ -83,18 +87,19 @@ class Loader {
 // A number of a loader's line of counters.
 uint64_t Counter(const std::string& json, const std::string& name);
 
-// Empty when all is well; else what is still held after `timeout`: leases, reservations, sessions beyond `sessions`.
+// Empty when all is well; else what is still held after `timeout`: leases, reservations, sessions
+// beyond `sessions`.
 std::string StillHeld(client::CacheClient& client, uint64_t sessions, milliseconds timeout);
-// Empty when the bytes used in each tier are those of its blocks, each made of parts of these sizes; else what is not. Waits for moves
-// under way.
+// Empty when the bytes used in each tier are those of its blocks, each made of parts of these
+// sizes; else what is not. Waits for moves under way.
 std::string UsageMismatch(client::CacheClient& client, const std::vector<uint64_t>& part_bytes,
                           milliseconds timeout);
 // Empty when the tenant could be dropped and all of its room came back, in every tier.
 std::string LeftAfterDrop(Node& node, client::CacheClient& client, const std::string& tenant,
                           milliseconds timeout);
 
-const client::TierStat* Tier(const client::NodeStats& stats,
-                             client::TierKind kind);  // nullptr: none.
+// nullptr: none.
+const client::TierStat* Tier(const client::NodeStats& stats, client::TierKind kind);
 std::string Describe(const client::NodeStats& stats);
 
 }  // namespace cairn::fault

@@ -1,18 +1,20 @@
 #pragma once
-// A small file system that only this process and its children see, so that a disk can be full without anybody noticing.
+// A small file system that only this process and its children see, so that a disk can be full
+// without anybody noticing.
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::fault {
 
 class SmallDisk {
  public:
-  // Mounts a tmpfs of `bytes` on `path`, an empty directory, in a mount namespace of its own. PERMISSION_DENIED when the machine does not
-  // permit it. The first call must come while this process has one thread.
+  // Mounts a tmpfs of `bytes` on `path`, an empty directory, in a mount namespace of its own.
+  // PERMISSION_DENIED when the machine does not permit it. The first call must come while this
+  // process has one thread.
   static Result<std::unique_ptr<SmallDisk>> Mount(const std::string& path, uint64_t bytes);
   ~SmallDisk();
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/bench/buffer.h"
 
 namespace cairn::cli::bench {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli::bench {
 
-// Owns an anonymous mapping. Move-only.
+// Owns an anonymous mapping. Move-only. Threads may use its bytes as those of any memory.
 class Buffer {
  public:
   Buffer() = default;

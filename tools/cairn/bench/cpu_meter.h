@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/common/clock/clock.h"
+#include "cairn/common/clock.h"
 
 namespace cairn::cli::bench {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli::bench {
 

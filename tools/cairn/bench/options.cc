@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "services/common/config/config.h"
+#include "common/config/config.h"
 
 namespace cairn::cli::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cairn/client/connect.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli::bench {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <thread>
 
-#include "services/common/format/seal_copy.h"
-#include "services/common/memory/bulk_copy.h"
+#include "cairn/common/seal_copy.h"
+#include "common/memory/bulk_copy.h"
 #include "tools/cairn/bench/cpu_meter.h"
 #include "tools/cairn/bench/operations.h"
 #include "tools/cairn/bench/test_node.h"

@@ -5,8 +5,8 @@
 
 #include <fstream>
 
-#include "services/common/config/config.h"
-#include "services/common/config/version.h"
+#include "common/config/config.h"
+#include "common/config/version.h"
 #include "tools/cairn/bench/statistics.h"
 #include "tools/cairn/output/table.h"
 #include "tools/cairn/output/units.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/bench/block_set.h"
 #include "tools/cairn/bench/options.h"
 #include "tools/cairn/process/cache_node.h"

@@ -9,7 +9,7 @@
 
 namespace cairn::cli::bench {
 
-// Sums up the passes of one trial.
+// Sums up the passes of one trial. One thread at a time.
 class Throughput {
  public:
   // `cpu_seconds`: processor time of node and clients during the pass.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/bench/workload.h"
 #include "tools/cairn/bench/yardstick.h"
 

@@ -96,8 +96,8 @@ class Conversation {
     return kExitOk;
   }
 
-  // A message that the worker refuses does not end the chat; what fails for another reason would fail
-  // again with the next one.
+  // A message that the worker refuses does not end the chat; what fails for another reason would
+  // fail again with the next one.
   int Refused(const Status& status) {
     const int code = Fail(status);
     if (status.code() != StatusCode::kInvalidArgument) return code;

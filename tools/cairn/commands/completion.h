@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli {
 

@@ -52,6 +52,29 @@ std::string Commit() {
   return commit.ok() ? *commit : "unknown";
 }
 
+// For people: timelines, the table, the answers, and what the words in them mean.
+void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& timelines,
+                 Duration took, const std::string& path, const std::string& picture) {
+  const Terminal terminal = Terminal::Detect(stdout);
+  for (const TimelinePicture& timeline : timelines) {
+    std::printf("\n%s", RenderTimeline(timeline, kTimelineWidth, terminal).c_str());
+  }
+  const double seconds = Seconds(took);
+  std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
+              RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
+  std::printf("%s\n", RenderAnswers(report, terminal).c_str());
+  std::printf(
+      "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
+      "of a process without a cache. Bytes are counted at the cache node.\n"
+      "int8, turbo4, ada-snapkv, chunkkv: recipes that store less than all; the last two forget "
+      "60 %% of\n"
+      "the rows besides. Their answers may differ: the table says\n"
+      "how many of the first tokens do not; above they stand under the answers of cold.\n"
+      "copied: of the fetched bytes, by the worker; what it reads in shared memory is not.\n"
+      "%s for the workload; report in %s, picture of the timelines in %s\n",
+      kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());
+}
+
 }  // namespace
 
 int RunDemo(const DemoOptions& options) {
@@ -120,24 +143,7 @@ int RunDemo(const DemoOptions& options) {
   if (options.json) {
     std::printf("%s", ReportJson(report).c_str());
   } else {
-    const Terminal terminal = Terminal::Detect(stdout);
-    for (const TimelinePicture& timeline : timelines) {
-      std::printf("\n%s", RenderTimeline(timeline, kTimelineWidth, terminal).c_str());
-    }
-    const double seconds = Seconds(std::chrono::steady_clock::now() - start);
-    std::printf("\n%s on %s\n\n%s\n%s\n", report.model.c_str(), report.machine.c_str(),
-                RenderRows(report, terminal).c_str(), RenderSummary(report, terminal).c_str());
-    std::printf("%s\n", RenderAnswers(report, terminal).c_str());
-    std::printf(
-        "identical: the %u generated tokens and the SHA-256 of the prompt's last logits are those\n"
-        "of a process without a cache. Bytes are counted at the cache node.\n"
-        "int8, turbo4, ada-snapkv, chunkkv: recipes that store less than all; the last two forget "
-        "60 %% of\n"
-        "the rows besides. Their answers may differ: the table says\n"
-        "how many of the first tokens do not; above they stand under the answers of cold.\n"
-        "copied: of the fetched bytes, by the worker; what it reads in shared memory is not.\n"
-        "%s for the workload; report in %s, picture of the timelines in %s\n",
-        kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());
+    PrintReport(report, timelines, std::chrono::steady_clock::now() - start, path, picture);
   }
   const std::vector<std::string> broken = BrokenPromises(report);
   for (const std::string& promise : broken) std::fprintf(stderr, "cairn: %s\n", promise.c_str());

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/exit_codes.h"
 
 namespace cairn::cli {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/commands/options.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/output/json.h"

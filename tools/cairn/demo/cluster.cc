@@ -29,8 +29,9 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& optio
                                    "--admin.listen",
                                    "127.0.0.1:0"};
   if (!options.cache.empty()) {
-    // A busy machine may take longer than the default 50 ms to answer a match, and 250 ms to send; a demo
-    // shows the cache, not the breaker. And it shows what fetching does: a small model computes sooner than it fetches.
+    // A busy machine may take longer than the default 50 ms to answer a match, and 250 ms to send;
+    // a demo shows the cache, not the breaker. And it shows what fetching does: a small model
+    // computes sooner than it fetches.
     argv.insert(argv.end(), {"--cache", options.cache, "--cache.match_deadline", "1s",
                              "--cache.stall_deadline", "1s", "--cache.choose", "false"});
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/process/cache_node.h"
 #include "tools/cairn/process/child.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "services/common/hash/hash.h"
-#include "services/common/status/status.h"
+#include "cairn/common/hash.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/output/terminal.h"
 
 namespace cairn::cli {
@@ -37,8 +37,8 @@ struct DemoRow {
   bool identical = false;
   // First token of the same prompt without a cache, for the eye; not in the report.
   std::optional<double> cold_ttft_s = {};
-  std::string path =
-      {};  // That the bytes came by: "local" (shared memory), "grpc"; empty: none came.
+  // That the bytes came by: "local" (shared memory), "grpc"; empty: none came.
+  std::string path = {};
   // What the worker fetched, without the parts' headers: read where it lies, or copied.
   uint64_t lent_bytes = 0;
   uint64_t copied_bytes = 0;

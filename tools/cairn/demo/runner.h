@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/demo/cluster.h"
 #include "tools/cairn/demo/report.h"
 #include "tools/cairn/demo/texts.h"
@@ -54,8 +54,8 @@ class DemoRunner {
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();
-  // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes it
-  // in all of them, another one for each fetches it.
+  // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes
+  // it in all of them, another one for each fetches it.
   Status RunRecipes();
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli {
 

@@ -32,7 +32,8 @@ std::string Escaped(const std::string& text) {
   return out;
 }
 
-// One line: later kinds over earlier ones, so that what is computed while it is fetched shows as computed.
+// One line: later kinds over earlier ones, so that what is computed while it is fetched shows as
+// computed.
 std::string Line(const TimelinePicture& picture, int layer, int width, const Terminal& terminal) {
   std::vector<Kind> cells(static_cast<size_t>(width), Kind{});
   for (const Kind kind : {Kind::kMatch, Kind::kFetch, Kind::kCompute}) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/generate/timeline.h"
+#include "services/worker/engine/timeline.h"
 #include "tools/cairn/output/terminal.h"
 
 namespace cairn::cli {
@@ -15,7 +15,8 @@ struct TimelinePicture {
   double ttft_s = 0;  // End of the picture.
 };
 
-// One line a layer, on a scale of `width` characters, with what was done for all layers at once on top.
+// One line a layer, on a scale of `width` characters, with what was done for all layers at once on
+// top.
 std::string RenderTimeline(const TimelinePicture& picture, int width, const Terminal& terminal);
 
 // One panel a picture, below each other, all on the same scale of time. A whole SVG document.

@@ -33,7 +33,8 @@ struct Interval {
 };
 
 // A ratio of sums over groups (documents, contexts): sum(value) / sum(weight). Groups are what is
-// drawn again, since the numbers of one group depend on each other. Deterministic. No groups: zeros.
+// drawn again, since the numbers of one group depend on each other. Deterministic. No groups:
+// zeros.
 struct Group {
   double value = 0;
   double weight = 0;

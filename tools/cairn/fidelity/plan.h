@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/fidelity/texts.h"
 
 namespace cairn::cli {
@@ -17,7 +17,8 @@ struct FidelityShape {
   uint32_t block_tokens = 64;
   uint32_t context_tokens = 1536;  // Of documents.
   uint32_t continuation_tokens = 256;
-  uint32_t needle_tokens = 1024;  // Of needle contexts; fewer when a context has too little hay.
+  // Of needle contexts; fewer when a context has too little hay.
+  uint32_t needle_tokens = 1024;
 };
 
 struct ScoredContinuation {

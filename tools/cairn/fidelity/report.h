@@ -25,8 +25,8 @@ struct FidelityRow {
   uint32_t needles_n = 0;        // those that full KV answers.
   Interval needles;              // The share.
   std::optional<KvError> error;  // Relative, mean over texts. Nothing where the recipe selects.
-  double bits_per_number =
-      0;  // Stored bytes, headers included, over all numbers of the stored blocks.
+  // Stored bytes, headers included, over all numbers of the stored blocks.
+  double bits_per_number = 0;
   uint64_t fetched_tokens = 0;   // Of contexts, as the node counted them.
   uint64_t computed_tokens = 0;  // Of contexts. More than 0 fails the run.
   // By document or context, in the order of the suite: for comparisons in pairs.
@@ -50,8 +50,8 @@ struct KeptOfRecipe {
   std::string recipe;
   std::vector<Text> texts;
 };
-// {"suite", "recipes": [{"recipe", "texts": [{"name", "kept": [hexadecimal bytes]}]}]}, the bytes of
-// StoredKv::kept.
+// {"suite", "recipes": [{"recipe", "texts": [{"name", "kept": [hexadecimal bytes]}]}]}, the bytes
+// of StoredKv::kept.
 Json KeptJson(const std::string& suite, const std::vector<KeptOfRecipe>& kept);
 
 std::string FidelityTable(const std::vector<FidelityRow>& rows, const Terminal& terminal);

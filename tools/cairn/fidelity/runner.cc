@@ -16,16 +16,16 @@
 namespace cairn::cli {
 namespace {
 
-// Of a token's KV in binary16: of SmolLM2-135M, and what a node allocates beyond it. A node that cannot
-// hold all contexts shows as a shortfall.
+// Of a token's KV in binary16: of SmolLM2-135M, and what a node allocates beyond it. A node that
+// cannot hold all contexts shows as a shortfall.
 constexpr uint64_t kTokenBytes = 24 << 10;
 constexpr uint64_t kLeastHostBytes = 1ull << 30;
 constexpr char kExact[] = "raw";
 constexpr std::chrono::seconds kIdle(600);
 constexpr std::chrono::seconds kCall(60);
 
-// Of the size in binary16, as it is pushed, with the rows that a selection forgets. An entropy coder's depends on the content: the finest steps
-// take so much.
+// Of the size in binary16, as it is pushed, with the rows that a selection forgets. An entropy
+// coder's depends on the content: the finest steps take so much.
 double ShareOf(const Recipe& recipe) {
   constexpr codecs::SliceShape kShape = {
       .tokens = 64, .k_heads = 1, .k_dim = 64, .v_heads = 1, .v_dim = 64};

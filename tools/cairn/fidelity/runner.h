@@ -1,7 +1,7 @@
 #pragma once
 // Measures recipes through the real cache path. One worker computes each context once, says what
-// follows with full KV, and pushes the context in each recipe to the recipe's namespace. Then, recipe
-// by recipe, another worker fetches the contexts and says what follows.
+// follows with full KV, and pushes the context in each recipe to the recipe's namespace. Then,
+// recipe by recipe, another worker fetches the contexts and says what follows.
 //
 // A node with ladders has a disk tier and is killed and started again between the two, so that all
 // blocks come from disk: a ladder's loss is that of its last rung.
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "services/common/recipe/recipe.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
+#include "common/recipe/recipe.h"
 #include "tools/cairn/demo/cluster.h"
 #include "tools/cairn/fidelity/plan.h"
 #include "tools/cairn/fidelity/report.h"
@@ -41,8 +41,8 @@ class FidelityRunner {
   // `progress` must outlive the runner.
   FidelityRunner(Options options, Progress& progress);
 
-  // Adds one row per recipe. FAILED_PRECONDITION when a context was not fetched in full: what would be
-  // measured then is not the recipe. CANCELLED after Ctrl-C.
+  // Adds one row per recipe. FAILED_PRECONDITION when a context was not fetched in full: what would
+  // be measured then is not the recipe. CANCELLED after Ctrl-C.
   Status Run(const std::string& suite, const std::vector<std::string>& recipes);
 
   // All rows: FidelityJson.
@@ -53,7 +53,8 @@ class FidelityRunner {
   // What the worker with full KV says about a text, by continuation.
   struct Full {
     std::vector<std::vector<float>> logits;  // Documents: [tokens][vocab].
-    std::vector<bool> answered;  // Needles: every token of the answer is the most likely.
+    // Needles: every token of the answer is the most likely.
+    std::vector<bool> answered;
   };
   struct Arm;     // A worker that reads a recipe's namespace.
   struct Totals;  // What a row is made of.

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/include/cairn/kernels/backend.h"
-#include "services/common/format/selected_slice.h"
-#include "services/common/keys/segment_keys.h"
+#include "cairn/kernels/backend.h"
+#include "common/format/selected_slice.h"
+#include "common/keys/segment_keys.h"
 
 namespace cairn::cli {
 namespace {

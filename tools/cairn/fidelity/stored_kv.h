@@ -9,18 +9,18 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "services/worker/session/kv_codec.h"
 #include "tools/cairn/fidelity/metrics.h"
 
 namespace cairn::cli {
 
 struct StoredKv {
-  // A page a block (services/worker/kv/kv_pool.h), binary16. Empty where the recipe selects: rows of
-  // tokens that were forgotten have no numbers.
+  // A page a block (services/worker/kv/kv_pool.h), binary16. Empty where the recipe selects: rows
+  // of tokens that were forgotten have no numbers.
   std::vector<std::byte> pages;
-  // Where the recipe selects, if it was asked for: which tokens each KV head of each layer keeps: [layer * KV heads +
-  // head], bit t % 8 of byte t / 8. Else empty.
+  // Where the recipe selects, if it was asked for: which tokens each KV head of each layer keeps:
+  // [layer * KV heads + head], bit t % 8 of byte t / 8. Else empty.
   std::vector<std::vector<std::byte>> kept;
   uint64_t numbers = 0;            // Of the context's KV, forgotten ones too.
   uint64_t bytes = 0;              // Stored, headers and masks included.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cli {
 
@@ -41,8 +41,8 @@ struct FidelitySuite {
 // Names of the suites, in the order of reports.
 const std::vector<std::string>& FidelitySuites();
 
-// The suite "multiturn" has the texts of "needles". At most `limit` documents or contexts; 0: all. NOT_FOUND naming the file; INVALID_ARGUMENT naming
-// file and field.
+// The suite "multiturn" has the texts of "needles". At most `limit` documents or contexts; 0: all.
+// NOT_FOUND naming the file; INVALID_ARGUMENT naming file and field.
 Result<FidelitySuite> LoadFidelitySuite(const std::string& directory, const std::string& split,
                                         const std::string& suite, size_t limit);
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "services/common/status/status.h"
-#include "services/worker/generate/request.h"
+#include "cairn/common/status.h"
+#include "services/worker/engine/request.h"
 #include "tools/cairn/commands/options.h"
 
 namespace cairn::cli {

@@ -1,5 +1,5 @@
 #include "cairn/client/connect.h"
-#include "services/worker/generate/worker_engine.h"
+#include "services/worker/engine/worker_engine.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
 

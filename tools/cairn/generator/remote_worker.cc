@@ -1,8 +1,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include "cairn/v1/worker.grpc.pb.h"
-#include "clients/cpp/src/channel.h"
-#include "clients/cpp/wire/status.h"
+#include "clients/cpp/src/grpc/channel.h"
+#include "common/rpc/status.h"
 #include "tools/cairn/generator/connection.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/generator/summary_proto.h"
@@ -142,7 +142,7 @@ class RemoteWorker final : public Generator {
   };
 
   Status Failure(const grpc::Status& status) const {
-    return Annotate(wire::FromGrpc(status), "worker at " + address_);
+    return Annotate(rpc::FromGrpc(status), "worker at " + address_);
   }
 
   const std::string address_;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
-#include "services/worker/generate/request.h"
+#include "cairn/common/status.h"
+#include "services/worker/engine/request.h"
 
 namespace cairn::cli {
 
@@ -23,7 +23,8 @@ class Scorer {
 
   // Row i of `logits` [rows][vocabulary] tells what follows continuation[first + i].
   using OnRows = std::function<void(size_t first, size_t rows, std::span<const float> logits)>;
-  // `context`: whole blocks; where the recipe selects, the shared prefix. Errors: those of the worker's Score, UNAVAILABLE when it is away.
+  // `context`: whole blocks; where the recipe selects, the shared prefix. Errors: those of the
+  // worker's Score, UNAVAILABLE when it is away.
   virtual Result<worker::GenerateSummary> Score(std::span<const int32_t> context,
                                                 std::span<const int32_t> continuation,
                                                 bool no_cache, const OnRows& on_rows) = 0;

@@ -2,7 +2,7 @@
 // A worker's summary from its message.
 
 #include "cairn/v1/worker.pb.h"
-#include "services/worker/generate/request.h"
+#include "services/worker/engine/request.h"
 
 namespace cairn::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 #include "tools/cairn/process/child.h"
 
 namespace cairn::cli {

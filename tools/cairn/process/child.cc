@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::cli {
 namespace {

@@ -17,8 +17,8 @@ void OnSignal(int) { interrupted.store(true, std::memory_order_relaxed); }
 void CatchInterrupts() {
   struct sigaction action {};
   action.sa_handler = OnSignal;
-  action.sa_flags =
-      static_cast<int>(SA_RESETHAND);  // No SA_RESTART: a read from the keyboard ends.
+  // No SA_RESTART: a read from the keyboard ends.
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

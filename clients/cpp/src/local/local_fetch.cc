@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "clients/cpp/shm/decode.h"
-#include "services/common/hash/xxh3_stream.h"
+#include "common/hash/xxh3_stream.h"
+#include "protocol/shm/decode.h"
 
 namespace cairn::client::local {
 namespace {
@@ -28,8 +28,8 @@ class Hold final : public LentHold {
   const std::shared_ptr<const Segment> segment_;  // Keeps the bytes mapped.
 };
 
-// Copies and hashes in one pass. Through memory of our own, so that exactly what is copied is hashed: another process may still write to where
-// it comes from.
+// Copies and hashes in one pass. Through memory of our own, so that exactly what is copied is
+// hashed: another process may still write to where it comes from.
 uint64_t CopyToPieces(std::span<const std::byte> from, std::span<const std::span<std::byte>> pieces,
                       bool streaming) {
   alignas(64) std::byte own[4 << 10];
@@ -255,7 +255,7 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
                   .codec = part.header.codec,
                   .slice_bytes = entry.length,
                   .xxh3 = entry.xxh3,
-                  .tier = part.place.tier == 2 ? TierKind::kDisk : TierKind::kHost};
+                  .tier = TierFromCode(part.place.tier).value_or(TierKind::kHost)};
   queued.from = part.bytes.subspan(entry.offset, entry.length);
   if (!lend_) queued.to = sink_.Destination(queued.slice);
   if (!lend_ && queued.to.empty()) queued.pieces = sink_.Pieces(queued.slice);

@@ -9,7 +9,7 @@
 
 #include "cairn/client/cache_client.h"
 #include "clients/cpp/src/local/local_session.h"
-#include "services/common/memory/bulk_copy.h"
+#include "common/memory/bulk_copy.h"
 
 namespace cairn::client::local {
 

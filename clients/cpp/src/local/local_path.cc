@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 namespace cairn::client::local {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "cairn/client/connect.h"
 #include "clients/cpp/src/local/local_session.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::client::local {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/common/memory/bulk_copy.h"
+#include "common/memory/bulk_copy.h"
 
 namespace cairn::client::local {
 namespace {

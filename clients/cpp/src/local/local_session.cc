@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "clients/cpp/shm/decode.h"
+#include "protocol/shm/decode.h"
 
 namespace cairn::client::local {
 namespace {
@@ -46,7 +46,7 @@ Status CheckOrder(std::span<const shm::PartPlace> places) {
       fmt::format("places of block {} after block {}", unordered[1].block, unordered->block));
 }
 
-TierKind TierOf(uint8_t tier) { return tier == 2 ? TierKind::kDisk : TierKind::kHost; }
+TierKind TierOf(uint8_t code) { return TierFromCode(code).value_or(TierKind::kHost); }
 
 // The matched prefix as runs. What the places do not reach counts to the last run.
 std::vector<TierRun> RunsOf(std::span<const shm::PartPlace> places, uint32_t located,
@@ -237,9 +237,7 @@ Result<std::vector<std::optional<TierKind>>> LocalSession::Exists(const Digest& 
     if (bytes.size() != some.size()) {
       return Damaged(fmt::format("{} answers for {} keys", bytes.size(), some.size()));
     }
-    for (const uint8_t tier : bytes) {
-      tiers.push_back(tier == 1 || tier == 2 ? std::optional(TierOf(tier)) : std::nullopt);
-    }
+    for (const uint8_t code : bytes) tiers.push_back(TierFromCode(code));
   }
   return tiers;
 }

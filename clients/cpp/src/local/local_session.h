@@ -13,6 +13,7 @@
 #include "cairn/client/cache_client.h"
 #include "clients/cpp/src/local/ring_channel.h"
 #include "clients/cpp/src/local/segment_map.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::client::local {
 
@@ -60,8 +61,8 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     std::string token;   // 16 bytes.
     std::string tenant;  // Of all its namespaces.
     std::string client;  // For the node's logs.
-    uint64_t node_epoch =
-        0;              // Of the node that named the socket: another one behind it is refused.
+    // Of the node that named the socket: another one behind it is refused.
+    uint64_t node_epoch = 0;
     Duration spin{-1};  // < 0: as shm::SpinTime chooses.
   };
   // UNAVAILABLE when nobody listens; the node's refusal; DATA_LOSS when it does not keep to the

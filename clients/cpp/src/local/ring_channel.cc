@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "clients/cpp/shm/decode.h"
+#include "protocol/shm/decode.h"
 
 namespace cairn::client::local {
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "clients/cpp/shm/ring.h"
-#include "clients/cpp/shm/socket.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
 #include "clients/cpp/src/local/scratch.h"
-#include "services/common/clock/clock.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/status/status.h"
+#include "common/concurrency/mutex.h"
+#include "protocol/shm/ring.h"
+#include "protocol/shm/socket.h"
 
 namespace cairn::client::local {
 

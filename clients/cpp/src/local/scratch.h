@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "clients/cpp/shm/protocol.h"
+#include "protocol/shm/protocol.h"
 
 namespace cairn::client::local {
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <unordered_map>
 
-#include "clients/cpp/shm/protocol.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
+#include "protocol/shm/protocol.h"
 
 namespace cairn::client::local {
 

@@ -1,1 +1,2 @@
-"""What the adapters of engines share: settings, namespaces, calls that never raise, counters. Private."""
+"""What the adapters of engines share: settings, namespaces, calls that never raise, counters.
+Private."""

@@ -24,7 +24,9 @@ COUNTERS = {
     "failed_save_blocks": "Blocks that the node did not take.",
     "dropped_save_blocks": "Blocks not stored since the buffer was full.",
     "bypassed_requests": "Requests that the cache has no right key for.",
-    "internal_errors": "Exceptions in the adapter, caught before the engine saw them. Each is a bug.",
+    "internal_errors": (
+        "Exceptions in the adapter, caught before the engine saw them. Each is a bug."
+    ),
 }
 
 

@@ -72,13 +72,15 @@ class Options:
         }
         if not isinstance(settings, Mapping):
             raise ValueError(
-                f"setting '{prefix.rstrip('.')}': got {settings!r}, expected an object with settings"
+                f"setting '{prefix.rstrip('.')}': got {settings!r}, "
+                "expected an object with settings"
             )
         values: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in fields:
                 raise ValueError(
-                    f"setting '{prefix}{name}' does not exist, expected one of {', '.join(sorted(fields))}"
+                    f"setting '{prefix}{name}' does not exist, "
+                    f"expected one of {', '.join(sorted(fields))}"
                 )
             values[name] = _convert(prefix + name, value, fields[name].default)
         return cls(**values)

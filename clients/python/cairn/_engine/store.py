@@ -26,7 +26,8 @@ _SPLIT = (
 
 
 class Lookup:
-    """A look-up on its way. It goes on without the GIL, also when nobody wants its answer any more."""
+    """A look-up on its way. It goes on without the GIL, also when nobody wants its answer any
+    more."""
 
     __slots__ = ("_blocks", "_pending", "_store", "begin")
 
@@ -63,8 +64,8 @@ class Store:
     """One namespace at one node. Thread-safe.
 
     Whatever fails is a miss or a block that is not stored: it is counted, logged now and then, and
-    never raised. A node that fails is not asked again for a while (the client's circuit breaker), so a
-    dead one costs microseconds.
+    never raised. A node that fails is not asked again for a while (the client's circuit breaker),
+    so a dead one costs microseconds.
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class Store:
         client_name: str,
         counters: Counters | None = None,
     ) -> None:
-        """Does not wait for the node. InvalidArgumentError: an address or a field that can never be right."""
+        """Does not wait for the node. InvalidArgumentError: an address or a field that can never be
+        right."""
         self.options = options
         self.spec = spec
         self.counters = counters or Counters()
@@ -105,14 +107,16 @@ class Store:
             )
 
     def wait_open(self, seconds: float) -> bool:
-        """Until the node knows the namespace, or gave up. For starts that should not begin with misses."""
+        """Until the node knows the namespace, or gave up. For starts that should not begin with
+        misses."""
         self._opening.join(seconds)
         return not self._opening.is_alive()
 
     def begin_lookup(self, keys: Sequence[bytes]) -> Lookup:
         """Asks for the longest prefix at the node, without a lease. Costs the caller microseconds.
 
-        What was found is wanted soon: the node brings it to its memory, and keeps it there for a while.
+        What was found is wanted soon: the node brings it to its memory, and keeps it there for a
+        while.
         """
         begin = time.monotonic()
         pending = None
@@ -182,8 +186,8 @@ class Store:
     ) -> set[int]:
         """Fills `into` with the blocks from `keys[first]` on. Indices of `into` that did not come.
 
-        Their memory has undefined bytes. Everything else was verified. `found`: of `match`, whose lease
-        is used and not given back.
+        Their memory has undefined bytes. Everything else was verified. `found`: of `match`, whose
+        lease is used and not given back.
         """
         begin = time.monotonic()
         self.counters.add("loads")
@@ -208,7 +212,8 @@ class Store:
     def load_any(
         self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None
     ) -> set[int]:
-        """Like `load`, for blocks that need not follow each other: what is not there leaves a hole."""
+        """Like `load`, for blocks that need not follow each other: what is not there leaves a
+        hole."""
         begin, next_key = time.monotonic(), 0
         self.counters.add("loads")
         failed: set[int] = set()
@@ -239,7 +244,8 @@ class Store:
         if len(into) < _SPLIT:
             return self._fetch(found, first, into, rect)
         half = len(into) // 2
-        # Leaving waits for the other thread: until then it needs the lease, and the memory of `into`.
+        # Leaving waits for the other thread: until then it needs the lease, and the memory of
+        # `into`.
         with ThreadPoolExecutor(1, "cairn-copy") as other:
             later = other.submit(self._fetch, found, first + half, into[half:], rect)
             failed = self._fetch(found, first, into[:half], rect)
@@ -269,14 +275,16 @@ class Store:
         return {block - first for block in fetched.failed} | missing
 
     def save(self, parts: Sequence[Part], sizes: Sequence[int]) -> list[bool]:
-        """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the count."""
+        """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the
+        count."""
         return self._stored(
             lambda: self._client.push(self.namespace, parts, deadline=self.options.save_timeout),
             sizes,
         )
 
     def stage(self, parts: Sequence[Part]) -> StagedPush | None:
-        """Copies parts out, for `commit`; None, and they are counted as failed, when that cannot be."""
+        """Copies parts out, for `commit`; None, and they are counted as failed, when that cannot
+        be."""
         try:
             return self._client.stage(
                 self.namespace,
@@ -336,7 +344,8 @@ class Store:
         return True
 
     def watch(self) -> EventStream:
-        """The namespace's events, with a snapshot first. Raises `cairn.Error`: its reader must begin anew."""
+        """The namespace's events, with a snapshot first. Raises `cairn.Error`: its reader must
+        begin anew."""
         return self._client.watch(self.namespace, snapshot=True)
 
     def close(self) -> None:

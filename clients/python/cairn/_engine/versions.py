@@ -1,4 +1,5 @@
-"""Engines change what adapters build on with every release, so an adapter runs with those that it was tested with."""
+"""Engines change what adapters build on with every release, so an adapter runs with those that it
+was tested with."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ TESTED: Mapping[str, Sequence[str]] = {
 
 
 def check_version(engine: str, installed: str) -> None:
-    """RuntimeError with the tested versions if `installed` is none of them; "+cpu" and the like do not count."""
+    """RuntimeError with the tested versions if `installed` is none of them; "+cpu" and the like do
+    not count."""
     tested = TESTED[engine]
     if installed.partition("+")[0] not in tested:
         raise RuntimeError(
-            f"{engine} {installed} was not tested with this version of cairn, expected one of: {', '.join(tested)}"
+            f"{engine} {installed} was not tested with this version of cairn, "
+            f"expected one of: {', '.join(tested)}"
         )

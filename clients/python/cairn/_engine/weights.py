@@ -15,10 +15,12 @@ _CHUNK = 8 << 20
 
 
 def weights_revision(model: str, revision: str | None = None) -> str:
-    """The commit of a hub's model, or the SHA-256 over the files of a local one (a folder or one file).
+    """The commit of a hub's model, or the SHA-256 over the files of a local one (a folder or one
+    file).
 
-    ValueError: neither could be found out. The digest of a local model is remembered below the user's
-    cache folder for as long as its files keep sizes and times, as reading all weights takes a while.
+    ValueError: neither could be found out. The digest of a local model is remembered below the
+    user's cache folder for as long as its files keep sizes and times, as reading all weights takes
+    a while.
     """
     path = pathlib.Path(model)
     if not path.exists():

@@ -1,7 +1,7 @@
 """Adapters for LMCache: docs/engines/lmcache.md.
 
-LMCache loads both itself, from "cairn.lmcache": `CairnClient` in its multi-process mode, `CairnConnectorAdapter`
-in its in-process mode.
+LMCache loads both itself, from "cairn.lmcache": `CairnClient` in its multi-process mode,
+`CairnConnectorAdapter` in its in-process mode.
 """
 
 from __future__ import annotations

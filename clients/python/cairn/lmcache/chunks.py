@@ -27,8 +27,8 @@ _RETRY = 0.01
 class ChunkNames:
     """Keys at the node for LMCache's keys. Thread-safe.
 
-    A chunk at the node never changes, but LMCache's health check stores other bytes under the same key each time and
-    wants to read these: that key gets a new name with each store.
+    A chunk at the node never changes, but LMCache's health check stores other bytes under the same
+    key each time and wants to read these: that key gets a new name with each store.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,8 @@ class ChunkNames:
         return [self._name(key) for key in keys]
 
     def _name(self, key: CacheEngineKey) -> bytes:
-        # Not LMCache's text for a key: tags come with requests, and a "@" in one can make it look like two.
+        # Not LMCache's text for a key: tags come with requests, and a "@" in one can make it look
+        # like two.
         fields = [
             key.model_name,
             key.world_size,
@@ -65,7 +66,8 @@ def _of_health_check(key: CacheEngineKey) -> bool:
 
 
 class ChunkMemory:
-    """Chunks of one form in LMCache's CPU memory: whole ones, and shorter ones at the end of a text. Thread-safe."""
+    """Chunks of one form in LMCache's CPU memory: whole ones, and shorter ones at the end of a
+    text. Thread-safe."""
 
     def __init__(
         self,
@@ -93,7 +95,8 @@ class ChunkMemory:
         )
 
     def allocate(self, found: Match) -> list[MemoryObj]:
-        """Memory for the chunks that were found, or for so many of the first ones as there is room for.
+        """Memory for the chunks that were found, or for so many of the first ones as there is room
+        for.
 
         The caller owns a reference to each.
         """

@@ -1,4 +1,5 @@
-"""Second-level storage for LMCache's multi-process mode, loaded through its adapter "native_plugin"."""
+"""Second-level storage for LMCache's multi-process mode, loaded through its adapter
+"native_plugin"."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _MAX_PART = 64 << 20
 @dataclass(frozen=True)
 class _Options(Options):
     engine: str = ""
-    """Engine, its version, device, number types: what makes chunks differ, and LMCache's keys do not say."""
+    """Engine, its version, device, number types: what makes chunks differ, and LMCache's keys do
+    not say."""
     chunk_tokens: int = 256
     """Tokens of a chunk, as LMCache is told."""
 
@@ -34,18 +36,21 @@ class _Options(Options):
 class CairnClient:
     """The calls that LMCache's native_plugin asks of a client. Thread-safe.
 
-    A chunk is one block, under the SHA-256 of LMCache's key, which has model, rank, group, salt and chunk
-    hash. Each call returns a number at once; `event_fd` becomes readable when some have ended.
+    A chunk is one block, under the SHA-256 of LMCache's key, which has model, rank, group, salt and
+    chunk hash. Each call returns a number at once; `event_fd` becomes readable when some have
+    ended.
     """
 
     def __init__(self, **settings: Any) -> None:
-        """RuntimeError: an untested version of LMCache. ValueError: a setting that is missing or cannot be right."""
+        """RuntimeError: an untested version of LMCache. ValueError: a setting that is missing or
+        cannot be right."""
         check_version("lmcache", importlib.metadata.version("lmcache"))
         options = _Options.read(settings, "adapter_params.")
         for name in ("revision", "engine"):
             if not getattr(options, name):
                 raise ValueError(
-                    f"setting 'adapter_params.{name}' is missing: LMCache's keys do not tell what KV was computed with"
+                    f"setting 'adapter_params.{name}' is missing: "
+                    "LMCache's keys do not tell what KV was computed with"
                 )
         spec = NamespaceSpec(
             model="lmcache",
@@ -55,7 +60,8 @@ class CairnClient:
             salt=options.salt.encode(),
             weight_epoch=options.weight_epoch,
             layout=OpaqueLayout(
-                f"lmcache {importlib.metadata.version('lmcache')} memory object of {options.engine}",
+                f"lmcache {importlib.metadata.version('lmcache')} "
+                f"memory object of {options.engine}",
                 max_part_bytes=_MAX_PART,
                 block_tokens=options.chunk_tokens,
             ),
@@ -75,7 +81,8 @@ class CairnClient:
         return self._event
 
     def submit_batch_get(self, keys: Sequence[str], buffers: Sequence[Any]) -> int:
-        """Fills the buffers of the keys that the node has; a buffer has exactly as many bytes as its chunk."""
+        """Fills the buffers of the keys that the node has; a buffer has exactly as many bytes as
+        its chunk."""
 
         def get() -> list[bool]:
             failed = self._store.load_any(_keys(keys), [memoryview(b).cast("B") for b in buffers])
@@ -100,7 +107,8 @@ class CairnClient:
         return self._submit(len(keys), lambda: self._store.exists(_keys(keys)))
 
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool]]]:
-        """(number, True, "", a bool for each key) of the calls that have ended; a failure is False for its keys."""
+        """(number, True, "", a bool for each key) of the calls that have ended; a failure is False
+        for its keys."""
         try:
             os.eventfd_read(self._event)
         except BlockingIOError:

@@ -44,9 +44,11 @@ class CairnConnectorAdapter(ConnectorAdapter):
         return bool(url.startswith(_PLUGIN) and extract_plugin_type(url[len(_PLUGIN) :]) == "cairn")
 
     def create_connector(self, context: ConnectorContext) -> CairnConnector:
-        """IrrecoverableException: an untested version, or a setting that is missing or cannot be right.
+        """IrrecoverableException: an untested version, or a setting that is missing or cannot be
+        right.
 
-        Nothing else is raised: LMCache would try again, at a time when vLLM no longer tells what it runs.
+        Nothing else is raised: LMCache would try again, at a time when vLLM no longer tells what it
+        runs.
         """
         plugin = context.plugin_name or context.url[len(_PLUGIN) :]
         try:
@@ -62,8 +64,9 @@ class CairnConnectorAdapter(ConnectorAdapter):
 class CairnConnector(RemoteConnector):
     """Chunks of one worker at a cache node. Called by LMCache's event loop and its look-up thread.
 
-    LMCache's memory is read and filled where it is. Nothing raises: what fails is a miss, or not stored. The loop is
-    never blocked: calls to the node wait in threads, look-ups apart from loads, and loads from stores.
+    LMCache's memory is read and filled where it is. Nothing raises: what fails is a miss, or not
+    stored. The loop is never blocked: calls to the node wait in threads, look-ups apart from loads,
+    and loads from stores.
     """
 
     def __init__(
@@ -110,7 +113,8 @@ class CairnConnector(RemoteConnector):
     async def batched_async_contains(
         self, lookup_id: str, keys: Sequence[CacheEngineKey], pin: bool = False
     ) -> int:
-        """As `batched_contains`. Nothing is pinned: a chunk that is evicted before its load is a miss."""
+        """As `batched_contains`. Nothing is pinned: a chunk that is evicted before its load is a
+        miss."""
         return await self._answer(self._lookups, lambda: self._found(keys), 0)
 
     def support_ping(self) -> bool:
@@ -139,7 +143,8 @@ class CairnConnector(RemoteConnector):
         return True
 
     async def batched_get(self, keys: Sequence[CacheEngineKey]) -> List[MemoryObj | None]:
-        """A chunk or None for each key; after the first None there are only more, as LMCache uses nothing behind it."""
+        """A chunk or None for each key; after the first None there are only more, as LMCache uses
+        nothing behind it."""
         items = await self.batched_get_non_blocking("", keys)
         return [*items, *[None] * (len(keys) - len(items))]
 
@@ -226,7 +231,8 @@ class CairnConnector(RemoteConnector):
         otherwise: _T,
         drop: Callable[[_T], None] = lambda answer: None,
     ) -> _T:
-        """What `call` answers in a thread of `pool`; `drop` gets an answer that nobody waits for any more."""
+        """What `call` answers in a thread of `pool`; `drop` gets an answer that nobody waits for
+        any more."""
         try:
             job = pool.submit(self._guarded, call, otherwise)
         except RuntimeError:  # Closed.
@@ -239,7 +245,8 @@ class CairnConnector(RemoteConnector):
 
 
 class _Saver:
-    """Stores chunks in the background. Holds references to their memory until the node has read it. Thread-safe."""
+    """Stores chunks in the background. Holds references to their memory until the node has read it.
+    Thread-safe."""
 
     def __init__(self, store: Store, names: ChunkNames, memory: ChunkMemory) -> None:
         self._store, self._names, self._memory = store, names, memory
@@ -265,7 +272,8 @@ class _Saver:
                 self._store.counters.add("dropped_save_blocks", len(chunks))
                 return None
             self._waiting += size
-        # The caller's references end when he no longer waits, which may be before the node has read the memory.
+        # The caller's references end when he no longer waits, which may be before the node has read
+        # the memory.
         for item in taken:
             item.ref_count_up()
         try:

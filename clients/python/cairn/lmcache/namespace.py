@@ -1,4 +1,5 @@
-"""Under which name chunks of LMCache's in-process mode are stored, and what is refused because it has no right one."""
+"""Under which name chunks of LMCache's in-process mode are stored, and what is refused because it
+has no right one."""
 
 from __future__ import annotations
 
@@ -36,11 +37,13 @@ class ConnectorOptions(Options):
     """Settings of the in-process mode."""
 
     engine: str = ""
-    """What makes chunks differ and neither LMCache nor vLLM tells: needed where the engine is not vLLM."""
+    """What makes chunks differ and neither LMCache nor vLLM tells: needed where the engine is not
+    vLLM."""
 
 
 def read_settings(config: LMCacheEngineConfig, plugin: str) -> ConnectorOptions:
-    """Settings of one plug-in out of LMCache's `extra_config`. ValueError names the one that is wrong."""
+    """Settings of one plug-in out of LMCache's `extra_config`. ValueError names the one that is
+    wrong."""
     prefix = f"remote_storage_plugin.{plugin}."
     # "cairn." is also how the settings of a plug-in "cairn.other" begin.
     others = tuple(
@@ -82,8 +85,8 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
         raise ValueError(f"the model has {metadata.get_num_groups()} groups of layers, expected 1")
     if (size := _chunk_bytes(metadata)) > _MAX_PART:
         raise ValueError(
-            f"setting 'chunk_size': a chunk of {metadata.chunk_size} tokens has {size} bytes on each rank, "
-            f"expected at most {_MAX_PART}"
+            f"setting 'chunk_size': a chunk of {metadata.chunk_size} tokens "
+            f"has {size} bytes on each rank, expected at most {_MAX_PART}"
         )
     vllm_config = _vllm_config()
     if vllm_config is None:
@@ -91,8 +94,12 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
     from cairn.vllm.namespace import check_config
 
     check_config(vllm_config)
-    # LMCache loads between a look-up's promise and the step that needs it, and not every load brings what was promised.
-    reason = "since after a synchronous load that fails vLLM else computes from wrong positions (vllm#49250)"
+    # LMCache loads between a look-up's promise and the step that needs it, and not every load
+    # brings what was promised.
+    reason = (
+        "since after a synchronous load that fails vLLM else computes from "
+        "wrong positions (vllm#49250)"
+    )
     if vllm_config.use_v2_model_runner:
         raise ValueError(f"environment variable 'VLLM_USE_V2_MODEL_RUNNER': expected 0, {reason}")
     if vllm_config.scheduler_config.async_scheduling:
@@ -103,14 +110,16 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
         )
     if vllm_config.model_config.enable_prompt_embeds:
         raise ValueError(
-            "setting 'enable_prompt_embeds': got true, expected false, since LMCache's keys have no embeddings"
+            "setting 'enable_prompt_embeds': got true, expected false, "
+            "since LMCache's keys have no embeddings"
         )
 
 
 def make_spec(
     config: LMCacheEngineConfig, metadata: LMCacheMetadata, options: ConnectorOptions, plugin: str
 ) -> NamespaceSpec:
-    """Everything that a chunk depends on and LMCache's key does not have. ValueError: something cannot be known.
+    """Everything that a chunk depends on and LMCache's key does not have. ValueError: something
+    cannot be known.
 
     The worker is in LMCache's key.
     """
@@ -119,8 +128,8 @@ def make_spec(
         for name in ("revision", "engine"):
             if not getattr(options, name):
                 raise ValueError(
-                    f"setting 'remote_storage_plugin.{plugin}.{name}' is missing: LMCache does not tell what KV "
-                    "was computed with"
+                    f"setting 'remote_storage_plugin.{plugin}.{name}' is missing: "
+                    "LMCache does not tell what KV was computed with"
                 )
         revision, numerics, engine = options.revision, f"torch {torch.__version__}", ""
     else:
@@ -140,9 +149,11 @@ def make_spec(
         weight_epoch=options.weight_epoch,
         layout=OpaqueLayout(
             _short(
-                f"lmcache {importlib.metadata.version('lmcache')} shapes={[list(s) for s in metadata.get_shapes()]} "
-                f"dtypes={metadata.get_dtypes()} kv_shape={tuple(metadata.kv_shape)} mla={metadata.use_mla} "
-                f"workers={metadata.world_size} {engine} {options.engine}".strip(),
+                f"lmcache {importlib.metadata.version('lmcache')} "
+                f"shapes={[list(s) for s in metadata.get_shapes()]} "
+                f"dtypes={metadata.get_dtypes()} kv_shape={tuple(metadata.kv_shape)} "
+                f"mla={metadata.use_mla} workers={metadata.world_size} "
+                f"{engine} {options.engine}".strip(),
                 1024,
             ),
             max_part_bytes=_chunk_bytes(metadata),
@@ -155,8 +166,9 @@ def make_spec(
 def hash_scheme(config: LMCacheEngineConfig) -> str:
     """Differs for processes that give the same tokens different chunk hashes.
 
-    LMCache asks vLLM for the hash and falls back to Python's own; what the chain begins with depends on
-    PYTHONHASHSEED, and is one value for all of a process. So LMCache hashes a few tokens here.
+    LMCache asks vLLM for the hash and falls back to Python's own; what the chain begins with
+    depends on PYTHONHASHSEED, and is one value for all of a process. So LMCache hashes a few tokens
+    here.
     """
     # Its constructor would begin the chain anew, for vLLM as well.
     database = ChunkedTokenDatabase.__new__(ChunkedTokenDatabase)
@@ -164,8 +176,9 @@ def hash_scheme(config: LMCacheEngineConfig) -> str:
     database.hash_func = database._get_vllm_hash_func(name)
     if database.hash_func is hash:
         _LOG.warning(
-            "cairn: chunks are named by Python's own hash, for which collisions can be made, and which without "
-            "PYTHONHASHSEED differs in each process: set 'pre_caching_hash_algorithm' to sha256_cbor"
+            "cairn: chunks are named by Python's own hash, for which collisions "
+            "can be made, and which without PYTHONHASHSEED differs in each process: "
+            "set 'pre_caching_hash_algorithm' to sha256_cbor"
         )
         name = "builtin"
     probe = str(database._hash_tokens([1, 2, 3]))

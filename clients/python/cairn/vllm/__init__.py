@@ -1,7 +1,7 @@
 """Adapters for vLLM: docs/engines/vllm.md.
 
-vLLM loads both itself: `CairnConnector` from "cairn.vllm" through `kv_connector_module_path`, `CairnTier`
-from "cairn.vllm" through `module_path` of a secondary tier.
+vLLM loads both itself: `CairnConnector` from "cairn.vllm" through `kv_connector_module_path`,
+`CairnTier` from "cairn.vllm" through `module_path` of a secondary tier.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ def _nothing() -> None:
 
 
 class CairnConnector(KVConnectorBase_V1):
-    """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's steps.
+    """Loads KV from a cache node and stores it there, whole blocks at a time, between the engine's
+    steps.
 
     `kv_connector_extra_config` has the settings of docs/engines/vllm.md.
     """
@@ -77,7 +78,8 @@ class CairnConnector(KVConnectorBase_V1):
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
     ) -> None:
-        """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right. Both name it.
+        """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right.
+        Both name it.
 
         A node that cannot be reached is neither: it may come later.
         """

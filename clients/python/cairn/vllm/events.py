@@ -1,4 +1,5 @@
-"""What the node holds, in the engine's own stream of KV events: routers then see it as a tier of this engine."""
+"""What the node holds, in the engine's own stream of KV events: routers then see it as a tier of
+this engine."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _RETRY = 1.0  # Seconds until a broken stream is opened again.
 class EventFeed:
     """Follows one namespace of a node in a thread of its own.
 
-    After a break it begins with a snapshot, and says what has gone meanwhile. Events carry no tokens, as a
-    node does not know them: they add a tier to blocks that routers know by hash.
+    After a break it begins with a snapshot, and says what has gone meanwhile. Events carry no
+    tokens, as a node does not know them: they add a tier to blocks that routers know by hash.
     """
 
     def __init__(self, store: Store, block_tokens: int) -> None:

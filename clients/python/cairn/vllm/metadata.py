@@ -22,7 +22,8 @@ class LoadJob:
 
 @dataclass
 class SaveJob:
-    """`blocks` of the engine are `keys`, from block `first` of a prompt on, and will be full after this step."""
+    """`blocks` of the engine are `keys`, from block `first` of a prompt on, and will be full after
+    this step."""
 
     keys: Sequence[bytes]
     first: int

@@ -60,8 +60,8 @@ def read_options(vllm_config: VllmConfig) -> Options:
 def check_config(vllm_config: VllmConfig) -> None:
     """What can be said before the model is loaded.
 
-    RuntimeError: a version of vLLM that was not tested. ValueError: a setting with which KV from the
-    cache would be wrong, or a failed load would fail its request.
+    RuntimeError: a version of vLLM that was not tested. ValueError: a setting with which KV from
+    the cache would be wrong, or a failed load would fail its request.
     """
     import vllm
 
@@ -73,8 +73,8 @@ def check_config(vllm_config: VllmConfig) -> None:
     )
     if transfer.kv_load_failure_policy != "recompute":
         raise ValueError(
-            f"setting 'kv_load_failure_policy': got '{transfer.kv_load_failure_policy}', expected 'recompute', "
-            "since else a cache that fails would fail requests"
+            f"setting 'kv_load_failure_policy': got '{transfer.kv_load_failure_policy}', "
+            "expected 'recompute', since else a cache that fails would fail requests"
         )
     for name, size in (
         ("pipeline_parallel_size", parallel.pipeline_parallel_size),
@@ -85,12 +85,14 @@ def check_config(vllm_config: VllmConfig) -> None:
             raise ValueError(f"setting '{name}': got {size}, expected 1")
     if getattr(cache, "calculate_kv_scales", False):
         raise ValueError(
-            "setting 'calculate_kv_scales': got true, expected false, since scales then differ by engine"
+            "setting 'calculate_kv_scales': got true, expected false, "
+            "since scales then differ by engine"
         )
     speculative = vllm_config.speculative_config
     if speculative is not None and speculative.method not in ("ngram", "suffix"):
         raise ValueError(
-            f"setting 'speculative_config.method': got '{speculative.method}', expected ngram, suffix or none, "
+            f"setting 'speculative_config.method': got '{speculative.method}', "
+            "expected ngram, suffix or none, "
             "since a draft model has KV of its own"
         )
     if vllm_config.model_config.runner_type != "generate":
@@ -117,8 +119,8 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
     part_bytes = kv.page_size_bytes * layers
     if part_bytes > MAX_PART:
         raise ValueError(
-            f"setting 'block_size': a block of {kv.block_size} tokens has {part_bytes} bytes on each rank, "
-            f"expected at most {MAX_PART}"
+            f"setting 'block_size': a block of {kv.block_size} tokens "
+            f"has {part_bytes} bytes on each rank, expected at most {MAX_PART}"
         )
     engine_keys = (
         vllm_config.cache_config.prefix_caching_hash_algo in _SAFE_HASHES
@@ -143,7 +145,8 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
 
 
 def revision_of(vllm_config: VllmConfig, options: Options) -> str:
-    """Weights, and how the configuration that came with them was read: overrides of RoPE are there."""
+    """Weights, and how the configuration that came with them was read: overrides of RoPE are
+    there."""
     model = vllm_config.model_config
     revision = options.revision
     if not revision:
@@ -153,14 +156,20 @@ def revision_of(vllm_config: VllmConfig, options: Options) -> str:
             )
         revision = weights_revision(model.model, model.revision)
     config = json.dumps(model.hf_config.to_dict(), sort_keys=True, default=str)
-    return f"{revision} config:{hashlib.sha256(config.encode()).hexdigest()[:32]} quantization:{model.quantization}"
+    return (
+        f"{revision} config:{hashlib.sha256(config.encode()).hexdigest()[:32]} "
+        f"quantization:{model.quantization}"
+    )
 
 
 def numerics_of(vllm_config: VllmConfig) -> str:
     """What the KV was computed by."""
     import vllm
 
-    return f"vllm {vllm.__version__} torch {torch.__version__} {machine()} {vllm_config.model_config.dtype}"
+    return (
+        f"vllm {vllm.__version__} torch {torch.__version__} {machine()} "
+        f"{vllm_config.model_config.dtype}"
+    )
 
 
 def machine() -> str:
@@ -176,10 +185,13 @@ def machine() -> str:
 
 
 def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int) -> str:
-    """Everything that makes a page's bytes what they are; whole pages are stored, never read by us."""
+    """Everything that makes a page's bytes what they are; whole pages are stored, never read by
+    us."""
     text = (
-        f"vllm page_bytes={kv.page_size_bytes} layers={layers} layout={kv_cache_config.kv_cache_layout} "
-        f"cache_dtype={vllm_config.cache_config.cache_dtype} tp={vllm_config.parallel_config.tensor_parallel_size} "
+        f"vllm page_bytes={kv.page_size_bytes} layers={layers} "
+        f"layout={kv_cache_config.kv_cache_layout} "
+        f"cache_dtype={vllm_config.cache_config.cache_dtype} "
+        f"tp={vllm_config.parallel_config.tensor_parallel_size} "
         f"on {machine()} {kv!r}"
     )
     if len(text) <= _MAX_DESCRIPTION:
@@ -189,7 +201,8 @@ def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, la
 
 
 def _key_scheme(vllm_config: VllmConfig) -> str:
-    """Names the hash and what its chain begins with: other seeds give other keys for the same tokens."""
+    """Names the hash and what its chain begins with: other seeds give other keys for the same
+    tokens."""
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core.kv_cache_utils import resolve_none_hash_seed
 

@@ -1,4 +1,5 @@
-"""The scheduler's half: what is at the node, what to load, what to store. Nothing here waits while the engine computes."""
+"""The scheduler's half: what is at the node, what to load, what to store. Nothing here waits while
+the engine computes."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class SchedulerHalf:
             self._ask(state)
 
     def matched_tokens(self, request: Request, computed: int) -> int | None:
-        """Tokens after the first `computed` ones that can be loaded; None: ask again in the next step.
+        """Tokens after the first `computed` ones that can be loaded; None: ask again in the next
+        step.
 
         The same answer however often it is asked for.
         """
@@ -125,7 +127,8 @@ class SchedulerHalf:
         keys: Sequence[bytes] = state.request.block_hashes
         if not self._plan.engine_keys or self._mix or len(keys) != blocks:
             keys = self._keys(state, blocks)
-        # Else asked with the engine's own list: a copy of a thousand keys costs a quarter of what a question does.
+        # Else asked with the engine's own list: a copy of a thousand keys costs a quarter of what a
+        # question does.
         if not keys:
             state.answered = time.monotonic()
             return
@@ -164,7 +167,8 @@ class SchedulerHalf:
         return state.keys if len(state.keys) <= blocks else state.keys[:blocks]
 
     def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
-        """Over tokens and what the engine would hash beside them: only a salt, as the rest is bypassed."""
+        """Over tokens and what the engine would hash beside them: only a salt, as the rest is
+        bypassed."""
         size = self._plan.block_tokens
         tokens = request.all_token_ids[: blocks * size]
         extra = (request.cache_salt or "").encode() + self._mix
@@ -186,7 +190,8 @@ class SchedulerHalf:
     # ---- while it runs ----
 
     def after_alloc(self, request: Request, blocks: KVCacheBlocks, tokens: int) -> None:
-        """The engine has room for what `matched_tokens` promised, or wants none of it (0 tokens)."""
+        """The engine has room for what `matched_tokens` promised, or wants none of it (0
+        tokens)."""
         state = self._state(request)
         answer, state.answer = state.answer, None
         state.answered, state.question = -math.inf, None
@@ -285,24 +290,26 @@ class SchedulerHalf:
     def reset(self) -> None:
         """After this nothing that was stored before is used: weights may have changed.
 
-        Requests that run on keep out of the cache. Others get keys that no other engine has: what is
-        shared from now on is shared with this process alone, until `weight_epoch` says what is new.
+        Requests that run on keep out of the cache. Others get keys that no other engine has: what
+        is shared from now on is shared with this process alone, until `weight_epoch` says what is
+        new.
         """
         self._mix = os.urandom(16)
         for state in self._requests.values():
             state.bypass = True
             state.keys = []
         _LOG.warning(
-            "cairn: the engine's cache was reset; nothing stored before is used by this process from now on"
+            "cairn: the engine's cache was reset; nothing stored before is used "
+            "by this process from now on"
         )
 
 
 def _bypass(request: Request) -> bool:
     """Whether KV depends on what the keys do not say for sure.
 
-    The engine's hashes have an adapter's name, which may be given to other weights, and identifiers of
-    images that a client may have chosen. Prompts as embeddings and sessions that change have no tokens
-    to go by.
+    The engine's hashes have an adapter's name, which may be given to other weights, and identifiers
+    of images that a client may have chosen. Prompts as embeddings and sessions that change have no
+    tokens to go by.
     """
     anything: list[Any] = [
         request.lora_request is not None,

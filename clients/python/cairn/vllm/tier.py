@@ -1,4 +1,5 @@
-"""A secondary tier for vLLM's own offloading: docs/engines/vllm.md. vLLM fills host memory, this moves its chunks.
+"""A secondary tier for vLLM's own offloading: docs/engines/vllm.md. vLLM fills host memory, this
+moves its chunks.
 
 vLLM loads `CairnTier` itself, through `secondary_tiers` of its TieringOffloadingSpec.
 """
@@ -46,7 +47,8 @@ _PUSH_CHUNKS = 16  # In one call to the node.
 
 
 class CairnTier(SecondaryTierManager):
-    """Chunks of vLLM's host memory, whole: one row has all layers and all ranks. Called by the scheduler's thread.
+    """Chunks of vLLM's host memory, whole: one row has all layers and all ranks. Called by the
+    scheduler's thread.
 
     The node evicts by itself; nothing is deleted from here.
     """
@@ -163,7 +165,8 @@ class CairnTier(SecondaryTierManager):
             future.result()
 
     def shutdown(self) -> None:
-        """Waits for jobs, ends the session, and lets go of vLLM's memory, which cannot be closed before."""
+        """Waits for jobs, ends the session, and lets go of vLLM's memory, which cannot be closed
+        before."""
         self._pool.shutdown(wait=True)
         self._lookups.shutdown()
         self._store.close()
@@ -202,11 +205,13 @@ def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> Names
     tokens = max(offloading.tokens_per_block) * offloading.blocks_per_chunk
     if tokens not in BLOCK_TOKENS:
         raise ValueError(
-            f"setting 'blocks_per_chunk': a chunk has {tokens} tokens, expected one of {BLOCK_TOKENS}"
+            f"setting 'blocks_per_chunk': a chunk has {tokens} tokens, "
+            f"expected one of {BLOCK_TOKENS}"
         )
     if row_bytes > MAX_PART:
         raise ValueError(
-            f"setting 'blocks_per_chunk': a chunk has {row_bytes} bytes, expected at most {MAX_PART}"
+            f"setting 'blocks_per_chunk': a chunk has {row_bytes} bytes, "
+            f"expected at most {MAX_PART}"
         )
     parallel = config.parallel
     layers = hashlib.sha256(repr(config.groups).encode()).hexdigest()[:32]
@@ -214,16 +219,19 @@ def _spec(offloading: OffloadingSpec, row_bytes: int, options: Options) -> Names
     return NamespaceSpec(
         model=os.path.basename(os.path.normpath(config.model.name)),
         revision=options.revision or weights_revision(config.model.name),
-        numerics=f"vllm {vllm.__version__} torch {torch.__version__} {machine()} {config.model.dtype}",
+        numerics=(
+            f"vllm {vllm.__version__} torch {torch.__version__} {machine()} {config.model.dtype}"
+        ),
         tenant=options.tenant,
         salt=options.salt.encode(),
         weight_epoch=options.weight_epoch,
         layout=OpaqueLayout(
-            f"vllm offload chunk of {row_bytes} bytes, {config.worker_kv_bytes_per_block} a block and worker, "
+            f"vllm offload chunk of {row_bytes} bytes, "
+            f"{config.worker_kv_bytes_per_block} a block and worker, "
             f"{offloading.blocks_per_chunk} blocks, layout={config.kv_cache_layout} "
             f"canonical={config.canonical_layout} "
-            f"replicated={config.replicated_layout} dtype={config.model.dtype} tp={parallel.tp_size} "
-            f"pp={parallel.pp_size} "
+            f"replicated={config.replicated_layout} dtype={config.model.dtype} "
+            f"tp={parallel.tp_size} pp={parallel.pp_size} "
             f"pcp={parallel.pcp_size} dcp={parallel.dcp_size} groups={layers} on {machine()}",
             max_part_bytes=row_bytes,
             block_tokens=tokens,

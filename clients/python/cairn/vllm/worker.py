@@ -1,4 +1,5 @@
-"""A worker's half: moves whole blocks between the engine's pages and the node, in threads of its own."""
+"""A worker's half: moves whole blocks between the engine's pages and the node, in threads of its
+own."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class WorkerHalf:
         for name, cache in kv_caches.items():
             if cache.device.type != "cpu":
                 raise ValueError(
-                    f"the KV cache of '{name}' is on {cache.device}, expected cpu: see docs/engines/vllm.md"
+                    f"the KV cache of '{name}' is on {cache.device}, "
+                    "expected cpu: see docs/engines/vllm.md"
                 )
             if cache.data_ptr() in seen:
                 continue  # Shared with another layer.
@@ -65,7 +67,8 @@ class WorkerHalf:
             size = cache[0].numel() * cache.element_size()
             if not cache[0].is_contiguous() or cache.stride(0) * cache.element_size() != size:
                 raise ValueError(
-                    f"the KV cache of '{name}' has shape {tuple(cache.shape)} and strides {cache.stride()}, "
+                    f"the KV cache of '{name}' has shape {tuple(cache.shape)} "
+                    f"and strides {cache.stride()}, "
                     "expected blocks that are contiguous and follow each other"
                 )
             # numpy copies on this thread alone; torch would use the model's.
@@ -104,8 +107,8 @@ class WorkerHalf:
     def finished(self, idle: bool) -> set[str]:
         """Requests whose loads have ended since the last call, well or not.
 
-        `idle`: the engine has nothing else to do, and one is waited for a little. Otherwise it would step
-        on without work, and take the core that the copy needs.
+        `idle`: the engine has nothing else to do, and one is waited for a little. Otherwise it
+        would step on without work, and take the core that the copy needs.
         """
         ended = set()
         wait = idle
@@ -126,7 +129,8 @@ class WorkerHalf:
         return bad
 
     def start_saves(self, metadata: Metadata) -> None:
-        """Copies the step's full blocks out, as the engine may reuse their pages; storing goes on in a thread."""
+        """Copies the step's full blocks out, as the engine may reuse their pages; storing goes on
+        in a thread."""
         if self._saver is None or self._mismatch:
             return
         for job in metadata.saves:
@@ -148,7 +152,8 @@ class WorkerHalf:
 
 
 class _Batches:
-    """What is copied out in one go, batch by batch, by whoever has time; handed on in order, parents before children."""
+    """What is copied out in one go, batch by batch, by whoever has time; handed on in order,
+    parents before children."""
 
     def __init__(self, batches: list[list[Part]]) -> None:
         self._batches = batches
@@ -174,7 +179,8 @@ class _Batches:
 
 
 class _Saver:
-    """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are dropped: a later miss."""
+    """Blocks on their way to the node, at most `save_buffer` bytes of them. Further ones are
+    dropped: a later miss."""
 
     def __init__(self, store: Store, block_bytes: int, rect: Rect, block_tokens: int) -> None:
         self._store = store
@@ -195,7 +201,8 @@ class _Saver:
     def add(
         self, key: bytes, parent: bytes | None, index: int, pieces: list[NDArray[np.uint8]]
     ) -> None:
-        """A block, of `pieces` that follow each other, for the next `send`. Called by one thread."""
+        """A block, of `pieces` that follow each other, for the next `send`. Called by one
+        thread."""
         with self._changed:
             if key in self._under_way:
                 return
@@ -216,7 +223,8 @@ class _Saver:
     def send(self) -> None:
         """Copies what was added to where it is stored from; then its memory may change.
 
-        The engine waits for that, so a second thread helps: one alone does not reach the speed of memory.
+        The engine waits for that, so a second thread helps: one alone does not reach the speed of
+        memory.
         """
         parts, self._parts = self._parts, []
         batches = _Batches(

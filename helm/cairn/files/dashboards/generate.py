@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes cairn-node.json, the Grafana dashboard of a cache node and its workers. Run it after a change here; a test compares.
+"""Writes cairn-node.json, the Grafana dashboard of a cache node and its workers. Run it after a
+change here; a test compares.
 
 python3 helm/cairn/files/dashboards/generate.py
 """
@@ -22,7 +23,8 @@ ROWS = [
                 [
                     (
                         "hit ratio",
-                        f'sum(rate(cairn_lookup_tokens_total{{{SEL},tier!="none"}}{RI})) / sum(rate(cairn_lookup_tokens_total{{{SEL}}}{RI}))',
+                        f'sum(rate(cairn_lookup_tokens_total{{{SEL},tier!="none"}}{RI})) '
+                        f"/ sum(rate(cairn_lookup_tokens_total{{{SEL}}}{RI}))",
                     )
                 ],
             ),
@@ -68,7 +70,8 @@ ROWS = [
                 [
                     (
                         "p50",
-                        f"histogram_quantile(0.5, sum by (le) (rate(cairn_matched_prefix_tokens_bucket{{{SEL}}}{RI})))",
+                        "histogram_quantile(0.5, sum by (le) "
+                        f"(rate(cairn_matched_prefix_tokens_bucket{{{SEL}}}{RI})))",
                     )
                 ],
             ),
@@ -84,7 +87,8 @@ ROWS = [
                 [
                     (
                         "{{method}}",
-                        f"histogram_quantile(0.99, sum by (le, method) (rate(cairn_rpc_duration_seconds_bucket{{{SEL}}}{RI})))",
+                        "histogram_quantile(0.99, sum by (le, method) "
+                        f"(rate(cairn_rpc_duration_seconds_bucket{{{SEL}}}{RI})))",
                     )
                 ],
             ),
@@ -101,7 +105,8 @@ ROWS = [
                 [
                     (
                         "{{code}}",
-                        f'sum by (code) (rate(cairn_rpc_requests_total{{{SEL},code!="OK"}}{RI})) or vector(0)',
+                        f'sum by (code) (rate(cairn_rpc_requests_total{{{SEL},code!="OK"}}{RI})) '
+                        "or vector(0)",
                     )
                 ],
             ),
@@ -123,7 +128,8 @@ ROWS = [
                 [
                     (
                         "{{tier}}",
-                        f"sum by (tier) (cairn_tier_used_bytes{{{SEL}}}) / sum by (tier) (cairn_tier_capacity_bytes{{{SEL}}})",
+                        f"sum by (tier) (cairn_tier_used_bytes{{{SEL}}}) "
+                        f"/ sum by (tier) (cairn_tier_capacity_bytes{{{SEL}}})",
                     )
                 ],
             ),
@@ -207,11 +213,13 @@ ROWS = [
                 [
                     (
                         "p50",
-                        "histogram_quantile(0.5, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                        "histogram_quantile(0.5, sum by (le) "
+                        "(rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
                     ),
                     (
                         "p95",
-                        "histogram_quantile(0.95, sum by (le) (rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
+                        "histogram_quantile(0.95, sum by (le) "
+                        "(rate(cairn_worker_ttft_seconds_bucket[$__rate_interval])))",
                     ),
                 ],
             ),

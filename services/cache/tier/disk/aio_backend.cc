@@ -1,4 +1,5 @@
-// Linux's native asynchronous I/O, by its system calls: older than io_uring, asynchronous only with O_DIRECT, and rarely forbidden.
+// Linux's native asynchronous I/O, by its system calls: older than io_uring, asynchronous only with
+// O_DIRECT, and rarely forbidden.
 //
 // One thread submits, and sleeps on an eventfd that both completions and new requests signal.
 
@@ -14,8 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "cairn/common/status.h"
 #include "services/cache/tier/disk/request_line.h"
-#include "services/common/status/status.h"
 
 namespace cairn::cache::disk {
 namespace {
@@ -62,7 +63,8 @@ class AioBackend final : public IoBackend {
     control.aio_flags = IOCB_FLAG_RESFD;
     control.aio_resfd = static_cast<uint32_t>(line_.event_fd());
     iocb* list[1] = {&control};
-    // The kernel copies the control block. EAGAIN: its own tables are full; few requests at a time are under way, so they empty soon.
+    // The kernel copies the control block. EAGAIN: its own tables are full; few requests at a time
+    // are under way, so they empty soon.
     long started;
     do {
       started = syscall(SYS_io_submit, context_, 1L, list);

@@ -215,7 +215,8 @@ Status Directory::MarkReady() {
 }
 
 Status Directory::Wipe() {
-  // First the mark, so that a crash in the middle of deleting leaves no half database that looks whole.
+  // First the mark, so that a crash in the middle of deleting leaves no half database that looks
+  // whole.
   CAIRN_RETURN_IF_ERROR(WriteFormat("new"));
   is_new_ = true;
   for (const std::string& folder : {database_path(), values_path()}) {

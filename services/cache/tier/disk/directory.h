@@ -1,7 +1,8 @@
 #pragma once
 // The directory of a disk tier: whose it is, which format it has, and that one process uses it.
 //
-//   DISK_FORMAT  text, "cairn-disk 2\nnode NAME\nsegment BYTES\nstate ready\n"; the state is "new" until the database was made once
+//   DISK_FORMAT  text, "cairn-disk 2\nnode NAME\nsegment BYTES\nstate ready\n";
+//                the state is "new" until the database was made once
 //   LOCK         locked while a process uses the directory
 //   db/          the database
 //   values/      the segment files
@@ -11,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache::disk {
 
@@ -26,8 +27,8 @@ class Directory {
     uint64_t segment_bytes = 0;  // Of a new directory; one that is there keeps its own.
     bool wipe_on_mismatch = false;
   };
-  // Makes the directory when it is not there. FAILED_PRECONDITION when another process has it, when format or node are others, or when it
-  // holds a database without DISK_FORMAT.
+  // Makes the directory when it is not there. FAILED_PRECONDITION when another process has it, when
+  // format or node are others, or when it holds a database without DISK_FORMAT.
   static Result<Directory> Open(const Options& options);
   Directory(Directory&& other) noexcept;
   Directory& operator=(Directory&&) = delete;
@@ -41,7 +42,8 @@ class Directory {
   // True until MarkReady: the database is to be made.
   bool is_new() const { return is_new_; }
   Status MarkReady();
-  // Deletes the database and the segments, and makes empty folders for them; the directory is then new, of the same node.
+  // Deletes the database and the segments, and makes empty folders for them; the directory is then
+  // new, of the same node.
   Status Wipe();
   // True when a file here can be opened, written and read with O_DIRECT.
   bool SupportsDirectIo() const;

@@ -1,8 +1,10 @@
 #pragma once
-// One transfer of whole extents: memory of any shape on one side, whole pages of a segment on the other.
+// One transfer of whole extents: memory of any shape on one side, whole pages of a segment on the
+// other.
 //
-// O_DIRECT takes pages. Bytes that fill pages of the caller's memory go as they are; the last, partly filled page of each extent, and memory
-// that does not begin on a page, go through a buffer here. What follows an extent's end in its last page is zero on disk.
+// O_DIRECT takes pages. Bytes that fill pages of the caller's memory go as they are; the last,
+// partly filled page of each extent, and memory that does not begin on a page, go through a buffer
+// here. What follows an extent's end in its last page is zero on disk.
 
 #include <functional>
 #include <memory>
@@ -27,17 +29,20 @@ class PageBuffer {
   std::unique_ptr<std::byte, Free> memory_;
 };
 
-// Short transfers are continued, interrupted ones repeated, and a read that failed is tried once more. Deletes itself after `done`.
+// Short transfers are continued, interrupted ones repeated, and a read that failed is tried once
+// more. Deletes itself after `done`.
 class FullIo {
  public:
   using Done = std::function<void(Status)>;  // On the backend's thread.
 
   static FullIo* NewWrite(int fd, uint64_t offset);
   static FullIo* NewRead(int fd, uint64_t offset);
-  // The next extent, right after those before. The memory stays valid until `done`; for a write, `source` too.
+  // The next extent, right after those before. The memory stays valid until `done`; for a write,
+  // `source` too.
   void AddSource(std::span<const std::byte> source);
   void AddDestination(std::span<std::byte> destination);
-  // RESOURCE_EXHAUSTED: no memory for a buffer, or a full disk. DATA_LOSS: the file is too short, or the device cannot read it.
+  // RESOURCE_EXHAUSTED: no memory for a buffer, or a full disk. DATA_LOSS: the file is too short,
+  // or the device cannot read it.
   void Start(IoBackend* backend, Done done);
 
  private:

@@ -5,8 +5,8 @@
 #include <thread>
 #include <utility>
 
-#include "services/common/hash/hash.h"
-#include "services/common/log/log.h"
+#include "cairn/common/hash.h"
+#include "common/log/log.h"
 
 namespace cairn::cache {
 namespace {
@@ -18,8 +18,8 @@ constexpr int kEpochShift = 40;
 constexpr std::string_view kEpochKey = "i/epoch";
 constexpr std::string_view kMetaPrefix = "m/";
 
-// Small enough that evicting one costs little of what is cached, large enough that extents fill it well and that there are at most some
-// hundred files.
+// Small enough that evicting one costs little of what is cached, large enough that extents fill it
+// well and that there are at most some hundred files.
 uint64_t SegmentBytesFor(uint64_t capacity) {
   const uint64_t bytes = capacity < 4 * kGiB       ? std::clamp(capacity / 16, 2 * kMiB, 64 * kMiB)
                          : capacity <= 1024 * kGiB ? std::min(capacity / 64, 4 * kGiB)
@@ -27,13 +27,15 @@ uint64_t SegmentBytesFor(uint64_t capacity) {
   return bytes / kMiB * kMiB;
 }
 
-// An eighth more than the capacity, and at least three: one open for new extents, one for moved ones, one to move to.
+// An eighth more than the capacity, and at least three: one open for new extents, one for moved
+// ones, one to move to.
 uint32_t MaxSegmentsFor(uint64_t capacity, uint64_t segment) {
   const uint64_t bytes = capacity + std::max(capacity / 8, 3 * segment);
   return static_cast<uint32_t>((bytes + segment - 1) / segment);
 }
 
-// `check`: reads all records and names too, so that damage to them is found while it can still be wiped.
+// `check`: reads all records and names too, so that damage to them is found while it can still be
+// wiped.
 Result<std::unique_ptr<disk::MetaStore>> OpenMetaStore(const disk::Directory& directory,
                                                        bool check) {
   CAIRN_ASSIGN_OR_RETURN(auto store,
@@ -144,7 +146,8 @@ Status DiskTier::Impl::OpenBackends() {
     return backend;
   };
   CAIRN_ASSIGN_OR_RETURN(writer_, make(options.queue_depth, "disk-write"));
-  // What was read is hashed on the backend's thread: where there are processors to spare, by more than one.
+  // What was read is hashed on the backend's thread: where there are processors to spare, by more
+  // than one.
   const size_t lanes = std::min<size_t>(
       options.queue_depth, std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u));
   for (size_t i = 0; i < lanes; ++i) {

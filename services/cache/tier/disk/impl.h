@@ -1,15 +1,19 @@
 #pragma once
-// The disk tier's bookkeeping and threads over segment files, backends and the database. Private to this folder.
+// The disk tier's bookkeeping and threads over segment files, backends and the database. Private to
+// this folder.
 //
-//   Write: queue -> [PumpWrites] place, group neighbours -> backend -> [records thread] record -> callback
+//   Write: queue -> [PumpWrites] place, group neighbours -> backend
+//          -> [records thread] record -> callback
 //   Read:  place -> backend -> hash -> callback
 //   Release: forgotten by the records thread; then its segment may be used again
 //
 // Threads: those of the backends (one that writes, one or more that read), the records thread (one
 // batch to the database at a time, of all that came meanwhile), the room thread (makes segment
-// files, moves what lives out of the emptiest ones) and, when asked for, the scrubber. mu_ is never held across I/O or a callback.
+// files, moves what lives out of the emptiest ones) and, when asked for, the scrubber. mu_ is never
+// held across I/O or a callback.
 //
-// impl.cc: opening, recovery, bookkeeping. impl_io.cc: writes, reads, records. impl_room.cc: segments, moves, victims, scrubbing.
+// impl.cc: opening, recovery, bookkeeping. impl_io.cc: writes, reads, records. impl_room.cc:
+// segments, moves, victims, scrubbing.
 
 #include <atomic>
 #include <deque>
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/disk/directory.h"
 #include "services/cache/tier/disk/disk_tier.h"
 #include "services/cache/tier/disk/full_io.h"
@@ -26,7 +31,6 @@
 #include "services/cache/tier/disk/meta_store.h"
 #include "services/cache/tier/disk/segment_files.h"
 #include "services/cache/tier/disk/segment_map.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache {
 
@@ -162,12 +166,13 @@ class DiskTier::Impl {
   Status last_failure_ ABSL_GUARDED_BY(mu_);
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t written_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // What may be moved because the owner keeps it: earned by writes, spent by moves, at most half a segment.
+  // What may be moved because the owner keeps it: earned by writes, spent by moves, at most half a
+  // segment.
   double keep_credit_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t moved_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool room_wanted_ ABSL_GUARDED_BY(mu_) = false;  // Something changed for the room thread.
-  bool starved_ ABSL_GUARDED_BY(mu_) =
-      false;  // No segment can be freed by moving: only by evicting.
+  // No segment can be freed by moving: only by evicting.
+  bool starved_ ABSL_GUARDED_BY(mu_) = false;
   TimePoint make_again_ ABSL_GUARDED_BY(mu_){};  // A file could not be made: not before.
   Status make_failure_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;  // The threads end.

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cairn/common/hash.h"
+#include "common/log/log.h"
 #include "services/cache/tier/disk/impl.h"
-#include "services/common/hash/hash.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {
@@ -15,11 +15,13 @@ namespace {
 // Small extents that lie behind each other go in one request.
 constexpr uint64_t kGroupBytes = 1 << 20;
 constexpr size_t kGroupExtents = 64;
-// Where enough waits for a full group, it is handed to the backend, which keeps `queue_depth` of them at the device, before the device is free
-// for it: so that gets the next one as soon as one ends, and not after what follows the end here. Less waits for more to go with it.
+// Where enough waits for a full group, it is handed to the backend, which keeps `queue_depth` of
+// them at the device, before the device is free for it: so that gets the next one as soon as one
+// ends, and not after what follows the end here. Less waits for more to go with it.
 constexpr size_t kAhead = 2;
 constexpr std::chrono::milliseconds kRetry{200};
-// Of what is written, so much may be written a second time because the owner wants to keep it: amplification stays below 1.05.
+// Of what is written, so much may be written a second time because the owner wants to keep it:
+// amplification stays below 1.05.
 constexpr double kKeepShare = 0.04;
 
 }  // namespace
@@ -242,7 +244,8 @@ void DiskTier::Impl::SettleRecords(std::vector<Placed> placed, std::vector<Forgo
         map_.Kill(p.from, stored.length);
         map_.Unhold(p.from.segment);
       } else {
-        // Released while the record was written: it is forgotten once more, and until then the new place stays held.
+        // Released while the record was written: it is forgotten once more, and until then the new
+        // place stays held.
         forgotten_.push_back({stored.id, stored.place.segment});
         ++changes_;
       }

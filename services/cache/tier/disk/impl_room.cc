@@ -1,13 +1,14 @@
-// Room: segment files, moving what lives out of the emptiest, what to evict next; and the scrubber, which reads like a move.
+// Room: segment files, moving what lives out of the emptiest, what to evict next; and the scrubber,
+// which reads like a move.
 
 #include <pthread.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "cairn/common/hash.h"
+#include "common/log/log.h"
 #include "services/cache/tier/disk/impl.h"
-#include "services/common/hash/hash.h"
-#include "services/common/log/log.h"
 
 namespace cairn::cache {
 namespace {

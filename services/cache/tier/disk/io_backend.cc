@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "services/common/concurrency/mutex.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::cache::disk {
 namespace {

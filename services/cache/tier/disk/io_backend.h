@@ -1,5 +1,6 @@
 #pragma once
-// How bytes get to the device and back: reads and writes handed in, told when they are done. Nothing here knows extents or segments.
+// How bytes get to the device and back: reads and writes handed in, told when they are done.
+// Nothing here knows extents or segments.
 //
 // Three ways, best first: io_uring; Linux's native asynchronous I/O (for machines whose seccomp
 // profile forbids io_uring); a few threads (works everywhere). Each passes the suite in
@@ -13,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache::disk {
 
@@ -27,8 +28,8 @@ struct IoRequest {
   uint64_t offset = 0;
   const iovec* iov = nullptr;
   int iov_count = 0;
-  // Runs once, on a thread of the backend: bytes moved, which may be fewer than asked for, or -errno.
-  // May submit; must not block for long, since it holds up the completions behind it.
+  // Runs once, on a thread of the backend: bytes moved, which may be fewer than asked for, or
+  // -errno. May submit; must not block for long, since it holds up the completions behind it.
   void (*done)(IoRequest* request, int64_t result) = nullptr;
   void* owner = nullptr;  // For `done`.
 
@@ -54,7 +55,8 @@ Result<std::unique_ptr<IoBackend>> MakeAioBackend(const IoBackendOptions& option
 Result<std::unique_ptr<IoBackend>> MakeThreadBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeIoBackend(IoKind kind, const IoBackendOptions& options);
 
-// The best kind that works here and now: made, and a read done. `reason` gets why better ones do not, or stays empty.
+// The best kind that works here and now: made, and a read done. `reason` gets why better ones do
+// not, or stays empty.
 IoKind ProbeIoKind(std::string* reason);
 
 }  // namespace cairn::cache::disk

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "services/common/hash/hash.h"
-#include "services/common/log/log.h"
+#include "cairn/common/hash.h"
+#include "common/log/log.h"
 
 namespace cairn::cache::disk {
 namespace {
@@ -57,7 +57,8 @@ uint64_t RecordHash(uint64_t id, std::string_view value) {
   return Xxh3(std::as_bytes(std::span(whole)));
 }
 
-// segment u32, page u32, length u32, record bytes u32, order u64, hash u64, record, XXH3 of id and all of it.
+// segment u32, page u32, length u32, record bytes u32, order u64, hash u64, record, XXH3 of id and
+// all of it.
 std::string Encode(const StoredExtent& extent) {
   std::string value;
   value.reserve(kHeadBytes + extent.record.size() + kHashBytes);
@@ -95,8 +96,8 @@ Status FromRocksDb(const rocksdb::Status& status, const char* operation) {
   return Errorf(code, "disk tier: {}: {}", operation, status.ToString());
 }
 
-// RocksDB's own log, which would be files in the directory: with the assertions that Debian's build has, RocksDB's file logger aborts the
-// process when the disk is full.
+// RocksDB's own log, which would be files in the directory: with the assertions that Debian's build
+// has, RocksDB's file logger aborts the process when the disk is full.
 class Logger final : public rocksdb::Logger {
  public:
   Logger() : rocksdb::Logger(rocksdb::WARN_LEVEL) {}

@@ -1,10 +1,12 @@
 #pragma once
-// What the disk tier keeps in RocksDB: where each extent lies, the hash of its bytes, and its owner's record; and small named values. No
-// payloads. The only header of the project that knows RocksDB; included by this folder's .cc files alone.
+// What the disk tier keeps in RocksDB: where each extent lies, the hash of its bytes, and its
+// owner's record; and small named values. No payloads. The only header of the project that knows
+// RocksDB; included by this folder's .cc files alone.
 //
-// Column families: `records` (extent id -> place, hash, record), `default` (names -> small values). Both are logged; the log is
-// not synced but for the named values: it survives the process, and after a power loss a record without its bytes fails its hash.
-// docs/formats/disk.md draws the keys and values.
+// Column families: `records` (extent id -> place, hash, record), `default` (names -> small values).
+// Both are logged; the log is not synced but for the named values: it survives the process, and
+// after a power loss a record without its bytes fails its hash. docs/formats/disk.md draws the keys
+// and values.
 //
 // Thread-safe.
 
@@ -17,8 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include "cairn/common/status.h"
 #include "services/cache/tier/disk/segment_map.h"
-#include "services/common/status/status.h"
 
 namespace cairn::cache::disk {
 
@@ -37,8 +39,8 @@ class MetaStore {
   static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create);
   ~MetaStore();
 
-  // All of it or nothing, in this order: a crash never finds a new extent together with those that made room for it.
-  // It survives the death of the process when it returns.
+  // All of it or nothing, in this order: a crash never finds a new extent together with those that
+  // made room for it. It survives the death of the process when it returns.
   Status Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store);
   // NOT_FOUND.
   Result<std::string> RecordOf(uint64_t id);

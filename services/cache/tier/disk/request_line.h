@@ -1,10 +1,11 @@
 #pragma once
-// Requests that wait for room at the device, and the wake-up of the one thread that serves them. Used by the backends with an event loop.
+// Requests that wait for room at the device, and the wake-up of the one thread that serves them.
+// Used by the backends with an event loop.
 
 #include <cstdint>
 
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/disk/io_backend.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache::disk {
 
@@ -19,8 +20,8 @@ class RequestLine {
   void Push(IoRequest* request);
   // Nullptr when nothing waits.
   IoRequest* Pop();
-  // The serving thread is about to sleep until `event_fd` is readable or a completion comes. `takes`: it would start a request now. False
-  // when it must not, since one waits for it.
+  // The serving thread is about to sleep until `event_fd` is readable or a completion comes.
+  // `takes`: it would start a request now. False when it must not, since one waits for it.
   bool MaySleep(bool takes);
   void Awake();
   // The serving thread ends once nothing waits or runs.

@@ -1,13 +1,14 @@
 #pragma once
-// The files of the segments: DIRECTORY/values/000017.seg, each of the same size, made once and used again and again. Their room is allocated when
-// they are made, so a write into one never meets a full disk.
+// The files of the segments: DIRECTORY/values/000017.seg, each of the same size, made once and used
+// again and again. Their room is allocated when they are made, so a write into one never meets a
+// full disk.
 
 #include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache::disk {
 

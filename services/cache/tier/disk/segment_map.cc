@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::cache::disk {
 namespace {
 
-// Of a segment, so much must be dead for a move to be worth it. What was never filled does not count: the place that it moves to has such
-// an end as well.
+// Of a segment, so much must be dead for a move to be worth it. What was never filled does not
+// count: the place that it moves to has such an end as well.
 constexpr uint32_t kWorthMovingShare = 16;
 
 }  // namespace

@@ -1,14 +1,16 @@
 #pragma once
-// Which extent lies where in the segments, which segments are empty, and which one is emptied next. Bookkeeping only: no I/O, no threads.
+// Which extent lies where in the segments, which segments are empty, and which one is emptied next.
+// Bookkeeping only: no I/O, no threads.
 //
 //   absent --Add--> free --first Allocate--> open --full--> sealed --nothing left--> free
 //
-// A segment is filled from its beginning to its end, once, and becomes free as a whole. So the device sees long runs of writes and
-// whole runs given up, which is what flash erases without copying. Two segments are open at a time: one for what comes, one for what
-// was moved, since what was worth moving lives longer than what is new.
+// A segment is filled from its beginning to its end, once, and becomes free as a whole. So the
+// device sees long runs of writes and whole runs given up, which is what flash erases without
+// copying. Two segments are open at a time: one for what comes, one for what was moved, since what
+// was worth moving lives longer than what is new.
 //
-// A *hold* keeps a segment from being used again: a read under way, a write under way, or a removal whose record is not durable yet (a
-// crash would bring back the record, without its bytes).
+// A *hold* keeps a segment from being used again: a read under way, a write under way, or a removal
+// whose record is not durable yet (a crash would bring back the record, without its bytes).
 //
 // Not thread-safe.
 
@@ -16,7 +18,7 @@
 #include <optional>
 #include <vector>
 
-#include "services/common/clock/clock.h"
+#include "cairn/common/clock.h"
 
 namespace cairn::cache::disk {
 
@@ -41,8 +43,8 @@ class SegmentMap {
     uint32_t holds = 0;
     uint64_t order = 0;  // When it was opened, as a number that grows.
     TimePoint sealed_at{};
-    std::vector<uint64_t>
-        ids;  // Everything that was placed here since it was free, by place; some are gone.
+    // Everything that was placed here since it was free, by place; some are gone.
+    std::vector<uint64_t> ids;
   };
 
   // `max_segments`: files that may be made; more may be there already (Add).
@@ -57,14 +59,16 @@ class SegmentMap {
   // A free segment beyond the number that may be, if there is one.
   std::optional<uint32_t> Surplus() const;
 
-  // Room for `bytes`, held until Settle. `last`: may take the last free segment. Nullopt: a segment has to be freed first.
+  // Room for `bytes`, held until Settle. `last`: may take the last free segment. Nullopt: a segment
+  // has to be freed first.
   std::optional<Place> Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last,
                                 TimePoint now);
   // Allocate would continue the open segment.
   bool Continues(Stream stream, uint64_t bytes) const;
   // Found again after a restart. False when it does not fit into its segment.
   bool Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order);
-  // After the last Restore: segments that hold something are sealed, but for the newest, where writing goes on.
+  // After the last Restore: segments that hold something are sealed, but for the newest, where
+  // writing goes on.
   void FinishRestore(TimePoint now);
 
   // The write is over. `lives`: the bytes count as living until Kill.
@@ -74,9 +78,11 @@ class SegmentMap {
   void Hold(uint32_t segment) { ++segments_[segment].holds; }
   void Unhold(uint32_t segment);
 
-  // The sealed segment that was written longest ago and was not named before; now draining. Nullopt: there is none.
+  // The sealed segment that was written longest ago and was not named before; now draining.
+  // Nullopt: there is none.
   std::optional<uint32_t> TakeVictim();
-  // The segment whose rest is cheapest to move: draining ones first, then the emptiest. Nullopt when nothing is gained.
+  // The segment whose rest is cheapest to move: draining ones first, then the emptiest. Nullopt
+  // when nothing is gained.
   std::optional<uint32_t> Cheapest() const;
 
   const Segment& segment(uint32_t index) const { return segments_[index]; }
@@ -87,8 +93,8 @@ class SegmentMap {
   // Sealed segments in which nothing lives: free as soon as their holds end.
   uint32_t nearly_free() const;
   uint64_t draining_bytes() const;
-  // Whether `live` bytes still leave a segment for each stream and one to move to, as far as the ends that were too short for an extent are
-  // known.
+  // Whether `live` bytes still leave a segment for each stream and one to move to, as far as the
+  // ends that were too short for an extent are known.
   bool Fits(uint64_t live) const;
   // The open segment of `stream` has less than a half left.
   bool NeedsSpare(Stream stream) const;

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/disk/io_backend.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache::disk {
 namespace {

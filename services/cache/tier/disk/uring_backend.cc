@@ -1,7 +1,8 @@
 // io_uring: one ring, and one thread that does everything with it.
 //
-// One thread submits and reaps, for the kernel ends requests with the thread that submitted them, and callers come and go. It
-// sleeps in the ring; a read of an eventfd that is always in the ring wakes it when a request comes while it sleeps.
+// One thread submits and reaps, for the kernel ends requests with the thread that submitted them,
+// and callers come and go. It sleeps in the ring; a read of an eventfd that is always in the ring
+// wakes it when a request comes while it sleeps.
 
 #include <liburing.h>
 #include <pthread.h>
@@ -12,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "cairn/common/status.h"
 #include "services/cache/tier/disk/request_line.h"
-#include "services/common/status/status.h"
 
 namespace cairn::cache::disk {
 namespace {
@@ -72,7 +73,8 @@ class UringBackend final : public IoBackend {
 
   int MakeRing() {
     const auto entries = static_cast<unsigned>(depth_ + 1);
-    // Completions wait until the thread asks for them, instead of interrupting it. Since Linux 6.1; older ones get a plain ring.
+    // Completions wait until the thread asks for them, instead of interrupting it. Since Linux 6.1;
+    // older ones get a plain ring.
     io_uring_params params{};
     params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
     int error = io_uring_queue_init_params(entries, &ring_, &params);

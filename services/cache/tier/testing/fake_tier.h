@@ -1,8 +1,8 @@
 #pragma once
 // A PersistentTier in memory whose faults a test chooses. Header-only. Thread-safe.
 //
-// By default every operation succeeds and calls back inside the call. A "crash" loses what was not flushed; the object then stands for the
-// reopened tier:
+// By default every operation succeeds and calls back inside the call. A "crash" loses what was not
+// flushed; the object then stands for the reopened tier:
 //
 //   FakeTier disk({.capacity_bytes = 1 << 20});
 //   disk.HoldCallbacks();            // Operations queue up ...
@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/tier.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache::testing {
 
@@ -36,7 +36,8 @@ class FakeTier final : public PersistentTier {
   using Options = FakeTierOptions;
   explicit FakeTier(Options options = {}) : options_(options) {}
 
-  // --- Faults ---------------------------------------------------------------------------------------------------------
+  // --- Faults
+  // -----------------------------------------------------------------------------------------------
 
   // After `skip` more writes, the next `count` fail with `status`, and leave nothing behind.
   void FailWrites(int count, Status status, int skip = 0) {
@@ -121,7 +122,8 @@ class FakeTier final : public PersistentTier {
     }
     if (listener) listener(extent, record);
   }
-  // The process died: what was not flushed is gone, held operations never call back. Recover() may then be called again.
+  // The process died: what was not flushed is gone, held operations never call back. Recover() may
+  // then be called again.
   void Crash() {
     std::deque<std::function<void()>> dropped;
     MutexLock lock(mu_);
@@ -132,7 +134,8 @@ class FakeTier final : public PersistentTier {
     recovered_ = false;
   }
 
-  // --- Tier -----------------------------------------------------------------------------------------------------------
+  // --- Tier
+  // -----------------------------------------------------------------------------------------------
 
   TierKind kind() const override { return options_.kind; }
   uint32_t max_extent_bytes() const override { return options_.max_extent_bytes; }
@@ -186,7 +189,8 @@ class FakeTier final : public PersistentTier {
             .io_errors = io_errors_};
   }
 
-  // --- PersistentTier -------------------------------------------------------------------------------------------------
+  // --- PersistentTier
+  // -----------------------------------------------------------------------------------------------
 
   Status Recover(const RecoverVisitor& visitor) override {
     std::vector<std::pair<Extent, std::string>> found;
@@ -252,7 +256,8 @@ class FakeTier final : public PersistentTier {
     return OkStatus();
   }
 
-  // --- What a test asks -------------------------------------------------------------------------------------------------
+  // --- What a test asks
+  // -----------------------------------------------------------------------------------------------
 
   uint64_t flushes() const {
     MutexLock lock(mu_);

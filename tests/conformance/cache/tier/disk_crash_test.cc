@@ -1,5 +1,6 @@
-// A real process that writes, flushes and dies by SIGKILL, at any time or in a chosen phase of a write to a segment; then every flushed
-// extent is there, and every byte is right. CAIRN_CRASH_LOOPS sets how often.
+// A real process that writes, flushes and dies by SIGKILL, at any time or in a chosen phase of a
+// write to a segment; then every flushed extent is there, and every byte is right.
+// CAIRN_CRASH_LOOPS sets how often.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +19,8 @@ namespace {
 
 constexpr uint64_t kCapacity = 24 << 20;
 
-// Ends the process in the nth write that it is handed: before it, in its middle, or when it is done and nothing else is.
+// Ends the process in the nth write that it is handed: before it, in its middle, or when it is done
+// and nothing else is.
 class KillingIo final : public disk::IoBackend {
  public:
   enum class Phase { kNever, kBefore, kTorn, kWritten };
@@ -78,8 +80,9 @@ void Say(int fd, char what, uint64_t seed) {
   if (write(fd, message, sizeof(message)) != sizeof(message)) _exit(3);
 }
 
-// Runs in the child only, which is this binary started again with CAIRN_CRASH_DIRECTORY. Tells through the pipe what was flushed ('F',
-// all writes up to this seed) and, before it happens, what is released ('R'). Churns, so that files are dropped and rewritten.
+// Runs in the child only, which is this binary started again with CAIRN_CRASH_DIRECTORY. Tells
+// through the pipe what was flushed ('F', all writes up to this seed) and, before it happens, what
+// is released ('R'). Churns, so that files are dropped and rewritten.
 TEST(DiskCrashHelper, DISABLED_WriteUntilKilled) {
   const char* directory = std::getenv("CAIRN_CRASH_DIRECTORY");
   if (directory == nullptr) GTEST_SKIP() << "only for DiskCrashTest";
@@ -157,7 +160,8 @@ TEST_P(DiskCrashTest, FlushedExtentsSurviveSigkill) {
     SCOPED_TRACE(round);
     int out = -1;
     const pid_t child = StartChild(directory.path(), next_seed, phase, rng() % 200, &out);
-    // Killed after some messages and a random while more: in the middle of a write, a flush, or a rewrite of files.
+    // Killed after some messages and a random while more: in the middle of a write, a flush, or a
+    // rewrite of files.
     const uint64_t messages = 1 + rng() % 25;
     uint64_t last_flushed = next_seed - 1;
     std::set<uint64_t> released;

@@ -1,4 +1,5 @@
-// What every way to the device promises, and what the disk tier makes of one that breaks its promises.
+// What every way to the device promises, and what the disk tier makes of one that breaks its
+// promises.
 
 #include "services/cache/tier/disk/io_backend.h"
 
@@ -185,7 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
       return (name == "io_uring" ? "uring" : name) + (c.param.direct ? "Direct" : "Buffered");
     });
 
-// --- The tier over a bad device -----------------------------------------------------------------------------------
+// --- The tier over a bad device
+// -----------------------------------------------------------------------------------
 
 class BadDeviceTest : public ::testing::Test {
  protected:

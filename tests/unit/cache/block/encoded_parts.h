@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "common/recipe/recipe.h"
 #include "kernels/codecs/codec.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/recipe/recipe.h"
 
 namespace cairn::cache::testing {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/unit/cache/block/encoded_parts.h"
 
 namespace cairn::cache {

@@ -1,4 +1,5 @@
-// What is copied to disk, what leaves it together, and what happens when the tier finds damage by itself.
+// What is copied to disk, what leaves it together, and what happens when the tier finds damage by
+// itself.
 
 #include "tests/unit/cache/engine/engine_fixture.h"
 
@@ -12,9 +13,7 @@ constexpr uint64_t kBlockRoom = 17 << 10;  // A block of the fixture needs a lit
 
 class DiskPolicyTest : public EngineTest {
  protected:
-  uint64_t BlocksIn(TierKind tier) {
-    return engine_->GetStats().tiers[static_cast<size_t>(tier)]->blocks;
-  }
+  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
   // Blocks without parents: none lies behind another.
   void StoreAlone(uint64_t first, uint64_t last) {
     for (uint64_t n = first; n <= last; ++n) ASSERT_OK(Store(n, std::nullopt)) << n;
@@ -43,7 +42,8 @@ class DiskPolicyTest : public EngineTest {
   }
 };
 
-// --- Groups -----------------------------------------------------------------------------------------------------
+// --- Groups
+// -------------------------------------------------------------------------------------------------
 
 TEST_F(DiskPolicyTest, WhatLiesTogetherLeavesTogether) {
   Options options;
@@ -54,7 +54,7 @@ TEST_F(DiskPolicyTest, WhatLiesTogetherLeavesTogether) {
   ASSERT_EQ(BlocksIn(TierKind::kDisk), 12u);
   StoreAlone(13, 13);
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 9u);
-  EXPECT_EQ(engine_->GetStats().tiers[1]->evicted_blocks, 4u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->evicted_blocks, 4u);
   EXPECT_THAT(SurvivorsOf(1, 13), ::testing::ElementsAre(5, 6, 7, 8, 9, 10, 11, 12, 13));
 }
 
@@ -111,7 +111,8 @@ TEST_F(DiskPolicyTest, WhenNoGroupCanGoBlocksGoOneByOne) {
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 12u);
 }
 
-// --- Admission --------------------------------------------------------------------------------------------------
+// --- Admission
+// -------------------------------------------------------------------------------------------------
 
 TEST_F(DiskPolicyTest, AboveTheMarkBlocksWaitForASecondTouch) {
   Options options;
@@ -193,7 +194,8 @@ TEST_F(DiskPolicyTest, BlocksThatTheBudgetHoldsUpTooLongStayInHost) {
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 40u);
 }
 
-// --- Damage -----------------------------------------------------------------------------------------------------
+// --- Damage
+// -------------------------------------------------------------------------------------------------
 
 TEST_F(DiskPolicyTest, WhatTheTierFindsDamagedLeavesIt) {
   Start();

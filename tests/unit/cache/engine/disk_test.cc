@@ -14,9 +14,7 @@ using ::testing::IsEmpty;
 
 class DiskTest : public EngineTest {
  protected:
-  uint64_t BlocksIn(TierKind tier) {
-    return engine_->GetStats().tiers[static_cast<size_t>(tier)]->blocks;
-  }
+  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
   // Stores 1..n, so that all is on disk, and host holds none of it.
   void StoreOnDiskOnly(uint64_t n) {
     StoreChain(1, n);
@@ -27,6 +25,14 @@ class DiskTest : public EngineTest {
   }
   std::vector<Extent> extents_;
 };
+
+TEST_F(DiskTest, StatisticsHaveTheTiersOfTheNodeAlone) {
+  Start();
+  const EngineStats stats = engine_->GetStats();
+  EXPECT_TRUE(stats.tiers[TierKind::kHost]);
+  EXPECT_TRUE(stats.tiers[TierKind::kDisk]);
+  EXPECT_FALSE(stats.tiers[TierKind::kDevice]);
+}
 
 TEST_F(DiskTest, CommittedBlocksAreCopiedToDisk) {
   Start();
@@ -60,10 +66,10 @@ TEST_F(DiskTest, MatchPromotesAndTheFetchStillSaysDisk) {
   for (const FetchedSlice& slice : fetched.slices) EXPECT_EQ(slice.tier, TierKind::kDisk);
   EngineStats stats = engine_->GetStats();
   EXPECT_EQ(stats.promoted_blocks, 6u);
-  EXPECT_EQ(stats.fetched_disk_bytes, stats.fetched_bytes);
+  EXPECT_EQ(stats.fetched_from[TierKind::kDisk], stats.fetched_bytes);
   ASSERT_OK(engine_->Release(session_, {&*match.lease, 1}));
   EXPECT_EQ(ServeAndVerify(1, 6), 6u);
-  EXPECT_EQ(engine_->GetStats().fetched_host_bytes, stats.fetched_bytes);
+  EXPECT_EQ(engine_->GetStats().fetched_from[TierKind::kHost], stats.fetched_bytes);
 }
 
 TEST_F(DiskTest, APrefixLargerThanTheArenaIsServed) {
@@ -277,7 +283,7 @@ TEST_F(DiskTest, AFullDiskEvictsItsOwnTails) {
   }
   EXPECT_EQ(BlocksIn(TierKind::kHost), 60u);
   EXPECT_LE(BlocksIn(TierKind::kDisk), 24u);
-  EXPECT_GT(engine_->GetStats().tiers[1]->evicted_blocks, 0u);
+  EXPECT_GT(engine_->GetStats().tiers[TierKind::kDisk]->evicted_blocks, 0u);
   Flush();
   CrashAndRestart();
   EXPECT_EQ(ServeAndVerify(501, 510), 10u);
@@ -307,8 +313,8 @@ TEST_F(DiskTest, DroppedNamespacesStayDroppedAfterARestart) {
   EXPECT_EQ(dropped->hidden_blocks, 5u);
   EXPECT_THAT(engine_->GetNamespace(ns_).status(),
               StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
-  EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[1]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.used_bytes, 0u);
   // Reclaim was not flushed: after the crash the old extents are back, and must not be shown.
   CrashAndRestart();
   EXPECT_EQ(Match(TestKeys(1, 5)).matched_blocks, 0u);
@@ -341,8 +347,8 @@ TEST_F(DiskTest, BumpEpochHidesAtOnceAndForGood) {
   const_cast<FetchedSlice&>(held).hold.reset();
   item = std::optional<FetchStream::Item>();
   engine_->Tick();
-  EXPECT_EQ(engine_->GetStats().tiers[1]->stats.extents, 1u);
-  EXPECT_EQ(engine_->GetStats().tiers[0]->stats.extents, 1u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.extents, 1u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.extents, 1u);
   CrashAndRestart();
   EXPECT_EQ(Match(TestKeys(1, 5), false).matched_blocks, 1u);
 }

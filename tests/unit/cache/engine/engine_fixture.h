@@ -7,10 +7,10 @@
 #include <cstring>
 #include <map>
 
+#include "common/status/matchers.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/testing/fake_tier.h"
-#include "services/common/status/matchers.h"
 
 namespace cairn::cache::testing {
 

@@ -91,9 +91,7 @@ class LadderTest : public EngineTest {
     host_->Map({places[0].extent, places[0].bytes}).back() ^= std::byte{1};
     ASSERT_OK(engine_->Release(session_, {&lease, 1}));
   }
-  uint64_t BlocksIn(TierKind tier) {
-    return engine_->GetStats().tiers[static_cast<size_t>(tier)]->blocks;
-  }
+  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
 
   ManualExecutor manual_;
 };
@@ -107,8 +105,8 @@ TEST_F(LadderTest, DemotionEncodesAgainAndHostKeepsWhatWasPushed) {
     on_disk += PartOf(kOnDisk, n).size();
   }
   const EngineStats stats = engine_->GetStats();
-  EXPECT_EQ(stats.tiers[1]->blocks, 3u);
-  EXPECT_EQ(stats.tiers[1]->stats.used_bytes, on_disk);
+  EXPECT_EQ(stats.tiers[TierKind::kDisk]->blocks, 3u);
+  EXPECT_EQ(stats.tiers[TierKind::kDisk]->stats.used_bytes, on_disk);
   EXPECT_EQ(stats.recoded_bytes_in, pushed);
   EXPECT_EQ(stats.recoded_bytes_out, on_disk);
   EXPECT_LT(on_disk, pushed * 6 / 10);
@@ -131,7 +129,7 @@ TEST_F(LadderTest, AfterARestartTheLowerFormIsServedAndStays) {
   }
   const EngineStats stats = engine_->GetStats();
   EXPECT_EQ(stats.promoted_blocks, 3u);
-  EXPECT_EQ(stats.tiers[0]->blocks, 3u);
+  EXPECT_EQ(stats.tiers[TierKind::kHost]->blocks, 3u);
   // Nothing was encoded or written a second time, and a writer has nothing to bring.
   Flush();
   EXPECT_EQ(engine_->GetStats().recoded_bytes_in, 0u);
@@ -186,8 +184,8 @@ TEST_F(LadderTest, APrefixLargerThanTheArenaIsServedPastIt) {
   Flush();
   const EngineStats stats = engine_->GetStats();
   EXPECT_GT(stats.demoted_blocks, 10u);
-  EXPECT_EQ(stats.tiers[0]->evicted_bytes,
-            stats.tiers[0]->evicted_blocks * PartOf(kPushed, 2).size());
+  EXPECT_EQ(stats.tiers[TierKind::kHost]->evicted_bytes,
+            stats.tiers[TierKind::kHost]->evicted_blocks * PartOf(kPushed, 2).size());
   CrashAndRestart();
   ExpectDiskForm(1, 40);
 }
@@ -203,7 +201,7 @@ TEST_F(LadderTest, ABlockThatWasDamagedBeforeItsCopyIsRemoved) {
   EXPECT_EQ(stats.corrupt_blocks, 1u);
   EXPECT_EQ(stats.blocks, 1u);
   EXPECT_EQ(stats.unflushed_bytes, 0u);
-  EXPECT_EQ(stats.tiers[1]->stats.extents, 1u);
+  EXPECT_EQ(stats.tiers[TierKind::kDisk]->stats.extents, 1u);
   const MatchResult match = Match(TestKeys(1, 2), false);
   EXPECT_EQ(match.matched_blocks, 1u);
   EXPECT_EQ(match.miss_reason, MissReason::kCorrupt);
@@ -250,8 +248,8 @@ TEST_F(LadderTest, NumbersThatCannotBeEncodedStayInHost) {
   EXPECT_EQ(stats.unencodable_copies, 1u);
   EXPECT_EQ(stats.corrupt_blocks, 0u);
   EXPECT_EQ(stats.unflushed_bytes, 0u);
-  EXPECT_EQ(stats.tiers[0]->blocks, 2u);
-  EXPECT_EQ(stats.tiers[1]->blocks, 1u);
+  EXPECT_EQ(stats.tiers[TierKind::kHost]->blocks, 2u);
+  EXPECT_EQ(stats.tiers[TierKind::kDisk]->blocks, 1u);
   // A flush does not say that it is on disk, however often it is asked, and it is counted once.
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(5)),
@@ -295,7 +293,7 @@ TEST_F(LadderTest, TheWriteBudgetCountsWhatIsWritten) {
   options.engine.disk_flush_after = Duration(0);
   Start(options);
   PushBlocks(1, 5);
-  EXPECT_EQ(engine_->GetStats().tiers[1]->blocks, 3u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->blocks, 3u);
   EXPECT_EQ(engine_->GetStats().over_budget_copies, 2u);
 }
 

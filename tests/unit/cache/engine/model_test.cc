@@ -14,6 +14,7 @@ constexpr uint64_t kChain = 30;
 
 class EngineModelTest : public EngineTest, public ::testing::WithParamInterface<uint64_t> {};
 
+// Long: one random walk; each branch is one step of it.
 TEST_P(EngineModelTest, ServesOnlyWhatWasCommitted) {
   const uint64_t seed = GetParam();
   std::mt19937_64 rng(seed);

@@ -12,9 +12,7 @@ class PrefetchTest : public EngineTest {
  protected:
   static constexpr size_t kPrefetchesAtOnce = 4;
 
-  uint64_t BlocksIn(TierKind tier) {
-    return engine_->GetStats().tiers[static_cast<size_t>(tier)]->blocks;
-  }
+  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
   uint64_t BlockBytes() { return TestPart(spec_.layout, 1, Whole()).size(); }
   void StoreOnDiskOnly(uint64_t n) {
     StoreChain(1, n);

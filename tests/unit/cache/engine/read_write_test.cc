@@ -39,7 +39,7 @@ TEST_F(ReadWriteTest, CommittedBlocksAreMatchedAndFetchedLayerByLayer) {
   EXPECT_EQ(stats.missed_tokens, 2u * 16);
   EXPECT_EQ(stats.misses[static_cast<size_t>(MissReason::kAbsent)], 2u);
   EXPECT_EQ(stats.fetched_bytes, 5u * kLayers * 4096);
-  EXPECT_EQ(stats.fetched_host_bytes, stats.fetched_bytes);
+  EXPECT_EQ(stats.fetched_from[TierKind::kHost], stats.fetched_bytes);
   EXPECT_GT(stats.index_bytes, 0u);
 }
 
@@ -80,7 +80,7 @@ TEST_F(ReadWriteTest, WrongBytesAreRefusedAtCommitAndLeaveNothing) {
   ASSERT_OK(engine_->Write(session_, *id, 0, bytes));
   EXPECT_THAT(CommitOne(*id), StatusIs(StatusCode::kDataLoss, HasSubstr("layer")));
   EXPECT_EQ(Match(TestKeys(1, 1)).matched_blocks, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
   EXPECT_OK(Store(1, std::nullopt));
 }
 
@@ -127,7 +127,7 @@ TEST_F(ReadWriteTest, IncompleteBlocksExpire) {
   clock_.Advance(std::chrono::seconds(2));
   engine_->Tick();
   EXPECT_EQ(engine_->GetStats().incomplete_blocks, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
   EXPECT_OK(Store(1, std::nullopt, {{0, 2, 0, 2}}));
 }
 
@@ -153,7 +153,7 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
   EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(),
               StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
   engine_->CloseSession(other);
-  EXPECT_EQ(engine_->GetStats().tiers[0]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
 }
 
@@ -170,7 +170,7 @@ TEST_F(ReadWriteTest, EvictionTakesTheTailOfTheLeastUsedPath) {
   EXPECT_EQ(Match(TestKeys(201, 320), false).matched_blocks, 120u);
   EXPECT_EQ(ServeAndVerify(1, 60), first);
   EXPECT_EQ(Match(TestKeys(1, 60), false).miss_reason, MissReason::kEvicted);
-  EXPECT_GT(engine_->GetStats().tiers[0]->evicted_blocks, 0u);
+  EXPECT_GT(engine_->GetStats().tiers[TierKind::kHost]->evicted_blocks, 0u);
 }
 
 TEST_F(ReadWriteTest, LeasesKeepBlocksUntilTheyEnd) {

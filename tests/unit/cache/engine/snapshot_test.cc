@@ -6,8 +6,8 @@
 #include <set>
 #include <thread>
 
-#include "services/cache/engine/event_hub.h"
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
+#include "services/cache/state/event_hub.h"
 
 namespace cairn::cache {
 namespace {

@@ -12,6 +12,7 @@ namespace {
 
 class StressTest : public EngineTest {};
 
+// Long: what each of the threads does stands side by side.
 TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   ThreadPool pool({.name = "moves", .threads = 2});
   executor_ = &pool;
@@ -46,7 +47,8 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   const auto reader = [&](uint64_t seed) {
     std::mt19937_64 rng(seed);
     const SessionId session = *engine_->OpenSession("reader");
-    // As long as there are writers: a reader that is faster than the first commit would serve nothing.
+    // As long as there are writers: a reader that is faster than the first commit would serve
+    // nothing.
     for (int round = 0; round < kRounds || writing > 0; ++round) {
       const uint64_t first = rng() % 8 * 100;
       const auto keys = TestKeys(first, first + 19);

@@ -38,14 +38,16 @@ class Model : public ::testing::TestWithParam<uint64_t> {
   }
 };
 
+// Long: one random walk; each branch is one step of it.
 TEST_P(Model, AgreesWithANaiveTree) {
   const uint64_t seed = GetParam();
   std::mt19937_64 rng(seed);
   LruPolicy lru;
   BlockIndex index(kWhole, &lru, seed);
   struct Block {
-    bool in[kTierCount] = {};
+    ByTier<bool> in;
     uint32_t last_use = 0;
+    bool alive() const { return in != ByTier<bool>(); }
   };
   std::map<uint64_t, Block> model;  // Living blocks.
   std::map<PinId, uint64_t> pins;
@@ -56,7 +58,7 @@ TEST_P(Model, AgreesWithANaiveTree) {
   for (int step = 0; step < 4000; ++step) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
     const uint64_t n = rng() % kBlocks;
-    const size_t t = rng() % 2;
+    const size_t t = rng() % kTierCount;
     const TierKind tier = static_cast<TierKind>(t);
     ++now;
     switch (rng() % 8) {
@@ -87,7 +89,7 @@ TEST_P(Model, AgreesWithANaiveTree) {
         const auto it = model.find(n);
         if (it == model.end() || !it->second.in[t]) break;
         it->second.in[t] = false;
-        const bool gone = !it->second.in[0] && !it->second.in[1];
+        const bool gone = !it->second.alive();
         ASSERT_EQ(index.RemoveFromTier(*index.Find(KeyOf(n)), tier, &released), gone);
         if (gone) model.erase(it);
         ++expected_back;
@@ -102,6 +104,15 @@ TEST_P(Model, AgreesWithANaiveTree) {
         while (expected < path.size() && model.contains(path[expected])) ++expected;
         ASSERT_EQ(walk.matched, expected);
         for (size_t i = 0; i < expected; ++i) model[path[i]].last_use = now;
+        size_t in_runs = 0;
+        for (const auto& run : walk.runs) {
+          for (uint32_t i = 0; i < run.blocks; ++i) {
+            const auto& in = model[path[in_runs++]].in;
+            ASSERT_EQ(run.tier, *std::find_if(kTiersByRank.begin(), kTiersByRank.end(),
+                                              [&](TierKind kind) { return in[kind]; }));
+          }
+        }
+        ASSERT_EQ(in_runs, expected);
         size_t in_segments = 0;
         for (const auto& segment : walk.segments) in_segments += segment.count;
         ASSERT_EQ(in_segments, expected);
@@ -143,7 +154,7 @@ TEST_P(Model, AgreesWithANaiveTree) {
         }
         for (const auto& [pin, number] : pins) ASSERT_NE(number, victim);
         model[victim].in[t] = false;
-        if (!model[victim].in[0] && !model[victim].in[1]) {
+        if (!model[victim].alive()) {
           ASSERT_TRUE(evicted->gone);
           model.erase(victim);
         }

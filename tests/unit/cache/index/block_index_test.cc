@@ -160,9 +160,9 @@ TEST_F(BlockIndexTest, PinsSurviveSplitAndMerge) {
 
 TEST_F(BlockIndexTest, DirtyBlocksAreNotEvictedFromHost) {
   StoreChain(1, 2);
-  index_.SetDirty(*index_.Find(KeyOf(2)), true);
+  index_.SetDirty(*index_.Find(KeyOf(2)), TierKind::kHost, true);
   EXPECT_EQ(Evict(), std::nullopt);
-  index_.SetDirty(*index_.Find(KeyOf(2)), false);
+  index_.SetDirty(*index_.Find(KeyOf(2)), TierKind::kHost, false);
   EXPECT_EQ(Evict(), KeyOf(2));
 }
 
@@ -267,6 +267,40 @@ TEST(RecentlyGoneTest, RemembersWhyUntilOverwritten) {
   EXPECT_EQ(gone.Find(KeyOf(9), KeyOf(3)), RecentlyGone::Why::kUnknown);
   for (uint64_t n = 10; n < 500; ++n) gone.Remember(ns, KeyOf(n), RecentlyGone::Why::kEvicted);
   EXPECT_EQ(gone.Find(ns, KeyOf(2)), RecentlyGone::Why::kUnknown);
+}
+
+TEST_F(BlockIndexTest, TheFastestTierServes) {
+  Store(1, std::nullopt, TierKind::kDisk);
+  const BlockRef ref = *index_.Find(KeyOf(1));
+  const auto found = [&] {
+    std::optional<TierKind> tier;
+    const BlockKey key = KeyOf(1);
+    index_.FindAll({&key, 1}, {&tier, 1});
+    return tier;
+  };
+  EXPECT_EQ(found(), TierKind::kDisk);
+  const Extent extent{1, 100};
+  index_.AddToTier(ref, TierKind::kDevice, {&extent, 1});
+  EXPECT_EQ(found(), TierKind::kDevice);
+  index_.AddToTier(ref, TierKind::kHost, {&extent, 1});
+  EXPECT_EQ(found(), TierKind::kDevice);
+  index_.RemoveFromTier(ref, TierKind::kDevice, &released_);
+  EXPECT_EQ(found(), TierKind::kHost);
+}
+
+TEST_F(BlockIndexTest, ADirtyCopyStaysInItsTierAlone) {
+  Store(1, std::nullopt);
+  const BlockRef ref = *index_.Find(KeyOf(1));
+  const Extent extent{1, 100};
+  index_.AddToTier(ref, TierKind::kDevice, {&extent, 1});
+  index_.SetDirty(ref, TierKind::kDevice, true);
+  EXPECT_FALSE(Evict(TierKind::kDevice));
+  const auto evicted = index_.EvictOne(TierKind::kHost, &released_);
+  ASSERT_TRUE(evicted);
+  EXPECT_FALSE(evicted->gone);
+  EXPECT_FALSE(evicted->demoted);  // What is left is faster.
+  index_.SetDirty(ref, TierKind::kDevice, false);
+  EXPECT_TRUE(Evict(TierKind::kDevice));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ inline BlockKey KeyOf(uint64_t n) {
 inline constexpr format::PartRect kWhole{0, 4, 0, 2};
 
 inline PartPlaces OnePart(uint64_t extent, uint32_t bytes = 100) {
-  return {PartPlace{kWhole, {bytes, bytes}, {extent, extent}}};
+  return {PartPlace{kWhole, {{bytes, bytes, bytes}}, {{extent, extent, extent}}}};
 }
 
 }  // namespace cairn::cache::testing

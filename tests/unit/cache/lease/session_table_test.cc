@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/status/matchers.h"
 #include "services/cache/tier/testing/fake_tier.h"
-#include "services/common/status/matchers.h"
 
 namespace cairn::cache {
 namespace {

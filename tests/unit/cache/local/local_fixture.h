@@ -163,8 +163,8 @@ class RingCaller {
     s.flags = shm::kPlaces;
     return s;
   }
-  // Reserves block n, writes its bytes in place, flips a bit of byte `damage`, commits: the commit's
-  // code.
+  // Reserves block n, writes its bytes in place, flips a bit of byte `damage`, commits: the
+  // commit's code.
   uint8_t Put(MappedSegments& segments, const Fingerprint& ns, uint64_t n,
               std::optional<uint64_t> parent, std::optional<size_t> damage = std::nullopt) {
     const shm::Grant grant = Reserve(ns, n, parent);

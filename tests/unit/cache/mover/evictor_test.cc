@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cache {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "common/concurrency/mutex.h"
 #include "services/cache/engine/cache_engine.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache {
 

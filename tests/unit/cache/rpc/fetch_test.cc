@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/unit/cache/rpc/service_fixture.h"
 
 namespace cairn::cache {
@@ -95,7 +95,8 @@ TEST_F(ServiceTest, ASlowReaderHoldsTheFetchBackAndItsCancelEndsIt) {
   auto reader = stub->Fetch(&context, request);
   v1::FetchFrame frame;
   ASSERT_TRUE(reader->Read(&frame));
-  // Nobody reads on: flow control lets a bounded number of frames through, then the engine is left in peace.
+  // Nobody reads on: flow control lets a bounded number of frames through, then the engine is left
+  // in peace.
   size_t seen = 0;
   for (int quiet = 0; quiet < 20;) {
     MutexLock lock(engine.mu);
@@ -174,7 +175,8 @@ TEST_F(SmallBudgetTest, StoppedReadersMakeRoomForOthers) {
   engine.items.push_back(MakeSlice(1, 60'000));
   const v1::FetchRequest request = FetchOfLease7();
   const StoppedReaders stopped(stub.get(), request, 4);
-  // All four have as much on its way as flow control lets them, and the budget is used up by what is stuck.
+  // All four have as much on its way as flow control lets them, and the budget is used up by what
+  // is stuck.
   for (int i = 0; i < 3; ++i) {
     grpc::ClientContext context;
     const auto reader = stub->Fetch(&context, request);

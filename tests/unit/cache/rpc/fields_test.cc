@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "clients/cpp/wire/convert.h"
+#include "protocol/wire/convert.h"
 #include "tests/unit/cache/rpc/service_fixture.h"
 
 namespace cairn::cache {
@@ -111,6 +111,7 @@ TEST_F(ServiceTest, ReserveNamesEveryBadField) {
       });
 }
 
+// Long: a table of calls and what is wrong with them.
 TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
   const std::string session = Session();
   const std::string fingerprint = FingerprintBytes();

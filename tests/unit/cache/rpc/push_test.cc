@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "clients/cpp/wire/convert.h"
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
+#include "protocol/wire/convert.h"
 #include "tests/unit/cache/rpc/service_fixture.h"
 
 namespace cairn::cache {

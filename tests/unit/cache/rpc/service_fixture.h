@@ -13,10 +13,12 @@
 
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
+#include "common/concurrency/ticker.h"
+#include "common/rpc/call_metrics.h"
+#include "common/rpc/call_server.h"
+#include "common/rpc/health_service.h"
 #include "services/cache/rpc/admin_service.h"
 #include "services/cache/rpc/cache_service.h"
-#include "services/cache/rpc/health_service.h"
-#include "services/cache/rpc/ticker.h"
 #include "tests/unit/cache/rpc/fake_engine.h"
 
 namespace cairn::cache {
@@ -38,6 +40,8 @@ class ServiceTest : public ::testing::Test {
   void SetUp() override { StartServer(1024); }
 
   void StartServer(uint32_t max_in_flight) {
+    rpc.process = "node";
+    rpc.limit = "rpc.max_in_flight";
     rpc.engine = &engine;
     rpc.clock = &SteadyClock::Get();
     rpc.executor = &pool;
@@ -110,14 +114,14 @@ class ServiceTest : public ::testing::Test {
 
   FakeEngine engine;
   metrics::Registry registry;
-  RpcMetrics rpc_metrics{&registry};
+  rpc::CallMetrics rpc_metrics{&registry};
   std::unique_ptr<Gate> gate;
   Sessions sessions;
   RpcContext rpc;
   ThreadPool pool{{.name = "pool", .threads = 2, .queue_capacity = 64}};
   std::unique_ptr<CacheService> service;
-  HealthService health{&rpc};
-  CallServer calls;
+  rpc::HealthService health{&rpc, ServiceNames()};
+  rpc::CallServer calls;
   std::unique_ptr<grpc::Server> server;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Cache::Stub> stub;

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cache::testing {
 namespace {

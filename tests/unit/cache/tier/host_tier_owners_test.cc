@@ -7,10 +7,10 @@
 #include <cstring>
 #include <set>
 
+#include "common/status/matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/cache/tier/host_tier.h"
-#include "services/common/status/matchers.h"
 
 namespace cairn::cache {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <random>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cache {
 namespace {

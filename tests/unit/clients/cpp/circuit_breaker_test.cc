@@ -1,4 +1,4 @@
-#include "cairn/client/circuit_breaker.h"
+#include "clients/cpp/src/circuit_breaker.h"
 
 #include <gtest/gtest.h>
 

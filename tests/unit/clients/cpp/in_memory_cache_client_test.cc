@@ -1,8 +1,8 @@
-#include "clients/cpp/testing/in_memory_cache_client.h"
+#include "cairn/client/testing/in_memory_cache_client.h"
 
 #include <thread>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "tests/unit/clients/cpp/parts.h"
 
 namespace cairn::client::testing {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
 
 namespace cairn::client::testing {
 

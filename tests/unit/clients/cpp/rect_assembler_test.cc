@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::client {
 namespace {

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
-#include "services/common/hash/hash.h"
-#include "services/common/status/matchers.h"
+#include "cairn/common/hash.h"
+#include "common/status/matchers.h"
 
 namespace cairn::client {
 namespace {

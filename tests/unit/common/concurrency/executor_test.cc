@@ -1,10 +1,10 @@
-#include "services/common/concurrency/executor.h"
+#include "common/concurrency/executor.h"
 
 #include <atomic>
 #include <latch>
 #include <memory>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/common/config/config.h"
+#include "common/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <map>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::config {
 namespace {

@@ -1,13 +1,13 @@
-#include "services/common/format/part.h"
+#include "cairn/common/part.h"
 
 #include <cstring>
 #include <random>
 #include <string>
 
-#include "services/common/format/seal_copy.h"
-#include "services/common/format/selected_slice.h"
-#include "services/common/hash/hash.h"
-#include "services/common/status/matchers.h"
+#include "cairn/common/hash.h"
+#include "cairn/common/seal_copy.h"
+#include "common/format/selected_slice.h"
+#include "common/status/matchers.h"
 
 namespace cairn::format {
 namespace {
@@ -92,8 +92,8 @@ TEST(PartTest, PrefixThatHoldsTheHeaderParses) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("total_bytes")));
 }
 
-// The bytes of version 1, from an independent implementation (Python, struct and xxhash): a change of the writer that old readers would
-// not notice fails here.
+// The bytes of version 1, from an independent implementation (Python, struct and xxhash): a change
+// of the writer that old readers would not notice fails here.
 TEST(PartTest, GoldenBytes) {
   const std::vector<uint64_t> lengths = {4, 0, 3};
   std::vector<std::byte> part(PartBytes(lengths));

@@ -1,10 +1,10 @@
-#include "services/common/hash/hash.h"
+#include "cairn/common/hash.h"
 
 #include <set>
 #include <unordered_set>
 
-#include "services/common/hash/xxh3_stream.h"
-#include "services/common/status/matchers.h"
+#include "common/hash/xxh3_stream.h"
+#include "common/status/matchers.h"
 
 namespace cairn {
 namespace {
@@ -47,7 +47,8 @@ TEST(Sha256Test, FieldsDoNotRunIntoEachOther) {
   EXPECT_EQ(sha.UpdateField("ab").Finish(), Sha256::Of(std::string("\2\0\0\0\0\0\0\0ab", 10)));
 }
 
-// Known values of XXH3 64 bits with seed 0: one per code path of the algorithm (0, 1 to 3, 4 to 8, 9 to 16, 17 to 128, 129 to 240, longer).
+// Known values of XXH3 64 bits with seed 0: one per code path of the algorithm (0, 1 to 3, 4 to 8,
+// 9 to 16, 17 to 128, 129 to 240, longer).
 TEST(Xxh3Test, KnownVectors) {
   EXPECT_EQ(Xxh3Of(""), 0x2d06800538d394c2u);
   EXPECT_EQ(Xxh3Of("a"), 0xe6c632b61e964e1fu);

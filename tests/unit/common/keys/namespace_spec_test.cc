@@ -1,4 +1,4 @@
-#include "services/common/keys/namespace_spec.h"
+#include "cairn/common/namespace_spec.h"
 
 #include <fstream>
 #include <functional>
@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
-#include "services/common/keys/part_codec.h"
-#include "services/common/keys/segment_keys.h"
-#include "services/common/status/matchers.h"
+#include "common/keys/part_codec.h"
+#include "common/keys/segment_keys.h"
+#include "common/status/matchers.h"
 
 namespace cairn {
 namespace {
@@ -320,6 +320,7 @@ struct Refusal {
   std::vector<std::string> message;  // Field, value, expectation.
 };
 
+// Long: a table of bad fields and the errors that name them.
 TEST(NamespaceValidate, NamesFieldValueAndExpectation) {
   const std::vector<Refusal> refusals = {
       {"tenant empty",

@@ -1,4 +1,4 @@
-#include "services/common/lifecycle/lifecycle.h"
+#include "common/lifecycle/lifecycle.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

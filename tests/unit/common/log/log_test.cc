@@ -1,10 +1,10 @@
-#include "services/common/log/log.h"
+#include "common/log/log.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::log {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/common/memory/bulk_copy.h"
+#include "common/memory/bulk_copy.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "services/common/memory/kernels.h"
+#include "common/memory/kernels.h"
 
 namespace cairn {
 namespace {

@@ -1,10 +1,10 @@
-#include "services/common/metrics/metrics.h"
+#include "common/metrics/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "services/common/metrics/admin_server.h"
-#include "services/common/status/matchers.h"
+#include "common/metrics/admin_server.h"
+#include "common/status/matchers.h"
 
 namespace cairn::metrics {
 namespace {

@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "services/common/net/address.h"
-#include "services/common/net/congestion.h"
-#include "services/common/net/tls.h"
-#include "services/common/status/matchers.h"
+#include "common/net/address.h"
+#include "common/net/congestion.h"
+#include "common/net/tls.h"
+#include "common/status/matchers.h"
 
 namespace cairn::net {
 namespace {

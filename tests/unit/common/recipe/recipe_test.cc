@@ -1,10 +1,10 @@
-#include "services/common/recipe/recipe.h"
+#include "common/recipe/recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cairn/common/part.h"
 #include "kernels/codecs/registry.h"
-#include "services/common/format/part.h"
 
 namespace cairn {
 namespace {
@@ -64,12 +64,12 @@ TEST(RecipeTest, EveryCodecOfEveryAllowedValueCanBeMade) {
 TEST(RecipeTest, LadderGivesEachTierItsRung) {
   const Recipe ladder = *ParseRecipe("host=int8>disk=int4");
   EXPECT_TRUE(ladder.IsLadder());
-  EXPECT_EQ(ladder.CodecOf(RecipeTier::kDevice).info->name, "int8");
-  EXPECT_EQ(ladder.CodecOf(RecipeTier::kHost).info->name, "int8");
-  EXPECT_EQ(ladder.CodecOf(RecipeTier::kDisk).info->name, "int4");
+  EXPECT_EQ(ladder.CodecOf(TierKind::kDevice).info->name, "int8");
+  EXPECT_EQ(ladder.CodecOf(TierKind::kHost).info->name, "int8");
+  EXPECT_EQ(ladder.CodecOf(TierKind::kDisk).info->name, "int4");
   const Recipe one = *ParseRecipe("turbo");
   EXPECT_FALSE(one.IsLadder());
-  EXPECT_EQ(one.CodecOf(RecipeTier::kDisk).info->name, "turbo");
+  EXPECT_EQ(one.CodecOf(TierKind::kDisk).info->name, "turbo");
 }
 
 TEST(RecipeTest, ErrorsSayWhatExists) {

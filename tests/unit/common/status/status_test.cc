@@ -1,8 +1,8 @@
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 #include <memory>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/include/cairn/kernels/thread_pool.h"
+#include "cairn/kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/isa.h"
+#include "cairn/kernels/isa.h"
 
 namespace cairn::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cli::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <set>
 
-#include "services/common/concurrency/mutex.h"
-#include "services/common/status/matchers.h"
+#include "common/concurrency/mutex.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cli::bench {
 namespace {

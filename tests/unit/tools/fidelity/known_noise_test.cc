@@ -1,5 +1,6 @@
-// Whether the measure of fidelity sees what was done to KV: noise of known size, numbers at the wrong
-// place, and recipes of fewer and fewer bits. The real model, and the worker's own push and fetch.
+// Whether the measure of fidelity sees what was done to KV: noise of known size, numbers at the
+// wrong place, and recipes of fewer and fewer bits. The real model, and the worker's own push and
+// fetch.
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/worker/engine/smollm2.h"
-#include "tests/unit/worker/generate/engine_fixture.h"
+#include "tests/unit/worker/compute/smollm2.h"
+#include "tests/unit/worker/engine/engine_fixture.h"
 #include "tools/cairn/fidelity/metrics.h"
 
 namespace cairn::cli {
@@ -25,7 +26,8 @@ constexpr size_t kDim = 64;
 constexpr size_t kHead = kBlockTokens * kDim;  // Numbers of a head of a slice.
 constexpr size_t kPlane = kHeads * kHead;
 
-// Done to the keys and values of each slice that is fetched; `block` counts from the prompt's first.
+// Done to the keys and values of each slice that is fetched; `block` counts from the prompt's
+// first.
 using Change = std::function<void(std::span<_Float16> k, std::span<_Float16> v, uint32_t block)>;
 
 class ChangingSink final : public client::FetchSink {
@@ -48,8 +50,8 @@ class ChangingSink final : public client::FetchSink {
   const Change& change_;
 };
 
-// Stands for a codec with a known error: what is fetched is what was pushed, changed, under checksums
-// that are right.
+// Stands for a codec with a known error: what is fetched is what was pushed, changed, under
+// checksums that are right.
 class ChangingClient final : public worker::SharedClient {
  public:
   ChangingClient(InMemoryCacheClient& node, const Change& change)
@@ -141,7 +143,8 @@ class KnownNoiseTest : public ::testing::Test {
     return logits;
   }
 
-  // KL per token of the engine's continuations over fetched contexts, from those over computed ones.
+  // KL per token of the engine's continuations over fetched contexts, from those over computed
+  // ones.
   double Divergence(WorkerEngine& engine) {
     std::vector<Group> groups;
     const std::vector<Text> texts = Texts();

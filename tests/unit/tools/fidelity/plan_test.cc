@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::cli {
 namespace {
@@ -83,8 +83,8 @@ TEST(PlanTest, ASecondTurnFollowsAQuestionAndItsAnswerInTheContext) {
   EXPECT_TRUE(
       context.ends_with("F3.\n\nFirst?<|im_end|>\n<|im_start|>assistant\nIt is 7.<|im_end|>\n"))
       << context;
-  ASSERT_EQ(plan->front().continuations.size(),
-            1u);  // What the first turn asked is not asked again.
+  // What the first turn asked is not asked again.
+  ASSERT_EQ(plan->front().continuations.size(), 1u);
   const ScoredContinuation& c = plan->front().continuations.front();
   EXPECT_EQ(Text(c.tokens), "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA is 42");
   EXPECT_EQ(Text(c.tokens).substr(c.answer_begin), " 42");

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <random>
 
-#include "clients/cpp/testing/in_memory_cache_client.h"
-#include "services/common/keys/segment_keys.h"
-#include "services/common/status/matchers.h"
+#include "cairn/client/testing/in_memory_cache_client.h"
+#include "common/keys/segment_keys.h"
+#include "common/status/matchers.h"
 #include "services/worker/session/push_queue.h"
 #include "services/worker/session/worker_namespace.h"
 

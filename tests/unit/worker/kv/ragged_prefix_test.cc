@@ -9,7 +9,7 @@
 #include <random>
 #include <span>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::worker {
 namespace {

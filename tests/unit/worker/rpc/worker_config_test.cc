@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::worker {
 namespace {

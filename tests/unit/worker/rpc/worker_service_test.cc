@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
-#include "clients/cpp/wire/convert.h"
+#include "common/rpc/trace.h"
 #include "services/worker/rpc/server.h"
-#include "tests/unit/worker/generate/engine_fixture.h"
+#include "tests/unit/worker/engine/engine_fixture.h"
 
 namespace cairn::worker {
 namespace {
@@ -109,7 +109,7 @@ class WorkerServiceTest : public EngineFixture {
   };
   Answer Generate(const v1::GenerateRequest& request) {
     grpc::ClientContext context;
-    context.AddMetadata(wire::kTraceMetadata, "trace-7");
+    context.AddMetadata(rpc::kTraceMetadata, "trace-7");
     auto reader = stub_->Generate(&context, request);
     Answer answer;
     v1::GenerateResponse response;

@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 
 namespace cairn::worker {
 namespace {

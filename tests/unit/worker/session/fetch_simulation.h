@@ -1,6 +1,6 @@
 #pragma once
-// A worker and its way to a node, simulated: the real FetchPilot, PrefillModel and FetchModel decide;
-// only computing and the wire are made up. Time is virtual.
+// A worker and its way to a node, simulated: the real FetchPilot, PrefillModel and FetchModel
+// decide; only computing and the wire are made up. Time is virtual.
 
 #include <algorithm>
 #include <cstdint>
@@ -48,8 +48,8 @@ class FetchSimulation {
   SimulatedMachine& machine() { return machine_; }
   uint32_t computed_blocks() const { return front_; }
 
-  // Seconds until a prompt of `matched` blocks at the node and `rest` more tokens is computed. Learns
-  // as the worker does, unless it only fetches or only computes.
+  // Seconds until a prompt of `matched` blocks at the node and `rest` more tokens is computed.
+  // Learns as the worker does, unless it only fetches or only computes.
   double Run(uint32_t matched, int64_t rest, Policy policy) {
     const int64_t prefix = matched * machine_.block_tokens;
     now_ = 0;
@@ -66,7 +66,7 @@ class FetchSimulation {
     setup.block_tokens = machine_.block_tokens;
     setup.prompt_tokens = prefix + rest;
     setup.chunk_tokens = machine_.chunk_tokens;
-    setup.rate = fetch_.Rate(FetchModel::Tier::kHost);
+    setup.rate = fetch_.Rate(TierKind::kHost);
     setup.share_beside = fetch_.share_beside();
     setup.slowdown = fetch_.slowdown();
     setup.choose = policy == Policy::kChoose;
@@ -99,7 +99,7 @@ class FetchSimulation {
       if (ComputeRest(prefix, rest)) break;
     }
     pilot_->Ended(now_);
-    if (policy == Policy::kChoose) fetch_.Observe(pilot_->Sample(FetchModel::Tier::kHost));
+    if (policy == Policy::kChoose) fetch_.Observe(pilot_->Sample(TierKind::kHost));
     return now_;
   }
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "services/common/status/matchers.h"
+#include "common/status/matchers.h"
 #include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {

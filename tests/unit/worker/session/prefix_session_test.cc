@@ -1,6 +1,6 @@
 #include "services/worker/session/prefix_session.h"
 
-#include "services/common/format/part.h"
+#include "cairn/common/part.h"
 #include "tests/unit/worker/session/session_fixture.h"
 
 namespace cairn::worker {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "services/common/format/selected_slice.h"
-#include "services/common/status/matchers.h"
+#include "common/format/selected_slice.h"
+#include "common/status/matchers.h"
 #include "services/worker/session/worker_namespace.h"
 
 namespace cairn::worker {

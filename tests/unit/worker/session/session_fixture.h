@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "clients/cpp/testing/in_memory_cache_client.h"
-#include "services/common/status/matchers.h"
+#include "cairn/client/testing/in_memory_cache_client.h"
+#include "common/status/matchers.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"

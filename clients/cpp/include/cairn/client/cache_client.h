@@ -1,10 +1,16 @@
 #pragma once
-// The client of a cache node.
+// The client of a cache node. In short; examples/cpp/get_and_push.cc is the whole program, and
+// docs/cpp.md explains it:
 //
-//   auto client = client::Connect({.address = "127.0.0.1:7070"});         // connect.h; does not
-//   wait for the node auto opened = (*client)->OpenNamespace(spec); auto match =
-//   (*client)->Match(fingerprint, keys, {}); if (match.ok() && match->matched_blocks > 0)
-//   (*client)->Fetch(match->lease, {}, sink, {});
+//   auto connected = client::Connect({.address = address, .client_name = "get_and_push"});
+//   client::CacheClient& node = **connected;
+//   auto opened = node.OpenNamespace(spec, {.deadline = seconds(10)});
+//
+//   auto match = node.Match(cairn::Fingerprint(spec), keys, {.deadline = seconds(5)});
+//   if (!match.ok() || match->matched_blocks == 0) return 0;
+//   const cairn::Status fetched = node.Fetch(match->lease, {}, sink, {});
+//
+//   auto pushed = node.Push(cairn::Fingerprint(spec), parts, {});
 //
 // Every error of Match, Fetch and Push is a miss to its caller (next_action.h, docs/errors.md): a
 // cache that is slow, away or wrong never fails a request. Calls end by their deadline. After some
@@ -55,8 +61,8 @@ struct LayerRange {
 };
 
 struct FetchOptions {
-  Duration progress =
-      std::chrono::seconds(1);  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
+  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
+  Duration progress = std::chrono::seconds(1);
   Duration deadline = std::chrono::seconds(30);  // Of the whole fetch.
   std::stop_token cancel = {};                   // Ends the fetch soon, with CANCELLED.
   // False: bytes are delivered without comparing them with their hashes. Only for measurements, and
@@ -65,16 +71,16 @@ struct FetchOptions {
   std::string trace = {};
 };
 
-// Pins lent bytes: while one exists, the node neither evicts its blocks nor uses their memory again,
-// whether or not the lease is still held. Thread-safe.
+// Pins lent bytes: while one exists, the node neither evicts its blocks nor uses their memory
+// again, whether or not the lease is still held. Thread-safe.
 class LentHold {
  public:
   virtual ~LentHold() = default;
   // False once the session has ended: the node closed it, died, or wrote nonsense. Bytes of a dead
   // node stay as they were, and a living one waits with its memory until the client hangs up, with
-  // the last hold; but nobody vouches for either. So whoever computed something from lent bytes asks
-  // afterwards: true means that everything read before the call was right, false to throw the result
-  // away, as after a miss. Costs a system call.
+  // the last hold; but nobody vouches for either. So whoever computed something from lent bytes
+  // asks afterwards: true means that everything read before the call was right, false to throw the
+  // result away, as after a miss. Costs a system call.
   virtual bool Pinned() const = 0;
 };
 
@@ -85,13 +91,14 @@ class FetchSink {
   virtual ~FetchSink() = default;
 
   // Where the slice's bytes shall go: a span of slice_bytes that stays valid until OnSlice or
-  // OnBlockFailed for it, or until Fetch returns. An empty span: to Pieces, or the client keeps them
-  // in its own buffer. Bytes there mean nothing before OnSlice. Another size ends the fetch with
-  // INTERNAL.
+  // OnBlockFailed for it, or until Fetch returns. An empty span: to Pieces, or the client keeps
+  // them in its own buffer. Bytes there mean nothing before OnSlice. Another size ends the fetch
+  // with INTERNAL.
   virtual std::span<std::byte> Destination(const SliceInfo&) { return {}; }
 
-  // Where Destination gave no span: pieces that follow each other, together slice_bytes long, on the
-  // same terms. Asked where bytes come out of the node's memory and can be copied there in one pass.
+  // Where Destination gave no span: pieces that follow each other, together slice_bytes long, on
+  // the same terms. Asked where bytes come out of the node's memory and can be copied there in one
+  // pass.
   virtual std::vector<std::span<std::byte>> Pieces(const SliceInfo&) { return {}; }
 
   // A whole slice whose bytes have its hash. `data` is what Destination gave, or the client's
@@ -105,15 +112,15 @@ class FetchSink {
 
   // True: this reader can use bytes where they lie. Asked once per fetch. A client on the same
   // machine as its node then calls OnLentSlice for slices that lie in the node's memory, instead of
-  // Destination, Pieces and OnSlice. Every other slice (from the network, from disk past the node's memory)
-  // still comes through these.
+  // Destination, Pieces and OnSlice. Every other slice (from the network, from disk past the node's
+  // memory) still comes through these.
   virtual bool WantsLent() const { return false; }
 
   // A whole slice, verified, in memory shared with the node: mapped read-only, valid as long as
-  // `hold`. All slices of one part have the same hold and lie as format/part.h says: in layer order
-  // without gaps, so that the slice of layer i begins where that of layer i - 1 ends, and a part that
-  // covers all layers is one contiguous run. Keeps memory of the node from being used for others:
-  // drop `hold` soon, or copy.
+  // `hold`. All slices of one part have the same hold and lie as cairn/common/part.h says: in layer
+  // order without gaps, so that the slice of layer i begins where that of layer i - 1 ends, and a
+  // part that covers all layers is one contiguous run. The node cannot use this memory for others
+  // while `hold` lives: drop it soon, or copy.
   virtual Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
                              std::shared_ptr<const LentHold> hold) {
     (void)hold;
@@ -121,7 +128,7 @@ class FetchSink {
   }
 };
 
-// A sealed part (services/common/format/part.h) and where it belongs.
+// A sealed part (cairn/common/part.h) and where it belongs.
 struct PartToPush {
   BlockKey key = {};
   std::optional<BlockKey> parent = {};  // nullopt: a root.
@@ -227,8 +234,8 @@ class CacheClient {
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
                                                 const CallOptions& options = {}) = 0;
 
-  // The longest complete prefix of `keys` at the node. A miss is an OK answer with matched_blocks =
-  // 0.
+  // The longest complete prefix of `keys`, 1 to 65536, at the node. A miss is an OK answer with
+  // matched_blocks = 0.
   virtual Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                                      const MatchOptions& options) = 0;
 
@@ -238,10 +245,11 @@ class CacheClient {
   virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                        const FetchOptions& options) = 0;
 
-  // Match, and Fetch of all that it found, for readers that want the bytes whatever there is of them:
-  // over gRPC one round trip instead of two. The outcome holds no lease; what it found is leased
-  // until the call ends. `match.deadline` is for the answer, `fetch.deadline` for all; `lease` and
-  // `lease_ttl` are not read. An error of the whole call may come after slices: those are good.
+  // Match, and Fetch of all that it found, for readers that want the bytes whatever there is of
+  // them: over gRPC one round trip instead of two. The outcome holds no lease; what it found is
+  // leased until the call ends. `match.deadline` is for the answer, `fetch.deadline` for all.
+  // `lease` and `lease_ttl` are not read. An error of the whole call may come after slices: those
+  // are good.
   virtual Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                                    const LayerRange& layers, FetchSink& sink,
                                    const MatchOptions& match, const FetchOptions& fetch);

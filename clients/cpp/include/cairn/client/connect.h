@@ -1,5 +1,5 @@
 #pragma once
-// Clients over gRPC. Link cairn_client_grpc.
+// Clients over gRPC. Link Cairn::client; in the tree, cairn_client_grpc.
 
 #include <cstdint>
 #include <memory>
@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "cairn/client/cache_client.h"
-#include "cairn/client/circuit_breaker.h"
 
 namespace cairn::client {
 
@@ -30,11 +29,21 @@ enum class PathChoice : uint8_t { kAuto = 0, kGrpc = 1, kLocal = 2 };
 // "auto", "grpc", "local"; else INVALID_ARGUMENT naming `field`.
 Result<PathChoice> ParsePathChoice(std::string_view text, std::string_view field);
 
+// When the client stops asking a node that fails, and when it asks again (docs/errors.md).
+struct BreakerOptions {
+  uint32_t failures = 3;  // In a row, until it opens. At least 1.
+  Duration first_backoff = std::chrono::milliseconds(500);
+  Duration max_backoff = std::chrono::seconds(30);
+  // Back-offs are stretched by up to this fraction, so that clients do not probe in step.
+  double jitter = 0.2;
+  uint64_t seed = 0;  // Of the jitter.
+};
+
 struct ConnectOptions {
   std::string address = {};            // host:port, or unix:/path.
   std::string client_name = "client";  // For the node's logs, at most 128 characters.
   TlsOptions tls = {};
-  CircuitBreaker::Options breaker = {};
+  BreakerOptions breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
   PathChoice path = PathChoice::kAuto;
   // How long a same-node call spins for its answer before it sleeps, yielding to others meanwhile.

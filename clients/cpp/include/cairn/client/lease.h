@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "services/common/clock/clock.h"
-#include "services/common/hash/hash.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/hash.h"
 
 namespace cairn::client {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "services/common/status/status.h"
+#include "cairn/common/status.h"
 
 namespace cairn::client {
 
@@ -15,8 +15,8 @@ enum class Action : uint8_t {
   kTreatAsMiss = 2,     // Recompute; the same call later may succeed with other data.
   kRetryLater = 3,      // Recompute now; the same call may succeed after a back-off.
   kReopen = 4,          // Session, lease or namespace is gone: match again, in a new session.
-  kFixRequest =
-      5,      // Never gets better by itself: a bug or a wrong setting. Log it once, do not retry.
+  // Never gets better by itself: a bug or a wrong setting. Log it once, do not retry.
+  kFixRequest = 5,
   kStop = 6,  // The caller itself ended the call.
 };
 std::string_view Name(Action action);

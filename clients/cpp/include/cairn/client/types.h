@@ -9,10 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "services/common/clock/clock.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
-#include "services/common/status/status.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
+#include "cairn/common/tier_kind.h"
 
 namespace cairn::client {
 
@@ -34,9 +35,8 @@ inline constexpr size_t kNodeMissReasonCount = 8;  // Of those that a node sends
 // "none", "absent", ...: label values of metrics.
 std::string_view Name(MissReason reason);
 
-enum class TierKind : uint8_t { kHost = 0, kDisk = 1 };
-inline constexpr size_t kTierCount = 2;
-std::string_view Name(TierKind tier);  // "host", "disk".
+using cairn::kTierCount;
+using cairn::TierKind;
 
 // The way of the bytes between client and node. Shared memory on the same machine, else gRPC.
 enum class Path : uint8_t { kGrpc = 0, kLocal = 1 };

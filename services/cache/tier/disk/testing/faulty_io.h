@@ -1,9 +1,14 @@
 #pragma once
-// An IoBackend that does to requests what a bad device does. Header-only; for tests of the disk tier.
+// An IoBackend that does to requests what a bad device does. Header-only; for tests of the disk
+// tier.
 //
 //   auto faults = std::make_shared<FaultyIo::Plan>();
-//   options.wrap_io = [faults](auto io) { return std::make_unique<FaultyIo>(std::move(io), faults); };
-//   faults->Set([](const IoRequest& r) { return FaultyIo::Fault{.kind = FaultyIo::Kind::kError, .error = EIO}; });
+//   options.wrap_io = [faults](auto io) {
+//     return std::make_unique<FaultyIo>(std::move(io), faults);
+//   };
+//   faults->Set([](const IoRequest& r) {
+//     return FaultyIo::Fault{.kind = FaultyIo::Kind::kError, .error = EIO};
+//   });
 
 #include <algorithm>
 #include <atomic>
@@ -15,8 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/disk/io_backend.h"
-#include "services/common/concurrency/mutex.h"
 
 namespace cairn::cache::testing {
 
@@ -26,7 +31,8 @@ class FaultyIo final : public disk::IoBackend {
     kNone,
     kError,  // Nothing moves; -error comes back.
     kShort,  // `bytes` move, and are said to.
-    kTorn,  // A write of which only the first `bytes` reach the device, and which is said to be whole.
+    // A write of which only the first `bytes` reach the device, and which is said to be whole.
+    kTorn,
     kFlipBit,  // One bit of the byte at `bytes` is wrong: of what is written, or of what was read.
   };
   struct Fault {
@@ -68,8 +74,8 @@ class FaultyIo final : public disk::IoBackend {
     auto* const altered = new Altered{.original = request, .fault = fault};
     altered->whole = Total(*request);
     uint64_t moved = altered->whole;
-    if (fault.kind == Kind::kError)
-      moved = kPage;  // Something has to come back on the backend's thread.
+    // Something has to come back on the backend's thread.
+    if (fault.kind == Kind::kError) moved = kPage;
     if (fault.kind == Kind::kShort || fault.kind == Kind::kTorn) {
       moved = std::min(moved, std::max<uint64_t>(kPage, fault.bytes / kPage * kPage));
     }

@@ -1,4 +1,5 @@
-// What is the disk tier's own: the directory, time and room, damage, a full disk. The common promises: tests/conformance/cache/tier.
+// What is the disk tier's own: the directory, time and room, damage, a full disk. The common
+// promises: tests/conformance/cache/tier.
 
 #include "services/cache/tier/disk/disk_tier.h"
 
@@ -9,8 +10,8 @@
 #include <fstream>
 #include <map>
 
+#include "common/concurrency/mutex.h"
 #include "services/cache/tier/disk/io_backend.h"
-#include "services/common/concurrency/mutex.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache {
@@ -359,7 +360,8 @@ TEST_F(DiskTierTest, FullGroupsWaitAtTheBackendAndSmallerOnesForMore) {
   EXPECT_EQ(held, (std::vector<uint64_t>{64 << 10, kMiB}));
 }
 
-// Five times the capacity through a small tier: in turn (as LRU does), at random, and as the tier advises.
+// Five times the capacity through a small tier: in turn (as LRU does), at random, and as the tier
+// advises.
 TEST_F(DiskTierTest, DirectoryStaysBoundedUnderChurn) {
   enum Way { kInTurn, kAtRandom, kAsAdvised };
   for (const Way way : {kInTurn, kAtRandom, kAsAdvised}) {
@@ -458,7 +460,8 @@ TEST_F(DiskTierTest, FlippedBitsAreNeverServed) {
   EXPECT_EQ(tier->GetDiskStats().corrupt_reads, 1u);
 }
 
-// Damage anywhere in any file: opening fails with advice, or what is read is right or refused. Nothing crashes.
+// Damage anywhere in any file: opening fails with advice, or what is read is right or refused.
+// Nothing crashes.
 TEST_F(DiskTierTest, RandomDamageNeverGivesWrongBytes) {
   constexpr uint64_t kExtents = 10;
   {

@@ -16,13 +16,13 @@
 #include <thread>
 #include <vector>
 
-#include "clients/cpp/shm/decode.h"
-#include "clients/cpp/shm/ring.h"
-#include "clients/cpp/shm/socket.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "common/concurrency/mutex.h"
 #include "gtest/gtest.h"
-#include "services/common/concurrency/mutex.h"
-#include "services/common/format/part.h"
-#include "services/common/keys/namespace_spec.h"
+#include "protocol/shm/decode.h"
+#include "protocol/shm/ring.h"
+#include "protocol/shm/socket.h"
 
 namespace cairn::client::testing {
 

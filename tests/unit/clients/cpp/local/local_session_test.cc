@@ -11,9 +11,9 @@
 #include "clients/cpp/src/local/local_fetch.h"
 #include "clients/cpp/src/local/local_path.h"
 #include "clients/cpp/src/local/local_push.h"
+#include "common/status/matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/common/status/matchers.h"
 #include "tests/unit/clients/cpp/local/local_node.h"
 #include "tests/unit/clients/cpp/parts.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/include/cairn/kernels/weight_types.h"
+#include "cairn/kernels/weight_types.h"
 
 namespace cairn::kernels {
 namespace {

@@ -1,0 +1,117 @@
+#include "clients/cpp/src/grpc/channel.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "common/rpc/limits.h"
+#include "common/rpc/trace.h"
+#include "protocol/wire/convert.h"
+#include "protocol/wire/limits.h"
+
+namespace cairn::client {
+namespace {
+
+Status CheckAddress(const std::string& address) {
+  const auto bad = [&] {
+    return InvalidArgument("field 'address': got '{}', expected host:port or unix:/path", address);
+  };
+  if (address.starts_with("unix:")) return address.size() > 5 ? OkStatus() : bad();
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) return bad();
+  const std::string host = address.substr(0, colon);
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  if (!bracketed && host.find_first_of(":/[] \t") != std::string::npos) return bad();
+  const char* const begin = address.data() + colon + 1;
+  const char* const end = address.data() + address.size();
+  unsigned port = 0;
+  const auto [rest, error] = std::from_chars(begin, end, port);
+  if (error != std::errc() || rest != end || port < 1 || port > 65535) return bad();
+  return OkStatus();
+}
+
+Result<std::string> ReadPem(std::string_view field, const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    return InvalidArgument("field '{}': cannot read '{}': {}", field, path, std::strerror(errno));
+  std::stringstream text;
+  text << in.rdbuf();
+  // gRPC would report a file of another kind only as a failed handshake, over and over.
+  if (text.str().find("-----BEGIN") == std::string::npos) {
+    return InvalidArgument("field '{}': '{}' is not a PEM file", field, path);
+  }
+  return text.str();
+}
+
+Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& tls) {
+  if (!tls.enabled && tls.ca_file.empty() && tls.cert_file.empty() && tls.key_file.empty()) {
+    return grpc::InsecureChannelCredentials();
+  }
+  if (tls.cert_file.empty() != tls.key_file.empty()) {
+    return InvalidArgument(
+        "field 'tls.{}': got nothing, expected a file, since the other of cert_file and key_file "
+        "is given",
+        tls.cert_file.empty() ? "cert_file" : "key_file");
+  }
+  grpc::SslCredentialsOptions options;
+  if (!tls.ca_file.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.pem_root_certs, ReadPem("tls.ca_file", tls.ca_file));
+  }
+  if (!tls.cert_file.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.pem_cert_chain, ReadPem("tls.cert_file", tls.cert_file));
+    CAIRN_ASSIGN_OR_RETURN(options.pem_private_key, ReadPem("tls.key_file", tls.key_file));
+  }
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckAddress(options.address));
+  CAIRN_ASSIGN_OR_RETURN(const auto credentials, Credentials(options.tls));
+  // gRPC lives until the process ends. Otherwise it shuts down with the last channel, and closing
+  // that one waits for its poller: up to 10 s in gRPC 1.51.
+  [[maybe_unused]] static const bool kept = (grpc_init(), true);
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(wire::kMaxMessageBytes);
+  args.SetMaxSendMessageSize(wire::kMaxMessageBytes);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, rpc::kHttp2FrameBytes);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A proxy of the environment is for the Internet, not for a node next door.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Finds out that a machine vanished without a word. Also sets TCP_USER_TIMEOUT.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, rpc::kKeepaliveTimeMs);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc::kKeepaliveTimeoutMs);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Also the time that one attempt to connect may take: the session's own back-off is what spaces
+  // attempts.
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  if (!options.tls.server_name.empty()) args.SetSslTargetNameOverride(options.tls.server_name);
+  return grpc::CreateCustomChannel(options.address, credentials, args);
+}
+
+std::chrono::system_clock::time_point WallDeadline(TimePoint deadline) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  // gRPC would wait a whole millisecond for what is over by less.
+  if (deadline <= now) return {};
+  const auto left = deadline - now;
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+}
+
+void Prepare(grpc::ClientContext& context, TimePoint deadline, const std::string& trace) {
+  if (deadline != TimePoint::max()) context.set_deadline(WallDeadline(deadline));
+  if (rpc::IsTrace(trace)) context.AddMetadata(rpc::kTraceMetadata, trace);
+}
+
+}  // namespace cairn::client

@@ -1,0 +1,27 @@
+#pragma once
+// Channels to a node.
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <memory>
+#include <string>
+
+#include "cairn/client/connect.h"
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+
+namespace cairn::client {
+
+// A channel with a connection of its own. Does not connect yet. INVALID_ARGUMENT naming a bad
+// address or TLS file.
+Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options);
+
+// gRPC takes deadlines by the wall clock.
+std::chrono::system_clock::time_point WallDeadline(TimePoint deadline);
+
+// Deadline (TimePoint::max(): none) and trace of a call. A trace that the node would refuse is left
+// out.
+void Prepare(grpc::ClientContext& context, TimePoint deadline, const std::string& trace);
+
+}  // namespace cairn::client

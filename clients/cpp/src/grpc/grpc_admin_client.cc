@@ -1,0 +1,86 @@
+// AdminClient over gRPC.
+
+#include <utility>
+
+#include "cairn/client/connect.h"
+#include "cairn/v1/admin.grpc.pb.h"
+#include "clients/cpp/src/grpc/channel.h"
+#include "common/rpc/status.h"
+#include "protocol/wire/convert.h"
+
+namespace cairn::client {
+namespace {
+
+class GrpcAdminClient final : public AdminClient {
+ public:
+  explicit GrpcAdminClient(std::shared_ptr<grpc::Channel> channel)
+      : stub_(v1::Admin::NewStub(std::move(channel))) {}
+
+  Result<std::vector<NamespaceInfo>> ListNamespaces(std::string_view tenant,
+                                                    const CallOptions& options) override {
+    v1::ListNamespacesRequest request;
+    request.set_tenant(std::string(tenant));
+    CAIRN_ASSIGN_OR_RETURN(const auto response,
+                           Call(&v1::Admin::Stub::ListNamespaces, request, options));
+    std::vector<NamespaceInfo> out;
+    for (const v1::NamespaceInfo& in : response.namespaces()) {
+      NamespaceInfo info;
+      CAIRN_ASSIGN_OR_RETURN(info.spec, wire::FromProto(in.spec()));
+      CAIRN_ASSIGN_OR_RETURN(info.fingerprint, Digest::FromBytes(in.fingerprint(), "fingerprint"));
+      info.blocks = in.blocks();
+      info.bytes = in.bytes();
+      info.generation = in.generation();
+      out.push_back(std::move(info));
+    }
+    return out;
+  }
+
+  Result<DropResult> DropNamespace(const Digest& fingerprint, const CallOptions& options) override {
+    v1::DropNamespaceRequest request;
+    request.set_fingerprint(std::string(fingerprint.View()));
+    return Dropped(Call(&v1::Admin::Stub::DropNamespace, request, options));
+  }
+
+  Result<DropResult> DropTenant(std::string_view tenant, const CallOptions& options) override {
+    v1::DropTenantRequest request;
+    request.set_tenant(std::string(tenant));
+    return Dropped(Call(&v1::Admin::Stub::DropTenant, request, options));
+  }
+
+  Result<DropResult> BumpEpoch(const Digest& fingerprint, const CallOptions& options) override {
+    v1::BumpEpochRequest request;
+    request.set_fingerprint(std::string(fingerprint.View()));
+    return Dropped(Call(&v1::Admin::Stub::BumpEpoch, request, options));
+  }
+
+ private:
+  template <typename Request, typename Response>
+  using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+  template <typename Request, typename Response>
+  Result<Response> Call(Method<Request, Response> method, const Request& request,
+                        const CallOptions& options) {
+    grpc::ClientContext context;
+    Prepare(context, std::chrono::steady_clock::now() + options.deadline, options.trace);
+    Response response;
+    CAIRN_RETURN_IF_ERROR(rpc::FromGrpc((stub_.get()->*method)(&context, request, &response)));
+    return response;
+  }
+
+  static Result<DropResult> Dropped(const Result<v1::DropResponse>& response) {
+    CAIRN_RETURN_IF_ERROR(response.status());
+    return DropResult{.namespaces = response->namespaces(),
+                      .hidden_blocks = response->hidden_blocks()};
+  }
+
+  const std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(auto channel, NewChannel(options));
+  return std::unique_ptr<AdminClient>(std::make_unique<GrpcAdminClient>(std::move(channel)));
+}
+
+}  // namespace cairn::client

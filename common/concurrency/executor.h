@@ -1,0 +1,74 @@
+#pragma once
+// Where work runs, as an injected dependency.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
+
+namespace cairn {
+
+// Thread-safe. Tasks must not throw.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Stop; the task is then not run and
+  // is destroyed.
+  [[nodiscard]] virtual Status Post(std::function<void()> task) = 0;
+};
+
+// A fixed number of threads over one bounded FIFO queue.
+class ThreadPool final : public Executor {
+ public:
+  struct Options {
+    std::string name = "pool";     // Thread name (at most 15 characters are kept).
+    size_t threads = 1;            // At least 1.
+    size_t queue_capacity = 1024;  // Tasks waiting, not counting the running ones.
+  };
+  explicit ThreadPool(Options options);
+  ~ThreadPool() override;  // Stop().
+  Status Post(std::function<void()> task) override;
+  // Runs what is queued, then joins. Idempotent. Not from a pool thread.
+  void Stop();
+  size_t QueueDepth() const;
+
+ private:
+  void Run();
+  const Options options_;
+  mutable Mutex mu_;
+  CondVar wake_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::thread> threads_;
+};
+
+// Runs nothing until told: tests step through interleavings. Thread-safe.
+class ManualExecutor final : public Executor {
+ public:
+  Status Post(std::function<void()> task) override;
+  // Runs the oldest task; false when there is none.
+  bool RunOne();
+  // Runs until the queue is empty, tasks posted meanwhile included. Returns how many ran.
+  size_t RunAll();
+  size_t Pending() const;
+
+ private:
+  mutable Mutex mu_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
+};
+
+// Runs the task inside Post.
+class InlineExecutor final : public Executor {
+ public:
+  Status Post(std::function<void()> task) override {
+    task();
+    return OkStatus();
+  }
+};
+
+}  // namespace cairn

@@ -1,0 +1,69 @@
+#pragma once
+// std::mutex and std::condition_variable under names that Clang's thread-safety analysis
+// understands.
+//
+// Not absl::Mutex: Debian's build of it is not instrumented, so correct programs give TSan reports.
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <shared_mutex>
+
+#include "absl/base/thread_annotations.h"
+
+namespace cairn {
+
+class ABSL_LOCKABLE Mutex {
+ public:
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
+
+ private:
+  friend class CondVar;
+  std::mutex mu_;
+};
+
+class ABSL_SCOPED_LOCKABLE MutexLock {
+ public:
+  explicit MutexLock(Mutex& mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) { mu_.Lock(); }
+  ~MutexLock() ABSL_UNLOCK_FUNCTION() { mu_.Unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mu_;
+};
+
+// Waits happen with the mutex held (MutexLock in scope); spurious wake-ups are possible without a
+// predicate.
+//
+// Not std::condition_variable_any, which takes a second mutex of its own for each wait and
+// notification.
+class CondVar {
+ public:
+  void NotifyOne() { cv_.notify_one(); }
+  void NotifyAll() { cv_.notify_all(); }
+  template <typename Predicate>
+  void Wait(Mutex& mu, Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Held held(mu.mu_);
+    cv_.wait(held.lock, predicate);
+  }
+  // False when the deadline passed with the predicate still false.
+  template <typename Predicate>
+  bool WaitUntil(Mutex& mu, std::chrono::steady_clock::time_point deadline,
+                 Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Held held(mu.mu_);
+    return cv_.wait_until(held.lock, deadline, predicate);
+  }
+
+ private:
+  // The caller's lock in the form that a wait takes. It stays the caller's.
+  struct Held {
+    explicit Held(std::mutex& mu) : lock(mu, std::adopt_lock) {}
+    ~Held() { lock.release(); }
+    std::unique_lock<std::mutex> lock;
+  };
+  std::condition_variable cv_;
+};
+
+}  // namespace cairn

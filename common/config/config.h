@@ -1,0 +1,141 @@
+#pragma once
+// Settings of a process: one table of typed fields, read from defaults, a YAML file, the
+// environment and flags.
+//
+//   struct Options { std::string listen = "127.0.0.1:7400"; uint64_t capacity = 1 << 30; };
+//   Options options;
+//   config::Schema schema("cairn-cache", "Keeps KV blocks.");
+//   schema.Text("listen", &options.listen, "Address of the data port.");
+//   schema.Bytes("host.capacity", &options.capacity, "Size of the arena.", {.min = 16 << 20});
+//   Result<config::CommandLine> line = config::Load(schema, {argv + 1, argv + argc});
+//
+// Each field is registered once: its name, default (the target's value at that moment), unit, range
+// and meaning make the parser, the error texts, --help, --print-config and docs/config.md. Later
+// sources win: default < file < environment < flags.
+//
+// Thread-compatible. The targets outlive the schema; a failed call may leave some of them changed.
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+
+namespace cairn::config {
+
+// "512MiB", "1.5GiB", "64KB", "4096": bytes. Binary units KiB..TiB, decimal ones KB..TB, B or none
+// for bytes.
+Result<uint64_t> ParseBytes(std::string_view text);
+// The largest binary unit that divides: 1073741824 is "1GiB".
+std::string FormatBytes(uint64_t bytes);
+// "1s", "250ms", "1.5m", "2h", "100us", "0". A unit is required except for 0.
+Result<Duration> ParseDuration(std::string_view text);
+std::string FormatDuration(Duration duration);
+
+// The candidate with the smallest edit distance to `name`; "" when none is near enough to be what
+// was meant.
+std::string Nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+struct TextOptions {
+  std::vector<std::string> choices = {};  // Legal values; empty: any text.
+  // Environment variable that sets it: pod identity and paths of secret files.
+  std::string env = {};
+  size_t max_length = 4096;
+};
+struct IntegerOptions {
+  uint64_t min = 0;
+  uint64_t max = std::numeric_limits<int64_t>::max();
+  std::string unit = {};  // "blocks", "threads": for people.
+};
+struct RealOptions {
+  double min = 0;
+  double max = std::numeric_limits<double>::max();
+  std::string unit = {};
+};
+struct BytesOptions {
+  uint64_t min = 0;
+  uint64_t max = 1ull << 50;
+};
+struct TimeOptions {
+  Duration min{0};
+  Duration max = std::chrono::hours(24 * 365);
+};
+
+class Schema {
+ public:
+  // `program` and `summary` open --help; `example` is one command line that works.
+  Schema(std::string program, std::string summary, std::string example = {});
+  ~Schema();
+  Schema(const Schema&) = delete;
+  Schema& operator=(const Schema&) = delete;
+
+  // Names are dotted lower-case words, unique: "host.capacity". In YAML the dots are levels.
+  void Bool(std::string name, bool* target, std::string doc);
+  void Integer(std::string name, uint32_t* target, std::string doc, IntegerOptions options = {});
+  void Integer(std::string name, uint64_t* target, std::string doc, IntegerOptions options = {});
+  void Real(std::string name, double* target, std::string doc, RealOptions options = {});
+  void Bytes(std::string name, uint64_t* target, std::string doc, BytesOptions options = {});
+  void Time(std::string name, Duration* target, std::string doc, TimeOptions options = {});
+  void Text(std::string name, std::string* target, std::string doc, TextOptions options = {});
+  // A YAML sequence, or text with commas in flags.
+  void TextList(std::string name, std::vector<std::string>* target, std::string doc,
+                TextOptions options = {});
+
+  // A flag without a value that is no setting: --json. `name` without dashes.
+  void Switch(std::string name, bool* target, std::string doc);
+  // What concerns several fields; runs after all sources were read, in order of registration.
+  void Check(std::function<Status()> check);
+
+  // INVALID_ARGUMENT naming field, value, expectation and `source` ("flag", "cairn.yaml line 3").
+  Status Set(std::string_view name, std::string_view value, std::string_view source);
+  // `source` names the text in errors. Unknown key: INVALID_ARGUMENT with the nearest known one.
+  Status ApplyYaml(const std::string& text, const std::string& source);
+  Status ApplyYamlFile(const std::string& path);
+  // `get` is ::getenv but for tests; nullptr for a variable that is not set.
+  Status ApplyEnvironment(const std::function<const char*(const char*)>& get);
+  Status RunChecks() const;
+
+  // The present values as a YAML file with a comment above each.
+  std::string PrintYaml() const;
+  // A Markdown table of all fields with their defaults (not the present values).
+  std::string PrintMarkdown() const;
+  std::string PrintHelp() const;
+
+ private:
+  friend class Loader;
+  struct Field;
+  struct SwitchField;
+  Field* Find(std::string_view name) const;
+  Status Unknown(std::string_view name, std::string_view source) const;
+  void Add(Field field);
+
+  const std::string program_, summary_, example_;
+  std::vector<std::unique_ptr<Field>> fields_;
+  std::vector<SwitchField> switches_;
+  std::vector<std::function<Status()>> checks_;
+};
+
+struct CommandLine {
+  // Set: nothing to run; print this on stdout and exit 0 (--help, --version, --print-config,
+  // --print-config-docs, --check-config).
+  bool exit = false;
+  std::string output;
+  // Words that are no flags, in order.
+  std::vector<std::string> words;
+};
+
+// Reads all sources: --config FILE, environment, --set a.b=c, --a.b c, --a.b=c; then runs the
+// checks. `args` without argv[0].
+Result<CommandLine> Load(Schema& schema, const std::vector<std::string>& args);
+
+// The project's version, "0.1.0", and the commit it was configured at, "unknown" outside of a
+// checkout.
+std::string_view Version();
+std::string_view Revision();
+
+}  // namespace cairn::config

@@ -1,0 +1,29 @@
+#pragma once
+// Inside of Schema, shared by the files that parse and print it.
+
+#include <fmt/ranges.h>
+
+#include "common/config/config.h"
+
+namespace cairn::config {
+
+struct Schema::Field {
+  std::string name;
+  std::string type;
+  std::string expected;  // Range for people: "an integer from 1 to 64".
+  std::string doc;
+  std::string env = {};
+  std::function<Status(std::string_view)> parse;
+  std::function<std::string()> print;  // The present value as YAML.
+  std::function<Status(const std::vector<std::string>&)> parse_list = {};  // Lists only.
+  bool is_bool = false;
+  std::string default_yaml = {};
+};
+
+struct Schema::SwitchField {
+  std::string name;
+  bool* target;
+  std::string doc;
+};
+
+}  // namespace cairn::config

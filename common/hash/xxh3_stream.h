@@ -1,0 +1,30 @@
+#pragma once
+// XXH3-64 of bytes that come in pieces.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace cairn {
+
+// Not thread-safe. Equal to Xxh3 (hash.h) of all pieces together, at the same speed for pieces of
+// some KiB.
+class Xxh3Stream {
+ public:
+  Xxh3Stream();
+  ~Xxh3Stream();
+  Xxh3Stream(Xxh3Stream&&) noexcept;
+  Xxh3Stream& operator=(Xxh3Stream&&) noexcept;
+
+  void Update(std::span<const std::byte> piece);
+  uint64_t Digest() const;
+  // Begins anew.
+  void Reset();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,149 @@
+#pragma once
+// Namespaces in plain C++: what must be equal for KV to be interchangeable, its fingerprint, and
+// block keys.
+//
+// Shared by the cache node and its clients, so that both derive the same fingerprint. The bytes
+// that are hashed are in docs/formats/keys.md, with golden vectors in tests/unit/common/keys.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cairn/common/hash.h"
+#include "cairn/common/part.h"
+#include "cairn/common/status.h"
+
+namespace cairn {
+
+enum class DType : uint8_t { kF16 = 1, kBF16 = 2, kF32 = 3, kF8E4M3 = 4, kI8 = 5 };
+uint32_t DTypeBytes(DType dtype);
+std::string_view Name(DType dtype);
+
+struct Plane {
+  std::string name;
+  uint32_t heads = 0;
+  uint32_t dim = 0;
+  DType dtype = DType::kF16;
+  bool operator==(const Plane&) const = default;
+};
+
+// A run of consecutive layers with the same planes.
+struct LayerGroup {
+  uint32_t count = 0;
+  std::vector<Plane> planes;
+  bool operator==(const LayerGroup&) const = default;
+};
+
+enum class KeyRotation : uint8_t { kAfterRope = 1, kBeforeRope = 2 };
+
+struct NativeLayout {
+  std::vector<LayerGroup> groups;
+  uint32_t kv_heads = 0;
+  KeyRotation key_rotation = KeyRotation::kAfterRope;
+  bool operator==(const NativeLayout&) const = default;
+};
+
+struct OpaqueLayout {
+  std::string description;
+  uint64_t max_part_bytes = 0;
+  uint32_t parts = 0;
+  bool operator==(const OpaqueLayout&) const = default;
+};
+
+// Heads [begin, end) of a plane.
+struct HeadRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  bool operator==(const HeadRange&) const = default;
+};
+
+struct Layout {
+  uint32_t block_tokens = 64;
+  std::variant<NativeLayout, OpaqueLayout> form;
+  bool operator==(const Layout&) const = default;
+
+  bool IsNative() const { return std::holds_alternative<NativeLayout>(form); }
+  // Of the part grid. Opaque: 1 layer, `parts` heads.
+  uint32_t Layers() const;
+  uint32_t KvHeads() const;
+  format::PartRect WholeRect() const;
+  // Bytes of one layer's raw slice in a part with these heads; 0 for a layer without planes.
+  // REQUIRES: native.
+  uint64_t SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
+  // Planes of a layer in storage order; empty past the last layer. Valid while the layout is.
+  // REQUIRES: native.
+  std::span<const Plane> PlanesOf(uint32_t layer) const;
+  // The heads of `plane` that a part with heads [head_begin, head_end) holds. A plane with fewer
+  // heads than the grid belongs whole to the part that holds head 0. REQUIRES: native.
+  HeadRange PlaneHeads(const Plane& plane, uint32_t head_begin, uint32_t head_end) const;
+};
+
+// Fields as in proto/cairn/v1/common.proto, which documents their ranges.
+struct NamespaceSpec {
+  std::string tenant = "default";
+  std::string salt;
+  std::string model;
+  std::string revision;
+  uint64_t weight_epoch = 0;
+  Layout layout;
+  std::string recipe = "raw";
+  std::string numerics;
+  uint32_t key_version = 1;
+  std::string key_scheme = "cairn";
+  bool operator==(const NamespaceSpec&) const = default;
+};
+
+// INVALID_ARGUMENT naming the field, its value and what was expected. Neighbouring layer groups
+// with equal planes are legal and mean the same as one group.
+Status Validate(const NamespaceSpec& spec);
+
+// SHA-256 of Encode(spec). REQUIRES: Validate(spec).ok().
+Digest Fingerprint(const NamespaceSpec& spec);
+
+// Every field as (name, value for people), in the order of the fingerprint. Two specs are equal
+// when these are.
+std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec);
+
+// Names of the fields in which two specs differ, with both values. Where one layout is native and
+// the other opaque, of the layout only block_tokens and "layout.form" are compared.
+struct FieldDifference {
+  std::string field;
+  std::string stored;
+  std::string requested;
+};
+std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
+                                         const NamespaceSpec& requested);
+
+// A stable binary form, for storage. Decode: DATA_LOSS on malformed bytes.
+std::string Encode(const NamespaceSpec& spec);
+Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes);
+
+using BlockKey = Digest;
+
+// Cairn's own derivation of block keys, version 1: a chain of SHA-256.
+//
+//   key = SHA256("cairn.block.v1" | fingerprint | parent key (zero for a root) | u32 token count |
+//   tokens as u32 | field(extra))
+//
+// Integers little-endian, field() = u64 length and bytes. Not thread-safe: reuses one hash context.
+class BlockKeyChain {
+ public:
+  explicit BlockKeyChain(const Digest& fingerprint) : fingerprint_(fingerprint) {}
+  // Key of the block with these tokens after `parent` (nullopt: a root). `extra`: anything else
+  // that the KV depends on (an adapter's digest, an image's).
+  BlockKey Next(const std::optional<BlockKey>& parent, std::span<const int32_t> tokens,
+                std::string_view extra = {});
+  // Keys of all full blocks of a prompt.
+  std::vector<BlockKey> Keys(std::span<const int32_t> tokens, uint32_t block_tokens);
+
+ private:
+  Digest fingerprint_;
+  Sha256 sha_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,476 @@
+#include "cairn/common/namespace_spec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "common/recipe/recipe.h"
+
+namespace cairn {
+namespace {
+
+// Opens every encoded namespace. Another layout of the bytes gets another version here, and so
+// another fingerprint.
+constexpr std::string_view kNamespaceMagic = "cairn.namespace.v1";
+constexpr uint32_t kFormNative = 1;
+constexpr uint32_t kFormOpaque = 2;
+constexpr uint32_t kMaxPlanes = 16;
+constexpr uint32_t kMaxHeads = 1024;
+constexpr uint32_t kMaxLayers = 65535;
+constexpr uint64_t kMaxPartBytes = 64ull << 20;
+
+Status CheckText(std::string_view field, std::string_view value, size_t min, size_t max) {
+  if (value.size() < min || value.size() > max) {
+    return InvalidArgument("field '{}': got {} characters, expected {} to {}", field, value.size(),
+                           min, max);
+  }
+  // They go into logs and error messages.
+  const auto bad = std::find_if(value.begin(), value.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (bad != value.end()) {
+    return InvalidArgument(
+        "field '{}': got control character 0x{:02x} at {}, expected printable text", field,
+        static_cast<unsigned>(static_cast<unsigned char>(*bad)), bad - value.begin());
+  }
+  return OkStatus();
+}
+
+// Text of characters that `allowed` accepts.
+template <typename Allowed>
+Status CheckName(std::string_view field, std::string_view value, size_t max,
+                 std::string_view characters, Allowed allowed) {
+  CAIRN_RETURN_IF_ERROR(CheckText(field, value, 1, max));
+  if (!std::all_of(value.begin(), value.end(), allowed)) {
+    return InvalidArgument("field '{}': got '{}', expected characters of {}", field, value,
+                           characters);
+  }
+  return OkStatus();
+}
+
+Status CheckRange(std::string_view field, uint64_t value, uint64_t min, uint64_t max) {
+  if (value < min || value > max) {
+    return InvalidArgument("field '{}': got {}, expected {} to {}", field, value, min, max);
+  }
+  return OkStatus();
+}
+
+bool IsLowerAlnum(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+Status ValidatePlane(const std::string& field, const Plane& plane) {
+  CAIRN_RETURN_IF_ERROR(CheckName(field + ".name", plane.name, 32, "[a-z0-9_]",
+                                  [](char c) { return IsLowerAlnum(c) || c == '_'; }));
+  CAIRN_RETURN_IF_ERROR(CheckRange(field + ".heads", plane.heads, 1, kMaxHeads));
+  CAIRN_RETURN_IF_ERROR(CheckRange(field + ".dim", plane.dim, 1, 65536));
+  if (DTypeBytes(plane.dtype) == 0) {
+    return InvalidArgument("field '{}.dtype': got {}, expected f16, bf16, f32, f8e4m3 or i8", field,
+                           static_cast<unsigned>(plane.dtype));
+  }
+  return OkStatus();
+}
+
+Status ValidateNative(const NativeLayout& native) {
+  uint64_t layers = 0;
+  uint32_t most_heads = 0;
+  for (size_t g = 0; g < native.groups.size(); ++g) {
+    const LayerGroup& group = native.groups[g];
+    const std::string field = fmt::format("layout.native.groups[{}]", g);
+    CAIRN_RETURN_IF_ERROR(CheckRange(field + ".count", group.count, 1, kMaxLayers));
+    layers += group.count;
+    if (group.planes.size() > kMaxPlanes) {
+      return InvalidArgument("field '{}.planes': got {} planes, expected at most {}", field,
+                             group.planes.size(), kMaxPlanes);
+    }
+    for (size_t p = 0; p < group.planes.size(); ++p) {
+      const std::string plane_field = fmt::format("{}.planes[{}]", field, p);
+      CAIRN_RETURN_IF_ERROR(ValidatePlane(plane_field, group.planes[p]));
+      for (size_t q = 0; q < p; ++q) {
+        if (group.planes[q].name == group.planes[p].name) {
+          return InvalidArgument(
+              "field '{}.name': got '{}' twice, expected names that differ within a layer",
+              plane_field, group.planes[p].name);
+        }
+      }
+      most_heads = std::max(most_heads, group.planes[p].heads);
+    }
+  }
+  if (layers < 1 || layers > kMaxLayers) {
+    return InvalidArgument("field 'layout.native.groups': got {} layers in all, expected 1 to {}",
+                           layers, kMaxLayers);
+  }
+  if (most_heads == 0) {
+    return InvalidArgument(
+        "field 'layout.native.groups': got no plane in any layer, expected at least one");
+  }
+  if (native.kv_heads != most_heads) {
+    return InvalidArgument(
+        "field 'layout.native.kv_heads': got {}, expected {}, the largest 'heads' of all planes",
+        native.kv_heads, most_heads);
+  }
+  if (native.key_rotation != KeyRotation::kAfterRope &&
+      native.key_rotation != KeyRotation::kBeforeRope) {
+    return InvalidArgument(
+        "field 'layout.native.key_rotation': got {}, expected after_rope or before_rope",
+        static_cast<unsigned>(native.key_rotation));
+  }
+  return OkStatus();
+}
+
+Status ValidateOpaque(const OpaqueLayout& opaque) {
+  CAIRN_RETURN_IF_ERROR(CheckText("layout.opaque.description", opaque.description, 1, 1024));
+  CAIRN_RETURN_IF_ERROR(
+      CheckRange("layout.opaque.max_part_bytes", opaque.max_part_bytes, 1, kMaxPartBytes));
+  return CheckRange("layout.opaque.parts", opaque.parts, 1, kMaxHeads);
+}
+
+// One way to write a list of layers: neighbours with equal planes form one group.
+std::vector<LayerGroup> Canonical(const std::vector<LayerGroup>& groups) {
+  std::vector<LayerGroup> merged;
+  for (const LayerGroup& group : groups) {
+    if (!merged.empty() && merged.back().planes == group.planes) {
+      merged.back().count += group.count;
+    } else {
+      merged.push_back(group);
+    }
+  }
+  return merged;
+}
+
+// "30 x {k: 3 x 64 f16, v: 3 x 64 f16}, 2 x {}".
+std::string DescribeGroups(const NativeLayout& native) {
+  std::string out;
+  for (const LayerGroup& group : Canonical(native.groups)) {
+    out += fmt::format("{}{} x {{", out.empty() ? "" : ", ", group.count);
+    for (size_t p = 0; p < group.planes.size(); ++p) {
+      const Plane& plane = group.planes[p];
+      out += fmt::format("{}{}: {} x {} {}", p == 0 ? "" : ", ", plane.name, plane.heads, plane.dim,
+                         Name(plane.dtype));
+    }
+    out += '}';
+  }
+  return out;
+}
+
+std::string_view Name(KeyRotation rotation) {
+  return rotation == KeyRotation::kBeforeRope ? "before_rope" : "after_rope";
+}
+
+std::string HexOf(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes)
+    out += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return out;
+}
+
+class Writer {
+ public:
+  void U32(uint32_t v) {
+    for (int i = 0; i < 4; ++i) out_.push_back(static_cast<char>(v >> (8 * i)));
+  }
+  void U64(uint64_t v) {
+    for (int i = 0; i < 8; ++i) out_.push_back(static_cast<char>(v >> (8 * i)));
+  }
+  void Raw(std::string_view bytes) { out_.append(bytes); }
+  void Field(std::string_view bytes) {
+    U64(bytes.size());
+    Raw(bytes);
+  }
+  std::string Take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+// Reads until the first thing that does not fit; from then on everything reads as zero and ok() is
+// false.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+  uint32_t U32() { return static_cast<uint32_t>(Little(4)); }
+  uint64_t U64() { return Little(8); }
+  std::string_view Raw(uint64_t n) {
+    if (n > rest_.size()) {
+      ok_ = false;
+      rest_ = {};
+      return {};
+    }
+    const std::string_view out = rest_.substr(0, n);
+    rest_.remove_prefix(n);
+    return out;
+  }
+  std::string Field() { return std::string(Raw(U64())); }
+  bool ok() const { return ok_; }
+  bool AtEnd() const { return ok_ && rest_.empty(); }
+
+ private:
+  uint64_t Little(size_t n) {
+    const std::string_view bytes = Raw(n);
+    uint64_t v = 0;
+    for (size_t i = 0; i < bytes.size(); ++i)
+      v |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    return v;
+  }
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+// Canonical: "int8" and "int8:group=64" are one namespace.
+std::string RecipeOf(const NamespaceSpec& spec) {
+  const Result<std::string> canonical = CanonicalRecipe(spec.recipe);
+  return canonical.ok() ? *canonical : spec.recipe;
+}
+
+void EncodeLayout(const Layout& layout, Writer& w) {
+  w.U32(layout.block_tokens);
+  if (const auto* native = std::get_if<NativeLayout>(&layout.form)) {
+    w.U32(kFormNative);
+    w.U32(native->kv_heads);
+    w.U32(static_cast<uint32_t>(native->key_rotation));
+    const std::vector<LayerGroup> groups = Canonical(native->groups);
+    w.U32(static_cast<uint32_t>(groups.size()));
+    for (const LayerGroup& group : groups) {
+      w.U32(group.count);
+      w.U32(static_cast<uint32_t>(group.planes.size()));
+      for (const Plane& plane : group.planes) {
+        w.Field(plane.name);
+        w.U32(plane.heads);
+        w.U32(plane.dim);
+        w.U32(static_cast<uint32_t>(plane.dtype));
+      }
+    }
+  } else {
+    const auto& opaque = std::get<OpaqueLayout>(layout.form);
+    w.U32(kFormOpaque);
+    w.Field(opaque.description);
+    w.U64(opaque.max_part_bytes);
+    w.U32(opaque.parts);
+  }
+}
+
+NativeLayout DecodeNative(Reader& r) {
+  NativeLayout native;
+  native.kv_heads = r.U32();
+  native.key_rotation = static_cast<KeyRotation>(std::min<uint32_t>(r.U32(), 255));
+  const uint32_t groups = r.U32();
+  // r.ok() also bounds the loops: counts come from the bytes.
+  for (uint32_t g = 0; g < groups && r.ok(); ++g) {
+    LayerGroup group;
+    group.count = r.U32();
+    const uint32_t planes = r.U32();
+    for (uint32_t p = 0; p < planes && r.ok(); ++p) {
+      Plane plane;
+      plane.name = r.Field();
+      plane.heads = r.U32();
+      plane.dim = r.U32();
+      plane.dtype = static_cast<DType>(std::min<uint32_t>(r.U32(), 255));
+      group.planes.push_back(std::move(plane));
+    }
+    native.groups.push_back(std::move(group));
+  }
+  return native;
+}
+
+}  // namespace
+
+uint32_t DTypeBytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kF32:
+      return 4;
+    case DType::kF8E4M3:
+    case DType::kI8:
+      return 1;
+  }
+  return 0;
+}
+
+std::string_view Name(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kF32:
+      return "f32";
+    case DType::kF8E4M3:
+      return "f8e4m3";
+    case DType::kI8:
+      return "i8";
+  }
+  return "unknown";
+}
+
+uint32_t Layout::Layers() const {
+  const auto* native = std::get_if<NativeLayout>(&form);
+  if (native == nullptr) return 1;
+  uint32_t layers = 0;
+  for (const LayerGroup& group : native->groups) layers += group.count;
+  return layers;
+}
+
+uint32_t Layout::KvHeads() const {
+  const auto* native = std::get_if<NativeLayout>(&form);
+  return native != nullptr ? native->kv_heads : std::get<OpaqueLayout>(form).parts;
+}
+
+format::PartRect Layout::WholeRect() const {
+  return {.layer_begin = 0,
+          .layer_end = static_cast<uint16_t>(Layers()),
+          .head_begin = 0,
+          .head_end = static_cast<uint16_t>(KvHeads())};
+}
+
+std::span<const Plane> Layout::PlanesOf(uint32_t layer) const {
+  for (const LayerGroup& group : std::get<NativeLayout>(form).groups) {
+    if (layer < group.count) return group.planes;
+    layer -= group.count;
+  }
+  return {};
+}
+
+HeadRange Layout::PlaneHeads(const Plane& plane, uint32_t head_begin, uint32_t head_end) const {
+  if (plane.heads == KvHeads()) return {head_begin, head_end};
+  // Fewer heads than the grid: the plane belongs whole to the part that holds head 0.
+  return head_begin == 0 ? HeadRange{0, plane.heads} : HeadRange{0, 0};
+}
+
+uint64_t Layout::SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const {
+  uint64_t bytes = 0;
+  for (const Plane& plane : PlanesOf(layer)) {
+    const HeadRange heads = PlaneHeads(plane, head_begin, head_end);
+    bytes += uint64_t{heads.end - heads.begin} * block_tokens * plane.dim * DTypeBytes(plane.dtype);
+  }
+  return bytes;
+}
+
+Status Validate(const NamespaceSpec& spec) {
+  CAIRN_RETURN_IF_ERROR(CheckName("tenant", spec.tenant, 128, "[A-Za-z0-9._-]", [](char c) {
+    return IsLowerAlnum(c) || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+  }));
+  if (spec.salt.size() > 256) {
+    return InvalidArgument("field 'salt': got {} bytes, expected 0 to 256", spec.salt.size());
+  }
+  CAIRN_RETURN_IF_ERROR(CheckText("model", spec.model, 1, 512));
+  CAIRN_RETURN_IF_ERROR(CheckText("revision", spec.revision, 1, 512));
+  const uint32_t tokens = spec.layout.block_tokens;
+  if (tokens < 16 || tokens > 256 || !std::has_single_bit(tokens)) {
+    return InvalidArgument("field 'layout.block_tokens': got {}, expected 16, 32, 64, 128 or 256",
+                           tokens);
+  }
+  if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
+    CAIRN_RETURN_IF_ERROR(ValidateNative(*native));
+  } else {
+    CAIRN_RETURN_IF_ERROR(ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form)));
+  }
+  CAIRN_RETURN_IF_ERROR(CheckText("recipe", spec.recipe, 1, 1024));
+  if (const auto recipe = ParseRecipe(spec.recipe); !recipe.ok()) {
+    return InvalidArgument("field 'recipe': {}", Message(recipe.status()));
+  }
+  CAIRN_RETURN_IF_ERROR(CheckText("numerics", spec.numerics, 1, 256));
+  CAIRN_RETURN_IF_ERROR(CheckRange("key_version", spec.key_version, 1, 65535));
+  return CheckText("key_scheme", spec.key_scheme, 1, 128);
+}
+
+Digest Fingerprint(const NamespaceSpec& spec) { return Sha256::Of(Encode(spec)); }
+
+std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec) {
+  std::vector<std::pair<std::string, std::string>> out;
+  out.emplace_back("tenant", spec.tenant);
+  out.emplace_back("salt", HexOf(spec.salt));
+  out.emplace_back("model", spec.model);
+  out.emplace_back("revision", spec.revision);
+  out.emplace_back("weight_epoch", fmt::format("{}", spec.weight_epoch));
+  out.emplace_back("layout.block_tokens", fmt::format("{}", spec.layout.block_tokens));
+  if (const auto* native = std::get_if<NativeLayout>(&spec.layout.form)) {
+    // kv_heads follows from the groups: listing it too would make one changed setting look like
+    // two.
+    out.emplace_back("layout.form", "native");
+    out.emplace_back("layout.native.key_rotation", std::string(Name(native->key_rotation)));
+    out.emplace_back("layout.native.groups", DescribeGroups(*native));
+  } else {
+    const auto& opaque = std::get<OpaqueLayout>(spec.layout.form);
+    out.emplace_back("layout.form", "opaque");
+    out.emplace_back("layout.opaque.description", opaque.description);
+    out.emplace_back("layout.opaque.max_part_bytes", fmt::format("{}", opaque.max_part_bytes));
+    out.emplace_back("layout.opaque.parts", fmt::format("{}", opaque.parts));
+  }
+  out.emplace_back("recipe", RecipeOf(spec));
+  out.emplace_back("numerics", spec.numerics);
+  out.emplace_back("key_version", fmt::format("{}", spec.key_version));
+  out.emplace_back("key_scheme", spec.key_scheme);
+  return out;
+}
+
+std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
+                                         const NamespaceSpec& requested) {
+  const auto a = Describe(stored);
+  const auto b = Describe(requested);
+  std::vector<FieldDifference> out;
+  for (const auto& [field, value] : a) {
+    const auto other = std::find_if(
+        b.begin(), b.end(), [&name = field](const auto& entry) { return entry.first == name; });
+    // Fields of a form that the other side does not have: "layout.form" says it all.
+    if (other == b.end()) continue;
+    if (other->second != value) out.push_back({field, value, other->second});
+  }
+  return out;
+}
+
+std::string Encode(const NamespaceSpec& spec) {
+  Writer w;
+  w.Raw(kNamespaceMagic);
+  w.Field(spec.tenant);
+  w.Field(spec.salt);
+  w.Field(spec.model);
+  w.Field(spec.revision);
+  w.U64(spec.weight_epoch);
+  EncodeLayout(spec.layout, w);
+  w.Field(RecipeOf(spec));
+  w.Field(spec.numerics);
+  w.U32(spec.key_version);
+  w.Field(spec.key_scheme);
+  return w.Take();
+}
+
+Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes) {
+  Reader r(bytes);
+  if (r.Raw(kNamespaceMagic.size()) != kNamespaceMagic) {
+    return Errorf(StatusCode::kDataLoss, "stored namespace: does not begin with '{}'",
+                  kNamespaceMagic);
+  }
+  NamespaceSpec spec;
+  spec.tenant = r.Field();
+  spec.salt = r.Field();
+  spec.model = r.Field();
+  spec.revision = r.Field();
+  spec.weight_epoch = r.U64();
+  spec.layout.block_tokens = r.U32();
+  const uint32_t form = r.U32();
+  if (form == kFormNative) {
+    spec.layout.form = DecodeNative(r);
+  } else if (form == kFormOpaque) {
+    OpaqueLayout opaque;
+    opaque.description = r.Field();
+    opaque.max_part_bytes = r.U64();
+    opaque.parts = r.U32();
+    spec.layout.form = std::move(opaque);
+  } else if (r.ok()) {
+    return Errorf(StatusCode::kDataLoss, "stored namespace: layout form {}, expected 1 or 2", form);
+  }
+  spec.recipe = r.Field();
+  spec.numerics = r.Field();
+  spec.key_version = r.U32();
+  spec.key_scheme = r.Field();
+  if (!r.AtEnd()) {
+    return Errorf(StatusCode::kDataLoss,
+                  "stored namespace: {} bytes do not end where the last field does", bytes.size());
+  }
+  if (const Status valid = Validate(spec); !valid.ok()) {
+    return Errorf(StatusCode::kDataLoss, "stored namespace: {}", Message(valid));
+  }
+  return spec;
+}
+
+}  // namespace cairn

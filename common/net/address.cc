@@ -1,0 +1,55 @@
+#include "common/net/address.h"
+
+#include <arpa/inet.h>
+
+#include <charconv>
+
+namespace cairn::net {
+
+std::string ListenAddress::WithPort(int with_port) const {
+  if (is_unix) return fmt::format("unix:{}", host);
+  if (host.find(':') != std::string::npos) return fmt::format("[{}]:{}", host, with_port);
+  return fmt::format("{}:{}", host, with_port);
+}
+
+Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field) {
+  const auto bad = [&] {
+    return InvalidArgument(
+        "{}: got '{}', expected host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path", field,
+        text);
+  };
+  ListenAddress address;
+  if (text.rfind("unix:", 0) == 0) {
+    address.is_unix = true;
+    address.host = text.substr(5);
+    // sockaddr_un holds 108 bytes with the final zero.
+    if (address.host.empty() || address.host.front() != '/' || address.host.size() > 107)
+      return bad();
+    return address;
+  }
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return bad();
+  address.host = text.substr(0, colon);
+  if (address.host.front() == '[') {
+    if (address.host.size() < 3 || address.host.back() != ']') return bad();
+    address.host = address.host.substr(1, address.host.size() - 2);
+  } else if (address.host.find(':') != std::string::npos) {
+    return bad();  // ::1:7400 could mean two things.
+  }
+  const char* begin = text.data() + colon + 1;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, address.port);
+  if (error != std::errc() || stop != end) return bad();
+  return address;
+}
+
+bool IsLocal(const ListenAddress& address) {
+  if (address.is_unix || address.host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, address.host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return false;
+}
+
+}  // namespace cairn::net

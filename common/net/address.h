@@ -1,0 +1,24 @@
+#pragma once
+// Addresses to listen on: "host:port", "[v6]:port", "unix:/path".
+
+#include <string>
+
+#include "cairn/common/status.h"
+
+namespace cairn::net {
+
+struct ListenAddress {
+  bool is_unix = false;
+  std::string host;  // Without brackets; or the path.
+  uint16_t port = 0;
+  // "host:port" with the given port, brackets where they are needed.
+  std::string WithPort(int port) const;
+};
+
+// INVALID_ARGUMENT naming `field`.
+Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field);
+
+// 127.0.0.0/8, ::1, "localhost" and Unix sockets: what other machines cannot reach.
+bool IsLocal(const ListenAddress& address);
+
+}  // namespace cairn::net

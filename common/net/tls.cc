@@ -1,0 +1,117 @@
+#include "common/net/tls.h"
+
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+namespace cairn::net {
+namespace {
+
+using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+using FilePtr = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+Result<FilePtr> Open(const std::string& path, const std::string& field) {
+  FilePtr file(std::fopen(path.c_str(), "re"), &std::fclose);
+  if (file == nullptr) {
+    return Errorf(StatusCode::kFailedPrecondition, "{}: cannot read '{}', expected a PEM file",
+                  field, path);
+  }
+  return file;
+}
+
+Result<X509Ptr> ReadCertificate(const std::string& path, const std::string& field) {
+  CAIRN_ASSIGN_OR_RETURN(const FilePtr file, Open(path, field));
+  X509Ptr certificate(PEM_read_X509(file.get(), nullptr, nullptr, nullptr), &X509_free);
+  if (certificate == nullptr) {
+    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' holds no PEM certificate", field,
+                  path);
+  }
+  return certificate;
+}
+
+Status CheckPeriod(const X509* certificate, const std::string& path, const std::string& field) {
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
+    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' has expired", field, path);
+  }
+  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
+    return Errorf(StatusCode::kFailedPrecondition, "{}: '{}' is not valid yet", field, path);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status Check(const TlsOptions& options) {
+  if (!options.enabled()) {
+    if (!options.private_key.empty() || !options.client_ca.empty()) {
+      return InvalidArgument("tls.cert: got nothing, expected a file because tls.{} is set",
+                             options.private_key.empty() ? "client_ca" : "private_key");
+    }
+    return OkStatus();
+  }
+  if (options.private_key.empty()) {
+    return InvalidArgument("tls.key: got nothing, expected a file because tls.cert is set");
+  }
+  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate,
+                         ReadCertificate(options.certificate, "tls.cert"));
+  CAIRN_RETURN_IF_ERROR(CheckPeriod(certificate.get(), options.certificate, "tls.cert"));
+  CAIRN_ASSIGN_OR_RETURN(const FilePtr key_file, Open(options.private_key, "tls.key"));
+  // An encrypted key would ask for its password on the terminal: answer with none.
+  const auto no_password = [](char*, int, int, void*) { return 0; };
+  const KeyPtr key(PEM_read_PrivateKey(key_file.get(), nullptr, no_password, nullptr),
+                   &EVP_PKEY_free);
+  if (key == nullptr) {
+    return Errorf(StatusCode::kFailedPrecondition, "tls.key: '{}' holds no unencrypted PEM key",
+                  options.private_key);
+  }
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return Errorf(StatusCode::kFailedPrecondition, "tls.key: '{}' does not belong to '{}'",
+                  options.private_key, options.certificate);
+  }
+  if (options.mutual()) {
+    CAIRN_ASSIGN_OR_RETURN(const X509Ptr ca, ReadCertificate(options.client_ca, "tls.client_ca"));
+    CAIRN_RETURN_IF_ERROR(CheckPeriod(ca.get(), options.client_ca, "tls.client_ca"));
+  }
+  return OkStatus();
+}
+
+Status CheckBind(const ListenAddress& address, const TlsOptions& options,
+                 const std::string& field) {
+  if (IsLocal(address) || options.enabled() || options.allow_plaintext_beyond_loopback)
+    return OkStatus();
+  return Errorf(StatusCode::kPermissionDenied,
+                "{}: '{}' can be reached from other machines, and TLS is off. Set tls.cert and "
+                "tls.key, or listen on 127.0.0.1, or say --i-accept-plaintext-on-the-network",
+                field, address.WithPort(address.port));
+}
+
+Result<double> CertificateExpiry(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const X509Ptr certificate, ReadCertificate(path, path));
+  std::tm end{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
+    return Errorf(StatusCode::kFailedPrecondition, "'{}': unreadable end date", path);
+  }
+  return static_cast<double>(timegm(&end));
+}
+
+Status CheckAdmin(const Caller& caller, const TlsOptions& options,
+                  const std::vector<std::string>& admins) {
+  if (!options.mutual()) {
+    if (caller.local) return OkStatus();
+    return Errorf(
+        StatusCode::kPermissionDenied,
+        "admin: without client certificates only callers on the node's machine may do this");
+  }
+  for (const std::string& identity : caller.identities) {
+    if (std::find(admins.begin(), admins.end(), identity) != admins.end()) return OkStatus();
+  }
+  return Errorf(StatusCode::kPermissionDenied, "admin: caller '{}' is not in tls.admin_identities",
+                caller.identities.empty() ? "(no certificate)" : caller.identities.front());
+}
+
+}  // namespace cairn::net

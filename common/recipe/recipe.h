@@ -1,0 +1,70 @@
+#pragma once
+// Recipes: how a namespace's KV is stored. A recipe is part of the namespace's fingerprint, in its
+// canonical form, so equal recipes name equal blocks.
+//
+//   recipe    = [selection "+"] codec          in all tiers
+//             | tier "=" codec (">" tier "=" codec)+   a ladder: re-encoded when it moves down
+//   selection = name ":" parameter "=" value ("," parameter "=" value)*
+//   value     = decimal | 16 hexadecimal digits, where the parameter names a calibration
+//   codec     = name [":" parameter "=" integer ("," parameter "=" integer)*]
+//   tier      = "device" | "host" | "disk"     in this order
+//
+//   int8    int8:group=64    host=int8>disk=turbo:bits=4    streaming:keep=0.4+turbo:bits=4
+//
+// Codecs and selections, their parameters and values: kernels/codecs/registry.h,
+// kernels/selections/registry.h, docs/recipes.md, docs/selections.md.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "cairn/common/tier_kind.h"
+#include "common/recipe/selection_text.h"
+#include "kernels/codecs/registry.h"
+
+namespace cairn {
+
+// One codec with a value for each of its parameters.
+struct RecipeCodec {
+  const codecs::CodecInfo* info = nullptr;  // Never null in a parsed recipe.
+  std::vector<int64_t> values;
+
+  bool operator==(const RecipeCodec&) const = default;
+  // Every parameter, but those that follow another one: "turbo:bits=4,sink=1".
+  std::string Canonical() const;
+  std::unique_ptr<codecs::Codec> Make() const { return codecs::MakeCodec(info->name, values); }
+};
+
+struct RecipeRung {
+  std::optional<TierKind> tier = std::nullopt;  // nullopt: all tiers.
+  RecipeCodec codec;
+  bool operator==(const RecipeRung&) const = default;
+};
+
+struct Recipe {
+  // Which tokens' rows are stored at all; nullopt: all of them. Never with a ladder.
+  std::optional<RecipeSelection> selection = std::nullopt;
+  // One rung for all tiers, or two or more in the order of their tiers.
+  std::vector<RecipeRung> rungs;
+
+  bool operator==(const Recipe&) const = default;
+  std::string Canonical() const;
+  bool IsLadder() const { return rungs.size() > 1; }
+  // True when the selection or any rung loses something: what is computed over such KV has its own
+  // lineage.
+  bool Lossy() const;
+  // The rung for what lies in a tier: the last one that is not below it; the first where all are.
+  const RecipeCodec& CodecOf(TierKind tier) const;
+};
+
+// INVALID_ARGUMENT naming what is wrong, where, and what exists or which values are legal.
+// UNIMPLEMENTED for a selection in a ladder.
+Result<Recipe> ParseRecipe(std::string_view text);
+
+// ParseRecipe(text).Canonical().
+Result<std::string> CanonicalRecipe(std::string_view text);
+
+}  // namespace cairn

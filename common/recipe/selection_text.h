@@ -1,0 +1,29 @@
+#pragma once
+// The part of a recipe that names a selection of tokens: "streaming:keep=0.4,sinks=4".
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "kernels/selections/registry.h"
+
+namespace cairn {
+
+// A selection with a value for each of its parameters. Only names and numbers: who runs selections
+// makes one with selections::MakeSelection(info->name, values, ...).
+struct RecipeSelection {
+  const selections::SelectionInfo* info = nullptr;  // Never null in a parsed recipe.
+  std::vector<int64_t> values;                      // As selections::ParameterKind counts them.
+
+  bool operator==(const RecipeSelection&) const = default;
+  // Every parameter, each number in its shortest form: "streaming:keep=0.4,sinks=4"; a calibration
+  // as 16 digits: "duo:keep=0.4,heads=00112233aabbccdd,sinks=4,recent=128".
+  std::string Canonical() const;
+};
+
+// INVALID_ARGUMENT naming the selection or parameter, the value, and what exists or which values
+// are legal.
+Result<RecipeSelection> ParseSelection(std::string_view text);
+
+}  // namespace cairn

@@ -1,0 +1,100 @@
+#include "common/rpc/call.h"
+
+#include <algorithm>
+
+#include "common/log/log.h"
+#include "common/rpc/frames.h"
+#include "common/rpc/status.h"
+#include "common/rpc/trace.h"
+
+namespace cairn::rpc {
+
+Call::Call(const Context* context, Method* method, const grpc::ServerContextBase* grpc)
+    : context_(context), method_(method), grpc_(grpc), begin_(context->clock->Now()) {
+  method_->Begin();
+}
+
+Call::~Call() {
+  if (!ended_) End(Errorf(StatusCode::kCancelled, "the call was abandoned"));
+}
+
+Status Call::ReadTrace() {
+  const auto& metadata = grpc_->client_metadata();
+  const auto it = metadata.find(kTraceMetadata);
+  if (it == metadata.end()) return OkStatus();
+  const std::string_view trace(it->second.data(), it->second.size());
+  if (!IsTrace(trace)) {
+    Rejected(Rejection::kInvalid);
+    return InvalidArgument("metadata {}: got {} characters, expected 1 to 64 of [A-Za-z0-9-]",
+                           kTraceMetadata, trace.size());
+  }
+  trace_ = trace;
+  return OkStatus();
+}
+
+Status Call::Admit() {
+  CAIRN_RETURN_IF_ERROR(ReadTrace());
+  Gate::Refusal refusal = Gate::Refusal::kNone;
+  pass_ = context_->gate->Enter(&refusal);
+  switch (refusal) {
+    case Gate::Refusal::kNone:
+      return OkStatus();
+    case Gate::Refusal::kFull:
+      Rejected(Rejection::kOverload);
+      return Errorf(StatusCode::kResourceExhausted, "the {} already works on {} calls ({})",
+                    context_->process, context_->gate->limit(), context_->limit);
+    case Gate::Refusal::kClosed:
+      break;
+  }
+  Rejected(Rejection::kDraining);
+  return ShuttingDown(*context_);
+}
+
+Status Call::AdmitStream() {
+  CAIRN_RETURN_IF_ERROR(ReadTrace());
+  if (!context_->draining.load(std::memory_order_relaxed)) return OkStatus();
+  Rejected(Rejection::kDraining);
+  return ShuttingDown(*context_);
+}
+
+grpc::Status Call::End(const Status& status) {
+  ended_ = true;
+  const double seconds = Seconds(context_->clock->Now() - begin_);
+  method_->End(status.code(), seconds);
+  // A client that left ends its session by cancelling: nothing to report.
+  const bool left = method_->life() == Life::kOpenEnded && status.code() == StatusCode::kCancelled;
+  const bool failed = !status.ok() && !left;
+  const log::Level level = failed && !trace_.empty() ? log::Level::kInfo : log::Level::kDebug;
+  if (log::Enabled(level)) {
+    log::Write(level, failed ? "rpc_failed" : "rpc",
+               {{"method", method_->name()},
+                {"trace", trace_},
+                {"seconds", log::Num(seconds)},
+                {"status", status.ok() ? "OK" : ToString(status)},
+                {"peer", grpc_->peer()}});
+  }
+  return ToGrpc(status);
+}
+
+TimePoint Call::Deadline(Duration limit) const {
+  const TimePoint latest = context_->clock->Now() + limit;
+  const auto left = grpc_->deadline() - std::chrono::system_clock::now();
+  // Without a deadline gRPC says the end of time, whose difference does not fit a Duration.
+  if (left > std::chrono::hours(24)) return latest;
+  return std::min(latest, context_->clock->Now() + std::chrono::duration_cast<Duration>(left));
+}
+
+bool Call::cancelled() const { return grpc_->IsCancelled(); }
+
+Status Gone() { return Errorf(StatusCode::kCancelled, "the client went away"); }
+
+Status ShuttingDown(const Context& context) {
+  return Errorf(StatusCode::kUnavailable, "the {} is shutting down", context.process);
+}
+
+Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message) {
+  if (FromFrame(frame, message)) return OkStatus();
+  return InvalidArgument("request: expected a message of type {}", message->GetTypeName());
+}
+
+}  // namespace cairn::rpc

@@ -1,0 +1,66 @@
+#pragma once
+// What every call has in common: admission, trace id, metrics, log.
+
+#include <google/protobuf/message.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <string>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "common/lifecycle/lifecycle.h"
+#include "common/rpc/context.h"
+
+namespace cairn::rpc {
+
+// One call, from arrival to status. Ends once. Belongs to whoever drives the call: one thread at a
+// time.
+class Call {
+ public:
+  // Counts the call. `grpc` must outlive it, as must what `context` and `method` point to.
+  Call(const Context* context, Method* method, const grpc::ServerContextBase* grpc);
+  ~Call();  // Counts it as cancelled if nobody ended it.
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // INVALID_ARGUMENT for a malformed trace id; RESOURCE_EXHAUSTED over the limit; UNAVAILABLE when
+  // the process stops.
+  Status Admit();
+  // The same without a place among the calls under way: for streams that live as long as their
+  // client.
+  Status AdmitStream();
+  // Gives its place among the calls under way to another; else its destructor does.
+  void Leave() { pass_ = Gate::Pass(); }
+  // Counts, logs, and converts.
+  grpc::Status End(const Status& status);
+
+  const std::string& trace() const { return trace_; }
+  const Method& method() const { return *method_; }
+  const grpc::ServerContextBase& grpc() const { return *grpc_; }
+  // Where the client's deadline lies, at most `limit` from now.
+  TimePoint Deadline(Duration limit) const;
+  bool cancelled() const;
+  void Received(const grpc::ByteBuffer& frame) const { method_->Received(frame.Length()); }
+  void Sent(const grpc::ByteBuffer& frame) const { method_->Sent(frame.Length()); }
+  void Rejected(Rejection reason) const { context_->metrics->Rejected(reason); }
+
+ private:
+  Status ReadTrace();
+  const Context* const context_;
+  Method* const method_;
+  const grpc::ServerContextBase* const grpc_;
+  const TimePoint begin_;
+  std::string trace_;
+  Gate::Pass pass_;
+  bool ended_ = false;
+};
+
+// Of a call whose client cancelled it or is gone.
+Status Gone();
+// UNAVAILABLE: of calls that come, and streams that are open, while the process stops.
+Status ShuttingDown(const Context& context);
+// INVALID_ARGUMENT for what is no such message.
+Status Decode(const grpc::ByteBuffer& frame, google::protobuf::Message* message);
+
+}  // namespace cairn::rpc

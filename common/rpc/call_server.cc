@@ -1,0 +1,134 @@
+#include "common/rpc/call_server.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn::rpc {
+namespace {
+
+size_t Pollers(size_t wanted) {
+  if (wanted > 0) return wanted;
+  return std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, 16);
+}
+
+// Answers what has no reactor of its own.
+class Refusal final : public CallReactor {
+ public:
+  Refusal(std::unique_ptr<RawCall> call, const grpc::Status& status)
+      : CallReactor(std::move(call)) {
+    Finish(status);
+  }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+RawCall::Place::~Place() { server->Gone(); }
+
+void RawCall::Arrived(bool ok) {
+  std::unique_ptr<RawCall> self(this);
+  // Not a call: the server has shut down. Nor will Over be called.
+  if (ok) place_.server->Take(std::move(self));
+}
+
+void RawCall::Opened(bool ok) { place_.server->Open(std::unique_ptr<RawCall>(this), ok); }
+
+CallServer::CallServer(size_t pollers) : count_(Pollers(pollers)) {}
+
+CallServer::~CallServer() { Stop(); }
+
+void CallServer::Add(const std::string& method, Opener opener) {
+  methods_[method].open = std::move(opener);
+}
+
+void CallServer::AddStream(const std::string& method, StreamOpener opener) {
+  methods_[method].open_stream = std::move(opener);
+}
+
+void CallServer::Register(grpc::ServerBuilder* builder) {
+  builder->RegisterAsyncGenericService(&service_);
+  for (size_t i = 0; i < count_; ++i) queues_.push_back(builder->AddCompletionQueue());
+}
+
+void CallServer::Start() {
+  for (size_t i = 0; i < count_; ++i) {
+    RequestCall(i);
+    pollers_.emplace_back([this, i] { Poll(i); });
+  }
+}
+
+void CallServer::Stop() {
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(stopping_, true)) return;
+    // gRPC aborts when something is begun on a queue that was shut down.
+    changed_.Wait(mu_, [this] { return calls_ == 0; });
+  }
+  for (const auto& queue : queues_) queue->Shutdown();
+  for (std::thread& poller : pollers_) poller.join();
+}
+
+void CallServer::Gone() {
+  MutexLock lock(mu_);
+  // Under the lock: after it Stop may return, and this object go.
+  if (--calls_ == 0) changed_.NotifyAll();
+}
+
+void CallServer::RequestCall(size_t poller) {
+  {
+    MutexLock lock(mu_);
+    if (stopping_) return;
+    ++calls_;
+  }
+  auto* call = new RawCall(this, poller);  // Comes back with its tag.
+  call->context_.AsyncNotifyWhenDone(&call->over_);
+  grpc::ServerCompletionQueue* const queue = queues_[poller].get();
+  service_.RequestCall(&call->context_, &call->io_, queue, queue, &call->arrived_);
+}
+
+void CallServer::Poll(size_t poller) {
+  pthread_setname_np(pthread_self(), "grpc");
+  void* tag = nullptr;
+  bool ok = false;
+  while (queues_[poller]->Next(&tag, &ok)) {
+    const auto* const event = static_cast<RawCall::Tag*>(tag);
+    (event->call->*event->done)(ok);
+  }
+}
+
+void CallServer::Take(std::unique_ptr<RawCall> call) {
+  RequestCall(call->poller_);
+  const auto method = methods_.find(call->context_.method());
+  if (method == methods_.end()) {
+    const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED,
+                              "no method " + call->context_.method());
+    new Refusal(std::move(call), status);
+  } else if (method->second.open_stream) {
+    method->second.open_stream(std::move(call));
+  } else {
+    RawCall* const raw = call.release();  // Comes back with its tag.
+    raw->pending_.fetch_add(1, std::memory_order_relaxed);
+    raw->io_.Read(&raw->request_, &raw->opened_);
+  }
+}
+
+void CallServer::Open(std::unique_ptr<RawCall> call, bool got_request) {
+  RawCall* const raw = call.get();
+  // It may have been cancelled before there was somebody to tell.
+  const bool cancelled = raw->cancelled_;
+  if (got_request) {
+    const grpc::ByteBuffer request = std::exchange(raw->request_, grpc::ByteBuffer());
+    methods_.at(raw->context_.method()).open(std::move(call), request);
+    if (cancelled) raw->reactor_->OnCancel();
+  } else {
+    new Refusal(std::move(call), grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                              "request: got none, expected one message"));
+  }
+  raw->Release();
+}
+
+}  // namespace cairn::rpc

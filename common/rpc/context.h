@@ -1,0 +1,25 @@
+#pragma once
+// What all calls of a server share.
+
+#include <atomic>
+#include <string>
+
+#include "cairn/common/clock.h"
+#include "common/lifecycle/lifecycle.h"
+#include "common/rpc/call_metrics.h"
+
+namespace cairn::rpc {
+
+// All that it points to must outlive the server. Constant once the server has started, but for
+// `draining`, which may be set and read by any thread.
+struct Context {
+  const Clock* clock = nullptr;
+  CallMetrics* metrics = nullptr;
+  Gate* gate = nullptr;  // Calls under way; closed when the process stops.
+  // The words of refusals: "the node is shutting down"; the setting that bounds the gate.
+  std::string process = "server";
+  std::string limit = "the limit of calls";
+  std::atomic<bool> draining{false};  // No new streams; health says NOT_SERVING.
+};
+
+}  // namespace cairn::rpc

@@ -1,0 +1,114 @@
+#include "common/service/service.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+
+#include "cairn/common/clock.h"
+#include "common/concurrency/ticker.h"
+#include "common/lifecycle/lifecycle.h"
+#include "common/log/log.h"
+#include "common/metrics/admin_server.h"
+#include "common/service/init.h"
+
+namespace cairn::service {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+// A process whose ticker has been silent for longer is not alive.
+constexpr Duration kMaxSilence = std::chrono::seconds(10);
+
+void PrintReady(const Settings& settings, const std::string& grpc, const std::string& admin) {
+  const char* format = settings.json ? "{\"ready\": true, \"grpc\": \"%s\", \"admin\": \"%s\"}\n"
+                                     : "ready grpc=%s admin=%s\n";
+  std::printf(format, grpc.c_str(), admin.c_str());
+  std::fflush(stdout);
+}
+
+Status Health(const Settings& settings) {
+  CAIRN_ASSIGN_OR_RETURN(
+      const std::string answer,
+      metrics::HttpGet(settings.admin_listen, "/readyz", std::chrono::seconds(2)));
+  std::fputs(answer.c_str(), stdout);
+  return OkStatus();
+}
+
+Status Serve(const Program& program, ShutdownSignals& signals) {
+  const Settings& settings = *program.settings;
+  CAIRN_ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(settings.log_level));
+  CAIRN_ASSIGN_OR_RETURN(const log::Format format, log::ParseFormat(settings.log_format));
+  log::Configure({.level = level, .format = format});
+
+  // Whatever way this function ends, the ticker goes first and the service after the admin port,
+  // since both call it.
+  metrics::Registry registry;
+  metrics::Health health(&SteadyClock::Get(), kMaxSilence);
+  health.SetState(metrics::NodeState::kStarting, program.starting);
+  health.Export(&registry);
+  std::unique_ptr<Service> service = program.make(&registry);
+  // Probes answer while the service starts.
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<metrics::AdminServer> admin,
+                         metrics::AdminServer::Start(settings.admin_listen, &registry, &health));
+  std::atomic<bool> serving{false};
+  auto ticker = std::make_unique<Ticker>(kTick, [&] {
+    if (serving.load(std::memory_order_acquire)) service->Tick();
+    health.Beat();
+  });
+  CAIRN_RETURN_IF_ERROR(service->Start());
+  serving.store(true, std::memory_order_release);
+  health.SetState(metrics::NodeState::kReady, "");
+  PrintReady(settings, service->address(), admin->address());
+
+  const int signal_number = signals.Wait();
+  log::Info("draining", {{"signal", log::Num(signal_number)}});
+  health.SetState(metrics::NodeState::kDraining, "draining");
+  const Status drained = service->Drain();
+  ticker.reset();
+  admin.reset();
+  service.reset();
+  log::Info("stopped", {{"status", drained.ok() ? "OK" : ToString(drained)}});
+  return drained;
+}
+
+}  // namespace
+
+void Settings::RegisterLog(Settings* settings, config::Schema* schema) {
+  schema->Text("log.level", &settings->log_level, "Least level that is logged, to stderr.",
+               {.choices = {"debug", "info", "warn", "error"}});
+  schema->Text("log.format", &settings->log_format, "text, or json: one object a line.",
+               {.choices = {"text", "json"}});
+}
+
+void Settings::RegisterJson(Settings* settings, config::Schema* schema) {
+  schema->Switch("json", &settings->json, "Print the ready line as JSON.");
+}
+
+int Run(const Program& program, const std::vector<std::string>& args) {
+  InitProcess();
+  ShutdownSignals signals;
+  const auto fail = [&](const Status& status, int code) {
+    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), Message(status).c_str());
+    return code;
+  };
+  config::Schema schema(program.name, program.summary, program.example);
+  program.add_settings(&schema);
+  const Result<config::CommandLine> line = config::Load(schema, args);
+  if (!line.ok()) return fail(line.status(), 2);
+  if (line->exit) {
+    std::fputs(line->output.c_str(), stdout);
+    return 0;
+  }
+  if (line->words == std::vector<std::string>{"health"}) {
+    const Status ready = Health(*program.settings);
+    return ready.ok() ? 0 : fail(ready, 1);
+  }
+  if (!line->words.empty()) {
+    return fail(
+        InvalidArgument("unknown command '{}', expected none or 'health'", line->words.front()), 2);
+  }
+  const Status status = Serve(program, signals);
+  if (status.ok()) return 0;
+  return fail(status, status.code() == StatusCode::kInvalidArgument ? 2 : 1);
+}
+
+}  // namespace cairn::service

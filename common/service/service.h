@@ -1,0 +1,74 @@
+#pragma once
+// A process that serves: the same start, probes, signals and end for each of our programs.
+//
+//   settings -> log -> admin port -> Service::Start -> "ready" -> SIGTERM -> Service::Drain -> end
+//                      /livez         /readyz: 503 with the reason, 200     503: draining
+//
+// A program is its settings, and a Service that is made from them:
+//
+//   int main(int argc, char** argv) {
+//     MyConfig config;
+//     return cairn::service::Run(
+//         {.name = "cairn-my", .summary = "Serves my protocol.", .settings = &config.process,
+//          .add_settings = [&](auto* schema) { MyConfig::Register(&config, schema); },
+//          .make = [&](auto* registry) { return MakeMyService(config, registry); }},
+//         {argv + 1, argv + argc});
+//   }
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "common/config/config.h"
+#include "common/metrics/metrics.h"
+
+namespace cairn::service {
+
+// What every process lets its user set. The program registers them among its own settings.
+struct Settings {
+  std::string admin_listen;
+  std::string log_level = "info";
+  std::string log_format = "text";
+  bool json = false;  // The ready line as JSON.
+
+  // log.level and log.format; --json.
+  static void RegisterLog(Settings* settings, config::Schema* schema);
+  static void RegisterJson(Settings* settings, config::Schema* schema);
+};
+
+// One thread makes it, calls Start, Drain and address, and destroys it. Meanwhile another one
+// calls Tick, and scrapes call what it has added to the registry.
+class Service {
+ public:
+  virtual ~Service() = default;  // Stops hard what Drain did not end.
+  // Returns once requests are served.
+  virtual Status Start() = 0;
+  // Of the data port, with the port that was picked. REQUIRES: Start was OK.
+  virtual std::string address() const = 0;
+  // Every 100 ms from the moment when Start was OK, until after Drain.
+  virtual void Tick() {}
+  // Refuses what is new, lets what is under way end, and closes the data port. An error means that
+  // something was lost. Called once, after Start.
+  virtual Status Drain() = 0;
+};
+
+struct Program {
+  std::string name;                    // Of the executable.
+  std::string summary;                 // Opens --help.
+  std::string example;                 // One command line that works.
+  std::string starting = "starting";   // What /readyz answers until Start returns.
+  const Settings* settings = nullptr;  // Read once the settings are loaded.
+  std::function<void(config::Schema*)> add_settings;
+  // `registry` outlives the service. Called once the settings are loaded.
+  std::function<std::unique_ptr<Service>(metrics::Registry* registry)> make;
+};
+
+// The whole of main: `args` without argv[0]. `health` as the only word asks the process on the
+// admin port whether it is ready, for container probes. Returns the exit code: 0 after an orderly
+// end; 2 for settings that cannot be used, also where only Start can tell (INVALID_ARGUMENT); else
+// 1. Errors go to stderr. Call it once, before any thread exists.
+int Run(const Program& program, const std::vector<std::string>& args);
+
+}  // namespace cairn::service

@@ -1,0 +1,110 @@
+#pragma once
+// A GGUF file, mapped read-only: typed metadata and the tensor directory.
+//
+// Nothing in the file is trusted: every count, length, offset and type is checked before use, and
+// an error names the byte offset and the key or tensor. Immutable after Open, so thread-safe.
+// Strings and tensor data point into the mapping and live as long as the GgufFile. The file must
+// not be truncated while it is open (replace it by rename).
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "cairn/kernels/weight_types.h"
+
+namespace cairn::worker {
+
+// Value types as numbered in the file.
+enum class GgufValueType : uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+struct GgufTensor {
+  std::string_view name;
+  kernels::WeightType type;
+  // Innermost first: dims[0] numbers lie side by side. 1 to 4 entries.
+  std::vector<int64_t> dims;
+  std::span<const std::byte> data;
+};
+
+class GgufFile {
+ public:
+  // NOT_FOUND or PERMISSION_DENIED when the file cannot be opened, DATA_LOSS for a truncated or
+  // corrupted file, INVALID_ARGUMENT for one that is no GGUF file, UNIMPLEMENTED for versions and
+  // tensor types not supported.
+  static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  // The same over bytes that the caller keeps alive. `name` stands in error messages.
+  static Result<std::unique_ptr<GgufFile>> Parse(std::span<const std::byte> bytes,
+                                                 std::string name);
+
+  ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
+
+  bool Has(std::string_view key) const { return values_.contains(key); }
+  // All metadata keys, sorted.
+  std::vector<std::string_view> Keys() const;
+
+  // Typed getters: NOT_FOUND naming the key, INVALID_ARGUMENT naming key, type found and type
+  // expected. Any integer type is accepted where the value fits; a negative or too large value is
+  // an error, never wrapped.
+  Result<int64_t> GetInt(std::string_view key) const;
+  Result<double> GetFloat(std::string_view key) const;
+  Result<bool> GetBool(std::string_view key) const;
+  Result<std::string_view> GetString(std::string_view key) const;
+  Result<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
+  Result<std::vector<int64_t>> GetIntArray(std::string_view key) const;
+
+  // In file order.
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  // Null when absent.
+  const GgufTensor* FindTensor(std::string_view name) const;
+
+  // The whole file.
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& name() const { return name_; }
+  uint32_t version() const { return version_; }
+
+ private:
+  struct Value {
+    GgufValueType type;
+    GgufValueType element_type;  // Of arrays.
+    uint64_t count;              // Of arrays.
+    std::span<const std::byte> data;
+  };
+  class Parser;
+
+  GgufFile() = default;
+  // Fills everything below from bytes_; in gguf_parser.cc.
+  Status ParseAll();
+  Result<const Value*> Find(std::string_view key) const;
+  Status WrongType(std::string_view key, const Value& value, std::string_view expected) const;
+
+  std::string name_;
+  std::span<const std::byte> bytes_;
+  void* mapping_ = nullptr;
+  uint32_t version_ = 0;
+  std::map<std::string_view, Value, std::less<>> values_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string_view, size_t, std::less<>> tensor_index_;
+};
+
+}  // namespace cairn::worker

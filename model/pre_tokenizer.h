@@ -1,0 +1,42 @@
+#pragma once
+// Splits text into the pieces that byte-pair merges may not cross, as tokenizer.ggml.pre names
+// them.
+//
+// Known: "gpt-2"; "smollm" (every digit alone, then the GPT-2 split of what is between);
+// "llama-bpe" (Llama 3). Immutable, thread-safe.
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/status.h"
+
+namespace cairn::worker {
+
+class PreTokenizer {
+ public:
+  // UNIMPLEMENTED naming the pre-tokenizer when it is not known.
+  static Result<std::unique_ptr<const PreTokenizer>> Create(std::string_view name);
+  ~PreTokenizer();
+
+  // Appends the pieces of `text` in order; together they are the whole text. They point into it.
+  // REQUIRES: text is valid UTF-8.
+  Status Split(std::string_view text, std::vector<std::string_view>* pieces) const;
+
+  // A piece that is itself a token becomes that token, whatever the merges say.
+  bool whole_pieces_first() const { return whole_pieces_first_; }
+  // What tokenizer.ggml.add_bos_token is when the file does not say.
+  bool default_add_bos() const { return default_add_bos_; }
+
+ private:
+  class Pattern;
+  PreTokenizer();
+
+  // Applied in turn: each splits the pieces of the one before into its matches and what lies
+  // between.
+  std::vector<Pattern> patterns_;
+  bool whole_pieces_first_ = false;
+  bool default_add_bos_ = false;
+};
+
+}  // namespace cairn::worker

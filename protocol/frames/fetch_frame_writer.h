@@ -1,0 +1,45 @@
+#pragma once
+// Writes v1.FetchFrame messages whose data is never copied: what gRPC sends are the tier's own
+// bytes.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "protocol/frames/fetch_frame.h"
+#include "protocol/frames/frame_buffer.h"
+
+namespace cairn::frames {
+
+// Writes one frame after the other. Not thread-safe.
+class FetchFrameWriter {
+ public:
+  // `data_limit`: bytes of data in one frame.
+  explicit FetchFrameWriter(size_t data_limit) : data_limit_(data_limit) {}
+
+  // Adds as much of `data` as fits; returns how much. `data` is the rest of the slice from `offset`
+  // on; the frame keeps `hold`, and with it the bytes, until it is sent. 0: the frame is full. A
+  // slice of no bytes is added whole: check full() first.
+  size_t Add(const SliceHeader& slice, uint64_t offset, std::span<const std::byte> data,
+             const std::shared_ptr<const void>& hold);
+  void Add(const FailedBlock& failed);
+  void Add(const v1::MatchResponse& matched);
+
+  bool empty() const { return buffer_.empty(); }
+  bool full() const { return data_bytes_ >= data_limit_ || pieces_ >= kMaxFramePieces; }
+  size_t data_bytes() const { return data_bytes_; }
+  // The frame; begins the next one. `share` goes when gRPC has released the tier's bytes.
+  grpc::ByteBuffer Take(std::shared_ptr<const void> share = nullptr);
+
+ private:
+  // A frame of empty slices or failures has an end, too, well below what a reader takes.
+  static constexpr size_t kMaxFramePieces = 4096;
+
+  const size_t data_limit_;
+  size_t data_bytes_ = 0;
+  size_t pieces_ = 0;
+  FrameBuffer buffer_;
+};
+
+}  // namespace cairn::frames

@@ -1,0 +1,41 @@
+#pragma once
+// Writes v1.PushFrame messages whose data stays where it is.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "protocol/frames/frame_buffer.h"
+
+namespace cairn::frames {
+
+// Writes one frame after the other, each of at most `max_frame_bytes`. Not thread-safe.
+class PushFrameWriter {
+ public:
+  // The first frame carries the session, and what to commit at the end of the stream.
+  // max_frame_bytes of 0 means wire::kFrameBytes, which is also the upper limit.
+  PushFrameWriter(std::string_view session, std::span<const uint64_t> commit,
+                  uint32_t max_frame_bytes);
+
+  // Adds as much of `data`, which lies at `offset` in the reservation, as fits; returns how much,
+  // at least 1 byte. With `hold` the frame refers to the bytes and keeps `hold` until it is sent;
+  // else it copies them. REQUIRES: !full().
+  size_t Add(uint64_t reservation, uint64_t offset, std::span<const std::byte> data,
+             const std::shared_ptr<const void>& hold);
+  // Too little room left to be worth another piece.
+  bool full() const;
+  // The frame, possibly empty; begins the next one.
+  grpc::ByteBuffer Take();
+
+ private:
+  size_t room() const { return max_bytes_ - std::min(max_bytes_, bytes_); }
+
+  size_t max_bytes_;
+  size_t bytes_ = 0;
+  FrameBuffer buffer_;
+};
+
+}  // namespace cairn::frames

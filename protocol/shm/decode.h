@@ -1,0 +1,94 @@
+#pragma once
+// Checks of what the other side wrote. Each function takes a private copy, or makes one: nothing
+// here reads shared memory twice.
+
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/hash.h"
+#include "cairn/common/status.h"
+#include "protocol/shm/protocol.h"
+
+namespace cairn::shm {
+
+// ---- Node ----
+
+struct DecodedSubmission {
+  Op op = Op::kMatch;
+  uint8_t flags = 0;
+  uint32_t argument = 0;
+  uint32_t count = 0;     // Entries of the input.
+  Area input, output;     // Inside the scratch.
+  uint32_t capacity = 0;  // Entries that fit into the output.
+  Digest fingerprint;     // kMatch, kExists, kReserve.
+  LocateBody locate;      // kLocate, kRenew, kReport.
+};
+
+// INVALID_ARGUMENT naming the field. `submission` is a private copy.
+Result<DecodedSubmission> Decode(const Submission& submission, uint32_t scratch_bytes);
+
+// Copies `count` entries of the input out of the scratch. REQUIRES: `input` came out of Decode with
+// this scratch.
+template <typename T>
+void CopyIn(std::span<const std::byte> scratch, const Area& input, T* to, size_t count) {
+  if (count == 0) return;  // `to` may be null then.
+  std::memcpy(static_cast<void*>(to), scratch.data() + input.offset, count * sizeof(T));
+}
+template <typename T>
+void CopyOut(std::span<std::byte> scratch, const Area& output, const T* from, size_t count) {
+  if (count == 0) return;
+  std::memcpy(scratch.data() + output.offset, from, count * sizeof(T));
+}
+
+// INVALID_ARGUMENT naming the field: magic, version, type, length, a tenant of 1 to 128 printable
+// characters.
+struct DecodedHello {
+  std::string token;  // 16 bytes.
+  std::string tenant;
+  std::string client;
+};
+Result<DecodedHello> DecodeHello(std::span<const std::byte> message);
+
+// ---- Client ----
+
+// DATA_LOSS, naming what is wrong, unless the completion is one for `submission`.
+Status Check(const Completion& completion, const Submission& submission);
+// DATA_LOSS unless the state is known, the rectangle is not empty, and a part that is kHere lies
+// inside its segment. `place` is a private copy; `segment_bytes`: of the segment it names.
+Status CheckPlace(const PartPlace& place, uint64_t segment_bytes);
+// The same for a grant of `part_bytes` with code 0.
+Status CheckGrant(const Grant& grant, uint64_t part_bytes, uint64_t segment_bytes);
+// Error text of a completion, cut to printable characters.
+std::string TextOf(const Completion& completion, std::span<const std::byte> scratch,
+                   const Area& output);
+
+// ---- Both ----
+
+// The type of a message with the right magic, version and length; INVALID_ARGUMENT otherwise.
+Result<MessageType> TypeOf(std::span<const std::byte> message);
+// REQUIRES: TypeOf said so.
+template <typename T>
+T As(std::span<const std::byte> message) {
+  T value;
+  std::memcpy(&value, message.data(), sizeof(value));
+  return value;
+}
+Result<Welcome> DecodeWelcome(std::span<const std::byte> message, size_t descriptors);
+Result<Segments> DecodeSegments(std::span<const std::byte> message, size_t descriptors);
+// A padded text field: up to its first 0.
+template <size_t N>
+std::string Text(const char (&field)[N]) {
+  return std::string(field, strnlen(field, N));
+}
+// Fills a padded text field, cutting what does not fit.
+template <size_t N>
+void SetText(char (&field)[N], std::string_view text) {
+  std::memset(field, 0, N);
+  std::memcpy(field, text.data(), text.size() < N ? text.size() : N - 1);
+}
+
+}  // namespace cairn::shm

@@ -1,0 +1,225 @@
+#include "services/cache/engine/layered_fetch.h"
+
+#include <algorithm>
+
+namespace cairn::cache {
+namespace {
+
+constexpr size_t kLocateAtOnce = 256;     // Slots looked up under one lock.
+constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the window that comes next.
+
+}  // namespace
+
+Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& services,
+                                                         const LeasePtr& lease, Range blocks,
+                                                         Range layers, bool reader_verifies,
+                                                         std::string trace) {
+  auto fetch = std::unique_ptr<LayeredFetch>(
+      new LayeredFetch(services, lease, layers, reader_verifies, std::move(trace)));
+  fetch->first_block_ = fetch->next_block_ = blocks.first;
+  fetch->pins_ = std::make_shared<PathPins>(services.context, lease->ns);
+  NamespaceState& ns = *lease->ns;
+  std::vector<BlockRef> path;
+  {
+    NamespaceLock lock(ns, services.context->tiers);
+    // Under the lock: a lease that ends unpins under it too.
+    if (lease->ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
+      return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
+    }
+    for (const Lease::Path& p : lease->paths) {
+      fetch->pins_->Add(ns.index.PinBlock(ns.index.PinnedBlock(p.pin)));
+    }
+    if (!lease->Find(blocks.first, blocks.second, &path)) {
+      return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
+    }
+    for (const BlockRef ref : path) fetch->keys_.push_back(ns.index.KeyAt(ref));
+  }
+  return fetch;
+}
+
+LayeredFetch::Window LayeredFetch::NextWindow() {
+  Window window;
+  auto& slots = window.slots;
+  const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
+  const auto add = [&](uint32_t count) {
+    const size_t begin = slots.size();
+    for (uint32_t i = 0; i < count; ++i) {
+      FetchSlot& slot = slots.emplace_back();
+      slot.block = next_block_ + static_cast<uint32_t>(begin) + i;
+      slot.key = keys_[slot.block - first_block_];
+    }
+    return std::span(slots).subspan(begin);
+  };
+  // All that lies in host from here on.
+  for (uint32_t left = end - next_block_; left > 0;) {
+    const auto chunk = add(std::min<uint32_t>(left, kLocateAtOnce));
+    const size_t found = LocateSlots(services_, lease_, chunk, /*host_run=*/true);
+    left -= static_cast<uint32_t>(chunk.size());
+    if (found == chunk.size()) continue;
+    slots.resize(slots.size() - (chunk.size() - found));
+    break;
+  }
+  // The first block is elsewhere: as many blocks as buffers allow. The others of the chunk are
+  // asked for all the same, and are on their way when their window comes.
+  if (slots.empty() && next_block_ < end) {
+    LocateSlots(services_, lease_, add(std::min<uint32_t>(end - next_block_, kLocateAtOnce)),
+                /*host_run=*/false);
+    const uint64_t limit = services_.budget->capacity() / 8;
+    uint64_t bytes = 0;
+    size_t count = 0;
+    while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit))
+      bytes += slots[count++].bytes;
+    slots.resize(count);
+  }
+  next_block_ += static_cast<uint32_t>(slots.size());
+  return window;
+}
+
+bool LayeredFetch::Advance(Window& window) {
+  if (window.settled) return true;
+  bool settled = true;
+  for (FetchSlot& slot : window.slots) settled &= AdvanceSlot(services_, lease_, pins_, slot);
+  window.settled = settled;
+  return settled;
+}
+
+bool LayeredFetch::PrepareWindow() {
+  if (current_.slots.empty()) {
+    current_ = ahead_.slots.empty() ? NextWindow() : std::move(ahead_);
+    ahead_ = Window();
+    layer_ = layers_.first;
+    slot_ = part_ = 0;
+  }
+  if (!Advance(current_)) {
+    // No buffer for a block: the window ends before it, or fetches that hold some could wait for
+    // each other. Nothing of the window is sent yet, and none is ahead.
+    auto& slots = current_.slots;
+    const auto want = std::find_if(slots.begin(), slots.end(), [](const FetchSlot& slot) {
+      return slot.state == FetchSlot::State::kWantBuffer;
+    });
+    if (want == slots.end()) return false;
+    slots.resize(std::max<size_t>(1, static_cast<size_t>(want - slots.begin())));
+    next_block_ = slots.back().block + 1;
+    if (!Advance(current_)) return false;
+  }
+  if (!current_.slots.empty() && emitted_ % kLookAheadEvery == 0) {
+    if (ahead_.slots.empty()) ahead_ = NextWindow();
+    Advance(ahead_);
+  }
+  return true;
+}
+
+Result<std::optional<FetchStream::Item>> LayeredFetch::Next(TimePoint deadline) {
+  for (;;) {
+    const MissReason ended = lease_->ended.load(std::memory_order_acquire);
+    if (ended != MissReason::kNone) return EmitEnded(ended);
+    const uint64_t seen = services_.context->progress.Now();
+    bool waiting = !PrepareWindow();
+    if (!waiting) {
+      if (current_.slots.empty()) return std::optional<Item>();
+      if (auto item = Emit(&waiting)) {
+        ++emitted_;
+        return item;
+      }
+      if (!waiting) {
+        current_ = Window();
+        continue;
+      }
+    }
+    if (!services_.context->progress.WaitPast(seen, deadline)) {
+      return Errorf(StatusCode::kDeadlineExceeded, "fetch: blocks from {} on are not read yet",
+                    current_.slots.empty() ? next_block_ : current_.slots.front().block);
+    }
+  }
+}
+
+std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
+  for (; layer_ < layers_.second; ++layer_, slot_ = part_ = 0) {
+    for (; slot_ < current_.slots.size(); ++slot_, part_ = 0) {
+      FetchSlot& slot = current_.slots[slot_];
+      while (slot.state != FetchSlot::State::kFailed) {
+        if (!slot.settled() && !AdvanceSlot(services_, lease_, pins_, slot)) {
+          *waiting = true;
+          return std::nullopt;
+        }
+        if (slot.state == FetchSlot::State::kFailed || part_ >= slot.parts.size()) break;
+        const format::PartRect& rect = slot.parts[part_].header.rect;
+        if (layer_ < rect.layer_begin || layer_ >= rect.layer_end) {
+          ++part_;
+          continue;
+        }
+        auto item = EmitSlice(slot);
+        if (!item) continue;  // Rejected: the slot looks for another copy.
+        ++part_;
+        return item;
+      }
+      if (slot.state == FetchSlot::State::kFailed && !slot.failure_told) {
+        slot.failure_told = true;
+        return Fail(slot.block, slot.reason);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
+  NodeContext& context = *services_.context;
+  const FetchSlot::Part& part = slot.parts[part_];
+  const format::SliceEntry& entry = part.header.slices[layer_ - part.header.rect.layer_begin];
+  const auto data = part.bytes.subspan(entry.offset, entry.length);
+  const bool sample = emitted_ % kLookAheadEvery == 1 && slot.tier == TierKind::kHost;
+  const TimePoint before = sample ? context.clock->Now() : TimePoint();
+  // Bytes from disk are verified here whoever reads them, since only this removes a bad copy.
+  const bool verify = !reader_verifies_ || sample || slot.tier != TierKind::kHost;
+  if (verify && !format::VerifySlice(entry, data)) {
+    RejectSlot(services_, lease_, slot, trace_);
+    return std::nullopt;
+  }
+  Counters& counters = context.counters;
+  if (sample) {
+    context.pace[TierKind::kHost].Add(entry.length, context.clock->Now() - before);
+  }
+  // What this lease's match found on disk came from disk, also when it was promoted meanwhile.
+  const TierKind tier = slot.tier == TierKind::kHost ? MatchedTier(slot.block) : TierKind::kDisk;
+  counters.fetched_bytes.Add(entry.length);
+  counters.fetched_from[tier].Add(entry.length);
+  return FetchedSlice{
+      .block = slot.block,
+      .part = part.header.rect,
+      .layer = layer_,
+      .codec = part.header.codec,
+      .xxh3 = entry.xxh3,
+      .data = data,
+      .tier = tier,
+      .hold = part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_)};
+}
+
+FetchFailure LayeredFetch::Fail(uint32_t block, MissReason reason) {
+  services_.context->counters.misses[static_cast<size_t>(reason)].Add();
+  return FetchFailure{block, reason};
+}
+
+std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
+  if (!ahead_.slots.empty()) next_block_ = ahead_.slots.front().block;
+  ahead_ = Window();
+  const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
+  for (FetchSlot& slot : current_.slots) {
+    if (slot.failure_told) continue;
+    slot.failure_told = true;
+    return Fail(slot.block, reason);
+  }
+  current_ = Window();
+  if (next_block_ >= end) return std::nullopt;
+  return Fail(next_block_++, reason);
+}
+
+TierKind LayeredFetch::MatchedTier(uint32_t block) const {
+  uint32_t at = 0;
+  for (const BlockIndex::Run& run : lease_->runs) {
+    at += run.blocks;
+    if (block < at) return run.tier;
+  }
+  return TierKind::kDisk;
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,302 @@
+#include "services/cache/node/node.h"
+
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <sys/random.h>
+
+#include "common/log/log.h"
+#include "common/net/congestion.h"
+#include "common/net/credentials.h"
+#include "common/rpc/call_metrics.h"
+#include "common/rpc/call_server.h"
+#include "common/rpc/health_service.h"
+#include "services/cache/node/engine_metrics.h"
+#include "services/cache/node/identity.h"
+#include "services/cache/node/local_metrics.h"
+#include "services/cache/node/local_socket.h"
+#include "services/cache/rpc/admin_service.h"
+#include "services/cache/rpc/cache_service.h"
+#include "services/cache/rpc/lookup_metrics.h"
+#include "services/cache/tier/disk/disk_tier.h"
+#include "services/cache/tier/host_tier.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr int kMaxHttp2Frame = (16 << 20) - 1;
+// The largest request beside frames of Push: 65536 keys of 32 bytes.
+constexpr int kLargestRequest = 3 << 20;
+
+std::string RandomId() {
+  uint64_t value = 0;
+  CAIRN_CHECK(getrandom(&value, sizeof value, 0) == sizeof value);
+  return fmt::format("{:016x}", value);
+}
+
+int Milliseconds(Duration duration) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<int>(std::min<int64_t>(ms, INT_MAX));
+}
+
+class Node final : public service::Service {
+ public:
+  Node(const NodeConfig& config, metrics::Registry* registry)
+      : config_(config),
+        registry_(*registry),
+        rpc_metrics_(registry),
+        gate_(config.rpc.max_in_flight),
+        mover_({.name = "mover",
+                .threads = config.mover_threads,
+                .queue_capacity = 2ull * config.engine.mover_queue_capacity}),
+        calls_({.name = "rpc",
+                .threads = config.rpc_threads,
+                .queue_capacity = config.rpc.max_in_flight}),
+        fetches_({.name = "fetch",
+                  .threads = config.rpc_fetch_threads,
+                  .queue_capacity = config.rpc.max_in_flight}),
+        flushes_({.name = "flush", .threads = 1, .queue_capacity = 64}) {}
+
+  ~Node() override { Stop(); }
+
+  Status Start() override {
+    CAIRN_RETURN_IF_ERROR(OpenTiers());
+    CAIRN_RETURN_IF_ERROR(OpenEngine());
+    return Serve();
+  }
+
+  std::string address() const override { return address_; }
+
+  void Tick() override {
+    engine_->Tick();
+    service_->Tick();
+    grpc_health_.Tick();
+  }
+
+  Status Drain() override {
+    rpc_.draining = true;
+    grpc_health_.Tick();
+    engine_->BeginDrain();
+    service_->AnnounceDrain();
+    WaitForClients();
+    gate_.Close();
+    if (!gate_.WaitEmpty(clock_.Now() + config_.drain_timeout)) {
+      log::Warn("drain_timeout", {{"calls", log::Num(gate_.inside())}});
+    }
+    service_->EndStreams();
+    grpc_health_.EndStreams();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    call_server_.Stop();  // What a commit that goes on stores is to be flushed, too.
+    return engine_->Flush(clock_.Now() + config_.drain_flush_timeout);
+  }
+
+ private:
+  Status OpenTiers() {
+    const auto huge = config_.host_huge_pages == "off"   ? HostTierOptions::HugePages::kOff
+                      : config_.host_huge_pages == "try" ? HostTierOptions::HugePages::kTry
+                                                         : HostTierOptions::HugePages::kRequire;
+    CAIRN_ASSIGN_OR_RETURN(host_, HostTier::Create({.capacity_bytes = config_.host_capacity,
+                                                    .huge_pages = huge,
+                                                    .prefault = config_.host_prefault}));
+    CAIRN_ASSIGN_OR_RETURN(rpc_.node_epoch, NextEpoch(config_.disk_path));
+    if (config_.disk_path.empty()) {
+      rpc_.node_id = config_.node_id.empty() ? RandomId() : config_.node_id;
+      return OkStatus();
+    }
+    DiskTierOptions options;
+    options.directory = config_.disk_path + "/tier";
+    options.capacity_bytes = config_.disk_capacity;
+    options.node_id = config_.node_id;
+    options.queue_depth = config_.disk_queue_depth;
+    options.io_backend = config_.disk_io_backend;
+    options.scrub_bytes_per_second = config_.disk_scrub_rate;
+    options.direct_io = config_.disk_direct_io;
+    options.min_free_bytes = config_.disk_min_free;
+    options.wipe_on_mismatch = config_.disk_wipe_on_mismatch;
+    options.wipe_on_damage = config_.disk_wipe_on_damage;
+    CAIRN_ASSIGN_OR_RETURN(disk_, DiskTier::Open(options));
+    rpc_.node_id = disk_->node_id();
+    return OkStatus();
+  }
+
+  Status OpenEngine() {
+    CAIRN_ASSIGN_OR_RETURN(
+        engine_, CacheEngine::Create(config_.engine,
+                                     {.host = host_.get(),
+                                      .disk = disk_.get(),
+                                      .clock = &clock_,
+                                      .executor = &mover_,
+                                      .node_id = rpc_.node_id,
+                                      .node_epoch = rpc_.node_epoch,
+                                      .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode()}));
+    const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
+    registry_.AddProcessMetrics({{"io_backend", io_backend}});
+    ExportEngine(engine_.get(), &registry_);
+    if (disk_ != nullptr) ExportDiskTier(disk_.get(), &registry_);
+    if (config_.rpc.tls.enabled()) {
+      registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
+        const auto add = [&](const char* label, const std::string& path) {
+          const Result<double> expiry =
+              path.empty() ? Result<double>(0.0) : net::CertificateExpiry(path);
+          if (!path.empty() && expiry.ok()) {
+            sink.Gauge("cairn_tls_cert_expiry_timestamp_seconds",
+                       "When the certificate ends, seconds since 1970.", {{"cert", label}},
+                       *expiry);
+          }
+        };
+        add("server", tls.certificate);
+        add("ca", tls.client_ca);
+      });
+    }
+    return OkStatus();
+  }
+
+  Status Serve() {
+    rpc_.process = "node";
+    rpc_.limit = "rpc.max_in_flight";
+    rpc_.engine = engine_.get();
+    rpc_.clock = &clock_;
+    rpc_.executor = &calls_;
+    rpc_.fetch_executor = &fetches_;
+    rpc_.flush_executor = &flushes_;
+    rpc_.metrics = &rpc_metrics_;
+    rpc_.gate = &gate_;
+    rpc_.sessions = &sessions_;
+    rpc_.options = config_.rpc;
+    // One budget for all bytes in flight: a half for what is sent, a half for what gRPC receives.
+    rpc_.options.send_bytes = config_.rpc_memory / 2;
+    service_ = CacheService::Create(&rpc_, &registry_);
+    service_->AddTo(&call_server_);
+    AddAdminService(&call_server_, &rpc_);
+    grpc_health_.AddTo(&call_server_);
+
+    grpc::ServerBuilder builder;
+    int port = 0;
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
+                           net::ParseListenAddress(config_.listen, "listen"));
+    builder.AddListeningPort(listen.WithPort(listen.port),
+                             net::MakeServerCredentials(config_.rpc.tls), &port);
+    if (!config_.listen_unix.empty()) {
+      builder.AddListeningPort(config_.listen_unix, net::MakeServerCredentials({}));
+    }
+    call_server_.Register(&builder);
+    builder.SetMaxReceiveMessageSize(
+        std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10));
+    grpc::ResourceQuota quota("cairn-cache");
+    builder.SetResourceQuota(quota.Resize(config_.rpc_memory / 2));
+    // Else a second node on the same port would silently share it.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2Frame);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    if (config_.keepalive.count() > 0) {
+      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(config_.keepalive));
+      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    }
+    if (config_.max_connection_age.count() > 0) {
+      // The grace is endless by default: sessions go on over the old connection.
+      builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                 Milliseconds(config_.max_connection_age));
+    }
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
+      return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?",
+                    config_.listen,
+                    config_.listen_unix.empty() ? "" : " and '" + config_.listen_unix + "'");
+    }
+    call_server_.Start();
+    address_ = listen.WithPort(port);
+    if (!listen.is_unix) {
+      CAIRN_ASSIGN_OR_RETURN(const std::string congestion_control,
+                             net::ListenerCongestionControl(port, config_.rpc_congestion_control,
+                                                            "rpc.congestion_control"));
+      log::Info("listening", {{"address", address_}, {"congestion_control", congestion_control}});
+    }
+    return ServeLocal(port);
+  }
+
+  Status ServeLocal(int port) {
+    if (config_.local_socket != "off") {
+      auto server = StartLocalServer(
+          config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_}, rpc_.node_epoch);
+      if (server.ok()) {
+        local_ = *std::move(server);
+        rpc_.local.store(local_.get(), std::memory_order_release);
+      } else if (config_.local_socket != "auto") {
+        return server.status();
+      } else {
+        log::Warn("no_local_socket", {{"reason", Message(server.status())}});
+      }
+    }
+    ExportLocal(local_ == nullptr ? nullptr : &local_->stats(), &registry_);
+    return OkStatus();
+  }
+
+  // Clients with a match in hand may still fetch it, writers may still commit.
+  void WaitForClients() {
+    const TimePoint deadline = clock_.Now() + config_.drain_grace;
+    Mutex mu;
+    CondVar never;
+    MutexLock lock(mu);
+    for (;;) {
+      const EngineStats stats = engine_->GetStats();
+      if (stats.leases == 0 && stats.reservations == 0) return;
+      if (clock_.Now() >= deadline) return;
+      never.WaitUntil(mu, std::min(deadline, clock_.Now() + std::chrono::milliseconds(20)),
+                      [] { return false; });
+    }
+  }
+
+  // In the reverse order of Start; each step only where its counterpart happened.
+  void Stop() {
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now());
+      server_->Wait();
+    }
+    call_server_.Stop();  // Calls that end need the executors.
+    calls_.Stop();
+    fetches_.Stop();
+    flushes_.Stop();
+    server_.reset();
+    service_.reset();
+    local_.reset();
+    mover_.Stop();
+    engine_.reset();
+    disk_.reset();
+    host_.reset();
+  }
+
+  const NodeConfig config_;
+  SteadyClock clock_;
+  metrics::Registry& registry_;
+  rpc::CallMetrics rpc_metrics_;
+  Gate gate_;
+  Sessions sessions_;
+  RpcContext rpc_;
+  ThreadPool mover_, calls_, fetches_, flushes_;
+  std::unique_ptr<HostTier> host_;
+  std::unique_ptr<DiskTier> disk_;
+  std::unique_ptr<CacheEngine> engine_;
+  // Matches of the same-node path count as those of gRPC do.
+  struct LocalLookups final : MatchObserver {
+    explicit LocalLookups(metrics::Registry* registry) : metrics(registry) {}
+    void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) override {
+      metrics.Count(result, asked, block_tokens);
+    }
+    const LookupMetrics metrics;
+  } local_lookups_{&registry_};
+  std::unique_ptr<LocalServer> local_;
+  std::unique_ptr<CacheService> service_;
+  rpc::HealthService grpc_health_{&rpc_, ServiceNames()};
+  rpc::CallServer call_server_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace
+
+std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry) {
+  return std::make_unique<Node>(config, registry);
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,264 @@
+#include "services/cache/node/node_config.h"
+
+#include "common/net/address.h"
+#include "services/cache/tier/memory_limit.h"
+
+namespace cairn::cache {
+namespace {
+
+// What the disk tier takes: RocksDB's buffers, a record for each extent, what is moved.
+constexpr uint64_t kDiskMemory = 96ull << 20;
+// The process itself: code, threads, gRPC.
+constexpr uint64_t kProcessMemory = 100ull << 20;
+
+// One budget at the start instead of a kill later.
+Status CheckMemory(const NodeConfig& config) {
+  const uint64_t disk = config.disk_path.empty() ? 0 : kDiskMemory;
+  const uint64_t need = config.host_capacity + config.engine.max_index_bytes +
+                        config.engine.max_transfer_bytes + disk + kProcessMemory;
+  const uint64_t available = ReadMemoryLimit().Available();
+  if (need <= available) return OkStatus();
+  return Errorf(StatusCode::kResourceExhausted,
+                "memory: host.capacity {} + index.capacity {} + limits.transfers {} + {} MiB for "
+                "the process = {} MiB, "
+                "expected at most the {} MiB that the machine or the control group has left; lower "
+                "host.capacity",
+                config::FormatBytes(config.host_capacity),
+                config::FormatBytes(config.engine.max_index_bytes),
+                config::FormatBytes(config.engine.max_transfer_bytes),
+                (disk + kProcessMemory) >> 20, need >> 20, available >> 20);
+}
+
+Status CheckNetwork(NodeConfig* config) {
+  net::TlsOptions& tls = config->rpc.tls;
+  tls.allow_plaintext_beyond_loopback =
+      tls.allow_plaintext_beyond_loopback || config->accept_plaintext;
+  CAIRN_RETURN_IF_ERROR(net::Check(tls));
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
+                         net::ParseListenAddress(config->listen, "listen"));
+  CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, tls, "listen"));
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress admin,
+                         net::ParseListenAddress(config->process.admin_listen, "admin.listen"));
+  if (admin.is_unix) {
+    return InvalidArgument("admin.listen: got '{}', expected host:port",
+                           config->process.admin_listen);
+  }
+  if (!config->listen_unix.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress local,
+                           net::ParseListenAddress(config->listen_unix, "listen_unix"));
+    if (!local.is_unix) {
+      return InvalidArgument("listen_unix: got '{}', expected unix:/path", config->listen_unix);
+    }
+  }
+  return OkStatus();
+}
+
+void RegisterNetwork(NodeConfig* c, config::Schema* s) {
+  s->Text("listen", &c->listen, "Data port, host:port or unix:/path. Port 0 picks a free one.");
+  s->Text("listen_unix", &c->listen_unix,
+          "A Unix socket beside it for workers on this machine, unix:/path; empty: none.");
+  s->Text("admin.listen", &c->process.admin_listen,
+          "HTTP port of probes and metrics, without TLS; nothing there changes anything.");
+  s->Text("tls.cert", &c->rpc.tls.certificate,
+          "PEM file with the server's certificate chain; empty: no TLS.",
+          {.env = "CAIRN_TLS_CERTIFICATE"});
+  s->Text("tls.key", &c->rpc.tls.private_key, "PEM file with its private key.",
+          {.env = "CAIRN_TLS_PRIVATE_KEY"});
+  s->Text(
+      "tls.client_ca", &c->rpc.tls.client_ca,
+      "PEM file with the authority that signs clients' certificates; set: clients must show one.",
+      {.env = "CAIRN_TLS_CLIENT_CA"});
+  s->Time("tls.reload_interval", &c->rpc.tls.reload_interval, "How often the files are read again.",
+          {.min = std::chrono::seconds(1)});
+  s->TextList("tls.admin_identities", &c->rpc.admin_identities,
+              "Who may call the Admin service when clients show certificates: SPIFFE URIs, DNS "
+              "names or common names. "
+              "Empty: nobody.");
+  s->Bool("tls.allow_plaintext_beyond_loopback", &c->rpc.tls.allow_plaintext_beyond_loopback,
+          "Accept that anyone on the network can read and write without TLS.");
+  s->Switch("i-accept-plaintext-on-the-network", &c->accept_plaintext,
+            "Listen beyond loopback without TLS: anyone on the network can read and write.");
+  service::Settings::RegisterJson(&c->process, s);
+}
+
+Status CheckLocal(const NodeConfig& config) {
+  for (const std::string& text : config.local_allow_uids) {
+    const bool digits = !text.empty() && text.size() <= 10 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || std::stoull(text) > UINT32_MAX) {
+      return InvalidArgument("local.allow_uids: got '{}', expected user ids from 0 to {}", text,
+                             UINT32_MAX);
+    }
+  }
+  if (config.local_scratch % 4096 != 0) {
+    return InvalidArgument("local.scratch: got {} bytes, expected a multiple of 4096",
+                           config.local_scratch);
+  }
+  if (config.local_spin != "auto") {
+    const auto spin = config::ParseDuration(config.local_spin);
+    if (!spin.ok() || *spin > std::chrono::seconds(1)) {
+      return InvalidArgument("local.spin: got '{}', expected auto or a time from 0s to 1s",
+                             config.local_spin);
+    }
+  }
+  return OkStatus();
+}
+
+void RegisterLocal(NodeConfig* c, config::Schema* s) {
+  s->Text("local.socket", &c->local_socket,
+          "Unix socket of the same-node path, found by clients on this machine by themselves: a "
+          "path, off, or auto: "
+          "cairn-<port>.sock in $XDG_RUNTIME_DIR, else in a folder of this user's below the folder "
+          "for temporary files.",
+          {.max_length = 100});
+  s->TextList("local.allow_uids", &c->local_allow_uids,
+              "User ids that may connect there beside the node's own. Set: the socket's file is "
+              "open to all, and ids are checked.");
+  s->Bytes("local.session_quota", &c->local_session_quota,
+           "Bytes that one same-node session may lease and reserve; 0: a quarter of the host tier. "
+           "They come back when its process "
+           "is gone, so this is what a stopped one can hold.");
+  s->Bytes("local.scratch", &c->local_scratch,
+           "Address space of a session's ring for keys and answers; memory is taken as it is used.",
+           {.min = 64 << 10, .max = 64 << 20});
+  s->Text("local.spin", &c->local_spin,
+          "How long the node looks for more work of same-node sessions before it sleeps; auto: "
+          "150us with more than one CPU, else 0s.");
+}
+
+void RegisterTiers(NodeConfig* c, config::Schema* s) {
+  s->Bytes("host.capacity", &c->host_capacity, "Arena of the host tier in RAM.",
+           {.min = 1 << 20, .max = 1ull << 44});
+  s->Text("host.huge_pages", &c->host_huge_pages,
+          "Pages of 2 MiB for the arena: off, try, or require.",
+          {.choices = {"off", "try", "require"}});
+  s->Bool("host.prefault", &c->host_prefault,
+          "Touch the arena's pages at start, in the background.");
+  s->Text("disk.path", &c->disk_path, "Directory of the disk tier; empty: no disk tier.");
+  s->Bytes("disk.capacity", &c->disk_capacity,
+           "Bytes of blocks on disk; the directory stays below 1.3 times this.",
+           {.min = 16 << 20, .max = 1ull << 50});
+  s->Time("disk.flush_after", &c->engine.disk_flush_after,
+          "A committed block is on disk within this time, or counted as late; one that "
+          "disk.write_budget holds up longer stays in RAM alone.",
+          {.min = std::chrono::milliseconds(10), .max = std::chrono::minutes(10)});
+  s->Real("disk.high_water", &c->engine.disk_high_water,
+          "Above this share of disk.capacity, blocks are copied to disk only when they are asked "
+          "for a second time; 1: never so.",
+          {.min = 0, .max = 1});
+  s->Bytes("disk.write_budget", &c->engine.disk_write_budget,
+           "Bytes a second that are copied to disk, with bursts of one second; 0: no limit.");
+  s->Bool("disk.direct_io", &c->disk_direct_io, "O_DIRECT where the file system takes it.");
+  s->Text("disk.io_backend", &c->disk_io_backend,
+          "How the disk is read and written; auto: the best of them that works here.",
+          {.choices = {"auto", "io_uring", "aio", "threads"}});
+  s->Integer("disk.queue_depth", &c->disk_queue_depth,
+             "Reads, and writes, at the device at the same time.",
+             {.min = 1, .max = 64, .unit = "requests"});
+  s->Bytes("disk.scrub_rate", &c->disk_scrub_rate,
+           "Bytes a second of stored blocks that are verified in the background; 0: none.");
+  s->Bytes("disk.min_free", &c->disk_min_free,
+           "Stop writing while the file system has less room than this.");
+  s->Bool("disk.wipe_on_mismatch", &c->disk_wipe_on_mismatch,
+          "Delete a directory of another format or node instead of refusing to start.");
+  s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
+          "Delete a directory whose database cannot be opened instead of refusing to start.");
+}
+
+void RegisterLimits(NodeConfig* c, config::Schema* s) {
+  EngineOptions& e = c->engine;
+  const config::TimeOptions ttl = {.min = std::chrono::milliseconds(10),
+                                   .max = std::chrono::minutes(10)};
+  s->Time("lease.default_ttl", &e.default_lease_ttl, "Life of a lease that asks for none.", ttl);
+  s->Time("reservation.default_ttl", &e.default_reservation_ttl,
+          "Life of a reservation that asks for none.", ttl);
+  s->Time("incomplete.ttl", &e.incomplete_ttl, "A block with parts missing is dropped after this.",
+          ttl);
+  s->Bytes("index.capacity", &e.max_index_bytes, "Memory of the index; about 160 bytes a block.",
+           {.min = 1 << 20});
+  s->Bytes("limits.reserved", &e.max_reserved_bytes,
+           "Bytes reserved and not committed; 0: half of the host tier.");
+  s->Bytes("limits.incomplete", &e.max_incomplete_bytes,
+           "Bytes of blocks with parts missing; 0: a quarter of the host tier.");
+  s->Bytes("limits.transfers", &e.max_transfer_bytes,
+           "Buffers of fetches that read from disk past the host tier.", {.min = 1 << 20});
+  s->Bytes("limits.hinted", &e.max_hinted_bytes,
+           "Bytes that prefetch hints protect at a time; 0: a quarter of the host tier.");
+  s->Integer("limits.sessions", &e.max_sessions, "Open sessions.", {.min = 1, .max = 1000000});
+  s->Integer("limits.leases_per_session", &e.max_leases_per_session, "Leases of one session.",
+             {.min = 1, .max = 1000000});
+  s->Integer("limits.namespaces", &e.max_namespaces, "Namespaces.", {.min = 1, .max = 1000000});
+  s->Integer("mover.queue", &e.mover_queue_capacity, "Waiting moves between two tiers.",
+             {.min = 16, .max = 1 << 20, .unit = "blocks"});
+  s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",
+             {.min = 1, .max = 64, .unit = "threads"});
+  s->Time("prefetch.grace", &e.prefetch_grace, "A prefetch hint holds so much longer than it says.",
+          {.max = std::chrono::minutes(10)});
+  s->Integer("watch.queue", &e.watch_queue_capacity, "Events that a slow watcher may lag behind.",
+             {.min = 16, .max = 1 << 24, .unit = "events"});
+}
+
+void RegisterRpc(NodeConfig* c, config::Schema* s) {
+  RpcOptions& r = c->rpc;
+  s->Integer("rpc.max_in_flight", &r.max_in_flight,
+             "Calls under way; more are refused with RESOURCE_EXHAUSTED.",
+             {.min = 1, .max = 100000, .unit = "calls"});
+  s->Integer("rpc.max_watches", &r.max_watches, "Open watches.", {.min = 1, .max = 10000});
+  s->Bytes("rpc.max_frame", &c->rpc_max_frame, "Largest data frame of Push.",
+           {.min = 64 << 10, .max = 64 << 20});
+  s->Bytes("rpc.fetch_frame", &c->rpc_fetch_frame, "Data in one frame of Fetch.",
+           {.min = 4 << 10, .max = 16 << 20});
+  s->Bytes("rpc.memory", &c->rpc_memory,
+           "Bytes in flight of all calls together: a half for frames on their way to readers, a "
+           "half for what gRPC receives. Over it calls wait.",
+           {.min = 16 << 20});
+  s->Text(
+      "rpc.congestion_control", &c->rpc_congestion_control,
+      "TCP congestion control of what the node sends, such as cubic or bbr. auto: the kernel's "
+      "default, but cubic or reno in the place of bbr, which paces. Empty: the kernel's default.",
+      {.max_length = 15});
+  s->Integer("rpc.threads", &c->rpc_threads, "Threads for calls that take a while.",
+             {.min = 1, .max = 256, .unit = "threads"});
+  s->Integer("rpc.fetch_threads", &c->rpc_fetch_threads,
+             "Fetches that wait for disk at the same time.",
+             {.min = 1, .max = 256, .unit = "threads"});
+  s->Time("rpc.heartbeat", &r.heartbeat, "Between two messages of an idle session.",
+          {.min = std::chrono::milliseconds(100)});
+  s->Time("rpc.fetch_stall", &r.fetch_stall,
+          "A fetch that waits longer for one frame ends with DEADLINE_EXCEEDED.",
+          {.min = std::chrono::milliseconds(10)});
+  s->Time("rpc.max_connection_age", &c->max_connection_age,
+          "Clients are asked to connect anew after this, so that they see a changed DNS; open "
+          "streams go on. 0: never.");
+  s->Time("rpc.keepalive", &c->keepalive,
+          "Silence after which a client is pinged, so that leases of a dead one end. 0: never.");
+  s->Time("drain.grace", &c->drain_grace,
+          "On SIGTERM: how long clients may go on while they hold leases or reservations.");
+  s->Time("drain.timeout", &c->drain_timeout, "On SIGTERM: how long calls under way may take.");
+  s->Time("drain.flush_timeout", &c->drain_flush_timeout,
+          "On SIGTERM: how long the last copies to disk may take.");
+}
+
+}  // namespace
+
+void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
+  RegisterNetwork(config, schema);
+  RegisterLocal(config, schema);
+  RegisterTiers(config, schema);
+  RegisterLimits(config, schema);
+  RegisterRpc(config, schema);
+  schema->Text("node.id", &config->node_id,
+               "Name of the node in events and statistics; empty: the disk tier's, or a new one.",
+               {.env = "CAIRN_NODE_ID", .max_length = 64});
+  service::Settings::RegisterLog(&config->process, schema);
+  schema->Check([config] {
+    config->rpc.max_frame_bytes = static_cast<uint32_t>(config->rpc_max_frame);
+    config->rpc.fetch_frame_bytes = static_cast<uint32_t>(config->rpc_fetch_frame);
+    return OkStatus();
+  });
+  schema->Check([config] { return CheckNetwork(config); });
+  schema->Check([config] { return CheckLocal(*config); });
+  schema->Check([config] { return CheckMemory(*config); });
+}
+
+}  // namespace cairn::cache

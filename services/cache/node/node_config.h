@@ -1,0 +1,67 @@
+#pragma once
+// Every setting of cairn-cache. docs/config.md is printed from this table.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/config.h"
+#include "common/service/service.h"
+#include "services/cache/engine/cache_engine.h"
+#include "services/cache/rpc/rpc_context.h"
+
+namespace cairn::cache {
+
+struct NodeConfig {
+  service::Settings process{.admin_listen = "127.0.0.1:7401"};
+  std::string listen = "127.0.0.1:7400";
+  std::string listen_unix;
+  std::string node_id;
+
+  uint64_t host_capacity = 1ull << 30;
+  std::string host_huge_pages = "off";
+  bool host_prefault = true;
+
+  std::string disk_path;
+  uint64_t disk_capacity = 16ull << 30;
+  bool disk_direct_io = true;
+  std::string disk_io_backend = "auto";
+  uint32_t disk_queue_depth = 8;
+  uint64_t disk_scrub_rate = 4ull << 20;
+  uint64_t disk_min_free = 256ull << 20;
+  bool disk_wipe_on_mismatch = false;
+  bool disk_wipe_on_damage = false;
+
+  std::string local_socket = "auto";
+  std::vector<std::string> local_allow_uids;
+  uint64_t local_session_quota = 0;
+  uint64_t local_scratch = 1ull << 20;
+  std::string local_spin = "auto";
+
+  EngineOptions engine{.max_index_bytes = 256ull << 20, .disk_high_water = 0.9};
+  uint32_t mover_threads = 2;
+
+  RpcOptions rpc;
+  uint64_t rpc_max_frame = 4ull << 20;
+  uint64_t rpc_fetch_frame = 1ull << 20;
+  uint64_t rpc_memory = 512ull << 20;
+  std::string rpc_congestion_control = "auto";
+  uint32_t rpc_threads = 4;
+  uint32_t rpc_fetch_threads = 8;
+  Duration max_connection_age = std::chrono::minutes(5);
+  Duration keepalive = std::chrono::seconds(30);
+
+  Duration drain_grace = std::chrono::seconds(1);
+  Duration drain_timeout = std::chrono::seconds(10);
+  Duration drain_flush_timeout = std::chrono::seconds(60);
+
+  // --i-accept-plaintext-on-the-network, the plain words for
+  // rpc.tls.allow_plaintext_beyond_loopback.
+  bool accept_plaintext = false;
+
+  // Registers all fields, and the checks over several of them: addresses, TLS files, memory.
+  // `config` outlives the schema.
+  static void Register(NodeConfig* config, config::Schema* schema);
+};
+
+}  // namespace cairn::cache

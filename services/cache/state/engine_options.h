@@ -1,0 +1,40 @@
+#pragma once
+// Limits and times of the engine. Constant while it runs.
+
+#include <cstdint>
+
+#include "cairn/common/clock.h"
+
+namespace cairn::cache {
+
+struct EngineOptions {
+  Duration default_lease_ttl = std::chrono::seconds(30);
+  Duration max_lease_ttl = std::chrono::seconds(600);
+  Duration default_reservation_ttl = std::chrono::seconds(30);
+  Duration max_reservation_ttl = std::chrono::seconds(600);
+  // An incomplete block (some parts committed) is dropped after this.
+  Duration incomplete_ttl = std::chrono::seconds(60);
+  // Budgets; over them: RESOURCE_EXHAUSTED.
+  // Uncommitted reservations, all sessions. 0: half of the host tier.
+  uint64_t max_reserved_bytes = 0;
+  uint64_t max_incomplete_bytes = 0;  // 0: a quarter of the host tier.
+  uint64_t max_index_bytes = 1ull << 30;
+  // Buffers of fetches that read from disk past the host tier.
+  uint64_t max_transfer_bytes = 64ull << 20;
+  uint32_t max_sessions = 1024;
+  uint32_t max_leases_per_session = 4096;
+  uint32_t max_namespaces = 4096;
+  uint32_t mover_queue_capacity = 4096;   // Waiting moves per (source, target).
+  uint32_t watch_queue_capacity = 65536;  // Events a slow watcher may lag behind.
+  // Of blocks that prefetch hints hold at a time. 0: a quarter of the host tier.
+  uint64_t max_hinted_bytes = 0;
+  // A hint holds so much longer than it says.
+  Duration prefetch_grace = std::chrono::seconds(2);
+  // What is copied to disk (placement/disk_admission.h).
+  Duration disk_flush_after = std::chrono::seconds(1);
+  // Share of the disk tier above which a block needs a second touch. 1: none does.
+  double disk_high_water = 1.0;
+  uint64_t disk_write_budget = 0;  // Bytes a second; 0: no limit.
+};
+
+}  // namespace cairn::cache

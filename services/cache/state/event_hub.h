@@ -1,0 +1,45 @@
+#pragma once
+// Who watches what happens to blocks. Thread-safe; Publish never blocks on a watcher.
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/concurrency/mutex.h"
+#include "services/cache/state/events.h"
+
+namespace cairn::cache {
+
+class EventHub {
+ public:
+  explicit EventHub(size_t queue_capacity) : queue_capacity_(queue_capacity) {}
+
+  // Sequence is set here. Called under the namespace's lock, so that a block's events have the
+  // order of its changes.
+  void Publish(CacheEvent event);
+  // Appends some of the blocks that are here; false after the last.
+  using NextPage = std::function<bool(std::vector<CacheEvent>* events)>;
+
+  // A queue that sees every event from now on. The hub outlives it. `snapshot`, if set, makes the
+  // events before these, page by page as they are asked for, with the sequence of this moment; then
+  // a kSnapshotEnd. It is called with none of the hub's locks held.
+  std::unique_ptr<EventQueue> Subscribe(const std::optional<Fingerprint>& fingerprint,
+                                        NextPage snapshot = nullptr);
+
+  bool HasWatchers() const { return watchers_.load(std::memory_order_acquire) > 0; }
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  class Queue;
+  const size_t queue_capacity_;
+  std::atomic<size_t> watchers_{0};
+  std::atomic<uint64_t> dropped_{0};
+  Mutex mu_;
+  uint64_t sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Queue*> queues_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::cache

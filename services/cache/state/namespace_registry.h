@@ -1,0 +1,52 @@
+#pragma once
+// The namespaces of a node. Thread-safe.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "services/cache/state/namespace_state.h"
+
+namespace cairn::cache {
+
+class NamespaceRegistry {
+ public:
+  using List = std::vector<NamespacePtr>;
+
+  explicit NamespaceRegistry(size_t max_namespaces) : max_namespaces_(max_namespaces) {}
+
+  NamespacePtr Find(const Fingerprint& fingerprint) const;
+  // Find, or NOT_FOUND naming the fingerprint.
+  Result<NamespacePtr> Get(const Fingerprint& fingerprint) const;
+  // All of now. Cheap: the list is shared, and made anew when a namespace comes or goes.
+  std::shared_ptr<const List> All() const;
+
+  // The one that is there, or what `make(generation)` returns, with the generation that a namespace
+  // opened anew must have. `make` runs under the registry's lock: no drop comes in between.
+  // RESOURCE_EXHAUSTED over the limit.
+  struct Opened {
+    NamespacePtr state;
+    bool created = false;
+  };
+  Result<Opened> Open(const Fingerprint& fingerprint,
+                      const std::function<NamespacePtr(uint64_t generation)>& make);
+  // Puts `next` (nullptr: nothing) in the place of `old`. False when `old` is no longer there.
+  bool Replace(const NamespacePtr& old, NamespacePtr next);
+
+  // A namespace opened anew has at least this generation, so that records of a dropped one never
+  // come back.
+  void RememberGeneration(const Fingerprint& fingerprint, uint64_t next);
+
+ private:
+  void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const size_t max_namespaces_;
+  mutable Mutex mu_;
+  absl::flat_hash_map<Fingerprint, NamespacePtr> by_fingerprint_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<Fingerprint, uint64_t> next_generation_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const List> all_ ABSL_GUARDED_BY(mu_) = std::make_shared<List>();
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,71 @@
+#include "services/cache/state/node_context.h"
+
+#include <random>
+
+namespace cairn::cache {
+namespace {
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
+                         const Clock* clock_in, Executor* executor_in)
+    : options(options_in),
+      tiers(tiers_in),
+      clock(clock_in),
+      executor(executor_in),
+      start(clock_in->Now()),
+      seed(RandomSeed()),
+      registry(options_in.max_namespaces),
+      events(options_in.watch_queue_capacity),
+      pace{{ReadPace(clock_in), ReadPace(clock_in), ReadPace(clock_in)}} {}
+
+uint64_t NodeContext::IndexBytes() const {
+  uint64_t total = gone.MemoryBytes();
+  const auto all = registry.All();
+  for (const auto& ns : *all) total += ns->memory_bytes.load(std::memory_order_relaxed);
+  return total;
+}
+
+void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key,
+                          TierKind tier, const std::optional<BlockKey>& parent) {
+  if (!events.HasWatchers()) return;
+  CacheEvent event;
+  event.kind = kind;
+  event.fingerprint = ns.fingerprint;
+  event.key = key;
+  event.parent = parent;
+  event.tier = tier;
+  events.Publish(std::move(event));
+}
+
+void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier,
+                              bool left_all) {
+  // What was dropped with its namespace was announced with it.
+  if (ns.dropped.load(std::memory_order_relaxed)) return;
+  Publish(left_all ? CacheEvent::Kind::kRemoved : CacheEvent::Kind::kTierRemoved, ns, key, tier);
+}
+
+bool NodeContext::RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier,
+                                uint64_t extent) {
+  NamespaceLock lock(ns, tiers);
+  const auto ref = ns.index.FindAlive(key);
+  if (!ref) return false;
+  if (!ns.index.MetaAt(*ref).in(tier)) return true;
+  bool same = false;
+  for (const PartPlace& part : ns.index.PartsOf(*ref)) {
+    same |= part.extent[tier] == extent;
+  }
+  if (!same) return true;
+  counters.corrupt_blocks.Add();
+  const bool left_all = ns.index.RemoveFromTier(*ref, tier, &lock.released);
+  if (left_all) gone.Remember(ns.fingerprint, key, RecentlyGone::Why::kCorrupt);
+  PublishLeft(ns, key, tier, left_all);
+  return !left_all;
+}
+
+}  // namespace cairn::cache

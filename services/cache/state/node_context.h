@@ -1,0 +1,111 @@
+#pragma once
+// What the parts of the engine share. Outlives them all; every member is thread-safe or constant.
+
+#include "cairn/common/clock.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "services/cache/index/recently_gone.h"
+#include "services/cache/state/counters.h"
+#include "services/cache/state/engine_options.h"
+#include "services/cache/state/event_hub.h"
+#include "services/cache/state/events.h"
+#include "services/cache/state/namespace_registry.h"
+#include "services/cache/state/read_pace.h"
+#include "services/cache/state/tiers.h"
+
+namespace cairn::cache {
+
+// "Something moved": a counter to wait on. Waiters look again for themselves.
+class Progress {
+ public:
+  uint64_t Now() const {
+    MutexLock lock(mu_);
+    return epoch_;
+  }
+  void Notify() {
+    {
+      MutexLock lock(mu_);
+      ++epoch_;
+    }
+    wake_.NotifyAll();
+  }
+  // False when the deadline passed first.
+  bool WaitPast(uint64_t seen, TimePoint deadline) {
+    MutexLock lock(mu_);
+    return wake_.WaitUntil(mu_, deadline, [this, seen] { return epoch_ != seen; });
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar wake_;
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Counts I/O under way, so that the engine ends after it.
+class InFlight {
+ public:
+  class Token {
+   public:
+    explicit Token(InFlight* gate) : gate_(gate) {
+      MutexLock lock(gate_->mu_);
+      ++gate_->count_;
+    }
+    ~Token() {
+      // Notified under the lock: the gate may be destroyed as soon as the waiter sees zero.
+      MutexLock lock(gate_->mu_);
+      if (--gate_->count_ == 0) gate_->wake_.NotifyAll();
+    }
+    Token(const Token&) = delete;
+    Token& operator=(const Token&) = delete;
+
+   private:
+    InFlight* const gate_;
+  };
+  void WaitForNone() {
+    MutexLock lock(mu_);
+    wake_.Wait(mu_, [this] { return count_ == 0; });
+  }
+
+ private:
+  Mutex mu_;
+  CondVar wake_;
+  size_t count_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+struct NodeContext {
+  NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
+              Executor* executor_in);
+
+  uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
+  // Memory of the index: all namespaces and what is shared.
+  uint64_t IndexBytes() const;
+  // Called under the namespace's lock.
+  void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
+               const std::optional<BlockKey>& parent = std::nullopt);
+  // A block left `tier`; `gone`: its last one.
+  void PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier, bool gone);
+  // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`
+  // there, and is counted. Takes the namespace's lock. True when another tier still has it.
+  bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);
+
+  const EngineOptions options;
+  const Tiers tiers;
+  const Clock* const clock;
+  Executor* const executor;
+  const TimePoint start;
+  const LruPolicy policy;
+  const uint64_t seed;  // Of the key maps.
+  NamespaceRegistry registry;
+  // Orders what is written about namespaces on disk. Held across PutMeta; never together with a
+  // namespace's lock held before.
+  Mutex meta_mu;
+  RecentlyGone gone;
+  EventHub events;
+  Counters counters;
+  // Disk: reads of promotions and of fetches past the host tier. Host: a sample of verified slices.
+  ByTier<ReadPace> pace;
+  Progress progress;
+  InFlight in_flight;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,433 @@
+#include "services/worker/compute/forward_pass.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "services/worker/compute/kv_view.h"
+
+namespace cairn::worker {
+
+using kernels::kPanelRows;
+
+ForwardPass::ForwardPass(const Setup& setup, kernels::ThreadPool* pool)
+    : hp_(setup.model.hp()),
+      embedding_(setup.model.token_embedding()),
+      weights_(setup.weights),
+      backend_(setup.backend),
+      bf16_gemm_(setup.fast && setup.backend.gemm_bf16 != nullptr),
+      bf16_attention_(setup.fast &&
+                      kernels::SupportsBf16Attention(setup.backend, setup.model.hp().head_dim)),
+      integer_decode_(setup.fast && setup.backend.prepare_activation != nullptr),
+      kv_(setup.kv),
+      max_rows_(setup.max_rows),
+      pool_(*pool),
+      ws_(setup.model.hp(), setup.max_rows, pool->threads()) {}
+
+Status ForwardPass::Run(std::span<const SequenceChunk> chunks) {
+  if (chunks.empty()) return OkStatus();
+  Arrange(chunks);
+  for (size_t s = 0; s < slabs_.size(); ++s) {
+    Select(s);
+    Embed();
+  }
+  for (int i = 0; i < hp_.layers; ++i) {
+    for (size_t s = 0; s < slabs_.size(); ++s) {
+      Select(s);
+      CAIRN_RETURN_IF_ERROR(Layer(i, s == 0, s + 1 == slabs_.size()));
+    }
+  }
+  Logits();  // The last slab is selected: it has the last token.
+  return OkStatus();
+}
+
+Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
+  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
+  const int64_t kv_width = int64_t{hp_.kv_heads} * hp_.head_dim;
+  const PackedLayer& w = weights_.layers[static_cast<size_t>(i)];
+  Normalise(x_, w.attn_norm.data(), rows_);
+  const Output qkv[] = {
+      {&w.q, ws_.q.get(), q_width}, {&w.k, ws_.k.get(), kv_width}, {&w.v, ws_.v.get(), kv_width}};
+  Products(qkv, &ws_.normed, false);
+  RotateAndStore(i);
+  for (const Rows& run : runs_) {
+    if (!run.chunk->observe) continue;
+    run.chunk->observe(
+        {i, run.first_position, run.rows, ws_.q.get() + run.first_row * q_width, q_width});
+  }
+  for (const Rows& run : runs_) {
+    if (last_slab && run.chunk->after_layer) run.chunk->after_layer(i);
+  }
+  for (const Rows& run : runs_) {
+    if (first_slab && run.chunk->before_layer) CAIRN_RETURN_IF_ERROR(run.chunk->before_layer(i));
+  }
+  Attend(i);
+  const Output o[] = {{&w.o, x_, hp_.hidden}};
+  Products(o, &ws_.attended, true);
+  FeedForward(w);
+  return OkStatus();
+}
+
+void ForwardPass::Arrange(std::span<const SequenceChunk> chunks) {
+  slabs_.clear();
+  const int64_t total = static_cast<int64_t>(chunks[0].tokens.size());
+  if (total > max_rows_) {
+    // One wide chunk, cut into slabs.
+    if (wide_rows_ < total) {
+      wide_ = std::make_unique<WideRows>(hp_, total);
+      wide_rows_ = total;
+    }
+    for (int64_t begin = 0; begin < total; begin += max_rows_) {
+      Slab slab;
+      slab.rows = slab.prefill_rows = std::min(max_rows_, total - begin);
+      slab.runs.push_back({&chunks[0], 0, slab.rows, begin, chunks[0].sequence->length() + begin});
+      slab.x = wide_->x.get() + begin * hp_.hidden;
+      slab.cosine = wide_->cosine.get() + begin * (hp_.rope_dim / 2);
+      slab.sine = wide_->sine.get() + begin * (hp_.rope_dim / 2);
+      slabs_.push_back(std::move(slab));
+    }
+    return;
+  }
+  Slab slab{{}, 0, 0, ws_.x.get(), ws_.cosine.get(), ws_.sine.get()};
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    for (const SequenceChunk& c : chunks) {
+      if (c.phase != phase) continue;
+      const auto count = static_cast<int64_t>(c.tokens.size());
+      slab.runs.push_back({&c, slab.rows, count, 0, c.sequence->length()});
+      slab.rows += count;
+    }
+    if (phase == Phase::kPrefill) slab.prefill_rows = slab.rows;
+  }
+  slabs_.push_back(std::move(slab));
+}
+
+void ForwardPass::Select(size_t slab) {
+  runs_ = slabs_[slab].runs;
+  rows_ = slabs_[slab].rows;
+  prefill_rows_ = slabs_[slab].prefill_rows;
+  x_ = slabs_[slab].x;
+  cosine_ = slabs_[slab].cosine;
+  sine_ = slabs_[slab].sine;
+}
+
+void ForwardPass::Embed() {
+  const int64_t half = hp_.rope_dim / 2;
+  for (const Rows& run : runs_) {
+    pool_.ParallelFor(run.rows, [&](int64_t i, int) {
+      const int64_t r = run.first_row + i;
+      kernels::DequantiseRow(
+          embedding_.type,
+          embedding_.row(run.chunk->tokens[static_cast<size_t>(run.first_token + i)]),
+          x_ + r * hp_.hidden, hp_.hidden);
+      for (int64_t p = 0; p < half; ++p) {
+        const double exponent = -2.0 * static_cast<double>(p) / hp_.rope_dim;
+        const double angle = static_cast<double>(run.first_position + i) *
+                             std::pow(static_cast<double>(hp_.rope_base), exponent);
+        cosine_[r * half + p] = static_cast<float>(std::cos(angle));
+        sine_[r * half + p] = static_cast<float>(std::sin(angle));
+      }
+    });
+  }
+}
+
+void ForwardPass::PrepareRows(MatrixInput* input, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    if (r < prefill_rows_) {
+      if (bf16_gemm_) backend_.to_bf16({input->row(r), input->bf16_row(r), input->width});
+    } else if (integer_decode_) {
+      backend_.prepare_activation(input->row(r), input->width, input->activation_row(r));
+    }
+  }
+}
+
+void ForwardPass::Normalise(const float* x, const float* weight, int64_t rows) {
+  constexpr int64_t kPiece = 16;
+  pool_.ParallelFor((rows + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    const int64_t begin = i * kPiece;
+    const int64_t end = std::min(rows, begin + kPiece);
+    backend_.rms_norm({x + begin * hp_.hidden, weight, ws_.normed.row(begin), end - begin,
+                       hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
+    PrepareRows(&ws_.normed, begin, end);
+  });
+}
+
+int64_t ForwardPass::PanelsPerPiece(int64_t panels) const {
+  // Prefill unpacks pairs of panels and uses them for all rows. A decode piece should stream some
+  // 20 KB, yet leave a few pieces to each thread.
+  if (prefill_rows_ > 0) return 2;
+  const int64_t pieces = int64_t{pool_.threads()} * 6;
+  return std::clamp<int64_t>(panels / pieces, 1, 16);
+}
+
+void ForwardPass::Product(const Output& out, MatrixInput* input, int64_t begin, int64_t end,
+                          bool accumulate, int thread) {
+  if (prefill_rows_ > 0) {
+    kernels::GemmArgs g;
+    g.w = out.w;
+    g.a = input->x.get();
+    g.a_bf16 = input->bf16.get();
+    g.y = out.y;
+    g.rows = prefill_rows_;
+    g.a_stride = input->stride;
+    g.y_stride = out.y_stride;
+    g.panel_begin = begin;
+    g.panel_end = end;
+    g.accumulate = accumulate;
+    g.scratch = ws_.thread_scratch(thread);
+    (bf16_gemm_ ? backend_.gemm_bf16 : backend_.gemm_f32)(g);
+  }
+  if (rows_ > prefill_rows_) {
+    kernels::MatVecArgs m;
+    m.w = out.w;
+    m.x = input->row(prefill_rows_);
+    m.activation = integer_decode_ ? input->activation_row(prefill_rows_) : nullptr;
+    m.y = out.y + prefill_rows_ * out.y_stride;
+    m.rows = rows_ - prefill_rows_;
+    m.x_stride = input->stride;
+    m.activation_stride = input->activation_stride;
+    m.y_stride = out.y_stride;
+    m.panel_begin = begin;
+    m.panel_end = end;
+    m.accumulate = accumulate;
+    backend_.mat_vec(m);
+  }
+}
+
+void ForwardPass::Products(std::span<const Output> outputs, MatrixInput* input, bool accumulate) {
+  int64_t panels = 0;
+  for (const Output& o : outputs) panels += o.w->panels();
+  const int64_t per_piece = PanelsPerPiece(panels);
+  int64_t pieces = 0;
+  for (const Output& o : outputs) pieces += (o.w->panels() + per_piece - 1) / per_piece;
+  pool_.ParallelFor(pieces, [&](int64_t piece, int thread) {
+    for (const Output& o : outputs) {
+      const int64_t here = (o.w->panels() + per_piece - 1) / per_piece;
+      if (piece < here) {
+        const int64_t begin = piece * per_piece;
+        return Product(o, input, begin, std::min(begin + per_piece, o.w->panels()), accumulate,
+                       thread);
+      }
+      piece -= here;
+    }
+  });
+}
+
+void ForwardPass::RotateAndStore(int layer) {
+  const int64_t dim = hp_.head_dim;
+  const int64_t half = hp_.rope_dim / 2;
+  for (const Rows& run : runs_) {
+    const kernels::PagedKv view = PagesView(*run.chunk->sequence, layer);
+    const int64_t first_token = run.first_position - run.chunk->sequence->base();
+    constexpr int64_t kPiece = 8;
+    pool_.ParallelFor((run.rows + kPiece - 1) / kPiece, [&](int64_t piece, int) {
+      const int64_t end = std::min(run.rows, (piece + 1) * kPiece);
+      for (int64_t i = piece * kPiece; i < end; ++i) {
+        const int64_t r = run.first_row + i;
+        float* q = ws_.q.get() + r * hp_.heads * dim;
+        float* k = ws_.k.get() + r * hp_.kv_heads * dim;
+        const float* v = ws_.v.get() + r * hp_.kv_heads * dim;
+        const float* cosine = cosine_ + r * half;
+        const float* sine = sine_ + r * half;
+        backend_.rope({q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
+        backend_.rope({k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
+        const int64_t token = first_token + i;
+        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+          backend_.to_half({k + h * dim, const_cast<uint16_t*>(view.K(h, token)), dim});
+          backend_.to_half({v + h * dim, const_cast<uint16_t*>(view.V(h, token)), dim});
+        }
+      }
+    });
+  }
+}
+
+ForwardPass::DecodeSpan ForwardPass::SpanOf(const Rows& run, int layer) const {
+  const KvSequence& sequence = *run.chunk->sequence;
+  DecodeSpan span;
+  span.tokens = run.first_position - sequence.base() + 1;
+  if (sequence.prefix() == nullptr) return span;
+  for (int h = 0; h < hp_.kv_heads; ++h) {
+    span.prefix_rows = std::max(span.prefix_rows, sequence.prefix()->rows(layer, h));
+  }
+  return span;
+}
+
+std::vector<ForwardPass::AttentionPiece> ForwardPass::PlanAttention(int layer, int64_t* parts) {
+  std::vector<AttentionPiece> pieces;
+  const int64_t rows_per_piece = prefill_rows_ > Workspace::kAttentionRows
+                                     ? Workspace::kAttentionRows
+                                     : Workspace::kAttentionRows / 2;
+  *parts = 0;
+  for (const Rows& run : runs_) {
+    if (run.chunk->phase == Phase::kPrefill) {
+      // Late rows have the most keys: started first, they do not end last.
+      for (int64_t b = (run.rows - 1) / rows_per_piece * rows_per_piece; b >= 0;
+           b -= rows_per_piece) {
+        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+          pieces.push_back({&run, b, std::min(rows_per_piece, run.rows - b), h, 0, false});
+        }
+      }
+      continue;
+    }
+    constexpr int64_t kSplit = Workspace::kSplitTokens;
+    const DecodeSpan span = SpanOf(run, layer);
+    for (int64_t t = 0; t < span.prefix_rows; t += kSplit, ++*parts) {
+      for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+        // Of a head with fewer rows nothing: such parts do not count.
+        const int64_t rows = run.chunk->sequence->prefix()->rows(layer, static_cast<int>(h));
+        pieces.push_back({&run, t, std::clamp<int64_t>(rows - t, 0, kSplit), h, *parts, true});
+      }
+    }
+    for (int64_t t = 0; t < span.tokens; t += kSplit, ++*parts) {
+      for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+        pieces.push_back({&run, t, std::min(kSplit, span.tokens - t), h, *parts, false});
+      }
+    }
+  }
+  return pieces;
+}
+
+void ForwardPass::AttendPrefill(const AttentionPiece& p, int layer, int thread) {
+  const int64_t q_width = int64_t{hp_.heads} * hp_.head_dim;
+  const KvSequence& sequence = *p.run->chunk->sequence;
+  const RaggedPrefix* const prefix = sequence.prefix().get();
+  const int head = static_cast<int>(p.head);
+  kernels::AttentionArgs a;
+  a.kv = PagesView(sequence, layer);
+  if (prefix != nullptr) {
+    a.prefix = PrefixView(*prefix, layer, head);
+    a.prefix_rows = prefix->rows(layer, head);
+  }
+  a.q = ws_.q.get() + (p.run->first_row + p.begin) * q_width;
+  a.out = ws_.attended.row(p.run->first_row + p.begin);
+  a.rows = p.count;
+  a.q_stride = q_width;
+  a.out_stride = ws_.attended.stride;
+  a.first_position = p.run->first_position - sequence.base() + p.begin;
+  a.kv_head = p.head;
+  a.group = hp_.heads / hp_.kv_heads;
+  a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
+  a.scratch = ws_.thread_scratch(thread);
+  (bf16_attention_ ? backend_.attention_bf16 : backend_.attention_f32)(a);
+}
+
+void ForwardPass::AttendDecodePart(const AttentionPiece& p, int layer, int thread) {
+  const int64_t group = hp_.heads / hp_.kv_heads;
+  const KvSequence& sequence = *p.run->chunk->sequence;
+  kernels::AttentionPartArgs a;
+  a.kv = p.prefix ? PrefixView(*sequence.prefix(), layer, static_cast<int>(p.head))
+                  : PagesView(sequence, layer);
+  a.q = ws_.q.get() + p.run->first_row * int64_t{hp_.heads} * hp_.head_dim;
+  a.kv_head = p.head;
+  a.group = group;
+  a.begin = p.begin;
+  a.end = p.begin + p.count;
+  a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
+  const int64_t first_head = p.part * hp_.heads + p.head * group;
+  a.acc = ws_.part_acc.data() + first_head * hp_.head_dim;
+  a.max = ws_.part_max.data() + first_head;
+  a.sum = ws_.part_sum.data() + first_head;
+  a.scratch = ws_.thread_scratch(thread);
+  backend_.attention_part(a);
+}
+
+void ForwardPass::MergeDecodeParts(int layer) {
+  const int64_t dim = hp_.head_dim;
+  const int64_t q_width = int64_t{hp_.heads} * dim;
+  int64_t parts = 0;
+  for (const Rows& run : runs_) {
+    if (run.chunk->phase == Phase::kPrefill) continue;
+    const int64_t count = SpanOf(run, layer).parts();
+    // All heads at once: to the merge they are one large group.
+    backend_.attention_merge({ws_.part_acc.data() + parts * q_width,
+                              ws_.part_max.data() + parts * hp_.heads,
+                              ws_.part_sum.data() + parts * hp_.heads,
+                              ws_.attended.row(run.first_row), count, hp_.heads, dim});
+    parts += count;
+  }
+}
+
+void ForwardPass::Attend(int layer) {
+  int64_t parts = 0;
+  const std::vector<AttentionPiece> pieces = PlanAttention(layer, &parts);
+  ws_.part_acc.resize(static_cast<size_t>(parts * hp_.heads * hp_.head_dim));
+  ws_.part_max.resize(static_cast<size_t>(parts * hp_.heads));
+  ws_.part_sum.resize(static_cast<size_t>(parts * hp_.heads));
+  pool_.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+    const AttentionPiece& piece = pieces[static_cast<size_t>(i)];
+    if (piece.run->chunk->phase == Phase::kPrefill) {
+      AttendPrefill(piece, layer, thread);
+    } else {
+      AttendDecodePart(piece, layer, thread);
+    }
+  });
+  MergeDecodeParts(layer);
+  constexpr int64_t kPiece = 16;
+  pool_.ParallelFor((rows_ + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    PrepareRows(&ws_.attended, i * kPiece, std::min(rows_, (i + 1) * kPiece));
+  });
+}
+
+void ForwardPass::FeedForward(const PackedLayer& w) {
+  Normalise(x_, w.ffn_norm.data(), rows_);
+  MatrixInput& act = ws_.activated;
+  const Output gate{&w.gate, act.x.get(), act.stride};
+  const Output up{&w.up, ws_.up.get(), act.stride};
+  // A piece computes the same outputs of both, so that it can go on to their product.
+  const int64_t per_piece = PanelsPerPiece(w.gate.panels());
+  pool_.ParallelFor((w.gate.panels() + per_piece - 1) / per_piece, [&](int64_t i, int thread) {
+    const int64_t begin = i * per_piece;
+    const int64_t end = std::min(begin + per_piece, w.gate.panels());
+    Product(gate, &ws_.normed, begin, end, false, thread);
+    Product(up, &ws_.normed, begin, end, false, thread);
+    const int64_t c = begin * kPanelRows;
+    const int64_t count = std::min(end * kPanelRows, act.width) - c;
+    for (int64_t r = 0; r < rows_; ++r) {
+      float* g = act.row(r) + c;
+      backend_.swiglu({g, ws_.up.get() + r * act.stride + c, g, count});
+      if (r < prefill_rows_ && bf16_gemm_) backend_.to_bf16({g, act.bf16_row(r) + c, count});
+    }
+  });
+  if (rows_ > prefill_rows_) PrepareRows(&act, prefill_rows_, rows_);
+  const Output down[] = {{&w.down, x_, hp_.hidden}};
+  Products(down, &act, true);
+}
+
+void ForwardPass::Logits() {
+  // A prompt's last row goes the way of a decoded one, through the mat_vec.
+  for (const Rows& run : runs_) {
+    if (run.chunk->logits == nullptr) continue;
+    if (run.chunk->logits_of_every_token) {
+      RowLogits(run.first_row, run.rows, run.chunk->logits);
+    } else {
+      RowLogits(run.first_row + run.rows - 1, 1, run.chunk->logits);
+    }
+  }
+}
+
+void ForwardPass::RowLogits(int64_t first, int64_t rows, float* logits) {
+  backend_.rms_norm({x_ + first * hp_.hidden, weights_.output_norm.data(), ws_.normed.row(0), rows,
+                     hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
+  if (integer_decode_) {
+    for (int64_t r = 0; r < rows; ++r) {
+      backend_.prepare_activation(ws_.normed.row(r), ws_.normed.width,
+                                  ws_.normed.activation_row(r));
+    }
+  }
+  const int64_t panels = weights_.output.panels();
+  constexpr int64_t kPiece = 32;
+  pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    kernels::MatVecArgs m;
+    m.w = &weights_.output;
+    m.x = ws_.normed.row(0);
+    m.activation = integer_decode_ ? ws_.normed.activation_row(0) : nullptr;
+    m.y = logits;
+    m.rows = rows;
+    m.x_stride = ws_.normed.stride;
+    m.activation_stride = ws_.normed.activation_stride;
+    m.y_stride = weights_.output.rows();
+    m.panel_begin = i * kPiece;
+    m.panel_end = std::min(panels, (i + 1) * kPiece);
+    backend_.mat_vec(m);
+  });
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,133 @@
+#pragma once
+// One pass of a list of chunks through all layers. Transformer checks the input; here it is right.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "cairn/kernels/backend.h"
+#include "cairn/kernels/thread_pool.h"
+#include "services/worker/compute/packed_weights.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/compute/workspace.h"
+
+namespace cairn::worker {
+
+class ForwardPass {
+ public:
+  // References must outlive the pass.
+  struct Setup {
+    const Model& model;
+    const PackedWeights& weights;
+    const kernels::Backend& backend;
+    bool fast;
+    KvLayout kv;
+    int64_t max_rows;
+  };
+
+  ForwardPass(const Setup& setup, kernels::ThreadPool* pool);
+
+  Status Run(std::span<const SequenceChunk> chunks);
+
+ private:
+  // A chunk's rows in the workspace. Rows of prefill chunks come first.
+  struct Rows {
+    const SequenceChunk* chunk;
+    int64_t first_row;
+    int64_t rows;
+    int64_t first_token;  // Of the chunk.
+    int64_t first_position;
+  };
+  // What goes through a layer at once: at most max_rows rows. A wide chunk has several slabs, which
+  // take turns in each layer: the workspace is theirs in turn, the residual stream their own.
+  struct Slab {
+    std::vector<Rows> runs;
+    int64_t rows = 0;
+    int64_t prefill_rows = 0;
+    float* x = nullptr;  // [rows][hidden]
+    float* cosine = nullptr;
+    float* sine = nullptr;
+  };
+  // An output of a product: y (+)= w * input, row stride in numbers.
+  struct Output {
+    const kernels::PackedMatrix* w;
+    float* y;
+    int64_t y_stride;
+  };
+
+  void Arrange(std::span<const SequenceChunk> chunks);
+  void Select(size_t slab);
+  Status Layer(int layer, bool first_slab, bool last_slab);
+  void Embed();
+  // Normalises x into ws_.normed and prepares it as an input.
+  void Normalise(const float* x, const float* weight, int64_t rows);
+  // Makes the forms of rows [begin, end) that the products will read.
+  void PrepareRows(MatrixInput* input, int64_t begin, int64_t end);
+  // Computes panels [begin, end) of one product for all rows.
+  void Product(const Output& out, MatrixInput* input, int64_t begin, int64_t end, bool accumulate,
+               int thread);
+  void Products(std::span<const Output> outputs, MatrixInput* input, bool accumulate);
+  void RotateAndStore(int layer);
+  // Attention of all rows: planned into pieces that threads take, run, then the parts of decode
+  // rows merged.
+  void Attend(int layer);
+  // Prefill: some rows of a run for one KV head. Decode: some keys of a run for one KV head, those
+  // of the prefix first.
+  struct AttentionPiece {
+    const Rows* run;
+    int64_t begin;
+    int64_t count;
+    int64_t head;
+    int64_t part;  // Decode: place of the part's results.
+    bool prefix;   // Decode: of the prefix's rows.
+  };
+  // `parts` becomes the number of parts of all decode rows.
+  std::vector<AttentionPiece> PlanAttention(int layer, int64_t* parts);
+  void AttendPrefill(const AttentionPiece& piece, int layer, int thread);
+  void AttendDecodePart(const AttentionPiece& piece, int layer, int thread);
+  void MergeDecodeParts(int layer);
+  void FeedForward(const PackedLayer& w);
+  void Logits();
+  // Of rows [first, first + rows), to `logits` [rows][vocab].
+  void RowLogits(int64_t first, int64_t rows, float* logits);
+
+  // What a decoded token attends to in a layer.
+  struct DecodeSpan {
+    int64_t prefix_rows = 0;  // Of the head with the most.
+    int64_t tokens = 0;       // In the pages.
+    int64_t parts() const {
+      return (prefix_rows + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens +
+             (tokens + Workspace::kSplitTokens - 1) / Workspace::kSplitTokens;
+    }
+  };
+  DecodeSpan SpanOf(const Rows& run, int layer) const;
+  int64_t PanelsPerPiece(int64_t panels) const;
+
+  const Hyperparameters& hp_;
+  const Tensor& embedding_;
+  const PackedWeights& weights_;
+  const kernels::Backend& backend_;
+  const bool bf16_gemm_;
+  const bool bf16_attention_;
+  const bool integer_decode_;
+  const KvLayout kv_;
+  const int64_t max_rows_;
+  kernels::ThreadPool& pool_;
+  Workspace ws_;
+  std::unique_ptr<WideRows> wide_;  // Of the widest chunk so far; null before the first.
+  int64_t wide_rows_ = 0;
+
+  // Of the current call.
+  std::vector<Slab> slabs_;
+  // Of the selected slab.
+  std::span<const Rows> runs_;
+  float* x_ = nullptr;
+  float* cosine_ = nullptr;
+  float* sine_ = nullptr;
+  int64_t rows_ = 0;
+  int64_t prefill_rows_ = 0;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,163 @@
+#include "services/worker/compute/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "services/worker/compute/forward_pass.h"
+
+namespace cairn::worker {
+namespace {
+
+// Of a call. More rows make unpacking the weights cheaper per row, fewer keep activations in L2.
+constexpr int64_t kMaxRows = 256;
+// Slabs of a wide chunk. Bounds its residual stream: 16 x 256 rows of 576 floats are 9 MiB.
+constexpr int64_t kMaxSlabs = 16;
+
+Status CheckOption(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument("transformer option '{}': got {}, expected {} to {}", field, value, low,
+                         high);
+}
+
+class CpuTransformer final : public Transformer {
+ public:
+  CpuTransformer(const Model& model, const Options& options, kernels::Isa isa, int threads,
+                 int64_t max_context)
+      : backend_(kernels::CpuBackend(isa)),
+        layout_{.layers = model.hp().layers,
+                .kv_heads = model.hp().kv_heads,
+                .head_dim = model.hp().head_dim,
+                .block_tokens = options.block_tokens},
+        max_context_(max_context),
+        max_rows_(kMaxRows / options.block_tokens * options.block_tokens),
+        numerics_id_(fmt::format("{}-{}-1",
+                                 options.arithmetic == Arithmetic::kFast ? "fast" : "float32",
+                                 backend_.name)),
+        pool_(threads),
+        weights_(PackWeights(model, &pool_)),
+        pass_({.model = model,
+               .weights = weights_,
+               .backend = backend_,
+               .fast = options.arithmetic == Arithmetic::kFast,
+               .kv = layout_,
+               .max_rows = max_rows_},
+              &pool_) {}
+
+  Status Forward(std::span<const SequenceChunk> chunks) override {
+    CAIRN_RETURN_IF_ERROR(Check(chunks));
+    CAIRN_RETURN_IF_ERROR(pass_.Run(chunks));
+    for (const SequenceChunk& c : chunks) {
+      c.sequence->SetLength(c.sequence->length() + static_cast<int64_t>(c.tokens.size()));
+    }
+    return OkStatus();
+  }
+
+  int64_t max_rows() const override { return max_rows_; }
+  int64_t max_wide_rows() const override { return kMaxSlabs * max_rows_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  int32_t vocab() const override { return static_cast<int32_t>(weights_.output.rows()); }
+  int threads() const override { return pool_.threads(); }
+  kernels::ThreadPool& thread_pool() override { return pool_; }
+  const std::string& numerics_id() const override { return numerics_id_; }
+
+ private:
+  Status Check(std::span<const SequenceChunk> chunks) const;
+  Status CheckChunk(size_t i, const SequenceChunk& chunk, bool alone) const;
+
+  const kernels::Backend& backend_;
+  const KvLayout layout_;
+  const int64_t max_context_;
+  const int64_t max_rows_;
+  const std::string numerics_id_;
+  kernels::ThreadPool pool_;
+  const PackedWeights weights_;
+  ForwardPass pass_;
+};
+
+Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) const {
+  if (c.sequence == nullptr || !c.sequence->valid()) {
+    return InvalidArgument("chunk {}: field 'sequence': got none, expected one of a pool", i);
+  }
+  if (!(c.sequence->layout() == layout_)) {
+    return InvalidArgument("chunk {}: the sequence's pool has another layout than the model", i);
+  }
+  const auto count = static_cast<int64_t>(c.tokens.size());
+  // Logits of every token are of one slab's rows.
+  const bool wide = alone && !c.logits_of_every_token;
+  const int64_t most = c.phase == Phase::kDecode ? 1 : wide ? max_wide_rows() : max_rows_;
+  if (count < 1 || count > most) {
+    return InvalidArgument("chunk {}: field 'tokens': got {}, expected 1 to {}", i, count, most);
+  }
+  const int64_t length = c.sequence->length();
+  const int64_t in_pages = length - c.sequence->base();
+  if (c.phase == Phase::kPrefill && in_pages % layout_.block_tokens != 0) {
+    return InvalidArgument(
+        "chunk {}: prefill at position {}, expected a multiple of {} (block start)", i, length,
+        layout_.block_tokens);
+  }
+  if (length + count > max_context_) {
+    return Errorf(StatusCode::kOutOfRange, "chunk {}: position {} is beyond the context of {}", i,
+                  length + count - 1, max_context_);
+  }
+  if (length + count > c.sequence->capacity()) {
+    return InvalidArgument("chunk {}: the sequence has room for {} tokens, expected at least {}", i,
+                           c.sequence->capacity(), length + count);
+  }
+  for (const int32_t token : c.tokens) {
+    if (token < 0 || token >= vocab()) {
+      return InvalidArgument("chunk {}: token {}, expected 0 to {}", i, token, vocab() - 1);
+    }
+  }
+  return OkStatus();
+}
+
+Status CpuTransformer::Check(std::span<const SequenceChunk> chunks) const {
+  int64_t rows = 0;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(CheckChunk(i, chunks[i], chunks.size() == 1));
+    rows += static_cast<int64_t>(chunks[i].tokens.size());
+    for (size_t j = 0; j < i; ++j) {
+      if (chunks[j].sequence == chunks[i].sequence) {
+        return InvalidArgument("chunks {} and {}: the same sequence, expected different ones", j,
+                               i);
+      }
+    }
+  }
+  if (chunks.size() > 1 && rows > max_rows_) {
+    return InvalidArgument("forward pass of {} tokens, expected at most {}", rows, max_rows_);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transformer>> Transformer::Create(const Model& model,
+                                                         const Options& options) {
+  const Hyperparameters& hp = model.hp();
+  CAIRN_RETURN_IF_ERROR(CheckOption("threads", options.threads, 0, 1024));
+  CAIRN_RETURN_IF_ERROR(CheckOption("block_tokens", options.block_tokens, 16, 256));
+  CAIRN_RETURN_IF_ERROR(CheckOption("max_context", options.max_context, 0, 1 << 24));
+  if (hp.kv_heads <= 0 || hp.heads % hp.kv_heads != 0) {
+    return InvalidArgument("{} query heads, expected a multiple of the {} KV heads", hp.heads,
+                           hp.kv_heads);
+  }
+  if (hp.head_dim < 2 || hp.head_dim > 256 || hp.rope_dim > hp.head_dim || hp.rope_dim % 2 != 0) {
+    return InvalidArgument(
+        "head size {} with {} rotated channels, expected 2 to 256, of which an "
+        "even number is rotated",
+        hp.head_dim, hp.rope_dim);
+  }
+  const kernels::Isa isa = options.isa.value_or(kernels::BestIsa());
+  if (!kernels::Supports(isa)) {
+    return InvalidArgument("transformer option 'isa': this machine has no {}",
+                           std::string(kernels::Name(isa)));
+  }
+  int threads = options.threads;
+  if (threads == 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int64_t context = options.max_context == 0 ? hp.context : options.max_context;
+  return std::unique_ptr<Transformer>(
+      std::make_unique<CpuTransformer>(model, options, isa, threads, context));
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,115 @@
+#pragma once
+// The forward pass of a Llama-family model on the CPU.
+//
+// Exactness. A row's result depends on its own tokens only: not on what else runs in the call, not
+// on the number of threads, not on whether earlier KV was computed here or came from a cache. For
+// that, the KV of a chunk is rounded to binary16 before attention reads it, every sum has a fixed
+// order, and a prefill may be cut into chunks at block boundaries anywhere. Prefill and decode use
+// different kernels, so KV written by a decode step differs in its last bits from KV of the same
+// token written by a prefill: only the latter is exact lineage.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "cairn/common/status.h"
+#include "cairn/kernels/isa.h"
+#include "cairn/kernels/thread_pool.h"
+#include "model/model.h"
+#include "services/worker/kv/kv_pool.h"
+
+namespace cairn::worker {
+
+enum class Arithmetic {
+  kFast,     // Prefill multiplies in bfloat16 where the machine can, sums in float32.
+  kFloat32,  // float32 throughout; only KV is rounded, to binary16.
+};
+
+enum class Phase {
+  kPrefill,  // Prompt tokens, from a block boundary on.
+  kDecode,   // One token that was just generated.
+};
+
+// Queries of some tokens of a chunk in one layer, after RoPE: [rows][heads][head_dim] float32, rows
+// `stride` numbers apart.
+struct ChunkQueries {
+  int layer = 0;
+  int64_t first_position = 0;
+  int64_t rows = 0;
+  const float* q = nullptr;
+  int64_t stride = 0;
+};
+
+// Work on one sequence in one forward pass.
+struct SequenceChunk {
+  // Must have capacity for the new tokens (KvSequence::Reserve). On success its length has grown by
+  // tokens.size(); on error it is unchanged.
+  KvSequence* sequence = nullptr;
+  // kPrefill: 1..max_rows() tokens, with sequence->length() at a page's first token; up to
+  // max_wide_rows() when it is the call's only chunk. kDecode: one.
+  std::span<const int32_t> tokens;
+  Phase phase = Phase::kPrefill;
+  // Where to write the logits of the last token (vocab floats); null when not wanted.
+  float* logits = nullptr;
+  // The logits of every token of the chunk instead: [tokens.size()][vocab].
+  bool logits_of_every_token = false;
+  // Called on the calling thread, in order of layers, before layer `layer` reads the KV of earlier
+  // tokens. May wait until that has arrived; an error ends the forward pass with it.
+  std::function<Status(int layer)> before_layer;
+  // Called on the calling thread when all of the chunk's KV of layer `layer` is in its pages.
+  std::function<void(int layer)> after_layer;
+  // Called on the calling thread with the chunk's queries, in order of layers and within a layer of
+  // positions, when the keys and values of these positions are in the pages. May use thread_pool().
+  std::function<void(const ChunkQueries& queries)> observe = nullptr;
+};
+
+class Transformer {
+ public:
+  struct Options {
+    Arithmetic arithmetic = Arithmetic::kFast;
+    // Threads that compute, the caller of Forward included. 0: one per CPU.
+    int threads = 0;
+    // Tokens per KV block: 16..256.
+    int32_t block_tokens = 64;
+    // Most tokens that a sequence may have. 0: the model's context.
+    int32_t max_context = 0;
+    // Instruction set to use; the best one this machine has when not given.
+    std::optional<kernels::Isa> isa = std::nullopt;
+  };
+
+  // Prepares the weights. The model must outlive the transformer.
+  // INVALID_ARGUMENT naming the option or hyper-parameter that is not possible.
+  static Result<std::unique_ptr<Transformer>> Create(const Model& model, const Options& options);
+  virtual ~Transformer() = default;
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
+
+  // Computes all chunks, each of another sequence. Not thread-safe: one call at a time.
+  // INVALID_ARGUMENT naming chunk and field for bad input, OUT_OF_RANGE beyond max_context,
+  // otherwise the error of a before_layer callback.
+  virtual Status Forward(std::span<const SequenceChunk> chunks) = 0;
+
+  // Prompt tokens that one call may compute in all (decode steps included). A multiple of
+  // block_tokens. Longer chunks are faster; the result is the same to the last bit.
+  virtual int64_t max_rows() const = 0;
+  // Most tokens of a wide chunk: it goes through the model layer by layer as a whole, so that its
+  // before_layer waits once for each layer, not once for each max_rows() tokens.
+  virtual int64_t max_wide_rows() const = 0;
+  // The layout of the KV it reads and writes: what the pool must have.
+  virtual const KvLayout& kv_layout() const = 0;
+  virtual int32_t vocab() const = 0;
+  virtual int threads() const = 0;
+  // For work between forward passes and in their callbacks, on the thread that calls Forward.
+  virtual kernels::ThreadPool& thread_pool() = 0;
+  // Names what decides the last bits of a result: arithmetic mode, kernel family, version. KV may
+  // be shared only between workers with equal ids. "fast-avx512-amx-1".
+  virtual const std::string& numerics_id() const = 0;
+
+ protected:
+  Transformer() = default;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,85 @@
+#pragma once
+// The activations of one forward pass, and the scratch memory of its threads.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "cairn/kernels/backend.h"
+#include "model/model.h"
+
+namespace cairn::worker {
+
+// 64-byte aligned, zeroed memory.
+template <typename T>
+class AlignedArray {
+ public:
+  AlignedArray() = default;
+  explicit AlignedArray(size_t n)
+      : data_(static_cast<T*>(::operator new (n * sizeof(T) + 64, std::align_val_t{64}))) {
+    std::memset(static_cast<void*>(data_.get()), 0, n * sizeof(T) + 64);
+  }
+  T* get() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { ::operator delete (p, std::align_val_t{64}); }
+  };
+  std::unique_ptr<T, Free> data_;
+};
+
+// A product's input in the forms that kernels read: [rows][stride], zero beyond the width.
+struct MatrixInput {
+  MatrixInput(int64_t max_rows, int64_t width);
+
+  float* row(int64_t r) { return x.get() + r * stride; }
+  uint16_t* bf16_row(int64_t r) { return bf16.get() + r * stride; }
+  std::byte* activation_row(int64_t r) { return activation.get() + r * activation_stride; }
+
+  int64_t width;
+  int64_t stride;             // A multiple of a step.
+  int64_t activation_stride;  // Bytes.
+  AlignedArray<float> x;
+  AlignedArray<uint16_t> bf16;
+  AlignedArray<std::byte> activation;
+};
+
+struct Workspace {
+  // Tokens of a split of decode attention. Fixed: where a sum is cut decides its last bits.
+  static constexpr int64_t kSplitTokens = 256;
+  // Most rows that one piece of prefill attention takes.
+  static constexpr int64_t kAttentionRows = 64;
+
+  Workspace(const Hyperparameters& hp, int64_t max_rows, int threads);
+
+  std::byte* thread_scratch(int thread) {
+    return scratch.get() + static_cast<size_t>(thread) * scratch_bytes;
+  }
+
+  AlignedArray<float> x;             // [rows][hidden]: the residual stream
+  MatrixInput normed;                // Of hidden.
+  MatrixInput attended;              // Of heads * head_dim: output of attention.
+  MatrixInput activated;             // Of ffn: silu(gate) * up; gate is computed in place.
+  AlignedArray<float> q, k, v;       // [rows][heads or kv_heads * head_dim]
+  AlignedArray<float> up;            // [rows][activated.stride]
+  AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]
+
+  // Decode attention, per split: [heads][head_dim], [heads], [heads].
+  std::vector<float> part_acc, part_max, part_sum;
+
+  size_t scratch_bytes;
+  AlignedArray<std::byte> scratch;
+};
+
+// What a wide chunk needs beside the workspace: for all of its rows.
+struct WideRows {
+  WideRows(const Hyperparameters& hp, int64_t rows);
+
+  AlignedArray<float> x;             // [rows][hidden]: the residual stream
+  AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]
+};
+
+}  // namespace cairn::worker

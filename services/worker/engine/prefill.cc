@@ -1,0 +1,59 @@
+#include "services/worker/engine/prefill.h"
+
+#include <algorithm>
+
+namespace cairn::worker {
+
+Prefiller::Prefiller(Transformer& transformer, const Clock& clock)
+    : transformer_(transformer),
+      clock_(clock),
+      block_tokens_(transformer.kv_layout().block_tokens) {}
+
+Status Prefiller::Run(const Job& job) {
+  const auto total = static_cast<int64_t>(job.tokens.size());
+  int64_t chunk_tokens = job.chunk_tokens == 0 ? transformer_.max_rows() : job.chunk_tokens;
+  chunk_tokens = std::max(block_tokens_, chunk_tokens / block_tokens_ * block_tokens_);
+  chunk_tokens = std::min(chunk_tokens, transformer_.max_rows());
+  // Blocks of the front may have been computed before, in a run of their own.
+  const auto blocks = static_cast<size_t>((total + block_tokens_ - 1) / block_tokens_);
+  if (block_seconds_.size() < blocks) block_seconds_.resize(blocks, 0.0);
+
+  bool first = true;
+  while (job.sequence->length() < total) {
+    if (job.stop && job.stop()) return Status(StatusCode::kCancelled, "prefill stopped");
+    const int64_t begin = job.sequence->length();
+    const bool waits = first && job.before_layer != nullptr;
+    const int64_t count =
+        std::min(waits ? transformer_.max_wide_rows() : chunk_tokens, total - begin);
+    SequenceChunk chunk;
+    chunk.sequence = job.sequence;
+    chunk.tokens = job.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    chunk.phase = Phase::kPrefill;
+    if (begin + count == total) chunk.logits = job.logits;
+    if (waits) chunk.before_layer = job.before_layer;
+    chunk.observe = job.observe;
+    first = false;
+
+    const TimePoint start = clock_.Now();
+    CAIRN_RETURN_IF_ERROR(transformer_.Forward({&chunk, 1}));
+    Measure(begin, count, Seconds(clock_.Now() - start), waits || job.disturbed);
+  }
+  return OkStatus();
+}
+
+void Prefiller::Measure(int64_t begin, int64_t count, double seconds, bool disturbed) {
+  const double blocks = static_cast<double>(count) / static_cast<double>(block_tokens_);
+  const int64_t end = begin + count;
+  for (int64_t b = begin / block_tokens_; b * block_tokens_ < end; ++b) {
+    block_seconds_[static_cast<size_t>(b)] = seconds / blocks;
+  }
+  // A chunk that waited for a fetch, or that is shorter than a block, says little about the speed.
+  if (disturbed || count < block_tokens_ || seconds <= 0) return;
+  model_.Observe(begin, count, seconds);
+  const double speed = static_cast<double>(count) / seconds;
+  constexpr double kNewWeight = 0.25;
+  tokens_per_second_ =
+      tokens_per_second_ == 0 ? speed : (1 - kNewWeight) * tokens_per_second_ + kNewWeight * speed;
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,70 @@
+#pragma once
+// Computes the part of a prompt whose KV is not there yet, chunk by chunk, and learns its speed.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "model/tokenizer.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/kv/kv_pool.h"
+#include "services/worker/session/cost_model.h"
+
+namespace cairn::worker {
+
+// Not thread-safe.
+class Prefiller {
+ public:
+  // Both must outlive it.
+  Prefiller(Transformer& transformer, const Clock& clock);
+
+  struct Job {
+    std::span<const TokenId> tokens;  // The prompt, up to where to compute.
+    KvSequence* sequence = nullptr;   // Holds the KV of a prefix of whole blocks.
+    float* logits = nullptr;          // Of the last token, vocab floats; may be null.
+    // Tokens per chunk, rounded down to whole blocks, at least one. 0: as many as the transformer
+    // takes. Results do not depend on it.
+    int64_t chunk_tokens = 0;
+    // Passed to the first chunk only (later ones read KV that is all there), which is then a wide
+    // one:
+    // all that is left, if the transformer takes so much.
+    std::function<Status(int layer)> before_layer;
+    std::function<void(const ChunkQueries&)> observe = nullptr;  // As in SequenceChunk.
+    // Something else runs beside it: it says nothing about the speed.
+    bool disturbed = false;
+    // Asked before each chunk; true stops the job with CANCELLED. What was computed stays.
+    std::function<bool()> stop;
+  };
+
+  // Computes from sequence->length() to the end of the prompt. REQUIRES: capacity for all tokens,
+  // length at a block boundary and before the last token. Errors: those of Transformer::Forward,
+  // CANCELLED. On error the sequence's length says what is done.
+  Status Run(const Job& job);
+
+  // Begins a new prompt.
+  void Forget() { block_seconds_.clear(); }
+  // Seconds that computing one block took, since Forget, by block of the prompt; 0 where it was not
+  // computed.
+  const std::vector<double>& block_seconds() const { return block_seconds_; }
+  // By the chunks so far, recent ones weighing more; 0 before the first whole block.
+  double tokens_per_second() const { return tokens_per_second_; }
+  // The same, by position and length of a chunk.
+  const PrefillModel& model() const { return model_; }
+  // Of a chunk, when Job::chunk_tokens is 0.
+  int64_t chunk_tokens() const { return transformer_.max_rows(); }
+
+ private:
+  void Measure(int64_t begin, int64_t count, double seconds, bool disturbed);
+
+  Transformer& transformer_;
+  const Clock& clock_;
+  const int64_t block_tokens_;
+  std::vector<double> block_seconds_;
+  double tokens_per_second_ = 0;
+  PrefillModel model_;
+};
+
+}  // namespace cairn::worker

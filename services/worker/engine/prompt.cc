@@ -1,0 +1,127 @@
+#include "services/worker/engine/prompt.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+namespace cairn::worker {
+namespace {
+
+constexpr size_t kMaxMessages = 1024;
+constexpr size_t kMaxTraceLength = 64;
+
+Status CheckTrace(const std::string& trace) {
+  const bool legal = trace.size() <= kMaxTraceLength &&
+                     std::all_of(trace.begin(), trace.end(),
+                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
+  if (legal) return OkStatus();
+  return InvalidArgument("field 'trace': got {} characters, expected at most {} of [A-Za-z0-9-]",
+                         trace.size(), kMaxTraceLength);
+}
+
+Result<std::vector<TokenId>> EncodeChat(const Model& model,
+                                        const std::vector<ChatMessage>& messages,
+                                        bool add_generation_prompt) {
+  CAIRN_ASSIGN_OR_RETURN(const ChatTemplate* chat_template, model.chat_template());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
+                         chat_template->Render(messages, add_generation_prompt));
+  return model.tokenizer().EncodePrompt(pieces);
+}
+
+Result<std::vector<TokenId>> Tokens(const Model& model, const ChatPrompt& chat) {
+  if (chat.messages.empty() || chat.messages.size() > kMaxMessages) {
+    return InvalidArgument("field 'chat.messages': got {} messages, expected 1 to {}",
+                           chat.messages.size(), kMaxMessages);
+  }
+  auto tokens = EncodeChat(model, chat.messages, /*add_generation_prompt=*/true);
+  if (!tokens.ok()) return Annotate(tokens.status(), "field 'chat'");
+  return tokens;
+}
+
+Result<std::vector<TokenId>> Tokens(const Model& model, const RawPrompt& raw) {
+  auto tokens = model.tokenizer().Encode(raw.text, /*parse_special=*/true);
+  if (!tokens.ok()) return Annotate(tokens.status(), "field 'raw_text'");
+  return tokens;
+}
+
+Result<std::vector<TokenId>> Tokens(const Model& model, const TokenPrompt& prompt) {
+  const TokenId vocab = model.tokenizer().vocab_size();
+  for (size_t i = 0; i < prompt.ids.size(); ++i) {
+    if (prompt.ids[i] < 0 || prompt.ids[i] >= vocab) {
+      return InvalidArgument("field 'tokens.ids[{}]': got {}, expected 0 to {}", i, prompt.ids[i],
+                             vocab - 1);
+    }
+  }
+  return prompt.ids;
+}
+
+Status CheckScore(const Model& model, const GenerateRequest& request, size_t prompt_tokens,
+                  uint32_t room, uint32_t block_tokens) {
+  const std::vector<TokenId>& ids = request.score_tokens;
+  if (ids.empty()) return OkStatus();
+  const size_t most = std::min<size_t>(room, kMaxScoreTokens);
+  if (ids.size() > most) {
+    return InvalidArgument("field 'continuation': got {} tokens, expected 1 to {}", ids.size(),
+                           most);
+  }
+  if (prompt_tokens % block_tokens != 0) {
+    return InvalidArgument("field 'context': got {} tokens, expected a multiple of {}",
+                           prompt_tokens, block_tokens);
+  }
+  const TokenId vocab = model.tokenizer().vocab_size();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      return InvalidArgument("field 'continuation.ids[{}]': got {}, expected 0 to {}", i, ids[i],
+                             vocab - 1);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
+                                     uint32_t block_tokens, const GenerateRequest& request) {
+  CAIRN_RETURN_IF_ERROR(Validate(request.sampling));
+  CAIRN_RETURN_IF_ERROR(CheckTrace(request.trace));
+  if (request.max_tokens < 1 || request.max_tokens > context_tokens) {
+    return InvalidArgument("field 'max_tokens': got {}, expected 1 to {}", request.max_tokens,
+                           context_tokens);
+  }
+  PreparedPrompt prompt;
+  CAIRN_ASSIGN_OR_RETURN(
+      prompt.tokens,
+      std::visit([&](const auto& form) { return Tokens(model, form); }, request.prompt));
+  if (prompt.tokens.empty() || prompt.tokens.size() >= context_tokens) {
+    return InvalidArgument("field 'prompt': got {} tokens, expected 1 to {}", prompt.tokens.size(),
+                           context_tokens - 1);
+  }
+  if (request.prefix_end > prompt.tokens.size()) {
+    return InvalidArgument("field 'prefix_end': got {}, expected at most the prompt's {} tokens",
+                           request.prefix_end, prompt.tokens.size());
+  }
+  const auto room = static_cast<uint32_t>(context_tokens - prompt.tokens.size());
+  CAIRN_RETURN_IF_ERROR(CheckScore(model, request, prompt.tokens.size(), room, block_tokens));
+  prompt.max_tokens = std::min(request.max_tokens, room);
+  return prompt;
+}
+
+std::vector<TokenId> FinishedTurn(const Model& model, uint32_t context_tokens,
+                                  const GenerateRequest& request, const PreparedPrompt& prompt,
+                                  const GenerateSummary& summary) {
+  std::vector<TokenId> turn;
+  if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
+    std::vector<ChatMessage> messages = chat->messages;
+    messages.push_back({"assistant", summary.text});
+    auto tokens = EncodeChat(model, messages, /*add_generation_prompt=*/false);
+    if (!tokens.ok()) return {};
+    turn = *std::move(tokens);
+  } else {
+    turn = prompt.tokens;
+    turn.insert(turn.end(), summary.tokens.begin(), summary.tokens.end());
+  }
+  if (turn.size() > context_tokens) return {};
+  return turn;
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,33 @@
+#pragma once
+// From a request to the tokens that are computed, and from a finished turn to the tokens that the
+// next turn will begin with.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cairn/common/status.h"
+#include "model/model.h"
+#include "services/worker/engine/request.h"
+
+namespace cairn::worker {
+
+struct PreparedPrompt {
+  std::vector<TokenId> tokens;  // 1 to context - 1.
+  uint32_t max_tokens = 0;      // Of the answer, cut to what the context has room for.
+};
+
+// Checks every field of the request and tokenises its prompt. INVALID_ARGUMENT naming field, value
+// and what was expected; the chat template's error when the model has none. Thread-safe.
+Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
+                                     uint32_t block_tokens, const GenerateRequest& request);
+
+// The tokens of prompt and answer as the next turn's prompt will have them: a chat is rendered
+// again with the answer in it, so that its end-of-turn marker and the tokenisation of its text are
+// those of the next turn; any other prompt is followed by the answer's tokens. Empty when that is
+// not possible (an answer that is not UTF-8, or more tokens than the context has).
+std::vector<TokenId> FinishedTurn(const Model& model, uint32_t context_tokens,
+                                  const GenerateRequest& request, const PreparedPrompt& prompt,
+                                  const GenerateSummary& summary);
+
+}  // namespace cairn::worker

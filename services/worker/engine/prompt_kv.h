@@ -1,0 +1,105 @@
+#pragma once
+// Gets the KV of a prompt: fetches what the cache node has, computes the rest, queues what was
+// computed for the push.
+//
+// A matched prefix is had from both ends where that is sooner: its front is computed, block by
+// block, while its tail streams in (session/fetch_plan.h). Then the rest of the prompt is computed,
+// layer by layer as the fetch brings them.
+//
+// Exactness. The forward pass gives the same bytes wherever a prompt is cut at a block boundary,
+// and fetched blocks are bytes of the same forward pass, so the KV and the logits do not depend on
+// how much was fetched. A fetch that breaks off while the rest is already computed on it discards
+// that.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/engine/prefill.h"
+#include "services/worker/engine/selection_publisher.h"
+#include "services/worker/engine/timeline.h"
+#include "services/worker/session/prefix_session.h"
+#include "services/worker/session/push_queue.h"
+#include "services/worker/session/worker_namespace.h"
+
+namespace cairn::worker {
+
+// Not thread-safe.
+class PromptKv {
+ public:
+  // All must outlive it. `session` and `push` are both null or both not. `published`: where
+  // computed blocks of exact lineage are pushed to beside the session's namespace. `selections`:
+  // pushes to those of them that select; may be null.
+  PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push,
+           std::span<const PublishedNamespace> published = {},
+           SelectionPublisher* selections = nullptr);
+
+  struct Request {
+    std::span<const TokenId> tokens;
+    // Has capacity for the tokens. Empty, or with KV of whole blocks of the prompt computed by the
+    // prefill path.
+    std::shared_ptr<KvSequence> sequence;
+    float* logits = nullptr;  // Of the last token; null when not wanted.
+    bool use_cache = true;    // Fetch and push.
+    int64_t prefix_end = 0;   // As in GenerateRequest, for published selections.
+    // Idle work: one block a chunk so that it can stop soon, pushes go on meanwhile, and the last
+    // token need not be computed when the cache has its block.
+    bool background = false;
+    std::string trace;
+    std::function<bool()> stop;  // Asked between chunks.
+  };
+
+  struct Report {
+    Status status;  // CANCELLED when stopped.
+    uint32_t fetched_blocks = 0;
+    uint32_t computed_tokens = 0;
+    uint32_t chosen_blocks = 0;  // At the node, but computed, since that was sooner.
+    // Of the first full block that was not fetched, chosen ones apart.
+    MissReason miss_reason = MissReason::kNone;
+    BytesByTier fetched;
+    client::Path path = client::Path::kGrpc;  // That the bytes came by.
+    double match_seconds = 0;
+    double fetch_seconds = 0;
+    Timeline timeline;
+  };
+  Report Compute(const Request& request);
+
+  // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
+  // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
+  // and are the sequence's own; the pass must be repeated. Otherwise the error of the prefill.
+  Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
+
+ private:
+  // What is under way for one request.
+  struct Run;
+
+  void FetchAndPrefill(Run& run);
+  // Computes blocks of the front until the fetch is better waited for, or is over.
+  Status ComputeFront(Run& run, PrefixFetch& fetch);
+  // Computes the rest of the prompt on what the fetch brings.
+  Status ComputeRest(Run& run, PrefixFetch& fetch);
+  // Computes from the sequence's length to `end` tokens, if anything is left.
+  Status Prefill(Run& run, int64_t end, bool disturbed,
+                 const std::function<Status(int)>& before_layer);
+  void Push(const Run& run, uint32_t first_computed);
+  // The blocks from `first` on that are there, with these keys.
+  std::vector<ComputedBlock> Blocks(const Run& run, std::span<const BlockKey> keys,
+                                    uint32_t first) const;
+
+  Transformer& transformer_;
+  const Clock& clock_;
+  PrefixSession* const session_;
+  PushQueue* const push_;
+  const std::span<const PublishedNamespace> published_;
+  SelectionPublisher* const selections_;
+  Prefiller prefiller_;
+  const int64_t block_tokens_;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,95 @@
+#pragma once
+// What a caller asks of the worker, and what it gets back. Fields mean what the messages of the
+// same names in proto/cairn/v1/worker.proto say.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cairn/common/hash.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+#include "services/worker/compute/sampler.h"
+#include "services/worker/engine/timeline.h"
+#include "services/worker/session/miss_reason.h"
+
+namespace cairn::worker {
+
+struct ChatPrompt {
+  std::vector<ChatMessage> messages;  // 1 to 1024, through the model's chat template.
+};
+struct RawPrompt {
+  std::string text;  // As it is; special tokens in it are recognised. No begin-of-text token added.
+};
+struct TokenPrompt {
+  std::vector<TokenId> ids;
+};
+
+struct GenerateRequest {
+  std::variant<ChatPrompt, RawPrompt, TokenPrompt> prompt;
+  uint32_t max_tokens = 256;  // 1 to context length; fewer when the context ends before.
+  SamplingOptions sampling;   // Greedy by default.
+  bool no_cache = false;      // Neither fetch nor push.
+  bool ignore_eos = false;
+  bool want_logits_digest = false;
+  // The full blocks of prompt and answer are prefilled in idle time and pushed, so that the next
+  // turn of the conversation finds them.
+  bool keep_turn = false;
+  // If not empty: nothing is generated; these tokens are computed after the prompt, and their
+  // logits go to on_scores. The prompt must then be whole blocks, so that all of it may come from
+  // the cache. 1 to kMaxScoreTokens.
+  std::vector<TokenId> score_tokens = {};
+  // Tokens of the prompt that others share, where the recipe selects tokens; no effect elsewhere.
+  // 0:
+  // not said. At most the prompt's tokens.
+  uint32_t prefix_end = 0;
+  bool want_timeline = false;  // Fill GenerateSummary::timeline.
+  std::string trace;           // Goes with every request to the cache node. May be empty.
+};
+inline constexpr size_t kMaxScoreTokens = 1024;
+
+struct GenerateSummary {
+  uint32_t prompt_tokens = 0;
+  uint32_t fetched_tokens = 0;
+  uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens.
+  std::vector<TokenId> tokens;   // The end token is not among them.
+  std::string text;
+  double ttft_seconds = 0;   // From leaving the queue to the first token.
+  double total_seconds = 0;  // From leaving the queue to the last token.
+  double queue_seconds = 0;
+  double match_seconds = 0;
+  double fetch_seconds = 0;   // From the match's answer to the last slice.
+  std::string finish_reason;  // "stop", "length" or "cancelled".
+  // SHA-256 of the last prompt token's float32 logits, little-endian. Only with want_logits_digest.
+  std::optional<Digest> prompt_logits_sha256;
+  // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
+  MissReason miss_reason = MissReason::kNone;
+  BytesByTier fetched;
+  client::Path fetch_path = client::Path::kGrpc;  // That these bytes came by.
+  // Of computed_tokens: the node had them, but computing them was sooner.
+  uint32_t chosen_tokens = 0;
+  // Where the recipe selects: tokens of the prompt of which some rows are forgotten, and the share
+  // of their rows that is kept, over all layers and KV heads.
+  uint32_t selected_tokens = 0;
+  double kept_share = 0;
+  Timeline timeline;  // Only with want_timeline.
+};
+
+// All run on the thread that called Generate.
+struct GenerateCallbacks {
+  // A new token; `text` is valid UTF-8 and may be empty while a character is incomplete (the rest
+  // of the text may come with the summary only). False cancels.
+  std::function<bool(TokenId id, std::string_view text)> on_token;
+  // Logits after score_tokens[first] to score_tokens[first + rows - 1]: [rows][vocab]. False
+  // cancels.
+  std::function<bool(size_t first, size_t rows, std::span<const float> logits)> on_scores = nullptr;
+  // Polled about every 20 ms while there is nothing else to do. True cancels.
+  std::function<bool()> cancelled;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,75 @@
+#pragma once
+// Gets the KV of a prompt where the recipe selects tokens (docs/selections.md).
+//
+//   find whole segments at the node, fetch them -> compute the rest densely over them
+//   -> select its rows, drop the others -> queue it for the push -> compute the rest of the prompt
+//
+// Where the segment ends: at `prefix_end` in whole blocks, if the request says one; else at the
+// prompt's last whole block, if the selection looks at no query; else the whole prompt is selected,
+// question included, for this request alone.
+//
+// Exactness. Rows are a function of the tokens up to the segment's end and of where the segments
+// before it end; what follows is computed over the rows that are kept, cold and warm alike. With
+// the codec raw both give the same bytes.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "kernels/selections/selection.h"
+#include "model/model.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/engine/prefill.h"
+#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/segment_selection.h"
+#include "services/worker/session/segment_session.h"
+
+namespace cairn::worker {
+
+// Not thread-safe.
+class SelectedPrompt {
+ public:
+  // All must outlive it. `session` and `push` are both null or both not.
+  SelectedPrompt(Transformer& transformer, const Model& model, KvPool& pool, const Clock& clock,
+                 std::unique_ptr<const selections::Selection> selection, PrefixSession* session,
+                 PushQueue* push);
+
+  struct Request {
+    // `sequence` is empty; it need not have capacity. `background` has no effect.
+    PromptKv::Request prompt;
+    int64_t capacity = 0;  // Tokens that the sequence needs room for when the prompt is computed.
+    std::function<void()> make_room;  // Called when the pool is short, before it is tried again.
+  };
+  struct Report {
+    PromptKv::Report prompt;
+    uint32_t selected_tokens = 0;  // Of the prompt: rows of some of them are forgotten.
+    uint64_t kept_rows = 0;        // Of these, of all layers and KV heads.
+    bool shared = false;           // Others may find the segment.
+  };
+  Report Compute(const Request& request);
+
+ private:
+  struct Run;
+  // Where the segment ends, in tokens.
+  void Plan(Run& run) const;
+  void FindAndFetch(Run& run);
+  // Computes from the sequence's length to the segment's end and selects.
+  Status MakeSegment(Run& run);
+  Status Prefill(Run& run, int64_t end, const std::function<void(const ChunkQueries&)>& observe);
+  Status Reserve(const Run& run, int64_t tokens);
+  void Push(const Run& run);
+
+  Transformer& transformer_;
+  KvPool& pool_;
+  const Clock& clock_;
+  const std::unique_ptr<const selections::Selection> selection_;
+  PrefixSession* const session_;
+  PushQueue* const push_;
+  std::optional<SegmentSession> segments_;  // With a session.
+  const SelectionModel model_;
+  Prefiller prefiller_;
+  const int64_t block_tokens_;
+};
+
+}  // namespace cairn::worker

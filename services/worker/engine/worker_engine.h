@@ -1,0 +1,122 @@
+#pragma once
+// A worker without its network: a model, a KV pool, and a prefix session with a cache node.
+//
+// Requests wait in a bounded queue and run one at a time on the engine's own thread. While none is
+// waiting, the engine prefills finished turns. A cache node that is away, slow or wrong costs at
+// most the deadlines below and never changes an answer.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/hash.h"
+#include "cairn/common/status.h"
+#include "model/model.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/engine/request.h"
+#include "services/worker/session/kv_codec.h"
+#include "services/worker/session/prefix_session.h"
+#include "services/worker/session/push_queue.h"
+
+namespace cairn::client {
+class CacheClient;
+}
+
+namespace cairn::worker {
+
+class WorkerEngine {
+ public:
+  struct Options {
+    std::string model_path;  // A GGUF file.
+    Arithmetic arithmetic = Arithmetic::kFast;
+    int threads = 0;          // That compute. 0: one per CPU.
+    int32_t max_context = 0;  // Tokens of prompt and answer. 0: the model's.
+    // KV memory. 0: two sequences of max_context, at least 256 MiB.
+    uint64_t kv_pool_bytes = 0;
+    uint32_t queue_capacity = 16;  // Requests that wait; the running one is not counted.
+    uint32_t idle_turns = 4;       // Finished turns that wait for prefill; the oldest is dropped.
+    std::string tenant = "default";
+    std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
+    // How KV is stored at the cache: common/recipe. A selection of tokens holds without a
+    // cache, too.
+    std::string recipe = "raw";
+    // Folder of the files that recipes name by their digest: docs/formats/calibration.md.
+    std::string calibration = "calibration";
+    // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
+    std::vector<std::string> publish = {};
+    std::string cache_address;  // For GetInfo only.
+    PrefixSession::Options prefix;
+    PushQueue::Options push;
+  };
+
+  struct Info {
+    std::string model;
+    Digest weights_digest;
+    std::string numerics;
+    uint32_t context_tokens = 0;
+    uint32_t block_tokens = 0;
+    int threads = 0;
+    std::string cache_address;
+    bool cache_connected = false;
+    std::optional<Digest> fingerprint;  // Of the namespace; nullopt without a cache.
+  };
+
+  // Totals since start unless said otherwise.
+  struct Stats {
+    uint64_t requests = 0;  // Finished, cancelled ones included.
+    uint64_t requests_cancelled = 0;
+    uint64_t requests_refused = 0;  // Queue full.
+    uint64_t requests_failed = 0;   // Errors after the request was accepted.
+    uint64_t prompt_tokens = 0;
+    uint64_t fetched_tokens = 0;
+    uint64_t computed_tokens = 0;
+    uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
+    uint64_t generated_tokens = 0;
+    uint64_t idle_prefilled_tokens = 0;
+    uint64_t idle_turns_dropped = 0;
+    uint64_t queued_requests = 0;  // Now.
+    uint64_t kv_pages_total = 0;
+    uint64_t kv_pages_free = 0;  // Now.
+    PrefixSession::Stats prefix;
+    PushQueue::Stats push;
+    std::vector<KvCodec::Stats> codecs;  // None without a cache.
+  };
+
+  // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a
+  // node that is away does not delay the start. Errors: those of Model::Load, Transformer::Create
+  // and KvPool::Create; INVALID_ARGUMENT naming an option; FAILED_PRECONDITION for a calibration
+  // that a recipe names and that is not there, damaged, or of another model.
+  static Result<std::unique_ptr<WorkerEngine>> Create(const Options& options,
+                                                      std::unique_ptr<client::CacheClient> cache);
+  virtual ~WorkerEngine() = default;  // Shutdown(0).
+  WorkerEngine(const WorkerEngine&) = delete;
+  WorkerEngine& operator=(const WorkerEngine&) = delete;
+
+  // Runs one request; returns when it is done. Thread-safe.
+  // INVALID_ARGUMENT naming field, value and what was expected; RESOURCE_EXHAUSTED when the queue
+  // is full or the KV pool too small for the request; UNAVAILABLE while shutting down. A cancelled
+  // request is no error: its finish_reason is "cancelled".
+  virtual Result<GenerateSummary> Generate(const GenerateRequest& request,
+                                           const GenerateCallbacks& callbacks) = 0;
+
+  // Waits until no request runs or waits, finished turns are prefilled and pushes are through.
+  // False when `timeout` passed before.
+  virtual bool WaitIdle(std::chrono::milliseconds timeout) = 0;
+
+  virtual Info GetInfo() const = 0;
+  virtual Stats GetStats() const = 0;
+  virtual const Model& model() const = 0;
+
+  // Refuses new requests, lets accepted ones finish and pushes go out until `drain` has passed,
+  // then cancels what is left. Idempotent.
+  virtual void Shutdown(std::chrono::milliseconds drain) = 0;
+
+ protected:
+  WorkerEngine() = default;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,72 @@
+#include "services/worker/rpc/worker_process.h"
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cairn/client/connect.h"
+#include "common/log/log.h"
+#include "services/worker/engine/worker_engine.h"
+#include "services/worker/rpc/server.h"
+#include "services/worker/rpc/worker_metrics.h"
+
+namespace cairn::worker {
+namespace {
+
+// The engine has ended all requests by then: what is left is sending their last messages.
+constexpr std::chrono::milliseconds kLastMessages{500};
+
+class Worker final : public service::Service {
+ public:
+  Worker(const WorkerConfig& config, metrics::Registry* registry)
+      : config_(config), registry_(*registry) {
+    registry_.AddProcessMetrics({{"component", "worker"}});
+  }
+
+  Status Start() override {
+    CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(config_));
+    std::unique_ptr<client::CacheClient> cache;
+    if (!config_.cache_address.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(cache, client::Connect(CacheConnection(config_)));
+    }
+    CAIRN_ASSIGN_OR_RETURN(engine_, WorkerEngine::Create(options, std::move(cache)));
+    metrics_.emplace(registry_, *engine_);
+    Server::Options serve;
+    serve.listen = config_.listen;
+    serve.tls = config_.tls;
+    serve.max_requests = config_.queue_capacity + 1;
+    CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_));
+    const WorkerEngine::Info info = engine_->GetInfo();
+    log::Info("worker_ready", {{"model", info.model},
+                               {"numerics", info.numerics},
+                               {"threads", log::Num(info.threads)},
+                               {"context", log::Num(info.context_tokens)},
+                               {"cache", info.cache_address}});
+    return OkStatus();
+  }
+
+  std::string address() const override { return server_->address(); }
+
+  Status Drain() override {
+    engine_->Shutdown(std::chrono::duration_cast<std::chrono::milliseconds>(config_.drain));
+    server_->Shutdown(kLastMessages);
+    return OkStatus();
+  }
+
+ private:
+  const WorkerConfig config_;
+  metrics::Registry& registry_;
+  std::unique_ptr<WorkerEngine> engine_;
+  std::optional<WorkerMetrics> metrics_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace
+
+std::unique_ptr<service::Service> MakeWorker(const WorkerConfig& config,
+                                             metrics::Registry* registry) {
+  return std::make_unique<Worker>(config, registry);
+}
+
+}  // namespace cairn::worker

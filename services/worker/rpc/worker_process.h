@@ -1,0 +1,17 @@
+#pragma once
+// A running worker: engine, connection to the cache node, gRPC port; and its orderly end.
+
+#include <memory>
+
+#include "common/metrics/metrics.h"
+#include "common/service/service.h"
+#include "services/worker/rpc/worker_config.h"
+
+namespace cairn::worker {
+
+// `config` passed its schema's checks. Drain lets accepted requests and their pushes end within
+// config.drain. Threads: as service::Service.
+std::unique_ptr<service::Service> MakeWorker(const WorkerConfig& config,
+                                             metrics::Registry* registry);
+
+}  // namespace cairn::worker

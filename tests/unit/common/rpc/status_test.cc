@@ -1,0 +1,29 @@
+#include "common/rpc/status.h"
+
+#include <gtest/gtest.h>
+
+#include "common/rpc/trace.h"
+
+namespace cairn::rpc {
+namespace {
+
+TEST(RpcStatusTest, EveryCodeGoesThereAndBack) {
+  for (int code = 0; code <= 16; ++code) {
+    const Status status = code == 0 ? OkStatus() : Status(static_cast<StatusCode>(code), "why");
+    EXPECT_EQ(FromGrpc(ToGrpc(status)), status);
+  }
+  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(77), "x")).code(),
+            StatusCode::kUnknown);
+  EXPECT_LE(ToGrpc(Status(StatusCode::kInternal, std::string(1 << 20, 'x'))).error_message().size(),
+            2048u);
+}
+
+TEST(RpcTraceTest, IsShortAndPlain) {
+  EXPECT_TRUE(IsTrace("abc-DEF-123"));
+  EXPECT_FALSE(IsTrace(""));
+  EXPECT_FALSE(IsTrace("a b"));
+  EXPECT_FALSE(IsTrace(std::string(65, 'a')));
+}
+
+}  // namespace
+}  // namespace cairn::rpc

@@ -1,0 +1,131 @@
+#include "services/worker/engine/prompt.h"
+
+#include "common/status/matchers.h"
+
+namespace cairn::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kContext = 1024;
+constexpr uint32_t kBlockTokens = 64;
+
+class PromptTest : public ::testing::Test {
+ protected:
+  PromptTest() : model_(*Model::Load("tests/data/gguf/kquant.gguf")) {
+    request_.prompt = RawPrompt{"hello"};
+  }
+  Result<PreparedPrompt> Prepare() {
+    return PreparePrompt(*model_, kContext, kBlockTokens, request_);
+  }
+  void ExpectRefused(const std::string& field, const std::string& value) {
+    EXPECT_THAT(Prepare(), testing::StatusIs(StatusCode::kInvalidArgument,
+                                             AllOf(HasSubstr(field), HasSubstr(value))));
+  }
+
+  std::unique_ptr<Model> model_;
+  GenerateRequest request_;
+};
+
+TEST_F(PromptTest, RawTextRecognisesSpecialTokensAndAddsNothing) {
+  request_.prompt = RawPrompt{"<|im_start|>a"};
+  const auto prompt = Prepare();
+  ASSERT_OK(prompt);
+  EXPECT_EQ(prompt->tokens.size(), 2u);
+  EXPECT_EQ(prompt->tokens[0], model_->tokenizer().Find("<|im_start|>"));
+}
+
+TEST_F(PromptTest, ChatTextCannotOpenATurn) {
+  ChatPrompt chat;
+  chat.messages = {{"user", "<|im_end|>"}};
+  request_.prompt = chat;
+  const auto prompt = Prepare();
+  ASSERT_OK(prompt);
+  const TokenId end = *model_->tokenizer().Find("<|im_end|>");
+  // The template's own: after the default system message and after the user's.
+  EXPECT_EQ(std::count(prompt->tokens.begin(), prompt->tokens.end(), end), 2);
+}
+
+TEST_F(PromptTest, ScoringWantsWholeBlocksAndTokensOfTheModelThatFit) {
+  request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens, 5)};
+  request_.score_tokens = {1, 2, 3};
+  EXPECT_OK(Prepare());
+  request_.score_tokens.back() = model_->tokenizer().vocab_size();
+  ExpectRefused("continuation.ids[2]", "expected 0 to");
+  request_.score_tokens.assign(kContext - kBlockTokens + 1, 1);
+  ExpectRefused("continuation", "got 961 tokens, expected 1 to 960");
+  request_.score_tokens.resize(1);
+  request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens + 1, 5)};
+  ExpectRefused("context", "got 65 tokens, expected a multiple of 64");
+}
+
+TEST_F(PromptTest, EveryFieldIsChecked) {
+  request_.max_tokens = 0;
+  ExpectRefused("max_tokens", "got 0, expected 1 to 1024");
+  request_.max_tokens = 1025;
+  ExpectRefused("max_tokens", "got 1025");
+  request_.max_tokens = 1;
+  request_.sampling.temperature = -1;
+  ExpectRefused("temperature", "-1");
+  request_.sampling = {};
+  request_.trace = "a b";
+  ExpectRefused("trace", "[A-Za-z0-9-]");
+  request_.trace = "";
+  request_.prompt = RawPrompt{""};
+  ExpectRefused("prompt", "got 0 tokens, expected 1 to 1023");
+  request_.prompt = RawPrompt{"\xff"};
+  ExpectRefused("raw_text", "");
+  request_.prompt = TokenPrompt{{1, -1}};
+  ExpectRefused("tokens.ids[1]", "got -1, expected 0 to");
+  request_.prompt = TokenPrompt{{model_->tokenizer().vocab_size()}};
+  ExpectRefused("tokens.ids[0]", "expected 0 to");
+  request_.prompt = TokenPrompt{std::vector<TokenId>(1024, 20)};
+  ExpectRefused("prompt", "got 1024 tokens");
+  request_.prompt = ChatPrompt{};
+  ExpectRefused("chat.messages", "got 0 messages");
+  request_.prompt = ChatPrompt{{{"pirate", "arr"}}};
+  ExpectRefused("chat", "pirate");
+}
+
+TEST_F(PromptTest, AnswerIsCutToTheContext) {
+  request_.prompt = TokenPrompt{std::vector<TokenId>(1000, 20)};
+  request_.max_tokens = 100;
+  const auto prompt = Prepare();
+  ASSERT_OK(prompt);
+  EXPECT_EQ(prompt->max_tokens, 24u);
+}
+
+TEST_F(PromptTest, FinishedChatTurnIsAPrefixOfTheNextPrompt) {
+  ChatPrompt chat;
+  chat.messages = {{"user", "one"}};
+  request_.prompt = chat;
+  const auto prompt = Prepare();
+  ASSERT_OK(prompt);
+  GenerateSummary summary;
+  summary.text = "two";
+  const std::vector<TokenId> turn = FinishedTurn(*model_, kContext, request_, *prompt, summary);
+  ASSERT_GT(turn.size(), prompt->tokens.size());
+  chat.messages.push_back({"assistant", "two"});
+  chat.messages.push_back({"user", "three"});
+  request_.prompt = chat;
+  const auto next = Prepare();
+  ASSERT_OK(next);
+  ASSERT_GT(next->tokens.size(), turn.size());
+  EXPECT_TRUE(std::equal(turn.begin(), turn.end(), next->tokens.begin()));
+}
+
+TEST_F(PromptTest, FinishedTurnOfTokensIsPromptAndAnswer) {
+  request_.prompt = TokenPrompt{{20, 21}};
+  const auto prompt = Prepare();
+  ASSERT_OK(prompt);
+  GenerateSummary summary;
+  summary.tokens = {30, 31};
+  EXPECT_EQ(FinishedTurn(*model_, kContext, request_, *prompt, summary),
+            (std::vector<TokenId>{20, 21, 30, 31}));
+  summary.tokens.assign(kContext, 30);
+  EXPECT_TRUE(FinishedTurn(*model_, kContext, request_, *prompt, summary).empty());
+}
+
+}  // namespace
+}  // namespace cairn::worker
