@@ -109,8 +109,7 @@ NB_MODULE(_native, m) {
       .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
            "deadline"_a.none(), "commit_deadline"_a.none(), "trace"_a)
       .def("commit_staged", &CommitStaged, "push"_a)
-      .def("drop_staged", &Connection::DropStaged, "push"_a,
-           nb::call_guard<ReleasedGil>())
+      .def("drop_staged", &Connection::DropStaged, "push"_a, nb::call_guard<ReleasedGil>())
       .def("prefetch", &Prefetch, "fingerprint"_a.none(), "keys"_a.none(), "needed_in"_a.none(),
            "deadline"_a.none(), "trace"_a)
       .def("exists", &Exists, "fingerprint"_a.none(), "keys"_a.none(), "deadline"_a.none(),
