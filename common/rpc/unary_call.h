@@ -10,15 +10,14 @@
 
 #include "common/concurrency/executor.h"
 #include "common/rpc/call.h"
-#include "common/rpc/call_reactor.h"
 #include "common/rpc/call_server.h"
 #include "common/rpc/frames.h"
+#include "common/rpc/request_call.h"
 
 namespace cairn::rpc {
 
-// Admits the call, runs the handler, and ends the call. One thread at a time drives it.
 template <typename Request, typename Response>
-class UnaryCall final : public CallReactor {
+class UnaryCall final : public RequestCall<Request> {
  public:
   using Handler = std::function<Status(Call& call, const Request& request, Response* response)>;
 
@@ -28,43 +27,27 @@ class UnaryCall final : public CallReactor {
                     const Handler* handler, std::unique_ptr<RawCall> raw,
                     const grpc::ByteBuffer& request) {
     auto* const call = new UnaryCall(context, method, handler, std::move(raw));
-    if (const Status begun = call->Begin(request); !begun.ok()) return call->End(begun);
-    if (executor == nullptr) return call->Run();
-    if (const Status posted = executor->Post([call] { call->Run(); }); !posted.ok()) {
-      call->call_.Rejected(Rejection::kOverload);
-      call->End(posted);
-    }
+    call->Begin(executor, request);
   }
 
  private:
   UnaryCall(const Context* context, Method* method, const Handler* handler,
             std::unique_ptr<RawCall> raw)
-      : CallReactor(std::move(raw)), call_(context, method, &this->context()), handler_(handler) {}
+      : RequestCall<Request>(context, method, std::move(raw)), handler_(handler) {}
 
-  Status Begin(const grpc::ByteBuffer& request) {
-    call_.Received(request);
-    CAIRN_RETURN_IF_ERROR(call_.Admit());
-    return Decode(request, &request_);
-  }
-  void Run() {
+  void Run() override {
+    Call& call = this->call_;
     Response response;
-    const Status status = call_.cancelled() ? Gone() : (*handler_)(call_, request_, &response);
-    if (!status.ok()) return End(status);
+    const Status status = call.cancelled() ? Gone() : (*handler_)(call, this->request_, &response);
+    if (!status.ok()) return this->End(status);
     frame_ = ToFrame(response);
-    call_.Sent(frame_);
+    call.Sent(frame_);
     // A client that does not read its answer keeps no place.
-    call_.Leave();
-    StartWriteAndFinish(&frame_, call_.End(status));
+    call.Leave();
+    this->StartWriteAndFinish(&frame_, call.End(status));
   }
-  void End(const Status& status) {
-    call_.Leave();
-    Finish(call_.End(status));
-  }
-  void OnDone() override { delete this; }
 
-  Call call_;
   const Handler* const handler_;
-  Request request_;
   grpc::ByteBuffer frame_;
 };
 

@@ -1,16 +1,14 @@
 #include "services/cache/node/node.h"
 
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
 #include <sys/random.h>
 
 #include "common/log/log.h"
+#include "common/net/address.h"
 #include "common/net/congestion.h"
-#include "common/net/credentials.h"
+#include "common/net/tls.h"
 #include "common/rpc/call_metrics.h"
-#include "common/rpc/call_server.h"
 #include "common/rpc/health_service.h"
+#include "common/rpc/server.h"
 #include "services/cache/node/engine_metrics.h"
 #include "services/cache/node/identity.h"
 #include "services/cache/node/local_metrics.h"
@@ -24,7 +22,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr int kMaxHttp2Frame = (16 << 20) - 1;
 // The largest request beside frames of Push: 65536 keys of 32 bytes.
 constexpr int kLargestRequest = 3 << 20;
 
@@ -32,11 +29,6 @@ std::string RandomId() {
   uint64_t value = 0;
   CAIRN_CHECK(getrandom(&value, sizeof value, 0) == sizeof value);
   return fmt::format("{:016x}", value);
-}
-
-int Milliseconds(Duration duration) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-  return static_cast<int>(std::min<int64_t>(ms, INT_MAX));
 }
 
 class Node final : public service::Service {
@@ -65,7 +57,7 @@ class Node final : public service::Service {
     return Serve();
   }
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return server_.address(); }
 
   void Tick() override {
     engine_->Tick();
@@ -85,8 +77,8 @@ class Node final : public service::Service {
     }
     service_->EndStreams();
     grpc_health_.EndStreams();
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-    call_server_.Stop();  // What a commit that goes on stores is to be flushed, too.
+    // Waits for the last call: what a commit that goes on stores is to be flushed, too.
+    server_.Shutdown(std::chrono::seconds(1));
     return engine_->Flush(clock_.Now() + config_.drain_flush_timeout);
   }
 
@@ -166,53 +158,27 @@ class Node final : public service::Service {
     // One budget for all bytes in flight: a half for what is sent, a half for what gRPC receives.
     rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
-    service_->AddTo(&call_server_);
-    AddAdminService(&call_server_, &rpc_);
-    grpc_health_.AddTo(&call_server_);
+    service_->AddTo(server_.calls());
+    AddAdminService(server_.calls(), &rpc_);
+    grpc_health_.AddTo(server_.calls());
 
-    grpc::ServerBuilder builder;
-    int port = 0;
-    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
-                           net::ParseListenAddress(config_.listen, "listen"));
-    builder.AddListeningPort(listen.WithPort(listen.port),
-                             net::MakeServerCredentials(config_.rpc.tls), &port);
-    if (!config_.listen_unix.empty()) {
-      builder.AddListeningPort(config_.listen_unix, net::MakeServerCredentials({}));
+    const int largest =
+        std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10);
+    CAIRN_RETURN_IF_ERROR(server_.Start({.listen = config_.listen,
+                                         .listen_unix = config_.listen_unix,
+                                         .tls = config_.rpc.tls,
+                                         .max_message_bytes = largest,
+                                         .memory_bytes = config_.rpc_memory / 2,
+                                         .keepalive = config_.keepalive,
+                                         .max_connection_age = config_.max_connection_age}));
+    if (server_.port() != 0) {
+      CAIRN_ASSIGN_OR_RETURN(
+          const std::string congestion_control,
+          net::ListenerCongestionControl(server_.port(), config_.rpc_congestion_control,
+                                         "rpc.congestion_control"));
+      log::Info("listening", {{"address", address()}, {"congestion_control", congestion_control}});
     }
-    call_server_.Register(&builder);
-    builder.SetMaxReceiveMessageSize(
-        std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10));
-    grpc::ResourceQuota quota("cairn-cache");
-    builder.SetResourceQuota(quota.Resize(config_.rpc_memory / 2));
-    // Else a second node on the same port would silently share it.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2Frame);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    if (config_.keepalive.count() > 0) {
-      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(config_.keepalive));
-      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-    }
-    if (config_.max_connection_age.count() > 0) {
-      // The grace is endless by default: sessions go on over the old connection.
-      builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                                 Milliseconds(config_.max_connection_age));
-    }
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) {
-      return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?",
-                    config_.listen,
-                    config_.listen_unix.empty() ? "" : " and '" + config_.listen_unix + "'");
-    }
-    call_server_.Start();
-    address_ = listen.WithPort(port);
-    if (!listen.is_unix) {
-      CAIRN_ASSIGN_OR_RETURN(const std::string congestion_control,
-                             net::ListenerCongestionControl(port, config_.rpc_congestion_control,
-                                                            "rpc.congestion_control"));
-      log::Info("listening", {{"address", address_}, {"congestion_control", congestion_control}});
-    }
-    return ServeLocal(port);
+    return ServeLocal(server_.port());
   }
 
   Status ServeLocal(int port) {
@@ -249,15 +215,10 @@ class Node final : public service::Service {
 
   // In the reverse order of Start; each step only where its counterpart happened.
   void Stop() {
-    if (server_ != nullptr) {
-      server_->Shutdown(std::chrono::system_clock::now());
-      server_->Wait();
-    }
-    call_server_.Stop();  // Calls that end need the executors.
+    server_.Shutdown(Duration(0));  // Calls that end need the executors.
     calls_.Stop();
     fetches_.Stop();
     flushes_.Stop();
-    server_.reset();
     service_.reset();
     local_.reset();
     mover_.Stop();
@@ -288,9 +249,7 @@ class Node final : public service::Service {
   std::unique_ptr<LocalServer> local_;
   std::unique_ptr<CacheService> service_;
   rpc::HealthService grpc_health_{&rpc_, ServiceNames()};
-  rpc::CallServer call_server_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  rpc::Server server_;
 };
 
 }  // namespace

@@ -1,66 +1,79 @@
 #include "services/worker/rpc/server.h"
 
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/resource_quota.h>
-
 #include <utility>
 
-#include "common/net/credentials.h"
+#include "common/concurrency/executor.h"
+#include "common/rpc/call_metrics.h"
+#include "common/rpc/health_service.h"
+#include "common/rpc/server.h"
 #include "services/worker/rpc/worker_service.h"
 
 namespace cairn::worker {
 namespace {
 
-// Beside those of requests: GetInfo, WaitIdle, requests that are refused, gRPC's own pollers.
-constexpr uint32_t kSpareThreads = 16;
+// Threads beside those of requests: GetInfo, Tokenize, and requests that the engine refuses.
+constexpr size_t kSpareThreads = 8;
+constexpr size_t kWaitThreads = 8;
+// Calls that wait for a thread. More are refused.
+constexpr size_t kWaitingCalls = 64;
 constexpr int kMaxMessageBytes = 16 << 20;
 
 }  // namespace
 
 struct Server::Impl {
-  Impl(WorkerEngine& engine, const WorkerMetrics& metrics) : service(engine, metrics) {}
+  Impl(const Options& options, WorkerEngine& engine, const WorkerMetrics& worker_metrics,
+       metrics::Registry* registry)
+      : call_metrics(registry),
+        requests({.name = "request",
+                  .threads = options.max_requests + kSpareThreads,
+                  .queue_capacity = kWaitingCalls}),
+        waits({.name = "wait", .threads = kWaitThreads, .queue_capacity = kWaitingCalls}),
+        service(engine, worker_metrics) {
+    context.clock = &SteadyClock::Get();
+    context.metrics = &call_metrics;
+    context.gate = &gate;
+    context.process = "worker";
+    service.AddTo(server.calls(), &context, {.requests = &requests, .waits = &waits});
+    health.AddTo(server.calls());
+  }
+
+  rpc::CallMetrics call_metrics;
+  Gate gate;  // The executors bound the calls under way.
+  rpc::Context context;
+  ThreadPool requests, waits;
   WorkerService service;
-  std::unique_ptr<grpc::Server> server;
-  std::string address;
+  rpc::HealthService health{&context, {kWorkerService}};
+  rpc::Server server;  // Ends first: its calls need all of the above.
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }
 
-const std::string& Server::address() const { return impl_->address; }
+const std::string& Server::address() const { return impl_->server.address(); }
 
 Result<std::unique_ptr<Server>> Server::Start(const Options& options, WorkerEngine& engine,
-                                              const WorkerMetrics& metrics) {
-  CAIRN_RETURN_IF_ERROR(net::Check(options.tls));
-  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
-                         net::ParseListenAddress(options.listen, "listen"));
-  CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, options.tls, "listen"));
-  auto impl = std::make_unique<Impl>(engine, metrics);
-  grpc::ResourceQuota quota("cairn-worker");
-  quota.SetMaxThreads(static_cast<int>(options.max_requests + kSpareThreads));
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.listen, net::MakeServerCredentials(options.tls), &port);
-  builder.RegisterService(&impl->service);
-  builder.SetResourceQuota(quota);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // Two processes on one port would each get a part of the requests.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  impl->server = builder.BuildAndStart();
-  if (impl->server == nullptr || (!listen.is_unix && port == 0)) {
-    return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}': is the port taken?",
-                  options.listen);
-  }
-  impl->address = listen.is_unix ? options.listen : listen.WithPort(port);
+                                              const WorkerMetrics& metrics,
+                                              metrics::Registry* registry) {
+  auto impl = std::make_unique<Impl>(options, engine, metrics, registry);
+  CAIRN_RETURN_IF_ERROR(impl->server.Start({.listen = options.listen,
+                                            .listen_unix = {},
+                                            .tls = options.tls,
+                                            .max_message_bytes = kMaxMessageBytes}));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
+void Server::Tick() { impl_->health.Tick(); }
+
+void Server::BeginDrain() {
+  impl_->context.draining = true;
+  impl_->health.Tick();
+}
+
 void Server::Shutdown(std::chrono::milliseconds grace) {
-  if (impl_->server == nullptr) return;
-  impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
-  impl_->server->Wait();
-  impl_->server.reset();
+  BeginDrain();
+  impl_->health.EndStreams();
+  impl_->server.Shutdown(grace);
 }
 
 }  // namespace cairn::worker

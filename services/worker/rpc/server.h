@@ -6,13 +6,15 @@
 #include <string>
 
 #include "cairn/common/status.h"
+#include "common/metrics/metrics.h"
 #include "common/net/tls.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/worker_metrics.h"
 
 namespace cairn::worker {
 
-// Calls come on gRPC's threads; Start, Shutdown and the destructor on one thread.
+// Start, BeginDrain, Shutdown and the destructor are called on one thread; Tick may be called on
+// another meanwhile.
 class Server {
  public:
   struct Options {
@@ -21,13 +23,19 @@ class Server {
     uint32_t max_requests = 17;  // That may be inside: running and waiting ones.
   };
 
-  // `engine` and `metrics` must outlive the server. UNAVAILABLE when the address cannot be bound.
+  // `engine`, `metrics` and `registry`, which gets the numbers of the calls, must outlive the
+  // server. UNAVAILABLE when the address cannot be bound.
   static Result<std::unique_ptr<Server>> Start(const Options& options, WorkerEngine& engine,
-                                               const WorkerMetrics& metrics);
+                                               const WorkerMetrics& metrics,
+                                               metrics::Registry* registry);
   ~Server();  // Shutdown(0).
 
   // With the port that was picked.
   const std::string& address() const;
+  // Tells watchers of the health service what has changed; every 100 ms or so.
+  void Tick();
+  // Health says NOT_SERVING from now on.
+  void BeginDrain();
   // No new calls; ends those that are still there after `grace`. Idempotent.
   void Shutdown(std::chrono::milliseconds grace);
 

@@ -36,7 +36,7 @@ class Worker final : public service::Service {
     serve.listen = config_.listen;
     serve.tls = config_.tls;
     serve.max_requests = config_.queue_capacity + 1;
-    CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_));
+    CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_, &registry_));
     const WorkerEngine::Info info = engine_->GetInfo();
     log::Info("worker_ready", {{"model", info.model},
                                {"numerics", info.numerics},
@@ -48,7 +48,10 @@ class Worker final : public service::Service {
 
   std::string address() const override { return server_->address(); }
 
+  void Tick() override { server_->Tick(); }
+
   Status Drain() override {
+    server_->BeginDrain();
     engine_->Shutdown(std::chrono::duration_cast<std::chrono::milliseconds>(config_.drain));
     server_->Shutdown(kLastMessages);
     return OkStatus();

@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "common/config/config.h"
-#include "common/rpc/status.h"
-#include "common/rpc/trace.h"
+#include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
 
 namespace cairn::worker {
@@ -42,13 +41,6 @@ Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
   sampling.top_p = proto.top_p() == 0 ? 1.0f : std::max(static_cast<float>(proto.top_p()), 1e-30f);
   sampling.seed = proto.seed();
   return sampling;
-}
-
-std::string TraceOf(const grpc::ServerContext& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(rpc::kTraceMetadata);
-  return found == metadata.end() ? std::string()
-                                 : std::string(found->second.data(), found->second.size());
 }
 
 }  // namespace
@@ -124,43 +116,62 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   }
 }
 
-grpc::Status WorkerService::Generate(grpc::ServerContext* context,
-                                     const v1::GenerateRequest* request,
-                                     grpc::ServerWriter<v1::GenerateResponse>* writer) {
-  Result<GenerateRequest> wanted = FromProto(*request);
-  if (!wanted.ok()) return rpc::ToGrpc(wanted.status());
-  wanted->trace = TraceOf(*context);
+void WorkerService::AddTo(rpc::CallServer* server, const rpc::Context* context,
+                          const Executors& executors) {
+  rpc::AddStreamed<v1::GenerateRequest, v1::GenerateResponse>(
+      server, context, kWorkerService, "Generate", executors.requests,
+      [this](auto& call, const auto& request, const auto& write) {
+        return Generate(call, request, write);
+      });
+  rpc::AddStreamed<v1::ScoreRequest, v1::ScoreResponse>(
+      server, context, kWorkerService, "Score", executors.requests,
+      [this](auto& call, const auto& request, const auto& write) {
+        return Score(call, request, write);
+      });
+  rpc::AddUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
+      server, context, kWorkerService, "Tokenize", executors.requests,
+      [this](auto&, const auto& request, auto* response) { return Tokenize(request, response); });
+  rpc::AddUnary<v1::WorkerInfoRequest, v1::WorkerInfo>(
+      server, context, kWorkerService, "GetInfo", executors.requests,
+      [this](auto&, const auto&, auto* response) { return GetInfo(response); });
+  rpc::AddUnary<v1::WaitIdleRequest, v1::WaitIdleResponse>(
+      server, context, kWorkerService, "WaitIdle", executors.waits,
+      [this](auto& call, const auto& request, auto* response) {
+        return WaitIdle(call, request, response);
+      });
+}
+
+Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& request,
+                               const WriteGenerate& write) {
+  CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request));
+  wanted.trace = call.trace();
 
   GenerateCallbacks callbacks;
   callbacks.on_token = [&](TokenId id, std::string_view text) {
     v1::GenerateResponse response;
     response.mutable_token()->set_id(id);
     response.mutable_token()->set_text(std::string(text));
-    return writer->Write(response);  // False when the client is gone.
+    return write(response);  // False when the client is gone.
   };
-  callbacks.cancelled = [&] { return context->IsCancelled(); };
-  const Result<GenerateSummary> summary = engine_.Generate(*wanted, callbacks);
-  if (!summary.ok()) return rpc::ToGrpc(summary.status());
-  metrics_.Observe(*summary);
+  callbacks.cancelled = [&] { return call.cancelled(); };
+  CAIRN_ASSIGN_OR_RETURN(const GenerateSummary summary, engine_.Generate(wanted, callbacks));
+  metrics_.Observe(summary);
   v1::GenerateResponse last;
-  ToProto(*summary, last.mutable_done());
-  writer->Write(last);
-  return grpc::Status::OK;
+  ToProto(summary, last.mutable_done());
+  return write(last) ? OkStatus() : rpc::Gone();
 }
 
-grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreRequest* request,
-                                  grpc::ServerWriter<v1::ScoreResponse>* writer) {
+Status WorkerService::Score(rpc::Call& call, const v1::ScoreRequest& request,
+                            const WriteScore& write) {
   GenerateRequest wanted;
-  wanted.prompt = TokenPrompt{{request->context().ids().begin(), request->context().ids().end()}};
-  wanted.score_tokens = {request->continuation().ids().begin(),
-                         request->continuation().ids().end()};
+  wanted.prompt = TokenPrompt{{request.context().ids().begin(), request.context().ids().end()}};
+  wanted.score_tokens = {request.continuation().ids().begin(), request.continuation().ids().end()};
   if (wanted.score_tokens.empty()) {
-    return rpc::ToGrpc(
-        InvalidArgument("field 'continuation': got 0 tokens, expected 1 to {}", kMaxScoreTokens));
+    return InvalidArgument("field 'continuation': got 0 tokens, expected 1 to {}", kMaxScoreTokens);
   }
-  wanted.no_cache = request->no_cache();
-  wanted.prefix_end = request->prefix_end();
-  wanted.trace = TraceOf(*context);
+  wanted.no_cache = request.no_cache();
+  wanted.prefix_end = request.prefix_end();
+  wanted.trace = call.trace();
 
   GenerateCallbacks callbacks;
   callbacks.on_scores = [&](size_t first, size_t rows, std::span<const float> logits) {
@@ -174,29 +185,25 @@ grpc::Status WorkerService::Score(grpc::ServerContext* context, const v1::ScoreR
       response.mutable_rows()->set_rows(static_cast<uint32_t>(count));
       response.mutable_rows()->set_logits(logits.data() + at * vocab,
                                           count * vocab * sizeof(float));
-      if (!writer->Write(response)) return false;  // The client is gone.
+      if (!write(response)) return false;  // The client is gone.
     }
     return true;
   };
-  callbacks.cancelled = [&] { return context->IsCancelled(); };
-  const Result<GenerateSummary> summary = engine_.Generate(wanted, callbacks);
-  if (!summary.ok()) return rpc::ToGrpc(summary.status());
+  callbacks.cancelled = [&] { return call.cancelled(); };
+  CAIRN_ASSIGN_OR_RETURN(const GenerateSummary summary, engine_.Generate(wanted, callbacks));
   v1::ScoreResponse last;
-  ToProto(*summary, last.mutable_done());
-  writer->Write(last);
-  return grpc::Status::OK;
+  ToProto(summary, last.mutable_done());
+  return write(last) ? OkStatus() : rpc::Gone();
 }
 
-grpc::Status WorkerService::Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) {
-  const auto ids = engine_.model().tokenizer().Encode(request->text(), request->parse_special());
-  if (!ids.ok()) return rpc::ToGrpc(Annotate(ids.status(), "field 'text'"));
+Status WorkerService::Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
+  const auto ids = engine_.model().tokenizer().Encode(request.text(), request.parse_special());
+  if (!ids.ok()) return Annotate(ids.status(), "field 'text'");
   response->mutable_ids()->Add(ids->begin(), ids->end());
-  return grpc::Status::OK;
+  return OkStatus();
 }
 
-grpc::Status WorkerService::GetInfo(grpc::ServerContext*, const v1::WorkerInfoRequest*,
-                                    v1::WorkerInfo* response) {
+Status WorkerService::GetInfo(v1::WorkerInfo* response) {
   const WorkerEngine::Info info = engine_.GetInfo();
   response->set_version(std::string(config::Version()));
   response->set_model(info.model);
@@ -207,19 +214,18 @@ grpc::Status WorkerService::GetInfo(grpc::ServerContext*, const v1::WorkerInfoRe
   response->set_cache_address(info.cache_address);
   response->set_cache_connected(info.cache_connected);
   if (info.fingerprint) response->set_fingerprint(std::string(info.fingerprint->View()));
-  return grpc::Status::OK;
+  return OkStatus();
 }
 
-grpc::Status WorkerService::WaitIdle(grpc::ServerContext* context,
-                                     const v1::WaitIdleRequest* request,
-                                     v1::WaitIdleResponse* response) {
-  if (request->timeout_ms() < 1 || request->timeout_ms() > kMaxWaitMs) {
-    return rpc::ToGrpc(InvalidArgument("field 'timeout_ms': got {}, expected 1 to {}",
-                                       request->timeout_ms(), kMaxWaitMs));
+Status WorkerService::WaitIdle(rpc::Call& call, const v1::WaitIdleRequest& request,
+                               v1::WaitIdleResponse* response) {
+  if (request.timeout_ms() < 1 || request.timeout_ms() > kMaxWaitMs) {
+    return InvalidArgument("field 'timeout_ms': got {}, expected 1 to {}", request.timeout_ms(),
+                           kMaxWaitMs);
   }
-  std::chrono::milliseconds left(request->timeout_ms());
+  std::chrono::milliseconds left(request.timeout_ms());
   bool idle = false;
-  while (!idle && left.count() > 0 && !context->IsCancelled()) {
+  while (!idle && left.count() > 0 && !call.cancelled()) {
     const std::chrono::milliseconds piece = std::min(left, kWaitPiece);
     idle = engine_.WaitIdle(piece);
     left -= piece;
@@ -228,7 +234,7 @@ grpc::Status WorkerService::WaitIdle(grpc::ServerContext* context,
   response->set_idle(idle);
   response->set_pushed_blocks(stats.push.pushed_blocks);
   response->set_push_failures(stats.push.failed_blocks + stats.push.dropped_blocks);
-  return grpc::Status::OK;
+  return OkStatus();
 }
 
 }  // namespace cairn::worker

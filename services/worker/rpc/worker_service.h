@@ -3,7 +3,11 @@
 
 #include <memory>
 
-#include "cairn/v1/worker.grpc.pb.h"
+#include "cairn/v1/worker.pb.h"
+#include "common/concurrency/executor.h"
+#include "common/rpc/call_server.h"
+#include "common/rpc/context.h"
+#include "common/rpc/streamed_call.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/rpc/worker_metrics.h"
 
@@ -14,26 +18,34 @@ namespace cairn::worker {
 Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto);
 void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out);
 
-// A handler waits on its own thread while its request waits and runs: the number of threads is
-// bounded by the server (server.h), the number of waiting requests by the engine's queue.
-class WorkerService final : public v1::Worker::Service {
+inline constexpr char kWorkerService[] = "cairn.v1.Worker";
+
+// Thread-safe.
+class WorkerService {
  public:
+  // Where methods run. Both must outlive the server.
+  struct Executors {
+    Executor* requests;  // A thread for each request that waits or runs, and for short calls.
+    Executor* waits;     // Calls that wait until the engine is idle.
+  };
+
   // Both must outlive the service.
   WorkerService(WorkerEngine& engine, const WorkerMetrics& metrics)
       : engine_(engine), metrics_(metrics) {}
-
-  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
-                        grpc::ServerWriter<v1::GenerateResponse>* writer) override;
-  grpc::Status Score(grpc::ServerContext* context, const v1::ScoreRequest* request,
-                     grpc::ServerWriter<v1::ScoreResponse>* writer) override;
-  grpc::Status Tokenize(grpc::ServerContext* context, const v1::TokenizeRequest* request,
-                        v1::TokenizeResponse* response) override;
-  grpc::Status GetInfo(grpc::ServerContext* context, const v1::WorkerInfoRequest* request,
-                       v1::WorkerInfo* response) override;
-  grpc::Status WaitIdle(grpc::ServerContext* context, const v1::WaitIdleRequest* request,
-                        v1::WaitIdleResponse* response) override;
+  // Before the server starts. The service and `context` must outlive it.
+  void AddTo(rpc::CallServer* server, const rpc::Context* context, const Executors& executors);
 
  private:
+  using WriteGenerate = rpc::StreamedCall<v1::GenerateRequest, v1::GenerateResponse>::Write;
+  using WriteScore = rpc::StreamedCall<v1::ScoreRequest, v1::ScoreResponse>::Write;
+
+  Status Generate(rpc::Call& call, const v1::GenerateRequest& request, const WriteGenerate& write);
+  Status Score(rpc::Call& call, const v1::ScoreRequest& request, const WriteScore& write);
+  Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response);
+  Status GetInfo(v1::WorkerInfo* response);
+  Status WaitIdle(rpc::Call& call, const v1::WaitIdleRequest& request,
+                  v1::WaitIdleResponse* response);
+
   WorkerEngine& engine_;
   const WorkerMetrics& metrics_;
 };

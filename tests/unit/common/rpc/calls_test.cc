@@ -5,16 +5,20 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/concurrency/executor.h"
 #include "common/concurrency/ticker.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/call_server.h"
 #include "common/rpc/health_service.h"
+#include "common/rpc/streamed_call.h"
 #include "common/rpc/trace.h"
 #include "common/rpc/unary_call.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -48,6 +52,12 @@ class CallsTest : public ::testing::Test {
     AddUnary<Request, Response>(
         &calls_, &context_, "Kitchen", "Bake", &oven_,
         [](Call&, const Request&, Response*) -> Status { return OkStatus(); });
+    AddStreamed<Request, Response>(
+        &calls_, &context_, "Kitchen", "Serve", &waiter_,
+        [this](Call&, const Request& request, const auto& write) { return Serve(request, write); });
+    AddStreamed<Request, Response>(
+        &calls_, &context_, "Kitchen", "ServeLate", &oven_,
+        [](Call&, const Request&, const auto&) -> Status { return OkStatus(); });
     health_.AddTo(&calls_);
     grpc::ServerBuilder builder;
     int port = 0;
@@ -62,6 +72,35 @@ class CallsTest : public ::testing::Test {
     health_.EndStreams();
     server_->Shutdown(std::chrono::system_clock::now());
     calls_.Stop();
+  }
+
+  // Serves three courses; "buffet": until nobody takes any.
+  static Status Serve(const Request& request, const std::function<bool(const Response&)>& write) {
+    const bool buffet = request.service() == "buffet";
+    Response course;
+    for (int i = 0; buffet || i < 3; ++i) {
+      course.set_status(static_cast<Response::ServingStatus>(i % 3));
+      if (!write(course)) return Gone();
+    }
+    return request.service() == "burnt" ? Errorf(StatusCode::kDataLoss, "burnt") : OkStatus();
+  }
+  // What a client reads of a stream, until it ends or `courses` have come.
+  grpc::Status Eat(const std::string& method, const std::string& service, std::vector<int>* courses,
+                   size_t at_most = 100) {
+    const grpc::internal::RpcMethod rpc(method.c_str(), grpc::internal::RpcMethod::SERVER_STREAMING,
+                                        channel_);
+    grpc::ClientContext context;
+    Request request;
+    request.set_service(service);
+    const std::unique_ptr<grpc::ClientReader<Response>> reader(
+        grpc::internal::ClientReaderFactory<Response>::Create(channel_.get(), rpc, &context,
+                                                              request));
+    Response course;
+    while (courses->size() < at_most && reader->Read(&course)) courses->push_back(course.status());
+    if (courses->size() == at_most) context.TryCancel();
+    while (reader->Read(&course)) {
+    }
+    return reader->Finish();
   }
 
   grpc::Status Ask(const std::string& method, const std::string& service = "",
@@ -86,6 +125,7 @@ class CallsTest : public ::testing::Test {
       return Errorf(StatusCode::kResourceExhausted, "oven: full");
     }
   } oven_;
+  ThreadPool waiter_{{.name = "waiter"}};
   HealthService health_{&context_, {"Kitchen"}};
   CallServer calls_;
   std::unique_ptr<grpc::Server> server_;
@@ -139,6 +179,41 @@ TEST_F(CallsTest, ATraceReachesTheHandlerOrIsRefused) {
   EXPECT_EQ(trace_, "trace-7");
   EXPECT_THAT(Ask("/Kitchen/Cook", "", "a b").error_message(),
               HasSubstr("metadata x-cairn-trace: got 3 characters"));
+}
+
+TEST_F(CallsTest, AStreamBringsEachMessageInItsOrderThenTheStatus) {
+  std::vector<int> courses;
+  EXPECT_TRUE(Eat("/Kitchen/Serve", "", &courses).ok());
+  EXPECT_EQ(courses, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(Eat("/Kitchen/Serve", "burnt", &courses).error_message(), "burnt");
+  EXPECT_EQ(courses, (std::vector<int>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(Eat("/Kitchen/ServeLate", "", &courses).error_message(), "oven: full");
+}
+
+TEST_F(CallsTest, AHandlerLearnsThatItsReaderIsGone) {
+  std::vector<int> courses;
+  EXPECT_EQ(Eat("/Kitchen/Serve", "buffet", &courses, 10).error_code(),
+            grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(gate_.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(30)));
+  // The only thread of the waiters is free again.
+  courses.clear();
+  EXPECT_TRUE(Eat("/Kitchen/Serve", "", &courses).ok());
+}
+
+TEST_F(CallsTest, ShuttingDownEndsAStreamThatNobodyReads) {
+  const grpc::internal::RpcMethod rpc("/Kitchen/Serve", grpc::internal::RpcMethod::SERVER_STREAMING,
+                                      channel_);
+  grpc::ClientContext context;
+  Request request;
+  request.set_service("buffet");
+  const std::unique_ptr<grpc::ClientReader<Response>> reader(
+      grpc::internal::ClientReaderFactory<Response>::Create(channel_.get(), rpc, &context,
+                                                            request));
+  Response course;
+  ASSERT_TRUE(reader->Read(&course));
+  server_->Shutdown(std::chrono::system_clock::now());
+  calls_.Stop();  // Returns only if the handler was told.
+  EXPECT_EQ(gate_.inside(), 0u);
 }
 
 TEST_F(CallsTest, HealthKnowsTheServicesItWasGiven) {

@@ -7,7 +7,9 @@
 #include <set>
 #include <sstream>
 
+#include "cairn/v1/worker.grpc.pb.h"
 #include "common/rpc/trace.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "services/worker/rpc/server.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 
@@ -85,11 +87,12 @@ TEST(ToProtoTest, SummaryKeepsEveryField) {
 class WorkerServiceTest : public EngineFixture {
  protected:
   WorkerServiceTest() : engine_(Worker()), metrics_(registry_, *engine_) {
-    auto server = Server::Start({.listen = "127.0.0.1:0", .tls = {}}, *engine_, metrics_);
+    auto server =
+        Server::Start({.listen = "127.0.0.1:0", .tls = {}}, *engine_, metrics_, &registry_);
     EXPECT_OK(server);
     server_ = *std::move(server);
-    stub_ = v1::Worker::NewStub(
-        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    stub_ = v1::Worker::NewStub(channel_);
   }
 
   static v1::GenerateRequest Proto(size_t prompt, uint32_t max_tokens) {
@@ -125,6 +128,7 @@ class WorkerServiceTest : public EngineFixture {
   std::unique_ptr<WorkerEngine> engine_;
   WorkerMetrics metrics_;
   std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Worker::Stub> stub_;
 };
 
@@ -287,8 +291,30 @@ TEST_F(WorkerServiceTest, TheDocumentListsTheMetricsAndNothingElse) {
             names(registry_.Scrape(), std::regex("# TYPE (cairn_worker_[a-z_]+) ")));
 }
 
+TEST_F(WorkerServiceTest, CallsAreCountedAsThoseOfANode) {
+  Generate(Proto(100, 2));
+  EXPECT_THAT(registry_.Scrape(),
+              HasSubstr("cairn_rpc_requests_total{code=\"OK\",method=\"Generate\"} 1\n"));
+}
+
+TEST_F(WorkerServiceTest, HealthSaysWhenTheWorkerStops) {
+  const auto stub = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(kWorkerService);
+  const auto ask = [&] {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckResponse response;
+    EXPECT_TRUE(stub->Check(&context, request, &response).ok());
+    return response.status();
+  };
+  EXPECT_EQ(ask(), grpc::health::v1::HealthCheckResponse::SERVING);
+  server_->BeginDrain();
+  EXPECT_EQ(ask(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+}
+
 TEST_F(WorkerServiceTest, SecondServerOnThePortIsAnError) {
-  EXPECT_THAT(Server::Start({.listen = server_->address(), .tls = {}}, *engine_, metrics_),
+  metrics::Registry second;
+  EXPECT_THAT(Server::Start({.listen = server_->address(), .tls = {}}, *engine_, metrics_, &second),
               testing::StatusIs(StatusCode::kUnavailable, HasSubstr(server_->address())));
 }
 

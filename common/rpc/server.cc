@@ -1,0 +1,83 @@
+#include "common/rpc/server.h"
+
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "common/net/address.h"
+#include "common/net/credentials.h"
+#include "common/rpc/limits.h"
+
+namespace cairn::rpc {
+namespace {
+
+int Milliseconds(Duration duration) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<int>(std::min<int64_t>(ms, INT_MAX));
+}
+
+void SetConnections(const Server::Options& options, grpc::ServerBuilder* builder) {
+  // Else a second process on the same port would silently get a part of the calls.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kMinPingIntervalMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  if (options.keepalive.count() > 0) {
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  }
+  if (options.max_connection_age.count() > 0) {
+    // The grace is endless by default: streams go on over the old connection.
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                Milliseconds(options.max_connection_age));
+  }
+}
+
+}  // namespace
+
+Server::~Server() { Shutdown(Duration(0)); }
+
+Status Server::Start(const Options& options) {
+  CAIRN_RETURN_IF_ERROR(net::Check(options.tls));
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
+                         net::ParseListenAddress(options.listen, "listen"));
+  CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, options.tls, "listen"));
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(listen.is_unix ? options.listen : listen.WithPort(listen.port),
+                           net::MakeServerCredentials(options.tls), &port_);
+  if (!options.listen_unix.empty()) {
+    builder.AddListeningPort(options.listen_unix, net::MakeServerCredentials({}));
+  }
+  calls_.Register(&builder);
+  builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  if (options.memory_bytes > 0) {
+    grpc::ResourceQuota quota("cairn");
+    builder.SetResourceQuota(quota.Resize(options.memory_bytes));
+  }
+  SetConnections(options, &builder);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    return Errorf(StatusCode::kUnavailable, "listen: cannot bind '{}'{}: is the port taken?",
+                  options.listen,
+                  options.listen_unix.empty() ? "" : " and '" + options.listen_unix + "'");
+  }
+  calls_.Start();
+  if (listen.is_unix) port_ = 0;
+  address_ = listen.is_unix ? options.listen : listen.WithPort(port_);
+  return OkStatus();
+}
+
+void Server::Shutdown(Duration grace) {
+  if (server_ == nullptr) return;
+  const auto until = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(grace);
+  server_->Shutdown(until);
+  server_->Wait();
+  calls_.Stop();
+  server_.reset();
+}
+
+}  // namespace cairn::rpc

@@ -1,0 +1,57 @@
+#pragma once
+// The gRPC server of a process: its ports, its limits, and the calls that come in through them.
+
+#include <grpcpp/server.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "common/net/tls.h"
+#include "common/rpc/call_server.h"
+
+namespace cairn::rpc {
+
+// Add methods to calls(), Start, Shutdown. One thread at a time. What methods need lives longer
+// than the server.
+class Server {
+ public:
+  struct Options {
+    std::string listen;       // host:port, port 0 picks one; or unix:/path.
+    std::string listen_unix;  // unix:/path of a second port, without TLS; empty: none.
+    net::TlsOptions tls;
+    int max_message_bytes = 4 << 20;  // The largest message that a client may send.
+    size_t memory_bytes = 0;          // For what gRPC receives; 0: no bound.
+    Duration keepalive{0};            // Pings to idle clients; 0: none.
+    Duration max_connection_age{0};   // Clients connect anew after that; 0: never.
+  };
+
+  Server() = default;
+  ~Server();  // Shutdown(0).
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  CallServer* calls() { return &calls_; }
+  // INVALID_ARGUMENT for an address or TLS files that cannot be used; PERMISSION_DENIED for a port
+  // that other machines reach without TLS, unless `tls` allows that; UNAVAILABLE when an address
+  // cannot be bound.
+  Status Start(const Options& options);
+  // Takes no new calls, cancels those that are still there after `grace`, and waits until the last
+  // one has ended. Idempotent.
+  void Shutdown(Duration grace);
+
+  // Of `listen`, with the port that was picked.
+  const std::string& address() const { return address_; }
+  // 0 for a Unix socket.
+  int port() const { return port_; }
+
+ private:
+  CallServer calls_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  int port_ = 0;
+};
+
+}  // namespace cairn::rpc
