@@ -27,7 +27,10 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   token_ = rpc.sessions->Add(*session_);
   local_ = rpc.local.load(std::memory_order_acquire);
   if (local_ != nullptr) local_token_ = local_->Admit(*session_);
-  last_beat_ = rpc.clock->Now();
+  {
+    MutexLock lock(beat_mu_);
+    last_beat_ = rpc.clock->Now();
+  }
   log::Debug("session_opened", {{"client", request.client_name()}, {"trace", call_.trace()}});
   return OkStatus();
 }
@@ -51,6 +54,7 @@ void SessionStream::Tick() {
   const RpcContext& rpc = *rpc_;
   const TimePoint now = rpc.clock->Now();
   const bool draining = rpc.draining.load(std::memory_order_relaxed);
+  MutexLock lock(beat_mu_);
   if (now - last_beat_ < rpc.options.heartbeat && draining == told_draining_) return;
   if (!TryWrite(Event(draining))) return;  // The next tick tries again.
   last_beat_ = now;

@@ -2,6 +2,7 @@
 // The stream of one OpenSession call: the session lives as long as it does.
 
 #include "cairn/v1/cache.pb.h"
+#include "common/concurrency/mutex.h"
 #include "common/rpc/call.h"
 #include "common/rpc/pushed_stream.h"
 #include "common/rpc/stream_set.h"
@@ -9,7 +10,8 @@
 
 namespace cairn::cache {
 
-// The ticker calls Tick, from one thread; gRPC does the rest.
+// Any thread may call Tick: the ticker does, and so does the thread that drains the node. gRPC does
+// the rest.
 class SessionStream final : public rpc::PushedStream {
  public:
   // Opens the engine's session and sends the first message; a refusal ends the stream.
@@ -34,9 +36,10 @@ class SessionStream final : public rpc::PushedStream {
   SessionToken token_{};
   LocalServer* local_ = nullptr;  // That knows local_token_; nullptr: none does.
   LocalToken local_token_{};
-  // Owned by the ticker's thread.
-  TimePoint last_beat_;
-  bool told_draining_ = false;
+  // Held while a message goes to gRPC, so that of two ticks at once only one tells the client.
+  Mutex beat_mu_;
+  TimePoint last_beat_ ABSL_GUARDED_BY(beat_mu_);
+  bool told_draining_ ABSL_GUARDED_BY(beat_mu_) = false;
 };
 
 }  // namespace cairn::cache
