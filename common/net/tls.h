@@ -22,9 +22,9 @@ struct TlsOptions {
   bool mutual() const { return !client_ca.empty(); }
 };
 
-// Errors use the names of the services' settings: tls.cert, ... INVALID_ARGUMENT: only one of
-// certificate and key is named. FAILED_PRECONDITION: a file cannot be read, is not PEM or has
-// expired, or certificate and key do not belong together.
+// Errors use the names of the services' settings: tls.cert, ... INVALID_ARGUMENT: a setting names a
+// file without the other files that it needs. FAILED_PRECONDITION: a file cannot be read, is not
+// PEM or has expired, or certificate and key do not belong together.
 Status Check(const TlsOptions& options);
 
 // PERMISSION_DENIED: the address is not a loopback address and there is no TLS, unless the options
