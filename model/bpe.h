@@ -24,9 +24,9 @@ class BytePairEncoder {
     TokenId result;
   };
 
-  // byte_tokens[b] is the token of byte b alone, or -1 when the vocabulary has none: such bytes are
-  // left out of the result, as the reference does. Merges in order of rank; of two merges of one
-  // pair the first counts.
+  // byte_tokens[b] is the token of byte b alone, or -1 when the vocabulary has none. The result
+  // leaves such bytes out, as the reference does. Merges are in order of rank. Of two merges of the
+  // same pair the first counts.
   BytePairEncoder(const std::array<TokenId, 256>& byte_tokens, const std::vector<Merge>& merges);
 
   // Appends the tokens of `piece`. O(n log n).

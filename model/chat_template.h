@@ -1,9 +1,9 @@
 #pragma once
 // Chat templates: a list of messages to a prompt.
 //
-// GGUF files carry their template as a Jinja program. We do not run Jinja: the program's text is
-// compared with the ones we know, each of which has a renderer of its own. A template that is not
-// known is an error, never a guess. Immutable, thread-safe.
+// GGUF files carry their template as a Jinja program. We do not run Jinja. We compare the text of
+// the program with the templates that we know, and each of them has its own renderer. An unknown
+// template is an error, never a guess. Immutable, thread-safe.
 
 #include <memory>
 #include <span>
@@ -23,7 +23,7 @@ struct ChatMessage {
 
 class ChatTemplate {
  public:
-  // UNIMPLEMENTED with the SHA-256 of the template when it is not a known one.
+  // UNIMPLEMENTED, which names the SHA-256 of the template: the template is not known.
   static Result<std::unique_ptr<const ChatTemplate>> FromJinja(std::string_view program);
 
   // The prompt, ready for Tokenizer::EncodePrompt: only the template's own markers are parsed as
@@ -34,7 +34,7 @@ class ChatTemplate {
 
   // "chatml-smollm2"
   const std::string& name() const { return name_; }
-  // Put in front when the first message is not a system one; empty when the template has none.
+  // Comes first when the first message is not a system message. Empty: the template has none.
   const std::string& default_system() const { return default_system_; }
 
  private:

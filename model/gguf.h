@@ -40,18 +40,18 @@ enum class GgufValueType : uint32_t {
 struct GgufTensor {
   std::string_view name;
   kernels::WeightType type;
-  // Innermost first: dims[0] numbers lie side by side. 1 to 4 entries.
+  // Innermost first: dims[0] numbers lie next to each other. 1 to 4 entries.
   std::vector<int64_t> dims;
   std::span<const std::byte> data;
 };
 
 class GgufFile {
  public:
-  // NOT_FOUND or PERMISSION_DENIED when the file cannot be opened, DATA_LOSS for a truncated or
-  // corrupted file, INVALID_ARGUMENT for one that is no GGUF file, UNIMPLEMENTED for versions and
-  // tensor types not supported.
+  // NOT_FOUND or PERMISSION_DENIED: the file cannot be opened. DATA_LOSS: it is truncated or
+  // corrupted. INVALID_ARGUMENT: it is not a GGUF file. UNIMPLEMENTED: its version or a tensor type
+  // is not supported.
   static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
-  // The same over bytes that the caller keeps alive. `name` stands in error messages.
+  // The same for bytes that the caller keeps alive. Error messages contain `name`.
   static Result<std::unique_ptr<GgufFile>> Parse(std::span<const std::byte> bytes,
                                                  std::string name);
 
@@ -63,9 +63,9 @@ class GgufFile {
   // All metadata keys, sorted.
   std::vector<std::string_view> Keys() const;
 
-  // Typed getters: NOT_FOUND naming the key, INVALID_ARGUMENT naming key, type found and type
-  // expected. Any integer type is accepted where the value fits; a negative or too large value is
-  // an error, never wrapped.
+  // Typed getters. NOT_FOUND names the key. INVALID_ARGUMENT names the key, the type found and the
+  // type expected. Any integer type is accepted if the value fits. A negative or too large value is
+  // an error and never wraps around.
   Result<int64_t> GetInt(std::string_view key) const;
   Result<double> GetFloat(std::string_view key) const;
   Result<bool> GetBool(std::string_view key) const;

@@ -74,11 +74,11 @@ struct LayerWeights {
 
 class Model {
  public:
-  // Errors of GgufFile::Open and Tokenizer::FromGguf; UNIMPLEMENTED naming an architecture, tensor
-  // or option that is not supported; INVALID_ARGUMENT naming the tensor or key, the value and what
-  // was expected.
+  // The errors of GgufFile::Open and Tokenizer::FromGguf. UNIMPLEMENTED names an architecture,
+  // tensor or option that is not supported. INVALID_ARGUMENT names the tensor or key, the value and
+  // what was expected.
   static Result<std::unique_ptr<Model>> Load(const std::string& path);
-  // The same over bytes in memory, which the caller keeps alive.
+  // The same for bytes in memory, which the caller keeps alive.
   static Result<std::unique_ptr<Model>> Parse(std::span<const std::byte> bytes, std::string name);
   ~Model();
 
@@ -90,8 +90,7 @@ class Model {
   // [vocab][hidden]; the token embedding when the file has no output tensor (tied).
   const Tensor& output() const { return output_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  // NOT_FOUND when the file declares no template, UNIMPLEMENTED when it declares one that is not
-  // supported.
+  // NOT_FOUND: the file declares no template. UNIMPLEMENTED: it declares one that is not supported.
   Result<const ChatTemplate*> chat_template() const;
   // general.name, or the file's name without directory.
   const std::string& name() const { return name_; }

@@ -15,7 +15,7 @@ namespace cairn::worker {
 
 class PreTokenizer {
  public:
-  // UNIMPLEMENTED naming the pre-tokenizer when it is not known.
+  // UNIMPLEMENTED, which names the pre-tokenizer, when it is not known.
   static Result<std::unique_ptr<const PreTokenizer>> Create(std::string_view name);
   ~PreTokenizer();
 
@@ -25,15 +25,15 @@ class PreTokenizer {
 
   // A piece that is itself a token becomes that token, whatever the merges say.
   bool whole_pieces_first() const { return whole_pieces_first_; }
-  // What tokenizer.ggml.add_bos_token is when the file does not say.
+  // The value of tokenizer.ggml.add_bos_token for files that do not have it.
   bool default_add_bos() const { return default_add_bos_; }
 
  private:
   class Pattern;
   PreTokenizer();
 
-  // Applied in turn: each splits the pieces of the one before into its matches and what lies
-  // between.
+  // Applied one after the other. Each splits the pieces of the one before into its matches and the
+  // text between them.
   std::vector<Pattern> patterns_;
   bool whole_pieces_first_ = false;
   bool default_add_bos_ = false;

@@ -32,12 +32,12 @@ struct PromptPiece {
 
 class Tokenizer {
  public:
-  // UNIMPLEMENTED naming the tokenizer model or pre-tokenizer that is not supported, DATA_LOSS or
-  // INVALID_ARGUMENT naming the key for a vocabulary that is inconsistent.
+  // UNIMPLEMENTED names the tokenizer model or pre-tokenizer that is not supported. DATA_LOSS or
+  // INVALID_ARGUMENT, for a vocabulary that contradicts itself, names the key.
   static Result<std::unique_ptr<Tokenizer>> FromGguf(const GgufFile& file);
   ~Tokenizer();
 
-  // Token ids of `text`, which must be UTF-8 (else INVALID_ARGUMENT naming the byte offset). No
+  // Token ids of `text`. INVALID_ARGUMENT, which names the byte offset: the text is not UTF-8. No
   // begin-of-text token is added: see bos(). Special (control) tokens in the text are recognised
   // when parse_special is true; otherwise they are ordinary characters.
   Result<std::vector<TokenId>> Encode(std::string_view text, bool parse_special) const;

@@ -17,8 +17,8 @@ namespace cairn {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Stop; the task is then not run and
-  // is destroyed.
+  // RESOURCE_EXHAUSTED: the queue is full. UNAVAILABLE: Stop was called. In both cases the task
+  // does not run and is destroyed.
   [[nodiscard]] virtual Status Post(std::function<void()> task) = 0;
 };
 
@@ -33,7 +33,8 @@ class ThreadPool final : public Executor {
   explicit ThreadPool(Options options);
   ~ThreadPool() override;  // Stop().
   Status Post(std::function<void()> task) override;
-  // Runs what is queued, then joins. Idempotent. Not from a pool thread.
+  // Runs the queued tasks, then joins the threads. Idempotent. A thread of the pool must not call
+  // it.
   void Stop();
   size_t QueueDepth() const;
 
@@ -47,13 +48,14 @@ class ThreadPool final : public Executor {
   std::vector<std::thread> threads_;
 };
 
-// Runs nothing until told: tests step through interleavings. Thread-safe.
+// Runs tasks only when a test says so, so that tests can step through interleavings. Thread-safe.
 class ManualExecutor final : public Executor {
  public:
   Status Post(std::function<void()> task) override;
-  // Runs the oldest task; false when there is none.
+  // Runs the oldest task. False: there is none.
   bool RunOne();
-  // Runs until the queue is empty, tasks posted meanwhile included. Returns how many ran.
+  // Runs tasks until the queue is empty, including tasks that these tasks post. Returns how many
+  // ran.
   size_t RunAll();
   size_t Pending() const;
 

@@ -34,8 +34,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
-// Waits happen with the mutex held (MutexLock in scope); spurious wake-ups are possible without a
-// predicate.
+// The caller of a wait holds the mutex (a MutexLock is in scope). Without a predicate, spurious
+// wake-ups are possible.
 //
 // Not std::condition_variable_any, which takes a second mutex of its own for each wait and
 // notification.

@@ -16,7 +16,7 @@ class Ticker {
       TimePoint next = std::chrono::steady_clock::now();
       for (;;) {
         tick();
-        // After a stall (a stopped process) it goes on from now: missed ticks are not made up for.
+        // After a stall (a stopped process) it continues from now and does not repeat missed ticks.
         next = std::max(next + interval, std::chrono::steady_clock::now());
         MutexLock lock(mu_);
         if (wake_.WaitUntil(mu_, next, [this] { return stopping_; })) return;

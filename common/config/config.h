@@ -1,6 +1,6 @@
 #pragma once
-// Settings of a process: one table of typed fields, read from defaults, a YAML file, the
-// environment and flags.
+// The settings of a process: one table of typed fields. Their values come from defaults, a YAML
+// file, the environment and flags.
 //
 //   struct Options { std::string listen = "127.0.0.1:7400"; uint64_t capacity = 1 << 30; };
 //   Options options;
@@ -9,11 +9,12 @@
 //   schema.Bytes("host.capacity", &options.capacity, "Size of the arena.", {.min = 16 << 20});
 //   Result<config::CommandLine> line = config::Load(schema, {argv + 1, argv + argc});
 //
-// Each field is registered once: its name, default (the target's value at that moment), unit, range
-// and meaning make the parser, the error texts, --help, --print-config and docs/config.md. Later
-// sources win: default < file < environment < flags.
+// Each field is registered once, with its name, default (the target's value at that moment), unit,
+// range and meaning. The parser, the error texts, --help, --print-config and docs/config.md are all
+// made from that. Later sources win: default < file < environment < flags.
 //
-// Thread-compatible. The targets outlive the schema; a failed call may leave some of them changed.
+// Thread-compatible. The targets must outlive the schema. A call that fails may already have
+// changed some of them.
 
 #include <cstdint>
 #include <functional>
@@ -28,22 +29,23 @@
 
 namespace cairn::config {
 
-// "512MiB", "1.5GiB", "64KB", "4096": bytes. Binary units KiB..TiB, decimal ones KB..TB, B or none
-// for bytes.
+// Parses a number of bytes: "512MiB", "1.5GiB", "64KB", "4096". Units are binary (KiB to TiB),
+// decimal (KB to TB), B, or none for bytes.
 Result<uint64_t> ParseBytes(std::string_view text);
-// The largest binary unit that divides: 1073741824 is "1GiB".
+// Uses the largest binary unit that divides the number: 1073741824 is "1GiB".
 std::string FormatBytes(uint64_t bytes);
-// "1s", "250ms", "1.5m", "2h", "100us", "0". A unit is required except for 0.
+// Parses a duration: "1s", "250ms", "1.5m", "2h", "100us", "0". A unit is required except for 0.
 Result<Duration> ParseDuration(std::string_view text);
 std::string FormatDuration(Duration duration);
 
-// The candidate with the smallest edit distance to `name`; "" when none is near enough to be what
-// was meant.
+// Returns the candidate with the smallest edit distance to `name`. "": none is similar enough to be
+// the name that the user meant.
 std::string Nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 struct TextOptions {
-  std::vector<std::string> choices = {};  // Legal values; empty: any text.
-  // Environment variable that sets it: pod identity and paths of secret files.
+  std::vector<std::string> choices = {};  // The legal values. Empty: any text.
+  // An environment variable that sets the field. For the identity of a pod and paths of secret
+  // files.
   std::string env = {};
   size_t max_length = 4096;
 };
@@ -68,7 +70,7 @@ struct TimeOptions {
 
 class Schema {
  public:
-  // `program` and `summary` open --help; `example` is one command line that works.
+  // --help begins with `program` and `summary`. `example` is one command line that works.
   Schema(std::string program, std::string summary, std::string example = {});
   ~Schema();
   Schema(const Schema&) = delete;
@@ -86,9 +88,10 @@ class Schema {
   void TextList(std::string name, std::vector<std::string>* target, std::string doc,
                 TextOptions options = {});
 
-  // A flag without a value that is no setting: --json. `name` without dashes.
+  // A flag without a value that is not a setting, such as --json. `name` has no dashes.
   void Switch(std::string name, bool* target, std::string doc);
-  // What concerns several fields; runs after all sources were read, in order of registration.
+  // Adds a check of several fields. The checks run in the order of registration, after all sources
+  // were read.
   void Check(std::function<Status()> check);
 
   // INVALID_ARGUMENT naming field, value, expectation and `source` ("flag", "cairn.yaml line 3").
@@ -96,13 +99,13 @@ class Schema {
   // `source` names the text in errors. Unknown key: INVALID_ARGUMENT with the nearest known one.
   Status ApplyYaml(const std::string& text, const std::string& source);
   Status ApplyYamlFile(const std::string& path);
-  // `get` is ::getenv but for tests; nullptr for a variable that is not set.
+  // `get` is ::getenv except in tests. It returns nullptr for a variable that is not set.
   Status ApplyEnvironment(const std::function<const char*(const char*)>& get);
   Status RunChecks() const;
 
-  // The present values as a YAML file with a comment above each.
+  // The current values as a YAML file, with a comment above each.
   std::string PrintYaml() const;
-  // A Markdown table of all fields with their defaults (not the present values).
+  // A Markdown table of all fields with their defaults (not with the current values).
   std::string PrintMarkdown() const;
   std::string PrintHelp() const;
 
@@ -121,20 +124,20 @@ class Schema {
 };
 
 struct CommandLine {
-  // Set: nothing to run; print this on stdout and exit 0 (--help, --version, --print-config,
+  // If set, the program prints this on stdout and exits with 0 (--help, --version, --print-config,
   // --print-config-docs, --check-config).
   bool exit = false;
   std::string output;
-  // Words that are no flags, in order.
+  // Words that are not flags, in order.
   std::vector<std::string> words;
 };
 
-// Reads all sources: --config FILE, environment, --set a.b=c, --a.b c, --a.b=c; then runs the
-// checks. `args` without argv[0].
+// Reads all sources (--config FILE, the environment, --set a.b=c, --a.b c, --a.b=c) and then runs
+// the checks. `args` does not contain argv[0].
 Result<CommandLine> Load(Schema& schema, const std::vector<std::string>& args);
 
-// The project's version, "0.1.0", and the commit it was configured at, "unknown" outside of a
-// checkout.
+// The version of the project, such as "0.1.0", and the commit at which it was configured, or
+// "unknown" outside of a checkout.
 std::string_view Version();
 std::string_view Revision();
 

@@ -1,5 +1,5 @@
 #pragma once
-// Inside of Schema, shared by the files that parse and print it.
+// The inner parts of Schema, which the files that parse and print it share.
 
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@ struct Schema::Field {
   std::string doc;
   std::string env = {};
   std::function<Status(std::string_view)> parse;
-  std::function<std::string()> print;  // The present value as YAML.
+  std::function<std::string()> print;  // The current value as YAML.
   std::function<Status(const std::vector<std::string>&)> parse_list = {};  // Lists only.
   bool is_bool = false;
   std::string default_yaml = {};

@@ -1,7 +1,7 @@
 #pragma once
 // The slices of a part whose rows are selected (PartHeader::selected). docs/formats/part.md.
 //
-//   keep masks: one a KV head of the rectangle, in order; bit t % 64 of u64 t / 64 is token t of
+//   keep masks: one per KV head of the rectangle, in order; bit t % 64 of u64 t / 64 is token t of
 //     the block, block_tokens bits and 0 up to a multiple of 64
 //   then for each head that keeps rows, in order: [u32 length,] the codec's bytes of a slice of one
 //     head with the kept rows as its tokens. The length stands there where it does not follow from
@@ -24,21 +24,21 @@ constexpr uint64_t MaskBytes(uint32_t heads, uint32_t block_tokens) {
   return uint64_t{heads} * MaskWords(block_tokens) * 8;
 }
 
-// Bounds of a slice of a layer with planes, for who does not know the codec. `raw_bytes`: of the
-// slice when all rows are kept, as they are.
+// Bounds of the size of a slice of a layer with planes, for callers that do not know the codec.
+// `raw_bytes`: the size of the slice when all rows are kept and stored raw.
 constexpr uint64_t LeastSelectedBytes(uint32_t heads, uint32_t block_tokens) {
   return MaskBytes(heads, block_tokens);
 }
 constexpr uint64_t MostSelectedBytes(uint32_t heads, uint32_t block_tokens, uint64_t raw_bytes) {
-  // A length, and the byte of an entropy coder that gains nothing, for each head.
+  // For each head: a length, and the one byte that an entropy coder adds when it cannot compress.
   return MaskBytes(heads, block_tokens) + uint64_t{heads} * 5 + raw_bytes;
 }
 
 // Appends the masks of some heads: MaskWords(block_tokens) words each.
 void WriteMasks(std::span<const uint64_t> words, std::vector<std::byte>* slice);
 
-// The masks that a slice begins with: [heads][MaskWords(block_tokens)]. DATA_LOSS for a slice that
-// is too short, or a mask with a bit behind the block's last token.
+// Returns the masks at the beginning of a slice: [heads][MaskWords(block_tokens)]. DATA_LOSS: the
+// slice is too short, or a mask has a bit after the last token of the block.
 Result<std::vector<uint64_t>> ReadMasks(std::span<const std::byte> slice, uint32_t heads,
                                         uint32_t block_tokens);
 

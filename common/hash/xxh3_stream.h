@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Not thread-safe. Equal to Xxh3 (hash.h) of all pieces together, at the same speed for pieces of
-// some KiB.
+// Not thread-safe. The result is Xxh3 (hash.h) of all pieces together. For pieces of a few KiB it
+// is equally fast.
 class Xxh3Stream {
  public:
   Xxh3Stream();
@@ -19,7 +19,7 @@ class Xxh3Stream {
 
   void Update(std::span<const std::byte> piece);
   uint64_t Digest() const;
-  // Begins anew.
+  // Starts a new hash.
   void Reset();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What a call may ask for at once. Node and clients agree on it.
+// The limits of what one call may ask for. The node and its clients use the same limits.
 
 #include <cstddef>
 

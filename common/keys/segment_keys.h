@@ -5,9 +5,9 @@
 //   key = SHA256("cairn.segment.v1" | fingerprint | last key of the parent segment (zero for none)
 //   | the token chain's key at the segment's end | u32 number of the block in the segment)
 //
-// Every block of a segment names the segment's end, so whoever shares only some of its tokens
-// cannot name it. A key stands for where the parents ended, too: the rows that were attended to
-// depend on it.
+// The key of every block of a segment depends on the end of the segment, so a request that shares
+// only some of its tokens cannot name it. A key also depends on where the parent segments ended,
+// because the rows that were attended to depend on that.
 
 #include <cstdint>
 #include <optional>
@@ -23,10 +23,11 @@ class SegmentKeys {
  public:
   explicit SegmentKeys(const Digest& fingerprint) : fingerprint_(fingerprint) {}
 
-  // `parent`: the last block of the segment before it; nullopt: the segment begins the sequence.
-  // `end`: the ordinary key of the segment's last block in the chain over all tokens.
+  // `parent`: the last block of the segment before this one. nullopt: the segment is the first one
+  // of the sequence. `end`: the ordinary key of the segment's last block, in the chain over all
+  // tokens.
   BlockKey Key(const std::optional<BlockKey>& parent, const BlockKey& end, uint32_t block);
-  // Of all its blocks, in order.
+  // The keys of all blocks of the segment, in order.
   std::vector<BlockKey> Keys(const std::optional<BlockKey>& parent, const BlockKey& end,
                              uint32_t blocks);
 

@@ -1,5 +1,5 @@
 #pragma once
-// How a process ends: signals become a value that main waits for; a gate knows when the last
+// How a process ends. Signals become a value that main waits for, and a gate knows when the last
 // request is done.
 
 #include <cstdint>
@@ -11,13 +11,15 @@
 
 namespace cairn {
 
-// Turns SIGTERM and SIGINT into Wait() instead of sudden death, and ignores SIGPIPE. Made first
-// thing in main, before any thread: threads inherit the blocked mask.
+// Makes SIGTERM and SIGINT return from Wait() instead of ending the process at once, and ignores
+// SIGPIPE. main makes it first, before any thread exists, because threads inherit the mask of
+// blocked signals.
 class ShutdownSignals {
  public:
   ShutdownSignals();
-  // Blocks until a signal arrives (its number), or until `deadline` (0). After it has returned a
-  // signal, a second one ends the process at once, so that a hanging drain can be cut short.
+  // Blocks until a signal arrives and returns its number, or returns 0 at `deadline`. After it has
+  // returned a signal, a second signal ends the process at once, so that a user can stop a drain
+  // that hangs.
   int Wait();
   int WaitUntil(TimePoint deadline);
 
@@ -25,10 +27,10 @@ class ShutdownSignals {
   void RestoreDefaults();
 };
 
-// Counts who is inside; once closed, nobody enters. Thread-safe.
+// Counts the calls inside. After it was closed, no call can enter. Thread-safe.
 class Gate {
  public:
-  // Leaves in its destructor. Move-only; false when the gate was closed.
+  // A call's place inside, which the destructor gives back. Move-only. False: the gate was closed.
   class Pass {
    public:
     Pass() = default;
@@ -42,12 +44,12 @@ class Gate {
     Gate* gate_ = nullptr;
   };
 
-  // At most `limit` inside; 0: any number.
+  // At most `limit` calls may be inside. 0: no limit.
   explicit Gate(uint64_t limit = 0) : limit_(limit) {}
   enum class Refusal { kNone, kClosed, kFull };
   Pass Enter(Refusal* refusal = nullptr);
   void Close();
-  // True when nobody is inside; false when the deadline came first.
+  // Waits until no call is inside. False: the deadline came first.
   bool WaitEmpty(TimePoint deadline);
   uint64_t inside() const;
   uint64_t limit() const { return limit_; }

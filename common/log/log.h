@@ -1,11 +1,11 @@
 #pragma once
-// Structured logs: an event name and key=value fields, as text or as one JSON object a line, to
-// stderr.
+// Structured logs on stderr: an event name and key=value fields, as text or as one JSON object per
+// line.
 //
 //   log::Info("block_promoted", {{"trace", trace_id}, {"bytes", log::Num(bytes)}});
 //
-// Thread-safe. Nothing is logged per request above debug level, but for requests that carry a trace
-// id and fail.
+// Thread-safe. Above debug level no request writes a log line of its own, except a request that
+// carries a trace id and fails.
 
 #include <initializer_list>
 #include <string>
@@ -33,9 +33,10 @@ std::string Num(T value) {
   return fmt::format("{}", value);
 }
 
-// Process-wide. May be called again.
+// Applies to the whole process. May be called again.
 void Configure(const Options& options);
-// "debug", "info", "warn", "error"; INVALID_ARGUMENT otherwise, naming the legal values.
+// Accepts "debug", "info", "warn" and "error". For any other text INVALID_ARGUMENT, which names the
+// legal values.
 Result<Level> ParseLevel(std::string_view name);
 Result<Format> ParseFormat(std::string_view name);
 

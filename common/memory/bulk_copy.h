@@ -1,5 +1,5 @@
 #pragma once
-// Moving and hashing many bytes at the speed of memory. The instructions are chosen at run time:
+// Copies and hashes many bytes at the speed of memory. The instructions are chosen at run time:
 // AVX-512, AVX2, or what the compiler makes of plain C++.
 
 #include <cstddef>
@@ -9,15 +9,16 @@
 
 namespace cairn {
 
-// memcpy for a large destination that the CPU does not read soon: from 64 KiB on with non-temporal
-// stores (1.4 to 2 x memcpy from DRAM to DRAM). Below, and without AVX2, memcpy. The stores are
-// ordered before the return. A destination that is read at once is better off with memcpy. Ranges
-// do not overlap.
+// memcpy for a large destination that the CPU does not read soon. From 64 KiB on it uses
+// non-temporal stores (1.4 to 2 times the speed of memcpy from DRAM to DRAM). For fewer bytes, and
+// without AVX2, it is memcpy. The stores are ordered before the function returns. Use memcpy for a
+// destination that is read immediately. The ranges must not overlap.
 void BulkCopy(void* destination, const void* source, size_t bytes);
 
-// Copies and returns Xxh3 of the bytes, in one pass over the source. `streaming`: with non-temporal
-// stores, which are ordered for other threads only by StreamingFence(). `next`: where the caller
-// will read after this, if it knows: memory begins to fetch it. Ranges do not overlap.
+// Copies the bytes and returns their Xxh3, in one pass over the source. `streaming`: uses
+// non-temporal stores, which only StreamingFence() orders for other threads. `next`: the bytes that
+// the caller will read after these, if it knows them, so that the memory can begin to fetch them.
+// The ranges must not overlap.
 uint64_t CopyXxh3(void* destination, const void* source, size_t bytes, bool streaming,
                   const void* next = nullptr);
 
@@ -26,17 +27,17 @@ struct CopyRun {
   const std::byte* from = nullptr;
   size_t bytes = 0;
 };
-// Copies with non-temporal stores whatever the size, pages of several runs at a time. As CopyXxh3,
-// needs a StreamingFence before another thread is told of the bytes.
+// Copies with non-temporal stores whatever the size is, pages of several runs at a time. As with
+// CopyXxh3, call StreamingFence before another thread learns of the bytes.
 void StreamingCopy(std::span<const CopyRun> runs);
 void StreamingCopy(void* destination, const void* source, size_t bytes);
 void StreamingFence();
 
-// XXH3-64 of the bytes (default secret, seed 0). Asks for memory two pages ahead, since the
-// hardware prefetchers alone leave a third of the bandwidth unused. `next` as above.
+// XXH3-64 of the bytes (default secret, seed 0). Prefetches two pages ahead, because the hardware
+// prefetchers alone leave a third of the bandwidth unused. `next`: as above.
 uint64_t BulkXxh3(std::span<const std::byte> bytes, const void* next = nullptr);
 
-// What is used here: "avx512", "avx2", "memcpy".
+// The instructions in use on this machine: "avx512", "avx2" or "memcpy".
 std::string_view BulkCopyKind();
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
 #pragma once
-// The loops behind bulk_copy.h, once per instruction set. Each lies in a file of its own, compiled
-// for that set.
+// The loops behind bulk_copy.h, once per instruction set. Each set has a file of its own, which is
+// compiled for that set.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,10 +8,10 @@
 namespace cairn::memory {
 
 inline constexpr size_t kLine = 64;
-inline constexpr size_t kMinHash = 2048;  // Shorter inputs are the library's.
+inline constexpr size_t kMinHash = 2048;  // The library hashes shorter inputs.
 
-// kStreaming: to a multiple of kLine; kStreamingShifted: anywhere else; kStreamingJoined: the
-// kernels' own choice where they can.
+// kStreaming: to a multiple of kLine. kStreamingShifted: to any other address. kStreamingJoined:
+// the kernels choose it themselves when they can.
 enum class Store : uint8_t { kNone, kCached, kStreaming, kStreamingShifted, kStreamingJoined };
 
 inline constexpr size_t kPage = 4096;
@@ -23,17 +23,19 @@ struct PageCopy {
 };
 
 struct Kernels {
-  // Copies kStreams times kPage bytes; each `to` at a multiple of kLine. Non-temporal, not fenced.
+  // Copies kStreams times kPage bytes. Each `to` must be a multiple of kLine. Non-temporal, not
+  // fenced.
   void (*stream_pages)(const PageCopy* pages);
-  // `to` at a multiple of kLine, `bytes` a multiple of it. Non-temporal, not fenced.
+  // `to` and `bytes` must be multiples of kLine. Non-temporal, not fenced.
   void (*stream)(std::byte* to, const std::byte* from, size_t bytes);
-  // XXH3-64 of `bytes` >= kMinHash; on the way they are stored to `to` as `store` says. `next`:
-  // what will be read after them; only asked for.
+  // XXH3-64 of `bytes` >= kMinHash. In the same pass it stores them to `to`, as `store` says.
+  // `next`: the bytes that will be read after these, which are only prefetched.
   uint64_t (*hash)(std::byte* to, const std::byte* from, size_t bytes, Store store,
                    const std::byte* next);
 };
 
-// nullptr on processors of another kind. Running them needs the instruction set: ask the CPU first.
+// nullptr on other processor architectures. The loops need the instruction set: ask the CPU before
+// running them.
 const Kernels* Avx512Kernels();
 const Kernels* Avx2Kernels();
 

@@ -1,13 +1,14 @@
 #pragma once
-// The admin port: plain HTTP for probes and scrapes, GET only, nothing that changes anything.
+// The admin port: plain HTTP for probes and scrapes. It has only GET, and no request changes
+// anything.
 //
 //   /livez     200 while the process runs its loop (a watchdog that the owner feeds)
 //   /startupz  200 once started
 //   /readyz    200 while the node takes requests; 503 with the reason otherwise
 //   /metrics   Prometheus text
 //
-// Liveness depends on the process alone, never on peers or disk: else one outage restarts every
-// node at once.
+// Liveness depends on the process alone, never on peers or the disk. Otherwise one outage would
+// restart every node at once.
 
 #include <memory>
 #include <string>
@@ -20,19 +21,19 @@ namespace cairn::metrics {
 
 enum class NodeState { kStarting, kReady, kDraining };
 
-// State behind the probes. Thread-safe.
+// The state that the probes report. Thread-safe.
 class Health {
  public:
-  // Not alive when `Beat` was not called for `max_silence`.
+  // The process counts as not alive when `Beat` was not called for `max_silence`.
   Health(const Clock* clock, Duration max_silence);
   ~Health();
-  // `reason`: shown by /readyz when not ready.
+  // `reason`: /readyz shows it when the process is not ready.
   void SetState(NodeState state, const std::string& reason);
   NodeState state() const;
   std::string reason() const;
   void Beat();
   bool Alive() const;
-  // cairn_node_state{state}: one of three is 1.
+  // cairn_node_state{state}: exactly one of the three values is 1.
   void Export(Registry* registry) const;
 
  private:
@@ -42,12 +43,12 @@ class Health {
 
 class AdminServer {
  public:
-  // `listen`: "host:port", port 0 picks a free one. INVALID_ARGUMENT for an address of another
-  // form, UNAVAILABLE when it cannot be bound. `registry` and `health` outlive the server.
+  // `listen`: "host:port", where port 0 picks a free port. INVALID_ARGUMENT: the address has
+  // another form. UNAVAILABLE: it cannot be bound. `registry` and `health` must outlive the server.
   static Result<std::unique_ptr<AdminServer>> Start(const std::string& listen,
                                                     const Registry* registry, const Health* health);
-  ~AdminServer();  // Waits for requests under way.
-  // "127.0.0.1:7401": with the port that was picked.
+  ~AdminServer();  // Waits for the running requests.
+  // The address with the port that was picked, for example "127.0.0.1:7401".
   const std::string& address() const;
 
  private:
@@ -56,8 +57,8 @@ class AdminServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// GET http://address/path without TLS, for health commands and tests. The body of a 200 answer;
-// UNAVAILABLE otherwise, with the answer's text.
+// GET http://address/path without TLS, for health commands and tests. Returns the body of a 200
+// answer. UNAVAILABLE, with the text of the answer, for any other status.
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout);
 
 }  // namespace cairn::metrics

@@ -1,13 +1,13 @@
 #pragma once
-// Metrics of a process: counters, gauges and histograms, over prometheus-cpp, whose headers stay in
-// the .cc files.
+// The metrics of a process: counters, gauges and histograms. They use prometheus-cpp, whose headers
+// are included only in .cc files.
 //
-// Engine cores know nothing of this: they have GetStats(), and the process adds a collector that
-// reads it at each scrape. Names, units and meanings of everything that is exported:
-// docs/metrics.md, which a test compares with a live scrape.
+// The cores of the engines do not know this file. They have GetStats(), and the process adds a
+// collector that reads it at each scrape. docs/metrics.md has the names, units and meanings of all
+// metrics, and a test compares it with a live scrape.
 //
-// Handles are cheap to copy and live as long as the registry. Resolve them once, at start: making
-// one takes a lock and a map. Everything is thread-safe.
+// Handles are cheap to copy and valid as long as the registry. Make them once, at start, because
+// making one takes a lock and a search in a map. Everything here is thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@ class Histogram;
 
 namespace cairn::metrics {
 
-// Values are enums, never names of users or keys.
+// The values of a label come from an enum, never from names of users or from keys.
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
 class Counter {
@@ -59,8 +59,8 @@ class Histogram {
   prometheus::Histogram* impl_ = nullptr;
 };
 
-// What a collector reports at one scrape. Values of one name are grouped; help is that of the
-// first.
+// Collects what a collector reports at one scrape. Values with the same name are grouped, with the
+// help text of the first.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -75,8 +75,8 @@ class Registry {
   Registry();
   ~Registry();
 
-  // Calls with one name share the help; the same name and labels give the same metric. A
-  // process-wide mistake in a name aborts.
+  // Calls with the same name share the help text. The same name and labels give the same metric. A
+  // name that is not valid aborts the process.
   metrics::Counter AddCounter(const std::string& name, const std::string& help,
                               const Labels& labels = {});
   metrics::Gauge AddGauge(const std::string& name, const std::string& help,
@@ -85,11 +85,12 @@ class Registry {
   metrics::Histogram AddHistogram(const std::string& name, const std::string& help,
                                   const std::vector<double>& buckets, const Labels& labels = {});
 
-  // Called at each scrape, on the scraper's thread. Lives as long as the registry: what it captures
-  // must too.
+  // The registry calls it at each scrape, on the scraper's thread. It lives as long as the
+  // registry, so everything that it captures must live as long too.
   void AddCollector(std::function<void(Sink&)> collect);
   // process_cpu_seconds_total, process_resident_memory_bytes, process_open_fds,
-  // process_start_time_seconds and cairn_build_info. `build_labels`: beside version and revision.
+  // process_start_time_seconds and cairn_build_info. `build_labels`: labels next to version and
+  // revision.
   void AddProcessMetrics(const Labels& build_labels = {});
 
   // All metrics in Prometheus' text format 0.0.4.

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel says about this process.
+// What the operating system's kernel reports about this process.
 
 #include <cstdint>
 

@@ -18,7 +18,7 @@ struct ListenAddress {
 // INVALID_ARGUMENT naming `field`.
 Result<ListenAddress> ParseListenAddress(const std::string& text, const std::string& field);
 
-// 127.0.0.0/8, ::1, "localhost" and Unix sockets: what other machines cannot reach.
+// True for 127.0.0.0/8, ::1, "localhost" and Unix sockets, which other machines cannot reach.
 bool IsLocal(const ListenAddress& address);
 
 }  // namespace cairn::net

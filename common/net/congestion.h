@@ -7,11 +7,12 @@
 
 namespace cairn::net {
 
-// What sends on connections to the port that this process listens on: "bbr", "cubic", ... `wanted`
-// not empty: set first, for connections from now on (accepted sockets inherit it). "auto": cubic or
-// reno in the place of bbr, anything else stays. gRPC offers no way to its listening socket, so the
-// process's descriptors are searched. INVALID_ARGUMENT naming `field` when the kernel does not have
-// it; NOT_FOUND when nothing here listens on the port.
+// Returns the congestion control of connections to the port on which this process listens: "bbr",
+// "cubic", ... If `wanted` is not empty, sets it first, for connections from now on (accepted
+// sockets inherit it). "auto": replaces bbr by cubic or reno and keeps any other. gRPC does not
+// give access to its listening socket, so this searches the descriptors of the process.
+// INVALID_ARGUMENT, which names `field`: the kernel does not have the algorithm. NOT_FOUND: nothing
+// in this process listens on the port.
 Result<std::string> ListenerCongestionControl(int port, const std::string& wanted,
                                               const std::string& field);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The edge between TlsOptions and gRPC.
+// Makes gRPC credentials from TlsOptions.
 
 #include <memory>
 

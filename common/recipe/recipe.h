@@ -33,7 +33,7 @@ struct RecipeCodec {
   std::vector<int64_t> values;
 
   bool operator==(const RecipeCodec&) const = default;
-  // Every parameter, but those that follow another one: "turbo:bits=4,sink=1".
+  // Every parameter, except those that only follow another one: "turbo:bits=4,sink=1".
   std::string Canonical() const;
   std::unique_ptr<codecs::Codec> Make() const { return codecs::MakeCodec(info->name, values); }
 };
@@ -45,7 +45,7 @@ struct RecipeRung {
 };
 
 struct Recipe {
-  // Which tokens' rows are stored at all; nullopt: all of them. Never with a ladder.
+  // Which rows of tokens are stored. nullopt: all rows. A recipe with a ladder never has one.
   std::optional<RecipeSelection> selection = std::nullopt;
   // One rung for all tiers, or two or more in the order of their tiers.
   std::vector<RecipeRung> rungs;
@@ -53,15 +53,16 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
   std::string Canonical() const;
   bool IsLadder() const { return rungs.size() > 1; }
-  // True when the selection or any rung loses something: what is computed over such KV has its own
+  // True when the selection or any rung is lossy. KV that was computed over such KV has its own
   // lineage.
   bool Lossy() const;
-  // The rung for what lies in a tier: the last one that is not below it; the first where all are.
+  // The rung for blocks in a tier: the last rung that is not below the tier, or the first rung if
+  // all are below it.
   const RecipeCodec& CodecOf(TierKind tier) const;
 };
 
-// INVALID_ARGUMENT naming what is wrong, where, and what exists or which values are legal.
-// UNIMPLEMENTED for a selection in a ladder.
+// INVALID_ARGUMENT, which names the wrong word, its place, and the names or values that are legal.
+// UNIMPLEMENTED: a selection in a ladder.
 Result<Recipe> ParseRecipe(std::string_view text);
 
 // ParseRecipe(text).Canonical().

@@ -10,19 +10,19 @@
 
 namespace cairn {
 
-// A selection with a value for each of its parameters. Only names and numbers: who runs selections
-// makes one with selections::MakeSelection(info->name, values, ...).
+// A selection with a value for each of its parameters. It has only names and numbers. Code that
+// runs selections makes one with selections::MakeSelection(info->name, values, ...).
 struct RecipeSelection {
   const selections::SelectionInfo* info = nullptr;  // Never null in a parsed recipe.
   std::vector<int64_t> values;                      // As selections::ParameterKind counts them.
 
   bool operator==(const RecipeSelection&) const = default;
-  // Every parameter, each number in its shortest form: "streaming:keep=0.4,sinks=4"; a calibration
-  // as 16 digits: "duo:keep=0.4,heads=00112233aabbccdd,sinks=4,recent=128".
+  // Every parameter, with each number in its shortest form: "streaming:keep=0.4,sinks=4". A
+  // calibration has 16 digits: "duo:keep=0.4,heads=00112233aabbccdd,sinks=4,recent=128".
   std::string Canonical() const;
 };
 
-// INVALID_ARGUMENT naming the selection or parameter, the value, and what exists or which values
+// INVALID_ARGUMENT, which names the selection or parameter, the value, and the names or values that
 // are legal.
 Result<RecipeSelection> ParseSelection(std::string_view text);
 

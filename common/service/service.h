@@ -1,10 +1,10 @@
 #pragma once
-// A process that serves: the same start, probes, signals and end for each of our programs.
+// A process that serves calls. All our servers share the same start, probes, signals and end.
 //
 //   settings -> log -> admin port -> Service::Start -> "ready" -> SIGTERM -> Service::Drain -> end
 //                      /livez         /readyz: 503 with the reason, 200     503: draining
 //
-// A program is its settings, and a Service that is made from them:
+// A program consists of its settings and of a Service that is made from them:
 //
 //   int main(int argc, char** argv) {
 //     MyConfig config;
@@ -26,7 +26,7 @@
 
 namespace cairn::service {
 
-// What every process lets its user set. The program registers them among its own settings.
+// The settings that every process has. The program registers them among its own settings.
 struct Settings {
   std::string admin_listen;
   std::string log_level = "info";
@@ -38,18 +38,18 @@ struct Settings {
   static void RegisterJson(Settings* settings, config::Schema* schema);
 };
 
-// One thread makes it, calls Start, Drain and address, and destroys it. Meanwhile another one
-// calls Tick, and scrapes call what it has added to the registry.
+// One thread makes it, calls Start, Drain and address, and destroys it. At the same time another
+// thread calls Tick, and scrapes call the collectors that the service added to the registry.
 class Service {
  public:
-  virtual ~Service() = default;  // Stops hard what Drain did not end.
-  // Returns once requests are served.
+  virtual ~Service() = default;  // Stops everything that Drain did not end, without waiting.
+  // Returns when the service accepts requests.
   virtual Status Start() = 0;
-  // Of the data port, with the port that was picked. REQUIRES: Start was OK.
+  // The address of the data port, with the port that was picked. REQUIRES: Start was OK.
   virtual std::string address() const = 0;
-  // Every 100 ms from the moment when Start was OK, until after Drain.
+  // Called every 100 ms from the moment when Start was OK until after Drain.
   virtual void Tick() {}
-  // Refuses what is new, lets what is under way end, and closes the data port. An error means that
+  // Refuses new calls, lets running calls end, and closes the data port. An error means that
   // something was lost. Called once, after Start.
   virtual Status Drain() = 0;
 };
@@ -59,16 +59,17 @@ struct Program {
   std::string summary;                 // Opens --help.
   std::string example;                 // One command line that works.
   std::string starting = "starting";   // What /readyz answers until Start returns.
-  const Settings* settings = nullptr;  // Read once the settings are loaded.
+  const Settings* settings = nullptr;  // Read after the settings were loaded.
   std::function<void(config::Schema*)> add_settings;
-  // `registry` outlives the service. Called once the settings are loaded.
+  // `registry` outlives the service. Called after the settings were loaded.
   std::function<std::unique_ptr<Service>(metrics::Registry* registry)> make;
 };
 
-// The whole of main: `args` without argv[0]. `health` as the only word asks the process on the
-// admin port whether it is ready, for container probes. Returns the exit code: 0 after an orderly
-// end; 2 for settings that cannot be used, also where only Start can tell (INVALID_ARGUMENT); else
-// 1. Errors go to stderr. Call it once, before any thread exists.
+// Does everything that main has to do. `args` does not contain argv[0]. With `health` as the only
+// word it asks the running process on the admin port whether it is ready, for container probes.
+// Returns the exit code. 0: an orderly end. 2: settings that cannot be used, also when only Start
+// can find that out (INVALID_ARGUMENT). 1: any other error. Errors go to stderr. Call it once,
+// before any thread exists.
 int Run(const Program& program, const std::vector<std::string>& args);
 
 }  // namespace cairn::service

@@ -1,5 +1,5 @@
 #pragma once
-// What a fetch frame says of a slice, at both ends.
+// What a fetch frame says about a slice. Both ends of a connection use it.
 
 #include <cstdint>
 
@@ -8,15 +8,15 @@
 
 namespace cairn::frames {
 
-// The fields of a v1.Slice that all its pieces have in common. Tiers are numbers of the wire: node
-// and client have types of their own.
+// The fields of a v1.Slice that are the same in all its pieces. Tiers are numbers of the wire,
+// because node and client have their own types.
 struct SliceHeader {
   uint32_t block = 0;
   format::PartRect part = {};
   uint32_t layer = 0;
   format::Codec codec = format::Codec::kRaw;
   uint64_t slice_bytes = 0;
-  uint64_t xxh3 = 0;  // Of the whole slice.
+  uint64_t xxh3 = 0;  // Hash of the whole slice.
   v1::TierKind tier = v1::TIER_KIND_UNSPECIFIED;
 };
 

@@ -17,7 +17,7 @@ namespace cairn::frames {
 struct FetchFrameView {
   struct Piece {
     SliceHeader slice = {};
-    uint64_t offset = 0;  // Of the data in the slice.
+    uint64_t offset = 0;  // Where the data begins in the slice.
     Chunks data = {};
   };
   std::vector<Piece> pieces = {};
@@ -25,10 +25,10 @@ struct FetchFrameView {
   std::optional<v1::MatchResponse> matched = {};
 };
 
-// DATA_LOSS for bytes that are no FetchFrame, or have a rectangle that no part has, and for more
-// than kMaxPieces slices and failures. Skips fields that it does not know. A block with a slice in
-// a codec that this version does not know is among the failed ones, with MISS_REASON_REFUSED.
-// `frame` stays as it is, and must outlive the result.
+// DATA_LOSS: the bytes are not a FetchFrame, a rectangle is one that no part can have, or there are
+// more than kMaxPieces slices and failures. Skips fields that it does not know. When a slice has a
+// codec that this version does not know, its block is among the failed ones with
+// MISS_REASON_REFUSED. `frame` is not changed and must outlive the result.
 Result<FetchFrameView> ReadFetchFrame(grpc::ByteBuffer* frame);
 
 }  // namespace cairn::frames

@@ -18,9 +18,9 @@ class FetchFrameWriter {
   // `data_limit`: bytes of data in one frame.
   explicit FetchFrameWriter(size_t data_limit) : data_limit_(data_limit) {}
 
-  // Adds as much of `data` as fits; returns how much. `data` is the rest of the slice from `offset`
-  // on; the frame keeps `hold`, and with it the bytes, until it is sent. 0: the frame is full. A
-  // slice of no bytes is added whole: check full() first.
+  // Adds as much of `data` as fits and returns how many bytes that is. 0: the frame is full. `data`
+  // is the rest of the slice from `offset` on. The frame keeps `hold`, and with it the bytes, until
+  // it is sent. A slice without bytes is always added: check full() first.
   size_t Add(const SliceHeader& slice, uint64_t offset, std::span<const std::byte> data,
              const std::shared_ptr<const void>& hold);
   void Add(const FailedBlock& failed);
@@ -29,11 +29,12 @@ class FetchFrameWriter {
   bool empty() const { return buffer_.empty(); }
   bool full() const { return data_bytes_ >= data_limit_ || pieces_ >= kMaxFramePieces; }
   size_t data_bytes() const { return data_bytes_; }
-  // The frame; begins the next one. `share` goes when gRPC has released the tier's bytes.
+  // Returns the frame and begins the next one. `share` is released when gRPC has released the
+  // tier's bytes.
   grpc::ByteBuffer Take(std::shared_ptr<const void> share = nullptr);
 
  private:
-  // A frame of empty slices or failures has an end, too, well below what a reader takes.
+  // A frame of empty slices or failures has a limit too, which is far below the limit of a reader.
   static constexpr size_t kMaxFramePieces = 4096;
 
   const size_t data_limit_;

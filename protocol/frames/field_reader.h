@@ -1,5 +1,5 @@
 #pragma once
-// The fields of a received message, in place: data stays where gRPC received it.
+// Reads the fields of a received message in place: data stays where gRPC received it.
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/message_lite.h>
@@ -14,23 +14,24 @@
 
 namespace cairn::frames {
 
-// Bytes of one field, in order. They lie in several places where gRPC received them so.
+// The bytes of one field, in order. They lie in several places if gRPC received them in several
+// pieces.
 using Chunks = std::vector<std::span<const std::byte>>;
 
-// Pieces that a reader takes from one frame. A piece costs two bytes on the wire and a hundred in
-// memory: without a bound a frame of 4 MiB would take 200.
+// The most pieces that a reader accepts in one frame. A piece costs two bytes on the wire and a
+// hundred bytes in memory. Without a bound a frame of 4 MiB could take 200 MiB.
 inline constexpr size_t kMaxPieces = 16384;
 
-// Every read returns false for malformed bytes, among them lengths beyond the enclosing message.
-// The reader is of no use after that. Not thread-safe.
+// Every read returns false for malformed bytes, for example for a length that goes beyond the
+// enclosing message. After that the reader must not be used again. Not thread-safe.
 class FieldReader {
  public:
-  // The reader leaves `frame` as it is. The frame must outlive the reader, and everything that was
+  // The reader does not change `frame`. The frame must outlive the reader and everything that was
   // borrowed from it.
   explicit FieldReader(grpc::ByteBuffer* frame);
 
-  // Reads the message to its end: calls `field(tag)` for each of its fields, which reads the value
-  // or skips it, and returns false for a malformed one.
+  // Reads the message to its end. Calls `field(tag)` for each field. `field` reads or skips the
+  // value, and returns false for a malformed one.
   template <typename Field>
   bool Fields(Field field) {
     while (const uint32_t tag = in_.ReadTag()) {
@@ -39,28 +40,28 @@ class FieldReader {
     return reader_.status().ok() && in_.ConsumedEntireMessage();
   }
 
-  // The value of the field at hand.
+  // The value of the current field.
   bool Read(uint32_t* value) { return in_.ReadVarint32(value); }
   bool Read(uint64_t* value) { return in_.ReadVarint64(value); }
   bool Read(std::string* value);
-  // Merges, as protobuf does when a field comes again.
+  // Merges the values, as protobuf does when a field comes again.
   bool Read(google::protobuf::MessageLite* message);
   // A message whose fields `field(tag)` reads, as with Fields.
   template <typename Field>
   bool ReadMessage(Field field) {
     return WithinLength([&] { return Fields(field); });
   }
-  // Appends packed numbers. Stops when there are more than `max`, so that a small message does not
-  // take much memory; the caller tells by their count.
+  // Appends packed numbers. Stops when there are more than `max`, so that a small message cannot
+  // take much memory. The caller sees this from the count.
   bool ReadPacked(size_t max, std::vector<uint64_t>* numbers);
   // Replaces `data` by views of the bytes.
   bool Borrow(Chunks* data);
   bool Skip(uint32_t tag);
 
  private:
-  // The length of the field at hand. False if it goes beyond the enclosing message.
+  // Reads the length of the current field. False: it goes beyond the enclosing message.
   bool ReadLength(int* length);
-  // Reads a length, and lets `read` see so many bytes.
+  // Reads a length, and lets `read` see that number of bytes.
   template <typename Read>
   bool WithinLength(Read read) {
     int length = 0;

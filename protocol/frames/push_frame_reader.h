@@ -16,8 +16,8 @@ namespace cairn::frames {
 struct PushFrameView {
   struct Piece {
     uint64_t reservation_id = 0;
-    uint64_t offset = 0;  // Of the data in the reservation.
-    uint64_t bytes = 0;   // Of the data.
+    uint64_t offset = 0;  // Where the data begins in the reservation.
+    uint64_t bytes = 0;   // Size of the data.
     Chunks data = {};
   };
   std::string session_id = {};
@@ -25,9 +25,9 @@ struct PushFrameView {
   std::vector<uint64_t> commit_ids = {};
 };
 
-// INVALID_ARGUMENT for bytes that are no PushFrame, and for more than kMaxPartsPerCall commit_ids
-// or kMaxPieces pieces. Skips fields that it does not know. `frame` stays as it is, and must
-// outlive the result.
+// INVALID_ARGUMENT: the bytes are not a PushFrame, or there are more than kMaxPartsPerCall
+// commit_ids or kMaxPieces pieces. Skips fields that it does not know. `frame` is not changed and
+// must outlive the result.
 Result<PushFrameView> ReadPushFrame(grpc::ByteBuffer* frame);
 
 }  // namespace cairn::frames

@@ -1,5 +1,5 @@
 #pragma once
-// Writes v1.PushFrame messages whose data stays where it is.
+// Writes v1.PushFrame messages without copying their data.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,19 +15,19 @@ namespace cairn::frames {
 // Writes one frame after the other, each of at most `max_frame_bytes`. Not thread-safe.
 class PushFrameWriter {
  public:
-  // The first frame carries the session, and what to commit at the end of the stream.
-  // max_frame_bytes of 0 means wire::kFrameBytes, which is also the upper limit.
+  // The first frame carries the session and the reservations to commit at the end of the stream.
+  // max_frame_bytes = 0 means wire::kFrameBytes, which is also the upper limit.
   PushFrameWriter(std::string_view session, std::span<const uint64_t> commit,
                   uint32_t max_frame_bytes);
 
-  // Adds as much of `data`, which lies at `offset` in the reservation, as fits; returns how much,
-  // at least 1 byte. With `hold` the frame refers to the bytes and keeps `hold` until it is sent;
-  // else it copies them. REQUIRES: !full().
+  // Adds as much of `data` as fits and returns how many bytes that is, at least 1. `data` belongs
+  // at `offset` in the reservation. With a `hold` the frame refers to the bytes and keeps the hold
+  // until it is sent. Without a hold it copies them. REQUIRES: !full().
   size_t Add(uint64_t reservation, uint64_t offset, std::span<const std::byte> data,
              const std::shared_ptr<const void>& hold);
-  // Too little room left to be worth another piece.
+  // True when the room that is left is too small for another piece.
   bool full() const;
-  // The frame, possibly empty; begins the next one.
+  // Returns the frame, which may be empty, and begins the next one.
   grpc::ByteBuffer Take();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Checks of what the other side wrote. Each function takes a private copy, or makes one: nothing
-// here reads shared memory twice.
+// Checks everything that the other side wrote. Each function takes or makes a private copy, so
+// nothing here reads shared memory twice.
 
 #include <cstring>
 #include <optional>
@@ -28,10 +28,10 @@ struct DecodedSubmission {
   LocateBody locate;      // kLocate, kRenew, kReport.
 };
 
-// INVALID_ARGUMENT naming the field. `submission` is a private copy.
+// INVALID_ARGUMENT, which names the field. `submission` is a private copy.
 Result<DecodedSubmission> Decode(const Submission& submission, uint32_t scratch_bytes);
 
-// Copies `count` entries of the input out of the scratch. REQUIRES: `input` came out of Decode with
+// Copies `count` entries of the input out of the scratch. REQUIRES: Decode returned `input` for
 // this scratch.
 template <typename T>
 void CopyIn(std::span<const std::byte> scratch, const Area& input, T* to, size_t count) {
@@ -44,8 +44,8 @@ void CopyOut(std::span<std::byte> scratch, const Area& output, const T* from, si
   std::memcpy(scratch.data() + output.offset, from, count * sizeof(T));
 }
 
-// INVALID_ARGUMENT naming the field: magic, version, type, length, a tenant of 1 to 128 printable
-// characters.
+// INVALID_ARGUMENT, which names the field: magic, version, type, length, or the tenant, which must
+// have 1 to 128 printable characters.
 struct DecodedHello {
   std::string token;  // 16 bytes.
   std::string tenant;
@@ -55,22 +55,23 @@ Result<DecodedHello> DecodeHello(std::span<const std::byte> message);
 
 // ---- Client ----
 
-// DATA_LOSS, naming what is wrong, unless the completion is one for `submission`.
+// DATA_LOSS, which names the wrong field, unless the completion belongs to `submission`.
 Status Check(const Completion& completion, const Submission& submission);
 // DATA_LOSS unless the state is known, the rectangle is not empty, and a part that is kHere lies
-// inside its segment. `place` is a private copy; `segment_bytes`: of the segment it names.
+// inside its segment. `place` is a private copy. `segment_bytes`: the size of the segment that it
+// names.
 Status CheckPlace(const PartPlace& place, uint64_t segment_bytes);
-// The same for a grant of `part_bytes` with code 0.
+// The same check for a grant of `part_bytes` with code 0.
 Status CheckGrant(const Grant& grant, uint64_t part_bytes, uint64_t segment_bytes);
-// Error text of a completion, cut to printable characters.
+// The error text of a completion, with only its printable characters.
 std::string TextOf(const Completion& completion, std::span<const std::byte> scratch,
                    const Area& output);
 
 // ---- Both ----
 
-// The type of a message with the right magic, version and length; INVALID_ARGUMENT otherwise.
+// The type of a message. INVALID_ARGUMENT: the magic, version or length is wrong.
 Result<MessageType> TypeOf(std::span<const std::byte> message);
-// REQUIRES: TypeOf said so.
+// REQUIRES: TypeOf returned this type.
 template <typename T>
 T As(std::span<const std::byte> message) {
   T value;
@@ -79,12 +80,12 @@ T As(std::span<const std::byte> message) {
 }
 Result<Welcome> DecodeWelcome(std::span<const std::byte> message, size_t descriptors);
 Result<Segments> DecodeSegments(std::span<const std::byte> message, size_t descriptors);
-// A padded text field: up to its first 0.
+// The text of a padded field, up to its first 0.
 template <size_t N>
 std::string Text(const char (&field)[N]) {
   return std::string(field, strnlen(field, N));
 }
-// Fills a padded text field, cutting what does not fit.
+// Fills a padded text field and cuts off text that does not fit.
 template <size_t N>
 void SetText(char (&field)[N], std::string_view text) {
   std::memset(field, 0, N);

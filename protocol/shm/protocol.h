@@ -1,9 +1,9 @@
 #pragma once
-// The same-node protocol, version 1: what client and node put into the ring and say over the Unix
-// socket. docs/formats/local.md tells the whole story; here are the bytes.
+// The same-node protocol, version 1: what client and node write into the ring and send over the
+// Unix socket. This file has the bytes, and docs/formats/local.md explains them.
 //
-// Plain structs of fixed size, little-endian, without padding. Both sides copy what they read out
-// of shared memory once and only then look at it; the checks are in decode.h.
+// Plain structs of fixed size, little-endian, without padding. Each side copies what it reads out
+// of shared memory once, and looks only at the copy. The checks are in decode.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +24,13 @@ inline constexpr uint16_t kVersion = 1;
 inline constexpr uint32_t kCacheLine = 64;
 inline constexpr uint32_t kRingHeaderBytes = 6 * kCacheLine;
 inline constexpr uint32_t kMaxEntries = 4096;
-// The ring without its scratch is one page of 4 KiB.
+// The ring without its scratch area is one page of 4 KiB.
 inline constexpr uint32_t kDefaultEntries = 16;
 inline constexpr uint32_t kMaxScratchBytes = 64u << 20;
 inline constexpr uint32_t kKeyBytes = 32;
 
-// Shape of a ring, said once in Welcome: neither side reads it from the shared memory.
+// The shape of a ring. The node sends it once, in Welcome. Neither side reads it from shared
+// memory.
 struct RingShape {
   uint32_t entries = 0;        // Of each queue; a power of two, 1 to kMaxEntries.
   uint32_t scratch_bytes = 0;  // A multiple of 4096, 4096 to kMaxScratchBytes.
@@ -69,7 +70,7 @@ enum SubmissionFlag : uint8_t {
   kPlaces = 2,   // kMatch: also write where the parts lie, as far as `output` reaches.
 };
 
-// A range of the scratch. Offsets are multiples of 8.
+// A range of the scratch area. Offsets are multiples of 8.
 struct Area {
   uint32_t offset = 0;
   uint32_t bytes = 0;
@@ -89,7 +90,7 @@ struct Submission {
   uint32_t argument = 0;
   Area input;
   Area output;
-  uint8_t body[32] = {};  // A fingerprint or a LocateBody.
+  uint8_t body[32] = {};  // A fingerprint, or a LocateBody.
 };
 static_assert(sizeof(Submission) == 64 && sizeof(LocateBody) == 32);
 
@@ -107,9 +108,10 @@ struct Completion {
   uint64_t lease = 0;    // kMatch; 0: none.
   uint64_t bytes = 0;    // kMatch: stored bytes of the matched blocks.
   uint32_t matched = 0;  // kMatch: blocks.
-  // kMatch, kLocate: blocks (from the first asked for) whose places are all in `output`.
+  // kMatch, kLocate: how many blocks, counted from the first requested one, have all places in
+  // `output`.
   uint32_t located = 0;
-  double estimated_seconds = 0;  // kMatch: of fetching all of it; 0 if unknown.
+  double estimated_seconds = 0;  // kMatch: to fetch all of it. 0: unknown.
   uint64_t reserved[2] = {};
 };
 static_assert(sizeof(Completion) == 64);
@@ -123,19 +125,19 @@ enum class PlaceState : uint8_t {
 };
 
 enum PlaceFlag : uint8_t {
-  kLent = 1,  // In a segment that writers of the tenant can still change: verify at every use.
+  kLent = 1,  // In a segment that writers of the tenant can still change: verify it at every use.
 };
 
-// Where one part of one block lies. The bytes are the stored part (docs/formats/part.md): its
-// header has the slices' offsets and XXH3.
+// Where one part of one block lies. The bytes are the stored part (docs/formats/part.md), and its
+// header has the offsets and the XXH3 of the slices.
 struct PartPlace {
   uint64_t offset = 0;   // In the segment.
   uint32_t segment = 0;  // Id; 0 unless kHere.
-  uint32_t bytes = 0;    // Of the part, header included.
-  uint32_t block = 0;    // Counted from the lease's first.
+  uint32_t bytes = 0;    // Size of the part, including its header.
+  uint32_t block = 0;    // Counted from the first block of the lease.
   uint16_t layer_begin = 0, layer_end = 0, head_begin = 0, head_end = 0;  // The part's rectangle.
   uint8_t state = 0;                                                      // PlaceState.
-  uint8_t tier = 0;    // TierCode of where the match found it.
+  uint8_t tier = 0;    // TierCode of the tier where the match found it.
   uint8_t reason = 0;  // MissReason, kFailed only.
   uint8_t flags = 0;   // PlaceFlag.
 };
@@ -145,7 +147,7 @@ struct ReserveEntry {
   uint8_t key[32] = {};
   uint8_t parent[32] = {};  // Read only with has_parent.
   uint64_t first_position = 0;
-  uint64_t bytes = 0;  // Of the part as stored, header included.
+  uint64_t bytes = 0;  // Size of the part as stored, including its header.
   double compute_seconds = 0;
   uint16_t layer_begin = 0, layer_end = 0, head_begin = 0, head_end = 0;
   uint32_t has_parent = 0;  // 0 or 1.
@@ -163,7 +165,7 @@ struct Grant {
 };
 static_assert(sizeof(Grant) == 24);
 
-// ---- The socket: SOCK_SEQPACKET, one struct a message. ----
+// ---- The socket: SOCK_SEQPACKET, one struct per message. ----
 
 inline constexpr uint32_t kMagic = 0x4c4e5243;  // "CRNL"
 inline constexpr size_t kMaxSegmentsPerMessage = 32;
@@ -173,9 +175,9 @@ enum class MessageType : uint16_t {
   kWelcome = 2,  // Node, first; with the ring's descriptor when code is 0.
   // Node, before a place or a grant names one of them; with their descriptors, in order.
   kSegments = 3,
-  kGone = 4,      // Node: these segments hold nothing of the session any more: unmap them.
-  kClosing = 5,   // Node, last: why it serves the ring no longer. Hang up.
-  kDoorbell = 6,  // Client: there are submissions, and the node slept.
+  kGone = 4,      // Node: these segments hold nothing of the session any more. Unmap them.
+  kClosing = 5,   // Node, last: why it stops serving the ring. Hang up.
+  kDoorbell = 6,  // Client: there are submissions, and the node was asleep.
 };
 
 struct MessageHeader {
@@ -194,7 +196,7 @@ static_assert(sizeof(Hello) == 272);
 
 struct Welcome {
   MessageHeader header;
-  uint32_t code = 0;  // absl::StatusCode; not 0: `text` says why, and nothing else is set.
+  uint32_t code = 0;  // absl::StatusCode. Not 0: `text` says why, and nothing else is set.
   uint32_t entries = 0;
   uint32_t scratch_bytes = 0;
   uint32_t max_part_bytes = 0;
@@ -205,7 +207,7 @@ struct Welcome {
 static_assert(sizeof(Welcome) == 256);
 
 enum SegmentFlag : uint32_t {
-  kWritable = 1,  // Lent: map it for writing. Others are sealed; a mapping for writing is refused.
+  kWritable = 1,  // Lent: map it for writing. Others are sealed and cannot be mapped so.
 };
 
 struct SegmentEntry {

@@ -1,16 +1,17 @@
 #pragma once
 // The two queues of a session's ring, seen from each side.
 //
-// Single producer, single consumer in each direction. A side keeps its own counters in private
-// memory and publishes them; of the other side's it reads only the counter and checks it, so a peer
-// that writes nonsense breaks its own session and nothing else: every read is inside the mapping,
-// and is copied before it is looked at.
+// Each direction has a single producer and a single consumer. A side keeps its own counters in
+// private memory and publishes them. It reads only the counter of the other side, and checks it.
+// Every read is inside the mapping, and the reader copies the bytes before it looks at them. A peer
+// that writes nonsense therefore breaks only its own session.
 //
-// Sleeping: the node sets `node_asleep` before it waits in epoll; a client that finds it set sends
+// Sleeping: the node sets `node_asleep` before it waits in epoll. A client that finds it set sends
 // a Doorbell over the socket. A client that waits sets `client_waiting` and sleeps on the futex
 // `completion_tail`.
 //
-// Thread-compatible: one thread at a time on each side (CompletionTail's waiters excepted).
+// Thread-compatible: one thread at a time on each side, except for threads that wait on
+// CompletionTail.
 
 #include <atomic>
 #include <cstdint>
@@ -23,7 +24,8 @@
 
 namespace cairn::shm {
 
-// In shared memory. Counters run freely and wrap; an entry's index is counter mod entries.
+// Lies in shared memory. Counters run freely and wrap around. The index of an entry is its counter
+// mod entries.
 struct RingHeader {
   alignas(kCacheLine) std::atomic<uint32_t> submission_tail;  // Client writes.
   alignas(kCacheLine) std::atomic<uint32_t> submission_head;  // Node writes.
@@ -35,7 +37,7 @@ struct RingHeader {
 static_assert(sizeof(RingHeader) == kRingHeaderBytes);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// A mapping of a ring's memory, unmapped at the end. Movable.
+// A mapping of a ring's memory. The destructor unmaps it. Movable.
 class RingMemory {
  public:
   RingMemory() = default;
@@ -43,12 +45,13 @@ class RingMemory {
   RingMemory(RingMemory&& other) noexcept;
   RingMemory& operator=(RingMemory&& other) noexcept;
 
-  // Node: a new memfd of zeros, sealed against resizing. The descriptor is the caller's.
+  // Node: a new memfd of zeros, sealed against resizing. The caller owns the descriptor.
   static Result<RingMemory> Create(const RingShape& shape, int* fd);
-  // Client: maps the node's. FAILED_PRECONDITION unless the descriptor has the shape's size and
-  // cannot shrink.
+  // Client: maps the node's memory. FAILED_PRECONDITION unless the descriptor has the size of the
+  // shape and cannot shrink.
   static Result<RingMemory> Map(int fd, const RingShape& shape);
-  // Over memory of the caller's, page-aligned, shape.bytes() long: for tests and fuzzing.
+  // Uses the caller's memory, which must be page-aligned and shape.bytes() long. For tests and
+  // fuzzing.
   static RingMemory Borrow(std::byte* base, const RingShape& shape);
 
   const RingShape& shape() const { return shape_; }
@@ -82,19 +85,20 @@ class NodeRing {
     kOne,
     kBroken,  // A counter that no honest client can have.
   };
-  // Copies the next submission out. At most `entries` may be taken and not completed.
+  // Copies the next submission out. At most `entries` submissions may be taken and not yet
+  // completed.
   Take TakeOne(Submission* out);
   // True when TakeOne would return kOne or kBroken. Cheap: for polling.
   bool HasWork() const;
-  // REQUIRES: a submission was taken for it. Publish makes all of them visible and wakes the client
+  // REQUIRES: its submission was taken. Publish makes all completions visible and wakes the client
   // if it waits.
   void Complete(const Completion& completion);
   void Publish();
   // Taken, not completed.
   uint32_t in_work() const { return taken_ - completed_; }
 
-  // Before sleeping: from now on clients ring the doorbell. True when there is work already: do not
-  // sleep.
+  // The node calls it before it sleeps: from now on clients ring the doorbell. True: there is
+  // already work, do not sleep.
   bool GoToSleep();
   void WakeUp() { memory_.header().node_asleep.store(0, std::memory_order_relaxed); }
 
@@ -115,16 +119,15 @@ class ClientRing {
  public:
   explicit ClientRing(RingMemory memory) : memory_(std::move(memory)) {}
 
-  // False when the queue is full: reap first. At most `entries` may be under way.
+  // False: the queue is full, so reap first. At most `entries` submissions may be under way.
   bool Submit(const Submission& submission);
-  // True when the node sleeps and this call is the one that must send the Doorbell. Call after
-  // Submit.
+  // True when the node sleeps and this caller must send the Doorbell. Call it after Submit.
   bool MustRing();
 
   enum class Reap : uint8_t { kNone, kOne, kBroken };
   Reap ReapOne(Completion* out);
-  // Waits until there is something to reap: first `spin` of looking, then the futex. False at the
-  // deadline.
+  // Waits until there is something to reap: looks again and again for `spin`, then sleeps on the
+  // futex. False: the deadline came first.
   bool Wait(Duration spin, TimePoint deadline);
 
   uint32_t under_way() const { return submitted_ - reaped_; }
@@ -137,10 +140,10 @@ class ClientRing {
   uint32_t reaped_ = 0;
 };
 
-// How long a waiting side looks before it sleeps: longer than waking a sleeper takes on a virtual
-// machine, and than the other side copies 1 MiB between two messages. While it looks it lets others
-// run on its CPU, so that it costs only time that nobody wants. `asked` < 0: 150 us where there is
-// more than one CPU, else none.
+// How long a waiting side spins before it sleeps. This is longer than it takes to wake a sleeping
+// thread on a virtual machine, and longer than the other side needs to copy 1 MiB between two
+// messages. While it spins it lets other threads run on its CPU, so it only uses time that no other
+// thread wants. `asked` < 0: 150 us on a machine with more than one CPU, otherwise 0.
 Duration SpinTime(Duration asked);
 
 // One turn of a busy loop.

@@ -13,7 +13,7 @@
 
 namespace cairn::shm {
 
-// A descriptor that is closed at the end. Movable.
+// A descriptor that the destructor closes. Movable.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -45,13 +45,13 @@ struct Received {
   std::vector<Descriptor> descriptors;
 };
 
-// Sends one packet whole. UNAVAILABLE: the peer is gone. RESOURCE_EXHAUSTED: it does not read, and
-// its queue is full.
+// Sends one whole packet. UNAVAILABLE: the peer is gone. RESOURCE_EXHAUSTED: the peer does not
+// read, and its queue is full.
 Status Send(int socket, std::span<const std::byte> message, std::span<const int> descriptors = {});
-// The next packet. NOT_FOUND: none is there now. UNAVAILABLE: the socket broke. INVALID_ARGUMENT:
-// too long.
+// Returns the next packet. NOT_FOUND: there is none now. UNAVAILABLE: the socket broke.
+// INVALID_ARGUMENT: the packet is too long.
 Result<Received> Receive(int socket);
-// Receive that waits. DEADLINE_EXCEEDED.
+// As Receive, but waits for a packet. DEADLINE_EXCEEDED: none came in time.
 Result<Received> ReceiveBy(int socket, TimePoint deadline);
 
 template <typename T>
@@ -59,10 +59,10 @@ std::span<const std::byte> AsBytes(const T& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-// A listening socket at `path` with these permissions; a dead one that lies there is replaced, a
-// live one is an error.
+// Makes a listening socket at `path` with these permissions. Replaces a socket there on which
+// nobody listens. A socket with a listener is an error.
 Result<Descriptor> Listen(const std::string& path, mode_t mode);
-// Connects. UNAVAILABLE when nobody listens.
+// Connects. UNAVAILABLE: nobody listens.
 Result<Descriptor> Dial(const std::string& path);
 // The user id of the process at the other end.
 Result<uid_t> PeerUid(int socket);

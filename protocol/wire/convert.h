@@ -1,6 +1,6 @@
 #pragma once
-// Between the messages of proto/cairn/v1 and plain C++. Used by clients and by the node's rpc/, so
-// that both read the wire alike. Statuses of calls: common/rpc/status.h.
+// Converts between the messages of proto/cairn/v1 and plain C++. Clients and the node's rpc/ both
+// use it, so that they read the wire in the same way. Statuses of calls: common/rpc/status.h.
 
 #include <cstdint>
 #include <optional>
@@ -19,30 +19,30 @@
 
 namespace cairn::wire {
 
-// Always possible; the spec need not be valid.
+// Always possible. The spec does not need to be valid.
 void ToProto(const NamespaceSpec& spec, v1::NamespaceSpec* out);
-// INVALID_ARGUMENT for what the plain form cannot hold (no layout form, an unknown enum value), and
-// for everything that Validate refuses.
+// INVALID_ARGUMENT: the plain form cannot hold the value (no form of layout, an unknown enum
+// value), or Validate refuses it.
 Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto);
 
 void ToProto(const format::PartRect& rect, v1::PartRect* out);
-// INVALID_ARGUMENT naming `field`, for an empty rectangle or one beyond 65535. Whether it lies in a
-// layout's grid is CheckInGrid.
+// INVALID_ARGUMENT, which names `field`: the rectangle is empty or goes beyond 65535. CheckInGrid
+// checks whether it lies in the grid of a layout.
 Result<format::PartRect> FromProto(const v1::PartRect& proto, std::string_view field);
 Status CheckInGrid(const format::PartRect& rect, const Layout& layout, std::string_view field);
 
 v1::Codec ToProto(format::Codec codec);
-// INVALID_ARGUMENT for a codec that this version does not know: it decides how bytes are read.
+// INVALID_ARGUMENT: this version does not know the codec, which decides how bytes are read.
 Result<format::Codec> FromProto(v1::Codec codec, std::string_view field);
 
-// UNSPECIFIED for no tier.
+// UNSPECIFIED: no tier.
 inline v1::TierKind TierToProto(std::optional<TierKind> kind) {
   static_assert(TierCode(TierKind::kHost) == v1::TIER_KIND_HOST);
   static_assert(TierCode(TierKind::kDisk) == v1::TIER_KIND_DISK);
   static_assert(TierCode(TierKind::kDevice) == v1::TIER_KIND_DEVICE);
   return static_cast<v1::TierKind>(TierCode(kind));
 }
-// nullopt for UNSPECIFIED and for tiers that this version does not know.
+// nullopt: UNSPECIFIED, or a tier that this version does not know.
 inline std::optional<TierKind> TierFromProto(int tier) { return TierFromCode(tier); }
 
 // `Reason` is any enum with the numbers of v1::MissReason.
@@ -52,7 +52,7 @@ v1::MissReason MissReasonToProto(Reason reason) {
   static_assert(static_cast<int>(Reason::kFingerprint) == v1::MISS_REASON_FINGERPRINT);
   return static_cast<v1::MissReason>(reason);
 }
-// A reason that this version does not know reads as kAbsent: still a miss.
+// Reads a reason that this version does not know as kAbsent, which is still a miss.
 template <typename Reason>
 Reason MissReasonFromProto(int reason) {
   return reason >= 0 && reason <= v1::MISS_REASON_FINGERPRINT ? static_cast<Reason>(reason)
@@ -64,12 +64,12 @@ void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::Fiel
 // Block keys as 32 bytes each, concatenated.
 inline constexpr size_t kMaxKeys = kMaxKeysPerCall;
 std::string KeysToProto(std::span<const BlockKey> keys);
-// INVALID_ARGUMENT naming 'keys' unless there are 1 to kMaxKeys whole keys.
+// INVALID_ARGUMENT, which names 'keys', unless there are 1 to kMaxKeys whole keys.
 Result<std::vector<BlockKey>> KeysFromProto(std::string_view bytes);
 
-// Fills in code and message. OK statuses have code 0.
+// Fills in code and message. An OK status has code 0.
 void ToProto(const Status& status, v1::PartResult* out);
-// The status of one part. A code beyond google.rpc.Code reads as UNKNOWN.
+// The status of one part. Reads a code beyond google.rpc.Code as UNKNOWN.
 Status FromProto(const v1::PartResult& proto);
 
 }  // namespace cairn::wire

@@ -1,5 +1,5 @@
 #pragma once
-// Time as an injected dependency, so that leases and timers are tested without waiting.
+// Time as an injected dependency, so that tests of leases and timers do not wait.
 
 #include <atomic>
 #include <chrono>
@@ -26,7 +26,8 @@ class SteadyClock final : public Clock {
   }
 };
 
-// Stands still until told to advance. Starts one hour after the epoch, so that subtracting is safe.
+// A clock that moves only when a test advances it. Starts one hour after the epoch, so that
+// subtracting is safe.
 class FakeClock final : public Clock {
  public:
   TimePoint Now() const override {

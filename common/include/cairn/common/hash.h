@@ -1,5 +1,5 @@
 #pragma once
-// The two hashes of the product: SHA-256 names things, XXH3-64 guards bytes.
+// The two hashes of the product: SHA-256 names things, and XXH3-64 protects bytes from corruption.
 
 #include <array>
 #include <compare>
@@ -53,9 +53,10 @@ class Sha256 {
   // Little-endian.
   Sha256& UpdateU32(uint32_t value);
   Sha256& UpdateU64(uint64_t value);
-  // Length (u64, little-endian), then the bytes: fields cannot run into each other.
+  // Adds the length (u64, little-endian), then the bytes. The length keeps fields from running into
+  // each other.
   Sha256& UpdateField(std::string_view data);
-  // Returns the digest and starts anew.
+  // Returns the digest and starts a new hash.
   Digest Finish();
 
   static Digest Of(std::string_view data);

@@ -1,9 +1,10 @@
 #pragma once
-// Namespaces in plain C++: what must be equal for KV to be interchangeable, its fingerprint, and
-// block keys.
+// Namespaces in plain C++: everything that must be equal for KV to be interchangeable, the
+// fingerprint of a namespace, and block keys.
 //
-// Shared by the cache node and its clients, so that both derive the same fingerprint. The bytes
-// that are hashed are in docs/formats/keys.md, with golden vectors in tests/unit/common/keys.
+// The cache node and its clients share this code, so that both compute the same fingerprint.
+// docs/formats/keys.md has the bytes that are hashed, and tests/unit/common/keys has golden
+// vectors.
 
 #include <cstdint>
 #include <optional>
@@ -68,18 +69,18 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 
   bool IsNative() const { return std::holds_alternative<NativeLayout>(form); }
-  // Of the part grid. Opaque: 1 layer, `parts` heads.
+  // The size of the part grid. Opaque: 1 layer, `parts` heads.
   uint32_t Layers() const;
   uint32_t KvHeads() const;
   format::PartRect WholeRect() const;
-  // Bytes of one layer's raw slice in a part with these heads; 0 for a layer without planes.
+  // The size in bytes of a layer's raw slice in a part with these heads. 0: a layer without planes.
   // REQUIRES: native.
   uint64_t SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
-  // Planes of a layer in storage order; empty past the last layer. Valid while the layout is.
-  // REQUIRES: native.
+  // The planes of a layer in storage order, or none after the last layer. Valid as long as the
+  // layout. REQUIRES: native.
   std::span<const Plane> PlanesOf(uint32_t layer) const;
   // The heads of `plane` that a part with heads [head_begin, head_end) holds. A plane with fewer
-  // heads than the grid belongs whole to the part that holds head 0. REQUIRES: native.
+  // heads than the grid belongs completely to the part that holds head 0. REQUIRES: native.
   HeadRange PlaneHeads(const Plane& plane, uint32_t head_begin, uint32_t head_end) const;
 };
 
@@ -98,19 +99,19 @@ struct NamespaceSpec {
   bool operator==(const NamespaceSpec&) const = default;
 };
 
-// INVALID_ARGUMENT naming the field, its value and what was expected. Neighbouring layer groups
-// with equal planes are legal and mean the same as one group.
+// INVALID_ARGUMENT, which names the field, its value and what was expected. Neighbouring layer
+// groups with equal planes are legal and mean the same as one group.
 Status Validate(const NamespaceSpec& spec);
 
 // SHA-256 of Encode(spec). REQUIRES: Validate(spec).ok().
 Digest Fingerprint(const NamespaceSpec& spec);
 
-// Every field as (name, value for people), in the order of the fingerprint. Two specs are equal
-// when these are.
+// Every field as (name, value for people), in the order of the fingerprint. Two specs are equal if
+// these lists are equal.
 std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec);
 
-// Names of the fields in which two specs differ, with both values. Where one layout is native and
-// the other opaque, of the layout only block_tokens and "layout.form" are compared.
+// The names of the fields in which two specs differ, with both values. If one layout is native and
+// the other is opaque, only block_tokens and "layout.form" of the layout are compared.
 struct FieldDifference {
   std::string field;
   std::string stored;
@@ -130,15 +131,16 @@ using BlockKey = Digest;
 //   key = SHA256("cairn.block.v1" | fingerprint | parent key (zero for a root) | u32 token count |
 //   tokens as u32 | field(extra))
 //
-// Integers little-endian, field() = u64 length and bytes. Not thread-safe: reuses one hash context.
+// Integers are little-endian, and field() is a u64 length and the bytes. Not thread-safe: the
+// object reuses one hash context.
 class BlockKeyChain {
  public:
   explicit BlockKeyChain(const Digest& fingerprint) : fingerprint_(fingerprint) {}
-  // Key of the block with these tokens after `parent` (nullopt: a root). `extra`: anything else
-  // that the KV depends on (an adapter's digest, an image's).
+  // The key of the block with these tokens after `parent` (nullopt: a root). `extra`: anything else
+  // that the KV depends on, for example the digest of an adapter or of an image.
   BlockKey Next(const std::optional<BlockKey>& parent, std::span<const int32_t> tokens,
                 std::string_view extra = {});
-  // Keys of all full blocks of a prompt.
+  // The keys of all full blocks of a prompt.
   std::vector<BlockKey> Keys(std::span<const int32_t> tokens, uint32_t block_tokens);
 
  private:

@@ -38,8 +38,8 @@ inline constexpr uint16_t kPartVersion = 1;
 // How a slice's numbers are stored.
 enum class Codec : uint16_t {
   kRaw = 0,     // As the layout says: plane -> KV head -> token -> dim.
-  kOpaque = 1,  // Bytes of an engine; never interpreted.
-  // Encoded by kernels/codecs, whose registry has the same ids. docs/formats/codecs.md.
+  kOpaque = 1,  // An inference engine's own bytes, never interpreted.
+  // Encoded by kernels/codecs, whose registry has the same ids (docs/formats/codecs.md).
   kInt8 = 2,
   kInt4 = 3,
   kTurbo = 4,
@@ -83,27 +83,29 @@ struct PartHeader {
 
 uint32_t HeaderBytes(uint32_t slice_count);
 
-// Bytes of a part whose slices have these lengths.
+// The size in bytes of a part whose slices have these lengths.
 uint64_t PartBytes(std::span<const uint64_t> slice_lengths);
 
-// Writes the header of a part into `part` from the slices already in place behind it: hashes each
-// slice. `selected`: as in PartHeader. REQUIRES: part.size() == PartBytes(slice_lengths),
+// Writes the header of a part into `part`. The slices must already lie behind it, and this function
+// hashes each. `selected`: as in PartHeader. REQUIRES: part.size() == PartBytes(slice_lengths),
 // slice_lengths.size() == rect's layers.
 void SealPart(std::span<std::byte> part, Codec codec, const PartRect& rect, uint16_t block_tokens,
               std::span<const uint64_t> slice_lengths, bool selected = false);
-// The same where the slices' hashes are known (a writer hashes while it copies).
+// The same for a caller that knows the hashes of the slices, because it hashed them while it
+// copied.
 void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect,
                  uint16_t block_tokens, std::span<const uint64_t> slice_lengths,
                  std::span<const uint64_t> slice_xxh3, bool selected = false);
 
 // Reads and checks the header: magic, version, header hash, table inside total_bytes, no gaps.
-// DATA_LOSS, naming what is wrong. Slices are not hashed. `part` may be a prefix of the part that
-// holds the whole header.
+// DATA_LOSS, which names the wrong field. Does not hash the slices. `part` may be a prefix of the
+// part if it has the whole header.
 Result<PartHeader> ParseHeader(std::span<const std::byte> part);
 
-// True when the slice's bytes have its hash.
+// True when the bytes of the slice match its hash.
 bool VerifySlice(const SliceEntry& entry, std::span<const std::byte> slice);
-// ParseHeader, total_bytes == part.size(), every slice verified. DATA_LOSS naming layer.
+// ParseHeader, and also checks that total_bytes is part.size() and verifies every slice. DATA_LOSS,
+// which names the layer.
 Result<PartHeader> VerifyPart(std::span<const std::byte> part);
 
 }  // namespace cairn::format

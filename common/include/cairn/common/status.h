@@ -1,8 +1,8 @@
 #pragma once
-// Errors at module seams: absl::Status under our own names.
+// The errors between modules: absl::Status under our own names.
 //
-// The point of a code is what the caller does next; docs/errors.md has the table. A miss is a
-// value, never an error.
+// A code tells the caller what to do next, and docs/errors.md has the table. A miss is a value,
+// never an error.
 
 #include <fmt/format.h>
 
@@ -59,7 +59,8 @@ inline std::string ToString(const Status& status) { return status.ToString(); }
   if (!tmp.ok()) return tmp.status();               \
   lhs = std::move(tmp).value()
 
-// An invariant of our own code: prints and aborts. Never on user input.
+// An invariant of our own code: if it does not hold, this prints and aborts. Never use it on user
+// input.
 #define CAIRN_CHECK(cond) \
   (static_cast<bool>(cond) ? (void)0 : ::cairn::internal::CheckFailed(#cond, __FILE__, __LINE__))
 

@@ -1,10 +1,10 @@
 #pragma once
-// The kinds of tiers that a node's bytes may lie in. One type for the node, its clients, recipes
-// and the worker.
+// The kinds of tiers where bytes of a node may lie. The node, its clients, recipes and the worker
+// use this one type.
 //
-// The numbers stand in Python's TierKind and, plus one, on the wire (TierKind of
-// proto/cairn/v1/common.proto) and in shared memory (docs/formats/local.md), where 0 means "in no
-// tier". They never change, so they do not say which tier is faster: Faster does.
+// Python's TierKind has the same numbers. The wire (TierKind of proto/cairn/v1/common.proto) and
+// shared memory (docs/formats/local.md) have the number plus one, and there 0 means "in no tier".
+// The numbers never change, so they do not say which tier is faster. Use Faster for that.
 
 #include <array>
 #include <cstddef>
@@ -21,7 +21,7 @@ inline constexpr size_t kTierCount = 3;
 inline constexpr std::array<TierKind, kTierCount> kTiersByRank = {TierKind::kDevice,
                                                                   TierKind::kHost, TierKind::kDisk};
 
-// Place in kTiersByRank.
+// The position in kTiersByRank.
 constexpr size_t Rank(TierKind kind) {
   for (size_t rank = 0; rank < kTierCount; ++rank) {
     if (kTiersByRank[rank] == kind) return rank;
@@ -30,7 +30,7 @@ constexpr size_t Rank(TierKind kind) {
 }
 constexpr bool Faster(TierKind a, TierKind b) { return Rank(a) < Rank(b); }
 
-// "host", "disk", "device": label values of metrics, and the words of recipes.
+// "host", "disk", "device": the label values of metrics and the words in recipes.
 constexpr std::string_view Name(TierKind kind) {
   switch (kind) {
     case TierKind::kHost:
@@ -43,18 +43,19 @@ constexpr std::string_view Name(TierKind kind) {
   return "unknown";
 }
 
-// 0 for no tier, else the tier's number plus one: one byte of shared memory, or a TierKind of the
-// wire.
+// 0 for no tier, otherwise the number of the tier plus one: a byte in shared memory, or a TierKind
+// of the wire.
 constexpr uint8_t TierCode(std::optional<TierKind> kind) {
   return kind ? static_cast<uint8_t>(static_cast<uint8_t>(*kind) + 1) : uint8_t{0};
 }
-// nullopt for 0, and for numbers that this version does not know.
+// nullopt: 0, or a number that this version does not know.
 constexpr std::optional<TierKind> TierFromCode(int code) {
   if (code < 1 || code > static_cast<int>(kTierCount)) return std::nullopt;
   return static_cast<TierKind>(code - 1);
 }
 
-// One value for each kind of tier, by kind or by the kind's number. As thread-safe as its values.
+// One value for each kind of tier. The index is the kind or its number. As thread-safe as its
+// values.
 template <typename T>
 struct ByTier {
   T values[kTierCount] = {};

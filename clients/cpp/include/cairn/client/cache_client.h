@@ -1,6 +1,6 @@
 #pragma once
-// The client of a cache node. In short; examples/cpp/get_and_push.cc is the whole program, and
-// docs/cpp.md explains it:
+// The client of a cache node. This is the short form. examples/cpp/get_and_push.cc is the whole
+// program, and docs/cpp.md explains it:
 //
 //   auto connected = client::Connect({.address = address, .client_name = "get_and_push"});
 //   client::CacheClient& node = **connected;
@@ -12,10 +12,10 @@
 //
 //   auto pushed = node.Push(cairn::Fingerprint(spec), parts, {});
 //
-// Every error of Match, Fetch and Push is a miss to its caller (next_action.h, docs/errors.md): a
-// cache that is slow, away or wrong never fails a request. Calls end by their deadline. After some
-// failures in a row a circuit breaker answers UNAVAILABLE at once, without paying the deadline
-// again.
+// For the caller, every error of Match, Fetch and Push is a miss (next_action.h, docs/errors.md). A
+// cache that is slow, wrong or not reachable never makes a request fail. A call ends at its
+// deadline at the latest. After several failures in a row a circuit breaker answers UNAVAILABLE at
+// once, so that later calls do not wait for their deadlines.
 
 #include <array>
 #include <cstddef>
@@ -36,8 +36,8 @@ namespace cairn::client {
 struct MatchOptions {
   Duration deadline = std::chrono::milliseconds(50);
   Duration lease_ttl{0};                 // 0: the node's default (30 s). At most 600 s.
-  bool lease = true;                     // False: only ask. Nothing is promoted.
-  double prefill_tokens_per_second = 0;  // For the node's metric of seconds saved; 0 if unknown.
+  bool lease = true;                     // False: only ask. The node promotes nothing.
+  double prefill_tokens_per_second = 0;  // For the node's metric of saved seconds. 0: unknown.
   std::string trace = {};
 };
 
@@ -45,7 +45,7 @@ struct MatchOutcome {
   uint32_t matched_blocks = 0;
   Lease lease = {};                 // Held when matched_blocks > 0 and MatchOptions::lease.
   std::vector<TierRun> tiers = {};  // The matched prefix in order.
-  MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`; kNone when all matched.
+  MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`. kNone: all matched.
   uint64_t bytes = 0;                          // Stored bytes of the matched blocks.
   double estimated_fetch_seconds = 0;          // `seconds` of the last run.
 };
@@ -61,66 +61,69 @@ struct LayerRange {
 };
 
 struct FetchOptions {
-  // Longest time without a complete slice; then DEADLINE_EXCEEDED.
+  // When no slice is completed for this long, the fetch ends with DEADLINE_EXCEEDED.
   Duration progress = std::chrono::seconds(1);
   Duration deadline = std::chrono::seconds(30);  // Of the whole fetch.
-  std::stop_token cancel = {};                   // Ends the fetch soon, with CANCELLED.
-  // False: bytes are delivered without comparing them with their hashes. Only for measurements, and
-  // for readers that verify SliceInfo::xxh3 themselves.
+  std::stop_token cancel = {};  // A stop request ends the fetch soon, with CANCELLED.
+  // False: the client does not compare the bytes with their hashes. Only for measurements, and for
+  // readers that compare with SliceInfo::xxh3 themselves.
   bool verify = true;
   std::string trace = {};
 };
 
-// Pins lent bytes: while one exists, the node neither evicts its blocks nor uses their memory
-// again, whether or not the lease is still held. Thread-safe.
+// Pins lent bytes. As long as a hold exists, the node does not evict its blocks and does not use
+// their memory again, even when the lease has ended. Thread-safe.
 class LentHold {
  public:
   virtual ~LentHold() = default;
-  // False once the session has ended: the node closed it, died, or wrote nonsense. Bytes of a dead
-  // node stay as they were, and a living one waits with its memory until the client hangs up, with
-  // the last hold; but nobody vouches for either. So whoever computed something from lent bytes
-  // asks afterwards: true means that everything read before the call was right, false to throw the
-  // result away, as after a miss. Costs a system call.
+  // False after the session has ended: the node closed it, died, or wrote something that is not
+  // valid. The bytes of a dead node stay as they were. A living node does not use the memory again
+  // until the client hangs up, which the client does when its last hold is gone. But in both cases
+  // nothing guarantees the bytes. A caller that computed something from lent bytes therefore calls
+  // Pinned() afterwards. True: everything that it read before the call was right. False: it must
+  // throw the result away, as after a miss. Costs a system call.
   virtual bool Pinned() const = 0;
 };
 
-// Takes what a fetch brings. Called only by the thread that called Fetch, while it is in Fetch.
-// Slices come in any order.
+// Receives what a fetch brings. Only the thread that called Fetch calls it, while that thread is in
+// Fetch. Slices come in any order.
 class FetchSink {
  public:
   virtual ~FetchSink() = default;
 
-  // Where the slice's bytes shall go: a span of slice_bytes that stays valid until OnSlice or
-  // OnBlockFailed for it, or until Fetch returns. An empty span: to Pieces, or the client keeps
-  // them in its own buffer. Bytes there mean nothing before OnSlice. Another size ends the fetch
-  // with INTERNAL.
+  // Returns where the bytes of the slice shall go: a span of slice_bytes bytes that stays valid
+  // until OnSlice or OnBlockFailed is called for the slice, or until Fetch returns. With an empty
+  // span the bytes go to Pieces, and when Pieces is empty too, to a buffer of the client. Before
+  // OnSlice the bytes in the span mean nothing. A span of another size ends the fetch with
+  // INTERNAL.
   virtual std::span<std::byte> Destination(const SliceInfo&) { return {}; }
 
-  // Where Destination gave no span: pieces that follow each other, together slice_bytes long, on
-  // the same terms. Asked where bytes come out of the node's memory and can be copied there in one
-  // pass.
+  // When Destination gave no span: returns pieces that follow each other, slice_bytes long in
+  // total, under the same rules as Destination. The client asks for pieces only when the bytes come
+  // out of the node's memory and one pass can copy them there.
   virtual std::vector<std::span<std::byte>> Pieces(const SliceInfo&) { return {}; }
 
-  // A whole slice whose bytes have its hash. `data` is what Destination gave, or the client's
-  // buffer, valid during the call; none when the bytes are in what Pieces gave. A status other than
-  // OK ends the fetch with it.
+  // A whole slice whose bytes match its hash. `data` is the span that Destination gave, or the
+  // client's buffer, which is valid during the call. `data` is empty when the bytes are in the
+  // spans that Pieces gave. A status other than OK ends the fetch, and Fetch returns that status.
   virtual Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) = 0;
 
-  // The block will not be complete; kCorrupt: bytes failed their hash here or at the node. More
-  // slices of it may still come. Called at most once per block.
+  // The block will not be complete. kCorrupt: bytes did not match their hash, here or at the node.
+  // More slices of the block may still come. Called at most once per block.
   virtual void OnBlockFailed(uint32_t block, MissReason reason) = 0;
 
-  // True: this reader can use bytes where they lie. Asked once per fetch. A client on the same
+  // True: this reader can use bytes in place. The client asks once per fetch. A client on the same
   // machine as its node then calls OnLentSlice for slices that lie in the node's memory, instead of
-  // Destination, Pieces and OnSlice. Every other slice (from the network, from disk past the node's
-  // memory) still comes through these.
+  // Destination, Pieces and OnSlice. Every other slice (from the network, or from disk without
+  // passing through the node's memory) still comes through those three.
   virtual bool WantsLent() const { return false; }
 
-  // A whole slice, verified, in memory shared with the node: mapped read-only, valid as long as
-  // `hold`. All slices of one part have the same hold and lie as cairn/common/part.h says: in layer
-  // order without gaps, so that the slice of layer i begins where that of layer i - 1 ends, and a
-  // part that covers all layers is one contiguous run. The node cannot use this memory for others
-  // while `hold` lives: drop it soon, or copy.
+  // A whole verified slice in memory that is shared with the node. The memory is mapped read-only
+  // and valid as long as `hold` exists. All slices of one part have the same hold. They lie as
+  // cairn/common/part.h says: in layer order without gaps. The slice of layer i begins where the
+  // slice of layer i - 1 ends, and a part that covers all layers is one contiguous run. As long as
+  // `hold` exists the node cannot use this memory for anything else, so release it soon, or copy
+  // the bytes.
   virtual Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
                              std::shared_ptr<const LentHold> hold) {
     (void)hold;
@@ -135,15 +138,16 @@ struct PartToPush {
   uint64_t first_position = 0;          // Of the block's first token, in tokens.
   format::PartRect rect = {};
   std::span<const std::byte> bytes = {};
-  // Keeps `bytes` alive. With it nothing is copied, and the network may use the bytes until some
-  // time after Push returned. Without it `bytes` must live until Push returns, and is copied.
+  // Keeps `bytes` alive. With a hold nothing is copied, and the network may use the bytes until
+  // some time after Push has returned. Without a hold Push copies the bytes, and they must stay
+  // valid until it returns.
   std::shared_ptr<const void> hold = {};
-  double compute_seconds = 0;  // What computing the block cost; 0 if unknown.
+  double compute_seconds = 0;  // What it cost to compute the block. 0: unknown.
 };
 
 struct PushOptions {
   Duration deadline = std::chrono::seconds(10);
-  std::optional<Duration> room_deadline = {};  // Of BeginPush's wait for room; nullopt: `deadline`.
+  std::optional<Duration> room_deadline = {};  // For room, in BeginPush. nullopt: `deadline`.
   Duration reservation_ttl{0};                 // 0: the node's default (30 s).
   std::string trace = {};
 };
@@ -155,44 +159,45 @@ struct PartToWrite {
   uint64_t first_position = 0;          // Of the block's first token, in tokens.
   format::PartRect rect = {};
   uint64_t bytes = 0;          // Of the sealed part: format::PartBytes.
-  double compute_seconds = 0;  // What computing the block cost; 0 if unknown.
+  double compute_seconds = 0;  // What it cost to compute the block. 0: unknown.
 };
 
-// Room for parts, to be filled in place and committed: on the same machine as the node it is the
-// node's own memory, and writing there is the only copy; elsewhere it is a buffer of the client.
-// Not thread-safe, but several threads may fill the rooms. Destroying it without Commit gives the
-// room back. Must not outlive its client.
+// Room for parts, which the caller fills in place and then commits. On the same machine as the node
+// the room is the node's own memory, so filling it is the only copy. Otherwise the room is a buffer
+// of the client. Not thread-safe, but several threads may fill the rooms. The destructor gives the
+// room back if Commit was not called. Must not outlive its client.
 class InPlacePush {
  public:
   struct Slot {
-    Status status = {};              // OK: write the part into `room`, or it is there already.
+    Status status = {};              // OK: write the part into `room`, or the node has it.
     std::span<std::byte> room = {};  // PartToWrite::bytes long, 64-byte aligned. Empty when the
                                      // status is not OK, and when the node has the part already.
   };
   virtual ~InPlacePush() = default;
-  // One per part, in order. Rooms are valid until Commit or destruction. Their bytes mean nothing
-  // before they are written.
+  // One slot per part, in order. The rooms are valid until Commit or until this object is
+  // destroyed. Before they are written, their bytes mean nothing.
   virtual std::span<const Slot> slots() const = 0;
   virtual Path path() const = 0;
-  // Stores the parts in the rooms, each a sealed part (format::SealPart, format::SealCopy). One
-  // status per part, in order, as CacheClient::Push; slots that were not OK keep theirs. Once.
+  // Stores the parts in the rooms. Each room must hold a sealed part (format::SealPart,
+  // format::SealCopy). Returns one status per part, in order, as CacheClient::Push does. A slot
+  // that was not OK keeps its status. Call it at most once.
   virtual Result<std::vector<Status>> Commit() = 0;
 };
 
 struct WatchOptions {
   std::optional<Digest> fingerprint = {};  // nullopt: all namespaces.
-  bool snapshot = false;  // First one kStored for each block that is there, then kSnapshotEnd.
+  bool snapshot = false;  // Starts with a kStored per stored block, then kSnapshotEnd.
 };
 
-// Events of a node. Not thread-safe but for Cancel. Destroying it ends the watch.
+// The events of a node. Not thread-safe, except for Cancel. The destructor ends the watch.
 class EventStream {
  public:
   virtual ~EventStream() = default;
-  // The next event; nullopt when `wait` passed without one. UNAVAILABLE when the connection broke,
-  // RESOURCE_EXHAUSTED when this watcher was too slow: start again, with a snapshot. CANCELLED
-  // after Cancel.
+  // Returns the next event, or nullopt when no event came within `wait`. UNAVAILABLE: the
+  // connection broke. RESOURCE_EXHAUSTED: this watcher was too slow, start again with a snapshot.
+  // CANCELLED: Cancel was called.
   virtual Result<std::optional<CacheEvent>> Next(Duration wait) = 0;
-  // Any thread.
+  // Any thread may call it.
   virtual void Cancel() = 0;
 };
 
@@ -202,25 +207,25 @@ std::string_view Name(BreakerState state);
 // Totals since the client was made, unless said otherwise.
 struct ClientStats {
   uint64_t matches = 0, matched_blocks = 0, fetches = 0, fetched_slices = 0, pushed_parts = 0;
-  uint64_t fetched_bytes[kTierCount] = {};  // Verified, by the tier they came from.
+  uint64_t fetched_bytes[kTierCount] = {};  // Verified bytes, by their tier.
   uint64_t pushed_bytes = 0;                // Committed.
-  // The same bytes by the way they took.
+  // The same bytes, by the path that they took.
   uint64_t fetched_bytes_by_path[kPathCount] = {};
   uint64_t pushed_bytes_by_path[kPathCount] = {};
   uint64_t lent_bytes = 0;       // Of fetched_bytes: delivered without a copy.
   uint64_t local_sessions = 0;   // Same-node sessions opened.
   uint64_t local_fallbacks = 0;  // Calls that the same-node path could not serve, made over gRPC.
-  uint64_t corrupt_slices = 0;   // Failed their hash here.
-  uint64_t sessions = 0;         // Opened; the first included.
+  uint64_t corrupt_slices = 0;   // Slices that did not match their hash here.
+  uint64_t sessions = 0;         // Sessions opened, including the first.
   uint64_t breaker_opened = 0;
-  uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
-  uint64_t dropped_releases = 0;  // Leases left to their expiry, since too many releases waited.
-  std::array<uint64_t, 17> calls_by_code{};  // Ended calls, by absl::StatusCode.
+  uint64_t breaker_rejected = 0;             // Calls answered UNAVAILABLE without asking the node.
+  uint64_t dropped_releases = 0;             // Leases left to expire: too many releases waited.
+  std::array<uint64_t, 17> calls_by_code{};  // Calls that ended, by absl::StatusCode.
   // Now:
   bool connected = false;
   BreakerState breaker = BreakerState::kClosed;
-  Path path = Path::kGrpc;       // What the next Match, Fetch or Push takes.
-  std::string path_reason = {};  // Why not the same-node path, for people; empty when it is taken.
+  Path path = Path::kGrpc;       // Path of the next Match, Fetch or Push.
+  std::string path_reason = {};  // For people: why `path` is not kLocal. Empty if it is.
 };
 
 // Thread-safe.
@@ -228,64 +233,66 @@ class CacheClient {
  public:
   virtual ~CacheClient() = default;
 
-  // Registers the namespace at the node. INVALID_ARGUMENT for a spec that is not valid. In every
-  // other case the spec is remembered: it is opened (again) whenever a session begins, so a worker
-  // that starts before its node only needs Fingerprint(spec).
+  // Registers the namespace at the node. INVALID_ARGUMENT: the spec is not valid. In every other
+  // case, also after an error, the client remembers the spec and opens the namespace whenever a
+  // session begins. A worker that starts before its node therefore only needs Fingerprint(spec).
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
                                                 const CallOptions& options = {}) = 0;
 
-  // The longest complete prefix of `keys`, 1 to 65536, at the node. A miss is an OK answer with
-  // matched_blocks = 0.
+  // Finds the longest complete prefix of `keys` (1 to 65536 keys) at the node. A miss is an OK
+  // answer with matched_blocks = 0.
   virtual Result<MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
                                      const MatchOptions& options) = 0;
 
-  // Brings slices of leased blocks to `sink`, each verified. OK when the node has sent all it
-  // could; blocks that failed were reported to the sink. After an error, slices already given to
-  // OnSlice are good. NOT_FOUND: the lease or its session has ended.
+  // Brings slices of leased blocks to `sink` and verifies each. OK: the node has sent everything
+  // that it could, and the sink has got a report of each block that failed. After an error, the
+  // slices that OnSlice has already received are good. NOT_FOUND: the lease or its session has
+  // ended.
   virtual Status Fetch(const Lease& lease, const FetchRange& range, FetchSink& sink,
                        const FetchOptions& options) = 0;
 
-  // Match, and Fetch of all that it found, for readers that want the bytes whatever there is of
-  // them: over gRPC one round trip instead of two. The outcome holds no lease; what it found is
-  // leased until the call ends. `match.deadline` is for the answer, `fetch.deadline` for all.
-  // `lease` and `lease_ttl` are not read. An error of the whole call may come after slices: those
-  // are good.
+  // Match, and then Fetch of everything that it found, for readers that want the bytes in any case.
+  // Over gRPC this takes one round trip instead of two. The outcome holds no lease: the blocks that
+  // it found are leased until the call ends. `match.deadline` is for the match, and
+  // `fetch.deadline` for the whole call. `match.lease` and `match.lease_ttl` are ignored. The whole
+  // call may fail after slices were delivered: those slices are good.
   virtual Result<MatchOutcome> Get(const Digest& fingerprint, std::span<const BlockKey> keys,
                                    const LayerRange& layers, FetchSink& sink,
                                    const MatchOptions& match, const FetchOptions& fetch);
 
-  // Stores parts. One status per part, in order: OK also for a part that the node has already.
-  // Parts that could not be sent give their room back. An error of the whole call means that none
-  // is known to be stored.
+  // Stores parts. Returns one status per part, in order. The status is OK too for a part that the
+  // node already has. Parts that could not be sent give their room back. After an error of the
+  // whole call, no part is known to be stored.
   virtual Result<std::vector<Status>> Push(const Digest& fingerprint,
                                            std::span<const PartToPush> parts,
                                            const PushOptions& options) = 0;
 
-  // Takes room for parts, to be written in place. PushOptions::deadline holds for this call and for
-  // Commit, each. Errors as Push. On the same-node path a call takes room for at most the node's
-  // budget per session: over it, RESOURCE_EXHAUSTED per part. This implementation gives buffers of
-  // the client and commits with Push.
+  // Takes room for parts, which the caller then writes in place. PushOptions::deadline applies to
+  // this call and, separately, to Commit. The errors are those of Push. On the same-node path the
+  // node limits the bytes of a session: parts beyond the limit get RESOURCE_EXHAUSTED. This
+  // implementation gives buffers of the client and commits with Push.
   virtual Result<std::unique_ptr<InPlacePush>> BeginPush(const Digest& fingerprint,
                                                          std::span<const PartToWrite> parts,
                                                          const PushOptions& options);
 
-  // A hint: these blocks will be matched in about `needed_in` (at most 300 s). The node copies what
-  // lies on disk to its host tier before then, as far as that costs nobody else more. Promises
-  // nothing, takes no lease, ends with the session.
+  // A hint: the caller expects to match these blocks in about `needed_in` (at most 300 s). Before
+  // that time the node copies the blocks that lie on disk to its host tier, unless that would cost
+  // other users more. A hint promises nothing and takes no lease. It ends with the session.
   virtual Result<PrefetchOutcome> Prefetch(const Digest& fingerprint,
                                            std::span<const BlockKey> keys, Duration needed_in,
                                            const CallOptions& options = {}) = 0;
 
-  // Per key the fastest tier that holds the complete block. No lease, no promise.
+  // Returns, for each key, the fastest tier that holds the complete block. Takes no lease and
+  // promises nothing.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Digest& fingerprint,
                                                               std::span<const BlockKey> keys,
                                                               const CallOptions& options = {}) = 0;
 
-  // Returns how long the lease now lives. NOT_FOUND: it has ended.
+  // Returns the remaining time of the lease. NOT_FOUND: the lease has ended.
   virtual Result<Duration> RenewLease(const Lease& lease, Duration ttl,
                                       const CallOptions& options = {}) = 0;
 
-  // OK when everything committed before is on the node's disk.
+  // Waits until everything that was committed before the call is on the node's disk.
   virtual Status Flush(const CallOptions& options) = 0;
   virtual Result<NodeStats> Stat(const CallOptions& options = {}) = 0;
   virtual Result<std::unique_ptr<EventStream>> WatchEvents(const WatchOptions& options) = 0;
@@ -293,7 +300,7 @@ class CacheClient {
   virtual ClientStats GetStats() const = 0;
 };
 
-// Thread-safe. The namespaces of a node, for operators.
+// Lists and drops the namespaces of a node, for operators. Thread-safe.
 class AdminClient {
  public:
   virtual ~AdminClient() = default;

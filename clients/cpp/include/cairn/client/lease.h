@@ -11,17 +11,17 @@
 
 namespace cairn::client {
 
-// What a client knows about a lease that it was given. Immutable.
+// What a client knows about one of its leases. Immutable.
 struct LeaseInfo {
   uint64_t id = 0;
   std::string session = {};  // The session that owns it. When that breaks, the lease is gone.
   Digest fingerprint = {};
   uint32_t blocks = 0;
-  TimePoint expires_at = {};  // By this machine's clock, counted from before the match was sent:
-                              // never later than at the node.
+  TimePoint expires_at = {};  // By this machine's clock, counted from before the match was sent,
+                              // so that it is never later than the node's own time.
 };
 
-// Takes leases back. Implemented by clients. Thread-safe.
+// Takes leases back. Clients implement it. Thread-safe.
 class LeaseOwner {
  public:
   virtual ~LeaseOwner() = default;
@@ -47,7 +47,8 @@ class Lease {
   }
   ~Lease() { Release(); }
 
-  // False when there is nothing to release: nothing matched, moved from, or released.
+  // False when there is nothing to release: nothing matched, or the lease was moved from or
+  // released.
   bool held() const { return info_ != nullptr; }
   // REQUIRES: held().
   const LeaseInfo& info() const { return *info_; }

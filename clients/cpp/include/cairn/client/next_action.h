@@ -8,14 +8,15 @@
 
 namespace cairn::client {
 
-// In all cases the request itself goes on without the cache; this is about the cache call.
+// In all cases the request itself goes on without the cache. The action is about the cache call
+// only.
 enum class Action : uint8_t {
   kProceed = 0,         // OK.
-  kTreatAsSuccess = 1,  // Somebody else did it already.
-  kTreatAsMiss = 2,     // Recompute; the same call later may succeed with other data.
-  kRetryLater = 3,      // Recompute now; the same call may succeed after a back-off.
-  kReopen = 4,          // Session, lease or namespace is gone: match again, in a new session.
-  // Never gets better by itself: a bug or a wrong setting. Log it once, do not retry.
+  kTreatAsSuccess = 1,  // Somebody else has already done it.
+  kTreatAsMiss = 2,     // Recompute. The same call may succeed later, with other data.
+  kRetryLater = 3,      // Recompute now. The same call may succeed after a back-off.
+  kReopen = 4,          // The session, lease or namespace is gone: match again, in a new session.
+  // A bug or a wrong setting, which does not go away by itself. Log it once, do not retry.
   kFixRequest = 5,
   kStop = 6,  // The caller itself ended the call.
 };

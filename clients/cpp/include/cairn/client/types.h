@@ -17,8 +17,8 @@
 
 namespace cairn::client {
 
-// Why a block was not served. Numbers as on the wire, but kUnavailable, which no node sends: it was
-// not asked, or did not answer.
+// Why a block was not served. The numbers are those of the wire. No node sends kUnavailable: the
+// client says it when it did not ask the node, or got no answer.
 enum class MissReason : uint8_t {
   kNone = 0,
   kAbsent = 1,
@@ -31,29 +31,29 @@ enum class MissReason : uint8_t {
   kUnavailable = 8,
 };
 inline constexpr size_t kMissReasonCount = 9;
-inline constexpr size_t kNodeMissReasonCount = 8;  // Of those that a node sends.
-// "none", "absent", ...: label values of metrics.
+inline constexpr size_t kNodeMissReasonCount = 8;  // How many of them a node sends.
+// The label value in metrics: "none", "absent", ...
 std::string_view Name(MissReason reason);
 
 using cairn::kTierCount;
 using cairn::TierKind;
 
-// The way of the bytes between client and node. Shared memory on the same machine, else gRPC.
+// How bytes travel between client and node: over shared memory on the same machine, or over gRPC.
 enum class Path : uint8_t { kGrpc = 0, kLocal = 1 };
 inline constexpr size_t kPathCount = 2;
 std::string_view Name(Path path);  // "grpc", "local".
 
-// Of every call without options of its own.
+// The options of every call that has no options of its own.
 struct CallOptions {
   Duration deadline = std::chrono::seconds(1);  // From now. The call never takes longer.
-  std::string trace = {};  // Logged with everything the call causes; empty for none.
+  std::string trace = {};                       // Logged with all that the call causes.
 };
 
 struct OpenedNamespace {
   Digest fingerprint = {};
   bool created = false;
-  // Namespaces of this tenant at the node that differ in exactly one field: a changed setting, not
-  // an empty cache.
+  // Namespaces of this tenant at the node that differ in exactly one field. If there are any,
+  // probably a setting was changed, and the cache is not simply empty.
   struct Similar {
     FieldDifference difference;
     uint64_t stored_blocks = 0;
@@ -65,18 +65,19 @@ struct TierRun {
   TierKind tier = TierKind::kHost;
   uint32_t blocks = 0;
   uint64_t bytes = 0;
-  // From the match until the run's last byte could leave the node, by the node's measurements of
-  // late; the network is not in it. Never falls from run to run. 0 if unknown.
+  // Time from the match until the last byte of the run could leave the node, estimated from the
+  // node's recent measurements. Does not include the network. Never smaller than that of the run
+  // before. 0 if unknown.
   double seconds = 0;
 };
 
-// What became of a hint's blocks; every key is counted once.
+// What the node did with the blocks of a hint. Every key is counted once.
 struct PrefetchOutcome {
-  uint32_t present_blocks = 0;  // In the host tier already.
-  uint32_t queued_blocks = 0;   // On disk, on their way.
+  uint32_t present_blocks = 0;  // Already in the host tier.
+  uint32_t queued_blocks = 0;   // On disk, on their way to the host tier.
   uint32_t absent_blocks = 0;
-  uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
-  // Until the last queued block could be in the host tier; 0 if unknown, or none is queued.
+  uint32_t refused_blocks = 0;  // Too many blocks are already hinted or waiting.
+  // Time until the last queued block could be in the host tier. 0: unknown, or none is queued.
   double estimated_seconds = 0;
 };
 
@@ -87,7 +88,7 @@ struct SliceInfo {
   uint32_t layer = 0;
   format::Codec codec = format::Codec::kRaw;
   uint64_t slice_bytes = 0;
-  uint64_t xxh3 = 0;  // Of the whole slice.
+  uint64_t xxh3 = 0;  // Hash of the whole slice.
   TierKind tier = TierKind::kHost;
 };
 
@@ -97,7 +98,7 @@ struct TierStat {
            evicted_blocks = 0;
 };
 
-// StatResponse of proto/cairn/v1/cache.proto, which documents the fields.
+// The message StatResponse of proto/cairn/v1/cache.proto, which documents the fields.
 struct NodeStats {
   std::string node_id = {};
   uint64_t node_epoch = 0;
@@ -109,7 +110,7 @@ struct NodeStats {
            matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
            fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0,
            prefetched_blocks = 0, prefetched_used_blocks = 0;
-  uint64_t misses[kNodeMissReasonCount] = {};  // Blocks, by MissReason.
+  uint64_t misses[kNodeMissReasonCount] = {};  // Blocks not served, by MissReason.
   bool draining = false;
   double prefill_seconds_saved = 0;
   std::string disk_io_mode = {};

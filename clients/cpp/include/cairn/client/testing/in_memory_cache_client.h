@@ -1,6 +1,6 @@
 #pragma once
-// A cache node and its client in one object, for tests of what uses a client. No network, no
-// threads of its own.
+// A cache node and its client in one object, for tests of code that uses a client. It has no
+// network and no threads of its own.
 
 #include <cstdint>
 #include <memory>
@@ -10,42 +10,43 @@
 
 namespace cairn::client::testing {
 
-// What goes wrong. Fetch counts slices over all blocks from the start of each Fetch.
+// What goes wrong. A number of slices is counted over all blocks, from the start of each Fetch.
 struct Faults {
-  Status every_call = {};  // Not OK: each call ends with it at once (a node that is away).
+  Status every_call = {};  // Not OK: each call ends with it at once (no node there).
   bool hang = false;  // Each call waits for its deadline (Fetch: progress), cancel or SetFaults,
                       // then DEADLINE_EXCEEDED or CANCELLED.
-  Status push = {};   // Not OK: result of each part pushed.
-  std::optional<uint64_t> break_fetch_after = {};  // Slices; then UNAVAILABLE (the node died).
-  std::optional<uint64_t> hang_fetch_after = {};   // Slices; then as `hang`.
-  // Its bytes fail their hash: OnBlockFailed(kCorrupt), no slice of it.
+  Status push = {};   // Not OK: the result of each pushed part.
+  std::optional<uint64_t> break_fetch_after = {};  // Slices, then UNAVAILABLE (the node died).
+  std::optional<uint64_t> hang_fetch_after = {};   // Slices, then as with `hang`.
+  // Bytes of this block do not match their hash: OnBlockFailed(kCorrupt), and no slice of it comes.
   std::optional<uint32_t> corrupt_block = {};
-  // One byte of each slice is changed and the hash recomputed: nobody can notice.
+  // One byte of each slice of this block is changed and the hash computed again, so that nobody can
+  // notice.
   std::optional<uint32_t> wrong_block = {};
-  // Vanishes between Match and Fetch: OnBlockFailed(kEvicted).
+  // This block disappears between Match and Fetch: OnBlockFailed(kEvicted).
   std::optional<uint32_t> evict_block = {};
 };
 
-// Thread-safe; tests with several workers share one. Blocks are never evicted. Parts are checked as
-// a node checks them (format::VerifyPart, rectangle and slice sizes against the layout); a block is
-// complete when its parts cover the grid. Slices are lent to sinks that want that. Leases count but
-// do not pin and do not expire, except by Restart.
+// Thread-safe: tests with several workers share one. Blocks are never evicted. The client checks
+// parts as a node does (format::VerifyPart, and the rectangle and the slice sizes against the
+// layout). A block is complete when its parts cover the grid. Sinks that want lent slices get them.
+// Leases are counted, but they pin nothing, and only Restart ends them early.
 class InMemoryCacheClient final : public CacheClient {
  public:
   InMemoryCacheClient();
   ~InMemoryCacheClient() override;
 
-  // Replaces the faults and wakes what hangs.
+  // Replaces the faults and wakes the calls that hang.
   void SetFaults(Faults faults);
-  // Until some call hangs.
+  // Waits until some call hangs.
   void WaitForHang();
-  // As if the node died and came back with what it had on disk: leases are gone, namespaces and
-  // blocks stay.
+  // Acts as if the node died and came back with everything on its disk: leases are gone, namespaces
+  // and blocks stay.
   void Restart();
-  // Drops all blocks, not the namespaces.
+  // Drops all blocks but keeps the namespaces.
   void Clear();
-  uint64_t leases() const;           // Held now.
-  uint64_t complete_blocks() const;  // Of all namespaces.
+  uint64_t leases() const;           // Leases held now.
+  uint64_t complete_blocks() const;  // In all namespaces.
 
   Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec,
                                         const CallOptions& options = {}) override;
@@ -58,7 +59,7 @@ class InMemoryCacheClient final : public CacheClient {
   // Everything lies in the host tier: nothing is ever queued.
   Result<PrefetchOutcome> Prefetch(const Digest& fingerprint, std::span<const BlockKey> keys,
                                    Duration needed_in, const CallOptions& options = {}) override;
-  // The rooms are buffers; faults hit this call and Commit.
+  // The rooms are buffers. Faults apply to this call and to Commit.
   Result<std::unique_ptr<InPlacePush>> BeginPush(const Digest& fingerprint,
                                                  std::span<const PartToWrite> parts,
                                                  const PushOptions& options) override;
