@@ -104,7 +104,8 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   }
   if (!line->words.empty()) {
     return fail(
-        InvalidArgument("unknown command '{}', expected none or 'health'", line->words.front()), 2);
+        InvalidArgument("unknown command '{}', expected none, or 'health'", line->words.front()),
+        2);
   }
   const Status status = Serve(program, signals);
   if (status.ok()) return 0;
