@@ -18,8 +18,8 @@ inline constexpr uint16_t kRecordVersion = 1;
 
 struct BlockRecord {
   Digest fingerprint;
-  uint64_t generation =
-      0;  // The generation of the namespace. A record with an older one belongs to a dropped block.
+  // The generation of the namespace. A record with an older one belongs to a dropped block.
+  uint64_t generation = 0;
   BlockKey key;
   std::optional<BlockKey> parent;
   format::PartRect rect;

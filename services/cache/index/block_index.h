@@ -81,8 +81,8 @@ class BlockIndex {
   struct Walk {
     uint32_t matched = 0;
     uint64_t bytes = 0;
-    uint32_t prefetched =
-        0;  // Blocks that a hint brought and that were matched for the first time.
+    // Blocks that a hint brought and that were matched for the first time.
+    uint32_t prefetched = 0;
     std::vector<Run> runs;
     absl::InlinedVector<Segment, 2> segments;
   };
@@ -91,8 +91,8 @@ class BlockIndex {
     uint64_t bytes = 0;
     bool gone = false;     // Left its last tier.
     bool demoted = false;  // A slower tier still has it.
-    bool unused_prefetch =
-        false;  // A hint brought it, and it left the host tier without being used.
+    // A hint brought it, and it left the host tier without being used.
+    bool unused_prefetch = false;
   };
 
   // `whole`: the part grid. `policy` must outlive the index. `seed`: a secret for the key map.
