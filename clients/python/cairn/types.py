@@ -1,4 +1,4 @@
-"""The arguments and results of calls. Names and ranges are those of proto/cairn/v1 and clients/cpp."""
+"""The arguments and results of calls. Names and ranges are as in proto/cairn/v1 and clients/cpp."""
 
 from __future__ import annotations
 
