@@ -36,8 +36,8 @@ class NamespaceRegistry {
   // Puts `next` (nullptr: nothing) in the place of `old`. False when `old` is no longer there.
   bool Replace(const NamespacePtr& old, NamespacePtr next);
 
-  // A namespace opened anew has at least this generation, so that records of a dropped one never
-  // come back.
+  // A namespace that is opened again has at least this generation, so that records of a dropped one
+  // never come back.
   void RememberGeneration(const Fingerprint& fingerprint, uint64_t next);
 
  private:
