@@ -92,7 +92,7 @@ class CairnStorage(HiCacheStorage):
         self._store: Store | None = None
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
-        """Called when the form of a page is known. ValueError: a pool whose pages cannot be stored."""
+        """Called when the form of pages is known. ValueError: its pages cannot be stored."""
         super().register_mem_pool_host(mem_pool_host)
         page_tokens = mem_pool_host.page_size
         if page_tokens not in _PAGE_TOKENS:

@@ -27,7 +27,7 @@ _SPLIT = (
 
 
 class Lookup:
-    """A running look-up. It continues without the GIL, even when nobody wants its answer any more."""
+    """A running look-up. It continues without the GIL, even if nobody needs its answer any more."""
 
     __slots__ = ("_blocks", "_pending", "_store", "begin")
 

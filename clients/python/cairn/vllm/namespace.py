@@ -145,7 +145,7 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
 
 
 def revision_of(vllm_config: VllmConfig, options: Options) -> str:
-    """The weights, and how their configuration was read, because that contains overrides of RoPE."""
+    """The weights, and how their configuration was read, as that contains overrides of RoPE."""
     model = vllm_config.model_config
     revision = options.revision
     if not revision:
@@ -184,7 +184,7 @@ def machine() -> str:
 
 
 def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int) -> str:
-    """Everything that decides the bytes of a page. We store whole pages and never interpret them."""
+    """Everything that decides the bytes of a page. Whole pages are stored, never interpreted."""
     text = (
         f"vllm page_bytes={kv.page_size_bytes} layers={layers} "
         f"layout={kv_cache_config.kv_cache_layout} "
