@@ -82,7 +82,7 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
   }
   if (!S_ISREG(info.st_mode) || info.st_size == 0) {
     close(fd);
-    return InvalidArgument("'{}' is no GGUF file: it is {}", path,
+    return InvalidArgument("'{}' is not a GGUF file: it is {}", path,
                            S_ISREG(info.st_mode) ? "empty" : "not a regular file");
   }
   const auto size = static_cast<size_t>(info.st_size);

@@ -154,8 +154,8 @@ class GgufFile::Parser {
 
   Status ReadHeader(uint64_t* tensor_count, uint64_t* value_count) {
     if (bytes_.size() < 4 || std::memcmp(bytes_.data(), "GGUF", 4) != 0) {
-      return InvalidArgument("file '{}' is no GGUF file: it does not begin with \"GGUF\" (byte 0)",
-                             file_.name_);
+      return InvalidArgument(
+          "file '{}' is not a GGUF file: it does not begin with \"GGUF\" (byte 0)", file_.name_);
     }
     at_ = 4;
     CAIRN_RETURN_IF_ERROR(Read("version", &file_.version_));

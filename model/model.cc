@@ -201,9 +201,9 @@ class Model::Loader {
                              ShapeText(dims));
     }
     if (tensor->dims != dims) {
-      return InvalidArgument("{}tensor '{}' has shape {}, expected {} by the file's {}.* metadata",
-                             Prefix(), name, ShapeText(tensor->dims), ShapeText(dims),
-                             kArchitecture);
+      return InvalidArgument(
+          "{}tensor '{}' has shape {}, expected {} from the file's {}.* metadata", Prefix(), name,
+          ShapeText(tensor->dims), ShapeText(dims), kArchitecture);
     }
     taken_.insert(tensor->name);
     out->name = name;
@@ -259,11 +259,11 @@ class Model::Loader {
   Status CheckLeftovers() const {
     for (const GgufTensor& tensor : file_.tensors()) {
       if (taken_.contains(tensor.name)) continue;
-      return Errorf(StatusCode::kUnimplemented,
-                    "{}tensor '{}' of type {} and shape {} is not part of a {} model of {} layers "
-                    "as supported here",
-                    Prefix(), tensor.name, kernels::Name(tensor.type), ShapeText(tensor.dims),
-                    kArchitecture, hp_.layers);
+      return Errorf(
+          StatusCode::kUnimplemented,
+          "{}tensor '{}' of type {} and shape {} is not part of a supported {} model of {} layers",
+          Prefix(), tensor.name, kernels::Name(tensor.type), ShapeText(tensor.dims), kArchitecture,
+          hp_.layers);
     }
     return OkStatus();
   }

@@ -25,7 +25,7 @@ Status Flatten(const YAML::Node& map, const std::string& prefix, const std::stri
   if (depth > 8) return InvalidArgument("{}: more than 8 levels", At(source, map));
   for (const auto& entry : map) {
     if (!entry.first.IsScalar())
-      return InvalidArgument("{}: a key that is no text", At(source, entry.first));
+      return InvalidArgument("{}: a key that is not text", At(source, entry.first));
     const std::string name =
         prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
     if (entry.second.IsMap()) {
@@ -47,7 +47,7 @@ Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
     if (!root.IsMap()) return InvalidArgument("{}: expected a YAML mapping of settings", source);
     CAIRN_RETURN_IF_ERROR(Flatten(root, "", source, 0, &leaves));
   } catch (const YAML::Exception& e) {
-    return InvalidArgument("{} line {}: no valid YAML: {}", source, e.mark.line + 1, e.msg);
+    return InvalidArgument("{} line {}: not valid YAML: {}", source, e.mark.line + 1, e.msg);
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];

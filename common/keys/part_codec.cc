@@ -45,7 +45,7 @@ Result<PartCodecs> PartCodecsOf(const NamespaceSpec& spec) {
   if (!recipe.IsLadder()) return codecs;
   if (recipe.rungs.front().tier == TierKind::kDevice) {
     return Errorf(StatusCode::kUnimplemented,
-                  "field 'recipe': got the ladder '{}', expected rungs for host and disk alone: "
+                  "field 'recipe': got the ladder '{}', expected rungs only for host and disk: "
                   "there is no device tier",
                   spec.recipe);
   }

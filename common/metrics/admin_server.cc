@@ -239,14 +239,14 @@ Result<std::string> HttpGet(const std::string& address, const std::string& path,
     if (n > 0) {
       answer.append(buffer, static_cast<size_t>(n));
       if (answer.size() > (16u << 20))
-        return Errorf(StatusCode::kUnavailable, "{}: endless answer", address);
+        return Errorf(StatusCode::kUnavailable, "{}: the answer is too long", address);
     } else if ((errno != EAGAIN && errno != EINTR) || !wait(POLLIN)) {
       return Errorf(StatusCode::kUnavailable, "{}{}: no answer in time", address, path);
     }
   }
   const size_t body = answer.find("\r\n\r\n");
   if (answer.rfind("HTTP/1.1 ", 0) != 0 || body == std::string::npos) {
-    return Errorf(StatusCode::kUnavailable, "{}{}: no HTTP answer", address, path);
+    return Errorf(StatusCode::kUnavailable, "{}{}: not an HTTP answer", address, path);
   }
   if (answer.compare(9, 3, "200") != 0) {
     return Errorf(StatusCode::kUnavailable, "{}{}: {}: {}", address, path, answer.substr(9, 3),

@@ -86,7 +86,7 @@ Status CheckBind(const ListenAddress& address, const TlsOptions& options,
     return OkStatus();
   return Errorf(StatusCode::kPermissionDenied,
                 "{}: '{}' can be reached from other machines, and TLS is off. Set tls.cert and "
-                "tls.key, or listen on 127.0.0.1, or say --i-accept-plaintext-on-the-network",
+                "tls.key, or listen on 127.0.0.1, or pass --i-accept-plaintext-on-the-network",
                 field, address.WithPort(address.port));
 }
 
@@ -105,7 +105,7 @@ Status CheckAdmin(const Caller& caller, const TlsOptions& options,
     if (caller.local) return OkStatus();
     return Errorf(
         StatusCode::kPermissionDenied,
-        "admin: without client certificates only callers on the node's machine may do this");
+        "admin: without client certificates, only callers on the node's machine may do this");
   }
   for (const std::string& identity : caller.identities) {
     if (std::find(admins.begin(), admins.end(), identity) != admins.end()) return OkStatus();

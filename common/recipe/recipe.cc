@@ -161,7 +161,7 @@ Result<Recipe> ParseRecipe(std::string_view text) {
     if (text.find('>') != std::string_view::npos) {
       return Errorf(StatusCode::kUnimplemented,
                     "recipe '{}': got a selection of tokens and a ladder, expected one of them: "
-                    "selected blocks are not encoded again on their way down",
+                    "selected blocks are not encoded again when they move to disk",
                     text);
     }
     CAIRN_ASSIGN_OR_RETURN(recipe.selection, ParseSelection(text.substr(0, plus)));
@@ -182,8 +182,8 @@ Result<Recipe> ParseRecipe(std::string_view text) {
       rung.tier = *tier;
     }
     if (has_tier && parts.size() == 1) {
-      return InvalidArgument("ladder '{}': got one rung, expected two or more, or a codec alone",
-                             text);
+      return InvalidArgument(
+          "ladder '{}': got one rung, expected two or more rungs, or only a codec", text);
     }
     if (!has_tier && parts.size() > 1) {
       return InvalidArgument("ladder: got rung '{}', expected TIER=CODEC, as in {}", part,

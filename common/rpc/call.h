@@ -1,5 +1,5 @@
 #pragma once
-// What every call has in common: admission, trace id, metrics, log.
+// The parts that every call has: admission, trace id, metrics, log.
 
 #include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
@@ -14,8 +14,8 @@
 
 namespace cairn::rpc {
 
-// One call, from arrival to status. Ends once. Belongs to whoever drives the call: one thread at a
-// time.
+// One call, from arrival to status. Ends once. It belongs to the code that drives the call: one
+// thread at a time.
 class Call {
  public:
   // Counts the call. `grpc` must outlive it, as must what `context` and `method` point to.
@@ -24,13 +24,13 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // INVALID_ARGUMENT for a malformed trace id; RESOURCE_EXHAUSTED over the limit; UNAVAILABLE when
+  // INVALID_ARGUMENT: the trace id is malformed. RESOURCE_EXHAUSTED: too many calls. UNAVAILABLE:
   // the process stops.
   Status Admit();
   // The same without a place among the calls under way: for streams that live as long as their
   // client.
   Status AdmitStream();
-  // Gives its place among the calls under way to another; else its destructor does.
+  // Gives its place among the running calls to another call. Otherwise the destructor does so.
   void Leave() { pass_ = Gate::Pass(); }
   // Counts, logs, and converts.
   grpc::Status End(const Status& status);

@@ -57,8 +57,8 @@ CallMetrics::CallMetrics(metrics::Registry* registry) : registry_(registry) {
   for (size_t i = 0; i < kRejectionCount; ++i) {
     rejected_[i] =
         registry->AddCounter("cairn_rpc_rejected_total",
-                             "Calls refused before any work was done for them; `stalled`: fetches "
-                             "cut off because their reader took nothing.",
+                             "Calls refused before any work was done for them. stalled: fetches "
+                             "that were ended because their reader took nothing.",
                              {{"reason", std::string(kRejections[i])}});
   }
 }

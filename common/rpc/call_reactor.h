@@ -1,5 +1,5 @@
 #pragma once
-// What answers one call: reads, writes and ends it, and is told when each of that is done.
+// Answers one call: reads, writes and ends it, and is told when each of these steps is done.
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -57,10 +57,10 @@ class RawCall {
       finished_{this, &RawCall::Finished}, over_{this, &RawCall::Over};
 };
 
-// One read and one write may be under way. Start... and Finish may be called from any thread, also
-// from inside of a reaction; reactions run on the thread that polls for this call, one at a time,
-// and should be short: other calls wait meanwhile. Every reactor ends its call once, with Finish or
-// StartWriteAndFinish, also one that was cancelled; nothing is started afterwards.
+// One read and one write may be under way. Any thread may call Start... and Finish, also from
+// inside a reaction. Reactions run on the thread that polls for this call, one at a time. They
+// should be short, because other calls wait for them. Every reactor ends its call once, with Finish
+// or StartWriteAndFinish, even if the call was cancelled, and starts nothing afterwards.
 class CallReactor {
  public:
   explicit CallReactor(std::unique_ptr<RawCall> call);
@@ -85,7 +85,7 @@ class CallReactor {
   virtual void OnWriteDone(bool /*ok*/) {}
   // The client cancelled, or is gone. May come after Finish, which must not be called again then.
   virtual void OnCancel() {}
-  // The last reaction: gRPC is done with the call. May delete the reactor.
+  // The last reaction: gRPC has finished the call. May delete the reactor.
   virtual void OnDone() = 0;
 
   const std::unique_ptr<RawCall> call_;

@@ -1,5 +1,5 @@
 #pragma once
-// Takes calls from gRPC and hands each to what answers its method.
+// Takes calls from gRPC and hands each to the code that answers its method.
 //
 // Over gRPC's completion queues, each polled by one thread, rather than its callback API, whose
 // threads (gRPC 1.51: at least two) pass every event to one another, sleep 100 ms after an idle
@@ -34,16 +34,16 @@ class CallServer {
   // Makes the reactor of a call, which owns itself until OnDone. Runs on a poller.
   using Opener = std::function<void(std::unique_ptr<RawCall>, const grpc::ByteBuffer& request)>;
   using StreamOpener = std::function<void(std::unique_ptr<RawCall>)>;
-  // A method with one request, such as "/cairn.v1.Cache/Match"; of one message or a stream in
-  // return.
+  // A method with one request, such as "/cairn.v1.Cache/Match", and one message or a stream as its
+  // answer.
   void Add(const std::string& method, Opener opener);
   // A method whose reactor reads what the client streams.
   void AddStream(const std::string& method, StreamOpener opener);
 
   void Register(grpc::ServerBuilder* builder);
   void Start();
-  // Waits for the last call to end. REQUIRES: the server has shut down, which has cancelled them;
-  // what they still wait for goes on.
+  // Waits for the last call to end. REQUIRES: the server has shut down, which cancelled all calls.
+  // Work for which they still wait continues.
   void Stop();
 
  private:

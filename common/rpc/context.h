@@ -1,5 +1,5 @@
 #pragma once
-// What all calls of a server share.
+// The state that all calls of a server share.
 
 #include <atomic>
 #include <string>

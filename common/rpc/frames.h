@@ -6,9 +6,9 @@
 
 namespace cairn::rpc {
 
-// REQUIRES: what every message of ours is far from: at most 2 GiB.
+// REQUIRES: at most 2 GiB. Every message of ours is far below that.
 grpc::ByteBuffer ToFrame(const google::protobuf::MessageLite& message);
-// False for what is no such message. The frame stays as it is.
+// False: the frame is not such a message. The frame is not changed.
 bool FromFrame(const grpc::ByteBuffer& frame, google::protobuf::MessageLite* message);
 
 }  // namespace cairn::rpc

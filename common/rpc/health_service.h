@@ -15,7 +15,7 @@ namespace cairn::rpc {
 
 class HealthWatch;
 
-// NOT_SERVING from the moment when `context->draining` is set. Thread-safe.
+// Answers NOT_SERVING as soon as `context->draining` is set. Thread-safe.
 class HealthService {
  public:
   // `services`: the full names of those that may be asked about. `context` must outlive the server.

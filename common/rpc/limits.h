@@ -1,5 +1,5 @@
 #pragma once
-// What both ends of a connection must agree on, whatever is said over it.
+// The limits on which both ends of a connection must agree, whatever they send.
 
 namespace cairn::rpc {
 

@@ -12,8 +12,8 @@
 
 namespace cairn::rpc {
 
-// Thread-safe. Owns itself from Start until gRPC is done with it; whoever else calls it holds a
-// shared_ptr. gRPC is never called with the lock held: it may have much to do.
+// Thread-safe. Owns itself from Start until gRPC has finished with it. Every other caller must hold
+// a shared_ptr. It never calls gRPC with its lock held, because such a call may take long.
 class PushedStream : public CallReactor {
  public:
   explicit PushedStream(std::unique_ptr<RawCall> call) : CallReactor(std::move(call)) {}
@@ -22,15 +22,15 @@ class PushedStream : public CallReactor {
   void Start(std::shared_ptr<PushedStream> self) { self_ = std::move(self); }
   // False while a write is under way, or after End: the message is dropped.
   bool TryWrite(const google::protobuf::MessageLite& message);
-  // Ends the stream, after the write under way. The first call counts.
+  // Ends the stream after the write under way. Only the first call counts.
   void End(const grpc::Status& status);
   // TryWrite would write.
   bool idle() const;
 
  protected:
-  // A write is over and the stream goes on: more may be written.
+  // A write has ended and the stream continues, so more may be written.
   virtual void OnIdle() {}
-  // The stream is over, however it ended. Called once, before the object may go.
+  // The stream has ended, for whatever reason. Called once, before the object may be destroyed.
   virtual void OnOver(const grpc::Status& status) = 0;
 
  private:

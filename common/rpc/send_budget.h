@@ -1,5 +1,5 @@
 #pragma once
-// Bounds the bytes that all fetches together have on their way to readers.
+// Bounds the bytes that all fetches together are sending to readers.
 
 #include <cstdint>
 #include <list>
@@ -12,8 +12,8 @@ namespace cairn::rpc {
 // Thread-safe. Shares may outlive it: gRPC lets go of a frame's bytes in its own time.
 class SendBudget {
  public:
-  // Waits for room. Told on any thread, also one of gRPC's that holds locks: may not call back into
-  // gRPC or into the budget.
+  // Waits for room. Any thread may call OnRoom, even a thread of gRPC that holds locks, so it must
+  // not call gRPC or the budget.
   class Waiter {
    public:
     virtual ~Waiter() = default;
@@ -53,13 +53,13 @@ class SendBudget {
 
   explicit SendBudget(uint64_t capacity) : state_(std::make_shared<State>(capacity)) {}
 
-  // nullptr while others use too much, or came earlier: `waiter` is told once, and then asks again
-  // with `again`. What is more than the whole budget waits until it has all of it.
+  // nullptr: others use too much or came earlier. Then `waiter` is told once and asks again with
+  // `again`. A request for more than the whole budget waits until it can have all of it.
   std::shared_ptr<Share> Take(uint64_t bytes, Waiter* waiter, bool again) {
     State& s = *state_;
     bytes = std::min(bytes, s.capacity);
     MutexLock lock(s.mu);
-    // Whoever was told has its bytes already, so that nobody overtakes it on the way here.
+    // A waiter that was told already has its bytes, so that nobody overtakes it on the way here.
     if (again) return std::make_shared<Share>(state_, bytes);
     if (!s.waiting.empty() || s.used + bytes > s.capacity) {
       s.waiting.emplace_back(waiter, bytes);

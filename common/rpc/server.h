@@ -14,8 +14,8 @@
 
 namespace cairn::rpc {
 
-// Add methods to calls(), Start, Shutdown. One thread at a time. What methods need lives longer
-// than the server.
+// Add methods to calls(), call Start, and then Shutdown. One thread at a time. The objects that
+// methods use must outlive the server.
 class Server {
  public:
   struct Options {
@@ -25,7 +25,7 @@ class Server {
     int max_message_bytes = 4 << 20;  // The largest message that a client may send.
     size_t memory_bytes = 0;          // For what gRPC receives; 0: no bound.
     Duration keepalive{0};            // Pings to idle clients; 0: none.
-    Duration max_connection_age{0};   // Clients connect anew after that; 0: never.
+    Duration max_connection_age{0};   // Clients connect again after that; 0: never.
   };
 
   Server() = default;
@@ -34,12 +34,12 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   CallServer* calls() { return &calls_; }
-  // INVALID_ARGUMENT for an address or TLS files that cannot be used; PERMISSION_DENIED for a port
-  // that other machines reach without TLS, unless `tls` allows that; UNAVAILABLE when an address
-  // cannot be bound.
+  // INVALID_ARGUMENT: an address or TLS files cannot be used. PERMISSION_DENIED: other machines can
+  // reach a port without TLS, and `tls` does not allow that. UNAVAILABLE: an address cannot be
+  // bound.
   Status Start(const Options& options);
-  // Takes no new calls, cancels those that are still there after `grace`, and waits until the last
-  // one has ended. Idempotent.
+  // Takes no new calls, cancels calls that still run after `grace`, and waits until the last one
+  // has ended. Idempotent.
   void Shutdown(Duration grace);
 
   // Of `listen`, with the port that was picked.

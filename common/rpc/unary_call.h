@@ -21,8 +21,8 @@ class UnaryCall final : public RequestCall<Request> {
  public:
   using Handler = std::function<Status(Call& call, const Request& request, Response* response)>;
 
-  // Owns itself. The handler runs on `executor`; nullptr: here. What is pointed to lives as long as
-  // the server.
+  // Owns itself. The handler runs on `executor`, or on this thread if it is nullptr. All objects
+  // pointed to must live as long as the server.
   static void Start(const Context* context, Method* method, Executor* executor,
                     const Handler* handler, std::unique_ptr<RawCall> raw,
                     const grpc::ByteBuffer& request) {
@@ -42,7 +42,7 @@ class UnaryCall final : public RequestCall<Request> {
     if (!status.ok()) return this->End(status);
     frame_ = ToFrame(response);
     call.Sent(frame_);
-    // A client that does not read its answer keeps no place.
+    // A client that does not read its answer must not keep a place.
     call.Leave();
     this->StartWriteAndFinish(&frame_, call.End(status));
   }
@@ -51,9 +51,9 @@ class UnaryCall final : public RequestCall<Request> {
   grpc::ByteBuffer frame_;
 };
 
-// Adds the method to the server, before it starts. The handler runs on `executor`; nullptr: on the
-// poller, for what needs neither disk nor long copies. `context` and `executor` must outlive the
-// server.
+// Adds the method to the server, before it starts. The handler runs on `executor`. nullptr: on the
+// poller, for handlers that need neither disk nor long copies. `context` and `executor` must
+// outlive the server.
 template <typename Request, typename Response>
 void AddUnary(CallServer* server, const Context* context, std::string_view service,
               std::string_view name, Executor* executor,

@@ -12,7 +12,7 @@ namespace cairn::service {
 // main calls it first, before any thread exists. `heap_bytes`: how much freed memory the process
 // keeps for reuse.
 inline void InitProcess(int heap_bytes = 256 << 20) {
-  // By default glibc maps every large buffer anew and returns it at once, so each message pays for
+  // By default glibc maps each large buffer again and returns it at once, so each message pays for
   // its page faults: four times the cost of the copy itself.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, heap_bytes);

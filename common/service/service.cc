@@ -73,9 +73,9 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
 }  // namespace
 
 void Settings::RegisterLog(Settings* settings, config::Schema* schema) {
-  schema->Text("log.level", &settings->log_level, "Least level that is logged, to stderr.",
+  schema->Text("log.level", &settings->log_level, "The lowest level that is logged on stderr.",
                {.choices = {"debug", "info", "warn", "error"}});
-  schema->Text("log.format", &settings->log_format, "text, or json: one object a line.",
+  schema->Text("log.format", &settings->log_format, "text, or json: one object per line.",
                {.choices = {"text", "json"}});
 }
 
@@ -104,7 +104,8 @@ int Run(const Program& program, const std::vector<std::string>& args) {
   }
   if (!line->words.empty()) {
     return fail(
-        InvalidArgument("unknown command '{}', expected none or 'health'", line->words.front()), 2);
+        InvalidArgument("unknown command '{}', expected none, or 'health'", line->words.front()),
+        2);
   }
   const Status status = Serve(program, signals);
   if (status.ok()) return 0;

@@ -1,5 +1,5 @@
 #pragma once
-// All codecs there are, in the order of their ids. One more: its card's header and its name here.
+// All codecs, in the order of their ids. To add one, add its card's header and its name here.
 
 #include "kernels/codecs/cachegen/cachegen.h"
 #include "kernels/codecs/fp8/fp8.h"

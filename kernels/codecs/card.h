@@ -27,9 +27,10 @@ namespace cairn::codecs {
 struct ParameterInfo {
   std::string_view name;
   std::string_view meaning;
-  int64_t fallback = 0;          // Where the recipe does not give it.
+  int64_t fallback = 0;          // The value when the recipe does not give one.
   std::vector<int64_t> allowed;  // Ascending.
-  // Index of the parameter whose value this one has where it is not given; -1: `fallback` holds.
+  // Index of the parameter whose value this one takes when it is not given. -1: it takes
+  // `fallback`.
   int same_as = -1;
 };
 
@@ -41,7 +42,7 @@ struct CodecInfo {
   std::vector<ParameterInfo> parameters;  // In canonical order.
 };
 
-// The parameter of most codecs; the last one of those that have it.
+// A parameter of most codecs. Codecs that have it have it as the last one.
 inline ParameterInfo SinkParameter(int64_t fallback) {
   return {"sink", "tokens at the start of a sequence kept in half precision", fallback, {0, 1}};
 }

@@ -3,11 +3,11 @@
 //
 // A slice has two planes, keys and values, each [KV head][token][dimension] in half precision. Its
 // encoded form depends on nothing but the slice, its absolute layer, its first position and the
-// codec's parameters: no other block, no other layer, no machine. A codec may be lossy; it is part
-// of a namespace's recipe, so nobody gets a lossy block who did not ask for one.
+// codec's parameters: no other block, no other layer, no machine. A codec may be lossy. It is part
+// of a namespace's recipe, so only clients that asked for lossy blocks get them.
 //
-// Codecs are immutable and thread-safe. They allocate nothing in Encode and Decode: working memory
-// is the caller's (ScratchBytes).
+// Codecs are immutable and thread-safe. Encode and Decode allocate nothing: the caller gives the
+// working memory (ScratchBytes).
 
 #include <cstddef>
 #include <cstdint>
@@ -51,10 +51,12 @@ struct SliceShape {
   int64_t HalfBytes() const { return 2 * tokens * (k_heads * k_dim + v_heads * v_dim); }
 };
 
-// Where a slice comes from. Both sides must say the same, or what is decoded is wrong.
+// Where a slice comes from. Encoder and decoder must give the same place, or the decoded numbers
+// are wrong.
 struct SlicePlace {
-  int64_t layer = 0;           // Absolute, in the model.
-  int64_t first_position = 0;  // Of the block's first token, in the sequence. Negative: unknown.
+  int64_t layer = 0;  // Absolute, in the model.
+  // Position of the block's first token in the sequence. Negative: unknown.
+  int64_t first_position = 0;
 };
 
 enum class CodecStatus {
@@ -79,24 +81,25 @@ class Codec {
   // As the recipe grammar has it: "int8".
   virtual std::string_view name() const = 0;
 
-  // Empty when slices of this shape and place can be stored; otherwise why not, naming the field,
-  // its value and what was expected.
+  // Empty: slices of this shape and place can be stored. Otherwise the reason, which names the
+  // field, its value and what was expected.
   virtual std::string Supports(const SliceShape& shape, const SlicePlace& place) const = 0;
 
-  // Bound of Encode's output; exact when FixedSize(). REQUIRES: Supports(shape, place) is empty.
+  // An upper bound of the size of Encode's output. It is exact when FixedSize(). REQUIRES:
+  // Supports(shape, place) is empty.
   virtual size_t MaxEncodedBytes(const SliceShape& shape, const SlicePlace& place) const = 0;
   virtual bool FixedSize() const { return true; }
   // Of both Encode and Decode.
   virtual size_t ScratchBytes(const SliceShape&) const { return 0; }
 
-  // `out` and `scratch` overlap nothing. A refused slice leaves `out` unspecified.
+  // `out` and `scratch` must not overlap anything. After a refused slice `out` is unspecified.
   virtual EncodeResult Encode(const Plane& k, const Plane& v, int64_t tokens,
                               const SlicePlace& place, std::span<std::byte> out,
                               std::span<std::byte> scratch) const = 0;
 
-  // Any bytes may come: kCorrupt, or halves that are all finite (raw: whatever they are). Reads and
-  // writes within the arguments only. kCorrupt leaves the planes unspecified.
-  // `streaming`: see kernels::MutableHalfRows.
+  // Takes any bytes. The result is kCorrupt, or half precision numbers that are all finite (raw:
+  // any numbers). Reads and writes only within the arguments. After kCorrupt the planes are
+  // unspecified. `streaming`: see kernels::MutableHalfRows.
   virtual CodecStatus Decode(std::span<const std::byte> in, const MutablePlane& k,
                              const MutablePlane& v, int64_t tokens, const SlicePlace& place,
                              std::span<std::byte> scratch, bool streaming = false) const = 0;

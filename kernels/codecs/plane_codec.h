@@ -2,8 +2,8 @@
 // How one KV head of one plane is stored: the piece that most codecs are made of. PlanewiseCodec
 // makes a Codec of two, one for keys and one for values.
 //
-// An encoded head has a size that follows from its shape alone, and depends on no other head: so a
-// reader that wants some heads of a slice finds them.
+// The size of an encoded head follows from its shape alone and depends on no other head, so a
+// reader that wants only some heads of a slice can find them.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace cairn::codecs {
 
 enum class PlaneRole { kKeys, kValues };
 
-// The tokens of one head, without those that are stored apart (the sink).
+// The tokens of one head, without those that are stored separately (the sink).
 struct HeadPlace {
   int64_t layer = 0;
   PlaneRole role = PlaneRole::kKeys;
-  // Index in the block of the first token: groups of tokens begin at multiples of their size in
-  // the block, whatever is stored apart.
+  // Index of the first token in the block. Groups of tokens begin at multiples of their size in the
+  // block, no matter how many tokens are stored separately.
   int64_t first_token = 0;
 };
 

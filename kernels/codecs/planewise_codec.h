@@ -1,13 +1,13 @@
 #pragma once
-// A codec made of one PlaneCodec for keys and one for values, with the sink stored apart.
+// A codec made of one PlaneCodec for keys and one for values, which stores the sink separately.
 //
 // Bytes: keys, then values; in each, head by head:
 //   sink rows in half precision (only in the block whose first position is 0), then the encoded
 //   head of the other tokens.
 //
-// The sink is the first token of a sequence: attention puts much weight on it, its keys and values
-// are unlike all others, so it deserves full precision and would spoil the groups it were in
-// (measured: docs/formats/codecs.md).
+// The sink is the first token of a sequence. Attention gives it much weight, and its keys and
+// values are unlike all others. So it is stored in half precision, because it would spoil the
+// groups that it was in (measured: docs/formats/codecs.md).
 
 #include <memory>
 #include <string>

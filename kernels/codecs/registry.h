@@ -19,11 +19,11 @@ const std::vector<CodecInfo>& AllCodecs();
 // Null when there is none of this name.
 const CodecInfo* FindCodec(std::string_view name);
 
-// `values`: one for each of the codec's parameters, in their order. Null when the name is unknown
-// or a value is not allowed: check these before, with AllCodecs. The kernels are those of `isa`.
+// `values`: one for each of the codec's parameters, in their order. Null: the name is unknown or a
+// value is not allowed. Check these first, with AllCodecs. The kernels are those of `isa`.
 std::unique_ptr<Codec> MakeCodec(std::string_view name, std::span<const int64_t> values,
                                  kernels::Isa isa = kernels::BestIsa());
-// With the definition of every kernel, for tests.
+// The same with the reference definition of every kernel, for tests.
 std::unique_ptr<Codec> MakeReferenceCodec(std::string_view name, std::span<const int64_t> values);
 
 }  // namespace cairn::codecs

@@ -1,13 +1,14 @@
 #pragma once
-// What a calibration says of a model's heads.
+// What a calibration says about the heads of a model.
 
 #include <cstdint>
 #include <vector>
 
 namespace cairn::selections {
 
-// By layer and KV head; larger: the head looks further back. Only their order matters. Who uses
-// them has checked that they are of its model and shape, and finite.
+// One score per layer and KV head. A larger score means that the head looks further back. Only the
+// order of the scores matters. The caller must have checked that they are finite and belong to its
+// model and shape.
 struct HeadScores {
   int32_t layers = 0;
   int32_t kv_heads = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Which tokens of a segment each layer and KV head keeps: one bit a token.
+// Which tokens of a segment each layer and KV head keeps: one bit per token.
 
 #include <bit>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// All selections there are. One more: its header and its name here.
+// All selections. To add one, add its header and its name here.
 
 #include "kernels/selections/methods/ada_criticalkv.h"
 #include "kernels/selections/methods/ada_expected.h"

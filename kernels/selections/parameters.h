@@ -57,8 +57,8 @@ inline ParameterInfo HeadsParameter() {
 // One value for each parameter of a selection.
 class Values {
  public:
-  // All must outlive this. REQUIRES: as many values as parameters; `heads` where one names a
-  // calibration.
+  // All must outlive this. REQUIRES: as many values as parameters, and `heads` if a parameter names
+  // a calibration.
   Values(const SelectionInfo& info, std::span<const int64_t> values,
          const HeadScores* heads = nullptr)
       : info_(info), values_(values), heads_(heads) {}

@@ -34,8 +34,8 @@ struct ParameterInfo {
   ParameterKind kind = ParameterKind::kDecimal;
 };
 
-// What a selection reads of a segment's KV. Numbers that are not finite are noticed where they are
-// read.
+// Which part of a segment's KV a selection reads. Numbers that are not finite are found when they
+// are read.
 enum class Reads { kNoNumbers, kKeys, kKeysAndValues };
 
 struct SelectionInfo {
@@ -43,7 +43,8 @@ struct SelectionInfo {
   std::string_view meaning = {};
   std::vector<ParameterInfo> parameters = {};  // In canonical order; "keep" is the first.
   Reads reads = Reads::kKeys;
-  // Heads share scores or compete for a budget: what one keeps depends on the others' queries.
+  // Heads share scores or compete for a budget, so the rows that one keeps depend on the queries of
+  // the others.
   bool heads_share = false;
 };
 
@@ -55,10 +56,10 @@ const SelectionInfo* FindSelection(std::string_view name);
 // as many values as parameters.
 std::optional<uint64_t> CalibrationOf(const SelectionInfo& info, std::span<const int64_t> values);
 
-// `values`: one for each parameter, in order. `heads`: of the calibration that they name, copied;
-// not looked at where they name none. Null when the name is unknown, a value is out of its range,
-// or a calibration is missing. Every instruction set keeps the same rows. REQUIRES:
-// kernels::Supports(isa).
+// `values`: one for each parameter, in order. `heads`: the scores of the calibration that the
+// values name, which are copied. Ignored if the values name none. Null: the name is unknown, a
+// value is out of its range, or a calibration is missing. Every instruction set keeps the same
+// rows. REQUIRES: kernels::Supports(isa).
 std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
                                          const HeadScores* heads = nullptr,
                                          kernels::Isa isa = kernels::BestIsa());

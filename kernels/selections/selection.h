@@ -1,11 +1,12 @@
 #pragma once
-// A selection: which tokens of a segment each layer and KV head keeps, the others are forgotten.
+// A selection chooses which tokens of a segment each layer and KV head keeps. The others are
+// forgotten.
 //
 //   Selection::Begin -> SelectionRun: Observe(...)*, Select() -> KeptRows
 //
 // A segment is a run of tokens that is selected once, when its KV is computed (docs/selections.md).
-// Its rows are numbered from 0. A selection ranks the segment's own rows only, and its softmax runs
-// over these; rows that were kept of segments before it are not looked at.
+// Its rows are numbered from 0. A selection ranks only the segment's own rows, and its softmax runs
+// over these. It ignores the rows that were kept of earlier segments.
 
 #include <cstdint>
 #include <functional>
@@ -32,7 +33,7 @@ struct ModelShape {
   bool operator==(const ModelShape&) const = default;
 };
 
-// What some selections read of the model.
+// The facts about the model that some selections read.
 struct ModelAccess {
   // Writes the output projection of a layer: [query_heads * head_dim][hidden] float32.
   std::function<void(int32_t layer, float* out)> output_projection;

@@ -125,7 +125,7 @@ Result<Descriptor> Listen(const std::string& path, mode_t mode) {
   if (lstat(path.c_str(), &there) == 0) {
     if (!S_ISSOCK(there.st_mode)) {
       return Errorf(StatusCode::kFailedPrecondition,
-                    "socket '{}': a file that is no socket is there", path);
+                    "socket '{}': there is a file that is not a socket", path);
     }
     if (Dial(path).ok()) {
       return Errorf(StatusCode::kFailedPrecondition, "socket '{}': another process listens there",

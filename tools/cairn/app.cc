@@ -22,9 +22,9 @@ constexpr char kEpilog[] =
 
 void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
   command.add_option("--tls-ca", tls.ca, "PEM file: connect with TLS and trust these authorities");
-  CLI::Option* cert =
-      command.add_option("--tls-cert", tls.cert, "PEM file: own certificate, for mutual TLS");
-  CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file: its key");
+  CLI::Option* cert = command.add_option("--tls-cert", tls.cert,
+                                         "PEM file: the client's certificate, for mutual TLS");
+  CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file: the key of --tls-cert");
   cert->needs(key);
   key->needs(cert);
 }
@@ -43,17 +43,17 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
   cache->excludes(no_cache)->excludes(worker);
   command
       .add_option("--arithmetic", options.arithmetic,
-                  "fast: bfloat16 where the CPU has it; float32")
+                  "fast: bfloat16 if the CPU has it; float32: exact")
       ->check(CLI::IsMember({"fast", "float32"}))
       ->capture_default_str();
   command
       .add_option("--recipe", options.recipe,
-                  "How a worker in this process stores KV, as its cache.recipe")
+                  "How a worker in this process stores KV, as in its setting cache.recipe")
       ->capture_default_str()
       ->excludes(worker);
   command
       .add_option("--calibration", options.calibration,
-                  "Folder of the files that recipes name, as its cache.calibration")
+                  "Folder of the files that recipes name, as in its setting cache.calibration")
       ->envname("CAIRN_CALIBRATION")
       ->capture_default_str();
   command.add_option("--threads", options.threads, "Threads that compute; 0: one per CPU")
@@ -63,18 +63,20 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
 }
 
 void AddSamplingFlags(CLI::App& command, SamplingFlags& flags) {
-  command.add_option("--max-tokens", flags.max_tokens, "Most tokens to generate")
+  command.add_option("--max-tokens", flags.max_tokens, "The most tokens to generate")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
   command.add_option("--temperature", flags.temperature, "0: always the most likely token")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
-  command.add_option("--top-k", flags.top_k, "Choose among the K most likely; 0: all")
+  command.add_option("--top-k", flags.top_k, "Choose among the K most likely tokens; 0: all")
       ->capture_default_str();
-  command.add_option("--top-p", flags.top_p, "Choose among the most likely that sum up to P")
+  command
+      .add_option("--top-p", flags.top_p,
+                  "Choose among the most likely tokens whose probabilities add up to P")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command.add_option("--seed", flags.seed, "Same seed, same prompt, same answer")
+  command.add_option("--seed", flags.seed, "The same seed and prompt give the same answer")
       ->capture_default_str();
 }
 
@@ -91,12 +93,14 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
       c.add_option("--prompt-file", o.prompt_file, "File with the prompt; -: standard input");
   prompt->excludes(file);
   CLI::Option* system = c.add_option("--system", o.system, "System message before the prompt");
-  c.add_flag("--raw", o.raw, "The text as it is, special tokens recognised: no chat template")
+  c.add_flag("--raw", o.raw,
+             "Use the text as it is, without a chat template; special tokens are recognised")
       ->excludes(system);
-  c.add_option("--prefix-end", o.prefix_end,
-               "Tokens that other prompts share, for recipes that select; 0: not said")
+  c.add_option(
+       "--prefix-end", o.prefix_end,
+       "How many first tokens other prompts share, for recipes with a selection; 0: unknown")
       ->capture_default_str();
-  c.add_flag("--ignore-eos", o.ignore_eos, "Go on to --max-tokens");
+  c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(
       "Example:\n"
@@ -105,7 +109,8 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
 }
 
 void AddChat(CLI::App& app, ChatOptions& o) {
-  CLI::App& c = *app.add_subcommand("chat", "Talks; each turn reuses the last one's KV");
+  CLI::App& c =
+      *app.add_subcommand("chat", "Holds a chat; each turn reuses the KV of the turns before");
   AddWorkerFlags(c, o.worker);
   AddSamplingFlags(c, o.sampling);
   CLI::Option* system = c.add_option("--system", o.system, "System message");
@@ -113,16 +118,16 @@ void AddChat(CLI::App& app, ChatOptions& o) {
   AddJson(c, o.json, "Print one JSON object per turn");
   c.footer(
       "Without --cache, --worker or --no-cache it starts a cache node of its own, in RAM.\n"
-      "/reset starts over, /quit ends. Reads one message a line, from a pipe too.\n"
+      "/reset starts over, /quit ends. Reads one message per line, also from a pipe.\n"
       "Example:\n"
       "  cairn chat --model m.gguf --system 'You are a patient teacher.'\n"
       "  printf 'Hello!\\nAnd then?\\n' | cairn chat --model m.gguf --cache 127.0.0.1:7400");
 }
 
 void AddStat(CLI::App& app, StatOptions& o) {
-  CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node holds and did");
+  CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node stores and what it has done");
   c.add_option("--cache", o.cache, "Address of the node, HOST:PORT")->capture_default_str();
-  c.add_option("--timeout", o.timeout_s, "Seconds to wait for it")
+  c.add_option("--timeout", o.timeout_s, "Seconds to wait for its answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   AddTlsFlags(c, o.tls);
@@ -136,13 +141,13 @@ void AddDoctor(CLI::App& app, DoctorOptions& o) {
   c.add_option("--model", o.model, "GGUF file to look for")
       ->envname("CAIRN_MODEL")
       ->capture_default_str();
-  c.add_option("--dir", o.directory, "Directory where a disk tier would be")->capture_default_str();
+  c.add_option("--dir", o.directory, "Directory for a disk tier")->capture_default_str();
   c.add_option("--cache", o.cache, "Also ask the cache node at HOST:PORT");
-  CLI::Option* vllm = c.add_option("--vllm", o.vllm,
-                                   "Look at what vLLM's --kv-transfer-config gets instead, a file "
-                                   "or the JSON itself");
+  CLI::Option* vllm = c.add_option(
+      "--vllm", o.vllm,
+      "Check this value of vLLM's --kv-transfer-config instead, a file or the JSON itself");
   c.add_option("--vllm-model", o.vllm_model,
-               "The model that vLLM serves: a folder, or a hub's name")
+               "The model that vLLM serves: a folder, or its name on a hub")
       ->needs(vllm);
   c.add_option("--python", o.python, "The Python in which vLLM and Cairn's package are installed")
       ->needs(vllm)
@@ -155,10 +160,10 @@ void AddDoctor(CLI::App& app, DoctorOptions& o) {
 }
 
 void AddFidelity(CLI::App& app, FidelityOptions& o) {
-  CLI::App& c = *app.add_subcommand("fidelity", "Measures what a recipe costs in answers");
-  c.add_option("--recipe", o.recipes,
-               "How KV is stored, as in the worker's cache.recipe; may be "
-               "given several times")
+  CLI::App& c = *app.add_subcommand("fidelity", "Measures how much a recipe changes the answers");
+  c.add_option(
+       "--recipe", o.recipes,
+       "How KV is stored, as in the worker's setting cache.recipe; may be given several times")
       ->capture_default_str();
   c.add_option("--suite", o.suites, fmt::format("{}", fmt::join(FidelitySuites(), ", ")))
       ->delimiter(',')
@@ -166,7 +171,7 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   c.add_flag("--exact", o.exact, "Compute in float32");
   c.add_flag("--kept", o.kept, "Write which rows selections kept to OUT/kept-SUITE.json");
-  c.add_option("--split", o.split, "published, or tuning to choose parameters on")
+  c.add_option("--split", o.split, "published, or tuning: texts for choosing parameters")
       ->check(CLI::IsMember({"published", "tuning"}))
       ->capture_default_str();
   c.add_option("--limit", o.limit, "Only the first N texts of a suite; 0: all")
@@ -180,17 +185,18 @@ void AddFidelity(CLI::App& app, FidelityOptions& o) {
       ->capture_default_str();
   AddJson(c, o.json, "Print the rows as JSON");
   c.footer(
-      "One worker computes each context and pushes it to a node in all recipes, another fetches it "
-      "and\n"
-      "computes what follows; compared with what the first one says. Fails if a context was not "
-      "fetched\n"
-      "in full. A ladder is measured in its last form, from disk.\n"
+      "One worker computes each context and pushes it to a node in all recipes. Another worker\n"
+      "fetches it and computes what follows, and its results are compared with those of the "
+      "first.\n"
+      "Fails if a context was not fetched completely. A ladder is measured in its last form, from\n"
+      "disk.\n"
       "Example:\n"
       "  cairn fidelity --recipe raw --recipe int8 --suite prose,needles --exact");
 }
 
 void AddDemo(CLI::App& app, DemoOptions& o) {
-  CLI::App& c = *app.add_subcommand("demo", "The main job, end to end: cold, from RAM, from disk");
+  CLI::App& c =
+      *app.add_subcommand("demo", "Shows the whole service at work: cold, from RAM, from disk");
   c.add_option("--model", o.model, "GGUF file with a chat template and 8k tokens of context")
       ->envname("CAIRN_MODEL")
       ->capture_default_str();
@@ -203,46 +209,45 @@ void AddDemo(CLI::App& app, DemoOptions& o) {
       ->check(CLI::Range(1u, 4u))
       ->capture_default_str();
   c.add_option("--document", o.document,
-               "Text file: the system message instead of the built-in ones");
-  c.add_option("--cache", o.cache, "Use the node at HOST:PORT and do not kill it: no disk phases");
+               "Text file with a system message that replaces the built-in ones");
+  c.add_option("--cache", o.cache,
+               "Use the node at HOST:PORT; it is not killed, so there are no disk phases");
   c.add_option("--threads", o.threads, "Threads of each worker; 0: one per CPU")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  c.add_flag("--keep", o.keep, "Leave the node's disk directory there");
+  c.add_flag("--keep", o.keep, "Keep the node's disk directory");
   AddJson(c, o.json, "Print the report instead of the tables");
   c.footer(
-      "Starts one cache node and two workers, asks 8 questions about one long text and holds a "
-      "chat;\n"
-      "compares every answer with that of a process without a cache. Fails if one differs, or if "
-      "a\n"
-      "warm phase fetched nothing.\n"
+      "Starts one cache node and two workers, asks 8 questions about one long text and holds a\n"
+      "chat. Compares every answer with that of a process without a cache. Fails if an answer\n"
+      "differs, or if a warm phase fetched nothing.\n"
       "Example:\n"
       "  cairn demo --questions 2");
 }
 
 void AddBench(CLI::App& app, bench::BenchFlags& o) {
-  CLI::App& c =
-      *app.add_subcommand("bench", "Measures a cache node beside what memory and network can do");
+  CLI::App& c = *app.add_subcommand(
+      "bench", "Measures a cache node and compares it with what memory and network can do");
   std::string known;
   for (const std::string& name : bench::WorkloadNames())
     known += (known.empty() ? "" : ", ") + name;
   c.add_option("workload", o.workload, known)->required();
   c.add_option("--cache", o.cache, "Measure the node at HOST:PORT instead of starting one");
   c.add_option("--size", o.size,
-               "Bytes of a block, such as 64KiB; default 1MiB, exists and match 4KiB");
+               "Bytes of a block, such as 64KiB; default 1MiB, for exists and match 4KiB");
   c.add_option("--data", o.data, "Bytes of all blocks; default 256MiB, larger than any cache");
-  c.add_option("--layers", o.layers, "Slices of a block, each with its own checksum")
+  c.add_option("--layers", o.layers, "Number of slices of a block, each with its own checksum")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
-  c.add_option("--batch", o.batch, "Blocks or keys of a call; default 1, exists and match 1024")
+  c.add_option("--batch", o.batch, "Blocks or keys of a call; default 1, for exists and match 1024")
       ->check(CLI::Range(1u, 65536u));
   c.add_option("--depth", o.depth, "Calls in flight of each client; default 4")
       ->check(CLI::Range(1u, 1024u));
   c.add_option("--clients", o.clients,
-               "Clients, each with its own connection; default 1, sessions 1000")
+               "Clients, each with its own connection; default 1, for sessions 1000")
       ->check(CLI::Range(1u, 4096u));
   c.add_option("--path", o.path,
-               "auto: shared memory where the node offers it; grpc: never; local: nothing else")
+               "auto: shared memory if the node offers it; grpc: never; local: only shared memory")
       ->check(CLI::IsMember({"auto", "grpc", "local"}))
       ->capture_default_str();
   c.add_option("--spin", o.spin,
@@ -251,26 +256,27 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
   c.add_option("--seconds", o.seconds, "Measured time of a trial")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
-  c.add_option("--repeat", o.repeat, "Trials, with the yardsticks between them")
+  c.add_option("--repeat", o.repeat, "Number of trials, with the yardsticks between them")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
-  c.add_flag("--verify,!--no-verify", o.verify,
-             "Compare checksums on the way, as clients do; what came is compared in any case");
+  c.add_flag(
+      "--verify,!--no-verify", o.verify,
+      "Compare checksums during the fetch, as clients do; the result is compared in any case");
   c.add_flag("--lookup", o.lookup, "get: each call matches and leases its blocks first");
-  c.add_flag("--lease,!--no-lease", o.lease, "match: with a lease, given back at once");
-  c.add_flag("--lent", o.lent, "get: use the bytes where they lie, without a copy");
+  c.add_flag("--lease,!--no-lease", o.lease, "match: take a lease and give it back at once");
+  c.add_flag("--lent", o.lent, "get: use the bytes in place, without a copy");
   c.add_option("--dir", o.directory,
-               "Directory for logs and the node's disk; default a temporary one");
+               "Directory for logs and the node's disk; default: a temporary one");
   c.add_option("--model", o.model, "ttft: GGUF file")
       ->envname("CAIRN_MODEL")
       ->capture_default_str();
   c.add_option("--prompt-file", o.prompt_file,
                "ttft: file with the prompt; default a built-in text");
-  c.add_option("--tcp", o.tcp, "Also take raw TCP with this congestion control, such as cubic");
+  c.add_option("--tcp", o.tcp, "Also measure raw TCP with this congestion control, such as cubic");
   AddJson(c, o.json, "Print one JSON object");
   c.footer(
-      "A trial during which others used more than a fifth of a core is dropped and repeated.\n"
-      "GB is 1e9 bytes of blocks. Ratios are medians of the trials' ratios.\n"
+      "A trial is dropped and repeated if other processes used more than a fifth of a core.\n"
+      "GB is 1e9 bytes of blocks. Each ratio is the median of the ratios of the trials.\n"
       "Example:\n"
       "  cairn bench get --size 64KiB --batch 16 --depth 1 --path grpc\n"
       "  cairn bench put --json");

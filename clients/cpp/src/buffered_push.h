@@ -1,6 +1,6 @@
 #pragma once
-// InPlacePush where the node's memory is out of reach: the rooms are buffers of the client, and
-// Commit is a Push.
+// InPlacePush for a client that cannot reach the node's memory: the rooms are buffers of the
+// client, and Commit is a Push.
 
 #include <cstddef>
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace cairn::client {
 
-// Buffers for parts, used again when the network has let go of them: fresh memory for each part
-// would cost more page faults than the copy itself. Keeps at most max_idle_bytes that nobody uses.
-// Thread-safe.
+// Buffers for parts, which are used again after the network has released them. New memory for each
+// part would cost more in page faults than the copy itself. Keeps at most max_idle_bytes that
+// nobody uses. Thread-safe.
 class PartBuffers : public std::enable_shared_from_this<PartBuffers> {
  public:
   explicit PartBuffers(size_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}

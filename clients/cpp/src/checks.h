@@ -1,5 +1,5 @@
 #pragma once
-// What every client refuses before it asks anybody, in the same words on each path.
+// The checks that every client makes before it calls the node, with the same texts on each path.
 
 #include <cstdint>
 #include <span>

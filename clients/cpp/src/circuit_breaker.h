@@ -22,8 +22,8 @@ class CircuitBreaker {
  public:
   using Options = BreakerOptions;
 
-  // The leave to make one call. Tell it how the call ended; dropped without a word it counts as
-  // neither (the caller cancelled).
+  // The permission to make one call. The caller tells it how the call ended. If it is dropped
+  // without that, the call counts as neither (the caller cancelled).
   class Permit {
    public:
     Permit() = default;
@@ -50,7 +50,7 @@ class CircuitBreaker {
 
   // An empty permit while open, and while another probe is under way.
   Permit Ask();
-  // Closes it: the node showed that it is back.
+  // Closes the breaker: the node has shown that it is back.
   void Reset();
 
   BreakerState state() const;
@@ -65,7 +65,8 @@ class CircuitBreaker {
   const Clock* const clock_;
   mutable Mutex mu_;
   BreakerState state_ ABSL_GUARDED_BY(mu_) = BreakerState::kClosed;
-  // Grows with each change of state: what a call from before the change says no longer counts.
+  // Grows with each change of state, so that the results of calls from before the change no longer
+  // count.
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t failures_ ABSL_GUARDED_BY(mu_) = 0;
   bool probing_ ABSL_GUARDED_BY(mu_) = false;
@@ -76,8 +77,8 @@ class CircuitBreaker {
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
 };
 
-// True for the codes that say that the node is dead or hanging, as opposed to an answer that the
-// caller does not like.
+// True for the codes that mean that the node is dead or hangs, and not for answers that only refuse
+// a call.
 bool CountsAsFailure(StatusCode code);
 
 }  // namespace cairn::client

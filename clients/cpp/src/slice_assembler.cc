@@ -24,7 +24,7 @@ Status SliceAssembler::Check(const SlicePiece& piece, uint64_t piece_bytes) cons
                   slice.layer, slice.part.layer_begin, slice.part.layer_end);
   }
   if (slice.slice_bytes > limits_.max_slice_bytes) {
-    return Errorf(StatusCode::kDataLoss, "fetch: slice of {} bytes, at most {} are taken",
+    return Errorf(StatusCode::kDataLoss, "fetch: slice of {} bytes, expected at most {}",
                   slice.slice_bytes, limits_.max_slice_bytes);
   }
   if (piece.offset > slice.slice_bytes || piece_bytes > slice.slice_bytes - piece.offset) {

@@ -1,5 +1,5 @@
 #pragma once
-// From pieces of slices to verified slices: the part of a fetch that does not know the network.
+// Makes verified slices from pieces of slices: the part of a fetch that does not know the network.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace cairn::client {
 
-// A piece as it came. Its bytes may lie in several places, in order; they are borrowed.
+// A piece as it came. Its bytes may lie in several places, in order. They are borrowed.
 struct SlicePiece {
   SliceInfo slice = {};
   uint64_t offset = 0;  // Of the bytes in the slice.
   std::vector<std::span<const std::byte>> chunks = {};
 };
 
-// Puts pieces into place, verifies each whole slice, tells the sink. Bytes are hashed while they
-// are copied. What the node says is not trusted: sizes and numbers are checked, and memory is
-// bounded. Not thread-safe; one per fetch. The sink outlives it.
+// Puts pieces into place, verifies each whole slice and tells the sink. It hashes bytes while it
+// copies them. It does not trust the node: it checks sizes and numbers, and bounds its memory. Not
+// thread-safe, one per fetch. The sink must outlive it.
 class SliceAssembler {
  public:
   struct Limits {
@@ -41,8 +41,8 @@ class SliceAssembler {
 
   SliceAssembler(FetchSink* sink, const Limits& limits) : sink_(sink), limits_(limits) {}
 
-  // DATA_LOSS when the node does not keep to the protocol; the sink's status when it refuses a
-  // slice. The fetch ends then.
+  // DATA_LOSS: the node breaks the protocol. Any other error is the sink's, which refused a slice.
+  // After an error the fetch ends.
   Status Take(const SlicePiece& piece);
   // The node cannot send the block.
   void Fail(uint32_t block, MissReason reason);
@@ -52,10 +52,10 @@ class SliceAssembler {
 
   bool has_wrong_slices() const { return !wrong_.empty(); }
 
-  // Between two passes over the same blocks: those with wrong slices, in order. From here on only
-  // these slices are taken; all others came before, and are ignored.
+  // Call it between two passes over the same blocks. Returns the blocks with wrong slices, in
+  // order. From now on only these slices are taken. All others have already come and are ignored.
   std::vector<uint32_t> BeginRetry();
-  // Blocks whose slices did not come right in the second pass, either, have failed.
+  // Blocks whose slices were wrong in the second pass too have failed.
   void EndRetry();
 
  private:

@@ -358,7 +358,7 @@ Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, F
       } else if (faults.hang_fetch_after && sent == *faults.hang_fetch_after) {
         status = store_->Hang(std::min(options.progress, options.deadline), options.cancel);
       } else if (std::chrono::steady_clock::now() - begin > options.deadline) {
-        status = Errorf(StatusCode::kDeadlineExceeded, "fetch: longer than its deadline");
+        status = Errorf(StatusCode::kDeadlineExceeded, "fetch: it took longer than its deadline");
       }
       if (status.ok()) status = SendSlice(item, layer, faults, assembler, sink, lent);
       if (!status.ok()) break;

@@ -9,8 +9,8 @@
             if match.matched_blocks:
                 client.fetch(match.lease, blocks[: match.matched_blocks])
 
-`Client` is for threads, `AsyncClient` for asyncio. Failures are `cairn.Error`s, a class for each
-code; misses are answers.
+`Client` is for threads, `AsyncClient` for asyncio. Failures are `cairn.Error`s, with one class for
+each code. A miss is an answer and not a failure.
 """
 
 from cairn._native import Cancellation, Lease

@@ -95,12 +95,12 @@ class PendingMatch:
 class Lease:
     """The promise of a node to keep a matched prefix readable.
 
-    Ends with `release()`, with the `with` block, or when it is collected.
+    Ends with `release()`, at the end of the `with` block, or when Python collects it.
     """
 
     @property
     def held(self) -> bool:
-        """False when nothing matched, and once released."""
+        """False when nothing matched, or after `release()`."""
     @property
     def id(self) -> int: ...
     @property
@@ -110,9 +110,9 @@ class Lease:
         """Blocks of the matched prefix."""
     @property
     def expires_in(self) -> float:
-        """Seconds that the lease lives as it was given, renewals not counted."""
+        """How many seconds the lease lives as it was given, without renewals."""
     def release(self) -> None:
-        """Gives the lease back, without waiting. May be repeated."""
+        """Gives the lease back, without waiting. You may call it again."""
     def __enter__(self) -> Lease: ...
     def __exit__(self, *exception: object) -> None: ...
 
@@ -122,7 +122,7 @@ class Cancellation:
 
     def __init__(self) -> None: ...
     def cancel(self) -> None:
-        """Ends the fetches that were given this, now and later, with `CancelledError`."""
+        """Ends all fetches that got this object, now and later, with `CancelledError`."""
     @property
     def cancelled(self) -> bool: ...
 

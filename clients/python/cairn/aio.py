@@ -33,8 +33,8 @@ _EVENT_WAIT = 0.2
 
 
 async def _finished(future: asyncio.Future[T], cancel: Callable[[], None] | None = None) -> T:
-    """The result of work in a thread. When the task is cancelled, waits for the thread: it uses
-    memory of the caller, who may do what he likes with it afterwards."""
+    """Returns the result of work in a thread. When the task is cancelled, waits for the thread,
+    because it uses memory of the caller, which the caller may use for something else afterwards."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -51,11 +51,11 @@ async def _finished(future: asyncio.Future[T], cancel: Callable[[], None] | None
 
 
 class AsyncClient:
-    """The calls of a `Client`, to be awaited. They wait in threads, `concurrency` of them.
+    """The calls of a `Client` for `await`. They wait in `concurrency` threads.
 
-    A deadline counts from when a thread takes the call. A fetch that is cancelled ends soon, other
-    calls end by their deadline; either way the task goes on when the call has ended, and the
-    caller's memory is his again. Closing this closes the client.
+    A deadline counts from when a thread takes the call. A cancelled fetch ends soon, and other
+    calls end at their deadline. In both cases the task continues when the call has ended, and then
+    the caller may use the memory again. Closing this object closes the client.
     """
 
     def __init__(self, client: Client, *, concurrency: int = 16) -> None:
@@ -271,7 +271,7 @@ class AsyncStagedPush:
         self._staged = staged
 
     async def commit(self) -> list[Error | None]:
-        """As `StagedPush.commit`. A task that is cancelled here goes on when the parts are stored
+        """As `StagedPush.commit`. A task that is cancelled here continues when the parts are stored
         or refused."""
         return await self._run(self._staged.commit)
 

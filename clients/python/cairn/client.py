@@ -40,8 +40,8 @@ _SIGNAL_PERIOD = 0.1
 
 
 def set_log_level(level: Literal["debug", "info", "warn", "error"]) -> None:
-    """What all clients of this process write to stderr, such as sessions that come and go; "error"
-    at first."""
+    """Sets what all clients of this process write to stderr, for example that a session began or
+    ended. The default is "error"."""
     _native.set_log_level(level)
 
 
@@ -67,14 +67,17 @@ def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
 
 
 class Client:
-    """Speaks to one cache node. Thread-safe; calls wait without the GIL and end by their deadline.
+    """Talks to one cache node. Thread-safe. Calls wait without the GIL and end at their deadline at
+    the latest.
 
-    Making one returns at once and connects in the background: a node that is away is not an error,
-    but its calls are (UnavailableError). Where node and client share a machine, bytes go through
-    shared memory, by itself; `path` "grpc" forbids that, "local" demands it. All times are in
-    seconds. `trace` is logged with everything that a call causes at the node.
+    The constructor returns at once and connects in the background. A node that cannot be reached is
+    not an error there, but calls then raise UnavailableError. When node and client are on the same
+    machine, bytes go through shared memory automatically. `path` "grpc" forbids that, and "local"
+    allows nothing else. All times are in seconds. The node logs `trace` with everything that a call
+    causes.
 
-    Clients do not survive `fork`: the child of a process that has made one can have none.
+    Clients do not survive `fork`: a process that was forked from one that had made a client cannot
+    make or use any.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Client:
         spin: float | None = None,
     ) -> None:
         """`address`: host:port or unix:/path. `spin`: how long a call over shared memory looks for
-        its answer before it sleeps; None leaves that to the client."""
+        its answer before it sleeps. None: the client chooses."""
         self._connection = _native.connect(
             address, client_name, path, tls, breaker, max_reconnect_backoff, spin
         )
@@ -101,9 +104,9 @@ class Client:
         """Registers the namespace at the node, and here: `fetch` and `push` need to know its
         layout.
 
-        A valid spec is remembered even when the call fails, and is opened whenever a session
-        begins:
-        who starts before the node only needs `cairn.fingerprint(spec)`.
+        The client remembers a valid spec even when the call fails, and opens the namespace whenever
+        a session begins. A program that starts before the node therefore only needs
+        `cairn.fingerprint(spec)`.
         """
         fingerprint, created, differs = self._connection.open_namespace(spec, deadline, trace)
         return OpenedNamespace(fingerprint, created, [FieldDifference(*d) for d in differs])
@@ -119,7 +122,7 @@ class Client:
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
-        """The longest complete prefix of `keys` at the node, and a lease on it.
+        """Finds the longest complete prefix of `keys` at the node, and leases it.
 
         A miss is an answer with `matched_blocks` 0. `lease=False` only asks. `lease_ttl` 0: the
         node's default (30 s). `prefill_tokens_per_second`: for the node's metric of seconds saved.
@@ -139,12 +142,12 @@ class Client:
         deadline: float = 0.05,
         trace: str = "",
     ) -> PendingMatch:
-        """A match without a lease that goes on by itself, for a caller who has something else to
-        do.
+        """Starts a match without a lease, which runs in the background while the caller does
+        something else.
 
-        It waits in a thread of the client that holds no GIL; two are answered at a time, and a
-        deadline counts from there. `prefetch_in`: the node is also asked to have what matched in
-        its memory in so many seconds, with a deadline of its own.
+        It waits in a thread of the client that does not hold the GIL. Two matches run at a time,
+        and a deadline counts from when a match begins to run. `prefetch_in`: also asks the node to
+        have the matched blocks in its memory in this number of seconds, with a deadline of its own.
         """
         return PendingMatch(
             self._connection.begin_match(fingerprint, keys, prefetch_in, deadline, trace)
@@ -162,14 +165,15 @@ class Client:
         cancel: Cancellation | None = None,
         trace: str = "",
     ) -> Fetched:
-        """Brings the blocks from `first_block` of the match on, one for each item or row of `into`.
+        """Gets the blocks from `first_block` of the match on, one for each item or row of `into`.
 
-        It is writable memory for the block's rectangle `rect` (None: all of it): one buffer, or
-        several that follow each other, such as one for each layer. Bytes go straight there, each
-        slice verified. In an opaque layout `rect` is that of one stored part.
+        An item or row is writable memory for the block's rectangle `rect` (None: all of the block).
+        It is one buffer, or several that follow each other, for example one for each layer. Bytes
+        go directly there, and each slice is verified. In an opaque layout `rect` is that of one
+        stored part.
 
-        A block that cannot be served does not fail the call, see `Fetched.failed`. An error says in
-        `Error.fetched` what came before it. `progress`: longest time without a slice.
+        When a block cannot be served the call still succeeds: see `Fetched.failed`. `Error.fetched`
+        of an error says what came before it. `progress`: the longest time without a new slice.
         """
         return _fetched(
             self._connection.fetch(
@@ -190,12 +194,12 @@ class Client:
         cancel: Cancellation | None = None,
         trace: str = "",
     ) -> Fetched:
-        """Match, fetch and the lease's end in one call: as much of `keys` as the node has, from the
-        first one on.
+        """Matches, fetches and gives the lease back in one call. Gets as many blocks of `keys` as
+        the node has, from the first one on.
 
         `into` has memory for each key, as for `fetch`. A block that the node does not have is in
-        `Fetched.failed`. `deadline` is the fetch's, `lookup_deadline` the
-        match's, which `cancel` does not end.
+        `Fetched.failed`. `deadline` is for the fetch and `lookup_deadline` for the match, which
+        `cancel` does not end.
         """
         return _fetched(
             self._connection.get(
@@ -212,10 +216,11 @@ class Client:
         deadline: float = 10.0,
         trace: str = "",
     ) -> list[Error | None]:
-        """Stores parts. For each its error, or None: it is stored, perhaps since long.
+        """Stores parts. Returns an error for each part, or None if it is stored now or was stored
+        before.
 
-        The memory of the parts must not change before the call returns. An exception means that
-        none is known to be stored.
+        The memory of the parts must not change before the call returns. After an exception no part
+        is known to be stored.
         """
         return _errors(self._connection.push(fingerprint, parts, reservation_ttl, deadline, trace))
 
@@ -229,12 +234,12 @@ class Client:
         commit_deadline: float = 10.0,
         trace: str = "",
     ) -> StagedPush:
-        """Copies parts out, for who needs their memory back at once; nothing is stored before
-        `commit`.
+        """Copies parts, for callers that need their memory back immediately. Nothing is stored
+        before `commit`.
 
-        On the node's machine the bytes go straight to their place at the node, else to memory of
-        the client. `deadline` is for getting room, `commit_deadline` for the commit.
-        `reservation_ttl`: how long the node keeps the room; 0: its default (30 s).
+        On the node's machine the bytes go directly to their place at the node, otherwise to memory
+        of the client. `deadline` is for getting room, and `commit_deadline` is for the commit.
+        `reservation_ttl`: how long the node keeps the room. 0: the node's default (30 s).
         """
         return StagedPush(
             self._connection,
@@ -252,24 +257,26 @@ class Client:
         deadline: float = 1.0,
         trace: str = "",
     ) -> Prefetched:
-        """A hint: these blocks will be matched in about `needed_in` seconds. Promises nothing."""
+        """A hint: the caller expects to match these blocks in about `needed_in` seconds. Promises
+        nothing."""
         return Prefetched(*self._connection.prefetch(fingerprint, keys, needed_in, deadline, trace))
 
     def exists(
         self, fingerprint: bytes, keys: Sequence[bytes], *, deadline: float = 1.0, trace: str = ""
     ) -> list[TierKind | None]:
-        """Per key the fastest tier that holds the complete block. No lease, no promise."""
+        """Returns, for each key, the fastest tier that holds the complete block. Takes no lease and
+        promises nothing."""
         tiers = self._connection.exists(fingerprint, keys, deadline, trace)
         return [None if tier is None else TierKind(tier) for tier in tiers]
 
     def renew_lease(
         self, lease: Lease, ttl: float, *, deadline: float = 1.0, trace: str = ""
     ) -> float:
-        """Returns how long the lease now lives. NotFoundError: it has ended."""
+        """Returns the remaining time of the lease. NotFoundError: the lease has ended."""
         return self._connection.renew_lease(lease, ttl, deadline, trace)
 
     def flush(self, *, deadline: float = 10.0, trace: str = "") -> None:
-        """Returns when everything committed before is on the node's disk."""
+        """Returns when everything that was committed before is on the node's disk."""
         self._connection.flush(deadline, trace)
 
     def stat(self, *, deadline: float = 1.0, trace: str = "") -> NodeStats:
@@ -280,21 +287,20 @@ class Client:
         return NodeStats(**fields)
 
     def watch(self, fingerprint: bytes | None = None, *, snapshot: bool = False) -> EventStream:
-        """Events of the node, of one namespace or all (None).
+        """Watches the events of the node, for one namespace or for all (None).
 
-        `snapshot`: first a STORED for each block that is there, then SNAPSHOT_END.
+        `snapshot`: begins with a STORED for each stored block, then SNAPSHOT_END.
         """
         return EventStream(self._connection, self._connection.watch(fingerprint, snapshot))
 
     def stats(self) -> ClientStats:
-        """This client's totals. Asks nobody."""
+        """This client's totals. Does not ask the node."""
         return ClientStats(**self._connection.stats())
 
     def close(self) -> None:
-        """Ends fetches and watches with CancelledError, waits for other calls, and ends the
-        session.
+        """Ends fetches and watches with CancelledError, waits for other calls and ends the session.
 
-        Later calls fail with FailedPreconditionError. May be repeated.
+        Later calls fail with FailedPreconditionError. You may call it again.
         """
         self._connection.close()
 
@@ -314,35 +320,35 @@ class PendingMatch:
         self._native = native
 
     def done(self) -> bool:
-        """Whether `result` would not wait."""
+        """True if `result` would not wait."""
         return self._native.done()
 
     def wait(self, seconds: float) -> bool:
-        """Until it is done; False when that took longer."""
+        """Waits until it is done. False: it took longer."""
         return self._native.wait(seconds)
 
     def result(self) -> Match:
-        """Waits for the answer. Raises as `Client.match`."""
+        """Waits for the answer. Raises what `Client.match` raises."""
         while not self._native.wait(_SIGNAL_PERIOD):
             pass
         return _match(self._native.answer()[0])
 
     def prefetch_error(self) -> Error | None:
-        """What became of the hint, once there is a result."""
+        """The error of the hint, after there is a result."""
         failure = self._native.answer()[1]
         return None if failure is None else error_for(*failure)
 
     @property
     def seconds(self) -> float:
-        """That the match took, once it is done."""
+        """The time that the match took, after it is done."""
         return self._native.seconds()
 
 
 class StagedPush:
-    """Parts that are copied and not stored yet. Leaving the `with` block, or collection, drops what
-    was not committed.
+    """Parts that are copied and not stored yet. They are dropped if they were not committed when
+    the `with` block ends or Python collects this object.
 
-    Used by one thread at a time, which need not be the one that staged.
+    Only one thread at a time may use it. This does not need to be the thread that staged the parts.
     """
 
     def __init__(self, connection: _native.Connection, push: int) -> None:
@@ -350,12 +356,12 @@ class StagedPush:
         self._push = push
 
     def commit(self) -> list[Error | None]:
-        """Stores the parts, once. As `Client.push`. FailedPreconditionError: it was committed or
-        dropped before."""
+        """Stores the parts, once. As `Client.push`. FailedPreconditionError: they were already
+        committed or dropped."""
         return _errors(self._connection.commit_staged(self._push))
 
     def drop(self) -> None:
-        """Gives the room back. May be repeated, also after `commit`."""
+        """Gives the room back. You may call it again, and after `commit`."""
         self._connection.drop_staged(self._push)
 
     def __enter__(self) -> StagedPush:
@@ -369,10 +375,11 @@ class StagedPush:
 
 
 class EventStream:
-    """Events of a node. One thread reads; any may close. Iterating waits for ever for the next one.
+    """Events of a node. One thread reads, and any thread may close it. Iteration waits for the next
+    event without a limit.
 
-    UnavailableError: the connection broke; ResourceExhaustedError: this reader was too slow. After
-    both start again, with a snapshot.
+    UnavailableError: the connection broke. ResourceExhaustedError: this reader was too slow. After
+    either of them start again, with a snapshot.
     """
 
     def __init__(self, connection: _native.Connection, stream: int) -> None:
@@ -380,7 +387,7 @@ class EventStream:
         self._stream = stream
 
     def next(self, wait: float | None = None) -> CacheEvent | None:
-        """The next event; None when `wait` seconds passed without one."""
+        """Returns the next event, or None when `wait` seconds passed without one."""
         event = self._connection.next_event(self._stream, wait)
         if event is None:
             return None
@@ -390,7 +397,7 @@ class EventStream:
         )
 
     def close(self) -> None:
-        """Ends the watch; a `next` that waits ends with CancelledError. May be repeated."""
+        """Ends the watch. A `next` that waits ends with CancelledError. You may call it again."""
         self._connection.end_watch(self._stream)
 
     def __iter__(self) -> Iterator[CacheEvent]:

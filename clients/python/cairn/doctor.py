@@ -37,9 +37,9 @@ class Check:
 
 
 def check_vllm(config: dict[str, Any], model: str = "") -> list[Check]:
-    """Judges what `--kv-transfer-config` gets.
+    """Judges the value of `--kv-transfer-config`.
 
-    `model`: the folder or hub's name that is served; empty: not looked at.
+    `model`: the folder or the name on a hub that is served. Empty: not checked.
     """
     return list(_vllm(config, model))
 
@@ -260,7 +260,7 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints one line per check; the exit code."""
+    """Prints one line per check. Returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m cairn.doctor", description="Looks at an engine's configuration for Cairn."
     )

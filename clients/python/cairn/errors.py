@@ -1,7 +1,8 @@
 """Failures: one exception for each status code of the service, with what to do next.
 
-A miss is not a failure: `Client.match` answers with fewer blocks, `Client.fetch` with the blocks
-that did not come. And no failure of a cache should fail a request: compute what was not got.
+A miss is not a failure: `Client.match` answers with fewer blocks, and `Client.fetch` with the
+blocks that did not come. No failure of a cache should make a request fail: compute the blocks that
+did not come.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Code(enum.IntEnum):
 
 
 class Action(enum.Enum):
-    """What a caller does after an error; the request itself goes on without the cache."""
+    """What a caller does after an error. The request itself continues without the cache."""
 
     PROCEED = "proceed"
     TREAT_AS_SUCCESS = "treat_as_success"
@@ -117,7 +118,7 @@ class DeadlineExceededError(Error, TimeoutError):
 
 
 class NotFoundError(Error):
-    """Session, lease or namespace is not known to the node."""
+    """The node does not know the session, lease or namespace."""
 
     code = Code.NOT_FOUND
 
@@ -141,13 +142,14 @@ class ResourceExhaustedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """The client is closed or of another process, or a setting does not fit what is stored."""
+    """The client is closed or belongs to another process, or a setting does not match the stored
+    one."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class AbortedError(Error):
-    """Lost a race with another writer or with a drop."""
+    """The call lost a race with another writer or with a drop."""
 
     code = Code.ABORTED
 
@@ -171,13 +173,13 @@ class InternalError(Error):
 
 
 class UnavailableError(Error):
-    """The node is away, draining, or the circuit breaker is open."""
+    """The node cannot be reached or is draining, or the circuit breaker is open."""
 
     code = Code.UNAVAILABLE
 
 
 class DataLossError(Error):
-    """Bytes failed their checksum, or do not follow the format."""
+    """Bytes do not match their checksum or do not follow the format."""
 
     code = Code.DATA_LOSS
 

@@ -49,19 +49,19 @@ _OTHER_WAYS = {
 
 
 class PrefixCache:
-    """Brings the KV of prompts' beginnings to a model, and stores what the model computed.
+    """Gives a model the KV of the beginnings of prompts, and stores the KV that the model computed.
 
-    For decoders whose layers all attend to everything. A node that is away, slow or full only means
-    that the model computes. Not for several threads at once, as models are not.
+    For decoders whose layers all attend to everything. If the node is slow, full or cannot be
+    reached, the model only computes everything itself. Not thread-safe, because models are not.
     """
 
     def __init__(self, model: Any, *, block_tokens: int = 64, **settings: Any) -> None:
         """`settings`: those of docs/engines/huggingface.md, such as `address`. Runs one token
         through the model.
 
-        ValueError: a setting or a model that this cannot be for; RuntimeError: a version of
-        transformers that was not tested. A node that cannot be reached is neither: it may come
-        later.
+        ValueError: a setting is not valid, or the model is not supported. RuntimeError: a version
+        of transformers that was not tested. A node that cannot be reached is no error, because it
+        may come later.
         """
         check_version("transformers", transformers.__version__)
         options = Options.read(settings)
@@ -163,7 +163,8 @@ class PrefixCache:
             return empty, 0
 
     def _load(self, keys: list[bytes], found: Match) -> tuple[DynamicCache, int]:
-        """Straight into tensors as the model has them: a head's tokens follow each other there."""
+        """Loads directly into tensors of the form that the model uses, where the tokens of a head
+        follow each other."""
         size = self._block_tokens
         planes = [
             torch.empty((1, heads, len(keys) * size, dim), dtype=dtype)

@@ -1,4 +1,4 @@
-"""Names of namespaces and blocks, derived as the node's own workers do (docs/formats/keys.md)."""
+"""Names of namespaces and blocks, computed as Cairn's workers do (docs/formats/keys.md)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ __all__ = ["block_key", "block_keys", "fingerprint"]
 
 
 def fingerprint(spec: NamespaceSpec) -> bytes:
-    """The 32 bytes that name a namespace. Asks nobody; InvalidArgumentError names a wrong field."""
+    """The 32 bytes that name a namespace. Does not ask the node. InvalidArgumentError names a wrong
+    field."""
     return _native.fingerprint(spec)
 
 
 def block_keys(
     fingerprint: bytes, tokens: Sequence[int] | Buffer, block_tokens: int
 ) -> list[bytes]:
-    """Keys of all full blocks of a prompt; tokens that fill no block have none.
+    """The keys of all full blocks of a prompt. Tokens that do not fill a block have none.
 
     `tokens`: integers, or a contiguous buffer of i32 or i64, such as a numpy array.
     """

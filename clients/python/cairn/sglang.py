@@ -43,7 +43,7 @@ _MAX_PART = 64 << 20
 
 
 def _guarded(otherwise: Callable[[Sequence[Any]], Any]) -> Callable[[_Method], _Method]:
-    """An exception would end SGLang's storage thread for good: it is counted, logged, and a
+    """An exception would end SGLang's storage thread forever, so it is counted and logged, and is a
     miss."""
 
     def wrap(method: _Method) -> _Method:
@@ -73,8 +73,7 @@ class CairnStorage(HiCacheStorage):
     def __init__(
         self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any] | None = None
     ) -> None:
-        """RuntimeError: an untested version of SGLang. ValueError: a setting that cannot be
-        right."""
+        """RuntimeError: an untested version of SGLang. ValueError: a setting is not valid."""
         check_version("sglang", sglang.__version__)
         extra = dict(storage_config.extra_config or {})
         self._zero_copy = bool(extra.get("interface_v1", 0))
@@ -93,7 +92,7 @@ class CairnStorage(HiCacheStorage):
         self._store: Store | None = None
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
-        """Only now is it known what a page is. ValueError: a pool whose pages cannot be stored."""
+        """Called when the form of pages is known. ValueError: its pages cannot be stored."""
         super().register_mem_pool_host(mem_pool_host)
         page_tokens = mem_pool_host.page_size
         if page_tokens not in _PAGE_TOKENS:
@@ -111,10 +110,11 @@ class CairnStorage(HiCacheStorage):
         self._store.wait_open(2.0)
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
-        """ValueError: a model with state beside its KV, which would be incomplete without it."""
+        """ValueError: a model with state in addition to its KV, which would be incomplete without
+        it."""
         if str(host_pool_name) != "kv":
             raise ValueError(
-                f"the model keeps a pool '{host_pool_name}' beside its KV, expected none"
+                f"the model keeps a pool '{host_pool_name}' in addition to its KV, expected none"
             )
 
     def _spec(self, pool: Any, sizes: Sequence[int]) -> NamespaceSpec:
@@ -165,7 +165,8 @@ class CairnStorage(HiCacheStorage):
     def batch_get_v1(
         self, keys: list[str], host_indices: torch.Tensor, extra_info: Any = None
     ) -> list[bool]:
-        """For each page whether it was loaded. What was not has undefined bytes in the pool."""
+        """For each page whether it was loaded. Pages that were not have undefined bytes in the
+        pool."""
         failed = self._pool_store().load_any(_keys(keys), self._pages(host_indices), self._rect)
         return [i not in failed for i in range(len(keys))]
 

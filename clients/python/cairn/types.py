@@ -1,4 +1,4 @@
-"""What calls take and give. Names and ranges are those of proto/cairn/v1 and clients/cpp."""
+"""The arguments and results of calls. Names and ranges are as in proto/cairn/v1 and clients/cpp."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Plane:
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Consecutive layers with the same planes; none for layers that keep nothing."""
+    """Consecutive layers with the same planes. Layers that keep nothing have none."""
 
     count: int
     planes: Sequence[Plane] = ()
@@ -150,13 +150,14 @@ class NativeLayout:
     key_rotation: KeyRotation = KeyRotation.AFTER_ROPE
 
     def bytes(self, rect: Rect | None = None) -> int:
-        """Bytes of a block's rectangle; of the whole block by default."""
+        """The size in bytes of a block's rectangle. Default: of the whole block."""
         return _native.rect_bytes(self, rect)
 
 
 @dataclass(frozen=True)
 class OpaqueLayout:
-    """Bytes of an engine, never interpreted. A block has `parts` of them, one of each rank, say."""
+    """Bytes of an inference engine, never interpreted. A block has `parts` parts, for example one
+    of each rank."""
 
     description: str
     max_part_bytes: int
@@ -185,8 +186,8 @@ class NamespaceSpec:
 
 @dataclass(frozen=True)
 class FieldDifference:
-    """A namespace at the node that differs in exactly this field: a changed setting, not an empty
-    cache."""
+    """A namespace at the node that differs in exactly this field. Probably a setting was changed,
+    and the cache is not simply empty."""
 
     field: str
     stored: str
@@ -215,7 +216,8 @@ class TierRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Match:
-    """The longest complete prefix at the node. As a context manager it releases the lease."""
+    """The longest complete prefix at the node. As a context manager it releases the lease at the
+    end."""
 
     matched_blocks: int
     lease: Lease
@@ -233,7 +235,7 @@ class Match:
 
 
 class Fetched(NamedTuple):
-    """What a fetch brought. Memory of a block that failed has undefined bytes."""
+    """The result of a fetch. The memory of a block that failed has undefined bytes."""
 
     prefix: int
     """Leading blocks that are complete."""
@@ -258,7 +260,7 @@ class Part(NamedTuple):
 
 
 class Prefetched(NamedTuple):
-    """What became of a hint's blocks; every key is counted once."""
+    """What the node did with the blocks of a hint. Every key is counted once."""
 
     present_blocks: int
     queued_blocks: int
@@ -281,7 +283,7 @@ class TierStat(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeStats:
-    """A node's totals since it started; StatResponse of proto/cairn/v1/cache.proto documents the
+    """A node's totals since it started. StatResponse of proto/cairn/v1/cache.proto documents the
     fields."""
 
     node_id: str
@@ -356,7 +358,7 @@ class CacheEvent:
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM files. All empty: TLS with the system's authorities and no certificate of one's own."""
+    """PEM files. All empty: TLS with the system's authorities and without a client certificate."""
 
     ca_file: str = ""
     cert_file: str = ""
@@ -367,7 +369,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Breaker:
-    """When a node that fails is no longer asked, in seconds."""
+    """When the client stops asking a node that fails. Times are in seconds."""
 
     failures: int = 3
     """In a row, until it opens."""

@@ -1,6 +1,6 @@
 #pragma once
-// Plain C++ out of Python's values. Errors name the field: TypeError for a wrong type,
-// INVALID_ARGUMENT for a wrong value. With the GIL held.
+// Makes plain C++ values from Python's values. Errors name the field: TypeError for a wrong type,
+// INVALID_ARGUMENT for a wrong value. The caller must hold the GIL.
 
 #include <nanobind/nanobind.h>
 

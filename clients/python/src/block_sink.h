@@ -1,5 +1,6 @@
 #pragma once
-// Takes what a fetch brings into the caller's memory. Knows no Python: runs without the GIL.
+// Puts the slices that a fetch brings into the caller's memory. Knows no Python: runs without the
+// GIL.
 
 #include <cstdint>
 #include <map>
@@ -14,15 +15,15 @@
 
 namespace cairn::python {
 
-// A slice whose heads are those that are wanted goes straight to its place when that is contiguous
-// in the caller's memory; every other one through a buffer. In an opaque layout only the part with
+// A slice with exactly the wanted heads goes directly to its place if that is contiguous in the
+// caller's memory. Every other slice goes through a buffer. In an opaque layout only the part with
 // exactly the rectangle is taken. Used by one thread.
 class BlockSink final : public client::FetchSink {
  public:
   using Block = BlockBytes<std::byte>;
 
-  // `into` is for the blocks from `first_block` on. INVALID_ARGUMENT, naming 'into[i]', where a
-  // native block's bytes are not those of the rectangle. `layout` outlives the sink. REQUIRES:
+  // `into` is for the blocks from `first_block` on. INVALID_ARGUMENT, which names 'into[i]': the
+  // size of a native block is not that of the rectangle. `layout` must outlive the sink. REQUIRES:
   // `want` lies in its grid.
   static Result<BlockSink> Create(const Layout& layout, const format::PartRect& want,
                                   uint32_t first_block, std::vector<Block> into);
@@ -32,8 +33,8 @@ class BlockSink final : public client::FetchSink {
   Status OnSlice(const client::SliceInfo& slice, std::span<const std::byte> data) override;
   void OnBlockFailed(uint32_t block, client::MissReason reason) override;
 
-  // After the fetch. Every block is either complete or has a reason; `open` is that of those that
-  // neither came whole nor failed.
+  // Call it after the fetch. Every block is then complete or has a reason. `open` is the reason of
+  // blocks that neither came completely nor failed.
   std::map<uint32_t, client::MissReason> Failed(client::MissReason open) const;
   // Leading blocks that are complete.
   uint32_t prefix() const;

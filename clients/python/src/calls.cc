@@ -145,7 +145,7 @@ std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fing
 
 nb::object MatchAnswer(const PendingMatch& pending) {
   if (!pending.Done()) {
-    throw StatusError(Errorf(StatusCode::kFailedPrecondition, "match: it is not done"));
+    throw StatusError(Errorf(StatusCode::kFailedPrecondition, "match: it has no result yet"));
   }
   const PendingMatch::Answer& answer = pending.answer();
   ThrowIfError(answer.match.status());

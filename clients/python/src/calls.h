@@ -1,6 +1,6 @@
 #pragma once
-// The client's calls with Python's values: arguments are read with the GIL, the wait is without it.
-// Failures are thrown as StatusError. The package's client.py gives the results their types.
+// The client's calls with Python's values. They read their arguments with the GIL and wait without
+// it. They throw failures as StatusError. The package's client.py gives the results their types.
 
 #include <nanobind/nanobind.h>
 
@@ -25,8 +25,8 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
                  nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
                  const std::string& trace);
-// The same without a lease, not waited for. `prefetch_in`: None, or seconds in which the node
-// should have in memory what matched.
+// The same without a lease, and nobody waits for it. `prefetch_in`: None, or the seconds after
+// which the node should have the matched blocks in memory.
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
                                          nb::handle keys, nb::handle prefetch_in,
                                          nb::handle deadline, const std::string& trace);

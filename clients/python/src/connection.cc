@@ -12,8 +12,8 @@ Result<std::shared_ptr<Connection>> Connection::Make(const client::ConnectOption
   static const pid_t first_process = getpid();
   if (getpid() != first_process) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "process {} was forked from process {}, which had clients: start it anew "
-                  "(multiprocessing's spawn), or fork before the first client",
+                  "process {} was forked from process {}, which had clients: start it with "
+                  "multiprocessing's spawn, or fork before the first client",
                   getpid(), first_process);
   }
   CAIRN_ASSIGN_OR_RETURN(auto client, client::Connect(options));
@@ -164,7 +164,8 @@ Result<std::unique_ptr<client::InPlacePush>> Connection::TakeStaged(uint64_t id)
   const MutexLock lock(mu_);
   const auto it = staged_.find(id);
   if (it == staged_.end()) {
-    return Errorf(StatusCode::kFailedPrecondition, "staged push: it is committed or dropped");
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "staged push: it was already committed or dropped");
   }
   auto push = std::move(it->second);
   staged_.erase(it);

@@ -24,17 +24,17 @@ struct OpenNamespace {
   format::Codec codec = format::Codec::kRaw;
 };
 
-// Knows no Python; its calls wait, so callers drop the GIL first. Thread-safe.
+// Knows no Python. Its calls wait, so callers release the GIL first. Thread-safe.
 //
-// A process that was forked has none of the client's threads, and perhaps locked mutexes: there
-// every call is refused and nothing is ever destroyed.
+// A forked process has none of the client's threads, and its mutexes may be locked. So there every
+// call is refused, and nothing is ever destroyed.
 class Connection {
  public:
   // FAILED_PRECONDITION in a process that was forked from one that had made a connection.
   static Result<std::shared_ptr<Connection>> Make(const client::ConnectOptions& options);
   ~Connection();
 
-  // The leave to use the client; Close waits for its end.
+  // The permission to use the client. Close waits until it is given back.
   class Call {
    public:
     explicit Call(Connection* connection) : connection_(connection) {}
@@ -55,11 +55,12 @@ class Connection {
 
   // Remembers how the blocks of the namespace look.
   void Remember(const NamespaceSpec& spec);
-  // INVALID_ARGUMENT for one that was not opened here.
+  // INVALID_ARGUMENT: it was not opened here.
   Result<std::shared_ptr<const OpenNamespace>> Find(const Digest& fingerprint);
 
-  // Asks in a thread of the connection, and does not wait: the GIL may be held. FAILED_PRECONDITION
-  // when it is closed and in a forked process, RESOURCE_EXHAUSTED when too many questions wait.
+  // Asks in a thread of the connection and does not wait, so the caller may hold the GIL.
+  // FAILED_PRECONDITION: it is closed, or this is a forked process. RESOURCE_EXHAUSTED: too many
+  // matches are waiting.
   Result<std::shared_ptr<PendingMatch>> Ask(PendingMatch::Question question);
 
   // Streams belong to the connection, which ends them before its client.
@@ -70,7 +71,7 @@ class Connection {
 
   // Staged pushes belong to the connection, too.
   uint64_t Keep(std::unique_ptr<client::InPlacePush> push);
-  // Gives it out, once. FAILED_PRECONDITION: it is committed or dropped.
+  // Hands it out, once. FAILED_PRECONDITION: it was already committed or dropped.
   Result<std::unique_ptr<client::InPlacePush>> TakeStaged(uint64_t id);
   // Gives its room back. May be repeated.
   void DropStaged(uint64_t id);

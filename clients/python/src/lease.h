@@ -9,9 +9,9 @@
 
 namespace cairn::python {
 
-// Gives the lease back when it is released or collected; a call that uses it just then keeps it
-// until its end. Used with the GIL held, so by one thread at a time. In a forked process nothing is
-// given back: the lease is the parent's.
+// Gives the lease back when it is released or collected. A call that uses it at that moment keeps
+// it until the call ends. Callers hold the GIL, so only one thread uses it at a time. In a forked
+// process nothing is given back, because the lease belongs to the parent.
 class LeaseHandle {
  public:
   explicit LeaseHandle(client::Lease lease);

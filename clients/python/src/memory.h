@@ -1,5 +1,5 @@
 #pragma once
-// Memory of Python objects, used where it lies.
+// Memory of Python objects, used in place.
 
 #include <absl/container/inlined_vector.h>
 #include <nanobind/nanobind.h>
@@ -18,9 +18,9 @@ namespace cairn::python {
 enum class Access { kRead, kWrite };
 
 // The bytes of one object that exports its memory: by the buffer protocol (bytes, bytearray,
-// memoryview, mmap, numpy), else by DLPack (torch). Nothing is copied or converted: an object that
-// would need it is refused. While this exists the object lives and cannot move its memory. Made and
-// destroyed with the GIL held, used without it.
+// memoryview, mmap, numpy), or otherwise by DLPack (torch). Nothing is copied or converted. Objects
+// that would need that are refused. While this exists the object lives and cannot move its memory.
+// Made and destroyed with the GIL held, used without it.
 class Memory {
  public:
   // INVALID_ARGUMENT, naming `field`, for memory that is not contiguous, not writable, or not this

@@ -1,6 +1,6 @@
 #pragma once
-// A match that nobody waits for: an engine's scheduler asks when a request comes, and looks at the
-// answer when its turn has come. Knows no Python.
+// A match that nobody waits for. The scheduler of an inference engine starts it when a request
+// comes, and looks at the answer when it schedules the request. Knows no Python.
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -37,8 +37,8 @@ class PendingMatch {
   void Refuse(const Status& status);
 
   bool Done() const { return done_.load(std::memory_order_acquire); }
-  // Until it is done; false when that did not happen by `until`. FAILED_PRECONDITION in a process
-  // that was forked meanwhile: nobody there will ever finish it.
+  // Waits until it is done. False: it was not done at `until`. FAILED_PRECONDITION in a process
+  // that was forked after the match began, because there it will never be done.
   Result<bool> Wait(TimePoint until);
   // REQUIRES: Done().
   const Answer& answer() const { return *answer_; }

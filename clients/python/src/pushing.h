@@ -11,8 +11,8 @@
 
 namespace cairn::python {
 
-// Copies the parts into room for them, the node's memory where it can be reached, and seals them:
-// what is left is to Commit. Errors as CacheClient::BeginPush. `contents`: one for each of `rooms`.
+// Copies the parts into room for them, in the node's memory if it can be reached, and seals them.
+// Then only Commit is left. Errors as CacheClient::BeginPush. `contents`: one for each of `rooms`.
 Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c,
                                                         const OpenNamespace& ns,
                                                         const Digest& fingerprint,
@@ -20,9 +20,9 @@ Result<std::unique_ptr<client::InPlacePush>> StageParts(client::CacheClient& c,
                                                         std::span<const PartContent> contents,
                                                         const client::PushOptions& options);
 
-// Stages and commits as many parts at a time as a session may surely take room for, within one
-// deadline. One status a part; `contents`: one for each of `rooms`. Errors as
-// CacheClient::BeginPush, when nothing is known to be stored.
+// Stages and commits parts in groups for which a session can always take room, within one deadline.
+// One status per part; `contents`: one for each of `rooms`. Errors as CacheClient::BeginPush, when
+// nothing is known to be stored.
 Result<std::vector<Status>> PushInBatches(client::CacheClient& c, const OpenNamespace& ns,
                                           const Digest& fingerprint,
                                           std::span<const client::PartToWrite> rooms,

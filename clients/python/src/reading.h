@@ -19,8 +19,9 @@ namespace cairn::python {
 // row for each. TypeError for anything else.
 size_t CountOf(nanobind::handle into);
 
-// What a read needs while the GIL is not held; made, asked and destroyed with it. Ends early when
-// the connection closes or `cancel` is told to.
+// Everything that a read needs while the GIL is not held. The caller holds the GIL when it makes,
+// asks and destroys this object. The read ends early when the connection closes or `cancel` is
+// triggered.
 class Reading {
  public:
   // `rect`: None for all of each block. INVALID_ARGUMENT or TypeError, naming the field. `layout`

@@ -1,5 +1,5 @@
 #pragma once
-// Writes a part out of pieces of the caller's memory. Knows no Python: runs without the GIL.
+// Writes a part from pieces of the caller's memory. Knows no Python: runs without the GIL.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// Failed statuses on their way to Python: thrown here, turned into the exception of their code by
-// the module's translator.
+// Carries failed statuses to Python. C++ code throws them, and the module's translator turns each
+// into the Python exception for its code.
 
 #include <exception>
 #include <string>

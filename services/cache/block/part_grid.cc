@@ -140,7 +140,7 @@ Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,
   for (size_t i = 0; i < header.slices.size(); ++i) {
     const format::SliceEntry& slice = header.slices[i];
     if (!format::VerifySlice(slice, part.subspan(slice.offset, slice.length))) {
-      return Errorf(StatusCode::kDataLoss, "slice of layer {}: bytes fail their checksum",
+      return Errorf(StatusCode::kDataLoss, "slice of layer {}: bytes do not match their checksum",
                     rect.layer_begin + i);
     }
   }

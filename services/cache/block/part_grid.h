@@ -1,10 +1,10 @@
 #pragma once
-// Parts on the grid layers x KV heads: what a writer may add, when a block is complete, what a
-// part's bytes must look like.
+// Parts on the grid of layers x KV heads: which parts a writer may add, when a block is complete,
+// and how the bytes of a part must look.
 //
-// Parts of a block never overlap. A rectangle whose cells are all taken is ALREADY_EXISTS (the
-// first commit wins); one that overlaps in part is INVALID_ARGUMENT: writers of one block must cut
-// the grid alike, or one inside the other's cut.
+// The parts of a block never overlap. A rectangle whose cells are all taken is ALREADY_EXISTS (the
+// first commit wins). A rectangle that overlaps others partly is INVALID_ARGUMENT: all writers of a
+// block must cut the grid in the same way, or one of them must cut the pieces of the other further.
 
 #include <cstdint>
 #include <optional>
@@ -24,32 +24,34 @@ PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> 
 // REQUIRES: `parts` do not overlap and lie on the grid.
 bool CoversGrid(const format::PartRect& whole, std::span<const format::PartRect> parts);
 
-// What parts of a namespace look like. `layout` outlives it.
+// How the parts of a namespace must look. `layout` must outlive it.
 struct PartForm {
   const Layout& layout;
   format::Codec codec = format::Codec::kRaw;
-  // In the host tier of a ladder: as parts come back from disk.
+  // In the host tier of a ladder: the codec in which parts come back from disk.
   std::optional<format::Codec> or_codec = std::nullopt;
-  // Slices hold selected rows (format/selected_slice.h): then parts are smaller with any codec.
+  // Slices hold selected rows (format/selected_slice.h), so parts are smaller with any codec.
   bool selected = false;
 
-  // Fewest and most bytes of a layer's slice with heads [head_begin, head_end). REQUIRES: native.
+  // The smallest and the largest size of a layer's slice with heads [head_begin, head_end).
+  // REQUIRES: native.
   struct Bytes {
     uint64_t least = 0, most = 0;
   };
   Bytes SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
 };
 
-// A reservation's rectangle and size: on the grid, and as large as the layout says; where a codec
-// makes parts smaller, at most that. INVALID_ARGUMENT naming the field.
+// Checks the rectangle and the size of a reservation. The rectangle must lie on the grid. The size
+// must be what the layout says, or at most that if the codec makes parts smaller. INVALID_ARGUMENT,
+// which names the field.
 Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes);
 
-// Header, hashes and sizes of a part's bytes against what was reserved. DATA_LOSS when a hash
-// fails, INVALID_ARGUMENT when the header says something else than the reservation.
+// Checks the header, hashes and sizes of a part's bytes against the reservation. DATA_LOSS: a hash
+// does not match. INVALID_ARGUMENT: the header differs from the reservation.
 Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,
                        std::span<const std::byte> part);
-// The same without the slices: for readers who hash slice by slice.
+// The same without the slices, for readers that hash slice by slice.
 Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
                                          std::span<const std::byte> part);
 

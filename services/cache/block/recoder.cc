@@ -156,7 +156,8 @@ Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const
     const auto source = part.subspan(entry.offset, entry.length);
     copy.assign(source.begin(), source.end());
     if (!format::VerifySlice(entry, copy)) {
-      return Errorf(StatusCode::kDataLoss, "slice of layer {}: bytes fail their checksum", layer);
+      return Errorf(StatusCode::kDataLoss, "slice of layer {}: bytes do not match their checksum",
+                    layer);
     }
     const Slice slice = SliceOf(layer, rect, at_start);
     size_t length = 0;

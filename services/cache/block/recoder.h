@@ -1,10 +1,10 @@
 #pragma once
-// Encodes parts again for the lower rung of a ladder: what a block is on disk, where its recipe
-// says "host=A>disk=B".
+// Encodes parts again for the lower rung of a ladder. With the recipe "host=A>disk=B" this makes
+// the form in which a block lies on disk.
 //
-// The result is a pure function of the stored bytes, of where the part lies in its block, and of
-// whether the block begins a sequence: the same on every machine. Nothing is encoded up again: a
-// part in the lower codec stays as it is, wherever it goes.
+// The result depends only on the stored bytes, on the place of the part in its block, and on
+// whether the block begins a sequence, so it is the same on every machine. Nothing is encoded back
+// to a higher rung: a part in the lower codec stays in it, in every tier.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ class PartBuffer {
  public:
   PartBuffer() = default;
   explicit PartBuffer(size_t capacity);
-  // Empty where there is none.
+  // Empty: there is none.
   std::span<std::byte> bytes() const { return {memory_.get(), size_}; }
   // REQUIRES: at most the capacity.
   void Shrink(size_t size) { size_ = size; }
@@ -45,19 +45,20 @@ class PartBuffer {
 // Immutable; thread-safe. Knows codecs, not tiers.
 class Recoder {
  public:
-  // nullptr when the namespace's recipe is no ladder. INVALID_ARGUMENT naming what a rung cannot
-  // store of this layout; errors as PartCodecsOf. REQUIRES: Validate(spec).ok().
+  // nullptr: the recipe of the namespace is not a ladder. INVALID_ARGUMENT names the part of this
+  // layout that a rung cannot store. Other errors are those of PartCodecsOf. REQUIRES:
+  // Validate(spec).ok().
   static Result<std::unique_ptr<const Recoder>> Create(const NamespaceSpec& spec);
   ~Recoder();
 
-  // The part in the codec of the disk; empty when it is in that already. `at_start`: its block
-  // begins a sequence. DATA_LOSS when the bytes fail their hash or no encoder wrote them;
-  // INVALID_ARGUMENT when their numbers cannot be encoded (NaN, infinity). `part` may be written to
-  // meanwhile: what is used is what was verified.
+  // Returns the part in the codec of the disk. Empty: it already is in that codec. `at_start`: its
+  // block begins a sequence. DATA_LOSS: the bytes do not match their hash, or no encoder wrote
+  // them. INVALID_ARGUMENT: their numbers cannot be encoded (NaN, infinity). Somebody may write to
+  // `part` during the call: only bytes that were verified are used.
   Result<PartBuffer> Recode(const format::PartRect& rect, std::span<const std::byte> part,
                             bool at_start) const;
 
-  // A bound for a block of one part.
+  // An upper bound of the size, for a block of one part.
   uint64_t MaxBlockBytes(bool at_start) const;
 
  private:

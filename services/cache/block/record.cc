@@ -66,7 +66,7 @@ Result<BlockRecord> DecodeRecord(std::string_view bytes) {
                   kRecordBytes);
   }
   if (Get<uint64_t>(bytes, 128) != HashOf(bytes.substr(0, 128))) {
-    return Errorf(StatusCode::kDataLoss, "block record: bytes fail their checksum");
+    return Errorf(StatusCode::kDataLoss, "block record: bytes do not match their checksum");
   }
   BlockRecord record;
   record.bytes = Get<uint32_t>(bytes, 4);
@@ -110,7 +110,7 @@ Result<NamespaceRecord> DecodeNamespaceRecord(std::string_view bytes) {
   }
   const std::string_view body = bytes.substr(0, bytes.size() - 8);
   if (Get<uint64_t>(bytes, body.size()) != HashOf(body)) {
-    return Errorf(StatusCode::kDataLoss, "namespace record: bytes fail their checksum");
+    return Errorf(StatusCode::kDataLoss, "namespace record: bytes do not match their checksum");
   }
   NamespaceRecord record;
   record.dropped = (Get<uint16_t>(bytes, 2) & kDropped) != 0;

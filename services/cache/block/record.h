@@ -1,7 +1,7 @@
 #pragma once
-// What the disk tier keeps beside each part, so that the index can be built again from the parts
-// alone, in any order. docs/formats/record.md draws the bytes. Version 1; another version is not
-// read.
+// The record that the disk tier stores with each part. With the records, recovery can build the
+// index again from the parts alone, in any order. docs/formats/record.md draws the bytes. The
+// version is 1, and no other version is read.
 
 #include <cstdint>
 #include <optional>
@@ -18,17 +18,18 @@ inline constexpr uint16_t kRecordVersion = 1;
 
 struct BlockRecord {
   Digest fingerprint;
-  uint64_t generation = 0;  // Of the namespace: an older one than the namespace's was dropped.
+  // The generation of the namespace. A record with an older one belongs to a dropped block.
+  uint64_t generation = 0;
   BlockKey key;
   std::optional<BlockKey> parent;
   format::PartRect rect;
-  format::PartRect grid;  // The whole: begins are 0.
+  format::PartRect grid;  // The size of the grid: its begins are 0.
   uint32_t bytes = 0;
   float recompute_seconds = 0;
 };
 
 std::string EncodeRecord(const BlockRecord& record);
-// DATA_LOSS, saying what is wrong.
+// DATA_LOSS, which says what is wrong.
 Result<BlockRecord> DecodeRecord(std::string_view bytes);
 
 // The named record of a namespace: its spec, its generation, and whether it was dropped.

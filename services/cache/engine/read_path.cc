@@ -48,8 +48,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                                                       context_.options.default_lease_ttl,
                                                       context_.options.max_lease_ttl));
   if (!std::isfinite(request.prefill_tokens_per_second) || request.prefill_tokens_per_second < 0) {
-    return InvalidArgument("field 'prefill_tokens_per_second': got {}, expected a number from 0",
-                           request.prefill_tokens_per_second);
+    return InvalidArgument(
+        "field 'prefill_tokens_per_second': got {}, expected a number of at least 0",
+        request.prefill_tokens_per_second);
   }
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
   if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));

@@ -69,7 +69,7 @@ Status WritePath::CheckPart(const NamespaceState& ns, const ReservePartRequest& 
   CAIRN_RETURN_IF_ERROR(
       ValidatePart(ns.form, part.part, part.bytes, context_.tiers.host->max_extent_bytes()));
   if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
-    return InvalidArgument("field 'compute_seconds': got {}, expected a number from 0",
+    return InvalidArgument("field 'compute_seconds': got {}, expected a number of at least 0",
                            part.compute_seconds);
   }
   if (part.parent && *part.parent == part.key) {
@@ -214,7 +214,7 @@ Result<std::vector<Status>> WritePath::Commit(SessionId session, std::span<const
 
 Status WritePath::CommitOne(Reservation& r) {
   if (!r.Seal()) {
-    return Errorf(StatusCode::kFailedPrecondition, "part of block {}: a write is under way",
+    return Errorf(StatusCode::kFailedPrecondition, "part of block {}: a write is still running",
                   r.key.Hex());
   }
   NamespaceState& ns = *r.ns;

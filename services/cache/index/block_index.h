@@ -1,8 +1,9 @@
 #pragma once
 // The index of one namespace: a path-compressed radix tree over block keys.
 //
-// A node is an unbranched run of blocks; children hang at a run's end; a key map leads from any key
-// to (node, offset). A prompt is one walk: one look-up per node, then keys compared side by side.
+// A tree node is a run of blocks without branches. Its children hang at the end of the run. A key
+// map leads from any key to (node, offset). A prompt is one walk: one look-up per tree node, and
+// then a comparison of neighbouring keys.
 //
 // clang-format off
 //   [A0 A1 A2 A3]──┬──[B4 B5]
@@ -15,10 +16,10 @@
 //
 // Per tier, the deepest blocks of each path are candidates for eviction: a node is in the tier's
 // heap when it holds a block there, none of its descendants does, and no pin reaches its last
-// block. So a block never leaves before what builds on it, and never under a pin.
+// block. So a block never leaves before its descendants, and never while it is pinned.
 //
-// Thread-compatible: the owner locks. Nothing here does I/O; extents to give back to tiers are
-// handed out in lists.
+// Thread-compatible: the owner locks. Nothing here does I/O. The index returns lists of the extents
+// that the owner must give back to the tiers.
 
 #include <array>
 #include <memory>
@@ -40,7 +41,7 @@
 
 namespace cairn::cache {
 
-// Coarse time of the index, 16.8 ms a tick: 2.2 years fit.
+// Coarse time of the index, 16.8 ms per tick. The range is 2.2 years.
 inline uint32_t UseTicks(Duration since_start) {
   return static_cast<uint32_t>(since_start.count() >> 24);
 }
@@ -80,46 +81,49 @@ class BlockIndex {
   struct Walk {
     uint32_t matched = 0;
     uint64_t bytes = 0;
-    uint32_t prefetched = 0;  // Blocks that a hint had brought, matched for the first time.
+    // Blocks that a hint brought and that were matched for the first time.
+    uint32_t prefetched = 0;
     std::vector<Run> runs;
     absl::InlinedVector<Segment, 2> segments;
   };
   struct Evicted {
     BlockKey key;
     uint64_t bytes = 0;
-    bool gone = false;             // Left its last tier.
-    bool demoted = false;          // A slower tier still has it.
-    bool unused_prefetch = false;  // Left host without a use of what a hint had brought.
+    bool gone = false;     // Left its last tier.
+    bool demoted = false;  // A slower tier still has it.
+    // A hint brought it, and it left the host tier without being used.
+    bool unused_prefetch = false;
   };
 
-  // `whole`: the part grid. `policy` outlives the index. `seed`: secret, for the key map.
+  // `whole`: the part grid. `policy` must outlive the index. `seed`: a secret for the key map.
   BlockIndex(const format::PartRect& whole, const EvictionPolicy* policy, uint64_t seed);
 
   // The block's place, tombstones included.
   std::optional<BlockRef> Find(const BlockKey& key) const;
   // The same for a living block.
   std::optional<BlockRef> FindAlive(const BlockKey& key) const;
-  // Per key the fastest tier that holds the living block. Keys that follow each other on a path
-  // cost a comparison each.
+  // Returns, for each key, the fastest tier that holds the living block. Keys that follow each
+  // other on a path cost one comparison each.
   void FindAll(std::span<const BlockKey> keys, std::span<std::optional<TierKind>> found) const;
   const BlockKey& KeyAt(BlockRef ref) const { return node(ref.node).run.key(ref.offset); }
   const BlockMeta& MetaAt(BlockRef ref) const { return node(ref.node).run.meta(ref.offset); }
   std::optional<BlockKey> ParentOf(BlockRef ref) const;
   PartPlaces PartsOf(BlockRef ref) const;
-  // The block is in the tier with exactly these extents: it was not lost and stored again since
-  // `parts` was asked for.
+  // True when the block is in the tier with exactly these extents, so it was not lost and stored
+  // again after the caller asked for `parts`.
   bool LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) const;
 
-  // A complete block in one tier: `parts` cover the grid and lie there. False, and nothing
-  // changes, when it is alive already; a parent that was not known is learnt then as well.
+  // Adds a complete block in one tier: `parts` cover the grid and lie there. False: the block is
+  // already alive. Then nothing changes, except that the index learns a parent that it did not
+  // know.
   bool Insert(const BlockKey& key, const std::optional<BlockKey>& parent, const PartPlaces& parts,
               TierKind tier, float recompute_seconds, uint32_t now);
-  // The root `key` follows `parent`. No effect unless `key` is a root, or where it would close a
-  // circle.
+  // Makes the root `key` follow `parent`. No effect if `key` is not a root, or if this would close
+  // a circle.
   void Link(const BlockKey& key, const BlockKey& parent);
 
-  // The longest living prefix of `keys`, which may start in the middle of a path. `touch`: counts
-  // as use, and neighbours of `keys` that were unrelated roots are linked.
+  // Finds the longest living prefix of `keys`, which may start in the middle of a path. `touch`:
+  // the match counts as a use, and neighbours in `keys` that were unrelated roots are linked.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch);
 
   PinId PinBlock(BlockRef ref);
@@ -132,14 +136,17 @@ class BlockIndex {
               std::vector<BlockRef>* path) const;
   bool HasPins() const { return pins_.count() > 0; }
 
-  // A copy in one more tier; `extents` in the order of PartsOf. REQUIRES: alive, not in this tier.
+  // Adds a copy in another tier. `extents` are in the order of PartsOf. REQUIRES: alive, not in
+  // this tier.
   void AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> extents);
-  // Takes the block out of a tier. Extents are appended once no pin of now can see them. True when
-  // it left its last tier. REQUIRES: in this tier. Places change.
+  // Takes the block out of a tier. Its extents are appended when no pin that exists now can see
+  // them. True when it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
-  // Whether its copy in the tier waits to be copied on; it is not evicted from there meanwhile.
+  // Says whether the copy in this tier waits to be copied to another one. Until then it is not
+  // evicted.
   void SetDirty(BlockRef ref, TierKind tier, bool dirty);
-  // The block counts as used at `tick`, which may lie ahead: it is evicted as late as that says.
+  // The block counts as used at `tick`, which may lie in the future. It is then evicted accordingly
+  // later.
   void Protect(BlockRef ref, uint32_t tick);
   void MarkPrefetched(BlockRef ref);
   // The block's first token is the first of its sequence.
@@ -147,8 +154,8 @@ class BlockIndex {
 
   // Rank of the tier's next victim (a lower bound), UINT64_MAX when it has none.
   uint64_t NextRank(TierKind tier) const;
-  // Evicts the tier's lowest candidate; nullopt when all is pinned, dirty or gone, or no candidate
-  // has a rank below `below`.
+  // Evicts the tier's lowest candidate. nullopt: all blocks are pinned, dirty or gone, or no
+  // candidate has a rank below `below`.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
 
@@ -157,7 +164,7 @@ class BlockIndex {
   // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not pinned.
   Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released);
 
-  // Runs of only children become one node again: after recovery, which inserts in any order.
+  // Joins runs of only children into one node again. For recovery, which inserts in any order.
   void Compact();
   // Frees up to `blocks` blocks of any kind, and appends their extents. True when the index is
   // empty. REQUIRES: no pins.
@@ -168,7 +175,7 @@ class BlockIndex {
   uint64_t bytes() const { return alive_bytes_; }
   uint64_t blocks_in(TierKind tier) const { return in_tier_[tier]; }
   size_t nodes() const { return used_nodes_; }
-  // All memory of the index, from the real structures.
+  // All memory of the index, measured on the real structures.
   size_t MemoryBytes() const;
   // Calls `visit(ref)` for each living block. The index must not change meanwhile.
   template <typename Visitor>
@@ -180,8 +187,8 @@ class BlockIndex {
       }
     }
   }
-  // The same in portions, for blocks of any kind: each is in one of `ranges` (a power of two)
-  // ranges, by its key, for as long as it is here. The index may change between two calls.
+  // The same in portions, for blocks of any kind. Each block is in one of `ranges` ranges (a power
+  // of two), which depends on its key and does not change. The index may change between two calls.
   template <typename Visitor>
   void ForEachInRange(size_t range, size_t ranges, Visitor&& visit) const {
     map_.ForEachInRange(range, ranges, visit);

@@ -1,6 +1,6 @@
 #pragma once
-// The blocks of one tree node: an unbranched run, keys beside each other so that a match compares
-// them at memory speed.
+// The blocks of one tree node: a run without branches. The keys lie next to each other, so that a
+// match compares them at the speed of memory.
 //
 //   one allocation, 80 bytes a block:  key[0] .. key[capacity-1] | meta[0] .. meta[capacity-1]
 //
@@ -23,7 +23,7 @@ namespace cairn::cache {
 struct BlockMeta {
   enum Flag : uint8_t {
     kManyParts = 1 << 0,
-    // Came to host because of a hint, and was not matched since.
+    // Came to the host tier because of a hint, and was not matched since then.
     kPrefetched = 1 << 1,
     // Begins a sequence: some codecs keep its first token apart.
     kAtStart = 1 << 2,
@@ -36,7 +36,8 @@ struct BlockMeta {
   float recompute_seconds = 0;
   uint16_t uses = 0;
   uint8_t flags = 0;
-  // Bit sets of TierKind. `dirty`: the copy waits to be copied on, and is not evicted meanwhile.
+  // Bit sets of TierKind. `dirty`: the copy waits to be copied to another tier and is not evicted
+  // until then.
   uint8_t tiers : 4 = 0;
   uint8_t dirty : 4 = 0;
   static_assert(kTierCount <= 4);

@@ -2,8 +2,8 @@
 // From block key to its place in the tree. Keys are not stored twice: an entry is a place and 32
 // bits of the key's hash.
 //
-// 64 tables instead of one: each grows at another moment, so no insert pays for rehashing all
-// blocks. Keys come from clients, so the hash takes all 32 bytes and a secret seed. Not
+// There are 64 tables instead of one. Each grows at a different moment, so that no insert has to
+// rehash all blocks. Keys come from clients, so the hash uses all 32 bytes and a secret seed. Not
 // thread-safe.
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class KeyMap {
     const uint64_t hash = Hash(key);
     auto& table = tables_[Table(hash)];
     const auto it = table.find(Entry{from, static_cast<uint32_t>(hash)});
-    // The place is no part of the hash, so it may change in its slot.
+    // The place is not part of the hash, so it may change in its slot.
     if (it != table.end()) const_cast<Entry&>(*it).ref = to;
   }
 

@@ -25,15 +25,15 @@ class PendingBlocks {
   // Reserves a rectangle for one writer. Anything but kFree changes nothing.
   PartFit Claim(const BlockKey& key, const format::PartRect& rect);
   void Unclaim(const BlockKey& key, const format::PartRect& rect);
-  // Would this part complete the block?
+  // True if this part would complete the block.
   bool Completes(const BlockKey& key, const format::PartRect& rect) const;
-  // A claimed part is committed: the block, when it is complete now; it is then no longer pending.
-  // The first part's time starts the block's expiry. `at_start`: the block begins a sequence.
-  // REQUIRES: claimed; the part lies in one tier.
+  // Commits a claimed part. Returns the block if it is complete now, and it is then no longer
+  // pending. The expiry of the block counts from its first part. `at_start`: the block begins a
+  // sequence. REQUIRES: claimed; the part lies in one tier.
   std::optional<Complete> Commit(const BlockKey& key, const PartPlace& part,
                                  const std::optional<BlockKey>& parent, float recompute_seconds,
                                  TimePoint expires, bool at_start = false);
-  // Some part of the block is here.
+  // True when some part of the block is here.
   bool Contains(const BlockKey& key) const;
   // Drops committed parts of blocks that should have been complete by `now`; `all`: of every block.
   void Expire(TimePoint now, bool all, std::vector<PartPlace>* dropped);

@@ -62,7 +62,8 @@ class PinTable {
   void ForEach(Visitor&& visit) const {
     for (PinId id = oldest_; id != kNoPin; id = pins_[id].newer) visit(pins_[id]);
   }
-  // Every pin that lives has this sequence or a later one; without pins, the next one's.
+  // Every existing pin has this sequence or a later one. Without pins: the sequence of the next
+  // one.
   uint64_t OldestSequence() const {
     return oldest_ == kNoPin ? next_sequence_ : pins_[oldest_].sequence;
   }

@@ -1,7 +1,7 @@
 #pragma once
-// Remembers for a while why a block is no longer here, so that a miss can say so: a fixed table of
-// 64-bit fingerprints, newer ones overwrite older ones. Thread-safe and lock-free: a lost or
-// torn-off entry only turns "evicted" into "absent".
+// Remembers for a while why a block is gone, so that a miss can name the reason. It is a fixed
+// table of 64-bit fingerprints, in which newer ones overwrite older ones. Thread-safe and
+// lock-free: an entry that is lost or overwritten only turns "evicted" into "absent".
 
 #include <atomic>
 #include <cstdint>

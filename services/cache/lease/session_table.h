@@ -1,9 +1,9 @@
 #pragma once
-// Sessions, and what they own: leases and reservations. All of it ends with the session, or at its
-// own deadline. Thread-safe.
+// Sessions, and the leases and reservations that they own. A lease or reservation ends with its
+// session, or at its own deadline. Thread-safe.
 //
-// This table only knows who owns what until when; the engine unpins and frees what comes out of it.
-// An object comes out exactly once.
+// This table only knows who owns what until when. The engine unpins and frees the objects that the
+// table hands out. The table hands out each object exactly once.
 
 #include <atomic>
 #include <memory>
@@ -17,21 +17,22 @@
 
 namespace cairn::cache {
 
-// A prefix that stays: one pin per path that it lies on (one, but for prompts whose blocks are not
-// linked).
+// A prefix that stays: one pin for each path that it lies on. That is one path, except for prompts
+// whose blocks are not linked.
 struct Lease {
   struct Path {
     PinId pin = kNoPin;
     uint32_t count = 0;
   };
-  // Appends its blocks [begin, end). False: some are gone, as after its end.
+  // Appends its blocks [begin, end). False: some of them are gone, for example because the lease
+  // ended.
   bool Find(uint32_t begin, uint32_t end, std::vector<BlockRef>* found) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns->mu);
 
   NamespacePtr ns;
   absl::InlinedVector<Path, 1> paths;
   uint32_t blocks = 0;
-  std::vector<BlockIndex::Run> runs;  // Where the blocks lay when they were matched.
+  std::vector<BlockIndex::Run> runs;  // Where the blocks were when they were matched.
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
 };
@@ -56,7 +57,7 @@ class Reservation {
   format::PartRect rect;
   bool at_start = false;  // The block's first position is 0.
   float recompute_seconds = 0;
-  // Its room is lent: the writer can change the bytes whenever it likes, also after the commit.
+  // Its room is lent: the writer can change the bytes at any time, even after the commit.
   bool lent = false;
 
   const Extent& extent() const { return extent_; }
@@ -64,8 +65,8 @@ class Reservation {
   // Writers hold this while they copy; Seal ends it. False once sealed.
   bool BeginWrite();
   void EndWrite();
-  // No more writes: the bytes can be verified. False while somebody writes, or when it was sealed
-  // before.
+  // Ends writing, so that the bytes can be verified. False: somebody is writing, or it is already
+  // sealed.
   bool Seal();
   // The extent belongs to the index now.
   void TakeExtent() { taken_ = true; }
@@ -77,7 +78,7 @@ class Reservation {
   Mutex mu_;
   int writers_ ABSL_GUARDED_BY(mu_) = 0;
   bool sealed_ ABSL_GUARDED_BY(mu_) = false;
-  bool taken_ = false;  // By the thread that sealed it.
+  bool taken_ = false;  // Only the thread that sealed it may call it.
 };
 using ReservationPtr = std::shared_ptr<Reservation>;
 
@@ -96,11 +97,11 @@ class SessionTable {
   // NOT_FOUND unless it is open.
   Status Check(SessionId session) const;
 
-  // NOT_FOUND when the session is gone, RESOURCE_EXHAUSTED when it has too many.
+  // NOT_FOUND: the session is gone. RESOURCE_EXHAUSTED: it has too many.
   Result<LeaseId> AddLease(SessionId session, LeasePtr lease, TimePoint deadline);
   // RESOURCE_EXHAUSTED when the session could not take one more lease.
   Status CheckLeaseRoom(SessionId session) const;
-  // Alive at `now`, else NOT_FOUND.
+  // NOT_FOUND: it does not exist, or has expired at `now`.
   Result<LeasePtr> FindLease(SessionId session, LeaseId id, TimePoint now) const;
   LeasePtr TakeLease(SessionId session, LeaseId id);  // nullptr: not there.
   Status RenewLease(SessionId session, LeaseId id, TimePoint now, TimePoint deadline);
@@ -111,10 +112,11 @@ class SessionTable {
   ReservationPtr TakeReservation(SessionId session, ReservationId id,
                                  TimePoint now);  // nullptr: not there.
 
-  // Everything whose deadline has come.
+  // Takes out everything whose deadline has come.
   Ended Expire(TimePoint now);
-  // Everything of a namespace, but for what has no deadline (TimePoint::max()): processes of this
-  // machine read or write those bytes in place, so only their session ends it.
+  // Takes out everything of a namespace that has a deadline. What has none (TimePoint::max())
+  // stays: processes on this machine read or write those bytes in place, so only their session ends
+  // it.
   Ended TakeAllOf(const NamespaceState& ns);
 
   size_t sessions() const;

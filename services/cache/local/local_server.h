@@ -2,18 +2,19 @@
 // The node's side of the same-node path: a Unix socket, and one thread that serves the rings of all
 // sessions in turn.
 //
-// A ring is *hot* while its client has asked lately: the thread looks into it by itself. When
-// nothing comes for the spin time, hot rings go to sleep one by one, and so does the thread, in
-// epoll, until a client rings the doorbell.
+// A ring is *hot* as long as its client has asked recently: the thread looks into it without being
+// told. When nothing comes for the spin time, hot rings go to sleep one after the other, and then
+// the thread sleeps in epoll until a client rings the doorbell.
 //
 //   gRPC session opens ─ Admit ─► token ─► client says Hello with it ─► Welcome, ring ─► served
 //   gRPC session ends ─ Retire ─► Closing ─► the client hangs up ─► what it held ends, and the
 //   engine's session with it
 //
-// What a session holds is given back when its socket is hung up: the kernel does that when the last
-// process that has it is gone, so nobody can still be reading or writing (a process that closes the
-// socket and goes on writes into its tenant's lent memory, where every use is verified). pidfds
-// would say it sooner for a client whose child keeps the socket, and wrongly.
+// A session gives back what it holds when its socket is hung up. The kernel does that when the last
+// process that has the socket is gone, so nobody can still be reading or writing. (A process that
+// closes the socket and goes on writes only into its tenant's lent memory, where every use is
+// verified.) With pidfds the node would learn it earlier when a child of the client keeps the
+// socket, but then the child could still be reading.
 //
 // Thread-safe.
 
@@ -39,9 +40,9 @@ using LocalToken = std::array<uint8_t, 16>;
 struct LocalServerOptions {
   std::string path;               // Of the socket.
   mode_t mode = 0600;             // Of its file.
-  std::vector<uid_t> allow_uids;  // Who may connect beside this process's own user.
+  std::vector<uid_t> allow_uids;  // Users that may connect in addition to this process's own user.
   shm::RingShape ring{.entries = shm::kDefaultEntries, .scratch_bytes = 1u << 20};
-  // A session may lease and reserve so much. 0: a quarter of the host tier.
+  // Bytes that a session may lease and reserve. 0: a quarter of the host tier.
   uint64_t quota_bytes = 0;
   uint32_t max_sessions = 1024;
   Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: as
@@ -58,7 +59,7 @@ class LocalServer {
     MatchObserver* observer = nullptr;  // Or none.
   };
 
-  // FAILED_PRECONDITION when another process listens on the path.
+  // FAILED_PRECONDITION: another process listens on the path.
   static Result<std::unique_ptr<LocalServer>> Start(const LocalServerOptions& options,
                                                     const Dependencies& dependencies);
   // Ends all sessions. The socket's file is removed.
@@ -68,8 +69,8 @@ class LocalServer {
 
   // A token for the engine's session: connections that show it belong to it.
   LocalToken Admit(SessionId session);
-  // The token is good no longer. True: clients that showed it are still there, and the server will
-  // close the engine's session when they are gone. False: the caller closes it.
+  // Makes the token invalid. True: clients that showed it are still connected, and the server will
+  // close the engine's session when they are gone. False: the caller must close it.
   bool Retire(const LocalToken& token);
 
   const LocalStats& stats() const { return stats_; }
@@ -95,7 +96,7 @@ class LocalServer {
   void Greet(Connection* connection, std::span<const std::byte> message);
   Result<LocalSessionOptions> CheckHello(const shm::DecodedHello& hello, Connection* connection);
   void MakeHot(Connection* connection);
-  // Serves it no longer, and says why. What it holds stays until it hangs up.
+  // Stops serving it and tells it why. What it holds stays until it hangs up.
   void Condemn(Connection* connection, const Status& why);
   void Remove(Connection* connection);
   void Tick();
@@ -106,7 +107,7 @@ class LocalServer {
   const Duration spin_;
   LocalStats stats_;
 
-  // Owned by the thread once it runs.
+  // The thread owns these as soon as it runs.
   shm::Descriptor listening_, epoll_, wake_;
   LocalBuffers buffers_;
   absl::flat_hash_map<Connection*, std::unique_ptr<Connection>> connections_;

@@ -1,8 +1,8 @@
 #pragma once
 // One same-node session: takes descriptors out of its ring, asks the engine, writes answers back.
 //
-// Owned by the server's thread; not thread-safe. Knows no socket: segments go out through
-// SegmentSink. Whatever a client writes into its ring ends at worst this session
+// The server's thread owns it. Not thread-safe. It knows no socket: segments go out through
+// SegmentSink. Whatever a client writes into its ring, it can at worst end this session
 // (docs/formats/local.md).
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class MatchObserver {
   virtual void OnMatch(const MatchResult& result, size_t asked, uint32_t block_tokens) = 0;
 };
 
-// Working memory of the server's thread, shared by its sessions: grows to the largest call, then
-// needs no more.
+// Working memory of the server's thread, which its sessions share. It grows to the size of the
+// largest call.
 struct LocalBuffers {
   std::vector<BlockKey> keys;
   std::vector<std::optional<TierKind>> tiers;
@@ -53,7 +53,7 @@ struct LocalSessionOptions {
   SessionId session = 0;  // Of the engine.
   OwnerId owner = kCommon;
   std::string tenant;
-  uint64_t quota_bytes = 0;  // Leased and reserved together; at most half of it reserved.
+  uint64_t quota_bytes = 0;  // Leased and reserved bytes together. At most half of it reserved.
 };
 
 class LocalSession {
@@ -74,18 +74,19 @@ class LocalSession {
   LocalSession(const LocalSession&) = delete;
   LocalSession& operator=(const LocalSession&) = delete;
 
-  // Serves at most `max` descriptors. False when the ring holds nonsense: `why` says what, and
-  // Serve must not be called again.
+  // Serves at most `max` descriptors. False: the ring holds something that is not valid. Then `why`
+  // says what, and Serve must not be called again.
   bool Serve(int max, Status* why);
-  // Some were served by the last Serve, or are waiting.
+  // True when the last Serve served some descriptors, or some are waiting.
   bool busy() const { return busy_; }
-  // Looks again for blocks that descriptors wait for. Call now and then while has_waiting().
+  // Looks again for blocks that descriptors wait for. Call it from time to time while
+  // has_waiting().
   void RetryWaiting();
   bool has_waiting() const { return !waiting_.empty(); }
 
   // Sends what the owner has now. For the beginning.
   void SendAllSegments();
-  // Ids of segments that were sent, and whose memory is gone since; they are forgotten.
+  // Returns, and forgets, the ids of segments that were sent and whose memory is gone.
   std::vector<uint32_t> TakeGone();
 
   shm::NodeRing& ring() { return ring_; }

@@ -1,5 +1,5 @@
 #pragma once
-// Counters of the same-node path. Atomics: relaxed; written by the server's thread.
+// Counters of the same-node path. The server's thread writes them. The atomics are relaxed.
 
 #include <atomic>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // The waiting moves of one (source, target): bounded, by priority, one entry per block.
 // Thread-safe.
 //
-// A full queue takes a move of higher priority in the place of the youngest of the lowest, and
-// forgets moves that nobody waits for any more.
+// A full queue takes a move of higher priority and drops the youngest move of the lowest priority
+// for it. It also forgets moves that nobody waits for any more.
 
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ class MoveQueue {
   struct Options {
     size_t capacity = 4096;  // Waiting moves, not counting those under way.
     size_t max_under_way = 4;
-    size_t max_prefetch_under_way = 2;  // So that a demand finds a free place.
+    size_t max_prefetch_under_way = 2;  // Keeps places free for demand.
   };
   struct Wanted {
     BlockKey key;
@@ -55,15 +55,17 @@ class MoveQueue {
 
   explicit MoveQueue(const Options& options) : options_(options) {}
 
-  // A block that waits already is merged, and waits with the higher of the two priorities; one that
-  // is under way is merged as well. `waiter`: who wants it; a move whose waiters are all gone when
-  // its turn comes is cancelled. `anyway`: it has none, and is never cancelled or displaced.
+  // A block that already waits is merged and waits with the higher of the two priorities. A block
+  // that is already being moved is merged too. `waiter`: who wants it. A move is cancelled if all
+  // its waiters are gone when its turn comes. `anyway`: it has no waiter, and is never cancelled or
+  // displaced.
   Pushed Push(const NamespacePtr& ns, const Wanted& wanted, MovePriority priority,
               std::weak_ptr<const void> waiter, bool anyway);
   // The same for many, in order, under one lock.
   PushedAll PushAll(const NamespacePtr& ns, std::span<const Wanted> wanted, MovePriority priority,
                     const std::weak_ptr<const void>& waiter);
-  // The next move, now under way; nullopt when nothing waits or enough are. Each must end in Done.
+  // Returns the next move, which then runs. nullopt: nothing waits, or enough moves run. Each move
+  // must end with Done.
   std::optional<Move> Pop();
   void Done(const Move& move);
 

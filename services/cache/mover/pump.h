@@ -17,8 +17,8 @@ class Pump {
   Pump(Executor* executor, std::function<bool()> step)
       : executor_(executor), step_(std::move(step)) {}
 
-  // Some work may have come. Cheap; any thread. When the executor is full, a later Kick (the
-  // owner's tick) does it.
+  // Call it when work may have come. Cheap, any thread. If the executor is full, a later Kick (the
+  // owner's tick) runs the step.
   void Kick() {
     {
       MutexLock lock(mu_);

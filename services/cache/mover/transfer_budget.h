@@ -1,5 +1,5 @@
 #pragma once
-// Bounds the buffers of fetches that read past the host tier. Thread-safe.
+// Bounds the buffers of fetches that read from disk without the host tier. Thread-safe.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,8 +27,8 @@ class TransferBudget {
   TransferBudget(uint64_t capacity, Progress* progress)
       : capacity_(capacity), progress_(*progress) {}
 
-  // nullptr while others use too much. One block larger than the whole budget passes when nobody
-  // else reads: to refuse it for ever would make it unreadable.
+  // nullptr: others use too much now. A block that is larger than the whole budget passes when
+  // nobody else reads, because otherwise it could never be read.
   std::shared_ptr<Share> TryTake(uint64_t bytes) {
     bytes = std::min(bytes, capacity_);
     MutexLock lock(mu_);

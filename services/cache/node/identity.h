@@ -8,8 +8,9 @@
 
 namespace cairn::cache {
 
-// The next epoch: milliseconds since 1970, and more than the last one noted in `directory`/epoch,
-// where it is noted before this returns. Empty directory: the clock alone.
+// Returns the next epoch: milliseconds since 1970, but always more than the last one in the file
+// `directory`/epoch. Writes it to that file before it returns. Empty directory: only the clock
+// counts.
 Result<uint64_t> NextEpoch(const std::string& directory);
 
 }  // namespace cairn::cache

@@ -13,7 +13,7 @@ void ExportLocal(const LocalStats* stats, metrics::Registry* registry) {
                get(s.held_bytes));
     const auto ended = [&](const char* outcome, double value) {
       sink.Counter("cairn_local_connections_total",
-                   "Connections to the local socket, by what became of them.",
+                   "Connections to the local socket, by what happened to them.",
                    {{"outcome", outcome}}, value);
     };
     ended("opened", get(s.opened_sessions));

@@ -1,5 +1,5 @@
 #pragma once
-// What the same-node path counts.
+// The metrics of the same-node path.
 
 #include "common/metrics/metrics.h"
 #include "services/cache/local/local_stats.h"

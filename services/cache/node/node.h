@@ -9,9 +9,10 @@
 
 namespace cairn::cache {
 
-// `config` passed its schema's checks. Drain refuses new writes, tells clients, lets calls under
-// way end, writes what is committed to disk and closes the ports. Its status is that of the last
-// flush: not OK means that something committed is not on disk. Threads: as service::Service.
+// `config` must have passed the checks of its schema. Drain refuses new writes, tells clients, lets
+// running calls end, writes committed blocks to disk and closes the ports. Its status is that of
+// the last flush: not OK means that something committed is not on disk. Threads: as
+// service::Service.
 std::unique_ptr<service::Service> MakeNode(const NodeConfig& config, metrics::Registry* registry);
 
 }  // namespace cairn::cache

@@ -55,29 +55,30 @@ Status CheckNetwork(NodeConfig* config) {
 
 void RegisterNetwork(NodeConfig* c, config::Schema* s) {
   s->Text("listen", &c->listen, "Data port, host:port or unix:/path. Port 0 picks a free one.");
-  s->Text("listen_unix", &c->listen_unix,
-          "A Unix socket beside it for workers on this machine, unix:/path; empty: none.");
-  s->Text("admin.listen", &c->process.admin_listen,
-          "HTTP port of probes and metrics, without TLS; nothing there changes anything.");
-  s->Text("tls.cert", &c->rpc.tls.certificate,
-          "PEM file with the server's certificate chain; empty: no TLS.",
-          {.env = "CAIRN_TLS_CERTIFICATE"});
-  s->Text("tls.key", &c->rpc.tls.private_key, "PEM file with its private key.",
-          {.env = "CAIRN_TLS_PRIVATE_KEY"});
   s->Text(
-      "tls.client_ca", &c->rpc.tls.client_ca,
-      "PEM file with the authority that signs clients' certificates; set: clients must show one.",
-      {.env = "CAIRN_TLS_CLIENT_CA"});
-  s->Time("tls.reload_interval", &c->rpc.tls.reload_interval, "How often the files are read again.",
-          {.min = std::chrono::seconds(1)});
+      "listen_unix", &c->listen_unix,
+      "A second data port for workers on this machine: a Unix socket, unix:/path. Empty: none.");
+  s->Text("admin.listen", &c->process.admin_listen,
+          "HTTP port of probes and metrics, without TLS. No request there changes anything.");
+  s->Text("tls.cert", &c->rpc.tls.certificate,
+          "PEM file with the server's certificate chain. Empty: no TLS.",
+          {.env = "CAIRN_TLS_CERTIFICATE"});
+  s->Text("tls.key", &c->rpc.tls.private_key, "PEM file with the server's private key.",
+          {.env = "CAIRN_TLS_PRIVATE_KEY"});
+  s->Text("tls.client_ca", &c->rpc.tls.client_ca,
+          "PEM file with the authority that signs clients' certificates. If set, clients must show "
+          "one.",
+          {.env = "CAIRN_TLS_CLIENT_CA"});
+  s->Time("tls.reload_interval", &c->rpc.tls.reload_interval,
+          "How often the node reads these files again.", {.min = std::chrono::seconds(1)});
   s->TextList("tls.admin_identities", &c->rpc.admin_identities,
               "Who may call the Admin service when clients show certificates: SPIFFE URIs, DNS "
               "names or common names. "
               "Empty: nobody.");
   s->Bool("tls.allow_plaintext_beyond_loopback", &c->rpc.tls.allow_plaintext_beyond_loopback,
-          "Accept that anyone on the network can read and write without TLS.");
+          "Allow a data port on the network without TLS: anyone there can read and write.");
   s->Switch("i-accept-plaintext-on-the-network", &c->accept_plaintext,
-            "Listen beyond loopback without TLS: anyone on the network can read and write.");
+            "The same as tls.allow_plaintext_beyond_loopback.");
   service::Settings::RegisterJson(&c->process, s);
 }
 
@@ -106,61 +107,63 @@ Status CheckLocal(const NodeConfig& config) {
 
 void RegisterLocal(NodeConfig* c, config::Schema* s) {
   s->Text("local.socket", &c->local_socket,
-          "Unix socket of the same-node path, found by clients on this machine by themselves: a "
-          "path, off, or auto: "
-          "cairn-<port>.sock in $XDG_RUNTIME_DIR, else in a folder of this user's below the folder "
-          "for temporary files.",
+          "Unix socket of the same-node path, which clients on this machine find by themselves: a "
+          "path, off, or auto. auto: cairn-<port>.sock in $XDG_RUNTIME_DIR if that is set, "
+          "otherwise in this user's folder below the folder for temporary files.",
           {.max_length = 100});
-  s->TextList("local.allow_uids", &c->local_allow_uids,
-              "User ids that may connect there beside the node's own. Set: the socket's file is "
-              "open to all, and ids are checked.");
+  s->TextList(
+      "local.allow_uids", &c->local_allow_uids,
+      "User ids that may connect to local.socket in addition to the node's own. If set, everybody "
+      "may open the socket's file, and the node checks the user id of each connection.");
   s->Bytes("local.session_quota", &c->local_session_quota,
-           "Bytes that one same-node session may lease and reserve; 0: a quarter of the host tier. "
-           "They come back when its process "
-           "is gone, so this is what a stopped one can hold.");
-  s->Bytes("local.scratch", &c->local_scratch,
-           "Address space of a session's ring for keys and answers; memory is taken as it is used.",
-           {.min = 64 << 10, .max = 64 << 20});
+           "Bytes that one same-node session may lease and reserve. 0: a quarter of the host tier. "
+           "The node gets them back only when the client's process is gone, so a stopped process "
+           "can hold this much.");
+  s->Bytes(
+      "local.scratch", &c->local_scratch,
+      "Address space of a session's ring for keys and answers. It takes memory only as it is used.",
+      {.min = 64 << 10, .max = 64 << 20});
   s->Text("local.spin", &c->local_spin,
-          "How long the node looks for more work of same-node sessions before it sleeps; auto: "
-          "150us with more than one CPU, else 0s.");
+          "How long the node looks for more work of same-node sessions before it sleeps. auto: "
+          "150us with more than one CPU, otherwise 0s.");
 }
 
 void RegisterTiers(NodeConfig* c, config::Schema* s) {
-  s->Bytes("host.capacity", &c->host_capacity, "Arena of the host tier in RAM.",
+  s->Bytes("host.capacity", &c->host_capacity, "Size of the arena, the memory of the host tier.",
            {.min = 1 << 20, .max = 1ull << 44});
   s->Text("host.huge_pages", &c->host_huge_pages,
           "Pages of 2 MiB for the arena: off, try, or require.",
           {.choices = {"off", "try", "require"}});
   s->Bool("host.prefault", &c->host_prefault,
           "Touch the arena's pages at start, in the background.");
-  s->Text("disk.path", &c->disk_path, "Directory of the disk tier; empty: no disk tier.");
+  s->Text("disk.path", &c->disk_path, "Directory of the disk tier. Empty: no disk tier.");
   s->Bytes("disk.capacity", &c->disk_capacity,
-           "Bytes of blocks on disk; the directory stays below 1.3 times this.",
+           "Bytes of blocks on disk. The directory stays below 1.3 times this.",
            {.min = 16 << 20, .max = 1ull << 50});
   s->Time("disk.flush_after", &c->engine.disk_flush_after,
-          "A committed block is on disk within this time, or counted as late; one that "
-          "disk.write_budget holds up longer stays in RAM alone.",
+          "The time in which a committed block should be on disk. Later ones are counted as late. "
+          "A block that disk.write_budget delays longer than this stays only in RAM.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::minutes(10)});
   s->Real("disk.high_water", &c->engine.disk_high_water,
-          "Above this share of disk.capacity, blocks are copied to disk only when they are asked "
-          "for a second time; 1: never so.",
+          "When more than this share of disk.capacity is used, blocks are copied to disk only "
+          "after they were asked for a second time. 1: this rule is off.",
           {.min = 0, .max = 1});
-  s->Bytes("disk.write_budget", &c->engine.disk_write_budget,
-           "Bytes a second that are copied to disk, with bursts of one second; 0: no limit.");
-  s->Bool("disk.direct_io", &c->disk_direct_io, "O_DIRECT where the file system takes it.");
+  s->Bytes(
+      "disk.write_budget", &c->engine.disk_write_budget,
+      "Most bytes per second that are copied to disk, with bursts of one second. 0: no limit.");
+  s->Bool("disk.direct_io", &c->disk_direct_io, "Use O_DIRECT if the file system supports it.");
   s->Text("disk.io_backend", &c->disk_io_backend,
-          "How the disk is read and written; auto: the best of them that works here.",
+          "How the node reads and writes the disk. auto: the best one that works here.",
           {.choices = {"auto", "io_uring", "aio", "threads"}});
   s->Integer("disk.queue_depth", &c->disk_queue_depth,
-             "Reads, and writes, at the device at the same time.",
+             "Most reads, and most writes, that are at the device at the same time.",
              {.min = 1, .max = 64, .unit = "requests"});
   s->Bytes("disk.scrub_rate", &c->disk_scrub_rate,
-           "Bytes a second of stored blocks that are verified in the background; 0: none.");
+           "Bytes per second of stored blocks that the node verifies in the background. 0: none.");
   s->Bytes("disk.min_free", &c->disk_min_free,
-           "Stop writing while the file system has less room than this.");
+           "The node writes nothing while the file system has less free room than this.");
   s->Bool("disk.wipe_on_mismatch", &c->disk_wipe_on_mismatch,
-          "Delete a directory of another format or node instead of refusing to start.");
+          "Delete a directory of another format or of another node instead of refusing to start.");
   s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
           "Delete a directory whose database cannot be opened instead of refusing to start.");
 }
@@ -169,74 +172,79 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   EngineOptions& e = c->engine;
   const config::TimeOptions ttl = {.min = std::chrono::milliseconds(10),
                                    .max = std::chrono::minutes(10)};
-  s->Time("lease.default_ttl", &e.default_lease_ttl, "Life of a lease that asks for none.", ttl);
+  s->Time("lease.default_ttl", &e.default_lease_ttl,
+          "Lifetime of a lease if the client does not name one.", ttl);
   s->Time("reservation.default_ttl", &e.default_reservation_ttl,
-          "Life of a reservation that asks for none.", ttl);
-  s->Time("incomplete.ttl", &e.incomplete_ttl, "A block with parts missing is dropped after this.",
-          ttl);
-  s->Bytes("index.capacity", &e.max_index_bytes, "Memory of the index; about 160 bytes a block.",
-           {.min = 1 << 20});
+          "Lifetime of a reservation if the client does not name one.", ttl);
+  s->Time("incomplete.ttl", &e.incomplete_ttl,
+          "After this time the node drops a block of which parts are missing.", ttl);
+  s->Bytes("index.capacity", &e.max_index_bytes,
+           "Most memory of the index, about 160 bytes per block.", {.min = 1 << 20});
   s->Bytes("limits.reserved", &e.max_reserved_bytes,
-           "Bytes reserved and not committed; 0: half of the host tier.");
+           "Most bytes that are reserved and not committed. 0: half of the host tier.");
   s->Bytes("limits.incomplete", &e.max_incomplete_bytes,
-           "Bytes of blocks with parts missing; 0: a quarter of the host tier.");
+           "Most bytes of blocks of which parts are missing. 0: a quarter of the host tier.");
   s->Bytes("limits.transfers", &e.max_transfer_bytes,
-           "Buffers of fetches that read from disk past the host tier.", {.min = 1 << 20});
+           "Memory for the buffers of fetches that read from disk without the host tier.",
+           {.min = 1 << 20});
   s->Bytes("limits.hinted", &e.max_hinted_bytes,
-           "Bytes that prefetch hints protect at a time; 0: a quarter of the host tier.");
-  s->Integer("limits.sessions", &e.max_sessions, "Open sessions.", {.min = 1, .max = 1000000});
-  s->Integer("limits.leases_per_session", &e.max_leases_per_session, "Leases of one session.",
+           "Most bytes that prefetch hints protect at a time. 0: a quarter of the host tier.");
+  s->Integer("limits.sessions", &e.max_sessions, "Most open sessions.", {.min = 1, .max = 1000000});
+  s->Integer("limits.leases_per_session", &e.max_leases_per_session, "Most leases of one session.",
              {.min = 1, .max = 1000000});
-  s->Integer("limits.namespaces", &e.max_namespaces, "Namespaces.", {.min = 1, .max = 1000000});
-  s->Integer("mover.queue", &e.mover_queue_capacity, "Waiting moves between two tiers.",
+  s->Integer("limits.namespaces", &e.max_namespaces, "Most namespaces.",
+             {.min = 1, .max = 1000000});
+  s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",
              {.min = 1, .max = 64, .unit = "threads"});
-  s->Time("prefetch.grace", &e.prefetch_grace, "A prefetch hint holds so much longer than it says.",
+  s->Time("prefetch.grace", &e.prefetch_grace,
+          "How much longer than its own time a prefetch hint protects blocks.",
           {.max = std::chrono::minutes(10)});
-  s->Integer("watch.queue", &e.watch_queue_capacity, "Events that a slow watcher may lag behind.",
+  s->Integer("watch.queue", &e.watch_queue_capacity, "Most events that wait for a slow watcher.",
              {.min = 16, .max = 1 << 24, .unit = "events"});
 }
 
 void RegisterRpc(NodeConfig* c, config::Schema* s) {
   RpcOptions& r = c->rpc;
   s->Integer("rpc.max_in_flight", &r.max_in_flight,
-             "Calls under way; more are refused with RESOURCE_EXHAUSTED.",
+             "Most running calls. The node refuses more with RESOURCE_EXHAUSTED.",
              {.min = 1, .max = 100000, .unit = "calls"});
-  s->Integer("rpc.max_watches", &r.max_watches, "Open watches.", {.min = 1, .max = 10000});
-  s->Bytes("rpc.max_frame", &c->rpc_max_frame, "Largest data frame of Push.",
+  s->Integer("rpc.max_watches", &r.max_watches, "Most open watches.", {.min = 1, .max = 10000});
+  s->Bytes("rpc.max_frame", &c->rpc_max_frame, "The largest data frame of Push.",
            {.min = 64 << 10, .max = 64 << 20});
   s->Bytes("rpc.fetch_frame", &c->rpc_fetch_frame, "Data in one frame of Fetch.",
            {.min = 4 << 10, .max = 16 << 20});
   s->Bytes("rpc.memory", &c->rpc_memory,
-           "Bytes in flight of all calls together: a half for frames on their way to readers, a "
-           "half for what gRPC receives. Over it calls wait.",
+           "Memory for the bytes in flight of all calls: one half for frames on their way to "
+           "readers, one half for messages that gRPC receives. When it is used up, calls wait.",
            {.min = 16 << 20});
   s->Text(
       "rpc.congestion_control", &c->rpc_congestion_control,
-      "TCP congestion control of what the node sends, such as cubic or bbr. auto: the kernel's "
-      "default, but cubic or reno in the place of bbr, which paces. Empty: the kernel's default.",
+      "TCP congestion control of the data port, such as cubic or bbr. auto: the kernel's default, "
+      "but cubic or reno instead of bbr, because bbr paces. Empty: the kernel's default.",
       {.max_length = 15});
-  s->Integer("rpc.threads", &c->rpc_threads, "Threads for calls that take a while.",
+  s->Integer("rpc.threads", &c->rpc_threads, "Threads for calls that may take long.",
              {.min = 1, .max = 256, .unit = "threads"});
   s->Integer("rpc.fetch_threads", &c->rpc_fetch_threads,
-             "Fetches that wait for disk at the same time.",
+             "Most fetches that wait for the disk at the same time.",
              {.min = 1, .max = 256, .unit = "threads"});
-  s->Time("rpc.heartbeat", &r.heartbeat, "Between two messages of an idle session.",
+  s->Time("rpc.heartbeat", &r.heartbeat, "Time between two messages of an idle session.",
           {.min = std::chrono::milliseconds(100)});
   s->Time("rpc.fetch_stall", &r.fetch_stall,
-          "A fetch that waits longer for one frame ends with DEADLINE_EXCEEDED.",
+          "A fetch that waits longer than this for one frame ends with DEADLINE_EXCEEDED.",
           {.min = std::chrono::milliseconds(10)});
   s->Time("rpc.max_connection_age", &c->max_connection_age,
-          "Clients are asked to connect anew after this, so that they see a changed DNS; open "
-          "streams go on. 0: never.");
+          "After this time the node asks a client to connect again, so that the client sees a "
+          "changed DNS entry. Open streams continue. 0: never.");
   s->Time("rpc.keepalive", &c->keepalive,
-          "Silence after which a client is pinged, so that leases of a dead one end. 0: never.");
+          "After this time without a message the node pings a client, so that the leases of a dead "
+          "client end. 0: never.");
   s->Time("drain.grace", &c->drain_grace,
-          "On SIGTERM: how long clients may go on while they hold leases or reservations.");
-  s->Time("drain.timeout", &c->drain_timeout, "On SIGTERM: how long calls under way may take.");
+          "After SIGTERM: how long clients that hold leases or reservations may continue.");
+  s->Time("drain.timeout", &c->drain_timeout, "After SIGTERM: how long running calls may take.");
   s->Time("drain.flush_timeout", &c->drain_flush_timeout,
-          "On SIGTERM: how long the last copies to disk may take.");
+          "After SIGTERM: how long the last copies to disk may take.");
 }
 
 }  // namespace
@@ -248,7 +256,8 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterLimits(config, schema);
   RegisterRpc(config, schema);
   schema->Text("node.id", &config->node_id,
-               "Name of the node in events and statistics; empty: the disk tier's, or a new one.",
+               "Name of the node in events and statistics. Empty: the name in the disk tier's "
+               "directory, or a new one.",
                {.env = "CAIRN_NODE_ID", .max_length = 64});
   service::Settings::RegisterLog(&config->process, schema);
   schema->Check([config] {

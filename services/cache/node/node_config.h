@@ -55,12 +55,11 @@ struct NodeConfig {
   Duration drain_timeout = std::chrono::seconds(10);
   Duration drain_flush_timeout = std::chrono::seconds(60);
 
-  // --i-accept-plaintext-on-the-network, the plain words for
-  // rpc.tls.allow_plaintext_beyond_loopback.
+  // --i-accept-plaintext-on-the-network, another name for rpc.tls.allow_plaintext_beyond_loopback.
   bool accept_plaintext = false;
 
-  // Registers all fields, and the checks over several of them: addresses, TLS files, memory.
-  // `config` outlives the schema.
+  // Registers all fields, and the checks of several fields together: addresses, TLS files, memory.
+  // `config` must outlive the schema.
   static void Register(NodeConfig* config, config::Schema* schema);
 };
 

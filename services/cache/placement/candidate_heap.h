@@ -2,8 +2,8 @@
 // A binary heap of eviction candidates, lowest rank on top, that can remove and re-rank from the
 // middle.
 //
-// Owner of the positions is the candidate itself (a node keeps one u32 per heap), so the heap needs
-// no map of its own: every move is told to `set_position(id, position)`. O(log n) per operation.
+// The candidate itself keeps its position (a tree node keeps one u32 per heap), so the heap needs
+// no map of its own. It reports every move to `set_position(id, position)`. O(log n) per operation.
 // Not thread-safe.
 
 #include <cstddef>

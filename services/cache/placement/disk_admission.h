@@ -1,13 +1,14 @@
 #pragma once
 // Which committed blocks are copied to disk, and when.
 //
-// While the disk tier has room, all of them, at once. Above its high-water mark, a copy costs
-// another block its place, so only what was asked for a second time is copied, and what a hint asks
-// for. And never more bytes a second than the write budget: a block waits for it as long as a
-// committed block may wait for its copy, then stays in RAM alone. An explicit flush takes all. A
-// block that was turned away is looked at again once it is used.
+// While the disk tier has room, all blocks are copied, at once. Above its high-water mark a copy
+// costs another block its place, so only blocks that were asked for a second time, or by a hint,
+// are copied. The copies never take more bytes per second than the write budget. A block waits for
+// the budget as long as a committed block may wait for its copy, and then stays only in RAM. An
+// explicit flush copies all blocks. A block that was not admitted is considered again when it is
+// used.
 //
-// Thread-safe. The caller tells the time.
+// Thread-safe. The caller passes the time.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,14 +18,15 @@
 
 namespace cairn::cache {
 
-// So many bytes a second, saved up for at most one second.
+// A budget of bytes per second. Unused bytes are kept for at most one second.
 class TokenBucket {
  public:
   // `rate` 0: no limit.
   explicit TokenBucket(uint64_t rate) : rate_(static_cast<double>(rate)), tokens_(rate_) {}
 
-  // Zero: taken. Else nothing is taken, and after this time it may be. What is larger than a
-  // second's worth is taken from a full bucket, which then owes.
+  // Zero: the bytes were taken. Otherwise nothing was taken, and the caller may try again after the
+  // returned time. More than a second's bytes are taken when the bucket is full, and the bucket is
+  // then negative.
   Duration Take(uint64_t bytes, TimePoint now) {
     if (rate_ == 0) return Duration(0);
     MutexLock lock(mu_);
@@ -58,7 +60,7 @@ class DiskAdmission {
   struct Candidate {
     uint64_t bytes = 0;
     double used_share = 0;  // Of the disk tier, now.
-    // Asked for since it was stored, or it was here before and is stored again.
+    // Somebody asked for it since it was stored, or it was here before and is stored again.
     bool touched = false;
     bool hinted = false;   // Somebody said that it will be asked for.
     bool flushed = false;  // An explicit flush waits for it.

@@ -18,9 +18,8 @@ struct BlockUse {
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // The lowest rank goes first.
-  // ENSURES: a use never lowers a block's rank. The heaps keep old ranks as lower bounds and depend
-  // on it.
+  // The lowest rank goes first. ENSURES: a use never lowers a block's rank. The heaps depend on
+  // this, because they keep old ranks as lower bounds.
   virtual uint64_t Rank(const BlockUse& use) const = 0;
 };
 

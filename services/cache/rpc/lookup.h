@@ -1,5 +1,5 @@
 #pragma once
-// A client's question for a prefix, in a call of its own (Match) or at the beginning of a Fetch.
+// A client's request for a prefix, in a call of its own (Match) or at the beginning of a Fetch.
 
 #include <string_view>
 

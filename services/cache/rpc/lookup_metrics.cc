@@ -9,10 +9,10 @@ LookupMetrics::LookupMetrics(metrics::Registry* registry) {
                                                  : std::string("none")}};
     blocks_[i] = registry->AddCounter(
         "cairn_lookup_blocks_total",
-        "Blocks that Match asked for, by the tier that had them; none: a miss.", labels);
+        "Blocks that Match asked for, by the tier that had them. none: a miss.", labels);
     tokens_[i] = registry->AddCounter(
         "cairn_lookup_tokens_total",
-        "Tokens that Match asked for, by the tier that had them; none: a miss.", labels);
+        "Tokens that Match asked for, by the tier that had them. none: a miss.", labels);
   }
   std::vector<double> buckets = {0};
   for (double edge = 16; edge <= 131072; edge *= 2) buckets.push_back(edge);

@@ -1,6 +1,6 @@
 #pragma once
-// The stream of one Push call: each frame is copied into its reservations before the next one is
-// read. At the end of the stream what its first frame named is committed.
+// The stream of one Push call. It copies each frame into its reservations before it reads the next
+// one. At the end of the stream it commits the reservations that the first frame named.
 
 #include <grpcpp/support/byte_buffer.h>
 

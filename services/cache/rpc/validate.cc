@@ -94,7 +94,7 @@ Result<FetchRange> ToFetchRange(const v1::FetchRequest& request) {
           {"block_begin", request.block_begin()},
           {"block_end", request.block_end()}}) {
       if (value != 0)
-        return InvalidArgument("{}: got {}, expected 0 beside a lookup", field, value);
+        return InvalidArgument("{}: got {}, expected 0 together with a lookup", field, value);
     }
   } else {
     CAIRN_RETURN_IF_ERROR(CheckId(request.lease_id(), "lease_id"));

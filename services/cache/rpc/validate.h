@@ -1,9 +1,9 @@
 #pragma once
-// Fields of requests: from the wire to plain values, or INVALID_ARGUMENT naming field, value and
-// expectation.
+// Converts the fields of requests to plain values. INVALID_ARGUMENT names the field, the value and
+// what was expected.
 //
-// Here is what can be said without the node's state. What depends on it (is the lease known, does a
-// part lie in the namespace's grid) the engine says.
+// These are the checks that need no state of the node. The engine makes the checks that do (is the
+// lease known, does a part lie in the grid of the namespace).
 
 #include <array>
 #include <optional>

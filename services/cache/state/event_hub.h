@@ -23,9 +23,9 @@ class EventHub {
   // Appends some of the blocks that are here; false after the last.
   using NextPage = std::function<bool(std::vector<CacheEvent>* events)>;
 
-  // A queue that sees every event from now on. The hub outlives it. `snapshot`, if set, makes the
-  // events before these, page by page as they are asked for, with the sequence of this moment; then
-  // a kSnapshotEnd. It is called with none of the hub's locks held.
+  // Returns a queue that gets every event from now on. The hub must outlive it. `snapshot`, if set,
+  // makes the events before these, page by page on demand, with the sequence of this moment, and
+  // then a kSnapshotEnd. It is called without any lock of the hub.
   std::unique_ptr<EventQueue> Subscribe(const std::optional<Fingerprint>& fingerprint,
                                         NextPage snapshot = nullptr);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What happened to a block, as watchers are told.
+// The events that tell watchers what happened to a block.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +35,8 @@ struct CacheEvent {
 class EventQueue {
  public:
   virtual ~EventQueue() = default;
-  // The next events, at most `max`. Empty when `deadline` passed. RESOURCE_EXHAUSTED once the
-  // watcher lagged too far: the queue is dead.
+  // Returns the next events, at most `max`. Empty: `deadline` passed. RESOURCE_EXHAUSTED: the
+  // watcher was too slow, and the queue gives no more events.
   virtual Result<std::vector<CacheEvent>> Next(size_t max, TimePoint deadline) = 0;
   // Wakes a blocked Next, which then returns CANCELLED.
   virtual void Cancel() = 0;

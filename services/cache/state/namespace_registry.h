@@ -18,14 +18,15 @@ class NamespaceRegistry {
   explicit NamespaceRegistry(size_t max_namespaces) : max_namespaces_(max_namespaces) {}
 
   NamespacePtr Find(const Fingerprint& fingerprint) const;
-  // Find, or NOT_FOUND naming the fingerprint.
+  // As Find, but NOT_FOUND, which names the fingerprint, if there is none.
   Result<NamespacePtr> Get(const Fingerprint& fingerprint) const;
-  // All of now. Cheap: the list is shared, and made anew when a namespace comes or goes.
+  // All namespaces that exist now. Cheap: the list is shared, and made again only when a namespace
+  // comes or goes.
   std::shared_ptr<const List> All() const;
 
-  // The one that is there, or what `make(generation)` returns, with the generation that a namespace
-  // opened anew must have. `make` runs under the registry's lock: no drop comes in between.
-  // RESOURCE_EXHAUSTED over the limit.
+  // Returns the existing namespace, or the one that `make(generation)` returns. `generation` is the
+  // one that a namespace must have if it is opened again. `make` runs under the registry's lock, so
+  // no drop can happen in between. RESOURCE_EXHAUSTED: there are too many.
   struct Opened {
     NamespacePtr state;
     bool created = false;
@@ -35,8 +36,8 @@ class NamespaceRegistry {
   // Puts `next` (nullptr: nothing) in the place of `old`. False when `old` is no longer there.
   bool Replace(const NamespacePtr& old, NamespacePtr next);
 
-  // A namespace opened anew has at least this generation, so that records of a dropped one never
-  // come back.
+  // A namespace that is opened again has at least this generation, so that records of a dropped one
+  // never come back.
   void RememberGeneration(const Fingerprint& fingerprint, uint64_t next);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// How fast reads from one tier have been of late, all of them together. Thread-safe.
+// How fast the recent reads from one tier were, all of them together. Thread-safe.
 //
 // Bytes and busy time are both forgotten with the same half-life, counted in busy time: a tier that
 // nobody reads from keeps its pace, and one that stalls loses it, also before its read has ended.
@@ -18,8 +18,8 @@ class ReadPace {
 
   explicit ReadPace(const Clock* clock) : clock_(clock) {}
 
-  // A read begins, and ends with so many bytes (0: it failed). While several are under way, time
-  // counts once.
+  // A read begins, and ends with a number of bytes (0: it failed). While several run, time counts
+  // once.
   void Begin() {
     const TimePoint now = clock_->Now();
     MutexLock lock(mu_);
@@ -33,7 +33,7 @@ class ReadPace {
     --under_way_;
     bytes_ += static_cast<double>(bytes);
   }
-  // A read that was timed by itself.
+  // A read that the caller timed itself.
   void Add(uint64_t bytes, Duration took) {
     MutexLock lock(mu_);
     Forget(Seconds(took));

@@ -1,20 +1,21 @@
 #pragma once
-// Which pages of the arena are whose: a segregated-fit allocator over pages, in the manner of TLSF
+// Knows which pages of the arena are in use: a segregated-fit allocator of pages, similar to TLSF
 // (Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems", 2004).
 //
 // Free runs of pages are kept in lists by size class, 8 classes per doubling. Reserve takes the
-// smallest class that fits and splits; Release merges with free neighbours at once. So there is no
-// slab of a class that could starve another class, a length is rounded up to whole pages only, and
-// a segment that empties is one free run again, which is split last.
+// smallest class that fits and splits; Release merges with free neighbours at once. So no slab of
+// one class can starve another class, a length is rounded up only to whole pages, and an empty
+// segment is one free run again, which is split last.
 //
 // Why not slabs per size class: an arena of few segments could hold few sizes, and a part of 40 MiB
 // would waste a third of its segment.
 //
 // Segments belong to pools: a Reserve takes pages of one pool only. All segments begin in pool 0;
-// SetPool moves one, with what is reserved in it. Which segments are whose is the tier's business.
+// SetPool moves one, with everything that is reserved in it. The tier decides who gets which
+// segments.
 //
-// Metadata: 8 bytes a page (0.2 %), touched only where runs begin and end. All operations are O(1),
-// but a Reserve that is about to fail walks one list. Thread-compatible.
+// Metadata: 8 bytes per page (0.2 %), touched only at the beginnings and ends of runs. All
+// operations are O(1), but a Reserve that is about to fail walks one list. Thread-compatible.
 
 #include <array>
 #include <bit>
@@ -34,7 +35,8 @@ class ExtentAllocator {
   ExtentAllocator(const ExtentAllocator&) = delete;
   ExtentAllocator& operator=(const ExtentAllocator&) = delete;
 
-  // First page of a run of `pages` >= 1; nothing when no free run of the pool is that long.
+  // Returns the first page of a run of `pages` >= 1. Nothing: no free run of the pool is long
+  // enough.
   std::optional<uint32_t> Reserve(uint32_t pages, uint32_t pool = 0);
   // True when `page` begins a reserved run of `pages`.
   bool IsReserved(uint32_t page, uint32_t pages) const;

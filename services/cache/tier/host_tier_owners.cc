@@ -61,7 +61,7 @@ Result<Extent> HostTier::ReserveFor(const RoomFor& room, uint32_t length) {
     return Errorf(StatusCode::kResourceExhausted,
                   "host tier: no free run of {} bytes ({} of {} bytes used){}", length,
                   allocator_->used_pages() * kPage, capacity_bytes_,
-                  room.lending == Lending::kLent ? ", in what can be lent" : "");
+                  room.lending == Lending::kLent ? ", in the memory that can be lent" : "");
   }
   asked_bytes_ += length;
   ++extents_;

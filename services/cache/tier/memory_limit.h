@@ -1,5 +1,5 @@
 #pragma once
-// What memory there is for this process: the machine's and the control group's.
+// How much memory there is for this process: on the machine and in the control group.
 
 #include <cstdint>
 #include <string>
@@ -17,8 +17,8 @@ struct MemoryLimit {
   }
 };
 
-// Reads /proc and /sys/fs/cgroup below `root` ("" but for tests). What cannot be read counts as no
-// limit.
+// Reads /proc and /sys/fs/cgroup below `root` ("" except in tests). A file that cannot be read
+// counts as no limit.
 MemoryLimit ReadMemoryLimit(const std::string& root = "");
 
 }  // namespace cairn::cache

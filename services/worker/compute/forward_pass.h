@@ -1,5 +1,5 @@
 #pragma once
-// One pass of a list of chunks through all layers. Transformer checks the input; here it is right.
+// One pass of a list of chunks through all layers. Transformer has already checked the input.
 
 #include <cstdint>
 #include <memory>
@@ -40,8 +40,9 @@ class ForwardPass {
     int64_t first_token;  // Of the chunk.
     int64_t first_position;
   };
-  // What goes through a layer at once: at most max_rows rows. A wide chunk has several slabs, which
-  // take turns in each layer: the workspace is theirs in turn, the residual stream their own.
+  // The rows that go through a layer at once: at most max_rows. A wide chunk has several slabs,
+  // which take turns in each layer. They use the workspace one after the other, and each has its
+  // own residual stream.
   struct Slab {
     std::vector<Rows> runs;
     int64_t rows = 0;
@@ -70,8 +71,8 @@ class ForwardPass {
                int thread);
   void Products(std::span<const Output> outputs, MatrixInput* input, bool accumulate);
   void RotateAndStore(int layer);
-  // Attention of all rows: planned into pieces that threads take, run, then the parts of decode
-  // rows merged.
+  // Attention of all rows: plans the pieces that threads take, runs them, and then merges the parts
+  // of decode rows.
   void Attend(int layer);
   // Prefill: some rows of a run for one KV head. Decode: some keys of a run for one KV head, those
   // of the prefix first.

@@ -24,8 +24,8 @@ struct PackedWeights {
   size_t bytes() const;
 };
 
-// Packs all matrices, by panels, on the pool's threads. The model may go afterwards, but for its
-// token embedding, which is read row by row.
+// Packs all matrices, by panels, on the pool's threads. Afterwards only the token embedding of the
+// model is still needed, which is read row by row.
 PackedWeights PackWeights(const Model& model, kernels::ThreadPool* pool);
 
 }  // namespace cairn::worker

@@ -14,7 +14,8 @@ Status Validate(const SamplingOptions& options) {
     return InvalidArgument("field 'top_k': got {}, expected 0 (all) or more", options.top_k);
   }
   if (!(options.top_p > 0.0f && options.top_p <= 1.0f)) {
-    return InvalidArgument("field 'top_p': got {}, expected more than 0, at most 1", options.top_p);
+    return InvalidArgument("field 'top_p': got {}, expected more than 0 and at most 1",
+                           options.top_p);
   }
   return OkStatus();
 }

@@ -30,7 +30,7 @@ class Sampler {
   // REQUIRES: Validate(options).ok().
   explicit Sampler(const SamplingOptions& options);
 
-  // INVALID_ARGUMENT for no logits, INTERNAL when all of them are NaN.
+  // INVALID_ARGUMENT: there are no logits. INTERNAL: all of them are NaN.
   Result<int32_t> Sample(std::span<const float> logits);
 
  private:

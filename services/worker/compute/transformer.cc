@@ -80,7 +80,8 @@ Status CpuTransformer::CheckChunk(size_t i, const SequenceChunk& c, bool alone) 
     return InvalidArgument("chunk {}: field 'sequence': got none, expected one of a pool", i);
   }
   if (!(c.sequence->layout() == layout_)) {
-    return InvalidArgument("chunk {}: the sequence's pool has another layout than the model", i);
+    return InvalidArgument(
+        "chunk {}: the sequence's pool has a layout that differs from the model's", i);
   }
   const auto count = static_cast<int64_t>(c.tokens.size());
   // Logits of every token are of one slab's rows.

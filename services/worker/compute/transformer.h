@@ -24,8 +24,8 @@
 namespace cairn::worker {
 
 enum class Arithmetic {
-  kFast,     // Prefill multiplies in bfloat16 where the machine can, sums in float32.
-  kFloat32,  // float32 throughout; only KV is rounded, to binary16.
+  kFast,     // Prefill multiplies in bfloat16 if the machine can, and sums in float32.
+  kFloat32,  // float32 everywhere. Only KV is rounded, to binary16.
 };
 
 enum class Phase {
@@ -52,7 +52,7 @@ struct SequenceChunk {
   // max_wide_rows() when it is the call's only chunk. kDecode: one.
   std::span<const int32_t> tokens;
   Phase phase = Phase::kPrefill;
-  // Where to write the logits of the last token (vocab floats); null when not wanted.
+  // Where to write the logits of the last token (vocab floats). Null: they are not wanted.
   float* logits = nullptr;
   // The logits of every token of the chunk instead: [tokens.size()][vocab].
   bool logits_of_every_token = false;
@@ -80,19 +80,19 @@ class Transformer {
     std::optional<kernels::Isa> isa = std::nullopt;
   };
 
-  // Prepares the weights. The model must outlive the transformer.
-  // INVALID_ARGUMENT naming the option or hyper-parameter that is not possible.
+  // Prepares the weights. The model must outlive the transformer. INVALID_ARGUMENT, which names the
+  // option or hyper-parameter that is not possible.
   static Result<std::unique_ptr<Transformer>> Create(const Model& model, const Options& options);
   virtual ~Transformer() = default;
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  // Computes all chunks, each of another sequence. Not thread-safe: one call at a time.
-  // INVALID_ARGUMENT naming chunk and field for bad input, OUT_OF_RANGE beyond max_context,
-  // otherwise the error of a before_layer callback.
+  // Computes all chunks, each of a different sequence. Not thread-safe: one call at a time.
+  // INVALID_ARGUMENT names the chunk and the field that are not valid. OUT_OF_RANGE: beyond
+  // max_context. Any other error is that of a before_layer callback.
   virtual Status Forward(std::span<const SequenceChunk> chunks) = 0;
 
-  // Prompt tokens that one call may compute in all (decode steps included). A multiple of
+  // The most tokens that one call may compute in total (including decode steps). A multiple of
   // block_tokens. Longer chunks are faster; the result is the same to the last bit.
   virtual int64_t max_rows() const = 0;
   // Most tokens of a wide chunk: it goes through the model layer by layer as a whole, so that its
@@ -102,7 +102,8 @@ class Transformer {
   virtual const KvLayout& kv_layout() const = 0;
   virtual int32_t vocab() const = 0;
   virtual int threads() const = 0;
-  // For work between forward passes and in their callbacks, on the thread that calls Forward.
+  // For work between forward passes and in their callbacks. Only the thread that calls Forward may
+  // use it.
   virtual kernels::ThreadPool& thread_pool() = 0;
   // Names what decides the last bits of a result: arithmetic mode, kernel family, version. KV may
   // be shared only between workers with equal ids. "fast-avx512-amx-1".

@@ -48,7 +48,8 @@ struct MatrixInput {
 };
 
 struct Workspace {
-  // Tokens of a split of decode attention. Fixed: where a sum is cut decides its last bits.
+  // Tokens of a split of decode attention. The number is fixed, because the place where a sum is
+  // cut decides its last bits.
   static constexpr int64_t kSplitTokens = 256;
   // Most rows that one piece of prefill attention takes.
   static constexpr int64_t kAttentionRows = 64;
@@ -74,7 +75,7 @@ struct Workspace {
   AlignedArray<std::byte> scratch;
 };
 
-// What a wide chunk needs beside the workspace: for all of its rows.
+// The memory that a wide chunk needs in addition to the workspace, for all of its rows.
 struct WideRows {
   WideRows(const Hyperparameters& hp, int64_t rows);
 

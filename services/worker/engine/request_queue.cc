@@ -72,8 +72,8 @@ Status RequestQueue::Put(std::shared_ptr<Job> job) {
   MutexLock lock(mu_);
   if (closed_) return Status(StatusCode::kUnavailable, "the worker is shutting down");
   if (jobs_.size() >= capacity_) {
-    return Errorf(StatusCode::kResourceExhausted, "request queue: {} requests wait, room for {}",
-                  jobs_.size(), capacity_);
+    return Errorf(StatusCode::kResourceExhausted,
+                  "request queue: {} requests wait, expected at most {}", jobs_.size(), capacity_);
   }
   jobs_.push_back(std::move(job));
   changed_.NotifyAll();

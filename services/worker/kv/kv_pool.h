@@ -6,12 +6,12 @@
 //
 //   layer -> plane (K, then V) -> KV head -> token -> channel
 //
-// so the slice of a layer is one contiguous run of bytes that goes to the cache, and comes from
-// it, as it is. Keys are stored after RoPE, channels in half-split order.
+// so the slice of a layer is one contiguous run of bytes, which goes to the cache and comes from it
+// unchanged. Keys are stored after RoPE, channels in half-split order.
 //
-// The pool is thread-safe. A KvSequence belongs to one thread at a time; meanwhile other threads
-// may write the slices of layers that it does not read yet, and lend pages that it does not touch
-// yet (a fetch that runs ahead of the forward pass).
+// The pool is thread-safe. A KvSequence belongs to one thread at a time. At the same time other
+// threads may write the slices of layers that this thread does not read yet, and lend pages that it
+// does not touch yet (a fetch that runs ahead of the forward pass).
 
 #include <cstddef>
 #include <cstdint>
@@ -41,8 +41,8 @@ struct KvLayout {
   size_t layer_bytes() const { return 2 * plane_bytes(); }
   size_t page_bytes() const { return layer_bytes() * static_cast<size_t>(layers); }
   size_t bytes_per_token() const { return page_bytes() / static_cast<size_t>(block_tokens); }
-  // Rows of a unit of a RaggedPrefix: few, since a head's last unit is half empty on average; many,
-  // so that attention reads long runs.
+  // Rows of a unit of a RaggedPrefix. Few, because the last unit of a head is half empty on
+  // average, but enough that attention reads long runs.
   int32_t ragged_unit_rows() const { return block_tokens % 32 == 0 ? 32 : block_tokens; }
 
   friend bool operator==(const KvLayout&, const KvLayout&) = default;
@@ -51,12 +51,12 @@ struct KvLayout {
 class KvPool;
 class RaggedPrefix;
 
-// Memory of somebody else that pages are read from. Dropping the last reference gives it back.
+// Memory of somebody else, from which pages are read. Dropping the last reference gives it back.
 class PageLoan {
  public:
   virtual ~PageLoan() = default;
-  // False when the bytes may have become others. What was computed from them before a call that
-  // answered true is right.
+  // False when the bytes may have changed. True: everything that was computed from them before this
+  // call is right.
   virtual bool Intact() const = 0;
 };
 
@@ -67,9 +67,9 @@ class PageLoan {
 // Lengths and capacities count all tokens, also those whose rows were dropped; pages are counted
 // from 0.
 //
-// A page may be lent: it is read where it lies, in memory that the cache node shares, and nothing
-// is copied. Lent pages are never written. The sequence's own page stays reserved behind a lent
-// one, so that copying out needs no room.
+// A page may be lent: it is read in place, in memory that the cache node shares, and nothing is
+// copied. Lent pages are never written. The sequence's own page stays reserved for a lent one, so
+// that a copy always has room.
 class KvSequence {
  public:
   KvSequence() = default;
@@ -84,8 +84,8 @@ class KvSequence {
   int64_t capacity() const;
   int64_t page_count() const { return static_cast<int64_t>(pages_.size()); }
 
-  // Makes room for `tokens` tokens in all. RESOURCE_EXHAUSTED when the pool has no pages left; the
-  // sequence is then unchanged.
+  // Makes room for `tokens` tokens in total. RESOURCE_EXHAUSTED: the pool has no pages left, and
+  // the sequence is unchanged.
   [[nodiscard]] Status Reserve(int64_t tokens);
   // Declares that the first `tokens` tokens are there: after a fetch, or after a forward pass.
   // REQUIRES: base() <= tokens <= capacity().
@@ -100,12 +100,12 @@ class KvSequence {
   const std::shared_ptr<const RaggedPrefix>& prefix() const { return prefix_; }
   // The position of the first token in the pages.
   int64_t base() const { return base_; }
-  // Begins with `prefix` from now on, in place of what it began with. REQUIRES: length() == base();
-  // the prefix is of this pool.
+  // The sequence begins with `prefix` from now on, instead of the prefix that it had. REQUIRES:
+  // length() == base(), and the prefix is of this pool.
   void SetPrefix(std::shared_ptr<const RaggedPrefix> prefix);
-  // All tokens in the pages become rows of the prefix, those that `rows_of` names for each layer
-  // and head (RaggedPrefix::RowsOf); the pages that are left over go back. REQUIRES: no page is
-  // lent.
+  // Makes rows of the prefix from the tokens in the pages: for each layer and head those that
+  // `rows_of` names (RaggedPrefix::RowsOf). Gives back the pages that are no longer needed.
+  // REQUIRES: no page is lent.
   void Compact(const std::function<std::vector<int32_t>(int layer, int head)>& rows_of);
 
   // Both planes of one layer of one page: layout().layer_bytes() bytes. Stays valid while the page
@@ -118,14 +118,15 @@ class KvSequence {
   void Lend(int64_t page, const std::byte* base, std::shared_ptr<const PageLoan> loan);
   bool lent(int64_t page) const;
   int64_t lent_pages() const;
-  // The sequence's own page again, whose bytes mean nothing. No effect when the page is not lent.
+  // Uses the sequence's own page again, whose bytes then mean nothing. No effect if the page is not
+  // lent.
   void TakeBack(int64_t page);
-  // Gives all loans back; the bytes of lent pages mean nothing then.
+  // Gives all loans back. The bytes of lent pages then mean nothing.
   void DropLoans();
-  // Copies lent pages to own ones and drops the loans. False when a loan was no longer intact: the
-  // bytes mean nothing then.
+  // Copies lent pages to the sequence's own pages and drops the loans. False: a loan was no longer
+  // intact, and the bytes mean nothing.
   bool CopyOut();
-  // The first page whose loan is no longer intact; page_count() when all is well.
+  // The first page whose loan is no longer intact, or page_count() if all are intact.
   int64_t FirstBrokenLoan() const;
 
   // Base addresses of the pages, for the attention kernels, which only write beyond length(). Lent
@@ -155,7 +156,7 @@ class KvSequence {
 class KvPool {
  public:
   // A pool of as many pages as fit in `bytes`. Memory is touched only when a page is first used.
-  // INVALID_ARGUMENT naming the field when the layout is not possible or no page fits.
+  // INVALID_ARGUMENT, which names the field: the layout is not possible, or no page fits.
   static Result<std::unique_ptr<KvPool>> Create(const KvLayout& layout, size_t bytes);
   // REQUIRES: all sequences are gone.
   ~KvPool();
@@ -176,7 +177,7 @@ class KvPool {
   // Appends `count` pages to `pages`, all or none.
   Status Allocate(int64_t count, std::vector<std::byte*>* pages);
   void Free(std::span<std::byte* const> pages);
-  // The same for pages that are not wanted again soon: the system gets their memory back.
+  // The same for pages that will not be needed again soon: their memory goes back to the system.
   void Release(std::span<std::byte* const> pages);
 
   // Constant after construction.

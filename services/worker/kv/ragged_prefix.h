@@ -1,10 +1,10 @@
 #pragma once
-// The KV of a sequence's first tokens of which a selection kept some: in every layer and head
-// others, and another number of them.
+// The KV of a sequence's first tokens, of which a selection kept some rows. Which rows, and how
+// many, differs between layers and heads.
 //
-// Rows lie in units: `unit_rows` rows of K of one head, and the same of V. A unit takes the place
-// that so many tokens of some head have in a page of the pool; which head and layer that place was
-// made for says nothing about whose rows they are. So pages are filled to the last unit, whatever
+// Rows lie in units: `unit_rows` rows of K of one head, and the same number of rows of V. A unit
+// takes the place of that number of tokens of one head in a page of the pool, but not necessarily
+// of the head and layer to which the rows belong. So pages are filled to the last unit, whatever
 // was kept.
 //
 //   page: layer -> K, V -> head -> [block_tokens][head_dim]     unit u of a head: K at `unit`,
@@ -24,8 +24,9 @@
 
 namespace cairn::worker {
 
-// Immutable but for one thing: it may be extended, once, which writes behind its rows. Thread-safe
-// otherwise; holds its pages, and those of what it extends. REQUIRES: the pool outlives it.
+// Immutable, with one exception: it may be extended, once, which writes behind its rows. Otherwise
+// thread-safe. It holds its pages and those of the prefix that it extends. REQUIRES: the pool
+// outlives it.
 class RaggedPrefix {
  public:
   ~RaggedPrefix();
@@ -50,9 +51,10 @@ class RaggedPrefix {
 
   // Rows of a segment that one head keeps, ascending, from 0 for its first token.
   using RowsOf = std::function<std::vector<int32_t>(int layer, int head)>;
-  // Moves what was kept of the tokens in `pages` together, within these pages and what `parent`
-  // left free, and gives the other pages back to the pool and their memory to the system. Token t
-  // of the segment is in page t / block_tokens. Takes the pages over. `parent` may be null.
+  // Moves the kept rows of the tokens in `pages` together, into these pages and the units that
+  // `parent` left free. Gives the other pages back to the pool and their memory to the system.
+  // Token t of the segment is in page t / block_tokens. Takes ownership of the pages. `parent` may
+  // be null.
   static std::shared_ptr<const RaggedPrefix> Compact(KvPool& pool,
                                                      std::shared_ptr<const RaggedPrefix> parent,
                                                      std::vector<std::byte*> pages, int64_t end,
@@ -82,19 +84,19 @@ class RaggedPrefix {
   int64_t end_ = 0;
 };
 
-// Makes a prefix of rows that come from elsewhere. Not thread-safe, but for Append.
+// Makes a prefix of rows that come from elsewhere. Not thread-safe, except for Append.
 class RaggedBuilder {
  public:
-  // `parent`, if not null, is extended: nobody else may do that.
+  // If `parent` is not null, the new prefix extends it, and no other prefix may do so.
   RaggedBuilder(KvPool& pool, std::shared_ptr<const RaggedPrefix> parent);
 
-  // Room for so many rows more of each head, [layers][kv_heads]. RESOURCE_EXHAUSTED when the pool
-  // has no pages left; nothing is changed then.
+  // Makes room for this number of further rows of each head, [layers][kv_heads].
+  // RESOURCE_EXHAUSTED: the pool has no pages left, and nothing is changed.
   [[nodiscard]] Status Reserve(std::span<const int64_t> rows);
   // Adds rows to a head: [count][head_dim] each. Different heads may be written by different
   // threads. REQUIRES: Reserve made room for them.
   void Append(int layer, int head, const uint16_t* k, const uint16_t* v, int64_t count);
-  // The prefix, whose next position is `end`. Once.
+  // Returns the prefix, whose next position is `end`. Call it once.
   std::shared_ptr<const RaggedPrefix> Finish(int64_t end);
 
  private:

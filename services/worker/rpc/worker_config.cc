@@ -15,24 +15,25 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
 void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
-  schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT; port 0 picks a free one.");
+  schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT. Port 0 picks a free one.");
   schema.Text("admin.listen", &c.process.admin_listen,
               "Address of the admin HTTP port: /livez, /readyz, /metrics.");
   schema.Text("model", &c.model, "GGUF file to run.", {.env = "CAIRN_MODEL"});
   schema.Text("arithmetic", &c.arithmetic,
-              "fast: bfloat16 products with float32 sums where the machine can; float32: exact.",
+              "fast: bfloat16 products with float32 sums if the machine can do it. float32: exact.",
               {.choices = {"fast", "float32"}});
-  schema.Integer("threads", &c.threads, "Threads that compute; 0: one per processor.",
+  schema.Integer("threads", &c.threads, "Threads that compute. 0: one per processor.",
                  {.max = 1024, .unit = "threads"});
-  schema.Integer("context", &c.context, "Most tokens of prompt and answer; 0: the model's.",
+  schema.Integer("context", &c.context,
+                 "Most tokens of prompt and answer together. 0: the model's limit.",
                  {.max = 1u << 30, .unit = "tokens"});
-  schema.Bytes("kv_pool", &c.kv_pool,
-               "Memory for the KV of requests; 0: two sequences of the whole context, at least "
-               "256MiB.");
+  schema.Bytes(
+      "kv_pool", &c.kv_pool,
+      "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB.");
   schema.Integer("queue.capacity", &c.queue_capacity,
-                 "Requests that may wait; one more is refused.", {.min = 1, .max = 4096});
+                 "Most requests that may wait. The worker refuses more.", {.min = 1, .max = 4096});
   schema.Integer("idle_turns", &c.idle_turns,
-                 "Finished turns that may wait for their prefill in idle time; 0: none.",
+                 "Most finished turns that may wait for their prefill in idle time. 0: none.",
                  {.max = 1024});
   schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests and their pushes.");
 }
@@ -43,66 +44,67 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "File with the tenant's salt, so that other tenants cannot guess keys.",
               {.env = "CAIRN_TENANT_SALT_FILE"});
   schema.Text("cache.address", &c.cache_address,
-              "Cache node, HOST:PORT or unix:/path; empty: everything is computed.",
+              "Cache node, HOST:PORT or unix:/path. Empty: the worker computes everything.",
               {.env = "CAIRN_CACHE"});
   schema.Text("cache.recipe", &c.recipe,
-              "How KV is stored at the cache: raw, a codec such as int8 or turbo:bits=4, a ladder "
-              "of them, or a "
-              "selection of tokens and a codec, such as streaming:keep=0.4+int8 (docs/recipes.md). "
-              "Workers share "
-              "blocks only with those of the same recipe. A selection holds without a cache, too.",
+              "How the cache stores KV: raw, a codec such as int8 or turbo:bits=4, a ladder of "
+              "codecs, or a selection of tokens and a codec, such as streaming:keep=0.4+int8 "
+              "(docs/recipes.md). Workers share blocks only with workers of the same recipe. A "
+              "selection also applies without a cache.",
               {.max_length = 1024});
   schema.Text(
       "cache.publish", &c.publish,
-      "Further recipes, with semicolons between them: blocks computed over exact KV are pushed to "
-      "their namespaces too, for workers that read those.",
+      "Further recipes, separated by semicolons. The worker also pushes blocks that were computed "
+      "over exact KV to the namespaces of these recipes, for workers that read them.",
       {.max_length = 4096});
   schema.Text("cache.calibration", &c.calibration,
-              "Folder of the calibration files that recipes name by their digest, such as the "
-              "scores of heads that "
-              "duo and razor read (docs/formats/calibration.md).",
+              "Folder of the calibration files that recipes name by their digest, such as the head "
+              "scores that duo and razor read (docs/formats/calibration.md).",
               {.env = "CAIRN_CALIBRATION"});
   schema.Time("cache.match_deadline", &c.match_deadline,
-              "Longest time that a request waits for the node's answer about its prefix.",
+              "The longest time that a request waits for the node's answer about its prefix.",
               {.min = milliseconds(1), .max = std::chrono::seconds(10)});
   schema.Time("cache.stall_deadline", &c.stall_deadline,
-              "A fetch that brings nothing for so long is given up; longer (up to 2s) where "
-              "recomputing would take more than four times as long.",
+              "The worker gives up a fetch that brings nothing for this long. It waits longer (up "
+              "to 2s) when computing again would take more than four times as long.",
               {.min = milliseconds(1), .max = std::chrono::seconds(60)});
   schema.Bool("cache.overlap", &c.overlap, "Compute while later layers of a fetch still arrive.");
-  schema.Bool(
-      "cache.choose", &c.choose,
-      "Compute the front of a prefix instead of fetching it, where that is sooner by what was "
-      "measured.");
+  schema.Bool("cache.choose", &c.choose,
+              "Compute the front of a prefix instead of fetching it when measurements say that "
+              "this is faster.");
+  schema.Text("cache.path", &c.path,
+              "auto: shared memory when the node is on this machine and offers it, otherwise gRPC. "
+              "grpc: never shared memory. local: only shared memory.",
+              {.choices = {"auto", "grpc", "local"}});
+  schema.Bool("cache.lend", &c.lend,
+              "With shared memory: read blocks in place, without a copy, while a request runs.");
+  schema.Bytes(
+      "cache.push_queue", &c.push_queue,
+      "Memory for KV pages that wait for their push. Pages that do not fit are not pushed.");
+  schema.Integer(
+      "cache.push_niceness", &c.push_niceness,
+      "Niceness of the pushing thread. Higher values give more time to the threads that compute.",
+      {.max = 19});
   schema.Text(
-      "cache.path", &c.path,
-      "auto: shared memory where the node is on this machine and offers it, else gRPC; grpc: "
-      "never shared memory; local: nothing else.",
-      {.choices = {"auto", "grpc", "local"}});
-  schema.Bool(
-      "cache.lend", &c.lend,
-      "With shared memory: read blocks where they lie, without a copy, while a request runs.");
-  schema.Bytes("cache.push_queue", &c.push_queue,
-               "KV pages that may wait for their push; what does not fit is not pushed.");
-  schema.Integer("cache.push_niceness", &c.push_niceness,
-                 "How far the pushing thread steps back behind those that compute.", {.max = 19});
-  schema.Text("cache.ca", &c.cache_ca,
-              "PEM file: authorities of the node's certificate. Empty: tls.client_ca.");
+      "cache.ca", &c.cache_ca,
+      "PEM file with the authorities that sign the node's certificate. Empty: tls.client_ca.");
   schema.Text("cache.cert", &c.cache_certificate,
-              "PEM file: the worker's certificate for the node. Empty: tls.cert.");
-  schema.Text("cache.key", &c.cache_private_key, "PEM file: its key. Empty: tls.key.");
+              "PEM file with the certificate that the worker shows to the node. Empty: tls.cert.");
+  schema.Text("cache.key", &c.cache_private_key,
+              "PEM file with the key of cache.cert. Empty: tls.key.");
   schema.Text("cache.server_name", &c.cache_server_name,
-              "Name in the node's certificate, where it is not that of the address.");
+              "Name expected in the node's certificate. Empty: the name in the address.");
 }
 
 void RegisterEdge(config::Schema& schema, WorkerConfig& c) {
   schema.Text("tls.cert", &c.tls.certificate,
-              "PEM file: the server's certificate chain. Empty: no TLS.");
-  schema.Text("tls.key", &c.tls.private_key, "PEM file: its key.");
+              "PEM file with the server's certificate chain. Empty: no TLS.");
+  schema.Text("tls.key", &c.tls.private_key, "PEM file with the key of tls.cert.");
   schema.Text("tls.client_ca", &c.tls.client_ca,
-              "PEM file: clients must show a certificate that it signed.");
+              "PEM file with the authority that signs clients' certificates. If set, clients must "
+              "show one.");
   schema.Bool("tls.allow_plaintext_beyond_loopback", &c.tls.allow_plaintext_beyond_loopback,
-              "Listen without TLS where other machines can connect.");
+              "Allow a data port on the network without TLS: anyone there can connect.");
   schema.Switch("i-accept-plaintext-on-the-network", &c.accept_plaintext,
                 "The same as tls.allow_plaintext_beyond_loopback.");
   service::Settings::RegisterLog(&c.process, &schema);
@@ -181,7 +183,8 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
     options.salt.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     if (!file || options.salt.empty()) {
       return Errorf(StatusCode::kFailedPrecondition,
-                    "tenant_salt_file: '{}' cannot be read, or is empty", c.tenant_salt_file);
+                    "tenant_salt_file: got '{}', expected a file that can be read and is not empty",
+                    c.tenant_salt_file);
     }
   }
   return options;

@@ -51,11 +51,11 @@ struct WorkerConfig {
 // Registers all fields and checks. `config` must outlive `schema`.
 void Register(config::Schema& schema, WorkerConfig& config);
 
-// Short forms of the flags used most: --cache is --cache.address, --admin is --admin.listen,
-// --kv-pool is --kv_pool.
+// Short forms of the flags that are used most: --cache is --cache.address, --admin is
+// --admin.listen, --kv-pool is --kv_pool.
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args);
 
-// Errors name the setting: a salt file that cannot be read.
+// Errors name the setting, for example a salt file that cannot be read.
 Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& config);
 client::ConnectOptions CacheConnection(const WorkerConfig& config);
 

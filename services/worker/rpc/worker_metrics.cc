@@ -22,13 +22,14 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Counter(requests, help, {{"result", "failed"}}, number(stats.requests_failed));
   const std::string tokens = "cairn_worker_tokens_total";
   const std::string tokens_help =
-      "Tokens: of prompts, fetched or computed; generated; prefilled in idle time.";
+      "Tokens by kind: prompt tokens fetched or computed, generated ones, and ones prefilled in "
+      "idle time.";
   sink.Counter(tokens, tokens_help, {{"kind", "fetched"}}, number(stats.fetched_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "computed"}}, number(stats.computed_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, number(stats.generated_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "idle"}}, number(stats.idle_prefilled_tokens));
   sink.Counter("cairn_worker_idle_turns_dropped_total",
-               "Finished turns that were not prefilled: too many, or no room.", {},
+               "Finished turns that were not prefilled: too many waited, or there was no room.", {},
                number(stats.idle_turns_dropped));
   sink.Gauge("cairn_worker_queued_requests", "Requests that wait.", {},
              number(stats.queued_requests));
@@ -44,12 +45,12 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Counter("cairn_worker_matches_total", "Prompts that the cache node was asked about.", {},
                number(prefix.matches));
   const std::string blocks = "cairn_worker_matched_blocks_total";
-  const std::string blocks_help = "Blocks that the cache node matched, by what became of them.";
+  const std::string blocks_help = "Blocks that the cache node matched, by what happened to them.";
   sink.Counter(blocks, blocks_help, {{"result", "fetched"}}, number(prefix.fetched_blocks));
   sink.Counter(blocks, blocks_help, {{"result", "abandoned"}}, number(prefix.abandoned_blocks));
   sink.Counter(blocks, blocks_help, {{"result", "chosen"}}, number(prefix.chosen_blocks));
   sink.Counter("cairn_worker_lent_bytes_total",
-               "Of the fetched bytes: read where they lie in the node's memory, never copied.", {},
+               "Fetched bytes that were read in place in the node's memory, without a copy.", {},
                number(prefix.fetched.lent));
   const std::string bytes = "cairn_worker_fetched_bytes_total";
   const std::string bytes_help = "Verified bytes from the cache node, by its tier.";
@@ -57,23 +58,23 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Counter(bytes, bytes_help, {{"tier", "disk"}}, number(prefix.fetched.disk));
   for (size_t i = 1; i < kMissReasonCount; ++i) {
     sink.Counter("cairn_worker_missed_blocks_total",
-                 "Full prompt blocks that were computed instead of fetched, by the reason of the "
-                 "first of them.",
+                 "Full prompt blocks that were computed instead of fetched, by the miss reason of "
+                 "the first one.",
                  {{"reason", std::string(Name(static_cast<MissReason>(i)))}},
                  number(prefix.missed_blocks[i]));
   }
   sink.Gauge("cairn_worker_cache_connected", "1 while there is a session with the cache node.", {},
              prefix.connected ? 1 : 0);
   sink.Gauge("cairn_worker_cache_breaker_open",
-             "1 while the circuit breaker keeps requests from the cache node.", {},
+             "1 while the circuit breaker sends no requests to the cache node.", {},
              prefix.breaker_open ? 1 : 0);
   const std::string pushes = "cairn_worker_pushed_blocks_total";
   const std::string pushes_help =
-      "Computed blocks by what became of them, once for each namespace that they go to.";
+      "Computed blocks by what happened to them, once for each namespace that they go to.";
   sink.Counter(pushes, pushes_help, {{"result", "stored"}}, number(stats.push.pushed_blocks));
   sink.Counter(pushes, pushes_help, {{"result", "failed"}}, number(stats.push.failed_blocks));
   sink.Counter(pushes, pushes_help, {{"result", "dropped"}}, number(stats.push.dropped_blocks));
-  sink.Counter("cairn_worker_pushed_bytes_total", "Bytes of the blocks stored.", {},
+  sink.Counter("cairn_worker_pushed_bytes_total", "Bytes of the stored blocks.", {},
                number(stats.push.pushed_bytes));
   sink.Gauge("cairn_worker_push_queue_blocks", "Blocks that wait for their push.", {},
              number(stats.push.queued_blocks));
@@ -82,13 +83,14 @@ void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
 void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
   const auto work = [&](const std::string& direction, const KvCodec::Work& done) {
     const metrics::Labels labels = {{"codec", stats.codec}, {"direction", direction}};
-    sink.Counter("cairn_worker_codec_input_bytes_total",
-                 "Bytes that were encoded, in half precision, or decoded, as they are stored.",
-                 labels, static_cast<double>(done.bytes_in));
-    sink.Counter("cairn_worker_codec_output_bytes_total", "Bytes that became of them.", labels,
+    sink.Counter(
+        "cairn_worker_codec_input_bytes_total",
+        "Input of the codec: bytes in half precision to encode, or stored bytes to decode.", labels,
+        static_cast<double>(done.bytes_in));
+    sink.Counter("cairn_worker_codec_output_bytes_total", "Output of the codec in bytes.", labels,
                  static_cast<double>(done.bytes_out));
-    sink.Counter("cairn_worker_codec_seconds_total", "Time of the threads that did it.", labels,
-                 done.seconds);
+    sink.Counter("cairn_worker_codec_seconds_total", "Time that threads spent in the codec.",
+                 labels, done.seconds);
   };
   work("encode", stats.encode);
   work("decode", stats.decode);
@@ -98,15 +100,16 @@ void ExportCodec(const KvCodec::Stats& stats, metrics::Sink& sink) {
 
 WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& engine) {
   const std::string ttft = "cairn_worker_ttft_seconds";
-  const std::string ttft_help = "From leaving the queue to the first token.";
+  const std::string ttft_help = "Time from leaving the queue to the first token.";
   ttft_cold_ = registry.AddHistogram(ttft, ttft_help, kRequestSeconds, {{"prefix", "computed"}});
   ttft_warm_ = registry.AddHistogram(ttft, ttft_help, kRequestSeconds, {{"prefix", "fetched"}});
   queue_ = registry.AddHistogram("cairn_worker_queue_seconds", "Time in the request queue.",
                                  kRequestSeconds);
   match_ = registry.AddHistogram("cairn_worker_match_seconds",
-                                 "Time that asking the cache node took.", kCacheSeconds);
-  fetch_ = registry.AddHistogram("cairn_worker_fetch_seconds",
-                                 "From the match to the last slice of a fetch.", kCacheSeconds);
+                                 "Time until the cache node answered a match.", kCacheSeconds);
+  fetch_ =
+      registry.AddHistogram("cairn_worker_fetch_seconds",
+                            "Time from the match to the last slice of a fetch.", kCacheSeconds);
   registry.AddCollector([&engine](metrics::Sink& sink) {
     const WorkerEngine::Stats stats = engine.GetStats();
     ExportRequests(stats, sink);

@@ -9,8 +9,8 @@
 
 namespace cairn::worker {
 
-// `config` passed its schema's checks. Drain lets accepted requests and their pushes end within
-// config.drain. Threads: as service::Service.
+// `config` must have passed the checks of its schema. Drain lets accepted requests and their pushes
+// end within config.drain. Threads: as service::Service.
 std::unique_ptr<service::Service> MakeWorker(const WorkerConfig& config,
                                              metrics::Registry* registry);
 

@@ -28,8 +28,8 @@ Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
                            kMaxTemperature);
   }
   if (!(proto.top_p() >= 0 && proto.top_p() <= 1)) {
-    return InvalidArgument("field 'top_p': got {}, expected over 0 to 1, or 0 for off",
-                           proto.top_p());
+    return InvalidArgument(
+        "field 'top_p': got {}, expected more than 0 and at most 1, or 0 for off", proto.top_p());
   }
   if (proto.top_k() > kMaxTopK) {
     return InvalidArgument("field 'top_k': got {}, expected 0 to {}", proto.top_k(), kMaxTopK);

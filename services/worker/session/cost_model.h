@@ -1,5 +1,5 @@
 #pragma once
-// What computing and fetching blocks costs this worker, learned from its own work.
+// How long this worker takes to compute and to fetch blocks, learned from its own work.
 //
 // Pure: no clock, no I/O, no lock. Times are seconds, sizes bytes.
 
@@ -35,7 +35,7 @@ class PrefillModel {
   int64_t samples_ = 0;
 };
 
-// What is believed about the way to the cache node.
+// The current estimate of the way to the cache node.
 struct FetchRate {
   double latency_seconds = 0;   // From asking to the first slice.
   double bytes_per_second = 0;  // While nothing is computed meanwhile.
@@ -45,7 +45,7 @@ struct FetchRate {
 // each other down when they share processors. Not thread-safe.
 class FetchModel {
  public:
-  // One fetch that is over.
+  // A fetch that has ended.
   struct Sample {
     TierKind tier = TierKind::kHost;  // Most of its bytes came from it.
     double latency_seconds = 0;       // To the first slice.
@@ -55,7 +55,8 @@ class FetchModel {
     double seconds_beside = 0;
   };
   void Observe(const Sample& sample);
-  // A chunk was computed while a fetch ran: its time, and what it would have taken alone.
+  // A chunk was computed while a fetch ran: the time that it took, and the time that it would have
+  // taken alone.
   void ObserveSlowdown(double seconds, double expected_seconds);
 
   bool known(TierKind tier) const { return rates_[tier].bytes_per_second > 0; }
@@ -66,8 +67,8 @@ class FetchModel {
   // How much longer computing takes while a fetch runs; 1 to 3.
   double slowdown() const { return slowdown_; }
 
-  // Before anything is measured a fetch is taken to be fast: it is tried, and measured while it
-  // runs.
+  // Before anything was measured a fetch is assumed to be fast, so that it is tried and measured
+  // while it runs.
   static constexpr FetchRate kUnknownRate{0.001, 1e9};
 
  private:
@@ -76,18 +77,18 @@ class FetchModel {
   double slowdown_ = 1.1;
 };
 
-// The rate of a fetch that is under way: what was believed before, replaced by what comes within
+// The rate of a running fetch: first the estimate from before, which measurements replace within
 // about kMemory. Not thread-safe.
 class LiveRate {
  public:
   explicit LiveRate(double bytes_per_second);
-  // `seconds` in which the fetch was asked for something, and what came in them.
+  // `seconds` during which the fetch was asked for something, and the bytes that came in that time.
   void Add(double seconds, uint64_t bytes);
   double bytes_per_second() const;
 
  private:
   static constexpr double kMemory = 0.15;  // Seconds.
-  static constexpr double kPrior = 0.03;   // What was believed before counts as so many seconds.
+  static constexpr double kPrior = 0.03;   // The estimate from before counts as this many seconds.
   double seconds_;
   double bytes_;
 };

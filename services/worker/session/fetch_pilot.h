@@ -1,6 +1,6 @@
 #pragma once
-// All decisions about one fetch: what to ask for next, how many blocks to compute instead, and when
-// to stop waiting. Measures the fetch while it runs and decides again.
+// Makes all decisions about one fetch: what to ask for next, how many blocks to compute instead,
+// and when to stop waiting. It measures the fetch while it runs and decides again.
 //
 // Pure: the caller gives the time, in seconds since the fetch began, never less than before. The
 // same object steers real fetches (FetchProgress holds one under its lock) and simulated ones
@@ -23,16 +23,16 @@ class FetchPilot {
     int64_t block_tokens = 64;
     int64_t prompt_tokens = 0;   // At least those of the matched blocks.
     int64_t chunk_tokens = 256;  // Computed at a time.
-    // Until the node could send the first and the last byte, from the start; 0: unknown.
+    // Time from the start until the node could send the first and the last byte. 0: unknown.
     double node_first_seconds = 0;
     double node_last_seconds = 0;
     FetchRate rate = {};      // Believed of this fetch.
     double share_beside = 1;  // FetchModel's.
     double slowdown = 1;
     bool overlap = true;
-    bool choose = true;  // False: everything is fetched.
-    // A slow fetch is asked for some layers at a time. Not from disk: the node reads whole blocks,
-    // and would read them again for each call.
+    bool choose = true;  // False: fetch everything.
+    // A slow fetch asks for only some layers at a time. Not from disk: the node reads whole blocks
+    // there and would read them again for each call.
     bool split = true;
   };
   FetchPilot(const Setup& setup, const PrefillModel& prefill);
@@ -42,16 +42,17 @@ class FetchPilot {
   // blocks:
   // compute everything. May differ from the last answer in both directions.
   uint32_t Decide(uint32_t front, double now);
-  // While layer `layer` is waited for, with the prompt's rest computed up to it: true when
-  // computing more of the front is clearly better, although that work is then lost.
+  // Called while the engine waits for layer `layer`, after it computed the rest of the prompt up to
+  // this layer. True: computing more of the front is clearly better, although that work is then
+  // lost.
   bool ShouldTurnBack(uint32_t front, uint32_t layer, double now);
-  // From now on blocks are (not) computed while the fetch runs.
+  // Says whether blocks are computed from now on while the fetch runs.
   void SetComputing(bool computing, double now);
 
   // The fetching side. --------------------------------------------------------------------------
-  // What to ask the node for; nullopt when nothing is missing now. One at a time: until Ended.
+  // What to ask the node for. nullopt: nothing is missing now. One request at a time: until Ended.
   std::optional<FetchPlan::Range> Next(double now);
-  // A cell came (its last head, if it came in parts).
+  // A cell has come (its last head, if it came in parts).
   void Arrived(uint32_t block, uint32_t layer, double now);
   void Ended(double now);
 
@@ -59,12 +60,12 @@ class FetchPilot {
   const FetchPlan& plan() const { return plan_; }
   // What this fetch taught.
   FetchModel::Sample Sample(TierKind tier) const;
-  // The lowest target so far: blocks before it were never wanted of the node.
+  // The lowest target so far. The node was never asked for blocks before it.
   uint32_t first_wanted() const { return first_wanted_; }
   double bytes_per_second() const { return live_.bytes_per_second(); }
 
  private:
-  // Books the time since the last call, and what came.
+  // Records the time since the last call, and the bytes that came.
   void Account(double now, uint64_t bytes);
   // Seconds until the first byte of the call under way, or of the next one.
   double UntilFirst(double now) const;

@@ -1,7 +1,7 @@
 #pragma once
-// Which slices of a matched prefix are fetched, and how many blocks are computed instead.
+// Decides which slices of a matched prefix are fetched, and how many blocks are computed instead.
 //
-// A prefix can be had from both ends at once: its front is computed, since that needs nothing
+// A prefix can be obtained from both ends at once: its front is computed, which needs nothing
 // before it, while its tail is fetched, which needs nothing from the front (Cake, "Compute or load
 // KV cache? Why not both?", arXiv 2410.03065, section 4; PartKVRec, "Efficient LLM inference with
 // I/O-aware partial KV cache recomputation", arXiv 2411.17089, section 3). Unlike there the tail
@@ -42,13 +42,13 @@ class FetchPlan {
   void SetTarget(uint32_t block) { target_ = block; }
   uint32_t target() const { return target_; }
 
-  // What to ask for next: the lowest layer that misses cells of the blocks to be fetched, and the
-  // layers above that miss the same, up to about `max_cells` in all, but at least one layer.
-  // nullopt when nothing is missing.
+  // What to ask for next: the lowest layer in which cells of the blocks to be fetched are missing,
+  // and the layers above it in which the same cells are missing, up to about `max_cells` in total,
+  // but at least one layer. nullopt: nothing is missing.
   std::optional<Range> Next(uint64_t max_cells) const;
 
   void Arrived(uint32_t block, uint32_t layer);
-  // The block is computed: its cells are no longer missing, whatever has come of them.
+  // The block is computed, so its cells are no longer missing, even if they did not come.
   void Computed(uint32_t block);
   bool computed(uint32_t block) const { return computed_[block]; }
   bool has(uint32_t block, uint32_t layer) const { return there_[Cell(block, layer)]; }
@@ -74,10 +74,10 @@ class FetchPlan {
   std::vector<bool> there_;     // [layer][block]
   std::vector<bool> computed_;  // [block]
   std::vector<uint32_t> layer_missing_;
-  std::vector<uint32_t> block_missing_;  // Counts computed blocks' cells, too.
+  std::vector<uint32_t> block_missing_;  // Also counts the cells of computed blocks.
 };
 
-// What a decision is made of.
+// The input of a decision.
 struct ChooserInput {
   uint32_t front = 0;  // Blocks that are there, from the prompt's first.
   int64_t block_tokens = 64;
@@ -88,13 +88,14 @@ struct ChooserInput {
   double bytes_per_second = 1;  // Of the fetch alone.
   double share_beside = 1;      // Of that, while blocks are computed.
   double slowdown = 1;          // Of computing, while a fetch runs.
-  // When the node says that its first and its last byte can leave it, from now; 0 if it does not
-  // say.
+  // The time from now until its first and its last byte can leave the node, as the node estimates.
+  // 0: unknown.
   double node_first_seconds = 0;
   double node_last_seconds = 0;
-  // A target beyond `front` is chosen when it takes less than this part of fetching everything.
+  // A target beyond `front` is chosen when its time is less than this share of the time for
+  // fetching everything.
   double worth_it = 0.97;
-  // The rest of the prompt is computed on the layers that are there while others arrive.
+  // The rest of the prompt is computed on the layers that have arrived, while others still arrive.
   bool overlap = true;
 };
 
@@ -106,8 +107,8 @@ struct Choice {
   double fetch_seconds = 0;  // The same with all fetched.
 };
 
-// The target with the least time until the prompt is computed. Without a prefill model everything
-// is fetched. O(matched blocks).
+// Returns the target with the shortest time until the prompt is computed. Without a prefill model
+// everything is fetched. O(matched blocks).
 Choice Choose(const FetchPlan& plan, const PrefillModel& prefill, const ChooserInput& input);
 
 }  // namespace cairn::worker

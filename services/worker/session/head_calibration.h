@@ -20,10 +20,10 @@ struct HeadCalibration {
   bool operator==(const HeadCalibration&) const = default;
 };
 
-// INVALID_ARGUMENT naming the line and what was expected there.
+// INVALID_ARGUMENT, which names the line and what was expected there.
 Result<HeadCalibration> ParseHeadCalibration(std::string_view text);
 
-// What a recipe and a model need of a file.
+// What a recipe and a model need from a file.
 struct HeadCalibrationWanted {
   uint64_t digest = 0;  // First eight bytes of the file's SHA-256, the first one highest.
   std::string_view method;
@@ -32,9 +32,10 @@ struct HeadCalibrationWanted {
   int32_t kv_heads = 0;
 };
 
-// The scores of the file in `folder` whose name begins with the digest. FAILED_PRECONDITION naming
-// the folder or file: it is not there or cannot be read, there are two, its bytes are not those of
-// its name, it is damaged, or it is of another method, model or shape.
+// Reads the scores from the file in `folder` whose name begins with the digest.
+// FAILED_PRECONDITION, which names the folder or the file: it does not exist or cannot be read,
+// there are two, its bytes do not match its name, it is damaged, or it is for another method, model
+// or shape.
 Result<selections::HeadScores> LoadHeadScores(const std::string& folder,
                                               const HeadCalibrationWanted& wanted);
 

@@ -1,10 +1,10 @@
 #pragma once
-// Between KV pages and the slices that a cache node stores, by a recipe.
+// Converts between KV pages and the slices that a cache node stores, as a recipe says.
 //
-// A page's layer is its planes K and V in binary16 (kv/kv_pool.h). Under the recipe raw that is
-// what is stored; under any other one a codec of kernels/codecs makes it smaller. Under a ladder
-// what is pushed has the codec of its first rung, and what is fetched that of any: each part names
-// its own.
+// A layer of a page consists of the planes K and V in binary16 (kv/kv_pool.h). The recipe raw
+// stores exactly that. With any other recipe a codec of kernels/codecs makes it smaller. With a
+// ladder, pushed parts have the codec of the first rung, and fetched parts may have that of any
+// rung: each part names its own.
 
 #include <atomic>
 #include <cstddef>
@@ -23,26 +23,27 @@
 
 namespace cairn::worker {
 
-// Thread-safe; nothing changes after Create but what is counted.
+// Thread-safe. After Create only the counters change.
 class KvCodec {
  public:
-  // INVALID_ARGUMENT or UNIMPLEMENTED naming what the recipe cannot do for this layout.
+  // INVALID_ARGUMENT or UNIMPLEMENTED, which names what the recipe cannot do for this layout.
   static Result<std::unique_ptr<KvCodec>> Create(const NamespaceSpec& spec, const KvLayout& kv);
 
   // Of what is pushed.
   format::Codec id() const { return rungs_.front().id; }
   bool raw() const { return id() == format::Codec::kRaw; }
-  // What is decoded differs from what was encoded: KV computed over it has a lineage of its own.
+  // True when decoded numbers differ from the encoded ones. KV that was computed over them has a
+  // lineage of its own.
   bool lossy() const { return lossy_; }
 
-  // Most bytes of a layer's slice, as it is pushed, of a whole block that begins at this position;
-  // for raw, its bytes.
+  // The largest size in bytes of a layer's slice, as it is pushed, of a whole block that begins at
+  // this position. For raw: its size.
   uint64_t MaxSliceBytes(int layer, uint64_t first_position) const;
-  // Whether a slice in this codec, of a whole block, may have so many bytes; none may in a codec
-  // that the recipe does not have.
+  // True if a slice of a whole block in this codec may have this number of bytes. False for every
+  // codec that the recipe does not have.
   bool IsSliceBytes(format::Codec id, int layer, uint64_t first_position, uint64_t bytes) const;
   bool Has(format::Codec id) const { return Find(id) != nullptr; }
-  // Roughly, of one layer of any block: for estimates of transfers.
+  // The approximate size of one layer of any block, for estimates of transfers.
   uint64_t typical_slice_bytes(bool from_disk) const {
     return (from_disk ? rungs_.back() : rungs_.front()).typical_slice_bytes;
   }
@@ -50,16 +51,17 @@ class KvCodec {
   // Working memory of one thread.
   using Scratch = std::vector<std::byte>;
 
-  // `page`: the layer's planes; `out`: MaxSliceBytes. Returns the bytes written. INVALID_ARGUMENT
-  // with a count when the KV has NaN or infinities: such a block is not stored.
+  // `page`: the layer's planes; `out`: MaxSliceBytes. Returns the bytes written. INVALID_ARGUMENT,
+  // which names their number: the KV has NaN or infinities. Such a block is not stored.
   Result<size_t> Encode(int layer, uint64_t first_position, std::span<const std::byte> page,
                         std::span<std::byte> out, Scratch& scratch) const;
-  // DATA_LOSS for bytes that no encoder of this codec wrote; `page` is then unspecified. REQUIRES:
+  // DATA_LOSS: no encoder of this codec wrote the bytes. `page` is then unspecified. REQUIRES:
   // Has(id).
   Status Decode(format::Codec id, int layer, uint64_t first_position, std::span<const std::byte> in,
                 std::span<std::byte> page, Scratch& scratch) const;
 
-  // Blocks hold the rows that a selection kept: session/selected_slice.h, which these are for.
+  // True when blocks hold only the rows that a selection kept. The functions below are for
+  // session/selected_slice.h.
   bool selected() const { return selected_; }
   // Rows of one head, stored as a slice of their own.
   struct RowsPlace {
@@ -97,7 +99,7 @@ class KvCodec {
   std::vector<Stats> GetStats() const;
 
  private:
-  // Work as it is counted. Atomics: relaxed, each number for itself.
+  // Counters of the work. The atomics are relaxed, and each number stands for itself.
   class Counter {
    public:
     void Add(uint64_t bytes_in, uint64_t bytes_out, Duration time);

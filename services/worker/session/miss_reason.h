@@ -15,7 +15,7 @@ using client::Name;
 struct BytesByTier {
   uint64_t host = 0;
   uint64_t disk = 0;
-  uint64_t lent = 0;  // Of these, read where they lie in the node's memory: never copied.
+  uint64_t lent = 0;  // How many of these were used in place in the node's memory, without a copy.
   uint64_t total() const { return host + disk; }
 };
 

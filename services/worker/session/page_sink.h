@@ -1,5 +1,5 @@
 #pragma once
-// Puts what a fetch brings into the pages of a sequence.
+// Puts the slices that a fetch brings into the pages of a sequence.
 
 #include <memory>
 #include <span>
@@ -13,16 +13,17 @@
 
 namespace cairn::worker {
 
-// For one call of CacheClient::Fetch. Slices of all heads go straight to their place in the page;
-// others through the client's buffer. Bytes that lie in the node's memory are not copied: a block
-// whose part covers all layers and heads has the order of a page, and the sequence reads it there.
-// What the engine has claimed, and what is there already, is dropped. A slice in another codec than
-// raw is decoded into its page, from wherever it lies; its part must then have all heads. Under a
-// ladder the slices of one fetch may have any of its codecs. References must outlive it.
+// For one call of CacheClient::Fetch. Slices of all heads go directly to their place in the page,
+// and others through the client's buffer. Bytes in the node's memory are not copied: a block whose
+// part covers all layers and heads has the order of a page, so the sequence reads it there. Slices
+// of blocks that the engine has claimed, and slices that have already come, are dropped. A slice in
+// a codec other than raw is decoded into its page, from wherever it lies. Its part must then have
+// all heads. With a ladder, the slices of one fetch may have any of its codecs. References must
+// outlive it.
 class PageSink final : public client::FetchSink {
  public:
   struct Options {
-    bool lend = true;  // Read the node's memory where it can be had.
+    bool lend = true;  // Read the node's memory in place if possible.
   };
   PageSink(const KvLayout& kv, const KvCodec& codec, KvSequence& sequence, FetchProgress& progress,
            const Options& options);
@@ -42,9 +43,9 @@ class PageSink final : public client::FetchSink {
   uint64_t FirstPosition(const client::SliceInfo& slice) const;  // Of its block.
   void CopyHeads(const client::SliceInfo& slice, std::span<const std::byte> data,
                  std::span<std::byte> page) const;
-  // Copies into the sequence's own page. REQUIRES: leave to write to the block.
+  // Copies into the sequence's own page. REQUIRES: permission to write to the block.
   void Copy(const client::SliceInfo& slice, std::span<const std::byte> data);
-  // True when the slice is now read where it lies. REQUIRES: leave to write to the block.
+  // True when the slice is now read in place. REQUIRES: permission to write to the block.
   bool Lend(const client::SliceInfo& slice, std::span<const std::byte> data,
             const std::shared_ptr<const client::LentHold>& hold);
   void Arrived(const client::SliceInfo& slice, size_t bytes, bool lent);

@@ -2,11 +2,11 @@
 // Pushes computed blocks to the cache node in the background.
 //
 // A block waits as a reference to its KV page, so queueing it copies nothing. One thread of low
-// priority takes blocks in order, a batch of one namespace at a time: it takes room at the node,
-// writes the parts there (on the same machine into the node's own memory, else into buffers of the
-// client), hashing while it copies, lets go of the pages, and commits. Under a recipe other than
-// raw it encodes them into buffers of its own first. Never blocks the thread that queues: what does
-// not fit is dropped and counted, and so is what the node refuses.
+// priority takes blocks in order, a batch of one namespace at a time. It takes room at the node,
+// writes the parts there (on the same machine into the node's own memory, otherwise into buffers of
+// the client) and hashes while it copies. Then it lets go of the pages and commits. With a recipe
+// other than raw it first encodes the parts into its own buffers. It never blocks the thread that
+// queues: blocks that do not fit, or that the node refuses, are dropped and counted.
 //
 // Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
 // because copying and sending would take time from the first token.
@@ -73,7 +73,7 @@ class PushQueue {
   struct Stats {
     uint64_t pushed_blocks = 0;   // At the node now; blocks that it already had count too.
     uint64_t pushed_bytes = 0;    // Of these blocks.
-    uint64_t failed_blocks = 0;   // Refused by the node, or it was away.
+    uint64_t failed_blocks = 0;   // The node refused them or could not be reached.
     uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
     uint64_t queued_blocks = 0;   // Now, the batch under way included.
     uint64_t queued_bytes = 0;    // Now.
@@ -84,22 +84,22 @@ class PushQueue {
   ~PushQueue();  // Stop(now): at most push_deadline, for the batch under way.
 
   // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must
-  // outlive the queue. Those that do not fit are dropped, and with them their successors, which
-  // nobody could match.
+  // outlive the queue. Drops the blocks that do not fit, and their successors, because nobody could
+  // match those.
   void Enqueue(const Digest& fingerprint, const KvCodec& codec, std::vector<ComputedBlock> blocks);
 
-  // Counted: pushing goes on when every Pause has had its Resume.
+  // Calls are counted: pushing continues when every Pause has had its Resume.
   void Pause();
   void Resume();
 
-  // Drops what waits and returns when no page is referenced any more.
+  // Drops the waiting blocks, and returns when no page is referenced any more.
   void DropPending();
 
   // False when blocks were still queued or under way at `deadline`.
   bool WaitEmpty(TimePoint deadline);
 
-  // Lets what is queued go out until `deadline`, drops the rest, ends the thread; waits for the
-  // batch under way. Idempotent.
+  // Pushes queued blocks until `deadline`, drops the rest, waits for the running batch and ends the
+  // thread. Idempotent.
   void Stop(TimePoint deadline);
 
   Stats GetStats() const;
@@ -110,7 +110,7 @@ class PushQueue {
     const KvCodec* codec;
     ComputedBlock block;
   };
-  // What the node is told of a batch; without its pages.
+  // What the node learns about a batch, without its pages.
   struct Batch {
     Digest fingerprint;
     std::string trace;
@@ -125,7 +125,8 @@ class PushQueue {
   // Takes room, writes reserving_ there, commits. Counts what was pushed and what failed.
   Stats Push(const Batch& batch);
   void Write(const std::vector<Item>& items, client::InPlacePush& push) const;
-  // Encodes items into buffers, whose sizes only that tells, lets go of their pages and sends.
+  // Encodes items into buffers, because only encoding tells their sizes, lets go of their pages and
+  // sends.
   Stats PushEncoded(std::vector<Item> items);
   // Appends a layer's slice to `part`.
   Status AppendSelected(const ComputedBlock& block, const KvCodec& codec, int layer,

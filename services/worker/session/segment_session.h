@@ -1,10 +1,11 @@
 #pragma once
-// Segments of a prompt at a cache node: which there are, bringing them, naming and queueing a new
-// one (docs/selections.md).
+// The segments of a prompt at a cache node: finds and fetches them, and names and queues a new one
+// (docs/selections.md).
 //
-// A prompt does not say where somebody cut it into segments. So the last block of a segment that
-// would end at each block boundary is asked about, all in one call; the deepest that is there is
-// followed, and then the same below it. A part of a segment is a miss.
+// A prompt does not say where somebody cut it into segments. So for each block boundary the session
+// asks about the last block of a segment that would end there, all in one call. It takes the
+// deepest one that exists, and then does the same below it. A segment that is there only partly is
+// a miss.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +27,7 @@ namespace cairn::worker {
 // What is kept of block `block` of a segment.
 SelectedRows RowsOfBlock(const KvLayout& kv, const selections::KeptRows& kept, uint32_t block);
 
-// Not thread-safe. Nothing here fails a request: every trouble is a miss with a reason.
+// Not thread-safe. Nothing here makes a request fail: every problem is a miss with a reason.
 class SegmentSession {
  public:
   // Both must outlive it. REQUIRES: session.codec().selected().
@@ -44,7 +45,7 @@ class SegmentSession {
   };
   struct Found {
     Path path;
-    MissReason reason = MissReason::kNone;  // Why there is not more of it.
+    MissReason reason = MissReason::kNone;  // Why it is not longer.
     double seconds = 0;
     PrefixSession::Match match;  // Of all blocks of the path, under a lease.
   };
@@ -53,20 +54,20 @@ class SegmentSession {
 
   struct Fetched {
     std::shared_ptr<const RaggedPrefix> prefix;  // Null: nothing came.
-    Path path;                                   // What came of it: whole segments.
+    Path path;                                   // What was fetched: whole segments.
     MissReason reason = MissReason::kNone;       // Why not more.
     BytesByTier bytes;
     client::Path way = client::Path::kGrpc;
     double seconds = 0;  // Decoding included.
   };
-  // Brings and decodes, on this thread and `pool`; nothing is computed meanwhile. `make_room` is
-  // called once when the pool of pages is short. REQUIRES: found.path is not empty.
+  // Fetches and decodes, on this thread and `pool`. Nothing is computed at the same time.
+  // `make_room` is called once if the pool has too few pages. REQUIRES: found.path is not empty.
   Fetched Fetch(Found found, const PrefixSession::FetchWanted& wanted, kernels::ThreadPool& pool,
                 const std::function<void()>& make_room);
 
-  // What a new segment's push needs: rows that `prefix` got from the segment on blocks [begin, end)
-  // of the prompt, below `parent`. `compute_seconds`: by block of the prompt. The blocks hold the
-  // prefix.
+  // Returns the blocks that the push of a new segment needs: the rows that `prefix` got from the
+  // segment on blocks [begin, end) of the prompt, below `parent`. `compute_seconds`: by block of
+  // the prompt. The blocks keep the prefix alive.
   std::vector<ComputedBlock> NewSegment(const Path& parent, const BlockKey& chain_end, uint32_t end,
                                         const selections::KeptRows& kept,
                                         std::shared_ptr<const RaggedPrefix> prefix,

@@ -1,5 +1,6 @@
 #pragma once
-// Keeps the slices of segments that a fetch brings until all are there, and makes rows of them.
+// Keeps the slices of segments that a fetch brings until all have come, and then makes rows of
+// them.
 
 #include <cstdint>
 #include <memory>
@@ -16,10 +17,10 @@
 
 namespace cairn::worker {
 
-// For one call of CacheClient::Fetch. What lies in the node's memory stays there until it is
-// decoded; other slices are copied as they are. Rows are decoded when all of a path has come, since
-// where a block's rows go depends on how many each head kept before it. References must outlive it.
-// Not thread-safe.
+// For one call of CacheClient::Fetch. Slices in the node's memory stay there until they are
+// decoded. Other slices are copied unchanged. Rows are decoded when the whole path has come,
+// because the place of a block's rows depends on how many rows each head kept before it. References
+// must outlive it. Not thread-safe.
 class SegmentSink final : public client::FetchSink {
  public:
   SegmentSink(const KvLayout& kv, const KvCodec& codec, uint32_t blocks, bool lend);
@@ -30,17 +31,17 @@ class SegmentSink final : public client::FetchSink {
   Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
                      std::shared_ptr<const client::LentHold> hold) override;
 
-  // Blocks that came whole, from the first.
+  // Blocks that came completely, from the first.
   uint32_t CompletePrefix() const;
-  // Why block `block` did not; kNone when it did, or nobody said why.
+  // Why block `block` did not come. kNone: it came, or the reason is unknown.
   MissReason Reason(uint32_t block) const { return reasons_[block]; }
   const BytesByTier& bytes() const { return bytes_; }
 
   // Rows of each head in the first `blocks` blocks: [layers][kv_heads].
   std::vector<int64_t> Rows(uint32_t blocks) const;
-  // Decodes the first `blocks` blocks into `builder`, which has room for them. The first block that
-  // holds bytes that no encoder wrote; nullopt: all is well, or the node has taken its memory back
-  // meanwhile (then Intact() is false and the rows mean nothing). REQUIRES: blocks <=
+  // Decodes the first `blocks` blocks into `builder`, which must have room for them. Returns the
+  // first block with bytes that no encoder wrote. nullopt: all blocks are good, or the node has
+  // taken its memory back (then Intact() is false and the rows mean nothing). REQUIRES: blocks <=
   // CompletePrefix().
   std::optional<uint32_t> Decode(uint32_t blocks, kernels::ThreadPool& pool,
                                  RaggedBuilder* builder) const;

@@ -1,6 +1,6 @@
 #pragma once
-// One layer of one block of a segment, as it is stored: keep masks, then each head's kept rows
-// (common/format/selected_slice.h).
+// One layer of one block of a segment, as it is stored: the keep masks, then the kept rows of each
+// head (common/format/selected_slice.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -26,17 +26,17 @@ struct SelectedHead {
   std::span<const std::byte> bytes;  // Of the slice: its rows, encoded.
 };
 
-// Takes a slice apart: masks first, then where each head's bytes are. DATA_LOSS for masks that no
-// selection makes and lengths that do not add up. The heads point into `slice`.
+// Takes a slice apart: its masks, and where the bytes of each head are. DATA_LOSS: no selection
+// makes such masks, or the lengths do not add up. The heads point into `slice`.
 Result<std::vector<SelectedHead>> ParseSelectedSlice(const KvCodec& codec,
                                                      const SelectedSlicePlace& place,
                                                      std::span<const std::byte> slice);
 
-// Copies the kept rows of a head, [rows][head_dim] each, as many as its mask has bits.
+// Copies the kept rows of a head, [rows][head_dim] each: one row for each bit in its mask.
 using RowsReader = std::function<void(uint32_t head, int64_t rows, uint16_t* k, uint16_t* v)>;
 
-// Appends the slice to `out`. `masks`: [heads][MaskWords(block_tokens)]. Errors as KvCodec::Encode;
-// `out` is then unspecified.
+// Appends the slice to `out`. `masks`: [heads][MaskWords(block_tokens)]. The errors are those of
+// KvCodec::Encode, and `out` is then unspecified.
 Status AppendSelectedSlice(const KvCodec& codec, const SelectedSlicePlace& place, int64_t head_dim,
                            std::span<const uint64_t> masks, const RowsReader& read,
                            KvCodec::Scratch& scratch, std::vector<std::byte>* out);

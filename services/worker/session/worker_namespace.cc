@@ -67,7 +67,7 @@ Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inpu
     target.fingerprint = Fingerprint(target.spec);
     CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(inputs));
     if (std::ranges::find(seen, target.fingerprint) != seen.end()) {
-      return InvalidArgument("option 'publish': '{}' is there twice, or is the worker's own recipe",
+      return InvalidArgument("option 'publish': '{}' is given twice, or is the worker's own recipe",
                              recipe);
     }
     seen.push_back(target.fingerprint);

@@ -23,20 +23,20 @@ struct NamespaceInputs {
   KvLayout kv;
   std::string numerics;        // Transformer::numerics_id().
   std::string recipe = "raw";  // common/recipe.
-  // Folder of the files that recipes name: head_calibration.h. No part of the namespace: the
-  // recipe has the file's digest.
+  // Folder of the files that recipes name: head_calibration.h. It is not part of the namespace,
+  // because the recipe has the digest of the file.
   std::string calibration = "calibration";
 };
 
-// Native layout, planes k and v in binary16, the weights' digest as the revision.
-// INVALID_ARGUMENT naming the field that the namespace cannot express.
+// A namespace with a native layout, planes k and v in binary16, and the digest of the weights as
+// the revision. INVALID_ARGUMENT, which names the field that the namespace cannot express.
 Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs);
 
-// What the recipe keeps; null where it keeps everything. INVALID_ARGUMENT for what is not a recipe;
-// FAILED_PRECONDITION for a calibration that LoadHeadScores refuses.
+// The selection of the recipe. Null: it keeps everything. INVALID_ARGUMENT: the text is not a
+// recipe. FAILED_PRECONDITION: LoadHeadScores refuses the calibration.
 Result<std::unique_ptr<const selections::Selection>> SelectionOf(const NamespaceInputs& inputs);
 
-// Another namespace that the same KV is pushed to, stored by another recipe.
+// Another namespace to which the same KV is pushed, in another recipe.
 struct PublishedNamespace {
   NamespaceSpec spec;
   Digest fingerprint;  // Of `spec`.
@@ -44,8 +44,9 @@ struct PublishedNamespace {
   std::unique_ptr<const selections::Selection> selection = nullptr;  // Null: all rows are stored.
 };
 
-// One a recipe. INVALID_ARGUMENT or UNIMPLEMENTED for one that the KV cannot be stored by, and for
-// a namespace that is there twice, or is that of `inputs`; FAILED_PRECONDITION as SelectionOf.
+// Returns one namespace for each recipe. INVALID_ARGUMENT or UNIMPLEMENTED: a recipe cannot store
+// the KV, or a namespace is given twice or is that of `inputs`. FAILED_PRECONDITION: as
+// SelectionOf.
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
                                                             std::span<const std::string> recipes);
 

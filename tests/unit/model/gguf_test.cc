@@ -84,7 +84,7 @@ TEST(GgufFileTest, RefusesOtherFiles) {
   const std::string text = "#!/bin/sh\n";
   const auto* raw = reinterpret_cast<const std::byte*>(text.data());
   EXPECT_THAT(GgufFile::Parse({raw, text.size()}, "a.sh"),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'a.sh' is no GGUF file")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'a.sh' is not a GGUF file")));
   EXPECT_THAT(GgufFile::Parse({raw, 0}, "empty"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("no GGUF file")));
   EXPECT_THAT(ParseStatus(GgufBuilder().Version(1).Build()),

@@ -95,7 +95,7 @@ class Exists final : public Lookup {
                            client.Exists(set_->fingerprint(), question.keys, PatientCall()));
     for (size_t i = 0; i < question.keys.size(); ++i) {
       if (tiers[i].has_value() == (i % kAbsentEvery == kAbsentEvery - 1))
-        return Errorf(StatusCode::kDataLoss, "exists is wrong about key {}", i);
+        return Errorf(StatusCode::kDataLoss, "exists gave a wrong answer for key {}", i);
     }
     return OkStatus();
   }

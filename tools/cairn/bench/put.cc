@@ -87,7 +87,7 @@ class Put final : public Workload {
       const client::InPlacePush::Slot& slot = push->slots()[i];
       CAIRN_RETURN_IF_ERROR(slot.status);
       if (slot.room.empty())
-        return Errorf(StatusCode::kInternal, "a new block is said to be there already");
+        return Errorf(StatusCode::kInternal, "the node says that it already has a new block");
       if (options_.verify) {
         format::SealCopy(slot.room, set_->Payload(begin + i), format::Codec::kRaw, set_->rect(),
                          set_->block_tokens(), lengths_, /*streaming=*/true);

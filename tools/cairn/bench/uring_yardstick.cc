@@ -27,8 +27,7 @@ class UringFile {
     std::shared_ptr<UringFile> file(new UringFile(buffers));
     const int error = io_uring_queue_init(kInFlight, &file->ring_, 0);
     if (error != 0) {
-      return Errorf(StatusCode::kUnavailable, "io_uring is not to be had: {}",
-                    std::strerror(-error));
+      return Errorf(StatusCode::kUnavailable, "io_uring cannot be used: {}", std::strerror(-error));
     }
     file->ring_made_ = true;
     std::string path = directory + "/yardstick-XXXXXX";

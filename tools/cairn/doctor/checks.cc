@@ -115,7 +115,8 @@ Check CheckCpu(const CpuInfo& cpu) {
     check.verdict = Verdict::kWarn;
     check.found += ", no AVX2";
     check.fix =
-        "the portable kernels work, but several times slower; use a CPU (or VM type) with AVX2";
+        "the portable kernels work, but they are several times slower; use a CPU (or VM type) with "
+        "AVX2";
     return check;
   }
   check.found += ", AVX2";
@@ -127,10 +128,10 @@ Check CheckCpu(const CpuInfo& cpu) {
 
 Check CheckCpuCount(int usable, std::optional<double> quota) {
   Check check{.name = "cpus", .found = fmt::format("{} usable", usable)};
-  if (quota) check.found += fmt::format(", cgroup grants {:.1f}", *quota);
+  if (quota) check.found += fmt::format(", cgroup allows {:.1f}", *quota);
   if (usable < 2 || (quota && *quota < 1.95)) {
     check.verdict = Verdict::kWarn;
-    check.fix = "give the machine or container 2 CPUs; with less everything works, slower";
+    check.fix = "give the machine or container 2 CPUs; with fewer everything works, but slower";
   } else if (quota && *quota < usable - 0.05) {
     check.verdict = Verdict::kWarn;
     check.fix =
@@ -155,12 +156,12 @@ Check CheckMemory(const MemoryFacts& memory) {
   if (usable < kLeastMemory) {
     check.verdict = Verdict::kFail;
     check.fix =
-        fmt::format("{} is the least for a model and a small arena; free memory or raise the limit",
+        fmt::format("a model and a small arena need at least {}; free memory or raise the limit",
                     HumanBytes(kLeastMemory));
   } else if (usable < kDemoMemory) {
     check.verdict = Verdict::kWarn;
     check.fix =
-        fmt::format("the demo (one node, up to three workers) wants {}", HumanBytes(kDemoMemory));
+        fmt::format("the demo (one node, up to three workers) needs {}", HumanBytes(kDemoMemory));
   }
   return check;
 }
@@ -221,7 +222,7 @@ Check CheckDiskSpace(std::string_view directory, std::optional<uint64_t> free_by
   check.found = fmt::format("{} free on {}", HumanBytes(*free_bytes), directory);
   if (*free_bytes < kDemoDisk) {
     check.verdict = Verdict::kWarn;
-    check.fix = fmt::format("the demo's disk tier wants {}", HumanBytes(kDemoDisk));
+    check.fix = fmt::format("the demo's disk tier needs {}", HumanBytes(kDemoDisk));
   }
   return check;
 }
@@ -284,8 +285,9 @@ Check CheckProgram(std::string_view name, std::string_view path, bool executable
   Check check{.name = std::string(name), .found = std::string(path)};
   if (!executable) {
     check.verdict = Verdict::kWarn;
-    check.found = fmt::format("not beside this program ({})", path);
-    check.fix = fmt::format("`make build`, or copy {} there: demo and chat start it", name);
+    check.found = fmt::format("not in the folder of this program ({})", path);
+    check.fix =
+        fmt::format("run `make build`, or copy {} there, because demo and chat start it", name);
   }
   return check;
 }

@@ -192,8 +192,7 @@ Status FidelityRunner::ScoreFull(const ScoredText& text, Scorer& scorer, Generat
                        }
                      }));
     if (first && summary.fetched_tokens != 0) {
-      return Errorf(StatusCode::kFailedPrecondition,
-                    "{} tokens were fetched, expected that all are computed",
+      return Errorf(StatusCode::kFailedPrecondition, "{} tokens were fetched, expected none",
                     summary.fetched_tokens);
     }
     if (first) CAIRN_RETURN_IF_ERROR(worker.WaitIdle(kIdle));

@@ -10,7 +10,7 @@ namespace cairn::cli {
 
 // Directory of the running program, without a slash at the end; "." if it cannot be told.
 std::string ProgramDirectory();
-// Path of a program that is installed beside this one.
+// The path of a program in the folder of this one.
 std::string SiblingProgram(const std::string& name);
 
 // What a command prints, without the newline at the end. argv[0] is looked up in PATH; stderr is

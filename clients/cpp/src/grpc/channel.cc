@@ -56,7 +56,7 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& 
   }
   if (tls.cert_file.empty() != tls.key_file.empty()) {
     return InvalidArgument(
-        "field 'tls.{}': got nothing, expected a file, since the other of cert_file and key_file "
+        "field 'tls.{}': got nothing, expected a file, because the other of cert_file and key_file "
         "is given",
         tls.cert_file.empty() ? "cert_file" : "key_file");
   }

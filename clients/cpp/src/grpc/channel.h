@@ -13,7 +13,7 @@
 
 namespace cairn::client {
 
-// A channel with a connection of its own. Does not connect yet. INVALID_ARGUMENT naming a bad
+// A channel with its own connection. Does not connect yet. INVALID_ARGUMENT, which names the bad
 // address or TLS file.
 Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options);
 

@@ -13,8 +13,9 @@
 namespace cairn::client {
 
 // Spreads calls over connections: gRPC reads and writes one of them by one thread at a time, which
-// takes a core long before the wire is full. A call gets the least busy one, the first of equals:
-// whoever makes one call after the other opens only one. Thread-safe; outlives its uses.
+// takes a core long before the wire is full. A call gets the least busy one, or the first of
+// several, so a caller that makes one call after the other opens only one. Thread-safe. It must
+// outlive its uses.
 class DataConnections {
  public:
   // At least one channel; they may be unconnected.

@@ -9,7 +9,8 @@
 
 namespace cairn::client {
 
-// Returns at once; a node that is away shows in the first Next. The stub outlives the stream.
+// Returns at once. If the node cannot be reached, the first Next says so. The stub must outlive the
+// stream.
 std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const WatchOptions& options);
 
 }  // namespace cairn::client

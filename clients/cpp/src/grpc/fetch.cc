@@ -59,7 +59,7 @@ Status GrpcCacheClient::RunGet(const Session::Current& session, const Digest& fi
   wanted.set_prefill_tokens_per_second(lookup.prefill_tokens_per_second);
   CAIRN_RETURN_IF_ERROR(FetchPass(request, &lookup, assembler, options, deadline, got_bytes));
   if (!lookup.answer) {
-    return Errorf(StatusCode::kInternal, "fetch: the node did not say what it found");
+    return Errorf(StatusCode::kInternal, "fetch: the node did not report what it matched");
   }
   if (!assembler.has_wrong_slices()) return OkStatus();
   // The lease of the call has ended with it.
@@ -120,7 +120,7 @@ Status GrpcCacheClient::FetchPass(const v1::FetchRequest& request, Lookup* looku
     if (options.cancel.stop_requested()) return cancelled();
     const bool total = std::chrono::steady_clock::now() >= deadline;
     return Errorf(StatusCode::kDeadlineExceeded, "fetch: {}",
-                  total                                  ? "longer than its deadline"
+                  total                                  ? "it took longer than its deadline"
                   : lookup != nullptr && !lookup->answer ? "no answer to its lookup in time"
                                                          : "no new slice in time");
   };

@@ -133,7 +133,7 @@ Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Fille
   CAIRN_RETURN_IF_ERROR(call.Finish(deadline_));
   v1::PushResponse response;
   if (outcome == RawCall::Outcome::kDone && !rpc::FromFrame(answer, &response)) {
-    return Errorf(StatusCode::kInternal, "push: the node's answer is no cairn.v1.PushResponse");
+    return Errorf(StatusCode::kInternal, "push: the node's answer is not a cairn.v1.PushResponse");
   }
   // A node that is older than this answer commits in a call of its own.
   if (response.committed_size() == 0) return OkStatus();

@@ -16,8 +16,8 @@
 
 namespace cairn::client {
 
-// Not thread-safe but for Cancel. Every wait ends at its deadline; the call is then still under way
-// and can be waited for again. Destroying it ends the call and does not wait for the peer.
+// Not thread-safe, except for Cancel. Every wait ends at its deadline. The call then still runs,
+// and the caller can wait for it again. Destroying it ends the call and does not wait for the peer.
 class RawCall {
  public:
   // `method` like "/cairn.v1.Cache/Fetch". The stub outlives the call. nullopt: the call as such
@@ -30,7 +30,8 @@ class RawCall {
   RawCall& operator=(const RawCall&) = delete;
 
   enum class Outcome { kDone, kClosed, kTimeout };
-  // kClosed: the stream has ended or broken; Finish says how. `last`: nothing more will be written.
+  // kClosed: the stream has ended or broken, and Finish says how. `last`: nothing more will be
+  // written.
   Outcome Write(const grpc::ByteBuffer& frame, bool last, TimePoint deadline);
   // The only frame, which is not waited for: reads tell how it went.
   void Send(const grpc::ByteBuffer& frame);

@@ -14,10 +14,10 @@
 
 namespace cairn::client {
 
-// One call to the node at a time, sent by whoever gives something back; what comes meanwhile waits
-// and goes together in the next one. No thread of its own, nor any of gRPC's, waits for the answer:
-// Look finds it. Bounded: beyond kCapacity ids are dropped, and end at the node when their time is
-// up. Thread-safe.
+// Makes one call to the node at a time, on the thread that gives something back. Ids that come
+// during a call wait and go together in the next one. No thread waits for the answer: Look finds
+// it. The queue is bounded: ids beyond kCapacity are dropped and end at the node when they expire.
+// Thread-safe.
 class ReleaseQueue {
  public:
   static constexpr size_t kCapacity = 8192;
@@ -29,8 +29,8 @@ class ReleaseQueue {
 
   void ReleaseLease(const std::string& session, uint64_t lease);
   void AbortReservations(const std::string& session, const std::vector<uint64_t>& reservations);
-  // Sends what has come meanwhile, if the last call was answered. To be called now and then, by one
-  // thread; cheap where there is nothing to do.
+  // Sends the waiting ids if the last call was answered. One thread calls it from time to time.
+  // Cheap if there is nothing to do.
   void Look();
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 

@@ -29,7 +29,7 @@ namespace cairn::client {
 //       |  ^                                                                            |
 //       v  +---------------------- back-off passed ------------------ away <--- failed -+
 //
-// While away, Get fails at once: nobody waits for a node that is known to be gone.
+// In the state away, Get fails at once, so that nobody waits for a node that is known to be gone.
 //
 // The thread does not wait inside of gRPC while the session is open, it looks every now and then.
 // Of all threads that wait there, gRPC lets one read what arrives for any of them: this one would
@@ -62,16 +62,17 @@ class Session {
   bool open() const;
   uint64_t times_opened() const;
 
-  // To be opened at the beginning of each session. RESOURCE_EXHAUSTED when there are too many.
+  // Opens the namespace at the beginning of each session. RESOURCE_EXHAUSTED: there are too many.
   Status Remember(const NamespaceSpec& spec);
-  // Whether opening a session has created the namespace since the last time that this was asked.
+  // True if a session has created the namespace when it was opened, since the last time that this
+  // was called.
   bool TakeCreated(const Digest& fingerprint);
-  // The node says that it does not know a namespace: it was dropped there, say. Opens all of them
-  // again, in the background.
+  // Call it when the node says that it does not know a namespace, for example because it was
+  // dropped. Opens all namespaces again, in the background.
   void ReopenNamespaces();
-  // A call failed: the session may have ended. Looks at once, in the background.
+  // Call it when a call failed, so the session may have ended. Looks at once, in the background.
   void Look();
-  // The same, and waits for what is seen.
+  // The same, and waits for the result.
   bool HasEnded(const std::string& id, TimePoint deadline);
 
  private:

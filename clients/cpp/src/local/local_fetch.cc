@@ -85,7 +85,7 @@ Status LocalFetch::CheckTime() {
   }
   const TimePoint now = std::chrono::steady_clock::now();
   if (now >= deadline_) {
-    return Errorf(StatusCode::kDeadlineExceeded, "fetch: longer than its deadline");
+    return Errorf(StatusCode::kDeadlineExceeded, "fetch: it took longer than its deadline");
   }
   if (now >= progress_) {
     return Errorf(StatusCode::kDeadlineExceeded, "fetch: no new slice in time");

@@ -1,5 +1,5 @@
 #pragma once
-// One Fetch over a same-node session: from places to verified slices.
+// One Fetch over a same-node session: makes verified slices from places.
 
 #include <cstdint>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace cairn::client::local {
 
-// Blocks that are in the node's memory come first, layer by layer; then those that come from disk,
-// as they arrive. What the node says is checked as on the network. Used by one thread.
+// Blocks that are in the node's memory come first, layer by layer. Then those from disk come, as
+// they arrive. The answers of the node are checked as on the network. Used by one thread.
 class LocalFetch {
  public:
   struct Counts {
@@ -59,7 +59,7 @@ class LocalFetch {
   };
   enum class Block : uint8_t { kOpen, kPending, kElsewhere, kFailed, kDone };
 
-  // Sorts places of blocks below `known`: into ready_, or into the blocks to ask for again.
+  // Sorts the places of blocks below `known` into ready_, or into the blocks to ask for again.
   Status Take(std::span<const shm::PartPlace> places, uint32_t known);
   Status AddReady(const shm::PartPlace& place);
   // Checks and keeps the part's header; what is wrong there fails the block.

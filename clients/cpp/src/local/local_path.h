@@ -1,5 +1,5 @@
 #pragma once
-// Whether and how the same-node session of a client can be used now.
+// Says whether and how the same-node session of a client can be used now.
 
 #include <cstdint>
 #include <memory>
@@ -49,7 +49,7 @@ class LocalPath {
   // what is still lent keeps the connection.
   void CheckAlive();
 
-  // Whether a call that failed this way over the same-node session is made over gRPC.
+  // True if a call that failed in this way over the same-node session is made again over gRPC.
   static bool FallsBack(StatusCode code);
   // UNAVAILABLE, saying why there is no same-node session: for PathChoice::kLocal.
   Status Unavailable() const;

@@ -51,9 +51,9 @@ struct Room {
   std::span<std::byte> bytes = {};
 };
 
-// Thread-safe. Ends when the node says so, or with its last reference: until then, what it pins at
-// the node stays pinned, since the node takes leases and reservations back only when the client
-// hangs up.
+// Thread-safe. Ends when the node says so, or with its last reference. Until then everything that
+// it pins at the node stays pinned, because the node takes leases and reservations back only when
+// the client hangs up.
 class LocalSession : public std::enable_shared_from_this<LocalSession> {
  public:
   struct Options {
@@ -65,12 +65,12 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     uint64_t node_epoch = 0;
     Duration spin{-1};  // < 0: as shm::SpinTime chooses.
   };
-  // UNAVAILABLE when nobody listens; the node's refusal; DATA_LOSS when it does not keep to the
-  // protocol; FAILED_PRECONDITION for another node.
+  // UNAVAILABLE: nobody listens. DATA_LOSS: the node breaks the protocol. FAILED_PRECONDITION: it
+  // is another node. Any other error is the node's refusal.
   static Result<std::shared_ptr<LocalSession>> Open(const Options& options, TimePoint deadline);
 
-  // As CacheClient::Match; `pin` is set when the answer has a lease. The lease in the outcome is
-  // not.
+  // As CacheClient::Match. Sets `pin` if the answer has a lease, and does not set the lease in the
+  // outcome.
   struct Matched {
     MatchOutcome outcome = {};
     std::shared_ptr<LeasePin> pin = {};
@@ -107,7 +107,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // The segment of a place, its bytes checked to lie in it. DATA_LOSS.
   Result<std::shared_ptr<const Segment>> SegmentOf(const shm::PartPlace& place);
 
-  // False once the node ended the session. Looks at the socket.
+  // False after the node has ended the session. Looks at the socket.
   bool Alive() { return channel_->Poll(); }
   Status broken() const { return channel_->broken(); }
   // Makes every call UNAVAILABLE. The socket stays open while something is lent.

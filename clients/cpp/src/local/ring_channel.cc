@@ -101,7 +101,8 @@ void RingChannel::ReapAll() {
       case shm::ClientRing::Reap::kNone:
         return;
       case shm::ClientRing::Reap::kBroken:
-        BreakLocked(Errorf(StatusCode::kDataLoss, "node: a completion counter that cannot be"));
+        BreakLocked(
+            Errorf(StatusCode::kDataLoss, "node: a completion counter that is not possible"));
         return;
       case shm::ClientRing::Reap::kOne:
         break;

@@ -1,5 +1,5 @@
 #pragma once
-// Which bytes of the ring's scratch belong to which call.
+// Knows which bytes of the ring's scratch area belong to which call.
 
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@ class Scratch {
   explicit Scratch(uint32_t bytes) : bytes_(bytes) { free_.emplace(0, bytes); }
 
   uint32_t bytes() const { return bytes_; }
-  // Whether an empty scratch could hold both.
+  // True if an empty scratch area could hold both.
   bool CouldHold(uint64_t a, uint64_t b) const { return Rounded(a) + Rounded(b) <= bytes_; }
 
   // nullopt: no room now. An area of 0 bytes takes nothing.

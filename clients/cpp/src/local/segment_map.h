@@ -1,5 +1,5 @@
 #pragma once
-// The node's memory in this process: segments that it handed over, each mapped once.
+// The node's memory in this process: the segments that the node handed over, each mapped once.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace cairn::client::local {
 // whatever the node says. Immutable.
 class Segment {
  public:
-  // Maps `fd`, for writing if the entry says so. DATA_LOSS unless the file has the bytes that the
-  // entry says and cannot shrink: else a read could end in SIGBUS.
+  // Maps `fd`, for writing if the entry says so. DATA_LOSS unless the file has the size that the
+  // entry says and cannot shrink. Otherwise a read could end in SIGBUS.
   static Result<std::shared_ptr<const Segment>> Map(const shm::SegmentEntry& entry, int fd);
   ~Segment();
   Segment(const Segment&) = delete;

@@ -8,5 +8,5 @@ __all__ = ["memory_at"]
 
 
 def memory_at(address: int, size: int) -> memoryview:
-    """`size` writable bytes; whoever named the address keeps them alive."""
+    """`size` writable bytes at the address. The caller must keep them alive."""
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")

@@ -1,4 +1,4 @@
-"""Settings of an adapter, as engines pass them on: a dictionary out of their own configuration."""
+"""The settings of an adapter. Engines pass them as a dictionary from their own configuration."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Options:
     def read(
         cls: type[_O], settings: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()
     ) -> _O:
-        """ValueError names a setting that does not exist, or whose value cannot be right.
+        """ValueError names a setting that does not exist, or whose value is not valid.
 
-        `prefix`: how settings are called for users, such as "kv_connector_extra_config.".
-        `without`: settings that this adapter has no use for.
+        `prefix`: what users write before the name of a setting, such as
+        "kv_connector_extra_config.". `without`: settings that this adapter has no use for.
         """
         fields = {
             field.name: field for field in dataclasses.fields(cls) if field.name not in without

@@ -1,4 +1,5 @@
-"""The cache node as an engine may see it: calls that answer, and never raise (but for `watch`)."""
+"""The cache node as an engine sees it: calls that always answer and never raise (except for
+`watch`)."""
 
 from __future__ import annotations
 
@@ -26,8 +27,7 @@ _SPLIT = (
 
 
 class Lookup:
-    """A look-up on its way. It goes on without the GIL, also when nobody wants its answer any
-    more."""
+    """A running look-up. It continues without the GIL, even if nobody needs its answer any more."""
 
     __slots__ = ("_blocks", "_pending", "_store", "begin")
 
@@ -49,13 +49,14 @@ class Lookup:
         return self._pending is None or self._pending.wait(seconds)
 
     def result(self) -> Match | None:
-        """What the node has; None when there was no answer in time. Once: it is counted here."""
+        """What the node has, or None if there was no answer in time. Call it once, because it
+        counts the result."""
         if self._pending is None:
             return None
         return self._store._take_lookup(self._pending, self._blocks)
 
     def give_up(self) -> None:
-        """Counts it as failed, in place of `result`."""
+        """Counts it as failed. Call it instead of `result`."""
         self._store._count_lookup(self._blocks, time.monotonic() - self.begin)
         self._store.counters.add("lookup_failures")
 
@@ -63,9 +64,9 @@ class Lookup:
 class Store:
     """One namespace at one node. Thread-safe.
 
-    Whatever fails is a miss or a block that is not stored: it is counted, logged now and then, and
-    never raised. A node that fails is not asked again for a while (the client's circuit breaker),
-    so a dead one costs microseconds.
+    Every failure is a miss or a block that is not stored. Failures are counted, logged from time to
+    time, and never raised. A node that fails is not asked again for a while (the client's circuit
+    breaker), so a dead node costs only microseconds.
     """
 
     def __init__(
@@ -75,8 +76,7 @@ class Store:
         client_name: str,
         counters: Counters | None = None,
     ) -> None:
-        """Does not wait for the node. InvalidArgumentError: an address or a field that can never be
-        right."""
+        """Does not wait for the node. InvalidArgumentError: an address or a field is not valid."""
         self.options = options
         self.spec = spec
         self.counters = counters or Counters()
@@ -107,16 +107,16 @@ class Store:
             )
 
     def wait_open(self, seconds: float) -> bool:
-        """Until the node knows the namespace, or gave up. For starts that should not begin with
-        misses."""
+        """Waits until the node knows the namespace, or gives up. For starts that should not begin
+        with misses."""
         self._opening.join(seconds)
         return not self._opening.is_alive()
 
     def begin_lookup(self, keys: Sequence[bytes]) -> Lookup:
         """Asks for the longest prefix at the node, without a lease. Costs the caller microseconds.
 
-        What was found is wanted soon: the node brings it to its memory, and keeps it there for a
-        while.
+        The caller will need the found blocks soon, so the node brings them to its memory and keeps
+        them there for a while.
         """
         begin = time.monotonic()
         pending = None
@@ -132,7 +132,7 @@ class Store:
         return Lookup(self, len(keys), pending, begin)
 
     def lookup(self, keys: Sequence[bytes]) -> Match | None:
-        """As `begin_lookup`, and waits; None when there was no answer in time."""
+        """As `begin_lookup`, but waits. None: there was no answer in time."""
         return self.begin_lookup(keys).result()
 
     def _count_lookup(self, blocks: int, seconds: float) -> None:
@@ -161,7 +161,7 @@ class Store:
     def match(
         self, keys: Sequence[bytes], *, lease: bool = True, deadline: float | None = None
     ) -> Match | None:
-        """The longest prefix at the node; None when there was no answer in time."""
+        """The longest prefix at the node. None: there was no answer in time."""
         if not keys:
             return None
         begin = time.monotonic()
@@ -184,10 +184,11 @@ class Store:
         rect: Rect | None = None,
         found: Match | None = None,
     ) -> set[int]:
-        """Fills `into` with the blocks from `keys[first]` on. Indices of `into` that did not come.
+        """Fills `into` with the blocks from `keys[first]` on. Returns the indices of `into` that
+        did not come.
 
-        Their memory has undefined bytes. Everything else was verified. `found`: of `match`, whose
-        lease is used and not given back.
+        Their memory has undefined bytes. All other bytes were verified. `found`: the result of
+        `match`, whose lease is used and not given back.
         """
         begin = time.monotonic()
         self.counters.add("loads")
@@ -212,7 +213,7 @@ class Store:
     def load_any(
         self, keys: Sequence[bytes], into: Sequence[Memory], rect: Rect | None = None
     ) -> set[int]:
-        """Like `load`, for blocks that need not follow each other: what is not there leaves a
+        """Like `load`, for blocks that do not need to follow each other. A missing block leaves a
         hole."""
         begin, next_key = time.monotonic(), 0
         self.counters.add("loads")
@@ -275,16 +276,15 @@ class Store:
         return {block - first for block in fetched.failed} | missing
 
     def save(self, parts: Sequence[Part], sizes: Sequence[int]) -> list[bool]:
-        """Stores parts. For each whether the node has it now. `sizes`: bytes of each, for the
-        count."""
+        """Stores parts. Returns for each whether the node has it now. `sizes`: the bytes of each,
+        for the counters."""
         return self._stored(
             lambda: self._client.push(self.namespace, parts, deadline=self.options.save_timeout),
             sizes,
         )
 
     def stage(self, parts: Sequence[Part]) -> StagedPush | None:
-        """Copies parts out, for `commit`; None, and they are counted as failed, when that cannot
-        be."""
+        """Copies parts, for `commit`. None: this failed, and the parts are counted as failed."""
         try:
             return self._client.stage(
                 self.namespace,
@@ -298,7 +298,7 @@ class Store:
             return None
 
     def commit(self, staged: StagedPush, sizes: Sequence[int]) -> list[bool]:
-        """Stores what was staged. As `save`."""
+        """Stores staged parts. As `save`."""
         return self._stored(staged.commit, sizes)
 
     def _stored(self, store: Callable[[], list[Error | None]], sizes: Sequence[int]) -> list[bool]:
@@ -318,7 +318,8 @@ class Store:
         return stored
 
     def exists(self, keys: Sequence[bytes], *, deadline: float | None = None) -> list[bool]:
-        """Which blocks the node has, all of their parts. False where there was no answer."""
+        """Says which blocks the node has with all of their parts. False also if there was no
+        answer."""
         begin = time.monotonic()
         there = [False] * len(keys)
         if keys:
@@ -335,7 +336,7 @@ class Store:
         return there
 
     def answers(self, *, deadline: float) -> bool:
-        """Whether the node answers at all."""
+        """True if the node answers at all."""
         try:
             self._client.stat(deadline=deadline)
         except Error as error:
@@ -344,12 +345,12 @@ class Store:
         return True
 
     def watch(self) -> EventStream:
-        """The namespace's events, with a snapshot first. Raises `cairn.Error`: its reader must
-        begin anew."""
+        """The events of the namespace, after a snapshot. Raises `cairn.Error`: its reader must
+        start again."""
         return self._client.watch(self.namespace, snapshot=True)
 
     def close(self) -> None:
-        """Ends all calls. May be repeated."""
+        """Ends all calls. You may call it again."""
         self._client.close()
 
     def _complain(self, what: str, error: Error) -> None:

@@ -1,5 +1,5 @@
-"""Engines change what adapters build on with every release, so an adapter runs with those that it
-was tested with."""
+"""Every release of an engine may change interfaces that its adapter uses, so an adapter runs only
+with the versions that it was tested with."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TESTED: Mapping[str, Sequence[str]] = {
 
 
 def check_version(engine: str, installed: str) -> None:
-    """RuntimeError with the tested versions if `installed` is none of them; "+cpu" and the like do
-    not count."""
+    """RuntimeError, which names the tested versions, if `installed` is none of them. Suffixes such
+    as "+cpu" are ignored."""
     tested = TESTED[engine]
     if installed.partition("+")[0] not in tested:
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Which weights a model has: by their bytes, since a name may be given to others."""
+"""Identifies the weights of a model by their bytes, because other weights may get the same name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def weights_revision(model: str, revision: str | None = None) -> str:
     """The commit of a hub's model, or the SHA-256 over the files of a local one (a folder or one
     file).
 
-    ValueError: neither could be found out. The digest of a local model is remembered below the
-    user's cache folder for as long as its files keep sizes and times, as reading all weights takes
-    a while.
+    ValueError: neither could be found. Reading all weights takes a while, so the digest of a local
+    model is remembered in the user's cache folder as long as sizes and times of its files do not
+    change.
     """
     path = pathlib.Path(model)
     if not path.exists():

@@ -42,8 +42,8 @@ class CairnClient:
     """
 
     def __init__(self, **settings: Any) -> None:
-        """RuntimeError: an untested version of LMCache. ValueError: a setting that is missing or
-        cannot be right."""
+        """RuntimeError: an untested version of LMCache. ValueError: a setting is missing or not
+        valid."""
         check_version("lmcache", importlib.metadata.version("lmcache"))
         options = _Options.read(settings, "adapter_params.")
         for name in ("revision", "engine"):
@@ -91,7 +91,7 @@ class CairnClient:
         return self._submit(len(keys), get)
 
     def submit_batch_set(self, keys: Sequence[str], buffers: Sequence[Any]) -> int:
-        """Stores; True for each key that the node has afterwards."""
+        """Stores chunks. True for each key that the node has afterwards."""
 
         def put() -> list[bool]:
             views = [memoryview(b).cast("B") for b in buffers]
@@ -122,7 +122,7 @@ class CairnClient:
         return self._store.counters.totals()
 
     def close(self) -> None:
-        """Waits for calls under way. May be repeated."""
+        """Waits for running calls. You may call it again."""
         with self._lock:
             if self._closed:
                 return

@@ -47,8 +47,8 @@ class CairnConnectorAdapter(ConnectorAdapter):
         """IrrecoverableException: an untested version, or a setting that is missing or cannot be
         right.
 
-        Nothing else is raised: LMCache would try again, at a time when vLLM no longer tells what it
-        runs.
+        Nothing else is raised, because LMCache would try again at a time when vLLM no longer says
+        what it runs.
         """
         plugin = context.plugin_name or context.url[len(_PLUGIN) :]
         try:
@@ -64,15 +64,15 @@ class CairnConnectorAdapter(ConnectorAdapter):
 class CairnConnector(RemoteConnector):
     """Chunks of one worker at a cache node. Called by LMCache's event loop and its look-up thread.
 
-    LMCache's memory is read and filled where it is. Nothing raises: what fails is a miss, or not
-    stored. The loop is never blocked: calls to the node wait in threads, look-ups apart from loads,
-    and loads from stores.
+    LMCache's memory is read and filled in place. Nothing raises: a failure is a miss or a chunk
+    that is not stored. The loop is never blocked: calls to the node wait in threads, with separate
+    threads for look-ups, loads and stores.
     """
 
     def __init__(
         self, context: ConnectorContext, options: ConnectorOptions, spec: NamespaceSpec
     ) -> None:
-        """`cairn.InvalidArgumentError`: an address or a field that can never be right."""
+        """`cairn.InvalidArgumentError`: an address or a field is not valid."""
         super().__init__(context.config, context.metadata)
         self._names = ChunkNames()
         self._memory = ChunkMemory(
@@ -118,7 +118,7 @@ class CairnConnector(RemoteConnector):
         return await self._answer(self._lookups, lambda: self._found(keys), 0)
 
     def support_ping(self) -> bool:
-        """Only where LMCache goes on with its own memory while the node does not answer."""
+        """True only if LMCache continues with its own memory while the node does not answer."""
         return self._pings
 
     async def ping(self) -> int:
@@ -143,7 +143,7 @@ class CairnConnector(RemoteConnector):
         return True
 
     async def batched_get(self, keys: Sequence[CacheEngineKey]) -> List[MemoryObj | None]:
-        """A chunk or None for each key; after the first None there are only more, as LMCache uses
+        """A chunk or None for each key. After the first None all are None, because LMCache uses
         nothing behind it."""
         items = await self.batched_get_non_blocking("", keys)
         return [*items, *[None] * (len(keys) - len(items))]
@@ -157,7 +157,7 @@ class CairnConnector(RemoteConnector):
     # ---- chunks to the node ----
 
     async def put(self, key: CacheEngineKey, memory_obj: MemoryObj) -> None:
-        """Stores a chunk. The caller keeps his reference."""
+        """Stores a chunk. The caller keeps its reference."""
         await self.batched_put([key], [memory_obj])
 
     def support_batched_put(self) -> bool:
@@ -167,7 +167,7 @@ class CairnConnector(RemoteConnector):
     async def batched_put(
         self, keys: Sequence[CacheEngineKey], memory_objs: Sequence[MemoryObj]
     ) -> None:
-        """Stores chunks. Returns when they are stored, or will not be."""
+        """Stores chunks. Returns when they are stored or have failed."""
         job = self._guarded(lambda: self._saver.submit(keys, memory_objs), None)
         if job is not None:
             await asyncio.wrap_future(job)

@@ -1,5 +1,5 @@
-"""Under which name chunks of LMCache's in-process mode are stored, and what is refused because it
-has no right one."""
+"""Makes the namespace of the chunks of LMCache's in-process mode, and refuses setups whose chunks
+cannot be named correctly."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def check_setup(config: LMCacheEngineConfig, metadata: LMCacheMetadata) -> None:
 def make_spec(
     config: LMCacheEngineConfig, metadata: LMCacheMetadata, options: ConnectorOptions, plugin: str
 ) -> NamespaceSpec:
-    """Everything that a chunk depends on and LMCache's key does not have. ValueError: something
-    cannot be known.
+    """Everything that a chunk depends on and that is not in LMCache's key. ValueError: something is
+    unknown.
 
     The worker is in LMCache's key.
     """
@@ -170,7 +170,7 @@ def hash_scheme(config: LMCacheEngineConfig) -> str:
     depends on PYTHONHASHSEED, and is one value for all of a process. So LMCache hashes a few tokens
     here.
     """
-    # Its constructor would begin the chain anew, for vLLM as well.
+    # Its constructor would start the chain again, for vLLM as well.
     database = ChunkedTokenDatabase.__new__(ChunkedTokenDatabase)
     name = config.pre_caching_hash_algorithm
     database.hash_func = database._get_vllm_hash_func(name)

@@ -47,7 +47,7 @@ _SOURCES = {TierKind.HOST: CacheHitSource.HOST, TierKind.DISK: CacheHitSource.DI
 
 
 def _guarded(otherwise: Callable[[], Any]) -> Callable[[_Method], _Method]:
-    """An exception of ours is counted and logged, and answered with `otherwise()`."""
+    """Counts and logs an exception of ours, and returns `otherwise()` instead."""
 
     def wrap(method: _Method) -> _Method:
         @functools.wraps(method)
@@ -78,8 +78,8 @@ class CairnConnector(KVConnectorBase_V1):
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
     ) -> None:
-        """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right.
-        Both name it.
+        """RuntimeError: an untested version of vLLM. ValueError: a setting is not valid. Both
+        messages name it.
 
         A node that cannot be reached is neither: it may come later.
         """
@@ -115,7 +115,7 @@ class CairnConnector(KVConnectorBase_V1):
 
     @_guarded(_nothing)
     def on_new_request(self, request: Request) -> None:
-        """The node is asked now."""
+        """Asks the node now."""
         assert self._scheduler is not None
         self._scheduler.on_new_request(request)
 
@@ -123,7 +123,7 @@ class CairnConnector(KVConnectorBase_V1):
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Answers from what the node said; None until it has, or its time is up."""
+        """Answers from the node's answer. None until that has come, or its time is up."""
         assert self._scheduler is not None
         tokens = self._scheduler.matched_tokens(request, num_computed_tokens)
         return tokens, bool(tokens)
@@ -131,7 +131,8 @@ class CairnConnector(KVConnectorBase_V1):
     def update_state_after_alloc(
         self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
     ) -> None:
-        """Not guarded: the engine waits for a load that it was promised, and here it is noted."""
+        """Not guarded: the engine waits for a load that was promised, and this method notes the
+        promise."""
         assert self._scheduler is not None
         self._scheduler.after_alloc(request, blocks, num_external_tokens)
 
@@ -159,18 +160,18 @@ class CairnConnector(KVConnectorBase_V1):
     def request_finished(
         self, request: Request, block_ids: list[int]
     ) -> tuple[bool, dict[str, Any] | None]:
-        """Blocks may be freed at once: what is stored was copied."""
+        """Blocks may be freed at once, because blocks to be stored were copied."""
         assert self._scheduler is not None
         self._scheduler.on_finished(request)
         return False, None
 
     @_guarded(tuple)
     def take_events(self) -> Iterable[KVCacheEvent]:
-        """What the node stored and lost since the last step, where the engine publishes events."""
+        """What the node stored and lost since the last step, if the engine publishes events."""
         return self._events.take() if self._events is not None else ()
 
     def reset_cache(self) -> bool:
-        """Nothing stored before is used any more, by this process."""
+        """From now on this process uses nothing that was stored before."""
         assert self._scheduler is not None
         self._scheduler.reset()
         return True
@@ -207,7 +208,7 @@ class CairnConnector(KVConnectorBase_V1):
         return None, self._worker.finished(self._step().idle) or None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """Blocks that these loads did not bring."""
+        """The blocks that these loads did not bring."""
         assert self._worker is not None
         return self._worker.take_bad_blocks()
 

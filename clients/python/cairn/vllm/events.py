@@ -1,5 +1,5 @@
-"""What the node holds, in the engine's own stream of KV events: routers then see it as a tier of
-this engine."""
+"""Puts the node's blocks into the engine's own stream of KV events, so that routers see the node as
+a tier of this engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["EventFeed"]
 _LOG = logging.getLogger("cairn")
 _MEDIA = {TierKind.HOST: MEDIUM_CPU, TierKind.DISK: MEDIUM_STORAGE}
 _OWNER = "cairn"
-_MOST = 100_000  # Events that wait for the engine's next step; then the stream begins anew.
+_MOST = 100_000  # Events that wait for the engine's next step; then it starts again.
 _LOOK = 0.25  # Seconds between looks whether to end.
 _RETRY = 1.0  # Seconds until a broken stream is opened again.
 
@@ -34,8 +34,9 @@ _RETRY = 1.0  # Seconds until a broken stream is opened again.
 class EventFeed:
     """Follows one namespace of a node in a thread of its own.
 
-    After a break it begins with a snapshot, and says what has gone meanwhile. Events carry no
-    tokens, as a node does not know them: they add a tier to blocks that routers know by hash.
+    After a broken connection it begins with a snapshot and reports the blocks that are gone since
+    then. Events carry no tokens, because a node does not know them. They add a tier to blocks that
+    routers know by their hash.
     """
 
     def __init__(self, store: Store, block_tokens: int) -> None:

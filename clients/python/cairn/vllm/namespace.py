@@ -1,4 +1,4 @@
-"""Under which name vLLM's KV is stored, and what is refused because it has no right one."""
+"""Makes the namespace of vLLM's KV, and refuses setups whose KV cannot be named correctly."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_options(vllm_config: VllmConfig) -> Options:
 
 
 def check_config(vllm_config: VllmConfig) -> None:
-    """What can be said before the model is loaded.
+    """The checks that are possible before the model is loaded.
 
     RuntimeError: a version of vLLM that was not tested. ValueError: a setting with which KV from
     the cache would be wrong, or a failed load would fail its request.
@@ -145,8 +145,7 @@ def make_plan(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, options: 
 
 
 def revision_of(vllm_config: VllmConfig, options: Options) -> str:
-    """Weights, and how the configuration that came with them was read: overrides of RoPE are
-    there."""
+    """The weights, and how their configuration was read, as that contains overrides of RoPE."""
     model = vllm_config.model_config
     revision = options.revision
     if not revision:
@@ -185,8 +184,7 @@ def machine() -> str:
 
 
 def _layout(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, kv: Any, layers: int) -> str:
-    """Everything that makes a page's bytes what they are; whole pages are stored, never read by
-    us."""
+    """Everything that decides the bytes of a page. Whole pages are stored, never interpreted."""
     text = (
         f"vllm page_bytes={kv.page_size_bytes} layers={layers} "
         f"layout={kv_cache_config.kv_cache_layout} "

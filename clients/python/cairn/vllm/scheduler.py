@@ -83,7 +83,7 @@ class SchedulerHalf:
         """Tokens after the first `computed` ones that can be loaded; None: ask again in the next
         step.
 
-        The same answer however often it is asked for.
+        Gives the same answer no matter how often it is called.
         """
         state = self._state(request)
         if (
@@ -107,7 +107,8 @@ class SchedulerHalf:
         return max(0, blocks - state.first) * size
 
     def _answered(self, state: _Request) -> bool:
-        """Whether `state.answer` counts. Takes answers that came, asks where they are too old."""
+        """True if `state.answer` is valid. Takes answers that came, and asks again when they are
+        too old."""
         now = time.monotonic()
         question = state.question
         if question is not None:
@@ -167,7 +168,7 @@ class SchedulerHalf:
         return state.keys if len(state.keys) <= blocks else state.keys[:blocks]
 
     def _own_keys(self, request: Request, blocks: int) -> list[bytes]:
-        """Over tokens and what the engine would hash beside them: only a salt, as the rest is
+        """Keys over tokens and the salt. The engine would hash more, but such requests are
         bypassed."""
         size = self._plan.block_tokens
         tokens = request.all_token_ids[: blocks * size]
@@ -190,8 +191,8 @@ class SchedulerHalf:
     # ---- while it runs ----
 
     def after_alloc(self, request: Request, blocks: KVCacheBlocks, tokens: int) -> None:
-        """The engine has room for what `matched_tokens` promised, or wants none of it (0
-        tokens)."""
+        """The engine has room for the tokens that `matched_tokens` promised, or wants none of them
+        (0 tokens)."""
         state = self._state(request)
         answer, state.answer = state.answer, None
         state.answered, state.question = -math.inf, None
@@ -236,7 +237,8 @@ class SchedulerHalf:
         return metadata
 
     def _wait_for_answer(self) -> None:
-        """Otherwise the engine asks again and again, and takes the core that the answer needs."""
+        """Waits a little, because otherwise the engine asks again and again and uses the core that
+        the answer needs."""
         asked = [state.question for state in self._requests.values() if state.question is not None]
         if asked and not any(question.done() for question in asked):
             asked[0].wait(_IDLE)  # The first is answered first, mostly.
@@ -279,7 +281,7 @@ class SchedulerHalf:
             bad = [i for i, block in enumerate(load.blocks) if block in invalid]
             state = self._requests.get(name)
             if bad and state is not None:
-                # Or the same hit would be offered for ever. What is computed instead is stored.
+                # Otherwise the same hit would be offered forever. Computed blocks are stored.
                 state.load_failed = True
                 state.saved = load.first + bad[0]
 
@@ -290,9 +292,9 @@ class SchedulerHalf:
     def reset(self) -> None:
         """After this nothing that was stored before is used: weights may have changed.
 
-        Requests that run on keep out of the cache. Others get keys that no other engine has: what
-        is shared from now on is shared with this process alone, until `weight_epoch` says what is
-        new.
+        Requests that are still running no longer use the cache. Other requests get keys that no
+        other engine has: from now on KV is shared only within this process, until `weight_epoch`
+        names the new weights.
         """
         self._mix = os.urandom(16)
         for state in self._requests.values():
@@ -305,7 +307,7 @@ class SchedulerHalf:
 
 
 def _bypass(request: Request) -> bool:
-    """Whether KV depends on what the keys do not say for sure.
+    """True if the KV depends on something that the keys do not identify with certainty.
 
     The engine's hashes have an adapter's name, which may be given to other weights, and identifiers
     of images that a client may have chosen. Prompts as embeddings and sessions that change have no

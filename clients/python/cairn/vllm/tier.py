@@ -63,7 +63,7 @@ class CairnTier(SecondaryTierManager):
         backpressure_detector: Any = None,
         **settings: Any,
     ) -> None:
-        """RuntimeError: an untested version of vLLM. ValueError: a setting that cannot be right."""
+        """RuntimeError: an untested version of vLLM. ValueError: a setting is not valid."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         check_version("vllm", vllm.__version__)
         options = Options.read(settings, "secondary_tiers[].", TIER_WITHOUT)
@@ -138,7 +138,7 @@ class CairnTier(SecondaryTierManager):
         while not self._ended.empty():
             result, failed = self._ended.get()
             self._running.pop(result.job_id, None)
-            # Or the scheduler would ask for the same chunks for ever.
+            # Otherwise the scheduler would ask for the same chunks forever.
             self._lookups.mark_miss(failed)
             results.append(result)
         return results
@@ -175,7 +175,7 @@ class CairnTier(SecondaryTierManager):
 
 
 class _Lookups(AsyncLookupManager):
-    """vLLM's own thread and bookkeeping; the question is ours."""
+    """vLLM's own thread and bookkeeping with our question."""
 
     def __init__(self, tier_type: str, store: Store) -> None:
         self._store = store

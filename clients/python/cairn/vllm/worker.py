@@ -52,7 +52,7 @@ class WorkerHalf:
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Takes views of the engine's pages: bytes by block, one for each layer.
 
-        ValueError: pages that are no whole runs of bytes in host memory.
+        ValueError: a page is not one run of bytes in host memory.
         """
         seen: set[int] = set()
         for name, cache in kv_caches.items():
@@ -107,8 +107,8 @@ class WorkerHalf:
     def finished(self, idle: bool) -> set[str]:
         """Requests whose loads have ended since the last call, well or not.
 
-        `idle`: the engine has nothing else to do, and one is waited for a little. Otherwise it
-        would step on without work, and take the core that the copy needs.
+        `idle`: the engine has nothing else to do, so this waits a little for a load to end.
+        Otherwise the engine would run empty steps and use the core that the copy needs.
         """
         ended = set()
         wait = idle
@@ -129,8 +129,8 @@ class WorkerHalf:
         return bad
 
     def start_saves(self, metadata: Metadata) -> None:
-        """Copies the step's full blocks out, as the engine may reuse their pages; storing goes on
-        in a thread."""
+        """Copies the full blocks of the step, because the engine may use their pages again. A
+        thread stores them."""
         if self._saver is None or self._mismatch:
             return
         for job in metadata.saves:
@@ -141,19 +141,19 @@ class WorkerHalf:
         self._saver.send()
 
     def drain(self, seconds: float) -> bool:
-        """Waits until all that was copied out is stored; False if that takes longer."""
+        """Waits until everything that was copied is stored. False: it takes longer."""
         return self._saver is None or self._saver.drain(seconds)
 
     def close(self) -> None:
-        """Stores what was copied out, for a little while."""
+        """Stores what was copied, for a short time at most."""
         self._loads.shutdown(wait=True, cancel_futures=True)
         if self._saver is not None:
             self._saver.close()
 
 
 class _Batches:
-    """What is copied out in one go, batch by batch, by whoever has time; handed on in order,
-    parents before children."""
+    """The batches of one copy. Any thread that has time copies the next batch. They are handed on
+    in order, parents before children."""
 
     def __init__(self, batches: list[list[Part]]) -> None:
         self._batches = batches
@@ -221,7 +221,8 @@ class _Saver:
         )
 
     def send(self) -> None:
-        """Copies what was added to where it is stored from; then its memory may change.
+        """Copies the added blocks to the place from which they are stored. Then their memory may
+        change.
 
         The engine waits for that, so a second thread helps: one alone does not reach the speed of
         memory.

@@ -4,9 +4,10 @@
 // A call works on one KV head and its `group` query heads; threads share the heads and rows. Keys
 // are read in tiles from the first one on, so a row's result depends on its own position only.
 //
-// Before the sequence's own tokens there may be a ragged prefix: the rows that a selection kept, as
-// many as it liked for each head. Every row attends to all of it; where a key stood in the sequence
-// is in its rotation already. In decode it is a part like others, with a PagedKv of its own.
+// Before the sequence's own tokens there may be a ragged prefix: the rows that a selection kept,
+// with a different number for each head. Every row attends to all of it. The rotation of a key
+// already contains the position of the key in the sequence. In decode the prefix is a part like
+// others, with a PagedKv of its own.
 
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +58,7 @@ struct AttentionArgs {
 inline constexpr int64_t kAttentionTile = 64;  // Keys per tile.
 
 // Keys [first, first + count) of a head of `kv`. Row r sees the first min(count, row0_sees + r) of
-// them; none where that is not positive.
+// them, or none if that is not positive.
 struct KeyTile {
   const PagedKv& kv;
   int64_t head;

@@ -27,15 +27,15 @@ struct Backend {
   int64_t (*arg_max)(const float* x, int64_t n) = nullptr;
 
   // Rounds a row of `cols` activations (padded with zeros to a full step) for MatVecArgs. The bytes
-  // are for this backend only. Finite input. Null where only float products are implemented.
+  // are for this backend only. Finite input. Null: only float products are implemented.
   void (*prepare_activation)(const float* x, int64_t cols, std::byte* activation) = nullptr;
   void (*mat_vec)(const MatVecArgs&) = nullptr;
   void (*gemm_f32)(const GemmArgs&) = nullptr;
-  // Null where bfloat16 has no hardware: the caller then uses gemm_f32.
+  // Null: there is no hardware for bfloat16, and the caller uses gemm_f32.
   void (*gemm_bf16)(const GemmArgs&) = nullptr;
 
   void (*attention_f32)(const AttentionArgs&) = nullptr;
-  // Null where there are no tiles. SupportsBf16Attention says for which shapes it may be called.
+  // Null: there are no tiles. SupportsBf16Attention says for which shapes it may be called.
   void (*attention_bf16)(const AttentionArgs&) = nullptr;
   void (*attention_part)(const AttentionPartArgs&) = nullptr;
   void (*attention_merge)(const AttentionMergeArgs&) = nullptr;

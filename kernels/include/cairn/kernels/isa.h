@@ -7,7 +7,7 @@
 
 namespace cairn::kernels {
 
-// Worst to best. Each needs all that the one before it needs.
+// From worst to best. Each needs everything that the one before it needs.
 enum class Isa {
   kPortable,    // Whatever the compiler's base is (SSE2 on x86-64).
   kAvx2,        // AVX2, FMA, F16C.
@@ -20,7 +20,7 @@ enum class Isa {
 std::string_view Name(Isa isa);
 std::optional<Isa> ParseIsa(std::string_view name);
 
-// Thread-safe; probes once. Tiles need a permission that is asked for here, for the process.
+// Thread-safe. Probes once. Tiles need a permission, which this function requests for the process.
 bool Supports(Isa isa);
 Isa BestIsa();
 // From kPortable to the best.

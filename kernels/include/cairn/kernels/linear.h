@@ -1,7 +1,7 @@
 #pragma once
 // y = W x. Two families: products with one row (decode: bound by weight bytes) and with many rows
-// (prefill: bound by arithmetic). All work on a range of panels, so that threads share a product;
-// a result never depends on the range, nor on the other rows. Strides count numbers.
+// (prefill: bound by arithmetic). All work on a range of panels, so that threads can share a
+// product. A result never depends on the range or on the other rows. Strides count numbers.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +30,8 @@ struct MatVecArgs {
 // A product with many rows.
 struct GemmArgs {
   const PackedMatrix* w = nullptr;
-  // [rows rounded up to 16][a_stride], padded with zeros to a full step. What the padding rows hold
-  // does not matter. gemm_f32 reads `a`, gemm_bf16 reads `a_bf16`.
+  // [rows rounded up to 16][a_stride], padded with zeros to a full step. The contents of the
+  // padding rows do not matter. gemm_f32 reads `a`, gemm_bf16 reads `a_bf16`.
   const float* a = nullptr;
   const uint16_t* a_bf16 = nullptr;
   float* y = nullptr;  // [rows][y_stride]

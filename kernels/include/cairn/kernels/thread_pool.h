@@ -3,8 +3,8 @@
 //
 // A forward pass of a small model has some 150 parallel sections of 20 to 500 us. Waiting for one
 // therefore starts with a short spin, then sleeps. Each thread goes through a run of neighbouring
-// pieces, so that what it prefetches is its own, and then helps the others with theirs: a thread
-// that loses its CPU to a neighbour holds up at most one piece.
+// pieces, so that it prefetches for itself, and then helps the others with theirs. So a thread that
+// loses its CPU to another process delays at most one piece.
 
 #include <atomic>
 #include <cstdint>
@@ -26,8 +26,8 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls work(piece, thread) for each piece of 0..pieces-1, thread in 0..threads()-1, and returns
-  // when all are done. What a piece writes is visible to the caller then. One call at a time; not
-  // from inside `work`.
+  // when all are done. Everything that a piece wrote is then visible to the caller. One call at a
+  // time, and not from inside `work`.
   template <typename Work>
   void ParallelFor(int64_t pieces, Work&& work) {
     using Type = std::remove_reference_t<Work>;

@@ -224,7 +224,8 @@ Status Directory::Wipe() {
     fs::remove_all(folder, error);
     if (!error) fs::create_directory(folder, error);
     if (error) {
-      return Errorf(StatusCode::kUnavailable, "cannot make '{}' anew: {}", folder, error.message());
+      return Errorf(StatusCode::kUnavailable, "cannot make '{}' again: {}", folder,
+                    error.message());
     }
   }
   return OkStatus();

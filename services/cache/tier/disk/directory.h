@@ -1,5 +1,6 @@
 #pragma once
-// The directory of a disk tier: whose it is, which format it has, and that one process uses it.
+// The directory of a disk tier: which node owns it, which format it has, and the lock that lets
+// only one process use it.
 //
 //   DISK_FORMAT  text, "cairn-disk 2\nnode NAME\nsegment BYTES\nstate ready\n";
 //                the state is "new" until the database was made once
@@ -23,12 +24,12 @@ class Directory {
  public:
   struct Options {
     std::string path;
-    std::string node_id;         // Empty: what is there, or a new one.
-    uint64_t segment_bytes = 0;  // Of a new directory; one that is there keeps its own.
+    std::string node_id;         // Empty: the name in the directory, or a new one.
+    uint64_t segment_bytes = 0;  // For a new directory. An existing one keeps its own.
     bool wipe_on_mismatch = false;
   };
-  // Makes the directory when it is not there. FAILED_PRECONDITION when another process has it, when
-  // format or node are others, or when it holds a database without DISK_FORMAT.
+  // Makes the directory if it does not exist. FAILED_PRECONDITION: another process uses it, it has
+  // another format or node, or it has a database without DISK_FORMAT.
   static Result<Directory> Open(const Options& options);
   Directory(Directory&& other) noexcept;
   Directory& operator=(Directory&&) = delete;
@@ -39,15 +40,15 @@ class Directory {
   std::string values_path() const { return path_ + "/values"; }
   const std::string& node_id() const { return node_id_; }
   uint64_t segment_bytes() const { return segment_bytes_; }
-  // True until MarkReady: the database is to be made.
+  // True until MarkReady: the database must still be made.
   bool is_new() const { return is_new_; }
   Status MarkReady();
-  // Deletes the database and the segments, and makes empty folders for them; the directory is then
-  // new, of the same node.
+  // Deletes the database and the segments, and makes empty folders for them. The directory is then
+  // new, with the same node.
   Status Wipe();
   // True when a file here can be opened, written and read with O_DIRECT.
   bool SupportsDirectIo() const;
-  // Bytes that an unprivileged process can still write here; UINT64_MAX when nobody can tell.
+  // Bytes that an unprivileged process can still write here. UINT64_MAX: unknown.
   uint64_t FreeBytes() const;
 
  private:

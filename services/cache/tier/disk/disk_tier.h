@@ -1,8 +1,9 @@
 #pragma once
-// The disk tier: extents in large recycled segment files, found again after the process died.
+// The disk tier: extents in large segment files that are used again and again. It finds them again
+// after the process died.
 //
-// Where things lie, what survives what, and why: services/cache/tier/disk/README.md. The bytes:
-// docs/formats/disk.md.
+// services/cache/tier/disk/README.md says where things lie, what survives, and why.
+// docs/formats/disk.md has the bytes.
 //
 // Thread-safe. RocksDB's and the kernel's types stay in the .cc files.
 
@@ -22,30 +23,30 @@ class IoBackend;
 }
 
 struct DiskTierOptions {
-  std::string directory = {};  // Made if it is not there. Holds nothing of others.
+  std::string directory = {};  // Made if it does not exist. Only for this tier.
   // Sum of extents. The directory stays below 1.3 x this (and at least 64 MiB).
   uint64_t capacity_bytes = 0;
   // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
   std::string node_id = {};
-  uint32_t max_extent_bytes = 64u << 20;  // At most a segment, whatever this says.
-  size_t queue_depth = 8;  // Reads, and writes, at the device at the same time. 1 to 64.
-  // Reads, and writes, that wait for their turn. RESOURCE_EXHAUSTED beyond.
+  uint32_t max_extent_bytes = 64u << 20;  // Never more than a segment.
+  size_t queue_depth = 8;  // Most reads, and most writes, at the device at the same time. 1 to 64.
+  // Most reads, and most writes, that wait for their turn. RESOURCE_EXHAUSTED for more.
   size_t queue_capacity = 1024;
-  // O_DIRECT. Falls back to buffered where the file system refuses it.
+  // O_DIRECT. Falls back to buffered I/O if the file system refuses it.
   bool direct_io = true;
-  // "auto", "io_uring", "aio" or "threads". A named one that does not work here is an error; auto
-  // takes the best that does.
+  // "auto", "io_uring", "aio" or "threads". If a named one does not work here, that is an error.
+  // auto takes the best one that works.
   std::string io_backend = "auto";
-  // No segment file is made while the file system would then have less room than this:
+  // No segment file is made if the file system would then have less free room than this:
   // RESOURCE_EXHAUSTED.
   uint64_t min_free_bytes = 256u << 20;
-  // Deletes what the directory holds when its format or its node id is another, instead of refusing
+  // Deletes the contents of the directory if its format or its node id differs, instead of refusing
   // to open.
   bool wipe_on_mismatch = false;
-  // Deletes what the directory holds when the database in it cannot be opened or its records cannot
-  // be read. Costs a second look at the records when the tier opens.
+  // Deletes the contents of the directory if its database cannot be opened or its records cannot be
+  // read. Then the tier reads the records twice when it opens.
   bool wipe_on_damage = false;
-  // Stored bytes are read and verified in the background at this rate. 0: not.
+  // Bytes per second of stored blocks that are verified in the background. 0: none.
   uint64_t scrub_bytes_per_second = 0;
   // For tests: puts something between the tier and the device. Called for each backend.
   std::function<std::unique_ptr<disk::IoBackend>(std::unique_ptr<disk::IoBackend>)> wrap_io = {};
@@ -55,20 +56,20 @@ struct DiskTierStats {
   uint64_t segments = 0;  // Files that are there.
   uint64_t free_segments = 0;
   uint64_t segment_bytes = 0;  // Of one.
-  // On the device, and lost if the process died now, since their record is not written.
+  // On the device, but lost if the process died now, because their record is not written.
   uint64_t waiting_bytes = 0;
   uint64_t corrupt_reads = 0;    // Reads that ended with DATA_LOSS.
   uint64_t corrupt_records = 0;  // Dropped by Recover.
   // Written a second time to free a segment: amplification is 1 + moved / written.
   uint64_t moved_bytes = 0;
   uint64_t scrubbed_bytes = 0;
-  uint64_t scrub_failures = 0;  // Damaged extents that the scrubber, or a move, came upon.
+  uint64_t scrub_failures = 0;  // Damaged extents that the scrubber or a move found.
 };
 
 class DiskTier final : public PersistentTier {
  public:
-  // INVALID_ARGUMENT naming the option; FAILED_PRECONDITION for a directory of another format or
-  // node, or one that is in use; DATA_LOSS for a damaged one, saying what to do.
+  // INVALID_ARGUMENT names the option. FAILED_PRECONDITION: the directory has another format or
+  // node, or is in use. DATA_LOSS: the directory is damaged, and the message says what to do.
   static Result<std::unique_ptr<DiskTier>> Open(const DiskTierOptions& options);
   // Finishes queued work, closes.
   ~DiskTier() override;
@@ -76,12 +77,11 @@ class DiskTier final : public PersistentTier {
   TierKind kind() const override { return TierKind::kDisk; }
   Result<Extent> Reserve(uint32_t length) override;
   void Release(const Extent& extent) override;
-  // Memory that begins on a page is written without a copy, but for its last page. Once the
-  // callback ran with OK, the extent survives the death of the process.
-  // FAILED_PRECONDITION before Recover, and for an extent that is not reserved or was written
-  // before; RESOURCE_EXHAUSTED when the queue or the disk is full; UNAVAILABLE when the device or
-  // the database does not accept writes. A failed Write leaves nothing behind; the extent stays
-  // reserved.
+  // Memory that begins on a page is written without a copy, except for its last page. When the
+  // callback has run with OK, the extent survives the death of the process. FAILED_PRECONDITION:
+  // Recover was not called, or the extent is not reserved or was already written.
+  // RESOURCE_EXHAUSTED: the queue or the disk is full. UNAVAILABLE: the device or the database does
+  // not accept writes. A failed Write leaves nothing behind, and the extent stays reserved.
   void Write(const Extent& extent, std::string_view record, std::span<const std::byte> source,
              IoCallback done) override;
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) override;
@@ -99,7 +99,7 @@ class DiskTier final : public PersistentTier {
       const std::function<void(std::string_view name, std::string_view value)>& visitor) override;
 
   DiskTierStats GetDiskStats() const;
-  // Backend and kind of I/O that are live: "io_uring/direct", "threads/buffered".
+  // The backend and the kind of I/O in use: "io_uring/direct", "threads/buffered".
   const std::string& io_mode() const;
   const std::string& node_id() const;
   // Bytes of memory that the database and the map of extents hold now.

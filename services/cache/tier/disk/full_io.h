@@ -2,9 +2,9 @@
 // One transfer of whole extents: memory of any shape on one side, whole pages of a segment on the
 // other.
 //
-// O_DIRECT takes pages. Bytes that fill pages of the caller's memory go as they are; the last,
+// O_DIRECT takes whole pages. Bytes that fill pages of the caller's memory need no copy. The last,
 // partly filled page of each extent, and memory that does not begin on a page, go through a buffer
-// here. What follows an extent's end in its last page is zero on disk.
+// here. On disk the rest of an extent's last page is zero.
 
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ namespace cairn::cache::disk {
 class PageBuffer {
  public:
   PageBuffer() = default;
-  explicit PageBuffer(size_t bytes);  // Rounded up. data() is nullptr when there is no memory.
+  explicit PageBuffer(size_t bytes);  // Rounded up. data() is nullptr: there was no memory.
   std::byte* data() const { return memory_.get(); }
 
  private:
@@ -29,16 +29,16 @@ class PageBuffer {
   std::unique_ptr<std::byte, Free> memory_;
 };
 
-// Short transfers are continued, interrupted ones repeated, and a read that failed is tried once
-// more. Deletes itself after `done`.
+// Continues short transfers, repeats interrupted ones, and tries a failed read once more. Deletes
+// itself after `done`.
 class FullIo {
  public:
   using Done = std::function<void(Status)>;  // On the backend's thread.
 
   static FullIo* NewWrite(int fd, uint64_t offset);
   static FullIo* NewRead(int fd, uint64_t offset);
-  // The next extent, right after those before. The memory stays valid until `done`; for a write,
-  // `source` too.
+  // Adds the next extent, directly behind those before. Its memory, and for a write also `source`,
+  // must stay valid until `done`.
   void AddSource(std::span<const std::byte> source);
   void AddDestination(std::span<std::byte> destination);
   // RESOURCE_EXHAUSTED: no memory for a buffer, or a full disk. DATA_LOSS: the file is too short,
@@ -49,7 +49,7 @@ class FullIo {
   struct Piece {
     std::byte* memory;
     size_t bytes;
-    size_t direct_bytes;  // Of these, so many go without the buffer.
+    size_t direct_bytes;  // How many of these go without the buffer.
     PageBuffer buffer;
   };
   FullIo(bool write, int fd, uint64_t offset);

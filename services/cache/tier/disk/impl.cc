@@ -255,7 +255,7 @@ Status DiskTier::Impl::Recover(const RecoverVisitor& visitor) {
   MutexLock lock(mu_);
   if (recovered_ || !entries_.empty()) {
     return Errorf(StatusCode::kFailedPrecondition,
-                  "disk tier: Recover comes once, before any other call");
+                  "disk tier: call Recover once, before any other call");
   }
   const Status status = store_->Scan(
       [&](const disk::StoredExtent& found) ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -7,10 +7,10 @@
 //   Read:  place -> backend -> hash -> callback
 //   Release: forgotten by the records thread; then its segment may be used again
 //
-// Threads: those of the backends (one that writes, one or more that read), the records thread (one
-// batch to the database at a time, of all that came meanwhile), the room thread (makes segment
-// files, moves what lives out of the emptiest ones) and, when asked for, the scrubber. mu_ is never
-// held across I/O or a callback.
+// Threads: those of the backends (one that writes, one or more that read), the records thread
+// (writes one batch at a time to the database, with everything that came during the last batch),
+// the room thread (makes segment files, and moves living extents out of the emptiest ones) and, if
+// configured, the scrubber. mu_ is never held during I/O or a callback.
 //
 // impl.cc: opening, recovery, bookkeeping. impl_io.cc: writes, reads, records. impl_room.cc:
 // segments, moves, victims, scrubbing.
@@ -126,7 +126,7 @@ class DiskTier::Impl {
 
   // impl_room.cc
   void RoomLoop();
-  // One step towards room; false when there is nothing to do or nothing can be done.
+  // Takes one step towards more room. False: there is nothing to do, or nothing can be done.
   bool MakeRoom();
   bool MakeSegment();
   bool MoveOut(uint32_t segment);
@@ -134,11 +134,11 @@ class DiskTier::Impl {
   void RefuseWaiting(const Status& status);
   void WantRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Resident> ResidentsOf(uint32_t segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Reads and waits; DATA_LOSS when the hash is wrong.
+  // Reads and waits. DATA_LOSS: the hash is wrong.
   Status ReadResident(const Resident& resident, std::span<std::byte> bytes);
   void ReportDamage(const Resident& resident, const Status& status);
   void ScrubLoop();
-  // Verifies one extent after `cursor` (segment, index in it); how many bytes that were.
+  // Verifies one extent after `cursor` (segment, index in it). Returns its size in bytes.
   uint64_t ScrubOne(std::pair<uint32_t, uint32_t>* cursor);
 
   // Constant after Open.
@@ -166,8 +166,8 @@ class DiskTier::Impl {
   Status last_failure_ ABSL_GUARDED_BY(mu_);
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t written_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // What may be moved because the owner keeps it: earned by writes, spent by moves, at most half a
-  // segment.
+  // How many bytes may be moved because the owner keeps them. Writes increase it, moves decrease
+  // it, and it is at most half a segment.
   double keep_credit_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t moved_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool room_wanted_ ABSL_GUARDED_BY(mu_) = false;  // Something changed for the room thread.

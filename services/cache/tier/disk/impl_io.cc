@@ -38,7 +38,7 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
     MutexLock lock(mu_);
     const auto it = entries_.find(extent.id);
     if (!recovered_) {
-      refused = Errorf(StatusCode::kFailedPrecondition, "disk tier: Recover comes before Write");
+      refused = Errorf(StatusCode::kFailedPrecondition, "disk tier: call Recover before Write");
     } else if (it == entries_.end() || it->second.length != extent.length ||
                it->second.state != State::kReserved) {
       refused = Errorf(StatusCode::kFailedPrecondition,

@@ -105,7 +105,7 @@ bool DiskTier::Impl::MakeRoom() {
     starved_ = failure.ok();
   }
   RefuseWaiting(failure.ok() ? Errorf(StatusCode::kResourceExhausted,
-                                      "disk tier: no segment is free, and none can be emptied")
+                                      "disk tier: no segment file is free, and none can be emptied")
                              : failure);
   return false;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// How bytes get to the device and back: reads and writes handed in, told when they are done.
-// Nothing here knows extents or segments.
+// Brings bytes to the device and back. Callers hand in reads and writes and are told when they are
+// done. Nothing here knows extents or segments.
 //
 // Three ways, best first: io_uring; Linux's native asynchronous I/O (for machines whose seccomp
 // profile forbids io_uring); a few threads (works everywhere). Each passes the suite in
@@ -21,19 +21,21 @@ namespace cairn::cache::disk {
 enum class IoKind : uint8_t { kUring, kAio, kThreads };
 std::string_view Name(IoKind kind);  // "io_uring", "aio", "threads".
 
-// One vectored read or write. The owner keeps it, and what `iov` points to, until `done` has run.
+// One vectored read or write. The owner keeps it, and the memory that `iov` points to, until `done`
+// has run.
 struct IoRequest {
   bool write = false;
   int fd = -1;
   uint64_t offset = 0;
   const iovec* iov = nullptr;
   int iov_count = 0;
-  // Runs once, on a thread of the backend: bytes moved, which may be fewer than asked for, or
-  // -errno. May submit; must not block for long, since it holds up the completions behind it.
+  // Runs once, on a thread of the backend, with the number of bytes moved, which may be smaller
+  // than requested, or -errno. It may submit. It must not block for long, because later completions
+  // wait for it.
   void (*done)(IoRequest* request, int64_t result) = nullptr;
   void* owner = nullptr;  // For `done`.
 
-  IoRequest* next = nullptr;  // The backend's, while the request waits for its turn.
+  IoRequest* next = nullptr;  // For the backend, while the request waits for its turn.
 };
 
 // Thread-safe. Requests start in the order of their submission and end in any order.
@@ -41,7 +43,7 @@ class IoBackend {
  public:
   virtual ~IoBackend() = default;  // REQUIRES: every request is done. Ends the threads.
   virtual IoKind kind() const = 0;
-  // Never blocks on I/O: requests beyond the depth wait inside. Callers bound how many.
+  // Never blocks on I/O: requests beyond the depth wait inside. Callers must bound their number.
   virtual void Submit(IoRequest* request) = 0;
 };
 
@@ -49,14 +51,14 @@ struct IoBackendOptions {
   size_t depth = 8;              // Requests at the device at the same time; 1 to 256.
   const char* name = "disk-io";  // Of the threads.
 };
-// UNAVAILABLE when this machine does not have or permit it.
+// UNAVAILABLE: this machine does not have it or does not permit it.
 Result<std::unique_ptr<IoBackend>> MakeUringBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeAioBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeThreadBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeIoBackend(IoKind kind, const IoBackendOptions& options);
 
-// The best kind that works here and now: made, and a read done. `reason` gets why better ones do
-// not, or stays empty.
+// Returns the best kind that works here: it was made, and one read was done. `reason` gets the
+// reason why better ones do not work, or stays empty.
 IoKind ProbeIoKind(std::string* reason);
 
 }  // namespace cairn::cache::disk

@@ -1,12 +1,12 @@
 #pragma once
-// What the disk tier keeps in RocksDB: where each extent lies, the hash of its bytes, and its
-// owner's record; and small named values. No payloads. The only header of the project that knows
-// RocksDB; included by this folder's .cc files alone.
+// The part of the disk tier that is in RocksDB: where each extent lies, the hash of its bytes, its
+// owner's record, and small named values. No payloads. This is the only header of the project that
+// knows RocksDB. Only .cc files of this folder include it.
 //
 // Column families: `records` (extent id -> place, hash, record), `default` (names -> small values).
-// Both are logged; the log is not synced but for the named values: it survives the process, and
-// after a power loss a record without its bytes fails its hash. docs/formats/disk.md draws the keys
-// and values.
+// Both are logged, and the log is synced only for the named values. It survives the death of the
+// process. After a power loss a record without its bytes does not match its hash.
+// docs/formats/disk.md draws the keys and values.
 //
 // Thread-safe.
 
@@ -35,19 +35,20 @@ struct StoredExtent {
 
 class MetaStore {
  public:
-  // DATA_LOSS when what is there cannot be opened.
+  // DATA_LOSS: there is a database, but it cannot be opened.
   static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create);
   ~MetaStore();
 
-  // All of it or nothing, in this order: a crash never finds a new extent together with those that
-  // made room for it. It survives the death of the process when it returns.
+  // Writes all of it or nothing, in this order, so that after a crash there is never a new extent
+  // together with those that made room for it. When it returns, the changes survive the death of
+  // the process.
   Status Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store);
   // NOT_FOUND.
   Result<std::string> RecordOf(uint64_t id);
   // Every extent, by id. `damaged` gets the ids whose record is not whole.
   Status Scan(const std::function<void(const StoredExtent&)>& visitor,
               const std::function<void(uint64_t id)>& damaged);
-  // After a full disk or another passing fault: accepts writes again.
+  // Accepts writes again after a full disk or another temporary fault.
   Status Resume();
 
   // Survive a power loss when they return.

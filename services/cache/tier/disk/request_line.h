@@ -20,11 +20,12 @@ class RequestLine {
   void Push(IoRequest* request);
   // Nullptr when nothing waits.
   IoRequest* Pop();
-  // The serving thread is about to sleep until `event_fd` is readable or a completion comes.
-  // `takes`: it would start a request now. False when it must not, since one waits for it.
+  // The serving thread calls it before it sleeps until `event_fd` is readable or a completion
+  // comes. `takes`: it would start a request now. False: it must not sleep, because a request waits
+  // for it.
   bool MaySleep(bool takes);
   void Awake();
-  // The serving thread ends once nothing waits or runs.
+  // The serving thread ends when nothing waits or runs.
   void Stop();
   bool stopping() const;
 

@@ -12,22 +12,23 @@
 
 namespace cairn::cache::disk {
 
-// Thread-safe. Make and Delete of one segment do not overlap with its use.
+// Thread-safe. Make and Delete of a segment must not overlap with its use.
 class SegmentFiles {
  public:
   struct Options {
     std::string path;  // Of the folder; made when it is not there.
     uint64_t segment_bytes = 0;
-    uint32_t max_segments = 0;  // More that are there already are opened too.
+    uint32_t max_segments = 0;  // If more files exist, they are opened too.
     bool direct = true;         // O_DIRECT.
   };
   SegmentFiles() = default;
   ~SegmentFiles();
   SegmentFiles(const SegmentFiles&) = delete;
 
-  // Opens what is there; `found` gets the numbers. A file that lost its end gets it back, as zeros.
+  // Opens the existing files, and puts their numbers into `found`. If a file lost its end, the end
+  // is filled with zeros.
   Status Open(const Options& options, std::vector<uint32_t>* found);
-  // RESOURCE_EXHAUSTED when the disk has no room for it; then nothing is left behind.
+  // RESOURCE_EXHAUSTED: the disk has no room for it. Then nothing is left behind.
   Status Make(uint32_t segment);
   void Delete(uint32_t segment);
   int fd(uint32_t segment) const { return fds_[segment].load(std::memory_order_acquire); }

@@ -6,8 +6,8 @@
 //
 // A segment is filled from its beginning to its end, once, and becomes free as a whole. So the
 // device sees long runs of writes and whole runs given up, which is what flash erases without
-// copying. Two segments are open at a time: one for what comes, one for what was moved, since what
-// was worth moving lives longer than what is new.
+// copying. Two segments are open at a time: one for new extents and one for moved ones, because
+// extents that were worth moving live longer than new ones.
 //
 // A *hold* keeps a segment from being used again: a read under way, a write under way, or a removal
 // whose record is not durable yet (a crash would bring back the record, without its bytes).
@@ -37,52 +37,53 @@ class SegmentMap {
   enum class State : uint8_t { kAbsent, kFree, kOpen, kSealed };
   struct Segment {
     State state = State::kAbsent;
-    bool draining = false;    // Named as victim: what still lives there is to be moved.
-    uint32_t fill_pages = 0;  // Handed out, from the beginning.
+    bool draining = false;    // Named as victim: extents that still live there must be moved.
+    uint32_t fill_pages = 0;  // Bytes handed out, from the beginning.
     uint32_t live_pages = 0;
     uint32_t holds = 0;
     uint64_t order = 0;  // When it was opened, as a number that grows.
     TimePoint sealed_at{};
-    // Everything that was placed here since it was free, by place; some are gone.
+    // All extents that were placed here since it was free, by place. Some are gone.
     std::vector<uint64_t> ids;
   };
 
-  // `max_segments`: files that may be made; more may be there already (Add).
+  // `max_segments`: how many files may be made. More may already exist (Add).
   SegmentMap(uint64_t segment_bytes, uint32_t max_segments);
 
   // A file was made, or found: it is free.
   void Add(uint32_t segment);
   // Takes a free segment out, to delete its file.
   void Remove(uint32_t segment);
-  // The number for a new file; nullopt when there are as many as there may be.
+  // The number for a new file. nullopt: no more files may be made.
   std::optional<uint32_t> NextAbsent() const;
-  // A free segment beyond the number that may be, if there is one.
+  // A free segment, if there are more segments than may be.
   std::optional<uint32_t> Surplus() const;
 
-  // Room for `bytes`, held until Settle. `last`: may take the last free segment. Nullopt: a segment
-  // has to be freed first.
+  // Takes room for `bytes`, held until Settle. `last`: may take the last free segment. nullopt: a
+  // segment must be freed first.
   std::optional<Place> Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last,
                                 TimePoint now);
   // Allocate would continue the open segment.
   bool Continues(Stream stream, uint64_t bytes) const;
-  // Found again after a restart. False when it does not fit into its segment.
+  // Adds an extent that was found after a restart. False: it does not fit into its segment.
   bool Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order);
   // After the last Restore: segments that hold something are sealed, but for the newest, where
   // writing goes on.
   void FinishRestore(TimePoint now);
 
-  // The write is over. `lives`: the bytes count as living until Kill.
+  // The write has ended. `lives`: the bytes count as living until Kill.
   void Settle(const Place& place, uint64_t bytes, bool lives);
-  // The extent is dead, but its record is not deleted for good: holds the segment until Unhold.
+  // The extent is dead, but the deletion of its record is not durable yet: holds the segment until
+  // Unhold.
   void Kill(const Place& place, uint64_t bytes);
   void Hold(uint32_t segment) { ++segments_[segment].holds; }
   void Unhold(uint32_t segment);
 
-  // The sealed segment that was written longest ago and was not named before; now draining.
-  // Nullopt: there is none.
+  // Returns the sealed segment that was written longest ago and was not named before. It is then
+  // draining. nullopt: there is none.
   std::optional<uint32_t> TakeVictim();
-  // The segment whose rest is cheapest to move: draining ones first, then the emptiest. Nullopt
-  // when nothing is gained.
+  // The segment whose remaining extents are cheapest to move: first draining ones, then the
+  // emptiest. nullopt: a move would gain nothing.
   std::optional<uint32_t> Cheapest() const;
 
   const Segment& segment(uint32_t index) const { return segments_[index]; }
@@ -93,8 +94,8 @@ class SegmentMap {
   // Sealed segments in which nothing lives: free as soon as their holds end.
   uint32_t nearly_free() const;
   uint64_t draining_bytes() const;
-  // Whether `live` bytes still leave a segment for each stream and one to move to, as far as the
-  // ends that were too short for an extent are known.
+  // True if `live` bytes still leave a segment for each stream and one as the target of moves, as
+  // far as the ends of segments that were too short for an extent are known.
   bool Fits(uint64_t live) const;
   // The open segment of `stream` has less than a half left.
   bool NeedsSpare(Stream stream) const;

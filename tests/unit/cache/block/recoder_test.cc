@@ -80,8 +80,9 @@ TEST(RecoderTest, DamagedBytesAreNotEncoded) {
   const auto good = EncodedPart({"int8"}, 5, kWhole, false);
   auto slice = good;
   slice.back() ^= std::byte{1};
-  EXPECT_THAT(recoder->Recode(kWhole, slice, false).status(),
-              StatusIs(StatusCode::kDataLoss, HasSubstr("layer 2: bytes fail their checksum")));
+  EXPECT_THAT(
+      recoder->Recode(kWhole, slice, false).status(),
+      StatusIs(StatusCode::kDataLoss, HasSubstr("layer 2: bytes do not match their checksum")));
   auto header = good;
   header[40] ^= std::byte{1};
   EXPECT_THAT(recoder->Recode(kWhole, header, false).status(),

@@ -251,8 +251,8 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
             r->set_layer_begin(3);
             r->set_layer_end(1);
           }},
-         {"lease_id: got 7, expected 0 beside a lookup", [](R* r) { r->mutable_lookup(); }},
-         {"block_end: got 2, expected 0 beside a lookup",
+         {"lease_id: got 7, expected 0 together with a lookup", [](R* r) { r->mutable_lookup(); }},
+         {"block_end: got 2, expected 0 together with a lookup",
           [](R* r) {
             r->mutable_lookup();
             r->clear_lease_id();

@@ -11,7 +11,7 @@
 // Encoders return false when a number is NaN or infinite: then what they wrote means nothing, and
 // CountNonFinite says how many there are. Decoders take any bytes: they return false for a scale
 // that no encoder writes, and never produce NaN or infinity; numbers beyond the range of half
-// become the largest half. Sizes are the caller's to check.
+// become the largest half. The caller must check sizes.
 //
 // docs/formats/codecs.md draws the bytes.
 
@@ -20,7 +20,7 @@
 
 namespace cairn::kernels {
 
-// A head has at most so many dimensions: kernels keep a row on the stack.
+// The most dimensions of a head, because kernels keep a row on the stack.
 inline constexpr int64_t kMaxHeadDim = 512;
 
 // --- int8, one scale per token and group of columns ---
@@ -87,8 +87,8 @@ struct CodecKernels {
   const char* name = nullptr;
 
   int64_t (*count_non_finite)(const HalfRows& x) = nullptr;
-  // To be called once after decoding with MutableHalfRows::streaming, before another thread is
-  // told.
+  // Call it once after decoding with MutableHalfRows::streaming, before another thread learns of
+  // the rows.
   void (*end_streaming)() = nullptr;
 
   bool (*int8_encode)(const HalfRows& x, const Int8Params&, std::byte* out) = nullptr;

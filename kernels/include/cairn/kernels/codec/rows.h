@@ -24,8 +24,9 @@ struct MutableHalfRows {
   int64_t rows = 0;
   int64_t dim = 0;
   int64_t stride = 0;
-  // Rows are stored past the caches where they are aligned to 64 bytes. For bulk whose reader is
-  // not this core: twice as fast from memory to memory, and slower for what is read next.
+  // True: rows that are aligned to 64 bytes are stored without going through the caches. For large
+  // amounts that another core will read: twice as fast from memory to memory, but slower if this
+  // core reads the rows next.
   bool streaming = false;
 
   uint16_t* row(int64_t r) const { return data + r * stride; }

@@ -2,14 +2,14 @@
 // Kernels of the selections of tokens: a table of functions per instruction set, as backend.h has
 // for the forward pass.
 //
-// What is kept must not depend on the machine: every instruction set gives the same numbers, bit
-// for bit. Lanes are tokens, sums over channels and rows are chains of fused multiply-adds in
+// The kept rows must not depend on the machine, so every instruction set gives the same numbers,
+// bit for bit. Lanes are tokens, sums over channels and rows are chains of fused multiply-adds in
 // order, and the one sum over tokens (of a softmax) has 16 partial sums. So results depend neither
 // on how tokens are shared among threads nor on the cuts in which rows arrive.
 //
 // Functions are pure, allocate nothing, start no threads, and may be called from any thread. Empty
-// input is allowed and writes nothing. Numbers that are not finite end in scores that are not
-// finite: who ranks them asks count_non_finite first.
+// input is allowed and writes nothing. Numbers that are not finite lead to scores that are not
+// finite, so code that ranks scores calls count_non_finite first.
 
 #include <cstddef>
 #include <cstdint>
@@ -93,7 +93,7 @@ struct ReduceRowsArgs {
 };
 
 // One-dimensional pooling over 2 * reach + 1 neighbours, stride 1. The mean divides by 2 * reach +
-// 1 everywhere and counts what lies outside as 0; the maximum does not look outside.
+// 1 everywhere and counts neighbours outside as 0. The maximum ignores them.
 struct PoolArgs {
   const float* x = nullptr;
   float* y = nullptr;  // [n]; not x.
