@@ -216,12 +216,12 @@ class Bench {
   const size_t blocks_per_prompt_;
   std::unique_ptr<HostTier> host_ = MakeHost();
   InlineExecutor executor_;
-  NodeContext context_{EngineOptions{}, {host_.get(), nullptr}, &SteadyClock::Get(), &executor_};
+  NodeContext context_{EngineOptions{}, Tiers(host_.get()), &SteadyClock::Get(), &executor_};
   SessionTable sessions_{16, 4096};
   Evictor evictor_{&context_};
-  Promoter promoter_{&context_, &evictor_};
+  Promoters promoters_{&context_, &evictor_};
   TransferBudget budget_{1 << 20, &context_.progress};
-  ReadPath reads_{&context_, &sessions_, &promoter_, &budget_};
+  ReadPath reads_{&context_, &sessions_, &promoters_, &budget_};
   NamespacePtr ns_;
   SessionId session_ = 0;
   std::vector<std::vector<BlockKey>> prompts_;

@@ -39,7 +39,7 @@ class Node {
   explicit Node(uint64_t blocks) {
     log::Configure({.level = log::Level::kError});
     host_ = Get(HostTier::Create({.capacity_bytes = 512 << 20, .segment_bytes = 64 << 20}));
-    engine_ = Get(CacheEngine::Create({}, {.host = host_.get(),
+    engine_ = Get(CacheEngine::Create({}, {.tiers = Tiers(host_.get()),
                                            .clock = &SteadyClock::Get(),
                                            .executor = &executor_,
                                            .node_id = "node",

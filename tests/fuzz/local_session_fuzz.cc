@@ -35,7 +35,7 @@ struct World {
                                  .segment_bytes = kSegment,
                                  .prefault = false,
                                  .check_memory = false}));
-    engine = Get(CacheEngine::Create({}, {.host = host.get(),
+    engine = Get(CacheEngine::Create({}, {.tiers = cache::Tiers(host.get()),
                                           .clock = &clock,
                                           .executor = &executor,
                                           .node_id = "node",

@@ -11,17 +11,21 @@
 #include "services/cache/engine/snapshot.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/lease/session_table.h"
-#include "services/cache/mover/promoter.h"
+#include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
 #include "services/cache/mover/write_back.h"
 #include "services/cache/state/node_context.h"
-#include "services/cache/tier/host_tier.h"
 
 namespace cairn::cache {
 
 namespace {
 
 constexpr size_t kMaxClientName = 128;
+
+// Of a node without such a tier: any that it does not have.
+TierKind PersistentKind(const Tiers& tiers) {
+  return tiers.persistent != nullptr ? tiers.persistent->kind() : TierKind::kDisk;
+}
 
 // Wires the parts together; each call goes to the one that does it.
 class Engine final : public CacheEngine, public InPlaceEngine {
@@ -30,22 +34,21 @@ class Engine final : public CacheEngine, public InPlaceEngine {
       : node_id_(dependencies.node_id),
         disk_io_mode_(dependencies.disk_io_mode),
         node_epoch_(dependencies.node_epoch),
-        context_(options, {dependencies.host, dependencies.disk}, dependencies.clock,
-                 dependencies.executor),
+        context_(options, dependencies.tiers, dependencies.clock, dependencies.executor),
         sessions_(options.max_sessions, options.max_leases_per_session),
         evictor_(&context_),
-        promoter_(&context_, &evictor_),
-        write_back_(&context_, &evictor_),
+        promoters_(&context_, &evictor_),
+        write_back_(&context_, &evictor_, {TierKind::kHost, PersistentKind(dependencies.tiers)}),
         budget_(options.max_transfer_bytes, &context_.progress),
-        reads_(&context_, &sessions_, &promoter_, &budget_),
-        in_place_(&context_, &sessions_, &promoter_, &reads_),
-        prefetches_(&context_, &sessions_, &promoter_),
+        reads_(&context_, &sessions_, &promoters_, &budget_),
+        in_place_(&context_, &sessions_, &promoters_, &reads_),
+        prefetches_(&context_, &sessions_, &promoters_),
         writes_(&context_, &sessions_, &evictor_, &write_back_),
         reclaimer_(&context_, &writes_),
         admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_}) {}
 
   ~Engine() override {
-    if (context_.tiers.disk != nullptr) context_.tiers.disk->SetDamageListener(nullptr);
+    if (context_.tiers.persistent != nullptr) context_.tiers.persistent->SetDamageListener(nullptr);
     // Callbacks of I/O under way point here.
     context_.in_flight.WaitForNone();
     // Reservations give their room back to parts that must still be there.
@@ -55,13 +58,15 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   }
 
   Status Recover() {
-    if (context_.tiers.disk == nullptr) return OkStatus();
-    context_.tiers.disk->SetDamageListener([this](const Extent& extent, std::string_view bytes) {
-      const auto record = DecodeRecord(bytes);
-      if (!record.ok()) return;
-      const NamespacePtr ns = context_.registry.Find(record->fingerprint);
-      if (ns != nullptr) context_.RemoveCorrupt(*ns, record->key, TierKind::kDisk, extent.id);
-    });
+    if (context_.tiers.persistent == nullptr) return OkStatus();
+    context_.tiers.persistent->SetDamageListener(
+        [this](const Extent& extent, std::string_view bytes) {
+          const auto record = DecodeRecord(bytes);
+          if (!record.ok()) return;
+          const NamespacePtr ns = context_.registry.Find(record->fingerprint);
+          if (ns == nullptr) return;
+          context_.RemoveCorrupt(*ns, record->key, context_.tiers.persistent->kind(), extent.id);
+        });
     CAIRN_ASSIGN_OR_RETURN(const RecoveryResult found, RecoverFromDisk(context_));
     log::Info("recovered", {{"namespaces", log::Num(found.namespaces)},
                             {"blocks", log::Num(found.blocks)},
@@ -159,7 +164,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     }
     prefetches_.Tick();
     write_back_.Tick();
-    promoter_.Kick();
+    promoters_.Kick();
     reclaimer_.Kick();
   }
   void BeginDrain() override { draining_.store(true); }
@@ -200,7 +205,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   NodeContext context_;
   SessionTable sessions_;
   Evictor evictor_;
-  Promoter promoter_;
+  Promoters promoters_;
   WriteBack write_back_;
   TransferBudget budget_;
   ReadPath reads_;
@@ -241,10 +246,10 @@ EngineStats Engine::GetStats() const {
   stats.sessions = sessions_.sessions();
   stats.unflushed_bytes = write_back_.unflushed_bytes();
   stats.index_bytes = context_.IndexBytes() + reclaimer_.MemoryBytes();
-  stats.mover_queue_depth = promoter_.queue().depth() + write_back_.depth();
-  for (const MoveQueue* queue : {&promoter_.queue(), &write_back_.queue()}) {
-    stats.merged_moves += queue->GetStats().merged;
-    stats.cancelled_moves += queue->GetStats().cancelled;
+  stats.mover_queue_depth = promoters_.depth() + write_back_.depth();
+  for (const MoveQueue::Stats& moves : {promoters_.GetStats(), write_back_.queue().GetStats()}) {
+    stats.merged_moves += moves.merged;
+    stats.cancelled_moves += moves.cancelled;
   }
   stats.hinted_bytes = prefetches_.hinted_bytes();
   stats.prefetched_blocks = c.prefetched_blocks.Get();
@@ -323,7 +328,7 @@ Status CheckOptions(const EngineOptions& o) {
 Result<std::unique_ptr<CacheEngine>> CacheEngine::Create(const EngineOptions& options,
                                                          Dependencies dependencies) {
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));
-  CAIRN_CHECK(dependencies.host != nullptr && dependencies.clock != nullptr &&
+  CAIRN_CHECK(dependencies.tiers.host != nullptr && dependencies.clock != nullptr &&
               dependencies.executor != nullptr);
   auto engine = std::make_unique<Engine>(options, dependencies);
   CAIRN_RETURN_IF_ERROR(engine->Recover());

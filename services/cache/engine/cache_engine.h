@@ -26,11 +26,11 @@
 #include "services/cache/state/events.h"
 #include "services/cache/state/ids.h"
 #include "services/cache/state/miss_reason.h"
+#include "services/cache/state/tiers.h"
 #include "services/cache/tier/tier.h"
 
 namespace cairn::cache {
 
-class HostTier;
 class InPlaceEngine;
 
 struct NamespaceOpened {
@@ -199,9 +199,9 @@ struct DropResult {
 class CacheEngine {
  public:
   struct Dependencies {
-    HostTier* host = nullptr;  // Required; outlives the engine.
-    // nullptr: no disk tier. Not yet recovered; outlives the engine.
-    PersistentTier* disk = nullptr;
+    // With a host tier. The persistent one, if there is one, is not yet recovered. They outlive the
+    // engine.
+    Tiers tiers;
     Clock* clock = nullptr;  // Required.
     // Required: moves and reclaim run on it. Stopped before the engine is destroyed.
     Executor* executor = nullptr;
@@ -210,7 +210,7 @@ class CacheEngine {
     // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
     std::string disk_io_mode = {};
   };
-  // Recovers from the disk tier before it returns.
+  // Recovers from the persistent tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,
                                                      Dependencies dependencies);
   virtual ~CacheEngine() = default;

@@ -7,8 +7,8 @@
 
 namespace cairn::cache {
 
-// Buffers of one block that is read past the host tier. `share` goes back with the last slice that
-// is held.
+// Buffers of one block that is read from a tier that is not mapped. `share` goes back with the last
+// slice that is held.
 struct BufferedRead {
   explicit BufferedRead(NodeContext* context) : token(&context->in_flight) {}
   struct Free {
@@ -25,7 +25,6 @@ struct BufferedRead {
 
 namespace {
 
-constexpr TierKind kDisk = TierKind::kDisk;
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
 
@@ -33,13 +32,14 @@ constexpr uint8_t kMaxRejections = 3;
 // It keeps the pins, since an extent must not be released while it is read.
 struct ReadOperation {
   ReadOperation(NodeContext* context_in, std::shared_ptr<PathPins> pins_in,
-                std::shared_ptr<BufferedRead> read_in, uint64_t bytes_in)
+                std::shared_ptr<BufferedRead> read_in, TierKind tier_in, uint64_t bytes_in)
       : context(*context_in),
         token(&context_in->in_flight),
         pins(std::move(pins_in)),
         read(std::move(read_in)),
+        tier(tier_in),
         bytes(bytes_in) {
-    context.pace[kDisk].Begin();
+    context.pace[tier].Begin();
   }
   ~ReadOperation() {
     bool ok;
@@ -47,11 +47,11 @@ struct ReadOperation {
       MutexLock lock(read->mu);
       read->finished = true;
       if (read->status.ok() && read->done != read->buffers.size()) {
-        read->status = Errorf(StatusCode::kCancelled, "the disk tier went away");
+        read->status = Errorf(StatusCode::kCancelled, "the {} tier went away", Name(tier));
       }
       ok = read->status.ok();
     }
-    context.pace[kDisk].End(ok ? bytes : 0);
+    context.pace[tier].End(ok ? bytes : 0);
     context.progress.Notify();
   }
 
@@ -59,6 +59,7 @@ struct ReadOperation {
   InFlight::Token token;  // First made, last gone.
   const std::shared_ptr<PathPins> pins;
   const std::shared_ptr<BufferedRead> read;
+  const TierKind tier;
   const uint64_t bytes;
 };
 
@@ -75,15 +76,14 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
 }
 
 // Bytes -> parts with checked headers. False when a header is bad.
-bool OpenParts(const NamespaceState& ns, FetchSlot& slot, TierKind tier,
+bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
                const std::vector<std::span<const std::byte>>& bytes,
                const std::shared_ptr<const void>& hold) {
-  slot.tier = tier;
   slot.parts.clear();
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header = CheckedHeader(ns.form_in[tier], slot.places[i].rect, bytes[i]);
+    auto header = CheckedHeader(ns.form_in[slot.tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
-    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[tier]});
+    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[slot.tier]});
   }
   slot.state = FetchSlot::State::kReady;
   return true;
@@ -96,23 +96,24 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   auto read = std::make_shared<BufferedRead>(services.context);
   read->share = std::move(share);
   for (const PartPlace& place : slot.places) {
-    const size_t rounded = (place.bytes[kDisk] + kPage - 1) / kPage * kPage;
+    const size_t rounded = (place.bytes[slot.tier] + kPage - 1) / kPage * kPage;
     read->buffers.emplace_back(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
     if (read->buffers.back() == nullptr) return slot.Fail(MissReason::kRefused);
   }
   slot.read = read;
   slot.state = FetchSlot::State::kReading;
-  auto operation = std::make_shared<ReadOperation>(services.context, pins, read, slot.bytes);
+  auto operation =
+      std::make_shared<ReadOperation>(services.context, pins, read, slot.tier, slot.bytes);
+  Tier& tier = *services.context->tiers.Get(slot.tier);
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    services.context->tiers.disk->Read(place.In(TierKind::kDisk),
-                                       {read->buffers[i].get(), place.bytes[kDisk]},
-                                       [operation](Status status) {
-                                         BufferedRead& r = *operation->read;
-                                         MutexLock lock(r.mu);
-                                         ++r.done;
-                                         if (r.status.ok()) r.status = std::move(status);
-                                       });
+    tier.Read(place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]},
+              [operation](Status status) {
+                BufferedRead& r = *operation->read;
+                MutexLock lock(r.mu);
+                ++r.done;
+                if (r.status.ok()) r.status = std::move(status);
+              });
   }
 }
 
@@ -127,19 +128,22 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   if (status.ok()) {
     std::vector<std::span<const std::byte>> bytes;
     for (size_t i = 0; i < slot.places.size(); ++i) {
-      bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes[kDisk]);
+      bytes.emplace_back(read->buffers[i].get(), slot.places[i].bytes[slot.tier]);
     }
-    if (OpenParts(ns, slot, TierKind::kDisk, bytes, read)) return;
+    if (OpenParts(ns, slot, bytes, read)) return;
     status = Errorf(StatusCode::kDataLoss, "part header");
   }
-  switch (status.code()) {
-    case StatusCode::kDataLoss:
-    case StatusCode::kNotFound:
-      services.context->RemoveCorrupt(ns, slot.key, TierKind::kDisk, slot.places[0].extent[kDisk]);
-      return slot.Fail(MissReason::kCorrupt);
-    default:  // The block may be readable later.
-      return slot.Fail(MissReason::kAbsent);
+  const bool bad = status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound;
+  bool elsewhere = true;
+  if (bad) {
+    elsewhere =
+        services.context->RemoveCorrupt(ns, slot.key, slot.tier, slot.places[0].extent[slot.tier]);
   }
+  // Without damage, the block may be readable later, and until then in another tier.
+  slot.unreadable |= BlockMeta::Bit(slot.tier);
+  slot.missing = bad ? MissReason::kCorrupt : MissReason::kAbsent;
+  if (!elsewhere) return slot.Fail(slot.missing);
+  slot.state = FetchSlot::State::kLocate;
 }
 
 }  // namespace
@@ -150,7 +154,7 @@ PathPins::~PathPins() {
 }
 
 size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
-                   bool host_run) {
+                   bool memory_run) {
   NodeContext& context = *services.context;
   NamespaceState& ns = *lease->ns;
   size_t count = 0;
@@ -161,13 +165,15 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
       if (slot.state != FetchSlot::State::kLocate) continue;
       const auto ref =
           ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
-      if (host_run && (!ref || !ns.index.MetaAt(*ref).in(TierKind::kHost))) break;
-      if (!ref) {
-        slot.Fail(WhyGone(context, ns, slot.key));
+      std::optional<TierKind> tier;
+      if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
+      if (memory_run && (!tier || !context.tiers.IsMapped(*tier))) break;
+      if (!tier) {
+        slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
         continue;
       }
       slot.places = ns.index.PartsOf(*ref);
-      slot.tier = ns.index.MetaAt(*ref).served_from();
+      slot.tier = *tier;
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }
   }
@@ -175,9 +181,9 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
   std::vector<std::span<const std::byte>> bytes;
   for (FetchSlot& slot : slots.first(count)) {
     if (slot.state != FetchSlot::State::kLocate) continue;
-    if (slot.tier == TierKind::kDisk) {
-      if (!slot.promotion_tried &&
-          services.promoter
+    if (!context.tiers.IsMapped(slot.tier)) {
+      if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
+          services.promoters->IntoHost(slot.tier)
                   ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
                   .full == 0) {
         slot.state = FetchSlot::State::kPromoting;
@@ -187,14 +193,12 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
       }
       continue;
     }
+    Tier& tier = *context.tiers.Get(slot.tier);
     bytes.clear();
-    for (const PartPlace& place : slot.places) {
-      bytes.push_back(context.tiers.host->Map(place.In(TierKind::kHost)));
-    }
-    if (!OpenParts(ns, slot, TierKind::kHost, bytes, nullptr))
-      RejectSlot(services, lease, slot, "");
+    for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
+    if (!OpenParts(ns, slot, bytes, nullptr)) RejectSlot(services, lease, slot, "");
   }
-  if (asked) services.promoter->Kick();
+  if (asked) services.promoters->Kick();
   return count;
 }
 
@@ -206,10 +210,10 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
       case FetchSlot::State::kFailed:
         return true;
       case FetchSlot::State::kLocate:
-        LocateSlots(services, lease, {&slot, 1}, /*host_run=*/false);
+        LocateSlots(services, lease, {&slot, 1}, /*memory_run=*/false);
         break;
       case FetchSlot::State::kPromoting:
-        if (services.promoter->IsPending(*lease->ns, slot.key)) return false;
+        if (services.promoters->IntoHost(slot.tier)->IsPending(*lease->ns, slot.key)) return false;
         slot.promotion_tried = true;
         slot.state = FetchSlot::State::kLocate;
         break;

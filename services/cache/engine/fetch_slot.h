@@ -2,19 +2,23 @@
 // One block of a fetch on its way from wherever it lies to readable bytes.
 //
 // clang-format off
-//   kLocate ─ in host ────────────────────────────────────► kReady
-//      │ └─ on disk ─► kPromoting ─ in host now ─► kLocate     │ a slice fails its hash:
-//      │                   └ no room ─► kWantBuffer            │ kLocate without the bad copy
-//      │                                     └─► kReading ─► kReady
+//   kLocate ─ mapped ─────────────────────────────────────► kReady
+//      │ ├─ slower than host ─► kPromoting ─► kLocate          │ a slice fails its hash:
+//      │ │                          └ no room ─► kWantBuffer   │ kLocate without the bad copy
+//      │ └─ faster, not mapped ──────────────────► kWantBuffer
+//      │                                              └─► kReading ─► kReady
+//      │                                                     └ failed ─► kLocate without that tier
 //      └─ nowhere ─► kFailed
 // clang-format on
+//
+// It is read from the fastest tier that holds it. A tier that cannot be read leaves it to the next.
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "services/cache/lease/session_table.h"
-#include "services/cache/mover/promoter.h"
+#include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
 #include "services/cache/state/node_context.h"
 
@@ -22,7 +26,7 @@ namespace cairn::cache {
 
 struct FetchServices {
   NodeContext* context = nullptr;
-  Promoter* promoter = nullptr;
+  Promoters* promoters = nullptr;
   TransferBudget* budget = nullptr;
 };
 
@@ -58,8 +62,10 @@ struct FetchSlot {
   uint32_t block = 0;
   BlockKey key;
   State state = State::kLocate;
-  TierKind tier = TierKind::kHost;  // That `parts` were read from.
+  TierKind tier = TierKind::kHost;  // That the block was found in, and `parts` are read from.
+  uint8_t unreadable = 0;           // Tiers that failed to read it, as BlockMeta::tiers.
   MissReason reason = MissReason::kNone;
+  MissReason missing = MissReason::kAbsent;  // Why it failed if no other tier can read it.
   bool promotion_tried = false;
   bool failure_told = false;
   uint8_t rejections = 0;
@@ -78,10 +84,10 @@ struct FetchSlot {
 };
 
 // Looks up where the slots' blocks lie, under one lock. Slots that are not in kLocate are left
-// alone. Stops before the first block that is not in host when `host_run` is set; returns how many
-// slots were looked at.
+// alone. Stops before the first block that would not be read from memory when `memory_run` is set;
+// returns how many slots were looked at.
 size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
-                   bool host_run);
+                   bool memory_run);
 // One step without blocking; true when the slot is settled.
 bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
                  const std::shared_ptr<PathPins>& pins, FetchSlot& slot);

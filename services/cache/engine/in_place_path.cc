@@ -31,7 +31,7 @@ Result<MatchResult> InPlacePath::Match(const MatchRequest& request,
 }
 
 Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
-                          std::vector<PlacedPart>* places, std::vector<MoveQueue::Wanted>* wanted) {
+                          std::vector<PlacedPart>* places, std::vector<Elsewhere>* wanted) {
   NamespaceState& ns = *lease.ns;
   std::vector<BlockRef>& path = PathBuffer();
   {
@@ -51,7 +51,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
       const BlockMeta& meta = ns.index.MetaAt(ref);
       PlacedPart placed;
       placed.block = b;
-      placed.tier = lease.runs[run].tier;
+      placed.tier = SlowerOf(kHost, lease.runs[run].tier);
       if (meta.in(TierKind::kHost)) {
         if ((meta.flags & BlockMeta::kManyParts) == 0) {
           placed.bytes = meta.bytes[kHost];
@@ -68,11 +68,13 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
         }
         continue;
       }
-      placed.tier = TierKind::kDisk;
       if (meta.alive()) {
+        placed.tier = meta.served_from();
         placed.state = PlacedPart::State::kPending;
-        placed.bytes = meta.bytes_in(TierKind::kDisk);
-        if (wanted != nullptr) wanted->push_back({ns.index.KeyAt(ref), placed.bytes});
+        placed.bytes = meta.served_bytes();
+        if (wanted != nullptr) {
+          wanted->push_back({{ns.index.KeyAt(ref), placed.bytes}, placed.tier});
+        }
       } else {
         placed.state = PlacedPart::State::kFailed;
         // Nothing but damage takes a block away under a lease.
@@ -93,23 +95,21 @@ Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>
     return InvalidArgument("field 'blocks': got [{}, {}), expected a range within the lease's {}",
                            request.block_begin, end, lease->blocks);
   }
-  const size_t before = places->size();
-  std::vector<MoveQueue::Wanted> wanted;
+  std::vector<Elsewhere> wanted;
   CAIRN_RETURN_IF_ERROR(Place(*lease, request.block_begin, end, places, &wanted));
-  if (wanted.empty()) return OkStatus();
   // Those that are on their way already are not asked for twice: a promotion that found no room has
   // left the queue.
-  std::vector<MoveQueue::Wanted> missing;
-  size_t w = 0;
-  for (size_t i = before; i < places->size(); ++i) {
-    PlacedPart& placed = (*places)[i];
-    if (placed.state != PlacedPart::State::kPending) continue;
-    const MoveQueue::Wanted& block = wanted[w++];
-    if (!promoter_.IsPending(*lease->ns, block.key)) missing.push_back(block);
+  ByTier<std::vector<MoveQueue::Wanted>> missing;
+  for (const Elsewhere& e : wanted) {
+    if (!promoters_.IntoHost(e.tier)->IsPending(*lease->ns, e.block.key)) {
+      missing[e.tier].push_back(e.block);
+    }
   }
-  if (!missing.empty()) {
-    promoter_.Request(lease->ns, missing, MovePriority::kDemand, lease);
-    promoter_.Kick();
+  for (const TierKind tier : context_.tiers.kinds()) {
+    if (missing[tier].empty()) continue;
+    Promoter& promoter = *promoters_.IntoHost(tier);
+    promoter.Request(lease->ns, missing[tier], MovePriority::kDemand, lease);
+    promoter.Kick();
   }
   return OkStatus();
 }

@@ -10,8 +10,8 @@ namespace cairn::cache {
 
 class InPlacePath {
  public:
-  InPlacePath(NodeContext* context, SessionTable* sessions, Promoter* promoter, ReadPath* reads)
-      : context_(*context), sessions_(*sessions), promoter_(*promoter), reads_(*reads) {}
+  InPlacePath(NodeContext* context, SessionTable* sessions, Promoters* promoters, ReadPath* reads)
+      : context_(*context), sessions_(*sessions), promoters_(*promoters), reads_(*reads) {}
 
   // As InPlaceEngine's.
   Result<MatchResult> Match(const MatchRequest& request, std::vector<PlacedPart>* places);
@@ -21,13 +21,19 @@ class InPlacePath {
                 std::span<std::optional<TierKind>> found);
 
  private:
-  // Blocks [begin, end) of the lease. Blocks on disk are kPending, their keys go into `wanted`.
+  struct Elsewhere {
+    MoveQueue::Wanted block;
+    TierKind tier;
+  };
+
+  // Blocks [begin, end) of the lease. Blocks that are not in host are kPending; they go into
+  // `wanted`.
   Status Place(const Lease& lease, uint32_t begin, uint32_t end, std::vector<PlacedPart>* places,
-               std::vector<MoveQueue::Wanted>* wanted);
+               std::vector<Elsewhere>* wanted);
 
   NodeContext& context_;
   SessionTable& sessions_;
-  Promoter& promoter_;
+  Promoters& promoters_;
   ReadPath& reads_;
 };
 

@@ -50,10 +50,10 @@ LayeredFetch::Window LayeredFetch::NextWindow() {
     }
     return std::span(slots).subspan(begin);
   };
-  // All that lies in host from here on.
+  // All that is read from memory from here on.
   for (uint32_t left = end - next_block_; left > 0;) {
     const auto chunk = add(std::min<uint32_t>(left, kLocateAtOnce));
-    const size_t found = LocateSlots(services_, lease_, chunk, /*host_run=*/true);
+    const size_t found = LocateSlots(services_, lease_, chunk, /*memory_run=*/true);
     left -= static_cast<uint32_t>(chunk.size());
     if (found == chunk.size()) continue;
     slots.resize(slots.size() - (chunk.size() - found));
@@ -63,7 +63,7 @@ LayeredFetch::Window LayeredFetch::NextWindow() {
   // asked for all the same, and are on their way when their window comes.
   if (slots.empty() && next_block_ < end) {
     LocateSlots(services_, lease_, add(std::min<uint32_t>(end - next_block_, kLocateAtOnce)),
-                /*host_run=*/false);
+                /*memory_run=*/false);
     const uint64_t limit = services_.budget->capacity() / 8;
     uint64_t bytes = 0;
     size_t count = 0;
@@ -167,20 +167,21 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
   const FetchSlot::Part& part = slot.parts[part_];
   const format::SliceEntry& entry = part.header.slices[layer_ - part.header.rect.layer_begin];
   const auto data = part.bytes.subspan(entry.offset, entry.length);
-  const bool sample = emitted_ % kLookAheadEvery == 1 && slot.tier == TierKind::kHost;
+  const bool in_memory = context.tiers.IsMapped(slot.tier);
+  const bool sample = in_memory && emitted_ % kLookAheadEvery == 1;
   const TimePoint before = sample ? context.clock->Now() : TimePoint();
-  // Bytes from disk are verified here whoever reads them, since only this removes a bad copy.
-  const bool verify = !reader_verifies_ || sample || slot.tier != TierKind::kHost;
+  // Bytes that were read are verified here whoever gets them, since only this removes a bad copy.
+  const bool verify = !reader_verifies_ || sample || !in_memory;
   if (verify && !format::VerifySlice(entry, data)) {
     RejectSlot(services_, lease_, slot, trace_);
     return std::nullopt;
   }
   Counters& counters = context.counters;
   if (sample) {
-    context.pace[TierKind::kHost].Add(entry.length, context.clock->Now() - before);
+    context.pace[slot.tier].Add(entry.length, context.clock->Now() - before);
   }
   // What this lease's match found on disk came from disk, also when it was promoted meanwhile.
-  const TierKind tier = slot.tier == TierKind::kHost ? MatchedTier(slot.block) : TierKind::kDisk;
+  const TierKind tier = SlowerOf(slot.tier, MatchedTier(slot.block));
   counters.fetched_bytes.Add(entry.length);
   counters.fetched_from[tier].Add(entry.length);
   return FetchedSlice{
@@ -219,7 +220,7 @@ TierKind LayeredFetch::MatchedTier(uint32_t block) const {
     at += run.blocks;
     if (block < at) return run.tier;
   }
-  return TierKind::kDisk;
+  return TierKind::kHost;
 }
 
 }  // namespace cairn::cache

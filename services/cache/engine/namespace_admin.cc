@@ -51,7 +51,7 @@ Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
         }));
     ns = std::move(added.state);
     opened.created = added.created;
-    if (opened.created && context.tiers.disk != nullptr) {
+    if (opened.created && context.tiers.persistent != nullptr) {
       // Not waited for: no block is copied to disk before the record is there, and each copy tries
       // again.
       const Status posted = context.executor->Post([this, ns] {
@@ -128,8 +128,8 @@ Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* resul
       result->hidden_blocks += ns->index.blocks();
       context.Publish(CacheEvent::Kind::kNamespaceDropped, *ns, BlockKey{}, TierKind::kHost);
     }
-    if (context.tiers.disk != nullptr) {
-      durable = context.tiers.disk->PutMeta(
+    if (context.tiers.persistent != nullptr) {
+      durable = context.tiers.persistent->PutMeta(
           NamespaceMetaName(ns->fingerprint),
           EncodeNamespaceRecord(
               {.spec = ns->spec, .generation = ns->generation + 1, .dropped = !keep}));

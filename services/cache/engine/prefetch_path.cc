@@ -10,17 +10,17 @@ constexpr size_t kMaxHints = 16384;
 
 }  // namespace
 
-PrefetchPath::PrefetchPath(NodeContext* context, SessionTable* sessions, Promoter* promoter)
+PrefetchPath::PrefetchPath(NodeContext* context, SessionTable* sessions, Promoters* promoters)
     : context_(*context),
       sessions_(*sessions),
-      promoter_(*promoter),
+      promoters_(*promoters),
       max_bytes_(context->options.max_hinted_bytes != 0
                      ? context->options.max_hinted_bytes
                      : context->tiers.host->GetStats().capacity_bytes / 4) {}
 
 Result<PrefetchResult> PrefetchPath::Prefetch(const PrefetchRequest& request) {
   auto result = Take(request);
-  if (result.ok() && result->queued_blocks > 0) promoter_.Kick();
+  if (result.ok() && result->queued_blocks > 0) promoters_.Kick();
   return result;
 }
 
@@ -37,7 +37,7 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
   const uint32_t last_use = UseTicks(end - context_.start);
 
   PrefetchResult result;
-  std::vector<MoveQueue::Wanted> wanted;
+  ByTier<std::vector<MoveQueue::Wanted>> wanted;
   Hint hint{.session = request.session, .waiter = std::make_shared<char>()};
   MutexLock hints_lock(mu_);
   if (hints_.size() >= kMaxHints) {
@@ -65,28 +65,37 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
       }
       hint.bytes += costs;
       ns->index.Protect(*ref, last_use);
-      if (meta.in(TierKind::kHost)) {
-        ++result.present_blocks;
+      const TierKind tier = meta.served_from();
+      if (Faster(TierKind::kHost, tier)) {
+        wanted[tier].push_back({key, meta.bytes_in(tier)});
       } else {
-        wanted.push_back({key, meta.bytes_in(TierKind::kDisk)});
+        ++result.present_blocks;
       }
     }
   }
-  if (!wanted.empty()) {
-    const auto pushed = promoter_.Request(ns, wanted, MovePriority::kPrefetch, hint.waiter);
-    result.queued_blocks = static_cast<uint32_t>(pushed.queued + pushed.merged);
-    result.refused_blocks += static_cast<uint32_t>(pushed.full);
-    const double pace = context_.pace[TierKind::kDisk].BytesPerSecond();
-    if (pace > 0) {
-      uint64_t bytes = pushed.bytes_ahead;
-      for (size_t i = 0; i < result.queued_blocks; ++i) bytes += wanted[i].bytes;
-      result.estimated_seconds = static_cast<double>(bytes) / pace;
-    }
+  for (const TierKind tier : context_.tiers.kinds()) {
+    if (!wanted[tier].empty()) Queue(ns, tier, wanted[tier], hint.waiter, &result);
   }
   bytes_ += hint.bytes;
   // One that repeats others is kept too where it waits for moves: theirs may end before.
   if (hint.bytes > 0 || result.queued_blocks > 0) hints_.emplace(end, std::move(hint));
   return result;
+}
+
+void PrefetchPath::Queue(const NamespacePtr& ns, TierKind tier,
+                         std::span<const MoveQueue::Wanted> wanted,
+                         const std::weak_ptr<const void>& waiter, PrefetchResult* result) {
+  const auto pushed =
+      promoters_.IntoHost(tier)->Request(ns, wanted, MovePriority::kPrefetch, waiter);
+  const size_t queued = pushed.queued + pushed.merged;
+  result->queued_blocks += static_cast<uint32_t>(queued);
+  result->refused_blocks += static_cast<uint32_t>(pushed.full);
+  const double pace = context_.pace[tier].BytesPerSecond();
+  if (pace <= 0) return;
+  uint64_t bytes = pushed.bytes_ahead;
+  for (size_t i = 0; i < queued; ++i) bytes += wanted[i].bytes;
+  result->estimated_seconds =
+      std::max(result->estimated_seconds, static_cast<double>(bytes) / pace);
 }
 
 void PrefetchPath::EndSession(SessionId session) {

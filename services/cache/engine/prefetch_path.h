@@ -11,14 +11,14 @@
 
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/lease/session_table.h"
-#include "services/cache/mover/promoter.h"
+#include "services/cache/mover/promoters.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
 class PrefetchPath {
  public:
-  PrefetchPath(NodeContext* context, SessionTable* sessions, Promoter* promoter);
+  PrefetchPath(NodeContext* context, SessionTable* sessions, Promoters* promoters);
 
   // As CacheEngine's.
   Result<PrefetchResult> Prefetch(const PrefetchRequest& request);
@@ -38,10 +38,13 @@ class PrefetchPath {
 
   // Protects and queues the blocks.
   Result<PrefetchResult> Take(const PrefetchRequest& request);
+  // Asks for blocks of the tier in host, and adds to the result what becomes of them.
+  void Queue(const NamespacePtr& ns, TierKind tier, std::span<const MoveQueue::Wanted> wanted,
+             const std::weak_ptr<const void>& waiter, PrefetchResult* result);
 
   NodeContext& context_;
   SessionTable& sessions_;
-  Promoter& promoter_;
+  Promoters& promoters_;
   const uint64_t max_bytes_;
   // Held for a whole Take, outside the namespace's lock: two hints cannot take the same free bytes.
   mutable Mutex mu_;

@@ -10,24 +10,25 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
-constexpr TierKind kDisk = TierKind::kDisk;
 
-// Fills in `seconds` of the runs, in order: bytes of the host tier leave one after the other; those
-// on disk arrive in host meanwhile, after `bytes_ahead` that others wait for. 0 from where a pace
-// is not known; an unknown pace of the host tier counts as no time beside the disk's.
-void EstimateSeconds(const ByTier<ReadPace>& pace, uint64_t bytes_ahead,
+// Fills in `seconds` of the runs, in order: bytes leave host one after the other; those of other
+// tiers arrive meanwhile, each tier's after the `bytes_ahead` of it that others wait for. 0 from
+// where the pace of a slower tier is not known; the unknown pace of host or a faster tier counts as
+// no time beside a slower one's.
+void EstimateSeconds(const ByTier<ReadPace>& pace, const ByTier<uint64_t>& bytes_ahead,
                      std::vector<TierRun>* runs) {
   const double host = pace[kHost].BytesPerSecond();
-  const double disk = pace[kDisk].BytesPerSecond();
   double left = 0;     // When the runs so far have left.
-  double arrived = 0;  // When what was on disk so far is in host.
-  double from_disk = static_cast<double>(bytes_ahead);
+  double arrived = 0;  // When what was in other tiers so far has arrived.
+  ByTier<double> waited;
+  for (const TierKind tier : kTiersByRank) waited[tier] = static_cast<double>(bytes_ahead[tier]);
   for (TierRun& run : *runs) {
     const double bytes = static_cast<double>(run.bytes);
-    if (run.tier == TierKind::kDisk) {
-      if (disk <= 0) return;
-      from_disk += bytes;
-      arrived = from_disk / disk;
+    if (run.tier != kHost) {
+      const double speed = pace[run.tier].BytesPerSecond();
+      if (speed <= 0 && Faster(kHost, run.tier)) return;
+      waited[run.tier] += bytes;
+      if (speed > 0) arrived = std::max(arrived, waited[run.tier] / speed);
     }
     if (host > 0) left += bytes / host;
     left = std::max(left, arrived);
@@ -37,9 +38,9 @@ void EstimateSeconds(const ByTier<ReadPace>& pace, uint64_t bytes_ahead,
 
 }  // namespace
 
-ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter,
+ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoters* promoters,
                    TransferBudget* budget)
-    : context_(*context), sessions_(*sessions), promoter_(*promoter), budget_(*budget) {}
+    : context_(*context), sessions_(*sessions), promoters_(*promoters), budget_(*budget) {}
 
 Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
@@ -85,7 +86,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   result.tiers.reserve(walk.runs.size());
   for (const BlockIndex::Run& run : walk.runs)
     result.tiers.push_back({run.tier, run.blocks, run.bytes});
-  uint64_t bytes_ahead = 0;
+  ByTier<uint64_t> bytes_ahead;
 
   if (lease != nullptr) {
     lease->ns = ns;
@@ -109,7 +110,11 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
     bytes_ahead = Promote(lease, request.keys);
     if (taken != nullptr) *taken = lease;
   } else if (walk.matched > 0) {
-    bytes_ahead = promoter_.queue().BytesAhead(MovePriority::kDemand);
+    for (const TierRun& run : result.tiers) {
+      const Promoter* const promoter = promoters_.IntoHost(run.tier);
+      if (promoter == nullptr) continue;
+      bytes_ahead[run.tier] = promoter->queue().BytesAhead(MovePriority::kDemand);
+    }
   }
   EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
@@ -157,22 +162,41 @@ bool ReadPath::SimilarHasBlocks(NamespaceState& ns) {
   return false;
 }
 
-uint64_t ReadPath::Promote(const LeasePtr& lease, std::span<const BlockKey> keys) {
-  std::vector<MoveQueue::Wanted> wanted;
+ByTier<uint64_t> ReadPath::Promote(const LeasePtr& lease, std::span<const BlockKey> keys) {
+  ByTier<std::vector<MoveQueue::Wanted>> wanted;
   size_t at = 0;
   for (const BlockIndex::Run& run : lease->runs) {
-    if (run.tier == TierKind::kDisk) {
+    if (Faster(kHost, run.tier) || (run.tier == kHost && promoters_.fills())) {
       for (size_t i = at; i < at + run.blocks; ++i)
-        wanted.push_back({keys[i], run.bytes / run.blocks});
+        wanted[run.tier].push_back({keys[i], run.bytes / run.blocks});
     }
     at += run.blocks;
   }
-  if (wanted.empty()) return 0;
-  // A full queue leaves the rest to the fetch, which asks window by window.
-  const uint64_t bytes_ahead =
-      promoter_.Request(lease->ns, wanted, MovePriority::kDemand, lease).bytes_ahead;
-  promoter_.Kick();
+  ByTier<uint64_t> bytes_ahead;
+  for (const TierKind tier : context_.tiers.kinds()) {
+    if (wanted[tier].empty()) continue;
+    if (tier == kHost) {
+      Fill(lease, wanted[kHost]);
+      continue;
+    }
+    // A full queue leaves the rest to the fetch, which asks window by window.
+    Promoter& promoter = *promoters_.IntoHost(tier);
+    bytes_ahead[tier] =
+        promoter.Request(lease->ns, wanted[tier], MovePriority::kDemand, lease).bytes_ahead;
+    promoter.Kick();
+  }
   return bytes_ahead;
+}
+
+// What was read from host is likely to be read again: behind all demand it is copied to where the
+// next reader gets it sooner.
+void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wanted) {
+  for (const TierKind tier : context_.tiers.kinds()) {
+    Promoter* const promoter = promoters_.FromHost(tier);
+    if (promoter == nullptr) continue;
+    promoter->Request(lease->ns, wanted, MovePriority::kRebalance, lease);
+    promoter->Kick();
+  }
 }
 
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
@@ -191,7 +215,7 @@ Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request
         "field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
         request.layer_begin, layer_end, layers);
   }
-  return LayeredFetch::Start({&context_, &promoter_, &budget_}, lease,
+  return LayeredFetch::Start({&context_, &promoters_, &budget_}, lease,
                              {request.block_begin, block_end}, {request.layer_begin, layer_end},
                              request.reader_verifies, std::string(request.trace));
 }

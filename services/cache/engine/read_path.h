@@ -3,7 +3,7 @@
 
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/lease/session_table.h"
-#include "services/cache/mover/promoter.h"
+#include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
 #include "services/cache/state/node_context.h"
 
@@ -11,7 +11,7 @@ namespace cairn::cache {
 
 class ReadPath {
  public:
-  ReadPath(NodeContext* context, SessionTable* sessions, Promoter* promoter,
+  ReadPath(NodeContext* context, SessionTable* sessions, Promoters* promoters,
            TransferBudget* budget);
 
   // As CacheEngine's. A lease until its release has no deadline. `taken`, if not null, gets the
@@ -35,12 +35,14 @@ class ReadPath {
   MissReason WhyMissed(NamespaceState& ns, const BlockKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   bool SimilarHasBlocks(NamespaceState& ns);
-  // Bytes that go to host before the lease's own.
-  uint64_t Promote(const LeasePtr& lease, std::span<const BlockKey> keys);
+  // Asks for the lease's blocks in host, and for those in host in the faster tiers. By tier, the
+  // bytes that go to host before the lease's own.
+  ByTier<uint64_t> Promote(const LeasePtr& lease, std::span<const BlockKey> keys);
+  void Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wanted);
 
   NodeContext& context_;
   SessionTable& sessions_;
-  Promoter& promoter_;
+  Promoters& promoters_;
   TransferBudget& budget_;
 };
 

@@ -17,7 +17,7 @@ struct Found {
 
 class Recovery {
  public:
-  explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.disk) {}
+  explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.persistent) {}
 
   Result<RecoveryResult> Run() {
     CAIRN_RETURN_IF_ERROR(disk_.Recover([this](const Extent& extent, std::string_view bytes) {
@@ -86,14 +86,14 @@ class Recovery {
     }
     if (over_budget_) return false;
     PartPlace place{.rect = record.rect};
-    place.Set(TierKind::kDisk, found.extent);
+    place.Set(disk_.kind(), found.extent);
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
     if (ns->pending.Claim(record.key, record.rect) != PartFit::kFree) return false;
     const auto block =
         ns->pending.Commit(record.key, place, record.parent, record.recompute_seconds, TimePoint());
     if (!block) return true;
-    ns->index.Insert(record.key, block->parent, block->parts, TierKind::kDisk,
+    ns->index.Insert(record.key, block->parent, block->parts, disk_.kind(),
                      block->recompute_seconds, 0);
     ++result_.blocks;
     return true;
@@ -104,7 +104,7 @@ class Recovery {
     std::vector<PartPlace> incomplete;
     ns.pending.Expire(context_.clock->Now(), /*all=*/true, &incomplete);
     for (const PartPlace& part : incomplete) {
-      lock.released.push_back({TierKind::kDisk, part.In(TierKind::kDisk)});
+      lock.released.push_back({disk_.kind(), part.In(disk_.kind())});
       ++result_.released;
     }
     ns.index.Compact();

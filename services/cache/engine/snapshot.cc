@@ -29,7 +29,7 @@ bool Snapshot::NextPage(std::vector<CacheEvent>* events) {
         event.fingerprint = ns.fingerprint;
         event.key = ns.index.KeyAt(ref);
         event.parent = ns.index.ParentOf(ref);
-        event.tier = meta.in(TierKind::kHost) ? TierKind::kHost : TierKind::kDisk;
+        event.tier = meta.served_from();
       });
     }
   }

@@ -152,12 +152,14 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   return PlacedReservation{*id, extent->id};
 }
 
-// Over its budget, the index takes a block in only when one goes: entries of the disk tier first.
+// Over its budget, the index takes a block in only when one goes: entries of slow tiers first.
 Status WritePath::MakeIndexRoom() {
   const uint64_t used = context_.IndexBytes();
   if (used < context_.options.max_index_bytes) return OkStatus();
-  if (context_.tiers.disk != nullptr && evictor_.EvictOne(TierKind::kDisk)) return OkStatus();
-  if (evictor_.EvictOne(TierKind::kHost)) return OkStatus();
+  const auto kinds = context_.tiers.kinds();
+  for (auto kind = kinds.rbegin(); kind != kinds.rend(); ++kind) {
+    if (evictor_.EvictOne(*kind)) return OkStatus();
+  }
   return Errorf(StatusCode::kResourceExhausted,
                 "index: {} bytes used, the limit is {}, and nothing can be evicted", used,
                 context_.options.max_index_bytes);
@@ -250,7 +252,7 @@ Status WritePath::CommitOne(Reservation& r) {
     const BlockRef ref = *ns.index.Find(r.key);
     if (block->at_start) ns.index.MarkAtStart(ref);
     block_bytes = ns.index.MetaAt(ref).bytes_in(TierKind::kHost);
-    if (context_.tiers.disk != nullptr) ns.index.SetDirty(ref, TierKind::kHost, true);
+    if (context_.tiers.persistent != nullptr) ns.index.SetDirty(ref, TierKind::kHost, true);
     context_.Publish(CacheEvent::Kind::kStored, ns, r.key, TierKind::kHost, ns.index.ParentOf(ref));
   }
   write_back_.Add(r.ns, r.key, block_bytes);

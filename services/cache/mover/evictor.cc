@@ -18,10 +18,11 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below,
                                 const RoomFor& room) {
   if (tier == TierKind::kHost) return ReserveHost(bytes, below, room);
   Tier* const target = context_.tiers.Get(tier);
+  const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
   for (;;) {
     auto extent = target->Reserve(bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (below == UINT64_MAX && EvictGroup()) continue;
+    if (groups && EvictGroup()) continue;
     if (!EvictOne(tier, below)) return extent;
   }
 }
@@ -112,19 +113,18 @@ bool Evictor::EvictGroup() {
     uint32_t last_use;
     uint64_t bytes;
   };
-  constexpr TierKind kDisk = TierKind::kDisk;
-  const VictimGroup group = context_.tiers.disk->NextVictims();
+  const TierKind tier = context_.tiers.persistent->kind();
+  const VictimGroup group = context_.tiers.persistent->NextVictims();
   const uint32_t now = context_.UseTicksNow();
   bool any = false;
   const auto evict = [&](const Member& m) {
     NamespaceLock lock(*m.ns, context_.tiers);
     const auto ref = m.ns->index.FindAlive(m.key);
     if (m.ns->dropped.load(std::memory_order_relaxed) || !ref ||
-        !m.ns->index.MetaAt(*ref).in(TierKind::kDisk) || m.ns->index.IsPinned(*ref)) {
+        !m.ns->index.MetaAt(*ref).in(tier) || m.ns->index.IsPinned(*ref)) {
       return;
     }
-    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, TierKind::kDisk, &lock.released),
-                 TierKind::kDisk);
+    CountEvicted(*m.ns, m.ns->index.EvictBlock(*ref, tier, &lock.released), tier);
     any = true;
   };
   std::vector<Member> hot;
@@ -136,14 +136,14 @@ bool Evictor::EvictGroup() {
     {
       NamespaceLock lock(*m.ns, context_.tiers);
       const auto ref = m.ns->index.FindAlive(m.key);
-      if (!ref || !m.ns->index.MetaAt(*ref).in(TierKind::kDisk)) continue;
+      if (!ref || !m.ns->index.MetaAt(*ref).in(tier)) continue;
       bool here = false;  // It may lie elsewhere since, under the same key.
       for (const PartPlace& part : m.ns->index.PartsOf(*ref)) {
-        here |= part.extent[kDisk] == m.extent;
+        here |= part.extent[tier] == m.extent;
       }
       if (!here) continue;
       m.last_use = m.ns->index.MetaAt(*ref).last_use;
-      m.bytes = m.ns->index.MetaAt(*ref).bytes[kDisk];
+      m.bytes = m.ns->index.MetaAt(*ref).bytes[tier];
     }
     const uint32_t age = UseTicks(member.age);
     if (m.last_use > (now > age ? now - age : 0)) {

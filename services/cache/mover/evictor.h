@@ -27,14 +27,15 @@ class Evictor {
   // Looks at every namespace's published rank: O(namespaces + log blocks).
   bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX,
                 const std::optional<OwnerId>& owner = std::nullopt);
-  // Sealed room of the namespace's tenant.
-  RoomFor RoomOf(const NamespaceState& ns) const {
+  // Sealed room of the namespace's tenant in host; other tiers do not tell tenants apart.
+  RoomFor RoomOf(const NamespaceState& ns, TierKind tier = TierKind::kHost) const {
+    if (tier != TierKind::kHost) return {};
     return {context_.tiers.host->FindOwner(ns.spec.tenant), Lending::kSealed};
   }
 
-  // Evicts what the disk tier wants to be rid of together, but for leased blocks and, as far as the
-  // tier lets them stay, those that were used since they were written there. A block may go before
-  // what builds on it: that is older still, and goes next. False when nothing went.
+  // Evicts what the persistent tier wants to be rid of together, but for leased blocks and, as far
+  // as the tier lets them stay, those that were used since they were written there. A block may go
+  // before what builds on it: that is older still, and goes next. False when nothing went.
   bool EvictGroup();
 
  private:

@@ -1,35 +1,40 @@
 #pragma once
-// Copies blocks from disk to host for readers who wait for them, and for hints. Thread-safe.
+// Copies blocks from one tier to another for readers who wait for them, for hints, and to where the
+// next reader gets them sooner. Thread-safe.
 //
-//   Request -> queue -> [executor] pin, make room, read every part -> [any thread] verify, show in
-//   host -> progress.Notify
+//   Request -> queue -> [executor] pin, make room, load every part -> [any thread] verify, store,
+//   show in the target -> progress.Notify
 //
-// A block that fails its hash leaves the disk tier. One that finds no room in host stays on disk:
-// its reader reads it for himself. A hint's block makes room only at the cost of blocks that are
-// likely to be used later than it.
+// A block that fails its hash leaves the source. One that finds no room in the target stays where
+// it is: the reader then reads it directly from there. A hint's block makes room only at the cost
+// of blocks that are likely to be used later than it.
 
 #include <memory>
 
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
+#include "services/cache/mover/transfer.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
 class Promoter {
  public:
-  Promoter(NodeContext* context, Evictor* evictor);
+  Promoter(NodeContext* context, Evictor* evictor, const Route& route);
 
-  // All full when there is no disk tier. `waiter`: when it dies, moves that have not begun and have
-  // no other are cancelled. Kick afterwards.
+  // `waiter`: when it dies, moves that have not begun and have no other are cancelled. Kick
+  // afterwards.
   MoveQueue::PushedAll Request(const NamespacePtr& ns, std::span<const MoveQueue::Wanted> wanted,
-                               MovePriority priority, const std::weak_ptr<const void>& waiter);
+                               MovePriority priority, const std::weak_ptr<const void>& waiter) {
+    return queue_.PushAll(ns, wanted, priority, waiter);
+  }
   void Kick() { pump_.Kick(); }
   // Waits or is under way.
   bool IsPending(const NamespaceState& ns, const BlockKey& key) const {
     return queue_.Contains(ns, key);
   }
+  const Route& route() const { return route_; }
   const MoveQueue& queue() const { return queue_; }
 
  private:
@@ -41,6 +46,9 @@ class Promoter {
 
   NodeContext& context_;
   Evictor& evictor_;
+  const Route route_;
+  // Loads from a mapped source take no time that an estimate should know.
+  const bool paced_;
   MoveQueue queue_;
   Pump pump_;
 };

@@ -1,44 +1,47 @@
 #include "services/cache/mover/write_back.h"
 
 #include "common/log/log.h"
+#include "services/cache/block/part_grid.h"
 #include "services/cache/block/record.h"
-#include "services/cache/mover/transfer.h"
 
 namespace cairn::cache {
 namespace {
-
-constexpr TierKind kDisk = TierKind::kDisk;
-constexpr TierKind kHost = TierKind::kHost;
 
 Duration PauseAfter(int attempts) { return std::chrono::milliseconds(100) * (1 << (attempts - 1)); }
 
 }  // namespace
 
-struct WriteBack::Operation : Transfer {
+struct WriteBack::Operation final : Transfer {
   Operation(WriteBack* owner_in, Move move_in)
-      : Transfer(&owner_in->context_, std::move(move_in)), owner(owner_in) {}
+      : Transfer(&owner_in->context_, owner_in->route_, std::move(move_in)), owner(owner_in) {}
   ~Operation() { owner->Finish(*this); }
 
+  void Loaded(const std::shared_ptr<Transfer>& self) override { owner->Loaded(*this, self); }
+  std::string_view RecordOf(size_t part) const override { return records[part]; }
+
   WriteBack* const owner;
-  bool wanted = false;    // The block is still there, and not on disk.
+  bool wanted = false;    // The block is still there, and not in the target.
   uint64_t sequence = 0;  // Of its item: a block that was lost and stored again has another.
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
   bool at_start = false;
-  std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it lies in host.
+  std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it was loaded.
   std::vector<std::string> records;
   // Why its parts could not be encoded again; another attempt will not help.
-  std::optional<uint64_t> bad_extent;  // In host: bytes that no encoder wrote.
-  bool unencodable = false;            // Numbers that the codec of the disk cannot store.
+  std::optional<uint64_t> bad_extent;  // In the source: bytes that no encoder wrote.
+  bool unencodable = false;            // Numbers that the target's codec cannot store.
   // Of a block that is not copied now.
   Duration pause{0};            // It waits for the write budget.
   uint64_t declined_bytes = 0;  // It was turned away.
   uint16_t declined_uses = 0;
 };
 
-WriteBack::WriteBack(NodeContext* context, Evictor* evictor)
+WriteBack::WriteBack(NodeContext* context, Evictor* evictor, const Route& route)
     : context_(*context),
       evictor_(*evictor),
+      route_(route),
+      target_(context->tiers.Get(route.target)),
+      to_persistent_(target_ != nullptr && target_ == context->tiers.persistent),
       admission_({.high_water = context->options.disk_high_water,
                   .bytes_per_second = context->options.disk_write_budget,
                   .patience = context->options.disk_flush_after}),
@@ -46,7 +49,7 @@ WriteBack::WriteBack(NodeContext* context, Evictor* evictor)
       pump_(context->executor, [this] { return StartOne(); }) {}
 
 void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes) {
-  if (context_.tiers.disk == nullptr) return;
+  if (target_ == nullptr) return;
   {
     MutexLock lock(mu_);
     auto [it, added] = items_.try_emplace(Id{ns.get(), key});
@@ -122,9 +125,9 @@ void WriteBack::ReviewDeclined() {
       const auto ref = d.ns->index.FindAlive(d.key);
       if (d.ns->dropped.load(std::memory_order_relaxed) || !ref) continue;
       const BlockMeta& meta = d.ns->index.MetaAt(*ref);
-      if (!meta.in(TierKind::kHost) || meta.in(TierKind::kDisk)) continue;
+      if (!meta.in(route_.source) || meta.in(route_.target)) continue;
       used = meta.uses > d.uses;
-      if (used) d.ns->index.SetDirty(*ref, TierKind::kHost, true);
+      if (used) d.ns->index.SetDirty(*ref, route_.source, true);
     }
     MutexLock lock(mu_);
     if (used) {
@@ -137,11 +140,12 @@ void WriteBack::ReviewDeclined() {
 
 DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& meta) {
   const TimePoint now = context_.clock->Now();
-  DiskAdmission::Candidate c{.bytes = meta.bytes_in(TierKind::kHost)};
-  if (const Recoder* const recoder = op.move.ns->recoder.get(); recoder != nullptr) {
+  DiskAdmission::Candidate c{.bytes = meta.bytes_in(route_.source)};
+  if (const Recoder* const recoder = op.move.ns->recoder.get();
+      to_persistent_ && recoder != nullptr) {
     c.bytes = std::min(c.bytes, recoder->MaxBlockBytes((meta.flags & BlockMeta::kAtStart) != 0));
   }
-  const TierStats stats = context_.tiers.disk->GetStats();
+  const TierStats stats = target_->GetStats();
   c.used_share = static_cast<double>(stats.used_bytes) / static_cast<double>(stats.capacity_bytes);
   c.touched = meta.uses > 0 || context_.gone.Find(op.move.ns->fingerprint, op.move.key) ==
                                    RecentlyGone::Why::kEvicted;
@@ -196,7 +200,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     const auto ref = ns.index.FindAlive(op.move.key);
     if (ns.dropped.load(std::memory_order_relaxed) || !ref) return;
     const BlockMeta& meta = ns.index.MetaAt(*ref);
-    if (!meta.in(TierKind::kHost) || meta.in(TierKind::kDisk)) return;
+    if (!meta.in(route_.source) || meta.in(route_.target)) return;
     const DiskAdmission::Decision decision = Admit(op, meta);
     if (decision.verdict == DiskAdmission::Verdict::kWait) {
       op.pause = decision.wait;
@@ -205,9 +209,9 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     if (decision.verdict != DiskAdmission::Verdict::kCopy) {
       context_.counters.declined_copies[decision.verdict == DiskAdmission::Verdict::kOverBudget]
           .Add();
-      op.declined_bytes = meta.bytes_in(TierKind::kHost);
+      op.declined_bytes = meta.bytes_in(route_.source);
       op.declined_uses = meta.uses;
-      ns.index.SetDirty(*ref, TierKind::kHost, false);
+      ns.index.SetDirty(*ref, route_.source, false);
       return;
     }
     op.wanted = true;
@@ -217,26 +221,50 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     op.recompute_seconds = meta.recompute_seconds;
     op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
   }
-  if (Status persisted = Persist(ns); !persisted.ok()) {
-    op.Fail(std::move(persisted));
-    return;
+  if (to_persistent_) {
+    if (Status persisted = Persist(ns); !persisted.ok()) {
+      op.Fail(std::move(persisted));
+      return;
+    }
   }
-  if (ns.recoder == nullptr) return Store(operation);
-  // A task of its own: promotions, and copies that need no encoding, do not wait for all of them.
-  const auto recode_and_store = [this, operation] {
-    if (Recode(*operation)) Store(operation);
+  Transfer::Load(operation);
+}
+
+void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
+  const bool in_place = context_.tiers.IsMapped(route_.source);
+  const bool recodes = to_persistent_ && op.move.ns->recoder != nullptr;
+  if (in_place && !recodes) return Store(op, transfer);
+  // A task of its own: promotions, and copies that need no encoding, do not wait for all of them,
+  // and a tier's thread makes no room.
+  const auto check_and_store = [this, transfer, &op, in_place, recodes] {
+    if (!in_place && !CheckLoaded(op)) return;
+    if (recodes && !Recode(op)) return;
+    Store(op, transfer);
   };
-  if (!context_.executor->Post(recode_and_store).ok()) recode_and_store();
+  if (!context_.executor->Post(check_and_store).ok()) check_and_store();
+}
+
+// What was read may be damaged; what lies in memory was verified by its commit.
+bool WriteBack::CheckLoaded(Operation& op) {
+  for (size_t i = 0; i < op.parts.size(); ++i) {
+    const PartForm& form = op.move.ns->form_in[route_.source];
+    Status status = VerifyPartBytes(form, op.parts[i].rect, op.bytes[i]);
+    if (status.ok()) continue;
+    op.bad_extent = op.parts[i].extent[route_.source];
+    op.Fail(std::move(status));
+    return false;
+  }
+  return true;
 }
 
 bool WriteBack::Recode(Operation& op) {
   const Recoder& recoder = *op.move.ns->recoder;
-  for (const PartPlace& part : op.parts) {
-    auto recoded =
-        recoder.Recode(part.rect, context_.tiers.host->Map(part.In(TierKind::kHost)), op.at_start);
+  for (size_t i = 0; i < op.parts.size(); ++i) {
+    const PartPlace& part = op.parts[i];
+    auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start);
     if (!recoded.ok()) {
       if (recoded.status().code() == StatusCode::kDataLoss) {
-        op.bad_extent = part.extent[kHost];
+        op.bad_extent = part.extent[route_.source];
       } else {
         op.unencodable = true;
       }
@@ -244,26 +272,21 @@ bool WriteBack::Recode(Operation& op) {
       return false;
     }
     if (!recoded->bytes().empty()) {
-      context_.counters.recoded_bytes_in.Add(part.bytes[kHost]);
+      context_.counters.recoded_bytes_in.Add(part.bytes[route_.source]);
       context_.counters.recoded_bytes_out.Add(recoded->bytes().size());
+      op.bytes[i] = recoded->bytes();
     }
     op.recoded.push_back(*std::move(recoded));
   }
   return true;
 }
 
-void WriteBack::Store(const std::shared_ptr<Operation>& operation) {
-  Operation& op = *operation;
+void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) {
   const NamespaceState& ns = *op.move.ns;
-  std::vector<std::span<const std::byte>> sources;
   absl::InlinedVector<uint32_t, 1> lengths;
-  for (size_t i = 0; i < op.parts.size(); ++i) {
-    const bool recoded = i < op.recoded.size() && !op.recoded[i].bytes().empty();
-    sources.push_back(recoded ? op.recoded[i].bytes()
-                              : context_.tiers.host->Map(op.parts[i].In(TierKind::kHost)));
-    lengths.push_back(static_cast<uint32_t>(sources.back().size()));
-  }
-  auto room = evictor_.ReserveAll(TierKind::kDisk, lengths);
+  for (const auto& part : op.bytes) lengths.push_back(static_cast<uint32_t>(part.size()));
+  auto room = evictor_.ReserveAll(route_.target, lengths, 0, UINT64_MAX,
+                                  evictor_.RoomOf(ns, route_.target));
   if (!room.ok()) {
     op.Fail(room.status());
     return;
@@ -279,11 +302,7 @@ void WriteBack::Store(const std::shared_ptr<Operation>& operation) {
                                        .bytes = lengths[i],
                                        .recompute_seconds = op.recompute_seconds}));
   }
-  for (size_t i = 0; i < op.parts.size(); ++i) {
-    context_.tiers.disk->Write(
-        op.targets[i], op.records[i], sources[i],
-        [operation](Status status) { operation->PartDone(std::move(status)); });
-  }
+  Transfer::Store(transfer);
 }
 
 void WriteBack::Postpone(const Operation& op) {
@@ -305,6 +324,9 @@ void WriteBack::Finish(Operation& op) {
     return;
   }
   const Status status = op.Outcome();
+  const bool lost =
+      status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound;
+  if (lost && !op.parts.empty() && !op.loaded()) op.bad_extent = op.parts[0].extent[route_.source];
   bool shown = false;
   bool still_there = false;
   bool retry = false;
@@ -325,23 +347,24 @@ void WriteBack::Finish(Operation& op) {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(op.move.key);
     const bool there = ref && !ns.dropped.load(std::memory_order_relaxed) &&
-                       !ns.index.MetaAt(*ref).in(TierKind::kDisk) &&
-                       ns.index.LiesAt(*ref, TierKind::kHost, op.parts);
+                       !ns.index.MetaAt(*ref).in(route_.target) &&
+                       ns.index.LiesAt(*ref, route_.source, op.parts);
     if (there && status.ok()) {
-      ns.index.AddToTier(*ref, TierKind::kDisk, op.targets);
-      context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, TierKind::kDisk);
+      ns.index.AddToTier(*ref, route_.target, op.targets);
+      context_.Publish(CacheEvent::Kind::kTierAdded, ns, op.move.key, route_.target);
       shown = true;
     }
-    if (there && !retry) ns.index.SetDirty(*ref, TierKind::kHost, false);
+    if (there && !retry) ns.index.SetDirty(*ref, route_.source, false);
     if (!there) retry = false;
     still_there = there;
     ns.index.Unpin(op.pin, &lock.released);
   }
-  if (!shown) evictor_.ReleaseAll(TierKind::kDisk, op.targets);
+  if (!shown) evictor_.ReleaseAll(route_.target, op.targets);
   if (op.bad_extent) {
-    log::Warn("block_corrupt",
-              {{"tier", "host"}, {"key", op.move.key.Hex()}, {"error", Message(status)}});
-    context_.RemoveCorrupt(ns, op.move.key, TierKind::kHost, *op.bad_extent);
+    log::Warn("block_corrupt", {{"tier", std::string(Name(route_.source))},
+                                {"key", op.move.key.Hex()},
+                                {"error", Message(status)}});
+    context_.RemoveCorrupt(ns, op.move.key, route_.source, *op.bad_extent);
     still_there = false;
   }
   queue_.Done(op.move);
@@ -396,7 +419,7 @@ void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
 }
 
 Status WriteBack::Flush(TimePoint deadline) {
-  if (context_.tiers.disk == nullptr) return OkStatus();
+  if (target_ == nullptr) return OkStatus();
   uint64_t last, given_up;
   {
     MutexLock lock(mu_);
@@ -427,18 +450,19 @@ Status WriteBack::Flush(TimePoint deadline) {
                     given_up_ - given_up);
     }
   }
-  return context_.tiers.disk->Flush();
+  return to_persistent_ ? context_.tiers.persistent->Flush() : OkStatus();
 }
 
 // A block must never be on disk before the record of its namespace: recovery would not know what it
 // is.
 Status WriteBack::Persist(NamespaceState& ns) {
-  if (ns.persisted.load(std::memory_order_acquire)) return OkStatus();
+  PersistentTier* const tier = context_.tiers.persistent;
+  if (tier == nullptr || ns.persisted.load(std::memory_order_acquire)) return OkStatus();
   MutexLock lock(context_.meta_mu);
   if (ns.dropped.load(std::memory_order_acquire)) {
     return Errorf(StatusCode::kNotFound, "namespace was dropped");
   }
-  CAIRN_RETURN_IF_ERROR(context_.tiers.disk->PutMeta(
+  CAIRN_RETURN_IF_ERROR(tier->PutMeta(
       NamespaceMetaName(ns.fingerprint),
       EncodeNamespaceRecord({.spec = ns.spec, .generation = ns.generation, .dropped = false})));
   ns.persisted.store(true, std::memory_order_release);

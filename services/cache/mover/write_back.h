@@ -1,5 +1,6 @@
 #pragma once
-// Copies committed blocks to disk. Thread-safe.
+// Copies blocks that are dirty in one tier to a slower one. Thread-safe. What follows calls the
+// source host and the target disk, which they are in a node; they may be any two tiers.
 //
 // Commits are written, oldest first. What does not fit into the bounded move queue waits in
 // line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
@@ -23,6 +24,7 @@
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
+#include "services/cache/mover/transfer.h"
 #include "services/cache/placement/disk_admission.h"
 #include "services/cache/state/node_context.h"
 
@@ -40,17 +42,18 @@ class WriteBack {
   static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
 
-  WriteBack(NodeContext* context, Evictor* evictor);
+  WriteBack(NodeContext* context, Evictor* evictor, const Route& route);
 
-  // A block was committed to host, and marked dirty. No effect without a disk tier.
+  // A block came to the source, and was marked dirty there. No effect when the node lacks the
+  // target.
   void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes);
   // Starts again what was postponed.
   void Tick();
-  // Blocks until everything added before, and still in host alone, is written and flushed, or
+  // Blocks until everything added before, and still in the source alone, is written and flushed, or
   // `deadline` of the steady clock. UNAVAILABLE when blocks were given up meanwhile.
   Status Flush(TimePoint deadline);
 
-  // The namespace's record is on disk when it returns OK. Blocks.
+  // The namespace's record is in the persistent tier when it returns OK. Blocks.
   Status Persist(NamespaceState& ns);
 
   uint64_t unflushed_bytes() const;
@@ -89,10 +92,14 @@ class WriteBack {
   void PutInLine(const BlockKey& key, const Item& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StartOne();
   void Begin(const std::shared_ptr<Operation>& operation);
-  // The parts in the codec of the disk, where that is another one than theirs. False: it failed.
+  // The bytes of the parts are in memory. `operation` is the transfer.
+  void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
+  // False: some are damaged.
+  bool CheckLoaded(Operation& operation);
+  // The parts in the codec of the target, where that is another one than theirs. False: it failed.
   bool Recode(Operation& operation);
-  // Takes room on disk, and writes there.
-  void Store(const std::shared_ptr<Operation>& operation);
+  // Takes room in the target, and writes there.
+  void Store(Operation& operation, const std::shared_ptr<Transfer>& transfer);
   // An operation that asked for a pause waits for its turn again.
   void Postpone(const Operation& op);
   void Finish(Operation& operation);
@@ -105,6 +112,9 @@ class WriteBack {
 
   NodeContext& context_;
   Evictor& evictor_;
+  const Route route_;
+  Tier* const target_;        // nullptr: the node has none.
+  const bool to_persistent_;  // Its parts have records and, under a ladder, another codec.
   DiskAdmission admission_;
   MoveQueue queue_;
   Pump pump_;

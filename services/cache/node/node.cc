@@ -114,8 +114,7 @@ class Node final : public service::Service {
   Status OpenEngine() {
     CAIRN_ASSIGN_OR_RETURN(
         engine_, CacheEngine::Create(config_.engine,
-                                     {.host = host_.get(),
-                                      .disk = disk_.get(),
+                                     {.tiers = Tiers(host_.get()).Add(disk_.get()),
                                       .clock = &clock_,
                                       .executor = &mover_,
                                       .node_id = rpc_.node_id,

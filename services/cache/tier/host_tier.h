@@ -105,6 +105,7 @@ class HostTier final : public Tier {
              IoCallback done) override;
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) override;
   std::span<std::byte> Map(const Extent& extent) override;
+  bool mapped() const override { return true; }
   uint32_t max_extent_bytes() const override;
   TierStats GetStats() const override;
 

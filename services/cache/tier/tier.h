@@ -61,8 +61,10 @@ class Tier {
   // cannot be read whole.
   virtual void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) = 0;
 
-  // Bytes mapped into this process, valid until Release; empty for tiers without memory.
+  // Bytes mapped into this process, valid until Release; empty unless the tier is mapped.
   virtual std::span<std::byte> Map(const Extent& extent) = 0;
+  // Whether this process can read and write the tier's bytes in place. Constant.
+  virtual bool mapped() const { return false; }
 
   virtual uint32_t max_extent_bytes() const = 0;
   virtual TierStats GetStats() const = 0;

@@ -29,6 +29,7 @@ constexpr size_t Rank(TierKind kind) {
   return kTierCount;
 }
 constexpr bool Faster(TierKind a, TierKind b) { return Rank(a) < Rank(b); }
+constexpr TierKind SlowerOf(TierKind a, TierKind b) { return Faster(a, b) ? b : a; }
 
 // "host", "disk", "device": the label values of metrics and the words in recipes.
 constexpr std::string_view Name(TierKind kind) {

@@ -107,8 +107,9 @@ class EngineTest : public ::testing::Test {
     if (options.disk && disk_ == nullptr) {
       disk_ = std::make_unique<FakeTier>(FakeTier::Options{.capacity_bytes = options.disk_bytes});
     }
-    auto engine = CacheEngine::Create(options.engine, {.host = host_.get(),
-                                                       .disk = options.disk ? disk_.get() : nullptr,
+    Tiers tiers(host_.get());
+    if (options.disk) tiers.Add(disk_.get());
+    auto engine = CacheEngine::Create(options.engine, {.tiers = tiers,
                                                        .clock = &clock_,
                                                        .executor = executor_,
                                                        .node_id = "node",

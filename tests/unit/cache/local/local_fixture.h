@@ -23,8 +23,7 @@ struct LocalEngine {
                                   .check_memory = false});
     EXPECT_OK(tier);
     host = *std::move(tier);
-    auto made = CacheEngine::Create({}, {.host = host.get(),
-                                         .disk = disk,
+    auto made = CacheEngine::Create({}, {.tiers = Tiers(host.get()).Add(disk),
                                          .clock = const_cast<Clock*>(clock_in),
                                          .executor = &executor,
                                          .node_id = "node",

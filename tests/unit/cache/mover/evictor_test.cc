@@ -18,8 +18,8 @@ class EvictorTest : public ::testing::Test {
     options.prefault = false;
     options.check_memory = false;
     host_ = std::move(HostTier::Create(options)).value();
-    context_ = std::make_unique<NodeContext>(EngineOptions{}, Tiers{host_.get(), nullptr}, &clock_,
-                                             &executor_);
+    context_ =
+        std::make_unique<NodeContext>(EngineOptions{}, Tiers(host_.get()), &clock_, &executor_);
   }
   NamespacePtr Open(std::string model) {
     NamespaceSpec spec;
