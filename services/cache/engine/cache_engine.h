@@ -31,6 +31,7 @@
 
 namespace cairn::cache {
 
+class EvictionPolicy;
 class InPlaceEngine;
 
 struct NamespaceOpened {
@@ -209,6 +210,9 @@ class CacheEngine {
     uint64_t node_epoch = 0;
     // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
     std::string disk_io_mode = {};
+    // Which blocks leave a tier first, in all tiers. nullptr: the least recently used. It outlives
+    // the engine.
+    const EvictionPolicy* eviction = nullptr;
   };
   // Recovers from the persistent tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,

@@ -10,15 +10,23 @@ uint64_t RandomSeed() {
   return (uint64_t{device()} << 32) | device();
 }
 
+// Least recently used first, for owners that give no policy.
+const EvictionPolicy& DefaultPolicy() {
+  static const LruPolicy policy;
+  return policy;
+}
+
 }  // namespace
 
 NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
-                         const Clock* clock_in, Executor* executor_in)
+                         const Clock* clock_in, Executor* executor_in,
+                         const EvictionPolicy* policy_in)
     : options(options_in),
       tiers(tiers_in),
       clock(clock_in),
       executor(executor_in),
       start(clock_in->Now()),
+      policy(policy_in != nullptr ? *policy_in : DefaultPolicy()),
       seed(RandomSeed()),
       registry(options_in.max_namespaces),
       events(options_in.watch_queue_capacity),

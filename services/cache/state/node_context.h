@@ -74,7 +74,7 @@ class InFlight {
 
 struct NodeContext {
   NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
-              Executor* executor_in);
+              Executor* executor_in, const EvictionPolicy* policy_in = nullptr);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared.
@@ -93,8 +93,8 @@ struct NodeContext {
   const Clock* const clock;
   Executor* const executor;
   const TimePoint start;
-  const LruPolicy policy;
-  const uint64_t seed;  // Of the key maps.
+  const EvictionPolicy& policy;  // LruPolicy unless the owner of the node gave another.
+  const uint64_t seed;           // Of the key maps.
   NamespaceRegistry registry;
   // Orders what is written about namespaces on disk. Held across PutMeta; never together with a
   // namespace's lock held before.

@@ -1,5 +1,5 @@
 #pragma once
-// A tier: a place where the bytes of parts lie. Device, host, disk and peer are tiers.
+// A tier: a place where the bytes of parts lie. Device, host and disk are tiers.
 //
 // A tier knows extents, not blocks: it neither hashes, nor counts leases, nor decides what to
 // evict. The engine does, and tells it. So a new tier is one new class, and a fake one is a few

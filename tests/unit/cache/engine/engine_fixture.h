@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -84,10 +85,19 @@ struct Fetched {
   std::vector<std::pair<uint32_t, uint32_t>> order;  // (layer, block)
 };
 
+// CAIRN_TEST_DEVICE_BYTES puts a fake device tier above host in every test that does not choose
+// for itself: the whole suite then runs with three tiers.
+inline uint64_t DeviceBytesOfThisRun() {
+  const char* const bytes = std::getenv("CAIRN_TEST_DEVICE_BYTES");
+  return bytes == nullptr ? 0 : std::strtoull(bytes, nullptr, 10);
+}
+
 struct EngineTestOptions {
   uint64_t host_bytes = 4 << 20;
   uint64_t disk_bytes = 64 << 20;
   bool disk = true;
+  uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
+  const EvictionPolicy* eviction = nullptr;
   EngineOptions engine;
 };
 
@@ -109,11 +119,19 @@ class EngineTest : public ::testing::Test {
     }
     Tiers tiers(host_.get());
     if (options.disk) tiers.Add(disk_.get());
+    // It does not outlive the process, so each start has a new one.
+    device_.reset();
+    if (options.device_bytes > 0) {
+      device_ = std::make_unique<FakeTier>(
+          FakeTier::Options{.kind = TierKind::kDevice, .capacity_bytes = options.device_bytes});
+      tiers.Add(static_cast<Tier*>(device_.get()));
+    }
     auto engine = CacheEngine::Create(options.engine, {.tiers = tiers,
                                                        .clock = &clock_,
                                                        .executor = executor_,
                                                        .node_id = "node",
-                                                       .node_epoch = 1});
+                                                       .node_epoch = 1,
+                                                       .eviction = options.eviction});
     ASSERT_OK(engine);
     engine_ = *std::move(engine);
     auto session = engine_->OpenSession("test");
@@ -243,6 +261,7 @@ class EngineTest : public ::testing::Test {
   Options options_;
   std::unique_ptr<HostTier> host_;
   std::unique_ptr<FakeTier> disk_;
+  std::unique_ptr<FakeTier> device_;  // nullptr: none.
   std::unique_ptr<CacheEngine> engine_;
   SessionId session_ = 0;
   Fingerprint ns_;
