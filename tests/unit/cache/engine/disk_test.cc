@@ -27,7 +27,7 @@ class DiskTest : public EngineTest {
 };
 
 TEST_F(DiskTest, StatisticsHaveTheTiersOfTheNodeAlone) {
-  Start();
+  StartWithoutDevice();
   const EngineStats stats = engine_->GetStats();
   EXPECT_TRUE(stats.tiers[TierKind::kHost]);
   EXPECT_TRUE(stats.tiers[TierKind::kDisk]);
@@ -182,7 +182,7 @@ TEST_F(DiskTest, ABlockUnderAnotherKeysRecordIsRefusedByItsShape) {
 }
 
 TEST_F(DiskTest, RotInTheArenaFallsBackToTheDiskCopyAndMends) {
-  Start();
+  StartWithoutDevice();
   StoreChain(1, 4);
   std::byte* rotten = nullptr;
   on_slice_ = [&](const FetchedSlice& s) {

@@ -142,6 +142,12 @@ class EngineTest : public ::testing::Test {
     ns_ = opened->fingerprint;
   }
 
+  // For tests that look at what lies in host, or in the tiers of a node without a device.
+  void StartWithoutDevice(Options options = {}) {
+    options.device_bytes = 0;
+    Start(options);
+  }
+
   // As after kill -9: what was not flushed is lost.
   void CrashAndRestart() {
     engine_.reset();

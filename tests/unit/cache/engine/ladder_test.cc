@@ -115,7 +115,7 @@ TEST_F(LadderTest, DemotionEncodesAgainAndHostKeepsWhatWasPushed) {
 }
 
 TEST_F(LadderTest, AfterARestartTheLowerFormIsServedAndStays) {
-  Start();
+  StartWithoutDevice();
   PushBlocks(1, 3);
   Flush();
   CrashAndRestart();
@@ -221,7 +221,7 @@ TEST_F(LadderTest, BytesThatNoEncoderWroteAreRemovedToo) {
 }
 
 TEST_F(LadderTest, ABlockThatIsDamagedInHostComesFromDisk) {
-  Start();
+  StartWithoutDevice();
   PushBlocks(1, 2);
   Damage(2);
   const MatchResult match = Match(TestKeys(1, 2));

@@ -144,7 +144,7 @@ TEST_F(PrefetchTest, TheEndOfASessionCancelsItsMovesButNotThoseOfOthers) {
 TEST_F(PrefetchTest, HintedBlocksLeaveHostAfterOthers) {
   Options options;
   options.host_bytes = 1 << 20;  // 51 blocks.
-  Start(options);
+  StartWithoutDevice(options);
   StoreChain(1, 10);
   EXPECT_EQ(Hint(TestKeys(1, 10), seconds(60)).present_blocks, 10u);
   clock_.Advance(seconds(1));
@@ -184,7 +184,7 @@ TEST_F(PrefetchTest, AHintTakesRoomOnlyFromWhatRestedLongerThanItHasLeft) {
 TEST_F(PrefetchTest, AHintTakesNothingFromALease) {
   Options options;
   options.host_bytes = 1 << 20;
-  Start(options);
+  StartWithoutDevice(options);
   StoreChain(1, 40);
   StoreChain(101, 140);
   const MatchResult lease = Match(TestKeys(101, 140));

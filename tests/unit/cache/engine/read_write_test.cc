@@ -18,6 +18,16 @@ class ReadWriteTest : public EngineTest {
   }
 };
 
+// What a node promises whose host holds the only copy.
+class HostOnlyTest : public EngineTest {
+ protected:
+  void SetUp() override {
+    Options options;
+    options.disk = false;
+    StartWithoutDevice(options);
+  }
+};
+
 TEST_F(ReadWriteTest, CommittedBlocksAreMatchedAndFetchedLayerByLayer) {
   StoreChain(1, 5);
   const MatchResult match = Match(TestKeys(1, 7));
@@ -173,7 +183,7 @@ TEST_F(ReadWriteTest, EvictionTakesTheTailOfTheLeastUsedPath) {
   EXPECT_GT(engine_->GetStats().tiers[TierKind::kHost]->evicted_blocks, 0u);
 }
 
-TEST_F(ReadWriteTest, LeasesKeepBlocksUntilTheyEnd) {
+TEST_F(HostOnlyTest, LeasesKeepBlocksUntilTheyEnd) {
   StoreChain(1, 100);
   const MatchResult match = Match(TestKeys(1, 100));
   ASSERT_EQ(match.matched_blocks, 100u);
@@ -258,7 +268,7 @@ TEST_F(ReadWriteTest, RenewedLeasesLiveOn) {
               StatusIs(StatusCode::kNotFound, HasSubstr("lease")));
 }
 
-TEST_F(ReadWriteTest, ARottenBlockIsAMissAndIsRemoved) {
+TEST_F(HostOnlyTest, ARottenBlockIsAMissAndIsRemoved) {
   StoreChain(1, 4);
   // Flip one bit of block 3's last layer in the arena.
   std::byte* rotten = nullptr;
@@ -287,7 +297,7 @@ TEST_F(ReadWriteTest, ARottenBlockIsAMissAndIsRemoved) {
 }
 
 // A reader in place checks hashes itself and tells; nobody may ask for that block again for long.
-TEST_F(ReadWriteTest, ARottenBlockThatAReaderInPlaceReportsIsAMissAtOnce) {
+TEST_F(HostOnlyTest, ARottenBlockThatAReaderInPlaceReportsIsAMissAtOnce) {
   StoreChain(1, 2);
   const auto keys = TestKeys(1, 2);
   std::vector<PlacedPart> places;
