@@ -14,10 +14,6 @@ Status Prefiller::Run(const Job& job) {
   int64_t chunk_tokens = job.chunk_tokens == 0 ? transformer_.max_rows() : job.chunk_tokens;
   chunk_tokens = std::max(block_tokens_, chunk_tokens / block_tokens_ * block_tokens_);
   chunk_tokens = std::min(chunk_tokens, transformer_.max_rows());
-  // Blocks of the front may have been computed before, in a run of their own.
-  const auto blocks = static_cast<size_t>((total + block_tokens_ - 1) / block_tokens_);
-  if (block_seconds_.size() < blocks) block_seconds_.resize(blocks, 0.0);
-
   bool first = true;
   while (job.sequence->length() < total) {
     if (job.stop && job.stop()) return Status(StatusCode::kCancelled, "prefill stopped");
@@ -36,16 +32,19 @@ Status Prefiller::Run(const Job& job) {
 
     const TimePoint start = clock_.Now();
     CAIRN_RETURN_IF_ERROR(transformer_.Forward({&chunk, 1}));
-    Measure(begin, count, Seconds(clock_.Now() - start), waits || job.disturbed);
+    Measure(begin, count, Seconds(clock_.Now() - start), waits || job.disturbed, job.block_seconds);
   }
   return OkStatus();
 }
 
-void Prefiller::Measure(int64_t begin, int64_t count, double seconds, bool disturbed) {
+void Prefiller::Measure(int64_t begin, int64_t count, double seconds, bool disturbed,
+                        std::vector<double>* block_seconds) {
   const double blocks = static_cast<double>(count) / static_cast<double>(block_tokens_);
   const int64_t end = begin + count;
-  for (int64_t b = begin / block_tokens_; b * block_tokens_ < end; ++b) {
-    block_seconds_[static_cast<size_t>(b)] = seconds / blocks;
+  if (block_seconds != nullptr) {
+    for (int64_t b = begin / block_tokens_; b * block_tokens_ < end; ++b) {
+      (*block_seconds)[static_cast<size_t>(b)] = seconds / blocks;
+    }
   }
   // A chunk that waited for a fetch, or that is shorter than a block, says little about the speed.
   if (disturbed || count < block_tokens_ || seconds <= 0) return;

@@ -37,6 +37,8 @@ class Prefiller {
     bool disturbed = false;
     // Asked before each chunk; true stops the job with CANCELLED. What was computed stays.
     std::function<bool()> stop;
+    // Where to note how long each block took; may be null. See Measure.
+    std::vector<double>* block_seconds = nullptr;
   };
 
   // Computes from sequence->length() to the end of the prompt. REQUIRES: capacity for all tokens,
@@ -44,11 +46,11 @@ class Prefiller {
   // CANCELLED. On error the sequence's length says what is done.
   Status Run(const Job& job);
 
-  // Begins a new prompt.
-  void Forget() { block_seconds_.clear(); }
-  // Seconds that computing one block took, since Forget, by block of the prompt; 0 where it was not
-  // computed.
-  const std::vector<double>& block_seconds() const { return block_seconds_; }
+  // Learns from a chunk that took `seconds`. `disturbed`: as in Job. `block_seconds` may be null;
+  // it has one entry for each block of the prompt and gets the seconds that each block of the chunk
+  // took. Entries of blocks that were not computed stay 0.
+  void Measure(int64_t begin, int64_t count, double seconds, bool disturbed,
+               std::vector<double>* block_seconds);
   // By the chunks so far, recent ones weighing more; 0 before the first whole block.
   double tokens_per_second() const { return tokens_per_second_; }
   // The same, by position and length of a chunk.
@@ -57,12 +59,9 @@ class Prefiller {
   int64_t chunk_tokens() const { return transformer_.max_rows(); }
 
  private:
-  void Measure(int64_t begin, int64_t count, double seconds, bool disturbed);
-
   Transformer& transformer_;
   const Clock& clock_;
   const int64_t block_tokens_;
-  std::vector<double> block_seconds_;
   double tokens_per_second_ = 0;
   PrefillModel model_;
 };

@@ -30,7 +30,9 @@
 
 namespace cairn::worker {
 
-// Not thread-safe.
+class PromptRun;
+
+// What all prompts share. PromptRun takes one prompt through it. Not thread-safe.
 class PromptKv {
  public:
   // All must outlive it. `session` and `push` are both null or both not. `published`: where
@@ -68,6 +70,7 @@ class PromptKv {
     double fetch_seconds = 0;
     Timeline timeline;
   };
+  // Does all steps of a PromptRun that is alone.
   Report Compute(const Request& request);
 
   // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
@@ -76,21 +79,12 @@ class PromptKv {
   Status CheckLoans(std::span<const TokenId> prompt, KvSequence& sequence);
 
  private:
-  // What is under way for one request.
-  struct Run;
+  friend class PromptRun;
 
-  void FetchAndPrefill(Run& run);
-  // Computes blocks of the front until the fetch is better waited for, or is over.
-  Status ComputeFront(Run& run, PrefixFetch& fetch);
-  // Computes the rest of the prompt on what the fetch brings.
-  Status ComputeRest(Run& run, PrefixFetch& fetch);
-  // Computes from the sequence's length to `end` tokens, if anything is left.
-  Status Prefill(Run& run, int64_t end, bool disturbed,
-                 const std::function<Status(int)>& before_layer);
-  void Push(const Run& run, uint32_t first_computed);
-  // The blocks from `first` on that are there, with these keys.
-  std::vector<ComputedBlock> Blocks(const Run& run, std::span<const BlockKey> keys,
+  // The blocks of the run from `first` on that are there, with these keys.
+  std::vector<ComputedBlock> Blocks(const PromptRun& run, std::span<const BlockKey> keys,
                                     uint32_t first) const;
+  void Push(const PromptRun& run, uint32_t first_computed);
 
   Transformer& transformer_;
   const Clock& clock_;
@@ -98,6 +92,8 @@ class PromptKv {
   PushQueue* const push_;
   const std::span<const PublishedNamespace> published_;
   SelectionPublisher* const selections_;
+  // The run that published selections watch: one at a time. Null: none.
+  const PromptRun* watched_ = nullptr;
   Prefiller prefiller_;
   const int64_t block_tokens_;
 };

@@ -25,6 +25,12 @@ void Job::PutScores(size_t first, size_t rows, std::vector<float> logits) {
   changed_.NotifyAll();
 }
 
+bool Job::HasRoomForScores(Duration wait) {
+  MutexLock lock(mu_);
+  return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + wait,
+                            [&] { return scores_.size() < kMaxScores || cancelled(); });
+}
+
 void Job::Finish(Result<GenerateSummary> outcome) {
   MutexLock lock(mu_);
   outcome_ = std::move(outcome);

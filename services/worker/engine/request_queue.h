@@ -40,6 +40,8 @@ class Job {
   void PutToken(TokenId id, std::string text);
   // Waits while the reader is kMaxScores behind: logits are large. Returns at once when cancelled.
   void PutScores(size_t first, size_t rows, std::vector<float> logits);
+  // True when PutScores would not wait. Waits at most `wait` for that.
+  bool HasRoomForScores(Duration wait = Duration(0));
   void Finish(Result<GenerateSummary> outcome);
 
   // Caller's side: runs the callbacks until the outcome is there.

@@ -19,6 +19,7 @@ struct SelectedPrompt::Run {
   std::vector<BlockKey> chain = {};  // Of the tokens up to `end`; empty without the cache.
   SegmentSession::Path path = {};    // That the sequence begins with.
   selections::KeptRows kept = {};
+  std::vector<double> block_seconds = {};  // See Prefiller::Measure.
 };
 
 SelectedPrompt::SelectedPrompt(Transformer& transformer, const Model& model, KvPool& pool,
@@ -40,7 +41,8 @@ SelectedPrompt::SelectedPrompt(Transformer& transformer, const Model& model, KvP
 SelectedPrompt::Report SelectedPrompt::Compute(const Request& request) {
   const PushPause pause(push_);
   Run run{request, *request.prompt.sequence, request.prompt.tokens, clock_.Now()};
-  prefiller_.Forget();
+  run.block_seconds.resize(
+      static_cast<size_t>((std::ssize(run.tokens) + block_tokens_ - 1) / block_tokens_));
   Plan(run);
   PromptKv::Report& report = run.report.prompt;
   if (run.report.shared && request.prompt.use_cache && session_ != nullptr) FindAndFetch(run);
@@ -137,6 +139,7 @@ Status SelectedPrompt::Prefill(Run& run, int64_t end,
   job.logits = end == std::ssize(run.tokens) ? run.request.prompt.logits : nullptr;
   job.observe = observe;
   job.stop = run.request.prompt.stop;
+  job.block_seconds = &run.block_seconds;
   const TimePoint start = clock_.Now();
   const Status status = prefiller_.Run(job);
   if (run.sequence.length() > begin) {
@@ -159,7 +162,7 @@ Status SelectedPrompt::Reserve(const Run& run, int64_t tokens) {
 void SelectedPrompt::Push(const Run& run) {
   std::vector<ComputedBlock> blocks = segments_->NewSegment(
       run.path, run.chain.back(), static_cast<uint32_t>(run.chain.size()), run.kept,
-      run.sequence.prefix(), prefiller_.block_seconds(), run.request.prompt.trace);
+      run.sequence.prefix(), run.block_seconds, run.request.prompt.trace);
   push_->Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
 }
 

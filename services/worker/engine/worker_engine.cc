@@ -9,10 +9,10 @@
 
 #include "cairn/client/cache_client.h"
 #include "common/log/log.h"
-#include "services/worker/engine/prefill.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/engine/prompt_kv.h"
 #include "services/worker/engine/request_queue.h"
+#include "services/worker/engine/run_loop.h"
 #include "services/worker/engine/selected_prompt.h"
 #include "services/worker/session/worker_namespace.h"
 
@@ -46,7 +46,8 @@ class EngineImpl final : public WorkerEngine {
              std::unique_ptr<Model> model, std::unique_ptr<Transformer> transformer,
              std::unique_ptr<KvPool> pool, std::optional<NamespaceSpec> spec,
              std::unique_ptr<KvCodec> codec, std::vector<PublishedNamespace> published,
-             std::unique_ptr<const selections::Selection> selection)
+             std::unique_ptr<const selections::Selection> selection,
+             std::unique_ptr<Scheduler> scheduler)
       : options_(std::move(options)),
         clock_(SteadyClock::Get()),
         model_(std::move(model)),
@@ -56,7 +57,7 @@ class EngineImpl final : public WorkerEngine {
         codec_(std::move(codec)),
         published_(std::move(published)),
         queue_(options_.queue_capacity),
-        logits_(static_cast<size_t>(transformer_->vocab())) {
+        scheduler_(std::move(scheduler)) {
     if (cache_) {
       push_.emplace(*cache_, spec->layout, options_.push);
       session_.emplace(*cache_, *std::move(spec), pool_->layout(), *codec_, options_.prefix);
@@ -74,6 +75,22 @@ class EngineImpl final : public WorkerEngine {
       selected_prompt_.emplace(*transformer_, *model_, *pool_, clock_, std::move(selection),
                                session_ ? &*session_ : nullptr, push_ ? &*push_ : nullptr);
     }
+    parts_.emplace(RequestParts{
+        .model = *model_,
+        .transformer = *transformer_,
+        .pool = *pool_,
+        .clock = clock_,
+        .prompt_kv = *prompt_kv_,
+        .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
+        .cancel_all = cancel_all_,
+        .reserve = [this](KvSequence& sequence,
+                          int64_t tokens) { return ReserveKv(sequence, tokens); },
+        .make_room =
+            [this] {
+              if (push_) push_->DropPending();
+            },
+    });
+    loop_.emplace(*parts_, *scheduler_);
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -94,18 +111,12 @@ class EngineImpl final : public WorkerEngine {
 
   // Everything below runs on the engine's thread.
   void Run();
-  void RunJob(const std::shared_ptr<Job>& job);
-  Result<GenerateSummary> Answer(Job& job, const std::shared_ptr<KvSequence>& sequence);
-  Status Decode(Job& job, KvSequence& sequence, TimePoint start, GenerateSummary* summary);
-  // A pass after the prompt; done again when the node took lent memory back under it.
-  Status Forward(const Job& job, const SequenceChunk& chunk);
-  // Computes the request's score_tokens and hands out their logits.
-  Status Score(Job& job, KvSequence& sequence);
+  // Lets requests that wait run, as far as the scheduler allows. Blocks for one if there is no
+  // other work.
+  void StartJobs(bool idle_work);
+  void FinishRun(std::unique_ptr<RequestRun> run);
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
   void RunIdleTurn();
-  // Gets the prompt's KV into the sequence, with room for `tokens` in all.
-  PromptKv::Report ComputePrompt(const PromptKv::Request& wanted, int64_t tokens,
-                                 GenerateSummary* summary);
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
@@ -132,7 +143,9 @@ class EngineImpl final : public WorkerEngine {
   std::optional<SelectionPublisher> selection_publisher_;
   std::optional<PromptKv> prompt_kv_;
   std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
-  std::vector<float> logits_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::optional<RequestParts> parts_;
+  std::optional<RunLoop> loop_;
 
   mutable Mutex mu_;
   CondVar changed_;
@@ -193,23 +206,36 @@ void EngineImpl::Run() {
       MutexLock lock(mu_);
       idle_work = !idle_.empty();
     }
-    if (std::shared_ptr<Job> job = queue_.Take(/*poll=*/idle_work)) {
-      RunJob(job);
+    StartJobs(idle_work);
+    if (!loop_->empty()) {
+      RunLoop::Round round = loop_->Step();
+      for (auto& run : round.finished) FinishRun(std::move(run));
+      if (!round.progressed) loop_->WaitBriefly();
     } else if (queue_.closed()) {
-      return;
+      if (queue_.size() == 0) return;
     } else if (idle_work) {
       RunIdleTurn();
     }
   }
 }
 
-void EngineImpl::RunJob(const std::shared_ptr<Job>& job) {
-  if (job->cancelled()) {
-    FinishJob(*job, CancelledSummary(*job, clock_.Now()));
-    return;
+void EngineImpl::StartJobs(bool idle_work) {
+  while (loop_->HasRoom()) {
+    const std::shared_ptr<Job> job = queue_.Take(/*poll=*/idle_work || !loop_->empty());
+    if (job == nullptr) return;
+    if (job->cancelled()) {
+      FinishJob(*job, CancelledSummary(*job, clock_.Now()));
+    } else {
+      loop_->Add(job);
+    }
   }
-  auto sequence = std::make_shared<KvSequence>(pool_->NewSequence());
-  Result<GenerateSummary> outcome = Answer(*job, sequence);
+}
+
+void EngineImpl::FinishRun(std::unique_ptr<RequestRun> run) {
+  const std::shared_ptr<Job> job = run->job();
+  Result<GenerateSummary> outcome = run->TakeOutcome();
+  std::shared_ptr<KvSequence> sequence = run->TakeSequence();
+  run.reset();
   if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty())
     Keep(*job, *outcome, sequence);
   // Pushes that wait hold the sequence, but read only pages that it computed.
@@ -236,140 +262,6 @@ void EngineImpl::FinishJob(Job& job, Result<GenerateSummary> outcome) {
     changed_.NotifyAll();
   }
   job.Finish(std::move(outcome));
-}
-
-Result<GenerateSummary> EngineImpl::Answer(Job& job, const std::shared_ptr<KvSequence>& sequence) {
-  const GenerateRequest& request = job.request();
-  const PreparedPrompt& prompt = job.prompt();
-  const TimePoint start = clock_.Now();
-  GenerateSummary summary;
-  summary.queue_seconds = Seconds(start - job.queued_at());
-  summary.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size());
-  const bool score = !request.score_tokens.empty();
-  const size_t more = score ? request.score_tokens.size() : prompt.max_tokens;
-  PromptKv::Request wanted;
-  wanted.tokens = prompt.tokens;
-  wanted.sequence = sequence;
-  wanted.logits = score ? nullptr : logits_.data();
-  wanted.use_cache = !request.no_cache;
-  wanted.prefix_end = request.prefix_end;
-  wanted.trace = request.trace;
-  wanted.stop = [&] { return job.cancelled() || cancel_all_.load(std::memory_order_relaxed); };
-  const PromptKv::Report report =
-      ComputePrompt(wanted, static_cast<int64_t>(prompt.tokens.size() + more), &summary);
-
-  summary.fetched_tokens = report.fetched_blocks * BlockTokens();
-  summary.computed_tokens = summary.prompt_tokens - summary.fetched_tokens;
-  summary.miss_reason = report.miss_reason;
-  summary.fetched = report.fetched;
-  summary.match_seconds = report.match_seconds;
-  summary.fetch_seconds = report.fetch_seconds;
-  summary.fetch_path = report.path;
-  summary.chosen_tokens = report.chosen_blocks * BlockTokens();
-  if (request.want_timeline) summary.timeline = report.timeline;
-  if (report.status.code() == StatusCode::kCancelled) {
-    summary.finish_reason = "cancelled";
-    summary.total_seconds = Seconds(clock_.Now() - start);
-    return summary;
-  }
-  CAIRN_RETURN_IF_ERROR(report.status);
-
-  if (score) {
-    CAIRN_RETURN_IF_ERROR(Score(job, *sequence));
-    summary.finish_reason = job.cancelled() ? "cancelled" : "length";
-  } else {
-    CAIRN_RETURN_IF_ERROR(Decode(job, *sequence, start, &summary));
-  }
-  summary.total_seconds = Seconds(clock_.Now() - start);
-  return summary;
-}
-
-PromptKv::Report EngineImpl::ComputePrompt(const PromptKv::Request& wanted, int64_t tokens,
-                                           GenerateSummary* summary) {
-  if (!selected_prompt_) {
-    PromptKv::Report report;
-    report.status = ReserveKv(*wanted.sequence, tokens);
-    return report.status.ok() ? prompt_kv_->Compute(wanted) : report;
-  }
-  SelectedPrompt::Request request;
-  request.prompt = wanted;
-  request.capacity = tokens;
-  request.make_room = [this] {
-    if (push_) push_->DropPending();
-  };
-  SelectedPrompt::Report report = selected_prompt_->Compute(request);
-  summary->selected_tokens = report.selected_tokens;
-  const KvLayout& kv = pool_->layout();
-  const double all = static_cast<double>(report.selected_tokens) * kv.layers * kv.kv_heads;
-  summary->kept_share = all > 0 ? static_cast<double>(report.kept_rows) / all : 0;
-  return std::move(report.prompt);
-}
-
-Status EngineImpl::Decode(Job& job, KvSequence& sequence, TimePoint start,
-                          GenerateSummary* summary) {
-  const GenerateRequest& request = job.request();
-  if (request.want_logits_digest) {
-    summary->prompt_logits_sha256 =
-        Sha256().Update(std::as_bytes(std::span<const float>(logits_))).Finish();
-  }
-  Sampler sampler(request.sampling);
-  StreamDecoder decoder(model_->tokenizer());
-  summary->finish_reason = "length";
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const TokenId token, sampler.Sample(logits_));
-    if (summary->ttft_seconds == 0) summary->ttft_seconds = Seconds(clock_.Now() - start);
-    if (!request.ignore_eos && model_->tokenizer().IsEndOfGeneration(token)) {
-      summary->finish_reason = "stop";
-      break;
-    }
-    summary->tokens.push_back(token);
-    std::string text = decoder.Add(token);
-    summary->text += text;
-    job.PutToken(token, std::move(text));
-    if (summary->tokens.size() >= job.prompt().max_tokens) break;
-    if (job.cancelled() || cancel_all_.load(std::memory_order_relaxed)) {
-      summary->finish_reason = "cancelled";
-      break;
-    }
-    SequenceChunk chunk;
-    chunk.sequence = &sequence;
-    chunk.tokens = {&token, 1};
-    chunk.phase = Phase::kDecode;
-    chunk.logits = logits_.data();
-    CAIRN_RETURN_IF_ERROR(Forward(job, chunk));
-  }
-  summary->text += decoder.Finish();
-  return OkStatus();
-}
-
-Status EngineImpl::Score(Job& job, KvSequence& sequence) {
-  const std::span<const TokenId> tokens = job.request().score_tokens;
-  // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
-  // vocabulary.
-  const auto step = static_cast<size_t>(pool_->layout().block_tokens);
-  for (size_t first = 0; first < tokens.size(); first += step) {
-    if (job.cancelled() || cancel_all_.load(std::memory_order_relaxed)) break;
-    const size_t count = std::min(step, tokens.size() - first);
-    std::vector<float> logits(count * logits_.size());
-    SequenceChunk chunk;
-    chunk.sequence = &sequence;
-    chunk.tokens = tokens.subspan(first, count);
-    chunk.logits = logits.data();
-    chunk.logits_of_every_token = true;
-    CAIRN_RETURN_IF_ERROR(Forward(job, chunk));
-    job.PutScores(first, count, std::move(logits));
-  }
-  return OkStatus();
-}
-
-Status EngineImpl::Forward(const Job& job, const SequenceChunk& chunk) {
-  const int64_t length = chunk.sequence->length();
-  while (true) {
-    CAIRN_RETURN_IF_ERROR(transformer_->Forward({&chunk, 1}));
-    const Status loans = prompt_kv_->CheckLoans(job.prompt().tokens, *chunk.sequence);
-    if (loans.code() != StatusCode::kAborted) return loans;
-    chunk.sequence->SetLength(length);
-  }
 }
 
 void EngineImpl::Keep(const Job& job, const GenerateSummary& summary,
@@ -527,8 +419,10 @@ void EngineImpl::Shutdown(std::chrono::milliseconds drain) {
 }  // namespace
 
 Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
-    const Options& given, std::unique_ptr<client::CacheClient> cache) {
+    const Options& given, std::unique_ptr<client::CacheClient> cache,
+    std::unique_ptr<Scheduler> scheduler) {
   Options options = given;
+  if (scheduler == nullptr) scheduler = std::make_unique<FifoScheduler>();
   if (options.queue_capacity < 1) {
     return InvalidArgument("option 'queue_capacity': got {}, expected at least 1",
                            options.queue_capacity);
@@ -576,7 +470,8 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   }
   return std::make_unique<EngineImpl>(std::move(options), std::move(cache), std::move(model),
                                       std::move(transformer), std::move(pool), std::move(spec),
-                                      std::move(codec), std::move(published), std::move(selection));
+                                      std::move(codec), std::move(published), std::move(selection),
+                                      std::move(scheduler));
 }
 
 }  // namespace cairn::worker

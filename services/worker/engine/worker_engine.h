@@ -1,8 +1,9 @@
 #pragma once
 // A worker without its network: a model, a KV pool, and a prefix session with a cache node.
 //
-// Requests wait in a bounded queue and run one at a time on the engine's own thread. While none is
-// waiting, the engine prefills finished turns. A cache node that is away, slow or wrong costs at
+// Requests wait in a bounded queue and run on the engine's own thread, in steps that a scheduler
+// orders: one request at a time unless another scheduler is given. While none is waiting, the
+// engine prefills finished turns. A cache node that is away, slow or wrong costs at
 // most the deadlines below and never changes an answer.
 
 #include <chrono>
@@ -18,6 +19,7 @@
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
+#include "services/worker/engine/scheduler.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
@@ -87,11 +89,13 @@ class WorkerEngine {
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a
-  // node that is away does not delay the start. Errors: those of Model::Load, Transformer::Create
-  // and KvPool::Create; INVALID_ARGUMENT naming an option; FAILED_PRECONDITION for a calibration
-  // that a recipe names and that is not there, damaged, or of another model.
-  static Result<std::unique_ptr<WorkerEngine>> Create(const Options& options,
-                                                      std::unique_ptr<client::CacheClient> cache);
+  // node that is away does not delay the start. `scheduler`: which requests run at the same time;
+  // null: one at a time, in the order of their arrival. Errors: those of Model::Load,
+  // Transformer::Create and KvPool::Create; INVALID_ARGUMENT naming an option; FAILED_PRECONDITION
+  // for a calibration that a recipe names and that is not there, damaged, or of another model.
+  static Result<std::unique_ptr<WorkerEngine>> Create(
+      const Options& options, std::unique_ptr<client::CacheClient> cache,
+      std::unique_ptr<Scheduler> scheduler = nullptr);
   virtual ~WorkerEngine() = default;  // Shutdown(0).
   WorkerEngine(const WorkerEngine&) = delete;
   WorkerEngine& operator=(const WorkerEngine&) = delete;

@@ -236,6 +236,24 @@ void FetchProgress::WaitDone() {
   WaitProgress([&] { return CompletePrefixLocked() == first_failed_; }, [] { return false; });
 }
 
+bool FetchProgress::PollDone() {
+  MutexLock lock(mu_);
+  const TimePoint now = SteadyClock::Get().Now();
+  if (!first_poll_) first_poll_ = now;
+  if (DoneLocked()) return true;
+  if (now < std::min(std::max(activity_, *first_poll_) + stall_, limit_)) return false;
+  timed_out_ = true;
+  if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
+  changed_.NotifyAll();
+  return true;
+}
+
+void FetchProgress::WaitBriefly() {
+  MutexLock lock(mu_);
+  const TimePoint soon = SteadyClock::Get().Now() + std::chrono::milliseconds(10);
+  changed_.WaitUntil(mu_, soon, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DoneLocked(); });
+}
+
 void FetchProgress::Stop() {
   MutexLock lock(mu_);
   stopping_ = true;

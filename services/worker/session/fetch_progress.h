@@ -98,6 +98,11 @@ class FetchProgress {
   // Waits until every block before the first failed one is complete, the fetch has ended, or a
   // deadline passed.
   void WaitDone();
+  // The same without waiting: true when WaitDone would return at once. The stall deadline counts
+  // from the first call on.
+  bool PollDone();
+  // Waits at most 10 ms for PollDone to become true.
+  void WaitBriefly();
   // No more ranges.
   void Stop();
   // Waits for Ended. The fetch must have been told to stop, or be at its end.
@@ -132,6 +137,9 @@ class FetchProgress {
   // 10 ms.
   template <typename Done, typename Tick>
   void WaitProgress(Done done, Tick tick) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool DoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return timed_out_ || ended_ || CompletePrefixLocked() == first_failed_;
+  }
   uint32_t MissingLocked(const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   size_t Cell(const Piece& piece, uint32_t head) const {
     return (static_cast<size_t>(piece.layer) * shape_.blocks + piece.block) * shape_.heads + head;
@@ -158,6 +166,7 @@ class FetchProgress {
   uint32_t claim_begin_ ABSL_GUARDED_BY(mu_) = 0;  // Being claimed: no new writes.
   uint32_t claim_end_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint last_arrival_ ABSL_GUARDED_BY(mu_);
+  std::optional<TimePoint> first_poll_ ABSL_GUARDED_BY(mu_);
   TimePoint activity_ ABSL_GUARDED_BY(mu_);     // Last piece, or last call that began.
   uint32_t first_failed_ ABSL_GUARDED_BY(mu_);  // shape_.blocks: none.
   bool asking_ ABSL_GUARDED_BY(mu_) = false;

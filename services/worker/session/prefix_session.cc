@@ -385,6 +385,8 @@ Status PrefixFetch::WaitLayer(int layer, uint32_t front) {
 }
 
 bool PrefixFetch::TurnedBack() const { return state_->progress.TurnedBack(); }
+bool PrefixFetch::PollDone() { return state_->progress.PollDone(); }
+void PrefixFetch::WaitBriefly() { state_->progress.WaitBriefly(); }
 bool PrefixFetch::Broken() const { return state_->progress.Broken(); }
 
 PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {

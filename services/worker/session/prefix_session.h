@@ -200,6 +200,10 @@ class PrefixFetch {
   // Decide again).
   Status WaitLayer(int layer, uint32_t front = 0);
   bool TurnedBack() const;
+  // True when Finish would not wait for the node. Never waits.
+  bool PollDone();
+  // Waits at most 10 ms for PollDone to become true.
+  void WaitBriefly();
   // Failed, late, or ended before all was there.
   bool Broken() const;
   // Brings nothing more, as soon as can be; does not wait.

@@ -41,6 +41,22 @@ TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
   EXPECT_EQ(progress_.bytes().host, 10u * kBlocks * kLayers);
 }
 
+TEST_F(FetchProgressTest, PollingSaysWhenTheFetchIsOverAndNeverWaits) {
+  EXPECT_FALSE(progress_.PollDone());
+  ArriveAll();
+  EXPECT_TRUE(progress_.PollDone());
+  EXPECT_FALSE(progress_.TimedOut());
+
+  FetchProgress late({kBlocks, kLayers, kHeads}, Now() - seconds(2), seconds(1), seconds(1));
+  EXPECT_TRUE(late.PollDone());
+  EXPECT_TRUE(late.TimedOut());
+  EXPECT_EQ(late.Reason(), MissReason::kDeadline);
+
+  // Time before the first poll does not count as a stall.
+  FetchProgress polled({kBlocks, kLayers, kHeads}, Now() - seconds(40), seconds(30), seconds(90));
+  EXPECT_FALSE(polled.PollDone());
+}
+
 TEST_F(FetchProgressTest, HeadsOfSeveralPartsMakeALayer) {
   progress_.Arrived({0, 0, 0, 1}, 1, false, Now());
   EXPECT_EQ(progress_.Missing({0, 0, 0, 2}), 1u);

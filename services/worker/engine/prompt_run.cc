@@ -1,0 +1,351 @@
+#include "services/worker/engine/prompt_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn::worker {
+
+PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request, bool alone)
+    : kv_(kv),
+      request_(std::move(request)),
+      sequence_(*request_.sequence),
+      alone_(alone),
+      use_cache_(request_.use_cache && kv.session_ != nullptr),
+      total_(std::ssize(request_.tokens)),
+      held_(sequence_.length()),
+      start_(kv.clock_.Now()) {
+  pause_.emplace(request_.background ? nullptr : kv.push_);
+  if (use_cache_) keys_ = kv.session_->Keys(request_.tokens);
+  wanted_ = keys_;
+  // The last token is always computed when its logits are wanted.
+  if (request_.logits != nullptr) {
+    wanted_ =
+        wanted_.first(std::min(keys_.size(), static_cast<size_t>((total_ - 1) / kv.block_tokens_)));
+  }
+  block_seconds_.resize(static_cast<size_t>((total_ + kv.block_tokens_ - 1) / kv.block_tokens_));
+  if (use_cache_ && kv.selections_ != nullptr && held_ == 0 && kv.watched_ == nullptr) {
+    kv.selections_->Begin(request_.tokens, request_.prefix_end,
+                          std::ssize(wanted_) * kv.block_tokens_, sequence_);
+    kv.watched_ = this;
+    selecting_ = true;
+  }
+}
+
+PromptRun::~PromptRun() {
+  if (kv_.watched_ != this) return;
+  kv_.selections_->Drop();
+  kv_.watched_ = nullptr;
+}
+
+Step PromptRun::Next(int64_t max_rows) {
+  switch (state_) {
+    case State::kMatch:
+      Match();
+      return {Step::Kind::kWorked};
+    case State::kFetching:
+      if (overlap_) {
+        if (Overlap()) SettleFetch();
+        return {Step::Kind::kWorked};
+      }
+      if (!alone_ && !fetch_->PollDone()) {
+        if (!request_.stop || !request_.stop()) return {Step::Kind::kWaiting};
+        fetch_->Cancel();
+      }
+      SettleFetch();
+      return {Step::Kind::kWorked};
+    case State::kChunk:
+      return NextChunk(max_rows);
+    case State::kFinished:
+      break;
+  }
+  return {Step::Kind::kFinished};
+}
+
+void PromptRun::WaitBriefly() {
+  if (fetch_ != nullptr) fetch_->WaitBriefly();
+}
+
+void PromptRun::Match() {
+  if (wanted_.empty()) return BeginChunks();
+  PrefixSession& session = *kv_.session_;
+  PrefixSession::Match match =
+      session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace);
+  report_.match_seconds = match.seconds;
+  report_.miss_reason = match.reason;
+  report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
+                              0, Seconds(kv_.clock_.Now() - start_)});
+  exact_ = match.blocks;
+  if (session.codec().lossy() && match.blocks > 0 && match.blocks < wanted_.size()) {
+    MatchFurther(&match);
+  }
+  matched_ = match.blocks;
+  if (sequence_.length() > 0) {
+    // Idle work on pages that a push may be reading: they are not fetched over.
+    return matched_ < wanted_.size() ? BeginChunks() : Finish();
+  }
+  if (matched_ == 0) {
+    session.CountMissed(match.reason, wanted_.size());
+    return BeginChunks();
+  }
+  StartFetch(std::move(match));
+}
+
+void PromptRun::MatchFurther(PrefixSession::Match* match) const {
+  const std::vector<BlockKey> over_decoded =
+      kv_.session_->KeysOverDecoded(request_.tokens, match->blocks);
+  PrefixSession::Match further =
+      kv_.session_->Lookup(std::span(over_decoded).first(wanted_.size()),
+                           kv_.prefiller_.tokens_per_second(), request_.trace);
+  if (further.blocks > match->blocks) *match = std::move(further);
+}
+
+void PromptRun::StartFetch(PrefixSession::Match match) {
+  selecting_ = false;
+  const PrefixSession::Options& options = kv_.session_->options();
+  overlap_ = alone_ && options.overlap && matched_ * kv_.block_tokens_ < total_;
+  choose_ = options.choose && overlap_ && !request_.background;
+  PrefixSession::FetchWanted wanted;
+  wanted.prompt_tokens = total_;
+  wanted.chunk_tokens = kv_.prefiller_.chunk_tokens();
+  wanted.prefill = kv_.prefiller_.model();
+  wanted.overlap = overlap_;
+  wanted.choose = choose_;
+  wanted.trace = request_.trace;
+  fetch_ = kv_.session_->Fetch(std::move(match), sequence_, wanted);
+  state_ = State::kFetching;
+}
+
+bool PromptRun::Overlap() {
+  do {
+    if (choose_) report_.status = ComputeFront();
+    if (report_.status.ok()) report_.status = ComputeRest();
+  } while (report_.status.code() == StatusCode::kAborted && fetch_->TurnedBack());
+  if (report_.status.code() != StatusCode::kCancelled) return true;
+  // Not worth waiting for; what has been computed may stand on KV that never came.
+  fetch_.reset();
+  sequence_.SetLength(0);
+  Finish();
+  return false;
+}
+
+void PromptRun::SettleFetch() {
+  const bool done = overlap_ && report_.status.ok();
+  const PrefixFetch::Outcome outcome = fetch_->Finish(/*wait=*/alone_ && !done);
+  fetch_.reset();
+  NoteFetched(outcome);
+  uint32_t good = outcome.blocks;
+  if (done && good == matched_) {
+    const int64_t broken = sequence_.FirstBrokenLoan();
+    if (broken == sequence_.page_count()) return Finish();
+    // The node took its memory back while it was read.
+    good = static_cast<uint32_t>(broken);
+    report_.miss_reason = MissReason::kUnavailable;
+    report_.fetched_blocks = std::min(report_.fetched_blocks, good);
+    report_.chosen_blocks = good - report_.fetched_blocks;
+  }
+  // Nothing was computed yet, or it stands on KV that did not come.
+  for (int64_t page = good; page < sequence_.page_count(); ++page) sequence_.TakeBack(page);
+  sequence_.SetLength(good * kv_.block_tokens_);
+  // What is computed now may read lent pages, too.
+  check_loans_ = good * kv_.block_tokens_;
+  BeginChunks();
+}
+
+void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
+  report_.fetched = outcome.bytes;
+  report_.path = outcome.path;
+  report_.fetch_seconds = outcome.seconds;
+  report_.fetched_blocks = outcome.fetched_blocks;
+  report_.chosen_blocks = outcome.blocks - outcome.fetched_blocks;
+  const double offset = Seconds(outcome.start - start_);
+  for (size_t layer = 0; layer < outcome.layers.size(); ++layer) {
+    const FetchProgress::LayerTimes& times = outcome.layers[layer];
+    if (times.last == 0) continue;
+    report_.timeline.push_back({TimelineSpan::Kind::kFetch, static_cast<int32_t>(layer), front_,
+                                matched_, offset + times.first, offset + times.last});
+  }
+  if (outcome.blocks < matched_) {
+    report_.miss_reason = outcome.reason;
+  } else if (outcome.fetched_blocks == 0 && first_target_.value_or(0) < matched_) {
+    report_.miss_reason = MissReason::kDeadline;  // Computing was sooner, against expectation.
+  }
+  if (outcome.blocks < wanted_.size()) {
+    kv_.session_->CountMissed(report_.miss_reason, wanted_.size() - outcome.blocks);
+  }
+}
+
+Status PromptRun::ComputeFront() {
+  const Prefiller& prefiller = kv_.prefiller_;
+  while (true) {
+    const FetchProgress::Step step = fetch_->Decide(front_);
+    front_ = step.front;
+    if (!first_target_) first_target_ = step.target;
+    if (step.target <= front_) return OkStatus();
+    const int64_t begin = front_ * kv_.block_tokens_;
+    // When everything is computed, a chunk may reach into the rest of the prompt.
+    const int64_t most = step.target == matched_ ? total_ : step.target * kv_.block_tokens_;
+    const int64_t end = std::min(begin + prefiller.chunk_tokens(), most);
+    const auto front_end =
+        static_cast<uint32_t>(std::min<int64_t>(matched_, end / kv_.block_tokens_));
+    if (!fetch_->Claim(front_, front_end)) return OkStatus();
+    sequence_.SetLength(begin);
+    fetch_->SetComputing(true);
+    const TimePoint start = kv_.clock_.Now();
+    const Status status = Prefill(end, nullptr);
+    fetch_->Computed(Seconds(kv_.clock_.Now() - start),
+                     prefiller.model().Seconds(begin, end - begin));
+    fetch_->SetComputing(false);
+    CAIRN_RETURN_IF_ERROR(status);
+    front_ = front_end;
+    if (end > matched_ * kv_.block_tokens_) return OkStatus();
+  }
+}
+
+Status PromptRun::ComputeRest() {
+  const int64_t begin = matched_ * kv_.block_tokens_;
+  if (front_ == matched_) {
+    fetch_->Cancel();  // Nothing of it is wanted any more.
+    sequence_.SetLength(std::max(begin, sequence_.length()));
+    return Prefill(total_, nullptr);
+  }
+  if (fetch_->Broken()) return Errorf(StatusCode::kAborted, "fetch: over");
+  sequence_.SetLength(begin);
+  const auto end_block =
+      static_cast<uint32_t>((total_ + kv_.block_tokens_ - 1) / kv_.block_tokens_);
+  TimePoint computing = kv_.clock_.Now();
+  const auto span = [&](int layer) {
+    report_.timeline.push_back({TimelineSpan::Kind::kCompute, layer, matched_, end_block,
+                                Seconds(computing - start_), Seconds(kv_.clock_.Now() - start_)});
+  };
+  int last = 0;
+  const size_t spans = report_.timeline.size();
+  const Status status = Prefill(total_, [&](int layer) -> Status {
+    if (layer > 0) span(layer - 1);
+    last = layer;
+    if (request_.stop && request_.stop()) {
+      return Status(StatusCode::kCancelled, "prefill stopped");
+    }
+    const Status there = fetch_->WaitLayer(layer, front_);
+    computing = kv_.clock_.Now();
+    return there;
+  });
+  if (status.ok()) {
+    span(last);
+  } else {
+    report_.timeline.resize(spans);  // Thrown away.
+  }
+  return status;
+}
+
+Status PromptRun::Prefill(int64_t end, const std::function<Status(int)>& before_layer) {
+  const int64_t begin = sequence_.length();
+  if (begin == end) return OkStatus();
+  Prefiller::Job job;
+  job.tokens = request_.tokens.first(static_cast<size_t>(end));
+  job.sequence = &sequence_;
+  job.logits = end == total_ ? request_.logits : nullptr;
+  job.chunk_tokens = request_.background ? kv_.block_tokens_ : 0;
+  job.before_layer = before_layer;
+  job.disturbed = fetch_ != nullptr && front_ < matched_;
+  job.stop = request_.stop;
+  job.block_seconds = &block_seconds_;
+  const TimePoint start = kv_.clock_.Now();
+  const Status status = kv_.prefiller_.Run(job);
+  if (before_layer == nullptr && sequence_.length() > begin) NotePrefill(begin, start);
+  return status;
+}
+
+void PromptRun::NotePrefill(int64_t begin, TimePoint start) {
+  const int64_t block_tokens = kv_.block_tokens_;
+  report_.timeline.push_back(
+      {TimelineSpan::Kind::kCompute, TimelineSpan::kAllLayers,
+       static_cast<uint32_t>(begin / block_tokens),
+       static_cast<uint32_t>((sequence_.length() + block_tokens - 1) / block_tokens),
+       Seconds(start - start_), Seconds(kv_.clock_.Now() - start_)});
+}
+
+void PromptRun::BeginChunks() {
+  state_ = State::kChunk;
+  report_.status = OkStatus();
+  chunks_begin_ = sequence_.length();
+  chunks_start_ = kv_.clock_.Now();
+}
+
+Step PromptRun::NextChunk(int64_t max_rows) {
+  const int64_t begin = sequence_.length();
+  if (begin == total_) {
+    EndChunks(OkStatus());
+    return {Step::Kind::kWorked};
+  }
+  if (request_.stop && request_.stop()) {
+    EndChunks(Status(StatusCode::kCancelled, "prefill stopped"));
+    return {Step::Kind::kWorked};
+  }
+  const int64_t most = request_.background ? kv_.block_tokens_ : kv_.prefiller_.chunk_tokens();
+  int64_t count = std::min({most, total_ - begin, max_rows});
+  // A chunk ends at a block boundary or at the prompt's end.
+  if (count < total_ - begin) count = count / kv_.block_tokens_ * kv_.block_tokens_;
+  if (count <= 0) return {Step::Kind::kWaiting};
+  chunk_tokens_ = count;
+  Step step{Step::Kind::kChunk};
+  step.chunk.sequence = &sequence_;
+  step.chunk.tokens =
+      request_.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  step.chunk.phase = Phase::kPrefill;
+  if (begin + count == total_) step.chunk.logits = request_.logits;
+  if (selecting_) {
+    step.chunk.observe = [this](const ChunkQueries& queries) { kv_.selections_->Observe(queries); };
+  }
+  return step;
+}
+
+void PromptRun::Computed(const Status& status, const Pass& pass) {
+  if (!status.ok()) return EndChunks(status);
+  kv_.prefiller_.Measure(sequence_.length() - chunk_tokens_, chunk_tokens_, pass.seconds,
+                         pass.disturbed || request_.background, &block_seconds_);
+  if (sequence_.length() == total_) EndChunks(OkStatus());
+}
+
+void PromptRun::EndChunks(const Status& status) {
+  if (sequence_.length() > chunks_begin_) NotePrefill(chunks_begin_, chunks_start_);
+  report_.status = status;
+  if (status.ok() && check_loans_) {
+    const Status loans = kv_.CheckLoans(request_.tokens, sequence_);
+    if (loans.code() == StatusCode::kAborted) {
+      sequence_.SetLength(*check_loans_);
+      return BeginChunks();
+    }
+    report_.status = loans;
+  }
+  Finish();
+}
+
+void PromptRun::Finish() {
+  state_ = State::kFinished;
+  int64_t there = std::max<int64_t>(held_, report_.fetched_blocks * kv_.block_tokens_);
+  report_.computed_tokens = static_cast<uint32_t>(std::max<int64_t>(0, sequence_.length() - there));
+  // The node has the blocks that were computed by choice.
+  there += report_.chosen_blocks * kv_.block_tokens_;
+  if (use_cache_ && kv_.session_->codec().lossy()) {
+    if (report_.fetched_blocks > 0) {
+      // The last block that was fetched in exact lineage is where this KV's lineage begins.
+      keys_ = kv_.session_->KeysOverDecoded(
+          request_.tokens, std::min(exact_, report_.fetched_blocks + report_.chosen_blocks));
+    } else {
+      // All of it was computed over exact KV, also what the node has in another lineage.
+      there = std::min<int64_t>(there, exact_ * kv_.block_tokens_);
+    }
+  }
+  if (use_cache_) kv_.Push(*this, static_cast<uint32_t>(there / kv_.block_tokens_));
+  if (kv_.watched_ == this) {
+    if (selecting_ && report_.status.ok()) {
+      kv_.selections_->Push(request_.tokens, request_.sequence, block_seconds_, request_.trace);
+    } else {
+      kv_.selections_->Drop();
+    }
+    kv_.watched_ = nullptr;
+  }
+  pause_.reset();
+}
+
+}  // namespace cairn::worker

@@ -1,0 +1,115 @@
+#pragma once
+// One prompt on its way through PromptKv, in steps that can be interleaved with other prompts.
+//
+//   kMatch -> kFetching -> kChunk -> kFinished
+//      |                     ^
+//      +--- nothing found ---+
+//
+// kMatch asks the cache node (one step, within the match deadline). kFetching waits for matched
+// blocks. kChunk yields the rest of the prompt as chunks for Transformer::Forward.
+//
+// A run that is alone overlaps fetching with computing, layer by layer, as prompt_kv.h describes:
+// kFetching is then one step, which may wait until the fetch ends. A run that shares the engine
+// never waits for fetched bytes: it says kWaiting until the fetch is over, and computes then. Both
+// ways give the same KV.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/push_pause.h"
+#include "services/worker/engine/step.h"
+
+namespace cairn::worker {
+
+// Not thread-safe: the thread that uses its PromptKv. Destroying it stops the fetch and waits until
+// nothing writes to the sequence's pages any more.
+class PromptRun {
+ public:
+  enum class State : uint8_t { kMatch, kFetching, kChunk, kFinished };
+
+  // `kv` and what the request points to must outlive it. `alone`: no other run is stepped until
+  // this one is finished.
+  PromptRun(PromptKv& kv, PromptKv::Request request, bool alone);
+  ~PromptRun();
+  PromptRun(const PromptRun&) = delete;
+  PromptRun& operator=(const PromptRun&) = delete;
+
+  // Does one piece of work. `max_rows`: tokens that a chunk may have. REQUIRES: the last chunk was
+  // given to Computed.
+  Step Next(int64_t max_rows);
+  // The chunk of the last step went through the forward pass with this result.
+  void Computed(const Status& status, const Pass& pass);
+
+  // Waits at most 10 ms for fetched bytes, when the last step was kWaiting.
+  void WaitBriefly();
+
+  State state() const { return state_; }
+  // Complete when the state is kFinished.
+  PromptKv::Report& report() { return report_; }
+
+ private:
+  friend class PromptKv;
+
+  void Match();
+  // Takes deeper matches that somebody computed over decoded blocks. Only for lossy codecs.
+  void MatchFurther(PrefixSession::Match* match) const;
+  void StartFetch(PrefixSession::Match match);
+  // Computes on what the fetch brings, while it runs. False: cancelled, and finished.
+  bool Overlap();
+  // The fetch is over: notes what came of it, and goes on with what is missing.
+  void SettleFetch();
+  void NoteFetched(const PrefixFetch::Outcome& outcome);
+  // Computes blocks of the front until the fetch is better waited for, or is over.
+  Status ComputeFront();
+  // Computes the rest of the prompt on what the fetch brings.
+  Status ComputeRest();
+  // Computes from the sequence's length to `end` tokens at once, if anything is left.
+  Status Prefill(int64_t end, const std::function<Status(int)>& before_layer);
+  void NotePrefill(int64_t begin, TimePoint start);
+
+  void BeginChunks();
+  Step NextChunk(int64_t max_rows);
+  // All chunks are computed, or `status` says why not.
+  void EndChunks(const Status& status);
+  void Finish();
+
+  PromptKv& kv_;
+  const PromptKv::Request request_;
+  KvSequence& sequence_;
+  const bool alone_;
+  const bool use_cache_;
+  const int64_t total_;  // Tokens of the prompt.
+  const int64_t held_;   // Tokens that the sequence began with.
+  const TimePoint start_;
+  std::optional<PushPause> pause_;
+  std::vector<BlockKey> keys_;        // Of all full blocks; none without the cache.
+  std::span<const BlockKey> wanted_;  // Of the blocks that may be fetched.
+  std::vector<double> block_seconds_;
+
+  State state_ = State::kMatch;
+  std::unique_ptr<PrefixFetch> fetch_;
+  bool overlap_ = false;
+  bool choose_ = false;
+  uint32_t matched_ = 0;
+  uint32_t exact_ = 0;  // Of the matched blocks, those of exact lineage.
+  uint32_t front_ = 0;  // Blocks there: fetched whole, or computed.
+  // What was to be computed before anything was measured.
+  std::optional<uint32_t> first_target_;
+  // Published selections watch. Not if something was fetched, since they have not seen its queries.
+  bool selecting_ = false;
+
+  // kChunk.
+  std::optional<int64_t> check_loans_;  // Tokens that stay if the node took lent memory back.
+  int64_t chunks_begin_ = 0;
+  TimePoint chunks_start_;
+  int64_t chunk_tokens_ = 0;  // Of the chunk that is being computed.
+
+  PromptKv::Report report_;
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,213 @@
+#include "services/worker/engine/request_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn::worker {
+
+RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id, bool alone)
+    : parts_(parts),
+      job_(std::move(job)),
+      id_(id),
+      alone_(alone),
+      start_(parts.clock.Now()),
+      sequence_(std::make_shared<KvSequence>(parts.pool.NewSequence())),
+      logits_(static_cast<size_t>(parts.transformer.vocab())),
+      outcome_(Status(StatusCode::kInternal, "the request has not finished")),
+      sampler_(job_->request().sampling),
+      decoder_(parts.model.tokenizer()) {
+  summary_.queue_seconds = Seconds(start_ - job_->queued_at());
+  summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
+}
+
+Step RequestRun::Next(int64_t max_rows) {
+  switch (state_) {
+    case State::kReserve:
+      return Reserve();
+    case State::kPrompt: {
+      Step step = prompt_->Next(max_rows);
+      if (step.kind != Step::Kind::kFinished) return step;
+      EndPrompt(prompt_->report());
+      return {Step::Kind::kWorked};
+    }
+    case State::kDecode:
+    case State::kScore:
+      if (max_rows < (state_ == State::kDecode ? 1 : sequence_->layout().block_tokens)) {
+        return {Step::Kind::kWaiting};
+      }
+      if (std::exchange(repeat_, false)) return pass_;
+      return state_ == State::kDecode ? Decode() : Score();
+    case State::kFinished:
+      break;
+  }
+  return {Step::Kind::kFinished};
+}
+
+void RequestRun::WaitBriefly() {
+  if (state_ == State::kPrompt) prompt_->WaitBriefly();
+  if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
+}
+
+int64_t RequestRun::TokensNeeded() const {
+  const PreparedPrompt& prompt = job_->prompt();
+  const size_t more = scoring() ? job_->request().score_tokens.size() : prompt.max_tokens;
+  return static_cast<int64_t>(prompt.tokens.size() + more);
+}
+
+PromptKv::Request RequestRun::Wanted() {
+  const GenerateRequest& request = job_->request();
+  PromptKv::Request wanted;
+  wanted.tokens = job_->prompt().tokens;
+  wanted.sequence = sequence_;
+  wanted.logits = scoring() ? nullptr : logits_.data();
+  wanted.use_cache = !request.no_cache;
+  wanted.prefix_end = request.prefix_end;
+  wanted.trace = request.trace;
+  wanted.stop = [this] { return stopped(); };
+  return wanted;
+}
+
+Step RequestRun::Reserve() {
+  if (parts_.selected_prompt != nullptr) {
+    ComputeSelected();
+    return {Step::Kind::kWorked};
+  }
+  const Status room = parts_.reserve(*sequence_, TokensNeeded());
+  if (room.ok()) {
+    prompt_.emplace(parts_.prompt_kv, Wanted(), alone_);
+    state_ = State::kPrompt;
+  } else {
+    PromptKv::Report report;
+    report.status = room;
+    EndPrompt(report);
+  }
+  return {Step::Kind::kWorked};
+}
+
+void RequestRun::ComputeSelected() {
+  SelectedPrompt::Request request;
+  request.prompt = Wanted();
+  request.capacity = TokensNeeded();
+  request.make_room = parts_.make_room;
+  const SelectedPrompt::Report report = parts_.selected_prompt->Compute(request);
+  summary_.selected_tokens = report.selected_tokens;
+  const KvLayout& kv = parts_.pool.layout();
+  const double all = static_cast<double>(report.selected_tokens) * kv.layers * kv.kv_heads;
+  summary_.kept_share = all > 0 ? static_cast<double>(report.kept_rows) / all : 0;
+  EndPrompt(report.prompt);
+}
+
+void RequestRun::EndPrompt(const PromptKv::Report& report) {
+  const auto block_tokens = static_cast<uint32_t>(parts_.pool.layout().block_tokens);
+  summary_.fetched_tokens = report.fetched_blocks * block_tokens;
+  summary_.computed_tokens = summary_.prompt_tokens - summary_.fetched_tokens;
+  summary_.miss_reason = report.miss_reason;
+  summary_.fetched = report.fetched;
+  summary_.match_seconds = report.match_seconds;
+  summary_.fetch_seconds = report.fetch_seconds;
+  summary_.fetch_path = report.path;
+  summary_.chosen_tokens = report.chosen_blocks * block_tokens;
+  if (job_->request().want_timeline) summary_.timeline = report.timeline;
+  const Status status = report.status;
+  prompt_.reset();
+  if (status.code() == StatusCode::kCancelled) {
+    summary_.finish_reason = "cancelled";
+    return Finish(OkStatus());
+  }
+  if (!status.ok()) return Finish(status);
+  if (scoring()) {
+    state_ = State::kScore;
+    return;
+  }
+  state_ = State::kDecode;
+  summary_.finish_reason = "length";
+  if (job_->request().want_logits_digest) {
+    summary_.prompt_logits_sha256 =
+        Sha256().Update(std::as_bytes(std::span<const float>(logits_))).Finish();
+  }
+}
+
+Step RequestRun::Decode() {
+  const auto finish = [&](const char* reason) -> Step {
+    summary_.finish_reason = reason;
+    summary_.text += decoder_.Finish();
+    Finish(OkStatus());
+    return {Step::Kind::kWorked};
+  };
+  const Result<TokenId> token = sampler_.Sample(logits_);
+  if (!token.ok()) {
+    Finish(token.status());
+    return {Step::Kind::kWorked};
+  }
+  token_ = *token;
+  if (summary_.ttft_seconds == 0) summary_.ttft_seconds = Seconds(parts_.clock.Now() - start_);
+  if (!job_->request().ignore_eos && parts_.model.tokenizer().IsEndOfGeneration(token_)) {
+    return finish("stop");
+  }
+  summary_.tokens.push_back(token_);
+  std::string text = decoder_.Add(token_);
+  summary_.text += text;
+  job_->PutToken(token_, std::move(text));
+  if (summary_.tokens.size() >= job_->prompt().max_tokens) return finish("length");
+  if (stopped()) return finish("cancelled");
+  pass_ = Chunk({&token_, 1});
+  pass_.chunk.phase = Phase::kDecode;
+  pass_.chunk.logits = logits_.data();
+  return pass_;
+}
+
+Step RequestRun::Score() {
+  const std::span<const TokenId> tokens = job_->request().score_tokens;
+  if (scored_ >= tokens.size() || stopped()) {
+    summary_.finish_reason = job_->cancelled() ? "cancelled" : "length";
+    Finish(OkStatus());
+    return {Step::Kind::kWorked};
+  }
+  // Others need not wait for a reader that is slow.
+  if (!alone_ && !job_->HasRoomForScores()) return {Step::Kind::kWaiting};
+  // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
+  // vocabulary.
+  const auto step = static_cast<size_t>(sequence_->layout().block_tokens);
+  const size_t count = std::min(step, tokens.size() - scored_);
+  scores_.assign(count * logits_.size(), 0.0f);
+  pass_ = Chunk(tokens.subspan(scored_, count));
+  pass_.chunk.logits = scores_.data();
+  pass_.chunk.logits_of_every_token = true;
+  return pass_;
+}
+
+Step RequestRun::Chunk(std::span<const TokenId> tokens) {
+  Step step{Step::Kind::kChunk};
+  step.chunk.sequence = sequence_.get();
+  step.chunk.tokens = tokens;
+  pass_length_ = sequence_->length();
+  return step;
+}
+
+void RequestRun::Computed(const Status& status, const Pass& pass) {
+  if (state_ == State::kPrompt) return prompt_->Computed(status, pass);
+  if (!status.ok()) return Finish(status);
+  const Status loans = parts_.prompt_kv.CheckLoans(job_->prompt().tokens, *sequence_);
+  if (loans.code() == StatusCode::kAborted) {
+    sequence_->SetLength(pass_length_);
+    repeat_ = true;
+    return;
+  }
+  if (!loans.ok()) return Finish(loans);
+  if (state_ != State::kScore) return;
+  const size_t rows = pass_.chunk.tokens.size();
+  job_->PutScores(scored_, rows, std::move(scores_));
+  scored_ += rows;
+}
+
+void RequestRun::Finish(Status status) {
+  state_ = State::kFinished;
+  summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
+  if (status.ok()) {
+    outcome_ = std::move(summary_);
+  } else {
+    outcome_ = std::move(status);
+  }
+}
+
+}  // namespace cairn::worker

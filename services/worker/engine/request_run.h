@@ -1,0 +1,108 @@
+#pragma once
+// One request on its way through the engine, in steps that can be interleaved with other requests.
+//
+//   kReserve -> kPrompt (PromptRun: match, fetching, chunk) -> kDecode or kScore -> kFinished
+//
+// If the recipe selects tokens, the whole prompt is one step (selected_prompt.h).
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "model/model.h"
+#include "services/worker/compute/sampler.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/prompt_run.h"
+#include "services/worker/engine/request_queue.h"
+#include "services/worker/engine/selected_prompt.h"
+#include "services/worker/engine/step.h"
+
+namespace cairn::worker {
+
+// What all requests of an engine share. Everything must outlive the runs.
+struct RequestParts {
+  const Model& model;
+  Transformer& transformer;
+  KvPool& pool;
+  const Clock& clock;
+  PromptKv& prompt_kv;
+  SelectedPrompt* selected_prompt = nullptr;  // If the recipe selects. Null: it does not.
+  const std::atomic<bool>& cancel_all;
+  // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
+  std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
+  std::function<void()> make_room;  // As in SelectedPrompt::Request.
+};
+
+// Not thread-safe: the engine's thread. The job's caller may read what it puts into the job.
+class RequestRun {
+ public:
+  enum class State : uint8_t { kReserve, kPrompt, kDecode, kScore, kFinished };
+
+  // The request leaves the queue now. `id`: as in Scheduler::Candidate. `alone`: no other run is
+  // stepped until this one is finished; it may then wait where it otherwise says kWaiting.
+  RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id, bool alone);
+  RequestRun(const RequestRun&) = delete;
+  RequestRun& operator=(const RequestRun&) = delete;
+
+  // Does one piece of work. `max_rows`: tokens that a chunk may have. REQUIRES: the last chunk was
+  // given to Computed.
+  Step Next(int64_t max_rows);
+  // The chunk of the last step went through the forward pass with this result.
+  void Computed(const Status& status, const Pass& pass);
+  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting.
+  void WaitBriefly();
+
+  uint64_t id() const { return id_; }
+  State state() const { return state_; }
+  const std::shared_ptr<Job>& job() const { return job_; }
+  // When finished: the answer, and the KV of prompt and answer. Each can be taken once.
+  Result<GenerateSummary> TakeOutcome() { return std::move(outcome_); }
+  std::shared_ptr<KvSequence> TakeSequence() { return std::move(sequence_); }
+
+ private:
+  bool scoring() const { return !job_->request().score_tokens.empty(); }
+  bool stopped() const {
+    return job_->cancelled() || parts_.cancel_all.load(std::memory_order_relaxed);
+  }
+  int64_t TokensNeeded() const;
+  PromptKv::Request Wanted();
+  Step Reserve();
+  void ComputeSelected();
+  // The prompt's KV is there, or the report says why not.
+  void EndPrompt(const PromptKv::Report& report);
+  // Takes the next token from the logits, and yields the chunk that computes its own.
+  Step Decode();
+  Step Score();
+  Step Chunk(std::span<const TokenId> tokens);
+  void Finish(Status status);
+
+  const RequestParts& parts_;
+  const std::shared_ptr<Job> job_;
+  const uint64_t id_;
+  const bool alone_;
+  const TimePoint start_;
+  State state_ = State::kReserve;
+  std::shared_ptr<KvSequence> sequence_;
+  std::vector<float> logits_;
+  std::optional<PromptRun> prompt_;
+  GenerateSummary summary_;
+  Result<GenerateSummary> outcome_;
+
+  // kDecode and kScore.
+  Sampler sampler_;
+  StreamDecoder decoder_;
+  TokenId token_ = 0;
+  size_t scored_ = 0;
+  std::vector<float> scores_;
+  Step pass_;                // The chunk under way.
+  int64_t pass_length_ = 0;  // Of the sequence, before it.
+  bool repeat_ = false;      // The node took lent memory back under the pass.
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,53 @@
+#pragma once
+// Takes the running requests forward, one round at a time: asks the scheduler which requests step,
+// and computes the chunks that these yield in one forward pass.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "services/worker/compute/transformer.h"
+#include "services/worker/engine/request_run.h"
+#include "services/worker/engine/scheduler.h"
+
+namespace cairn::worker {
+
+// Not thread-safe: the engine's thread.
+class RunLoop {
+ public:
+  // All must outlive it.
+  RunLoop(const RequestParts& parts, Scheduler& scheduler);
+
+  bool HasRoom() const { return runs_.size() < scheduler_.max_running(); }
+  bool empty() const { return runs_.empty(); }
+  // REQUIRES: HasRoom().
+  void Add(std::shared_ptr<Job> job);
+
+  struct Round {
+    bool progressed = false;  // False: every request that was picked waits.
+    std::vector<std::unique_ptr<RequestRun>> finished;
+  };
+  // REQUIRES: not empty.
+  Round Step();
+  // After a round without progress: waits at most 10 ms for fetched bytes.
+  void WaitBriefly();
+
+ private:
+  struct Chunks {
+    std::vector<RequestRun*> runs;
+    std::vector<SequenceChunk> chunks;
+    int64_t rows = 0;
+  };
+  Chunks Collect(Round* round);
+  void Compute(const Chunks& work);
+
+  const RequestParts& parts_;
+  Scheduler& scheduler_;
+  const bool alone_;
+  uint64_t next_id_ = 1;
+  std::vector<std::unique_ptr<RequestRun>> runs_;  // Oldest first.
+};
+
+}  // namespace cairn::worker
