@@ -86,7 +86,7 @@ TEST(GgufFileTest, RefusesOtherFiles) {
   EXPECT_THAT(GgufFile::Parse({raw, text.size()}, "a.sh"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'a.sh' is not a GGUF file")));
   EXPECT_THAT(GgufFile::Parse({raw, 0}, "empty"),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no GGUF file")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("is not a GGUF file")));
   EXPECT_THAT(ParseStatus(GgufBuilder().Version(1).Build()),
               StatusIs(StatusCode::kUnimplemented, HasSubstr("version 1, expected 2 or 3")));
   EXPECT_THAT(ParseStatus(GgufBuilder().Version(0x03000000).Build()),
