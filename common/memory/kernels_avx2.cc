@@ -74,7 +74,7 @@ struct Accumulator {
 }  // namespace
 }  // namespace cairn::memory
 
-#include "common/memory/kernels_body.h"
+#include "common/memory/kernels_body.inc.h"
 
 namespace cairn::memory {
 const Kernels* Avx2Kernels() { return &kKernels; }

@@ -2,7 +2,7 @@
 // The order matters: each of these uses what stands before it.
 // clang-format off
 #include "kernels/cpu/backends.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec.inc.h"
 #include "cairn/kernels/backend.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"

@@ -1,5 +1,5 @@
 // Packed weights to bfloat16 in the order that vdpbf16ps and AMX tiles read: [columns / 2][16
-// outputs][2], so that a run of 32 columns is one tile of 1 KiB. Included after vec.h.
+// outputs][2], so that a run of 32 columns is one tile of 1 KiB. Included after vec.inc.h.
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {
 

@@ -1,7 +1,7 @@
 // All float32 kernels, for the instruction set and namespace of the including file.
 
 // clang-format off
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec.inc.h"
 #include "cairn/kernels/backend.h"
 
 // These three need the namespace macro and each other, in this order.

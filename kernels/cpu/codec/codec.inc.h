@@ -1,10 +1,10 @@
-// All codec kernels for one instruction set: see lanes.h.
+// All codec kernels for one instruction set: see lanes.inc.h.
 
 // The order matters: each of these uses what stands before it.
 // clang-format off
 #include "kernels/cpu/codec/codec_backends.h"
 #include "cairn/kernels/codec/turbo_levels.h"
-#include "kernels/cpu/codec/lanes.h"
+#include "kernels/cpu/codec/lanes.inc.h"
 #include "kernels/cpu/codec/int8.inc.h"
 #include "kernels/cpu/codec/int4.inc.h"
 #include "kernels/cpu/codec/turbo.inc.h"

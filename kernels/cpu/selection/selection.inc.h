@@ -1,10 +1,10 @@
-// All selection kernels for one instruction set. Lanes are those of the codecs: see lanes.h.
+// All selection kernels for one instruction set. Lanes are those of the codecs: see lanes.inc.h.
 
 // clang-format off: the order matters.
 // The order matters: each of these uses what stands before it.
 // clang-format off
 #include "kernels/cpu/selection/selection_backends.h"
-#include "kernels/cpu/codec/lanes.h"
+#include "kernels/cpu/codec/lanes.inc.h"
 #include "kernels/cpu/selection/tile.inc.h"
 #include "kernels/cpu/selection/softmax.inc.h"
 #include "kernels/cpu/selection/attention.inc.h"

@@ -5,7 +5,7 @@
 //   H  16 x binary16 (bits)     F  16 x float32     I  16 x int32
 //
 // Compiled with -ffp-contract=off. Included by a translation unit per instruction set, each with
-// its own CAIRN_KERNEL_NS (see vec.h); no include guard by design.
+// its own CAIRN_KERNEL_NS (see vec.inc.h); no include guard by design.
 
 #include <immintrin.h>
 
