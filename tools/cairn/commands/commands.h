@@ -2,7 +2,7 @@
 // The commands. Each returns what the process returns (exit_codes.h) and prints errors to stderr.
 
 #include "tools/cairn/bench/options.h"
-#include "tools/cairn/commands/options.h"
+#include "tools/cairn/options.h"
 
 namespace cairn::cli {
 

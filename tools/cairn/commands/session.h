@@ -5,8 +5,8 @@
 #include <string>
 
 #include "cairn/common/status.h"
-#include "tools/cairn/commands/options.h"
 #include "tools/cairn/generator/generator.h"
+#include "tools/cairn/options.h"
 #include "tools/cairn/output/json.h"
 
 namespace cairn::cli {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cairn/client/connect.h"
-#include "tools/cairn/commands/options.h"
+#include "tools/cairn/options.h"
 
 namespace cairn::cli {
 

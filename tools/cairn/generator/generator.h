@@ -8,7 +8,7 @@
 
 #include "cairn/common/status.h"
 #include "services/worker/engine/request.h"
-#include "tools/cairn/commands/options.h"
+#include "tools/cairn/options.h"
 
 namespace cairn::cli {
 
