@@ -44,7 +44,8 @@ inline __attribute__((always_inline)) void Put(const Line& line, std::byte* to) 
 
 // Stores to lines of 64 bytes what comes in lines that lie otherwise (numpy's arrays begin 16 bytes
 // into a line): half a line would be read from memory before it is written. As elsewhere here,
-// nothing is stored but what was hashed: bytes in shared memory may change meanwhile.
+// nothing is stored but what was hashed: bytes in shared memory may change meanwhile. Each belongs
+// to one call, so to one thread.
 class Shifter {
  public:
   explicit Shifter(std::byte* to)

@@ -17,6 +17,7 @@
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class PlanewiseCodec final : public Codec {
  public:
   // `sink`: tokens at the sequence's start that are kept in half precision.

@@ -54,7 +54,7 @@ inline ParameterInfo HeadsParameter() {
           ParameterKind::kCalibration};
 }
 
-// One value for each parameter of a selection.
+// One value for each parameter of a selection. Immutable: any thread may use it at any time.
 class Values {
  public:
   // All must outlive this. REQUIRES: as many values as parameters, and `heads` if a parameter names

@@ -13,7 +13,7 @@
 
 namespace cairn::shm {
 
-// A descriptor that the destructor closes. Movable.
+// A descriptor that the destructor closes. Movable. Not thread-safe.
 class Descriptor {
  public:
   Descriptor() = default;

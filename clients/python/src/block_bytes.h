@@ -11,6 +11,7 @@
 
 namespace cairn::python {
 
+// Never changes after construction, so any thread may use it. The memory behind it is the caller's.
 template <typename Byte>
 class BlockBytes {
  public:

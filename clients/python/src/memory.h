@@ -20,7 +20,7 @@ enum class Access { kRead, kWrite };
 // The bytes of one object that exports its memory: by the buffer protocol (bytes, bytearray,
 // memoryview, mmap, numpy), or otherwise by DLPack (torch). Nothing is copied or converted. Objects
 // that would need that are refused. While this exists the object lives and cannot move its memory.
-// Made and destroyed with the GIL held, used without it.
+// Make and destroy it with the GIL held. Any thread may use it without the GIL.
 class Memory {
  public:
   // INVALID_ARGUMENT, naming `field`, for memory that is not contiguous, not writable, or not this

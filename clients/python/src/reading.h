@@ -21,7 +21,7 @@ size_t CountOf(nanobind::handle into);
 
 // Everything that a read needs while the GIL is not held. The caller holds the GIL when it makes,
 // asks and destroys this object. The read ends early when the connection closes or `cancel` is
-// triggered.
+// triggered. One thread uses it at a time.
 class Reading {
  public:
   // `rect`: None for all of each block. INVALID_ARGUMENT or TypeError, naming the field. `layout`

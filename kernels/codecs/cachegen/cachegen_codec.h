@@ -13,6 +13,7 @@
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class CacheGenCodec final : public Codec {
  public:
   // Steps are in 64ths of a head's root mean square, 1 to 64; `sink` tokens at a sequence's start

@@ -8,6 +8,7 @@
 
 namespace cairn::codecs {
 
+// Immutable: any thread may use it at any time.
 class Int4TokenPlane final : public PlaneCodec {
  public:
   Int4TokenPlane(const kernels::CodecKernels& kernels, int64_t group)
@@ -25,6 +26,7 @@ class Int4TokenPlane final : public PlaneCodec {
 };
 
 // A head: for each group of tokens its channels' scales and minima, then its codes.
+// Immutable: any thread may use it at any time.
 class Int4ChannelPlane final : public PlaneCodec {
  public:
   // Groups hold `group` tokens, or the whole block where that is less.

@@ -14,6 +14,7 @@
 
 namespace cairn::cache {
 
+// Not thread-safe: belongs to one reader.
 class LayeredFetch final : public FetchStream {
  public:
   using Range = std::pair<uint32_t, uint32_t>;  // [first, second)

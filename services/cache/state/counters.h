@@ -9,6 +9,7 @@
 
 namespace cairn::cache {
 
+// Any thread may use it at any time.
 class Counter {
  public:
   void Add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }

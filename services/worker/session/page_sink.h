@@ -19,7 +19,7 @@ namespace cairn::worker {
 // of blocks that the engine has claimed, and slices that have already come, are dropped. A slice in
 // a codec other than raw is decoded into its page, from wherever it lies. Its part must then have
 // all heads. With a ladder, the slices of one fetch may have any of its codecs. References must
-// outlive it.
+// outlive it. Not thread-safe: the thread that calls Fetch uses it.
 class PageSink final : public client::FetchSink {
  public:
   struct Options {

@@ -16,6 +16,7 @@
 namespace cairn::cli {
 
 // A cairn-worker process and the connection to it. Destroying it kills the process.
+// Not thread-safe.
 class WorkerProcess {
  public:
   struct Options {
@@ -56,6 +57,7 @@ NodeTraffic Difference(const client::NodeStats& before, const client::NodeStats&
 // REQUIRES: a native layout.
 double BitsPerNumber(const client::NamespaceInfo& info);
 
+// Not thread-safe.
 class DemoNode {
  public:
   struct Options {
