@@ -184,7 +184,7 @@ class Window {
   }
   size_t Take() {
     MutexLock lock(mu_);
-    changed_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !idle_.empty(); });
+    changed_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !idle_.empty(); });
     const size_t slot = idle_.back();
     idle_.pop_back();
     return slot;
@@ -199,7 +199,8 @@ class Window {
   }
   void WaitForAll() {
     MutexLock lock(mu_);
-    changed_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return idle_.size() == depth_; });
+    changed_.Wait(mu_,
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return idle_.size() == depth_; });
   }
 
  private:

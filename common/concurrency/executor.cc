@@ -46,7 +46,9 @@ void ThreadPool::Run() {
     std::function<void()> task;
     {
       MutexLock lock(mu_);
-      wake_.Wait(mu_, [this] { return stopping_ || !queue_.empty(); });
+      wake_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || !queue_.empty();
+      });
       if (queue_.empty()) return;
       task = std::move(queue_.front());
       queue_.pop_front();

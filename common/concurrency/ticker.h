@@ -19,7 +19,9 @@ class Ticker {
         // After a stall (a stopped process) it continues from now and does not repeat missed ticks.
         next = std::max(next + interval, std::chrono::steady_clock::now());
         MutexLock lock(mu_);
-        if (wake_.WaitUntil(mu_, next, [this] { return stopping_; })) return;
+        const bool stop = wake_.WaitUntil(
+            mu_, next, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; });
+        if (stop) return;
       }
     });
   }

@@ -78,15 +78,18 @@ class Schema {
 
   // Names are dotted lower-case words, unique: "host.capacity". In YAML the dots are levels.
   void Bool(std::string name, bool* target, std::string doc);
-  void Integer(std::string name, uint32_t* target, std::string doc, IntegerOptions options = {});
-  void Integer(std::string name, uint64_t* target, std::string doc, IntegerOptions options = {});
-  void Real(std::string name, double* target, std::string doc, RealOptions options = {});
+  void Integer(std::string name, uint32_t* target, std::string doc,
+               const IntegerOptions& options = {});
+  void Integer(std::string name, uint64_t* target, std::string doc,
+               const IntegerOptions& options = {});
+  void Real(std::string name, double* target, std::string doc, const RealOptions& options = {});
   void Bytes(std::string name, uint64_t* target, std::string doc, BytesOptions options = {});
   void Time(std::string name, Duration* target, std::string doc, TimeOptions options = {});
-  void Text(std::string name, std::string* target, std::string doc, TextOptions options = {});
+  void Text(std::string name, std::string* target, std::string doc,
+            const TextOptions& options = {});
   // A YAML sequence, or text with commas in flags.
   void TextList(std::string name, std::vector<std::string>* target, std::string doc,
-                TextOptions options = {});
+                const TextOptions& options = {});
 
   // A flag without a value that is not a setting, such as --json. `name` has no dashes.
   void Switch(std::string name, bool* target, std::string doc);

@@ -55,6 +55,7 @@ std::string YamlText(const std::string& text) {
 
 std::string YamlList(const std::vector<std::string>& list) {
   std::vector<std::string> items;
+  items.reserve(list.size());
   for (const std::string& item : list) items.push_back(YamlText(item));
   return fmt::format("[{}]", Join(items));
 }
@@ -91,7 +92,8 @@ std::string TextExpectation(const TextOptions& options, std::string_view noun) {
 }
 
 template <typename Target>
-std::function<Status(std::string_view)> IntegerParser(Target* target, IntegerOptions options) {
+std::function<Status(std::string_view)> IntegerParser(Target* target,
+                                                      const IntegerOptions& options) {
   return [=](std::string_view text) -> Status {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t value, ParseInteger(text));
     if (value < options.min || value > options.max || value > std::numeric_limits<Target>::max()) {
@@ -135,7 +137,8 @@ void Schema::Bool(std::string name, bool* target, std::string doc) {
        .is_bool = true});
 }
 
-void Schema::Integer(std::string name, uint32_t* target, std::string doc, IntegerOptions options) {
+void Schema::Integer(std::string name, uint32_t* target, std::string doc,
+                     const IntegerOptions& options) {
   options.max = std::min<uint64_t>(options.max, std::numeric_limits<uint32_t>::max());
   Add({.name = std::move(name),
        .type = "integer",
@@ -145,7 +148,8 @@ void Schema::Integer(std::string name, uint32_t* target, std::string doc, Intege
        .print = [=] { return fmt::format("{}", *target); }});
 }
 
-void Schema::Integer(std::string name, uint64_t* target, std::string doc, IntegerOptions options) {
+void Schema::Integer(std::string name, uint64_t* target, std::string doc,
+                     const IntegerOptions& options) {
   Add({.name = std::move(name),
        .type = "integer",
        .expected = IntegerRange(options),
@@ -154,7 +158,7 @@ void Schema::Integer(std::string name, uint64_t* target, std::string doc, Intege
        .print = [=] { return fmt::format("{}", *target); }});
 }
 
-void Schema::Real(std::string name, double* target, std::string doc, RealOptions options) {
+void Schema::Real(std::string name, double* target, std::string doc, const RealOptions& options) {
   Add({.name = std::move(name),
        .type = "number",
        .expected = RealRange(options),
@@ -200,7 +204,8 @@ void Schema::Time(std::string name, Duration* target, std::string doc, TimeOptio
        .print = [=] { return FormatDuration(*target); }});
 }
 
-void Schema::Text(std::string name, std::string* target, std::string doc, TextOptions options) {
+void Schema::Text(std::string name, std::string* target, std::string doc,
+                  const TextOptions& options) {
   Add({.name = std::move(name),
        .type = "text",
        .expected = TextExpectation(options, "text"),
@@ -216,7 +221,7 @@ void Schema::Text(std::string name, std::string* target, std::string doc, TextOp
 }
 
 void Schema::TextList(std::string name, std::vector<std::string>* target, std::string doc,
-                      TextOptions options) {
+                      const TextOptions& options) {
   auto parse_list = [=](const std::vector<std::string>& list) -> Status {
     for (const std::string& item : list) CAIRN_RETURN_IF_ERROR(CheckText(item, options));
     *target = list;

@@ -14,7 +14,7 @@ constexpr std::string_view kSegmentMagic = "cairn.segment.v1";
 
 BlockKey SegmentKeys::Key(const std::optional<BlockKey>& parent, const BlockKey& end,
                           uint32_t block) {
-  std::array<std::byte, kSegmentMagic.size() + 3 * 32 + 4> buffer;
+  std::array<std::byte, kSegmentMagic.size() + size_t{3} * 32 + 4> buffer;
   std::byte* at = buffer.data();
   const auto put = [&at](const void* from, size_t n) {
     std::memcpy(at, from, n);

@@ -92,7 +92,8 @@ void Gate::Close() {
 
 bool Gate::WaitEmpty(TimePoint deadline) {
   MutexLock lock(mu_);
-  return empty_.WaitUntil(mu_, deadline, [this] { return inside_ == 0; });
+  return empty_.WaitUntil(mu_, deadline,
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return inside_ == 0; });
 }
 
 uint64_t Gate::inside() const {

@@ -66,7 +66,7 @@ void CallServer::Stop() {
     MutexLock lock(mu_);
     if (std::exchange(stopping_, true)) return;
     // gRPC aborts when something is begun on a queue that was shut down.
-    changed_.Wait(mu_, [this] { return calls_ == 0; });
+    changed_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return calls_ == 0; });
   }
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& poller : pollers_) poller.join();

@@ -14,7 +14,7 @@ bool PushedStream::TryWrite(const google::protobuf::MessageLite& message) {
     MutexLock lock(mu_);
     if (writing_ || ending_) return false;
     writing_ = true;
-    frame_ = std::move(frame);
+    frame_.Swap(&frame);
   }
   StartWrite(&frame_);
   return true;

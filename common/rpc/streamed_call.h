@@ -57,7 +57,7 @@ class StreamedCall final : public RequestCall<Request> {
     this->call_.Sent(frame_);
     this->StartWrite(&frame_);
     MutexLock lock(mu_);
-    written_.Wait(mu_, [this] { return !writing_; });
+    written_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !writing_; });
     return readable_;
   }
   void OnWriteDone(bool ok) override {

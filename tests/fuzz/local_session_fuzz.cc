@@ -6,8 +6,8 @@
 #include "common/log/log.h"
 #include "services/cache/local/local_session.h"
 
-using namespace cairn;         // NOLINT
-using namespace cairn::cache;  // NOLINT
+using namespace cairn;
+using namespace cairn::cache;
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include "protocol/shm/decode.h"
 #include "protocol/shm/ring.h"
 
-using namespace cairn;       // NOLINT
-using namespace cairn::shm;  // NOLINT
+using namespace cairn;
+using namespace cairn::shm;
 
 namespace {
 

@@ -163,7 +163,7 @@ void TcpProxy::CountFromNode(uint64_t bytes) {
   }
   if (action) action();
   MutexLock lock(mu_);
-  changed_.Wait(mu_, [&] { return !held_; });
+  changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !held_; });
 }
 
 }  // namespace cairn::testing

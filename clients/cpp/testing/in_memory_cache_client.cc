@@ -106,9 +106,10 @@ struct InMemoryCacheClient::Store final : public LeaseOwner {
     const uint64_t before = faults_set;
     ++hanging;
     wake.NotifyAll();
-    const bool woken = wake.WaitUntil(mu, std::chrono::steady_clock::now() + wait, [&] {
-      return faults_set != before || cancel.stop_requested();
-    });
+    const bool woken = wake.WaitUntil(mu, std::chrono::steady_clock::now() + wait,
+                                      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+                                        return faults_set != before || cancel.stop_requested();
+                                      });
     --hanging;
     if (cancel.stop_requested()) return Errorf(StatusCode::kCancelled, "cancelled by the caller");
     if (!woken) return Errorf(StatusCode::kDeadlineExceeded, "no answer from the node");
@@ -224,7 +225,8 @@ void InMemoryCacheClient::SetFaults(Faults faults) {
 
 void InMemoryCacheClient::WaitForHang() {
   MutexLock lock(store_->mu);
-  store_->wake.Wait(store_->mu, [&] { return store_->hanging > 0; });
+  store_->wake.Wait(
+      store_->mu, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(store_->mu) { return store_->hanging > 0; });
 }
 
 void InMemoryCacheClient::Restart() {

@@ -56,7 +56,7 @@ void Connection::Close() {
     closed_ = true;
     stop_.request_stop();
     for (const auto& [id, stream] : streams_) stream->events->Cancel();
-    idle_.Wait(mu_, [&] { return calls_ == 0; });
+    idle_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return calls_ == 0; });
     client.swap(client_);
     streams.swap(streams_);
     staged.swap(staged_);

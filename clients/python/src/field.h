@@ -14,8 +14,8 @@ namespace cairn::python {
 // of. Belongs to the thread of its call.
 class Field {
  public:
-  Field(const char* name) : name_(name) {}         // NOLINT(google-explicit-constructor)
-  Field(const std::string& name) : name_(name) {}  // NOLINT(google-explicit-constructor)
+  Field(const char* name) : name_(name) {}
+  Field(const std::string& name) : name_(name) {}
   // name[index], or name[index].member.
   Field(std::string_view name, size_t index, std::string_view member = {})
       : name_(name), index_(index), member_(member) {}

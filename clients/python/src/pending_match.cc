@@ -38,7 +38,8 @@ Result<bool> PendingMatch::Wait(TimePoint until) {
                   "the match belongs to process {}, and this is its fork {}", process_, getpid());
   }
   const MutexLock lock(mu_);
-  return finished_.WaitUntil(mu_, until, [&] { return Done(); });
+  return finished_.WaitUntil(mu_, until,
+                             [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Done(); });
 }
 
 }  // namespace cairn::python

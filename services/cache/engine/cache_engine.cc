@@ -327,7 +327,7 @@ Status CheckOptions(const EngineOptions& o) {
 }  // namespace
 
 Result<std::unique_ptr<CacheEngine>> CacheEngine::Create(const EngineOptions& options,
-                                                         Dependencies dependencies) {
+                                                         const Dependencies& dependencies) {
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));
   CAIRN_CHECK(dependencies.tiers.host != nullptr && dependencies.clock != nullptr &&
               dependencies.executor != nullptr);

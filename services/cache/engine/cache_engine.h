@@ -216,7 +216,7 @@ class CacheEngine {
   };
   // Recovers from the persistent tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,
-                                                     Dependencies dependencies);
+                                                     const Dependencies& dependencies);
   virtual ~CacheEngine() = default;
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.

@@ -40,6 +40,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
     if (lease.ended.load(std::memory_order_acquire) != MissReason::kNone || ns.dropped.load()) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
     }
+    lease.ns->mu.AssertHeld();  // `ns` by its other name.
     if (!lease.Find(begin, end, &path)) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
     }
@@ -131,6 +132,7 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease has ended");
     }
     std::vector<BlockRef>& path = PathBuffer();
+    lease->ns->mu.AssertHeld();  // `ns` by its other name.
     if (!lease->Find(block, block + 1, &path)) return OkStatus();
     const BlockRef ref = path.front();
     if (!ns.index.MetaAt(ref).in(TierKind::kHost)) return OkStatus();

@@ -29,6 +29,7 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
     for (const Lease::Path& p : lease->paths) {
       fetch->pins_->Add(ns.index.PinBlock(ns.index.PinnedBlock(p.pin)));
     }
+    lease->ns->mu.AssertHeld();  // `ns` by its other name.
     if (!lease->Find(blocks.first, blocks.second, &path)) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
     }

@@ -21,7 +21,8 @@ bool Snapshot::NextPage(std::vector<CacheEvent>* events) {
     if (ranges_ == 0) ranges_ = std::bit_ceil(ns.index.blocks() / kPageBlocks + 1);
     // What was dropped since is told by its own event.
     if (!ns.dropped.load(std::memory_order_relaxed)) {
-      ns.index.ForEachInRange(range_, ranges_, [&](BlockRef ref) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      ns.index.ForEachInRange(range_, ranges_, [&](BlockRef ref) {
+        ns.mu.AssertHeld();
         const BlockMeta& meta = ns.index.MetaAt(ref);
         if (!meta.alive()) return;
         CacheEvent& event = events->emplace_back();

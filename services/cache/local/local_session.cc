@@ -255,14 +255,14 @@ Status LocalSession::Locate(const DecodedSubmission& call, shm::Completion* done
 void LocalSession::RetryWaiting() {
   const TimePoint now = services_.clock->Now();
   for (size_t left = waiting_.size(); left > 0; --left) {
-    Waiting call = std::move(waiting_.front());
+    const Waiting call = waiting_.front();
     waiting_.pop_front();
     shm::Completion done;
     done.cookie = call.cookie;
     bool wait = now < call.deadline;
     const Status status = Locate(call.call, &done, &wait);
     if (status.ok() && wait) {
-      waiting_.push_back(std::move(call));
+      waiting_.push_back(call);
       continue;
     }
     Finish(call.call, status, &done);

@@ -437,7 +437,7 @@ Status WriteBack::Flush(TimePoint deadline) {
   {
     MutexLock lock(mu_);
     const bool done =
-        settled_.WaitUntil(mu_, deadline, [this, last]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        settled_.WaitUntil(mu_, deadline, [this, last]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
           return outstanding_.empty() || *outstanding_.begin() > last;
         });
     --flushing_;

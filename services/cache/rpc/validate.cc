@@ -147,7 +147,7 @@ Result<std::vector<ReservePartRequest>> ToParts(const v1::ReserveRequest& reques
       return CheckNumber(in.compute_seconds(), kMaxComputeSeconds, field("compute_seconds"));
     }
     part.compute_seconds = in.compute_seconds();
-    parts.push_back(std::move(part));
+    parts.push_back(part);
   }
   return parts;
 }

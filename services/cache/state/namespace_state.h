@@ -93,7 +93,7 @@ class ABSL_SCOPED_LOCKABLE NamespaceLock {
   ReleaseList released;
 
  private:
-  void Publish() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     for (const TierKind tier : kTiersByRank) {
       state_.next_rank[tier].store(state_.index.NextRank(tier), kRelaxed);

@@ -48,7 +48,7 @@ void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const
   event.key = key;
   event.parent = parent;
   event.tier = tier;
-  events.Publish(std::move(event));
+  events.Publish(event);
 }
 
 void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier,

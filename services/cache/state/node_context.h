@@ -32,7 +32,9 @@ class Progress {
   // False when the deadline passed first.
   bool WaitPast(uint64_t seen, TimePoint deadline) {
     MutexLock lock(mu_);
-    return wake_.WaitUntil(mu_, deadline, [this, seen] { return epoch_ != seen; });
+    return wake_.WaitUntil(mu_, deadline, [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return epoch_ != seen;
+    });
   }
 
  private:
@@ -63,7 +65,7 @@ class InFlight {
   };
   void WaitForNone() {
     MutexLock lock(mu_);
-    wake_.Wait(mu_, [this] { return count_ == 0; });
+    wake_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return count_ == 0; });
   }
 
  private:

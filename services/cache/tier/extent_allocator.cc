@@ -20,7 +20,7 @@ constexpr size_t kScan = 16;
 uint32_t ExtentAllocator::ClassOf(uint32_t pages) {
   constexpr uint32_t kLinear = 1u << kClassBits;
   if (pages < kLinear) return pages;
-  const int exponent = std::bit_width(pages) - 1;
+  const int exponent = static_cast<int>(std::bit_width(pages)) - 1;
   const uint32_t mantissa = (pages >> (exponent - kClassBits)) & (kLinear - 1);
   return (static_cast<uint32_t>(exponent - kClassBits + 1) << kClassBits) + mantissa;
 }

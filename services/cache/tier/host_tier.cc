@@ -126,8 +126,11 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
     for (size_t i = 0; i < pages.size(); ++i) tier->states_[i].id = tier->next_segment_id_++;
   }
   if (options.prefault) {
-    tier->prefault_done_ = false;
-    tier->prefault_over_ = false;
+    {
+      MutexLock lock(tier->prefault_mu_);
+      tier->prefault_done_ = false;
+      tier->prefault_over_ = false;
+    }
     tier->prefault_thread_ = std::thread([raw = tier.get()] { raw->Prefault(); });
   }
   return tier;
@@ -228,7 +231,9 @@ void HostTier::Prefault() {
 
 void HostTier::WaitForPrefault() {
   MutexLock lock(prefault_mu_);
-  prefault_done_cv_.Wait(prefault_mu_, [this] { return prefault_done_; });
+  prefault_done_cv_.Wait(prefault_mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(prefault_mu_) {
+    return prefault_done_;
+  });
 }
 
 Result<Extent> HostTier::Reserve(uint32_t length) { return ReserveFor({}, length); }

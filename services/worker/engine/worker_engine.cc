@@ -353,7 +353,7 @@ bool EngineImpl::WaitIdle(std::chrono::milliseconds timeout) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
   {
     MutexLock lock(mu_);
-    if (!changed_.WaitUntil(mu_, deadline, [&] {
+    if (!changed_.WaitUntil(mu_, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
           return open_requests_ == 0 && idle_.empty() && !idle_running_;
         })) {
       return false;
@@ -403,7 +403,8 @@ void EngineImpl::Shutdown(std::chrono::milliseconds drain) {
   queue_.Close();
   {
     MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [&] { return open_requests_ == 0; });
+    changed_.WaitUntil(mu_, deadline,
+                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return open_requests_ == 0; });
   }
   cancel_all_.store(true);
   queue_.CancelAll();

@@ -198,10 +198,14 @@ void FetchProgress::SetComputing(bool computing) {
 
 template <typename Done, typename Tick>
 void FetchProgress::WaitProgress(Done done, Tick tick) {
-  const auto over = [&] { return timed_out_ || ended_ || done(); };
+  const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return timed_out_ || ended_ || done();
+  };
   const TimePoint entered = SteadyClock::Get().Now();
   while (!over()) {
-    const auto deadline = [&] { return std::min(std::max(activity_, entered) + stall_, limit_); };
+    const auto deadline = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return std::min(std::max(activity_, entered) + stall_, limit_);
+    };
     const TimePoint next = SteadyClock::Get().Now() + std::chrono::milliseconds(10);
     if (changed_.WaitUntil(mu_, std::min(deadline(), next), over)) return;
     // Slices that complete nothing move the deadline without waking us.
@@ -218,9 +222,16 @@ void FetchProgress::WaitProgress(Done done, Tick tick) {
 Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front) {
   MutexLock lock(mu_);
   turned_back_ = false;
-  const auto arrived = [&] { return pilot_.plan().LayerMissing(layer) == 0; };
-  WaitProgress([&] { return arrived() || first_failed_ < shape_.blocks; },
-               [&] { return turned_back_ = pilot_.ShouldTurnBack(front, layer, Now()); });
+  const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return pilot_.plan().LayerMissing(layer) == 0;
+  };
+  const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return arrived() || first_failed_ < shape_.blocks;
+  };
+  const auto turn_back = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return turned_back_ = pilot_.ShouldTurnBack(front, layer, Now());
+  };
+  WaitProgress(done, turn_back);
   if (arrived() && first_failed_ == shape_.blocks) return OkStatus();
   return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} blocks did not arrive", layer,
                 pilot_.plan().LayerMissing(layer), shape_.blocks);
@@ -233,7 +244,9 @@ bool FetchProgress::TurnedBack() const {
 
 void FetchProgress::WaitDone() {
   MutexLock lock(mu_);
-  WaitProgress([&] { return CompletePrefixLocked() == first_failed_; }, [] { return false; });
+  WaitProgress(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return CompletePrefixLocked() == first_failed_; },
+      [] { return false; });
 }
 
 bool FetchProgress::PollDone() {
@@ -262,7 +275,7 @@ void FetchProgress::Stop() {
 
 void FetchProgress::WaitEnded() {
   MutexLock lock(mu_);
-  changed_.Wait(mu_, [&] { return ended_; });
+  changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
 }
 
 bool FetchProgress::Broken() const {

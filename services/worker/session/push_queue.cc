@@ -129,12 +129,14 @@ void PushQueue::DropPending() {
   totals_.dropped_blocks += reserving_.size();
   reserving_.clear();
   changed_.NotifyAll();
-  changed_.Wait(mu_, [&] { return !copying_; });
+  changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !copying_; });
 }
 
 bool PushQueue::WaitEmpty(TimePoint deadline) {
   MutexLock lock(mu_);
-  return changed_.WaitUntil(mu_, deadline, [&] { return queue_.empty() && sending_blocks_ == 0; });
+  return changed_.WaitUntil(mu_, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return queue_.empty() && sending_blocks_ == 0;
+  });
 }
 
 void PushQueue::Stop(TimePoint deadline) {
@@ -175,7 +177,9 @@ void PushQueue::Run() {
     bool in_place = false;
     {
       MutexLock lock(mu_);
-      changed_.Wait(mu_, [&] { return stopping_ || (pauses_ == 0 && !queue_.empty()); });
+      changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || (pauses_ == 0 && !queue_.empty());
+      });
       if (stopping_) return;
       reserving_ = TakeBatch();
       sending_blocks_ = static_cast<uint32_t>(reserving_.size());

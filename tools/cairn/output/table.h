@@ -11,8 +11,8 @@ namespace cairn::cli {
 enum class Align { kLeft, kRight };
 
 struct Cell {
-  Cell(std::string t, Style s = Style::kPlain) : text(std::move(t)), style(s) {}  // NOLINT
-  Cell(const char* t) : text(t) {}                                                // NOLINT
+  Cell(std::string t, Style s = Style::kPlain) : text(std::move(t)), style(s) {}
+  Cell(const char* t) : text(t) {}
   std::string text;
   Style style = Style::kPlain;
 };

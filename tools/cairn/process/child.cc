@@ -69,7 +69,9 @@ class Child::Output {
   std::optional<std::map<std::string, std::string>> WaitReady(std::chrono::milliseconds timeout) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this] { return ready_.has_value() || ended_; });
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return ready_.has_value() || ended_;
+    });
     return ready_;
   }
 

@@ -47,7 +47,9 @@ Session::~Session() {
 
 Result<Session::Current> Session::Get(TimePoint deadline) {
   MutexLock lock(mu_);
-  if (!changed_.WaitUntil(mu_, deadline, [this] { return state_ != State::kConnecting; })) {
+  if (!changed_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return state_ != State::kConnecting;
+      })) {
     return Errorf(StatusCode::kDeadlineExceeded, "no session with the node in time");
   }
   if (state_ == State::kAway) {
@@ -100,12 +102,16 @@ void Session::Look() {
 
 bool Session::HasEnded(const std::string& id, TimePoint deadline) {
   MutexLock lock(mu_);
-  const auto ended = [&] { return state_ != State::kOpen || current_.id != id; };
+  const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return state_ != State::kOpen || current_.id != id;
+  };
   const uint64_t look = ++looks_wanted_;
   changed_.NotifyAll();
   // Not for long: while namespaces are opened again, nobody looks.
   const TimePoint soon = std::chrono::steady_clock::now() + 2 * kLook;
-  changed_.WaitUntil(mu_, std::min(deadline, soon), [&] { return ended() || looks_done_ >= look; });
+  changed_.WaitUntil(mu_, std::min(deadline, soon), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return ended() || looks_done_ >= look;
+  });
   return ended();
 }
 
@@ -235,7 +241,7 @@ void Session::KeepOpen(RawCall& stream) {
     const TimePoint now = std::chrono::steady_clock::now();
     {
       MutexLock lock(mu_);
-      changed_.WaitUntil(mu_, now + kLook, [&] {
+      changed_.WaitUntil(mu_, now + kLook, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || looks_wanted_ > looks_done_ || (reopen_ && now >= next_reopen);
       });
       if (stopping_) return;

@@ -412,11 +412,12 @@ void LocalSession::Abort(std::span<const uint64_t> reservations) {
 
 void LocalSession::GiveBack() {
   owes_.store(false);
-  const auto give = [&](shm::Op op, std::vector<uint64_t>& from) {
+  const auto give = [&](shm::Op op) {
     for (;;) {
       std::vector<uint64_t> ids;
       {
         MutexLock lock(mu_);
+        std::vector<uint64_t>& from = Owed(op);
         const size_t count = std::min(from.size(), kIdsAtOnce);
         ids.assign(from.end() - static_cast<std::ptrdiff_t>(count), from.end());
         from.resize(from.size() - count);
@@ -429,13 +430,14 @@ void LocalSession::GiveBack() {
       // With a session that is over, the socket's end gives everything back.
       if (!channel_->broken().ok()) return;
       MutexLock lock(mu_);
+      std::vector<uint64_t>& from = Owed(op);
       from.insert(from.end(), ids.begin(), ids.end());
       owes_.store(true);
       return;
     }
   };
-  give(shm::Op::kRelease, leases_);
-  give(shm::Op::kAbort, reservations_);
+  give(shm::Op::kRelease);
+  give(shm::Op::kAbort);
 }
 
 void LocalSession::Report(uint64_t lease, uint32_t block) {

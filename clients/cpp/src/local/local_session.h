@@ -122,6 +122,10 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   Result<RingChannel::Answer> Run(const RingChannel::Request& request, TimePoint deadline);
   // Sends what waits to be given back, as far as there is room.
   void GiveBack();
+  // What waits for kRelease, or for kAbort.
+  std::vector<uint64_t>& Owed(shm::Op op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return op == shm::Op::kRelease ? leases_ : reservations_;
+  }
 
   shm::Welcome welcome_;
   SegmentMap segments_;

@@ -173,11 +173,17 @@ void RingChannel::Changed() {
   if (followers_ > 0) changed_.NotifyAll();
 }
 
+// Without analysis: the leader reads ring_ without mu_. Only the leader reaps, so nobody moves what
+// ClientRing::Wait compares with.
+bool RingChannel::WaitAsLeader(TimePoint until) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  return ring_.Wait(spin_, until);
+}
+
 void RingChannel::WaitForNode(TimePoint until) {
   if (leading_) {
     ++followers_;
     const uint64_t seen = changes_;
-    changed_.WaitUntil(mu_, until, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    changed_.WaitUntil(mu_, until, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return changes_ != seen || !broken_.ok();
     });
     --followers_;
@@ -186,8 +192,7 @@ void RingChannel::WaitForNode(TimePoint until) {
   leading_ = true;
   mu_.Unlock();
   const TimePoint look = std::chrono::steady_clock::now() + kLook;
-  // Only the leader reaps, so nobody moves what Wait compares with.
-  if (!ring_.Wait(spin_, std::min(until, look))) Poll();
+  if (!WaitAsLeader(std::min(until, look))) Poll();
   mu_.Lock();
   leading_ = false;
   ReapAll();

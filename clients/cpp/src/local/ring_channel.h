@@ -80,6 +80,8 @@ class RingChannel {
   // Waits until something was reaped, `until`, or a time to look at the socket. Lets go of the lock
   // meanwhile.
   void WaitForNode(TimePoint until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False if nothing came. REQUIRES: the caller is the leader (leading_).
+  bool WaitAsLeader(TimePoint until);
   void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
 

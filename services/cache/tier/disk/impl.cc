@@ -191,8 +191,9 @@ DiskTier::Impl::~Impl() {
   // Queued operations still call back.
   {
     MutexLock lock(mu_);
-    settled_cv_.Wait(
-        mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return unsettled_ == 0 && reads_ == 0; });
+    settled_cv_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return unsettled_ == 0 && reads_ == 0;
+    });
     stopping_ = true;
   }
   room_cv_.NotifyAll();
@@ -258,7 +259,7 @@ Status DiskTier::Impl::Recover(const RecoverVisitor& visitor) {
                   "disk tier: call Recover once, before any other call");
   }
   const Status status = store_->Scan(
-      [&](const disk::StoredExtent& found) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      [&](const disk::StoredExtent& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         ++changes_;
         if (!map_.Restore(found.id, found.place, found.length, found.order)) {
           ++corrupt_records_;  // Its segment is gone.
@@ -277,7 +278,7 @@ Status DiskTier::Impl::Recover(const RecoverVisitor& visitor) {
                               .hash = found.hash};
         used_bytes_ += Rounded(found.length);
       },
-      [&](uint64_t id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      [&](uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         ++corrupt_records_;
         ++changes_;
         forgotten_.push_back({id, kNoSegment});
@@ -295,7 +296,7 @@ Status DiskTier::Impl::Flush() {
   MutexLock lock(mu_);
   const uint64_t goal = changes_;
   const uint64_t failed = failed_batches_;
-  settled_cv_.Wait(mu_, [this, goal, failed]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  settled_cv_.Wait(mu_, [this, goal, failed]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return changes_done_ >= goal || failed_batches_ != failed || stopping_;
   });
   return changes_done_ >= goal ? OkStatus() : last_failure_;

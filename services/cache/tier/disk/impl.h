@@ -110,7 +110,7 @@ class DiskTier::Impl {
   // impl_io.cc
   void PumpWrites();
   bool FullGroupWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnWritten(std::vector<QueuedWrite> group, Status status);
+  void OnWritten(std::vector<QueuedWrite> group, const Status& status);
   void OnRead(const Extent& extent, uint32_t segment, uint64_t hash,
               std::span<std::byte> destination, Status status, const IoCallback& done);
   disk::IoBackend* reader(uint64_t id) { return readers_[id % readers_.size()].get(); }
@@ -121,7 +121,7 @@ class DiskTier::Impl {
   void EarnCredit(double bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RecordsLoop();
   Status ApplyRecords(std::span<const Forgotten> forgotten, std::span<const Placed> placed);
-  void SettleRecords(std::vector<Placed> placed, std::vector<Forgotten> forgotten,
+  void SettleRecords(const std::vector<Placed>& placed, const std::vector<Forgotten>& forgotten,
                      const Status& status);
 
   // impl_room.cc

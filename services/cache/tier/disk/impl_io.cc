@@ -52,6 +52,7 @@ void DiskTier::Impl::Write(const Extent& extent, std::string_view record,
       queue_.push_back({extent, record, source, hash, std::move(done), {}});
     }
   }
+  // NOLINTNEXTLINE(bugprone-use-after-move): moved only when nothing was refused.
   if (!refused.ok()) return done(refused);
   PumpWrites();
 }
@@ -102,11 +103,11 @@ void DiskTier::Impl::PumpWrites() {
     for (const QueuedWrite& write : group) io->AddSource(write.source);
     io->Start(writer_.get(),
               [this, shared = std::make_shared<std::vector<QueuedWrite>>(std::move(group))](
-                  Status status) { OnWritten(std::move(*shared), std::move(status)); });
+                  const Status& status) { OnWritten(std::move(*shared), status); });
   }
 }
 
-void DiskTier::Impl::OnWritten(std::vector<QueuedWrite> group, Status status) {
+void DiskTier::Impl::OnWritten(std::vector<QueuedWrite> group, const Status& status) {
   {
     MutexLock lock(mu_);
     --writes_;
@@ -152,13 +153,13 @@ void DiskTier::Impl::RecordsLoop() {
     std::vector<Forgotten> forgotten;
     {
       MutexLock lock(mu_);
-      const auto ready = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || !placed_.empty() ||
                (!forgotten_.empty() && SteadyClock::Get().Now() >= again);
       };
       while (!ready()) {
         if (forgotten_.empty()) {
-          records_cv_.Wait(mu_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+          records_cv_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
             return stopping_ || !placed_.empty() || !forgotten_.empty();
           });
         } else {
@@ -181,7 +182,7 @@ void DiskTier::Impl::RecordsLoop() {
     }
     const Status status = ApplyRecords(forgotten, placed);
     again = status.ok() ? TimePoint{} : SteadyClock::Get().Now() + kRetry;
-    SettleRecords(std::move(placed), std::move(forgotten), status);
+    SettleRecords(placed, forgotten, status);
     MutexLock lock(mu_);
     if (stopping_ && !status.ok()) return;
   }
@@ -206,8 +207,8 @@ Status DiskTier::Impl::ApplyRecords(std::span<const Forgotten> forgotten,
   return store_->Apply(ids, stored);
 }
 
-void DiskTier::Impl::SettleRecords(std::vector<Placed> placed, std::vector<Forgotten> forgotten,
-                                   const Status& status) {
+void DiskTier::Impl::SettleRecords(const std::vector<Placed>& placed,
+                                   const std::vector<Forgotten>& forgotten, const Status& status) {
   {
     MutexLock lock(mu_);
     changes_done_ += placed.size();

@@ -30,7 +30,7 @@ class Join {
   }
   std::vector<Status> Wait() {
     MutexLock lock(mu_);
-    done_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return left_ == 0; });
+    done_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return left_ == 0; });
     return std::move(statuses_);
   }
 
@@ -53,7 +53,7 @@ void DiskTier::Impl::RoomLoop() {
   for (;;) {
     {
       MutexLock lock(mu_);
-      room_cv_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      room_cv_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || (room_wanted_ && recovered_);
       });
       if (stopping_) return;
@@ -320,7 +320,8 @@ void DiskTier::Impl::ScrubLoop() {
   for (;;) {
     {
       MutexLock lock(mu_);
-      scrub_cv_.WaitUntil(mu_, next, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; });
+      scrub_cv_.WaitUntil(mu_, next,
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; });
       if (stopping_) return;
     }
     const uint64_t bytes = ScrubOne(&cursor);
@@ -337,7 +338,7 @@ uint64_t DiskTier::Impl::ScrubOne(std::pair<uint32_t, uint32_t>* cursor) {
   Resident resident{};
   {
     MutexLock lock(mu_);
-    const auto find = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto find = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       for (; cursor->first < map_.size(); ++cursor->first, cursor->second = 0) {
         const auto& ids = map_.segment(cursor->first).ids;
         while (cursor->second < ids.size()) {

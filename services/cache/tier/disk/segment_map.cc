@@ -165,7 +165,7 @@ std::optional<uint32_t> SegmentMap::TakeVictim() {
 
 std::optional<uint32_t> SegmentMap::Cheapest() const {
   uint32_t best = kNone;
-  const auto better = [this](const Segment& a, const Segment& b) {
+  const auto better = [](const Segment& a, const Segment& b) {
     return a.draining != b.draining ? a.draining : a.live_pages < b.live_pages;
   };
   for (uint32_t i = 0; i < segments_.size(); ++i) {

@@ -52,7 +52,7 @@ class ThreadBackend final : public IoBackend {
       IoRequest* request;
       {
         MutexLock lock(mu_);
-        wake_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        wake_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
           return first_ != nullptr || stopping_;
         });
         if (first_ == nullptr) return;

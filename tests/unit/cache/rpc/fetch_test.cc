@@ -103,7 +103,7 @@ TEST_F(ServiceTest, ASlowReaderHoldsTheFetchBackAndItsCancelEndsIt) {
     const size_t before = engine.fetched;
     engine.changed.WaitUntil(engine.mu,
                              std::chrono::steady_clock::now() + std::chrono::milliseconds(20),
-                             [] { return false; });
+                             []() ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine.mu) { return false; });
     quiet = engine.fetched == before ? quiet + 1 : 0;
     seen = engine.fetched;
     ASSERT_LT(seen, 2000u) << "120 MB were read ahead";
@@ -164,7 +164,7 @@ TEST_F(ServiceTest, AStoppedReaderLosesItsPinsWhenItsLeaseEnds) {
     MutexLock lock(engine.mu);
     engine.changed.WaitUntil(engine.mu,
                              std::chrono::steady_clock::now() + std::chrono::milliseconds(20),
-                             [] { return false; });
+                             []() ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine.mu) { return false; });
   }
   EXPECT_TRUE(hold.expired());
   EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"stalled\"} 1"));

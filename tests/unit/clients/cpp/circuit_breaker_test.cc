@@ -109,7 +109,7 @@ TEST_F(CircuitBreakerTest, ResetClosesItAtOnce) {
 TEST_F(CircuitBreakerTest, AMovedPermitReportsOnce) {
   auto a = breaker_.Ask();
   auto b = std::move(a);
-  EXPECT_FALSE(a);  // NOLINT: the moved-from state is what is tested.
+  EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move): this state is what is tested.
   b.Failed();
   b.Failed();
   Fail(1);

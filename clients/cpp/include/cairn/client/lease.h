@@ -37,7 +37,7 @@ class Lease {
   Lease(std::weak_ptr<LeaseOwner> owner, LeaseInfo info)
       : owner_(std::move(owner)), info_(std::make_unique<LeaseInfo>(std::move(info))) {}
   Lease(Lease&&) = default;
-  Lease& operator=(Lease&& other) {
+  Lease& operator=(Lease&& other) noexcept {
     if (this != &other) {
       Release();
       owner_ = std::move(other.owner_);

@@ -311,7 +311,9 @@ class ScriptedNode final : public v1::Cache::Service {
     while (!context->IsCancelled()) {
       MutexLock lock(mu_);
       const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
-      if (changed_.WaitUntil(mu_, soon, [&] { return stopping_ || done(); })) return;
+      const bool over = changed_.WaitUntil(
+          mu_, soon, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || done(); });
+      if (over) return;
     }
   }
 

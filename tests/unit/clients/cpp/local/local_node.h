@@ -87,7 +87,7 @@ class LocalNode {
   bool WaitFor(const std::function<bool(const Counts&)>& wanted) const {
     MutexLock lock(mu_);
     return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(10),
-                              [&] { return wanted(counts_); });
+                              [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return wanted(counts_); });
   }
   // Changes a byte of the block's part.
   void Damage(const BlockKey& key, uint64_t at) {
