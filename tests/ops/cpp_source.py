@@ -21,6 +21,12 @@ def without_comments_and_strings(text):
     return _TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
+def comments(text):
+    """All comments of a text."""
+    found = (m[0] for m in _TOKEN.finditer(text))
+    return "\n".join(token for token in found if token.startswith(("//", "/*")))
+
+
 @dataclasses.dataclass
 class Function:
     """Lines are counted from 1, and include those of the signature."""

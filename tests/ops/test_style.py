@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from conftest import ROOT
-from cpp_source import functions, without_comments_and_strings
+from cpp_source import comments, functions, without_comments_and_strings
 from test_docs import FILES
 
 LIMIT = 100
@@ -16,13 +16,17 @@ MAX_FUNCTION_LINES = 80
 # Its long lines are texts in many scripts, which are what it makes fixtures of.
 MAY_BE_LONG = {"tests/data/tokenizer/make_fixtures.py"}
 CPP = [p for p in FILES if p.suffix in (".h", ".cc")]
+HEADERS = [p for p in CPP if p.suffix == ".h"]
 OTHER_CODE = [
     p
     for p in FILES
-    if p.suffix in (".py", ".proto", ".sh", ".cmake") or p.name in ("CMakeLists.txt", "Makefile")
+    if p.suffix in (".py", ".pyi", ".proto", ".sh", ".cmake", ".in", ".toml")
+    or p.name in ("CMakeLists.txt", "Makefile", "Dockerfile")
+    or p.parent == ROOT / ".ci"
 ]
 PYTHON = [p for p in FILES if p.suffix in (".py", ".pyi")]
 PROSE = [p for p in FILES if p.suffix == ".md"]
+PRODUCT = ("common/", "clients/", "kernels/", "model/", "protocol/", "services/", "tools/")
 
 
 def name(path):
@@ -32,6 +36,13 @@ def name(path):
 def long_lines(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     return [(n, line) for n, line in enumerate(lines, 1) if len(line) > LIMIT]
+
+
+@pytest.mark.parametrize(
+    "kind", [".h", ".cc", ".py", ".pyi", ".proto", ".sh", ".cmake", "CMakeLists.txt", ".md"]
+)
+def test_each_kind_of_file_is_read(kind):
+    assert any(p.name.endswith(kind) for p in CPP + OTHER_CODE + PROSE)
 
 
 def test_no_line_of_code_is_over_100_columns():
@@ -50,7 +61,7 @@ def prose_lines(text):
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):
             in_code = not in_code
-        elif not in_code and not line.startswith("    ") and not line.startswith(("|", "![")):
+        elif not in_code and not line.lstrip().startswith(("|", "![")):
             yield number, line
 
 
@@ -101,7 +112,8 @@ def test_long_functions_say_why():
             while at >= 0 and re.match(r"\s*(//|template)", lines[at]):
                 above.append(lines[at])
                 at -= 1
-            if function.lines > MAX_FUNCTION_LINES and not any("Long: " in a for a in above):
+            reason = any(re.search(r"// Long: \w", a) for a in above)
+            if function.lines > MAX_FUNCTION_LINES and not reason:
                 wrong.append(
                     f"{name(path)}:{function.first_line}: {function.lines} lines, "
                     f"expected at most {MAX_FUNCTION_LINES}, or a comment '// Long: reason'"
@@ -109,20 +121,104 @@ def test_long_functions_say_why():
     assert not wrong, "\n".join(wrong)
 
 
-THREAD_WORDS = re.compile(r"thread|lock|concurren|any time|one at a time|immutable", flags=re.I)
+# Whole words: a "block" is no lock.
+THREAD_WORDS = re.compile(
+    r"\b(threads?|lock(s|ed)?|concurren\w+|any time|one at a time|immutable|atomic)\b", flags=re.I
+)
+CLASS = re.compile(r"^\s*class\s+\w[^;{}]*\{", flags=re.M)
+
+
+def says_nothing_of_threads(text):
+    """True for a header with a class and no comment on threads."""
+    has_class = CLASS.search(without_comments_and_strings(text)) is not None
+    return has_class and THREAD_WORDS.search(comments(text)) is None
 
 
 def test_headers_with_a_class_say_how_threads_use_it():
-    product = ("common/", "clients/", "kernels/", "model/", "protocol/", "services/", "tools/")
+    wrong = [
+        name(path)
+        for path in HEADERS
+        if name(path).startswith(PRODUCT)
+        and says_nothing_of_threads(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "no comment on threads in: " + " ".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text, wrong",
+    [
+        ("// Holds a block.\nclass A final : public B {\n};\n", True),
+        ("#include <thread>\nclass ABSL_LOCKABLE A {\n  Lock lock;\n};\n", True),
+        ("// Not thread-safe.\nclass A {\n};\n", False),
+        ("class A;\nenum class B { kC };\nstruct D {\n};\n", False),
+    ],
+)
+def test_what_counts_as_a_word_on_threads(text, wrong):
+    assert says_nothing_of_threads(text) == wrong
+
+
+INCLUDE = re.compile(r'^#include\s*[<"]([^>"]+)[>"]', flags=re.M)
+
+
+def test_sources_include_their_own_header_first():
+    """So a header is known to compile alone when its source compiles (cmake/StaticChecks.cmake)."""
     wrong = []
     for path in CPP:
-        if path.suffix != ".h" or not name(path).startswith(product):
-            continue
-        text = path.read_text(encoding="utf-8")
-        code = without_comments_and_strings(text)
-        if re.search(r"^class\s+\w+[^;{]*\{", code, flags=re.M) and not THREAD_WORDS.search(text):
-            wrong.append(name(path))
-    assert not wrong, "no word on threads in: " + " ".join(wrong)
+        own = path.with_suffix(".h")
+        if path.suffix == ".cc" and own in CPP:
+            first = INCLUDE.search(path.read_text(encoding="utf-8"))
+            if first is None or first[1] != name(own):
+                wrong.append(f"{name(path)}: expected {name(own)} as the first include")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_headers_have_a_guard():
+    """All but the parts of sources (*.inc.h), which are read once for each instruction set."""
+    wrong = [
+        name(path)
+        for path in HEADERS
+        if not path.name.endswith(".inc.h")
+        and not path.read_text(encoding="utf-8").startswith("#pragma once\n")
+    ]
+    assert not wrong, "no #pragma once at the top of: " + " ".join(wrong)
+
+
+def without_reason(text):
+    """Numbers of the lines that turn a check off and do not say which, or why."""
+    lines = text.splitlines()
+    wrong = []
+    for number, line in enumerate(lines, 1):
+        above = lines[number - 2] if number > 1 else ""
+        explained = above.lstrip().startswith("//")
+        if "ABSL_NO_THREAD_SAFETY_ANALYSIS" in line and not explained:
+            wrong.append(number)
+        if "NOLINT" in line and not re.search(r"NOLINT(NEXTLINE)?\([\w.,*-]+\): \w", line):
+            wrong.append(number)
+    return wrong
+
+
+def test_exceptions_to_the_static_checks_have_a_reason():
+    """ABSL_NO_THREAD_SAFETY_ANALYSIS: a comment above. NOLINT: `// NOLINT(check): reason`."""
+    wrong = [
+        f"{name(path)}:{number}"
+        for path in CPP
+        for number in without_reason(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "no reason at: " + " ".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text, lines",
+    [
+        ("int a;  // NOLINT\n", [1]),
+        ("int a;  // NOLINT(bugprone-x)\n", [1]),
+        ("int a;  // NOLINT(bugprone-x): because of b.\n", []),
+        ("int a;\nvoid F() ABSL_NO_THREAD_SAFETY_ANALYSIS {\n", [2]),
+        ("// Locked by the caller.\nvoid F() ABSL_NO_THREAD_SAFETY_ANALYSIS {\n", []),
+    ],
+)
+def test_what_counts_as_a_reason(text, lines):
+    assert without_reason(text) == lines
 
 
 @pytest.mark.parametrize(
