@@ -1,15 +1,17 @@
 # The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
 # installed first (see `make setup`).
-# JOBS=n limits the build; MODEL=file.gguf runs the demo on another model.
+# JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
+# `make lint` compares with.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
+BASE ?= HEAD~1
 MODEL_FILE := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL ?= $(MODEL_FILE)
 VENV := build/venv
 PYTHON := $(VENV)/bin/python
 
-.PHONY: help demo test test-asan test-tsan test-engines wheel bench build setup clean
+.PHONY: help demo lint test test-asan test-tsan test-engines wheel bench build setup clean
 .DEFAULT_GOAL := help
 
 help: ## Shows this list
@@ -49,8 +51,15 @@ demo: setup $(BUILD)/build.ninja $(MODEL)
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-worker
 	$(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
 
-test: ## Builds and runs all tests, then the engine cores again under ASan and UBSan
+lint: ## Builds the product with Clang's checks; clang-tidy on what differs from BASE (or all)
+lint: setup $(VENV)/.done
+	cmake --preset clang -DCAIRN_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON)
+	cmake --build build/clang -j $(JOBS) --target static_checks
+	python3 tools/lint.py --base $(BASE) --jobs $(JOBS)
+
+test: ## Static checks, all tests, then the engine cores again under ASan and UBSan
 test: build $(VENV)/.done $(MODEL_FILE)
+	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory wheel
 	ctest --test-dir $(BUILD) --output-on-failure
 	$(MAKE) --no-print-directory test-asan

@@ -13,8 +13,10 @@ option(CAIRN_PYTHON "Build the native module of the Python package" OFF)
 option(CAIRN_CORES_ONLY "Build only what is free of transport and storage libraries" OFF)
 # libFuzzer programs of tests/fuzz: needs Clang.
 option(CAIRN_FUZZ "Build the fuzz targets" OFF)
-# Half of a compilation is reading the same headers. Off in the presets tsan and fuzz, where a file
-# that forgets an include is found.
+# What the preset `clang` builds. With CAIRN_PYTHON, the native module too.
+option(CAIRN_STATIC_CHECKS "Make the target static_checks: the product, and each header alone" OFF)
+# Half of a compilation is reading the same headers. Off in the presets clang, tsan and
+# fuzz, where a file that forgets an include is found.
 option(CAIRN_PCH "Precompile the headers that nearly every file includes" ON)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 

@@ -12,6 +12,11 @@ function(_cairn_common target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
 
+# What cairn_static_checks goes through.
+function(_cairn_record target)
+  set_property(GLOBAL APPEND PROPERTY CAIRN_TARGETS ${target})
+endfunction()
+
 # The first target of a kind makes the header, the others use it.
 function(_cairn_precompile target kind)
   if(NOT CAIRN_PCH)
@@ -35,6 +40,7 @@ set(CAIRN_COMMON_HEADERS
 
 function(cairn_library name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  _cairn_record(${name})
   if(A_SRCS)
     add_library(${name} STATIC ${A_SRCS})
     _cairn_common(${name})
@@ -49,6 +55,7 @@ endfunction()
 
 function(cairn_executable name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
+  _cairn_record(${name})
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})
   target_link_libraries(${name} PRIVATE ${A_DEPS} cairn_warnings)
