@@ -1,9 +1,9 @@
 #define CAIRN_KERNEL_NS amx
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/vec.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"
 // clang-format on
@@ -350,11 +350,11 @@ static void Attention(const AttentionArgs& a) {
 
 }  // namespace amx
 
-Backend AddAmx(Backend backend) {
-  backend.name = "avx512-amx";
-  backend.gemm_bf16 = amx::Gemm;
-  backend.attention_bf16 = amx::Attention;
-  return backend;
+ForwardKernels AddAmx(ForwardKernels kernels) {
+  kernels.name = "avx512-amx";
+  kernels.gemm_bf16 = amx::Gemm;
+  kernels.attention_bf16 = amx::Attention;
+  return kernels;
 }
 
 }  // namespace cairn::kernels

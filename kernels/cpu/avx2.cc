@@ -1,5 +1,5 @@
 #define CAIRN_KERNEL_NS avx2
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/kernels.inc.h"
 
 // Integer products with 16-bit activations: a sign- or zero-extended weight times an activation of
@@ -132,11 +132,11 @@ static void MatVec(const MatVecArgs& a) {
 
 }  // namespace avx2
 
-Backend MakeAvx2Backend() {
-  Backend b = avx2::FloatBackend("avx2");
-  b.prepare_activation = avx2::PrepareActivation;
-  b.mat_vec = avx2::MatVec;
-  return b;
+ForwardKernels MakeAvx2ForwardKernels() {
+  ForwardKernels k = avx2::FloatKernels("avx2");
+  k.prepare_activation = avx2::PrepareActivation;
+  k.mat_vec = avx2::MatVec;
+  return k;
 }
 
 }  // namespace cairn::kernels

@@ -1,5 +1,5 @@
 #define CAIRN_KERNEL_NS avx512
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/kernels.inc.h"
 
 // Integer products with vpdpbusd: weights as unsigned bytes, lane = output, four columns a lane.
@@ -158,11 +158,11 @@ static void MatVec(const MatVecArgs& a) {
 
 }  // namespace avx512
 
-Backend MakeAvx512Backend() {
-  Backend b = avx512::FloatBackend("avx512");
-  b.prepare_activation = avx512::PrepareActivation;
-  b.mat_vec = avx512::MatVec;
-  return b;
+ForwardKernels MakeAvx512ForwardKernels() {
+  ForwardKernels k = avx512::FloatKernels("avx512");
+  k.prepare_activation = avx512::PrepareActivation;
+  k.mat_vec = avx512::MatVec;
+  return k;
 }
 
 }  // namespace cairn::kernels

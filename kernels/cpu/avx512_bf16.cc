@@ -1,9 +1,9 @@
 #define CAIRN_KERNEL_NS avx512_bf16
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/vec.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"
 // clang-format on
@@ -100,11 +100,11 @@ static void Gemm(const GemmArgs& g) {
 
 }  // namespace avx512_bf16
 
-Backend AddAvx512Bf16(Backend backend) {
-  backend.name = "avx512-bf16";
-  backend.to_bf16 = avx512_bf16::ToBfloat16Fast;
-  backend.gemm_bf16 = avx512_bf16::Gemm;
-  return backend;
+ForwardKernels AddAvx512Bf16(ForwardKernels kernels) {
+  kernels.name = "avx512-bf16";
+  kernels.to_bf16 = avx512_bf16::ToBfloat16Fast;
+  kernels.gemm_bf16 = avx512_bf16::Gemm;
+  return kernels;
 }
 
 }  // namespace cairn::kernels

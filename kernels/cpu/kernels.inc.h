@@ -2,7 +2,7 @@
 
 // clang-format off
 #include "kernels/cpu/vec.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 
 // These three need the namespace macro and each other, in this order.
 #include "kernels/cpu/elementwise.inc.h"
@@ -12,22 +12,22 @@
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {
 
-static Backend FloatBackend(const char* name) {
-  Backend b;
-  b.name = name;
-  b.rms_norm = RmsNorm;
-  b.rope = Rope;
-  b.swiglu = SwiGlu;
-  b.to_half = ToHalf;
-  b.from_half = FromHalf;
-  b.to_bf16 = ToBfloat16;
-  b.arg_max = ArgMax;
-  b.mat_vec = MatVecFloat;
-  b.gemm_f32 = GemmFloat;
-  b.attention_f32 = AttentionFloat;
-  b.attention_part = AttentionPart;
-  b.attention_merge = AttentionMerge;
-  return b;
+static ForwardKernels FloatKernels(const char* name) {
+  ForwardKernels k;
+  k.name = name;
+  k.rms_norm = RmsNorm;
+  k.rope = Rope;
+  k.swiglu = SwiGlu;
+  k.to_half = ToHalf;
+  k.from_half = FromHalf;
+  k.to_bf16 = ToBfloat16;
+  k.arg_max = ArgMax;
+  k.mat_vec = MatVecFloat;
+  k.gemm_f32 = GemmFloat;
+  k.attention_f32 = AttentionFloat;
+  k.attention_part = AttentionPart;
+  k.attention_merge = AttentionMerge;
+  return k;
 }
 
 }  // namespace cairn::kernels::CAIRN_KERNEL_NS

@@ -2,7 +2,7 @@
 
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/codec/codec_backends.h"
+#include "kernels/cpu/codec/codec_makers.h"
 #include "cairn/kernels/codec/turbo_levels.h"
 #include "kernels/cpu/codec/lanes.h"
 #include "kernels/cpu/codec/int8.inc.h"

@@ -3,7 +3,7 @@
 // clang-format off: the order matters.
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/selection/selection_backends.h"
+#include "kernels/cpu/selection/selection_makers.h"
 #include "kernels/cpu/codec/lanes.h"
 #include "kernels/cpu/selection/tile.inc.h"
 #include "kernels/cpu/selection/softmax.inc.h"

@@ -24,7 +24,7 @@ class CpuTransformer final : public Transformer {
  public:
   CpuTransformer(const Model& model, const Options& options, kernels::Isa isa, int threads,
                  int64_t max_context)
-      : backend_(kernels::CpuBackend(isa)),
+      : kernels_(kernels::CpuForwardKernels(isa)),
         layout_{.layers = model.hp().layers,
                 .kv_heads = model.hp().kv_heads,
                 .head_dim = model.hp().head_dim,
@@ -33,12 +33,12 @@ class CpuTransformer final : public Transformer {
         max_rows_(kMaxRows / options.block_tokens * options.block_tokens),
         numerics_id_(fmt::format("{}-{}-1",
                                  options.arithmetic == Arithmetic::kFast ? "fast" : "float32",
-                                 backend_.name)),
+                                 kernels_.name)),
         pool_(threads),
         weights_(PackWeights(model, &pool_)),
         pass_({.model = model,
                .weights = weights_,
-               .backend = backend_,
+               .kernels = kernels_,
                .fast = options.arithmetic == Arithmetic::kFast,
                .kv = layout_,
                .max_rows = max_rows_},
@@ -65,7 +65,7 @@ class CpuTransformer final : public Transformer {
   Status Check(std::span<const SequenceChunk> chunks) const;
   Status CheckChunk(size_t i, const SequenceChunk& chunk, bool alone) const;
 
-  const kernels::Backend& backend_;
+  const kernels::ForwardKernels& kernels_;
   const KvLayout layout_;
   const int64_t max_context_;
   const int64_t max_rows_;

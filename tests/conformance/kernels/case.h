@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 
 namespace cairn::kernels::testing {
 
@@ -22,8 +22,8 @@ class KernelTest : public ::testing::TestWithParam<Isa> {
       GTEST_SKIP() << "this machine has no " << Name(GetParam());
     }
   }
-  const Backend& cpu() const { return CpuBackend(GetParam()); }
-  const Backend& reference() const { return ReferenceBackend(); }
+  const ForwardKernels& cpu() const { return CpuForwardKernels(GetParam()); }
+  const ForwardKernels& reference() const { return ReferenceForwardKernels(); }
 
   std::vector<float> Random(int64_t n, float spread = 1.0f) {
     std::normal_distribution<float> normal(0.0f, spread);
@@ -117,7 +117,7 @@ struct TestMatrix {
 
 inline uint16_t HalfOf(float x) {
   uint16_t h;
-  ReferenceBackend().to_half({&x, &h, 1});
+  ReferenceForwardKernels().to_half({&x, &h, 1});
   return h;
 }
 
@@ -145,7 +145,7 @@ inline void FillWeights(WeightType type, float spread, std::span<std::byte> byte
       case WeightType::kBF16: {
         const float v = 10 * scale(*rng);
         uint16_t b;
-        ReferenceBackend().to_bf16({&v, &b, 1});
+        ReferenceForwardKernels().to_bf16({&v, &b, 1});
         std::memcpy(bytes.data() + at, &b, 2);
         break;
       }

@@ -356,7 +356,7 @@ TEST(PackedMatrixTest, ReferenceReadsPackedWeightsAsDequantiseRowReadsRows) {
       a.x = x.data();
       a.y = y.data();
       a.panel_end = m.packed.panels();
-      ReferenceBackend().mat_vec(a);
+      ReferenceForwardKernels().mat_vec(a);
       for (int64_t r = 0; r < 21; ++r) {
         const float want = m.floats[static_cast<size_t>(r * cols + c)];
         ASSERT_NEAR(y[static_cast<size_t>(r)], want, 1e-6 * std::fabs(want) + 1e-6)

@@ -10,7 +10,7 @@
 
 namespace cairn::kernels {
 
-// A product with few rows. With `activation` set (see Backend::prepare_activation) a quantised
+// A product with few rows. With `activation` set (see ForwardKernels::prepare_activation) a quantised
 // matrix is multiplied in integers: activations are rounded to 15 bits with a scale per 32
 // columns. Otherwise, and for float formats, in float32.
 struct MatVecArgs {

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels of the KV codecs: a table of functions per instruction set, as backend.h has for the
+// Kernels of the KV codecs: a table of functions per instruction set, as forward_kernels.h has for the
 // forward pass.
 //
 // Every implementation gives the same bytes, and the same halves back: float32 arithmetic without

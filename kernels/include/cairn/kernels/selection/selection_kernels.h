@@ -1,5 +1,5 @@
 #pragma once
-// Kernels of the selections of tokens: a table of functions per instruction set, as backend.h has
+// Kernels of the selections of tokens: a table of functions per instruction set, as forward_kernels.h has
 // for the forward pass.
 //
 // The kept rows must not depend on the machine, so every instruction set gives the same numbers,

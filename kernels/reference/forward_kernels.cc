@@ -1,6 +1,6 @@
 // The definition of every operation: plain loops, sums in double. Never tuned.
 
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 
 #include <cmath>
 #include <cstring>
@@ -238,27 +238,27 @@ void AttentionMerge(const AttentionMergeArgs& a) {
 
 }  // namespace
 
-const Backend& ReferenceBackend() {
-  static const Backend backend = [] {
-    Backend b;
-    b.name = "reference";
-    b.rms_norm = RmsNorm;
-    b.rope = Rope;
-    b.swiglu = SwiGlu;
-    b.to_half = ToHalf;
-    b.from_half = FromHalf;
-    b.to_bf16 = ToBfloat16;
-    b.arg_max = ArgMax;
-    b.mat_vec = MatVec;
-    b.gemm_f32 = GemmFloat;
-    b.gemm_bf16 = GemmBfloat16;
-    b.attention_f32 = Attention;
-    b.attention_bf16 = Attention;
-    b.attention_part = AttentionPart;
-    b.attention_merge = AttentionMerge;
-    return b;
+const ForwardKernels& ReferenceForwardKernels() {
+  static const ForwardKernels table = [] {
+    ForwardKernels k;
+    k.name = "reference";
+    k.rms_norm = RmsNorm;
+    k.rope = Rope;
+    k.swiglu = SwiGlu;
+    k.to_half = ToHalf;
+    k.from_half = FromHalf;
+    k.to_bf16 = ToBfloat16;
+    k.arg_max = ArgMax;
+    k.mat_vec = MatVec;
+    k.gemm_f32 = GemmFloat;
+    k.gemm_bf16 = GemmBfloat16;
+    k.attention_f32 = Attention;
+    k.attention_bf16 = Attention;
+    k.attention_part = AttentionPart;
+    k.attention_merge = AttentionMerge;
+    return k;
   }();
-  return backend;
+  return table;
 }
 
 }  // namespace cairn::kernels

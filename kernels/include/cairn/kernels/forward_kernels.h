@@ -12,7 +12,7 @@
 
 namespace cairn::kernels {
 
-struct Backend {
+struct ForwardKernels {
   // "reference", or Name(isa).
   const char* name = nullptr;
 
@@ -27,7 +27,7 @@ struct Backend {
   int64_t (*arg_max)(const float* x, int64_t n) = nullptr;
 
   // Rounds a row of `cols` activations (padded with zeros to a full step) for MatVecArgs. The bytes
-  // are for this backend only. Finite input. Null: only float products are implemented.
+  // are for these kernels only. Finite input. Null: only float products are implemented.
   void (*prepare_activation)(const float* x, int64_t cols, std::byte* activation) = nullptr;
   void (*mat_vec)(const MatVecArgs&) = nullptr;
   void (*gemm_f32)(const GemmArgs&) = nullptr;
@@ -41,12 +41,12 @@ struct Backend {
   void (*attention_merge)(const AttentionMergeArgs&) = nullptr;
 };
 
-inline bool SupportsBf16Attention(const Backend& backend, int64_t head_dim) {
-  return backend.attention_bf16 != nullptr && head_dim % 32 == 0 && head_dim <= 256;
+inline bool SupportsBf16Attention(const ForwardKernels& kernels, int64_t head_dim) {
+  return kernels.attention_bf16 != nullptr && head_dim % 32 == 0 && head_dim <= 256;
 }
 
-const Backend& ReferenceBackend();
+const ForwardKernels& ReferenceForwardKernels();
 // REQUIRES: Supports(isa).
-const Backend& CpuBackend(Isa isa);
+const ForwardKernels& CpuForwardKernels(Isa isa);
 
 }  // namespace cairn::kernels
