@@ -79,6 +79,7 @@ double Token(const ForwardKernels& kernels, const Sequence& rows, const std::vec
   std::vector<std::byte> scratch(AttentionPartScratchBytes(kSplit, kGroup) + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
                                                ~uintptr_t{63});
+  InlineStream stream;
   const auto begin = std::chrono::steady_clock::now();
   for (int layer = 0; layer < kLayers; ++layer) {
     for (int head = 0; head < kHeads; ++head) {
@@ -97,11 +98,11 @@ double Token(const ForwardKernels& kernels, const Sequence& rows, const std::vec
         a.max = max.data() + parts * kGroup;
         a.sum = sum.data() + parts * kGroup;
         a.scratch = aligned;
-        kernels.attention_part(a);
+        kernels.attention_part(stream, a);
       }
       if (parts > 0) {
         kernels.attention_merge(
-            {acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
+            stream, {acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
       }
     }
   }

@@ -4,6 +4,7 @@
 #include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/vec.h"
 #include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/inline_op.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"
 // clang-format on
@@ -105,7 +106,7 @@ static inline void Multiply(const Block& t, bool two_rows, bool two_outputs) {
 
 static void Gemm(const GemmArgs& g) {
   if (g.rows == 0 || g.panel_begin == g.panel_end) return;
-  const PackedMatrix& w = *g.w;
+  const PackedView& w = g.w;
   const int64_t steps = w.steps();
   const int64_t panel_numbers = steps * kStepColumns * kPanelRows;
   uint16_t* b = reinterpret_cast<uint16_t*>(g.scratch);
@@ -352,8 +353,8 @@ static void Attention(const AttentionArgs& a) {
 
 ForwardKernels AddAmx(ForwardKernels kernels) {
   kernels.name = "avx512-amx";
-  kernels.gemm_bf16 = amx::Gemm;
-  kernels.attention_bf16 = amx::Attention;
+  kernels.gemm_bf16 = InlineOp<amx::Gemm>::Run;
+  kernels.attention_bf16 = InlineOp<amx::Attention>::Run;
   return kernels;
 }
 

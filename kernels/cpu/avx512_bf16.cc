@@ -4,6 +4,7 @@
 #include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/vec.h"
 #include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/inline_op.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"
 // clang-format on
@@ -58,7 +59,7 @@ static void Rows(int64_t rows, const uint16_t* a, int64_t a_stride, const uint16
 
 static void Gemm(const GemmArgs& g) {
   constexpr int64_t kRows = 12;
-  const PackedMatrix& w = *g.w;
+  const PackedView& w = g.w;
   const int64_t k = w.steps() * kStepColumns;
   uint16_t* b = reinterpret_cast<uint16_t*>(g.scratch);
   for (int64_t p = g.panel_begin; p < g.panel_end; p += 2) {
@@ -102,8 +103,8 @@ static void Gemm(const GemmArgs& g) {
 
 ForwardKernels AddAvx512Bf16(ForwardKernels kernels) {
   kernels.name = "avx512-bf16";
-  kernels.to_bf16 = avx512_bf16::ToBfloat16Fast;
-  kernels.gemm_bf16 = avx512_bf16::Gemm;
+  kernels.to_bf16 = InlineOp<avx512_bf16::ToBfloat16Fast>::Run;
+  kernels.gemm_bf16 = InlineOp<avx512_bf16::Gemm>::Run;
   return kernels;
 }
 

@@ -3,6 +3,7 @@
 // clang-format off
 #include "kernels/cpu/vec.h"
 #include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/inline_op.h"
 
 // These three need the namespace macro and each other, in this order.
 #include "kernels/cpu/elementwise.inc.h"
@@ -15,18 +16,18 @@ namespace cairn::kernels::CAIRN_KERNEL_NS {
 static ForwardKernels FloatKernels(const char* name) {
   ForwardKernels k;
   k.name = name;
-  k.rms_norm = RmsNorm;
-  k.rope = Rope;
-  k.swiglu = SwiGlu;
-  k.to_half = ToHalf;
-  k.from_half = FromHalf;
-  k.to_bf16 = ToBfloat16;
-  k.arg_max = ArgMax;
-  k.mat_vec = MatVecFloat;
-  k.gemm_f32 = GemmFloat;
-  k.attention_f32 = AttentionFloat;
-  k.attention_part = AttentionPart;
-  k.attention_merge = AttentionMerge;
+  k.rms_norm = InlineOp<RmsNorm>::Run;
+  k.rope = InlineOp<Rope>::Run;
+  k.swiglu = InlineOp<SwiGlu>::Run;
+  k.to_half = InlineOp<ToHalf>::Run;
+  k.from_half = InlineOp<FromHalf>::Run;
+  k.to_bf16 = InlineOp<ToBfloat16>::Run;
+  k.arg_max = InlineOp<ArgMax>::Run;
+  k.mat_vec = InlineOp<MatVecFloat>::Run;
+  k.gemm_f32 = InlineOp<GemmFloat>::Run;
+  k.attention_f32 = InlineOp<AttentionFloat>::Run;
+  k.attention_part = InlineOp<AttentionPart>::Run;
+  k.attention_merge = InlineOp<AttentionMerge>::Run;
   return k;
 }
 

@@ -8,6 +8,7 @@
 
 #include "cairn/common/status.h"
 #include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/stream.h"
 #include "cairn/kernels/thread_pool.h"
 #include "services/worker/compute/packed_weights.h"
 #include "services/worker/compute/transformer.h"
@@ -17,7 +18,7 @@ namespace cairn::worker {
 
 class ForwardPass {
  public:
-  // References must outlive the pass.
+  // References must outlive the pass. The kernels are those of a backend that runs inline.
   struct Setup {
     const Model& model;
     const PackedWeights& weights;
@@ -110,6 +111,7 @@ class ForwardPass {
   const Tensor& embedding_;
   const PackedWeights& weights_;
   const kernels::ForwardKernels& kernels_;
+  kernels::InlineStream stream_;  // All threads of the pool use it.
   const bool bf16_gemm_;
   const bool bf16_attention_;
   const bool integer_decode_;
