@@ -15,7 +15,7 @@
 #include <random>
 #include <vector>
 
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 #include "services/worker/compute/kv_view.h"
 
 namespace cairn::kernels {
@@ -73,12 +73,13 @@ class Sequence {
 };
 
 // Seconds of one token's attention in all layers.
-double Token(const Backend& backend, const Sequence& rows, const std::vector<float>& q) {
+double Token(const ForwardKernels& kernels, const Sequence& rows, const std::vector<float>& q) {
   std::vector<float> acc(kGroup * kDim * (kTokens * 2 / kSplit)), max(acc.size()), sum(acc.size()),
       out(kGroup * kDim);
   std::vector<std::byte> scratch(AttentionPartScratchBytes(kSplit, kGroup) + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
                                                ~uintptr_t{63});
+  InlineStream stream;
   const auto begin = std::chrono::steady_clock::now();
   for (int layer = 0; layer < kLayers; ++layer) {
     for (int head = 0; head < kHeads; ++head) {
@@ -97,11 +98,11 @@ double Token(const Backend& backend, const Sequence& rows, const std::vector<flo
         a.max = max.data() + parts * kGroup;
         a.sum = sum.data() + parts * kGroup;
         a.scratch = aligned;
-        backend.attention_part(a);
+        kernels.attention_part(stream, a);
       }
       if (parts > 0) {
-        backend.attention_merge(
-            {acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
+        kernels.attention_merge(
+            stream, {acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
       }
     }
   }
@@ -115,7 +116,7 @@ double Median(std::vector<double> values) {
 
 int Main(bool json) {
   std::mt19937 rng(1);
-  const Backend& backend = CpuBackend(BestIsa());
+  const ForwardKernels& kernels = CpuForwardKernels(BestIsa());
   std::vector<float> q(kHeads * kGroup * kDim);
   std::normal_distribution<float> normal;
   for (float& x : q) x = normal(rng);
@@ -136,7 +137,7 @@ int Main(bool json) {
   const char* names[] = {"full", "ragged", "quarter"};
   std::vector<double> seconds[3];
   for (int trial = 0; trial < kTrials; ++trial) {
-    for (int i = 0; i < 3; ++i) seconds[i].push_back(Token(backend, *all[i], q));  // In turn.
+    for (int i = 0; i < 3; ++i) seconds[i].push_back(Token(kernels, *all[i], q));  // In turn.
   }
   for (int i = 0; i < 3; ++i) {
     // Against `full` of the same trial: neighbours come and go.
@@ -152,7 +153,7 @@ int Main(bool json) {
                        "\"times_faster_than_full\": %.3f, \"bandwidth_to_full\": %.3f}\n"
                      : "%-8s %s  %8.3f ms a token  %6.2f GB/s  %5.2f x as fast as full  %4.2f of "
                        "its bandwidth\n",
-                names[i], backend.name, token * 1e3, all[i]->Bytes() / token / 1e9, times,
+                names[i], kernels.name, token * 1e3, all[i]->Bytes() / token / 1e9, times,
                 bandwidth);
   }
   return 0;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/codecs/run_inline.h"
+
 namespace cairn::codecs {
 namespace {
 
@@ -173,7 +175,7 @@ CodecStatus PlanewiseCodec::Decode(std::span<const std::byte> in, const MutableP
   };
   const bool valid =
       decode_plane(k, *keys_, PlaneRole::kKeys) && decode_plane(v, *values_, PlaneRole::kValues);
-  if (streaming) kernels_.end_streaming();
+  if (streaming) EndStreaming(kernels_);
   return valid ? CodecStatus::kOk : CodecStatus::kCorrupt;
 }
 

@@ -23,18 +23,6 @@ Maker MakerAt(size_t index, CardList<Card...>) {
   return makers[index];
 }
 
-std::unique_ptr<Codec> Make(std::string_view name, std::span<const int64_t> values,
-                            const CodecKernels& kernels) {
-  const CodecInfo* info = FindCodec(name);
-  if (info == nullptr || values.size() != info->parameters.size()) return nullptr;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto& allowed = info->parameters[i].allowed;
-    if (std::find(allowed.begin(), allowed.end(), values[i]) == allowed.end()) return nullptr;
-  }
-  const auto index = static_cast<size_t>(info - AllCodecs().data());
-  return MakerAt(index, AllCards())(Values(*info, values), kernels);
-}
-
 }  // namespace
 
 const std::vector<CodecInfo>& AllCodecs() {
@@ -50,12 +38,15 @@ const CodecInfo* FindCodec(std::string_view name) {
 }
 
 std::unique_ptr<Codec> MakeCodec(std::string_view name, std::span<const int64_t> values,
-                                 kernels::Isa isa) {
-  return Make(name, values, kernels::CpuCodecKernels(isa));
-}
-
-std::unique_ptr<Codec> MakeReferenceCodec(std::string_view name, std::span<const int64_t> values) {
-  return Make(name, values, kernels::ReferenceCodecKernels());
+                                 const CodecKernels& kernels) {
+  const CodecInfo* info = FindCodec(name);
+  if (info == nullptr || values.size() != info->parameters.size()) return nullptr;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto& allowed = info->parameters[i].allowed;
+    if (std::find(allowed.begin(), allowed.end(), values[i]) == allowed.end()) return nullptr;
+  }
+  const auto index = static_cast<size_t>(info - AllCodecs().data());
+  return MakerAt(index, AllCards())(Values(*info, values), kernels);
 }
 
 }  // namespace cairn::codecs

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cairn/kernels/isa.h"
+#include "cairn/kernels/codec/codec_kernels.h"
 #include "kernels/codecs/card.h"
 #include "kernels/codecs/codec.h"
 
@@ -20,10 +20,10 @@ const std::vector<CodecInfo>& AllCodecs();
 const CodecInfo* FindCodec(std::string_view name);
 
 // `values`: one for each of the codec's parameters, in their order. Null: the name is unknown or a
-// value is not allowed. Check these first, with AllCodecs. The kernels are those of `isa`.
-std::unique_ptr<Codec> MakeCodec(std::string_view name, std::span<const int64_t> values,
-                                 kernels::Isa isa = kernels::BestIsa());
-// The same with the reference definition of every kernel, for tests.
-std::unique_ptr<Codec> MakeReferenceCodec(std::string_view name, std::span<const int64_t> values);
+// value is not allowed. Check these first, with AllCodecs. `kernels` must outlive the codec.
+// REQUIRES: they are those of a backend that runs inline.
+std::unique_ptr<Codec> MakeCodec(
+    std::string_view name, std::span<const int64_t> values,
+    const kernels::CodecKernels& kernels = kernels::CpuCodecKernels(kernels::BestIsa()));
 
 }  // namespace cairn::codecs

@@ -1,9 +1,10 @@
 #define CAIRN_KERNEL_NS amx
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/vec.inc.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/inline_op.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"
 // clang-format on
@@ -105,7 +106,7 @@ static inline void Multiply(const Block& t, bool two_rows, bool two_outputs) {
 
 static void Gemm(const GemmArgs& g) {
   if (g.rows == 0 || g.panel_begin == g.panel_end) return;
-  const PackedMatrix& w = *g.w;
+  const PackedView& w = g.w;
   const int64_t steps = w.steps();
   const int64_t panel_numbers = steps * kStepColumns * kPanelRows;
   uint16_t* b = reinterpret_cast<uint16_t*>(g.scratch);
@@ -350,11 +351,11 @@ static void Attention(const AttentionArgs& a) {
 
 }  // namespace amx
 
-Backend AddAmx(Backend backend) {
-  backend.name = "avx512-amx";
-  backend.gemm_bf16 = amx::Gemm;
-  backend.attention_bf16 = amx::Attention;
-  return backend;
+ForwardKernels AddAmx(ForwardKernels kernels) {
+  kernels.name = "avx512-amx";
+  kernels.gemm_bf16 = InlineOp<amx::Gemm>::Run;
+  kernels.attention_bf16 = InlineOp<amx::Attention>::Run;
+  return kernels;
 }
 
 }  // namespace cairn::kernels

@@ -1,5 +1,5 @@
 #define CAIRN_KERNEL_NS avx2
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/kernels.inc.h"
 
 // Integer products with 16-bit activations: a sign- or zero-extended weight times an activation of
@@ -19,9 +19,10 @@ struct Step {
 };
 static_assert(sizeof(Step) == 80);
 
-static void PrepareActivation(const float* x, int64_t cols, std::byte* activation) {
-  Step* step = reinterpret_cast<Step*>(activation);
-  for (int64_t s = 0; s < (cols + 31) / 32; ++s, ++step, x += 32) {
+static void PrepareActivation(const PrepareActivationArgs& a) {
+  const float* x = a.x;
+  Step* step = reinterpret_cast<Step*>(a.activation);
+  for (int64_t s = 0; s < (a.cols + 31) / 32; ++s, ++step, x += 32) {
     float top = 0.0f;
     for (int c = 0; c < 32; ++c) {
       const float v = __builtin_fabsf(x[c]);
@@ -76,7 +77,7 @@ static inline __m256i StepDot(const std::byte* numbers, const int16_t* q, int fr
 
 template <bool kNibble>
 static void IntegerMatVec(const MatVecArgs& a) {
-  const PackedMatrix& w = *a.w;
+  const PackedView& w = a.w;
   const PackedFormat& f = w.format();
   const size_t number_bytes = f.number_bytes_per_step();
   const size_t scale_bytes = f.scale_bytes_per_step();
@@ -120,7 +121,7 @@ static void IntegerMatVec(const MatVecArgs& a) {
 
 static void MatVec(const MatVecArgs& a) {
   if (a.activation == nullptr) return MatVecFloat(a);
-  switch (a.w->format().kind) {
+  switch (a.w.format().kind) {
     case PackedKind::kNibble:
       return IntegerMatVec<true>(a);
     case PackedKind::kByte:
@@ -132,11 +133,11 @@ static void MatVec(const MatVecArgs& a) {
 
 }  // namespace avx2
 
-Backend MakeAvx2Backend() {
-  Backend b = avx2::FloatBackend("avx2");
-  b.prepare_activation = avx2::PrepareActivation;
-  b.mat_vec = avx2::MatVec;
-  return b;
+ForwardKernels MakeAvx2ForwardKernels() {
+  ForwardKernels k = avx2::FloatKernels("avx2");
+  k.prepare_activation = InlineOp<avx2::PrepareActivation>::Run;
+  k.mat_vec = InlineOp<avx2::MatVec>::Run;
+  return k;
 }
 
 }  // namespace cairn::kernels

@@ -1,5 +1,5 @@
 #define CAIRN_KERNEL_NS avx512
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/kernels.inc.h"
 
 // Integer products with vpdpbusd: weights as unsigned bytes, lane = output, four columns a lane.
@@ -18,9 +18,10 @@ struct Step {
 };
 static_assert(sizeof(Step) == 80);
 
-static void PrepareActivation(const float* x, int64_t cols, std::byte* activation) {
-  Step* step = reinterpret_cast<Step*>(activation);
-  for (int64_t s = 0; s < (cols + 31) / 32; ++s, ++step, x += 32) {
+static void PrepareActivation(const PrepareActivationArgs& a) {
+  const float* x = a.x;
+  Step* step = reinterpret_cast<Step*>(a.activation);
+  for (int64_t s = 0; s < (a.cols + 31) / 32; ++s, ++step, x += 32) {
     const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
     const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
     // The largest q is 127 * 128, so that rounding to the nearest multiple of 128 fits a byte.
@@ -96,7 +97,7 @@ static inline void Prefetch(const std::byte* p) {
 
 template <bool kNibble, int kGroup, bool kMin, bool kWide>
 static void IntegerMatVec(const MatVecArgs& a) {
-  const PackedMatrix& w = *a.w;
+  const PackedView& w = a.w;
   constexpr int kVectors = kNibble ? 4 : 8;
   constexpr size_t kScaleRow = kWide ? 64 : 32;
   constexpr size_t kScaleStep = kScaleRow * (kGroup == 16 ? 2 : 1) + (kMin ? kScaleRow : 0);
@@ -143,7 +144,7 @@ static void IntegerMatVec(const MatVecArgs& a) {
 }
 
 static void MatVec(const MatVecArgs& a) {
-  const PackedFormat& f = a.w->format();
+  const PackedFormat& f = a.w.format();
   if (a.activation == nullptr || f.group == 0) return MatVecFloat(a);
   if (f.kind == PackedKind::kNibble) {
     if (!f.has_min) return IntegerMatVec<true, 32, false, false>(a);
@@ -158,11 +159,11 @@ static void MatVec(const MatVecArgs& a) {
 
 }  // namespace avx512
 
-Backend MakeAvx512Backend() {
-  Backend b = avx512::FloatBackend("avx512");
-  b.prepare_activation = avx512::PrepareActivation;
-  b.mat_vec = avx512::MatVec;
-  return b;
+ForwardKernels MakeAvx512ForwardKernels() {
+  ForwardKernels k = avx512::FloatKernels("avx512");
+  k.prepare_activation = InlineOp<avx512::PrepareActivation>::Run;
+  k.mat_vec = InlineOp<avx512::MatVec>::Run;
+  return k;
 }
 
 }  // namespace cairn::kernels

@@ -1,9 +1,10 @@
 #define CAIRN_KERNEL_NS avx512_bf16
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/vec.inc.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/inline_op.h"
 
 #include "kernels/cpu/bf16_panel.inc.h"
 // clang-format on
@@ -58,7 +59,7 @@ static void Rows(int64_t rows, const uint16_t* a, int64_t a_stride, const uint16
 
 static void Gemm(const GemmArgs& g) {
   constexpr int64_t kRows = 12;
-  const PackedMatrix& w = *g.w;
+  const PackedView& w = g.w;
   const int64_t k = w.steps() * kStepColumns;
   uint16_t* b = reinterpret_cast<uint16_t*>(g.scratch);
   for (int64_t p = g.panel_begin; p < g.panel_end; p += 2) {
@@ -100,11 +101,11 @@ static void Gemm(const GemmArgs& g) {
 
 }  // namespace avx512_bf16
 
-Backend AddAvx512Bf16(Backend backend) {
-  backend.name = "avx512-bf16";
-  backend.to_bf16 = avx512_bf16::ToBfloat16Fast;
-  backend.gemm_bf16 = avx512_bf16::Gemm;
-  return backend;
+ForwardKernels AddAvx512Bf16(ForwardKernels kernels) {
+  kernels.name = "avx512-bf16";
+  kernels.to_bf16 = InlineOp<avx512_bf16::ToBfloat16Fast>::Run;
+  kernels.gemm_bf16 = InlineOp<avx512_bf16::Gemm>::Run;
+  return kernels;
 }
 
 }  // namespace cairn::kernels

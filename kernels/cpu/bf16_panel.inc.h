@@ -31,7 +31,7 @@ static inline __m512 PlainRow(PackedKind kind, const std::byte* step, int c) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-static void UnpackPanelBf16(const PackedMatrix& w, int64_t panel, uint16_t* out) {
+static void UnpackPanelBf16(const PackedView& w, int64_t panel, uint16_t* out) {
   const PackedFormat& f = w.format();
   const size_t step_bytes = f.number_bytes_per_step();
   const size_t scale_bytes = f.scale_bytes_per_step();

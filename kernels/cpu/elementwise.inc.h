@@ -88,7 +88,7 @@ static void ToBfloat16(const ToBfloat16Args& a) {
   }
 }
 
-static int64_t ArgMax(const float* x, int64_t n) {
+static int64_t FirstLargest(const float* x, int64_t n) {
   // First the largest value, then the first place that has it: both vectorise.
   Vec best = Set(-kInfinity);
   int64_t i = 0;
@@ -103,5 +103,7 @@ static int64_t ArgMax(const float* x, int64_t n) {
   }
   return -1;
 }
+
+static void ArgMax(const ArgMaxArgs& a) { *a.index = FirstLargest(a.x, a.n); }
 
 }  // namespace cairn::kernels::CAIRN_KERNEL_NS

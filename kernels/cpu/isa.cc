@@ -64,10 +64,4 @@ Isa BestIsa() {
 
 bool Supports(Isa isa) { return isa <= BestIsa(); }
 
-std::vector<Isa> SupportedIsas() {
-  std::vector<Isa> all;
-  for (int i = 0; i <= static_cast<int>(BestIsa()); ++i) all.push_back(static_cast<Isa>(i));
-  return all;
-}
-
 }  // namespace cairn::kernels

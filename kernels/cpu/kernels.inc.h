@@ -2,7 +2,8 @@
 
 // clang-format off
 #include "kernels/cpu/vec.inc.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/inline_op.h"
 
 // These three need the namespace macro and each other, in this order.
 #include "kernels/cpu/elementwise.inc.h"
@@ -12,22 +13,22 @@
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {
 
-static Backend FloatBackend(const char* name) {
-  Backend b;
-  b.name = name;
-  b.rms_norm = RmsNorm;
-  b.rope = Rope;
-  b.swiglu = SwiGlu;
-  b.to_half = ToHalf;
-  b.from_half = FromHalf;
-  b.to_bf16 = ToBfloat16;
-  b.arg_max = ArgMax;
-  b.mat_vec = MatVecFloat;
-  b.gemm_f32 = GemmFloat;
-  b.attention_f32 = AttentionFloat;
-  b.attention_part = AttentionPart;
-  b.attention_merge = AttentionMerge;
-  return b;
+static ForwardKernels FloatKernels(const char* name) {
+  ForwardKernels k;
+  k.name = name;
+  k.rms_norm = InlineOp<RmsNorm>::Run;
+  k.rope = InlineOp<Rope>::Run;
+  k.swiglu = InlineOp<SwiGlu>::Run;
+  k.to_half = InlineOp<ToHalf>::Run;
+  k.from_half = InlineOp<FromHalf>::Run;
+  k.to_bf16 = InlineOp<ToBfloat16>::Run;
+  k.arg_max = InlineOp<ArgMax>::Run;
+  k.mat_vec = InlineOp<MatVecFloat>::Run;
+  k.gemm_f32 = InlineOp<GemmFloat>::Run;
+  k.attention_f32 = InlineOp<AttentionFloat>::Run;
+  k.attention_part = InlineOp<AttentionPart>::Run;
+  k.attention_merge = InlineOp<AttentionMerge>::Run;
+  return k;
 }
 
 }  // namespace cairn::kernels::CAIRN_KERNEL_NS

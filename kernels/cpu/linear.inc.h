@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void ForColumns(const std::byte* st
 
 // One row times one panel. Columns are summed inside their group first, then scaled.
 template <PackedKind kKind>
-static inline Panel PanelDot(const PackedMatrix& w, int64_t panel, const float* x) {
+static inline Panel PanelDot(const PackedView& w, int64_t panel, const float* x) {
   const PackedFormat& f = w.format();
   const size_t step_bytes = f.number_bytes_per_step();
   const size_t scale_bytes = f.scale_bytes_per_step();
@@ -127,15 +127,15 @@ template <PackedKind kKind>
 static void MatVecKind(const MatVecArgs& a) {
   for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
     for (int64_t r = 0; r < a.rows; ++r) {
-      const Panel acc = PanelDot<kKind>(*a.w, p, a.x + r * a.x_stride);
-      StoreOutputs(acc, a.w->rows() - p * kPanelRows, a.accumulate,
+      const Panel acc = PanelDot<kKind>(a.w, p, a.x + r * a.x_stride);
+      StoreOutputs(acc, a.w.rows() - p * kPanelRows, a.accumulate,
                    a.y + r * a.y_stride + p * kPanelRows);
     }
   }
 }
 
 static void MatVecFloat(const MatVecArgs& a) {
-  switch (a.w->format().kind) {
+  switch (a.w.format().kind) {
     case PackedKind::kNibble:
       return MatVecKind<PackedKind::kNibble>(a);
     case PackedKind::kByte:
@@ -151,7 +151,7 @@ static void MatVecFloat(const MatVecArgs& a) {
 
 // Weights of a panel as float32: out[column * stride + lane], for all padded columns.
 template <PackedKind kKind>
-static void UnpackPanelKind(const PackedMatrix& w, int64_t panel, float* out, int64_t stride) {
+static void UnpackPanelKind(const PackedView& w, int64_t panel, float* out, int64_t stride) {
   const PackedFormat& f = w.format();
   const std::byte* step = w.numbers(panel);
   const std::byte* scale = w.scales(panel);
@@ -181,7 +181,7 @@ static void UnpackPanelKind(const PackedMatrix& w, int64_t panel, float* out, in
   }
 }
 
-static void UnpackPanel(const PackedMatrix& w, int64_t panel, float* out, int64_t stride) {
+static void UnpackPanel(const PackedView& w, int64_t panel, float* out, int64_t stride) {
   switch (w.format().kind) {
     case PackedKind::kNibble:
       return UnpackPanelKind<PackedKind::kNibble>(w, panel, out, stride);
@@ -263,7 +263,7 @@ static void TileProduct(int64_t m, int64_t n, const TileArgs& t) {
 }
 
 static void GemmFloat(const GemmArgs& g) {
-  const PackedMatrix& w = *g.w;
+  const PackedView& w = g.w;
   const int64_t k = w.steps() * kStepColumns;
   float* b = reinterpret_cast<float*>(g.scratch);
   for (int64_t p = g.panel_begin; p < g.panel_end; p += 2) {

@@ -188,23 +188,28 @@ void PackedMatrix::Free::operator()(std::byte* p) const {
   ::operator delete[](p, std::align_val_t{64});
 }
 
-PackedMatrix::PackedMatrix(WeightType type, int64_t rows, int64_t cols)
+PackedView::PackedView(WeightType type, int64_t rows, int64_t cols)
     : type_(type), format_(FormatOf(type)), rows_(rows), cols_(cols) {
   const auto steps_count = static_cast<size_t>(steps());
   scales_offset_ = steps_count * format_.number_bytes_per_step();
   panel_bytes_ = (scales_offset_ + steps_count * format_.scale_bytes_per_step() + 63) / 64 * 64;
-  data_.reset(static_cast<std::byte*>(::operator new[](bytes() + 64, std::align_val_t{64})));
+}
+
+PackedMatrix::PackedMatrix(WeightType type, int64_t rows, int64_t cols)
+    : PackedView(type, rows, cols) {
+  memory_.reset(static_cast<std::byte*>(::operator new[](bytes() + 64, std::align_val_t{64})));
+  Place(memory_.get());
 }
 
 void PackedMatrix::PackPanel(int64_t panel, const std::byte* const* rows) {
-  std::byte* numbers_at = data_.get() + static_cast<size_t>(panel) * panel_bytes_;
-  std::byte* scales_at = numbers_at + scales_offset_;
-  std::memset(numbers_at, 0, panel_bytes_);
+  std::byte* numbers_at = memory_.get() + static_cast<size_t>(panel) * panel_bytes();
+  std::byte* scales_at = numbers_at + scales_offset();
+  std::memset(numbers_at, 0, panel_bytes());
   for (int lane = 0; lane < kPanelRows; ++lane) {
     if (rows[lane] == nullptr) continue;
-    if (format_.group == 0) {
-      const auto size = static_cast<size_t>(BlockBytes(type_));
-      for (int64_t c = 0; c < cols_; ++c) {
+    if (format().group == 0) {
+      const auto size = static_cast<size_t>(BlockBytes(type()));
+      for (int64_t c = 0; c < cols(); ++c) {
         std::memcpy(numbers_at + static_cast<size_t>(c * kPanelRows + lane) * size,
                     rows[lane] + static_cast<size_t>(c) * size, size);
       }
@@ -212,15 +217,15 @@ void PackedMatrix::PackPanel(int64_t panel, const std::byte* const* rows) {
     }
     for (int64_t s = 0; s < steps(); ++s) {
       StepValues v;
-      ReadStep(type_, rows[lane], s, &v);
-      WriteNumbers(format_.kind, v.q, lane,
-                   numbers_at + static_cast<size_t>(s) * format_.number_bytes_per_step());
+      ReadStep(type(), rows[lane], s, &v);
+      WriteNumbers(format().kind, v.q, lane,
+                   numbers_at + static_cast<size_t>(s) * format().number_bytes_per_step());
       // Order of scale rows: d, d of the second half (groups of 16), m.
-      std::byte* out = scales_at + static_cast<size_t>(s) * format_.scale_bytes_per_step();
-      const bool present[3] = {true, format_.group == 16, format_.has_min};
+      std::byte* out = scales_at + static_cast<size_t>(s) * format().scale_bytes_per_step();
+      const bool present[3] = {true, format().group == 16, format().has_min};
       for (int i = 0; i < 3; ++i) {
         if (!present[i]) continue;
-        if (format_.wide) {
+        if (format().wide) {
           std::memcpy(out + lane * 4, &v.wide_scale[i], 4);
           out += kPanelRows * 4;
         } else {

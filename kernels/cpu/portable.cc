@@ -1,9 +1,9 @@
 #define CAIRN_KERNEL_NS portable
-#include "kernels/cpu/backends.h"
+#include "kernels/cpu/forward_makers.h"
 #include "kernels/cpu/kernels.inc.h"
 
 namespace cairn::kernels {
 
-Backend MakePortableBackend() { return portable::FloatBackend("portable"); }
+ForwardKernels MakePortableForwardKernels() { return portable::FloatKernels("portable"); }
 
 }  // namespace cairn::kernels

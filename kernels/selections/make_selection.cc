@@ -13,9 +13,11 @@ Maker MakerAt(size_t index, MethodList<Method...>) {
   return makers[index];
 }
 
-std::unique_ptr<Selection> MakeWith(std::string_view name, std::span<const int64_t> values,
-                                    const HeadScores* heads,
-                                    const kernels::SelectionKernels& kernels) {
+}  // namespace
+
+std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
+                                         const HeadScores* heads,
+                                         const kernels::SelectionKernels& kernels) {
   const SelectionInfo* info = FindSelection(name);
   if (info == nullptr || info->parameters.size() != values.size()) return nullptr;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -25,19 +27,6 @@ std::unique_ptr<Selection> MakeWith(std::string_view name, std::span<const int64
   if (heads == nullptr && CalibrationOf(*info, values)) return nullptr;
   const auto index = static_cast<size_t>(info - AllSelections().data());
   return MakerAt(index, AllMethods())(Values(*info, values, heads), kernels);
-}
-
-}  // namespace
-
-std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
-                                         const HeadScores* heads, kernels::Isa isa) {
-  return MakeWith(name, values, heads, kernels::CpuSelectionKernels(isa));
-}
-
-std::unique_ptr<Selection> MakeReferenceSelection(std::string_view name,
-                                                  std::span<const int64_t> values,
-                                                  const HeadScores* heads) {
-  return MakeWith(name, values, heads, kernels::ReferenceSelectionKernels());
 }
 
 }  // namespace cairn::selections

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cairn/kernels/isa.h"
+#include "cairn/kernels/selection/selection_kernels.h"
 #include "kernels/selections/head_scores.h"
 #include "kernels/selections/selection.h"
 
@@ -58,14 +58,11 @@ std::optional<uint64_t> CalibrationOf(const SelectionInfo& info, std::span<const
 
 // `values`: one for each parameter, in order. `heads`: the scores of the calibration that the
 // values name, which are copied. Ignored if the values name none. Null: the name is unknown, a
-// value is out of its range, or a calibration is missing. Every instruction set keeps the same
-// rows. REQUIRES: kernels::Supports(isa).
-std::unique_ptr<Selection> MakeSelection(std::string_view name, std::span<const int64_t> values,
-                                         const HeadScores* heads = nullptr,
-                                         kernels::Isa isa = kernels::BestIsa());
-// With the plain loops that define the kernels: slow, for tests.
-std::unique_ptr<Selection> MakeReferenceSelection(std::string_view name,
-                                                  std::span<const int64_t> values,
-                                                  const HeadScores* heads = nullptr);
+// value is out of its range, or a calibration is missing. `kernels` must outlive the selection. All
+// backends keep the same rows, but for scores that are within rounding of each other in the
+// definition. REQUIRES: the kernels are those of a backend that runs inline.
+std::unique_ptr<Selection> MakeSelection(
+    std::string_view name, std::span<const int64_t> values, const HeadScores* heads = nullptr,
+    const kernels::SelectionKernels& kernels = kernels::CpuSelectionKernels(kernels::BestIsa()));
 
 }  // namespace cairn::selections

@@ -25,7 +25,8 @@ class DecoderFuzz {
             {4, 1, dim, 1, dim}, {2, 2, dim, 1, 2 * dim}, {1, 1, 128, 0, 0}, {5, 1, dim, 1, dim}} {
     for (const auto& values : parameters) {
       best_.push_back(MakeCodec(name, values));
-      portable_.push_back(MakeCodec(name, values, kernels::Isa::kPortable));
+      portable_.push_back(
+          MakeCodec(name, values, kernels::CpuCodecKernels(kernels::Isa::kPortable)));
       if (best_.back() == nullptr) std::abort();
     }
   }

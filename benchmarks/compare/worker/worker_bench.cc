@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
     } else if (i + 1 < argc && flag == "--threads") {
       options.threads = std::atoi(argv[++i]);
     } else if (i + 1 < argc && flag == "--isa") {
-      options.isa = cairn::kernels::ParseIsa(argv[++i]);
+      options.backend = cairn::kernels::FindBackend(argv[++i]);
     } else if (i + 1 < argc && flag == "--chunk") {
       chunk = std::atoll(argv[++i]);
     } else if (i + 1 < argc && flag == "--repeat") {

@@ -5,6 +5,7 @@
 
 #include "kernels/codecs/cachegen/rans.h"
 #include "kernels/codecs/multiple.h"
+#include "kernels/codecs/run_inline.h"
 
 namespace cairn::codecs {
 namespace {
@@ -57,9 +58,11 @@ bool FiniteRow(const uint16_t* row, int64_t dim) {
 }
 
 int64_t CountNonFinite(const kernels::CodecKernels& kernels, const Plane& p, int64_t tokens) {
+  kernels::InlineStream stream;
   int64_t count = 0;
   for (int64_t h = 0; h < p.heads; ++h) {
-    count += kernels.count_non_finite({p.data + h * p.head_stride, tokens, p.dim, p.token_stride});
+    kernels.count_non_finite(stream,
+                             {{p.data + h * p.head_stride, tokens, p.dim, p.token_stride}, &count});
   }
   return count;
 }
@@ -290,8 +293,8 @@ EncodeResult CacheGenCodec::Encode(const Plane& k, const Plane& v, int64_t token
         std::memcpy(header + 2 * r * plane.dim, rows.row(r), static_cast<size_t>(2 * plane.dim));
       }
       uint16_t step = 0;
-      finite = finite && kernels_.lattice_encode(rows.Part(sink, layout.rows), {step64_[p]}, &step,
-                                                 numbers + h * layout.rows * layout.dim);
+      finite = finite && EncodeLattice(kernels_, rows.Part(sink, layout.rows), step64_[p], &step,
+                                       numbers + h * layout.rows * layout.dim);
       std::memcpy(header + layout.header.StepAt(), &step, 2);
     }
     if (!finite) break;
@@ -415,11 +418,11 @@ CodecStatus CacheGenCodec::Decode(std::span<const std::byte> in, const MutablePl
       }
       uint16_t step;
       std::memcpy(&step, header + layout.header.StepAt(), 2);
-      good = good && kernels_.lattice_decode(plane_numbers[p] + h * layout.rows * layout.dim, step,
-                                             rows.Part(sink, layout.rows));
+      good = good && DecodeLattice(kernels_, plane_numbers[p] + h * layout.rows * layout.dim, step,
+                                   rows.Part(sink, layout.rows));
     }
   }
-  if (streaming) kernels_.end_streaming();
+  if (streaming) EndStreaming(kernels_);
   return good ? CodecStatus::kOk : CodecStatus::kCorrupt;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/codecs/fp8/fp8_plane.h"
 
 #include "kernels/codecs/multiple.h"
+#include "kernels/codecs/run_inline.h"
 
 namespace cairn::codecs {
 
@@ -11,12 +12,12 @@ size_t Fp8Plane::HeadBytes(int64_t tokens, int64_t dim, const HeadPlace&) const 
 }
 
 bool Fp8Plane::EncodeHead(const kernels::HalfRows& x, const HeadPlace&, std::byte* out) const {
-  return kernels_.fp8_encode(x, out);
+  return EncodeRows(kernels_.fp8_encode, x, {}, out);
 }
 
 bool Fp8Plane::DecodeHead(const std::byte* in, const HeadPlace&,
                           const kernels::MutableHalfRows& y) const {
-  return kernels_.fp8_decode(in, y);
+  return DecodeRows(kernels_.fp8_decode, in, {}, y);
 }
 
 }  // namespace cairn::codecs

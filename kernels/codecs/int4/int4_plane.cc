@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/codecs/multiple.h"
+#include "kernels/codecs/run_inline.h"
 
 namespace cairn::codecs {
 
@@ -14,12 +15,12 @@ size_t Int4TokenPlane::HeadBytes(int64_t tokens, int64_t dim, const HeadPlace&) 
 
 bool Int4TokenPlane::EncodeHead(const kernels::HalfRows& x, const HeadPlace&,
                                 std::byte* out) const {
-  return kernels_.int4_token_encode(x, params_, out);
+  return EncodeRows(kernels_.int4_token_encode, x, params_, out);
 }
 
 bool Int4TokenPlane::DecodeHead(const std::byte* in, const HeadPlace&,
                                 const kernels::MutableHalfRows& y) const {
-  return kernels_.int4_token_decode(in, params_, y);
+  return DecodeRows(kernels_.int4_token_decode, in, params_, y);
 }
 
 std::string Int4ChannelPlane::Supports(int64_t, int64_t dim) const {
@@ -44,7 +45,7 @@ bool Int4ChannelPlane::EncodeHead(const kernels::HalfRows& x, const HeadPlace& p
                                   std::byte* out) const {
   for (int64_t t = 0; t < x.rows;) {
     const int64_t count = GroupTokens(place.first_token + t, x.rows - t);
-    if (!kernels_.int4_channel_encode(x.Part(t, count), out)) return false;
+    if (!EncodeRows(kernels_.int4_channel_encode, x.Part(t, count), {}, out)) return false;
     out += kernels::Int4ChannelBytes(count, x.dim);
     t += count;
   }
@@ -55,7 +56,7 @@ bool Int4ChannelPlane::DecodeHead(const std::byte* in, const HeadPlace& place,
                                   const kernels::MutableHalfRows& y) const {
   for (int64_t t = 0; t < y.rows;) {
     const int64_t count = GroupTokens(place.first_token + t, y.rows - t);
-    if (!kernels_.int4_channel_decode(in, y.Part(t, count))) return false;
+    if (!DecodeRows(kernels_.int4_channel_decode, in, {}, y.Part(t, count))) return false;
     in += kernels::Int4ChannelBytes(count, y.dim);
     t += count;
   }

@@ -1,6 +1,7 @@
 #include "kernels/codecs/int8/int8_plane.h"
 
 #include "kernels/codecs/multiple.h"
+#include "kernels/codecs/run_inline.h"
 
 namespace cairn::codecs {
 
@@ -11,12 +12,12 @@ size_t Int8Plane::HeadBytes(int64_t tokens, int64_t dim, const HeadPlace&) const
 }
 
 bool Int8Plane::EncodeHead(const kernels::HalfRows& x, const HeadPlace&, std::byte* out) const {
-  return kernels_.int8_encode(x, params_, out);
+  return EncodeRows(kernels_.int8_encode, x, params_, out);
 }
 
 bool Int8Plane::DecodeHead(const std::byte* in, const HeadPlace&,
                            const kernels::MutableHalfRows& y) const {
-  return kernels_.int8_decode(in, params_, y);
+  return DecodeRows(kernels_.int8_decode, in, params_, y);
 }
 
 }  // namespace cairn::codecs

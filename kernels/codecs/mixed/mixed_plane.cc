@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/codecs/multiple.h"
+#include "kernels/codecs/run_inline.h"
 
 namespace cairn::codecs {
 
@@ -54,7 +55,8 @@ bool MixedPlane::EncodeHead(const kernels::HalfRows& x, const HeadPlace&, std::b
       columns += 2;
       row[channels[i]] = 0;
     }
-    if (!kernels_.int4_token_encode({row, 1, x.dim, x.dim}, params_, rows)) return false;
+    if (!EncodeRows(kernels_.int4_token_encode, {row, 1, x.dim, x.dim}, params_, rows))
+      return false;
     rows += kernels::Int4TokenRowBytes(x.dim, params_.group);
   }
   return true;
@@ -73,7 +75,7 @@ bool MixedPlane::DecodeHead(const std::byte* in, const HeadPlace&,
   const std::byte* rows = columns + static_cast<size_t>(y.rows) * index_bytes;
   kernels::MutableHalfRows plain = y;
   plain.streaming = false;  // The outliers are written over it.
-  if (!kernels_.int4_token_decode(rows, params_, plain)) return false;
+  if (!DecodeRows(kernels_.int4_token_decode, rows, params_, plain)) return false;
   for (int64_t r = 0; r < y.rows; ++r) {
     for (int64_t i = 0; i < outliers_; ++i, columns += 2) {
       uint16_t bits;

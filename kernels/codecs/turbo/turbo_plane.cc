@@ -1,5 +1,7 @@
 #include "kernels/codecs/turbo/turbo_plane.h"
 
+#include "kernels/codecs/run_inline.h"
+
 namespace cairn::codecs {
 
 void TurboSigns(int64_t layer, PlaneRole role, int64_t dim, uint32_t* signs) {
@@ -33,14 +35,14 @@ bool TurboPlane::EncodeHead(const kernels::HalfRows& x, const HeadPlace& place,
                             std::byte* out) const {
   uint32_t signs[kernels::kMaxHeadDim];
   TurboSigns(place.layer, place.role, x.dim, signs);
-  return kernels_.turbo_encode(x, {bits_, signs}, out);
+  return EncodeRows(kernels_.turbo_encode, x, {bits_, signs}, out);
 }
 
 bool TurboPlane::DecodeHead(const std::byte* in, const HeadPlace& place,
                             const kernels::MutableHalfRows& y) const {
   uint32_t signs[kernels::kMaxHeadDim];
   TurboSigns(place.layer, place.role, y.dim, signs);
-  return kernels_.turbo_decode(in, {bits_, signs}, y);
+  return DecodeRows(kernels_.turbo_decode, in, {bits_, signs}, y);
 }
 
 }  // namespace cairn::codecs

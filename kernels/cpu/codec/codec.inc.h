@@ -2,7 +2,8 @@
 
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/codec/codec_backends.h"
+#include "kernels/cpu/codec/codec_makers.h"
+#include "cairn/kernels/codec/inline_codec.h"
 #include "cairn/kernels/codec/turbo_levels.h"
 #include "kernels/cpu/codec/lanes.inc.h"
 #include "kernels/cpu/codec/int8.inc.h"
@@ -25,20 +26,20 @@ static int64_t CountNonFinite(const HalfRows& x) {
 static CodecKernels Table(const char* name) {
   CodecKernels k;
   k.name = name;
-  k.count_non_finite = CountNonFinite;
-  k.end_streaming = EndStreaming;
-  k.int8_encode = Int8Encode;
-  k.int8_decode = Int8Decode;
-  k.int4_token_encode = Int4TokenEncode;
-  k.int4_token_decode = Int4TokenDecode;
-  k.int4_channel_encode = Int4ChannelEncode;
-  k.int4_channel_decode = Int4ChannelDecode;
-  k.turbo_encode = TurboEncode;
-  k.turbo_decode = TurboDecode;
-  k.fp8_encode = Fp8Encode;
-  k.fp8_decode = Fp8Decode;
-  k.lattice_encode = LatticeEncode;
-  k.lattice_decode = LatticeDecode;
+  k.count_non_finite = InlineCodec<CountNonFinite>::Run;
+  k.end_streaming = InlineCodec<EndStreaming>::Run;
+  k.int8_encode = InlineCodec<Int8Encode>::Run;
+  k.int8_decode = InlineCodec<Int8Decode>::Run;
+  k.int4_token_encode = InlineCodec<Int4TokenEncode>::Run;
+  k.int4_token_decode = InlineCodec<Int4TokenDecode>::Run;
+  k.int4_channel_encode = InlineCodec<Int4ChannelEncode>::Run;
+  k.int4_channel_decode = InlineCodec<Int4ChannelDecode>::Run;
+  k.turbo_encode = InlineCodec<TurboEncode>::Run;
+  k.turbo_decode = InlineCodec<TurboDecode>::Run;
+  k.fp8_encode = InlineCodec<Fp8Encode>::Run;
+  k.fp8_decode = InlineCodec<Fp8Decode>::Run;
+  k.lattice_encode = InlineCodec<LatticeEncode>::Run;
+  k.lattice_decode = InlineCodec<LatticeDecode>::Run;
   return k;
 }
 

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "kernels/cpu/codec/codec_backends.h"
+#include "kernels/cpu/codec/codec_makers.h"
 
 namespace cairn::kernels {
 

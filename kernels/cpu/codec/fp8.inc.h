@@ -20,7 +20,7 @@ static inline F Fp8Value(I code) {
   return ToF(LowHalves(half)) * Set(256.0f);
 }
 
-static bool Fp8Encode(const HalfRows& x, std::byte* out) {
+static bool Fp8Encode(const HalfRows& x, const Fp8Params&, std::byte* out) {
   for (int64_t r = 0; r < x.rows; ++r) {
     const uint16_t* row = x.row(r);
     H top = AbsBits(LoadH(row));
@@ -41,7 +41,7 @@ static bool Fp8Encode(const HalfRows& x, std::byte* out) {
   return true;
 }
 
-static bool Fp8Decode(const std::byte* in, const MutableHalfRows& y) {
+static bool Fp8Decode(const std::byte* in, const Fp8Params&, const MutableHalfRows& y) {
   const bool stream = CanStream(y.data, y.stride, y.streaming);
   bool valid = true;
   for (int64_t r = 0; r < y.rows; ++r) {

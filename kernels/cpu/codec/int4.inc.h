@@ -70,7 +70,7 @@ static bool Int4TokenDecode(const std::byte* in, const Int4TokenParams& p,
   return valid;
 }
 
-static bool Int4ChannelEncode(const HalfRows& x, std::byte* out) {
+static bool Int4ChannelEncode(const HalfRows& x, const Int4ChannelParams&, std::byte* out) {
   if (x.rows == 0) return true;
   float least[kMaxHeadDim], inverse[kMaxHeadDim];
   for (int64_t c = 0; c < x.dim; c += kLanes) {
@@ -107,7 +107,8 @@ static bool Int4ChannelEncode(const HalfRows& x, std::byte* out) {
   return true;
 }
 
-static bool Int4ChannelDecode(const std::byte* in, const MutableHalfRows& y) {
+static bool Int4ChannelDecode(const std::byte* in, const Int4ChannelParams&,
+                              const MutableHalfRows& y) {
   if (y.rows == 0) return true;
   const bool stream = CanStream(y.data, y.stride, y.streaming);
   float scale[kMaxHeadDim], least[kMaxHeadDim];

@@ -2,8 +2,7 @@
 
 namespace cairn::kernels::CAIRN_KERNEL_NS {
 
-static bool LatticeEncode(const HalfRows& x, const LatticeParams& p, uint16_t* step,
-                          uint16_t* out) {
+static bool LatticeEncode(const HalfRows& x, int64_t step64, uint16_t* step, uint16_t* out) {
   H top = AbsBits(LoadH(x.row(0)));
   F squares = Set(0.0f);
   for (int64_t r = 0; r < x.rows; ++r) {
@@ -16,7 +15,7 @@ static bool LatticeEncode(const HalfRows& x, const LatticeParams& p, uint16_t* s
   }
   if (LargestOf(top) >= kInfiniteHalf) return false;
   const float mean = SumLanes(squares) / static_cast<float>(x.rows * x.dim);
-  *step = FloatToHalf(__builtin_sqrtf(mean) * (static_cast<float>(p.step64) / 64.0f));
+  *step = FloatToHalf(__builtin_sqrtf(mean) * (static_cast<float>(step64) / 64.0f));
   const F inverse = Set(*step == 0 ? 0.0f : 1.0f / HalfToFloat(*step));
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.dim; c += kLanes) {

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "kernels/cpu/selection/selection_backends.h"
+#include "kernels/cpu/selection/selection_makers.h"
 
 namespace cairn::kernels {
 

@@ -88,14 +88,14 @@ static void ChunkMeans(const ChunkMeansArgs& a) {
   }
 }
 
-static int64_t CountNonFiniteFloats(const float* x, int64_t n) {
+static void CountNonFiniteFloats(const CountFloatsArgs& a) {
   int64_t count = 0;
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < a.n; ++i) {
     uint32_t bits;
-    std::memcpy(&bits, x + i, sizeof(bits));
+    std::memcpy(&bits, a.x + i, sizeof(bits));
     count += (bits & 0x7f800000) == 0x7f800000 ? 1 : 0;
   }
-  return count;
+  *a.count = count;
 }
 
 // Larger numbers have smaller keys; the two zeros have the same.

@@ -3,7 +3,8 @@
 // clang-format off: the order matters.
 // The order matters: each of these uses what stands before it.
 // clang-format off
-#include "kernels/cpu/selection/selection_backends.h"
+#include "kernels/cpu/selection/selection_makers.h"
+#include "cairn/kernels/inline_op.h"
 #include "kernels/cpu/codec/lanes.inc.h"
 #include "kernels/cpu/selection/tile.inc.h"
 #include "kernels/cpu/selection/softmax.inc.h"
@@ -18,24 +19,24 @@ namespace cairn::kernels::CAIRN_KERNEL_NS {
 static SelectionKernels Table(const char* name) {
   SelectionKernels k;
   k.name = name;
-  k.window_attention = WindowAttention;
-  k.accumulate_attention = AccumulateAttention;
-  k.reduce_rows = ReduceRows;
-  k.pool = Pool;
-  k.chunk_means = ChunkMeans;
-  k.entropy = Entropy;
-  k.row_norms = RowNorms;
-  k.sum_unit_rows = SumUnitRows;
-  k.cosines = Cosines;
-  k.lag_scores = LagScores;
-  k.query_moments = QueryMoments;
-  k.expected_logits = ExpectedLogits;
-  k.softmax = Softmax;
-  k.projected_norms = ProjectedNorms;
-  k.count_non_finite = CountNonFiniteFloats;
-  k.mark_top = MarkTop;
-  k.gather_rows = GatherRows;
-  k.turn_rows = TurnRows;
+  k.window_attention = InlineOp<WindowAttention>::Run;
+  k.accumulate_attention = InlineOp<AccumulateAttention>::Run;
+  k.reduce_rows = InlineOp<ReduceRows>::Run;
+  k.pool = InlineOp<Pool>::Run;
+  k.chunk_means = InlineOp<ChunkMeans>::Run;
+  k.entropy = InlineOp<Entropy>::Run;
+  k.row_norms = InlineOp<RowNorms>::Run;
+  k.sum_unit_rows = InlineOp<SumUnitRows>::Run;
+  k.cosines = InlineOp<Cosines>::Run;
+  k.lag_scores = InlineOp<LagScores>::Run;
+  k.query_moments = InlineOp<QueryMoments>::Run;
+  k.expected_logits = InlineOp<ExpectedLogits>::Run;
+  k.softmax = InlineOp<Softmax>::Run;
+  k.projected_norms = InlineOp<ProjectedNorms>::Run;
+  k.count_non_finite = InlineOp<CountNonFiniteFloats>::Run;
+  k.mark_top = InlineOp<MarkTop>::Run;
+  k.gather_rows = InlineOp<GatherRows>::Run;
+  k.turn_rows = InlineOp<TurnRows>::Run;
   return k;
 }
 

@@ -108,14 +108,14 @@ static void Softmax(const SoftmaxArgs& a) {
   ScaleRow(a.x, a.n, Exponentials(a.x, a.n));
 }
 
-static float Entropy(const EntropyArgs& a) {
+static void Entropy(const EntropyArgs& a) {
   F sum = Set(0.0f);
   for (int64_t i = 0; i < a.n; i += kLanes) {
     const F p = i + kLanes <= a.n ? LoadF(a.p + i) : LoadFirst(a.p + i, a.n - i, 0.0f);
     // Numbers below the smallest normal one add nothing that could be seen.
     sum = sum + WherePositive(p, p * Log(Min(Max(p, Set(1.17549435e-38f)), Set(1.0f))));
   }
-  return -SumLanes(sum);
+  *a.entropy = -SumLanes(sum);
 }
 
 }  // namespace cairn::kernels::CAIRN_KERNEL_NS

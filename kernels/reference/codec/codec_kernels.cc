@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cairn/kernels/codec/inline_codec.h"
 #include "cairn/kernels/codec/turbo_levels.h"
 #include "kernels/reference/half.h"
 
@@ -161,7 +162,7 @@ bool Int4TokenDecode(const std::byte* in, const Int4TokenParams& p, const Mutabl
   return valid;
 }
 
-bool Int4ChannelEncode(const HalfRows& x, std::byte* out) {
+bool Int4ChannelEncode(const HalfRows& x, const Int4ChannelParams&, std::byte* out) {
   if (!AllFinite(x)) return false;
   if (x.rows == 0) return true;
   for (int64_t c = 0; c < x.dim; ++c) {
@@ -177,7 +178,7 @@ bool Int4ChannelEncode(const HalfRows& x, std::byte* out) {
   return true;
 }
 
-bool Int4ChannelDecode(const std::byte* in, const MutableHalfRows& y) {
+bool Int4ChannelDecode(const std::byte* in, const Int4ChannelParams&, const MutableHalfRows& y) {
   if (y.rows == 0) return true;
   bool valid = true;
   for (int64_t c = 0; c < y.dim; ++c) {
@@ -305,7 +306,7 @@ int32_t Fp8Code(float x) {
   return code | (std::signbit(x) ? 0x80 : 0);
 }
 
-bool Fp8Encode(const HalfRows& x, std::byte* out) {
+bool Fp8Encode(const HalfRows& x, const Fp8Params&, std::byte* out) {
   if (!AllFinite(x)) return false;
   for (int64_t r = 0; r < x.rows; ++r, out += Fp8RowBytes(x.dim)) {
     float top = 0.0f;
@@ -319,7 +320,7 @@ bool Fp8Encode(const HalfRows& x, std::byte* out) {
   return true;
 }
 
-bool Fp8Decode(const std::byte* in, const MutableHalfRows& y) {
+bool Fp8Decode(const std::byte* in, const Fp8Params&, const MutableHalfRows& y) {
   bool valid = true;
   for (int64_t r = 0; r < y.rows; ++r, in += Fp8RowBytes(y.dim)) {
     valid = valid && IsScale(Get(in));
@@ -332,7 +333,7 @@ bool Fp8Decode(const std::byte* in, const MutableHalfRows& y) {
 
 // --- whole multiples of a step ---
 
-bool LatticeEncode(const HalfRows& x, const LatticeParams& p, uint16_t* step, uint16_t* out) {
+bool LatticeEncode(const HalfRows& x, int64_t step64, uint16_t* step, uint16_t* out) {
   if (!AllFinite(x)) return false;
   Sum squares;
   for (int64_t r = 0; r < x.rows; ++r) {
@@ -342,7 +343,7 @@ bool LatticeEncode(const HalfRows& x, const LatticeParams& p, uint16_t* step, ui
     }
   }
   const float mean = squares.Total() / static_cast<float>(x.rows * x.dim);
-  *step = ToHalf(std::sqrt(mean) * (static_cast<float>(p.step64) / 64.0f));
+  *step = ToHalf(std::sqrt(mean) * (static_cast<float>(step64) / 64.0f));
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.dim; ++c) {
       const int32_t n = RoundToEven(FromHalf(x.row(r)[c]) * Reciprocal(*step));
@@ -368,20 +369,20 @@ const CodecKernels& ReferenceCodecKernels() {
   static const CodecKernels table = [] {
     CodecKernels k;
     k.name = "reference";
-    k.count_non_finite = CountNonFinite;
-    k.end_streaming = [] {};
-    k.int8_encode = Int8Encode;
-    k.int8_decode = Int8Decode;
-    k.int4_token_encode = Int4TokenEncode;
-    k.int4_token_decode = Int4TokenDecode;
-    k.int4_channel_encode = Int4ChannelEncode;
-    k.int4_channel_decode = Int4ChannelDecode;
-    k.turbo_encode = TurboEncode;
-    k.turbo_decode = TurboDecode;
-    k.fp8_encode = Fp8Encode;
-    k.fp8_decode = Fp8Decode;
-    k.lattice_encode = LatticeEncode;
-    k.lattice_decode = LatticeDecode;
+    k.count_non_finite = InlineCodec<CountNonFinite>::Run;
+    k.end_streaming = [](Stream&) {};
+    k.int8_encode = InlineCodec<Int8Encode>::Run;
+    k.int8_decode = InlineCodec<Int8Decode>::Run;
+    k.int4_token_encode = InlineCodec<Int4TokenEncode>::Run;
+    k.int4_token_decode = InlineCodec<Int4TokenDecode>::Run;
+    k.int4_channel_encode = InlineCodec<Int4ChannelEncode>::Run;
+    k.int4_channel_decode = InlineCodec<Int4ChannelDecode>::Run;
+    k.turbo_encode = InlineCodec<TurboEncode>::Run;
+    k.turbo_decode = InlineCodec<TurboDecode>::Run;
+    k.fp8_encode = InlineCodec<Fp8Encode>::Run;
+    k.fp8_decode = InlineCodec<Fp8Decode>::Run;
+    k.lattice_encode = InlineCodec<LatticeEncode>::Run;
+    k.lattice_decode = InlineCodec<LatticeDecode>::Run;
     return k;
   }();
   return table;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cairn/kernels/inline_op.h"
 #include "kernels/reference/half.h"
 
 namespace cairn::kernels {
@@ -107,13 +108,13 @@ void ChunkMeans(const ChunkMeansArgs& a) {
   }
 }
 
-float Entropy(const EntropyArgs& a) {
+void Entropy(const EntropyArgs& a) {
   double sum = 0;
   for (int64_t i = 0; i < a.n; ++i) {
     const double p = static_cast<double>(a.p[i]);
     if (p > 0) sum -= p * std::log(p);
   }
-  return static_cast<float>(sum);
+  *a.entropy = static_cast<float>(sum);
 }
 
 double Norm(const std::vector<double>& x) {
@@ -218,8 +219,8 @@ void ProjectedNorms(const ProjectedNormsArgs& a) {
   }
 }
 
-int64_t CountNonFinite(const float* x, int64_t n) {
-  return std::count_if(x, x + n, [](float v) { return !std::isfinite(v); });
+void CountNonFinite(const CountFloatsArgs& a) {
+  *a.count = std::count_if(a.x, a.x + a.n, [](float v) { return !std::isfinite(v); });
 }
 
 void MarkTop(const MarkTopArgs& a) {
@@ -263,24 +264,24 @@ const SelectionKernels& ReferenceSelectionKernels() {
   static const SelectionKernels kernels = [] {
     SelectionKernels k;
     k.name = "reference";
-    k.window_attention = WindowAttention;
-    k.accumulate_attention = AccumulateAttention;
-    k.reduce_rows = ReduceRows;
-    k.pool = Pool;
-    k.chunk_means = ChunkMeans;
-    k.entropy = Entropy;
-    k.row_norms = RowNorms;
-    k.sum_unit_rows = SumUnitRows;
-    k.cosines = Cosines;
-    k.lag_scores = LagScores;
-    k.query_moments = QueryMoments;
-    k.expected_logits = ExpectedLogits;
-    k.softmax = Softmax;
-    k.projected_norms = ProjectedNorms;
-    k.count_non_finite = CountNonFinite;
-    k.mark_top = MarkTop;
-    k.gather_rows = GatherRows;
-    k.turn_rows = TurnRows;
+    k.window_attention = InlineOp<WindowAttention>::Run;
+    k.accumulate_attention = InlineOp<AccumulateAttention>::Run;
+    k.reduce_rows = InlineOp<ReduceRows>::Run;
+    k.pool = InlineOp<Pool>::Run;
+    k.chunk_means = InlineOp<ChunkMeans>::Run;
+    k.entropy = InlineOp<Entropy>::Run;
+    k.row_norms = InlineOp<RowNorms>::Run;
+    k.sum_unit_rows = InlineOp<SumUnitRows>::Run;
+    k.cosines = InlineOp<Cosines>::Run;
+    k.lag_scores = InlineOp<LagScores>::Run;
+    k.query_moments = InlineOp<QueryMoments>::Run;
+    k.expected_logits = InlineOp<ExpectedLogits>::Run;
+    k.softmax = InlineOp<Softmax>::Run;
+    k.projected_norms = InlineOp<ProjectedNorms>::Run;
+    k.count_non_finite = InlineOp<CountNonFinite>::Run;
+    k.mark_top = InlineOp<MarkTop>::Run;
+    k.gather_rows = InlineOp<GatherRows>::Run;
+    k.turn_rows = InlineOp<TurnRows>::Run;
     return k;
   }();
   return kernels;

@@ -40,7 +40,7 @@ class Accumulated final : public Scorer {
         args.sums = Sums(shape, queries.layer) + head * tokens_;
         args.weights = scratch.Numbers(thread);
         args.scratch = scratch.Bytes(thread);
-        segment.kernels.accumulate_attention(args);
+        segment.kernels.accumulate_attention(segment.stream, args);
       });
     }
 

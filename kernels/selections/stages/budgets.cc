@@ -127,11 +127,12 @@ HeadSplit AdaptiveHeads(int64_t alpha) {
       const int64_t rows = q.rows[static_cast<size_t>(layer)];
       for (int32_t head = 0; head < taken.heads(); ++head) {
         const std::span<uint8_t> marks = taken.Head(layer, head);
-        q.kernels.mark_top({q.scores.Head(layer, head).data(), taken.tokens(),
-                            SafeRows(rows, alpha) - Marked(marks), marks.data()});
+        q.kernels.mark_top(q.stream, {q.scores.Head(layer, head).data(), taken.tokens(),
+                                      SafeRows(rows, alpha) - Marked(marks), marks.data()});
       }
       const std::span<uint8_t> marks = taken.Layer(layer);
-      q.kernels.mark_top({q.scores.Layer(layer).data(), static_cast<int64_t>(marks.size()),
+      q.kernels.mark_top(q.stream,
+                         {q.scores.Layer(layer).data(), static_cast<int64_t>(marks.size()),
                           rows * taken.heads() - Marked(marks), marks.data()});
     }
     return CountHeads(taken);
@@ -143,8 +144,8 @@ HeadSplit WholeModel() {
     Marks taken = q.marks;
     const int64_t rows = std::accumulate(q.rows.begin(), q.rows.end(), int64_t{0});
     const std::span<uint8_t> marks = taken.All();
-    q.kernels.mark_top({q.scores.Layer(0).data(), static_cast<int64_t>(marks.size()),
-                        rows * taken.heads() - Marked(marks), marks.data()});
+    q.kernels.mark_top(q.stream, {q.scores.Layer(0).data(), static_cast<int64_t>(marks.size()),
+                                  rows * taken.heads() - Marked(marks), marks.data()});
     return CountHeads(taken);
   };
 }

@@ -40,6 +40,7 @@ struct SplitQuestion {
   const Marks& marks;
   std::span<const int64_t> rows;
   const kernels::SelectionKernels& kernels;
+  kernels::Stream& stream;
 };
 using HeadSplit = std::function<std::vector<int64_t>(const SplitQuestion&)>;
 

@@ -40,7 +40,7 @@ class Composed final : public Selection {
     void Observe(const QueryRows& queries, const SegmentKv& kv,
                  kernels::ThreadPool& pool) override {
       if (!Leads(queries.layer)) return;
-      scorer_->Observe(queries, {shape_, model_, kv, pool, kernels_});
+      scorer_->Observe(queries, {shape_, model_, kv, pool, kernels_, stream_});
     }
 
     bool Select(const SegmentKv& kv, kernels::ThreadPool& pool, KeptRows* kept) override {
@@ -52,7 +52,7 @@ class Composed final : public Selection {
         kept->KeepAll();
         return true;
       }
-      const Segment segment{shape_, model_, kv, pool, kernels_};
+      const Segment segment{shape_, model_, kv, pool, kernels_, stream_};
       Scores scores(shape_.layers, shape_.kv_heads, tokens);
       Marks marks(shape_.layers, shape_.kv_heads, tokens);
       std::vector<double> weights(static_cast<size_t>(shape_.layers), 1.0);
@@ -61,13 +61,14 @@ class Composed final : public Selection {
         Protect(p, layer, &marks);
         const std::span<float> s = scores.Layer(layer);
         scorer_->Score(segment, {layer, rows, s, marks.Layer(layer)});
-        if (kernels_.count_non_finite(s.data(), static_cast<int64_t>(s.size())) != 0) return false;
+        if (!segment.AllFinite(s.data(), static_cast<int64_t>(s.size()))) return false;
         weights[static_cast<size_t>(layer)] = scorer_->LayerWeight(layer);
       }
       std::vector<int64_t> layer_rows =
           stages_.layers({shape_.layers, tokens, stages_.keep, weights});
       for (int64_t& r : layer_rows) r = std::clamp(r, p.first + p.last, tokens);
-      const std::vector<int64_t> head_rows = stages_.heads({scores, marks, layer_rows, kernels_});
+      const std::vector<int64_t> head_rows =
+          stages_.heads({scores, marks, layer_rows, kernels_, stream_});
       for (int32_t layer = 0; layer < shape_.layers; ++layer) {
         const PickQuestion question{layer, stages_.keep, layer_rows[static_cast<size_t>(layer)],
                                     head_rows.data() + layer * shape_.kv_heads,
@@ -103,6 +104,7 @@ class Composed final : public Selection {
     const std::shared_ptr<const Stages> owner_;
     const Stages& stages_;
     const kernels::SelectionKernels& kernels_;
+    kernels::InlineStream stream_;
     const ModelShape shape_;
     const ModelAccess& model_;
     const std::unique_ptr<ScorerRun> scorer_;

@@ -37,17 +37,19 @@ class Defensive final : public AsksWindow {
       std::vector<float> worst(static_cast<size_t>(heads * ranked)), means(worst.size());
       Scratch pooled(segment.pool.threads(), 0, queries_.rows() * ranked);
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int thread, const float* weights) {
-        k.reduce_rows({kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens,
-                       means.data() + head * ranked});
+        k.reduce_rows(segment.stream, {kernels::Reduction::kMean, weights, queries_.rows(), ranked,
+                                       tokens, means.data() + head * ranked});
         for (int64_t r = 0; r < queries_.rows(); ++r) {
-          PoolKeepingSum(k, weights + r * tokens, ranked, pooled.Numbers(thread) + r * ranked);
+          PoolKeepingSum(segment, weights + r * tokens, ranked,
+                         pooled.Numbers(thread) + r * ranked);
         }
-        k.reduce_rows({kernels::Reduction::kMax, pooled.Numbers(thread), queries_.rows(), ranked,
+        k.reduce_rows(segment.stream,
+                      {kernels::Reduction::kMax, pooled.Numbers(thread), queries_.rows(), ranked,
                        ranked, worst.data() + head * ranked});
       });
       std::vector<float> norms(out.scores.size());
       ProjectedNorms(segment, out.layer, norms);
-      if (k.count_non_finite(norms.data(), static_cast<int64_t>(norms.size())) != 0) {
+      if (!segment.AllFinite(norms.data(), static_cast<int64_t>(norms.size()))) {
         out.scores[0] = NAN;  // The segment is refused.
         return;
       }
@@ -57,9 +59,10 @@ class Defensive final : public AsksWindow {
       MeanOverGroups(segment, means.data(), ranked, ranked, mean);
       for (int32_t g = 0; g < shape.kv_heads; ++g) {
         float* score = out.scores.data() + g * tokens;
-        k.reduce_rows({kernels::Reduction::kMax, worst.data() + g * shape.group() * ranked,
+        k.reduce_rows(segment.stream,
+                      {kernels::Reduction::kMax, worst.data() + g * shape.group() * ranked,
                        shape.group(), ranked, ranked, score});
-        if (k.count_non_finite(score, ranked) != 0) return;
+        if (!segment.AllFinite(score, ranked)) return;
         const float prior = Mean(score, ranked);
         for (int64_t t = 0; t < ranked; ++t) {
           const float norm = norms[static_cast<size_t>(g * tokens + t)];
@@ -77,9 +80,8 @@ class Defensive final : public AsksWindow {
     }
 
     // Pooling loses what lies at the edges: scaled so that the row has the sum that it had.
-    void PoolKeepingSum(const kernels::SelectionKernels& k, const float* weights, int64_t n,
-                        float* out) const {
-      k.pool({weights, out, n, reach_, false});
+    void PoolKeepingSum(const Segment& segment, const float* weights, int64_t n, float* out) const {
+      segment.kernels.pool(segment.stream, {weights, out, n, reach_, false});
       const double before = std::accumulate(weights, weights + n, 0.0);
       const double after = std::accumulate(out, out + n, 0.0);
       const auto factor = static_cast<float>(after > 0 ? before / after : 0.0);

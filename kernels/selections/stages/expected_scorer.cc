@@ -103,7 +103,8 @@ class Expected final : public Scorer {
           }
         }
         float* sum = Moments(shape, queries.layer, head);
-        segment.kernels.query_moments({plain, padded_, rows, padded_, sum, sum + padded_});
+        segment.kernels.query_moments(segment.stream,
+                                      {plain, padded_, rows, padded_, sum, sum + padded_});
       });
     }
 
@@ -124,18 +125,20 @@ class Expected final : public Scorer {
         Distribution(Moments(shape, out.layer, head), static_cast<float>(queries), turn, mean,
                      covariance);
         float* logits = heads.data() + head * tokens;
-        segment.kernels.expected_logits({{kv, false, head / shape.group(), first, tokens},
+        segment.kernels.expected_logits(segment.stream,
+                                        {{kv, false, head / shape.group(), first, tokens},
                                          mean,
                                          covariance,
                                          AttentionScale(shape),
                                          logits + first,
                                          scratch.Bytes(thread)});
-        segment.kernels.softmax({logits + first, tokens - first});
+        segment.kernels.softmax(segment.stream, {logits + first, tokens - first});
       });
       MeanOverGroups(segment, heads.data(), tokens, tokens, out.scores);
       segment.pool.ParallelFor(shape.kv_heads, [&](int64_t head, int thread) {
         float* norms = scratch.Numbers(thread);
-        segment.kernels.row_norms({{kv, true, head, 0, tokens}, norms, scratch.Bytes(thread)});
+        segment.kernels.row_norms(segment.stream,
+                                  {{kv, true, head, 0, tokens}, norms, scratch.Bytes(thread)});
         float* score = out.scores.data() + head * tokens;
         for (int64_t t = 0; t < tokens; ++t) score[t] = (score[t] + epsilon_) * norms[t];
       });

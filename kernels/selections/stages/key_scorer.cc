@@ -36,12 +36,12 @@ class Keys final : public Scorer {
           float* anchor = scratch.Numbers(thread);
           float* norms = anchor + dim;
           std::fill(anchor, anchor + dim, 0.0f);
-          k.row_norms({keys, norms, scratch.Bytes(thread)});
-          k.sum_unit_rows({keys, norms, anchor});
+          k.row_norms(segment.stream, {keys, norms, scratch.Bytes(thread)});
+          k.sum_unit_rows(segment.stream, {keys, norms, anchor});
           // The sum has the direction of the mean.
-          k.cosines({keys, norms, anchor, score, scratch.Bytes(thread)});
+          k.cosines(segment.stream, {keys, norms, anchor, score, scratch.Bytes(thread)});
         } else {
-          k.row_norms({keys, score, scratch.Bytes(thread)});
+          k.row_norms(segment.stream, {keys, score, scratch.Bytes(thread)});
         }
         for (int64_t t = 0; t < tokens; ++t) score[t] = -score[t];
       });

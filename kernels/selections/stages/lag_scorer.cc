@@ -51,22 +51,23 @@ class Lag final : public Scorer {
         float* parts[] = {scratch.Numbers(thread), scratch.Numbers(thread) + lag};
         for (const bool values : {false, true}) {
           const kernels::PagedKv& kv = segment.kv.layers[static_cast<size_t>(out.layer)];
-          segment.kernels.lag_scores({{kv, values, head, begin, begin + lag_},
+          segment.kernels.lag_scores(segment.stream,
+                                     {{kv, values, head, begin, begin + lag_},
                                       {kv, values, head, begin + lag_, begin + 2 * lag_},
                                       parts[values ? 1 : 0],
                                       scratch.Bytes(thread)});
         }
         float* score = out.scores.data() + head * tokens + begin;
         for (size_t i = 0; i < lag; ++i) score[i] = (parts[0][i] + parts[1][i]) * 0.5f;
-        RankInBlock(segment.kernels, score);
+        RankInBlock(segment, score);
       });
     }
 
    private:
     // Replaces the scores of a block by their ranks, the smallest 0; of equal ones the first is
     // smaller.
-    void RankInBlock(const kernels::SelectionKernels& kernels, float* score) const {
-      if (kernels.count_non_finite(score, lag_) != 0) return;
+    void RankInBlock(const Segment& segment, float* score) const {
+      if (!segment.AllFinite(score, lag_)) return;
       std::vector<size_t> order(static_cast<size_t>(lag_));
       std::iota(order.begin(), order.end(), size_t{0});
       std::stable_sort(order.begin(), order.end(),

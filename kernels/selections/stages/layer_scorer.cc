@@ -42,16 +42,19 @@ class Variance final : public AsksWindow {
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
         float* score = scores.data() + head * ranked;
         float* other = pooled.data() + head * ranked;
-        k.reduce_rows(
-            {kernels::Reduction::kVariance, weights, queries_.rows(), ranked, tokens, other});
-        k.reduce_rows({kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens, score});
+        k.reduce_rows(segment.stream, {kernels::Reduction::kVariance, weights, queries_.rows(),
+                                       ranked, tokens, other});
+        k.reduce_rows(segment.stream,
+                      {kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens, score});
         const auto at = static_cast<size_t>(head);
         variance[at] = std::accumulate(other, other + ranked, 0.0);
         for (int64_t t = 0; t < ranked; ++t) score[t] += gamma_ * other[t];
         for (int64_t r = 0; r < queries_.rows(); ++r) {
-          entropy[at] += static_cast<double>(k.entropy({weights + r * tokens, ranked}));
+          float row = 0;
+          k.entropy(segment.stream, {weights + r * tokens, ranked, &row});
+          entropy[at] += static_cast<double>(row);
         }
-        k.pool({score, other, ranked, reach_, false});
+        k.pool(segment.stream, {score, other, ranked, reach_, false});
       });
       MeanOverGroups(segment, pooled.data(), ranked, ranked, out.scores);
       weights_[static_cast<size_t>(out.layer)] =

@@ -38,11 +38,11 @@ void ProjectedNorms(const Segment& segment, int32_t layer, std::span<float> out)
     for (int64_t t = begin; t < end; ++t) norms[t - begin] = 0.0f;
     for (int64_t head = g * shape.group(); head < (g + 1) * shape.group(); ++head) {
       segment.kernels.projected_norms(
-          {{segment.kv.layers[static_cast<size_t>(layer)], true, g, begin, end},
-           turned.data() + head * dim * hidden,
-           hidden,
-           norms,
-           scratch.Bytes(thread)});
+          segment.stream, {{segment.kv.layers[static_cast<size_t>(layer)], true, g, begin, end},
+                           turned.data() + head * dim * hidden,
+                           hidden,
+                           norms,
+                           scratch.Bytes(thread)});
     }
     for (int64_t t = begin; t < end; ++t) norms[t - begin] /= group;
   });

@@ -18,6 +18,13 @@ struct Segment {
   const SegmentKv& kv;
   kernels::ThreadPool& pool;
   const kernels::SelectionKernels& kernels;
+  kernels::Stream& stream;  // Of a backend that runs inline: all threads of the pool use it.
+
+  bool AllFinite(const float* x, int64_t n) const {
+    int64_t count = 0;
+    kernels.count_non_finite(stream, {x, n, &count});
+    return count == 0;
+  }
 };
 
 // The scores of one layer: [kv_heads][tokens]. Rows that have a mark stay, whatever their score is;

@@ -59,7 +59,7 @@ class WindowQueries {
       args.out = scratch.Numbers(thread);
       args.out_stride = tokens;
       args.scratch = scratch.Bytes(thread);
-      segment.kernels.window_attention(args);
+      segment.kernels.window_attention(segment.stream, args);
       use(head, thread, args.out);
     });
   }
@@ -95,6 +95,7 @@ inline void MeanOverGroups(const Segment& segment, const float* heads, int64_t s
                            std::span<float> out) {
   for (int32_t g = 0; g < segment.shape.kv_heads; ++g) {
     segment.kernels.reduce_rows(
+        segment.stream,
         {kernels::Reduction::kMean, heads + int64_t{g} * segment.shape.group() * stride,
          segment.shape.group(), cols, stride, out.data() + g * segment.kv.tokens});
   }

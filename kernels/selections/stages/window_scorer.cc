@@ -29,10 +29,10 @@ class Window final : public AsksWindow {
       std::vector<float> pooled(means.size());
       queries_.ForEachHead(segment, out.layer, [&](int64_t head, int, const float* weights) {
         float* mean = means.data() + head * ranked;
-        segment.kernels.reduce_rows(
-            {kernels::Reduction::kMean, weights, queries_.rows(), ranked, tokens, mean});
-        segment.kernels.pool(
-            {mean, pooled.data() + head * ranked, ranked, scorer_.reach_, scorer_.max_pool_});
+        segment.kernels.reduce_rows(segment.stream, {kernels::Reduction::kMean, weights,
+                                                     queries_.rows(), ranked, tokens, mean});
+        segment.kernels.pool(segment.stream, {mean, pooled.data() + head * ranked, ranked,
+                                              scorer_.reach_, scorer_.max_pool_});
       });
       MeanOverGroups(segment, pooled.data(), ranked, ranked, out.scores);
     }
@@ -68,7 +68,8 @@ class LastQuery final : public Scorer {
         std::copy(weights, weights + tokens, all.data() + head * tokens);
       });
       for (int32_t g = 0; g < segment.shape.kv_heads; ++g) {
-        segment.kernels.reduce_rows({kernels::Reduction::kMean, all.data(), heads, tokens, tokens,
+        segment.kernels.reduce_rows(segment.stream,
+                                    {kernels::Reduction::kMean, all.data(), heads, tokens, tokens,
                                      out.scores.data() + g * tokens});
       }
     }

@@ -13,11 +13,11 @@ ForwardPass::ForwardPass(const Setup& setup, kernels::ThreadPool* pool)
     : hp_(setup.model.hp()),
       embedding_(setup.model.token_embedding()),
       weights_(setup.weights),
-      backend_(setup.backend),
-      bf16_gemm_(setup.fast && setup.backend.gemm_bf16 != nullptr),
+      kernels_(setup.kernels),
+      bf16_gemm_(setup.fast && setup.kernels.gemm_bf16 != nullptr),
       bf16_attention_(setup.fast &&
-                      kernels::SupportsBf16Attention(setup.backend, setup.model.hp().head_dim)),
-      integer_decode_(setup.fast && setup.backend.prepare_activation != nullptr),
+                      kernels::SupportsBf16Attention(setup.kernels, setup.model.hp().head_dim)),
+      integer_decode_(setup.fast && setup.kernels.prepare_activation != nullptr),
       kv_(setup.kv),
       max_rows_(setup.max_rows),
       pool_(*pool),
@@ -132,9 +132,9 @@ void ForwardPass::Embed() {
 void ForwardPass::PrepareRows(MatrixInput* input, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     if (r < prefill_rows_) {
-      if (bf16_gemm_) backend_.to_bf16({input->row(r), input->bf16_row(r), input->width});
+      if (bf16_gemm_) kernels_.to_bf16(stream_, {input->row(r), input->bf16_row(r), input->width});
     } else if (integer_decode_) {
-      backend_.prepare_activation(input->row(r), input->width, input->activation_row(r));
+      kernels_.prepare_activation(stream_, {input->row(r), input->width, input->activation_row(r)});
     }
   }
 }
@@ -144,8 +144,8 @@ void ForwardPass::Normalise(const float* x, const float* weight, int64_t rows) {
   pool_.ParallelFor((rows + kPiece - 1) / kPiece, [&](int64_t i, int) {
     const int64_t begin = i * kPiece;
     const int64_t end = std::min(rows, begin + kPiece);
-    backend_.rms_norm({x + begin * hp_.hidden, weight, ws_.normed.row(begin), end - begin,
-                       hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
+    kernels_.rms_norm(stream_, {x + begin * hp_.hidden, weight, ws_.normed.row(begin), end - begin,
+                                hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
     PrepareRows(&ws_.normed, begin, end);
   });
 }
@@ -162,7 +162,7 @@ void ForwardPass::Product(const Output& out, MatrixInput* input, int64_t begin, 
                           bool accumulate, int thread) {
   if (prefill_rows_ > 0) {
     kernels::GemmArgs g;
-    g.w = out.w;
+    g.w = *out.w;
     g.a = input->x.get();
     g.a_bf16 = input->bf16.get();
     g.y = out.y;
@@ -173,11 +173,11 @@ void ForwardPass::Product(const Output& out, MatrixInput* input, int64_t begin, 
     g.panel_end = end;
     g.accumulate = accumulate;
     g.scratch = ws_.thread_scratch(thread);
-    (bf16_gemm_ ? backend_.gemm_bf16 : backend_.gemm_f32)(g);
+    (bf16_gemm_ ? kernels_.gemm_bf16 : kernels_.gemm_f32)(stream_, g);
   }
   if (rows_ > prefill_rows_) {
     kernels::MatVecArgs m;
-    m.w = out.w;
+    m.w = *out.w;
     m.x = input->row(prefill_rows_);
     m.activation = integer_decode_ ? input->activation_row(prefill_rows_) : nullptr;
     m.y = out.y + prefill_rows_ * out.y_stride;
@@ -188,7 +188,7 @@ void ForwardPass::Product(const Output& out, MatrixInput* input, int64_t begin, 
     m.panel_begin = begin;
     m.panel_end = end;
     m.accumulate = accumulate;
-    backend_.mat_vec(m);
+    kernels_.mat_vec(stream_, m);
   }
 }
 
@@ -227,12 +227,12 @@ void ForwardPass::RotateAndStore(int layer) {
         const float* v = ws_.v.get() + r * hp_.kv_heads * dim;
         const float* cosine = cosine_ + r * half;
         const float* sine = sine_ + r * half;
-        backend_.rope({q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
-        backend_.rope({k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
+        kernels_.rope(stream_, {q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
+        kernels_.rope(stream_, {k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
         const int64_t token = first_token + i;
         for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-          backend_.to_half({k + h * dim, const_cast<uint16_t*>(view.K(h, token)), dim});
-          backend_.to_half({v + h * dim, const_cast<uint16_t*>(view.V(h, token)), dim});
+          kernels_.to_half(stream_, {k + h * dim, const_cast<uint16_t*>(view.K(h, token)), dim});
+          kernels_.to_half(stream_, {v + h * dim, const_cast<uint16_t*>(view.V(h, token)), dim});
         }
       }
     });
@@ -306,7 +306,7 @@ void ForwardPass::AttendPrefill(const AttentionPiece& p, int layer, int thread) 
   a.group = hp_.heads / hp_.kv_heads;
   a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
   a.scratch = ws_.thread_scratch(thread);
-  (bf16_attention_ ? backend_.attention_bf16 : backend_.attention_f32)(a);
+  (bf16_attention_ ? kernels_.attention_bf16 : kernels_.attention_f32)(stream_, a);
 }
 
 void ForwardPass::AttendDecodePart(const AttentionPiece& p, int layer, int thread) {
@@ -326,7 +326,7 @@ void ForwardPass::AttendDecodePart(const AttentionPiece& p, int layer, int threa
   a.max = ws_.part_max.data() + first_head;
   a.sum = ws_.part_sum.data() + first_head;
   a.scratch = ws_.thread_scratch(thread);
-  backend_.attention_part(a);
+  kernels_.attention_part(stream_, a);
 }
 
 void ForwardPass::MergeDecodeParts(int layer) {
@@ -337,10 +337,10 @@ void ForwardPass::MergeDecodeParts(int layer) {
     if (run.chunk->phase == Phase::kPrefill) continue;
     const int64_t count = SpanOf(run, layer).parts();
     // All heads at once: to the merge they are one large group.
-    backend_.attention_merge({ws_.part_acc.data() + parts * q_width,
-                              ws_.part_max.data() + parts * hp_.heads,
-                              ws_.part_sum.data() + parts * hp_.heads,
-                              ws_.attended.row(run.first_row), count, hp_.heads, dim});
+    kernels_.attention_merge(
+        stream_, {ws_.part_acc.data() + parts * q_width, ws_.part_max.data() + parts * hp_.heads,
+                  ws_.part_sum.data() + parts * hp_.heads, ws_.attended.row(run.first_row), count,
+                  hp_.heads, dim});
     parts += count;
   }
 }
@@ -382,8 +382,9 @@ void ForwardPass::FeedForward(const PackedLayer& w) {
     const int64_t count = std::min(end * kPanelRows, act.width) - c;
     for (int64_t r = 0; r < rows_; ++r) {
       float* g = act.row(r) + c;
-      backend_.swiglu({g, ws_.up.get() + r * act.stride + c, g, count});
-      if (r < prefill_rows_ && bf16_gemm_) backend_.to_bf16({g, act.bf16_row(r) + c, count});
+      kernels_.swiglu(stream_, {g, ws_.up.get() + r * act.stride + c, g, count});
+      if (r < prefill_rows_ && bf16_gemm_)
+        kernels_.to_bf16(stream_, {g, act.bf16_row(r) + c, count});
     }
   });
   if (rows_ > prefill_rows_) PrepareRows(&act, prefill_rows_, rows_);
@@ -404,19 +405,20 @@ void ForwardPass::Logits() {
 }
 
 void ForwardPass::RowLogits(int64_t first, int64_t rows, float* logits) {
-  backend_.rms_norm({x_ + first * hp_.hidden, weights_.output_norm.data(), ws_.normed.row(0), rows,
+  kernels_.rms_norm(stream_,
+                    {x_ + first * hp_.hidden, weights_.output_norm.data(), ws_.normed.row(0), rows,
                      hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
   if (integer_decode_) {
     for (int64_t r = 0; r < rows; ++r) {
-      backend_.prepare_activation(ws_.normed.row(r), ws_.normed.width,
-                                  ws_.normed.activation_row(r));
+      kernels_.prepare_activation(
+          stream_, {ws_.normed.row(r), ws_.normed.width, ws_.normed.activation_row(r)});
     }
   }
   const int64_t panels = weights_.output.panels();
   constexpr int64_t kPiece = 32;
   pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t i, int) {
     kernels::MatVecArgs m;
-    m.w = &weights_.output;
+    m.w = weights_.output;
     m.x = ws_.normed.row(0);
     m.activation = integer_decode_ ? ws_.normed.activation_row(0) : nullptr;
     m.y = logits;
@@ -426,7 +428,7 @@ void ForwardPass::RowLogits(int64_t first, int64_t rows, float* logits) {
     m.y_stride = weights_.output.rows();
     m.panel_begin = i * kPiece;
     m.panel_end = std::min(panels, (i + 1) * kPiece);
-    backend_.mat_vec(m);
+    kernels_.mat_vec(stream_, m);
   });
 }
 

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "cairn/common/status.h"
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
+#include "cairn/kernels/stream.h"
 #include "cairn/kernels/thread_pool.h"
 #include "services/worker/compute/packed_weights.h"
 #include "services/worker/compute/transformer.h"
@@ -17,11 +18,11 @@ namespace cairn::worker {
 
 class ForwardPass {
  public:
-  // References must outlive the pass.
+  // References must outlive the pass. The kernels are those of a backend that runs inline.
   struct Setup {
     const Model& model;
     const PackedWeights& weights;
-    const kernels::Backend& backend;
+    const kernels::ForwardKernels& kernels;
     bool fast;
     KvLayout kv;
     int64_t max_rows;
@@ -109,7 +110,8 @@ class ForwardPass {
   const Hyperparameters& hp_;
   const Tensor& embedding_;
   const PackedWeights& weights_;
-  const kernels::Backend& backend_;
+  const kernels::ForwardKernels& kernels_;
+  kernels::InlineStream stream_;  // All threads of the pool use it.
   const bool bf16_gemm_;
   const bool bf16_attention_;
   const bool integer_decode_;

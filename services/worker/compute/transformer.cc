@@ -22,9 +22,9 @@ Status CheckOption(const char* field, int64_t value, int64_t low, int64_t high) 
 
 class CpuTransformer final : public Transformer {
  public:
-  CpuTransformer(const Model& model, const Options& options, kernels::Isa isa, int threads,
-                 int64_t max_context)
-      : backend_(kernels::CpuBackend(isa)),
+  CpuTransformer(const Model& model, const Options& options, const kernels::ForwardKernels& kernels,
+                 int threads, int64_t max_context)
+      : kernels_(kernels),
         layout_{.layers = model.hp().layers,
                 .kv_heads = model.hp().kv_heads,
                 .head_dim = model.hp().head_dim,
@@ -33,12 +33,12 @@ class CpuTransformer final : public Transformer {
         max_rows_(kMaxRows / options.block_tokens * options.block_tokens),
         numerics_id_(fmt::format("{}-{}-1",
                                  options.arithmetic == Arithmetic::kFast ? "fast" : "float32",
-                                 backend_.name)),
+                                 kernels_.name)),
         pool_(threads),
         weights_(PackWeights(model, &pool_)),
         pass_({.model = model,
                .weights = weights_,
-               .backend = backend_,
+               .kernels = kernels_,
                .fast = options.arithmetic == Arithmetic::kFast,
                .kv = layout_,
                .max_rows = max_rows_},
@@ -65,7 +65,7 @@ class CpuTransformer final : public Transformer {
   Status Check(std::span<const SequenceChunk> chunks) const;
   Status CheckChunk(size_t i, const SequenceChunk& chunk, bool alone) const;
 
-  const kernels::Backend& backend_;
+  const kernels::ForwardKernels& kernels_;
   const KvLayout layout_;
   const int64_t max_context_;
   const int64_t max_rows_;
@@ -149,16 +149,19 @@ Result<std::unique_ptr<Transformer>> Transformer::Create(const Model& model,
         "even number is rotated",
         hp.head_dim, hp.rope_dim);
   }
-  const kernels::Isa isa = options.isa.value_or(kernels::BestIsa());
-  if (!kernels::Supports(isa)) {
-    return InvalidArgument("transformer option 'isa': this machine has no {}",
-                           std::string(kernels::Name(isa)));
+  const kernels::Backend& backend =
+      options.backend != nullptr ? *options.backend : kernels::BestCpuBackend();
+  if (backend.forward == nullptr || !backend.runs_inline) {
+    return InvalidArgument(
+        "transformer option 'backend': got {}, expected one that has kernels of the forward pass "
+        "and runs inline",
+        backend.name);
   }
   int threads = options.threads;
   if (threads == 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int64_t context = options.max_context == 0 ? hp.context : options.max_context;
   return std::unique_ptr<Transformer>(
-      std::make_unique<CpuTransformer>(model, options, isa, threads, context));
+      std::make_unique<CpuTransformer>(model, options, *backend.forward, threads, context));
 }
 
 }  // namespace cairn::worker

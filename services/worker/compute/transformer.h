@@ -11,12 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
 #include "cairn/common/status.h"
-#include "cairn/kernels/isa.h"
+#include "cairn/kernels/backend.h"
 #include "cairn/kernels/thread_pool.h"
 #include "model/model.h"
 #include "services/worker/kv/kv_pool.h"
@@ -76,8 +75,9 @@ class Transformer {
     int32_t block_tokens = 64;
     // Most tokens that a sequence may have. 0: the model's context.
     int32_t max_context = 0;
-    // Instruction set to use; the best one this machine has when not given.
-    std::optional<kernels::Isa> isa = std::nullopt;
+    // Whose kernels to use; must run inline. Null: those of the best instruction set that this
+    // machine has.
+    const kernels::Backend* backend = nullptr;
   };
 
   // Prepares the weights. The model must outlive the transformer. INVALID_ARGUMENT, which names the

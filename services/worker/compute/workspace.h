@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 #include "model/model.h"
 
 namespace cairn::worker {

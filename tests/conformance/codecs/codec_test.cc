@@ -1,15 +1,15 @@
-// Every codec on every instruction set: the same bytes as the definition, bounded error, no byte
-// outside, NaN refused, any bytes decoded safely.
+// Every codec on every backend that runs inline: the same bytes as the definition, bounded error,
+// no byte outside, NaN refused, any bytes decoded safely.
 
 #include <algorithm>
 #include <tuple>
 
 #include "tests/conformance/codecs/case.h"
+#include "tests/conformance/kernels/device.h"
 
 namespace cairn::codecs {
 namespace {
 
-using kernels::Isa;
 using testing::CodecCase;
 using testing::DecodeSlice;
 using testing::EncodeSlice;
@@ -24,17 +24,19 @@ const SliceShape kShapes[] = {
     {5, 1, 80, 1, 80},  {64, 3, 64, 0, 0},    {64, 0, 0, 1, 64},    {31, 5, 16, 5, 48},
 };
 
-class CodecTest : public ::testing::TestWithParam<std::tuple<CodecCase, Isa>> {
+class CodecTest : public ::testing::TestWithParam<std::tuple<CodecCase, std::string>> {
  protected:
   void SetUp() override {
-    if (!kernels::Supports(isa())) GTEST_SKIP() << "this machine has no " << kernels::Name(isa());
-    codec_ = MakeCodec(test().name, test().values, isa());
-    reference_ = MakeReferenceCodec(test().name, test().values);
+    const std::string why =
+        kernels::testing::WhySkippedOnHost(backend(), &kernels::Backend::codecs);
+    if (!why.empty()) GTEST_SKIP() << why;
+    codec_ = MakeCodec(test().name, test().values, *kernels::FindBackend(backend())->codecs);
+    reference_ = MakeCodec(test().name, test().values, kernels::ReferenceCodecKernels());
     ASSERT_NE(codec_, nullptr);
     ASSERT_NE(reference_, nullptr);
   }
   const CodecCase& test() const { return std::get<0>(GetParam()); }
-  Isa isa() const { return std::get<1>(GetParam()); }
+  const std::string& backend() const { return std::get<1>(GetParam()); }
   bool lossless() const { return test().name == "raw"; }
 
   std::unique_ptr<Codec> codec_, reference_;
@@ -190,17 +192,15 @@ TEST_P(CodecTest, ShapesOutOfRangeAreRefused) {
   }
 }
 
-std::string CaseName(const ::testing::TestParamInfo<std::tuple<CodecCase, Isa>>& info) {
-  std::string label = std::get<0>(info.param).Label();
-  label += '_';
-  label += kernels::Name(std::get<1>(info.param));
+std::string CaseName(const ::testing::TestParamInfo<std::tuple<CodecCase, std::string>>& info) {
+  std::string label = std::get<0>(info.param).Label() + "_" + std::get<1>(info.param);
+  for (char& c : label) c = c == '-' ? '_' : c;
   return label;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CodecTest,
                          ::testing::Combine(::testing::ValuesIn(testing::AllCases()),
-                                            ::testing::Values(Isa::kPortable, Isa::kAvx2,
-                                                              Isa::kAvx512)),
+                                            ::testing::ValuesIn(kernels::testing::BackendNames())),
                          CaseName);
 
 }  // namespace

@@ -8,9 +8,9 @@
 namespace cairn::kernels {
 namespace {
 
+using testing::Device;
 using testing::ExpectClose;
 using testing::Guarded;
-using testing::Scratch;
 
 struct Case {
   int64_t block_tokens, dim, kv_heads, group, first, rows;
@@ -22,7 +22,7 @@ class Pages {
   Pages(const Case& c, std::mt19937* rng) : c_(c) {
     const int64_t tokens = c.first + c.rows;
     const int64_t count = (tokens + c.block_tokens - 1) / c.block_tokens;
-    const auto numbers = static_cast<size_t>(2 * c.kv_heads * c.block_tokens * c.dim);
+    const size_t numbers = PageNumbers();
     std::normal_distribution<float> normal(0.0f, 1.0f);
     std::vector<size_t> order(static_cast<size_t>(count));
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -43,6 +43,15 @@ class Pages {
     }
   }
 
+  // In the memory of a device.
+  PagedKv In(Device& device) const {
+    return device.In(View(), c_.first + c_.rows, PageNumbers() * sizeof(uint16_t));
+  }
+
+ private:
+  size_t PageNumbers() const {
+    return static_cast<size_t>(2 * c_.kv_heads * c_.block_tokens * c_.dim);
+  }
   PagedKv View() const {
     PagedKv kv;
     kv.pages = pages_.data();
@@ -54,7 +63,6 @@ class Pages {
     return kv;
   }
 
- private:
   Case c_;
   std::vector<uint16_t> data_;
   std::vector<const std::byte*> pages_;
@@ -73,19 +81,24 @@ std::string Describe(const Case& c) {
          std::to_string(c.rows);
 }
 
+using Attention = void (*ForwardKernels::*)(Stream&, const AttentionArgs&);
+
 class AttentionTest : public testing::KernelTest {
  protected:
   // All KV heads, `step` rows a call.
-  static void Run(void (*attention)(const AttentionArgs&), const Case& c, const PagedKv& kv,
-                  const std::vector<float>& q, float* out, int64_t step) {
+  static std::vector<float> Run(Device& device, Attention attention, const Case& c,
+                                const Pages& pages, const std::vector<float>& q, int64_t step) {
     const int64_t width = c.kv_heads * c.group * c.dim;
-    Scratch scratch(AttentionScratchBytes(step, c.group, c.dim));
+    Guarded<float> out(device, c.rows * width);
+    const PagedKv kv = pages.In(device);
+    const float* const queries = device.In(q);
+    std::byte* const scratch = device.Scratch(AttentionScratchBytes(step, c.group, c.dim));
     for (int64_t h = 0; h < c.kv_heads; ++h) {
       for (int64_t r = 0; r < c.rows; r += step) {
         AttentionArgs a;
         a.kv = kv;
-        a.q = q.data() + r * width;
-        a.out = out + r * width;
+        a.q = queries + r * width;
+        a.out = out.get() + r * width;
         a.rows = std::min(step, c.rows - r);
         a.q_stride = width;
         a.out_stride = width;
@@ -93,44 +106,41 @@ class AttentionTest : public testing::KernelTest {
         a.kv_head = h;
         a.group = c.group;
         a.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
-        a.scratch = scratch.get();
-        attention(a);
+        a.scratch = scratch;
+        device.Run(attention, a);
       }
     }
+    return out.Read();
+  }
+
+  bool HasBf16(int64_t dim) { return SupportsBf16Attention(here().forward(), dim); }
+  std::vector<Attention> Attentions(int64_t dim) {
+    if (!HasBf16(dim)) return {&ForwardKernels::attention_f32};
+    return {&ForwardKernels::attention_f32, &ForwardKernels::attention_bf16};
   }
 };
 
 TEST_P(AttentionTest, Prefill) {
   for (const Case& c : kCases) {
     const Pages pages(c, &rng());
-    const int64_t n = c.rows * c.kv_heads * c.group * c.dim;
-    const std::vector<float> q = Random(n);
-    Guarded<float> want(n), got(n);
-    Run(reference().attention_f32, c, pages.View(), q, want.get(), c.rows);
-    Run(cpu().attention_f32, c, pages.View(), q, got.get(), c.rows);
-    ExpectClose(want.span(), got.span(), 1e-5, 1e-6, Describe(c));
-    if (!SupportsBf16Attention(cpu(), c.dim)) continue;
-    Guarded<float> bf16(n);
-    Run(cpu().attention_bf16, c, pages.View(), q, bf16.get(), c.rows);
-    ExpectClose(want.span(), bf16.span(), 2e-2, 3e-2, Describe(c) + " bf16");
+    const std::vector<float> q = Random(c.rows * c.kv_heads * c.group * c.dim);
+    const auto want = Run(host(), &ForwardKernels::attention_f32, c, pages, q, c.rows);
+    const auto got = Run(here(), &ForwardKernels::attention_f32, c, pages, q, c.rows);
+    ExpectClose(want, got, 1e-5, 1e-6, Describe(c));
+    if (!HasBf16(c.dim)) continue;
+    const auto bf16 = Run(here(), &ForwardKernels::attention_bf16, c, pages, q, c.rows);
+    ExpectClose(want, bf16, 2e-2, 3e-2, Describe(c) + " bf16");
   }
 }
 
 TEST_P(AttentionTest, ARowDoesNotDependOnTheOtherRows) {
   for (const Case& c : kCases) {
     const Pages pages(c, &rng());
-    const int64_t n = c.rows * c.kv_heads * c.group * c.dim;
-    const std::vector<float> q = Random(n);
-    for (auto* attention : {cpu().attention_f32, cpu().attention_bf16}) {
-      if (attention == nullptr ||
-          (attention == cpu().attention_bf16 && !SupportsBf16Attention(cpu(), c.dim))) {
-        continue;
-      }
-      Guarded<float> together(n), apart(n);
-      Run(attention, c, pages.View(), q, together.get(), c.rows);
+    const std::vector<float> q = Random(c.rows * c.kv_heads * c.group * c.dim);
+    for (const Attention attention : Attentions(c.dim)) {
+      const std::vector<float> together = Run(here(), attention, c, pages, q, c.rows);
       for (const int64_t step : {1, 7, 32}) {
-        Run(attention, c, pages.View(), q, apart.get(), step);
-        ASSERT_TRUE(std::equal(apart.span().begin(), apart.span().end(), together.span().begin()))
+        ASSERT_EQ(Run(here(), attention, c, pages, q, step), together)
             << Describe(c) << ", " << step << " rows a call";
       }
     }
@@ -140,12 +150,10 @@ TEST_P(AttentionTest, ARowDoesNotDependOnTheOtherRows) {
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   const Case c{64, 64, 1, 2, 64, 10};
   const Pages pages(c, &rng());
-  const int64_t n = c.rows * c.group * c.dim;
-  const std::vector<float> q = Random(n, 300.0f);
-  Guarded<float> want(n), got(n);
-  Run(reference().attention_f32, c, pages.View(), q, want.get(), c.rows);
-  Run(cpu().attention_f32, c, pages.View(), q, got.get(), c.rows);
-  ExpectClose(want.span(), got.span(), 1e-3, 1e-3, "large scores");
+  const std::vector<float> q = Random(c.rows * c.group * c.dim, 300.0f);
+  const auto want = Run(host(), &ForwardKernels::attention_f32, c, pages, q, c.rows);
+  const auto got = Run(here(), &ForwardKernels::attention_f32, c, pages, q, c.rows);
+  ExpectClose(want, got, 1e-3, 1e-3, "large scores");
 }
 
 TEST_P(AttentionTest, DecodeInPartsEqualsTheReference) {
@@ -157,17 +165,19 @@ TEST_P(AttentionTest, DecodeInPartsEqualsTheReference) {
     Case last = c;
     last.first = tokens - 1;
     last.rows = 1;
-    Guarded<float> want(heads * c.dim);
-    Run(reference().attention_f32, last, pages.View(), q, want.get(), 1);
+    const auto want = Run(host(), &ForwardKernels::attention_f32, last, pages, q, 1);
+    const PagedKv kv = pages.In(here());
+    const float* const queries = here().In(q);
     for (const int64_t split : {int64_t{16}, int64_t{50}, tokens}) {
       const int64_t parts = (tokens + split - 1) / split;
-      Guarded<float> acc(parts * heads * c.dim), max(parts * heads), sum(parts * heads);
-      Scratch scratch(AttentionPartScratchBytes(split, c.group));
+      Guarded<float> acc(here(), parts * heads * c.dim), max(here(), parts * heads),
+          sum(here(), parts * heads);
+      std::byte* const scratch = here().Scratch(AttentionPartScratchBytes(split, c.group));
       for (int64_t p = 0; p < parts; ++p) {
         for (int64_t h = 0; h < c.kv_heads; ++h) {
           AttentionPartArgs a;
-          a.kv = pages.View();
-          a.q = q.data();
+          a.kv = kv;
+          a.q = queries;
           a.kv_head = h;
           a.group = c.group;
           a.begin = p * split;
@@ -177,21 +187,22 @@ TEST_P(AttentionTest, DecodeInPartsEqualsTheReference) {
           a.acc = acc.get() + first * c.dim;
           a.max = max.get() + first;
           a.sum = sum.get() + first;
-          a.scratch = scratch.get();
-          cpu().attention_part(a);
+          a.scratch = scratch;
+          here().Run(&ForwardKernels::attention_part, a);
         }
       }
-      Guarded<float> got(heads * c.dim);
-      cpu().attention_merge({acc.get(), max.get(), sum.get(), got.get(), parts, heads, c.dim});
-      ExpectClose(want.span(), got.span(), 1e-5, 1e-6,
-                  Describe(c) + ", split " + std::to_string(split));
+      Guarded<float> got(here(), heads * c.dim);
+      here().Run(&ForwardKernels::attention_merge,
+                 {acc.get(), max.get(), sum.get(), got.get(), parts, heads, c.dim});
+      ExpectClose(want, got.Read(), 1e-5, 1e-6, Describe(c) + ", split " + std::to_string(split));
     }
   }
 }
 
 float FloatOf(uint16_t half) {
+  InlineStream stream;
   float x;
-  ReferenceBackend().from_half({&half, &x, 1});
+  ReferenceForwardKernels().from_half(stream, {&half, &x, 1});
   return x;
 }
 
@@ -241,6 +252,18 @@ class RaggedCase {
 
   int64_t Rows(int64_t head) const { return std::ssize(kept_[static_cast<size_t>(head)]); }
   int64_t MostRows() const { return std::max({Rows(0), Rows(1), Rows(2)}); }
+  // In the memory of a device: the rows of each head, and the tail.
+  std::vector<PagedKv> Prefixes(Device& device) const {
+    std::vector<PagedKv> all;
+    for (int64_t h = 0; h < kHeads; ++h) {
+      all.push_back(device.In(Prefix(h), Rows(h), 2 * kUnit * kDim * sizeof(uint16_t)));
+    }
+    return all;
+  }
+  PagedKv Tail(Device& device) const {
+    return device.In(Tail(), tail_, 2 * kHeads * kPage * kDim * sizeof(uint16_t));
+  }
+
   PagedKv Prefix(int64_t head) const {
     PagedKv kv;
     kv.pages = units_[static_cast<size_t>(head)].data();
@@ -311,36 +334,39 @@ TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInPrefill) {
       const RaggedCase c(200, rows, percent, &rng());
       const int64_t n = rows * kQueries * kDim;
       const std::vector<float> q = Random(n);
-      for (auto* attention :
-           {cpu().attention_f32, cpu().attention_bf16, reference().attention_f32}) {
-        const bool bf16 = attention == cpu().attention_bf16;
-        if (attention == nullptr || (bf16 && !SupportsBf16Attention(cpu(), kDim))) continue;
-        Guarded<float> got(n);
+      const std::vector<PagedKv> prefixes = c.Prefixes(here());
+      const PagedKv tail = c.Tail(here());
+      const float* const queries = here().In(q);
+      for (const Attention attention : Attentions(kDim)) {
+        const bool bf16 = attention == &ForwardKernels::attention_bf16;
+        Guarded<float> out(here(), n);
         for (const int64_t step : {rows, int64_t{64}}) {
-          Scratch scratch(AttentionScratchBytes(step, RaggedCase::kGroup, kDim));
+          std::byte* const scratch =
+              here().Scratch(AttentionScratchBytes(step, RaggedCase::kGroup, kDim));
           for (int64_t r = 0; r < rows; r += step) {
             for (int64_t h = 0; h < RaggedCase::kHeads; ++h) {
               AttentionArgs a;
-              a.kv = c.Tail();
-              a.prefix = c.Prefix(h);
+              a.kv = tail;
+              a.prefix = prefixes[static_cast<size_t>(h)];
               a.prefix_rows = c.Rows(h);
-              a.q = q.data() + r * kQueries * kDim;
-              a.out = got.get() + r * kQueries * kDim;
+              a.q = queries + r * kQueries * kDim;
+              a.out = out.get() + r * kQueries * kDim;
               a.rows = std::min(step, rows - r);
               a.q_stride = a.out_stride = kQueries * kDim;
               a.first_position = r;
               a.kv_head = h;
               a.group = RaggedCase::kGroup;
               a.scale = RaggedCase::Scale();
-              a.scratch = scratch.get();
-              attention(a);
+              a.scratch = scratch;
+              here().Run(attention, a);
             }
           }
+          const std::vector<float> got = out.Read();
           for (int64_t r = 0; r < rows; ++r) {
             for (int64_t query = 0; query < kQueries; ++query) {
               const int64_t at = (r * kQueries + query) * kDim;
               const std::vector<float> want = c.Masked(query, r, q.data() + at);
-              const std::span<const float> have(got.get() + at, static_cast<size_t>(kDim));
+              const std::span<const float> have(got.data() + at, static_cast<size_t>(kDim));
               ExpectClose(want, have, bf16 ? 2e-2 : 1e-5, bf16 ? 3e-2 : 1e-5,
                           "row " + std::to_string(r) + ", head " + std::to_string(query));
             }
@@ -355,18 +381,22 @@ TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInEveryDecodedToken) {
   constexpr int64_t kQueries = RaggedCase::kHeads * RaggedCase::kGroup, kDim = RaggedCase::kDim;
   constexpr int64_t kDecoded = 130, kSplit = 96;
   const RaggedCase c(500, kDecoded, {30, 0, 70}, &rng());
-  Scratch scratch(AttentionPartScratchBytes(kSplit, RaggedCase::kGroup));
+  const std::vector<PagedKv> prefixes = c.Prefixes(here());
+  const PagedKv tail = c.Tail(here());
+  std::byte* const scratch = here().Scratch(AttentionPartScratchBytes(kSplit, RaggedCase::kGroup));
   for (int64_t row = 0; row < kDecoded; ++row) {
     const std::vector<float> q = Random(kQueries * kDim);
     const int64_t prefix_parts = (c.MostRows() + kSplit - 1) / kSplit;
     const int64_t parts = prefix_parts + (row + 1 + kSplit - 1) / kSplit;
-    Guarded<float> acc(parts * kQueries * kDim), max(parts * kQueries), sum(parts * kQueries);
+    const float* const queries = here().In(q);
+    Guarded<float> acc(here(), parts * kQueries * kDim), max(here(), parts * kQueries),
+        sum(here(), parts * kQueries);
     for (int64_t p = 0; p < parts; ++p) {
       for (int64_t h = 0; h < RaggedCase::kHeads; ++h) {
         const bool prefix = p < prefix_parts;
         AttentionPartArgs a;
-        a.kv = prefix ? c.Prefix(h) : c.Tail();
-        a.q = q.data();
+        a.kv = prefix ? prefixes[static_cast<size_t>(h)] : tail;
+        a.q = queries;
         a.kv_head = h;
         a.group = RaggedCase::kGroup;
         a.begin = (prefix ? p : p - prefix_parts) * kSplit;
@@ -376,15 +406,17 @@ TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInEveryDecodedToken) {
         a.acc = acc.get() + first * kDim;
         a.max = max.get() + first;
         a.sum = sum.get() + first;
-        a.scratch = scratch.get();
-        cpu().attention_part(a);
+        a.scratch = scratch;
+        here().Run(&ForwardKernels::attention_part, a);
       }
     }
-    Guarded<float> got(kQueries * kDim);
-    cpu().attention_merge({acc.get(), max.get(), sum.get(), got.get(), parts, kQueries, kDim});
+    Guarded<float> out(here(), kQueries * kDim);
+    here().Run(&ForwardKernels::attention_merge,
+               {acc.get(), max.get(), sum.get(), out.get(), parts, kQueries, kDim});
+    const std::vector<float> got = out.Read();
     for (int64_t query = 0; query < kQueries; ++query) {
       const std::vector<float> want = c.Masked(query, row, q.data() + query * kDim);
-      ExpectClose(want, got.span().subspan(static_cast<size_t>(query * kDim), kDim), 1e-5, 1e-5,
+      ExpectClose(want, std::span(got).subspan(static_cast<size_t>(query * kDim), kDim), 1e-5, 1e-5,
                   "token " + std::to_string(row) + ", head " + std::to_string(query));
     }
   }
@@ -393,16 +425,14 @@ TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInEveryDecodedToken) {
 TEST_P(AttentionTest, MergeIgnoresEmptyParts) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> acc = {0, 0, 2, 4, 0, 0}, max = {-inf, 1, -inf}, sum = {0, 2, 0};
-  Guarded<float> out(2);
-  cpu().attention_merge({acc.data(), max.data(), sum.data(), out.get(), 3, 1, 2});
-  EXPECT_EQ(out.span()[0], 1.0f);
-  EXPECT_EQ(out.span()[1], 2.0f);
+  Guarded<float> out(here(), 2);
+  here().Run(&ForwardKernels::attention_merge,
+             {here().In(acc), here().In(max), here().In(sum), out.get(), 3, 1, 2});
+  EXPECT_EQ(out.Read(), (std::vector<float>{1.0f, 2.0f}));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
-                         ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
-                                           Isa::kAvx512Bf16, Isa::kAmx),
-                         testing::IsaName);
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::ValuesIn(testing::BackendNames()),
+                         testing::BackendCaseName);
 
 }  // namespace
 }  // namespace cairn::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel conformance tests share: seeded inputs, guarded outputs, packed matrices.
+// What the kernel conformance tests share: seeded inputs and packed matrices.
 
 #include <gtest/gtest.h>
 
@@ -10,20 +10,24 @@
 #include <string>
 #include <vector>
 
-#include "cairn/kernels/backend.h"
+#include "tests/conformance/kernels/device.h"
 
 namespace cairn::kernels::testing {
 
-// All instruction sets are cases; those that this machine lacks are skipped and counted.
-class KernelTest : public ::testing::TestWithParam<Isa> {
+// Every backend is a case, by its name; see WhySkipped. `kFamily`: the table under test.
+template <auto kFamily>
+class FamilyTest : public ::testing::TestWithParam<std::string> {
  protected:
+  FamilyTest() : host_(*FindBackend("reference")) {}
   void SetUp() override {
-    if (!Supports(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << Name(GetParam());
-    }
+    const std::string why = WhySkipped(GetParam(), kFamily);
+    if (!why.empty()) GTEST_SKIP() << why;
+    here_.emplace(*FindBackend(GetParam()));
   }
-  const Backend& cpu() const { return CpuBackend(GetParam()); }
-  const Backend& reference() const { return ReferenceBackend(); }
+
+  // The backend under test, and the definition.
+  Device& here() { return *here_; }
+  Device& host() { return host_; }
 
   std::vector<float> Random(int64_t n, float spread = 1.0f) {
     std::normal_distribution<float> normal(0.0f, spread);
@@ -31,46 +35,21 @@ class KernelTest : public ::testing::TestWithParam<Isa> {
     for (float& x : v) x = normal(rng_);
     return v;
   }
-  std::vector<std::byte> RandomBytes(size_t n) {
-    std::vector<std::byte> v(n);
-    for (std::byte& b : v) b = static_cast<std::byte>(rng_());
-    return v;
-  }
   std::mt19937& rng() { return rng_; }
 
  private:
   std::mt19937 rng_{20240607};
+  Device host_;
+  std::optional<Device> here_;
 };
 
-inline std::string IsaName(const ::testing::TestParamInfo<Isa>& test) {
-  std::string name(Name(test.param));
+using KernelTest = FamilyTest<&Backend::forward>;
+
+inline std::string BackendCaseName(const ::testing::TestParamInfo<std::string>& test) {
+  std::string name = test.param;
   for (char& c : name) c = c == '-' ? '_' : c;
   return name;
 }
-
-// An output with guards before and behind it: writing outside is seen when it is destroyed.
-template <typename T>
-class Guarded {
- public:
-  explicit Guarded(int64_t n, T fill = T{}) : n_(static_cast<size_t>(n)), all_(n_ + 2 * kGuard) {
-    std::memset(all_.data(), 0xa5, all_.size() * sizeof(T));
-    std::fill(all_.begin() + kGuard, all_.end() - kGuard, fill);
-  }
-  ~Guarded() {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(all_.data());
-    for (size_t i = 0; i < kGuard * sizeof(T); ++i) {
-      EXPECT_EQ(bytes[i], 0xa5) << "written before the output, byte " << i;
-      EXPECT_EQ(bytes[(kGuard + n_) * sizeof(T) + i], 0xa5) << "written behind the output, " << i;
-    }
-  }
-  T* get() { return all_.data() + kGuard; }
-  std::span<const T> span() const { return {all_.data() + kGuard, n_}; }
-
- private:
-  static constexpr size_t kGuard = 64;
-  size_t n_;
-  std::vector<T> all_;
-};
 
 // |got - want| <= absolute + relative * |want|, NaN only where NaN is expected.
 inline void ExpectClose(std::span<const float> want, std::span<const float> got, double relative,
@@ -91,19 +70,6 @@ inline void ExpectClose(std::span<const float> want, std::span<const float> got,
   }
 }
 
-// 64-byte aligned bytes.
-class Scratch {
- public:
-  explicit Scratch(size_t bytes) : bytes_(bytes + 64) {}
-  std::byte* get() {
-    const auto at = reinterpret_cast<uintptr_t>(bytes_.data());
-    return bytes_.data() + (64 - at % 64) % 64;
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 inline constexpr WeightType kWeightTypes[] = {
     WeightType::kF32,  WeightType::kF16,  WeightType::kBF16, WeightType::kQ8_0,
     WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
@@ -116,8 +82,9 @@ struct TestMatrix {
 };
 
 inline uint16_t HalfOf(float x) {
+  InlineStream stream;
   uint16_t h;
-  ReferenceBackend().to_half({&x, &h, 1});
+  ReferenceForwardKernels().to_half(stream, {&x, &h, 1});
   return h;
 }
 
@@ -144,8 +111,9 @@ inline void FillWeights(WeightType type, float spread, std::span<std::byte> byte
         break;
       case WeightType::kBF16: {
         const float v = 10 * scale(*rng);
+        InlineStream stream;
         uint16_t b;
-        ReferenceBackend().to_bf16({&v, &b, 1});
+        ReferenceForwardKernels().to_bf16(stream, {&v, &b, 1});
         std::memcpy(bytes.data() + at, &b, 2);
         break;
       }

@@ -7,6 +7,7 @@
 namespace cairn::kernels {
 namespace {
 
+using testing::Device;
 using testing::ExpectClose;
 using testing::Guarded;
 
@@ -19,11 +20,12 @@ TEST_P(ElementwiseTest, RmsNorm) {
   for (const int64_t cols : {1, 3, 16, 31, 64, 576, 1000}) {
     for (const int64_t rows : {0, 1, 5}) {
       const std::vector<float> x = Random(rows * (cols + 3) + 1), weight = Random(cols);
-      Guarded<float> want(rows * cols), got(rows * cols);
-      reference().rms_norm(
-          {x.data(), weight.data(), want.get(), rows, cols, cols + 3, cols, 1e-5f});
-      cpu().rms_norm({x.data(), weight.data(), got.get(), rows, cols, cols + 3, cols, 1e-5f});
-      ExpectClose(want.span(), got.span(), 2e-6, 1e-7, "cols " + std::to_string(cols));
+      Guarded<float> want(host(), rows * cols), got(here(), rows * cols);
+      host().Run(&ForwardKernels::rms_norm,
+                 {x.data(), weight.data(), want.get(), rows, cols, cols + 3, cols, 1e-5f});
+      here().Run(&ForwardKernels::rms_norm,
+                 {here().In(x), here().In(weight), got.get(), rows, cols, cols + 3, cols, 1e-5f});
+      ExpectClose(want.Read(), got.Read(), 2e-6, 1e-7, "cols " + std::to_string(cols));
     }
   }
 }
@@ -32,12 +34,14 @@ TEST_P(ElementwiseTest, RmsNormSpreadsNanOverItsRowOnly) {
   std::vector<float> x = Random(3 * 40);
   const std::vector<float> weight = Random(40);
   x[50] = kNan;
-  Guarded<float> want(120), got(120);
-  reference().rms_norm({x.data(), weight.data(), want.get(), 3, 40, 40, 40, 1e-5f});
-  cpu().rms_norm({x.data(), weight.data(), got.get(), 3, 40, 40, 40, 1e-5f});
-  ExpectClose(want.span(), got.span(), 2e-6, 1e-7, "NaN");
-  EXPECT_FALSE(std::isnan(got.span()[39]));
-  EXPECT_TRUE(std::isnan(got.span()[40]));
+  Guarded<float> want(host(), 120), got(here(), 120);
+  host().Run(&ForwardKernels::rms_norm,
+             {x.data(), weight.data(), want.get(), 3, 40, 40, 40, 1e-5f});
+  here().Run(&ForwardKernels::rms_norm,
+             {here().In(x), here().In(weight), got.get(), 3, 40, 40, 40, 1e-5f});
+  ExpectClose(want.Read(), got.Read(), 2e-6, 1e-7, "NaN");
+  EXPECT_FALSE(std::isnan(got.Read()[39]));
+  EXPECT_TRUE(std::isnan(got.Read()[40]));
 }
 
 TEST_P(ElementwiseTest, RopeTurnsPairsAndKeepsOtherChannels) {
@@ -47,12 +51,12 @@ TEST_P(ElementwiseTest, RopeTurnsPairsAndKeepsOtherChannels) {
       const std::vector<float> x = Random(rows * stride);
       const std::vector<float> cosine = Random(rows * rotated / 2),
                                sine = Random(rows * rotated / 2);
-      Guarded<float> want(rows * stride), got(rows * stride);
-      std::copy(x.begin(), x.end(), want.get());
-      std::copy(x.begin(), x.end(), got.get());
-      reference().rope({want.get(), rows, heads, dim, rotated, stride, cosine.data(), sine.data()});
-      cpu().rope({got.get(), rows, heads, dim, rotated, stride, cosine.data(), sine.data()});
-      ExpectClose(want.span(), got.span(), 1e-6, 1e-6, "head size " + std::to_string(dim));
+      Guarded<float> want(host(), x), got(here(), x);
+      host().Run(&ForwardKernels::rope,
+                 {want.get(), rows, heads, dim, rotated, stride, cosine.data(), sine.data()});
+      here().Run(&ForwardKernels::rope, {got.get(), rows, heads, dim, rotated, stride,
+                                         here().In(cosine), here().In(sine)});
+      ExpectClose(want.Read(), got.Read(), 1e-6, 1e-6, "head size " + std::to_string(dim));
     }
   }
 }
@@ -60,29 +64,29 @@ TEST_P(ElementwiseTest, RopeTurnsPairsAndKeepsOtherChannels) {
 TEST_P(ElementwiseTest, SwiGlu) {
   for (const int64_t n : {0, 1, 7, 16, 33, 1536}) {
     const std::vector<float> gate = Random(n, 20.0f), up = Random(n);
-    Guarded<float> want(n), got(n);
-    reference().swiglu({gate.data(), up.data(), want.get(), n});
-    cpu().swiglu({gate.data(), up.data(), got.get(), n});
-    ExpectClose(want.span(), got.span(), 2e-6, 1e-30, "n " + std::to_string(n));
+    Guarded<float> want(host(), n), got(here(), n);
+    host().Run(&ForwardKernels::swiglu, {gate.data(), up.data(), want.get(), n});
+    here().Run(&ForwardKernels::swiglu, {here().In(gate), here().In(up), got.get(), n});
+    ExpectClose(want.Read(), got.Read(), 2e-6, 1e-30, "n " + std::to_string(n));
   }
 }
 
 TEST_P(ElementwiseTest, SwiGluOfExtremeGates) {
   const std::vector<float> gate = {kNan, kInf, 1000.0f, -1000.0f, 0.0f, -0.0f, 88.5f, -88.5f};
   const std::vector<float> up(gate.size(), 2.0f);
-  Guarded<float> want(8), got(8);
-  reference().swiglu({gate.data(), up.data(), want.get(), 8});
-  cpu().swiglu({gate.data(), up.data(), got.get(), 8});
-  ExpectClose(want.span(), got.span(), 2e-6, 1e-30, "extreme gates");
+  Guarded<float> want(host(), 8), got(here(), 8);
+  host().Run(&ForwardKernels::swiglu, {gate.data(), up.data(), want.get(), 8});
+  here().Run(&ForwardKernels::swiglu, {here().In(gate), here().In(up), got.get(), 8});
+  ExpectClose(want.Read(), got.Read(), 2e-6, 1e-30, "extreme gates");
 }
 
 TEST_P(ElementwiseTest, FromHalfIsExactForAllBits) {
   std::vector<uint16_t> x(65536);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i);
-  Guarded<float> want(65536), got(65536);
-  reference().from_half({x.data(), want.get(), 65536});
-  cpu().from_half({x.data(), got.get(), 65536});
-  ExpectClose(want.span(), got.span(), 0.0, 0.0, "half");
+  Guarded<float> want(host(), 65536), got(here(), 65536);
+  host().Run(&ForwardKernels::from_half, {x.data(), want.get(), 65536});
+  here().Run(&ForwardKernels::from_half, {here().In(x), got.get(), 65536});
+  ExpectClose(want.Read(), got.Read(), 0.0, 0.0, "half");
 }
 
 TEST_P(ElementwiseTest, ToHalfRoundsToNearestEven) {
@@ -101,51 +105,51 @@ TEST_P(ElementwiseTest, ToHalfRoundsToNearestEven) {
     x.push_back(-std::nextafterf(middle, 0.0f));
   }
   const auto n = static_cast<int64_t>(x.size());
-  Guarded<uint16_t> want(n), got(n);
-  reference().to_half({x.data(), want.get(), n});
-  cpu().to_half({x.data(), got.get(), n});
-  for (size_t i = 0; i < x.size(); ++i) {
-    ASSERT_EQ(want.span()[i], got.span()[i]) << "of " << x[i];
-  }
+  Guarded<uint16_t> want(host(), n), got(here(), n);
+  host().Run(&ForwardKernels::to_half, {x.data(), want.get(), n});
+  here().Run(&ForwardKernels::to_half, {here().In(x), got.get(), n});
+  const std::vector<uint16_t> expected = want.Read(), halves = got.Read();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(expected[i], halves[i]) << "of " << x[i];
 }
 
 TEST_P(ElementwiseTest, ToHalfKeepsNan) {
   const std::vector<float> x(20, kNan);
-  Guarded<uint16_t> got(20);
-  cpu().to_half({x.data(), got.get(), 20});
-  for (const uint16_t h : got.span()) EXPECT_GT(h & 0x7fff, 0x7c00);
+  Guarded<uint16_t> got(here(), 20);
+  here().Run(&ForwardKernels::to_half, {here().In(x), got.get(), 20});
+  for (const uint16_t h : got.Read()) EXPECT_GT(h & 0x7fff, 0x7c00);
 }
 
 TEST_P(ElementwiseTest, ToBfloat16RoundsToNearestEven) {
   for (const int64_t n : {0, 1, 31, 32, 33, 1000}) {
     std::vector<float> x = Random(n, 1e3f);
     if (n > 4) x[2] = kInf, x[3] = 0.0f, x[4] = 1.00390625f;
-    Guarded<uint16_t> want(n), got(n);
-    reference().to_bf16({x.data(), want.get(), n});
-    cpu().to_bf16({x.data(), got.get(), n});
-    EXPECT_TRUE(std::equal(want.span().begin(), want.span().end(), got.span().begin())) << n;
+    Guarded<uint16_t> want(host(), n), got(here(), n);
+    host().Run(&ForwardKernels::to_bf16, {x.data(), want.get(), n});
+    here().Run(&ForwardKernels::to_bf16, {here().In(x), got.get(), n});
+    EXPECT_EQ(want.Read(), got.Read()) << n;
   }
 }
 
 TEST_P(ElementwiseTest, ArgMaxTakesTheFirstAndIgnoresNan) {
-  EXPECT_EQ(cpu().arg_max(nullptr, 0), -1);
-  const std::vector<float> nans(40, kNan);
-  EXPECT_EQ(cpu().arg_max(nans.data(), 40), -1);
-  const std::vector<float> lowest(40, -kInf);
-  EXPECT_EQ(cpu().arg_max(lowest.data(), 40), 0);
+  const auto arg_max = [](Device& device, const std::vector<float>& x) {
+    Guarded<int64_t> index(device, 1, -7);
+    device.Run(&ForwardKernels::arg_max, {device.In(x), std::ssize(x), index.get()});
+    return index.Read()[0];
+  };
+  EXPECT_EQ(arg_max(here(), {}), -1);
+  EXPECT_EQ(arg_max(here(), std::vector<float>(40, kNan)), -1);
+  EXPECT_EQ(arg_max(here(), std::vector<float>(40, -kInf)), 0);
   for (const int64_t n : {1, 5, 16, 100, 49152}) {
     std::vector<float> x = Random(n);
-    EXPECT_EQ(cpu().arg_max(x.data(), n), reference().arg_max(x.data(), n));
+    EXPECT_EQ(arg_max(here(), x), arg_max(host(), x));
     x[static_cast<size_t>(n / 2)] = x[static_cast<size_t>(n - 1)] = 100.0f;
     x[0] = n > 1 ? kNan : 100.0f;
-    EXPECT_EQ(cpu().arg_max(x.data(), n), n / 2) << n;
+    EXPECT_EQ(arg_max(here(), x), n / 2) << n;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ElementwiseTest,
-                         ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
-                                           Isa::kAvx512Bf16, Isa::kAmx),
-                         testing::IsaName);
+INSTANTIATE_TEST_SUITE_P(All, ElementwiseTest, ::testing::ValuesIn(testing::BackendNames()),
+                         testing::BackendCaseName);
 
 }  // namespace
 }  // namespace cairn::kernels

@@ -10,7 +10,6 @@ using testing::ExpectClose;
 using testing::Guarded;
 using testing::kWeightTypes;
 using testing::MakeMatrix;
-using testing::Scratch;
 using testing::TestMatrix;
 
 struct Shape {
@@ -64,8 +63,21 @@ class LinearTest : public testing::KernelTest {
     return x;
   }
 
+  // The products with many rows that the backend has.
+  std::vector<void (*ForwardKernels::*)(Stream&, const GemmArgs&)> Gemms() {
+    if (here().forward().gemm_bf16 == nullptr) return {&ForwardKernels::gemm_f32};
+    return {&ForwardKernels::gemm_f32, &ForwardKernels::gemm_bf16};
+  }
+
+  // Rounded by the backend, in its memory.
+  const uint16_t* Bfloat16(const std::vector<float>& x) {
+    auto* const rounded = here().Allocate<uint16_t>(x.size());
+    here().Run(&ForwardKernels::to_bf16, {here().In(x), rounded, std::ssize(x)});
+    return rounded;
+  }
+
   static void Compare(const std::vector<float>& want, const std::vector<double>& scale,
-                      std::span<const float> got, double bound, const std::string& what) {
+                      const std::vector<float>& got, double bound, const std::string& what) {
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_LE(std::fabs(static_cast<double>(want[i]) - got[i]), bound * scale[i] + 1e-9)
           << what << ": index " << i << ": want " << want[i] << ", got " << got[i];
@@ -83,24 +95,24 @@ TEST_P(LinearTest, MatVecInFloat32) {
         std::vector<float> want;
         std::vector<double> scale;
         Expected(m, x, stride, rows, &want, &scale);
-        Guarded<float> got(rows * s.rows);
+        Guarded<float> got(here(), rows * s.rows);
         MatVecArgs a;
-        a.w = &m.packed;
-        a.x = x.data();
+        a.w = here().In(m.packed);
+        a.x = here().In(x);
         a.y = got.get();
         a.rows = rows;
         a.x_stride = stride;
         a.y_stride = s.rows;
         a.panel_end = m.packed.panels();
-        cpu().mat_vec(a);
-        Compare(want, scale, got.span(), 4e-6, Describe(type, s, rows));
+        here().Run(&ForwardKernels::mat_vec, a);
+        Compare(want, scale, got.Read(), 4e-6, Describe(type, s, rows));
       }
     }
   }
 }
 
 TEST_P(LinearTest, MatVecInIntegersKeeps15BitsOfTheActivations) {
-  if (cpu().prepare_activation == nullptr) GTEST_SKIP() << "float products only";
+  if (here().forward().prepare_activation == nullptr) GTEST_SKIP() << "float products only";
   for (const WeightType type : kWeightTypes) {
     for (const Shape& s : Shapes(type)) {
       const int64_t rows = 3;
@@ -111,15 +123,16 @@ TEST_P(LinearTest, MatVecInIntegersKeeps15BitsOfTheActivations) {
       std::vector<double> scale;
       Expected(m, x, stride, rows, &want, &scale);
       const auto activation_stride = static_cast<int64_t>(ActivationBytes(s.cols));
-      Guarded<std::byte> activation(rows * activation_stride);
+      Guarded<std::byte> activation(here(), rows * activation_stride);
+      const float* const input = here().In(x);
       for (int64_t r = 0; r < rows; ++r) {
-        cpu().prepare_activation(x.data() + r * stride, s.cols,
-                                 activation.get() + r * activation_stride);
+        here().Run(&ForwardKernels::prepare_activation,
+                   {input + r * stride, s.cols, activation.get() + r * activation_stride});
       }
-      Guarded<float> got(rows * s.rows);
+      Guarded<float> got(here(), rows * s.rows);
       MatVecArgs a;
-      a.w = &m.packed;
-      a.x = x.data();
+      a.w = here().In(m.packed);
+      a.x = input;
       a.activation = activation.get();
       a.y = got.get();
       a.rows = rows;
@@ -127,28 +140,29 @@ TEST_P(LinearTest, MatVecInIntegersKeeps15BitsOfTheActivations) {
       a.activation_stride = activation_stride;
       a.y_stride = s.rows;
       a.panel_end = m.packed.panels();
-      cpu().mat_vec(a);
+      here().Run(&ForwardKernels::mat_vec, a);
       // Rounding error of an activation: 2^-15 of the largest of its 32, here at most 4 sigma.
-      Compare(want, scale, got.span(), 3e-4, Describe(type, s, rows));
+      Compare(want, scale, got.Read(), 3e-4, Describe(type, s, rows));
     }
   }
 }
 
 TEST_P(LinearTest, IntegerMatVecOfZerosIsZero) {
-  if (cpu().prepare_activation == nullptr) GTEST_SKIP() << "float products only";
+  if (here().forward().prepare_activation == nullptr) GTEST_SKIP() << "float products only";
   const TestMatrix m = MakeMatrix(WeightType::kQ4_1, 16, 64, &rng());
   const std::vector<float> x(64, 0.0f);
-  Guarded<std::byte> activation(static_cast<int64_t>(ActivationBytes(64)));
-  cpu().prepare_activation(x.data(), 64, activation.get());
-  Guarded<float> y(16, 1.0f);
+  Guarded<std::byte> activation(here(), static_cast<int64_t>(ActivationBytes(64)));
+  const float* const input = here().In(x);
+  here().Run(&ForwardKernels::prepare_activation, {input, 64, activation.get()});
+  Guarded<float> y(here(), 16, 1.0f);
   MatVecArgs a;
-  a.w = &m.packed;
-  a.x = x.data();
+  a.w = here().In(m.packed);
+  a.x = input;
   a.activation = activation.get();
   a.y = y.get();
   a.panel_end = 1;
-  cpu().mat_vec(a);
-  for (const float v : y.span()) EXPECT_EQ(v, 0.0f);
+  here().Run(&ForwardKernels::mat_vec, a);
+  for (const float v : y.Read()) EXPECT_EQ(v, 0.0f);
 }
 
 TEST_P(LinearTest, GemmFloat32) {
@@ -161,26 +175,26 @@ TEST_P(LinearTest, GemmFloat32) {
         std::vector<float> want;
         std::vector<double> scale;
         Expected(m, x, stride, rows, &want, &scale);
-        Scratch scratch(GemmScratchBytes(s.cols));
-        Guarded<float> got(rows * s.rows);
+        std::byte* const scratch = here().Scratch(GemmScratchBytes(s.cols));
+        Guarded<float> got(here(), rows * s.rows);
         GemmArgs g;
-        g.w = &m.packed;
-        g.a = x.data();
+        g.w = here().In(m.packed);
+        g.a = here().In(x);
         g.y = got.get();
         g.rows = rows;
         g.a_stride = stride;
         g.y_stride = s.rows;
         g.panel_end = m.packed.panels();
-        g.scratch = scratch.get();
-        cpu().gemm_f32(g);
-        Compare(want, scale, got.span(), 4e-6, Describe(type, s, rows));
+        g.scratch = scratch;
+        here().Run(&ForwardKernels::gemm_f32, g);
+        Compare(want, scale, got.Read(), 4e-6, Describe(type, s, rows));
       }
     }
   }
 }
 
 TEST_P(LinearTest, GemmBfloat16) {
-  if (cpu().gemm_bf16 == nullptr) GTEST_SKIP() << "no bfloat16 products";
+  if (here().forward().gemm_bf16 == nullptr) GTEST_SKIP() << "no bfloat16 products";
   for (const WeightType type : kWeightTypes) {
     for (const Shape& s : Shapes(type)) {
       for (const int64_t rows : {1, 16, 17, 33, 64}) {
@@ -191,22 +205,21 @@ TEST_P(LinearTest, GemmBfloat16) {
         std::vector<float> want;
         std::vector<double> scale;
         Expected(m, x, stride, rows, &want, &scale);
-        std::vector<uint16_t> x16(x.size());
-        cpu().to_bf16({x.data(), x16.data(), static_cast<int64_t>(x.size())});
-        Scratch scratch(GemmScratchBytes(s.cols));
-        Guarded<float> got(rows * s.rows);
+        const uint16_t* const x16 = Bfloat16(x);
+        std::byte* const scratch = here().Scratch(GemmScratchBytes(s.cols));
+        Guarded<float> got(here(), rows * s.rows);
         GemmArgs g;
-        g.w = &m.packed;
-        g.a_bf16 = x16.data();
+        g.w = here().In(m.packed);
+        g.a_bf16 = x16;
         g.y = got.get();
         g.rows = rows;
         g.a_stride = stride;
         g.y_stride = s.rows;
         g.panel_end = m.packed.panels();
-        g.scratch = scratch.get();
-        cpu().gemm_bf16(g);
+        g.scratch = scratch;
+        here().Run(&ForwardKernels::gemm_bf16, g);
         // Both factors are rounded to eight bits.
-        Compare(want, scale, got.span(), 8.1e-3, Describe(type, s, rows));
+        Compare(want, scale, got.Read(), 8.1e-3, Describe(type, s, rows));
       }
     }
   }
@@ -215,36 +228,35 @@ TEST_P(LinearTest, GemmBfloat16) {
 TEST_P(LinearTest, PanelRangesAndRowCountsDoNotChangeABit) {
   const TestMatrix m = MakeMatrix(WeightType::kQ4_1, 80, 96, &rng());
   const std::vector<float> x = Input(64, 96, 96, 64);
-  std::vector<uint16_t> x16(x.size());
-  cpu().to_bf16({x.data(), x16.data(), static_cast<int64_t>(x.size())});
-  for (auto* gemm : {cpu().gemm_f32, cpu().gemm_bf16}) {
-    if (gemm == nullptr) continue;
-    Scratch scratch(GemmScratchBytes(96));
+  const float* const input = here().In(x);
+  const uint16_t* const x16 = Bfloat16(x);
+  for (const auto gemm : Gemms()) {
+    std::byte* const scratch = here().Scratch(GemmScratchBytes(96));
     GemmArgs g;
-    g.w = &m.packed;
-    g.a = x.data();
-    g.a_bf16 = x16.data();
+    g.w = here().In(m.packed);
+    g.a = input;
+    g.a_bf16 = x16;
     g.rows = 64;
     g.a_stride = 96;
     g.y_stride = 80;
     g.panel_end = m.packed.panels();
-    g.scratch = scratch.get();
-    Guarded<float> whole(64 * 80), parts(64 * 80);
+    g.scratch = scratch;
+    Guarded<float> whole(here(), 64 * 80), parts(here(), 64 * 80);
     g.y = whole.get();
-    gemm(g);
+    here().Run(gemm, g);
     g.y = parts.get();
     for (int64_t p = 0; p < m.packed.panels(); p += 3) {
       g.panel_begin = p;
       g.panel_end = std::min<int64_t>(p + 3, m.packed.panels());
       for (int64_t r = 0; r < 64; r += 16) {
         g.rows = 16;
-        g.a = x.data() + r * 96;
-        g.a_bf16 = x16.data() + r * 96;
+        g.a = input + r * 96;
+        g.a_bf16 = x16 + r * 96;
         g.y = parts.get() + r * 80;
-        gemm(g);
+        here().Run(gemm, g);
       }
     }
-    EXPECT_TRUE(std::equal(whole.span().begin(), whole.span().end(), parts.span().begin()));
+    EXPECT_EQ(whole.Read(), parts.Read());
   }
 }
 
@@ -253,43 +265,41 @@ TEST_P(LinearTest, AccumulateAddsToWhatIsThere) {
     const TestMatrix m = MakeMatrix(WeightType::kQ8_0, outputs, 64, &rng());
     const int64_t rows = 20;
     const std::vector<float> x = Input(rows, 64, 64, 32);
-    std::vector<uint16_t> x16(x.size());
-    cpu().to_bf16({x.data(), x16.data(), static_cast<int64_t>(x.size())});
+    const uint16_t* const x16 = Bfloat16(x);
     std::vector<float> want;
     std::vector<double> scale;
     Expected(m, x, 64, rows, &want, &scale);
     for (float& v : want) v += 5.0f;
     for (double& v : scale) v += 5.0;
-    Scratch scratch(GemmScratchBytes(64));
-    for (auto* gemm : {cpu().gemm_f32, cpu().gemm_bf16}) {
-      if (gemm == nullptr) continue;
-      Guarded<float> got(rows * outputs, 5.0f);
+    std::byte* const scratch = here().Scratch(GemmScratchBytes(64));
+    for (const auto gemm : Gemms()) {
+      Guarded<float> got(here(), rows * outputs, 5.0f);
       GemmArgs g;
-      g.w = &m.packed;
-      g.a = x.data();
-      g.a_bf16 = x16.data();
+      g.w = here().In(m.packed);
+      g.a = here().In(x);
+      g.a_bf16 = x16;
       g.y = got.get();
       g.rows = rows;
       g.a_stride = 64;
       g.y_stride = outputs;
       g.panel_end = m.packed.panels();
       g.accumulate = true;
-      g.scratch = scratch.get();
-      gemm(g);
-      Compare(want, scale, got.span(), gemm == cpu().gemm_f32 ? 4e-6 : 8.1e-3, "gemm");
+      g.scratch = scratch;
+      here().Run(gemm, g);
+      Compare(want, scale, got.Read(), gemm == &ForwardKernels::gemm_f32 ? 4e-6 : 8.1e-3, "gemm");
     }
-    Guarded<float> got(rows * outputs, 5.0f);
+    Guarded<float> got(here(), rows * outputs, 5.0f);
     MatVecArgs a;
-    a.w = &m.packed;
-    a.x = x.data();
+    a.w = here().In(m.packed);
+    a.x = here().In(x);
     a.y = got.get();
     a.rows = rows;
     a.x_stride = 64;
     a.y_stride = outputs;
     a.panel_end = m.packed.panels();
     a.accumulate = true;
-    cpu().mat_vec(a);
-    Compare(want, scale, got.span(), 4e-6, "mat_vec");
+    here().Run(&ForwardKernels::mat_vec, a);
+    Compare(want, scale, got.Read(), 4e-6, "mat_vec");
   }
 }
 
@@ -297,50 +307,47 @@ TEST_P(LinearTest, ARowOfNanStaysInItsRow) {
   const TestMatrix m = MakeMatrix(WeightType::kQ4_0, 32, 64, &rng());
   std::vector<float> x = Input(16, 64, 64, 16);
   x[5 * 64 + 7] = std::nanf("");
-  std::vector<uint16_t> x16(x.size());
-  cpu().to_bf16({x.data(), x16.data(), static_cast<int64_t>(x.size())});
-  Scratch scratch(GemmScratchBytes(64));
-  for (auto* gemm : {cpu().gemm_f32, cpu().gemm_bf16}) {
-    if (gemm == nullptr) continue;
-    Guarded<float> y(16 * 32);
+  const uint16_t* const x16 = Bfloat16(x);
+  std::byte* const scratch = here().Scratch(GemmScratchBytes(64));
+  for (const auto gemm : Gemms()) {
+    Guarded<float> y(here(), 16 * 32);
     GemmArgs g;
-    g.w = &m.packed;
-    g.a = x.data();
-    g.a_bf16 = x16.data();
+    g.w = here().In(m.packed);
+    g.a = here().In(x);
+    g.a_bf16 = x16;
     g.y = y.get();
     g.rows = 16;
     g.a_stride = 64;
     g.y_stride = 32;
     g.panel_end = 2;
-    g.scratch = scratch.get();
-    gemm(g);
-    for (size_t i = 0; i < 16 * 32; ++i) EXPECT_EQ(std::isnan(y.span()[i]), i / 32 == 5) << i;
+    g.scratch = scratch;
+    here().Run(gemm, g);
+    const std::vector<float> products = y.Read();
+    for (size_t i = 0; i < 16 * 32; ++i) EXPECT_EQ(std::isnan(products[i]), i / 32 == 5) << i;
   }
 }
 
 TEST_P(LinearTest, EmptyProductsWriteNothing) {
   const TestMatrix m = MakeMatrix(WeightType::kF32, 16, 32, &rng());
-  Scratch scratch(GemmScratchBytes(32));
-  Guarded<float> y(0);
+  std::byte* const scratch = here().Scratch(GemmScratchBytes(32));
+  Guarded<float> y(here(), 0);
   GemmArgs g;
-  g.w = &m.packed;
+  g.w = here().In(m.packed);
   g.y = y.get();
-  g.scratch = scratch.get();
+  g.scratch = scratch;
   g.panel_end = 1;
-  cpu().gemm_f32(g);
-  if (cpu().gemm_bf16 != nullptr) cpu().gemm_bf16(g);
+  here().Run(&ForwardKernels::gemm_f32, g);
+  if (here().forward().gemm_bf16 != nullptr) here().Run(&ForwardKernels::gemm_bf16, g);
   MatVecArgs a;
-  a.w = &m.packed;
+  a.w = here().In(m.packed);
   a.y = y.get();
   a.rows = 0;
   a.panel_end = 1;
-  cpu().mat_vec(a);
+  here().Run(&ForwardKernels::mat_vec, a);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LinearTest,
-                         ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
-                                           Isa::kAvx512Bf16, Isa::kAmx),
-                         testing::IsaName);
+INSTANTIATE_TEST_SUITE_P(All, LinearTest, ::testing::ValuesIn(testing::BackendNames()),
+                         testing::BackendCaseName);
 
 TEST(PackedMatrixTest, ReferenceReadsPackedWeightsAsDequantiseRowReadsRows) {
   std::mt19937 rng(7);
@@ -352,11 +359,12 @@ TEST(PackedMatrixTest, ReferenceReadsPackedWeightsAsDequantiseRowReadsRows) {
       std::vector<float> x(static_cast<size_t>(m.packed.steps() * kStepColumns)), y(21);
       x[static_cast<size_t>(c)] = 1.0f;
       MatVecArgs a;
-      a.w = &m.packed;
+      a.w = m.packed;
       a.x = x.data();
       a.y = y.data();
       a.panel_end = m.packed.panels();
-      ReferenceBackend().mat_vec(a);
+      InlineStream stream;
+      ReferenceForwardKernels().mat_vec(stream, a);
       for (int64_t r = 0; r < 21; ++r) {
         const float want = m.floats[static_cast<size_t>(r * cols + c)];
         ASSERT_NEAR(y[static_cast<size_t>(r)], want, 1e-6 * std::fabs(want) + 1e-6)

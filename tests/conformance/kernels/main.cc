@@ -1,17 +1,37 @@
-// Counts skipped implementations, so that a machine without an instruction set cannot look green.
+// Runs a suite over all backends, a late one among them, and counts skipped tests by their reason,
+// so that a machine without an instruction set or a device cannot look green.
 
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <map>
+#include <string>
 
-#include "cairn/kernels/isa.h"
+#include "tests/conformance/kernels/late/late_backend.h"
+
+namespace {
+
+// One thread: that of the tests.
+class SkipCounter final : public ::testing::EmptyTestEventListener {
+ public:
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (result.skipped()) ++reasons_[result.message()];
+  }
+  void OnTestProgramEnd(const ::testing::UnitTest& program) override {
+    std::printf("%d of %d tests skipped\n", program.skipped_test_count(),
+                program.test_to_run_count());
+    for (const auto& [reason, count] : reasons_) std::printf("%6d  %s\n", count, reason.c_str());
+  }
+
+ private:
+  std::map<std::string, int> reasons_;
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
+  cairn::kernels::RegisterBackend(cairn::kernels::testing::LateBackend());
   ::testing::InitGoogleTest(&argc, argv);
-  const int result = RUN_ALL_TESTS();
-  std::printf("best instruction set: %s; %d of %d tests skipped\n",
-              std::string(cairn::kernels::Name(cairn::kernels::BestIsa())).c_str(),
-              ::testing::UnitTest::GetInstance()->skipped_test_count(),
-              ::testing::UnitTest::GetInstance()->test_to_run_count());
-  return result;
+  ::testing::UnitTest::GetInstance()->listeners().Append(new SkipCounter);
+  return RUN_ALL_TESTS();
 }

@@ -52,6 +52,11 @@ class Pages {
   Pages& operator=(const Pages&) = delete;
 
   const PagedKv& kv() const { return kv_; }
+  // In the memory of a device.
+  PagedKv In(kernels::testing::Device& device) const {
+    return device.In(kv_, std::ssize(blocks_) * kv_.block_tokens,
+                     blocks_.empty() ? 0 : blocks_[0].size() * sizeof(uint16_t));
+  }
   uint16_t* K(int64_t head, int64_t token) { return const_cast<uint16_t*>(kv_.K(head, token)); }
   uint16_t* V(int64_t head, int64_t token) { return const_cast<uint16_t*>(kv_.V(head, token)); }
 
@@ -172,9 +177,9 @@ inline std::vector<SelectionCase> AllCases() {
   return cases;
 }
 
-inline std::unique_ptr<Selection> Make(const SelectionCase& c,
-                                       kernels::Isa isa = kernels::BestIsa()) {
-  return MakeSelection(c.name, c.values, &c.heads, isa);
+inline std::unique_ptr<Selection> Make(
+    const SelectionCase& c, const kernels::Backend& backend = kernels::BestCpuBackend()) {
+  return MakeSelection(c.name, c.values, &c.heads, *backend.selections);
 }
 
 }  // namespace cairn::selections::testing

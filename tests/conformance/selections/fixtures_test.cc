@@ -45,22 +45,23 @@ double AttentionKept(const SelectionCase& test) {
   segment.token_ids.resize(kKept);
   KeptRows kept;
   if (!segment.Run(*testing::Make(test), &kept)) return NAN;
-  kernels::testing::Scratch scratch(kernels::SelectionScratchBytes(kDim, 0));
+  kernels::testing::Device host(*kernels::FindBackend("reference"));
+  std::byte* const scratch = host.Scratch(kernels::SelectionScratchBytes(kDim, 0));
   std::vector<float> weights(kKept);
   double mass = 0;
   for (int64_t row = kKept; row < kTokens; ++row) {
     for (int64_t h = 0; h < kQueryHeads; ++h) {
       const float* q = segment.queries[kFullLayer].data() + (row * kQueryHeads + h) * kDim;
-      kernels::ReferenceSelectionKernels().window_attention(
-          {{segment.layers[kFullLayer]->kv(), false, h / 3, 0, kKept},
-           q,
-           kDim,
-           1,
-           kKept - 1,
-           0.125f,
-           weights.data(),
-           kKept,
-           scratch.get()});
+      host.Run(&kernels::SelectionKernels::window_attention,
+               {{segment.layers[kFullLayer]->kv(), false, h / 3, 0, kKept},
+                q,
+                kDim,
+                1,
+                kKept - 1,
+                0.125f,
+                weights.data(),
+                kKept,
+                scratch});
       for (int64_t t = 0; t < kKept; ++t) {
         const auto head = static_cast<int32_t>(h / 3);
         if (kept.kept(kFullLayer, head, t)) mass += double{weights[static_cast<size_t>(t)]};

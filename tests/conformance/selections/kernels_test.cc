@@ -1,5 +1,5 @@
-// The selection kernels on every instruction set: within rounding of the definition in double
-// precision, and bit for bit the same as the portable ones.
+// The selection kernels on every backend: within rounding of the definition in double precision,
+// and bit for bit the same as the portable ones where they are not the definition themselves.
 
 #include <algorithm>
 #include <limits>
@@ -12,10 +12,10 @@ namespace {
 
 using selections::testing::Pages;
 using selections::testing::ToHalf;
+using testing::BackendCaseName;
+using testing::Device;
 using testing::ExpectClose;
 using testing::Guarded;
-using testing::IsaName;
-using testing::Scratch;
 
 // Tokens, dimensions, block of tokens: whole tiles, parts of one, odd sizes, none.
 struct Shape {
@@ -27,54 +27,74 @@ const Shape kShapes[] = {{64, 64, 64},   {1, 64, 64},  {0, 64, 64},   {200, 64, 
                          {129, 128, 16}, {65, 80, 32}, {63, 96, 64},  {37, 32, 5},
                          {131, 48, 64},  {20, 37, 16}, {300, 64, 256}};
 
-class SelectionKernelsTest : public ::testing::TestWithParam<Isa> {
+class SelectionKernelsTest : public testing::FamilyTest<&Backend::selections> {
  protected:
-  void SetUp() override {
-    if (!Supports(GetParam())) GTEST_SKIP() << "this machine has no " << Name(GetParam());
-  }
-  const SelectionKernels& cpu() const { return CpuSelectionKernels(GetParam()); }
-  const SelectionKernels& portable() const { return CpuSelectionKernels(Isa::kPortable); }
-  const SelectionKernels& reference() const { return ReferenceSelectionKernels(); }
+  SelectionKernelsTest() : portable_(*FindBackend("portable")) {}
 
-  std::vector<float> Random(int64_t n, float spread = 1.0f) {
-    std::normal_distribution<float> normal(0.0f, spread);
-    std::vector<float> v(static_cast<size_t>(n));
-    for (float& x : v) x = normal(rng_);
-    return v;
-  }
   std::unique_ptr<Pages> RandomPages(const Shape& s, int64_t heads = 2) {
     auto pages = std::make_unique<Pages>(s.tokens, heads, s.dim, s.block);
     std::normal_distribution<float> normal;
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t t = 0; t < s.tokens; ++t) {
         for (int64_t c = 0; c < s.dim; ++c) {
-          pages->K(h, t)[c] = ToHalf(normal(rng_));
-          pages->V(h, t)[c] = ToHalf(normal(rng_));
+          pages->K(h, t)[c] = ToHalf(normal(rng()));
+          pages->V(h, t)[c] = ToHalf(normal(rng()));
         }
       }
     }
     return pages;
   }
 
-  // Runs `call(kernels, out)` with the definition, the portable kernels and this instruction set's.
+  // What `call(device, out)` writes to an output of `n` numbers.
+  template <typename Call>
+  static std::vector<float> On(Device& device, int64_t n, Call&& call, float initial = 0.0f) {
+    Guarded<float> out(device, n, initial);
+    call(device, out.get());
+    return out.Read();
+  }
+
+  // Compares what `call` writes with the definition, the portable kernels and this backend's.
   template <typename Call>
   void Compare(int64_t n, double relative, double absolute, const std::string& what, Call&& call,
                float initial = 0.0f) {
-    Guarded<float> want(n, initial), plain(n, initial), got(n, initial);
-    call(reference(), want.get());
-    call(portable(), plain.get());
-    call(cpu(), got.get());
-    ExpectClose(want.span(), got.span(), relative, absolute, what);
-    ASSERT_EQ(std::memcmp(plain.get(), got.get(), static_cast<size_t>(n) * sizeof(float)), 0)
+    const std::vector<float> want = On(host(), n, call, initial);
+    const std::vector<float> got = On(here(), n, call, initial);
+    ExpectClose(want, got, relative, absolute, what);
+    ExpectPortable(On(portable_, n, call, initial), got, what);
+  }
+  template <typename T>
+  void ExpectPortable(const std::vector<T>& portable, const std::vector<T>& got,
+                      const std::string& what) {
+    if (here().backend().is_definition) return;
+    ASSERT_EQ(portable.size(), got.size());
+    ASSERT_EQ(std::memcmp(portable.data(), got.data(), got.size() * sizeof(T)), 0)
         << what << ": not the portable kernel's numbers";
+  }
+  // Sums of rows that came in several cuts: the same to the last bit. The definition adds in double
+  // and rounds after each cut.
+  void ExpectSameSums(const std::vector<float>& whole, const std::vector<float>& cuts,
+                      const std::string& what) {
+    if (here().backend().is_definition) {
+      ExpectClose(whole, cuts, 1e-5, 1e-5, what);
+    } else {
+      EXPECT_EQ(cuts, whole) << what;
+    }
+  }
+  int64_t NonFinite(const std::vector<float>& x) {
+    Guarded<int64_t> count(here(), 1, -1);
+    here().Run(&SelectionKernels::count_non_finite, {here().In(x), std::ssize(x), count.get()});
+    return count.Read()[0];
+  }
+  static std::byte* Scratch(Device& d, const Shape& s, int64_t rows = 0) {
+    return d.Scratch(SelectionScratchBytes(s.dim, rows));
   }
   static std::string Label(const Shape& s) {
     return std::to_string(s.tokens) + " tokens of " + std::to_string(s.dim);
   }
-  std::mt19937& rng() { return rng_; }
+  Device& portable() { return portable_; }
 
  private:
-  std::mt19937 rng_{20241122};
+  Device portable_;
 };
 
 TEST_P(SelectionKernelsTest, WindowAttentionIsCausalSoftmax) {
@@ -88,19 +108,18 @@ TEST_P(SelectionKernelsTest, WindowAttentionIsCausalSoftmax) {
         if (first < 0) continue;
         const int64_t stride = s.tokens + 5;
         const std::vector<float> q = Random(rows * (s.dim + 3) + 1);
-        Scratch scratch(SelectionScratchBytes(s.dim, 0));
         Compare(
             rows * stride, 2e-5, 1e-7, Label(s),
-            [&](const SelectionKernels& k, float* out) {
-              k.window_attention({{pages->kv(), false, 1, 0, s.tokens},
-                                  q.data(),
-                                  s.dim + 3,
-                                  rows,
-                                  first,
-                                  0.125f,
-                                  out,
-                                  stride,
-                                  scratch.get()});
+            [&](Device& d, float* out) {
+              d.Run(&SelectionKernels::window_attention, {{pages->In(d), false, 1, 0, s.tokens},
+                                                          d.In(q),
+                                                          s.dim + 3,
+                                                          rows,
+                                                          first,
+                                                          0.125f,
+                                                          out,
+                                                          stride,
+                                                          Scratch(d, s)});
             },
             -7.0f);
       }
@@ -112,17 +131,17 @@ TEST_P(SelectionKernelsTest, WindowAttentionSumsToOneAndEndsAtItsOwnRow) {
   const Shape s{150, 64, 64};
   const auto pages = RandomPages(s);
   const std::vector<float> q = Random(20 * 64);
-  std::vector<float> out(20 * 150);
-  Scratch scratch(SelectionScratchBytes(64, 0));
-  cpu().window_attention({{pages->kv(), false, 0, 0, 150},
-                          q.data(),
-                          64,
-                          20,
-                          130,
-                          0.125f,
-                          out.data(),
-                          150,
-                          scratch.get()});
+  const std::vector<float> out = On(here(), 20 * 150, [&](Device& d, float* weights) {
+    d.Run(&SelectionKernels::window_attention, {{pages->In(d), false, 0, 0, 150},
+                                                d.In(q),
+                                                64,
+                                                20,
+                                                130,
+                                                0.125f,
+                                                weights,
+                                                150,
+                                                Scratch(d, s)});
+  });
   for (int64_t r = 0; r < 20; ++r) {
     double sum = 0;
     for (int64_t j = 0; j < 150; ++j) {
@@ -140,33 +159,37 @@ TEST_P(SelectionKernelsTest, RowsWithNumbersThatAreNotFiniteAreNan) {
     const auto pages = RandomPages(s);
     pages->K(0, 70)[9] = bad;
     const std::vector<float> q = Random(60 * 64);
-    std::vector<float> out(60 * 100), weights(kAccumulatedRows * RoundedTokens(100));
-    Scratch scratch(SelectionScratchBytes(64, 0));
-    cpu().window_attention({{pages->kv(), false, 0, 0, 100},
-                            q.data(),
-                            64,
-                            60,
-                            40,
-                            1.0f,
-                            out.data(),
-                            100,
-                            scratch.get()});
+    const std::vector<float> out = On(here(), 60 * 100, [&](Device& d, float* weights) {
+      d.Run(&SelectionKernels::window_attention, {{pages->In(d), false, 0, 0, 100},
+                                                  d.In(q),
+                                                  64,
+                                                  60,
+                                                  40,
+                                                  1.0f,
+                                                  weights,
+                                                  100,
+                                                  Scratch(d, s)});
+    });
     for (int64_t r = 0; r < 60; ++r) {
       EXPECT_EQ(std::isnan(out[static_cast<size_t>(r * 100)]), r >= 30) << "row " << r;
     }
-    std::vector<float> sums(100);
-    cpu().accumulate_attention({{pages->kv(), false, 0, 0, 100},
-                                q.data(),
-                                64,
-                                60,
-                                40,
-                                1.0f,
-                                sums.data(),
-                                weights.data(),
-                                scratch.get()});
-    EXPECT_EQ(cpu().count_non_finite(sums.data(), 100), 100);
-    cpu().reduce_rows({Reduction::kMax, out.data(), 60, 100, 100, sums.data()});
-    EXPECT_EQ(cpu().count_non_finite(sums.data(), 100), 100);
+    const std::vector<float> sums = On(here(), 100, [&](Device& d, float* sum) {
+      d.Run(&SelectionKernels::accumulate_attention,
+            {{pages->In(d), false, 0, 0, 100},
+             d.In(q),
+             64,
+             60,
+             40,
+             1.0f,
+             sum,
+             d.Allocate<float>(kAccumulatedRows * RoundedTokens(100)),
+             Scratch(d, s)});
+    });
+    EXPECT_EQ(NonFinite(sums), 100);
+    const std::vector<float> largest = On(here(), 100, [&](Device& d, float* row) {
+      d.Run(&SelectionKernels::reduce_rows, {Reduction::kMax, d.In(out), 60, 100, 100, row});
+    });
+    EXPECT_EQ(NonFinite(largest), 100);
   }
 }
 
@@ -174,30 +197,32 @@ TEST_P(SelectionKernelsTest, AccumulatedAttentionIsTheSumWhateverTheCuts) {
   for (const Shape& s : kShapes) {
     const auto pages = RandomPages(s);
     const std::vector<float> q = Random(s.tokens * s.dim + 1);
-    std::vector<float> weights(static_cast<size_t>(kAccumulatedRows * RoundedTokens(s.tokens) + 1));
-    Scratch scratch(SelectionScratchBytes(s.dim, 0));
-    const auto sum = [&](const SelectionKernels& k, int64_t cut, float* out) {
-      for (int64_t at = 0; at < s.tokens; at += cut) {
-        const int64_t rows = std::min(cut, s.tokens - at);
-        k.accumulate_attention({{pages->kv(), false, 1, 0, at + rows},
-                                q.data() + at * s.dim,
-                                s.dim,
-                                rows,
-                                at,
-                                0.125f,
-                                out,
-                                weights.data(),
-                                scratch.get()});
-      }
+    const auto in_cuts = [&](int64_t cut) {
+      return [&, cut](Device& d, float* sums) {
+        const PagedKv kv = pages->In(d);
+        const float* const queries = d.In(q);
+        auto* const weights =
+            d.Allocate<float>(static_cast<size_t>(kAccumulatedRows * RoundedTokens(s.tokens) + 1));
+        std::byte* const scratch = Scratch(d, s);
+        for (int64_t at = 0; at < s.tokens; at += cut) {
+          const int64_t rows = std::min(cut, s.tokens - at);
+          d.Run(&SelectionKernels::accumulate_attention, {{kv, false, 1, 0, at + rows},
+                                                          queries + at * s.dim,
+                                                          s.dim,
+                                                          rows,
+                                                          at,
+                                                          0.125f,
+                                                          sums,
+                                                          weights,
+                                                          scratch});
+        }
+      };
     };
-    Compare(s.tokens, 1e-4, 1e-6, Label(s),
-            [&](const SelectionKernels& k, float* out) { sum(k, 1000, out); });
-    std::vector<float> whole(static_cast<size_t>(s.tokens));
-    sum(cpu(), 1000, whole.data());
+    Compare(s.tokens, 1e-4, 1e-6, Label(s), in_cuts(1000));
+    const std::vector<float> whole = On(here(), s.tokens, in_cuts(1000));
     for (const int64_t cut : {1, 7, 64}) {
-      std::vector<float> cuts(static_cast<size_t>(s.tokens));
-      sum(cpu(), cut, cuts.data());
-      EXPECT_EQ(cuts, whole) << Label(s) << " in cuts of " << cut;
+      ExpectSameSums(whole, On(here(), s.tokens, in_cuts(cut)),
+                     Label(s) + " in cuts of " + std::to_string(cut));
     }
   }
 }
@@ -207,10 +232,9 @@ TEST_P(SelectionKernelsTest, RowsReduceToMeanMaximumAndVariance) {
     for (const int64_t rows : {1, 2, 33}) {
       const std::vector<float> x = Random(rows * (cols + 3));
       for (const Reduction reduction : {Reduction::kMean, Reduction::kMax, Reduction::kVariance}) {
-        Compare(cols, 1e-5, 1e-6, "cols " + std::to_string(cols),
-                [&](const SelectionKernels& k, float* out) {
-                  k.reduce_rows({reduction, x.data(), rows, cols, cols + 3, out});
-                });
+        Compare(cols, 1e-5, 1e-6, "cols " + std::to_string(cols), [&](Device& d, float* out) {
+          d.Run(&SelectionKernels::reduce_rows, {reduction, d.In(x), rows, cols, cols + 3, out});
+        });
       }
     }
   }
@@ -221,21 +245,23 @@ TEST_P(SelectionKernelsTest, PoolingCountsZerosOutsideAndMaximaDoNot) {
     const std::vector<float> x = Random(n);
     for (const int64_t reach : {0, 1, 2, 8}) {
       for (const bool max : {false, true}) {
-        Compare(n, 1e-5, 1e-6, "n " + std::to_string(n),
-                [&](const SelectionKernels& k, float* out) {
-                  k.pool({x.data(), out, n, reach, max});
-                });
+        Compare(n, 1e-5, 1e-6, "n " + std::to_string(n), [&](Device& d, float* out) {
+          d.Run(&SelectionKernels::pool, {d.In(x), out, n, reach, max});
+        });
       }
     }
   }
-  const float x[] = {3, -1, -2, -6};
-  float y[4];
-  cpu().pool({x, y, 4, 1, false});
-  EXPECT_FLOAT_EQ(y[0], 2.0f / 3);
-  EXPECT_FLOAT_EQ(y[3], -8.0f / 3);
-  cpu().pool({x, y, 4, 1, true});
-  EXPECT_EQ(y[0], 3.0f);
-  EXPECT_EQ(y[3], -2.0f);
+  const std::vector<float> x = {3, -1, -2, -6};
+  const auto pool = [&](bool max) {
+    return On(here(), 4, [&](Device& d, float* y) {
+      d.Run(&SelectionKernels::pool, {d.In(x), y, 4, 1, max});
+    });
+  };
+  const std::vector<float> means = pool(false), maxima = pool(true);
+  EXPECT_FLOAT_EQ(means[0], 2.0f / 3);
+  EXPECT_FLOAT_EQ(means[3], -8.0f / 3);
+  EXPECT_EQ(maxima[0], 3.0f);
+  EXPECT_EQ(maxima[3], -2.0f);
 }
 
 TEST_P(SelectionKernelsTest, ChunksHaveTheirMeanAndAPartItsOwn) {
@@ -243,8 +269,8 @@ TEST_P(SelectionKernelsTest, ChunksHaveTheirMeanAndAPartItsOwn) {
     const std::vector<float> x = Random(n);
     for (const int64_t chunk : {1, 10, 20, 200}) {
       Compare((n + chunk - 1) / chunk, 1e-5, 1e-6, "n " + std::to_string(n),
-              [&](const SelectionKernels& k, float* out) {
-                k.chunk_means({x.data(), n, chunk, out});
+              [&](Device& d, float* out) {
+                d.Run(&SelectionKernels::chunk_means, {d.In(x), n, chunk, out});
               });
     }
   }
@@ -252,57 +278,64 @@ TEST_P(SelectionKernelsTest, ChunksHaveTheirMeanAndAPartItsOwn) {
 
 TEST_P(SelectionKernelsTest, EntropyAndSoftmax) {
   for (const int64_t n : {1, 5, 16, 77, 1000}) {
-    std::vector<float> x = Random(n, 3.0f);
-    Compare(n, 2e-5, 1e-7, "softmax", [&](const SelectionKernels& k, float* out) {
-      std::copy(x.begin(), x.end(), out);
-      k.softmax({out, n});
-    });
-    cpu().softmax({x.data(), n});
-    x.back() = 0.0f;
-    Compare(1, 2e-5, 1e-6, "entropy", [&](const SelectionKernels& k, float* out) {
-      *out = k.entropy({x.data(), n});
+    const std::vector<float> x = Random(n, 3.0f);
+    const auto softmax = [&](Device& d, float* out) {
+      d.stream().CopyIn(out, x.data(), x.size() * sizeof(float));
+      d.Run(&SelectionKernels::softmax, {out, n});
+    };
+    Compare(n, 2e-5, 1e-7, "softmax", softmax);
+    std::vector<float> p = On(here(), n, softmax);
+    p.back() = 0.0f;
+    Compare(1, 2e-5, 1e-6, "entropy", [&](Device& d, float* out) {
+      d.Run(&SelectionKernels::entropy, {d.In(p), n, out});
     });
   }
   const std::vector<float> even(64, 1.0f / 64);
-  EXPECT_NEAR(cpu().entropy({even.data(), 64}), std::log(64.0), 1e-5);
+  const std::vector<float> entropy = On(here(), 1, [&](Device& d, float* out) {
+    d.Run(&SelectionKernels::entropy, {d.In(even), 64, out});
+  });
+  EXPECT_NEAR(entropy[0], std::log(64.0), 1e-5);
 }
 
 TEST_P(SelectionKernelsTest, ScoresOfSingleRowsMatchTheDefinition) {
   for (const Shape& s : kShapes) {
     const auto pages = RandomPages(s);
-    Scratch scratch(SelectionScratchBytes(s.dim, std::max<int64_t>(s.dim, kProjectedRows)));
+    const int64_t rows = std::max<int64_t>(s.dim, kProjectedRows);
     // A range in the middle, as threads have.
     const int64_t begin = s.tokens / 3, end = s.tokens - s.tokens / 5;
-    const TokenRows keys{pages->kv(), false, 1, begin, end};
-    const TokenRows values{pages->kv(), true, 1, begin, end};
+    const auto keys = [&](Device& d) { return TokenRows{pages->In(d), false, 1, begin, end}; };
+    const auto values = [&](Device& d) { return TokenRows{pages->In(d), true, 1, begin, end}; };
     const int64_t count = end - begin;
-    for (const TokenRows& x : {keys, values}) {
-      Compare(count, 1e-5, 1e-6, "norms " + Label(s), [&](const SelectionKernels& k, float* out) {
-        k.row_norms({x, out, scratch.get()});
+    for (const bool v : {false, true}) {
+      Compare(count, 1e-5, 1e-6, "norms " + Label(s), [&](Device& d, float* out) {
+        d.Run(&SelectionKernels::row_norms, {v ? values(d) : keys(d), out, Scratch(d, s, rows)});
       });
     }
-    std::vector<float> norms(static_cast<size_t>(count) + 1);
-    reference().row_norms({keys, norms.data(), scratch.get()});
+    const std::vector<float> norms = On(host(), count + 1, [&](Device& d, float* out) {
+      d.Run(&SelectionKernels::row_norms, {keys(d), out, Scratch(d, s, rows)});
+    });
     Compare(
         s.dim, 1e-4, 1e-5, "units " + Label(s),
-        [&](const SelectionKernels& k, float* out) {
-          k.sum_unit_rows({keys, norms.data(), out});
+        [&](Device& d, float* out) {
+          d.Run(&SelectionKernels::sum_unit_rows, {keys(d), d.In(norms), out});
         },
         0.5f);
     const std::vector<float> v = Random(s.dim);
-    Compare(count, 1e-4, 1e-6, "cosines " + Label(s), [&](const SelectionKernels& k, float* out) {
-      k.cosines({keys, norms.data(), v.data(), out, scratch.get()});
+    Compare(count, 1e-4, 1e-6, "cosines " + Label(s), [&](Device& d, float* out) {
+      d.Run(&SelectionKernels::cosines, {keys(d), d.In(norms), d.In(v), out, Scratch(d, s, rows)});
     });
     const std::vector<float> covariance = Random(s.dim * s.dim, 0.3f);
-    Compare(count, 1e-4, 1e-4, "expected " + Label(s), [&](const SelectionKernels& k, float* out) {
-      k.expected_logits({keys, v.data(), covariance.data(), 0.125f, out, scratch.get()});
+    Compare(count, 1e-4, 1e-4, "expected " + Label(s), [&](Device& d, float* out) {
+      d.Run(&SelectionKernels::expected_logits,
+            {keys(d), d.In(v), d.In(covariance), 0.125f, out, Scratch(d, s, rows)});
     });
     for (const int64_t hidden : {int64_t{0}, int64_t{1}, int64_t{100}}) {
       const std::vector<float> w = Random(hidden * s.dim);
       Compare(
           count, 1e-4, 1e-5, "projected",
-          [&](const SelectionKernels& k, float* out) {
-            k.projected_norms({values, w.data(), hidden, out, scratch.get()});
+          [&](Device& d, float* out) {
+            d.Run(&SelectionKernels::projected_norms,
+                  {values(d), d.In(w), hidden, out, Scratch(d, s, rows)});
           },
           2.0f);
     }
@@ -316,13 +349,12 @@ TEST_P(SelectionKernelsTest, LagScoresCompareWithTheNextRows) {
     const int64_t half = s.tokens / 2;
     // A channel that does not vary in the next rows.
     for (int64_t t = half; t < s.tokens; ++t) pages->V(0, t)[s.dim - 1] = ToHalf(0.5f);
-    Scratch scratch(SelectionScratchBytes(s.dim, kLagScratchRows));
     for (const bool values : {false, true}) {
-      Compare(half - 1, 1e-4, 1e-6, Label(s), [&](const SelectionKernels& k, float* out) {
-        k.lag_scores({{pages->kv(), values, 0, 1, half},
-                      {pages->kv(), values, 0, half, s.tokens},
-                      out,
-                      scratch.get()});
+      Compare(half - 1, 1e-4, 1e-6, Label(s), [&](Device& d, float* out) {
+        d.Run(&SelectionKernels::lag_scores, {{pages->In(d), values, 0, 1, half},
+                                              {pages->In(d), values, 0, half, s.tokens},
+                                              out,
+                                              Scratch(d, s, kLagScratchRows)});
       });
     }
   }
@@ -331,29 +363,30 @@ TEST_P(SelectionKernelsTest, LagScoresCompareWithTheNextRows) {
 TEST_P(SelectionKernelsTest, QueryMomentsAddUpWhateverTheCuts) {
   for (const int64_t dim : {16, 64, 128}) {
     const std::vector<float> q = Random(45 * (dim + 2));
-    const auto moments = [&](const SelectionKernels& k, int64_t cut, float* out) {
-      for (int64_t at = 0; at < 45; at += cut) {
-        k.query_moments({q.data() + at * (dim + 2), dim + 2, std::min<int64_t>(cut, 45 - at), dim,
-                         out, out + dim});
-      }
+    const auto in_cuts = [&](int64_t cut) {
+      return [&, cut](Device& d, float* out) {
+        const float* const queries = d.In(q);
+        for (int64_t at = 0; at < 45; at += cut) {
+          d.Run(&SelectionKernels::query_moments,
+                {queries + at * (dim + 2), dim + 2, std::min<int64_t>(cut, 45 - at), dim, out,
+                 out + dim});
+        }
+      };
     };
-    Compare(dim * (dim + 1), 1e-4, 1e-4, "moments",
-            [&](const SelectionKernels& k, float* out) { moments(k, 45, out); });
-    std::vector<float> whole(static_cast<size_t>(dim * (dim + 1))), cuts(whole.size());
-    moments(cpu(), 45, whole.data());
-    moments(cpu(), 7, cuts.data());
-    EXPECT_EQ(cuts, whole);
+    Compare(dim * (dim + 1), 1e-4, 1e-4, "moments", in_cuts(45));
+    ExpectSameSums(On(here(), dim * (dim + 1), in_cuts(45)),
+                   On(here(), dim * (dim + 1), in_cuts(7)), "moments");
   }
 }
 
 TEST_P(SelectionKernelsTest, CountsNumbersThatAreNotFinite) {
   std::vector<float> x = Random(100);
-  EXPECT_EQ(cpu().count_non_finite(x.data(), 100), 0);
-  EXPECT_EQ(cpu().count_non_finite(x.data(), 0), 0);
+  EXPECT_EQ(NonFinite(x), 0);
+  EXPECT_EQ(NonFinite({}), 0);
   x[0] = NAN;
   x[50] = -std::numeric_limits<float>::infinity();
   x[99] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(cpu().count_non_finite(x.data(), 100), 3);
+  EXPECT_EQ(NonFinite(x), 3);
 }
 
 TEST_P(SelectionKernelsTest, MarksAreTheDefinitionsExactly) {
@@ -368,12 +401,12 @@ TEST_P(SelectionKernelsTest, MarksAreTheDefinitionsExactly) {
       std::vector<uint8_t> before(static_cast<size_t>(n));
       for (uint8_t& m : before) m = rng()() % 5 == 0 ? 1 : 0;
       for (const int64_t count : {int64_t{-3}, int64_t{0}, int64_t{1}, n / 3, n - 1, n, n + 10}) {
-        Guarded<uint8_t> got(n);
-        std::copy(before.begin(), before.end(), got.get());
-        std::vector<uint8_t> want = before;
-        cpu().mark_top({scores.data(), n, count, got.get()});
-        reference().mark_top({scores.data(), n, count, want.data()});
-        ASSERT_TRUE(std::equal(want.begin(), want.end(), got.get()))
+        const auto mark = [&](Device& d) {
+          Guarded<uint8_t> marks(d, before);
+          d.Run(&SelectionKernels::mark_top, {d.In(scores), n, count, marks.get()});
+          return marks.Read();
+        };
+        ASSERT_EQ(mark(here()), mark(host()))
             << n << " numbers, kind " << kind << ", count " << count;
       }
     }
@@ -381,12 +414,12 @@ TEST_P(SelectionKernelsTest, MarksAreTheDefinitionsExactly) {
 }
 
 TEST_P(SelectionKernelsTest, EqualScoresGoByPosition) {
-  const float scores[] = {1, 2, 2, -0.0f, 0.0f, 2, 1};
-  uint8_t marks[7] = {};
-  cpu().mark_top({scores, 7, 2, marks});
-  EXPECT_EQ(std::vector<uint8_t>(marks, marks + 7), (std::vector<uint8_t>{0, 1, 1, 0, 0, 0, 0}));
-  cpu().mark_top({scores, 7, 4, marks});
-  EXPECT_EQ(std::vector<uint8_t>(marks, marks + 7), (std::vector<uint8_t>{1, 1, 1, 1, 0, 1, 1}));
+  const std::vector<float> scores = {1, 2, 2, -0.0f, 0.0f, 2, 1};
+  Guarded<uint8_t> marks(here(), 7);
+  here().Run(&SelectionKernels::mark_top, {here().In(scores), 7, 2, marks.get()});
+  EXPECT_EQ(marks.Read(), (std::vector<uint8_t>{0, 1, 1, 0, 0, 0, 0}));
+  here().Run(&SelectionKernels::mark_top, {here().In(scores), 7, 4, marks.get()});
+  EXPECT_EQ(marks.Read(), (std::vector<uint8_t>{1, 1, 1, 1, 0, 1, 1}));
 }
 
 TEST_P(SelectionKernelsTest, GathersRowsExactly) {
@@ -397,12 +430,16 @@ TEST_P(SelectionKernelsTest, GathersRowsExactly) {
     for (int64_t t = 0; t < s.tokens; t += 1 + t % 3) rows.push_back(static_cast<int32_t>(t));
     const auto n = static_cast<int64_t>(rows.size());
     for (const bool values : {false, true}) {
-      Guarded<uint16_t> got(n * s.dim), want(n * s.dim);
-      const TokenRows x{pages->kv(), values, 1, 0, s.tokens};
-      cpu().gather_rows({x, rows.data(), n, got.get()});
-      reference().gather_rows({x, rows.data(), n, want.get()});
-      EXPECT_TRUE(std::equal(want.span().begin(), want.span().end(), got.get())) << Label(s);
-      EXPECT_EQ(got.get()[(n - 1) * s.dim], x.row(rows.back())[0]);
+      const auto gather = [&](Device& d) {
+        Guarded<uint16_t> out(d, n * s.dim);
+        d.Run(&SelectionKernels::gather_rows,
+              {{pages->In(d), values, 1, 0, s.tokens}, d.In(rows), n, out.get()});
+        return out.Read();
+      };
+      const std::vector<uint16_t> got = gather(here());
+      EXPECT_EQ(got, gather(host())) << Label(s);
+      const uint16_t* const last = values ? pages->V(1, rows.back()) : pages->K(1, rows.back());
+      EXPECT_EQ(got[static_cast<size_t>((n - 1) * s.dim)], last[0]);
     }
   }
 }
@@ -417,26 +454,28 @@ TEST_P(SelectionKernelsTest, TurnsKeysToOtherPositions) {
       sine.push_back(std::sin(0.3f * static_cast<float>(i)));
     }
     const std::vector<float> x = Random(rows * dim);
-    Guarded<uint16_t> got(rows * dim), want(rows * dim), plain(rows * dim);
+    std::vector<uint16_t> keys;
+    for (const float f : x) keys.push_back(ToHalf(f));
+    const auto turn = [&](Device& d) {
+      Guarded<uint16_t> turned(d, keys);
+      d.Run(&SelectionKernels::turn_rows,
+            {turned.get(), rows, dim, rope, d.In(cosine), d.In(sine)});
+      return turned.Read();
+    };
+    const std::vector<uint16_t> got = turn(here()), want = turn(host());
+    ExpectPortable(turn(portable()), got, "turned keys");
     for (size_t i = 0; i < x.size(); ++i) {
-      got.get()[i] = want.get()[i] = plain.get()[i] = ToHalf(x[i]);
-    }
-    cpu().turn_rows({got.get(), rows, dim, rope, cosine.data(), sine.data()});
-    portable().turn_rows({plain.get(), rows, dim, rope, cosine.data(), sine.data()});
-    reference().turn_rows({want.get(), rows, dim, rope, cosine.data(), sine.data()});
-    for (size_t i = 0; i < x.size(); ++i) {
-      ASSERT_EQ(got.get()[i], plain.get()[i]);
-      const float w = selections::testing::FromHalf(want.get()[i]);
-      ASSERT_NEAR(selections::testing::FromHalf(got.get()[i]), w, 1e-3f * std::fabs(w) + 1e-6f);
+      const float w = selections::testing::FromHalf(want[i]);
+      ASSERT_NEAR(selections::testing::FromHalf(got[i]), w, 1e-3f * std::fabs(w) + 1e-6f);
       if (static_cast<int64_t>(i) % dim >= rope) {
-        ASSERT_EQ(got.get()[i], ToHalf(x[i]));
+        ASSERT_EQ(got[i], keys[i]);
       }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SelectionKernelsTest,
-                         ::testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512), IsaName);
+                         ::testing::ValuesIn(kernels::testing::BackendNames()), BackendCaseName);
 
 }  // namespace
 }  // namespace cairn::kernels

@@ -52,24 +52,24 @@ TEST_F(MutationTest, WithoutAMistakeNothingDiffers) {
 }
 
 TEST_F(MutationTest, AWindowThatSeesItsFuture) {
-  wrong_.window_attention = [](const kernels::WindowAttentionArgs& a) {
+  wrong_.window_attention = [](kernels::Stream& stream, const kernels::WindowAttentionArgs& a) {
     for (int64_t r = 0; r < a.rows; ++r) {
       kernels::WindowAttentionArgs one = a;
       one.q += r * a.q_stride;
       one.out += r * a.out_stride;
       one.rows = 1;
       one.first_row = a.keys.end - 1;
-      Right().window_attention(one);
+      Right().window_attention(stream, one);
     }
   };
   EXPECT_GT(Differences<SnapKv>(wrong_, segment_), 0);
 }
 
 TEST_F(MutationTest, AWindowOffByOne) {
-  wrong_.window_attention = [](const kernels::WindowAttentionArgs& a) {
+  wrong_.window_attention = [](kernels::Stream& stream, const kernels::WindowAttentionArgs& a) {
     kernels::WindowAttentionArgs early = a;
     early.first_row -= 1;
-    Right().window_attention(early);
+    Right().window_attention(stream, early);
   };
   EXPECT_GT(Differences<SnapKv>(wrong_, segment_), 0);
 }
@@ -94,42 +94,45 @@ TEST_F(MutationTest, QueryHeadsInStridesInsteadOfNeighbours) {
 }
 
 TEST_F(MutationTest, NoScale) {
-  wrong_.window_attention = [](const kernels::WindowAttentionArgs& a) {
+  wrong_.window_attention = [](kernels::Stream& stream, const kernels::WindowAttentionArgs& a) {
     kernels::WindowAttentionArgs plain = a;
     plain.scale = 1.0f;
-    Right().window_attention(plain);
+    Right().window_attention(stream, plain);
   };
   EXPECT_GT(Differences<SnapKv>(wrong_, segment_), 0);
 }
 
 TEST_F(MutationTest, NoPooling) {
-  wrong_.pool = [](const kernels::PoolArgs& a) { std::copy(a.x, a.x + a.n, a.y); };
+  wrong_.pool = [](kernels::Stream&, const kernels::PoolArgs& a) {
+    std::copy(a.x, a.x + a.n, a.y);
+  };
   EXPECT_GT(Differences<SnapKv>(wrong_, segment_), 0);
 }
 
 TEST_F(MutationTest, TheLargestOfTheGroupInsteadOfTheMean) {
-  wrong_.reduce_rows = [](const kernels::ReduceRowsArgs& a) {
+  wrong_.reduce_rows = [](kernels::Stream& stream, const kernels::ReduceRowsArgs& a) {
     kernels::ReduceRowsArgs other = a;
     if (a.rows == 3) other.reduction = kernels::Reduction::kMax;
-    Right().reduce_rows(other);
+    Right().reduce_rows(stream, other);
   };
   EXPECT_GT(Differences<SnapKv>(wrong_, segment_), 0);
 }
 
 TEST_F(MutationTest, KeysInsteadOfValues) {
-  wrong_.projected_norms = [](const kernels::ProjectedNormsArgs& a) {
+  wrong_.projected_norms = [](kernels::Stream& stream, const kernels::ProjectedNormsArgs& a) {
     kernels::ProjectedNormsArgs other = a;
     other.values.values = false;
-    Right().projected_norms(other);
+    Right().projected_norms(stream, other);
   };
   EXPECT_GT(Differences<AdaCriticalKv>(wrong_, segment_), 0);
 }
 
 TEST_F(MutationTest, SumsThatForgetTheLastRowOfACut) {
-  wrong_.accumulate_attention = [](const kernels::AccumulateAttentionArgs& a) {
+  wrong_.accumulate_attention = [](kernels::Stream& stream,
+                                   const kernels::AccumulateAttentionArgs& a) {
     kernels::AccumulateAttentionArgs less = a;
     less.rows -= 1;
-    Right().accumulate_attention(less);
+    Right().accumulate_attention(stream, less);
   };
   EXPECT_GT(Differences<H2o>(wrong_, segment_), 0);
 }

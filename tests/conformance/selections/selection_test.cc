@@ -1,5 +1,5 @@
-// Every selection: the budget, protected rows, edge rules, the same rows on every instruction set
-// and number of threads, and numbers that are not finite.
+// Every selection: the budget, protected rows, edge rules, the same rows on every backend and
+// number of threads, and numbers that are not finite.
 
 #include <algorithm>
 
@@ -8,7 +8,6 @@
 namespace cairn::selections {
 namespace {
 
-using kernels::Isa;
 using testing::Make;
 using testing::SelectionCase;
 using testing::TestSegment;
@@ -133,17 +132,19 @@ TEST_P(SelectionTest, ALaterSegmentHasNoFirstRow) {
   }
 }
 
-TEST_P(SelectionTest, ThreadsCutsAndInstructionSetsDoNotMatter) {
+TEST_P(SelectionTest, ThreadsCutsAndBackendsDoNotMatter) {
   const TestSegment segment = TestSegment::Normal(kShape, 333, 11, 16);
   const KeptRows kept = Run(segment);
   EXPECT_EQ(Run(segment, 1, 1), kept);
   EXPECT_EQ(Run(segment, 3, 333), kept);
   int compared = 0;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
-    if (!kernels::Supports(isa)) continue;
+  for (const kernels::Backend* backend : kernels::Backends()) {
+    const std::string name(backend->name);
+    if (!kernels::testing::WhySkippedOnHost(name, &kernels::Backend::selections).empty()) continue;
+    if (backend->is_definition) continue;  // See KeepsWhatTheDefinitionKeeps.
     KeptRows other;
-    ASSERT_TRUE(segment.Run(*Make(GetParam(), isa), &other));
-    EXPECT_EQ(other, kept) << kernels::Name(isa);
+    ASSERT_TRUE(segment.Run(*Make(GetParam(), *backend), &other));
+    EXPECT_EQ(other, kept) << name;
     ++compared;
   }
   EXPECT_GE(compared, 1);
@@ -153,8 +154,7 @@ TEST_P(SelectionTest, KeepsWhatTheDefinitionKeeps) {
   const TestSegment segment = TestSegment::Normal(kShape, 200, 12);
   const KeptRows kept = Run(segment);
   KeptRows want;
-  ASSERT_TRUE(segment.Run(
-      *MakeReferenceSelection(GetParam().name, GetParam().values, &GetParam().heads), &want));
+  ASSERT_TRUE(segment.Run(*Make(GetParam(), *kernels::FindBackend("reference")), &want));
   int64_t differ = 0;
   for (int32_t l = 0; l < kShape.layers; ++l) {
     for (int32_t h = 0; h < kShape.kv_heads; ++h) {

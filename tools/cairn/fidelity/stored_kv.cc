@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 #include "common/format/selected_slice.h"
 #include "common/keys/segment_keys.h"
 
@@ -84,14 +84,15 @@ struct Squares {
   double numbers = 0, differences = 0;
   void Add(std::span<const std::byte> exact, std::span<const std::byte> stored,
            std::vector<float>* a, std::vector<float>* b) {
-    static const kernels::Backend& backend = kernels::CpuBackend(kernels::BestIsa());
+    static const kernels::ForwardKernels& table = kernels::CpuForwardKernels(kernels::BestIsa());
+    kernels::InlineStream stream;
     const size_t n = exact.size() / sizeof(uint16_t);
     a->resize(n);
     b->resize(n);
     for (const auto& [from, to] : {std::pair(exact, a), std::pair(stored, b)}) {
-      backend.from_half({.x = reinterpret_cast<const uint16_t*>(from.data()),
-                         .y = to->data(),
-                         .n = static_cast<int64_t>(n)});
+      table.from_half(stream, {.x = reinterpret_cast<const uint16_t*>(from.data()),
+                               .y = to->data(),
+                               .n = static_cast<int64_t>(n)});
     }
     for (size_t i = 0; i < n; ++i) {
       const double x = (*a)[i];

@@ -1,52 +1,59 @@
 #pragma once
-// The implementations of the operations: a table of plain functions for each instruction set.
-//
-// Functions are pure: they touch only what their arguments name, allocate nothing, start no threads
-// and may be called from any thread. reference/ is the definition, never tuned; cpu/ is compared
-// with it by tests/conformance/kernels.
+// Everything that runs on one kind of hardware: the tables of operations, the memory in which they
+// work and the streams on which they run. There is one list of backends, for choosing one by name
+// and for tests: each conformance suite of kernels loops over all backends of the list.
 
-#include "cairn/kernels/attention.h"
-#include "cairn/kernels/elementwise.h"
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "cairn/kernels/codec/codec_kernels.h"
+#include "cairn/kernels/forward_kernels.h"
 #include "cairn/kernels/isa.h"
-#include "cairn/kernels/linear.h"
+#include "cairn/kernels/memory.h"
+#include "cairn/kernels/selection/selection_kernels.h"
+#include "cairn/kernels/stream.h"
 
 namespace cairn::kernels {
 
+// Constant once registered: any thread may read it.
 struct Backend {
-  // "reference", or Name(isa).
-  const char* name = nullptr;
+  std::string_view name;  // "reference", Name(isa), or one of its own.
 
-  void (*rms_norm)(const RmsNormArgs&) = nullptr;
-  void (*rope)(const RopeArgs&) = nullptr;
-  void (*swiglu)(const SwiGluArgs&) = nullptr;
-  void (*to_half)(const ToHalfArgs&) = nullptr;
-  void (*from_half)(const FromHalfArgs&) = nullptr;
-  void (*to_bf16)(const ToBfloat16Args&) = nullptr;
-  // Index of the largest number; the lowest index among equals. NaN never wins. -1 when n = 0 or
-  // all are NaN.
-  int64_t (*arg_max)(const float* x, int64_t n) = nullptr;
+  // A backend may lack a family: null.
+  const ForwardKernels* forward = nullptr;
+  const CodecKernels* codecs = nullptr;
+  const SelectionKernels* selections = nullptr;
 
-  // Rounds a row of `cols` activations (padded with zeros to a full step) for MatVecArgs. The bytes
-  // are for this backend only. Finite input. Null: only float products are implemented.
-  void (*prepare_activation)(const float* x, int64_t cols, std::byte* activation) = nullptr;
-  void (*mat_vec)(const MatVecArgs&) = nullptr;
-  void (*gemm_f32)(const GemmArgs&) = nullptr;
-  // Null: there is no hardware for bfloat16, and the caller uses gemm_f32.
-  void (*gemm_bf16)(const GemmArgs&) = nullptr;
+  Memory* memory = nullptr;
+  std::unique_ptr<Stream> (*new_stream)() = nullptr;
 
-  void (*attention_f32)(const AttentionArgs&) = nullptr;
-  // Null: there are no tiles. SupportsBf16Attention says for which shapes it may be called.
-  void (*attention_bf16)(const AttentionArgs&) = nullptr;
-  void (*attention_part)(const AttentionPartArgs&) = nullptr;
-  void (*attention_merge)(const AttentionMergeArgs&) = nullptr;
+  // Operations run inside the call, on memory that the host may read and write: no copies and no
+  // waiting are needed. Codecs, selections and the transformer on CPUs need this.
+  bool runs_inline = false;
+  // The arithmetic is that of reference/. Others agree with it within the bounds of the suites,
+  // while they agree among each other to the last bit where a table promises that.
+  bool is_definition = false;
 };
 
-inline bool SupportsBf16Attention(const Backend& backend, int64_t head_dim) {
-  return backend.attention_bf16 != nullptr && head_dim % 32 == 0 && head_dim <= 256;
-}
+// Why a backend that this program knows is not in the list.
+struct MissingBackend {
+  std::string_view name;
+  std::string_view reason;
+};
 
-const Backend& ReferenceBackend();
-// REQUIRES: Supports(isa).
-const Backend& CpuBackend(Isa isa);
+// Every backend that works on this machine: "reference", the instruction sets from the worst to the
+// best, then those that were registered. Thread-safe.
+std::vector<const Backend*> Backends();
+std::vector<MissingBackend> MissingBackends();
+// Null: there is none of this name on this machine.
+const Backend* FindBackend(std::string_view name);
+// That of the best instruction set.
+const Backend& BestCpuBackend();
+
+// Adds a backend at the end of the list, for the rest of the process: it must live that long.
+// REQUIRES: a new name, memory and new_stream. Thread-safe.
+void RegisterBackend(const Backend& backend);
 
 }  // namespace cairn::kernels

@@ -62,4 +62,12 @@ struct ToBfloat16Args {
   int64_t n = 0;
 };
 
+// *index = the place of the largest number; the lowest place among equals. NaN never wins. -1 when
+// n = 0 or all are NaN.
+struct ArgMaxArgs {
+  const float* x = nullptr;
+  int64_t n = 0;
+  int64_t* index = nullptr;
+};
+
 }  // namespace cairn::kernels

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string_view>
-#include <vector>
 
 namespace cairn::kernels {
 
@@ -23,7 +22,5 @@ std::optional<Isa> ParseIsa(std::string_view name);
 // Thread-safe. Probes once. Tiles need a permission, which this function requests for the process.
 bool Supports(Isa isa);
 Isa BestIsa();
-// From kPortable to the best.
-std::vector<Isa> SupportedIsas();
 
 }  // namespace cairn::kernels

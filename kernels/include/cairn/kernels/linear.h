@@ -10,11 +10,19 @@
 
 namespace cairn::kernels {
 
-// A product with few rows. With `activation` set (see Backend::prepare_activation) a quantised
+// Rounds a row of `cols` activations (padded with zeros to a full step) for MatVecArgs. The bytes
+// are for the kernels of this table only. Finite input.
+struct PrepareActivationArgs {
+  const float* x = nullptr;
+  int64_t cols = 0;
+  std::byte* activation = nullptr;
+};
+
+// A product with few rows. With `activation` set (see PrepareActivationArgs) a quantised
 // matrix is multiplied in integers: activations are rounded to 15 bits with a scale per 32
 // columns. Otherwise, and for float formats, in float32.
 struct MatVecArgs {
-  const PackedMatrix* w = nullptr;
+  PackedView w;
   const float* x = nullptr;               // [rows][x_stride], padded with zeros to a full step.
   const std::byte* activation = nullptr;  // [rows][activation_stride bytes], or null.
   float* y = nullptr;                     // [rows][y_stride]
@@ -29,7 +37,7 @@ struct MatVecArgs {
 
 // A product with many rows.
 struct GemmArgs {
-  const PackedMatrix* w = nullptr;
+  PackedView w;
   // [rows rounded up to 16][a_stride], padded with zeros to a full step. The contents of the
   // padding rows do not matter. gemm_f32 reads `a`, gemm_bf16 reads `a_bf16`.
   const float* a = nullptr;

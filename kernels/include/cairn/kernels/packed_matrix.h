@@ -42,16 +42,11 @@ struct PackedFormat {
 
 PackedFormat FormatOf(WeightType type);
 
-// Immutable once packed. Movable.
-class PackedMatrix {
+// A packed matrix in somebody's memory: what operations take. A value, cheap to copy; the numbers
+// must outlive it.
+class PackedView {
  public:
-  PackedMatrix() = default;
-  // Unpacked memory for a matrix; cols must be a multiple of BlockElements(type).
-  PackedMatrix(WeightType type, int64_t rows, int64_t cols);
-
-  // Fills a panel from the 16 rows at `rows` (RowBytes(type, cols) bytes each; null: a zero row).
-  // Different panels may be packed by different threads.
-  void PackPanel(int64_t panel, const std::byte* const* rows);
+  PackedView() = default;
 
   WeightType type() const { return type_; }
   const PackedFormat& format() const { return format_; }
@@ -61,24 +56,55 @@ class PackedMatrix {
   int64_t steps() const { return (cols_ + kStepColumns - 1) / kStepColumns; }
   size_t bytes() const { return panel_bytes_ * static_cast<size_t>(panels()); }
 
+  // bytes() of them, 64-byte aligned.
+  const std::byte* data() const { return data_; }
+  // The same matrix, where a copy of the bytes lies.
+  PackedView At(const std::byte* data) const {
+    PackedView copy = *this;
+    copy.Place(data);
+    return copy;
+  }
+
   // Numbers and scales of a panel, 64-byte aligned.
   const std::byte* numbers(int64_t panel) const {
-    return data_.get() + static_cast<size_t>(panel) * panel_bytes_;
+    return data_ + static_cast<size_t>(panel) * panel_bytes_;
   }
   const std::byte* scales(int64_t panel) const { return numbers(panel) + scales_offset_; }
 
- private:
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
+ protected:
+  PackedView(WeightType type, int64_t rows, int64_t cols);
 
+  void Place(const std::byte* data) { data_ = data; }
+  size_t panel_bytes() const { return panel_bytes_; }
+  size_t scales_offset() const { return scales_offset_; }
+
+ private:
   WeightType type_ = WeightType::kF32;
   PackedFormat format_;
   int64_t rows_ = 0;
   int64_t cols_ = 0;
   size_t panel_bytes_ = 0;
   size_t scales_offset_ = 0;
-  std::unique_ptr<std::byte[], Free> data_;
+  const std::byte* data_ = nullptr;
+};
+
+// A matrix in the host's memory. Immutable once packed. Movable.
+class PackedMatrix : public PackedView {
+ public:
+  PackedMatrix() = default;
+  // Unpacked memory for a matrix; cols must be a multiple of BlockElements(type).
+  PackedMatrix(WeightType type, int64_t rows, int64_t cols);
+
+  // Fills a panel from the 16 rows at `rows` (RowBytes(type, cols) bytes each; null: a zero row).
+  // Different panels may be packed by different threads.
+  void PackPanel(int64_t panel, const std::byte* const* rows);
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+
+  std::unique_ptr<std::byte[], Free> memory_;
 };
 
 }  // namespace cairn::kernels

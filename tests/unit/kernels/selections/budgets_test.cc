@@ -69,7 +69,9 @@ class Splits : public ::testing::Test {
     }
   }
   Rows Split(const HeadSplit& split, Rows rows) {
-    return split({scores_, marks_, rows, kernels::CpuSelectionKernels(kernels::Isa::kPortable)});
+    kernels::InlineStream stream;
+    return split(
+        {scores_, marks_, rows, kernels::CpuSelectionKernels(kernels::Isa::kPortable), stream});
   }
   Scores scores_;
   Marks marks_;

@@ -230,9 +230,9 @@ TEST(TransformerTest, AgreesWithPlainLlamaForEveryWeightType) {
     std::vector<float> want, want_next;
     for (const int32_t token : tokens) want = plain.Step(token);
     want_next = plain.Step(5);
-    for (const kernels::Isa isa : kernels::SupportedIsas()) {
+    for (const kernels::Backend* backend : kernels::Backends()) {
       for (const Arithmetic arithmetic : {Arithmetic::kFloat32, Arithmetic::kFast}) {
-        Runner r(*model, {.arithmetic = arithmetic, .threads = 2, .isa = isa});
+        Runner r(*model, {.arithmetic = arithmetic, .threads = 2, .backend = backend});
         const double bound = arithmetic == Arithmetic::kFloat32 ? 2e-3 : 3e-2;
         ASSERT_TRUE(r.Run(tokens, Phase::kPrefill).ok());
         EXPECT_LE(Distance(want, r.logits), bound) << r.transformer->numerics_id();
@@ -256,14 +256,22 @@ TEST(TransformerTest, TheBlockLengthDoesNotChangeABit) {
 
 TEST(TransformerTest, NumericsIdNamesModeAndKernels) {
   const GeneratedModel model(kOthers);
-  EXPECT_EQ(
-      Runner(*model, {.threads = 1, .isa = kernels::Isa::kPortable}).transformer->numerics_id(),
-      "fast-portable-1");
-  EXPECT_EQ(
-      Runner(*model,
-             {.arithmetic = Arithmetic::kFloat32, .threads = 1, .isa = kernels::Isa::kPortable})
-          .transformer->numerics_id(),
-      "float32-portable-1");
+  const kernels::Backend* const portable = kernels::FindBackend("portable");
+  EXPECT_EQ(Runner(*model, {.threads = 1, .backend = portable}).transformer->numerics_id(),
+            "fast-portable-1");
+  EXPECT_EQ(Runner(*model, {.arithmetic = Arithmetic::kFloat32, .threads = 1, .backend = portable})
+                .transformer->numerics_id(),
+            "float32-portable-1");
+}
+
+TEST(TransformerTest, ABackendThatDoesNotRunInlineIsRefused) {
+  const GeneratedModel model(kOthers);
+  kernels::Backend backend = kernels::BestCpuBackend();
+  backend.name = "far";
+  backend.runs_inline = false;
+  const auto made = Transformer::Create(*model, {.threads = 1, .backend = &backend});
+  ASSERT_EQ(made.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(Message(made.status()).find("'backend': got far"), std::string::npos);
 }
 
 TEST(TransformerTest, BadInputNamesTheFieldAndChangesNothing) {

@@ -1,22 +1,24 @@
 #pragma once
-// Kernels of the KV codecs: a table of functions per instruction set, as backend.h has for the
-// forward pass.
+// Kernels of the KV codecs: a table of functions for each backend (backend.h).
 //
 // Every implementation gives the same bytes, and the same halves back: float32 arithmetic without
 // contraction, true division (a reciprocal is 1 / x, never an approximation), rounding to nearest
 // even, reductions in the order that reference/codec/ defines. So equal input gives equal bytes on
 // every machine, and two workers that compress one prefix produce one content.
 //
-// Functions are pure, allocate nothing, start no threads, and may be called from any thread.
-// Encoders return false when a number is NaN or infinite: then what they wrote means nothing, and
-// CountNonFinite says how many there are. Decoders take any bytes: they return false for a scale
-// that no encoder writes, and never produce NaN or infinity; numbers beyond the range of half
-// become the largest half. The caller must check sizes.
+// A function launches its operation on the stream (stream.h says what that means). The kernels of
+// CPUs allocate nothing, start no threads, and may be called from any thread.
+//
+// Encoders find a fault when a number is NaN or infinite: then what they wrote means nothing, and
+// count_non_finite tells how many there are. Decoders take any bytes: they find a fault when there
+// is a scale that no encoder writes, and never produce NaN or infinity; numbers beyond the range of
+// half become the largest half. The caller must check sizes.
 //
 // docs/formats/codecs.md draws the bytes.
 
 #include "cairn/kernels/codec/rows.h"
 #include "cairn/kernels/isa.h"
+#include "cairn/kernels/stream.h"
 
 namespace cairn::kernels {
 
@@ -51,6 +53,7 @@ struct Int4TokenParams {
 constexpr int64_t Int4ChannelBytes(int64_t rows, int64_t dim) {
   return rows == 0 ? 0 : 4 * dim + rows * dim / 2;
 }
+struct Int4ChannelParams {};
 
 // --- turbo: randomised Hadamard rotation and Lloyd-Max levels (TurboQuant) ---
 // z = H (s * x) with the unnormalised Walsh-Hadamard matrix H and the signs s; norm = half(||x||);
@@ -72,43 +75,83 @@ struct TurboParams {
 // Row: scale half = half(absmax / 448), then codes [dim]. Saturating.
 // REQUIRES: dim % 16 == 0.
 constexpr int64_t Fp8RowBytes(int64_t dim) { return 2 + dim; }
+struct Fp8Params {};
 
 // --- whole multiples of a step, for entropy coding ---
 // step = half(rms(x) * step64 / 64) over all rows; number = round(x * (1 / step)) in
 // [-32767, 32767], stored plus kLatticeZero as [rows][dim]. Sums have 16 partial sums, column c in
 // sum c % 16, rows in order. Decoded number * step. REQUIRES: dim % 16 == 0; encoding: rows >= 1.
 inline constexpr int32_t kLatticeZero = 32768;
-struct LatticeParams {
+struct LatticeEncodeArgs {
+  HalfRows x;
   int64_t step64 = 16;
+  uint16_t* step = nullptr;
+  uint16_t* out = nullptr;     // [rows][dim]
+  uint32_t* faults = nullptr;  // As in EncodeArgs.
+};
+struct LatticeDecodeArgs {
+  const uint16_t* in = nullptr;
+  uint16_t step = 0;
+  MutableHalfRows y;
+  uint32_t* faults = nullptr;
 };
 
+// --- operations ---
+// Faults are or-ed into a word in the backend's memory, so that all operations of a slice may share
+// one.
+inline constexpr uint32_t kNonFiniteFault = 1;  // Encoders: a number is NaN or infinite.
+inline constexpr uint32_t kScaleFault = 2;      // Decoders: no encoder writes such a scale.
+
+template <typename Params>
+struct EncodeArgs {
+  HalfRows x;
+  Params params;
+  std::byte* out = nullptr;
+  uint32_t* faults = nullptr;
+};
+
+template <typename Params>
+struct DecodeArgs {
+  const std::byte* in = nullptr;
+  Params params;
+  MutableHalfRows y;
+  uint32_t* faults = nullptr;
+};
+
+// *count += the numbers that are NaN or infinite.
+struct CountNonFiniteArgs {
+  HalfRows x;
+  int64_t* count = nullptr;
+};
+
+template <typename Args>
+using CodecOp = void (*)(Stream&, const Args&);
+
 struct CodecKernels {
-  // "reference", or Name(isa).
+  // "reference", Name(isa), or the name of another backend.
   const char* name = nullptr;
 
-  int64_t (*count_non_finite)(const HalfRows& x) = nullptr;
+  CodecOp<CountNonFiniteArgs> count_non_finite = nullptr;
   // Call it once after decoding with MutableHalfRows::streaming, before another thread learns of
   // the rows.
-  void (*end_streaming)() = nullptr;
+  void (*end_streaming)(Stream&) = nullptr;
 
-  bool (*int8_encode)(const HalfRows& x, const Int8Params&, std::byte* out) = nullptr;
-  bool (*int8_decode)(const std::byte* in, const Int8Params&, const MutableHalfRows& y) = nullptr;
+  CodecOp<EncodeArgs<Int8Params>> int8_encode = nullptr;
+  CodecOp<DecodeArgs<Int8Params>> int8_decode = nullptr;
 
-  bool (*int4_token_encode)(const HalfRows& x, const Int4TokenParams&, std::byte* out) = nullptr;
-  bool (*int4_token_decode)(const std::byte* in, const Int4TokenParams&,
-                            const MutableHalfRows& y) = nullptr;
-  bool (*int4_channel_encode)(const HalfRows& x, std::byte* out) = nullptr;
-  bool (*int4_channel_decode)(const std::byte* in, const MutableHalfRows& y) = nullptr;
+  CodecOp<EncodeArgs<Int4TokenParams>> int4_token_encode = nullptr;
+  CodecOp<DecodeArgs<Int4TokenParams>> int4_token_decode = nullptr;
+  CodecOp<EncodeArgs<Int4ChannelParams>> int4_channel_encode = nullptr;
+  CodecOp<DecodeArgs<Int4ChannelParams>> int4_channel_decode = nullptr;
 
-  bool (*turbo_encode)(const HalfRows& x, const TurboParams&, std::byte* out) = nullptr;
-  bool (*turbo_decode)(const std::byte* in, const TurboParams&, const MutableHalfRows& y) = nullptr;
+  CodecOp<EncodeArgs<TurboParams>> turbo_encode = nullptr;
+  CodecOp<DecodeArgs<TurboParams>> turbo_decode = nullptr;
 
-  bool (*fp8_encode)(const HalfRows& x, std::byte* out) = nullptr;
-  bool (*fp8_decode)(const std::byte* in, const MutableHalfRows& y) = nullptr;
+  CodecOp<EncodeArgs<Fp8Params>> fp8_encode = nullptr;
+  CodecOp<DecodeArgs<Fp8Params>> fp8_decode = nullptr;
 
-  bool (*lattice_encode)(const HalfRows& x, const LatticeParams&, uint16_t* step,
-                         uint16_t* out) = nullptr;
-  bool (*lattice_decode)(const uint16_t* in, uint16_t step, const MutableHalfRows& y) = nullptr;
+  CodecOp<LatticeEncodeArgs> lattice_encode = nullptr;
+  CodecOp<LatticeDecodeArgs> lattice_decode = nullptr;
 };
 
 // The definition, in plain loops.

@@ -1,21 +1,22 @@
 #pragma once
-// Kernels of the selections of tokens: a table of functions per instruction set, as backend.h has
-// for the forward pass.
+// Kernels of the selections of tokens: a table of functions for each backend (backend.h).
 //
 // The kept rows must not depend on the machine, so every instruction set gives the same numbers,
 // bit for bit. Lanes are tokens, sums over channels and rows are chains of fused multiply-adds in
 // order, and the one sum over tokens (of a softmax) has 16 partial sums. So results depend neither
 // on how tokens are shared among threads nor on the cuts in which rows arrive.
 //
-// Functions are pure, allocate nothing, start no threads, and may be called from any thread. Empty
-// input is allowed and writes nothing. Numbers that are not finite lead to scores that are not
-// finite, so code that ranks scores calls count_non_finite first.
+// A function launches its operation on the stream (stream.h says what that means). The kernels of
+// CPUs allocate nothing, start no threads, and may be called from any thread. Empty input is
+// allowed and writes nothing. Numbers that are not finite lead to scores that are not finite, so
+// code that ranks scores calls count_non_finite first.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "cairn/kernels/attention.h"
 #include "cairn/kernels/isa.h"
+#include "cairn/kernels/stream.h"
 
 namespace cairn::kernels {
 
@@ -110,10 +111,11 @@ struct ChunkMeansArgs {
   float* y = nullptr;  // [ceil(n / chunk)]
 };
 
-// -sum p ln p; p <= 0 adds nothing.
+// *entropy = -sum p ln p; p <= 0 adds nothing.
 struct EntropyArgs {
   const float* p = nullptr;
   int64_t n = 0;
+  float* entropy = nullptr;
 };
 
 // norms[t - begin] = ||row t||_2.
@@ -187,6 +189,13 @@ struct ProjectedNormsArgs {
 };
 inline constexpr int64_t kProjectedRows = 48;
 
+// *count = the numbers that are NaN or infinite.
+struct CountFloatsArgs {
+  const float* x = nullptr;
+  int64_t n = 0;
+  int64_t* count = nullptr;
+};
+
 // Marks the `count` best of the numbers that have no mark: larger scores first, then lower indices.
 // Marks all when fewer are left. REQUIRES: no score is NaN.
 struct MarkTopArgs {
@@ -217,27 +226,27 @@ struct TurnRowsArgs {
 };
 
 struct SelectionKernels {
-  // "reference", or Name(isa).
+  // "reference", Name(isa), or the name of another backend.
   const char* name = nullptr;
 
-  void (*window_attention)(const WindowAttentionArgs&) = nullptr;
-  void (*accumulate_attention)(const AccumulateAttentionArgs&) = nullptr;
-  void (*reduce_rows)(const ReduceRowsArgs&) = nullptr;
-  void (*pool)(const PoolArgs&) = nullptr;
-  void (*chunk_means)(const ChunkMeansArgs&) = nullptr;
-  float (*entropy)(const EntropyArgs&) = nullptr;
-  void (*row_norms)(const RowNormsArgs&) = nullptr;
-  void (*sum_unit_rows)(const SumUnitRowsArgs&) = nullptr;
-  void (*cosines)(const CosinesArgs&) = nullptr;
-  void (*lag_scores)(const LagScoresArgs&) = nullptr;
-  void (*query_moments)(const QueryMomentsArgs&) = nullptr;
-  void (*expected_logits)(const ExpectedLogitsArgs&) = nullptr;
-  void (*softmax)(const SoftmaxArgs&) = nullptr;
-  void (*projected_norms)(const ProjectedNormsArgs&) = nullptr;
-  int64_t (*count_non_finite)(const float* x, int64_t n) = nullptr;
-  void (*mark_top)(const MarkTopArgs&) = nullptr;
-  void (*gather_rows)(const GatherRowsArgs&) = nullptr;
-  void (*turn_rows)(const TurnRowsArgs&) = nullptr;
+  void (*window_attention)(Stream&, const WindowAttentionArgs&) = nullptr;
+  void (*accumulate_attention)(Stream&, const AccumulateAttentionArgs&) = nullptr;
+  void (*reduce_rows)(Stream&, const ReduceRowsArgs&) = nullptr;
+  void (*pool)(Stream&, const PoolArgs&) = nullptr;
+  void (*chunk_means)(Stream&, const ChunkMeansArgs&) = nullptr;
+  void (*entropy)(Stream&, const EntropyArgs&) = nullptr;
+  void (*row_norms)(Stream&, const RowNormsArgs&) = nullptr;
+  void (*sum_unit_rows)(Stream&, const SumUnitRowsArgs&) = nullptr;
+  void (*cosines)(Stream&, const CosinesArgs&) = nullptr;
+  void (*lag_scores)(Stream&, const LagScoresArgs&) = nullptr;
+  void (*query_moments)(Stream&, const QueryMomentsArgs&) = nullptr;
+  void (*expected_logits)(Stream&, const ExpectedLogitsArgs&) = nullptr;
+  void (*softmax)(Stream&, const SoftmaxArgs&) = nullptr;
+  void (*projected_norms)(Stream&, const ProjectedNormsArgs&) = nullptr;
+  void (*count_non_finite)(Stream&, const CountFloatsArgs&) = nullptr;
+  void (*mark_top)(Stream&, const MarkTopArgs&) = nullptr;
+  void (*gather_rows)(Stream&, const GatherRowsArgs&) = nullptr;
+  void (*turn_rows)(Stream&, const TurnRowsArgs&) = nullptr;
 };
 
 // The definition, in plain loops and double precision: scores agree with it within rounding, marks

@@ -1,12 +1,13 @@
 // The definition of every operation: plain loops, sums in double. Never tuned.
 
-#include "cairn/kernels/backend.h"
+#include "cairn/kernels/forward_kernels.h"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "cairn/kernels/inline_op.h"
 #include "kernels/reference/half.h"
 
 namespace cairn::kernels {
@@ -55,11 +56,11 @@ void SwiGlu(const SwiGluArgs& a) {
   }
 }
 
-void ToHalf(const ToHalfArgs& a) {
+void RoundToHalf(const ToHalfArgs& a) {
   for (int64_t i = 0; i < a.n; ++i) a.y[i] = kernels::ToHalf(a.x[i]);
 }
 
-void FromHalf(const FromHalfArgs& a) {
+void WidenHalf(const FromHalfArgs& a) {
   for (int64_t i = 0; i < a.n; ++i) a.y[i] = HalfToFloat(a.x[i]);
 }
 
@@ -67,13 +68,13 @@ void ToBfloat16(const ToBfloat16Args& a) {
   for (int64_t i = 0; i < a.n; ++i) a.y[i] = FloatToBfloat16(a.x[i]);
 }
 
-int64_t ArgMax(const float* x, int64_t n) {
+void ArgMax(const ArgMaxArgs& a) {
   int64_t best = -1;
-  for (int64_t i = 0; i < n; ++i) {
-    if (std::isnan(x[i])) continue;
-    if (best < 0 || x[i] > x[best]) best = i;
+  for (int64_t i = 0; i < a.n; ++i) {
+    if (std::isnan(a.x[i])) continue;
+    if (best < 0 || a.x[i] > a.x[best]) best = i;
   }
-  return best;
+  *a.index = best;
 }
 
 float ScaleAt(const PackedFormat& f, const std::byte* scales, int64_t row, int64_t lane) {
@@ -88,7 +89,7 @@ float ScaleAt(const PackedFormat& f, const std::byte* scales, int64_t row, int64
 }
 
 // Weight (n, c) of a packed matrix: the packed order as packed_matrix.h states it.
-double WeightAt(const PackedMatrix& w, int64_t n, int64_t c) {
+double WeightAt(const PackedView& w, int64_t n, int64_t c) {
   const PackedFormat& f = w.format();
   const int64_t panel = n / kPanelRows, lane = n % kPanelRows, step = c / kStepColumns;
   const int64_t col = c % kStepColumns;
@@ -123,7 +124,7 @@ double WeightAt(const PackedMatrix& w, int64_t n, int64_t c) {
   return value;
 }
 
-void Product(const PackedMatrix& w, int64_t panel_begin, int64_t panel_end, const float* x,
+void Product(const PackedView& w, int64_t panel_begin, int64_t panel_end, const float* x,
              int64_t x_stride, int64_t rows, float* y, int64_t y_stride, bool accumulate) {
   const int64_t end = std::min(panel_end * kPanelRows, w.rows());
   for (int64_t r = 0; r < rows; ++r) {
@@ -136,21 +137,21 @@ void Product(const PackedMatrix& w, int64_t panel_begin, int64_t panel_end, cons
 }
 
 void MatVec(const MatVecArgs& a) {
-  Product(*a.w, a.panel_begin, a.panel_end, a.x, a.x_stride, a.rows, a.y, a.y_stride, a.accumulate);
+  Product(a.w, a.panel_begin, a.panel_end, a.x, a.x_stride, a.rows, a.y, a.y_stride, a.accumulate);
 }
 
 void GemmFloat(const GemmArgs& a) {
-  Product(*a.w, a.panel_begin, a.panel_end, a.a, a.a_stride, a.rows, a.y, a.y_stride, a.accumulate);
+  Product(a.w, a.panel_begin, a.panel_end, a.a, a.a_stride, a.rows, a.y, a.y_stride, a.accumulate);
 }
 
 void GemmBfloat16(const GemmArgs& a) {
   std::vector<float> x(static_cast<size_t>(a.rows * a.a_stride));
   for (int64_t r = 0; r < a.rows; ++r) {
-    for (int64_t c = 0; c < a.w->cols(); ++c) {
+    for (int64_t c = 0; c < a.w.cols(); ++c) {
       x[static_cast<size_t>(r * a.a_stride + c)] = Bfloat16ToFloat(a.a_bf16[r * a.a_stride + c]);
     }
   }
-  Product(*a.w, a.panel_begin, a.panel_end, x.data(), a.a_stride, a.rows, a.y, a.y_stride,
+  Product(a.w, a.panel_begin, a.panel_end, x.data(), a.a_stride, a.rows, a.y, a.y_stride,
           a.accumulate);
 }
 
@@ -238,27 +239,27 @@ void AttentionMerge(const AttentionMergeArgs& a) {
 
 }  // namespace
 
-const Backend& ReferenceBackend() {
-  static const Backend backend = [] {
-    Backend b;
-    b.name = "reference";
-    b.rms_norm = RmsNorm;
-    b.rope = Rope;
-    b.swiglu = SwiGlu;
-    b.to_half = ToHalf;
-    b.from_half = FromHalf;
-    b.to_bf16 = ToBfloat16;
-    b.arg_max = ArgMax;
-    b.mat_vec = MatVec;
-    b.gemm_f32 = GemmFloat;
-    b.gemm_bf16 = GemmBfloat16;
-    b.attention_f32 = Attention;
-    b.attention_bf16 = Attention;
-    b.attention_part = AttentionPart;
-    b.attention_merge = AttentionMerge;
-    return b;
+const ForwardKernels& ReferenceForwardKernels() {
+  static const ForwardKernels table = [] {
+    ForwardKernels k;
+    k.name = "reference";
+    k.rms_norm = InlineOp<RmsNorm>::Run;
+    k.rope = InlineOp<Rope>::Run;
+    k.swiglu = InlineOp<SwiGlu>::Run;
+    k.to_half = InlineOp<RoundToHalf>::Run;
+    k.from_half = InlineOp<WidenHalf>::Run;
+    k.to_bf16 = InlineOp<ToBfloat16>::Run;
+    k.arg_max = InlineOp<ArgMax>::Run;
+    k.mat_vec = InlineOp<MatVec>::Run;
+    k.gemm_f32 = InlineOp<GemmFloat>::Run;
+    k.gemm_bf16 = InlineOp<GemmBfloat16>::Run;
+    k.attention_f32 = InlineOp<Attention>::Run;
+    k.attention_bf16 = InlineOp<Attention>::Run;
+    k.attention_part = InlineOp<AttentionPart>::Run;
+    k.attention_merge = InlineOp<AttentionMerge>::Run;
+    return k;
   }();
-  return backend;
+  return table;
 }
 
 }  // namespace cairn::kernels
