@@ -7,6 +7,9 @@
 #include "cairn/client/connect.h"
 #include "cairn/client/testing/in_memory_cache_client.h"
 #include "gtest/gtest.h"
+#include "services/cache/tier/host_tier.h"
+#include "services/cache/tier/testing/fake_tier.h"
+#include "tests/support/in_process_node.h"
 #include "tests/support/process.h"
 
 namespace cairn::client {
@@ -26,6 +29,32 @@ class InMemory final : public World {
 
  private:
   const std::shared_ptr<CacheClient> client_ = std::make_shared<testing::InMemoryCacheClient>();
+};
+
+// The engine's work waits until somebody waits for it.
+class InProcess final : public World {
+ public:
+  InProcess() {
+    cache::Tiers tiers(host_.get());
+    tiers.Add(&disk_);
+    engine_ = *cache::CacheEngine::Create({}, {.tiers = tiers,
+                                               .clock = &clock_,
+                                               .executor = &executor_,
+                                               .node_id = "node",
+                                               .node_epoch = 1});
+    node_.Start(engine_.get());
+  }
+  ~InProcess() override { node_.RunAll(); }
+  std::shared_ptr<CacheClient> Client() override { return node_.NewClient(); }
+
+ private:
+  FakeClock clock_;
+  ManualExecutor executor_;
+  cache::testing::FakeTier disk_{{.capacity_bytes = 64 << 20, .max_extent_bytes = 16 << 20}};
+  const std::unique_ptr<cache::HostTier> host_ = *cache::HostTier::Create(
+      {.capacity_bytes = 64 << 20, .prefault = false, .check_memory = false});
+  std::unique_ptr<cache::CacheEngine> engine_;
+  cairn::testing::InProcessNode node_{&clock_, [this] { return executor_.RunOne(); }};
 };
 
 template <PathChoice kChoice>
@@ -50,12 +79,12 @@ class RealNode final : public World {
   std::unique_ptr<cairn::testing::CacheNode> node_;
 };
 
-using Worlds = ::testing::Types<InMemory, RealNode<PathChoice::kGrpc>, RealNode<PathChoice::kLocal>,
-                                RealNode<PathChoice::kAuto>>;
+using Worlds = ::testing::Types<InMemory, InProcess, RealNode<PathChoice::kGrpc>,
+                                RealNode<PathChoice::kLocal>, RealNode<PathChoice::kAuto>>;
 struct WorldNames {
   template <typename T>
   static std::string GetName(int i) {
-    const char* const names[] = {"InMemory", "Grpc", "Local", "Auto"};
+    const char* const names[] = {"InMemory", "InProcess", "Grpc", "Local", "Auto"};
     return names[i];
   }
 };
