@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/fetch_counts.h"
 #include "common/hash/xxh3_stream.h"
 
 namespace cairn::client {
@@ -33,12 +34,6 @@ class SliceAssembler {
     bool verify = true;
     size_t max_retries = 0;  // Wrong slices that may come once more before their block has failed.
   };
-  struct Counts {
-    uint64_t slices = 0;  // Verified.
-    uint64_t corrupt = 0;
-    uint64_t bytes[kTierCount] = {};  // Verified.
-  };
-
   SliceAssembler(FetchSink* sink, const Limits& limits) : sink_(sink), limits_(limits) {}
 
   // DATA_LOSS: the node breaks the protocol. Any other error is the sink's, which refused a slice.
@@ -46,7 +41,7 @@ class SliceAssembler {
   Status Take(const SlicePiece& piece);
   // The node cannot send the block.
   void Fail(uint32_t block, MissReason reason);
-  const Counts& counts() const { return counts_; }
+  const FetchCounts& counts() const { return counts_; }
   // Slices of which pieces are still missing.
   size_t open_slices() const { return open_.size(); }
 
@@ -83,7 +78,7 @@ class SliceAssembler {
   std::set<uint32_t> failed_;
   std::set<SliceKey> wrong_;  // Not more than max_retries.
   bool retrying_ = false;
-  Counts counts_;
+  FetchCounts counts_;
   Xxh3Stream whole_;  // Of a slice that came whole, in several chunks.
 };
 

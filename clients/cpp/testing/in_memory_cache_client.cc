@@ -182,7 +182,7 @@ struct Outgoing {
 
 // `lent`: grows with the bytes that were lent.
 Status SendSlice(const Outgoing& from, uint32_t layer, const Faults& faults, SliceAssembler& to,
-                 FetchSink& sink, SliceAssembler::Counts& lent) {
+                 FetchSink& sink, FetchCounts& lent) {
   const format::PartHeader& header = from.part->header;
   const format::SliceEntry& entry = header.slices[layer - header.rect.layer_begin];
   std::span<const std::byte> data = std::span(from.part->bytes).subspan(entry.offset, entry.length);
@@ -345,7 +345,7 @@ Status InMemoryCacheClient::Fetch(const Lease& lease, const FetchRange& range, F
     if (item.part == nullptr) assembler.Fail(item.block, MissReason::kEvicted);
   }
   Status status;
-  SliceAssembler::Counts lent;
+  FetchCounts lent;
   uint64_t sent = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (uint32_t layer = range.layer_begin; layer < layer_end && status.ok(); ++layer) {

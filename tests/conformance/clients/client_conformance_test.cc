@@ -1,29 +1,23 @@
-// What every CacheClient promises: in memory, over gRPC, and over a same-node session, the last two
-// with a real node.
+// What every CacheClient promises: in memory, over a node's engine in the same process, over gRPC,
+// and over a same-node session, the last two with a real node.
 #include <atomic>
-#include <map>
 #include <memory>
 #include <thread>
 
-#include "cairn/client/connect.h"
-#include "cairn/client/testing/in_memory_cache_client.h"
-#include "cairn/common/seal_copy.h"
 #include "common/status/matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/process.h"
+#include "tests/conformance/clients/sink.h"
+#include "tests/conformance/clients/worlds.h"
 #include "tests/unit/clients/cpp/parts.h"
 
 namespace cairn::client {
 namespace {
 
-using cairn::testing::CacheNode;
 using cairn::testing::StatusIs;
-using cairn::testing::TemporaryDirectory;
 using client::testing::Chain;
 using client::testing::KeysFor;
 using client::testing::LargeSpec;
-using client::testing::SliceData;
 using client::testing::SmallSpec;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
@@ -33,114 +27,6 @@ using ::testing::HasSubstr;
 const CallOptions kCall = {.deadline = seconds(20)};
 const MatchOptions kMatch = {.deadline = seconds(20)};
 const PushOptions kPush = {.deadline = seconds(20)};
-
-// Where clients come from. All of one world see the same blocks.
-class World {
- public:
-  virtual ~World() = default;
-  virtual std::shared_ptr<CacheClient> Client() = 0;
-  // What bytes take.
-  virtual Path path() const { return Path::kGrpc; }
-};
-
-class InMemory final : public World {
- public:
-  std::shared_ptr<CacheClient> Client() override { return client_; }
-
- private:
-  const std::shared_ptr<CacheClient> client_ = std::make_shared<testing::InMemoryCacheClient>();
-};
-
-template <PathChoice kChoice>
-class RealNode final : public World {
- public:
-  RealNode() {
-    auto node = CacheNode::Start({"--local.socket", directory_.path() + "/node.sock"});
-    CAIRN_CHECK(node.ok());
-    node_ = *std::move(node);
-  }
-  std::shared_ptr<CacheClient> Client() override {
-    auto client =
-        Connect({.address = node_->address(), .client_name = "conformance", .path = kChoice});
-    CAIRN_CHECK(client.ok());
-    return *std::move(client);
-  }
-  Path path() const override { return kChoice == PathChoice::kGrpc ? Path::kGrpc : Path::kLocal; }
-
- private:
-  const TemporaryDirectory directory_;
-  std::unique_ptr<CacheNode> node_;
-};
-
-// Takes slices as they come and compares them.
-class Sink final : public FetchSink {
- public:
-  enum class Wish { kOwnBuffer, kDestination, kPieces, kLent };
-  Sink(const NamespaceSpec& spec, const std::vector<BlockKey>& keys, Wish wish)
-      : spec_(spec), keys_(keys), wish_(wish) {}
-
-  std::span<std::byte> Destination(const SliceInfo& slice) override {
-    if (wish_ != Wish::kDestination) return {};
-    auto& buffer = buffers_[{slice.block, slice.layer, slice.part}];
-    buffer.resize(slice.slice_bytes);
-    return buffer;
-  }
-  // Unequal, one empty, apart from each other in memory.
-  std::vector<std::span<std::byte>> Pieces(const SliceInfo& slice) override {
-    if (wish_ != Wish::kPieces) return {};
-    auto& buffer = buffers_[{slice.block, slice.layer, slice.part}];
-    buffer.resize(slice.slice_bytes + 2 * kGap);
-    const uint64_t first = slice.slice_bytes / 3, rest = slice.slice_bytes - first;
-    const std::span<std::byte> all(buffer);
-    return {all.first(first), all.subspan(first, 0), all.subspan(first + kGap, rest)};
-  }
-  Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) override {
-    if (wish_ != Wish::kPieces || !data.empty() || slice.slice_bytes == 0) return Take(slice, data);
-    auto& buffer = buffers_.at({slice.block, slice.layer, slice.part});
-    const auto at = buffer.begin() + static_cast<ptrdiff_t>(slice.slice_bytes / 3);
-    buffer.erase(at, at + kGap);
-    buffer.resize(slice.slice_bytes);
-    return Take(slice, buffer);
-  }
-  bool WantsLent() const override { return wish_ == Wish::kLent; }
-  Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
-                     std::shared_ptr<const LentHold> hold) override {
-    EXPECT_TRUE(hold->Pinned());
-    // Slices of a part follow each other: base + offset.
-    uint64_t offset = 0;
-    for (uint32_t layer = slice.part.layer_begin; layer < slice.layer; ++layer) {
-      offset += spec_.layout.SliceBytes(layer, slice.part.head_begin, slice.part.head_end);
-    }
-    const auto [it, first] = bases_.try_emplace({slice.block, slice.part}, data.data() - offset);
-    EXPECT_TRUE(first || it->second == data.data() - offset);
-    lent_bytes += data.size();
-    holds_.push_back(std::move(hold));
-    return Take(slice, data);
-  }
-  void OnBlockFailed(uint32_t block, MissReason reason) override { failed.emplace(block, reason); }
-
-  size_t slices = 0, wrong = 0, twice = 0;
-  uint64_t lent_bytes = 0;
-  std::multimap<uint32_t, MissReason> failed;
-
- private:
-  static constexpr ptrdiff_t kGap = 100;
-  using Key = std::tuple<uint32_t, uint32_t, format::PartRect>;
-  Status Take(const SliceInfo& slice, std::span<const std::byte> data) {
-    ++slices;
-    if (!seen_.insert({slice.block, slice.layer, slice.part}).second) ++twice;
-    const auto expected = SliceData(spec_, keys_.at(slice.block), slice.layer, slice.part);
-    if (!std::equal(data.begin(), data.end(), expected.begin(), expected.end())) ++wrong;
-    return OkStatus();
-  }
-  const NamespaceSpec& spec_;
-  const std::vector<BlockKey>& keys_;
-  const Wish wish_;
-  std::map<Key, std::vector<std::byte>> buffers_;
-  std::set<Key> seen_;
-  std::map<std::pair<uint32_t, format::PartRect>, const std::byte*> bases_;
-  std::vector<std::shared_ptr<const LentHold>> holds_;
-};
 
 constexpr Sink::Wish kWishes[] = {Sink::Wish::kOwnBuffer, Sink::Wish::kDestination,
                                   Sink::Wish::kPieces, Sink::Wish::kLent};
@@ -199,15 +85,6 @@ class ClientConformance : public ::testing::Test {
   const std::shared_ptr<CacheClient> client_ = world_.Client();
 };
 
-using Worlds = ::testing::Types<InMemory, RealNode<PathChoice::kGrpc>, RealNode<PathChoice::kLocal>,
-                                RealNode<PathChoice::kAuto>>;
-struct WorldNames {
-  template <typename T>
-  static std::string GetName(int i) {
-    const char* const names[] = {"InMemory", "Grpc", "Local", "Auto"};
-    return names[i];
-  }
-};
 TYPED_TEST_SUITE(ClientConformance, Worlds, WorldNames);
 
 TYPED_TEST(ClientConformance, WhatIsPushedIsFetchedInEveryWay) {

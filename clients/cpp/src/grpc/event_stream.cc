@@ -34,14 +34,14 @@ Result<std::optional<CacheEvent>> FromProto(const v1::Event& in) {
 
 class GrpcEventStream final : public EventStream {
  public:
-  GrpcEventStream(grpc::GenericStub* stub, const WatchOptions& options)
-      : call_(stub, "/cairn.v1.Cache/Watch", std::nullopt, {}) {
+  GrpcEventStream(grpc::GenericStub* stub, const WatchOptions& options, const Clock* clock)
+      : clock_(clock), call_(stub, "/cairn.v1.Cache/Watch", std::nullopt, {}) {
     if (options.fingerprint) request_.set_fingerprint(std::string(options.fingerprint->View()));
     request_.set_snapshot(options.snapshot);
   }
 
   Result<std::optional<CacheEvent>> Next(Duration wait) override {
-    const TimePoint deadline = std::chrono::steady_clock::now() + wait;
+    const TimePoint deadline = clock_->Now() + wait;
     while (true) {
       grpc::ByteBuffer frame;
       const RawCall::Outcome outcome = Step(&frame, deadline);
@@ -86,6 +86,7 @@ class GrpcEventStream final : public EventStream {
     return outcome;
   }
 
+  const Clock* const clock_;
   RawCall call_;
   v1::WatchRequest request_;
   State state_ = State::kAsking;
@@ -94,8 +95,9 @@ class GrpcEventStream final : public EventStream {
 
 }  // namespace
 
-std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const WatchOptions& options) {
-  return std::make_unique<GrpcEventStream>(stub, options);
+std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const WatchOptions& options,
+                                            const Clock* clock) {
+  return std::make_unique<GrpcEventStream>(stub, options, clock);
 }
 
 }  // namespace cairn::client

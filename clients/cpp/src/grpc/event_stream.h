@@ -9,8 +9,9 @@
 
 namespace cairn::client {
 
-// Returns at once. If the node cannot be reached, the first Next says so. The stub must outlive the
-// stream.
-std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const WatchOptions& options);
+// Returns at once. If the node cannot be reached, the first Next says so. Stub and clock must
+// outlive the stream.
+std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const WatchOptions& options,
+                                            const Clock* clock);
 
 }  // namespace cairn::client

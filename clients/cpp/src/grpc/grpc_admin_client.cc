@@ -1,4 +1,4 @@
-// AdminClient over gRPC.
+#include "clients/cpp/src/grpc/grpc_admin_client.h"
 
 #include <utility>
 
@@ -13,8 +13,9 @@ namespace {
 
 class GrpcAdminClient final : public AdminClient {
  public:
-  explicit GrpcAdminClient(std::shared_ptr<grpc::Channel> channel)
-      : stub_(v1::Admin::NewStub(std::move(channel))) {}
+  // `clock` must outlive it.
+  GrpcAdminClient(std::shared_ptr<grpc::Channel> channel, const Clock* clock)
+      : stub_(v1::Admin::NewStub(std::move(channel))), clock_(clock) {}
 
   Result<std::vector<NamespaceInfo>> ListNamespaces(std::string_view tenant,
                                                     const CallOptions& options) override {
@@ -61,7 +62,7 @@ class GrpcAdminClient final : public AdminClient {
   Result<Response> Call(Method<Request, Response> method, const Request& request,
                         const CallOptions& options) {
     grpc::ClientContext context;
-    Prepare(context, std::chrono::steady_clock::now() + options.deadline, options.trace);
+    Prepare(context, clock_->Now() + options.deadline, options.trace);
     Response response;
     CAIRN_RETURN_IF_ERROR(rpc::FromGrpc((stub_.get()->*method)(&context, request, &response)));
     return response;
@@ -74,13 +75,14 @@ class GrpcAdminClient final : public AdminClient {
   }
 
   const std::unique_ptr<v1::Admin::Stub> stub_;
+  const Clock* const clock_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(auto channel, NewChannel(options));
-  return std::unique_ptr<AdminClient>(std::make_unique<GrpcAdminClient>(std::move(channel)));
+std::unique_ptr<AdminClient> NewGrpcAdminClient(std::shared_ptr<grpc::Channel> channel,
+                                                const Clock* clock) {
+  return std::make_unique<GrpcAdminClient>(std::move(channel), clock);
 }
 
 }  // namespace cairn::client

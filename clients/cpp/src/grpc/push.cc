@@ -29,16 +29,16 @@ Status StoredIsFine(Status status) {
 
 }  // namespace
 
-Pusher::Pusher(const Channels& channels, Session::Current session, const Digest& fingerprint,
-               const PushOptions& options, TimePoint deadline)
+Pusher::Pusher(const Channels& channels, const TransportCall& call, const Digest& fingerprint,
+               const PushOptions& options)
     : channels_(channels),
-      session_(std::move(session)),
+      session_(*call.session),
       fingerprint_(fingerprint),
       options_(options),
-      deadline_(deadline) {}
+      deadline_(call.deadline) {}
 
-std::vector<Status> Pusher::Push(std::span<const PartToPush> parts, Status* node) {
-  std::vector<Status> results(parts.size());
+PushReport Pusher::Push(std::span<const PartToPush> parts) {
+  PushReport report = {.results = std::vector<Status>(parts.size())};
   size_t begin = 0;
   while (begin < parts.size()) {
     size_t end = begin;
@@ -48,24 +48,24 @@ std::vector<Status> Pusher::Push(std::span<const PartToPush> parts, Status* node
       bytes += parts[end].bytes.size();
       ++end;
     }
-    *node = PushGroup(parts.subspan(begin, end - begin),
-                      std::span(results).subspan(begin, end - begin));
-    if (!node->ok()) {
-      std::fill(results.begin() + static_cast<std::ptrdiff_t>(begin), results.end(), *node);
+    const std::span<Status> results(report.results);
+    report.status =
+        PushGroup(parts.subspan(begin, end - begin), results.subspan(begin, end - begin));
+    if (!report.status.ok()) {
+      std::ranges::fill(results.subspan(begin), report.status);
       break;
     }
     begin = end;
   }
-  return results;
+  return report;
 }
 
 Status Pusher::PushGroup(std::span<const PartToPush> parts, std::span<Status> results) {
-  std::vector<Filled> reserved;
-  CAIRN_RETURN_IF_ERROR(Reserve(parts, results, &reserved));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<Filled> reserved, Reserve(parts, results));
   if (reserved.empty()) return OkStatus();
-  bool committed = false;
-  Status status = Stream(parts, reserved, results, &committed);
-  if (status.ok() && !committed) status = Commit(reserved, results);
+  const Result<bool> committed = Stream(parts, reserved, results);
+  Status status = committed.status();
+  if (status.ok() && !*committed) status = Commit(reserved, results);
   if (!status.ok()) {
     std::vector<uint64_t> ids;
     for (const Filled& f : reserved) ids.push_back(f.reservation);
@@ -74,8 +74,8 @@ Status Pusher::PushGroup(std::span<const PartToPush> parts, std::span<Status> re
   return status;
 }
 
-Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> results,
-                       std::vector<Filled>* reserved) {
+Result<std::vector<Pusher::Filled>> Pusher::Reserve(std::span<const PartToPush> parts,
+                                                    std::span<Status> results) {
   v1::ReserveRequest request;
   request.set_session_id(session_.id);
   request.set_fingerprint(std::string(fingerprint_.View()));
@@ -97,17 +97,18 @@ Status Pusher::Reserve(std::span<const PartToPush> parts, std::span<Status> resu
     return Errorf(StatusCode::kInternal, "push: {} results for {} reservations",
                   response.results_size(), parts.size());
   }
+  std::vector<Filled> reserved;
   for (int i = 0; i < response.results_size(); ++i) {
     const size_t part = static_cast<size_t>(i);
     const v1::PartResult& result = response.results(i);
-    if (result.code() == 0) reserved->push_back({part, result.reservation_id()});
+    if (result.code() == 0) reserved.push_back({part, result.reservation_id()});
     results[part] = StoredIsFine(wire::FromProto(result));
   }
-  return OkStatus();
+  return reserved;
 }
 
-Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
-                      std::span<Status> results, bool* committed) {
+Result<bool> Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
+                            std::span<Status> results) {
   RawCall call(channels_.data, "/cairn.v1.Cache/Push", deadline_, options_.trace);
   const auto late = [] {
     return Errorf(StatusCode::kDeadlineExceeded, "push: the node did not take the bytes in time");
@@ -136,9 +137,9 @@ Status Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Fille
     return Errorf(StatusCode::kInternal, "push: the node's answer is not a cairn.v1.PushResponse");
   }
   // A node that is older than this answer commits in a call of its own.
-  if (response.committed_size() == 0) return OkStatus();
-  *committed = true;
-  return TakeResults(response.committed(), reserved, results);
+  if (response.committed_size() == 0) return false;
+  CAIRN_RETURN_IF_ERROR(TakeResults(response.committed(), reserved, results));
+  return true;
 }
 
 Status Pusher::Commit(const std::vector<Filled>& reserved, std::span<Status> results) {

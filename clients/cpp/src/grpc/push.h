@@ -10,8 +10,8 @@
 
 #include "cairn/client/cache_client.h"
 #include "cairn/v1/cache.grpc.pb.h"
-#include "clients/cpp/src/grpc/release_queue.h"
-#include "clients/cpp/src/grpc/session.h"
+#include "clients/cpp/src/core/release_queue.h"
+#include "clients/cpp/src/core/transport.h"
 
 namespace cairn::client {
 
@@ -24,12 +24,12 @@ class Pusher {
     grpc::GenericStub* data = nullptr;
     ReleaseQueue* releases = nullptr;  // Takes back what could not be filled.
   };
-  Pusher(const Channels& channels, Session::Current session, const Digest& fingerprint,
-         const PushOptions& options, TimePoint deadline);
+  // All outlive it.
+  Pusher(const Channels& channels, const TransportCall& call, const Digest& fingerprint,
+         const PushOptions& options);
 
-  // One status per part. After an error of the node itself the remaining parts have it too, and
-  // `node` is set to it.
-  std::vector<Status> Push(std::span<const PartToPush> parts, Status* node);
+  // After an error of the node itself the remaining parts have it too.
+  PushReport Push(std::span<const PartToPush> parts);
 
  private:
   struct Filled {
@@ -38,19 +38,19 @@ class Pusher {
   };
   // Each returns an error of the whole call, and else fills in the statuses of single parts.
   Status PushGroup(std::span<const PartToPush> parts, std::span<Status> results);
-  Status Reserve(std::span<const PartToPush> parts, std::span<Status> results,
-                 std::vector<Filled>* reserved);
-  // Sends the bytes, and has them committed at the end of the stream by a node that can.
-  Status Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
-                std::span<Status> results, bool* committed);
+  Result<std::vector<Filled>> Reserve(std::span<const PartToPush> parts, std::span<Status> results);
+  // Sends the bytes, and has them committed at the end of the stream by a node that can. Returns
+  // whether they were.
+  Result<bool> Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
+                      std::span<Status> results);
   Status Commit(const std::vector<Filled>& reserved, std::span<Status> results);
 
   static Status TakeResults(const google::protobuf::RepeatedPtrField<v1::PartResult>& from,
                             const std::vector<Filled>& reserved, std::span<Status> results);
 
   const Channels channels_;
-  const Session::Current session_;
-  const Digest fingerprint_;
+  const SessionInfo& session_;
+  const Digest& fingerprint_;
   const PushOptions& options_;
   const TimePoint deadline_;
 };

@@ -57,6 +57,7 @@ LocalFetch::LocalFetch(std::shared_ptr<LeasePin> pin, uint32_t blocks, const Fet
                        FetchSink& sink, const FetchOptions& options, TimePoint deadline)
     : pin_(std::move(pin)),
       session_(*pin_->session()),
+      clock_(session_.clock()),
       block_begin_(std::min(range.block_begin, blocks)),
       block_end_(std::max(block_begin_,
                           range.block_end == 0 ? blocks : std::min(range.block_end, blocks))),
@@ -79,11 +80,10 @@ std::vector<std::pair<uint32_t, uint32_t>> LocalFetch::rest() const {
   return ranges;
 }
 
-Status LocalFetch::CheckTime() {
+Status LocalFetch::CheckTime(TimePoint now) const {
   if (options_.cancel.stop_requested()) {
     return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
   }
-  const TimePoint now = std::chrono::steady_clock::now();
   if (now >= deadline_) {
     return Errorf(StatusCode::kDeadlineExceeded, "fetch: it took longer than its deadline");
   }
@@ -103,8 +103,9 @@ std::pair<uint32_t, uint32_t> LocalFetch::Pending() const {
 }
 
 Status LocalFetch::Run() {
-  progress_ = std::chrono::steady_clock::now() + options_.progress;
-  CAIRN_RETURN_IF_ERROR(CheckTime());
+  const TimePoint begin = clock_.Now();
+  progress_ = begin + options_.progress;
+  CAIRN_RETURN_IF_ERROR(CheckTime(begin));
   // What the match said, as far as it reached into the range; the rest is asked for.
   CAIRN_RETURN_IF_ERROR(Take(pin_->places(), pin_->located()));
   for (uint32_t block = std::max(pin_->located(), block_begin_); block < block_end_; ++block) {
@@ -113,7 +114,7 @@ Status LocalFetch::Run() {
   for (;;) {
     CAIRN_RETURN_IF_ERROR(Deliver());
     if (Pending().second == 0) return OkStatus();
-    CAIRN_RETURN_IF_ERROR(CheckTime());
+    CAIRN_RETURN_IF_ERROR(CheckTime(clock_.Now()));
     CAIRN_RETURN_IF_ERROR(AskAgain());
   }
 }
@@ -121,7 +122,7 @@ Status LocalFetch::Run() {
 Status LocalFetch::AskAgain() {
   const auto [begin, end] = Pending();
   const TimePoint until = std::min(deadline_, progress_);
-  const Duration left = until - std::chrono::steady_clock::now();
+  const Duration left = until - clock_.Now();
   CAIRN_ASSIGN_OR_RETURN(const LocalSession::Located located,
                          session_.Locate(pin_->lease(), begin, end, std::min(kWait, left), until));
   // Only what was asked for is news: other blocks of the range were delivered.
@@ -327,8 +328,9 @@ Status LocalFetch::Flush() {
       continue;
     }
     // The reader may take its time with each.
-    progress_ = std::chrono::steady_clock::now() + options_.progress;
-    CAIRN_RETURN_IF_ERROR(CheckTime());
+    const TimePoint now = clock_.Now();
+    progress_ = now + options_.progress;
+    CAIRN_RETURN_IF_ERROR(CheckTime(now));
     ++counts_.slices;
     counts_.bytes[static_cast<size_t>(q.slice.tier)] += q.from.size();
     if (lend_) {
@@ -339,7 +341,7 @@ Status LocalFetch::Flush() {
       if (!q.own.empty()) spare_.push_back(std::move(q.own));
     }
   }
-  progress_ = std::chrono::steady_clock::now() + options_.progress;
+  progress_ = clock_.Now() + options_.progress;
   return OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/fetch_counts.h"
 #include "clients/cpp/src/local/local_session.h"
 #include "common/memory/bulk_copy.h"
 
@@ -17,13 +18,6 @@ namespace cairn::client::local {
 // they arrive. The answers of the node are checked as on the network. Used by one thread.
 class LocalFetch {
  public:
-  struct Counts {
-    uint64_t slices = 0;
-    uint64_t corrupt = 0;
-    uint64_t bytes[kTierCount] = {};  // Delivered.
-    uint64_t lent_bytes = 0;          // Of them, without a copy.
-  };
-
   // All outlive the fetch. `blocks`: of the lease.
   LocalFetch(std::shared_ptr<LeasePin> pin, uint32_t blocks, const FetchRange& range,
              FetchSink& sink, const FetchOptions& options, TimePoint deadline);
@@ -32,7 +26,7 @@ class LocalFetch {
   // blocks of rest() have not been delivered whole.
   Status Run();
 
-  const Counts& counts() const { return counts_; }
+  const FetchCounts& counts() const { return counts_; }
   // Blocks that only gRPC can bring, as ranges [begin, end): after OK those that this session
   // cannot read, after an error all that were not delivered whole.
   std::vector<std::pair<uint32_t, uint32_t>> rest() const;
@@ -78,10 +72,11 @@ class LocalFetch {
   std::pair<uint32_t, uint32_t> Pending() const;
   // Places of the blocks that are pending, waiting a little for them.
   Status AskAgain();
-  Status CheckTime();
+  Status CheckTime(TimePoint now) const;
 
   const std::shared_ptr<LeasePin> pin_;
   LocalSession& session_;
+  const Clock& clock_;
   const uint32_t block_begin_, block_end_;
   const uint32_t layer_begin_, layer_end_;  // layer_end_ 0: all.
   FetchSink& sink_;
@@ -97,7 +92,7 @@ class LocalFetch {
   uint64_t queued_bytes_ = 0;
   std::vector<std::byte> header_;  // Reused.
   bool streaming_ = false;
-  Counts counts_;
+  FetchCounts counts_;
 };
 
 }  // namespace cairn::client::local

@@ -38,9 +38,8 @@ void LocalPath::SetReason(std::string reason) {
   if (!reason_.empty()) log::Info("cache_local_path_closed", {{"reason", reason_}});
 }
 
-std::shared_ptr<LocalSession> LocalPath::Get(const std::shared_ptr<const Offer>& offer,
-                                             const Digest& fingerprint, TimePoint deadline) {
-  if (options_.choice == PathChoice::kGrpc || offer == nullptr) return nullptr;
+std::shared_ptr<LocalSession> LocalPath::Get(const SessionPtr& offer, const Digest& fingerprint,
+                                             TimePoint deadline) {
   Old old;  // Its leases give themselves back, which must not happen under the lock.
   LocalSession::Options open;
   {
@@ -51,7 +50,7 @@ std::shared_ptr<LocalSession> LocalPath::Get(const std::shared_ptr<const Offer>&
       retry_at_ = {};
       pause_ = options_.first_pause;
     }
-    if (offer->socket.empty()) {
+    if (offer->local_socket.empty()) {
       SetReason("the node offers no same-node sessions");
       return nullptr;
     }
@@ -61,25 +60,24 @@ std::shared_ptr<LocalSession> LocalPath::Get(const std::shared_ptr<const Offer>&
       if (broken.ok()) return session_;
       SetReason(std::string(Message(broken)));
       old = Forget();
-      retry_at_ = std::chrono::steady_clock::now() + pause_;
+      retry_at_ = clock_->Now() + pause_;
       return nullptr;
     }
-    if (opening_ || std::chrono::steady_clock::now() < retry_at_) return nullptr;
+    if (opening_ || clock_->Now() < retry_at_) return nullptr;
     opening_ = true;
-    open = {.socket = offer->socket,
-            .token = offer->token,
+    open = {.socket = offer->local_socket,
+            .token = offer->local_token,
             .tenant = tenant_,
             .client = options_.client,
             .node_epoch = offer->node_epoch,
             .spin = options_.spin};
   }
-  auto session =
-      LocalSession::Open(open, std::min(deadline, std::chrono::steady_clock::now() + kOpen));
+  auto session = LocalSession::Open(open, clock_, std::min(deadline, clock_->Now() + kOpen));
   MutexLock lock(mu_);
   opening_ = false;
   if (!session.ok()) {
     SetReason(std::string(Message(session.status())));
-    retry_at_ = std::chrono::steady_clock::now() + pause_;
+    retry_at_ = clock_->Now() + pause_;
     pause_ = std::min(pause_ * 2, kMaxPause);
     return nullptr;
   }
@@ -100,11 +98,6 @@ void LocalPath::CheckAlive() {
   old = Forget();
 }
 
-bool LocalPath::FallsBack(StatusCode code) {
-  return code == StatusCode::kUnavailable || code == StatusCode::kDataLoss ||
-         code == StatusCode::kResourceExhausted;
-}
-
 Status LocalPath::Unavailable() const {
   MutexLock lock(mu_);
   return Errorf(StatusCode::kUnavailable, "no same-node session: {}",
@@ -122,25 +115,25 @@ void LocalPath::Keep(std::shared_ptr<LeasePin> pin) {
   late = std::exchange(leases_[lease], std::move(pin));
 }
 
-std::shared_ptr<LeasePin> LocalPath::Find(const std::string& session, uint64_t lease) const {
+std::shared_ptr<LeasePin> LocalPath::Find(const LeaseInfo& lease) const {
   MutexLock lock(mu_);
-  if (offer_ == nullptr || offer_->session != session) return nullptr;
-  const auto it = leases_.find(lease);
+  if (offer_ == nullptr || offer_->id != lease.session) return nullptr;
+  const auto it = leases_.find(lease.id);
   return it == leases_.end() ? nullptr : it->second;
 }
 
-bool LocalPath::Drop(const std::string& session, uint64_t lease) {
+bool LocalPath::Drop(const LeaseInfo& lease) {
   std::shared_ptr<LeasePin> pin;
   MutexLock lock(mu_);
-  if (offer_ == nullptr || offer_->session != session) return false;
-  const auto it = leases_.find(lease);
+  if (offer_ == nullptr || offer_->id != lease.session) return false;
+  const auto it = leases_.find(lease.id);
   if (it == leases_.end()) return false;
   pin = std::move(it->second);
   leases_.erase(it);
   return true;
 }
 
-LocalPath::State LocalPath::GetState() const {
+NearTransport::State LocalPath::GetState() const {
   MutexLock lock(mu_);
   const bool open = session_ != nullptr && session_->broken().ok();
   return {open, open ? std::string() : reason_, sessions_};

@@ -8,19 +8,12 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "cairn/client/connect.h"
+#include "cairn/common/clock.h"
+#include "clients/cpp/src/core/transport.h"
 #include "clients/cpp/src/local/local_session.h"
 #include "common/concurrency/mutex.h"
 
 namespace cairn::client::local {
-
-// What a node says when it opens a session. Immutable.
-struct Offer {
-  std::string session;  // The gRPC session's id.
-  std::string socket;   // Empty: it has no same-node sessions.
-  std::string token;
-  uint64_t node_epoch = 0;
-};
 
 // Keeps at most one same-node session, opened by the first call that could use it and again, after
 // a pause, when it has failed. A same-node session serves one tenant: that of the first namespace;
@@ -28,47 +21,39 @@ struct Offer {
 class LocalPath {
  public:
   struct Options {
-    PathChoice choice = PathChoice::kAuto;
     std::string client;
     Duration spin{-1};
     Duration first_pause = std::chrono::seconds(1);  // After a failure; doubles up to 30 s.
   };
-  explicit LocalPath(const Options& options) : options_(options) {}
+  // `clock` must outlive it.
+  LocalPath(const Options& options, const Clock* clock) : options_(options), clock_(clock) {}
   ~LocalPath();
 
   // A namespace that calls will name.
   void Remember(const Digest& fingerprint, std::string_view tenant);
 
-  // The session to use for the namespace; nullptr: gRPC. `offer`: of the gRPC session that is open
-  // now; each new one replaces the same-node session, too. May connect: a few round trips within
-  // the machine, at most until `deadline`.
-  std::shared_ptr<LocalSession> Get(const std::shared_ptr<const Offer>& offer,
-                                    const Digest& fingerprint, TimePoint deadline);
+  // The same-node session to use for the namespace; nullptr: none. `offer`: the client's session
+  // that is open now, which offers this path. A new one replaces the same-node session too. May
+  // connect: a few round trips within the machine, at most until `deadline`.
+  std::shared_ptr<LocalSession> Get(const SessionPtr& offer, const Digest& fingerprint,
+                                    TimePoint deadline);
 
   // Hangs up if the node has ended the session, so that it gets back what was leased there: only
   // what is still lent keeps the connection.
   void CheckAlive();
 
-  // True if a call that failed in this way over the same-node session is made again over gRPC.
-  static bool FallsBack(StatusCode code);
-  // UNAVAILABLE, saying why there is no same-node session: for PathChoice::kLocal.
+  // UNAVAILABLE, which says why there is no same-node session.
   Status Unavailable() const;
-  bool only_local() const { return options_.choice == PathChoice::kLocal; }
 
   // Leases of the same-node session, from Match until the client's Lease is dropped.
   void Keep(std::shared_ptr<LeasePin> pin);
-  // nullptr: a lease of gRPC, or of a session that has ended. `session`: as in LeaseInfo; nodes
-  // count leases from 1 after each start.
-  std::shared_ptr<LeasePin> Find(const std::string& session, uint64_t lease) const;
+  // nullptr: a lease of another path, or of a session that has ended. Nodes count leases from 1
+  // after each start, so the session is compared too.
+  std::shared_ptr<LeasePin> Find(const LeaseInfo& lease) const;
   // False: not one of these.
-  bool Drop(const std::string& session, uint64_t lease);
+  bool Drop(const LeaseInfo& lease);
 
-  struct State {
-    bool open = false;
-    std::string reason;  // Why not.
-    uint64_t sessions = 0;
-  };
-  State GetState() const;
+  NearTransport::State GetState() const;
 
  private:
   // Forgets the session and its leases. Returns what must be destroyed outside the lock.
@@ -80,10 +65,11 @@ class LocalPath {
   void SetReason(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
+  const Clock* const clock_;
   mutable Mutex mu_;
   std::string tenant_ ABSL_GUARDED_BY(mu_);
   std::set<Digest> namespaces_ ABSL_GUARDED_BY(mu_);  // Of tenant_.
-  std::shared_ptr<const Offer> offer_ ABSL_GUARDED_BY(mu_);
+  SessionPtr offer_ ABSL_GUARDED_BY(mu_);             // The session that session_ belongs to.
   std::shared_ptr<LocalSession> session_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<uint64_t, std::shared_ptr<LeasePin>> leases_ ABSL_GUARDED_BY(mu_);
   bool opening_ ABSL_GUARDED_BY(mu_) = false;

@@ -22,12 +22,10 @@ Status StoredIsFine(const Status& status) {
 Result<std::unique_ptr<LocalPush>> LocalPush::Begin(std::shared_ptr<LocalSession> session,
                                                     const Digest& fingerprint,
                                                     std::span<const PartToWrite> parts,
-                                                    const PushOptions& options, const Rest& rest,
-                                                    Committed committed) {
-  const TimePoint deadline =
-      std::chrono::steady_clock::now() + options.room_deadline.value_or(options.deadline);
+                                                    const PushOptions& options,
+                                                    const InPlaceHooks& hooks, TimePoint deadline) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<Room> rooms, session->Reserve(fingerprint, parts, deadline));
-  std::unique_ptr<LocalPush> push(new LocalPush(std::move(session), options, std::move(committed)));
+  std::unique_ptr<LocalPush> push(new LocalPush(std::move(session), options, hooks.committed));
   std::vector<PartToWrite> refused;
   for (size_t i = 0; i < rooms.size(); ++i) {
     Room& room = rooms[i];
@@ -41,8 +39,8 @@ Result<std::unique_ptr<LocalPush>> LocalPush::Begin(std::shared_ptr<LocalSession
       push->rest_slots_.push_back(i);
     }
   }
-  if (refused.empty() || rest == nullptr) return push;
-  push->rest_ = rest(refused);
+  if (refused.empty() || hooks.rest == nullptr) return push;
+  push->rest_ = hooks.rest(refused);
   const auto slots = push->rest_->slots();
   for (size_t i = 0; i < slots.size(); ++i) push->slots_[push->rest_slots_[i]] = slots[i];
   return push;
@@ -62,7 +60,7 @@ Result<std::vector<Status>> LocalPush::Commit() {
   if (!reservations.empty()) {
     // For the node, which may look at them on another CPU.
     StreamingFence();
-    const auto codes = session_->Commit(reservations, std::chrono::steady_clock::now() + deadline_);
+    const auto codes = session_->Commit(reservations, session_->clock().Now() + deadline_);
     if (!codes.ok()) {
       // What was not committed must not stay: the session's end may be far away.
       session_->Abort(reservations);
@@ -75,7 +73,7 @@ Result<std::vector<Status>> LocalPush::Commit() {
       ++parts;
       stored += bytes[held_[i]];
     }
-    committed_(parts, stored);
+    if (committed_ != nullptr) committed_(parts, stored);
   }
   if (rest_ != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<Status> rest, rest_->Commit());
@@ -86,12 +84,12 @@ Result<std::vector<Status>> LocalPush::Commit() {
   return results;
 }
 
-Status PushParts(const std::shared_ptr<LocalSession>& session, const Digest& fingerprint,
-                 std::span<const PartToPush> parts, TimePoint deadline,
-                 const LocalPush::Committed& committed, std::vector<Status>* results) {
-  results->clear();
-  while (results->size() < parts.size()) {
-    const auto left = parts.subspan(results->size());
+PushReport PushParts(const std::shared_ptr<LocalSession>& session, const Digest& fingerprint,
+                     std::span<const PartToPush> parts, TimePoint deadline) {
+  PushReport report;
+  std::vector<Status>& results = report.results;
+  while (results.size() < parts.size()) {
+    const auto left = parts.subspan(results.size());
     std::vector<PartToWrite> group;
     uint64_t bytes = 0;
     for (const PartToPush& part : left) {
@@ -107,19 +105,21 @@ Status PushParts(const std::shared_ptr<LocalSession>& session, const Digest& fin
                        .compute_seconds = part.compute_seconds});
     }
     PushOptions options;
-    options.deadline = deadline - std::chrono::steady_clock::now();
-    CAIRN_ASSIGN_OR_RETURN(
-        const std::unique_ptr<LocalPush> push,
-        LocalPush::Begin(session, fingerprint, group, options, nullptr, committed));
-    const auto slots = push->slots();
+    options.deadline = deadline - session->clock().Now();
+    const auto push = LocalPush::Begin(session, fingerprint, group, options, {}, deadline);
+    report.status = push.status();
+    if (!push.ok()) return report;
+    const auto slots = (*push)->slots();
     for (size_t i = 0; i < slots.size(); ++i) {
       const std::span<std::byte> room = slots[i].room;
       if (!room.empty()) BulkCopy(room.data(), left[i].bytes.data(), room.size());
     }
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<Status> done, push->Commit());
-    results->insert(results->end(), done.begin(), done.end());
+    const auto done = (*push)->Commit();
+    report.status = done.status();
+    if (!done.ok()) return report;
+    results.insert(results.end(), done->begin(), done->end());
   }
-  return OkStatus();
+  return report;
 }
 
 }  // namespace cairn::client::local

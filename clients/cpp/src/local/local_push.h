@@ -7,25 +7,22 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/core/transport.h"
 #include "clients/cpp/src/local/local_session.h"
 
 namespace cairn::client::local {
 
-// Rooms of the session; for parts that it has no room for, those of `rest`, which is asked for them
-// once (nullptr: the node's refusal stays). Used by one thread.
+// Rooms of the session, and for parts that the session has no room for, those of the hook `rest`,
+// which is asked once. Used by one thread.
 class LocalPush final : public InPlacePush {
  public:
-  using Rest = std::function<std::unique_ptr<InPlacePush>(std::span<const PartToWrite>)>;
-  // What was committed over the session.
-  using Committed = std::function<void(uint64_t parts, uint64_t bytes)>;
-
   // UNAVAILABLE, DATA_LOSS, RESOURCE_EXHAUSTED: the session cannot do it; NOT_FOUND: the namespace
   // is not open.
   static Result<std::unique_ptr<LocalPush>> Begin(std::shared_ptr<LocalSession> session,
                                                   const Digest& fingerprint,
                                                   std::span<const PartToWrite> parts,
-                                                  const PushOptions& options, const Rest& rest,
-                                                  Committed committed);
+                                                  const PushOptions& options,
+                                                  const InPlaceHooks& hooks, TimePoint deadline);
   ~LocalPush() override;
 
   std::span<const Slot> slots() const override { return slots_; }
@@ -33,14 +30,15 @@ class LocalPush final : public InPlacePush {
   Result<std::vector<Status>> Commit() override;
 
  private:
-  LocalPush(std::shared_ptr<LocalSession> session, const PushOptions& options, Committed committed)
+  LocalPush(std::shared_ptr<LocalSession> session, const PushOptions& options,
+            std::function<void(uint64_t parts, uint64_t bytes)> committed)
       : session_(std::move(session)),
         deadline_(options.deadline),
         committed_(std::move(committed)) {}
 
   const std::shared_ptr<LocalSession> session_;
-  const Duration deadline_;
-  const Committed committed_;
+  const Duration deadline_;  // Of the commit, from its beginning.
+  const std::function<void(uint64_t parts, uint64_t bytes)> committed_;
   std::vector<Slot> slots_;
   // Of the slots with room at the node. Each segment stays mapped as long as its rooms.
   std::vector<size_t> held_;
@@ -52,10 +50,8 @@ class LocalPush final : public InPlacePush {
 };
 
 // Push: copies sealed parts into rooms of the session, as many at a time as the node gives room
-// for. One status per part, in order. An error: the session failed and later parts were not tried;
-// `done` parts have their status.
-Status PushParts(const std::shared_ptr<LocalSession>& session, const Digest& fingerprint,
-                 std::span<const PartToPush> parts, TimePoint deadline,
-                 const LocalPush::Committed& committed, std::vector<Status>* results);
+// for.
+PushReport PushParts(const std::shared_ptr<LocalSession>& session, const Digest& fingerprint,
+                     std::span<const PartToPush> parts, TimePoint deadline);
 
 }  // namespace cairn::client::local

@@ -79,7 +79,7 @@ std::vector<TierRun> RunsOf(std::span<const shm::PartPlace> places, uint32_t loc
 
 LeasePin::~LeasePin() { session_->Release(lease_); }
 
-Result<std::shared_ptr<LocalSession>> LocalSession::Open(const Options& options,
+Result<std::shared_ptr<LocalSession>> LocalSession::Open(const Options& options, const Clock* clock,
                                                          TimePoint deadline) {
   CAIRN_ASSIGN_OR_RETURN(shm::Descriptor socket, shm::Dial(options.socket));
   shm::Hello hello;
@@ -107,11 +107,11 @@ Result<std::shared_ptr<LocalSession>> LocalSession::Open(const Options& options,
       shm::RingMemory memory,
       shm::RingMemory::Map(answer.descriptors[0].get(), {welcome.entries, welcome.scratch_bytes}));
 
-  std::shared_ptr<LocalSession> session(new LocalSession());
+  std::shared_ptr<LocalSession> session(new LocalSession(clock));
   session->welcome_ = welcome;
   // The channel is the session's own, and its messages come inside the session's calls.
   session->channel_ = std::make_unique<RingChannel>(
-      shm::ClientRing(std::move(memory)), std::move(socket), shm::SpinTime(options.spin),
+      shm::ClientRing(std::move(memory)), std::move(socket), shm::SpinTime(options.spin), clock,
       [raw = session.get()](shm::Received message) { return raw->OnMessage(std::move(message)); });
   return session;
 }

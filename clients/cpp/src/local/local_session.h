@@ -67,7 +67,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   };
   // UNAVAILABLE: nobody listens. DATA_LOSS: the node breaks the protocol. FAILED_PRECONDITION: it
   // is another node. Any other error is the node's refusal.
-  static Result<std::shared_ptr<LocalSession>> Open(const Options& options, TimePoint deadline);
+  // `clock` must outlive the session.
+  static Result<std::shared_ptr<LocalSession>> Open(const Options& options, const Clock* clock,
+                                                    TimePoint deadline);
 
   // As CacheClient::Match. Sets `pin` if the answer has a lease, and does not set the lease in the
   // outcome.
@@ -113,9 +115,11 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // Makes every call UNAVAILABLE. The socket stays open while something is lent.
   void Close();
   uint32_t max_part_bytes() const { return welcome_.max_part_bytes; }
+  // That deadlines of its calls are measured with.
+  const Clock& clock() const { return *clock_; }
 
  private:
-  LocalSession() = default;
+  explicit LocalSession(const Clock* clock) : clock_(clock) {}
   Status OnMessage(shm::Received message);
   Result<std::shared_ptr<const Segment>> FindSegment(uint32_t id);
   // One call, and what waits to be given back before and after it.
@@ -127,6 +131,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     return op == shm::Op::kRelease ? leases_ : reservations_;
   }
 
+  const Clock* const clock_;
   shm::Welcome welcome_;
   SegmentMap segments_;
   std::unique_ptr<RingChannel> channel_;

@@ -19,9 +19,10 @@ Status Unavailable(const Status& why) {
 }  // namespace
 
 RingChannel::RingChannel(shm::ClientRing ring, shm::Descriptor socket, Duration spin,
-                         OnMessage on_message)
+                         const Clock* clock, OnMessage on_message)
     : scratch_bytes_(ring.shape().scratch_bytes),
       spin_(spin),
+      clock_(clock),
       on_message_(std::move(on_message)),
       socket_(std::move(socket)),
       ring_(std::move(ring)),
@@ -191,7 +192,7 @@ void RingChannel::WaitForNode(TimePoint until) {
   }
   leading_ = true;
   mu_.Unlock();
-  const TimePoint look = std::chrono::steady_clock::now() + kLook;
+  const TimePoint look = clock_->Now() + kLook;
   if (!WaitAsLeader(std::min(until, look))) Poll();
   mu_.Lock();
   leading_ = false;
@@ -213,7 +214,7 @@ Result<RingChannel::Answer> RingChannel::Run(const Request& request, TimePoint d
   Slot* slot = nullptr;
   bool ring = false;
   while (broken_.ok() && (slot = Submit(request, &ring)) == nullptr) {
-    if (std::chrono::steady_clock::now() >= deadline) return late();
+    if (clock_->Now() >= deadline) return late();
     WaitForNode(deadline);
   }
   if (slot == nullptr) return broken_;
@@ -224,7 +225,7 @@ Result<RingChannel::Answer> RingChannel::Run(const Request& request, TimePoint d
   }
   while (slot->state != State::kDone && broken_.ok()) {
     WaitForNode(deadline);
-    if (slot->state != State::kDone && std::chrono::steady_clock::now() >= deadline) {
+    if (slot->state != State::kDone && clock_->Now() >= deadline) {
       slot->state = State::kLeft;
       return late();
     }

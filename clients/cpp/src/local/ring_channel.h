@@ -44,7 +44,9 @@ class RingChannel {
   // `on_message` takes each message of the socket, on the thread of some call; DATA_LOSS breaks the
   // channel. It must not call the channel.
   using OnMessage = std::function<Status(shm::Received message)>;
-  RingChannel(shm::ClientRing ring, shm::Descriptor socket, Duration spin, OnMessage on_message);
+  // `clock` must outlive it.
+  RingChannel(shm::ClientRing ring, shm::Descriptor socket, Duration spin, const Clock* clock,
+              OnMessage on_message);
 
   // The node's error if it answered with one. DEADLINE_EXCEEDED; UNAVAILABLE when broken;
   // RESOURCE_EXHAUSTED when the scratch can never hold input and output.
@@ -87,6 +89,7 @@ class RingChannel {
 
   const uint32_t scratch_bytes_;
   const Duration spin_;
+  const Clock* const clock_;
   const OnMessage on_message_;
   const shm::Descriptor socket_;
 

@@ -110,16 +110,14 @@ class LocalSessionTest : public ::testing::Test {
             .node_epoch = 5};
   }
   static std::shared_ptr<LocalSession> Open(const LocalNode& node) {
-    auto session = LocalSession::Open(OptionsFor(node), In(seconds(5)));
+    auto session = LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(5)));
     CAIRN_CHECK(session.ok());
     return *session;
   }
   Status PushAll(const std::shared_ptr<LocalSession>& session, const Chain& chain) {
-    std::vector<Status> results;
-    CAIRN_RETURN_IF_ERROR(PushParts(
-        session, fingerprint_, chain.parts, In(seconds(10)), [](uint64_t, uint64_t) {}, &results));
-    for (const Status& result : results) CAIRN_RETURN_IF_ERROR(result);
-    return OkStatus();
+    const PushReport report = PushParts(session, fingerprint_, chain.parts, In(seconds(10)));
+    for (const Status& result : report.results) CAIRN_RETURN_IF_ERROR(result);
+    return report.status;
   }
   Result<LocalSession::Matched> Match(const std::shared_ptr<LocalSession>& session,
                                       std::span<const BlockKey> keys,
@@ -140,7 +138,7 @@ class LocalSessionTest : public ::testing::Test {
   const Digest fingerprint_ = Fingerprint(spec_);
   const Chain chain_{spec_, 8};
   std::vector<std::pair<uint32_t, uint32_t>> rest_;
-  LocalFetch::Counts counts_;
+  FetchCounts counts_;
 };
 
 TEST_F(LocalSessionTest, WhatIsPushedIsMatchedAndCopiedOut) {
@@ -225,8 +223,7 @@ TEST_F(LocalSessionTest, UncommittedRoomsAreGivenBack) {
         {.key = part.key, .parent = part.parent, .rect = part.rect, .bytes = part.bytes.size()});
   }
   {
-    auto push =
-        LocalPush::Begin(session, fingerprint_, parts, {}, nullptr, [](uint64_t, uint64_t) {});
+    auto push = LocalPush::Begin(session, fingerprint_, parts, {}, {}, In(seconds(10)));
     ASSERT_OK(push);
     EXPECT_EQ((*push)->slots().size(), 8u);
     EXPECT_EQ((*push)->slots()[3].room.size(), parts[3].bytes);
@@ -240,8 +237,7 @@ TEST_F(LocalSessionTest, PartsWithoutRoomGoTheOtherWay) {
   const auto session = Open(node);
   const std::vector<PartToWrite> parts(
       1, {.key = chain_.keys[0], .rect = chain_.parts[0].rect, .bytes = 4096});
-  auto refused =
-      LocalPush::Begin(session, fingerprint_, parts, {}, nullptr, [](uint64_t, uint64_t) {});
+  auto refused = LocalPush::Begin(session, fingerprint_, parts, {}, {}, In(seconds(10)));
   ASSERT_OK(refused);
   EXPECT_THAT((*refused)->slots()[0].status, StatusIs(StatusCode::kResourceExhausted, _));
   size_t asked = 0;
@@ -255,11 +251,13 @@ TEST_F(LocalSessionTest, PartsWithoutRoomGoTheOtherWay) {
   };
   auto push = LocalPush::Begin(
       session, fingerprint_, parts, {},
-      [&](std::span<const PartToWrite> some) {
-        asked = some.size();
-        return std::make_unique<Rest>();
-      },
-      [](uint64_t, uint64_t) { ADD_FAILURE() << "nothing was committed here"; });
+      {.rest =
+           [&](std::span<const PartToWrite> some) {
+             asked = some.size();
+             return std::make_unique<Rest>();
+           },
+       .committed = [](uint64_t, uint64_t) { ADD_FAILURE() << "nothing was committed here"; }},
+      In(seconds(10)));
   ASSERT_OK(push);
   EXPECT_EQ(asked, 1u);
   EXPECT_EQ((*push)->slots()[0].room.size(), 4096u);
@@ -411,14 +409,14 @@ TEST_F(LocalSessionTest, HangUpEndsCallsAtOnce) {
 
 TEST_F(LocalSessionTest, AnotherNodeBehindTheSocketIsRefused) {
   LocalNode node({.epoch = 6});
-  EXPECT_THAT(LocalSession::Open(OptionsFor(node), In(seconds(5))).status(),
+  EXPECT_THAT(LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(5))).status(),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("epoch 6, expected 5")));
   node.Set([](Script& s) { s.welcome_code = 7; });
-  EXPECT_THAT(LocalSession::Open(OptionsFor(node), In(seconds(5))).status(),
+  EXPECT_THAT(LocalSession::Open(OptionsFor(node), &SteadyClock::Get(), In(seconds(5))).status(),
               StatusIs(StatusCode::kPermissionDenied, _));
   auto options = OptionsFor(node);
   options.socket += "-nobody";
-  EXPECT_THAT(LocalSession::Open(options, In(seconds(5))).status(),
+  EXPECT_THAT(LocalSession::Open(options, &SteadyClock::Get(), In(seconds(5))).status(),
               StatusIs(StatusCode::kUnavailable, _));
 }
 
@@ -468,10 +466,8 @@ TEST_F(LocalSessionTest, NonsenseFromTheNodeHarmsNothing) {
         (void)fetch.Run();
         EXPECT_EQ(sink.wrong, 0) << "seed " << seed;
       }
-      std::vector<Status> results;
-      (void)PushParts(
-          session, fingerprint_, Chain(spec_, 2, {}, 1000 * i).parts, In(milliseconds(50)),
-          [](uint64_t, uint64_t) {}, &results);
+      (void)PushParts(session, fingerprint_, Chain(spec_, 2, {}, 1000 * i).parts,
+                      In(milliseconds(50)));
       (void)session->Exists(fingerprint_, chain_.keys, In(milliseconds(50)));
     }
   }
@@ -479,14 +475,16 @@ TEST_F(LocalSessionTest, NonsenseFromTheNodeHarmsNothing) {
 
 TEST_F(LocalSessionTest, ThePathOpensByItselfAndAgainAfterAFailure) {
   LocalNode node;
-  LocalPath path({.client = "test", .first_pause = milliseconds(1)});
+  LocalPath path({.client = "test", .first_pause = milliseconds(1)}, &SteadyClock::Get());
   path.Remember(fingerprint_, "default");
   const Digest other = Fingerprint(SmallSpec("another"));
   path.Remember(other, "another");
   const auto offer =
-      std::make_shared<const Offer>(Offer{"s", node.path(), std::string(16, 't'), 5});
+      std::make_shared<const SessionInfo>(SessionInfo{.id = "s",
+                                                      .node_epoch = 5,
+                                                      .local_socket = node.path(),
+                                                      .local_token = std::string(16, 't')});
   const auto get = [&] { return path.Get(offer, fingerprint_, In(seconds(5))); };
-  EXPECT_EQ(path.Get(nullptr, fingerprint_, In(seconds(5))), nullptr);
   const auto first = get();
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(get(), first);
@@ -498,10 +496,11 @@ TEST_F(LocalSessionTest, ThePathOpensByItselfAndAgainAfterAFailure) {
   ASSERT_OK(matched);
   const uint64_t lease = matched->pin->lease();
   path.Keep(std::move(matched->pin));
-  EXPECT_NE(path.Find("s", lease), nullptr);
-  EXPECT_EQ(path.Find("another session", lease), nullptr);
-  EXPECT_TRUE(path.Drop("s", lease));
-  EXPECT_FALSE(path.Drop("s", lease));
+  const LeaseInfo kept = {.id = lease, .session = "s"};
+  EXPECT_NE(path.Find(kept), nullptr);
+  EXPECT_EQ(path.Find({.id = lease, .session = "another session"}), nullptr);
+  EXPECT_TRUE(path.Drop(kept));
+  EXPECT_FALSE(path.Drop(kept));
 
   node.HangUp();
   while (first->Alive()) std::this_thread::yield();
@@ -514,7 +513,7 @@ TEST_F(LocalSessionTest, ThePathOpensByItselfAndAgainAfterAFailure) {
   EXPECT_NE(second, first);
   EXPECT_EQ(path.GetState().sessions, 2u);
 
-  const auto none = std::make_shared<const Offer>(Offer{"t", "", "", 6});
+  const auto none = std::make_shared<const SessionInfo>(SessionInfo{.id = "t", .node_epoch = 6});
   EXPECT_EQ(path.Get(none, fingerprint_, In(seconds(5))), nullptr);
   EXPECT_THAT(path.GetState().reason, HasSubstr("offers no"));
 }

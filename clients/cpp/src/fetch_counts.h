@@ -1,0 +1,17 @@
+#pragma once
+// What a fetch delivered.
+
+#include <cstdint>
+
+#include "cairn/client/types.h"
+
+namespace cairn::client {
+
+struct FetchCounts {
+  uint64_t slices = 0;              // Verified and delivered.
+  uint64_t corrupt = 0;             // Did not match their hash.
+  uint64_t bytes[kTierCount] = {};  // Of `slices`.
+  uint64_t lent_bytes = 0;          // Of `bytes`: delivered without a copy.
+};
+
+}  // namespace cairn::client

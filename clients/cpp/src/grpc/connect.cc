@@ -1,0 +1,67 @@
+// Makes clients over gRPC, with the system's clock.
+
+#include "cairn/client/connect.h"
+
+#include <functional>
+#include <utility>
+
+#include "clients/cpp/src/core/transport_client.h"
+#include "clients/cpp/src/grpc/channel.h"
+#include "clients/cpp/src/grpc/grpc_admin_client.h"
+#include "clients/cpp/src/grpc/grpc_transport.h"
+#include "clients/cpp/src/local/local_transport.h"
+
+namespace cairn::client {
+namespace {
+
+// Two cores gain up to here; each costs the node some KiB once it has been used.
+constexpr size_t kDataConnections = 4;
+
+}  // namespace
+
+Result<PathChoice> ParsePathChoice(std::string_view text, std::string_view field) {
+  if (text == "auto") return PathChoice::kAuto;
+  if (text == "grpc") return PathChoice::kGrpc;
+  if (text == "local") return PathChoice::kLocal;
+  return InvalidArgument("field '{}': got '{}', expected auto, grpc or local", field, text);
+}
+
+Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
+  if (options.client_name.size() > 128) {
+    return InvalidArgument("field 'client_name': got {} characters, expected 0 to 128",
+                           options.client_name.size());
+  }
+  GrpcTransport::Channels channels;
+  CAIRN_ASSIGN_OR_RETURN(channels.control, NewChannel(options));
+  CAIRN_ASSIGN_OR_RETURN(channels.events, NewChannel(options));
+  channels.data.resize(kDataConnections);
+  for (auto& channel : channels.data) {
+    CAIRN_ASSIGN_OR_RETURN(channel, NewChannel(options));
+  }
+  const Clock* const clock = &SteadyClock::Get();
+  auto main = std::make_unique<GrpcTransport>(std::move(channels), options.client_name, clock);
+  std::unique_ptr<NearTransport> near;
+  if (options.path != PathChoice::kGrpc) {
+    near = std::make_unique<local::LocalTransport>(
+        local::LocalPath::Options{.client = options.client_name,
+                                  .spin = options.spin.value_or(Duration(-1))},
+        clock);
+  }
+  // Clients that were started together must not come back together.
+  const uint64_t seed = std::hash<const void*>()(main.get()) ^
+                        static_cast<uint64_t>(clock->Now().time_since_epoch().count());
+  return std::make_unique<TransportClient>(
+      TransportClient::Options{.breaker = options.breaker,
+                               .max_reconnect_backoff = options.max_reconnect_backoff,
+                               .seed = seed,
+                               .near_only = options.path == PathChoice::kLocal,
+                               .session_thread = true},
+      clock, std::move(near), std::move(main));
+}
+
+Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(auto channel, NewChannel(options));
+  return NewGrpcAdminClient(std::move(channel), &SteadyClock::Get());
+}
+
+}  // namespace cairn::client

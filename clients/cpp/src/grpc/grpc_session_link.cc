@@ -1,0 +1,108 @@
+#include "clients/cpp/src/grpc/grpc_session_link.h"
+
+#include <utility>
+
+#include "cairn/v1/cache.pb.h"
+#include "clients/cpp/src/grpc/channel.h"
+#include "common/rpc/frames.h"
+
+namespace cairn::client {
+namespace {
+
+constexpr Duration kFirstEvent = std::chrono::seconds(3);  // A node that accepts but says nothing.
+// gRPC takes one event at a time, of any connection, and the one that tells may be the last.
+constexpr int kThoroughReads = 8;
+
+}  // namespace
+
+GrpcSessionLink::GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, std::string client_name,
+                                 const Clock* clock)
+    : channel_(channel),
+      client_name_(std::move(client_name)),
+      clock_(clock),
+      stub_(std::move(channel)) {}
+
+Result<SessionInfo> GrpcSessionLink::Open() {
+  Drop();
+  stream_ =
+      std::make_unique<RawCall>(&stub_, "/cairn.v1.Cache/OpenSession", std::nullopt, std::string());
+  ended_ = false;
+  {
+    MutexLock lock(mu_);
+    if (cancelled_) return Errorf(StatusCode::kCancelled, "the client ends");
+    to_cancel_ = stream_.get();
+  }
+  Result<SessionInfo> first = First();
+  if (!first.ok()) Drop();
+  return first;
+}
+
+Result<SessionInfo> GrpcSessionLink::First() {
+  v1::OpenSessionRequest request;
+  request.set_client_name(client_name_);
+  stream_->Send(rpc::ToFrame(request));
+  const TimePoint deadline = clock_->Now() + kFirstEvent;
+  grpc::ByteBuffer frame;
+  switch (stream_->Read(&frame, /*ahead=*/true, deadline)) {
+    case RawCall::Outcome::kDone:
+      break;
+    case RawCall::Outcome::kTimeout:
+      return Errorf(StatusCode::kDeadlineExceeded, "the node did not open a session in time");
+    case RawCall::Outcome::kClosed: {
+      const Status status = stream_->Finish(deadline);
+      return status.ok() ? Errorf(StatusCode::kUnavailable, "the node ended the session") : status;
+    }
+  }
+  v1::SessionEvent event;
+  if (!rpc::FromFrame(frame, &event) || event.session_id().empty()) {
+    return Errorf(StatusCode::kInternal, "the node opened a session without an id");
+  }
+  return SessionInfo{.id = event.session_id(),
+                     .node_id = event.node_id(),
+                     .node_epoch = event.node_epoch(),
+                     .max_frame_bytes = event.max_frame_bytes(),
+                     .local_socket = event.local_socket(),
+                     .local_token = event.local_token()};
+}
+
+bool GrpcSessionLink::IsOpen(bool thorough) {
+  for (int read = 0; read < (thorough ? kThoroughReads : 1); ++read) {
+    // What the node says after the first event tells only that it lives.
+    grpc::ByteBuffer beat;
+    if (stream_->Read(&beat, /*ahead=*/true, TimePoint()) == RawCall::Outcome::kClosed) {
+      ended_ = true;
+      return false;
+    }
+  }
+  return true;
+}
+
+Status GrpcSessionLink::Close() {
+  Status why;
+  if (ended_) why = stream_->Finish(clock_->Now() + kFirstEvent);
+  Drop();
+  return why;
+}
+
+void GrpcSessionLink::Drop() {
+  {
+    MutexLock lock(mu_);
+    to_cancel_ = nullptr;
+  }
+  stream_.reset();
+  ended_ = false;
+}
+
+void GrpcSessionLink::Wait(TimePoint until) {
+  if (clock_->Now() >= until) return;
+  // Inside of gRPC: a connection comes to be only while somebody waits there.
+  channel_->WaitForStateChange(channel_->GetState(/*try_to_connect=*/true), WallDeadline(until));
+}
+
+void GrpcSessionLink::Cancel() {
+  MutexLock lock(mu_);
+  cancelled_ = true;
+  if (to_cancel_ != nullptr) to_cancel_->Cancel();
+}
+
+}  // namespace cairn::client

@@ -1,0 +1,50 @@
+#pragma once
+// The stream in which a session over gRPC lives.
+
+#include <grpcpp/channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <memory>
+#include <string>
+
+#include "cairn/common/clock.h"
+#include "clients/cpp/src/core/transport.h"
+#include "clients/cpp/src/grpc/raw_call.h"
+#include "common/concurrency/mutex.h"
+
+namespace cairn::client {
+
+// Does not wait inside of gRPC while the session is open, and only looks. Of all threads that wait
+// there, gRPC lets one read what arrives for any of them: this one would take each answer away from
+// the call that waits for it, and wake that call afterwards. Threads as SessionLink.
+class GrpcSessionLink final : public SessionLink {
+ public:
+  // `clock` must outlive it.
+  GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, std::string client_name,
+                  const Clock* clock);
+  ~GrpcSessionLink() override { Drop(); }
+
+  Result<SessionInfo> Open() override;
+  bool IsOpen(bool thorough) override;
+  Status Close() override;
+  void Wait(TimePoint until) override;
+  void Cancel() override;
+
+ private:
+  // The first event of the stream.
+  Result<SessionInfo> First();
+  void Drop();
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string client_name_;
+  const Clock* const clock_;
+  grpc::GenericStub stub_;
+  std::unique_ptr<RawCall> stream_;  // Of the thread that uses it.
+  bool ended_ = false;               // The same.
+
+  Mutex mu_;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  RawCall* to_cancel_ ABSL_GUARDED_BY(mu_) = nullptr;  // stream_.
+};
+
+}  // namespace cairn::client

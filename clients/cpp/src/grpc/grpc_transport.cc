@@ -1,0 +1,276 @@
+#include "clients/cpp/src/grpc/grpc_transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "clients/cpp/src/grpc/channel.h"
+#include "clients/cpp/src/grpc/event_stream.h"
+#include "clients/cpp/src/grpc/grpc_fetch.h"
+#include "clients/cpp/src/grpc/push.h"
+#include "common/rpc/status.h"
+#include "protocol/wire/convert.h"
+
+namespace cairn::client {
+namespace {
+
+std::string Bytes(const Digest& digest) { return std::string(digest.View()); }
+
+uint32_t Millis(Duration d) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+  return static_cast<uint32_t>(std::clamp<int64_t>(ms, 0, 600'000));
+}
+
+NodeStats FromProto(const v1::StatResponse& in) {
+  NodeStats out;
+  out.node_id = in.node_id();
+  out.node_epoch = in.node_epoch();
+  out.version = in.version();
+  out.uptime_seconds = in.uptime_seconds();
+  for (const v1::TierStat& tier : in.tiers()) {
+    const std::optional<TierKind> kind = wire::TierFromProto(tier.tier());
+    if (!kind) continue;
+    out.tiers.push_back({.tier = *kind,
+                         .capacity_bytes = tier.capacity_bytes(),
+                         .used_bytes = tier.used_bytes(),
+                         .blocks = tier.blocks(),
+                         .read_bytes = tier.read_bytes(),
+                         .written_bytes = tier.written_bytes(),
+                         .evicted_blocks = tier.evicted_blocks()});
+  }
+  out.namespaces = in.namespaces();
+  out.blocks = in.blocks();
+  out.incomplete_blocks = in.incomplete_blocks();
+  out.leases = in.leases();
+  out.reservations = in.reservations();
+  out.reserved_bytes = in.reserved_bytes();
+  out.sessions = in.sessions();
+  out.unflushed_bytes = in.unflushed_bytes();
+  out.index_bytes = in.index_bytes();
+  out.matched_tokens = in.matched_tokens();
+  out.missed_tokens = in.missed_tokens();
+  out.fetched_bytes = in.fetched_bytes();
+  out.pushed_bytes = in.pushed_bytes();
+  out.fetched_host_bytes = in.fetched_host_bytes();
+  out.fetched_disk_bytes = in.fetched_disk_bytes();
+  out.promoted_blocks = in.promoted_blocks();
+  out.corrupt_blocks = in.corrupt_blocks();
+  out.prefetched_blocks = in.prefetched_blocks();
+  out.prefetched_used_blocks = in.prefetched_used_blocks();
+  for (const v1::MissCount& miss : in.misses()) {
+    const auto reason = wire::MissReasonFromProto<MissReason>(miss.reason());
+    out.misses[static_cast<size_t>(reason)] += miss.blocks();
+  }
+  out.draining = in.draining();
+  out.prefill_seconds_saved = in.prefill_seconds_saved();
+  out.disk_io_mode = in.disk_io_mode();
+  return out;
+}
+
+}  // namespace
+
+GrpcTransport::GrpcTransport(Channels channels, std::string client_name, const Clock* clock)
+    : clock_(clock),
+      stub_(v1::Cache::NewStub(channels.control)),
+      events_(std::make_unique<grpc::GenericStub>(std::move(channels.events))),
+      data_(std::move(channels.data)),
+      sender_(stub_.get(), clock),
+      releases_(&sender_),
+      link_(std::move(channels.control), std::move(client_name), clock) {}
+
+Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
+                                                     const CallOptions& options,
+                                                     TimePoint deadline) {
+  grpc::ClientContext context;
+  Prepare(context, deadline, options.trace);
+  v1::OpenNamespaceRequest request;
+  v1::OpenNamespaceResponse response;
+  wire::ToProto(spec, request.mutable_spec());
+  CAIRN_RETURN_IF_ERROR(rpc::FromGrpc(stub_->OpenNamespace(&context, request, &response)));
+  OpenedNamespace opened;
+  CAIRN_ASSIGN_OR_RETURN(opened.fingerprint,
+                         Digest::FromBytes(response.fingerprint(), "fingerprint"));
+  opened.created = response.created();
+  for (const v1::FieldDifference& d : response.differs()) {
+    opened.differs.push_back({{d.field(), d.stored(), d.requested()}, d.stored_blocks()});
+  }
+  return opened;
+}
+
+std::optional<Result<Matched>> GrpcTransport::Match(const TransportCall& call,
+                                                    const Digest& fingerprint,
+                                                    std::span<const BlockKey> keys,
+                                                    const MatchOptions& options) {
+  grpc::ClientContext context;
+  Prepare(context, call.deadline, options.trace);
+  v1::MatchRequest request;
+  v1::MatchResponse response;
+  request.set_session_id(call.session->id);
+  request.set_fingerprint(Bytes(fingerprint));
+  request.set_keys(wire::KeysToProto(keys));
+  request.set_lease_ttl_ms(Millis(options.lease_ttl));
+  request.set_no_lease(!options.lease);
+  request.set_prefill_tokens_per_second(options.prefill_tokens_per_second);
+  const Status status = rpc::FromGrpc(stub_->Match(&context, request, &response));
+  if (!status.ok()) return status;
+  Result<MatchOutcome> outcome = ToOutcome(response, keys.size());
+  if (!outcome.ok()) return outcome.status();
+  return Matched{.outcome = *std::move(outcome),
+                 .lease = response.lease_id(),
+                 .lease_ttl = std::chrono::milliseconds(response.lease_ttl_ms())};
+}
+
+std::optional<FetchReport> GrpcTransport::Fetch(const LeaseInfo& lease, const FetchRange& range,
+                                                FetchSink& sink, const FetchOptions& options,
+                                                TimePoint deadline) {
+  v1::FetchRequest request;
+  request.set_session_id(lease.session);
+  request.set_lease_id(lease.id);
+  request.set_block_begin(range.block_begin);
+  request.set_block_end(range.block_end);
+  request.set_layer_begin(range.layer_begin);
+  request.set_layer_end(range.layer_end);
+  request.set_reader_verifies(true);
+  GrpcFetch fetch(&data_, clock_, &sink, lease.blocks, options, deadline);
+  Status status = fetch.Run(request, nullptr);
+  if (status.ok() && fetch.has_wrong_slices()) status = fetch.RunAgain(std::move(request));
+  return fetch.Report(std::move(status));
+}
+
+std::optional<GetReport> GrpcTransport::Get(const TransportCall& call, const Digest& fingerprint,
+                                            std::span<const BlockKey> keys,
+                                            const LayerRange& layers, FetchSink& sink,
+                                            const MatchOptions& match, const FetchOptions& options,
+                                            TimePoint deadline) {
+  v1::FetchRequest request;
+  request.set_session_id(call.session->id);
+  request.set_layer_begin(layers.begin);
+  request.set_layer_end(layers.end);
+  request.set_reader_verifies(true);
+  v1::Lookup& wanted = *request.mutable_lookup();
+  wanted.set_fingerprint(Bytes(fingerprint));
+  wanted.set_keys(wire::KeysToProto(keys));
+  wanted.set_prefill_tokens_per_second(match.prefill_tokens_per_second);
+  GrpcFetch::Lookup lookup = {.asked = keys.size(), .deadline = call.deadline};
+  GrpcFetch fetch(&data_, clock_, &sink, static_cast<uint32_t>(keys.size()), options, deadline);
+  Status status = fetch.Run(request, &lookup);
+  if (status.code() == StatusCode::kInvalidArgument && !lookup.answer) return std::nullopt;
+  if (status.ok() && !lookup.answer) {
+    status = Errorf(StatusCode::kInternal, "fetch: the node did not report what it matched");
+  }
+  if (status.ok() && fetch.has_wrong_slices()) {
+    status = FetchWrongSlices(fetch, std::move(request), options, deadline);
+  }
+  return GetReport{.outcome = std::move(lookup.answer), .fetch = fetch.Report(std::move(status))};
+}
+
+Status GrpcTransport::FetchWrongSlices(GrpcFetch& fetch, v1::FetchRequest request,
+                                       const FetchOptions& options, TimePoint deadline) {
+  v1::MatchRequest match;
+  match.set_session_id(request.session_id());
+  match.set_fingerprint(request.lookup().fingerprint());
+  match.set_keys(request.lookup().keys());
+  v1::MatchResponse matched;
+  grpc::ClientContext context;
+  Prepare(context, deadline, options.trace);
+  CAIRN_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Match(&context, match, &matched)));
+  if (matched.lease_id() == 0) {
+    fetch.GiveUpWrongSlices();
+    return OkStatus();
+  }
+  request.clear_lookup();
+  request.set_lease_id(matched.lease_id());
+  const Status status = fetch.RunAgain(request);
+  releases_.ReleaseLease(request.session_id(), matched.lease_id());
+  return status;
+}
+
+std::optional<PushReport> GrpcTransport::Push(const TransportCall& call, const Digest& fingerprint,
+                                              std::span<const PartToPush> parts,
+                                              const PushOptions& options) {
+  const DataConnections::Use data = data_.Take();
+  Pusher pusher({.control = stub_.get(), .data = data.stub(), .releases = &releases_}, call,
+                fingerprint, options);
+  return pusher.Push(parts);
+}
+
+Result<PrefetchOutcome> GrpcTransport::Prefetch(const TransportCall& call,
+                                                const Digest& fingerprint,
+                                                std::span<const BlockKey> keys, Duration needed_in,
+                                                const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(context, call.deadline, options.trace);
+  v1::PrefetchRequest request;
+  v1::PrefetchResponse response;
+  request.set_session_id(call.session->id);
+  request.set_fingerprint(Bytes(fingerprint));
+  request.set_keys(wire::KeysToProto(keys));
+  request.set_needed_in_ms(Millis(needed_in));
+  CAIRN_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Prefetch(&context, request, &response)));
+  return PrefetchOutcome{.present_blocks = response.present_blocks(),
+                         .queued_blocks = response.queued_blocks(),
+                         .absent_blocks = response.absent_blocks(),
+                         .refused_blocks = response.refused_blocks(),
+                         .estimated_seconds = response.estimated_seconds()};
+}
+
+std::optional<Result<TierList>> GrpcTransport::Exists(const TransportCall& call,
+                                                      const Digest& fingerprint,
+                                                      std::span<const BlockKey> keys,
+                                                      const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(context, call.deadline, options.trace);
+  v1::ExistsRequest request;
+  v1::ExistsResponse response;
+  request.set_fingerprint(Bytes(fingerprint));
+  request.set_keys(wire::KeysToProto(keys));
+  const Status status = rpc::FromGrpc(stub_->Exists(&context, request, &response));
+  if (!status.ok()) return status;
+  if (static_cast<size_t>(response.tiers_size()) != keys.size()) {
+    return Errorf(StatusCode::kInternal, "exists: {} answers for {} keys", response.tiers_size(),
+                  keys.size());
+  }
+  TierList tiers;
+  for (const int tier : response.tiers()) tiers.push_back(wire::TierFromProto(tier));
+  return tiers;
+}
+
+std::optional<Result<Duration>> GrpcTransport::Renew(const LeaseInfo& lease, Duration ttl,
+                                                     const CallOptions& options,
+                                                     TimePoint deadline) {
+  grpc::ClientContext context;
+  Prepare(context, deadline, options.trace);
+  v1::RenewLeaseRequest request;
+  v1::RenewLeaseResponse response;
+  request.set_session_id(lease.session);
+  request.set_lease_id(lease.id);
+  request.set_ttl_ms(Millis(ttl));
+  const Status status = rpc::FromGrpc(stub_->RenewLease(&context, request, &response));
+  if (!status.ok()) return status;
+  return std::chrono::milliseconds(response.ttl_ms());
+}
+
+bool GrpcTransport::Release(const LeaseInfo& lease) {
+  releases_.ReleaseLease(lease.session, lease.id);
+  return true;
+}
+
+Status GrpcTransport::Flush(const CallOptions& options, TimePoint deadline) {
+  grpc::ClientContext context;
+  Prepare(context, deadline, options.trace);
+  v1::FlushResponse response;
+  return rpc::FromGrpc(stub_->Flush(&context, v1::FlushRequest(), &response));
+}
+
+Result<NodeStats> GrpcTransport::Stat(const CallOptions& options, TimePoint deadline) {
+  grpc::ClientContext context;
+  Prepare(context, deadline, options.trace);
+  v1::StatResponse response;
+  CAIRN_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Stat(&context, v1::StatRequest(), &response)));
+  return FromProto(response);
+}
+
+Result<std::unique_ptr<EventStream>> GrpcTransport::WatchEvents(const WatchOptions& options) {
+  return NewEventStream(events_.get(), options, clock_);
+}
+
+}  // namespace cairn::client

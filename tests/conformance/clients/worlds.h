@@ -1,0 +1,92 @@
+#pragma once
+// Where the clients of the suite come from: one world for each implementation.
+
+#include <memory>
+#include <string>
+
+#include "cairn/client/connect.h"
+#include "cairn/client/testing/in_memory_cache_client.h"
+#include "gtest/gtest.h"
+#include "services/cache/tier/host_tier.h"
+#include "services/cache/tier/testing/fake_tier.h"
+#include "tests/support/in_process_node.h"
+#include "tests/support/process.h"
+
+namespace cairn::client {
+
+// Where clients come from. All of one world see the same blocks.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual std::shared_ptr<CacheClient> Client() = 0;
+  // What bytes take.
+  virtual Path path() const { return Path::kGrpc; }
+};
+
+class InMemory final : public World {
+ public:
+  std::shared_ptr<CacheClient> Client() override { return client_; }
+
+ private:
+  const std::shared_ptr<CacheClient> client_ = std::make_shared<testing::InMemoryCacheClient>();
+};
+
+// The engine's work waits until somebody waits for it.
+class InProcess final : public World {
+ public:
+  InProcess() {
+    cache::Tiers tiers(host_.get());
+    tiers.Add(&disk_);
+    engine_ = *cache::CacheEngine::Create({}, {.tiers = tiers,
+                                               .clock = &clock_,
+                                               .executor = &executor_,
+                                               .node_id = "node",
+                                               .node_epoch = 1});
+    node_.Start(engine_.get());
+  }
+  ~InProcess() override { node_.RunAll(); }
+  std::shared_ptr<CacheClient> Client() override { return node_.NewClient(); }
+
+ private:
+  FakeClock clock_;
+  ManualExecutor executor_;
+  cache::testing::FakeTier disk_{{.capacity_bytes = 64 << 20, .max_extent_bytes = 16 << 20}};
+  const std::unique_ptr<cache::HostTier> host_ = *cache::HostTier::Create(
+      {.capacity_bytes = 64 << 20, .prefault = false, .check_memory = false});
+  std::unique_ptr<cache::CacheEngine> engine_;
+  cairn::testing::InProcessNode node_{&clock_, [this] { return executor_.RunOne(); }};
+};
+
+template <PathChoice kChoice>
+class RealNode final : public World {
+ public:
+  RealNode() {
+    auto node =
+        cairn::testing::CacheNode::Start({"--local.socket", directory_.path() + "/node.sock"});
+    CAIRN_CHECK(node.ok());
+    node_ = *std::move(node);
+  }
+  std::shared_ptr<CacheClient> Client() override {
+    auto client =
+        Connect({.address = node_->address(), .client_name = "conformance", .path = kChoice});
+    CAIRN_CHECK(client.ok());
+    return *std::move(client);
+  }
+  Path path() const override { return kChoice == PathChoice::kGrpc ? Path::kGrpc : Path::kLocal; }
+
+ private:
+  const cairn::testing::TemporaryDirectory directory_;
+  std::unique_ptr<cairn::testing::CacheNode> node_;
+};
+
+using Worlds = ::testing::Types<InMemory, InProcess, RealNode<PathChoice::kGrpc>,
+                                RealNode<PathChoice::kLocal>, RealNode<PathChoice::kAuto>>;
+struct WorldNames {
+  template <typename T>
+  static std::string GetName(int i) {
+    const char* const names[] = {"InMemory", "InProcess", "Grpc", "Local", "Auto"};
+    return names[i];
+  }
+};
+
+}  // namespace cairn::client

@@ -1,0 +1,347 @@
+#include "tests/support/in_process_transport.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <variant>
+
+#include "clients/cpp/src/slice_assembler.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr Duration kOpenSession = std::chrono::seconds(3);
+constexpr size_t kGroupParts = 256;
+
+client::MissReason ToClient(cache::MissReason reason) {
+  return static_cast<client::MissReason>(static_cast<uint8_t>(reason));
+}
+
+client::CacheEvent ToClient(const cache::CacheEvent& event, uint64_t node_epoch) {
+  return {.kind = static_cast<client::CacheEvent::Kind>(event.kind),
+          .node_epoch = node_epoch,
+          .sequence = event.sequence,
+          .fingerprint = event.fingerprint,
+          .key = event.key,
+          .parent = event.parent,
+          .tier = event.tier};
+}
+
+client::SlicePiece ToPiece(const cache::FetchedSlice& slice) {
+  return {.slice = {.block = slice.block,
+                    .part = slice.part,
+                    .layer = slice.layer,
+                    .codec = slice.codec,
+                    .slice_bytes = slice.data.size(),
+                    .xxh3 = slice.xxh3,
+                    .tier = slice.tier},
+          .chunks = {slice.data}};
+}
+
+client::NodeStats ToClient(const cache::EngineStats& stats) {
+  client::NodeStats out;
+  out.node_id = stats.node_id;
+  out.node_epoch = stats.node_epoch;
+  out.uptime_seconds = stats.uptime_seconds;
+  for (const TierKind kind : kTiersByRank) {
+    if (!stats.tiers[kind]) continue;
+    const cache::TierState& tier = *stats.tiers[kind];
+    out.tiers.push_back({.tier = kind,
+                         .capacity_bytes = tier.stats.capacity_bytes,
+                         .used_bytes = tier.stats.used_bytes,
+                         .blocks = tier.blocks,
+                         .read_bytes = tier.stats.read_bytes,
+                         .written_bytes = tier.stats.written_bytes,
+                         .evicted_blocks = tier.evicted_blocks});
+  }
+  out.namespaces = stats.namespaces;
+  out.blocks = stats.blocks;
+  out.incomplete_blocks = stats.incomplete_blocks;
+  out.leases = stats.leases;
+  out.reservations = stats.reservations;
+  out.reserved_bytes = stats.reserved_bytes;
+  out.sessions = stats.sessions;
+  out.unflushed_bytes = stats.unflushed_bytes;
+  out.index_bytes = stats.index_bytes;
+  out.matched_tokens = stats.matched_tokens;
+  out.missed_tokens = stats.missed_tokens;
+  out.fetched_bytes = stats.fetched_bytes;
+  out.pushed_bytes = stats.pushed_bytes;
+  out.fetched_host_bytes = stats.fetched_from[TierKind::kHost];
+  out.fetched_disk_bytes = stats.fetched_from[TierKind::kDisk];
+  out.promoted_blocks = stats.promoted_blocks;
+  out.corrupt_blocks = stats.corrupt_blocks;
+  out.prefetched_blocks = stats.prefetched_blocks;
+  out.prefetched_used_blocks = stats.prefetched_used_blocks;
+  std::ranges::copy(stats.misses, out.misses);
+  out.prefill_seconds_saved = stats.prefill_seconds_saved;
+  out.disk_io_mode = stats.disk_io_mode;
+  return out;
+}
+
+}  // namespace
+
+// Not thread-safe, as EventStream.
+class InProcessWatch final : public client::EventStream {
+ public:
+  InProcessWatch(InProcessNode* node, const Clock* clock,
+                 std::shared_ptr<InProcessNode::Watch> watch)
+      : node_(*node), clock_(*clock), watch_(std::move(watch)) {}
+
+  Result<std::optional<client::CacheEvent>> Next(Duration wait) override {
+    const TimePoint until = clock_.Now() + wait;
+    for (;;) {
+      if (cancelled_) return Errorf(StatusCode::kCancelled, "watch: cancelled");
+      CAIRN_ASSIGN_OR_RETURN(const auto events, node_.NextEvent(*watch_));
+      if (!events.empty()) return std::optional(ToClient(events[0], watch_->node_epoch));
+      if (!node_.Wait(until).ok()) return std::optional<client::CacheEvent>();
+    }
+  }
+  void Cancel() override { cancelled_ = true; }
+
+ private:
+  InProcessNode& node_;
+  const Clock& clock_;
+  const std::shared_ptr<InProcessNode::Watch> watch_;
+  std::atomic<bool> cancelled_{false};
+};
+
+Result<client::SessionInfo> InProcessLink::Open() {
+  CAIRN_ASSIGN_OR_RETURN(client::SessionInfo session,
+                         node_->OpenSession(client_, clock_->Now() + kOpenSession));
+  session_ = session.id;
+  return session;
+}
+
+Status InProcessLink::Close() {
+  node_->CloseSession(std::exchange(session_, {}));
+  return OkStatus();
+}
+
+Result<client::OpenedNamespace> InProcessTransport::OpenNamespace(const NamespaceSpec& spec,
+                                                                  const client::CallOptions&,
+                                                                  TimePoint deadline) {
+  CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
+  CAIRN_ASSIGN_OR_RETURN(const cache::NamespaceOpened opened,
+                         Arrived(engine->OpenNamespace(spec, /*strict=*/false), deadline));
+  client::OpenedNamespace out = {.fingerprint = opened.fingerprint, .created = opened.created};
+  for (const auto& similar : opened.differs) {
+    out.differs.push_back({similar.difference, similar.stored_blocks});
+  }
+  return out;
+}
+
+Result<client::Matched> InProcessTransport::MatchNow(const client::TransportCall& call,
+                                                     const Digest& fingerprint,
+                                                     std::span<const BlockKey> keys,
+                                                     const client::MatchOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const InProcessNode::Peer peer, node_.Find(call.session->id));
+  CAIRN_ASSIGN_OR_RETURN(
+      const cache::MatchResult result,
+      Arrived(peer.engine->Match({.session = peer.session,
+                                  .fingerprint = fingerprint,
+                                  .keys = keys,
+                                  .lease_ttl = options.lease_ttl,
+                                  .lease = options.lease,
+                                  .prefill_tokens_per_second = options.prefill_tokens_per_second,
+                                  .trace = options.trace}),
+              call.deadline));
+  client::Matched matched = {.outcome = {.matched_blocks = result.matched_blocks,
+                                         .miss_reason = ToClient(result.miss_reason),
+                                         .bytes = result.bytes,
+                                         .estimated_fetch_seconds = result.estimated_fetch_seconds},
+                             .lease = result.lease.value_or(0),
+                             .lease_ttl = result.lease_ttl};
+  for (const cache::TierRun& run : result.tiers) {
+    matched.outcome.tiers.push_back({run.tier, run.blocks, run.bytes, run.seconds});
+  }
+  return matched;
+}
+
+std::optional<Result<client::Matched>> InProcessTransport::Match(
+    const client::TransportCall& call, const Digest& fingerprint, std::span<const BlockKey> keys,
+    const client::MatchOptions& options) {
+  return MatchNow(call, fingerprint, keys, options);
+}
+
+std::optional<client::FetchReport> InProcessTransport::Fetch(const client::LeaseInfo& lease,
+                                                             const client::FetchRange& range,
+                                                             client::FetchSink& sink,
+                                                             const client::FetchOptions& options,
+                                                             TimePoint deadline) {
+  client::SliceAssembler assembler(&sink, {.blocks = lease.blocks, .verify = options.verify});
+  client::FetchReport report;
+  // By when something must come.
+  TimePoint until = std::min(deadline, clock_.Now() + options.progress);
+  const auto run = [&]() -> Status {
+    CAIRN_ASSIGN_OR_RETURN(const InProcessNode::Peer peer, node_.Find(lease.session));
+    CAIRN_RETURN_IF_ERROR(node_.Arrive(until));
+    CAIRN_ASSIGN_OR_RETURN(const auto stream, peer.engine->Fetch({.session = peer.session,
+                                                                  .lease = lease.id,
+                                                                  .block_begin = range.block_begin,
+                                                                  .block_end = range.block_end,
+                                                                  .layer_begin = range.layer_begin,
+                                                                  .layer_end = range.layer_end,
+                                                                  .trace = options.trace}));
+    for (;;) {
+      if (options.cancel.stop_requested()) {
+        return Errorf(StatusCode::kCancelled, "fetch: cancelled by the caller");
+      }
+      auto item = stream->Next(TimePoint());
+      if (item.status().code() == StatusCode::kDeadlineExceeded) {
+        CAIRN_RETURN_IF_ERROR(node_.Wait(until));
+        continue;
+      }
+      CAIRN_RETURN_IF_ERROR(item.status());
+      if (!item->has_value()) return OkStatus();
+      const InProcessFaults faults = node_.faults();
+      if (faults.die_after_slices && assembler.counts().slices >= *faults.die_after_slices) {
+        node_.Die();
+        return Errorf(StatusCode::kUnavailable, "the node died");
+      }
+      if (faults.slice_latency > Duration::zero()) {
+        node_.Advance(std::min(faults.slice_latency, until - clock_.Now()));
+      }
+      if (clock_.Now() >= until) {
+        return Errorf(StatusCode::kDeadlineExceeded, "fetch: no new slice in time");
+      }
+      report.node_answers = true;
+      if (const auto* failure = std::get_if<cache::FetchFailure>(&**item)) {
+        assembler.Fail(failure->block, ToClient(failure->reason));
+      } else {
+        CAIRN_RETURN_IF_ERROR(assembler.Take(ToPiece(std::get<cache::FetchedSlice>(**item))));
+      }
+      until = std::min(deadline, clock_.Now() + options.progress);
+    }
+  };
+  report.status = run();
+  report.counts = assembler.counts();
+  return report;
+}
+
+Status InProcessTransport::PushGroup(const InProcessNode::Peer& peer, const Digest& fingerprint,
+                                     std::span<const client::PartToPush> parts,
+                                     const client::PushOptions& options,
+                                     std::span<Status> results) {
+  std::vector<cache::ReservePartRequest> requests;
+  for (const client::PartToPush& part : parts) {
+    requests.push_back({.key = part.key,
+                        .parent = part.parent,
+                        .first_position = part.first_position,
+                        .part = part.rect,
+                        .bytes = part.bytes.size(),
+                        .compute_seconds = part.compute_seconds});
+  }
+  CAIRN_ASSIGN_OR_RETURN(
+      const auto reserved,
+      peer.engine->Reserve(peer.session, fingerprint, requests, options.reservation_ttl));
+  std::vector<cache::ReservationId> ids;
+  std::vector<size_t> at;
+  Status written;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    results[i] = reserved[i].status();
+    if (!reserved[i].ok()) continue;
+    ids.push_back(*reserved[i]);
+    at.push_back(i);
+    if (written.ok()) written = peer.engine->Write(peer.session, ids.back(), 0, parts[i].bytes);
+  }
+  if (!written.ok()) {
+    (void)peer.engine->Abort(peer.session, ids);
+    return written;
+  }
+  if (!ids.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Status> committed,
+                           peer.engine->Commit(peer.session, ids, options.trace));
+    for (size_t i = 0; i < at.size(); ++i) results[at[i]] = committed[i];
+  }
+  // Somebody else's copy is as good: keys name content.
+  for (Status& result : results) {
+    if (result.code() == StatusCode::kAlreadyExists) result = OkStatus();
+  }
+  return OkStatus();
+}
+
+std::optional<client::PushReport> InProcessTransport::Push(
+    const client::TransportCall& call, const Digest& fingerprint,
+    std::span<const client::PartToPush> parts, const client::PushOptions& options) {
+  client::PushReport report = {.results = std::vector<Status>(parts.size())};
+  for (size_t begin = 0; begin < parts.size() && report.status.ok(); begin += kGroupParts) {
+    const size_t count = std::min(kGroupParts, parts.size() - begin);
+    const std::span<Status> results(report.results);
+    const auto peer = node_.Find(call.session->id);
+    report.status = peer.status();
+    if (peer.ok()) {
+      report.status = PushGroup(*peer, fingerprint, parts.subspan(begin, count), options,
+                                results.subspan(begin, count));
+    }
+    if (report.status.ok()) report.status = node_.Arrive(call.deadline);
+    if (!report.status.ok()) std::ranges::fill(results.subspan(begin), report.status);
+  }
+  return report;
+}
+
+std::optional<Result<client::TierList>> InProcessTransport::Exists(
+    const client::TransportCall& call, const Digest& fingerprint, std::span<const BlockKey> keys,
+    const client::CallOptions&) {
+  const auto engine = node_.Engine();
+  if (!engine.ok()) return engine.status();
+  return Arrived((*engine)->Exists(fingerprint, keys), call.deadline);
+}
+
+std::optional<Result<Duration>> InProcessTransport::Renew(const client::LeaseInfo& lease,
+                                                          Duration ttl, const client::CallOptions&,
+                                                          TimePoint deadline) {
+  const auto peer = node_.Find(lease.session);
+  if (!peer.ok()) return peer.status();
+  return Arrived(peer->engine->RenewLease(peer->session, lease.id, ttl), deadline);
+}
+
+bool InProcessTransport::Release(const client::LeaseInfo& lease) {
+  // Of a session that has ended, the leases have too.
+  const auto peer = node_.Find(lease.session);
+  if (peer.ok()) (void)peer->engine->Release(peer->session, {&lease.id, 1});
+  return true;
+}
+
+Result<client::PrefetchOutcome> InProcessTransport::Prefetch(const client::TransportCall& call,
+                                                             const Digest& fingerprint,
+                                                             std::span<const BlockKey> keys,
+                                                             Duration needed_in,
+                                                             const client::CallOptions&) {
+  CAIRN_ASSIGN_OR_RETURN(const InProcessNode::Peer peer, node_.Find(call.session->id));
+  CAIRN_ASSIGN_OR_RETURN(const cache::PrefetchResult result,
+                         Arrived(peer.engine->Prefetch({.session = peer.session,
+                                                        .fingerprint = fingerprint,
+                                                        .keys = keys,
+                                                        .needed_in = needed_in}),
+                                 call.deadline));
+  return client::PrefetchOutcome{.present_blocks = result.present_blocks,
+                                 .queued_blocks = result.queued_blocks,
+                                 .absent_blocks = result.absent_blocks,
+                                 .refused_blocks = result.refused_blocks,
+                                 .estimated_seconds = result.estimated_seconds};
+}
+
+Status InProcessTransport::Flush(const client::CallOptions&, TimePoint deadline) {
+  for (;;) {
+    CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
+    const Status flushed = engine->Flush(TimePoint());
+    if (flushed.code() != StatusCode::kDeadlineExceeded) return flushed;
+    CAIRN_RETURN_IF_ERROR(node_.Wait(deadline));
+  }
+}
+
+Result<client::NodeStats> InProcessTransport::Stat(const client::CallOptions&, TimePoint deadline) {
+  CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
+  CAIRN_RETURN_IF_ERROR(node_.Arrive(deadline));
+  return ToClient(engine->GetStats());
+}
+
+Result<std::unique_ptr<client::EventStream>> InProcessTransport::WatchEvents(
+    const client::WatchOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
+  return std::make_unique<InProcessWatch>(
+      &node_, &clock_, node_.AddWatch(engine->Watch(options.fingerprint, options.snapshot)));
+}
+
+}  // namespace cairn::testing
