@@ -148,11 +148,6 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
 
 }  // namespace
 
-PathPins::~PathPins() {
-  NamespaceLock lock(*ns_, context_.tiers);
-  for (const PinId pin : pins_) ns_->index.Unpin(pin, &lock.released);
-}
-
 size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
                    bool memory_run) {
   NodeContext& context = *services.context;

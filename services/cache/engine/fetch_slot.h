@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "services/cache/engine/path_pins.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
@@ -28,24 +29,6 @@ struct FetchServices {
   NodeContext* context = nullptr;
   Promoters* promoters = nullptr;
   TransferBudget* budget = nullptr;
-};
-
-// Pins of a fetch's own: slices handed out stay readable when the lease ends.
-class PathPins {
- public:
-  PathPins(NodeContext* context, NamespacePtr ns)
-      : token_(&context->in_flight), context_(*context), ns_(std::move(ns)) {}
-  ~PathPins();
-  PathPins(const PathPins&) = delete;
-  PathPins& operator=(const PathPins&) = delete;
-  void Add(PinId pin) { pins_.push_back(pin); }
-
- private:
-  // The network may hold slices for a moment longer than the call: the engine waits for them.
-  InFlight::Token token_;
-  NodeContext& context_;
-  const NamespacePtr ns_;
-  absl::InlinedVector<PinId, 1> pins_;
 };
 
 struct BufferedRead;
