@@ -47,6 +47,7 @@ ORDERS = {
     "clients/cpp/src": ["local", "grpc"],
     "services/cache": [
         "tier",
+        "source",
         "block",
         "placement",
         "index",
