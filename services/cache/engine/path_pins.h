@@ -1,6 +1,6 @@
 #pragma once
-// Pins that end with their last holder. Not thread-safe while pins are added; the last holder may be
-// on any thread.
+// Pins that end with their last holder. Not thread-safe while pins are added; the last holder may
+// be on any thread.
 
 #include <utility>
 
