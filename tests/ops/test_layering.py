@@ -51,6 +51,7 @@ ORDERS = {
     "kernels/selections": ["stages", "methods"],
     "services/cache": [
         "tier",
+        "source",
         "block",
         "placement",
         "index",

@@ -2,6 +2,7 @@
 
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
+#include "services/cache/engine/block_intake.h"
 #include "services/cache/engine/in_place_path.h"
 #include "services/cache/engine/namespace_admin.h"
 #include "services/cache/engine/prefetch_path.h"
@@ -9,6 +10,7 @@
 #include "services/cache/engine/reclaimer.h"
 #include "services/cache/engine/recovery.h"
 #include "services/cache/engine/snapshot.h"
+#include "services/cache/engine/source_reads.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
@@ -40,17 +42,21 @@ class Engine final : public CacheEngine, public InPlaceEngine {
         evictor_(&context_),
         promoters_(&context_, &evictor_),
         write_back_(&context_, &evictor_, {TierKind::kHost, PersistentKind(dependencies.tiers)}),
+        intake_(&context_, &evictor_, &write_back_),
         budget_(options.max_transfer_bytes, &context_.progress),
-        reads_(&context_, &sessions_, &promoters_, &budget_),
+        source_reads_(&context_, &intake_, &budget_, dependencies.source, dependencies.timers),
+        reads_(&context_, &sessions_, &promoters_, &budget_, &source_reads_, dependencies.source,
+               dependencies.timers),
         in_place_(&context_, &sessions_, &promoters_, &reads_),
         prefetches_(&context_, &sessions_, &promoters_),
-        writes_(&context_, &sessions_, &evictor_, &write_back_),
+        writes_(&context_, &sessions_, &evictor_, &intake_),
         reclaimer_(&context_, &writes_),
         admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_}) {}
 
   ~Engine() override {
     if (context_.tiers.persistent != nullptr) context_.tiers.persistent->SetDamageListener(nullptr);
-    // Callbacks of I/O under way point here.
+    source_reads_.Close();
+    // Callbacks of I/O under way, and of a source, point here.
     context_.in_flight.WaitForNone();
     // Reservations give their room back to parts that must still be there.
     const SessionTable::Ended ended = sessions_.Expire(TimePoint::max());
@@ -167,6 +173,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     prefetches_.Tick();
     write_back_.Tick();
     promoters_.Kick();
+    source_reads_.Kick();
     reclaimer_.Kick();
   }
   void BeginDrain() override { draining_.store(true); }
@@ -209,7 +216,9 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Evictor evictor_;
   Promoters promoters_;
   WriteBack write_back_;
+  BlockIntake intake_;
   TransferBudget budget_;
+  SourceReads source_reads_;
   ReadPath reads_;
   InPlacePath in_place_;
   PrefetchPath prefetches_;
@@ -308,6 +317,11 @@ Status CheckOptions(const EngineOptions& o) {
   CAIRN_RETURN_IF_ERROR(positive("max_transfer_bytes", o.max_transfer_bytes));
   CAIRN_RETURN_IF_ERROR(positive("mover_queue_capacity", o.mover_queue_capacity));
   CAIRN_RETURN_IF_ERROR(positive("watch_queue_capacity", o.watch_queue_capacity));
+  for (const auto& [field, timeout] : {std::pair("source_lookup_timeout", o.source_lookup_timeout),
+                                       std::pair("source_read_timeout", o.source_read_timeout)}) {
+    if (timeout.count() > 0) continue;
+    return InvalidArgument("option '{}': got {} s, expected more than 0", field, Seconds(timeout));
+  }
   if (o.prefetch_grace.count() < 0) {
     return InvalidArgument("option 'prefetch_grace': got {} s, expected at least 0",
                            Seconds(o.prefetch_grace));
@@ -332,6 +346,7 @@ Result<std::unique_ptr<CacheEngine>> CacheEngine::Create(const EngineOptions& op
   CAIRN_RETURN_IF_ERROR(CheckOptions(options));
   CAIRN_CHECK(dependencies.tiers.host != nullptr && dependencies.clock != nullptr &&
               dependencies.executor != nullptr);
+  CAIRN_CHECK(dependencies.source == nullptr || dependencies.timers != nullptr);
   auto engine = std::make_unique<Engine>(options, dependencies);
   CAIRN_RETURN_IF_ERROR(engine->Recover());
   return engine;

@@ -22,6 +22,7 @@
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
+#include "common/concurrency/timers.h"
 #include "services/cache/state/engine_options.h"
 #include "services/cache/state/events.h"
 #include "services/cache/state/ids.h"
@@ -31,7 +32,9 @@
 
 namespace cairn::cache {
 
+class BlockSource;
 class EvictionPolicy;
+class FurtherMatch;
 class InPlaceEngine;
 
 struct NamespaceOpened {
@@ -55,7 +58,7 @@ struct MatchRequest {
 };
 
 struct TierRun {
-  TierKind tier;
+  std::optional<TierKind> tier;  // nullopt: in none of this node; a source has the blocks.
   uint32_t blocks = 0;
   uint64_t bytes = 0;
   // From the match until the run's last byte could leave this node, by what reads have taken of
@@ -71,6 +74,23 @@ struct MatchResult {
   MissReason miss_reason = MissReason::kNone;
   double estimated_fetch_seconds = 0;  // `seconds` of the last run.
   uint64_t bytes = 0;
+  // Set when some of the keys are in no tier, and the node has a source that may have them. The
+  // caller may ask it, or drop this and use the answer as it is.
+  std::shared_ptr<FurtherMatch> further;
+};
+
+// What remains of a match for a source to answer. One thread uses it.
+class FurtherMatch {
+ public:
+  virtual ~FurtherMatch() = default;
+  using Done = std::function<void(Result<MatchResult>)>;
+  // Asks the source, without waiting. `done` runs once, with the whole answer: in this call, or on
+  // another thread after source_lookup_timeout at the latest, or after half of the time until
+  // `deadline` if that is sooner. It must be short. A source that is late or fails adds nothing to
+  // the answer. The lease then covers the blocks that the source located: nothing pins them, and a
+  // fetch reads from the source those that no tier has by then. NOT_FOUND: the session or the
+  // namespace ended meanwhile. Call it once.
+  virtual void Find(TimePoint deadline, Done done) = 0;
 };
 
 inline constexpr Duration kMaxPrefetchHorizon = std::chrono::seconds(300);
@@ -111,7 +131,7 @@ struct FetchedSlice {
   format::Codec codec = format::Codec::kRaw;
   uint64_t xxh3 = 0;
   std::span<const std::byte> data;
-  TierKind tier = TierKind::kHost;
+  std::optional<TierKind> tier = TierKind::kHost;  // nullopt: it was matched in a source.
   std::shared_ptr<const void> hold;
 };
 
@@ -213,6 +233,10 @@ class CacheEngine {
     // Which blocks leave a tier first, in all tiers. nullptr: the least recently used. It outlives
     // the engine.
     const EvictionPolicy* eviction = nullptr;
+    // Asked for blocks that no tier has. nullptr: the node has no source. It outlives the engine,
+    // and lets go of every callback before the engine is destroyed.
+    BlockSource* source = nullptr;
+    Timers* timers = nullptr;  // Required with a source. Outlives the engine.
   };
   // Recovers from the persistent tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,
@@ -228,6 +252,7 @@ class CacheEngine {
   // NOT_FOUND for an unknown fingerprint.
   virtual Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const = 0;
 
+  // What the tiers hold. Does not wait (MatchResult::further).
   virtual Result<MatchResult> Match(const MatchRequest& request) = 0;
   virtual Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) = 0;
   virtual Status Release(SessionId session, std::span<const LeaseId> leases) = 0;

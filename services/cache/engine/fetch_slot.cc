@@ -102,8 +102,8 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   }
   slot.read = read;
   slot.state = FetchSlot::State::kReading;
-  auto operation =
-      std::make_shared<ReadOperation>(services.context, pins, read, slot.tier, slot.bytes);
+  auto operation = std::make_shared<ReadOperation>(
+      services.context, slot.pins != nullptr ? slot.pins : pins, read, slot.tier, slot.bytes);
   Tier& tier = *services.context->tiers.Get(slot.tier);
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
@@ -146,18 +146,75 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   slot.state = FetchSlot::State::kLocate;
 }
 
-}  // namespace
-
-PathPins::~PathPins() {
-  NamespaceLock lock(*ns_, context_.tiers);
-  for (const PinId pin : pins_) ns_->index.Unpin(pin, &lock.released);
+// The block lies in buffers of its own.
+bool OpenArrived(const NamespaceState& ns, FetchSlot& slot) {
+  slot.parts.clear();
+  const auto& parts = slot.arriving->block().parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto bytes = slot.arriving->bytes(i);
+    auto header = CheckedHeader(ns.form_in[TierKind::kHost], parts[i].rect, bytes);
+    if (!header.ok()) return false;
+    slot.parts.push_back({*std::move(header), bytes, slot.arriving, 0});
+  }
+  slot.state = FetchSlot::State::kReady;
+  return true;
 }
+
+// False: there is no room for it now.
+bool AskSource(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
+  if (slot.no_room && !services.source_reads->HasBuffer(slot.bytes)) return false;
+  slot.no_room = false;
+  slot.arriving = services.source_reads->Request(lease->ns, slot.key);
+  if (slot.arriving == nullptr) return false;
+  slot.state = FetchSlot::State::kArriving;
+  return true;
+}
+
+// False: it is still under way, or has to be asked for again.
+bool TakeArrived(const LeasePtr& lease, FetchSlot& slot) {
+  switch (slot.arriving->state()) {
+    case ArrivingBlock::State::kUnderWay:
+      return false;
+    case ArrivingBlock::State::kInHost:
+      // The pins keep it there until the slot has found it.
+      slot.pins = slot.arriving->pins();
+      slot.arriving.reset();
+      slot.source_asked = true;
+      slot.state = FetchSlot::State::kLocate;
+      return true;
+    case ArrivingBlock::State::kBuffered:
+      if (!OpenArrived(*lease->ns, slot)) slot.Fail(MissReason::kCorrupt);
+      return true;
+    case ArrivingBlock::State::kNoRoom:
+      slot.arriving.reset();
+      slot.no_room = true;
+      slot.state = FetchSlot::State::kWantSource;
+      return false;
+    case ArrivingBlock::State::kFailed:
+      slot.Fail(slot.arriving->reason());
+      return true;
+  }
+  return true;
+}
+
+// Pins of slots whose blocks the lease does not pin. The old ones end without the lock of the
+// namespace, which they take.
+using OldPins = std::vector<std::shared_ptr<PathPins>>;
+void PinLocated(NodeContext& context, const Lease& lease, NamespaceState& ns, BlockRef ref,
+                FetchSlot& slot, OldPins* old) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu) {
+  if (slot.pins != nullptr) old->push_back(std::move(slot.pins));
+  slot.pins = std::make_shared<PathPins>(&context, lease.ns);
+  slot.pins->Add(ns.index.PinBlock(ref));
+}
+
+}  // namespace
 
 size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
                    bool memory_run) {
   NodeContext& context = *services.context;
   NamespaceState& ns = *lease->ns;
   size_t count = 0;
+  OldPins old_pins;
   {
     NamespaceLock lock(ns, context.tiers);
     for (; count < slots.size(); ++count) {
@@ -168,10 +225,15 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
       std::optional<TierKind> tier;
       if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
       if (memory_run && (!tier || !context.tiers.IsMapped(*tier))) break;
+      if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
+        slot.state = FetchSlot::State::kWantSource;
+        continue;
+      }
       if (!tier) {
         slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
         continue;
       }
+      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
       slot.places = ns.index.PartsOf(*ref);
       slot.tier = *tier;
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
@@ -196,7 +258,7 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     Tier& tier = *context.tiers.Get(slot.tier);
     bytes.clear();
     for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
-    if (!OpenParts(ns, slot, bytes, nullptr)) RejectSlot(services, lease, slot, "");
+    if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoters->Kick();
   return count;
@@ -231,12 +293,20 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
         FinishRead(services, lease, slot);
         break;
       }
+      case FetchSlot::State::kWantSource:
+        if (!AskSource(services, lease, slot)) return false;
+        break;
+      case FetchSlot::State::kArriving:
+        if (!TakeArrived(lease, slot)) return false;
+        break;
     }
   }
 }
 
 void RejectSlot(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot,
                 const std::string& trace) {
+  // Bytes of a buffer were verified when they came, and there is no copy to remove.
+  if (slot.arriving != nullptr) return slot.Fail(MissReason::kCorrupt);
   log::Warn("block_corrupt",
             {{"tier", std::string(Name(slot.tier))}, {"key", slot.key.Hex()}, {"trace", trace}});
   services.context->RemoveCorrupt(*lease->ns, slot.key, slot.tier,

@@ -8,15 +8,21 @@
 //      │ └─ faster, not mapped ──────────────────► kWantBuffer
 //      │                                              └─► kReading ─► kReady
 //      │                                                     └ failed ─► kLocate without that tier
-//      └─ nowhere ─► kFailed
+//      ├─ nowhere, located in a source ─► kWantSource ─► kArriving ─┬─ in host ───► kLocate
+//      │                                      ▲                    ├─ in a buffer ► kReady
+//      │                                      └────── no room ─────┤
+//      └─ nowhere ─► kFailed ◄──────── absent, late, damaged ──────┘
 // clang-format on
 //
-// It is read from the fastest tier that holds it. A tier that cannot be read leaves it to the next.
+// It is read from the fastest tier that holds it. A tier that cannot be read leaves it to the next,
+// and the last one to the source, if a source located the block for the lease.
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "services/cache/engine/path_pins.h"
+#include "services/cache/engine/source_reads.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
@@ -28,30 +34,22 @@ struct FetchServices {
   NodeContext* context = nullptr;
   Promoters* promoters = nullptr;
   TransferBudget* budget = nullptr;
-};
-
-// Pins of a fetch's own: slices handed out stay readable when the lease ends.
-class PathPins {
- public:
-  PathPins(NodeContext* context, NamespacePtr ns)
-      : token_(&context->in_flight), context_(*context), ns_(std::move(ns)) {}
-  ~PathPins();
-  PathPins(const PathPins&) = delete;
-  PathPins& operator=(const PathPins&) = delete;
-  void Add(PinId pin) { pins_.push_back(pin); }
-
- private:
-  // The network may hold slices for a moment longer than the call: the engine waits for them.
-  InFlight::Token token_;
-  NodeContext& context_;
-  const NamespacePtr ns_;
-  absl::InlinedVector<PinId, 1> pins_;
+  SourceReads* source_reads = nullptr;
 };
 
 struct BufferedRead;
 
 struct FetchSlot {
-  enum class State : uint8_t { kLocate, kPromoting, kWantBuffer, kReading, kReady, kFailed };
+  enum class State : uint8_t {
+    kLocate,
+    kPromoting,
+    kWantBuffer,
+    kReading,
+    kWantSource,
+    kArriving,
+    kReady,
+    kFailed
+  };
   struct Part {
     format::PartHeader header;
     std::span<const std::byte> bytes;
@@ -68,18 +66,27 @@ struct FetchSlot {
   MissReason missing = MissReason::kAbsent;  // Why it failed if no other tier can read it.
   bool promotion_tried = false;
   bool failure_told = false;
+  // A source located the block: the lease does not pin it.
+  bool located = false;
+  bool source_asked = false;
+  bool no_room = false;  // When the source was asked last.
   uint8_t rejections = 0;
   uint64_t bytes = 0;
   PartPlaces places;
   std::vector<Part> parts;
   std::shared_ptr<BufferedRead> read;
+  std::shared_ptr<ArrivingBlock> arriving;
+  std::shared_ptr<PathPins> pins;  // Of a located block alone, once it was found in a tier.
 
+  // It waits for room that others hold.
+  bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
   bool settled() const { return state == State::kReady || state == State::kFailed; }
   void Fail(MissReason why) {
     state = State::kFailed;
     reason = why;
     parts.clear();
     read.reset();
+    arriving.reset();
   }
 };
 

@@ -21,9 +21,10 @@ struct PlacedPart {
     kHost = 0,     // In the host tier, at `extent`, until the lease ends.
     kPending = 1,  // On its way there: ask again.
     kFailed = 2,   // A miss; `reason` says why.
+    kSource = 3,   // A source located it: the bytes come with a fetch. `part` is empty.
   };
   State state = State::kHost;
-  TierKind tier = TierKind::kHost;  // Where it was found.
+  std::optional<TierKind> tier = TierKind::kHost;  // Where it was found. nullopt: in a source.
   MissReason reason = MissReason::kNone;
   uint32_t block = 0;  // Of the lease.
   uint32_t bytes = 0;
@@ -47,11 +48,11 @@ class InPlaceEngine {
   virtual ~InPlaceEngine() = default;
 
   // As CacheEngine::Match; lease_ttl is not read. `places`, if not null, gets the parts of all
-  // matched blocks in order. Nothing is appended without a lease.
+  // blocks in order that were matched here. Nothing is appended without a lease.
   virtual Result<MatchResult> MatchInPlace(const MatchRequest& request,
                                            std::vector<PlacedPart>* places) = 0;
-  // Appends the parts of leased blocks, in order. What lies on disk is asked for once more. Does
-  // not wait.
+  // Appends the parts of leased blocks, in order; of blocks that a source located, one entry each.
+  // What lies on disk is asked for once more. Does not wait.
   virtual Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) = 0;
   // Looks at the bytes of a leased block itself, since a reader says that they fail their hash.
   // What is bad is removed, and counted as corrupt and as a miss.

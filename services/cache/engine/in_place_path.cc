@@ -22,8 +22,7 @@ std::vector<BlockRef>& PathBuffer() {
 Result<MatchResult> InPlacePath::Match(const MatchRequest& request,
                                        std::vector<PlacedPart>* places) {
   LeasePtr lease;
-  CAIRN_ASSIGN_OR_RETURN(MatchResult result,
-                         reads_.Match(request, ReadPath::kUntilRelease, &lease));
+  CAIRN_ASSIGN_OR_RETURN(MatchResult result, reads_.Match(request, kUntilRelease, &lease));
   if (places == nullptr || lease == nullptr) return result;
   // Match has asked for what is on disk.
   CAIRN_RETURN_IF_ERROR(Place(*lease, 0, lease->blocks, places, nullptr));
@@ -74,7 +73,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
         placed.state = PlacedPart::State::kPending;
         placed.bytes = meta.served_bytes();
         if (wanted != nullptr) {
-          wanted->push_back({{ns.index.KeyAt(ref), placed.bytes}, placed.tier});
+          wanted->push_back({{ns.index.KeyAt(ref), placed.bytes}, *placed.tier});
         }
       } else {
         placed.state = PlacedPart::State::kFailed;
@@ -91,13 +90,23 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
 Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>* places) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
                                                                    context_.clock->Now()));
-  const uint32_t end = request.block_end == 0 ? lease->blocks : request.block_end;
-  if (request.block_begin > end || end > lease->blocks) {
+  const uint32_t covers = lease->covers();
+  const uint32_t end = request.block_end == 0 ? covers : request.block_end;
+  if (request.block_begin > end || end > covers) {
     return InvalidArgument("field 'blocks': got [{}, {}), expected a range within the lease's {}",
-                           request.block_begin, end, lease->blocks);
+                           request.block_begin, end, covers);
   }
   std::vector<Elsewhere> wanted;
-  CAIRN_RETURN_IF_ERROR(Place(*lease, request.block_begin, end, places, &wanted));
+  CAIRN_RETURN_IF_ERROR(Place(*lease, std::min(request.block_begin, lease->blocks),
+                              std::min(end, lease->blocks), places, &wanted));
+  for (uint32_t b = std::max(request.block_begin, lease->blocks); b < end; ++b) {
+    PlacedPart& placed = places->emplace_back();
+    placed.state = PlacedPart::State::kSource;
+    placed.tier = std::nullopt;
+    placed.block = b;
+    const uint64_t bytes = lease->located[b - lease->blocks].bytes;
+    placed.bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
+  }
   // Those that are on their way already are not asked for twice: a promotion that found no room has
   // left the queue.
   ByTier<std::vector<MoveQueue::Wanted>> missing;
@@ -118,10 +127,12 @@ Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>
 Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease,
                          sessions_.FindLease(session, lease_id, context_.clock->Now()));
-  if (block >= lease->blocks) {
+  if (block >= lease->covers()) {
     return InvalidArgument("field 'block': got {}, expected one of the lease's {}", block,
-                           lease->blocks);
+                           lease->covers());
   }
+  // It was not read in place.
+  if (block >= lease->blocks) return OkStatus();
   NamespaceState& ns = *lease->ns;
   PartPlaces parts;
   BlockKey key;

@@ -29,11 +29,15 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
     for (const Lease::Path& p : lease->paths) {
       fetch->pins_->Add(ns.index.PinBlock(ns.index.PinnedBlock(p.pin)));
     }
+    const uint32_t pinned = std::min(blocks.second, lease->blocks);
     lease->ns->mu.AssertHeld();  // `ns` by its other name.
-    if (!lease->Find(blocks.first, blocks.second, &path)) {
+    if (blocks.first < pinned && !lease->Find(blocks.first, pinned, &path)) {
       return Errorf(StatusCode::kNotFound, "field 'lease_id': the lease's path is gone");
     }
     for (const BlockRef ref : path) fetch->keys_.push_back(ns.index.KeyAt(ref));
+  }
+  for (uint32_t b = std::max(blocks.first, lease->blocks); b < blocks.second; ++b) {
+    fetch->keys_.push_back(lease->located[b - lease->blocks].key);
   }
   return fetch;
 }
@@ -48,6 +52,10 @@ LayeredFetch::Window LayeredFetch::NextWindow() {
       FetchSlot& slot = slots.emplace_back();
       slot.block = next_block_ + static_cast<uint32_t>(begin) + i;
       slot.key = keys_[slot.block - first_block_];
+      if (slot.block >= lease_->blocks) {
+        slot.located = true;
+        slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
+      }
     }
     return std::span(slots).subspan(begin);
   };
@@ -79,7 +87,15 @@ LayeredFetch::Window LayeredFetch::NextWindow() {
 bool LayeredFetch::Advance(Window& window) {
   if (window.settled) return true;
   bool settled = true;
-  for (FetchSlot& slot : window.slots) settled &= AdvanceSlot(services_, lease_, pins_, slot);
+  for (FetchSlot& slot : window.slots) {
+    // A source that was late once is not waited for again.
+    if (source_late_ && slot.state == FetchSlot::State::kWantSource) {
+      slot.Fail(MissReason::kDeadline);
+    }
+    settled &= AdvanceSlot(services_, lease_, pins_, slot);
+    source_late_ |= slot.located && slot.state == FetchSlot::State::kFailed &&
+                    slot.reason == MissReason::kDeadline;
+  }
   window.settled = settled;
   return settled;
 }
@@ -92,12 +108,11 @@ bool LayeredFetch::PrepareWindow() {
     slot_ = part_ = 0;
   }
   if (!Advance(current_)) {
-    // No buffer for a block: the window ends before it, or fetches that hold some could wait for
-    // each other. Nothing of the window is sent yet, and none is ahead.
+    // No room for a block: the window ends before it, or fetches that hold some could wait for each
+    // other. Nothing of the window is sent yet, and none is ahead.
     auto& slots = current_.slots;
-    const auto want = std::find_if(slots.begin(), slots.end(), [](const FetchSlot& slot) {
-      return slot.state == FetchSlot::State::kWantBuffer;
-    });
+    const auto want = std::find_if(slots.begin(), slots.end(),
+                                   [](const FetchSlot& slot) { return slot.wants_room(); });
     if (want == slots.end()) return false;
     slots.resize(std::max<size_t>(1, static_cast<size_t>(want - slots.begin())));
     next_block_ = slots.back().block + 1;
@@ -181,10 +196,12 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
   if (sample) {
     context.pace[slot.tier].Add(entry.length, context.clock->Now() - before);
   }
-  // What this lease's match found on disk came from disk, also when it was promoted meanwhile.
-  const TierKind tier = SlowerOf(slot.tier, MatchedTier(slot.block));
+  // What this lease's match found on disk came from disk, also when it was promoted meanwhile. The
+  // same holds for a source.
+  std::optional<TierKind> tier;
+  if (!slot.located) tier = SlowerOf(slot.tier, MatchedTier(slot.block));
   counters.fetched_bytes.Add(entry.length);
-  counters.fetched_from[tier].Add(entry.length);
+  if (tier) counters.fetched_from[*tier].Add(entry.length);
   return FetchedSlice{
       .block = slot.block,
       .part = part.header.rect,

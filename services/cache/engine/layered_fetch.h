@@ -4,7 +4,8 @@
 // Blocks are taken in windows of consecutive ones, each window layer by layer. All blocks that lie
 // in host make one window however many they are. Where blocks must come from disk, a window is as
 // many as an eighth of the transfer budget holds, and while one is sent the next is on its way:
-// promoted to host if there is room, else read into a buffer. Waiting for a buffer never happens
+// promoted to host if there is room, else read into a buffer. Blocks that a source located go the
+// same way, after those that the lease pins. Waiting for a buffer never happens
 // with one in hand, so fetches cannot block each other for ever.
 
 #include <utility>
@@ -69,6 +70,7 @@ class LayeredFetch final : public FetchStream {
   uint32_t next_block_ = 0;  // Of the next window.
   Window current_;
   Window ahead_;
+  bool source_late_ = false;
   // Where emission stands in the current window.
   uint32_t layer_ = 0;
   size_t slot_ = 0;

@@ -4,6 +4,7 @@
 
 #include "common/keys/limits.h"
 #include "services/cache/engine/layered_fetch.h"
+#include "services/cache/engine/source_lookup.h"
 #include "services/cache/engine/validate.h"
 
 namespace cairn::cache {
@@ -11,10 +12,15 @@ namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
 
+Status Dropped(const NamespaceState& ns) {
+  return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
+                ns.fingerprint.Hex());
+}
+
 // Fills in `seconds` of the runs, in order: bytes leave host one after the other; those of other
 // tiers arrive meanwhile, each tier's after the `bytes_ahead` of it that others wait for. 0 from
 // where the pace of a slower tier is not known; the unknown pace of host or a faster tier counts as
-// no time beside a slower one's.
+// no time beside a slower one's. REQUIRES: all runs lie in tiers.
 void EstimateSeconds(const ByTier<ReadPace>& pace, const ByTier<uint64_t>& bytes_ahead,
                      std::vector<TierRun>* runs) {
   const double host = pace[kHost].BytesPerSecond();
@@ -24,11 +30,12 @@ void EstimateSeconds(const ByTier<ReadPace>& pace, const ByTier<uint64_t>& bytes
   for (const TierKind tier : kTiersByRank) waited[tier] = static_cast<double>(bytes_ahead[tier]);
   for (TierRun& run : *runs) {
     const double bytes = static_cast<double>(run.bytes);
-    if (run.tier != kHost) {
-      const double speed = pace[run.tier].BytesPerSecond();
-      if (speed <= 0 && Faster(kHost, run.tier)) return;
-      waited[run.tier] += bytes;
-      if (speed > 0) arrived = std::max(arrived, waited[run.tier] / speed);
+    const TierKind tier = *run.tier;
+    if (tier != kHost) {
+      const double speed = pace[tier].BytesPerSecond();
+      if (speed <= 0 && Faster(kHost, tier)) return;
+      waited[tier] += bytes;
+      if (speed > 0) arrived = std::max(arrived, waited[tier] / speed);
     }
     if (host > 0) left += bytes / host;
     left = std::max(left, arrived);
@@ -39,8 +46,15 @@ void EstimateSeconds(const ByTier<ReadPace>& pace, const ByTier<uint64_t>& bytes
 }  // namespace
 
 ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoters* promoters,
-                   TransferBudget* budget)
-    : context_(*context), sessions_(*sessions), promoters_(*promoters), budget_(*budget) {}
+                   TransferBudget* budget, SourceReads* source_reads, BlockSource* source,
+                   Timers* timers)
+    : context_(*context),
+      sessions_(*sessions),
+      promoters_(*promoters),
+      budget_(*budget),
+      source_reads_(*source_reads),
+      source_(source),
+      timers_(timers) {}
 
 Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
@@ -61,10 +75,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   LeasePtr lease;
   {
     NamespaceLock lock(*ns, context_.tiers);
-    if (ns->dropped.load(std::memory_order_relaxed)) {
-      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
-                    ns->fingerprint.Hex());
-    }
+    if (ns->dropped.load(std::memory_order_relaxed)) return Dropped(*ns);
     const BlockIndex::Walk& walk =
         walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
     if (request.lease && walk.matched > 0) {
@@ -92,50 +103,131 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
     lease->ns = ns;
     lease->blocks = walk.matched;
     lease->runs = walk.runs;
-    const TimePoint deadline =
-        life == kUntilRelease ? TimePoint::max() : context_.clock->Now() + ttl;
-    auto id = sessions_.AddLease(request.session, lease, deadline);
-    // A drop that came meanwhile has not seen this lease.
-    if (id.ok() && ns->dropped.load()) {
-      if (sessions_.TakeLease(request.session, *id) != nullptr) End({lease}, MissReason::kAbsent);
-      return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
-                    ns->fingerprint.Hex());
-    }
-    if (!id.ok()) {
-      End({lease}, MissReason::kRefused);
-      return id.status();
-    }
-    result.lease = *id;
+    CAIRN_ASSIGN_OR_RETURN(result.lease, AddLease(request.session, lease, life, ttl));
     result.lease_ttl = ttl;
     bytes_ahead = Promote(lease, request.keys);
     if (taken != nullptr) *taken = lease;
   } else if (walk.matched > 0) {
     for (const TierRun& run : result.tiers) {
-      const Promoter* const promoter = promoters_.IntoHost(run.tier);
+      const Promoter* const promoter = promoters_.IntoHost(*run.tier);
       if (promoter == nullptr) continue;
-      bytes_ahead[run.tier] = promoter->queue().BytesAhead(MovePriority::kDemand);
+      bytes_ahead[*run.tier] = promoter->queue().BytesAhead(MovePriority::kDemand);
     }
   }
   EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
 
-  if (request.lease) CountMatch(request, *ns, walk, result.miss_reason);
+  if (source_ != nullptr && walk.matched < request.keys.size()) {
+    result.further = Further({.session = request.session,
+                              .ns = ns,
+                              .leased = request.lease,
+                              .life = life,
+                              .lease_ttl = ttl,
+                              .lease = lease,
+                              .prefill_tokens_per_second = request.prefill_tokens_per_second,
+                              .prefetched = walk.prefetched,
+                              .rest = {request.keys.begin() + walk.matched, request.keys.end()},
+                              .result = result});
+    return result;
+  }
+  if (request.lease) {
+    CountLeased(*ns, result, request.keys.size() - walk.matched, walk.prefetched,
+                request.prefill_tokens_per_second);
+  }
   return result;
 }
 
-void ReadPath::CountMatch(const MatchRequest& request, const NamespaceState& ns,
-                          const BlockIndex::Walk& walk, MissReason miss_reason) {
+std::shared_ptr<FurtherMatch> ReadPath::Further(LocalMatch local) {
+  return std::make_shared<SourceLookup>(this, &context_, source_, timers_, std::move(local));
+}
+
+Result<LeaseId> ReadPath::AddLease(SessionId session, const LeasePtr& lease, LeaseLife life,
+                                   Duration ttl) {
+  const TimePoint deadline = life == kUntilRelease ? TimePoint::max() : context_.clock->Now() + ttl;
+  auto id = sessions_.AddLease(session, lease, deadline);
+  // A drop that came meanwhile has not seen this lease.
+  if (id.ok() && lease->ns->dropped.load()) {
+    if (sessions_.TakeLease(session, *id) != nullptr) End({lease}, MissReason::kAbsent);
+    return Dropped(*lease->ns);
+  }
+  if (!id.ok()) End({lease}, MissReason::kRefused);
+  return id;
+}
+
+Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& located) {
+  MatchResult result = local.result;
+  std::vector<Lease::LocatedBlock> found = Append(local, located, &result);
+  if (!found.empty()) {
+    NamespaceState& ns = *local.ns;
+    if (local.leased) CAIRN_RETURN_IF_ERROR(sessions_.Check(local.session));
+    {
+      NamespaceLock lock(ns, context_.tiers);
+      if (ns.dropped.load(std::memory_order_relaxed)) return Dropped(ns);
+      result.miss_reason = found.size() < local.rest.size()
+                               ? WhyMissed(ns, local.rest[found.size()])
+                               : MissReason::kNone;
+    }
+    if (local.leased) {
+      const LeasePtr lease = local.lease != nullptr ? local.lease : std::make_shared<Lease>();
+      const auto count = static_cast<uint32_t>(found.size());
+      lease->located = std::move(found);
+      lease->located_blocks.store(count, std::memory_order_release);
+      if (local.lease == nullptr) {
+        lease->ns = local.ns;
+        CAIRN_ASSIGN_OR_RETURN(result.lease,
+                               AddLease(local.session, lease, local.life, local.lease_ttl));
+        result.lease_ttl = local.lease_ttl;
+      }
+    }
+  }
+  CountMatch(local, result);
+  return result;
+}
+
+std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const Located& located,
+                                                  MatchResult* result) const {
+  std::vector<Lease::LocatedBlock> found;
+  // The unknown pace of host or a faster tier counts as no time beside a source's.
+  bool known = true;
+  for (const TierRun& run : result->tiers) {
+    known &= run.seconds > 0 || !Faster(kHost, *run.tier);
+  }
+  for (const SourceRun& run : located.runs) {
+    const size_t left = local.rest.size() - found.size();
+    const auto blocks = static_cast<uint32_t>(std::min<size_t>(run.blocks, left));
+    if (blocks == 0) continue;
+    const uint64_t each = run.bytes / run.blocks;
+    for (uint32_t i = 0; i < blocks; ++i) found.push_back({local.rest[found.size()], each});
+    known &= run.seconds > 0;
+    TierRun to{.tier = std::nullopt, .blocks = blocks, .bytes = each * blocks};
+    if (known) to.seconds = std::max(run.seconds, result->estimated_fetch_seconds);
+    result->estimated_fetch_seconds = to.seconds;
+    result->matched_blocks += blocks;
+    result->bytes += to.bytes;
+    result->tiers.push_back(to);
+  }
+  return found;
+}
+
+void ReadPath::CountMatch(const LocalMatch& local, const MatchResult& result) {
+  if (!local.leased) return;
+  const size_t asked = local.result.matched_blocks + local.rest.size();
+  CountLeased(*local.ns, result, asked - result.matched_blocks, local.prefetched,
+              local.prefill_tokens_per_second);
+}
+
+void ReadPath::CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
+                           uint32_t prefetched, double prefill_tokens_per_second) {
   Counters& counters = context_.counters;
   const uint64_t block_tokens = ns.spec.layout.block_tokens;
-  const uint64_t missed = request.keys.size() - walk.matched;
-  counters.matched_blocks.Add(walk.matched);
-  if (walk.prefetched > 0) counters.prefetched_used_blocks.Add(walk.prefetched);
-  counters.matched_tokens.Add(walk.matched * block_tokens);
+  const uint64_t matched = result.matched_blocks;
+  counters.matched_blocks.Add(matched);
+  if (prefetched > 0) counters.prefetched_used_blocks.Add(prefetched);
+  counters.matched_tokens.Add(matched * block_tokens);
   counters.missed_tokens.Add(missed * block_tokens);
-  if (missed > 0) counters.misses[static_cast<size_t>(miss_reason)].Add(missed);
-  if (request.prefill_tokens_per_second > 0) {
-    const double saved =
-        static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
+  if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
+  if (prefill_tokens_per_second > 0) {
+    const double saved = static_cast<double>(matched * block_tokens) / prefill_tokens_per_second;
     counters.saved_nanoseconds.Add(static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
   }
 }
@@ -202,11 +294,12 @@ void ReadPath::Fill(const LeasePtr& lease, std::span<const MoveQueue::Wanted> wa
 Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(const LeasePtr lease, sessions_.FindLease(request.session, request.lease,
                                                                    context_.clock->Now()));
-  const uint32_t block_end = request.block_end == 0 ? lease->blocks : request.block_end;
-  if (request.block_begin >= block_end || block_end > lease->blocks) {
+  const uint32_t covers = lease->covers();
+  const uint32_t block_end = request.block_end == 0 ? covers : request.block_end;
+  if (request.block_begin >= block_end || block_end > covers) {
     return InvalidArgument(
         "field 'block_begin': got blocks [{}, {}), expected a range within the lease's {} blocks",
-        request.block_begin, block_end, lease->blocks);
+        request.block_begin, block_end, covers);
   }
   const uint32_t layers = lease->ns->spec.layout.Layers();
   const uint32_t layer_end = request.layer_end == 0 ? layers : request.layer_end;
@@ -215,7 +308,7 @@ Result<std::unique_ptr<FetchStream>> ReadPath::Fetch(const FetchRequest& request
         "field 'layer_begin': got layers [{}, {}), expected a range within the layout's {} layers",
         request.layer_begin, layer_end, layers);
   }
-  return LayeredFetch::Start({&context_, &promoters_, &budget_}, lease,
+  return LayeredFetch::Start({&context_, &promoters_, &budget_, &source_reads_}, lease,
                              {request.block_begin, block_end}, {request.layer_begin, layer_end},
                              request.reader_verifies, std::string(request.trace));
 }

@@ -2,21 +2,39 @@
 // Match, leases, and the start of a fetch. Thread-safe.
 
 #include "services/cache/engine/cache_engine.h"
+#include "services/cache/engine/source_reads.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
+#include "services/cache/source/block_source.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
+// A lease until its release has no deadline.
+enum LeaseLife : uint8_t { kTimed, kUntilRelease };
+
+// What a match found in the tiers, and what it takes to go on at a source.
+struct LocalMatch {
+  SessionId session = 0;
+  NamespacePtr ns;
+  bool leased = false;  // The caller wants a lease.
+  LeaseLife life = kTimed;
+  Duration lease_ttl{0};
+  LeasePtr lease;  // nullptr: there is none yet.
+  double prefill_tokens_per_second = 0;
+  uint32_t prefetched = 0;
+  std::vector<BlockKey> rest;  // Keys after the matched ones.
+  MatchResult result;
+};
+
 class ReadPath {
  public:
+  // `source` nullptr: the node has none, and needs no `timers`.
   ReadPath(NodeContext* context, SessionTable* sessions, Promoters* promoters,
-           TransferBudget* budget);
+           TransferBudget* budget, SourceReads* source_reads, BlockSource* source, Timers* timers);
 
-  // As CacheEngine's. A lease until its release has no deadline. `taken`, if not null, gets the
-  // lease.
-  enum LeaseLife : uint8_t { kTimed, kUntilRelease };
+  // As CacheEngine's. `taken`, if not null, gets the lease.
   Result<MatchResult> Match(const MatchRequest& request, LeaseLife life = kTimed,
                             LeasePtr* taken = nullptr);
   Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request);
@@ -28,10 +46,21 @@ class ReadPath {
   // Leases that came out of the session table: their pins go, their fetches end.
   void End(const std::vector<LeasePtr>& leases, MissReason reason);
 
+  // The answer of a match after a source was asked, too; counts it.
+  Result<MatchResult> Extend(const LocalMatch& local, const Located& located);
+  // Adds the answer of a leasing match to the totals, if this is one.
+  void CountMatch(const LocalMatch& local, const MatchResult& result);
+
  private:
   // Adds what a leasing match found to the totals.
-  void CountMatch(const MatchRequest& request, const NamespaceState& ns,
-                  const BlockIndex::Walk& walk, MissReason miss_reason);
+  void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
+                   uint32_t prefetched, double prefill_tokens_per_second);
+  std::shared_ptr<FurtherMatch> Further(LocalMatch local);
+  // Gives the lease to the session. NOT_FOUND: the session or the namespace is gone.
+  Result<LeaseId> AddLease(SessionId session, const LeasePtr& lease, LeaseLife life, Duration ttl);
+  // Puts what a source located behind the local answer. The blocks, in order.
+  std::vector<Lease::LocatedBlock> Append(const LocalMatch& local, const Located& located,
+                                          MatchResult* result) const;
   MissReason WhyMissed(NamespaceState& ns, const BlockKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   bool SimilarHasBlocks(NamespaceState& ns);
@@ -44,6 +73,9 @@ class ReadPath {
   SessionTable& sessions_;
   Promoters& promoters_;
   TransferBudget& budget_;
+  SourceReads& source_reads_;
+  BlockSource* const source_;
+  Timers* const timers_;
 };
 
 }  // namespace cairn::cache

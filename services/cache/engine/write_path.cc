@@ -19,11 +19,11 @@ uint64_t OrShareOf(uint64_t configured, const Tiers& tiers, uint64_t divisor) {
 }  // namespace
 
 WritePath::WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor,
-                     WriteBack* write_back)
+                     BlockIntake* intake)
     : context_(*context),
       sessions_(*sessions),
       evictor_(*evictor),
-      write_back_(*write_back),
+      intake_(*intake),
       max_reserved_bytes_(OrShareOf(context->options.max_reserved_bytes, context->tiers, 2)),
       max_incomplete_bytes_(OrShareOf(context->options.max_incomplete_bytes, context->tiers, 4)) {}
 
@@ -83,7 +83,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                                                 const ReservePartRequest& part, TimePoint deadline,
                                                 const RoomFor& room) {
   CAIRN_RETURN_IF_ERROR(CheckPart(*ns, part));
-  CAIRN_RETURN_IF_ERROR(MakeIndexRoom());
+  CAIRN_RETURN_IF_ERROR(intake_.MakeIndexRoom());
   {
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) {
@@ -150,19 +150,6 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
     return id.status();
   }
   return PlacedReservation{*id, extent->id};
-}
-
-// Over its budget, the index takes a block in only when one goes: entries of slow tiers first.
-Status WritePath::MakeIndexRoom() {
-  const uint64_t used = context_.IndexBytes();
-  if (used < context_.options.max_index_bytes) return OkStatus();
-  const auto kinds = context_.tiers.kinds();
-  for (auto kind = kinds.rbegin(); kind != kinds.rend(); ++kind) {
-    if (evictor_.EvictOne(*kind)) return OkStatus();
-  }
-  return Errorf(StatusCode::kResourceExhausted,
-                "index: {} bytes used, the limit is {}, and nothing can be evicted", used,
-                context_.options.max_index_bytes);
 }
 
 Status WritePath::Write(SessionId session, ReservationId id, uint64_t offset,
@@ -245,17 +232,9 @@ Status WritePath::CommitOne(Reservation& r) {
     r.TakeExtent();
     incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);  // Wraps when it falls.
     if (!block) return OkStatus();
-    const bool inserted = ns.index.Insert(r.key, block->parent, block->parts, TierKind::kHost,
-                                          block->recompute_seconds, context_.UseTicksNow());
-    // Claims are refused for blocks that are here.
-    CAIRN_CHECK(inserted);
-    const BlockRef ref = *ns.index.Find(r.key);
-    if (block->at_start) ns.index.MarkAtStart(ref);
-    block_bytes = ns.index.MetaAt(ref).bytes_in(TierKind::kHost);
-    if (context_.tiers.persistent != nullptr) ns.index.SetDirty(ref, TierKind::kHost, true);
-    context_.Publish(CacheEvent::Kind::kStored, ns, r.key, TierKind::kHost, ns.index.ParentOf(ref));
+    block_bytes = ns.index.MetaAt(intake_.Show(ns, r.key, *block)).bytes_in(TierKind::kHost);
   }
-  write_back_.Add(r.ns, r.key, block_bytes);
+  intake_.CopyLater(r.ns, r.key, block_bytes);
   return OkStatus();
 }
 

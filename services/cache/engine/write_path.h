@@ -1,17 +1,17 @@
 #pragma once
 // Two-phase writes: reserve, fill, commit. Thread-safe.
 
+#include "services/cache/engine/block_intake.h"
 #include "services/cache/engine/in_place.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/evictor.h"
-#include "services/cache/mover/write_back.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
 
 class WritePath {
  public:
-  WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor, WriteBack* write_back);
+  WritePath(NodeContext* context, SessionTable* sessions, Evictor* evictor, BlockIntake* intake);
 
   // As CacheEngine's.
   Result<std::vector<Result<ReservationId>>> Reserve(SessionId session,
@@ -41,14 +41,13 @@ class WritePath {
   Result<PlacedReservation> ReserveOne(SessionId session, const NamespacePtr& ns,
                                        const ReservePartRequest& part, TimePoint deadline,
                                        const RoomFor& room);
-  Status MakeIndexRoom();
   Status CommitOne(Reservation& reservation);
   void Unclaim(Reservation& reservation);
 
   NodeContext& context_;
   SessionTable& sessions_;
   Evictor& evictor_;
-  WriteBack& write_back_;
+  BlockIntake& intake_;
   const uint64_t max_reserved_bytes_;
   const uint64_t max_incomplete_bytes_;
   std::atomic<uint64_t> reserved_bytes_{0};

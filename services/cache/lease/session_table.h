@@ -29,10 +29,22 @@ struct Lease {
   bool Find(uint32_t begin, uint32_t end, std::vector<BlockRef>* found) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns->mu);
 
+  // The pinned blocks, and after them those that a source located.
+  uint32_t covers() const { return blocks + located_blocks.load(std::memory_order_acquire); }
+
   NamespacePtr ns;
   absl::InlinedVector<Path, 1> paths;
   uint32_t blocks = 0;
   std::vector<BlockIndex::Run> runs;  // Where the blocks were when they were matched.
+  // Blocks after the pinned ones that were in no tier, but in a source. Nothing keeps them: a fetch
+  // looks for them in the tiers, and then asks the source. Written once; then `located_blocks` says
+  // how many they are.
+  struct LocatedBlock {
+    BlockKey key;
+    uint64_t bytes = 0;  // An estimate.
+  };
+  std::vector<LocatedBlock> located;
+  std::atomic<uint32_t> located_blocks{0};
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
 };

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -31,6 +30,7 @@ shm::PartPlace ToPlace(const PlacedPart& placed) {
   place.state = static_cast<uint8_t>(
       placed.state == PlacedPart::State::kHost      ? shm::PlaceState::kHere
       : placed.state == PlacedPart::State::kPending ? shm::PlaceState::kPending
+      : placed.state == PlacedPart::State::kSource  ? shm::PlaceState::kElsewhere
                                                     : shm::PlaceState::kFailed);
   return place;
 }
@@ -60,6 +60,7 @@ LocalSession::LocalSession(const Services& services, LocalSessionOptions options
       exposed_(services.host->segment_count(), 0) {}
 
 LocalSession::~LocalSession() {
+  for (const WaitingMatch& match : waiting_matches_) match.answer->Abandon();
   std::vector<uint64_t> ids;
   for (const auto& [id, bytes] : leases_) ids.push_back(id);
   if (!ids.empty()) (void)services_.engine->Release(options_.session, ids);
@@ -112,7 +113,7 @@ Status LocalSession::Run(const DecodedSubmission& call, uint64_t cookie, shm::Co
   *wait = false;
   switch (call.op) {
     case Op::kMatch:
-      return Match(call, done);
+      return Match(call, cookie, done, wait);
     case Op::kExists:
       return Exists(call, done);
     case Op::kLocate: {
@@ -181,46 +182,6 @@ Result<uint32_t> LocalSession::CheckTenant(const Fingerprint& fingerprint) {
   return spec.layout.block_tokens;
 }
 
-Status LocalSession::Match(const DecodedSubmission& call, shm::Completion* done) {
-  CAIRN_ASSIGN_OR_RETURN(const uint32_t block_tokens, CheckTenant(call.fingerprint));
-  LocalBuffers& buffers = *services_.buffers;
-  buffers.keys.resize(call.count);
-  shm::CopyIn(ring_.scratch(), call.input, buffers.keys.data(), call.count);
-  const bool lease = (call.flags & shm::kNoLease) == 0;
-  const bool places = lease && (call.flags & shm::kPlaces) != 0;
-  buffers.placed.clear();
-  CAIRN_ASSIGN_OR_RETURN(
-      const MatchResult match,
-      in_place_.MatchInPlace(
-          {.session = options_.session,
-           .fingerprint = call.fingerprint,
-           .keys = buffers.keys,
-           .lease = lease,
-           .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
-           .trace = {}},
-          places ? &buffers.placed : nullptr));
-  if (match.lease) {
-    if (held_bytes() + match.bytes > options_.quota_bytes) {
-      const LeaseId id = *match.lease;
-      (void)services_.engine->Release(options_.session, {&id, 1});
-      return Errorf(StatusCode::kResourceExhausted,
-                    "leases: {} bytes and {} more, the session's limit is {}", held_bytes(),
-                    match.bytes, options_.quota_bytes);
-    }
-    leases_.emplace(*match.lease, match.bytes);
-    leased_bytes_ += match.bytes;
-    LocalStats::Add(services_.stats->held_bytes, match.bytes);
-  }
-  if (services_.observer != nullptr) services_.observer->OnMatch(match, call.count, block_tokens);
-  done->lease = match.lease.value_or(0);
-  done->matched = match.matched_blocks;
-  done->bytes = match.bytes;
-  done->miss_reason = static_cast<uint8_t>(match.miss_reason);
-  done->estimated_seconds = match.estimated_fetch_seconds;
-  if (places) WritePlaces(call, done);
-  return OkStatus();
-}
-
 Status LocalSession::Exists(const DecodedSubmission& call, shm::Completion* done) {
   CAIRN_RETURN_IF_ERROR(CheckTenant(call.fingerprint).status());
   LocalBuffers& buffers = *services_.buffers;
@@ -253,6 +214,7 @@ Status LocalSession::Locate(const DecodedSubmission& call, shm::Completion* done
 }
 
 void LocalSession::RetryWaiting() {
+  AnswerMatches();
   const TimePoint now = services_.clock->Now();
   for (size_t left = waiting_.size(); left > 0; --left) {
     const Waiting call = waiting_.front();
@@ -287,7 +249,7 @@ void LocalSession::WritePlaces(const DecodedSubmission& call, shm::Completion* d
     place.segment = at.id;
     place.offset = at.offset;
     if (at.lending == Lending::kLent) place.flags |= shm::kLent;
-    read[placed.tier] += placed.bytes;
+    read[*placed.tier] += placed.bytes;
   }
   shm::CopyOut(ring_.scratch(), call.output, buffers.places.data(), count);
   done->count = static_cast<uint32_t>(count);
@@ -343,18 +305,20 @@ std::span<const uint64_t> LocalSession::CopyIds(const DecodedSubmission& call) {
   return ids;
 }
 
+bool LocalSession::ForgetLease(LeaseId id) {
+  const auto it = leases_.find(id);
+  if (it == leases_.end()) return false;
+  leased_bytes_ -= it->second;
+  LocalStats::Sub(services_.stats->held_bytes, it->second);
+  leases_.erase(it);
+  return true;
+}
+
 Status LocalSession::Release(const DecodedSubmission& call) {
   // Only leases of this path: the session's others belong to gRPC.
   std::vector<uint64_t>& ids = services_.buffers->ids;
   CopyIds(call);
-  std::erase_if(ids, [this](uint64_t id) {
-    const auto it = leases_.find(id);
-    if (it == leases_.end()) return true;
-    leased_bytes_ -= it->second;
-    LocalStats::Sub(services_.stats->held_bytes, it->second);
-    leases_.erase(it);
-    return false;
-  });
+  std::erase_if(ids, [this](uint64_t id) { return !ForgetLease(id); });
   if (ids.empty()) return OkStatus();
   return services_.engine->Release(options_.session, ids);
 }

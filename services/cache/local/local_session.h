@@ -15,6 +15,7 @@
 #include "protocol/shm/decode.h"
 #include "protocol/shm/ring.h"
 #include "services/cache/engine/in_place.h"
+#include "services/cache/local/late_match.h"
 #include "services/cache/local/local_stats.h"
 #include "services/cache/tier/host_tier.h"
 
@@ -79,10 +80,10 @@ class LocalSession {
   bool Serve(int max, Status* why);
   // True when the last Serve served some descriptors, or some are waiting.
   bool busy() const { return busy_; }
-  // Looks again for blocks that descriptors wait for. Call it from time to time while
-  // has_waiting().
+  // Looks again for what descriptors wait for: blocks, and answers of a source. Call it from time
+  // to time while has_waiting().
   void RetryWaiting();
-  bool has_waiting() const { return !waiting_.empty(); }
+  bool has_waiting() const { return !waiting_.empty() || !waiting_matches_.empty(); }
 
   // Sends what the owner has now. For the beginning.
   void SendAllSegments();
@@ -101,7 +102,27 @@ class LocalSession {
 
   Status Run(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
              bool* wait);
-  Status Match(const shm::DecodedSubmission& call, shm::Completion* done);
+  // A match that asks a source.
+  struct WaitingMatch {
+    uint64_t cookie = 0;
+    shm::DecodedSubmission call;
+    uint32_t block_tokens = 0;
+    std::optional<LeaseId> lease;  // On the blocks that are here.
+    std::shared_ptr<LateMatch> answer;
+  };
+
+  // `wait`: set when it asks a source and is answered by RetryWaiting.
+  Status Match(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
+               bool* wait);
+  // Writes the answer. buffers.placed has the places, if they are wanted.
+  void AnswerMatch(const shm::DecodedSubmission& call, const MatchResult& match,
+                   uint32_t block_tokens, shm::Completion* done);
+  Status AnswerLate(const WaitingMatch& waiting, const Result<MatchResult>& match,
+                    shm::Completion* done);
+  void AnswerMatches();
+  static bool WantsPlaces(const shm::DecodedSubmission& call) {
+    return (call.flags & shm::kNoLease) == 0 && (call.flags & shm::kPlaces) != 0;
+  }
   Status Exists(const shm::DecodedSubmission& call, shm::Completion* done);
   // `wait`: false when it must be answered now; set to whether it should be tried again.
   Status Locate(const shm::DecodedSubmission& call, shm::Completion* done, bool* wait);
@@ -117,6 +138,8 @@ class LocalSession {
   void WritePlaces(const shm::DecodedSubmission& call, shm::Completion* done);
   // The client can see the segment, or will before it reads the answer.
   bool Expose(const HostTier::Place& place);
+  // False: it is not of this path.
+  bool ForgetLease(LeaseId id);
   std::span<const uint64_t> CopyIds(const shm::DecodedSubmission& call);
 
   const Services services_;
@@ -133,6 +156,7 @@ class LocalSession {
   absl::flat_hash_map<Fingerprint, uint32_t> own_namespaces_;
   std::vector<uint32_t> exposed_;  // By segment index: id that was sent, or 0.
   std::deque<Waiting> waiting_;
+  std::deque<WaitingMatch> waiting_matches_;
 };
 
 }  // namespace cairn::cache

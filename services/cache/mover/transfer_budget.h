@@ -1,5 +1,6 @@
 #pragma once
-// Bounds the buffers of fetches that read from disk without the host tier. Thread-safe.
+// Bounds the buffers of fetches that read from disk, or from a source, without the host tier.
+// Thread-safe.
 
 #include <algorithm>
 #include <cstdint>

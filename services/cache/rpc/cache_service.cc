@@ -4,6 +4,7 @@
 #include "cairn/v1/cache.grpc.pb.h"
 #include "common/config/config.h"
 #include "common/keys/limits.h"
+#include "common/rpc/deferred_call.h"
 #include "common/rpc/status.h"
 #include "common/rpc/stream_set.h"
 #include "common/rpc/unary_call.h"
@@ -18,6 +19,7 @@ namespace cairn::cache {
 namespace {
 
 constexpr Duration kFlushLimit = std::chrono::minutes(5);
+constexpr Duration kMatchLimit = std::chrono::minutes(1);
 
 std::span<const uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& ids) {
   return {ids.data(), static_cast<size_t>(ids.size())};
@@ -78,7 +80,9 @@ class Service final : public CacheService {
     AddStreams(server);
     // On the poller: what needs neither disk nor long copies.
     Executor* const on_the_poller = nullptr;
-    Add(server, "Match", on_the_poller, &Service::Match);
+    rpc::AddDeferred<v1::MatchRequest, v1::MatchResponse>(
+        server, rpc_, kService, "Match", on_the_poller,
+        [this](MatchCall& call, const v1::MatchRequest& request) { Match(call, request); });
     Add(server, "Prefetch", on_the_poller, &Service::Prefetch);
     Add(server, "Exists", on_the_poller, &Service::Exists);
     Add(server, "Release", on_the_poller, &Service::Release);
@@ -106,6 +110,7 @@ class Service final : public CacheService {
   }
 
  private:
+  using MatchCall = rpc::DeferredCall<v1::MatchRequest, v1::MatchResponse>;
   static constexpr std::string_view kService = v1::Cache::service_full_name();
 
   template <typename Request, typename Response>
@@ -141,19 +146,31 @@ class Service final : public CacheService {
     });
   }
 
-  Status Match(rpc::Call& call, const v1::MatchRequest& request, v1::MatchResponse* response) {
-    CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));
-    CAIRN_ASSIGN_OR_RETURN(
-        const MatchResult result,
-        lookups_.Match({.session = session,
-                        .fingerprint = request.fingerprint(),
-                        .keys = request.keys(),
-                        .lease_ttl_ms = request.lease_ttl_ms(),
-                        .lease = !request.no_lease(),
-                        .prefill_tokens_per_second = request.prefill_tokens_per_second(),
-                        .trace = call.trace()}));
-    ToProto(result, response);
-    return OkStatus();
+  void Match(MatchCall& call, const v1::MatchRequest& request) {
+    const Result<SessionId> session = rpc_->sessions->Find(request.session_id());
+    if (!session.ok()) return call.Answer(session.status(), {});
+    lookups_.Match({.session = *session,
+                    .fingerprint = request.fingerprint(),
+                    .keys = request.keys(),
+                    .lease_ttl_ms = request.lease_ttl_ms(),
+                    .lease = !request.no_lease(),
+                    .prefill_tokens_per_second = request.prefill_tokens_per_second(),
+                    .trace = call.call().trace()},
+                   call.call().Deadline(kMatchLimit),
+                   [this, &call, session = *session](Result<MatchResult> result, bool waited) {
+                     AnswerMatch(call, session, std::move(result), waited);
+                   });
+  }
+  void AnswerMatch(MatchCall& call, SessionId session, Result<MatchResult> result, bool waited) {
+    if (!result.ok()) return call.Answer(result.status(), {});
+    // Nobody would release the lease of a client that went away while its call waited.
+    if (waited && call.call().cancelled()) {
+      if (result->lease) (void)rpc_->engine->Release(session, {&*result->lease, 1});
+      return call.Answer(rpc::Gone(), {});
+    }
+    v1::MatchResponse response;
+    ToProto(*result, &response);
+    call.Answer(OkStatus(), response);
   }
   Status Prefetch(rpc::Call&, const v1::PrefetchRequest& request, v1::PrefetchResponse* response) {
     CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc_->sessions->Find(request.session_id()));

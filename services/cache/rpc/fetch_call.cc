@@ -32,11 +32,7 @@ void FetchCall::Start(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
   call->self_ = call;
   all->open.Add(call);
   call->call_.Received(request);
-  if (const Status begun = call->Begin(request); begun.ok()) {
-    call->Step(Wait::kNone);
-  } else {
-    call->End(begun);
-  }
+  if (const Status begun = call->Begin(request); !begun.ok()) call->End(begun);
 }
 
 FetchCall::FetchCall(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
@@ -52,7 +48,7 @@ FetchCall::FetchCall(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
 
 FetchCall::~FetchCall() {
   // What gRPC still sends is held by the frames themselves.
-  if (own_lease_) (void)rpc_->engine->Release(session_, {&*own_lease_, 1});
+  if (own_lease_) (void)rpc_->engine->Release(wanted_.session, {&*own_lease_, 1});
   grpc_call_unref(grpc_call_);
 }
 
@@ -61,37 +57,59 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   CAIRN_RETURN_IF_ERROR(call_.Admit());
   v1::FetchRequest message;
   CAIRN_RETURN_IF_ERROR(rpc::Decode(request, &message));
-  CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(message.session_id()));
+  CAIRN_ASSIGN_OR_RETURN(const SessionId session, rpc.sessions->Find(message.session_id()));
   CAIRN_ASSIGN_OR_RETURN(const FetchRange range, ToFetchRange(message));
-  if (message.has_lookup()) {
-    CAIRN_ASSIGN_OR_RETURN(at_end_, MatchesNothing(message.lookup()));
-    if (at_end_) return OkStatus();
+  wanted_ = {.session = session,
+             .lease = range.lease,
+             .block_begin = range.block_begin,
+             .block_end = range.block_end,
+             .layer_begin = range.layer_begin,
+             .layer_end = range.layer_end,
+             .reader_verifies = message.reader_verifies(),
+             .trace = call_.trace()};
+  if (!message.has_lookup()) {
+    Open();
+    return OkStatus();
   }
-  CAIRN_ASSIGN_OR_RETURN(stream_, rpc.engine->Fetch({.session = session_,
-                                                     .lease = own_lease_.value_or(range.lease),
-                                                     .block_begin = range.block_begin,
-                                                     .block_end = range.block_end,
-                                                     .layer_begin = range.layer_begin,
-                                                     .layer_end = range.layer_end,
-                                                     .reader_verifies = message.reader_verifies(),
-                                                     .trace = call_.trace()}));
+  const v1::Lookup& lookup = message.lookup();
+  all_->lookups->Match(
+      {.session = session,
+       .fingerprint = lookup.fingerprint(),
+       .keys = lookup.keys(),
+       .lease_ttl_ms = kMaxTtlMs,
+       .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
+       .trace = call_.trace()},
+      call_.Deadline(rpc.options.fetch_stall),
+      [this](Result<MatchResult> result, bool waited) { TakeMatch(std::move(result), waited); });
   return OkStatus();
 }
 
-Result<bool> FetchCall::MatchesNothing(const v1::Lookup& lookup) {
-  CAIRN_ASSIGN_OR_RETURN(
-      MatchResult result,
-      all_->lookups->Match({.session = session_,
-                            .fingerprint = lookup.fingerprint(),
-                            .keys = lookup.keys(),
-                            .lease_ttl_ms = kMaxTtlMs,
-                            .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
-                            .trace = call_.trace()}));
-  own_lease_ = std::exchange(result.lease, std::nullopt);
+void FetchCall::TakeMatch(Result<MatchResult> result, bool waited) {
+  if (!result.ok()) return End(result.status());
+  own_lease_ = std::exchange(result->lease, std::nullopt);
   v1::MatchResponse matched;
-  ToProto(result, &matched);
+  ToProto(*result, &matched);
   writer_.Add(matched);
-  return !own_lease_;
+  if (own_lease_) {
+    wanted_.lease = *own_lease_;
+  } else {
+    at_end_ = true;
+  }
+  if (!waited) return Open();
+  // This thread is the source's.
+  const Status posted = rpc_->fetch_executor->Post([this] { Open(); });
+  if (posted.ok()) return;
+  call_.Rejected(rpc::Rejection::kOverload);
+  End(posted);
+}
+
+void FetchCall::Open() {
+  if (!at_end_) {
+    auto stream = rpc_->engine->Fetch(wanted_);
+    if (!stream.ok()) return End(stream.status());
+    stream_ = *std::move(stream);
+  }
+  Step(Wait::kNone);
 }
 
 bool FetchCall::Advance(TimePoint deadline) {

@@ -32,8 +32,8 @@ struct FetchCalls {
 };
 
 // Frames are built on the poller, as long as nothing must be waited for; waiting for disk goes to
-// the fetch executor, waiting for room in the budget holds no thread. Owns itself from Start until
-// gRPC is done with it.
+// the fetch executor, waiting for a source in a lookup or for room in the budget holds no thread.
+// Owns itself from Start until gRPC is done with it.
 //
 // One thread at a time drives it (Step): whoever is told that the last wait is over. Only Tick and
 // OnCancel come from aside.
@@ -54,8 +54,10 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   enum class Wait { kNone, kRoom, kDisk };
 
   Status Begin(const grpc::ByteBuffer& request);
-  // Leases what the lookup finds, and puts the answer into the first frame.
-  Result<bool> MatchesNothing(const v1::Lookup& lookup);
+  // Puts the answer to the lookup into the first frame, and keeps its lease.
+  void TakeMatch(Result<MatchResult> result, bool waited);
+  // Begins to send the blocks of the lease, if there is one.
+  void Open();
   // Builds and sends the next frame, or begins to wait for what it needs.
   void Step(Wait after);
   // Fills the frame with what is there. False: nothing is, and the stream has not ended.
@@ -77,7 +79,7 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
 
   // Owned by who drives it.
   std::unique_ptr<FetchStream> stream_;
-  SessionId session_ = 0;
+  FetchRequest wanted_;
   std::optional<LeaseId> own_lease_;  // Of a lookup; ends with the call.
   frames::FetchFrameWriter writer_;
   std::optional<FetchStream::Item> item_;  // A slice is sent up to offset_.

@@ -10,7 +10,7 @@ constexpr double kMaxTokensPerSecond = 1e9;
 
 }  // namespace
 
-Result<MatchResult> Lookups::Match(const Question& question) {
+Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
   CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                          Digest::FromBytes(question.fingerprint, "fingerprint"));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(question.keys));
@@ -18,17 +18,14 @@ Result<MatchResult> Lookups::Match(const Question& question) {
   CAIRN_RETURN_IF_ERROR(CheckNumber(question.prefill_tokens_per_second, kMaxTokensPerSecond,
                                     "prefill_tokens_per_second"));
   CAIRN_ASSIGN_OR_RETURN(const auto spec, specs_.Find(fingerprint));
-  CAIRN_ASSIGN_OR_RETURN(
-      const MatchResult result,
-      engine_->Match({.session = question.session,
-                      .fingerprint = fingerprint,
-                      .keys = keys,
-                      .lease_ttl = ttl,
-                      .lease = question.lease,
-                      .prefill_tokens_per_second = question.prefill_tokens_per_second,
-                      .trace = question.trace}));
-  metrics_.Count(result, keys.size(), spec->layout.block_tokens);
-  return result;
+  *asked = {keys.size(), spec->layout.block_tokens};
+  return engine_->Match({.session = question.session,
+                         .fingerprint = fingerprint,
+                         .keys = keys,
+                         .lease_ttl = ttl,
+                         .lease = question.lease,
+                         .prefill_tokens_per_second = question.prefill_tokens_per_second,
+                         .trace = question.trace});
 }
 
 void ToProto(const MatchResult& result, v1::MatchResponse* out) {

@@ -2,6 +2,7 @@
 // A client's request for a prefix, in a call of its own (Match) or at the beginning of a Fetch.
 
 #include <string_view>
+#include <utility>
 
 #include "cairn/v1/cache.pb.h"
 #include "services/cache/engine/cache_engine.h"
@@ -25,12 +26,38 @@ class Lookups {
     double prefill_tokens_per_second = 0;
     std::string_view trace;
   };
-  // INVALID_ARGUMENT naming the field; otherwise as CacheEngine::Match.
-  Result<MatchResult> Match(const Question& question);
+  // Calls `done(Result<MatchResult>, bool waited)` once: in this call, or, if a source is asked, on
+  // another thread (waited) after a few milliseconds. `deadline`: the caller's. INVALID_ARGUMENT
+  // names the field; the other errors are those of CacheEngine::Match and FurtherMatch::Find.
+  template <typename Done>
+  void Match(const Question& question, TimePoint deadline, Done&& done) {
+    Asked asked;
+    Result<MatchResult> result = MatchHere(question, &asked);
+    if (!result.ok() || result->further == nullptr) {
+      if (result.ok()) Count(asked, *result);
+      return done(std::move(result), /*waited=*/false);
+    }
+    const std::shared_ptr<FurtherMatch> further = std::move(result->further);
+    further->Find(deadline,
+                  [this, asked, done = std::forward<Done>(done)](Result<MatchResult> found) {
+                    if (found.ok()) Count(asked, *found);
+                    done(std::move(found), /*waited=*/true);
+                  });
+  }
 
   NamespaceSpecs& specs() { return specs_; }
 
  private:
+  struct Asked {
+    size_t keys = 0;
+    uint32_t block_tokens = 0;
+  };
+  // What the tiers have.
+  Result<MatchResult> MatchHere(const Question& question, Asked* asked);
+  void Count(const Asked& asked, const MatchResult& result) const {
+    metrics_.Count(result, asked.keys, asked.block_tokens);
+  }
+
   CacheEngine* const engine_;
   NamespaceSpecs specs_;
   const LookupMetrics metrics_;

@@ -14,7 +14,9 @@ class LookupMetrics {
   void Count(const MatchResult& result, size_t asked, uint32_t block_tokens) const;
 
  private:
-  metrics::Counter blocks_[kTierCount + 1], tokens_[kTierCount + 1];  // By TierKind; last: none.
+  // By TierKind; then located in a source; then none.
+  static constexpr size_t kSource = kTierCount, kNone = kTierCount + 1, kPlaces = kTierCount + 2;
+  metrics::Counter blocks_[kPlaces], tokens_[kPlaces];
   metrics::Histogram prefix_tokens_;
 };
 

@@ -19,7 +19,7 @@ struct EngineOptions {
   uint64_t max_reserved_bytes = 0;
   uint64_t max_incomplete_bytes = 0;  // 0: a quarter of the host tier.
   uint64_t max_index_bytes = 1ull << 30;
-  // Buffers of fetches that read from disk past the host tier.
+  // Buffers of fetches that read past the host tier, from disk or from a source.
   uint64_t max_transfer_bytes = 64ull << 20;
   uint32_t max_sessions = 1024;
   uint32_t max_leases_per_session = 4096;
@@ -30,6 +30,10 @@ struct EngineOptions {
   uint64_t max_hinted_bytes = 0;
   // A hint holds so much longer than it says.
   Duration prefetch_grace = std::chrono::seconds(2);
+  // How long a match waits for a source, and a fetch for one block from it, from the moment at
+  // which it is asked.
+  Duration source_lookup_timeout = std::chrono::milliseconds(5);
+  Duration source_read_timeout = std::chrono::seconds(1);
   // What is copied to disk (placement/disk_admission.h).
   Duration disk_flush_after = std::chrono::seconds(1);
   // Share of the disk tier above which a block needs a second touch. 1: none does.

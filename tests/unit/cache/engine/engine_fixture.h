@@ -98,6 +98,8 @@ struct EngineTestOptions {
   bool disk = true;
   uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
   const EvictionPolicy* eviction = nullptr;
+  BlockSource* source = nullptr;
+  Timers* timers = nullptr;
   EngineOptions engine;
 };
 
@@ -131,7 +133,9 @@ class EngineTest : public ::testing::Test {
                                                        .executor = executor_,
                                                        .node_id = "node",
                                                        .node_epoch = 1,
-                                                       .eviction = options.eviction});
+                                                       .eviction = options.eviction,
+                                                       .source = options.source,
+                                                       .timers = options.timers});
     ASSERT_OK(engine);
     engine_ = *std::move(engine);
     auto session = engine_->OpenSession("test");

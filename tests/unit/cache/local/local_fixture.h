@@ -16,7 +16,8 @@ inline constexpr uint64_t kSegmentBytes = 2 << 20;
 
 struct LocalEngine {
   explicit LocalEngine(uint64_t segments, const Clock* clock_in = &SteadyClock::Get(),
-                       FakeTier* disk = nullptr) {
+                       FakeTier* disk = nullptr, BlockSource* source = nullptr,
+                       Timers* timers = nullptr) {
     auto tier = HostTier::Create({.capacity_bytes = segments * kSegmentBytes,
                                   .segment_bytes = kSegmentBytes,
                                   .prefault = false,
@@ -27,7 +28,9 @@ struct LocalEngine {
                                          .clock = const_cast<Clock*>(clock_in),
                                          .executor = &executor,
                                          .node_id = "node",
-                                         .node_epoch = 1});
+                                         .node_epoch = 1,
+                                         .source = source,
+                                         .timers = timers});
     EXPECT_OK(made);
     engine = *std::move(made);
   }

@@ -2,7 +2,7 @@
 // descriptors do.
 #include <random>
 
-#include "tests/unit/cache/local/local_fixture.h"
+#include "tests/unit/cache/local/local_session_fixture.h"
 
 namespace cairn::cache::testing {
 namespace {
@@ -13,68 +13,6 @@ using ::testing::_;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr uint8_t kOk = 0;
-uint8_t Code(StatusCode code) { return static_cast<uint8_t>(code); }
-
-class LocalSessionTest : public ::testing::Test {
- protected:
-  // One client of the tenant: its session at the node, and its end of the ring.
-  struct Client {
-    Client(LocalSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20) {
-      int fd = -1;
-      const shm::RingShape shape{.entries = 8, .scratch_bytes = 256 << 10};
-      auto node = shm::RingMemory::Create(shape, &fd);
-      auto client = shm::RingMemory::Map(fd, shape);
-      close(fd);
-      EXPECT_OK(node);
-      EXPECT_OK(client);
-      header = &client->header();
-      id = *test->node_.engine->OpenSession("test");
-      session = std::make_unique<LocalSession>(
-          LocalSession::Services{.engine = test->node_.engine.get(),
-                                 .host = test->node_.host.get(),
-                                 .clock = &test->clock_,
-                                 .stats = &test->stats_,
-                                 .buffers = &test->buffers_},
-          LocalSessionOptions{.session = id,
-                              .owner = test->node_.host->AddOwner(tenant),
-                              .tenant = tenant,
-                              .quota_bytes = quota},
-          shm::NodeRing(*std::move(node)), &segments);
-      session->SendAllSegments();
-      call = std::make_unique<RingCaller>(shm::ClientRing(*std::move(client)), [this] {
-        Status why;
-        if (serves) serves = session->Serve(8, &why);
-        if (!serves) error = Message(why);
-      });
-    }
-    bool serves = true;
-    std::string error;
-    MappedSegments segments;
-    shm::RingHeader* header = nullptr;
-    SessionId id = 0;
-    std::unique_ptr<LocalSession> session;
-    std::unique_ptr<RingCaller> call;
-  };
-
-  void ExpectBlock(Client& client, const shm::PartPlace& place, uint64_t n) {
-    ASSERT_EQ(place.state, static_cast<uint8_t>(PlaceState::kHere)) << n;
-    const Layout layout = TestSpec().layout;
-    const auto expected = TestPart(layout, n, layout.WholeRect());
-    const auto bytes = client.segments.At(place.segment, place.offset, place.bytes);
-    ASSERT_EQ(bytes.size(), expected.size());
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin())) << n;
-  }
-
-  FakeClock clock_;
-  std::unique_ptr<FakeTier> disk_ =
-      std::make_unique<FakeTier>(FakeTier::Options{.capacity_bytes = 64 << 20});
-  LocalEngine node_{8, &clock_, disk_.get()};
-  LocalStats stats_;
-  LocalBuffers buffers_;
-  const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
-};
 
 TEST_F(LocalSessionTest, WritesInPlaceAndReadsInPlace) {
   Client client(this, "a");

@@ -44,8 +44,22 @@ class FakeEngine final : public CacheEngine {
     result.tiers = {{TierKind::kHost, 1, 100, 0.25},
                     {TierKind::kDisk, result.matched_blocks - 1, 200, 0.5}};
     result.miss_reason = MissReason::kEvicted;
+    if (asks_source) result.further = std::make_shared<Further>(this);
     return result;
   }
+  // A match that waits until the test answers it.
+  class Further final : public FurtherMatch {
+   public:
+    explicit Further(FakeEngine* engine) : engine_(engine) {}
+    void Find(TimePoint, Done done) override {
+      MutexLock lock(engine_->mu);
+      engine_->waiting.push_back(std::move(done));
+      engine_->changed.NotifyAll();
+    }
+
+   private:
+    FakeEngine* const engine_;
+  };
   // Serves `items`, then `end`.
   Result<std::unique_ptr<FetchStream>> Fetch(const FetchRequest& request) override {
     if (request.lease != 7) return Errorf(StatusCode::kNotFound, "lease_id: unknown");
@@ -173,6 +187,8 @@ class FakeEngine final : public CacheEngine {
   std::set<SessionId> open;
   std::optional<NamespaceSpec> spec;
   std::string trace;
+  bool asks_source = false;  // Matches go on at a source.
+  std::vector<FurtherMatch::Done> waiting;
   Duration prefetch_needed_in{0};
   std::vector<FetchStream::Item> items;
   bool endless = false;

@@ -121,7 +121,7 @@ class ServiceTest : public ::testing::Test {
   ThreadPool pool{{.name = "pool", .threads = 2, .queue_capacity = 64}};
   std::unique_ptr<CacheService> service;
   rpc::HealthService health{&rpc, ServiceNames()};
-  rpc::CallServer calls;
+  rpc::CallServer calls{/*pollers=*/1};  // So that events keep the order of the connection.
   std::unique_ptr<grpc::Server> server;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Cache::Stub> stub;

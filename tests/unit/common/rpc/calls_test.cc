@@ -17,6 +17,7 @@
 #include "common/concurrency/ticker.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/call_server.h"
+#include "common/rpc/deferred_call.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/streamed_call.h"
 #include "common/rpc/trace.h"
@@ -52,6 +53,13 @@ class CallsTest : public ::testing::Test {
     AddUnary<Request, Response>(
         &calls_, &context_, "Kitchen", "Bake", &oven_,
         [](Call&, const Request&, Response*) -> Status { return OkStatus(); });
+    AddDeferred<Request, Response>(
+        &calls_, &context_, "Kitchen", "Deliver", nullptr,
+        [this](auto& call, const Request& request) {
+          const std::string meal = request.service();
+          if (meal == "salad") return Deliver(call, meal);
+          EXPECT_TRUE(waiter_.Post([&call, meal] { Deliver(call, meal); }).ok());
+        });
     AddStreamed<Request, Response>(
         &calls_, &context_, "Kitchen", "Serve", &waiter_,
         [this](Call&, const Request& request, const auto& write) { return Serve(request, write); });
@@ -74,6 +82,11 @@ class CallsTest : public ::testing::Test {
     calls_.Stop();
   }
 
+  static void Deliver(DeferredCall<Request, Response>& call, const std::string& meal) {
+    Response response;
+    response.set_status(Response::SERVING);
+    call.Answer(meal == "burnt" ? Errorf(StatusCode::kDataLoss, "burnt") : OkStatus(), response);
+  }
   // Serves three courses; "buffet": until nobody takes any.
   static Status Serve(const Request& request, const std::function<bool(const Response&)>& write) {
     const bool buffet = request.service() == "buffet";
@@ -179,6 +192,15 @@ TEST_F(CallsTest, ATraceReachesTheHandlerOrIsRefused) {
   EXPECT_EQ(trace_, "trace-7");
   EXPECT_THAT(Ask("/Kitchen/Cook", "", "a b").error_message(),
               HasSubstr("metadata x-cairn-trace: got 3 characters"));
+}
+
+TEST_F(CallsTest, AnAnswerMayComeAtOnceOrLaterFromAnotherThread) {
+  EXPECT_TRUE(Ask("/Kitchen/Deliver", "salad").ok());
+  EXPECT_TRUE(Ask("/Kitchen/Deliver", "roast").ok());
+  EXPECT_EQ(Ask("/Kitchen/Deliver", "burnt").error_message(), "burnt");
+  const std::string scrape = registry_.Scrape();
+  EXPECT_THAT(scrape, HasSubstr("cairn_rpc_requests_total{code=\"OK\",method=\"Deliver\"} 2\n"));
+  EXPECT_THAT(scrape, HasSubstr("{code=\"DataLoss\",method=\"Deliver\"} 1\n"));
 }
 
 TEST_F(CallsTest, AStreamBringsEachMessageInItsOrderThenTheStatus) {

@@ -1,0 +1,97 @@
+#include "services/cache/engine/block_intake.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr TierKind kHost = TierKind::kHost;
+
+}  // namespace
+
+Status BlockIntake::MakeIndexRoom() {
+  const uint64_t used = context_.IndexBytes();
+  if (used < context_.options.max_index_bytes) return OkStatus();
+  const auto kinds = context_.tiers.kinds();
+  for (auto kind = kinds.rbegin(); kind != kinds.rend(); ++kind) {
+    if (evictor_.EvictOne(*kind)) return OkStatus();
+  }
+  return Errorf(StatusCode::kResourceExhausted,
+                "index: {} bytes used, the limit is {}, and nothing can be evicted", used,
+                context_.options.max_index_bytes);
+}
+
+BlockRef BlockIntake::Show(NamespaceState& ns, const BlockKey& key,
+                           const PendingBlocks::Complete& block) {
+  const bool inserted = ns.index.Insert(key, block.parent, block.parts, kHost,
+                                        block.recompute_seconds, context_.UseTicksNow());
+  // Claims are refused for blocks that are here.
+  CAIRN_CHECK(inserted);
+  const BlockRef ref = *ns.index.Find(key);
+  if (block.at_start) ns.index.MarkAtStart(ref);
+  if (context_.tiers.persistent != nullptr) ns.index.SetDirty(ref, kHost, true);
+  context_.Publish(CacheEvent::Kind::kStored, ns, key, kHost, ns.index.ParentOf(ref));
+  return ref;
+}
+
+Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
+                                     std::span<const SourceBlock::Part> parts) {
+  CAIRN_RETURN_IF_ERROR(MakeIndexRoom());
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    if (ns.dropped.load(std::memory_order_relaxed)) {
+      return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
+    }
+    // A block of which a writer brings parts stays that writer's, however the grid is cut.
+    if (ns.index.FindAlive(key) || ns.pending.Contains(key)) {
+      return Errorf(StatusCode::kAlreadyExists, "block {} is here or being written", key.Hex());
+    }
+    for (const SourceBlock::Part& part : parts) {
+      CAIRN_CHECK(ns.pending.Claim(key, part.rect) == PartFit::kFree);
+    }
+  }
+  absl::InlinedVector<uint32_t, 1> lengths;
+  for (const SourceBlock::Part& part : parts) lengths.push_back(part.bytes);
+  // A reader of a prefix larger than the arena pins all that comes in: without a rest, nobody could
+  // write until it is done.
+  const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
+  auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns));
+  if (!room.ok()) Abort(ns, key, parts, {});
+  return room;
+}
+
+void BlockIntake::Abort(NamespaceState& ns, const BlockKey& key,
+                        std::span<const SourceBlock::Part> parts, std::span<const Extent> room) {
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    for (const SourceBlock::Part& part : parts) ns.pending.Unclaim(key, part.rect);
+  }
+  evictor_.ReleaseAll(kHost, room);
+}
+
+Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& key,
+                                  const SourceBlock& block, std::span<const Extent> room) {
+  NamespaceState& ns = *ns_ptr;
+  std::optional<BlockKey> parent = block.parent;
+  if (parent == key) parent.reset();
+  PinId pin = kNoPin;
+  uint64_t bytes = 0;
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    if (ns.dropped.load(std::memory_order_relaxed)) {
+      return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
+    }
+    std::optional<PendingBlocks::Complete> complete;
+    for (size_t i = 0; i < block.parts.size(); ++i) {
+      PartPlace place{.rect = block.parts[i].rect};
+      place.Set(kHost, room[i]);
+      bytes += room[i].length;
+      complete = ns.pending.Commit(key, place, parent, block.recompute_seconds, TimePoint::max(),
+                                   block.at_start);
+    }
+    CAIRN_CHECK(complete.has_value());
+    pin = ns.index.PinBlock(Show(ns, key, *complete));
+  }
+  CopyLater(ns_ptr, key, bytes);
+  return pin;
+}
+
+}  // namespace cairn::cache
