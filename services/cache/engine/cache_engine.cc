@@ -51,7 +51,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   ~Engine() override {
     if (context_.tiers.persistent != nullptr) context_.tiers.persistent->SetDamageListener(nullptr);
     // Callbacks of I/O under way point here.
-    context_.in_flight.WaitForNone();
+    context_.in_flight.WaitForNone(*context_.clock);
     // Reservations give their room back to parts that must still be there.
     const SessionTable::Ended ended = sessions_.Expire(TimePoint::max());
     reads_.End(ended.leases, MissReason::kRefused);
