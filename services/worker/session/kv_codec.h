@@ -27,7 +27,9 @@ namespace cairn::worker {
 class KvCodec {
  public:
   // INVALID_ARGUMENT or UNIMPLEMENTED, which names what the recipe cannot do for this layout.
-  static Result<std::unique_ptr<KvCodec>> Create(const NamespaceSpec& spec, const KvLayout& kv);
+  // `clock`, which must outlive the codec, measures Work::seconds.
+  static Result<std::unique_ptr<KvCodec>> Create(const NamespaceSpec& spec, const KvLayout& kv,
+                                                 const Clock& clock);
 
   // Of what is pushed.
   format::Codec id() const { return rungs_.front().id; }
@@ -119,7 +121,8 @@ class KvCodec {
     uint64_t typical_slice_bytes = 0;
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };
-  KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs);
+  KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs,
+          const Clock& clock);
   const Rung* Find(format::Codec id) const;
 
   const KvLayout kv_;
@@ -127,6 +130,7 @@ class KvCodec {
   const bool selected_;
   const std::vector<Rung> rungs_;  // One, or as a ladder has them.
   const codecs::SliceShape shape_;
+  const Clock& clock_;
 };
 
 }  // namespace cairn::worker

@@ -55,7 +55,8 @@ Result<std::unique_ptr<const selections::Selection>> SelectionOf(const Namespace
 }
 
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
-                                                            std::span<const std::string> recipes) {
+                                                            std::span<const std::string> recipes,
+                                                            const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec own, WorkerNamespace(inputs));
   std::vector<Digest> seen = {Fingerprint(own)};
   std::vector<PublishedNamespace> published;
@@ -63,7 +64,7 @@ Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inpu
     inputs.recipe = recipe;
     PublishedNamespace& target = published.emplace_back();
     CAIRN_ASSIGN_OR_RETURN(target.spec, WorkerNamespace(inputs));
-    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.spec, inputs.kv));
+    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.spec, inputs.kv, clock));
     target.fingerprint = Fingerprint(target.spec);
     CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(inputs));
     if (std::ranges::find(seen, target.fingerprint) != seen.end()) {

@@ -45,7 +45,7 @@ class StoredKvTest : public ::testing::Test {
     inputs.recipe = recipe;
     const auto spec = worker::WorkerNamespace(inputs);
     EXPECT_OK(spec);
-    const auto codec = worker::KvCodec::Create(*spec, kKv);
+    const auto codec = worker::KvCodec::Create(*spec, kKv, SteadyClock::Get());
     EXPECT_OK(codec);
     EXPECT_OK(client_.OpenNamespace(*spec));
     const Digest fingerprint = Fingerprint(*spec);
@@ -70,9 +70,10 @@ class StoredKvTest : public ::testing::Test {
       }
       computed[b].selected = std::make_shared<const worker::SelectedRows>(std::move(rows));
     }
-    worker::PushQueue push(client_, spec->layout, {});
+    worker::PushQueue push(client_, spec->layout, SteadyClock::Get(), {});
     push.Enqueue(fingerprint, **codec, std::move(computed));
-    EXPECT_TRUE(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(20)));
+    while (push.RunOnce()) {
+    }
     auto reader = StoredKvReader::Create(client_, *spec);
     EXPECT_OK(reader);
     return *std::move(reader);
