@@ -10,6 +10,7 @@
 #include <shared_mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "cairn/common/clock.h"
 
 namespace cairn {
 
@@ -40,6 +41,10 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 // The caller of a wait holds the mutex (a MutexLock is in scope), and so does the predicate, which
 // says so: [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done_; }
 //
+// The caller of a wait holds the mutex (a MutexLock is in scope). Cores wait on the clock that they
+// were given, so that a test can move it, or can run other work in the same thread meanwhile
+// (tests/simulation). The waits without a clock are for what always has threads and real time.
+//
 // Not std::condition_variable_any, which takes a second mutex of its own for each wait and
 // notification.
 class CondVar {
@@ -57,6 +62,27 @@ class CondVar {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     Held held(mu.mu_);
     return cv_.wait_until(held.lock, deadline, predicate);
+  }
+
+  // The same on a clock. `deadline` is a time of that clock.
+  template <typename Predicate>
+  bool WaitUntil(Mutex& mu, const Clock& clock, TimePoint deadline,
+                 Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    while (!predicate()) {
+      if (clock.Now() >= deadline) return false;
+      clock.Wait(*this, mu, deadline,
+                 [&predicate]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return predicate(); });
+    }
+    return true;
+  }
+  template <typename Predicate>
+  void Wait(Mutex& mu, const Clock& clock, Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    WaitUntil(mu, clock, TimePoint::max(), predicate);
+  }
+  // Returns when it was notified, at `deadline`, or for no reason. For clocks.
+  void WaitOnce(Mutex& mu, TimePoint deadline) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Held held(mu.mu_);
+    cv_.wait_until(held.lock, deadline);
   }
 
  private:

@@ -33,7 +33,7 @@ std::unique_ptr<KvCodec> Make(const char* codec, bool small) {
   inputs.recipe = std::string("random:keep=0.5+") + codec;
   const auto spec = WorkerNamespace(inputs);
   if (!spec.ok()) std::abort();
-  auto made = KvCodec::Create(*spec, inputs.kv);
+  auto made = KvCodec::Create(*spec, inputs.kv, SteadyClock::Get());
   if (!made.ok()) std::abort();
   return *std::move(made);
 }

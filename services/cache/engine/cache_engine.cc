@@ -57,7 +57,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     if (context_.tiers.persistent != nullptr) context_.tiers.persistent->SetDamageListener(nullptr);
     source_reads_.Close();
     // Callbacks of I/O under way, and of a source, point here.
-    context_.in_flight.WaitForNone();
+    context_.in_flight.WaitForNone(*context_.clock);
     // Reservations give their room back to parts that must still be there.
     const SessionTable::Ended ended = sessions_.Expire(TimePoint::max());
     reads_.End(ended.leases, MissReason::kRefused);

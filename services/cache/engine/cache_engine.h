@@ -146,10 +146,10 @@ class FetchStream {
  public:
   virtual ~FetchStream() = default;
   using Item = std::variant<FetchedSlice, FetchFailure>;
-  // The next item, nullopt at the end. Blocks on disk reads, never longer than `deadline` (of the
-  // steady clock, whatever clock the engine has); then DEADLINE_EXCEEDED, and Next may be called
-  // again. Slices that came from disk past the host tier lie in bounded buffers: a reader that
-  // keeps their `hold` while it asks for more may wait for itself until the deadline.
+  // The next item, nullopt at the end. Blocks on disk reads, never longer than until `deadline` on
+  // the engine's clock; then DEADLINE_EXCEEDED, and Next may be called again. Slices that came from
+  // disk past the host tier lie in bounded buffers: a reader that keeps their `hold` while it asks
+  // for more may wait for itself until the deadline.
   virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
   // Whether the lease is over; what was handed out stays readable all the same. Any thread.
   virtual bool lease_ended() const { return false; }

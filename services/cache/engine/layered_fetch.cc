@@ -126,10 +126,11 @@ bool LayeredFetch::PrepareWindow() {
 }
 
 Result<std::optional<FetchStream::Item>> LayeredFetch::Next(TimePoint deadline) {
+  NodeContext& context = *services_.context;
   for (;;) {
     const MissReason ended = lease_->ended.load(std::memory_order_acquire);
     if (ended != MissReason::kNone) return EmitEnded(ended);
-    const uint64_t seen = services_.context->progress.Now();
+    const uint64_t seen = context.progress.Now();
     bool waiting = !PrepareWindow();
     if (!waiting) {
       if (current_.slots.empty()) return std::optional<Item>();
@@ -142,7 +143,7 @@ Result<std::optional<FetchStream::Item>> LayeredFetch::Next(TimePoint deadline) 
         continue;
       }
     }
-    if (!services_.context->progress.WaitPast(seen, deadline)) {
+    if (!context.progress.WaitPast(seen, *context.clock, deadline)) {
       return Errorf(StatusCode::kDeadlineExceeded, "fetch: blocks from {} on are not read yet",
                     current_.slots.empty() ? next_block_ : current_.slots.front().block);
     }

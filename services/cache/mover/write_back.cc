@@ -436,8 +436,8 @@ Status WriteBack::Flush(TimePoint deadline) {
   pump_.Kick();
   {
     MutexLock lock(mu_);
-    const bool done =
-        settled_.WaitUntil(mu_, deadline, [this, last]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const bool done = settled_.WaitUntil(
+        mu_, *context_.clock, deadline, [this, last]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
           return outstanding_.empty() || *outstanding_.begin() > last;
         });
     --flushing_;

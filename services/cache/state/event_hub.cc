@@ -36,7 +36,7 @@ class EventHub::Queue final : public EventQueue {
     std::vector<CacheEvent> paged = NextOfSnapshot(max);
     MutexLock lock(mu_);
     if (!paged.empty() && !lagged_ && !cancelled_) return paged;
-    wake_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    wake_.WaitUntil(mu_, hub_->clock_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return cancelled_ || lagged_ || !events_.empty();
     });
     if (lagged_) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/state/events.h"
 
@@ -15,7 +16,9 @@ namespace cairn::cache {
 
 class EventHub {
  public:
-  explicit EventHub(size_t queue_capacity) : queue_capacity_(queue_capacity) {}
+  // `clock` must outlive the hub.
+  EventHub(size_t queue_capacity, const Clock& clock)
+      : queue_capacity_(queue_capacity), clock_(clock) {}
 
   // Sequence is set here. Called under the namespace's lock, so that a block's events have the
   // order of its changes.
@@ -35,6 +38,7 @@ class EventHub {
  private:
   class Queue;
   const size_t queue_capacity_;
+  const Clock& clock_;
   std::atomic<size_t> watchers_{0};
   std::atomic<uint64_t> dropped_{0};
   Mutex mu_;

@@ -35,8 +35,8 @@ struct CacheEvent {
 class EventQueue {
  public:
   virtual ~EventQueue() = default;
-  // Returns the next events, at most `max`. Empty: `deadline` passed. RESOURCE_EXHAUSTED: the
-  // watcher was too slow, and the queue gives no more events.
+  // Returns the next events, at most `max`. Empty: `deadline` passed on the node's clock.
+  // RESOURCE_EXHAUSTED: the watcher was too slow, and the queue gives no more events.
   virtual Result<std::vector<CacheEvent>> Next(size_t max, TimePoint deadline) = 0;
   // Wakes a blocked Next, which then returns CANCELLED.
   virtual void Cancel() = 0;

@@ -15,7 +15,7 @@
 
 namespace cairn::cache {
 
-// "Something moved": a counter to wait on. Waiters look again for themselves.
+// "Something moved": a counter to wait on. Waiters look again for themselves. Thread-safe.
 class Progress {
  public:
   uint64_t Now() const {
@@ -30,9 +30,9 @@ class Progress {
     wake_.NotifyAll();
   }
   // False when the deadline passed first.
-  bool WaitPast(uint64_t seen, TimePoint deadline) {
+  bool WaitPast(uint64_t seen, const Clock& clock, TimePoint deadline) {
     MutexLock lock(mu_);
-    return wake_.WaitUntil(mu_, deadline, [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return wake_.WaitUntil(mu_, clock, deadline, [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return epoch_ != seen;
     });
   }
@@ -43,7 +43,7 @@ class Progress {
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Counts I/O under way, so that the engine ends after it.
+// Counts I/O under way, so that the engine ends after it. Thread-safe.
 class InFlight {
  public:
   class Token {
@@ -63,9 +63,9 @@ class InFlight {
    private:
     InFlight* const gate_;
   };
-  void WaitForNone() {
+  void WaitForNone(const Clock& clock) {
     MutexLock lock(mu_);
-    wake_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return count_ == 0; });
+    wake_.Wait(mu_, clock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return count_ == 0; });
   }
 
  private:

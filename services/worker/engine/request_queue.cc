@@ -19,7 +19,7 @@ void Job::PutToken(TokenId id, std::string text) {
 
 void Job::PutScores(size_t first, size_t rows, std::vector<float> logits) {
   MutexLock lock(mu_);
-  changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  changed_.Wait(mu_, clock_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return scores_.size() < kMaxScores || cancelled();
   });
   if (cancelled()) return;
@@ -29,7 +29,7 @@ void Job::PutScores(size_t first, size_t rows, std::vector<float> logits) {
 
 bool Job::HasRoomForScores(Duration wait) {
   MutexLock lock(mu_);
-  return changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + wait,
+  return changed_.WaitUntil(mu_, clock_, clock_.Now() + wait,
                             [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                               return scores_.size() < kMaxScores || cancelled();
                             });
@@ -48,7 +48,7 @@ Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
     std::optional<Result<GenerateSummary>> outcome;
     {
       MutexLock lock(mu_);
-      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kCancelPoll,
+      changed_.WaitUntil(mu_, clock_, clock_.Now() + kCancelPoll,
                          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                            return !tokens_.empty() || !scores_.empty() || outcome_.has_value();
                          });
@@ -91,12 +91,14 @@ Status RequestQueue::Put(std::shared_ptr<Job> job) {
   return OkStatus();
 }
 
-std::shared_ptr<Job> RequestQueue::Take(bool poll) {
+void RequestQueue::WaitForJob() {
   MutexLock lock(mu_);
-  if (!poll) {
-    changed_.Wait(mu_,
-                  [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !jobs_.empty() || closed_; });
-  }
+  changed_.Wait(mu_, clock_,
+                [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !jobs_.empty() || closed_; });
+}
+
+std::shared_ptr<Job> RequestQueue::Take() {
+  MutexLock lock(mu_);
   if (jobs_.empty()) return nullptr;
   std::shared_ptr<Job> job = std::move(jobs_.front());
   jobs_.pop_front();

@@ -22,8 +22,9 @@ namespace cairn::worker {
 // leave only after the outcome is set, so the engine may write to it until then.
 class Job {
  public:
-  Job(const GenerateRequest& request, PreparedPrompt prompt, TimePoint queued_at)
-      : request_(request), prompt_(std::move(prompt)), queued_at_(queued_at) {}
+  // `clock` must outlive it.
+  Job(const GenerateRequest& request, PreparedPrompt prompt, const Clock& clock)
+      : request_(request), prompt_(std::move(prompt)), clock_(clock), queued_at_(clock.Now()) {}
 
   const GenerateRequest& request() const { return request_; }
   const PreparedPrompt& prompt() const { return prompt_; }
@@ -61,6 +62,7 @@ class Job {
 
   const GenerateRequest request_;
   const PreparedPrompt prompt_;
+  const Clock& clock_;
   const TimePoint queued_at_;
   std::atomic<bool> cancelled_{false};
 
@@ -77,14 +79,16 @@ GenerateSummary CancelledSummary(const Job& job, TimePoint now);
 // Thread-safe.
 class RequestQueue {
  public:
-  explicit RequestQueue(size_t capacity) : capacity_(capacity) {}
+  // `clock` must outlive it.
+  RequestQueue(size_t capacity, const Clock& clock) : capacity_(capacity), clock_(clock) {}
 
   // RESOURCE_EXHAUSTED when `capacity` requests wait, UNAVAILABLE after Close.
   [[nodiscard]] Status Put(std::shared_ptr<Job> job);
 
-  // The oldest request. Waits while there is none, unless `poll`; null then, and after Close when
-  // the queue is empty.
-  std::shared_ptr<Job> Take(bool poll);
+  // The oldest request. Null: there is none.
+  std::shared_ptr<Job> Take();
+  // Waits until there is a request, or the queue is closed.
+  void WaitForJob();
 
   // Takes those out that are cancelled, so that they hold no place.
   std::vector<std::shared_ptr<Job>> TakeCancelled();
@@ -97,6 +101,7 @@ class RequestQueue {
 
  private:
   const size_t capacity_;
+  const Clock& clock_;
   mutable Mutex mu_;
   CondVar changed_;
   std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);

@@ -23,19 +23,18 @@ struct SelectedPrompt::Run {
 };
 
 SelectedPrompt::SelectedPrompt(Transformer& transformer, const Model& model, KvPool& pool,
-                               const Clock& clock,
-                               std::unique_ptr<const selections::Selection> selection,
+                               const Clock& clock, const selections::Selection& selection,
                                PrefixSession* session, PushQueue* push)
     : transformer_(transformer),
       pool_(pool),
       clock_(clock),
-      selection_(std::move(selection)),
+      selection_(selection),
       session_(session),
       push_(push),
       model_(model),
       prefiller_(transformer, clock),
       block_tokens_(transformer.kv_layout().block_tokens) {
-  if (session_ != nullptr) segments_.emplace(*session_, pool_);
+  if (session_ != nullptr) segments_.emplace(*session_, pool_, clock_);
 }
 
 SelectedPrompt::Report SelectedPrompt::Compute(const Request& request) {
@@ -70,10 +69,10 @@ void SelectedPrompt::Plan(Run& run) const {
   // The last token is always computed when its logits are wanted.
   const bool logits = run.request.prompt.logits != nullptr;
   const int64_t whole = (logits ? total - 1 : total) / block_tokens_ * block_tokens_;
-  run.end = SharedSegmentEnd(*selection_, run.request.prompt.prefix_end, whole, block_tokens_);
+  run.end = SharedSegmentEnd(selection_, run.request.prompt.prefix_end, whole, block_tokens_);
   run.report.shared = run.end > 0;
   if (run.request.prompt.prefix_end == 0 && run.end == 0 &&
-      selection_->FirstObserved(total) < total) {
+      selection_.FirstObserved(total) < total) {
     // The last tokens, whose queries decide, are the question. No other request has it.
     run.end = total;
   }
@@ -116,7 +115,7 @@ void SelectedPrompt::FindAndFetch(Run& run) {
 Status SelectedPrompt::MakeSegment(Run& run) {
   const int64_t begin = run.sequence.length();
   SegmentSelection selecting(
-      *selection_, model_, run.sequence,
+      selection_, model_, run.sequence,
       run.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(run.end - begin)), begin,
       transformer_.thread_pool());
   std::function<void(const ChunkQueries&)> observe;

@@ -32,8 +32,7 @@ class SelectedPrompt {
  public:
   // All must outlive it. `session` and `push` are both null or both not.
   SelectedPrompt(Transformer& transformer, const Model& model, KvPool& pool, const Clock& clock,
-                 std::unique_ptr<const selections::Selection> selection, PrefixSession* session,
-                 PushQueue* push);
+                 const selections::Selection& selection, PrefixSession* session, PushQueue* push);
 
   struct Request {
     // `sequence` is empty; it need not have capacity. `background` has no effect.
@@ -63,7 +62,7 @@ class SelectedPrompt {
   Transformer& transformer_;
   KvPool& pool_;
   const Clock& clock_;
-  const std::unique_ptr<const selections::Selection> selection_;
+  const selections::Selection& selection_;
   PrefixSession* const session_;
   PushQueue* const push_;
   std::optional<SegmentSession> segments_;  // With a session.

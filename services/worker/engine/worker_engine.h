@@ -3,8 +3,11 @@
 //
 // Requests wait in a bounded queue and run on the engine's own thread, in steps that a scheduler
 // orders: one request at a time unless another scheduler is given. While none is waiting, the
-// engine prefills finished turns. A cache node that is away, slow or wrong costs at
-// most the deadlines below and never changes an answer.
+// engine prefills finished turns. A cache node that is away, slow or wrong costs at most the
+// deadlines below and never changes an answer.
+//
+// This is the engine with its threads, which live in real time. engine_core.h is the same without
+// threads, on any clock.
 
 #include <chrono>
 #include <cstdint>
@@ -30,6 +33,7 @@ class CacheClient;
 
 namespace cairn::worker {
 
+// Thread-safe.
 class WorkerEngine {
  public:
   struct Options {

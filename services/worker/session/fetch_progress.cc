@@ -19,12 +19,14 @@ FetchPilot::Setup FetchAll(const FetchProgress::Shape& shape) {
 
 }  // namespace
 
-FetchProgress::FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit)
-    : FetchProgress(shape.heads, {start, stall, limit}, FetchAll(shape), PrefillModel()) {}
+FetchProgress::FetchProgress(const Clock& clock, const Shape& shape, TimePoint start,
+                             Duration stall, Duration limit)
+    : FetchProgress(clock, shape.heads, {start, stall, limit}, FetchAll(shape), PrefillModel()) {}
 
-FetchProgress::FetchProgress(uint32_t heads, const Deadlines& deadlines,
+FetchProgress::FetchProgress(const Clock& clock, uint32_t heads, const Deadlines& deadlines,
                              const FetchPilot::Setup& setup, const PrefillModel& prefill)
-    : shape_{setup.blocks, setup.layers, heads},
+    : clock_(clock),
+      shape_{setup.blocks, setup.layers, heads},
       start_(deadlines.start),
       stall_(deadlines.stall),
       limit_(deadlines.start + deadlines.limit),
@@ -46,11 +48,11 @@ std::optional<FetchPlan::Range> FetchProgress::NextRange() {
   while (!stopping_ && !timed_out_ && first_failed_ == shape_.blocks) {
     if (const auto range = pilot_.Next(Now())) {
       asking_ = true;
-      activity_ = SteadyClock::Get().Now();
+      activity_ = clock_.Now();
       return range;
     }
     if (CompletePrefixLocked() == shape_.blocks) break;
-    changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    changed_.Wait(mu_, clock_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return stopping_ || timed_out_ || pilot_.plan().Next(1).has_value() ||
              CompletePrefixLocked() == shape_.blocks;
     });
@@ -102,8 +104,8 @@ void FetchProgress::EndWrite(uint32_t block) {
   if (block >= claim_begin_ && block < claim_end_) changed_.NotifyAll();
 }
 
-void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now,
-                            bool lent) {
+void FetchProgress::Arrived(const Piece& piece, uint64_t bytes, bool from_disk, bool lent) {
+  const TimePoint now = clock_.Now();
   MutexLock lock(mu_);
   const uint32_t heads = MissingLocked(piece);
   CAIRN_CHECK(heads > 0);
@@ -173,12 +175,12 @@ bool FetchProgress::Claim(uint32_t begin, uint32_t end, const std::function<void
     return std::all_of(writes_.begin() + begin, writes_.begin() + end,
                        [](uint32_t writes) { return writes == 0; });
   };
-  const TimePoint now = SteadyClock::Get().Now();
-  bool quiet = changed_.WaitUntil(mu_, now + kSliceTime, no_writes);
+  const TimePoint now = clock_.Now();
+  bool quiet = changed_.WaitUntil(mu_, clock_, now + kSliceTime, no_writes);
   if (!quiet && cancel_call) {
     // Half a slice that does not go on. What else was on the way is asked for again.
     cancel_call();
-    quiet = changed_.WaitUntil(mu_, now + stall_, no_writes);
+    quiet = changed_.WaitUntil(mu_, clock_, now + stall_, no_writes);
   }
   claim_begin_ = claim_end_ = 0;
   if (!quiet) {
@@ -201,15 +203,15 @@ void FetchProgress::WaitProgress(Done done, Tick tick) {
   const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return timed_out_ || ended_ || done();
   };
-  const TimePoint entered = SteadyClock::Get().Now();
+  const TimePoint entered = clock_.Now();
   while (!over()) {
     const auto deadline = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return std::min(std::max(activity_, entered) + stall_, limit_);
     };
-    const TimePoint next = SteadyClock::Get().Now() + std::chrono::milliseconds(10);
-    if (changed_.WaitUntil(mu_, std::min(deadline(), next), over)) return;
+    const TimePoint next = clock_.Now() + std::chrono::milliseconds(10);
+    if (changed_.WaitUntil(mu_, clock_, std::min(deadline(), next), over)) return;
     // Slices that complete nothing move the deadline without waking us.
-    if (SteadyClock::Get().Now() >= deadline()) {
+    if (clock_.Now() >= deadline()) {
       timed_out_ = true;
       if (end_reason_ == MissReason::kNone) end_reason_ = MissReason::kDeadline;
       changed_.NotifyAll();
@@ -251,7 +253,7 @@ void FetchProgress::WaitDone() {
 
 bool FetchProgress::PollDone() {
   MutexLock lock(mu_);
-  const TimePoint now = SteadyClock::Get().Now();
+  const TimePoint now = clock_.Now();
   if (!first_poll_) first_poll_ = now;
   if (DoneLocked()) return true;
   if (now < std::min(std::max(activity_, *first_poll_) + stall_, limit_)) return false;
@@ -263,8 +265,9 @@ bool FetchProgress::PollDone() {
 
 void FetchProgress::WaitBriefly() {
   MutexLock lock(mu_);
-  const TimePoint soon = SteadyClock::Get().Now() + std::chrono::milliseconds(10);
-  changed_.WaitUntil(mu_, soon, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DoneLocked(); });
+  const TimePoint soon = clock_.Now() + std::chrono::milliseconds(10);
+  changed_.WaitUntil(mu_, clock_, soon,
+                     [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DoneLocked(); });
 }
 
 void FetchProgress::Stop() {
@@ -275,7 +278,7 @@ void FetchProgress::Stop() {
 
 void FetchProgress::WaitEnded() {
   MutexLock lock(mu_);
-  changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
+  changed_.Wait(mu_, clock_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_; });
 }
 
 bool FetchProgress::Broken() const {

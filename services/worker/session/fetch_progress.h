@@ -32,8 +32,9 @@ class FetchProgress {
     uint32_t heads = 0;
   };
   // `stall`: how long nothing new may arrive while it is waited for; `limit`: how long it may take
-  // in all. Everything is fetched, in one call.
-  FetchProgress(const Shape& shape, TimePoint start, Duration stall, Duration limit);
+  // in all. Everything is fetched, in one call. The clock must outlive it.
+  FetchProgress(const Clock& clock, const Shape& shape, TimePoint start, Duration stall,
+                Duration limit);
 
   struct Deadlines {
     TimePoint start;
@@ -41,8 +42,8 @@ class FetchProgress {
     Duration limit;
   };
   // With a pilot that decides. Shape is that of `setup`.
-  FetchProgress(uint32_t heads, const Deadlines& deadlines, const FetchPilot::Setup& setup,
-                const PrefillModel& prefill);
+  FetchProgress(const Clock& clock, uint32_t heads, const Deadlines& deadlines,
+                const FetchPilot::Setup& setup, const PrefillModel& prefill);
 
   // The fetching thread. ------------------------------------------------------------------------
   // What to ask the node for next. Waits while nothing is wanted but may still be; nullopt when the
@@ -65,8 +66,7 @@ class FetchProgress {
   void EndWrite(uint32_t block);
   // The piece is in its page and verified. Parts may overlap: heads that were there are not counted
   // again. `lent`: it is read where it lies. REQUIRES: Missing(piece) > 0.
-  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, TimePoint now,
-               bool lent = false);
+  void Arrived(const Piece& piece, uint64_t bytes, bool from_disk, bool lent = false);
   // True when no piece of the block has arrived.
   bool Untouched(uint32_t block) const;
   // The block will not come.
@@ -132,7 +132,7 @@ class FetchProgress {
 
  private:
   double Since(TimePoint now) const { return Seconds(now - start_); }
-  double Now() const { return Since(SteadyClock::Get().Now()); }
+  double Now() const { return Since(clock_.Now()); }
   // Waits for `done`. Other ends: a deadline, the end of the fetch; `tick` says true, asked every
   // 10 ms.
   template <typename Done, typename Tick>
@@ -148,6 +148,7 @@ class FetchProgress {
   uint32_t CompletePrefixLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
+  const Clock& clock_;
   const Shape shape_;
   const TimePoint start_;
   const Duration stall_;

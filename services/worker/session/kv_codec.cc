@@ -37,7 +37,8 @@ std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
 
 }  // namespace
 
-Result<std::unique_ptr<KvCodec>> KvCodec::Create(const CheckedNamespace& ns, const KvLayout& kv) {
+Result<std::unique_ptr<KvCodec>> KvCodec::Create(const CheckedNamespace& ns, const KvLayout& kv,
+                                                 const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(const PartCodecs codecs, PartCodecsOf(ns));
   CAIRN_CHECK(codecs.rungs.size() == ns.recipe.rungs.size());  // The layout is native.
   std::vector<Rung> rungs(codecs.rungs.size());
@@ -54,11 +55,17 @@ Result<std::unique_ptr<KvCodec>> KvCodec::Create(const CheckedNamespace& ns, con
             : kv.layer_bytes() / 4;
   }
   return std::unique_ptr<KvCodec>(
-      new KvCodec(kv, ns.recipe.Lossy(), codecs.selected, std::move(rungs)));
+      new KvCodec(kv, ns.recipe.Lossy(), codecs.selected, std::move(rungs), clock));
 }
 
-KvCodec::KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs)
-    : kv_(kv), lossy_(lossy), selected_(selected), rungs_(std::move(rungs)), shape_(ShapeOf(kv)) {}
+KvCodec::KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs,
+                 const Clock& clock)
+    : kv_(kv),
+      lossy_(lossy),
+      selected_(selected),
+      rungs_(std::move(rungs)),
+      shape_(ShapeOf(kv)),
+      clock_(clock) {}
 
 const KvCodec::Rung* KvCodec::Find(format::Codec id) const {
   for (const Rung& rung : rungs_) {
@@ -84,11 +91,11 @@ Result<size_t> KvCodec::Encode(int layer, uint64_t first_position, std::span<con
   const Rung& rung = rungs_.front();
   scratch.resize(rung.codec->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::Plane>(kv_, page);
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   const codecs::EncodeResult result =
       rung.codec->Encode(k, v, kv_.block_tokens, PlaceOf(layer, first_position), out, scratch);
   if (result.status == codecs::CodecStatus::kOk) {
-    rung.counters->encode.Add(page.size(), result.bytes, SteadyClock::Get().Now() - start);
+    rung.counters->encode.Add(page.size(), result.bytes, clock_.Now() - start);
     return result.bytes;
   }
   return InvalidArgument("layer {} of the block at position {}: {} numbers are not finite ({})",
@@ -103,11 +110,11 @@ Status KvCodec::Decode(format::Codec id, int layer, uint64_t first_position,
   CAIRN_CHECK(rung != nullptr);
   scratch.resize(rung->codec->ScratchBytes(shape_));
   const auto [k, v] = PlanesOf<codecs::MutablePlane>(kv_, page);
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   const codecs::CodecStatus status =
       rung->codec->Decode(in, k, v, kv_.block_tokens, PlaceOf(layer, first_position), scratch);
   if (status == codecs::CodecStatus::kOk) {
-    rung->counters->decode.Add(in.size(), page.size(), SteadyClock::Get().Now() - start);
+    rung->counters->decode.Add(in.size(), page.size(), clock_.Now() - start);
     return OkStatus();
   }
   return Errorf(StatusCode::kDataLoss, "layer {} of the block at position {}: {} bytes, {}", layer,
@@ -150,12 +157,12 @@ Result<size_t> KvCodec::EncodeRows(const RowsPlace& place, const uint16_t* k, co
   const Rung& rung = rungs_.front();
   const codecs::SliceShape shape = ShapeOf(kv_, place);
   scratch.resize(rung.codec->ScratchBytes(shape));
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   const codecs::EncodeResult result = rung.codec->Encode(
       RowsView<codecs::Plane>(kv_, place, k), RowsView<codecs::Plane>(kv_, place, v), place.rows,
       PlaceOf(kv_, place), out, scratch);
   if (result.status == codecs::CodecStatus::kOk) {
-    rung.counters->encode.Add(HalfBytes(shape), result.bytes, SteadyClock::Get().Now() - start);
+    rung.counters->encode.Add(HalfBytes(shape), result.bytes, clock_.Now() - start);
     return result.bytes;
   }
   return InvalidArgument("layer {}: {} numbers of {} rows are not finite ({})", place.layer,
@@ -167,12 +174,12 @@ Status KvCodec::DecodeRows(const RowsPlace& place, std::span<const std::byte> in
   const Rung& rung = rungs_.front();
   const codecs::SliceShape shape = ShapeOf(kv_, place);
   scratch.resize(rung.codec->ScratchBytes(shape));
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   const codecs::CodecStatus status = rung.codec->Decode(
       in, RowsView<codecs::MutablePlane>(kv_, place, k),
       RowsView<codecs::MutablePlane>(kv_, place, v), place.rows, PlaceOf(kv_, place), scratch);
   if (status == codecs::CodecStatus::kOk) {
-    rung.counters->decode.Add(in.size(), HalfBytes(shape), SteadyClock::Get().Now() - start);
+    rung.counters->decode.Add(in.size(), HalfBytes(shape), clock_.Now() - start);
     return OkStatus();
   }
   return Errorf(StatusCode::kDataLoss, "layer {}: {} rows in {} bytes, {}", place.layer, place.rows,

@@ -26,8 +26,10 @@ namespace cairn::worker {
 // Thread-safe. After Create only the counters change.
 class KvCodec {
  public:
-  // Errors as PartCodecsOf. REQUIRES: the layout of `ns` is that of `kv`.
-  static Result<std::unique_ptr<KvCodec>> Create(const CheckedNamespace& ns, const KvLayout& kv);
+  // `clock`, which must outlive the codec, measures Work::seconds. Errors as PartCodecsOf. REQUIRES:
+  // the layout of `ns` is that of `kv`.
+  static Result<std::unique_ptr<KvCodec>> Create(const CheckedNamespace& ns, const KvLayout& kv,
+                                                 const Clock& clock);
 
   // Of what is pushed.
   format::Codec id() const { return rungs_.front().id; }
@@ -119,7 +121,8 @@ class KvCodec {
     uint64_t typical_slice_bytes = 0;
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };
-  KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs);
+  KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs,
+          const Clock& clock);
   const Rung* Find(format::Codec id) const;
 
   const KvLayout kv_;
@@ -127,6 +130,7 @@ class KvCodec {
   const bool selected_;
   const std::vector<Rung> rungs_;  // One, or as a ladder has them.
   const codecs::SliceShape shape_;
+  const Clock& clock_;
 };
 
 }  // namespace cairn::worker

@@ -144,8 +144,7 @@ void PageSink::Copy(const client::SliceInfo& slice, std::span<const std::byte> d
 }
 
 void PageSink::Arrived(const client::SliceInfo& slice, size_t bytes, bool lent) {
-  progress_.Arrived(PieceOf(slice), bytes, slice.tier == client::TierKind::kDisk,
-                    SteadyClock::Get().Now(), lent);
+  progress_.Arrived(PieceOf(slice), bytes, slice.tier == client::TierKind::kDisk, lent);
 }
 
 bool PageSink::Fits(const client::SliceInfo& slice) const {

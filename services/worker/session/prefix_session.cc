@@ -51,13 +51,13 @@ PrefixSession::Match::Match(Match&&) noexcept = default;
 PrefixSession::Match& PrefixSession::Match::operator=(Match&&) noexcept = default;
 
 struct PrefixFetchState {
-  PrefixFetchState(PrefixSession::Match::Lease held, uint32_t heads,
+  PrefixFetchState(const Clock& clock, PrefixSession::Match::Lease held, uint32_t heads,
                    const FetchProgress::Deadlines& until, const FetchPilot::Setup& setup,
                    const PrefillModel& prefill)
       : lease(std::move(held.lease)),
         tier(held.tier),
         deadlines(until),
-        progress(heads, until, setup, prefill) {}
+        progress(clock, heads, until, setup, prefill) {}
   client::Lease lease;
   const TierKind tier;
   const FetchProgress::Deadlines deadlines;
@@ -83,18 +83,23 @@ struct PrefixFetchState {
   bool stopped ABSL_GUARDED_BY(mu) = false;
 };
 
-PrefixSession::PrefixSession(client::CacheClient& client, CheckedNamespace ns, const KvLayout& kv,
-                             const KvCodec& codec, const Options& options)
-    : client_(client),
+PrefixSession::PrefixSession(const Dependencies& dependencies, CheckedNamespace ns,
+                             const KvLayout& kv, const Options& options)
+    : client_(dependencies.client),
       ns_(std::move(ns)),
       kv_(kv),
-      codec_(codec),
+      codec_(dependencies.codec),
       options_(options),
-      fetch_thread_({.name = "cairn-fetch", .threads = 2, .queue_capacity = 4}) {
+      clock_(dependencies.clock),
+      executor_(dependencies.executor) {
   OpenNamespace(options_.connect_deadline);
 }
 
-PrefixSession::~PrefixSession() { fetch_thread_.Stop(); }
+PrefixSession::~PrefixSession() {
+  // Fetches have ended with their PrefixFetch.
+  MutexLock lock(mu_);
+  opened_.Wait(mu_, clock_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !opening_; });
+}
 
 void PrefixSession::OpenNamespace(Duration deadline) {
   auto opened = client_.OpenNamespace(ns_.spec, {.deadline = deadline, .trace = {}});
@@ -123,10 +128,12 @@ void PrefixSession::OpenAgainAfterReconnect() {
     opening_ = true;
   }
   // The client has opened the namespace by itself; this asks what differs, to tell people.
-  const Status posted = fetch_thread_.Post([this] {
+  const Status posted = executor_.Post([this] {
     OpenNamespace(options_.connect_deadline);
+    // Notified under the lock: the session may be destroyed as soon as it sees the end.
     MutexLock lock(mu_);
     opening_ = false;
+    opened_.NotifyAll();
   });
   if (!posted.ok()) {
     MutexLock lock(mu_);
@@ -155,14 +162,14 @@ std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> to
 
 PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, double prefill_speed,
                                            const std::string& trace) {
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   client::MatchOptions ask;
   ask.deadline = options_.match_deadline;
   ask.prefill_tokens_per_second = prefill_speed;
   ask.trace = trace;
   auto outcome = client_.Match(ns_.fingerprint, keys, ask);
   Match match;
-  match.seconds = Seconds(SteadyClock::Get().Now() - start);
+  match.seconds = Seconds(clock_.Now() - start);
   if (outcome.ok()) {
     match.blocks = std::min(outcome->matched_blocks, static_cast<uint32_t>(keys.size()));
     match.reason = match.blocks == keys.size() ? MissReason::kNone : outcome->miss_reason;
@@ -218,8 +225,7 @@ FetchPilot::Setup PrefixSession::PilotSetup(const Match& match, const FetchWante
 
 FetchProgress::Deadlines PrefixSession::DeadlinesOf(uint32_t blocks,
                                                     const FetchWanted& wanted) const {
-  FetchProgress::Deadlines deadlines{SteadyClock::Get().Now(), options_.stall_deadline,
-                                     kUnknownFetchLimit};
+  FetchProgress::Deadlines deadlines{clock_.Now(), options_.stall_deadline, kUnknownFetchLimit};
   if (!wanted.prefill.known()) return deadlines;
   const auto estimate = [&](int64_t end) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
@@ -259,7 +265,7 @@ PrefixSession::Brought PrefixSession::Bring(Match match, client::FetchSink& sink
   const Status status =
       client_.Fetch(match.lease_->lease, {.block_end = match.blocks}, sink, fetch);
   brought.reason = ReasonOf(status);
-  brought.seconds = Seconds(SteadyClock::Get().Now() - deadlines.start);
+  brought.seconds = Seconds(clock_.Now() - deadlines.start);
   if (!status.ok()) {
     log::Debug("cache_fetch_failed", {{"trace", wanted.trace}, {"error", ToString(status)}});
   }
@@ -281,11 +287,11 @@ std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& seque
               sequence.page_count() >= static_cast<int64_t>(match.blocks));
   const FetchPilot::Setup setup = PilotSetup(match, wanted);
   const FetchProgress::Deadlines deadlines = DeadlinesOf(match.blocks, wanted);
-  auto state = std::make_shared<PrefixFetchState>(std::move(*match.lease_),
+  auto state = std::make_shared<PrefixFetchState>(clock_, std::move(*match.lease_),
                                                   static_cast<uint32_t>(kv_.kv_heads), deadlines,
                                                   setup, wanted.prefill);
   state->path = client_.GetStats().path;
-  const Status posted = fetch_thread_.Post(
+  const Status posted = executor_.Post(
       [this, state, &sequence, trace = wanted.trace] { RunFetch(*state, sequence, trace); });
   if (!posted.ok()) state->progress.Ended(MissReason::kUnavailable);
   return std::unique_ptr<PrefixFetch>(new PrefixFetch(*this, sequence, std::move(state)));
@@ -303,7 +309,7 @@ void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence,
     // A node that sends nothing, and says that this was all, would be asked without end.
     if (!range || range == brought_nothing) break;
     fetch.deadline = std::max<Duration>(
-        state.deadlines.start + state.deadlines.limit - SteadyClock::Get().Now(), Duration(1));
+        state.deadlines.start + state.deadlines.limit - clock_.Now(), Duration(1));
     fetch.cancel = state.BeginCall();
     const uint64_t before = state.progress.bytes().total();
     {

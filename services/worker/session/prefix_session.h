@@ -90,13 +90,22 @@ class PrefixSession {
     std::unique_ptr<Lease> lease_;
   };
 
+  // All must outlive the session.
+  struct Dependencies {
+    client::CacheClient& client;
+    const KvCodec& codec;  // Made of the namespace and the layout.
+    const Clock& clock;
+    // Runs fetches, so that the engine's thread can compute meanwhile, and questions about the
+    // namespace after a reconnect. A task may wait for the node, so two must be able to run at the
+    // same time.
+    Executor& executor;
+  };
   // Registers the namespace at the node; one that cannot be reached within connect_deadline is
   // asked again later. Logs a warning for each field in which the node has a similar namespace.
-  // `client` and `codec` must outlive the session. REQUIRES: the layout of `ns` is that of
-  // `kv`, `codec` is made of both.
-  PrefixSession(client::CacheClient& client, CheckedNamespace ns, const KvLayout& kv,
-                const KvCodec& codec, const Options& options);
-  ~PrefixSession();
+  // REQUIRES: the layout of `ns` is that of `kv`; the codec is made of both.
+  PrefixSession(const Dependencies& dependencies, CheckedNamespace ns, const KvLayout& kv,
+                const Options& options);
+  ~PrefixSession();  // Waits for its tasks.
 
   const Digest& fingerprint() const { return ns_.fingerprint; }
   const NamespaceSpec& spec() const { return ns_.spec; }
@@ -155,7 +164,7 @@ class PrefixSession {
   static void NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease);
   FetchProgress::Deadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
   FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
-  // The fetch thread's work.
+  // The executor's work.
   void RunFetch(PrefixFetchState& state, KvSequence& sequence, const std::string& trace);
   void ObserveSlowdown(double seconds, double expected_seconds);
 
@@ -164,11 +173,11 @@ class PrefixSession {
   const KvLayout kv_;
   const KvCodec& codec_;
   const Options options_;
-  // Runs fetches, so that the engine's thread can compute meanwhile. The second thread asks for
-  // what differs after a reconnect, so that this never holds a fetch up.
-  ThreadPool fetch_thread_;
+  const Clock& clock_;
+  Executor& executor_;
 
   mutable Mutex mu_;
+  CondVar opened_;
   Stats totals_ ABSL_GUARDED_BY(mu_);
   FetchModel fetch_model_ ABSL_GUARDED_BY(mu_);
   uint64_t opened_in_session_ ABSL_GUARDED_BY(mu_) = 0;  // The client's count of sessions then.
@@ -224,7 +233,7 @@ class PrefixFetch {
 
  private:
   friend class PrefixSession;
-  using State = PrefixFetchState;  // Shared with the fetch thread.
+  using State = PrefixFetchState;  // Shared with the fetch's task.
   PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state);
   void StopAndWait();
 

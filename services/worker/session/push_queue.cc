@@ -1,9 +1,5 @@
 #include "services/worker/session/push_queue.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -19,15 +15,6 @@
 
 namespace cairn::worker {
 namespace {
-
-void LowerPriority(int niceness) {
-  // Linux: the priority of one thread. Without permission it stays as it is, which only costs
-  // speed.
-  const auto thread = static_cast<id_t>(syscall(SYS_gettid));
-  if (setpriority(PRIO_PROCESS, thread, niceness) != 0) {
-    log::Debug("push_thread_priority_unchanged");
-  }
-}
 
 // What the node is told of a block, whichever way it is pushed: all but the part's bytes. `Part`:
 // client::PartToWrite or PartToPush.
@@ -80,12 +67,13 @@ std::vector<uint64_t> LayerBytes(const Layout& layout) {
 
 }  // namespace
 
-PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Options& options)
+PushQueue::PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
+                     const Options& options)
     : client_(client),
+      clock_(clock),
       options_(options),
       layout_(layout),
-      layer_bytes_(LayerBytes(layout)),
-      thread_([this] { Run(); }) {}
+      layer_bytes_(LayerBytes(layout)) {}
 
 PushQueue::~PushQueue() { Stop(TimePoint{}); }
 
@@ -129,25 +117,24 @@ void PushQueue::DropPending() {
   totals_.dropped_blocks += reserving_.size();
   reserving_.clear();
   changed_.NotifyAll();
-  changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !copying_; });
+  changed_.Wait(mu_, clock_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !copying_; });
 }
 
 bool PushQueue::WaitEmpty(TimePoint deadline) {
   MutexLock lock(mu_);
-  return changed_.WaitUntil(mu_, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  return changed_.WaitUntil(mu_, clock_, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return queue_.empty() && sending_blocks_ == 0;
   });
 }
 
 void PushQueue::Stop(TimePoint deadline) {
   WaitEmpty(deadline);
-  {
-    MutexLock lock(mu_);
-    stopping_ = true;
-    DropQueued();
-    changed_.NotifyAll();
-  }
-  if (thread_.joinable()) thread_.join();
+  MutexLock lock(mu_);
+  stopping_ = true;
+  DropQueued();
+  changed_.NotifyAll();
+  changed_.Wait(mu_, clock_,
+                [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return sending_blocks_ == 0; });
 }
 
 PushQueue::Stats PushQueue::GetStats() const {
@@ -170,36 +157,43 @@ std::vector<PushQueue::Item> PushQueue::TakeBatch() {
 }
 
 void PushQueue::Run() {
-  LowerPriority(options_.niceness);
   while (true) {
-    Batch batch;
-    std::vector<Item> to_encode;
-    bool in_place = false;
     {
       MutexLock lock(mu_);
-      changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || (pauses_ == 0 && !queue_.empty());
-      });
+      changed_.Wait(mu_, clock_,
+                    [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || HasWork(); });
       if (stopping_) return;
-      reserving_ = TakeBatch();
-      sending_blocks_ = static_cast<uint32_t>(reserving_.size());
-      in_place = reserving_.front().codec->raw() && !reserving_.front().codec->selected();
-      if (in_place) {
-        batch = BatchOf(reserving_);
-      } else {
-        to_encode = std::exchange(reserving_, {});
-        copying_ = true;
-      }
     }
-    const Stats sent = in_place ? Push(batch) : PushEncoded(std::move(to_encode));
-    MutexLock lock(mu_);
-    totals_.pushed_blocks += sent.pushed_blocks;
-    totals_.pushed_bytes += sent.pushed_bytes;
-    totals_.failed_blocks += sent.failed_blocks;
-    reserving_.clear();
-    sending_blocks_ = 0;
-    changed_.NotifyAll();
+    RunOnce();
   }
+}
+
+bool PushQueue::RunOnce() {
+  Batch batch;
+  std::vector<Item> to_encode;
+  bool in_place = false;
+  {
+    MutexLock lock(mu_);
+    if (!HasWork()) return false;
+    reserving_ = TakeBatch();
+    sending_blocks_ = static_cast<uint32_t>(reserving_.size());
+    in_place = reserving_.front().codec->raw() && !reserving_.front().codec->selected();
+    if (in_place) {
+      batch = BatchOf(reserving_);
+    } else {
+      to_encode = std::exchange(reserving_, {});
+      copying_ = true;
+    }
+  }
+  const Stats sent = in_place ? Push(batch) : PushEncoded(std::move(to_encode));
+  MutexLock lock(mu_);
+  totals_.pushed_blocks += sent.pushed_blocks;
+  totals_.pushed_bytes += sent.pushed_bytes;
+  totals_.failed_blocks += sent.failed_blocks;
+  reserving_.clear();
+  sending_blocks_ = 0;
+  changed_.NotifyAll();
+  return true;
 }
 
 PushQueue::Batch PushQueue::BatchOf(const std::vector<Item>& items) const {

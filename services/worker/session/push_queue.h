@@ -1,15 +1,17 @@
 #pragma once
 // Pushes computed blocks to the cache node in the background.
 //
-// A block waits as a reference to its KV page, so queueing it copies nothing. One thread of low
-// priority takes blocks in order, a batch of one namespace at a time. It takes room at the node,
-// writes the parts there (on the same machine into the node's own memory, otherwise into buffers of
-// the client) and hashes while it copies. Then it lets go of the pages and commits. With a recipe
-// other than raw it first encodes the parts into its own buffers. It never blocks the thread that
-// queues: blocks that do not fit, or that the node refuses, are dropped and counted.
+// A block waits as a reference to its KV page, so queueing it copies nothing. RunOnce takes blocks
+// in order, a batch of one namespace at a time. It takes room at the node, writes the parts there
+// (on the same machine into the node's own memory, otherwise into buffers of the client) and hashes
+// while it copies. Then it lets go of the pages and commits. With a recipe other than raw it first
+// encodes the parts into its own buffers. It never blocks the thread that queues: blocks that do
+// not fit, or that the node refuses, are dropped and counted.
 //
-// Pause() keeps the thread from starting a batch: the engine pauses it while a prompt is prefilled,
+// Pause() keeps the next batch from starting: the engine pauses pushes while a prompt is prefilled,
 // because copying and sending would take time from the first token.
+//
+// The queue has no thread of its own: push_thread.h is one for it.
 
 #include <chrono>
 #include <cstddef>
@@ -19,7 +21,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cairn/client/cache_client.h"
@@ -58,14 +59,14 @@ struct ComputedBlock {
   uint64_t bytes() const { return selected == nullptr ? page.size() : selected->bytes; }
 };
 
-// Thread-safe.
+// Thread-safe. One thread pushes: it alone calls Run or RunOnce.
 class PushQueue {
  public:
   struct Options {
     uint64_t max_bytes = 1ull << 30;                // Of pages that wait.
     uint32_t max_blocks = 16384;                    // That wait.
     uint32_t batch_blocks = 8;                      // Copied and sent at a time.
-    int niceness = 10;                              // Of the thread. 0 to 19.
+    int niceness = 10;                              // Of the pushing thread. 0 to 19.
     std::chrono::milliseconds push_deadline{5000};  // Of a batch.
   };
 
@@ -79,9 +80,11 @@ class PushQueue {
     uint64_t queued_bytes = 0;    // Now.
   };
 
-  // `client` must outlive the queue. `layout`: of all namespaces; parts cover its whole rectangle.
-  PushQueue(client::CacheClient& client, const Layout& layout, const Options& options);
-  ~PushQueue();  // Stop(now): at most push_deadline, for the batch under way.
+  // `client` and `clock` must outlive the queue. `layout`: of all namespaces; parts cover its whole
+  // rectangle.
+  PushQueue(client::CacheClient& client, const Layout& layout, const Clock& clock,
+            const Options& options);
+  ~PushQueue();  // REQUIRES: nobody is in Run or RunOnce.
 
   // Queues blocks of one prompt, in order, for the namespace `fingerprint`, whose codec must
   // outlive the queue. Drops the blocks that do not fit, and their successors, because nobody could
@@ -98,11 +101,17 @@ class PushQueue {
   // False when blocks were still queued or under way at `deadline`.
   bool WaitEmpty(TimePoint deadline);
 
-  // Pushes queued blocks until `deadline`, drops the rest, waits for the running batch and ends the
-  // thread. Idempotent.
+  // Lets queued blocks go out until `deadline`, drops the rest, and waits for the batch under way:
+  // at most push_deadline. Nothing is pushed afterwards, and Run returns. Idempotent.
   void Stop(TimePoint deadline);
 
   Stats GetStats() const;
+  const Options& options() const { return options_; }
+
+  // Pushes one batch. False: nothing may be pushed now.
+  bool RunOnce();
+  // Pushes whatever comes, until Stop.
+  void Run();
 
  private:
   struct Item {
@@ -117,7 +126,9 @@ class PushQueue {
     std::vector<client::PartToWrite> parts;
   };
 
-  void Run();
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !stopping_ && pauses_ == 0 && !queue_.empty();
+  }
   // Moves up to batch_blocks items of one namespace out of the queue.
   std::vector<Item> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -139,6 +150,7 @@ class PushQueue {
 
   // Constant after construction.
   client::CacheClient& client_;
+  const Clock& clock_;
   const Options options_;
   const Layout layout_;
   const std::vector<uint64_t> layer_bytes_;  // Of a page.
@@ -153,7 +165,6 @@ class PushQueue {
   int pauses_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   Stats totals_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;
 };
 
 }  // namespace cairn::worker

@@ -11,14 +11,14 @@
 
 namespace cairn::worker {
 
-SegmentSession::SegmentSession(PrefixSession& session, KvPool& pool)
-    : session_(session), pool_(pool) {
+SegmentSession::SegmentSession(PrefixSession& session, KvPool& pool, const Clock& clock)
+    : session_(session), pool_(pool), clock_(clock) {
   CAIRN_CHECK(session.codec().selected());
 }
 
 SegmentSession::Found SegmentSession::Find(std::span<const BlockKey> chain, double prefill_speed,
                                            const std::string& trace) {
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   SegmentKeys keys(session_.fingerprint());
   Found found;
   Path path;
@@ -53,14 +53,14 @@ SegmentSession::Found SegmentSession::Find(std::span<const BlockKey> chain, doub
     found.match.blocks = path.blocks();
   }
   found.path = std::move(path);
-  found.seconds = Seconds(SteadyClock::Get().Now() - start);
+  found.seconds = Seconds(clock_.Now() - start);
   return found;
 }
 
 SegmentSession::Fetched SegmentSession::Fetch(Found found, const PrefixSession::FetchWanted& wanted,
                                               kernels::ThreadPool& pool,
                                               const std::function<void()>& make_room) {
-  const TimePoint start = SteadyClock::Get().Now();
+  const TimePoint start = clock_.Now();
   const uint32_t blocks = found.path.blocks();
   SegmentSink sink(pool_.layout(), session_.codec(), blocks, session_.options().lend);
   const PrefixSession::Brought brought = session_.Bring(std::move(found.match), sink, wanted);
@@ -104,7 +104,7 @@ SegmentSession::Fetched SegmentSession::Fetch(Found found, const PrefixSession::
     }
   }
   fetched.bytes = sink.bytes();
-  fetched.seconds = Seconds(SteadyClock::Get().Now() - start);
+  fetched.seconds = Seconds(clock_.Now() - start);
   session_.CountFetched(path.blocks(), blocks - path.blocks(), fetched.bytes);
   return fetched;
 }

@@ -30,8 +30,8 @@ SelectedRows RowsOfBlock(const KvLayout& kv, const selections::KeptRows& kept, u
 // Not thread-safe. Nothing here makes a request fail: every problem is a miss with a reason.
 class SegmentSession {
  public:
-  // Both must outlive it. REQUIRES: session.codec().selected().
-  SegmentSession(PrefixSession& session, KvPool& pool);
+  // All must outlive it. REQUIRES: session.codec().selected().
+  SegmentSession(PrefixSession& session, KvPool& pool, const Clock& clock);
 
   // Whole segments, one after the other from the prompt's first token.
   struct Path {
@@ -77,6 +77,7 @@ class SegmentSession {
  private:
   PrefixSession& session_;
   KvPool& pool_;
+  const Clock& clock_;
 };
 
 }  // namespace cairn::worker

@@ -53,7 +53,8 @@ Result<std::unique_ptr<const selections::Selection>> SelectionOf(const Recipe& r
 }
 
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
-                                                            std::span<const std::string> recipes) {
+                                                            std::span<const std::string> recipes,
+                                                            const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace own, WorkerNamespace(inputs));
   std::vector<Digest> seen = {own.fingerprint};
   std::vector<PublishedNamespace> published;
@@ -61,7 +62,7 @@ Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inpu
     inputs.recipe = recipe;
     PublishedNamespace& target = published.emplace_back();
     CAIRN_ASSIGN_OR_RETURN(target.ns, WorkerNamespace(inputs));
-    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.ns, inputs.kv));
+    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.ns, inputs.kv, clock));
     CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(target.ns.recipe, inputs));
     if (std::ranges::find(seen, target.ns.fingerprint) != seen.end()) {
       return InvalidArgument("option 'publish': '{}' is given twice, or is the worker's own recipe",

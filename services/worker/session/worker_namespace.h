@@ -45,10 +45,11 @@ struct PublishedNamespace {
   std::unique_ptr<const selections::Selection> selection = nullptr;  // Null: all rows are stored.
 };
 
-// Returns one namespace for each recipe. INVALID_ARGUMENT or UNIMPLEMENTED: a recipe cannot store
-// the KV, or a namespace is given twice or is that of `inputs`. FAILED_PRECONDITION: as
-// SelectionOf.
+// Returns one namespace for each recipe. `clock`: as in KvCodec::Create. INVALID_ARGUMENT or
+// UNIMPLEMENTED: a recipe cannot store the KV, or a namespace is given twice or is that of
+// `inputs`. FAILED_PRECONDITION: as SelectionOf.
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
-                                                            std::span<const std::string> recipes);
+                                                            std::span<const std::string> recipes,
+                                                            const Clock& clock);
 
 }  // namespace cairn::worker

@@ -118,7 +118,7 @@ Result<std::unique_ptr<StoredKvReader>> StoredKvReader::Create(client::CacheClie
                             .kv_heads = static_cast<int32_t>(planes[0].heads),
                             .head_dim = static_cast<int32_t>(planes[0].dim),
                             .block_tokens = static_cast<int32_t>(spec.layout.block_tokens)};
-  CAIRN_ASSIGN_OR_RETURN(auto codec, worker::KvCodec::Create(ns, kv));
+  CAIRN_ASSIGN_OR_RETURN(auto codec, worker::KvCodec::Create(ns, kv, SteadyClock::Get()));
   return std::unique_ptr<StoredKvReader>(
       new StoredKvReader(client, ns.fingerprint, kv, std::move(codec)));
 }

@@ -3,8 +3,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 
 namespace cairn {
+
+class CondVar;
+class Mutex;
 
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -15,11 +19,21 @@ class Clock {
   virtual ~Clock() = default;
   // Monotonic.
   virtual TimePoint Now() const = 0;
+
+  // One wait for `ready`, or for `deadline` on this clock. It may return earlier, so only
+  // CondVar::WaitUntil (common/concurrency/mutex.h) calls it, in a loop. The caller holds `mu`, as
+  // `ready` needs, and Wait gives it up meanwhile. `changed` is notified when `ready` may have
+  // changed. This implementation is for clocks that others move: it looks every millisecond of real
+  // time.
+  virtual void Wait(CondVar& changed, Mutex& mu, TimePoint deadline,
+                    const std::function<bool()>& ready) const;
 };
 
 class SteadyClock final : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+  void Wait(CondVar& changed, Mutex& mu, TimePoint deadline,
+            const std::function<bool()>& ready) const override;
   static SteadyClock& Get() {
     static SteadyClock clock;
     return clock;

@@ -128,7 +128,7 @@ TEST_F(DiskTest, AReaderThatKeepsTheBuffersMeetsItsDeadline) {
   std::vector<FetchedSlice> kept;
   Status last;
   for (;;) {
-    auto item = (*stream)->Next(SteadyClock::Get().Now() + std::chrono::milliseconds(50));
+    auto item = (*stream)->Next(clock_.Now());
     last = item.status();
     if (!item.ok() || !*item) break;
     kept.push_back(std::get<FetchedSlice>(**item));
@@ -231,10 +231,10 @@ TEST_F(DiskTest, FlushSaysWhenBlocksAreGivenUp) {
   Start();
   disk_->FailWrites(1000, Errorf(StatusCode::kUnavailable, "no disk"));
   ASSERT_OK(Store(1, std::nullopt));
-  EXPECT_THAT(engine_->Flush(SteadyClock::Get().Now() + std::chrono::milliseconds(20)),
+  EXPECT_THAT(engine_->Flush(clock_.Now()),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("not on disk")));
   disk_->FailWrites(0, OkStatus());
-  EXPECT_OK(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(5)));
+  EXPECT_OK(engine_->Flush(clock_.Now() + std::chrono::seconds(5)));
   CrashAndRestart();
   EXPECT_EQ(ServeAndVerify(1, 1), 1u);
 }
@@ -250,7 +250,7 @@ TEST_F(DiskTest, GivenUpBlocksAreWrittenWhenTheDiskIsBack) {
   EXPECT_EQ(engine_->GetStats().unflushed_bytes, 0u);  // Given up.
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 0u);
   // A flush does not say that they are there.
-  EXPECT_FALSE(engine_->Flush(SteadyClock::Get().Now() + std::chrono::milliseconds(50)).ok());
+  EXPECT_FALSE(engine_->Flush(clock_.Now()).ok());
   disk_->FailWrites(0, OkStatus());
   for (int i = 0; i < 10; ++i) {
     clock_.Advance(std::chrono::seconds(10));
@@ -268,7 +268,7 @@ TEST_F(DiskTest, FlushTriesGivenUpBlocksAgain) {
     engine_->Tick();
   }
   disk_->FailWrites(0, OkStatus());
-  EXPECT_OK(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(5)));
+  EXPECT_OK(engine_->Flush(clock_.Now() + std::chrono::seconds(5)));
   CrashAndRestart();
   EXPECT_EQ(ServeAndVerify(1, 5), 5u);
 }
@@ -297,7 +297,7 @@ TEST_F(DiskTest, APathLargerThanTheDiskKeepsItsHeadThere) {
   Start(options);
   StoreChain(1, 60);
   EXPECT_EQ(ServeAndVerify(1, 60), 60u);  // Host has them all.
-  EXPECT_THAT(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(10)),
+  EXPECT_THAT(engine_->Flush(clock_.Now() + std::chrono::seconds(10)),
               StatusIs(StatusCode::kUnavailable, HasSubstr("could not be written")));
   ASSERT_OK(disk_->Flush());
   CrashAndRestart();
@@ -403,9 +403,7 @@ TEST_F(DiskTest, FetchWaitsForThePromotionsOfItsMatch) {
   const MatchResult match = Match(TestKeys(1, 10));
   auto stream = engine_->Fetch({.session = session_, .lease = *match.lease, .trace = ""});
   ASSERT_OK(stream);
-  EXPECT_EQ(
-      (*stream)->Next(SteadyClock::Get().Now() + std::chrono::milliseconds(20)).status().code(),
-      StatusCode::kDeadlineExceeded);
+  EXPECT_EQ((*stream)->Next(clock_.Now()).status().code(), StatusCode::kDeadlineExceeded);
   std::thread disk([&] {
     disk_->HoldCallbacks(false);
     disk_->RunHeld();

@@ -216,7 +216,7 @@ class EngineTest : public ::testing::Test {
   Fetched Drain(FetchStream& stream) {
     Fetched fetched;
     for (;;) {
-      auto item = stream.Next(SteadyClock::Get().Now() + std::chrono::seconds(10));
+      auto item = stream.Next(clock_.Now() + std::chrono::seconds(10));
       EXPECT_OK(item);
       if (!item.ok() || !item->has_value()) return fetched;
       if (auto* failure = std::get_if<FetchFailure>(&**item)) {
@@ -262,7 +262,7 @@ class EngineTest : public ::testing::Test {
     EXPECT_EQ(whole + fetched.failures.size(), match.matched_blocks);
     return whole;
   }
-  void Flush() { ASSERT_OK(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(10))); }
+  void Flush() { ASSERT_OK(engine_->Flush(clock_.Now() + std::chrono::seconds(10))); }
 
   FakeClock clock_;
   InlineExecutor inline_;

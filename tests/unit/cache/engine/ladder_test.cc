@@ -209,7 +209,7 @@ TEST_F(LadderTest, ABlockThatWasDamagedBeforeItsCopyIsRemoved) {
   ASSERT_OK(Push(2, PartOf(kPushed, 2)));
   manual_.RunAll();
   EXPECT_EQ(BlocksIn(TierKind::kDisk), 2u);
-  EXPECT_OK(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(5)));
+  EXPECT_OK(engine_->Flush(clock_.Now() + std::chrono::seconds(5)));
 }
 
 TEST_F(LadderTest, BytesThatNoEncoderWroteAreRemovedToo) {
@@ -252,7 +252,7 @@ TEST_F(LadderTest, NumbersThatCannotBeEncodedStayInHost) {
   EXPECT_EQ(stats.tiers[TierKind::kDisk]->blocks, 1u);
   // A flush does not say that it is on disk, however often it is asked, and it is counted once.
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(engine_->Flush(SteadyClock::Get().Now() + std::chrono::seconds(5)),
+    EXPECT_THAT(engine_->Flush(clock_.Now() + std::chrono::seconds(5)),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("1 blocks could not")));
   }
   EXPECT_EQ(engine_->GetStats().unencodable_copies, 1u);
@@ -342,7 +342,7 @@ TEST_F(LadderTest, ManyThreadsSeeEachBlockWholeInOneOfItsForms) {
       if (!match.ok() || !match->lease) continue;
       auto stream = engine_->Fetch({.session = session, .lease = *match->lease, .trace = ""});
       while (stream.ok()) {
-        auto item = (*stream)->Next(SteadyClock::Get().Now() + std::chrono::seconds(20));
+        auto item = (*stream)->Next(clock_.Now() + std::chrono::seconds(20));
         ASSERT_OK(item);
         if (!*item) break;
         const auto* slice = std::get_if<FetchedSlice>(&**item);

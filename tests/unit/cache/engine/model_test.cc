@@ -111,7 +111,7 @@ TEST_P(EngineModelTest, ServesOnlyWhatWasCommitted) {
         if (readers.empty()) break;
         const size_t r = rng() % readers.size();
         for (int i = 0; i < 20; ++i) {
-          auto item = readers[r].stream->Next(SteadyClock::Get().Now());
+          auto item = readers[r].stream->Next(clock_.Now());
           if (!item.ok()) break;
           if (!*item) {
             readers.erase(readers.begin() + static_cast<ptrdiff_t>(r));

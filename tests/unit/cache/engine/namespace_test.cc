@@ -11,7 +11,7 @@ using Kind = CacheEvent::Kind;
 class NamespaceTest : public EngineTest {
  protected:
   std::vector<CacheEvent> Events(EventQueue& queue) {
-    auto events = queue.Next(1000, SteadyClock::Get().Now());
+    auto events = queue.Next(1000, clock_.Now());
     EXPECT_OK(events);
     return events.ok() ? *events : std::vector<CacheEvent>{};
   }
@@ -160,7 +160,7 @@ TEST_F(NamespaceTest, ASlowWatcherLosesItsQueueAndCancelWakes) {
   Start(options);
   auto queue = engine_->Watch(std::nullopt, false);
   StoreChain(1, 5);
-  EXPECT_THAT(queue->Next(10, SteadyClock::Get().Now()).status(),
+  EXPECT_THAT(queue->Next(10, clock_.Now()).status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("snapshot")));
   EXPECT_GT(engine_->GetStats().dropped_events, 0u);
   auto other = engine_->Watch(std::nullopt, false);

@@ -88,7 +88,8 @@ class SnapshotTest : public ::testing::Test {
   LruPolicy policy_;
   Tiers tiers_;
   NamespaceRegistry registry_{16};
-  EventHub hub_{1 << 20};
+  FakeClock clock_;
+  EventHub hub_{1 << 20, clock_};
   Blocks here_;
 };
 

@@ -24,6 +24,13 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   constexpr int kRounds = 150;
   std::atomic<uint64_t> served{0};
   std::atomic<int> busy{0};
+  Mutex mu;
+  CondVar done;
+  const auto leave = [&] {
+    MutexLock lock(mu);
+    --busy;
+    done.NotifyAll();
+  };
   std::atomic<int> writing{3};
 
   const auto writer = [&](uint64_t seed) {
@@ -42,7 +49,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
       engine_->CloseSession(session);  // With what was not committed.
     }
     --writing;
-    --busy;
+    leave();
   };
   const auto reader = [&](uint64_t seed) {
     std::mt19937_64 rng(seed);
@@ -57,7 +64,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
       if (!match.ok() || !match->lease) continue;
       auto stream = engine_->Fetch({.session = session, .lease = *match->lease, .trace = ""});
       for (int i = 0; stream.ok(); ++i) {
-        auto item = (*stream)->Next(SteadyClock::Get().Now() + std::chrono::seconds(20));
+        auto item = (*stream)->Next(clock_.Now() + std::chrono::seconds(20));
         ASSERT_OK(item);
         if (!*item) break;
         if (const auto* slice = std::get_if<FetchedSlice>(&**item)) {
@@ -69,7 +76,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
       (void)engine_->Release(session, {&*match->lease, 1});
     }
     engine_->CloseSession(session);
-    --busy;
+    leave();
   };
   std::vector<std::thread> threads;
   busy = 5;
@@ -80,7 +87,12 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   while (busy > 0) {
     engine_->Tick();
     (void)engine_->GetStats();
-    (void)watch->Next(1000, SteadyClock::Get().Now() + std::chrono::milliseconds(2));
+    (void)watch->Next(1000, clock_.Now());
+    {
+      MutexLock lock(mu);
+      done.WaitUntil(mu, SteadyClock::Get().Now() + std::chrono::milliseconds(2),
+                     [&] { return busy == 0; });
+    }
     clock_.Advance(std::chrono::milliseconds(5));
     const auto hinted = TestKeys(ticks % 8 * 100, ticks % 8 * 100 + 19);
     (void)engine_->Prefetch({.session = session_,
@@ -90,7 +102,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
     if (ticks % 20 == 0) watch = engine_->Watch(ns_, true);
     if (++ticks % 50 == 0) {
       ASSERT_OK(engine_->BumpEpoch(ns_));
-      (void)engine_->Flush(SteadyClock::Get().Now() + std::chrono::milliseconds(5));
+      (void)engine_->Flush(clock_.Now());
     }
   }
   for (std::thread& thread : threads) thread.join();

@@ -45,7 +45,7 @@ class StoredKvTest : public ::testing::Test {
     inputs.recipe = recipe;
     const auto ns = worker::WorkerNamespace(inputs);
     EXPECT_OK(ns);
-    const auto codec = worker::KvCodec::Create(*ns, kKv);
+    const auto codec = worker::KvCodec::Create(*ns, kKv, SteadyClock::Get());
     EXPECT_OK(codec);
     EXPECT_OK(client_.OpenNamespace(ns->spec));
     const Digest fingerprint = ns->fingerprint;
@@ -70,9 +70,10 @@ class StoredKvTest : public ::testing::Test {
       }
       computed[b].selected = std::make_shared<const worker::SelectedRows>(std::move(rows));
     }
-    worker::PushQueue push(client_, ns->spec.layout, {});
+    worker::PushQueue push(client_, ns->spec.layout, SteadyClock::Get(), {});
     push.Enqueue(fingerprint, **codec, std::move(computed));
-    EXPECT_TRUE(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(20)));
+    while (push.RunOnce()) {
+    }
     auto reader = StoredKvReader::Create(client_, ns->spec);
     EXPECT_OK(reader);
     return *std::move(reader);

@@ -12,23 +12,23 @@ using ::testing::HasSubstr;
 std::shared_ptr<Job> MakeJob() {
   PreparedPrompt prompt;
   prompt.tokens = {1, 2, 3};
-  return std::make_shared<Job>(GenerateRequest(), prompt, SteadyClock::Get().Now());
+  return std::make_shared<Job>(GenerateRequest(), prompt, SteadyClock::Get());
 }
 
 TEST(RequestQueueTest, FirstInFirstOutUpToItsCapacity) {
-  RequestQueue queue(2);
+  RequestQueue queue(2, SteadyClock::Get());
   const auto first = MakeJob(), second = MakeJob();
   EXPECT_OK(queue.Put(first));
   EXPECT_OK(queue.Put(second));
   EXPECT_THAT(queue.Put(MakeJob()),
               testing::StatusIs(StatusCode::kResourceExhausted, HasSubstr("2 requests wait")));
-  EXPECT_EQ(queue.Take(false), first);
-  EXPECT_EQ(queue.Take(true), second);
-  EXPECT_EQ(queue.Take(true), nullptr);
+  EXPECT_EQ(queue.Take(), first);
+  EXPECT_EQ(queue.Take(), second);
+  EXPECT_EQ(queue.Take(), nullptr);
 }
 
 TEST(RequestQueueTest, CancelledRequestsGiveTheirPlacesBack) {
-  RequestQueue queue(3);
+  RequestQueue queue(3, SteadyClock::Get());
   const auto gone = MakeJob(), stays = MakeJob();
   EXPECT_OK(queue.Put(gone));
   EXPECT_OK(queue.Put(stays));
@@ -37,23 +37,29 @@ TEST(RequestQueueTest, CancelledRequestsGiveTheirPlacesBack) {
   ASSERT_EQ(cancelled.size(), 1u);
   EXPECT_EQ(cancelled[0], gone);
   EXPECT_EQ(queue.size(), 1u);
-  EXPECT_EQ(queue.Take(true), stays);
+  EXPECT_EQ(queue.Take(), stays);
 }
 
 TEST(RequestQueueTest, CloseRefusesButLetsTheRestBeTaken) {
-  RequestQueue queue(2);
+  RequestQueue queue(2, SteadyClock::Get());
   EXPECT_OK(queue.Put(MakeJob()));
   queue.Close();
   EXPECT_THAT(queue.Put(MakeJob()), testing::StatusIs(StatusCode::kUnavailable, ::testing::_));
-  EXPECT_NE(queue.Take(false), nullptr);
-  EXPECT_EQ(queue.Take(false), nullptr);  // Does not wait.
+  EXPECT_NE(queue.Take(), nullptr);
+  EXPECT_EQ(queue.Take(), nullptr);
 }
 
-TEST(RequestQueueTest, CloseWakesAWaitingTake) {
-  RequestQueue queue(1);
-  std::thread taker([&] { EXPECT_EQ(queue.Take(false), nullptr); });
+TEST(RequestQueueTest, ARequestAndTheEndWakeTheDriver) {
+  RequestQueue queue(1, SteadyClock::Get());
+  std::thread driver([&] {
+    queue.WaitForJob();
+    EXPECT_NE(queue.Take(), nullptr);
+    queue.WaitForJob();
+    EXPECT_TRUE(queue.closed());
+  });
+  EXPECT_OK(queue.Put(MakeJob()));
   queue.Close();
-  taker.join();
+  driver.join();
 }
 
 TEST(JobTest, TokensComeInOrderBeforeTheOutcome) {

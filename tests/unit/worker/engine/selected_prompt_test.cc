@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "services/worker/session/push_thread.h"
 #include "services/worker/session/worker_namespace.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 
@@ -96,8 +97,9 @@ class Uneven final : public selections::Selection {
 
 // What WorkerEngine has, with a selection that no recipe names.
 struct Worker {
-  Worker(InMemoryCacheClient* node, std::unique_ptr<selections::Selection> selection,
-         const std::string& recipe = "random:keep=0.5+raw") {
+  Worker(InMemoryCacheClient* node, std::unique_ptr<selections::Selection> selection_in,
+         const std::string& recipe = "random:keep=0.5+raw")
+      : selection(std::move(selection_in)) {
     model = *Model::Load(kSmallModel);
     transformer = *Transformer::Create(*model, {.threads = 2});
     pool = *KvPool::Create(transformer->kv_layout(), 64 * transformer->kv_layout().page_bytes());
@@ -110,16 +112,20 @@ struct Worker {
       inputs.numerics = transformer->numerics_id();
       inputs.recipe = recipe;
       const CheckedNamespace ns = *WorkerNamespace(inputs);
-      codec = *KvCodec::Create(ns, pool->layout());
-      push.emplace(*client, ns.spec.layout, PushQueue::Options{});
+      codec = *KvCodec::Create(ns, pool->layout(), clock);
+      push.emplace(*client, ns.spec.layout, clock, PushQueue::Options{});
+      push_thread.emplace(*push);
       // How much is fetched must not depend on how busy this machine is.
       PrefixSession::Options patient;
       patient.match_deadline = std::chrono::seconds(10);
       patient.stall_deadline = std::chrono::seconds(10);
-      session.emplace(*client, ns, pool->layout(), *codec, patient);
+      session.emplace(
+          PrefixSession::Dependencies{
+              .client = *client, .codec = *codec, .clock = clock, .executor = background},
+          ns, pool->layout(), patient);
     }
-    prompt.emplace(*transformer, *model, *pool, SteadyClock::Get(), std::move(selection),
-                   session ? &*session : nullptr, push ? &*push : nullptr);
+    prompt.emplace(*transformer, *model, *pool, clock, *selection, session ? &*session : nullptr,
+                   push ? &*push : nullptr);
     logits.resize(static_cast<size_t>(transformer->vocab()));
   }
 
@@ -154,13 +160,17 @@ struct Worker {
     return tokens;
   }
 
+  const Clock& clock = SteadyClock::Get();
+  const std::unique_ptr<const selections::Selection> selection;
   std::unique_ptr<Model> model;
   std::unique_ptr<Transformer> transformer;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<SharedClient> client;
   std::unique_ptr<KvCodec> codec;
+  ThreadPool background{{.name = "fetch", .threads = 2}};
   std::optional<PrefixSession> session;
   std::optional<PushQueue> push;
+  std::optional<PushThread> push_thread;
   std::optional<SelectedPrompt> prompt;
   std::shared_ptr<KvSequence> sequence;
   std::vector<float> logits;

@@ -14,12 +14,23 @@ constexpr uint32_t kBlocks = 3;
 constexpr uint32_t kLayers = 2;
 constexpr uint32_t kHeads = 2;
 
-TimePoint Now() { return SteadyClock::Get().Now(); }
+// Time passes while somebody waits, and only then.
+class WaitedClock final : public Clock {
+ public:
+  TimePoint Now() const override { return time_.Now(); }
+  void Wait(CondVar&, Mutex&, TimePoint deadline, const std::function<bool()>&) const override {
+    time_.Advance(deadline - time_.Now());
+  }
+  void Advance(Duration by) { time_.Advance(by); }
+
+ private:
+  mutable FakeClock time_;
+};
 
 class FetchProgressTest : public ::testing::Test {
  protected:
   void Arrive(uint32_t block, uint32_t layer) {
-    progress_.Arrived({block, layer, 0, kHeads}, 10, false, Now());
+    progress_.Arrived({block, layer, 0, kHeads}, 10, false);
   }
   void ArriveAll() {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
@@ -27,7 +38,9 @@ class FetchProgressTest : public ::testing::Test {
     }
   }
 
-  FetchProgress progress_{{kBlocks, kLayers, kHeads}, Now(), seconds(30), seconds(60)};
+  const Clock& clock_ = SteadyClock::Get();
+  FetchProgress progress_{
+      clock_, {kBlocks, kLayers, kHeads}, clock_.Now(), seconds(30), seconds(60)};
 };
 
 TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
@@ -41,30 +54,21 @@ TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
   EXPECT_EQ(progress_.bytes().host, 10u * kBlocks * kLayers);
 }
 
-TEST_F(FetchProgressTest, PollingSaysWhenTheFetchIsOverAndNeverWaits) {
+TEST_F(FetchProgressTest, PollingSaysWhenTheFetchIsOver) {
   EXPECT_FALSE(progress_.PollDone());
   ArriveAll();
   EXPECT_TRUE(progress_.PollDone());
   EXPECT_FALSE(progress_.TimedOut());
-
-  FetchProgress late({kBlocks, kLayers, kHeads}, Now() - seconds(2), seconds(1), seconds(1));
-  EXPECT_TRUE(late.PollDone());
-  EXPECT_TRUE(late.TimedOut());
-  EXPECT_EQ(late.Reason(), MissReason::kDeadline);
-
-  // Time before the first poll does not count as a stall.
-  FetchProgress polled({kBlocks, kLayers, kHeads}, Now() - seconds(40), seconds(30), seconds(90));
-  EXPECT_FALSE(polled.PollDone());
 }
 
 TEST_F(FetchProgressTest, HeadsOfSeveralPartsMakeALayer) {
-  progress_.Arrived({0, 0, 0, 1}, 1, false, Now());
+  progress_.Arrived({0, 0, 0, 1}, 1, false);
   EXPECT_EQ(progress_.Missing({0, 0, 0, 2}), 1u);
   EXPECT_EQ(progress_.Missing({0, 0, 0, 1}), 0u);
   // Overlaps what is there: counted once.
-  progress_.Arrived({0, 0, 0, 2}, 1, false, Now());
+  progress_.Arrived({0, 0, 0, 2}, 1, false);
   EXPECT_EQ(progress_.Missing({0, 0, 0, 2}), 0u);
-  progress_.Arrived({0, 1, 0, 2}, 1, false, Now());
+  progress_.Arrived({0, 1, 0, 2}, 1, false);
   EXPECT_EQ(progress_.CompletePrefix(), 1u);
 }
 
@@ -105,21 +109,58 @@ TEST_F(FetchProgressTest, BlockThatFailsAfterItArrivedIsNotUsed) {
   EXPECT_EQ(progress_.CompletePrefix(), 2u);
 }
 
-TEST(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
-  const TimePoint start = Now();
-  FetchProgress progress({1, 1, 1}, start, milliseconds(20), seconds(60));
+class FetchProgressDeadlineTest : public ::testing::Test {
+ protected:
+  Duration Passed() const { return clock_.Now() - start_; }
+
+  WaitedClock clock_;
+  const TimePoint start_ = clock_.Now();
+};
+
+TEST_F(FetchProgressDeadlineTest, SilenceIsOverAfterTheStallDeadline) {
+  FetchProgress progress(clock_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
   EXPECT_FALSE(progress.WaitLayer(0).ok());
-  EXPECT_GE(Now() - start, milliseconds(20));
+  EXPECT_EQ(Passed(), milliseconds(25));
   EXPECT_TRUE(progress.TimedOut());
   EXPECT_EQ(progress.Reason(), MissReason::kDeadline);
 }
 
-TEST(FetchProgressDeadlineTest, ProgressMovesTheStallDeadlineButNotTheLimit) {
-  const TimePoint start = Now();
-  FetchProgress progress({2, 1, 1}, start, milliseconds(10), milliseconds(100));
-  progress.Arrived({0, 0, 0, 1}, 1, false, start + seconds(10));
+TEST_F(FetchProgressDeadlineTest, ProgressMovesTheStallDeadline) {
+  FetchProgress progress(clock_, {2, 1, 1}, start_, milliseconds(25), seconds(60));
+  clock_.Advance(milliseconds(20));
+  progress.Arrived({0, 0, 0, 1}, 1, false);
+  progress.WaitDone();
+  EXPECT_EQ(Passed(), milliseconds(45));
+  EXPECT_EQ(progress.CompletePrefix(), 1u);
+}
+
+TEST_F(FetchProgressDeadlineTest, ProgressDoesNotMoveTheLimit) {
+  FetchProgress progress(clock_, {2, 1, 1}, start_, milliseconds(25), milliseconds(40));
+  clock_.Advance(milliseconds(20));
+  progress.Arrived({0, 0, 0, 1}, 1, false);
   EXPECT_FALSE(progress.WaitLayer(0).ok());
-  EXPECT_GE(Now() - start, milliseconds(100));
+  EXPECT_EQ(Passed(), milliseconds(40));
+  EXPECT_TRUE(progress.TimedOut());
+}
+
+TEST_F(FetchProgressDeadlineTest, PollingNeverWaitsAndCountsSilenceFromTheFirstPoll) {
+  FetchProgress progress(clock_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  clock_.Advance(seconds(1));
+  EXPECT_FALSE(progress.PollDone());
+  clock_.Advance(milliseconds(24));
+  EXPECT_FALSE(progress.PollDone());
+  clock_.Advance(milliseconds(1));
+  EXPECT_TRUE(progress.PollDone());
+  EXPECT_EQ(Passed(), milliseconds(1025));
+  EXPECT_EQ(progress.Reason(), MissReason::kDeadline);
+}
+
+TEST_F(FetchProgressDeadlineTest, AClaimGivesUpOnAWriteThatDoesNotEnd) {
+  FetchProgress progress(clock_, {1, 1, 1}, start_, milliseconds(25), seconds(60));
+  ASSERT_TRUE(progress.BeginWrite(0));
+  int cancelled = 0;
+  EXPECT_FALSE(progress.Claim(0, 1, [&] { ++cancelled; }));
+  EXPECT_EQ(cancelled, 1);
   EXPECT_TRUE(progress.TimedOut());
 }
 

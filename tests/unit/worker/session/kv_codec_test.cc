@@ -39,7 +39,7 @@ std::vector<std::byte> Page(uint32_t seed) {
 }
 
 TEST(KvCodecTest, RawIsThePageItself) {
-  const auto codec = KvCodec::Create(Namespace("raw"), kKv);
+  const auto codec = KvCodec::Create(Namespace("raw"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   EXPECT_TRUE((*codec)->raw());
   EXPECT_FALSE((*codec)->lossy());
@@ -47,7 +47,7 @@ TEST(KvCodecTest, RawIsThePageItself) {
 }
 
 TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
-  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   EXPECT_TRUE((*codec)->lossy());
   KvCodec::Scratch scratch;
@@ -69,7 +69,7 @@ TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
 }
 
 TEST(KvCodecTest, KeysAndValuesDoNotChangePlaces) {
-  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> page = Page(2);
@@ -99,7 +99,7 @@ double RelativeError(const _Float16* a, const _Float16* b, size_t count) {
 TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
   for (const char* recipe :
        {"int8", "fp8", "int4", "mixed", "turbo:bits=4", "turbo:bits=3", "cachegen"}) {
-    const auto codec = KvCodec::Create(Namespace(recipe), kKv);
+    const auto codec = KvCodec::Create(Namespace(recipe), kKv, SteadyClock::Get());
     ASSERT_OK(codec);
     KvCodec::Scratch scratch;
     for (const uint64_t position : {uint64_t{0}, uint64_t{64}}) {
@@ -122,7 +122,7 @@ TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
 }
 
 TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
-  const auto codec = KvCodec::Create(Namespace("turbo:bits=4,sink=1"), kKv);
+  const auto codec = KvCodec::Create(Namespace("turbo:bits=4,sink=1"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   const std::vector<std::byte> page = Page(7);
@@ -143,7 +143,7 @@ TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
 }
 
 TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
-  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> page = Page(3);
@@ -157,7 +157,7 @@ TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
 }
 
 TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
-  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0) - 1);
@@ -167,7 +167,7 @@ TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
 }
 
 TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
-  const auto codec = KvCodec::Create(Namespace("turbo:bits=4"), kKv);
+  const auto codec = KvCodec::Create(Namespace("turbo:bits=4"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   const std::vector<std::byte> page = Page(5);
@@ -192,7 +192,7 @@ TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
 }
 
 TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
-  const auto codec = KvCodec::Create(Namespace("cachegen"), kKv);
+  const auto codec = KvCodec::Create(Namespace("cachegen"), kKv, SteadyClock::Get());
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(2, 64));
@@ -206,7 +206,8 @@ TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
 }
 
 TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
-  const auto ladder = KvCodec::Create(Namespace("host=raw>disk=turbo:bits=4"), kKv);
+  const auto ladder =
+      KvCodec::Create(Namespace("host=raw>disk=turbo:bits=4"), kKv, SteadyClock::Get());
   ASSERT_OK(ladder);
   EXPECT_TRUE((*ladder)->raw());
   EXPECT_TRUE((*ladder)->lossy());
@@ -215,7 +216,7 @@ TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
   EXPECT_LT((*ladder)->typical_slice_bytes(true), kKv.layer_bytes() / 3);
   EXPECT_FALSE((*ladder)->Has(format::Codec::kInt8));
 
-  const auto turbo = KvCodec::Create(Namespace("turbo:bits=4"), kKv);
+  const auto turbo = KvCodec::Create(Namespace("turbo:bits=4"), kKv, SteadyClock::Get());
   ASSERT_OK(turbo);
   KvCodec::Scratch scratch;
   const auto page = Page(5);
@@ -236,10 +237,11 @@ TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
 }
 
 TEST(KvCodecTest, LaddersThatCannotBeAreRefused) {
-  EXPECT_THAT(KvCodec::Create(Namespace("device=int8>host=turbo:bits=4"), kKv),
+  EXPECT_THAT(KvCodec::Create(Namespace("device=int8>host=turbo:bits=4"), kKv, SteadyClock::Get()),
               testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("no device tier")));
-  EXPECT_THAT(KvCodec::Create(Namespace("host=turbo:bits=4>disk=turbo:bits=2"), kKv),
-              testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
+  EXPECT_THAT(
+      KvCodec::Create(Namespace("host=turbo:bits=4>disk=turbo:bits=2"), kKv, SteadyClock::Get()),
+      testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
 }
 
 }  // namespace

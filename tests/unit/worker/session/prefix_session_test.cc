@@ -13,7 +13,7 @@ constexpr uint32_t kBlocks = 6;
 
 class PrefixSessionTest : public SessionFixture {
  protected:
-  PrefixSessionTest() : session_(client_, ns_, kKv, *codec_, Options()) {
+  PrefixSessionTest() : session_(Parts(client_), ns_, kKv, Options()) {
     keys_ = session_.Keys(Tokens(kBlocks * 16));
     page_ = pool_->NewSequence();
     CAIRN_CHECK(page_.Reserve(kBlocks * 16).ok());
@@ -27,12 +27,17 @@ class PrefixSessionTest : public SessionFixture {
     return options;
   }
 
+  PrefixSession::Dependencies Parts(client::CacheClient& client) {
+    return {.client = client, .codec = *codec_, .clock = clock_, .executor = background_};
+  }
+
   PrefixSession::Match Lookup() { return session_.Lookup(keys_, 0, "trace-1"); }
   PrefixFetch::Outcome FetchAll(PrefixSession::Match match) {
     return session_.Fetch(std::move(match), page_, {})->Finish();
   }
-  static TimePoint Now() { return SteadyClock::Get().Now(); }
+  TimePoint Now() const { return clock_.Now(); }
 
+  ThreadPool background_{{.name = "fetch", .threads = 2}};
   PrefixSession session_;
   std::vector<BlockKey> keys_;
   KvSequence page_;
@@ -44,7 +49,7 @@ TEST_F(PrefixSessionTest, KeysAreOfFullBlocksAndChainFromTheFingerprint) {
   EXPECT_EQ(session_.fingerprint(), Fingerprint(spec_));
   NamespaceSpec other = spec_;
   other.numerics = "toy-2";
-  PrefixSession other_session(client_, *CheckNamespace(other), kKv, *codec_, Options());
+  PrefixSession other_session(Parts(client_), *CheckNamespace(other), kKv, Options());
   EXPECT_NE(other_session.Keys(Tokens(16))[0], session_.Keys(Tokens(16))[0]);
 }
 
@@ -127,7 +132,7 @@ TEST_F(PrefixSessionTest, CorruptBlockEndsThePrefixBeforeIt) {
 TEST_F(PrefixSessionTest, HangingFetchEndsByTheStallDeadline) {
   Store(keys_);
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 5));
-  PrefixSession session(client_, ns_, kKv, *codec_, Options(milliseconds(50)));
+  PrefixSession session(Parts(client_), ns_, kKv, Options(milliseconds(50)));
   const TimePoint start = Now();
   std::unique_ptr<PrefixFetch> fetch = session.Fetch(session.Lookup(keys_, 0, ""), page_, {});
   EXPECT_FALSE(fetch->WaitLayer(3).ok());
@@ -149,7 +154,7 @@ TEST_F(PrefixSessionTest, HangingNodeCostsTheMatchDeadlineOnly) {
   PrefixSession::Options options;
   options.match_deadline = milliseconds(50);
   options.stall_deadline = seconds(20);
-  PrefixSession session(client_, ns_, kKv, *codec_, options);
+  PrefixSession session(Parts(client_), ns_, kKv, options);
   client_.SetFaults(Fault(&Faults::hang, true));
   const TimePoint start = Now();
   const PrefixSession::Match match = session.Lookup(keys_, 0, "");
@@ -166,7 +171,7 @@ TEST_F(PrefixSessionTest, NodeThatIsAwayIsAMiss) {
 TEST_F(PrefixSessionTest, NodeThatIsAwayAtTheStartIsFoundLater) {
   client::testing::InMemoryCacheClient client;
   client.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
-  PrefixSession session(client, ns_, kKv, *codec_, Options());
+  PrefixSession session(Parts(client), ns_, kKv, Options());
   EXPECT_EQ(session.Lookup(keys_, 0, "").blocks, 0u);
   client.SetFaults({});
   // The second question finds the namespace, at the latest.

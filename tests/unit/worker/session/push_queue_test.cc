@@ -1,5 +1,6 @@
 #include "services/worker/session/push_queue.h"
 
+#include "services/worker/session/push_thread.h"
 #include "tests/unit/worker/session/session_fixture.h"
 
 namespace cairn::worker {
@@ -15,49 +16,51 @@ class PushQueueTest : public SessionFixture {
     keys_ = chain.Keys(Tokens(16 * 16), 16);
   }
 
-  static TimePoint Soon() { return SteadyClock::Get().Now() + seconds(20); }
+  TimePoint Soon() const { return clock_.Now() + seconds(20); }
 
   std::vector<BlockKey> keys_;
 };
 
 TEST_F(PushQueueTest, PagesAreFreeOnceCopied) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, clock_, {});
   auto sequence = Filled(16);
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(sequence, keys_));
   sequence.reset();
-  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  PushAll(push);
   EXPECT_EQ(pool_->free_pages(), pool_->total_pages());
   EXPECT_EQ(push.GetStats().pushed_blocks, 16u);
   EXPECT_EQ(client_.complete_blocks(), 16u);
 }
 
 TEST_F(PushQueueTest, NothingIsSentWhilePaused) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, clock_, {});
   push.Pause();
   push.Pause();
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   push.Resume();
-  EXPECT_FALSE(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::milliseconds(50)));
+  EXPECT_FALSE(push.RunOnce());
+  EXPECT_FALSE(push.WaitEmpty(clock_.Now()));
   EXPECT_EQ(client_.complete_blocks(), 0u);
   push.Resume();
-  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  PushAll(push);
+  EXPECT_TRUE(push.WaitEmpty(clock_.Now()));
   EXPECT_EQ(client_.complete_blocks(), 4u);
 }
 
 TEST_F(PushQueueTest, FullQueueDropsTheEndOfThePrompt) {
-  PushQueue push(client_, spec_.layout, {.max_blocks = 10});
+  PushQueue push(client_, spec_.layout, clock_, {.max_blocks = 10});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
   EXPECT_EQ(push.GetStats().dropped_blocks, 6u);
   push.Resume();
-  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  PushAll(push);
   const auto match = client_.Match(Fingerprint(spec_), keys_, {});
   ASSERT_OK(match);
   EXPECT_EQ(match->matched_blocks, 10u);
 }
 
 TEST_F(PushQueueTest, BytesAreBoundedToo) {
-  PushQueue push(client_, spec_.layout, {.max_bytes = 3 * kKv.page_bytes()});
+  PushQueue push(client_, spec_.layout, clock_, {.max_bytes = 3 * kKv.page_bytes()});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
   EXPECT_EQ(push.GetStats().queued_blocks, 3u);
@@ -65,7 +68,7 @@ TEST_F(PushQueueTest, BytesAreBoundedToo) {
 }
 
 TEST_F(PushQueueTest, DropPendingFreesThePages) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, clock_, {});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
   EXPECT_LT(pool_->free_pages(), pool_->total_pages());
@@ -75,7 +78,8 @@ TEST_F(PushQueueTest, DropPendingFreesThePages) {
 }
 
 TEST_F(PushQueueTest, DropPendingFreesPagesThatWaitForRoomAtAHangingNode) {
-  PushQueue push(client_, spec_.layout, {.push_deadline = std::chrono::seconds(20)});
+  PushQueue push(client_, spec_.layout, clock_, {.push_deadline = std::chrono::seconds(20)});
+  PushThread thread(push);
   client_.SetFaults(Fault(&Faults::hang, true));
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   client_.WaitForHang();
@@ -89,13 +93,13 @@ TEST_F(PushQueueTest, DropPendingFreesPagesThatWaitForRoomAtAHangingNode) {
 }
 
 TEST_F(PushQueueTest, RefusedAndUnreachableAreCounted) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, clock_, {});
   client_.SetFaults(Fault(&Faults::push, Status(StatusCode::kResourceExhausted, "full")));
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
-  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  PushAll(push);
   client_.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
-  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  PushAll(push);
   EXPECT_EQ(push.GetStats().failed_blocks, 8u);
   EXPECT_EQ(push.GetStats().pushed_blocks, 0u);
 }
@@ -109,7 +113,7 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
   inputs.recipe = "int8:group=16";
   const auto ns = WorkerNamespace(inputs);
   ASSERT_OK(ns);
-  const auto codec = KvCodec::Create(*ns, kv);
+  const auto codec = KvCodec::Create(*ns, kv, clock_);
   ASSERT_OK(codec);
   ASSERT_OK(client_.OpenNamespace(ns->spec));
   const std::vector<BlockKey> keys = BlockKeyChain(ns->fingerprint).Keys(Tokens(3 * 16), 16);
@@ -124,9 +128,9 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
     blocks[b].first_position = b * 16;
     blocks[b].page = pages[b];
   }
-  PushQueue push(client_, ns->spec.layout, {});
+  PushQueue push(client_, ns->spec.layout, clock_, {});
   push.Enqueue(ns->fingerprint, **codec, std::move(blocks));
-  ASSERT_TRUE(push.WaitEmpty(Soon()));
+  PushAll(push);
   const PushQueue::Stats stats = push.GetStats();
   EXPECT_EQ(stats.pushed_blocks, 1u);
   EXPECT_EQ(stats.failed_blocks, 2u);
@@ -135,8 +139,35 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
   EXPECT_EQ(client_.complete_blocks(), 1u);
 }
 
+TEST_F(PushQueueTest, BatchesAreOfOneNamespaceAndOfALimitedSize) {
+  NamespaceSpec other = spec_;
+  other.numerics = "toy-2";
+  ASSERT_OK(client_.OpenNamespace(other));
+  const auto other_keys = BlockKeyChain(Fingerprint(other)).Keys(Tokens(2 * 16), 16);
+  PushQueue push(client_, spec_.layout, clock_, {.batch_blocks = 3});
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
+  push.Enqueue(Fingerprint(other), *codec_, Blocks(Filled(2), other_keys));
+  for (const uint64_t blocks : {3u, 4u, 6u}) {
+    ASSERT_TRUE(push.RunOnce());
+    EXPECT_EQ(push.GetStats().pushed_blocks, blocks);
+  }
+  EXPECT_FALSE(push.RunOnce());
+}
+
+TEST_F(PushQueueTest, AThreadPushesUntilItsEnd) {
+  PushQueue push(client_, spec_.layout, clock_, {});
+  {
+    PushThread thread(push);
+    push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(16), keys_));
+    ASSERT_TRUE(push.WaitEmpty(Soon()));
+  }
+  EXPECT_EQ(client_.complete_blocks(), 16u);
+  push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(2), std::span(keys_).first(2)));
+  EXPECT_EQ(push.GetStats().dropped_blocks, 2u);
+}
+
 TEST_F(PushQueueTest, StopDropsWhatDidNotGoOut) {
-  PushQueue push(client_, spec_.layout, {});
+  PushQueue push(client_, spec_.layout, clock_, {});
   push.Pause();
   push.Enqueue(Fingerprint(spec_), *codec_, Blocks(Filled(4), std::span(keys_).first(4)));
   push.Stop(TimePoint{});

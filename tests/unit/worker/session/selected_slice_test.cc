@@ -26,7 +26,7 @@ std::unique_ptr<KvCodec> Make(const std::string& codec) {
   inputs.kv = kKv;
   inputs.numerics = "toy-1";
   inputs.recipe = "random:keep=0.5+" + codec;
-  auto made = KvCodec::Create(*WorkerNamespace(inputs), kKv);
+  auto made = KvCodec::Create(*WorkerNamespace(inputs), kKv, SteadyClock::Get());
   CAIRN_CHECK(made.ok());
   return *std::move(made);
 }

@@ -40,7 +40,7 @@ class SessionFixture : public ::testing::Test {
     auto ns = WorkerNamespace(inputs);
     CAIRN_CHECK(ns.ok());
     ns_ = *std::move(ns);
-    auto codec = KvCodec::Create(ns_, kKv);
+    auto codec = KvCodec::Create(ns_, kKv, clock_);
     CAIRN_CHECK(codec.ok());
     codec_ = *std::move(codec);
   }
@@ -88,16 +88,22 @@ class SessionFixture : public ::testing::Test {
     return blocks;
   }
 
+  static void PushAll(PushQueue& push) {
+    while (push.RunOnce()) {
+    }
+  }
+
   // Stores `keys` at the node, as a worker would.
   std::shared_ptr<KvSequence> Store(std::span<const BlockKey> keys) {
     auto sequence = Filled(static_cast<int64_t>(keys.size()));
-    PushQueue push(client_, spec_.layout, {});
+    PushQueue push(client_, spec_.layout, clock_, {});
     push.Enqueue(Fingerprint(spec_), *codec_, Blocks(sequence, keys));
-    CAIRN_CHECK(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(20)));
+    PushAll(push);
     CAIRN_CHECK(push.GetStats().pushed_blocks == keys.size());
     return sequence;
   }
 
+  const Clock& clock_ = SteadyClock::Get();
   std::unique_ptr<KvPool> pool_;
   CheckedNamespace ns_;
   const NamespaceSpec& spec_ = ns_.spec;

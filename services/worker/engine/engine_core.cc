@@ -1,0 +1,346 @@
+#include "services/worker/engine/engine_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log/log.h"
+#include "services/worker/engine/prompt.h"
+
+namespace cairn::worker {
+namespace {
+
+// One codec may store several namespaces, with other parameters.
+void AddCodec(const KvCodec::Stats& codec, std::vector<KvCodec::Stats>* all) {
+  const auto same = std::ranges::find(*all, codec.codec, &KvCodec::Stats::codec);
+  if (same == all->end()) {
+    all->push_back(codec);
+    return;
+  }
+  same->encode += codec.encode;
+  same->decode += codec.decode;
+}
+
+}  // namespace
+
+EngineCore::EngineCore(EngineParts parts, Executor* executor)
+    : parts_(std::move(parts)),
+      clock_(*parts_.clock),
+      queue_(parts_.options.queue_capacity, clock_) {
+  if (parts_.cache != nullptr) ConnectCache(*executor);
+  PrefixSession* const session = session_ ? &*session_ : nullptr;
+  prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
+                     selection_publisher_ ? &*selection_publisher_ : nullptr);
+  if (parts_.selection != nullptr) {
+    selected_prompt_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
+                             *parts_.selection, session, push_queue());
+  }
+  request_parts_.emplace(RequestParts{
+      .model = *parts_.model,
+      .transformer = *parts_.transformer,
+      .pool = *parts_.pool,
+      .clock = clock_,
+      .prompt_kv = *prompt_kv_,
+      .selected_prompt = selected_prompt_ ? &*selected_prompt_ : nullptr,
+      .cancel_all = cancel_all_,
+      .reserve = [this](KvSequence& sequence,
+                        int64_t tokens) { return ReserveKv(sequence, tokens); },
+      .make_room =
+          [this] {
+            if (push_) push_->DropPending();
+          },
+  });
+  loop_.emplace(*request_parts_, *parts_.scheduler);
+}
+
+void EngineCore::ConnectCache(Executor& executor) {
+  client::CacheClient& cache = *parts_.cache;
+  push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push);
+  session_.emplace(
+      PrefixSession::Dependencies{
+          .client = cache, .codec = *parts_.codec, .clock = clock_, .executor = executor},
+      *parts_.ns, parts_.pool->layout(), parts_.options.prefix);
+  OpenPublished();
+  if (std::ranges::any_of(parts_.published, [](const PublishedNamespace& target) {
+        return target.selection != nullptr;
+      })) {
+    selection_publisher_.emplace(*parts_.transformer, *parts_.model, *push_, parts_.published);
+  }
+}
+
+void EngineCore::OpenPublished() {
+  for (const PublishedNamespace& target : parts_.published) {
+    const bool away = !parts_.cache->GetStats().connected;
+    const Duration deadline = away ? Duration(std::chrono::milliseconds(1))
+                                   : Duration(parts_.options.prefix.connect_deadline);
+    const Status opened =
+        parts_.cache->OpenNamespace(target.ns.spec, {.deadline = deadline, .trace = {}}).status();
+    if (!opened.ok()) {
+      log::Warn("cache_namespace_not_open",
+                {{"recipe", target.ns.spec.recipe}, {"error", ToString(opened)}});
+    }
+  }
+}
+
+Result<GenerateSummary> EngineCore::Generate(const GenerateRequest& request,
+                                             const GenerateCallbacks& callbacks) {
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, Submit(request));
+  return job->Consume(callbacks);
+}
+
+Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) {
+  CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt,
+                         PreparePrompt(*parts_.model, context(), BlockTokens(), request));
+  auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
+  {
+    MutexLock lock(mu_);
+    ++open_requests_;
+  }
+  Status status = queue_.Put(job);
+  if (status.code() == StatusCode::kResourceExhausted) {
+    for (const auto& gone : queue_.TakeCancelled()) {
+      FinishJob(*gone, CancelledSummary(*gone, clock_.Now()));
+    }
+    status = queue_.Put(job);
+  }
+  if (!status.ok()) {
+    MutexLock lock(mu_);
+    --open_requests_;
+    ++totals_.requests_refused;
+    changed_.NotifyAll();
+    return status;
+  }
+  return job;
+}
+
+void EngineCore::Run() {
+  while (true) {
+    switch (Step()) {
+      case Progress::kWorked:
+        break;
+      case Progress::kWaiting:
+        loop_->WaitBriefly();
+        break;
+      case Progress::kIdle:
+        queue_.WaitForJob();
+        break;
+      case Progress::kFinished:
+        return;
+    }
+  }
+}
+
+EngineCore::Progress EngineCore::Step() {
+  StartJobs();
+  if (!loop_->empty()) {
+    RunLoop::Round round = loop_->Step();
+    for (auto& run : round.finished) FinishRun(std::move(run));
+    return round.progressed ? Progress::kWorked : Progress::kWaiting;
+  }
+  if (queue_.closed()) return queue_.size() == 0 ? Progress::kFinished : Progress::kWorked;
+  return RunIdleTurn() ? Progress::kWorked : Progress::kIdle;
+}
+
+void EngineCore::StartJobs() {
+  while (loop_->HasRoom()) {
+    const std::shared_ptr<Job> job = queue_.Take();
+    if (job == nullptr) return;
+    if (job->cancelled()) {
+      FinishJob(*job, CancelledSummary(*job, clock_.Now()));
+    } else {
+      loop_->Add(job);
+    }
+  }
+}
+
+void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
+  const std::shared_ptr<Job> job = run->job();
+  Result<GenerateSummary> outcome = run->TakeOutcome();
+  std::shared_ptr<KvSequence> sequence = run->TakeSequence();
+  run.reset();
+  if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty())
+    Keep(*job, *outcome, sequence);
+  // Pushes that wait hold the sequence, but read only pages that it computed.
+  sequence->DropLoans();
+  sequence.reset();  // Before the caller hears of the end: its next request may need the pages.
+  FinishJob(*job, std::move(outcome));
+}
+
+void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
+  {
+    MutexLock lock(mu_);
+    if (outcome.ok()) {
+      ++totals_.requests;
+      totals_.requests_cancelled += outcome->finish_reason == "cancelled" ? 1 : 0;
+      totals_.prompt_tokens += outcome->prompt_tokens;
+      totals_.fetched_tokens += outcome->fetched_tokens;
+      totals_.computed_tokens += outcome->computed_tokens;
+      totals_.chosen_tokens += outcome->chosen_tokens;
+      totals_.generated_tokens += outcome->tokens.size();
+    } else {
+      ++totals_.requests_failed;
+    }
+    --open_requests_;
+    changed_.NotifyAll();
+  }
+  job.Finish(std::move(outcome));
+}
+
+void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
+                      std::shared_ptr<KvSequence> sequence) {
+  // A segment is selected once, where a request says that it ends: answers do not become one.
+  if (selected_prompt_) return;
+  if (!session_ || job.request().no_cache || summary.finish_reason == "cancelled") return;
+  const std::vector<TokenId>& prompt = job.prompt().tokens;
+  IdleTurn turn;
+  turn.tokens = FinishedTurn(*parts_.model, context(), job.request(), job.prompt(), summary);
+  turn.trace = job.request().trace;
+  const auto block_tokens = static_cast<size_t>(BlockTokens());
+  turn.tokens.resize(turn.tokens.size() / block_tokens * block_tokens);
+  const auto same = static_cast<size_t>(
+      std::mismatch(prompt.begin(), prompt.end(), turn.tokens.begin(), turn.tokens.end()).first -
+      prompt.begin());
+  const size_t exact = same / block_tokens * block_tokens;
+  if (turn.tokens.size() <= exact) return;  // The request itself has pushed all of it.
+  // What decode steps wrote is not of exact lineage: it is computed again. A turn that departs from
+  // the prompt before its last full block starts on pages of its own: the prompt's may still be
+  // read by a push.
+  // And so may a turn whose prompt was fetched in a lossy form: what is computed over it has keys
+  // that begin with a fetch.
+  if (exact == prompt.size() / block_tokens * block_tokens && !parts_.codec->lossy()) {
+    sequence->Truncate(static_cast<int64_t>(exact));
+    // It may wait for long: the node gets its memory back.
+    if (sequence->CopyOut()) turn.sequence = std::move(sequence);
+  }
+
+  MutexLock lock(mu_);
+  if (idle_.size() >= parts_.options.idle_turns) {
+    if (!idle_.empty()) idle_.pop_front();
+    ++totals_.idle_turns_dropped;
+  }
+  if (parts_.options.idle_turns > 0) idle_.push_back(std::move(turn));
+}
+
+bool EngineCore::RunIdleTurn() {
+  IdleTurn turn;
+  {
+    MutexLock lock(mu_);
+    if (idle_.empty()) return false;
+    turn = std::move(idle_.front());
+    idle_.pop_front();
+    idle_running_ = true;
+  }
+  PrefillIdleTurn(std::move(turn));
+  return true;
+}
+
+void EngineCore::PrefillIdleTurn(IdleTurn turn) {
+  if (turn.sequence == nullptr) {
+    turn.sequence = std::make_shared<KvSequence>(parts_.pool->NewSequence());
+  }
+  Status status = turn.sequence->Reserve(static_cast<int64_t>(turn.tokens.size()));
+  PromptKv::Report report;
+  if (status.ok()) {
+    PromptKv::Request wanted;
+    wanted.tokens = turn.tokens;
+    wanted.sequence = turn.sequence;
+    wanted.use_cache = true;
+    wanted.background = true;
+    wanted.trace = turn.trace;
+    wanted.stop = [this] { return queue_.size() > 0 || queue_.closed(); };
+    report = prompt_kv_->Compute(wanted);
+    status = report.status;
+  }
+  MutexLock lock(mu_);
+  idle_running_ = false;
+  totals_.idle_prefilled_tokens += report.computed_tokens;
+  if (status.code() == StatusCode::kCancelled && !queue_.closed()) {
+    // A request has come. What is computed is on its way to the cache and need not hold pages.
+    turn.sequence = nullptr;
+    idle_.push_front(std::move(turn));
+  } else if (!status.ok()) {
+    ++totals_.idle_turns_dropped;
+  }
+  changed_.NotifyAll();
+}
+
+Status EngineCore::ReserveKv(KvSequence& sequence, int64_t tokens) {
+  Status status = sequence.Reserve(tokens);
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  {
+    MutexLock lock(mu_);
+    for (IdleTurn& turn : idle_) turn.sequence = nullptr;
+  }
+  status = sequence.Reserve(tokens);
+  if (status.code() != StatusCode::kResourceExhausted || !push_) return status;
+  push_->DropPending();
+  return sequence.Reserve(tokens);
+}
+
+bool EngineCore::WaitIdle(Duration timeout) {
+  const TimePoint deadline = clock_.Now() + timeout;
+  {
+    MutexLock lock(mu_);
+    if (!changed_.WaitUntil(mu_, clock_, deadline, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return open_requests_ == 0 && idle_.empty() && !idle_running_;
+        })) {
+      return false;
+    }
+  }
+  return !push_ || push_->WaitEmpty(deadline);
+}
+
+WorkerEngine::Info EngineCore::GetInfo() const {
+  WorkerEngine::Info info;
+  info.model = parts_.model->name();
+  info.weights_digest = parts_.model->weights_digest();
+  info.numerics = parts_.transformer->numerics_id();
+  info.context_tokens = context();
+  info.block_tokens = BlockTokens();
+  info.threads = parts_.transformer->threads();
+  info.cache_address = parts_.options.cache_address;
+  if (session_) {
+    info.cache_connected = session_->GetStats().connected;
+    info.fingerprint = session_->fingerprint();
+  }
+  return info;
+}
+
+WorkerEngine::Stats EngineCore::GetStats() const {
+  WorkerEngine::Stats stats;
+  {
+    MutexLock lock(mu_);
+    stats = totals_;
+  }
+  stats.queued_requests = queue_.size();
+  stats.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
+  stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
+  if (session_) stats.prefix = session_->GetStats();
+  if (push_) stats.push = push_->GetStats();
+  if (parts_.codec) stats.codecs = parts_.codec->GetStats();
+  for (const PublishedNamespace& target : parts_.published) {
+    for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);
+  }
+  return stats;
+}
+
+void EngineCore::Close(TimePoint deadline) {
+  queue_.Close();
+  {
+    MutexLock lock(mu_);
+    changed_.WaitUntil(mu_, clock_, deadline,
+                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return open_requests_ == 0; });
+  }
+  cancel_all_.store(true);
+  queue_.CancelAll();
+}
+
+void EngineCore::Finish(TimePoint deadline) {
+  {
+    MutexLock lock(mu_);
+    idle_.clear();
+    changed_.NotifyAll();
+  }
+  if (push_) push_->Stop(deadline);
+}
+
+}  // namespace cairn::worker

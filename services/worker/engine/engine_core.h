@@ -1,0 +1,130 @@
+#pragma once
+// The worker's engine without its threads: callers put requests in, and whoever drives the engine
+// takes them forward.
+//
+//   callers:  Generate = Submit, then read the Job until it is finished
+//   driver:   Step: requests that may start -> one round of RunLoop -> a finished turn when idle
+//   pushes:   push_queue()
+//
+// WorkerEngine drives it with threads, a test from its own thread.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "services/worker/engine/engine_parts.h"
+#include "services/worker/engine/prompt_kv.h"
+#include "services/worker/engine/request_queue.h"
+#include "services/worker/engine/run_loop.h"
+#include "services/worker/engine/selected_prompt.h"
+#include "services/worker/engine/selection_publisher.h"
+#include "services/worker/engine/worker_engine.h"
+
+namespace cairn::worker {
+
+// Thread-safe for callers. One thread drives it: it alone calls Step and Run.
+class EngineCore {
+ public:
+  // `executor`: as in PrefixSession::Dependencies. Must outlive the core. Null: only without a
+  // cache.
+  EngineCore(EngineParts parts, Executor* executor);
+  EngineCore(const EngineCore&) = delete;
+  EngineCore& operator=(const EngineCore&) = delete;
+
+  // Callers. ------------------------------------------------------------------------------------
+  // As in WorkerEngine.
+  Result<GenerateSummary> Generate(const GenerateRequest& request,
+                                   const GenerateCallbacks& callbacks);
+  bool WaitIdle(Duration timeout);
+  WorkerEngine::Info GetInfo() const;
+  WorkerEngine::Stats GetStats() const;
+  const Model& model() const { return *parts_.model; }
+
+  // Queues a request; Job::Consume gives its answer. Errors: those of Generate that come before the
+  // request runs.
+  Result<std::shared_ptr<Job>> Submit(const GenerateRequest& request);
+
+  // Refuses new requests. Waits for the accepted ones until `deadline`, then cancels what is left.
+  // The driver takes these to their end.
+  void Close(TimePoint deadline);
+  // After the last step: drops finished turns, and stops the pushes at `deadline`.
+  void Finish(TimePoint deadline);
+
+  // Null without a cache. Whoever drives the engine lets somebody push.
+  PushQueue* push_queue() { return push_ ? &*push_ : nullptr; }
+
+  // The driver. ---------------------------------------------------------------------------------
+  enum class Progress : uint8_t {
+    kWorked,    // Step again.
+    kWaiting,   // All requests that may step wait, for fetched bytes or for a reader.
+    kIdle,      // There is nothing to do before the next request.
+    kFinished,  // Closed, and all requests are finished.
+  };
+  // Does one piece of work: a round of the running requests, or a finished turn. Never waits for a
+  // request. With a scheduler of one request at a time it may wait for fetched bytes.
+  Progress Step();
+  // Steps and waits by turns, until kFinished.
+  void Run();
+
+ private:
+  // A turn that is over, to be prefilled in idle time.
+  struct IdleTurn {
+    std::vector<TokenId> tokens;  // Whole blocks.
+    // The finished request's KV, cut to the blocks that the prefill path computed; may be null.
+    std::shared_ptr<KvSequence> sequence;
+    std::string trace;
+  };
+
+  void ConnectCache(Executor& executor);
+  // A node that is away is not waited for again: the client opens them once it is there.
+  void OpenPublished();
+  void FinishJob(Job& job, Result<GenerateSummary> outcome);
+
+  // The driver's.
+  // Lets requests that wait run, as far as the scheduler allows.
+  void StartJobs();
+  void FinishRun(std::unique_ptr<RequestRun> run);
+  void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
+  // False: there is none.
+  bool RunIdleTurn();
+  void PrefillIdleTurn(IdleTurn turn);
+  // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
+  Status ReserveKv(KvSequence& sequence, int64_t tokens);
+
+  uint32_t context() const { return static_cast<uint32_t>(parts_.options.max_context); }
+  uint32_t BlockTokens() const { return static_cast<uint32_t>(parts_.pool->layout().block_tokens); }
+
+  const EngineParts parts_;
+  const Clock& clock_;
+
+  // Destroyed before the pool: both refer to pages.
+  std::optional<PrefixSession> session_;
+  std::optional<PushQueue> push_;
+
+  RequestQueue queue_;
+
+  // The driver's.
+  std::optional<SelectionPublisher> selection_publisher_;
+  std::optional<PromptKv> prompt_kv_;
+  std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
+  std::optional<RequestParts> request_parts_;
+  std::optional<RunLoop> loop_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<IdleTurn> idle_ ABSL_GUARDED_BY(mu_);
+  bool idle_running_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;  // Accepted and not finished.
+  WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> cancel_all_{false};
+};
+
+}  // namespace cairn::worker

@@ -1,0 +1,86 @@
+#include "services/worker/engine/engine_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn::worker {
+namespace {
+
+constexpr uint64_t kMinKvPoolBytes = 256ull << 20;
+
+Status LoadModel(EngineParts& parts) {
+  WorkerEngine::Options& options = parts.options;
+  CAIRN_ASSIGN_OR_RETURN(parts.model, Model::Load(options.model_path));
+  const auto context = parts.model->hp().context;
+  if (options.max_context < 0 || options.max_context > context) {
+    return InvalidArgument("option 'max_context': got {}, expected 0 to {}", options.max_context,
+                           context);
+  }
+  if (options.max_context == 0) options.max_context = context;
+  Transformer::Options compute;
+  compute.arithmetic = options.arithmetic;
+  compute.threads = options.threads;
+  compute.max_context = options.max_context;
+  CAIRN_ASSIGN_OR_RETURN(parts.transformer, Transformer::Create(*parts.model, compute));
+  return OkStatus();
+}
+
+Status MakePool(EngineParts& parts) {
+  const KvLayout& kv = parts.transformer->kv_layout();
+  uint64_t& bytes = parts.options.kv_pool_bytes;
+  if (bytes == 0) {
+    const auto block_tokens = static_cast<uint64_t>(kv.block_tokens);
+    const uint64_t pages_per_sequence =
+        (static_cast<uint64_t>(parts.options.max_context) + block_tokens - 1) / block_tokens;
+    bytes = std::max(kMinKvPoolBytes, 2 * pages_per_sequence * kv.page_bytes());
+  }
+  CAIRN_ASSIGN_OR_RETURN(parts.pool, KvPool::Create(kv, bytes));
+  return OkStatus();
+}
+
+Status MakeNamespaces(EngineParts& parts) {
+  NamespaceInputs inputs;
+  inputs.tenant = parts.options.tenant;
+  inputs.salt = parts.options.salt;
+  inputs.model = parts.model->name();
+  inputs.weights = parts.model->weights_digest();
+  inputs.kv = parts.transformer->kv_layout();
+  inputs.numerics = parts.transformer->numerics_id();
+  inputs.recipe = parts.options.recipe;
+  inputs.calibration = parts.options.calibration;
+  if (parts.cache == nullptr) {
+    // Only the recipe's selection counts, and nothing needs a name.
+    CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(inputs.recipe));
+    CAIRN_ASSIGN_OR_RETURN(parts.selection, SelectionOf(recipe, inputs));
+    return OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(parts.ns, WorkerNamespace(inputs));
+  CAIRN_ASSIGN_OR_RETURN(parts.selection, SelectionOf(parts.ns->recipe, inputs));
+  CAIRN_ASSIGN_OR_RETURN(parts.codec, KvCodec::Create(*parts.ns, inputs.kv, *parts.clock));
+  CAIRN_ASSIGN_OR_RETURN(
+      parts.published, PublishedNamespaces(std::move(inputs), parts.options.publish, *parts.clock));
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<EngineParts> LoadEngineParts(const WorkerEngine::Options& options,
+                                    std::unique_ptr<client::CacheClient> cache,
+                                    std::unique_ptr<Scheduler> scheduler, const Clock& clock) {
+  if (options.queue_capacity < 1) {
+    return InvalidArgument("option 'queue_capacity': got {}, expected at least 1",
+                           options.queue_capacity);
+  }
+  EngineParts parts;
+  parts.options = options;
+  parts.clock = &clock;
+  parts.cache = std::move(cache);
+  parts.scheduler = std::move(scheduler);
+  if (parts.scheduler == nullptr) parts.scheduler = std::make_unique<FifoScheduler>();
+  CAIRN_RETURN_IF_ERROR(LoadModel(parts));
+  CAIRN_RETURN_IF_ERROR(MakePool(parts));
+  CAIRN_RETURN_IF_ERROR(MakeNamespaces(parts));
+  return parts;
+}
+
+}  // namespace cairn::worker

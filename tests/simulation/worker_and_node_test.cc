@@ -1,0 +1,213 @@
+// A worker and its node, from the request to the disk, in one thread and on a clock of their own.
+
+#include <filesystem>
+#include <map>
+
+#include "common/status/matchers.h"
+#include "tests/simulation/node.h"
+#include "tests/simulation/simulation.h"
+#include "tests/simulation/worker.h"
+
+namespace cairn::testing {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using worker::GenerateSummary;
+using worker::MissReason;
+
+constexpr double kTick = 1e-6;  // Seconds. Sums of times are rounded.
+
+// Plays a scenario, and returns what happened.
+std::vector<std::string> Play(uint64_t seed, const std::function<void(Simulation&)>& scenario) {
+  Simulation simulation(seed);
+  simulation.Start([&] { scenario(simulation); });
+  simulation.Run();
+  return simulation.trace();
+}
+
+size_t Threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// What the prompt is answered without a cache.
+std::string AnswerWithoutCache(Simulation& simulation, const worker::GenerateRequest& request) {
+  Worker alone(simulation, nullptr);
+  return AnswerOf(alone.Run(request));
+}
+
+TEST(WorkerAndNodeTest, AComputedPromptIsPushedAndTheNextOneIsFetched) {
+  const size_t threads = Threads();
+  Play(1, [&](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node));
+    const GenerateSummary cold = worker.Run(Prompt(300));
+    EXPECT_EQ(cold.fetched_tokens, 0u);
+    EXPECT_EQ(cold.miss_reason, MissReason::kAbsent);
+    worker.Idle();
+    const GenerateSummary warm = worker.Run(Prompt(300));
+    EXPECT_EQ(warm.fetched_tokens, 256u);
+    EXPECT_LT(warm.total_seconds, cold.total_seconds / 2);
+    EXPECT_EQ(AnswerOf(warm), AnswerOf(cold));
+    EXPECT_EQ(AnswerOf(cold), AnswerWithoutCache(simulation, Prompt(300)));
+    EXPECT_EQ(Threads(), threads);
+  });
+}
+
+TEST(WorkerAndNodeTest, ANodeThatAnswersLateCostsTheMatchDeadline) {
+  Play(1, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node));
+    const GenerateSummary cold = worker.Run(Prompt(300));
+    worker.Idle();
+    node.link().latency = seconds(10);
+    const GenerateSummary late = worker.Run(Prompt(300));
+    EXPECT_EQ(late.fetched_tokens, 0u);
+    EXPECT_EQ(late.miss_reason, MissReason::kDeadline);
+    EXPECT_NEAR(late.match_seconds, 0.050, kTick);
+    EXPECT_NEAR(late.total_seconds - late.match_seconds, cold.total_seconds - cold.match_seconds,
+                kTick);
+    EXPECT_EQ(AnswerOf(late), AnswerOf(cold));
+  });
+}
+
+TEST(WorkerAndNodeTest, AFetchThatFallsSilentCostsTheStallDeadline) {
+  Play(1, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node));
+    const GenerateSummary cold = worker.Run(Prompt(300));
+    worker.Idle();
+    node.link().silent_after_slices = 3;
+    const GenerateSummary got = worker.Run(Prompt(300));
+    EXPECT_EQ(got.fetched_tokens, 0u);
+    EXPECT_EQ(got.miss_reason, MissReason::kDeadline);
+    EXPECT_NEAR(got.total_seconds, cold.total_seconds + 0.250, 0.001);
+    EXPECT_EQ(AnswerOf(got), AnswerOf(cold));
+  });
+}
+
+TEST(WorkerAndNodeTest, ANodeThatDiesInTheMiddleOfAFetchIsReplacedByComputing) {
+  Play(1, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node));
+    const GenerateSummary cold = worker.Run(Prompt(300));
+    worker.Idle();
+    node.Flush();
+    node.link().dies_after_slices = 5;
+    const GenerateSummary got = worker.Run(Prompt(300));
+    EXPECT_FALSE(node.alive());
+    EXPECT_EQ(got.miss_reason, MissReason::kUnavailable);
+    EXPECT_LT(got.total_seconds, cold.total_seconds + 0.050);
+    EXPECT_EQ(AnswerOf(got), AnswerOf(cold));
+
+    // It comes back with what is on its disk.
+    node.Start();
+    const GenerateSummary again = worker.Run(Prompt(300));
+    EXPECT_EQ(again.fetched_tokens, 256u);
+    EXPECT_GT(again.fetched.disk, 0u);
+    EXPECT_EQ(AnswerOf(again), AnswerOf(cold));
+  });
+}
+
+TEST(WorkerAndNodeTest, TheFrontIsComputedWhileTheTailIsOnItsWay) {
+  Play(1, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    Worker worker(simulation, NewClient(node));
+    // A block takes 6.4 ms to compute, and about as long to fetch.
+    node.link().bytes_per_second = 1e7;
+    const GenerateSummary cold = worker.Run(Prompt(900));
+    worker.Idle();
+    worker.Run(Prompt(900));  // Here it learns how fast the link is.
+    const GenerateSummary got = worker.Run(Prompt(900));
+    EXPECT_GT(got.chosen_tokens, 0u);
+    EXPECT_GT(got.fetched_tokens, 0u);
+    EXPECT_EQ(got.chosen_tokens + got.fetched_tokens, 896u);
+    EXPECT_LT(got.ttft_seconds, 0.75 * cold.ttft_seconds);
+    EXPECT_EQ(AnswerOf(got), AnswerOf(cold));
+  });
+}
+
+// Two requests at a time, which share the forward pass.
+class TwoAtATime final : public worker::Scheduler {
+ public:
+  size_t max_running() const override { return 2; }
+  std::vector<size_t> Pick(std::span<const Candidate> running) override {
+    return running.size() == 1 ? std::vector<size_t>{0} : std::vector<size_t>{0, 1};
+  }
+};
+
+TEST(WorkerAndNodeTest, RequestsThatRunTogetherGetTheAnswersThatTheyGetAlone) {
+  Play(1, [](Simulation& simulation) {
+    const std::vector<worker::GenerateRequest> requests = {Prompt(300, 1, 16), Prompt(200, 2, 16)};
+    Node node(simulation);
+    node.Start();
+    WorkerOptions options;
+    options.scheduler = std::make_unique<TwoAtATime>();
+    Worker worker(simulation, NewClient(node), std::move(options));
+    for (const uint32_t fetched : {0u, 1u}) {
+      std::vector<GenerateSummary> got(2);
+      SimulatedPool callers(simulation);
+      for (size_t i = 0; i < 2; ++i) {
+        ASSERT_OK(callers.Post([&, i] { got[i] = worker.Run(requests[i]); }));
+      }
+      callers.Stop();
+      worker.Idle();
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_LT(got[i].queue_seconds, 0.001) << i;  // Until the other one had its match.
+        EXPECT_EQ(got[i].fetched_tokens > 0, fetched > 0) << i;
+        EXPECT_EQ(AnswerOf(got[i]), AnswerWithoutCache(simulation, requests[i])) << i;
+      }
+    }
+  });
+}
+
+// A worker and a node to which everything happens that the seed says.
+std::vector<std::string> PlayTroubles(uint64_t seed) {
+  return Play(seed, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    std::map<uint32_t, std::string> answers;
+    for (uint32_t prompt = 0; prompt < 3; ++prompt) {
+      answers[prompt] = AnswerWithoutCache(simulation, Prompt(200 + 100 * prompt, 1 + prompt % 2));
+    }
+    Worker worker(simulation, NewClient(node));
+    for (int round = 0; round < 12; ++round) {
+      if (!node.alive()) node.Start();
+      Link& link = node.link();
+      link = {};
+      constexpr microseconds kLatencies[] = {microseconds(50), milliseconds(3), milliseconds(80)};
+      link.latency = kLatencies[simulation.Random(3)];
+      constexpr double kSpeeds[] = {1e9, 1e7, 1e6};
+      link.bytes_per_second = kSpeeds[simulation.Random(3)];
+      if (simulation.Random(4) == 0) link.dies_after_slices = simulation.Random(10);
+      if (simulation.Random(4) == 0) link.silent_after_slices = simulation.Random(10);
+      if (simulation.Random(2) == 0) worker.Idle();
+      const auto prompt = static_cast<uint32_t>(simulation.Random(3));
+      const GenerateSummary got = worker.Run(Prompt(200 + 100 * prompt, 1 + prompt % 2));
+      EXPECT_EQ(AnswerOf(got), answers[prompt]) << "round " << round;
+      simulation.Sleep(milliseconds(simulation.Random(2000)));
+    }
+  });
+}
+
+TEST(WorkerAndNodeTest, NoTroubleChangesAnAnswerAndASeedAlwaysPlaysTheSame) {
+  const size_t threads = Threads();
+  std::map<std::vector<std::string>, uint64_t> traces;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    const std::vector<std::string> trace = PlayTroubles(seed);
+    EXPECT_EQ(PlayTroubles(seed), trace);
+    EXPECT_TRUE(traces.emplace(trace, seed).second) << "played as seed " << traces[trace];
+  }
+  EXPECT_EQ(Threads(), threads);
+}
+
+}  // namespace
+}  // namespace cairn::testing
