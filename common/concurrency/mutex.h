@@ -41,7 +41,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 // The caller of a wait holds the mutex (a MutexLock is in scope), and so does the predicate, which
 // says so: [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done_; }
 //
-// The caller of a wait holds the mutex (a MutexLock is in scope). Cores wait on the clock that they
+// Cores wait on the clock that they
 // were given, so that a test can move it, or can run other work in the same thread meanwhile
 // (tests/simulation). The waits without a clock are for what always has threads and real time.
 //
@@ -66,21 +66,23 @@ class CondVar {
 
   // The same on a clock. `deadline` is a time of that clock.
   template <typename Predicate>
-  bool WaitUntil(Mutex& mu, const Clock& clock, TimePoint deadline,
-                 Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    while (!predicate()) {
+  bool WaitUntil(Mutex& mu, const Clock& clock, TimePoint deadline, Predicate predicate)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    // The predicate requires the caller's mutex, which is `mu` by a name that Clang cannot know.
+    const auto ready = [&predicate]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return predicate(); };
+    while (!ready()) {
       if (clock.Now() >= deadline) return false;
-      clock.Wait(*this, mu, deadline,
-                 [&predicate]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return predicate(); });
+      clock.Wait(*this, mu, deadline, ready);
     }
     return true;
   }
   template <typename Predicate>
-  void Wait(Mutex& mu, const Clock& clock, Predicate predicate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  void Wait(Mutex& mu, const Clock& clock, Predicate predicate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     WaitUntil(mu, clock, TimePoint::max(), predicate);
   }
-  // Returns when it was notified, at `deadline`, or for no reason. For clocks.
-  void WaitOnce(Mutex& mu, TimePoint deadline) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  // Returns when it was notified, at `deadline`, or for no reason. For clocks, whose interface has
+  // no annotations.
+  void WaitOnce(Mutex& mu, TimePoint deadline) {
     Held held(mu.mu_);
     cv_.wait_until(held.lock, deadline);
   }

@@ -71,7 +71,7 @@ void Timers::Run() {
     MutexLock lock(mu_);
     if (stopping_) return;
     const TimePoint next = tasks_.empty() ? TimePoint::max() : tasks_.begin()->first.first;
-    const auto earlier = [this, next]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto earlier = [this, next]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return stopping_ || (!tasks_.empty() && tasks_.begin()->first.first < next);
     };
     if (next == TimePoint::max()) {

@@ -20,9 +20,10 @@ struct Simulation::Task {
 
 void Simulation::SimulatedClock::Wait(CondVar& /*changed*/, Mutex& mu, TimePoint deadline,
                                       const std::function<bool()>& ready) const
+    // The caller holds `mu`, which Clock cannot say.
     ABSL_NO_THREAD_SAFETY_ANALYSIS {
   mu.Unlock();
-  simulation_.Park(deadline, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  simulation_.Park(deadline, [&] {
     MutexLock lock(mu);
     return ready();
   });

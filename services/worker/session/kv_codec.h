@@ -26,8 +26,8 @@ namespace cairn::worker {
 // Thread-safe. After Create only the counters change.
 class KvCodec {
  public:
-  // `clock`, which must outlive the codec, measures Work::seconds. Errors as PartCodecsOf. REQUIRES:
-  // the layout of `ns` is that of `kv`.
+  // `clock`, which must outlive the codec, measures Work::seconds. Errors: those of PartCodecsOf.
+  // REQUIRES: the layout of `ns` is that of `kv`.
   static Result<std::unique_ptr<KvCodec>> Create(const CheckedNamespace& ns, const KvLayout& kv,
                                                  const Clock& clock);
 
