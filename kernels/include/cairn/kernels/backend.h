@@ -4,7 +4,6 @@
 // and for tests: each conformance suite of kernels loops over all backends of the list.
 
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <vector>
 
