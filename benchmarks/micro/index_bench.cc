@@ -45,11 +45,11 @@ class Bench {
     spec.numerics = std::string("any");
     spec.layout.block_tokens = block_tokens;
     spec.layout.form = OpaqueLayout{std::string("bench"), 1 << 20, 1};
+    const auto stored = StoredNamespace::Of(std::move(spec));
     ns_ = context_.registry
-              .Open(cairn::Fingerprint(spec),
+              .Open(stored->fingerprint,
                     [&](uint64_t generation) {
-                      return std::make_shared<NamespaceState>(spec, cairn::Fingerprint(spec),
-                                                              generation, &context_.policy,
+                      return std::make_shared<NamespaceState>(stored, generation, &context_.policy,
                                                               context_.seed);
                     })
               ->state;

@@ -4,16 +4,12 @@
 #include <bit>
 #include <cstdint>
 
-#include "common/recipe/recipe.h"
+#include "common/keys/canonical_form.h"
+#include "common/keys/checked_namespace.h"
 
 namespace cairn {
 namespace {
 
-// Opens every encoded namespace. Another layout of the bytes gets another version here, and so
-// another fingerprint.
-constexpr std::string_view kNamespaceMagic = "cairn.namespace.v1";
-constexpr uint32_t kFormNative = 1;
-constexpr uint32_t kFormOpaque = 2;
 constexpr uint32_t kMaxPlanes = 16;
 constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxLayers = 65535;
@@ -123,23 +119,10 @@ Status ValidateOpaque(const OpaqueLayout& opaque) {
   return CheckRange("layout.opaque.parts", opaque.parts, 1, kMaxHeads);
 }
 
-// One way to write a list of layers: neighbours with equal planes form one group.
-std::vector<LayerGroup> Canonical(const std::vector<LayerGroup>& groups) {
-  std::vector<LayerGroup> merged;
-  for (const LayerGroup& group : groups) {
-    if (!merged.empty() && merged.back().planes == group.planes) {
-      merged.back().count += group.count;
-    } else {
-      merged.push_back(group);
-    }
-  }
-  return merged;
-}
-
 // "30 x {k: 3 x 64 f16, v: 3 x 64 f16}, 2 x {}".
 std::string DescribeGroups(const NativeLayout& native) {
   std::string out;
-  for (const LayerGroup& group : Canonical(native.groups)) {
+  for (const LayerGroup& group : CanonicalGroups(native.groups)) {
     out += fmt::format("{}{} x {{", out.empty() ? "" : ", ", group.count);
     for (size_t p = 0; p < group.planes.size(); ++p) {
       const Plane& plane = group.planes[p];
@@ -162,115 +145,19 @@ std::string HexOf(std::string_view bytes) {
   return out;
 }
 
-class Writer {
- public:
-  void U32(uint32_t v) {
-    for (int i = 0; i < 4; ++i) out_.push_back(static_cast<char>(v >> (8 * i)));
-  }
-  void U64(uint64_t v) {
-    for (int i = 0; i < 8; ++i) out_.push_back(static_cast<char>(v >> (8 * i)));
-  }
-  void Raw(std::string_view bytes) { out_.append(bytes); }
-  void Field(std::string_view bytes) {
-    U64(bytes.size());
-    Raw(bytes);
-  }
-  std::string Take() { return std::move(out_); }
-
- private:
-  std::string out_;
-};
-
-// Reads until the first thing that does not fit; from then on everything reads as zero and ok() is
-// false.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
-  uint32_t U32() { return static_cast<uint32_t>(Little(4)); }
-  uint64_t U64() { return Little(8); }
-  std::string_view Raw(uint64_t n) {
-    if (n > rest_.size()) {
-      ok_ = false;
-      rest_ = {};
-      return {};
-    }
-    const std::string_view out = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return out;
-  }
-  std::string Field() { return std::string(Raw(U64())); }
-  bool ok() const { return ok_; }
-  bool AtEnd() const { return ok_ && rest_.empty(); }
-
- private:
-  uint64_t Little(size_t n) {
-    const std::string_view bytes = Raw(n);
-    uint64_t v = 0;
-    for (size_t i = 0; i < bytes.size(); ++i)
-      v |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    return v;
-  }
-  std::string_view rest_;
-  bool ok_ = true;
-};
-
-// Canonical: "int8" and "int8:group=64" are one namespace.
-std::string RecipeOf(const NamespaceSpec& spec) {
-  const Result<std::string> canonical = CanonicalRecipe(spec.recipe);
-  return canonical.ok() ? *canonical : spec.recipe;
-}
-
-void EncodeLayout(const Layout& layout, Writer& w) {
-  w.U32(layout.block_tokens);
-  if (const auto* native = std::get_if<NativeLayout>(&layout.form)) {
-    w.U32(kFormNative);
-    w.U32(native->kv_heads);
-    w.U32(static_cast<uint32_t>(native->key_rotation));
-    const std::vector<LayerGroup> groups = Canonical(native->groups);
-    w.U32(static_cast<uint32_t>(groups.size()));
-    for (const LayerGroup& group : groups) {
-      w.U32(group.count);
-      w.U32(static_cast<uint32_t>(group.planes.size()));
-      for (const Plane& plane : group.planes) {
-        w.Field(plane.name);
-        w.U32(plane.heads);
-        w.U32(plane.dim);
-        w.U32(static_cast<uint32_t>(plane.dtype));
-      }
-    }
-  } else {
-    const auto& opaque = std::get<OpaqueLayout>(layout.form);
-    w.U32(kFormOpaque);
-    w.Field(opaque.description);
-    w.U64(opaque.max_part_bytes);
-    w.U32(opaque.parts);
-  }
-}
-
-NativeLayout DecodeNative(Reader& r) {
-  NativeLayout native;
-  native.kv_heads = r.U32();
-  native.key_rotation = static_cast<KeyRotation>(std::min<uint32_t>(r.U32(), 255));
-  const uint32_t groups = r.U32();
-  // r.ok() also bounds the loops: counts come from the bytes.
-  for (uint32_t g = 0; g < groups && r.ok(); ++g) {
-    LayerGroup group;
-    group.count = r.U32();
-    const uint32_t planes = r.U32();
-    for (uint32_t p = 0; p < planes && r.ok(); ++p) {
-      Plane plane;
-      plane.name = r.Field();
-      plane.heads = r.U32();
-      plane.dim = r.U32();
-      plane.dtype = static_cast<DType>(std::min<uint32_t>(r.U32(), 255));
-      group.planes.push_back(std::move(plane));
-    }
-    native.groups.push_back(std::move(group));
-  }
-  return native;
-}
-
 }  // namespace
+
+std::vector<LayerGroup> CanonicalGroups(const std::vector<LayerGroup>& groups) {
+  std::vector<LayerGroup> merged;
+  for (const LayerGroup& group : groups) {
+    if (!merged.empty() && merged.back().planes == group.planes) {
+      merged.back().count += group.count;
+    } else {
+      merged.push_back(group);
+    }
+  }
+  return merged;
+}
 
 uint32_t DTypeBytes(DType dtype) {
   switch (dtype) {
@@ -345,7 +232,10 @@ uint64_t Layout::SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_e
   return bytes;
 }
 
-Status Validate(const NamespaceSpec& spec) {
+namespace {
+
+// The recipe's value.
+Result<Recipe> CheckFields(const NamespaceSpec& spec) {
   CAIRN_RETURN_IF_ERROR(CheckName("tenant", spec.tenant, 128, "[A-Za-z0-9._-]", [](char c) {
     return IsLowerAlnum(c) || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
   }));
@@ -365,18 +255,19 @@ Status Validate(const NamespaceSpec& spec) {
     CAIRN_RETURN_IF_ERROR(ValidateOpaque(std::get<OpaqueLayout>(spec.layout.form)));
   }
   CAIRN_RETURN_IF_ERROR(CheckText("recipe", spec.recipe, 1, 1024));
-  if (const auto recipe = ParseRecipe(spec.recipe); !recipe.ok()) {
-    return InvalidArgument("field 'recipe': {}", Message(recipe.status()));
-  }
+  Result<Recipe> recipe = ParseRecipe(spec.recipe);
+  if (!recipe.ok()) return InvalidArgument("field 'recipe': {}", Message(recipe.status()));
   CAIRN_RETURN_IF_ERROR(CheckText("numerics", spec.numerics, 1, 256));
   CAIRN_RETURN_IF_ERROR(CheckRange("key_version", spec.key_version, 1, 65535));
-  return CheckText("key_scheme", spec.key_scheme, 1, 128);
+  CAIRN_RETURN_IF_ERROR(CheckText("key_scheme", spec.key_scheme, 1, 128));
+  return recipe;
 }
 
-Digest Fingerprint(const NamespaceSpec& spec) { return Sha256::Of(Encode(spec)); }
+using Description = std::vector<std::pair<std::string, std::string>>;
 
-std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec) {
-  std::vector<std::pair<std::string, std::string>> out;
+// `recipe`: in its canonical form.
+Description DescribeWith(const NamespaceSpec& spec, std::string recipe) {
+  Description out;
   out.emplace_back("tenant", spec.tenant);
   out.emplace_back("salt", HexOf(spec.salt));
   out.emplace_back("model", spec.model);
@@ -396,81 +287,55 @@ std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& s
     out.emplace_back("layout.opaque.max_part_bytes", fmt::format("{}", opaque.max_part_bytes));
     out.emplace_back("layout.opaque.parts", fmt::format("{}", opaque.parts));
   }
-  out.emplace_back("recipe", RecipeOf(spec));
+  out.emplace_back("recipe", std::move(recipe));
   out.emplace_back("numerics", spec.numerics);
   out.emplace_back("key_version", fmt::format("{}", spec.key_version));
   out.emplace_back("key_scheme", spec.key_scheme);
   return out;
 }
 
-std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
-                                         const NamespaceSpec& requested) {
-  const auto a = Describe(stored);
-  const auto b = Describe(requested);
+std::vector<FieldDifference> Compare(const Description& stored, const Description& requested) {
   std::vector<FieldDifference> out;
-  for (const auto& [field, value] : a) {
-    const auto other = std::find_if(
-        b.begin(), b.end(), [&name = field](const auto& entry) { return entry.first == name; });
+  for (const auto& [field, value] : stored) {
+    const auto other =
+        std::find_if(requested.begin(), requested.end(),
+                     [&name = field](const auto& entry) { return entry.first == name; });
     // Fields of a form that the other side does not have: "layout.form" says it all.
-    if (other == b.end()) continue;
+    if (other == requested.end()) continue;
     if (other->second != value) out.push_back({field, value, other->second});
   }
   return out;
 }
 
-std::string Encode(const NamespaceSpec& spec) {
-  Writer w;
-  w.Raw(kNamespaceMagic);
-  w.Field(spec.tenant);
-  w.Field(spec.salt);
-  w.Field(spec.model);
-  w.Field(spec.revision);
-  w.U64(spec.weight_epoch);
-  EncodeLayout(spec.layout, w);
-  w.Field(RecipeOf(spec));
-  w.Field(spec.numerics);
-  w.U32(spec.key_version);
-  w.Field(spec.key_scheme);
-  return w.Take();
+}  // namespace
+
+Status Validate(const NamespaceSpec& spec) { return CheckFields(spec).status(); }
+
+Result<CheckedNamespace> CheckNamespace(const NamespaceSpec& spec) {
+  CAIRN_ASSIGN_OR_RETURN(Recipe recipe, CheckFields(spec));
+  const Digest fingerprint = Sha256::Of(Encode(spec, recipe.Canonical()));
+  return CheckedNamespace{spec, std::move(recipe), fingerprint};
 }
 
-Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes) {
-  Reader r(bytes);
-  if (r.Raw(kNamespaceMagic.size()) != kNamespaceMagic) {
-    return Errorf(StatusCode::kDataLoss, "stored namespace: does not begin with '{}'",
-                  kNamespaceMagic);
-  }
-  NamespaceSpec spec;
-  spec.tenant = r.Field();
-  spec.salt = r.Field();
-  spec.model = r.Field();
-  spec.revision = r.Field();
-  spec.weight_epoch = r.U64();
-  spec.layout.block_tokens = r.U32();
-  const uint32_t form = r.U32();
-  if (form == kFormNative) {
-    spec.layout.form = DecodeNative(r);
-  } else if (form == kFormOpaque) {
-    OpaqueLayout opaque;
-    opaque.description = r.Field();
-    opaque.max_part_bytes = r.U64();
-    opaque.parts = r.U32();
-    spec.layout.form = std::move(opaque);
-  } else if (r.ok()) {
-    return Errorf(StatusCode::kDataLoss, "stored namespace: layout form {}, expected 1 or 2", form);
-  }
-  spec.recipe = r.Field();
-  spec.numerics = r.Field();
-  spec.key_version = r.U32();
-  spec.key_scheme = r.Field();
-  if (!r.AtEnd()) {
-    return Errorf(StatusCode::kDataLoss,
-                  "stored namespace: {} bytes do not end where the last field does", bytes.size());
-  }
-  if (const Status valid = Validate(spec); !valid.ok()) {
-    return Errorf(StatusCode::kDataLoss, "stored namespace: {}", Message(valid));
-  }
-  return spec;
+std::string CanonicalRecipeOf(const NamespaceSpec& spec) {
+  const Result<std::string> canonical = CanonicalRecipe(spec.recipe);
+  return canonical.ok() ? *canonical : spec.recipe;
+}
+
+std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec) {
+  return DescribeWith(spec, CanonicalRecipeOf(spec));
+}
+
+std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
+                                         const NamespaceSpec& requested) {
+  return Compare(Describe(stored), Describe(requested));
+}
+
+std::vector<FieldDifference> Differences(const NamespaceSpec& stored, const Recipe& stored_recipe,
+                                         const NamespaceSpec& requested,
+                                         const Recipe& requested_recipe) {
+  return Compare(DescribeWith(stored, stored_recipe.Canonical()),
+                 DescribeWith(requested, requested_recipe.Canonical()));
 }
 
 }  // namespace cairn

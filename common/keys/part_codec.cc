@@ -1,60 +1,105 @@
 #include "common/keys/part_codec.h"
 
-#include "common/recipe/recipe.h"
+#include <algorithm>
+#include <span>
+#include <string>
 
 namespace cairn {
 namespace {
 
 format::Codec IdOf(const RecipeCodec& codec) { return static_cast<format::Codec>(codec.info->id); }
 
-// Every layer has no planes, or keys and values whose heads choose their rows alike.
-Status CheckSelectable(const NamespaceSpec& spec) {
-  for (uint32_t layer = 0; layer < spec.layout.Layers(); ++layer) {
-    const std::span<const Plane> planes = spec.layout.PlanesOf(layer);
-    if (planes.empty()) continue;
-    const bool keys_and_values =
-        planes.size() == 2 && planes[0].name == "k" && planes[1].name == "v";
-    const bool fits = keys_and_values && planes[0].dtype == DType::kF16 &&
-                      planes[1].dtype == DType::kF16 && planes[0].heads == planes[1].heads &&
-                      planes[0].heads == spec.layout.KvHeads();
-    if (!fits) {
-      return InvalidArgument(
-          "field 'recipe': got the selection '{}', expected planes 'k' and 'v' of f16 with {} "
-          "heads "
-          "each; layer {} has others",
-          spec.recipe, spec.layout.KvHeads(), layer);
+// "k: 2 x 64 f16, v: 2 x 64 bf16".
+std::string NamesOf(std::span<const Plane> planes) {
+  std::string out;
+  for (const Plane& plane : planes) {
+    out += fmt::format("{}{}: {} x {} {}", out.empty() ? "" : ", ", plane.name, plane.heads,
+                       plane.dim, Name(plane.dtype));
+  }
+  return out;
+}
+
+bool AreKeysAndValuesOfHalves(std::span<const Plane> planes) {
+  return planes.size() == 2 && planes[0].name == "k" && planes[1].name == "v" &&
+         planes[0].dtype == DType::kF16 && planes[1].dtype == DType::kF16;
+}
+
+// Whether these codecs can store the planes of one layer.
+Status CheckPlanes(const CheckedNamespace& ns, const PartCodecs& codecs,
+                   std::span<const Plane> planes, uint32_t layer) {
+  const Layout& layout = ns.spec.layout;
+  if (codecs.selected &&
+      !(AreKeysAndValuesOfHalves(planes) && planes[0].heads == layout.KvHeads() &&
+        planes[1].heads == layout.KvHeads())) {
+    return InvalidArgument(
+        "field 'recipe': got the selection '{}', expected planes 'k' and 'v' of f16 with {} heads "
+        "each; layer {} has {}",
+        ns.spec.recipe, layout.KvHeads(), layer, NamesOf(planes));
+  }
+  if (!AreKeysAndValuesOfHalves(planes)) {
+    return InvalidArgument(
+        "field 'recipe': got '{}', expected raw, or planes 'k' and 'v' of f16 in this order; layer "
+        "{} has {}",
+        ns.spec.recipe, layer, NamesOf(planes));
+  }
+  const codecs::SliceShape shape = {.tokens = layout.block_tokens,
+                                    .k_heads = planes[0].heads,
+                                    .k_dim = planes[0].dim,
+                                    .v_heads = planes[1].heads,
+                                    .v_dim = planes[1].dim};
+  for (const auto& codec : codecs.rungs) {
+    const std::string why = codec->Supports(shape, {.layer = layer, .first_position = 0});
+    if (why.empty()) continue;
+    return InvalidArgument("field 'recipe': got '{}', but '{}' cannot store layer {}: {}",
+                           ns.spec.recipe, codec->name(), layer, why);
+  }
+  return OkStatus();
+}
+
+Status CheckLayout(const CheckedNamespace& ns, const PartCodecs& codecs) {
+  uint32_t layer = 0;
+  // By groups: a namespace may have 65535 layers, and those of a group are alike.
+  for (const LayerGroup& group : std::get<NativeLayout>(ns.spec.layout.form).groups) {
+    if (!group.planes.empty()) {
+      CAIRN_RETURN_IF_ERROR(CheckPlanes(ns, codecs, group.planes, layer));
     }
+    layer += group.count;
   }
   return OkStatus();
 }
 
 }  // namespace
 
-Result<PartCodecs> PartCodecsOf(const NamespaceSpec& spec) {
-  CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(spec.recipe));
-  const PartCodecs codecs{IdOf(recipe.CodecOf(TierKind::kHost)),
-                          IdOf(recipe.CodecOf(TierKind::kDisk)), recipe.selection.has_value()};
-  if (!spec.layout.IsNative()) {
+Result<PartCodecs> PartCodecsOf(const CheckedNamespace& ns) {
+  const Recipe& recipe = ns.recipe;
+  PartCodecs codecs{.pushed = IdOf(recipe.CodecOf(TierKind::kHost)),
+                    .on_disk = IdOf(recipe.CodecOf(TierKind::kDisk)),
+                    .selected = recipe.selection.has_value()};
+  if (!ns.spec.layout.IsNative()) {
     if (recipe.IsLadder() || codecs.selected || codecs.pushed != format::Codec::kRaw) {
       return InvalidArgument("field 'recipe': got '{}', expected raw in an opaque layout",
-                             spec.recipe);
+                             ns.spec.recipe);
     }
     return PartCodecs{format::Codec::kOpaque, format::Codec::kOpaque};
   }
-  if (codecs.selected) CAIRN_RETURN_IF_ERROR(CheckSelectable(spec));
-  if (!recipe.IsLadder()) return codecs;
-  if (recipe.rungs.front().tier == TierKind::kDevice) {
+  if (recipe.IsLadder() && recipe.rungs.front().tier == TierKind::kDevice) {
     return Errorf(StatusCode::kUnimplemented,
                   "field 'recipe': got the ladder '{}', expected rungs only for host and disk: "
                   "there is no device tier",
-                  spec.recipe);
+                  ns.spec.recipe);
   }
-  if (!codecs.IsLadder()) {
+  if (recipe.IsLadder() && !codecs.IsLadder()) {
     return InvalidArgument(
         "field 'recipe': got the ladder '{}', expected rungs with different codecs: parts name "
         "their codec, not its parameters",
-        spec.recipe);
+        ns.spec.recipe);
   }
+  for (const RecipeRung& rung : recipe.rungs) {
+    codecs.rungs.push_back(rung.codec.Make());
+    CAIRN_CHECK(codecs.rungs.back() != nullptr);  // The codecs of a parsed recipe exist.
+  }
+  const bool raw = !recipe.IsLadder() && !codecs.selected && codecs.pushed == format::Codec::kRaw;
+  if (!raw) CAIRN_RETURN_IF_ERROR(CheckLayout(ns, codecs));
   return codecs;
 }
 

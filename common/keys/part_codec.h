@@ -1,9 +1,13 @@
 #pragma once
 // How the parts of a namespace are stored.
 
-#include "cairn/common/namespace_spec.h"
+#include <memory>
+#include <vector>
+
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
+#include "common/keys/checked_namespace.h"
+#include "kernels/codecs/codec.h"
 
 namespace cairn {
 
@@ -15,14 +19,22 @@ struct PartCodecs {
   format::Codec on_disk = format::Codec::kRaw;
   // Parts hold selected rows: format::PartHeader::selected.
   bool selected = false;
+  // The codecs, one for each rung of the recipe, never null. The first is that of `pushed`, the
+  // last that of `on_disk`. Empty in an opaque layout, whose bytes nobody interprets.
+  std::vector<std::shared_ptr<const codecs::Codec>> rungs = {};
   bool IsLadder() const { return pushed != on_disk; }
 };
 
-// kOpaque in an opaque layout, otherwise the codecs of the recipe. REQUIRES: Validate(spec).ok().
-// UNIMPLEMENTED: a ladder with a rung for devices, because there is no such tier. INVALID_ARGUMENT:
-// a recipe other than raw in an opaque layout, because nobody interprets its bytes; a ladder whose
-// rungs have the same codec, because the header of a part could not say which rung it has; a
-// selection in a layout other than keys and values of f16 with a head for each KV head.
-Result<PartCodecs> PartCodecsOf(const NamespaceSpec& spec);
+// kOpaque in an opaque layout, otherwise the codecs of the recipe, each of which can store every
+// layer of the layout.
+//
+// UNIMPLEMENTED: a ladder with a rung for devices, because there is no such tier. INVALID_ARGUMENT,
+// which names the field 'recipe' and what it cannot store:
+//   opaque layout     a recipe other than raw, because nobody interprets its bytes
+//   ladder            rungs with the same codec, because the header of a part could not say which
+//                     rung it has
+//   other than raw    planes other than keys and values of f16, or of a shape that a codec refuses
+//   selection         keys and values without a head for each KV head
+Result<PartCodecs> PartCodecsOf(const CheckedNamespace& ns);
 
 }  // namespace cairn

@@ -139,7 +139,6 @@ Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto) {
   spec.numerics = proto.numerics();
   spec.key_version = proto.key_version();
   spec.key_scheme = proto.key_scheme();
-  CAIRN_RETURN_IF_ERROR(Validate(spec));
   return spec;
 }
 

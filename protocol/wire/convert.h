@@ -22,7 +22,7 @@ namespace cairn::wire {
 // Always possible. The spec does not need to be valid.
 void ToProto(const NamespaceSpec& spec, v1::NamespaceSpec* out);
 // INVALID_ARGUMENT: the plain form cannot hold the value (no form of layout, an unknown enum
-// value), or Validate refuses it.
+// value). Does not validate the fields: a node may list namespaces that this version cannot use.
 Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto);
 
 void ToProto(const format::PartRect& rect, v1::PartRect* out);

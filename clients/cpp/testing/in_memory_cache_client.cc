@@ -8,6 +8,7 @@
 #include "clients/cpp/src/checks.h"
 #include "clients/cpp/src/slice_assembler.h"
 #include "common/concurrency/mutex.h"
+#include "common/keys/part_codec.h"
 
 namespace cairn::client::testing {
 namespace {
@@ -254,9 +255,10 @@ uint64_t InMemoryCacheClient::complete_blocks() const {
 
 Result<OpenedNamespace> InMemoryCacheClient::OpenNamespace(const NamespaceSpec& spec,
                                                            const CallOptions& options) {
-  CAIRN_RETURN_IF_ERROR(Validate(spec));
+  CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace checked, CheckNamespace(spec));
+  CAIRN_RETURN_IF_ERROR(PartCodecsOf(checked).status());
   OpenedNamespace opened;
-  opened.fingerprint = Fingerprint(spec);
+  opened.fingerprint = checked.fingerprint;
   {
     // As the real client: remembered even while the node is away.
     MutexLock lock(store_->mu);

@@ -104,7 +104,7 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
   const client::CallOptions options = CallOptionsOf(deadline, trace);
   const auto opened = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) -> Result<client::OpenedNamespace> {
-        connection.Remember(native);
+        CAIRN_RETURN_IF_ERROR(connection.Remember(native));
         return c.OpenNamespace(native, options);
       }));
   nb::list differs;

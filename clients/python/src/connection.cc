@@ -64,16 +64,18 @@ void Connection::Close() {
   }
 }
 
-void Connection::Remember(const NamespaceSpec& spec) {
+Status Connection::Remember(const NamespaceSpec& spec) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace checked, CheckNamespace(spec));
   auto ns = std::make_shared<OpenNamespace>();
   ns->spec = spec;
-  // A recipe that has no codec here is the node's to refuse. Of a ladder that begins with raw, what
-  // comes back may be encoded.
-  if (const auto codecs = PartCodecsOf(spec); codecs.ok()) {
+  // The node refuses a recipe that cannot store the layout. If a ladder begins with raw, what comes
+  // back may be encoded.
+  if (const auto codecs = PartCodecsOf(checked); codecs.ok()) {
     ns->codec = codecs->pushed == format::Codec::kRaw ? codecs->on_disk : codecs->pushed;
   }
   const MutexLock lock(mu_);
-  namespaces_[Fingerprint(spec)] = std::move(ns);
+  namespaces_[checked.fingerprint] = std::move(ns);
+  return OkStatus();
 }
 
 namespace {

@@ -53,8 +53,8 @@ class Connection {
   void Close();
   std::stop_token stop_token() const { return stop_.get_token(); }
 
-  // Remembers how the blocks of the namespace look.
-  void Remember(const NamespaceSpec& spec);
+  // Remembers how the blocks of the namespace look. Errors as Validate.
+  Status Remember(const NamespaceSpec& spec);
   // INVALID_ARGUMENT: it was not opened here.
   Result<std::shared_ptr<const OpenNamespace>> Find(const Digest& fingerprint);
 

@@ -6,35 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "common/recipe/recipe.h"
 #include "kernels/codecs/codec.h"
 
 namespace cairn::cache {
 namespace {
 
 constexpr size_t kPage = 4096;
-
-// Keys and values of half precision, or nothing.
-Status CheckLayout(const Layout& layout) {
-  for (uint32_t layer = 0; layer < layout.Layers(); ++layer) {
-    const std::span<const Plane> planes = layout.PlanesOf(layer);
-    if (planes.empty()) continue;
-    const bool keys_and_values =
-        planes.size() == 2 && planes[0].name == "k" && planes[1].name == "v";
-    if (!keys_and_values) {
-      return InvalidArgument(
-          "field 'recipe': a ladder needs planes 'k' and 'v', in this order; layer {} has others",
-          layer);
-    }
-    for (const Plane& plane : planes) {
-      if (plane.dtype == DType::kF16) continue;
-      return InvalidArgument(
-          "field 'recipe': a ladder needs numbers of f16; layer {}, plane '{}': {}", layer,
-          plane.name, Name(plane.dtype));
-    }
-  }
-  return OkStatus();
-}
 
 }  // namespace
 
@@ -77,36 +54,17 @@ PartBuffer::PartBuffer(size_t capacity)
 
 void PartBuffer::Free::operator()(std::byte* p) const { std::free(p); }
 
-Result<std::unique_ptr<const Recoder>> Recoder::Create(const NamespaceSpec& spec) {
-  CAIRN_ASSIGN_OR_RETURN(const PartCodecs ids, PartCodecsOf(spec));
-  if (!ids.IsLadder()) return std::unique_ptr<const Recoder>();
-  CAIRN_RETURN_IF_ERROR(CheckLayout(spec.layout));
-  CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(spec.recipe));
-  auto recoder = std::unique_ptr<const Recoder>(new Recoder(
-      spec, ids, recipe.CodecOf(TierKind::kHost).Make(), recipe.CodecOf(TierKind::kDisk).Make()));
-  for (uint32_t layer = 0; layer < spec.layout.Layers(); ++layer) {
-    const Slice slice = recoder->SliceOf(layer, spec.layout.WholeRect(), true);
-    for (const codecs::Codec* codec : {recoder->from_.get(), recoder->to_.get()}) {
-      const std::string why = codec->Supports(slice.shape, slice.place);
-      if (why.empty()) continue;
-      return InvalidArgument("field 'recipe': '{}' cannot store layer {}: {}", codec->name(), layer,
-                             why);
-    }
-  }
-  return recoder;
+std::unique_ptr<const Recoder> Recoder::Create(const Layout& layout, const PartCodecs& codecs) {
+  if (!codecs.IsLadder()) return nullptr;
+  return std::unique_ptr<const Recoder>(new Recoder(layout, codecs));
 }
 
-Recoder::Recoder(const NamespaceSpec& spec, const PartCodecs& ids,
-                 std::unique_ptr<const codecs::Codec> from, std::unique_ptr<const codecs::Codec> to)
-    : layout_(spec.layout),
-      ids_(ids),
-      form_{layout_, ids.pushed, ids.on_disk},
-      from_(std::move(from)),
-      to_(std::move(to)) {
-  CAIRN_CHECK(from_ != nullptr && to_ != nullptr);  // A parsed recipe's codecs exist.
-}
-
-Recoder::~Recoder() = default;
+Recoder::Recoder(const Layout& layout, const PartCodecs& codecs)
+    : layout_(layout),
+      form_{layout_, codecs.pushed, codecs.on_disk},
+      on_disk_(codecs.on_disk),
+      from_(codecs.rungs.front()),
+      to_(codecs.rungs.back()) {}
 
 Recoder::Slice Recoder::SliceOf(uint32_t layer, const format::PartRect& rect, bool at_start) const {
   Slice slice;
@@ -143,7 +101,7 @@ Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const
                                    bool at_start) const {
   const auto header = CheckedHeader(form_, rect, part);
   if (!header.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(header.status()));
-  if (header->codec == ids_.on_disk) return PartBuffer();
+  if (header->codec == on_disk_) return PartBuffer();
 
   PartBuffer out(MaxPartBytes(rect, at_start));
   std::vector<uint64_t> lengths, hashes;
@@ -185,7 +143,7 @@ Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const
     at += length;
   }
   out.Shrink(at);
-  format::WriteHeader(out.bytes(), ids_.on_disk, rect, static_cast<uint16_t>(layout_.block_tokens),
+  format::WriteHeader(out.bytes(), on_disk_, rect, static_cast<uint16_t>(layout_.block_tokens),
                       lengths, hashes);
   return out;
 }

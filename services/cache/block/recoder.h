@@ -18,10 +18,6 @@
 #include "common/keys/part_codec.h"
 #include "services/cache/block/part_grid.h"
 
-namespace cairn::codecs {
-class Codec;
-}
-
 namespace cairn::cache {
 
 // Page-aligned memory of one part.
@@ -45,11 +41,9 @@ class PartBuffer {
 // Immutable; thread-safe. Knows codecs, not tiers.
 class Recoder {
  public:
-  // nullptr: the recipe of the namespace is not a ladder. INVALID_ARGUMENT names the part of this
-  // layout that a rung cannot store. Other errors are those of PartCodecsOf. REQUIRES:
-  // Validate(spec).ok().
-  static Result<std::unique_ptr<const Recoder>> Create(const NamespaceSpec& spec);
-  ~Recoder();
+  // nullptr: the codecs are not those of a ladder. REQUIRES: PartCodecsOf made them for this
+  // layout.
+  static std::unique_ptr<const Recoder> Create(const Layout& layout, const PartCodecs& codecs);
 
   // Returns the part in the codec of the disk. Empty: it already is in that codec. `at_start`: its
   // block begins a sequence. DATA_LOSS: the bytes do not match their hash, or no encoder wrote
@@ -63,16 +57,15 @@ class Recoder {
 
  private:
   struct Slice;
-  Recoder(const NamespaceSpec& spec, const PartCodecs& ids,
-          std::unique_ptr<const codecs::Codec> from, std::unique_ptr<const codecs::Codec> to);
+  Recoder(const Layout& layout, const PartCodecs& codecs);
   uint64_t MaxPartBytes(const format::PartRect& rect, bool at_start) const;
   Slice SliceOf(uint32_t layer, const format::PartRect& rect, bool at_start) const;
 
   const Layout layout_;
-  const PartCodecs ids_;
   const PartForm form_;
-  const std::unique_ptr<const codecs::Codec> from_;
-  const std::unique_ptr<const codecs::Codec> to_;
+  const format::Codec on_disk_;
+  const std::shared_ptr<const codecs::Codec> from_;
+  const std::shared_ptr<const codecs::Codec> to_;
 };
 
 }  // namespace cairn::cache

@@ -70,6 +70,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
         });
     CAIRN_ASSIGN_OR_RETURN(const RecoveryResult found, RecoverFromDisk(context_));
     log::Info("recovered", {{"namespaces", log::Num(found.namespaces)},
+                            {"unreadable_namespaces", log::Num(found.unreadable_namespaces)},
                             {"blocks", log::Num(found.blocks)},
                             {"released", log::Num(found.released)}});
     return OkStatus();

@@ -81,7 +81,7 @@ bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
                const std::shared_ptr<const void>& hold) {
   slot.parts.clear();
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header = CheckedHeader(ns.form_in[slot.tier], slot.places[i].rect, bytes[i]);
+    auto header = CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
     slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[slot.tier]});
   }

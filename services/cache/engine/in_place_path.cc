@@ -141,7 +141,7 @@ Status InPlacePath::Report(SessionId session, LeaseId lease_id, uint32_t block) 
   }
   for (const PartPlace& part : parts) {
     const auto bytes = context_.tiers.host->Map(part.In(TierKind::kHost));
-    if (VerifyPartBytes(ns.form_in[kHost], part.rect, bytes).ok()) continue;
+    if (VerifyPartBytes(ns.storage().in_tier[kHost], part.rect, bytes).ok()) continue;
     log::Warn("block_corrupt", {{"tier", "host"}, {"key", key.Hex()}, {"trace", ""}});
     context_.RemoveCorrupt(ns, key, TierKind::kHost, part.extent[kHost]);
     // The reader goes on without the block, whatever other tiers hold.

@@ -13,18 +13,19 @@ constexpr size_t kMaxSimilar = 8;
 }  // namespace
 
 Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
-  CAIRN_RETURN_IF_ERROR(Validate(spec));
-  CAIRN_RETURN_IF_ERROR(PartCodecsOf(spec).status());
-  CAIRN_RETURN_IF_ERROR(Recoder::Create(spec).status());
+  const auto wanted = StoredNamespace::Of(spec);
+  CAIRN_RETURN_IF_ERROR(wanted->storage.status());
   NodeContext& context = *s_.context;
   NamespaceOpened opened;
-  opened.fingerprint = cairn::Fingerprint(spec);
+  opened.fingerprint = wanted->fingerprint;
 
   std::vector<std::pair<NamespacePtr, FieldDifference>> similar;
   const auto all = context.registry.All();
   for (const NamespacePtr& other : *all) {
     if (other->spec.tenant != spec.tenant || other->fingerprint == opened.fingerprint) continue;
-    auto differences = Differences(other->spec, spec);
+    if (!other->readable().ok()) continue;  // Its blocks would help nobody.
+    auto differences =
+        Differences(other->spec, other->storage().recipe, spec, wanted->storage->recipe);
     if (differences.size() == 1) similar.emplace_back(other, std::move(differences[0]));
   }
   std::sort(similar.begin(), similar.end(), [](const auto& a, const auto& b) {
@@ -44,11 +45,11 @@ Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
                   field, requested, stored);
   }
   if (ns == nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(
-        auto added, context.registry.Open(opened.fingerprint, [&](uint64_t generation) {
-          return std::make_shared<NamespaceState>(spec, opened.fingerprint, generation,
-                                                  &context.policy, context.seed);
-        }));
+    CAIRN_ASSIGN_OR_RETURN(auto added,
+                           context.registry.Open(opened.fingerprint, [&](uint64_t generation) {
+                             return std::make_shared<NamespaceState>(wanted, generation,
+                                                                     &context.policy, context.seed);
+                           }));
     ns = std::move(added.state);
     opened.created = added.created;
     if (opened.created && context.tiers.persistent != nullptr) {
@@ -80,7 +81,7 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
 }
 
 Result<DropResult> NamespaceAdmin::Drop(const Fingerprint& fingerprint) {
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, s_.context->registry.Get(fingerprint));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, s_.context->registry.GetToDrop(fingerprint));
   DropResult result;
   CAIRN_RETURN_IF_ERROR(Hide(ns, /*keep=*/false, &result));
   return result;
@@ -102,7 +103,7 @@ Result<DropResult> NamespaceAdmin::DropTenant(std::string_view tenant) {
 }
 
 Result<DropResult> NamespaceAdmin::BumpEpoch(const Fingerprint& fingerprint) {
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, s_.context->registry.Get(fingerprint));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, s_.context->registry.GetToDrop(fingerprint));
   DropResult result;
   CAIRN_RETURN_IF_ERROR(Hide(ns, /*keep=*/true, &result));
   return result;
@@ -115,8 +116,8 @@ Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* resul
     MutexLock meta(context.meta_mu);
     NamespacePtr next;
     if (keep) {
-      next = std::make_shared<NamespaceState>(ns->spec, ns->fingerprint, ns->generation + 1,
-                                              &context.policy, context.seed);
+      next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1, &context.policy,
+                                              context.seed);
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
     if (!context.registry.Replace(ns, next))

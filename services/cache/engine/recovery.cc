@@ -52,7 +52,8 @@ class Recovery {
                   {{"name", std::string(name)}, {"error", Message(record.status())}});
         return;
       }
-      const Fingerprint fingerprint = cairn::Fingerprint(record->spec);
+      const auto stored = StoredNamespace::Of(std::move(record->spec));
+      const Fingerprint& fingerprint = stored->fingerprint;
       if (record->dropped && !mentioned_.contains(fingerprint)) {
         forgotten.emplace_back(name);  // Nothing of it is left that could come back.
         return;
@@ -60,15 +61,22 @@ class Recovery {
       context_.registry.RememberGeneration(fingerprint, record->generation);
       if (record->dropped) return;
       const auto opened = context_.registry.Open(fingerprint, [&](uint64_t generation) {
-        auto ns = std::make_shared<NamespaceState>(std::move(record->spec), fingerprint, generation,
-                                                   &context_.policy, context_.seed);
+        auto ns =
+            std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed);
         ns->persisted.store(true);
         return ns;
       });
-      if (opened.ok()) {
-        ++result_.namespaces;
-      } else {
+      if (!opened.ok()) {
         log::Warn("namespace_not_recovered", {{"error", Message(opened.status())}});
+        return;
+      }
+      ++result_.namespaces;
+      if (const Status& unreadable = stored->storage.status(); !unreadable.ok()) {
+        ++result_.unreadable_namespaces;
+        log::Warn("namespace_unreadable", {{"fingerprint", fingerprint.Hex()},
+                                           {"tenant", stored->spec.tenant},
+                                           {"recipe", stored->spec.recipe},
+                                           {"error", Message(unreadable)}});
       }
     }));
     for (const std::string& name : forgotten) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));

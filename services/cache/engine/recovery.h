@@ -6,7 +6,8 @@
 namespace cairn::cache {
 
 struct RecoveryResult {
-  uint64_t namespaces = 0;
+  uint64_t namespaces = 0;             // Unreadable ones included.
+  uint64_t unreadable_namespaces = 0;  // StoredNamespace: their blocks are kept.
   uint64_t blocks = 0;
   uint64_t released = 0;  // Extents of dropped generations, unknown namespaces, incomplete blocks,
                           // bad records, and beyond the budget.

@@ -9,6 +9,8 @@ Snapshot::Snapshot(const Tiers* tiers, const NamespaceRegistry& registry,
     : tiers_(*tiers) {
   const auto all = registry.All();
   for (const NamespacePtr& ns : *all) {
+    // Nobody can read the blocks of an unreadable namespace.
+    if (!ns->readable().ok()) continue;
     if (!fingerprint || ns->fingerprint == *fingerprint) namespaces_.push_back(ns);
   }
 }

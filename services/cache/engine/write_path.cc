@@ -66,8 +66,8 @@ Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
 }
 
 Status WritePath::CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const {
-  CAIRN_RETURN_IF_ERROR(
-      ValidatePart(ns.form, part.part, part.bytes, context_.tiers.host->max_extent_bytes()));
+  CAIRN_RETURN_IF_ERROR(ValidatePart(ns.storage().pushed, part.part, part.bytes,
+                                     context_.tiers.host->max_extent_bytes()));
   if (!std::isfinite(part.compute_seconds) || part.compute_seconds < 0) {
     return InvalidArgument("field 'compute_seconds': got {}, expected a number of at least 0",
                            part.compute_seconds);
@@ -222,8 +222,8 @@ Status WritePath::CommitOne(Reservation& r) {
   NamespaceState& ns = *r.ns;
   // Hashing lent bytes here would prove nothing about them later, and cost a second pass over each
   // part: those who read them verify every slice.
-  CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.form, r.rect, r.bytes()).status()
-                               : VerifyPartBytes(ns.form, r.rect, r.bytes()));
+  CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.storage().pushed, r.rect, r.bytes()).status()
+                               : VerifyPartBytes(ns.storage().pushed, r.rect, r.bytes()));
   std::optional<PendingBlocks::Complete> block;
   uint64_t block_bytes = 0;
   {

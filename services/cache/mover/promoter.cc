@@ -14,7 +14,7 @@ struct Promoter::Operation final : Transfer {
 
   // A sound part of another shape is as wrong as a damaged one.
   void Loaded(const std::shared_ptr<Transfer>& self) override {
-    const PartForm& form = move.ns->form_in[route.source];
+    const PartForm& form = move.ns->storage().in_tier[route.source];
     for (size_t i = 0; i < parts.size(); ++i) {
       Status status = VerifyPartBytes(form, parts[i].rect, bytes[i]);
       if (status.code() == StatusCode::kInvalidArgument)

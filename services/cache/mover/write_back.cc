@@ -141,7 +141,7 @@ void WriteBack::ReviewDeclined() {
 DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& meta) {
   const TimePoint now = context_.clock->Now();
   DiskAdmission::Candidate c{.bytes = meta.bytes_in(route_.source)};
-  if (const Recoder* const recoder = op.move.ns->recoder.get();
+  if (const Recoder* const recoder = op.move.ns->storage().recoder.get();
       to_persistent_ && recoder != nullptr) {
     c.bytes = std::min(c.bytes, recoder->MaxBlockBytes((meta.flags & BlockMeta::kAtStart) != 0));
   }
@@ -232,7 +232,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
 
 void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
   const bool in_place = context_.tiers.IsMapped(route_.source);
-  const bool recodes = to_persistent_ && op.move.ns->recoder != nullptr;
+  const bool recodes = to_persistent_ && op.move.ns->storage().recoder != nullptr;
   if (in_place && !recodes) return Store(op, transfer);
   // A task of its own: promotions, and copies that need no encoding, do not wait for all of them,
   // and a tier's thread makes no room.
@@ -247,7 +247,7 @@ void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer)
 // What was read may be damaged; what lies in memory was verified by its commit.
 bool WriteBack::CheckLoaded(Operation& op) {
   for (size_t i = 0; i < op.parts.size(); ++i) {
-    const PartForm& form = op.move.ns->form_in[route_.source];
+    const PartForm& form = op.move.ns->storage().in_tier[route_.source];
     Status status = VerifyPartBytes(form, op.parts[i].rect, op.bytes[i]);
     if (status.ok()) continue;
     op.bad_extent = op.parts[i].extent[route_.source];
@@ -258,7 +258,7 @@ bool WriteBack::CheckLoaded(Operation& op) {
 }
 
 bool WriteBack::Recode(Operation& op) {
-  const Recoder& recoder = *op.move.ns->recoder;
+  const Recoder& recoder = *op.move.ns->storage().recoder;
   for (size_t i = 0; i < op.parts.size(); ++i) {
     const PartPlace& part = op.parts[i];
     auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start);

@@ -9,6 +9,12 @@ NamespacePtr NamespaceRegistry::Find(const Fingerprint& fingerprint) const {
 }
 
 Result<NamespacePtr> NamespaceRegistry::Get(const Fingerprint& fingerprint) const {
+  CAIRN_ASSIGN_OR_RETURN(NamespacePtr state, GetToDrop(fingerprint));
+  CAIRN_RETURN_IF_ERROR(state->readable());
+  return state;
+}
+
+Result<NamespacePtr> NamespaceRegistry::GetToDrop(const Fingerprint& fingerprint) const {
   NamespacePtr state = Find(fingerprint);
   if (state == nullptr) {
     return Errorf(StatusCode::kNotFound, "field 'fingerprint': no namespace {}; open it first",

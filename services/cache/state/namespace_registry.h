@@ -18,8 +18,11 @@ class NamespaceRegistry {
   explicit NamespaceRegistry(size_t max_namespaces) : max_namespaces_(max_namespaces) {}
 
   NamespacePtr Find(const Fingerprint& fingerprint) const;
-  // As Find, but NOT_FOUND, which names the fingerprint, if there is none.
+  // For calls that read or write blocks. NOT_FOUND, which names the fingerprint: there is none.
+  // Errors of NamespaceState::readable: it has blocks, but they cannot be read.
   Result<NamespacePtr> Get(const Fingerprint& fingerprint) const;
+  // For calls that drop blocks, which works for unreadable ones, too. NOT_FOUND as Get.
+  Result<NamespacePtr> GetToDrop(const Fingerprint& fingerprint) const;
   // All namespaces that exist now. Cheap: the list is shared, and made again only when a namespace
   // comes or goes.
   std::shared_ptr<const List> All() const;

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "common/concurrency/mutex.h"
-#include "common/keys/part_codec.h"
-#include "services/cache/block/part_grid.h"
-#include "services/cache/block/recoder.h"
+#include "services/cache/block/stored_namespace.h"
 #include "services/cache/index/block_index.h"
 #include "services/cache/index/pending_blocks.h"
 #include "services/cache/state/ids.h"
@@ -22,30 +20,30 @@ namespace cairn::cache {
 
 class NamespaceState {
  public:
-  NamespaceState(NamespaceSpec spec_in, const Fingerprint& fingerprint_in, uint64_t generation_in,
+  NamespaceState(std::shared_ptr<const StoredNamespace> stored_in, uint64_t generation_in,
                  const EvictionPolicy* policy, uint64_t seed)
-      : spec(std::move(spec_in)),
-        fingerprint(fingerprint_in),
+      : stored(std::move(stored_in)),
+        spec(stored->spec),
+        fingerprint(stored->fingerprint),
         generation(generation_in),
         whole(spec.layout.WholeRect()),
-        codecs(PartCodecsOf(spec).value_or(PartCodecs{})),
-        form{spec.layout, codecs.pushed, std::nullopt, codecs.selected},
-        form_in(FormsOf(spec, codecs)),
-        recoder(Recoder::Create(spec).value_or(nullptr)),
         index(whole, policy, seed),
         pending(whole) {
     for (auto& rank : next_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
   }
 
+  // OK, or why parts can be neither read nor written. Blocks of such a namespace lie on disk only.
+  // NamespaceRegistry::Get hands out no namespace of this kind.
+  const Status& readable() const { return stored->storage.status(); }
+  // REQUIRES: readable().ok().
+  const PartStorage& storage() const { return *stored->storage; }
+
   // Constant after construction.
-  const NamespaceSpec spec;
-  const Fingerprint fingerprint;
+  const std::shared_ptr<const StoredNamespace> stored;  // The same in all generations.
+  const NamespaceSpec& spec;
+  const Fingerprint& fingerprint;
   const uint64_t generation;
   const format::PartRect whole;
-  const PartCodecs codecs;
-  const PartForm form;                           // Of parts that writers bring.
-  const ByTier<PartForm> form_in;                // Of parts that lie in a tier.
-  const std::unique_ptr<const Recoder> recoder;  // nullptr unless the recipe is a ladder.
 
   // Atomics. `dropped` is written under `mu` and never falls; the others are published when a
   // NamespaceLock ends, for readers who need no exact value.
@@ -63,14 +61,6 @@ class NamespaceState {
   // Namespaces of the tenant that differ in one field. By `similar_mu`.
   Mutex similar_mu;
   std::vector<std::weak_ptr<NamespaceState>> similar ABSL_GUARDED_BY(similar_mu);
-
- private:
-  // Memory holds parts as writers brought them, and those that came back from disk.
-  static ByTier<PartForm> FormsOf(const NamespaceSpec& spec, const PartCodecs& codecs) {
-    const PartForm memory{spec.layout, codecs.pushed, codecs.on_disk, codecs.selected};
-    const PartForm disk{spec.layout, codecs.on_disk, std::nullopt, codecs.selected};
-    return {{memory, disk, memory}};  // By the numbers of TierKind.
-  }
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 

@@ -59,9 +59,9 @@ void PromptKv::Push(const PromptRun& run, uint32_t first_computed) {
   for (const PublishedNamespace& target : published_) {
     if (target.selection != nullptr) continue;
     const std::vector<BlockKey> keys =
-        BlockKeyChain(target.fingerprint)
+        BlockKeyChain(target.ns.fingerprint)
             .Keys(run.request_.tokens, static_cast<uint32_t>(block_tokens_));
-    push_->Enqueue(target.fingerprint, *target.codec, Blocks(run, keys, first_computed));
+    push_->Enqueue(target.ns.fingerprint, *target.codec, Blocks(run, keys, first_computed));
   }
 }
 

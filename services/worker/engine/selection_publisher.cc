@@ -47,7 +47,7 @@ void SelectionPublisher::Push(std::span<const TokenId> tokens,
                               std::span<const double> compute_seconds, const std::string& trace) {
   const KvLayout& kv = transformer_.kv_layout();
   for (const Segment& segment : std::exchange(segments_, {})) {
-    const Digest& fingerprint = segment.target->fingerprint;
+    const Digest& fingerprint = segment.target->ns.fingerprint;
     const std::vector<BlockKey> chain = BlockKeyChain(fingerprint)
                                             .Keys(tokens.first(static_cast<size_t>(segment.end)),
                                                   static_cast<uint32_t>(kv.block_tokens));

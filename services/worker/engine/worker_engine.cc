@@ -44,7 +44,7 @@ class EngineImpl final : public WorkerEngine {
  public:
   EngineImpl(Options options, std::unique_ptr<client::CacheClient> cache,
              std::unique_ptr<Model> model, std::unique_ptr<Transformer> transformer,
-             std::unique_ptr<KvPool> pool, std::optional<NamespaceSpec> spec,
+             std::unique_ptr<KvPool> pool, std::optional<CheckedNamespace> ns,
              std::unique_ptr<KvCodec> codec, std::vector<PublishedNamespace> published,
              std::unique_ptr<const selections::Selection> selection,
              std::unique_ptr<Scheduler> scheduler)
@@ -59,8 +59,8 @@ class EngineImpl final : public WorkerEngine {
         queue_(options_.queue_capacity),
         scheduler_(std::move(scheduler)) {
     if (cache_) {
-      push_.emplace(*cache_, spec->layout, options_.push);
-      session_.emplace(*cache_, *std::move(spec), pool_->layout(), *codec_, options_.prefix);
+      push_.emplace(*cache_, ns->spec.layout, options_.push);
+      session_.emplace(*cache_, *std::move(ns), pool_->layout(), *codec_, options_.prefix);
       OpenPublished();
     }
     if (push_ && std::ranges::any_of(published_, [](const PublishedNamespace& target) {
@@ -165,10 +165,10 @@ void EngineImpl::OpenPublished() {
     const Duration deadline =
         away ? Duration(std::chrono::milliseconds(1)) : Duration(options_.prefix.connect_deadline);
     const Status opened =
-        cache_->OpenNamespace(target.spec, {.deadline = deadline, .trace = {}}).status();
+        cache_->OpenNamespace(target.ns.spec, {.deadline = deadline, .trace = {}}).status();
     if (!opened.ok()) {
       log::Warn("cache_namespace_not_open",
-                {{"recipe", target.spec.recipe}, {"error", ToString(opened)}});
+                {{"recipe", target.ns.spec.recipe}, {"error", ToString(opened)}});
     }
   }
 }
@@ -458,18 +458,23 @@ Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
   inputs.numerics = transformer->numerics_id();
   inputs.recipe = options.recipe;
   inputs.calibration = options.calibration;
+  // Without a cache only the recipe's selection counts, and nothing needs a name.
+  std::optional<CheckedNamespace> ns;
+  if (cache) {
+    CAIRN_ASSIGN_OR_RETURN(ns, WorkerNamespace(inputs));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const Recipe recipe,
+                         ns ? Result<Recipe>(ns->recipe) : ParseRecipe(inputs.recipe));
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<const selections::Selection> selection,
-                         SelectionOf(inputs));
-  std::optional<NamespaceSpec> spec;
+                         SelectionOf(recipe, inputs));
   std::unique_ptr<KvCodec> codec;
   std::vector<PublishedNamespace> published;
   if (cache) {
-    CAIRN_ASSIGN_OR_RETURN(spec, WorkerNamespace(inputs));
-    CAIRN_ASSIGN_OR_RETURN(codec, KvCodec::Create(*spec, kv));
+    CAIRN_ASSIGN_OR_RETURN(codec, KvCodec::Create(*ns, kv));
     CAIRN_ASSIGN_OR_RETURN(published, PublishedNamespaces(std::move(inputs), options.publish));
   }
   return std::make_unique<EngineImpl>(std::move(options), std::move(cache), std::move(model),
-                                      std::move(transformer), std::move(pool), std::move(spec),
+                                      std::move(transformer), std::move(pool), std::move(ns),
                                       std::move(codec), std::move(published), std::move(selection),
                                       std::move(scheduler));
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/keys/part_codec.h"
-#include "common/recipe/recipe.h"
 
 namespace cairn::worker {
 namespace {
@@ -38,24 +37,14 @@ std::pair<View, View> PlanesOf(const KvLayout& kv, std::span<Byte> page) {
 
 }  // namespace
 
-Result<std::unique_ptr<KvCodec>> KvCodec::Create(const NamespaceSpec& spec, const KvLayout& kv) {
-  CAIRN_RETURN_IF_ERROR(PartCodecsOf(spec).status());
-  CAIRN_ASSIGN_OR_RETURN(const Recipe recipe, ParseRecipe(spec.recipe));
-  std::vector<Rung> rungs;
-  for (const RecipeRung& wanted : recipe.rungs) {
-    Rung& rung = rungs.emplace_back();
-    rung.id = static_cast<format::Codec>(wanted.codec.info->id);
-    rung.codec = wanted.codec.Make();
-    if (rung.codec == nullptr) {
-      return InvalidArgument("field 'recipe': '{}' cannot be made on this machine", spec.recipe);
-    }
-    for (int layer = 0; layer < kv.layers; ++layer) {
-      const std::string why = rung.codec->Supports(ShapeOf(kv), PlaceOf(layer, 0));
-      if (!why.empty()) {
-        return InvalidArgument("field 'recipe': '{}' cannot store this model's KV: {}", spec.recipe,
-                               why);
-      }
-    }
+Result<std::unique_ptr<KvCodec>> KvCodec::Create(const CheckedNamespace& ns, const KvLayout& kv) {
+  CAIRN_ASSIGN_OR_RETURN(const PartCodecs codecs, PartCodecsOf(ns));
+  CAIRN_CHECK(codecs.rungs.size() == ns.recipe.rungs.size());  // The layout is native.
+  std::vector<Rung> rungs(codecs.rungs.size());
+  for (size_t i = 0; i < rungs.size(); ++i) {
+    Rung& rung = rungs[i];
+    rung.id = static_cast<format::Codec>(ns.recipe.rungs[i].codec.info->id);
+    rung.codec = codecs.rungs[i];
     // Of a fixed size, not the first block's, whose first token some recipes store in full. Else a
     // bound says little: entropy coding brings KV to a quarter or less.
     rung.typical_slice_bytes =
@@ -65,7 +54,7 @@ Result<std::unique_ptr<KvCodec>> KvCodec::Create(const NamespaceSpec& spec, cons
             : kv.layer_bytes() / 4;
   }
   return std::unique_ptr<KvCodec>(
-      new KvCodec(kv, recipe.Lossy(), recipe.selection.has_value(), std::move(rungs)));
+      new KvCodec(kv, ns.recipe.Lossy(), codecs.selected, std::move(rungs)));
 }
 
 KvCodec::KvCodec(const KvLayout& kv, bool lossy, bool selected, std::vector<Rung> rungs)

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
-#include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
+#include "common/keys/checked_namespace.h"
 #include "kernels/codecs/codec.h"
 #include "services/worker/kv/kv_pool.h"
 
@@ -26,8 +26,8 @@ namespace cairn::worker {
 // Thread-safe. After Create only the counters change.
 class KvCodec {
  public:
-  // INVALID_ARGUMENT or UNIMPLEMENTED, which names what the recipe cannot do for this layout.
-  static Result<std::unique_ptr<KvCodec>> Create(const NamespaceSpec& spec, const KvLayout& kv);
+  // Errors as PartCodecsOf. REQUIRES: the layout of `ns` is that of `kv`.
+  static Result<std::unique_ptr<KvCodec>> Create(const CheckedNamespace& ns, const KvLayout& kv);
 
   // Of what is pushed.
   format::Codec id() const { return rungs_.front().id; }
@@ -115,7 +115,7 @@ class KvCodec {
   };
   struct Rung {
     format::Codec id = format::Codec::kRaw;
-    std::unique_ptr<const codecs::Codec> codec;
+    std::shared_ptr<const codecs::Codec> codec;
     uint64_t typical_slice_bytes = 0;
     std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   };

@@ -83,13 +83,12 @@ struct PrefixFetchState {
   bool stopped ABSL_GUARDED_BY(mu) = false;
 };
 
-PrefixSession::PrefixSession(client::CacheClient& client, NamespaceSpec spec, const KvLayout& kv,
+PrefixSession::PrefixSession(client::CacheClient& client, CheckedNamespace ns, const KvLayout& kv,
                              const KvCodec& codec, const Options& options)
     : client_(client),
-      spec_(std::move(spec)),
+      ns_(std::move(ns)),
       kv_(kv),
       codec_(codec),
-      fingerprint_(Fingerprint(spec_)),
       options_(options),
       fetch_thread_({.name = "cairn-fetch", .threads = 2, .queue_capacity = 4}) {
   OpenNamespace(options_.connect_deadline);
@@ -98,7 +97,7 @@ PrefixSession::PrefixSession(client::CacheClient& client, NamespaceSpec spec, co
 PrefixSession::~PrefixSession() { fetch_thread_.Stop(); }
 
 void PrefixSession::OpenNamespace(Duration deadline) {
-  auto opened = client_.OpenNamespace(spec_, {.deadline = deadline, .trace = {}});
+  auto opened = client_.OpenNamespace(ns_.spec, {.deadline = deadline, .trace = {}});
   if (!opened.ok()) {
     log::Warn("cache_namespace_not_open", {{"error", ToString(opened.status())}});
     return;
@@ -136,16 +135,16 @@ void PrefixSession::OpenAgainAfterReconnect() {
 }
 
 std::vector<BlockKey> PrefixSession::Keys(std::span<const int32_t> tokens) const {
-  return BlockKeyChain(fingerprint_).Keys(tokens, spec_.layout.block_tokens);
+  return BlockKeyChain(ns_.fingerprint).Keys(tokens, ns_.spec.layout.block_tokens);
 }
 
 std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> tokens,
                                                      uint32_t exact) const {
-  const size_t block_tokens = spec_.layout.block_tokens;
+  const size_t block_tokens = ns_.spec.layout.block_tokens;
   std::vector<BlockKey> keys =
-      BlockKeyChain(fingerprint_)
-          .Keys(tokens.first(exact * block_tokens), spec_.layout.block_tokens);
-  BlockKeyChain chain(fingerprint_);
+      BlockKeyChain(ns_.fingerprint)
+          .Keys(tokens.first(exact * block_tokens), ns_.spec.layout.block_tokens);
+  BlockKeyChain chain(ns_.fingerprint);
   BlockKey parent = Sha256().Update("decoded").Update(keys.back().View()).Finish();
   for (size_t at = exact * block_tokens; at + block_tokens <= tokens.size(); at += block_tokens) {
     parent = chain.Next(parent, tokens.subspan(at, block_tokens));
@@ -161,7 +160,7 @@ PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, doubl
   ask.deadline = options_.match_deadline;
   ask.prefill_tokens_per_second = prefill_speed;
   ask.trace = trace;
-  auto outcome = client_.Match(fingerprint_, keys, ask);
+  auto outcome = client_.Match(ns_.fingerprint, keys, ask);
   Match match;
   match.seconds = Seconds(SteadyClock::Get().Now() - start);
   if (outcome.ok()) {
@@ -241,7 +240,7 @@ Result<std::vector<bool>> PrefixSession::Exist(std::span<const BlockKey> keys,
                                                const std::string& trace) {
   CAIRN_ASSIGN_OR_RETURN(
       const auto tiers,
-      client_.Exists(fingerprint_, keys, {.deadline = options_.match_deadline, .trace = trace}));
+      client_.Exists(ns_.fingerprint, keys, {.deadline = options_.match_deadline, .trace = trace}));
   std::vector<bool> exist(keys.size(), false);
   for (size_t i = 0; i < std::min(keys.size(), tiers.size()); ++i) exist[i] = tiers[i].has_value();
   return exist;

@@ -92,14 +92,14 @@ class PrefixSession {
 
   // Registers the namespace at the node; one that cannot be reached within connect_deadline is
   // asked again later. Logs a warning for each field in which the node has a similar namespace.
-  // `client` and `codec` must outlive the session. REQUIRES: Validate(spec).ok(), the layout of
-  // `spec` is that of `kv`, `codec` is made of both.
-  PrefixSession(client::CacheClient& client, NamespaceSpec spec, const KvLayout& kv,
+  // `client` and `codec` must outlive the session. REQUIRES: the layout of `ns` is that of
+  // `kv`, `codec` is made of both.
+  PrefixSession(client::CacheClient& client, CheckedNamespace ns, const KvLayout& kv,
                 const KvCodec& codec, const Options& options);
   ~PrefixSession();
 
-  const Digest& fingerprint() const { return fingerprint_; }
-  const NamespaceSpec& spec() const { return spec_; }
+  const Digest& fingerprint() const { return ns_.fingerprint; }
+  const NamespaceSpec& spec() const { return ns_.spec; }
   const Options& options() const { return options_; }
 
   // Keys of all full blocks, of exact lineage: computed over KV that no codec has changed.
@@ -160,10 +160,9 @@ class PrefixSession {
   void ObserveSlowdown(double seconds, double expected_seconds);
 
   client::CacheClient& client_;
-  const NamespaceSpec spec_;
+  const CheckedNamespace ns_;
   const KvLayout kv_;
   const KvCodec& codec_;
-  const Digest fingerprint_;
   const Options options_;
   // Runs fetches, so that the engine's thread can compute meanwhile. The second thread asks for
   // what differs after a reconnect, so that this never holds a fetch up.

@@ -4,13 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include "common/recipe/recipe.h"
 #include "kernels/selections/registry.h"
 #include "services/worker/session/head_calibration.h"
 
 namespace cairn::worker {
 
-Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
+Result<CheckedNamespace> WorkerNamespace(const NamespaceInputs& inputs) {
   const auto heads = static_cast<uint32_t>(inputs.kv.kv_heads);
   const auto dim = static_cast<uint32_t>(inputs.kv.head_dim);
   NativeLayout native;
@@ -29,14 +28,13 @@ Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs) {
   spec.layout.form = std::move(native);
   spec.recipe = inputs.recipe;
   spec.numerics = inputs.numerics;
-  CAIRN_RETURN_IF_ERROR(Validate(spec));
-  return spec;
+  return CheckNamespace(spec);
 }
 
-Result<std::unique_ptr<const selections::Selection>> SelectionOf(const NamespaceInputs& inputs) {
-  CAIRN_ASSIGN_OR_RETURN(const Recipe parsed, ParseRecipe(inputs.recipe));
-  if (!parsed.selection) return std::unique_ptr<const selections::Selection>();
-  const auto& [info, values] = *parsed.selection;
+Result<std::unique_ptr<const selections::Selection>> SelectionOf(const Recipe& recipe,
+                                                                 const NamespaceInputs& inputs) {
+  if (!recipe.selection) return std::unique_ptr<const selections::Selection>();
+  const auto& [info, values] = *recipe.selection;
   std::optional<selections::HeadScores> heads;
   if (const auto digest = selections::CalibrationOf(*info, values)) {
     CAIRN_ASSIGN_OR_RETURN(heads,
@@ -56,21 +54,20 @@ Result<std::unique_ptr<const selections::Selection>> SelectionOf(const Namespace
 
 Result<std::vector<PublishedNamespace>> PublishedNamespaces(NamespaceInputs inputs,
                                                             std::span<const std::string> recipes) {
-  CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec own, WorkerNamespace(inputs));
-  std::vector<Digest> seen = {Fingerprint(own)};
+  CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace own, WorkerNamespace(inputs));
+  std::vector<Digest> seen = {own.fingerprint};
   std::vector<PublishedNamespace> published;
   for (const std::string& recipe : recipes) {
     inputs.recipe = recipe;
     PublishedNamespace& target = published.emplace_back();
-    CAIRN_ASSIGN_OR_RETURN(target.spec, WorkerNamespace(inputs));
-    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.spec, inputs.kv));
-    target.fingerprint = Fingerprint(target.spec);
-    CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(inputs));
-    if (std::ranges::find(seen, target.fingerprint) != seen.end()) {
+    CAIRN_ASSIGN_OR_RETURN(target.ns, WorkerNamespace(inputs));
+    CAIRN_ASSIGN_OR_RETURN(target.codec, KvCodec::Create(target.ns, inputs.kv));
+    CAIRN_ASSIGN_OR_RETURN(target.selection, SelectionOf(target.ns.recipe, inputs));
+    if (std::ranges::find(seen, target.ns.fingerprint) != seen.end()) {
       return InvalidArgument("option 'publish': '{}' is given twice, or is the worker's own recipe",
                              recipe);
     }
-    seen.push_back(target.fingerprint);
+    seen.push_back(target.ns.fingerprint);
   }
   return published;
 }

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "cairn/common/hash.h"
-#include "cairn/common/namespace_spec.h"
+#include "cairn/common/status.h"
+#include "common/keys/checked_namespace.h"
 #include "kernels/selections/selection.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/kv_codec.h"
@@ -30,16 +31,16 @@ struct NamespaceInputs {
 
 // A namespace with a native layout, planes k and v in binary16, and the digest of the weights as
 // the revision. INVALID_ARGUMENT, which names the field that the namespace cannot express.
-Result<NamespaceSpec> WorkerNamespace(const NamespaceInputs& inputs);
+Result<CheckedNamespace> WorkerNamespace(const NamespaceInputs& inputs);
 
-// The selection of the recipe. Null: it keeps everything. INVALID_ARGUMENT: the text is not a
-// recipe. FAILED_PRECONDITION: LoadHeadScores refuses the calibration.
-Result<std::unique_ptr<const selections::Selection>> SelectionOf(const NamespaceInputs& inputs);
+// The selection of a recipe, which is the value of `inputs.recipe`. Null: it keeps everything.
+// FAILED_PRECONDITION: LoadHeadScores refuses the calibration.
+Result<std::unique_ptr<const selections::Selection>> SelectionOf(const Recipe& recipe,
+                                                                 const NamespaceInputs& inputs);
 
 // Another namespace to which the same KV is pushed, in another recipe.
 struct PublishedNamespace {
-  NamespaceSpec spec;
-  Digest fingerprint;  // Of `spec`.
+  CheckedNamespace ns;
   std::unique_ptr<const KvCodec> codec;
   std::unique_ptr<const selections::Selection> selection = nullptr;  // Null: all rows are stored.
 };

@@ -232,6 +232,13 @@ TYPED_TEST(ClientConformance, WhoCreatesANamespaceIsTold) {
   EXPECT_FALSE(second->created);
 }
 
+TYPED_TEST(ClientConformance, ARecipeThatCannotStoreTheLayoutIsRefused) {
+  NamespaceSpec spec = SmallSpec();
+  spec.recipe = "int8:group=16";
+  EXPECT_THAT(this->client_->OpenNamespace(spec, kCall).status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'recipe'")));
+}
+
 TYPED_TEST(ClientConformance, StatisticsTellThePath) {
   const NamespaceSpec spec = SmallSpec();
   const Chain chain(spec, 3);

@@ -107,6 +107,7 @@ struct Squares {
 
 Result<std::unique_ptr<StoredKvReader>> StoredKvReader::Create(client::CacheClient& client,
                                                                const NamespaceSpec& spec) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckedNamespace ns, CheckNamespace(spec));
   const auto planes = spec.layout.PlanesOf(0);
   if (planes.size() != 2) {
     return InvalidArgument("namespace of recipe '{}': {} planes, expected k and v", spec.recipe,
@@ -116,14 +117,15 @@ Result<std::unique_ptr<StoredKvReader>> StoredKvReader::Create(client::CacheClie
                             .kv_heads = static_cast<int32_t>(planes[0].heads),
                             .head_dim = static_cast<int32_t>(planes[0].dim),
                             .block_tokens = static_cast<int32_t>(spec.layout.block_tokens)};
-  CAIRN_ASSIGN_OR_RETURN(auto codec, worker::KvCodec::Create(spec, kv));
-  return std::unique_ptr<StoredKvReader>(new StoredKvReader(client, spec, kv, std::move(codec)));
+  CAIRN_ASSIGN_OR_RETURN(auto codec, worker::KvCodec::Create(ns, kv));
+  return std::unique_ptr<StoredKvReader>(
+      new StoredKvReader(client, ns.fingerprint, kv, std::move(codec)));
 }
 
-StoredKvReader::StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec,
+StoredKvReader::StoredKvReader(client::CacheClient& client, const Digest& fingerprint,
                                const worker::KvLayout& kv,
                                std::unique_ptr<const worker::KvCodec> codec)
-    : client_(client), fingerprint_(Fingerprint(spec)), kv_(kv), codec_(std::move(codec)) {}
+    : client_(client), fingerprint_(fingerprint), kv_(kv), codec_(std::move(codec)) {}
 
 Result<StoredKv> StoredKvReader::Read(std::span<const int32_t> context, bool with_kept) {
   std::vector<BlockKey> keys =

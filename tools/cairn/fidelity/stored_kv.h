@@ -41,7 +41,7 @@ class StoredKvReader {
   const worker::KvLayout& kv() const { return kv_; }
 
  private:
-  StoredKvReader(client::CacheClient& client, const NamespaceSpec& spec, const worker::KvLayout& kv,
+  StoredKvReader(client::CacheClient& client, const Digest& fingerprint, const worker::KvLayout& kv,
                  std::unique_ptr<const worker::KvCodec> codec);
   // All slices of what was matched, to a sink that counts them.
   template <typename Sink>

@@ -120,7 +120,8 @@ struct FieldDifference {
 std::vector<FieldDifference> Differences(const NamespaceSpec& stored,
                                          const NamespaceSpec& requested);
 
-// A stable binary form, for storage. Decode: DATA_LOSS on malformed bytes.
+// A stable binary form, for storage. Decode: DATA_LOSS on malformed bytes. It does not validate the
+// fields, because a newer version may have stored values that this version does not know.
 std::string Encode(const NamespaceSpec& spec);
 Result<NamespaceSpec> DecodeNamespaceSpec(std::string_view bytes);
 

@@ -18,9 +18,11 @@ using testing::SealSlices;
 constexpr format::PartRect kWhole{0, 3, 0, 2};
 
 std::unique_ptr<const Recoder> Make(const std::string& recipe) {
-  auto recoder = Recoder::Create(EncodedSpec(recipe));
-  EXPECT_OK(recoder);
-  return recoder.ok() ? *std::move(recoder) : nullptr;
+  const auto ns = CheckNamespace(EncodedSpec(recipe));
+  EXPECT_OK(ns);
+  const auto codecs = PartCodecsOf(*ns);
+  EXPECT_OK(codecs);
+  return Recoder::Create(ns->spec.layout, *codecs);
 }
 
 std::vector<std::byte> Recoded(const Recoder& recoder, const format::PartRect& rect,
@@ -32,9 +34,7 @@ std::vector<std::byte> Recoded(const Recoder& recoder, const format::PartRect& r
 }
 
 TEST(RecoderTest, OnlyLaddersHaveOne) {
-  const auto none = Recoder::Create(EncodedSpec("int8"));
-  ASSERT_OK(none);
-  EXPECT_EQ(*none, nullptr);
+  EXPECT_EQ(Make("int8"), nullptr);
   EXPECT_NE(Make("host=int8>disk=turbo:bits=4"), nullptr);
 }
 
@@ -105,28 +105,6 @@ TEST(RecoderTest, NumbersThatAreNotFiniteAreNotEncoded) {
   const auto part = SealSlices({infinities, {}, infinities}, format::Codec::kRaw, kWhole);
   EXPECT_THAT(recoder->Recode(kWhole, part, false).status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not finite")));
-}
-
-TEST(RecoderTest, WhatARungCannotStoreIsNamed) {
-  const auto refused = [](NamespaceSpec spec) { return Recoder::Create(spec).status(); };
-  const std::string ladder = "host=int8>disk=turbo:bits=4";
-  EXPECT_THAT(refused(EncodedSpec("device=int8>disk=turbo:bits=4")),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("no device tier")));
-  EXPECT_THAT(refused(EncodedSpec("host=int8:group=32>disk=int8:group=128")),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
-  NamespaceSpec spec = EncodedSpec(ladder);
-  auto& native = std::get<NativeLayout>(spec.layout.form);
-  native.groups[0].planes[1].dtype = DType::kBF16;
-  EXPECT_THAT(refused(spec),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("layer 0, plane 'v': bf16")));
-  native.groups[0].planes = {{"latent", 1, 64, DType::kF16}};
-  EXPECT_THAT(refused(spec), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'k' and 'v'")));
-  native.groups[0].planes = {{"k", 2, 48, DType::kF16}, {"v", 2, 48, DType::kF16}};
-  EXPECT_THAT(refused(spec),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'turbo' cannot store layer 0")));
-  spec = EncodedSpec(ladder);
-  spec.layout.form = OpaqueLayout{.description = "x", .max_part_bytes = 1000, .parts = 1};
-  EXPECT_THAT(refused(spec), StatusIs(StatusCode::kInvalidArgument, HasSubstr("opaque")));
 }
 
 }  // namespace

@@ -46,6 +46,27 @@ TEST_F(NamespaceTest, OneDifferentFieldIsNamedNeverSilent) {
             1u);  // From revision 2 by the model alone.
 }
 
+TEST_F(NamespaceTest, ARecipeThatCannotStoreThePlanesIsRefused) {
+  Start();
+  NamespaceSpec spec = TestSpec("planes");
+  std::vector<Plane>& planes = std::get<NativeLayout>(spec.layout.form).groups[0].planes;
+  const auto open = [&](const std::string& recipe) {
+    spec.recipe = recipe;
+    return engine_->OpenNamespace(spec, false).status();
+  };
+  EXPECT_OK(open("int8:group=32"));
+  planes[0].dim = planes[1].dim = 48;
+  EXPECT_THAT(open("turbo"), StatusIs(StatusCode::kInvalidArgument,
+                                      HasSubstr("field 'recipe': got 'turbo', but 'turbo' cannot "
+                                                "store layer 0: k.dim: got 48")));
+  planes[1].dtype = DType::kBF16;
+  EXPECT_THAT(open("int8:group=16"),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("field 'recipe': got 'int8:group=16', expected raw, or planes")));
+  EXPECT_OK(open("raw"));
+  EXPECT_EQ(engine_->ListNamespaces("").size(), 3u);
+}
+
 TEST_F(NamespaceTest, NamespacesDoNotSeeEachOther) {
   Start();
   StoreChain(1, 3);

@@ -22,6 +22,8 @@ BlockKey Key(uint64_t n) {
 
 NamespaceSpec Spec(const std::string& model) {
   NamespaceSpec spec;
+  spec.revision = "1";
+  spec.numerics = "f32";
   spec.model = model;
   spec.layout.form = OpaqueLayout{"x", 100, 1};
   return spec;
@@ -32,7 +34,7 @@ class SnapshotTest : public ::testing::Test {
   NamespacePtr Open(const std::string& model) {
     const NamespaceSpec spec = Spec(model);
     const auto opened = registry_.Open(Fingerprint(spec), [&](uint64_t generation) {
-      return std::make_shared<NamespaceState>(spec, Fingerprint(spec), generation, &policy_, 1);
+      return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation, &policy_, 1);
     });
     EXPECT_OK(opened);
     return opened->state;
@@ -172,8 +174,8 @@ TEST_F(SnapshotTest, ADroppedNamespaceIsLeftOut) {
 // Opens race with each other and with drops: no generation is ever used twice, or records of the
 // dropped one would be taken for those of the new one after a restart.
 TEST(NamespaceRegistryTest, EachOpenedNamespaceHasAGenerationOfItsOwn) {
-  const NamespaceSpec spec = Spec("a");
-  const Digest fingerprint = cairn::Fingerprint(spec);
+  const auto stored = StoredNamespace::Of(Spec("a"));
+  const Digest& fingerprint = stored->fingerprint;
   LruPolicy policy;
   NamespaceRegistry registry(4);
   Mutex mu;
@@ -184,7 +186,7 @@ TEST(NamespaceRegistryTest, EachOpenedNamespaceHasAGenerationOfItsOwn) {
       const auto opened = registry.Open(fingerprint, [&](uint64_t generation) {
         MutexLock lock(mu);
         generations.insert(generation);
-        return std::make_shared<NamespaceState>(spec, fingerprint, generation, &policy, 1);
+        return std::make_shared<NamespaceState>(stored, generation, &policy, 1);
       });
       EXPECT_OK(opened);
       std::this_thread::yield();

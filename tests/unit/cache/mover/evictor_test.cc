@@ -24,13 +24,15 @@ class EvictorTest : public ::testing::Test {
   NamespacePtr Open(std::string model) {
     NamespaceSpec spec;
     spec.model = std::move(model);
+    spec.revision = "1";
+    spec.numerics = "f32";
     spec.layout.form = OpaqueLayout{"x", 4096, 1};
-    const Digest fingerprint = cairn::Fingerprint(spec);
+    const auto stored = StoredNamespace::Of(spec);
     return context_->registry
-        .Open(fingerprint,
+        .Open(stored->fingerprint,
               [&](uint64_t generation) {
-                return std::make_shared<NamespaceState>(spec, fingerprint, generation,
-                                                        &context_->policy, context_->seed);
+                return std::make_shared<NamespaceState>(stored, generation, &context_->policy,
+                                                        context_->seed);
               })
         ->state;
   }

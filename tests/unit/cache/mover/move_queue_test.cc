@@ -17,6 +17,9 @@ class MoveQueueTest : public ::testing::Test {
   }
   static NamespaceSpec Spec() {
     NamespaceSpec spec;
+    spec.model = "m";
+    spec.revision = "1";
+    spec.numerics = "f32";
     spec.layout.form = OpaqueLayout{"x", 100, 1};
     return spec;
   }
@@ -29,7 +32,7 @@ class MoveQueueTest : public ::testing::Test {
   }
 
   LruPolicy policy_;
-  NamespacePtr ns_ = std::make_shared<NamespaceState>(Spec(), Fingerprint{}, 1, &policy_, 1);
+  NamespacePtr ns_ = std::make_shared<NamespaceState>(StoredNamespace::Of(Spec()), 1, &policy_, 1);
   std::shared_ptr<int> waiter_ = std::make_shared<int>();
   MoveQueue queue_{{.capacity = 3, .max_under_way = 2}};
 };

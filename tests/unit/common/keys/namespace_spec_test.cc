@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "common/keys/part_codec.h"
+#include "common/keys/checked_namespace.h"
 #include "common/keys/segment_keys.h"
 #include "common/status/matchers.h"
 
@@ -123,6 +123,28 @@ TEST(NamespaceSpecTest, RecipesThatMeanTheSameAreOneNamespace) {
   EXPECT_NE(Fingerprint(a), Fingerprint(b));
 }
 
+TEST(CheckNamespaceTest, CarriesTheRecipeAndTheFingerprint) {
+  NamespaceSpec spec = Gqa();
+  spec.recipe = "int8:sink=1";
+  const auto ns = CheckNamespace(spec);
+  ASSERT_OK(ns);
+  EXPECT_EQ(ns->spec, spec);
+  EXPECT_EQ(ns->recipe, *ParseRecipe("int8:sink=1,group=64"));
+  EXPECT_EQ(ns->fingerprint, Fingerprint(spec));
+}
+
+TEST(CheckNamespaceTest, DifferencesAreThoseOfTheSpecs) {
+  NamespaceSpec stored = Gqa(), requested = Gqa();
+  stored.recipe = "int8";
+  requested.recipe = "int4";
+  const auto a = CheckNamespace(stored), b = CheckNamespace(requested);
+  const auto differences = Differences(a->spec, a->recipe, b->spec, b->recipe);
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_EQ(differences[0].field, "recipe");
+  EXPECT_EQ(differences[0].stored, Differences(stored, requested)[0].stored);
+  EXPECT_EQ(differences[0].requested, Differences(stored, requested)[0].requested);
+}
+
 TEST(NamespaceGolden, BlockKeysEqualTheIndependentDerivation) {
   auto golden = Golden();
   BlockKeyChain chain(Fingerprint(Gqa()));
@@ -168,32 +190,23 @@ TEST(SegmentKeysTest, EndParentAndNumberAreAllPartOfTheName) {
   EXPECT_TRUE(seen.insert(SegmentKeys(Fingerprint(Gapped())).Key(std::nullopt, end, 0)).second);
 }
 
-TEST(PartCodecsTest, ASelectionNeedsKeysAndValuesOfHalfPrecision) {
-  NamespaceSpec spec = Gqa();
-  EXPECT_FALSE(PartCodecsOf(spec)->selected);
-  spec.recipe = "streaming:keep=0.4+int8";
-  ASSERT_OK(PartCodecsOf(spec).status());
-  EXPECT_TRUE(PartCodecsOf(spec)->selected);
-  EXPECT_EQ(PartCodecsOf(spec)->pushed, format::Codec::kInt8);
-  EXPECT_FALSE(PartCodecsOf(spec)->IsLadder());
-  for (NamespaceSpec other : {Gapped(), Mla()}) {
-    other.recipe = "streaming:keep=0.4+raw";
-    EXPECT_THAT(PartCodecsOf(other), StatusIs(StatusCode::kInvalidArgument,
-                                              HasSubstr("expected planes 'k' and 'v' of f16")));
-  }
-  NamespaceSpec opaque = Gqa();
-  opaque.layout.form = OpaqueLayout{"d", 1, 1};
-  opaque.recipe = "streaming:keep=0.4+raw";
-  EXPECT_THAT(PartCodecsOf(opaque), StatusIs(StatusCode::kInvalidArgument,
-                                             HasSubstr("expected raw in an opaque layout")));
-}
-
 TEST(NamespaceEncoding, DecodesToAnEqualSpec) {
   for (const auto& [name, spec] : AllForms()) {
     const Result<NamespaceSpec> decoded = DecodeNamespaceSpec(Encode(spec));
     ASSERT_OK(decoded) << name;
     EXPECT_EQ(*decoded, spec) << name;
   }
+}
+
+// A newer version may have stored it. Its blocks have the fingerprint of the stored bytes.
+TEST(NamespaceEncoding, ARecipeOfAnotherVersionComesBackAsItWasStored) {
+  NamespaceSpec spec = Gqa();
+  spec.recipe = "int9:group=64";
+  const Result<NamespaceSpec> decoded = DecodeNamespaceSpec(Encode(spec));
+  ASSERT_OK(decoded);
+  EXPECT_EQ(*decoded, spec);
+  EXPECT_EQ(Fingerprint(*decoded), Fingerprint(spec));
+  EXPECT_FALSE(Validate(*decoded).ok());
 }
 
 TEST(NamespaceEncoding, EveryTruncationIsDataLoss) {

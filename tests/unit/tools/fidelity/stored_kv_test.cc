@@ -43,12 +43,12 @@ class StoredKvTest : public ::testing::Test {
     inputs.kv = kKv;
     inputs.numerics = "toy-1";
     inputs.recipe = recipe;
-    const auto spec = worker::WorkerNamespace(inputs);
-    EXPECT_OK(spec);
-    const auto codec = worker::KvCodec::Create(*spec, kKv);
+    const auto ns = worker::WorkerNamespace(inputs);
+    EXPECT_OK(ns);
+    const auto codec = worker::KvCodec::Create(*ns, kKv);
     EXPECT_OK(codec);
-    EXPECT_OK(client_.OpenNamespace(*spec));
-    const Digest fingerprint = Fingerprint(*spec);
+    EXPECT_OK(client_.OpenNamespace(ns->spec));
+    const Digest fingerprint = ns->fingerprint;
     std::vector<BlockKey> keys = BlockKeyChain(fingerprint).Keys(tokens_, 16);
     if (mask != nullptr) {
       const BlockKey end = keys.back();
@@ -70,10 +70,10 @@ class StoredKvTest : public ::testing::Test {
       }
       computed[b].selected = std::make_shared<const worker::SelectedRows>(std::move(rows));
     }
-    worker::PushQueue push(client_, spec->layout, {});
+    worker::PushQueue push(client_, ns->spec.layout, {});
     push.Enqueue(fingerprint, **codec, std::move(computed));
     EXPECT_TRUE(push.WaitEmpty(SteadyClock::Get().Now() + std::chrono::seconds(20)));
-    auto reader = StoredKvReader::Create(client_, *spec);
+    auto reader = StoredKvReader::Create(client_, ns->spec);
     EXPECT_OK(reader);
     return *std::move(reader);
   }

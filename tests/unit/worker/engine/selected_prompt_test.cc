@@ -109,14 +109,14 @@ struct Worker {
       inputs.kv = pool->layout();
       inputs.numerics = transformer->numerics_id();
       inputs.recipe = recipe;
-      const NamespaceSpec spec = *WorkerNamespace(inputs);
-      codec = *KvCodec::Create(spec, pool->layout());
-      push.emplace(*client, spec.layout, PushQueue::Options{});
+      const CheckedNamespace ns = *WorkerNamespace(inputs);
+      codec = *KvCodec::Create(ns, pool->layout());
+      push.emplace(*client, ns.spec.layout, PushQueue::Options{});
       // How much is fetched must not depend on how busy this machine is.
       PrefixSession::Options patient;
       patient.match_deadline = std::chrono::seconds(10);
       patient.stall_deadline = std::chrono::seconds(10);
-      session.emplace(*client, spec, pool->layout(), *codec, patient);
+      session.emplace(*client, ns, pool->layout(), *codec, patient);
     }
     prompt.emplace(*transformer, *model, *pool, SteadyClock::Get(), std::move(selection),
                    session ? &*session : nullptr, push ? &*push : nullptr);

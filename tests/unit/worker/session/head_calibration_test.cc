@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "common/recipe/recipe.h"
 #include "common/status/matchers.h"
 #include "services/worker/session/worker_namespace.h"
 
@@ -173,23 +174,24 @@ TEST_F(LoadHeadScoresTest, TheFingerprintHasTheCalibration) {
   inputs.calibration = folder_.string();
   const std::string one = Put(Text()), other = Put(Text() + "# another remark\n");
   inputs.recipe = "razor:keep=0.4,heads=" + one + "+raw";
-  const auto made = SelectionOf(inputs);
+  const auto made = SelectionOf(*ParseRecipe(inputs.recipe), inputs);
   ASSERT_OK(made);
   EXPECT_EQ((*made)->name(), "razor");
-  const Digest fingerprint = Fingerprint(*WorkerNamespace(inputs));
+  const Digest fingerprint = WorkerNamespace(inputs)->fingerprint;
   inputs.recipe = "razor:sinks=4,heads=" + one + ",keep=0.400+raw";
-  EXPECT_EQ(Fingerprint(*WorkerNamespace(inputs)), fingerprint);
+  EXPECT_EQ(WorkerNamespace(inputs)->fingerprint, fingerprint);
   inputs.recipe = "razor:keep=0.4,heads=" + other + "+raw";
-  ASSERT_OK(SelectionOf(inputs));
-  EXPECT_NE(Fingerprint(*WorkerNamespace(inputs)), fingerprint);
+  ASSERT_OK(SelectionOf(*ParseRecipe(inputs.recipe), inputs));
+  EXPECT_NE(WorkerNamespace(inputs)->fingerprint, fingerprint);
   inputs.recipe = "duo:keep=0.4,heads=" + one + "+raw";
-  EXPECT_THAT(SelectionOf(inputs), StatusIs(StatusCode::kFailedPrecondition,
-                                            HasSubstr("made for the selection 'razor'")));
+  EXPECT_THAT(
+      SelectionOf(*ParseRecipe(inputs.recipe), inputs),
+      StatusIs(StatusCode::kFailedPrecondition, HasSubstr("made for the selection 'razor'")));
   // Where files are is no part of the name, and who only names a namespace needs none.
   inputs.recipe = "razor:keep=0.4,heads=" + one + "+raw";
   inputs.calibration = "nowhere";
-  EXPECT_EQ(Fingerprint(*WorkerNamespace(inputs)), fingerprint);
-  EXPECT_THAT(SelectionOf(inputs),
+  EXPECT_EQ(WorkerNamespace(inputs)->fingerprint, fingerprint);
+  EXPECT_THAT(SelectionOf(*ParseRecipe(inputs.recipe), inputs),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("folder 'nowhere'")));
 }
 

@@ -13,16 +13,16 @@ using ::testing::HasSubstr;
 
 constexpr KvLayout kKv{.layers = 3, .kv_heads = 2, .head_dim = 64, .block_tokens = 64};
 
-NamespaceSpec Spec(const std::string& recipe) {
+CheckedNamespace Namespace(const std::string& recipe) {
   NamespaceInputs inputs;
   inputs.model = "toy";
   inputs.weights = Sha256::Of("weights");
   inputs.kv = kKv;
   inputs.numerics = "toy-1";
   inputs.recipe = recipe;
-  auto spec = WorkerNamespace(inputs);
-  CAIRN_CHECK(spec.ok());
-  return *std::move(spec);
+  auto ns = WorkerNamespace(inputs);
+  CAIRN_CHECK(ns.ok());
+  return *std::move(ns);
 }
 
 // A layer of halves around 1: 0x3c00 is 1.0, and the last bits vary.
@@ -39,7 +39,7 @@ std::vector<std::byte> Page(uint32_t seed) {
 }
 
 TEST(KvCodecTest, RawIsThePageItself) {
-  const auto codec = KvCodec::Create(Spec("raw"), kKv);
+  const auto codec = KvCodec::Create(Namespace("raw"), kKv);
   ASSERT_OK(codec);
   EXPECT_TRUE((*codec)->raw());
   EXPECT_FALSE((*codec)->lossy());
@@ -47,7 +47,7 @@ TEST(KvCodecTest, RawIsThePageItself) {
 }
 
 TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
-  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
   ASSERT_OK(codec);
   EXPECT_TRUE((*codec)->lossy());
   KvCodec::Scratch scratch;
@@ -69,7 +69,7 @@ TEST(KvCodecTest, WhatIsEncodedComesBackNearly) {
 }
 
 TEST(KvCodecTest, KeysAndValuesDoNotChangePlaces) {
-  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> page = Page(2);
@@ -99,7 +99,7 @@ double RelativeError(const _Float16* a, const _Float16* b, size_t count) {
 TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
   for (const char* recipe :
        {"int8", "fp8", "int4", "mixed", "turbo:bits=4", "turbo:bits=3", "cachegen"}) {
-    const auto codec = KvCodec::Create(Spec(recipe), kKv);
+    const auto codec = KvCodec::Create(Namespace(recipe), kKv);
     ASSERT_OK(codec);
     KvCodec::Scratch scratch;
     for (const uint64_t position : {uint64_t{0}, uint64_t{64}}) {
@@ -122,7 +122,7 @@ TEST(KvCodecTest, EachRowComesBackAtItsPlace) {
 }
 
 TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
-  const auto codec = KvCodec::Create(Spec("turbo:bits=4,sink=1"), kKv);
+  const auto codec = KvCodec::Create(Namespace("turbo:bits=4,sink=1"), kKv);
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   const std::vector<std::byte> page = Page(7);
@@ -143,7 +143,7 @@ TEST(KvCodecTest, LayerAndPositionReachTheCodec) {
 }
 
 TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
-  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> page = Page(3);
@@ -157,7 +157,7 @@ TEST(KvCodecTest, NumbersThatAreNotFiniteAreRefusedWithTheirCount) {
 }
 
 TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
-  const auto codec = KvCodec::Create(Spec("int8"), kKv);
+  const auto codec = KvCodec::Create(Namespace("int8"), kKv);
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(0, 0) - 1);
@@ -167,7 +167,7 @@ TEST(KvCodecTest, BytesOfAnotherLengthAreNoSlice) {
 }
 
 TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
-  const auto codec = KvCodec::Create(Spec("turbo:bits=4"), kKv);
+  const auto codec = KvCodec::Create(Namespace("turbo:bits=4"), kKv);
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   const std::vector<std::byte> page = Page(5);
@@ -192,7 +192,7 @@ TEST(KvCodecTest, CountsWhatItEncodedAndDecoded) {
 }
 
 TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
-  const auto codec = KvCodec::Create(Spec("cachegen"), kKv);
+  const auto codec = KvCodec::Create(Namespace("cachegen"), kKv);
   ASSERT_OK(codec);
   KvCodec::Scratch scratch;
   std::vector<std::byte> slice((*codec)->MaxSliceBytes(2, 64));
@@ -206,7 +206,7 @@ TEST(KvCodecTest, SlicesOfVariableSizeComeBackToo) {
 }
 
 TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
-  const auto ladder = KvCodec::Create(Spec("host=raw>disk=turbo:bits=4"), kKv);
+  const auto ladder = KvCodec::Create(Namespace("host=raw>disk=turbo:bits=4"), kKv);
   ASSERT_OK(ladder);
   EXPECT_TRUE((*ladder)->raw());
   EXPECT_TRUE((*ladder)->lossy());
@@ -215,7 +215,7 @@ TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
   EXPECT_LT((*ladder)->typical_slice_bytes(true), kKv.layer_bytes() / 3);
   EXPECT_FALSE((*ladder)->Has(format::Codec::kInt8));
 
-  const auto turbo = KvCodec::Create(Spec("turbo:bits=4"), kKv);
+  const auto turbo = KvCodec::Create(Namespace("turbo:bits=4"), kKv);
   ASSERT_OK(turbo);
   KvCodec::Scratch scratch;
   const auto page = Page(5);
@@ -236,9 +236,9 @@ TEST(KvCodecTest, ALadderPushesItsFirstRungAndReadsAny) {
 }
 
 TEST(KvCodecTest, LaddersThatCannotBeAreRefused) {
-  EXPECT_THAT(KvCodec::Create(Spec("device=int8>host=turbo:bits=4"), kKv),
+  EXPECT_THAT(KvCodec::Create(Namespace("device=int8>host=turbo:bits=4"), kKv),
               testing::StatusIs(StatusCode::kUnimplemented, HasSubstr("no device tier")));
-  EXPECT_THAT(KvCodec::Create(Spec("host=turbo:bits=4>disk=turbo:bits=2"), kKv),
+  EXPECT_THAT(KvCodec::Create(Namespace("host=turbo:bits=4>disk=turbo:bits=2"), kKv),
               testing::StatusIs(StatusCode::kInvalidArgument, HasSubstr("different codecs")));
 }
 

@@ -13,7 +13,7 @@ constexpr uint32_t kBlocks = 6;
 
 class PrefixSessionTest : public SessionFixture {
  protected:
-  PrefixSessionTest() : session_(client_, spec_, kKv, *codec_, Options()) {
+  PrefixSessionTest() : session_(client_, ns_, kKv, *codec_, Options()) {
     keys_ = session_.Keys(Tokens(kBlocks * 16));
     page_ = pool_->NewSequence();
     CAIRN_CHECK(page_.Reserve(kBlocks * 16).ok());
@@ -44,7 +44,7 @@ TEST_F(PrefixSessionTest, KeysAreOfFullBlocksAndChainFromTheFingerprint) {
   EXPECT_EQ(session_.fingerprint(), Fingerprint(spec_));
   NamespaceSpec other = spec_;
   other.numerics = "toy-2";
-  PrefixSession other_session(client_, other, kKv, *codec_, Options());
+  PrefixSession other_session(client_, *CheckNamespace(other), kKv, *codec_, Options());
   EXPECT_NE(other_session.Keys(Tokens(16))[0], session_.Keys(Tokens(16))[0]);
 }
 
@@ -127,7 +127,7 @@ TEST_F(PrefixSessionTest, CorruptBlockEndsThePrefixBeforeIt) {
 TEST_F(PrefixSessionTest, HangingFetchEndsByTheStallDeadline) {
   Store(keys_);
   client_.SetFaults(Fault(&Faults::hang_fetch_after, 5));
-  PrefixSession session(client_, spec_, kKv, *codec_, Options(milliseconds(50)));
+  PrefixSession session(client_, ns_, kKv, *codec_, Options(milliseconds(50)));
   const TimePoint start = Now();
   std::unique_ptr<PrefixFetch> fetch = session.Fetch(session.Lookup(keys_, 0, ""), page_, {});
   EXPECT_FALSE(fetch->WaitLayer(3).ok());
@@ -149,7 +149,7 @@ TEST_F(PrefixSessionTest, HangingNodeCostsTheMatchDeadlineOnly) {
   PrefixSession::Options options;
   options.match_deadline = milliseconds(50);
   options.stall_deadline = seconds(20);
-  PrefixSession session(client_, spec_, kKv, *codec_, options);
+  PrefixSession session(client_, ns_, kKv, *codec_, options);
   client_.SetFaults(Fault(&Faults::hang, true));
   const TimePoint start = Now();
   const PrefixSession::Match match = session.Lookup(keys_, 0, "");
@@ -166,7 +166,7 @@ TEST_F(PrefixSessionTest, NodeThatIsAwayIsAMiss) {
 TEST_F(PrefixSessionTest, NodeThatIsAwayAtTheStartIsFoundLater) {
   client::testing::InMemoryCacheClient client;
   client.SetFaults(Fault(&Faults::every_call, Status(StatusCode::kUnavailable, "gone")));
-  PrefixSession session(client, spec_, kKv, *codec_, Options());
+  PrefixSession session(client, ns_, kKv, *codec_, Options());
   EXPECT_EQ(session.Lookup(keys_, 0, "").blocks, 0u);
   client.SetFaults({});
   // The second question finds the namespace, at the latest.

@@ -107,12 +107,12 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
   inputs.kv = kv;
   inputs.numerics = "toy-1";
   inputs.recipe = "int8:group=16";
-  const auto spec = WorkerNamespace(inputs);
-  ASSERT_OK(spec);
-  const auto codec = KvCodec::Create(*spec, kv);
+  const auto ns = WorkerNamespace(inputs);
+  ASSERT_OK(ns);
+  const auto codec = KvCodec::Create(*ns, kv);
   ASSERT_OK(codec);
-  ASSERT_OK(client_.OpenNamespace(*spec));
-  const std::vector<BlockKey> keys = BlockKeyChain(Fingerprint(*spec)).Keys(Tokens(3 * 16), 16);
+  ASSERT_OK(client_.OpenNamespace(ns->spec));
+  const std::vector<BlockKey> keys = BlockKeyChain(ns->fingerprint).Keys(Tokens(3 * 16), 16);
 
   std::vector<std::vector<std::byte>> pages(3, std::vector<std::byte>(kv.page_bytes()));
   const uint16_t infinity = 0x7c00;
@@ -124,8 +124,8 @@ TEST_F(PushQueueTest, ABlockThatCannotBeEncodedIsNotSentNorWhatFollowsIt) {
     blocks[b].first_position = b * 16;
     blocks[b].page = pages[b];
   }
-  PushQueue push(client_, spec->layout, {});
-  push.Enqueue(Fingerprint(*spec), **codec, std::move(blocks));
+  PushQueue push(client_, ns->spec.layout, {});
+  push.Enqueue(ns->fingerprint, **codec, std::move(blocks));
   ASSERT_TRUE(push.WaitEmpty(Soon()));
   const PushQueue::Stats stats = push.GetStats();
   EXPECT_EQ(stats.pushed_blocks, 1u);

@@ -37,10 +37,10 @@ class SessionFixture : public ::testing::Test {
     inputs.model = "toy";
     inputs.kv = kKv;
     inputs.numerics = "toy-1";
-    auto spec = WorkerNamespace(inputs);
-    CAIRN_CHECK(spec.ok());
-    spec_ = *std::move(spec);
-    auto codec = KvCodec::Create(spec_, kKv);
+    auto ns = WorkerNamespace(inputs);
+    CAIRN_CHECK(ns.ok());
+    ns_ = *std::move(ns);
+    auto codec = KvCodec::Create(ns_, kKv);
     CAIRN_CHECK(codec.ok());
     codec_ = *std::move(codec);
   }
@@ -99,7 +99,8 @@ class SessionFixture : public ::testing::Test {
   }
 
   std::unique_ptr<KvPool> pool_;
-  NamespaceSpec spec_;
+  CheckedNamespace ns_;
+  const NamespaceSpec& spec_ = ns_.spec;
   std::unique_ptr<const KvCodec> codec_;
   client::testing::InMemoryCacheClient client_;
 };
