@@ -23,6 +23,7 @@ class FakeEngine final : public CacheEngine {
     changed.NotifyAll();
   }
   Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& s, bool) override {
+    CAIRN_RETURN_IF_ERROR(Validate(s));
     MutexLock lock(mu);
     spec = s;
     return NamespaceOpened{.fingerprint = Fingerprint(s), .created = true, .differs = {}};

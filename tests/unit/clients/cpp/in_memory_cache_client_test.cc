@@ -92,11 +92,11 @@ TEST_F(InMemoryCacheClientTest, RefusesPartsThatANodeWouldRefuse) {
 
 TEST_F(InMemoryCacheClientTest, NamesTheFieldThatDiffers) {
   NamespaceSpec other = spec_;
-  other.recipe = "int8";
+  other.revision = "2";
   auto opened = cache_.OpenNamespace(other);
   ASSERT_OK(opened);
   ASSERT_EQ(opened->differs.size(), 1u);
-  EXPECT_EQ(opened->differs[0].difference.field, "recipe");
+  EXPECT_EQ(opened->differs[0].difference.field, "revision");
 }
 
 TEST_F(InMemoryCacheClientTest, ARestartEndsLeasesAndKeepsBlocks) {

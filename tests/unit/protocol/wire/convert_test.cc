@@ -49,10 +49,17 @@ TEST(WireNamespaceTest, RefusesWhatThePlainFormCannotHold) {
   bad.mutable_layout()->mutable_native()->set_key_rotation(static_cast<v1::KeyRotation>(9));
   EXPECT_THAT(FromProto(bad),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("key_rotation': got 9")));
-  bad = proto;
-  bad.set_tenant("a b");
-  EXPECT_THAT(FromProto(bad), StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tenant'")));
   EXPECT_THAT(FromProto(v1::NamespaceSpec()), StatusIs(StatusCode::kInvalidArgument, _));
+}
+
+// A node may list what a newer version stored.
+TEST(WireNamespaceTest, FieldsThatThisVersionCannotUseComeThrough) {
+  v1::NamespaceSpec proto;
+  ToProto(client::testing::SmallSpec(), &proto);
+  proto.set_recipe("codec9:of=tomorrow");
+  const auto spec = FromProto(proto);
+  ASSERT_OK(spec);
+  EXPECT_EQ(spec->recipe, "codec9:of=tomorrow");
 }
 
 TEST(WireNamespaceTest, UnspecifiedRotationMeansAfterRope) {
