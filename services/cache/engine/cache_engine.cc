@@ -35,7 +35,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
         disk_io_mode_(dependencies.disk_io_mode),
         node_epoch_(dependencies.node_epoch),
         context_(options, dependencies.tiers, dependencies.clock, dependencies.executor,
-                 dependencies.eviction),
+                 dependencies.eviction, dependencies.node_epoch),
         sessions_(options.max_sessions, options.max_leases_per_session),
         evictor_(&context_),
         promoters_(&context_, &evictor_),
@@ -89,7 +89,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     prefetches_.EndSession(session);
   }
 
-  Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
     return admin_.Open(spec, strict);
   }
   Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const override {
@@ -107,7 +107,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) override {
     return reads_.RenewLease(session, lease, ttl);
   }
-  Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
+  Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) override {
     return prefetches_.Prefetch(request);
   }
   Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
@@ -275,7 +275,7 @@ EngineStats Engine::GetStats() const {
   stats.recoded_bytes_out = c.recoded_bytes_out.Get();
   stats.late_copies = c.late_copies.Get();
   stats.dropped_events = context_.events.dropped();
-  for (size_t i = 0; i < kMissReasonCount; ++i) stats.misses[i] = c.misses[i].Get();
+  for (size_t i = 0; i < kNodeMissReasonCount; ++i) stats.misses[i] = c.misses[i].Get();
   stats.prefill_seconds_saved = static_cast<double>(c.saved_nanoseconds.Get()) * 1e-9;
   return stats;
 }

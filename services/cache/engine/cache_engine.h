@@ -18,6 +18,9 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
+#include "cairn/common/kv/answers.h"
+#include "cairn/common/kv/cache_event.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
@@ -25,7 +28,6 @@
 #include "services/cache/state/engine_options.h"
 #include "services/cache/state/events.h"
 #include "services/cache/state/ids.h"
-#include "services/cache/state/miss_reason.h"
 #include "services/cache/state/tiers.h"
 #include "services/cache/tier/tier.h"
 
@@ -33,16 +35,6 @@ namespace cairn::cache {
 
 class EvictionPolicy;
 class InPlaceEngine;
-
-struct NamespaceOpened {
-  Fingerprint fingerprint;
-  bool created = false;
-  struct Similar {
-    FieldDifference difference;
-    uint64_t stored_blocks = 0;
-  };
-  std::vector<Similar> differs;  // Same tenant, exactly one field different. At most 8.
-};
 
 struct MatchRequest {
   SessionId session = 0;
@@ -54,23 +46,9 @@ struct MatchRequest {
   std::string_view trace;
 };
 
-struct TierRun {
-  TierKind tier;
-  uint32_t blocks = 0;
-  uint64_t bytes = 0;
-  // From the match until the run's last byte could leave this node, by what reads have taken of
-  // late and what waits before them. Never falls from run to run. 0: unknown.
-  double seconds = 0;
-};
-
-struct MatchResult {
-  uint32_t matched_blocks = 0;
+struct MatchResult : MatchedPrefix {
   std::optional<LeaseId> lease;
   Duration lease_ttl{0};
-  std::vector<TierRun> tiers;
-  MissReason miss_reason = MissReason::kNone;
-  double estimated_fetch_seconds = 0;  // `seconds` of the last run.
-  uint64_t bytes = 0;
 };
 
 inline constexpr Duration kMaxPrefetchHorizon = std::chrono::seconds(300);
@@ -80,16 +58,6 @@ struct PrefetchRequest {
   Fingerprint fingerprint;
   std::span<const BlockKey> keys;
   Duration needed_in{0};  // From now; at most kMaxPrefetchHorizon.
-};
-
-// Every key is counted once.
-struct PrefetchResult {
-  uint32_t present_blocks = 0;  // In host already.
-  uint32_t queued_blocks = 0;   // On disk, on their way.
-  uint32_t absent_blocks = 0;
-  uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
-  // Until the last queued block could be in host. 0: unknown, or none.
-  double estimated_seconds = 0;
 };
 
 struct FetchRequest {
@@ -103,15 +71,9 @@ struct FetchRequest {
   std::string_view trace;
 };
 
-// One layer of one part of one block. `data` stays valid as long as `hold`.
-struct FetchedSlice {
-  uint32_t block = 0;
-  format::PartRect part;
-  uint32_t layer = 0;
-  format::Codec codec = format::Codec::kRaw;
-  uint64_t xxh3 = 0;
+// `slice_bytes` bytes at `data`, which stay valid as long as `hold`.
+struct FetchedSlice : SliceInfo {
   std::span<const std::byte> data;
-  TierKind tier = TierKind::kHost;
   std::shared_ptr<const void> hold;
 };
 
@@ -178,23 +140,10 @@ struct EngineStats {
   uint64_t unencodable_copies = 0;
   // Of copies to disk under a ladder: before and after.
   uint64_t recoded_bytes_in = 0, recoded_bytes_out = 0;
-  uint64_t late_copies = 0;                // Made later than disk_flush_after.
-  uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
+  uint64_t late_copies = 0;                    // Made later than disk_flush_after.
+  uint64_t misses[kNodeMissReasonCount] = {};  // Blocks, by MissReason.
   double prefill_seconds_saved = 0;
   std::string disk_io_mode;
-};
-
-struct NamespaceInfo {
-  NamespaceSpec spec;
-  Fingerprint fingerprint;
-  uint64_t blocks = 0;
-  uint64_t bytes = 0;
-  uint64_t generation = 0;
-};
-
-struct DropResult {
-  uint64_t namespaces = 0;
-  uint64_t hidden_blocks = 0;
 };
 
 class CacheEngine {
@@ -224,7 +173,7 @@ class CacheEngine {
   // Releases leases, aborts reservations. Unknown: no effect.
   virtual void CloseSession(SessionId session) = 0;
 
-  virtual Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
+  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
   // NOT_FOUND for an unknown fingerprint.
   virtual Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const = 0;
 
@@ -235,7 +184,7 @@ class CacheEngine {
   // A hint: these blocks will be matched in about `needed_in`. What lies on disk is promoted behind
   // all demand, and only into room that is free or holds blocks likely to be used later than that;
   // what is in host is evicted after others until then. No lease.
-  virtual Result<PrefetchResult> Prefetch(const PrefetchRequest& request) = 0;
+  virtual Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) = 0;
   // Per key: fastest tier that holds the complete block.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) = 0;

@@ -12,12 +12,12 @@ constexpr size_t kMaxSimilar = 8;
 
 }  // namespace
 
-Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
+Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
   CAIRN_RETURN_IF_ERROR(Validate(spec));
   CAIRN_RETURN_IF_ERROR(PartCodecsOf(spec).status());
   CAIRN_RETURN_IF_ERROR(Recoder::Create(spec).status());
   NodeContext& context = *s_.context;
-  NamespaceOpened opened;
+  OpenedNamespace opened;
   opened.fingerprint = cairn::Fingerprint(spec);
 
   std::vector<std::pair<NamespacePtr, FieldDifference>> similar;

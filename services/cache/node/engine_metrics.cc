@@ -48,7 +48,7 @@ void CollectTransfers(const EngineStats& stats, Sink& sink) {
 void Collect(const EngineStats& stats, Sink& sink) {
   CollectTiers(stats, sink);
   CollectTransfers(stats, sink);
-  for (size_t i = 1; i < kMissReasonCount; ++i) {
+  for (size_t i = 1; i < kNodeMissReasonCount; ++i) {
     sink.Counter("cairn_miss_blocks_total",
                  "Blocks that were asked for with a lease and not served, by reason.",
                  {{"reason", std::string(Name(static_cast<MissReason>(i)))}}, D(stats.misses[i]));

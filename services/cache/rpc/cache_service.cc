@@ -55,7 +55,7 @@ void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
   out->set_pushed_bytes(stats.pushed_bytes);
   out->set_fetched_host_bytes(stats.fetched_from[TierKind::kHost]);
   out->set_fetched_disk_bytes(stats.fetched_from[TierKind::kDisk]);
-  for (size_t i = 1; i < kMissReasonCount; ++i) {
+  for (size_t i = 1; i < kNodeMissReasonCount; ++i) {
     v1::MissCount* to = out->add_misses();
     to->set_reason(static_cast<v1::MissReason>(i));
     to->set_blocks(stats.misses[i]);
@@ -161,7 +161,7 @@ class Service final : public CacheService {
                            Digest::FromBytes(request.fingerprint(), "fingerprint"));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
     CAIRN_ASSIGN_OR_RETURN(
-        const PrefetchResult result,
+        const PrefetchOutcome result,
         rpc_->engine->Prefetch({.session = session,
                                 .fingerprint = fingerprint,
                                 .keys = keys,
@@ -201,7 +201,7 @@ class Service final : public CacheService {
                        v1::OpenNamespaceResponse* response) {
     if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
     CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
-    CAIRN_ASSIGN_OR_RETURN(const NamespaceOpened opened,
+    CAIRN_ASSIGN_OR_RETURN(const OpenedNamespace opened,
                            rpc_->engine->OpenNamespace(spec, request.strict()));
     response->set_fingerprint(std::string(opened.fingerprint.View()));
     response->set_created(opened.created);

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "services/cache/state/miss_reason.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "services/cache/tier/tier.h"
 
 namespace cairn::cache {
@@ -23,7 +23,7 @@ struct Counters {
   Counter matched_blocks, matched_tokens, missed_tokens, fetched_bytes, pushed_bytes,
       promoted_blocks, demoted_blocks, corrupt_blocks, expired_leases, expired_reservations,
       commits, failed_copies, prefetched_blocks, prefetched_used_blocks, prefetched_wasted_blocks;
-  Counter misses[kMissReasonCount];
+  Counter misses[kNodeMissReasonCount];
   // Of fetched_bytes, by the tier that they were read from for this fetch or its match.
   ByTier<Counter> fetched_from;
   ByTier<Counter> evicted_blocks, evicted_bytes;

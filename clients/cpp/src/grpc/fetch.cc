@@ -142,7 +142,7 @@ Status GrpcCacheClient::FetchPass(const v1::FetchRequest& request, Lookup* looku
     const uint64_t before = assembler.counts().slices;
     for (auto& piece : view.pieces) CAIRN_RETURN_IF_ERROR(assembler.Take(ToPiece(piece)));
     for (const frames::FailedBlock& failed : view.failed)
-      assembler.Fail(failed.block, wire::MissReasonFromProto<MissReason>(failed.reason));
+      assembler.Fail(failed.block, wire::MissReasonFromProto(failed.reason));
     if (assembler.counts().slices != before || !view.failed.empty()) {
       progress = std::chrono::steady_clock::now() + options.progress;
     }

@@ -73,7 +73,7 @@ NodeStats FromProto(const v1::StatResponse& in) {
   out.prefetched_blocks = in.prefetched_blocks();
   out.prefetched_used_blocks = in.prefetched_used_blocks();
   for (const v1::MissCount& miss : in.misses()) {
-    const auto reason = wire::MissReasonFromProto<MissReason>(miss.reason());
+    const auto reason = wire::MissReasonFromProto(miss.reason());
     out.misses[static_cast<size_t>(reason)] += miss.blocks();
   }
   out.draining = in.draining();
@@ -188,7 +188,7 @@ Result<MatchOutcome> GrpcCacheClient::ToOutcome(const v1::MatchResponse& respons
   }
   MatchOutcome outcome;
   outcome.matched_blocks = response.matched_blocks();
-  outcome.miss_reason = wire::MissReasonFromProto<MissReason>(response.miss_reason());
+  outcome.miss_reason = wire::MissReasonFromProto(response.miss_reason());
   outcome.bytes = response.bytes();
   outcome.estimated_fetch_seconds = response.estimated_fetch_seconds();
   for (const v1::TierRun& run : response.tiers()) {

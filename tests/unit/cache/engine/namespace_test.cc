@@ -106,6 +106,7 @@ TEST_F(NamespaceTest, WatchersSeeWhatHappensInOrder) {
   EXPECT_EQ(events[0].kind, Kind::kStored);
   EXPECT_EQ(events[0].key, TestKey(3));
   EXPECT_EQ(events[0].parent, TestKey(2));
+  EXPECT_EQ(events[0].node_epoch, 1u);
   const uint64_t sequence = events[0].sequence;
   for (uint64_t n = 100; n < 330; ++n) ASSERT_OK(Store(n, std::nullopt));
   events = Events(*queue);

@@ -86,7 +86,7 @@ class SnapshotTest : public ::testing::Test {
   LruPolicy policy_;
   Tiers tiers_;
   NamespaceRegistry registry_{16};
-  EventHub hub_{1 << 20};
+  EventHub hub_{1 << 20, /*node_epoch=*/7};
   Blocks here_;
 };
 
@@ -129,6 +129,7 @@ TEST_F(SnapshotTest, WithWhatHappensMeanwhileItIsWhatTheNodeHas) {
       if (sequence == 0) sequence = event.sequence;
       if (ended) ++sequence;
       EXPECT_EQ(event.sequence, sequence);
+      EXPECT_EQ(event.node_epoch, 7u);
       ended |= event.kind == Kind::kSnapshotEnd;
     }
     if (!ended) {

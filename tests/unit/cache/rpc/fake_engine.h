@@ -22,10 +22,10 @@ class FakeEngine final : public CacheEngine {
     open.erase(session);
     changed.NotifyAll();
   }
-  Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& s, bool) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool) override {
     MutexLock lock(mu);
     spec = s;
-    return NamespaceOpened{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
+    return OpenedNamespace{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
   }
   static Digest Fingerprint(const NamespaceSpec& s) { return cairn::Fingerprint(s); }
   Result<NamespaceSpec> GetNamespace(const Digest& fingerprint) const override {
@@ -83,12 +83,12 @@ class FakeEngine final : public CacheEngine {
     return OkStatus();
   }
   Result<Duration> RenewLease(SessionId, LeaseId, Duration ttl) override { return ttl; }
-  Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
+  Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) override {
     MutexLock lock(mu);
     prefetch_needed_in = request.needed_in;
-    return PrefetchResult{.present_blocks = 1,
-                          .queued_blocks = static_cast<uint32_t>(request.keys.size()) - 1,
-                          .estimated_seconds = 0.5};
+    return PrefetchOutcome{.present_blocks = 1,
+                           .queued_blocks = static_cast<uint32_t>(request.keys.size()) - 1,
+                           .estimated_seconds = 0.5};
   }
   Result<std::vector<std::optional<TierKind>>> Exists(const Digest&,
                                                       std::span<const BlockKey> keys) override {
@@ -192,6 +192,7 @@ inline FetchedSlice MakeSlice(uint32_t block, size_t bytes) {
   FetchedSlice slice;
   slice.block = block;
   slice.part = {.layer_begin = 0, .layer_end = 1, .head_begin = 0, .head_end = 1};
+  slice.slice_bytes = bytes;
   slice.xxh3 = block;
   slice.data = std::as_bytes(std::span(*hold));
   slice.hold = hold;
