@@ -282,7 +282,9 @@ class Client:
     def stat(self, *, deadline: float = 1.0, trace: str = "") -> NodeStats:
         """The node's totals."""
         fields = self._connection.stat(deadline, trace)
-        fields["tiers"] = [TierStat(TierKind(tier), *rest) for tier, *rest in fields["tiers"]]
+        fields["tiers"] = [
+            TierStat(**{**tier, "tier": TierKind(tier["tier"])}) for tier in fields["tiers"]
+        ]
         fields["misses"] = {MissReason(i): blocks for i, blocks in enumerate(fields["misses"])}
         return NodeStats(**fields)
 

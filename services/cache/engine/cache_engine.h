@@ -26,6 +26,7 @@
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "services/cache/state/engine_options.h"
+#include "services/cache/state/engine_statistics.h"
 #include "services/cache/state/events.h"
 #include "services/cache/state/ids.h"
 #include "services/cache/state/tiers.h"
@@ -104,46 +105,6 @@ struct ReservePartRequest {
   format::PartRect part;
   uint64_t bytes = 0;
   double compute_seconds = 0;
-};
-
-struct TierState {
-  TierStats stats;
-  uint64_t blocks = 0;
-  uint64_t evicted_blocks = 0;
-  uint64_t evicted_bytes = 0;
-  double read_bytes_per_second = 0;  // Of late, while reads were under way; 0: nothing was read.
-};
-
-// Totals since start unless said otherwise.
-struct EngineStats {
-  std::string node_id;
-  uint64_t node_epoch = 0;
-  double uptime_seconds = 0;
-  ByTier<std::optional<TierState>> tiers;
-  // Now:
-  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
-           reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
-           mover_queue_depth = 0;
-  // Totals:
-  uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0,
-           pushed_bytes = 0, promoted_blocks = 0, demoted_blocks = 0, corrupt_blocks = 0,
-           expired_leases = 0, expired_reservations = 0, commits = 0, dropped_events = 0;
-  ByTier<uint64_t> fetched_from;     // Of fetched_bytes, by the tier they were read from.
-  uint64_t prefetched_blocks = 0,    // Of promoted_blocks, because of a hint.
-      prefetched_used_blocks = 0,    // Of these, matched afterwards.
-      prefetched_wasted_blocks = 0,  // Of these, left the host tier without.
-      merged_moves = 0, cancelled_moves = 0;
-  uint64_t hinted_bytes = 0;  // Now: that hints hold.
-  // Copies to disk that were not made: for want of a second touch, of write budget.
-  uint64_t untouched_copies = 0, over_budget_copies = 0;
-  // As many more: numbers that the codec of the disk cannot store.
-  uint64_t unencodable_copies = 0;
-  // Of copies to disk under a ladder: before and after.
-  uint64_t recoded_bytes_in = 0, recoded_bytes_out = 0;
-  uint64_t late_copies = 0;                    // Made later than disk_flush_after.
-  uint64_t misses[kNodeMissReasonCount] = {};  // Blocks, by MissReason.
-  double prefill_seconds_saved = 0;
-  std::string disk_io_mode;
 };
 
 class CacheEngine {

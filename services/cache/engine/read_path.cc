@@ -136,7 +136,8 @@ void ReadPath::CountMatch(const MatchRequest& request, const NamespaceState& ns,
   if (request.prefill_tokens_per_second > 0) {
     const double saved =
         static_cast<double>(walk.matched * block_tokens) / request.prefill_tokens_per_second;
-    counters.saved_nanoseconds.Add(static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
+    counters.prefill_seconds_saved.AddNanoseconds(
+        static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
   }
 }
 

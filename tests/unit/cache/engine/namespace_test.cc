@@ -72,7 +72,7 @@ TEST_F(NamespaceTest, DropTenantTakesAllOfHisAndNothingElse) {
   EXPECT_EQ(engine_->ListNamespaces("").size(), 1u);
   ns_ = stays;
   EXPECT_EQ(ServeAndVerify(1, 3), 3u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.extents, 3u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->extents, 3u);
 }
 
 TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
@@ -84,7 +84,7 @@ TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
   ASSERT_OK(engine_->DropNamespace(ns_));
   EXPECT_EQ(engine_->GetStats().leases, 0u);
   EXPECT_EQ(engine_->GetStats().reservations, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_THAT(CommitOne(*reserved), StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
   EXPECT_THAT(engine_->DropNamespace(ns_).status(),
               StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));

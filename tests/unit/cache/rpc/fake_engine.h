@@ -130,7 +130,10 @@ class FakeEngine final : public CacheEngine {
   }
   Status Abort(SessionId, std::span<const ReservationId>) override { return OkStatus(); }
   Status Flush(TimePoint) override { return OkStatus(); }
-  EngineStats GetStats() const override { return EngineStats(); }
+  EngineStats GetStats() const override {
+    MutexLock lock(mu);
+    return stats;
+  }
   std::unique_ptr<EventQueue> Watch(const std::optional<Digest>&, bool) override {
     class Queue final : public EventQueue {
      public:
@@ -138,6 +141,7 @@ class FakeEngine final : public CacheEngine {
       Result<std::vector<CacheEvent>> Next(size_t max, TimePoint) override {
         MutexLock lock(engine_->mu);
         if (!engine_->watch_end.ok()) return engine_->watch_end;
+        EngineStats stats;
         std::vector<CacheEvent> events;
         while (events.size() < max && at_ < engine_->events.size())
           events.push_back(engine_->events[at_++]);
@@ -182,6 +186,7 @@ class FakeEngine final : public CacheEngine {
   std::vector<LeaseId> released;
   std::map<ReservationId, std::string> written;
   std::vector<ReservationId> committed;
+  EngineStats stats;
   std::vector<CacheEvent> events;
   Status watch_end;
 };

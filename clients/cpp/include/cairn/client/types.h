@@ -13,6 +13,7 @@
 #include "cairn/common/kv/answers.h"
 #include "cairn/common/kv/cache_event.h"
 #include "cairn/common/kv/miss_reason.h"
+#include "cairn/common/kv/node_statistics.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
@@ -29,11 +30,13 @@ using cairn::MatchedPrefix;
 using cairn::MissReason;
 using cairn::Name;
 using cairn::NamespaceInfo;
+using cairn::NodeStatistics;
 using cairn::OpenedNamespace;
 using cairn::PrefetchOutcome;
 using cairn::SliceInfo;
 using cairn::TierKind;
 using cairn::TierRun;
+using cairn::TierStat;
 
 // How bytes travel between client and node: over shared memory on the same machine, or over gRPC.
 enum class Path : uint8_t { kGrpc = 0, kLocal = 1 };
@@ -46,28 +49,12 @@ struct CallOptions {
   std::string trace = {};                       // Logged with all that the call causes.
 };
 
-struct TierStat {
-  TierKind tier = TierKind::kHost;
-  uint64_t capacity_bytes = 0, used_bytes = 0, blocks = 0, read_bytes = 0, written_bytes = 0,
-           evicted_blocks = 0;
-};
-
-// The message StatResponse of proto/cairn/v1/cache.proto, which documents the fields.
-struct NodeStats {
-  std::string node_id = {};
-  uint64_t node_epoch = 0;
+// The message StatResponse of proto/cairn/v1/cache.proto. Most of its fields are those of
+// NodeStatistics.
+struct NodeStats : NodeStatistics {
   std::string version = {};
-  double uptime_seconds = 0;
-  std::vector<TierStat> tiers = {};
-  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
-           reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
-           matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0, pushed_bytes = 0,
-           fetched_host_bytes = 0, fetched_disk_bytes = 0, promoted_blocks = 0, corrupt_blocks = 0,
-           prefetched_blocks = 0, prefetched_used_blocks = 0;
-  uint64_t misses[kNodeMissReasonCount] = {};  // Blocks not served, by MissReason.
+  std::vector<TierStat> tiers = {};  // Fastest first.
   bool draining = false;
-  double prefill_seconds_saved = 0;
-  std::string disk_io_mode = {};
 };
 
 }  // namespace cairn::client
