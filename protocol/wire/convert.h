@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
@@ -45,18 +46,17 @@ inline v1::TierKind TierToProto(std::optional<TierKind> kind) {
 // nullopt: UNSPECIFIED, or a tier that this version does not know.
 inline std::optional<TierKind> TierFromProto(int tier) { return TierFromCode(tier); }
 
-// `Reason` is any enum with the numbers of v1::MissReason.
-template <typename Reason>
-v1::MissReason MissReasonToProto(Reason reason) {
-  static_assert(static_cast<int>(Reason::kNone) == v1::MISS_REASON_NONE);
-  static_assert(static_cast<int>(Reason::kFingerprint) == v1::MISS_REASON_FINGERPRINT);
+inline v1::MissReason MissReasonToProto(MissReason reason) {
+  static_assert(static_cast<int>(MissReason::kNone) == v1::MISS_REASON_NONE);
+  static_assert(static_cast<int>(MissReason::kUnavailable) == v1::MISS_REASON_UNAVAILABLE);
   return static_cast<v1::MissReason>(reason);
 }
-// Reads a reason that this version does not know as kAbsent, which is still a miss.
-template <typename Reason>
-Reason MissReasonFromProto(int reason) {
-  return reason >= 0 && reason <= v1::MISS_REASON_FINGERPRINT ? static_cast<Reason>(reason)
-                                                              : Reason::kAbsent;
+// A reason that a node gave. Reads one that this version does not know as kAbsent, which is still a
+// miss.
+inline MissReason MissReasonFromProto(int reason) {
+  return reason >= 0 && reason < static_cast<int>(kNodeMissReasonCount)
+             ? static_cast<MissReason>(reason)
+             : MissReason::kAbsent;
 }
 
 void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::FieldDifference* out);

@@ -184,6 +184,20 @@ def test_a_miss_is_an_answer(client, serial):
         client.fetch(match.lease, [bytearray(10)])
 
 
+def test_a_statistic_arrives_in_python_and_in_its_metric(node, client, serial):
+    before = client.stat()
+    Prompt(client, opaque_spec(), serial(), 2, 1000).push(client)
+    after = client.stat()
+    # With the header of each part.
+    assert 2000 < after.pushed_bytes - before.pushed_bytes < 2500
+    assert after.blocks == before.blocks + 2
+    host = {tier.tier: tier.blocks for tier in after.tiers}[cairn.TierKind.HOST]
+    pushed = 'cairn_transfer_bytes_total{dst="host",src="client"}'
+    assert node.metric(pushed) == after.pushed_bytes
+    assert node.metric("cairn_index_entries") == after.blocks
+    assert node.metric('cairn_tier_blocks{tier="host"}') == host
+
+
 def test_exists_prefetch_flush_and_stat(client, serial):
     prompt = Prompt(client, opaque_spec(), serial(), 2, 1000).push(client)
     absent = bytes(32)

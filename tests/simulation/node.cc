@@ -12,16 +12,10 @@
 namespace cairn::testing {
 namespace {
 
-using client::MissReason;
-
 constexpr uint64_t kHostBytes = 32 << 20;
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kDiskAccess = std::chrono::milliseconds(2);
 constexpr Duration kLong = std::chrono::hours(1000);
-
-MissReason ToClient(cache::MissReason reason) {
-  return static_cast<MissReason>(static_cast<uint8_t>(reason));
-}
 
 Status Unreachable() { return Status(StatusCode::kUnavailable, "the node is not there"); }
 
@@ -49,9 +43,7 @@ class NodeClient final : public client::CacheClient {
     namespaces_.push_back(spec);
     const Node::Visit visit(node_);
     CAIRN_RETURN_IF_ERROR(Call("open", options.deadline));
-    CAIRN_ASSIGN_OR_RETURN(const cache::NamespaceOpened opened,
-                           node_.engine().OpenNamespace(spec, /*strict=*/false));
-    return client::OpenedNamespace{.fingerprint = opened.fingerprint, .created = opened.created};
+    return node_.engine().OpenNamespace(spec, /*strict=*/false);
   }
 
   Result<client::MatchOutcome> Match(const Digest& fingerprint, std::span<const BlockKey> keys,
@@ -68,13 +60,7 @@ class NodeClient final : public client::CacheClient {
                               .prefill_tokens_per_second = options.prefill_tokens_per_second,
                               .trace = options.trace}));
     client::MatchOutcome outcome;
-    outcome.matched_blocks = result.matched_blocks;
-    outcome.miss_reason = ToClient(result.miss_reason);
-    outcome.bytes = result.bytes;
-    outcome.estimated_fetch_seconds = result.estimated_fetch_seconds;
-    for (const cache::TierRun& run : result.tiers) {
-      outcome.tiers.push_back({run.tier, run.blocks, run.bytes, run.seconds});
-    }
+    static_cast<MatchedPrefix&>(outcome) = result;
     if (result.lease) {
       outcome.lease = client::Lease(leases_, {.id = *result.lease,
                                               .session = std::to_string(node_.epoch()),
@@ -210,20 +196,13 @@ class NodeClient final : public client::CacheClient {
       CAIRN_ASSIGN_OR_RETURN(const auto item, stream->Next(until));
       if (!item) return OkStatus();
       if (const auto* failure = std::get_if<cache::FetchFailure>(&*item)) {
-        to.Fail(failure->block, ToClient(failure->reason));
+        to.Fail(failure->block, failure->reason);
         continue;
       }
       const auto& slice = std::get<cache::FetchedSlice>(*item);
       CAIRN_RETURN_IF_ERROR(Travel(slice.data.size(), until, options.cancel));
       CAIRN_RETURN_IF_ERROR(Trouble(to.counts().slices, until, options.cancel));
-      CAIRN_RETURN_IF_ERROR(to.Take({.slice = {.block = slice.block,
-                                               .part = slice.part,
-                                               .layer = slice.layer,
-                                               .codec = slice.codec,
-                                               .slice_bytes = slice.data.size(),
-                                               .xxh3 = slice.xxh3,
-                                               .tier = slice.tier},
-                                     .chunks = {slice.data}}));
+      CAIRN_RETURN_IF_ERROR(to.Take({.slice = slice, .chunks = {slice.data}}));
     }
   }
 

@@ -13,69 +13,16 @@ namespace {
 constexpr Duration kOpenSession = std::chrono::seconds(3);
 constexpr size_t kGroupParts = 256;
 
-client::MissReason ToClient(cache::MissReason reason) {
-  return static_cast<client::MissReason>(static_cast<uint8_t>(reason));
-}
-
-client::CacheEvent ToClient(const cache::CacheEvent& event, uint64_t node_epoch) {
-  return {.kind = static_cast<client::CacheEvent::Kind>(event.kind),
-          .node_epoch = node_epoch,
-          .sequence = event.sequence,
-          .fingerprint = event.fingerprint,
-          .key = event.key,
-          .parent = event.parent,
-          .tier = event.tier};
-}
-
 client::SlicePiece ToPiece(const cache::FetchedSlice& slice) {
-  return {.slice = {.block = slice.block,
-                    .part = slice.part,
-                    .layer = slice.layer,
-                    .codec = slice.codec,
-                    .slice_bytes = slice.data.size(),
-                    .xxh3 = slice.xxh3,
-                    .tier = slice.tier},
-          .chunks = {slice.data}};
+  return {.slice = slice, .chunks = {slice.data}};
 }
 
 client::NodeStats ToClient(const cache::EngineStats& stats) {
   client::NodeStats out;
-  out.node_id = stats.node_id;
-  out.node_epoch = stats.node_epoch;
-  out.uptime_seconds = stats.uptime_seconds;
+  static_cast<NodeStatistics&>(out) = stats;
   for (const TierKind kind : kTiersByRank) {
-    if (!stats.tiers[kind]) continue;
-    const cache::TierState& tier = *stats.tiers[kind];
-    out.tiers.push_back({.tier = kind,
-                         .capacity_bytes = tier.stats.capacity_bytes,
-                         .used_bytes = tier.stats.used_bytes,
-                         .blocks = tier.blocks,
-                         .read_bytes = tier.stats.read_bytes,
-                         .written_bytes = tier.stats.written_bytes,
-                         .evicted_blocks = tier.evicted_blocks});
+    if (stats.tiers[kind]) out.tiers.push_back(*stats.tiers[kind]);
   }
-  out.namespaces = stats.namespaces;
-  out.blocks = stats.blocks;
-  out.incomplete_blocks = stats.incomplete_blocks;
-  out.leases = stats.leases;
-  out.reservations = stats.reservations;
-  out.reserved_bytes = stats.reserved_bytes;
-  out.sessions = stats.sessions;
-  out.unflushed_bytes = stats.unflushed_bytes;
-  out.index_bytes = stats.index_bytes;
-  out.matched_tokens = stats.matched_tokens;
-  out.missed_tokens = stats.missed_tokens;
-  out.fetched_bytes = stats.fetched_bytes;
-  out.pushed_bytes = stats.pushed_bytes;
-  out.fetched_host_bytes = stats.fetched_from[TierKind::kHost];
-  out.fetched_disk_bytes = stats.fetched_from[TierKind::kDisk];
-  out.promoted_blocks = stats.promoted_blocks;
-  out.corrupt_blocks = stats.corrupt_blocks;
-  out.prefetched_blocks = stats.prefetched_blocks;
-  out.prefetched_used_blocks = stats.prefetched_used_blocks;
-  std::ranges::copy(stats.misses, out.misses);
-  out.prefill_seconds_saved = stats.prefill_seconds_saved;
-  out.disk_io_mode = stats.disk_io_mode;
   return out;
 }
 
@@ -93,7 +40,7 @@ class InProcessWatch final : public client::EventStream {
     for (;;) {
       if (cancelled_) return Errorf(StatusCode::kCancelled, "watch: cancelled");
       CAIRN_ASSIGN_OR_RETURN(const auto events, node_.NextEvent(*watch_));
-      if (!events.empty()) return std::optional(ToClient(events[0], watch_->node_epoch));
+      if (!events.empty()) return std::optional(events[0]);
       if (!node_.Wait(until).ok()) return std::optional<client::CacheEvent>();
     }
   }
@@ -122,13 +69,7 @@ Result<client::OpenedNamespace> InProcessTransport::OpenNamespace(const Namespac
                                                                   const client::CallOptions&,
                                                                   TimePoint deadline) {
   CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
-  CAIRN_ASSIGN_OR_RETURN(const cache::NamespaceOpened opened,
-                         Arrived(engine->OpenNamespace(spec, /*strict=*/false), deadline));
-  client::OpenedNamespace out = {.fingerprint = opened.fingerprint, .created = opened.created};
-  for (const auto& similar : opened.differs) {
-    out.differs.push_back({similar.difference, similar.stored_blocks});
-  }
-  return out;
+  return Arrived(engine->OpenNamespace(spec, /*strict=*/false), deadline);
 }
 
 Result<client::Matched> InProcessTransport::MatchNow(const client::TransportCall& call,
@@ -146,15 +87,8 @@ Result<client::Matched> InProcessTransport::MatchNow(const client::TransportCall
                                   .prefill_tokens_per_second = options.prefill_tokens_per_second,
                                   .trace = options.trace}),
               call.deadline));
-  client::Matched matched = {.outcome = {.matched_blocks = result.matched_blocks,
-                                         .miss_reason = ToClient(result.miss_reason),
-                                         .bytes = result.bytes,
-                                         .estimated_fetch_seconds = result.estimated_fetch_seconds},
-                             .lease = result.lease.value_or(0),
-                             .lease_ttl = result.lease_ttl};
-  for (const cache::TierRun& run : result.tiers) {
-    matched.outcome.tiers.push_back({run.tier, run.blocks, run.bytes, run.seconds});
-  }
+  client::Matched matched = {.lease = result.lease.value_or(0), .lease_ttl = result.lease_ttl};
+  static_cast<MatchedPrefix&>(matched.outcome) = result;
   return matched;
 }
 
@@ -207,7 +141,7 @@ std::optional<client::FetchReport> InProcessTransport::Fetch(const client::Lease
       }
       report.node_answers = true;
       if (const auto* failure = std::get_if<cache::FetchFailure>(&**item)) {
-        assembler.Fail(failure->block, ToClient(failure->reason));
+        assembler.Fail(failure->block, failure->reason);
       } else {
         CAIRN_RETURN_IF_ERROR(assembler.Take(ToPiece(std::get<cache::FetchedSlice>(**item))));
       }
@@ -309,17 +243,11 @@ Result<client::PrefetchOutcome> InProcessTransport::Prefetch(const client::Trans
                                                              Duration needed_in,
                                                              const client::CallOptions&) {
   CAIRN_ASSIGN_OR_RETURN(const InProcessNode::Peer peer, node_.Find(call.session->id));
-  CAIRN_ASSIGN_OR_RETURN(const cache::PrefetchResult result,
-                         Arrived(peer.engine->Prefetch({.session = peer.session,
-                                                        .fingerprint = fingerprint,
-                                                        .keys = keys,
-                                                        .needed_in = needed_in}),
-                                 call.deadline));
-  return client::PrefetchOutcome{.present_blocks = result.present_blocks,
-                                 .queued_blocks = result.queued_blocks,
-                                 .absent_blocks = result.absent_blocks,
-                                 .refused_blocks = result.refused_blocks,
-                                 .estimated_seconds = result.estimated_seconds};
+  return Arrived(peer.engine->Prefetch({.session = peer.session,
+                                        .fingerprint = fingerprint,
+                                        .keys = keys,
+                                        .needed_in = needed_in}),
+                 call.deadline);
 }
 
 Status InProcessTransport::Flush(const client::CallOptions&, TimePoint deadline) {

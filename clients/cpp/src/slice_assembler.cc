@@ -137,7 +137,7 @@ Status SliceAssembler::Complete(const SliceInfo& slice, std::span<const std::byt
   }
   wrong_.erase(key);
   ++counts_.slices;
-  counts_.bytes[static_cast<size_t>(slice.tier)] += data.size();
+  counts_.bytes[static_cast<size_t>(slice.tier.value_or(TierKind::kHost))] += data.size();
   return sink_->OnSlice(slice, data);
 }
 

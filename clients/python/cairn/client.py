@@ -49,9 +49,14 @@ def _errors(statuses: list[tuple[int, str] | None]) -> list[Error | None]:
     return [None if status is None else error_for(*status) for status in statuses]
 
 
-def _match(answer: tuple[int, Lease, list[tuple[int, int, int, float]], int, int, float]) -> Match:
+def _match(
+    answer: tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float],
+) -> Match:
     blocks, held, tiers, reason, size, seconds = answer
-    runs = [TierRun(TierKind(tier), count, run, wait) for tier, count, run, wait in tiers]
+    runs = [
+        TierRun(None if tier is None else TierKind(tier), count, run, wait)
+        for tier, count, run, wait in tiers
+    ]
     return Match(blocks, held, runs, MissReason(reason), size, seconds)
 
 
@@ -282,7 +287,9 @@ class Client:
     def stat(self, *, deadline: float = 1.0, trace: str = "") -> NodeStats:
         """The node's totals."""
         fields = self._connection.stat(deadline, trace)
-        fields["tiers"] = [TierStat(TierKind(tier), *rest) for tier, *rest in fields["tiers"]]
+        fields["tiers"] = [
+            TierStat(**{**tier, "tier": TierKind(tier["tier"])}) for tier in fields["tiers"]
+        ]
         fields["misses"] = {MissReason(i): blocks for i, blocks in enumerate(fields["misses"])}
         return NodeStats(**fields)
 

@@ -207,7 +207,8 @@ class OpenedNamespace:
 class TierRun(NamedTuple):
     """Blocks of a match that lie in one tier, in order."""
 
-    tier: TierKind
+    tier: TierKind | None
+    """None: in no tier of the node, which can get the blocks from another place."""
     blocks: int
     bytes: int
     seconds: float

@@ -37,6 +37,8 @@ nb::object StatusOrNone(const Status& status) {
   return nb::make_tuple(static_cast<int>(status.code()), Message(status));
 }
 
+nb::str KeyOf(const Statistic& row) { return nb::str(row.name.data(), row.name.size()); }
+
 std::shared_ptr<const client::Lease> Held(const LeaseHandle& lease) {
   return ValueOrThrow(lease.Get());
 }
@@ -45,7 +47,9 @@ std::shared_ptr<const client::Lease> Held(const LeaseHandle& lease) {
 nb::object MatchTuple(const client::MatchOutcome& outcome, client::Lease lease) {
   nb::list tiers;
   for (const client::TierRun& run : outcome.tiers) {
-    tiers.append(nb::make_tuple(static_cast<int>(run.tier), run.blocks, run.bytes, run.seconds));
+    nb::object tier = nb::none();
+    if (run.tier) tier = nb::int_(static_cast<int>(*run.tier));
+    tiers.append(nb::make_tuple(tier, run.blocks, run.bytes, run.seconds));
   }
   return nb::make_tuple(outcome.matched_blocks,
                         nb::cast(new LeaseHandle(std::move(lease)), nb::rv_policy::take_ownership),
@@ -289,42 +293,22 @@ nb::object Stat(Connection& connection, nb::handle deadline, const std::string& 
   const client::NodeStats stats =
       ValueOrThrow(WithClient(connection, [&](client::CacheClient& c) { return c.Stat(options); }));
   nb::dict out;
-#define CAIRN_FIELD(name) out[#name] = stats.name
-  CAIRN_FIELD(node_id);
-  CAIRN_FIELD(node_epoch);
-  CAIRN_FIELD(version);
-  CAIRN_FIELD(uptime_seconds);
-  CAIRN_FIELD(namespaces);
-  CAIRN_FIELD(blocks);
-  CAIRN_FIELD(incomplete_blocks);
-  CAIRN_FIELD(leases);
-  CAIRN_FIELD(reservations);
-  CAIRN_FIELD(reserved_bytes);
-  CAIRN_FIELD(sessions);
-  CAIRN_FIELD(unflushed_bytes);
-  CAIRN_FIELD(index_bytes);
-  CAIRN_FIELD(matched_tokens);
-  CAIRN_FIELD(missed_tokens);
-  CAIRN_FIELD(fetched_bytes);
-  CAIRN_FIELD(pushed_bytes);
-  CAIRN_FIELD(fetched_host_bytes);
-  CAIRN_FIELD(fetched_disk_bytes);
-  CAIRN_FIELD(promoted_blocks);
-  CAIRN_FIELD(corrupt_blocks);
-  CAIRN_FIELD(prefetched_blocks);
-  CAIRN_FIELD(prefetched_used_blocks);
-  CAIRN_FIELD(draining);
-  CAIRN_FIELD(prefill_seconds_saved);
-  CAIRN_FIELD(disk_io_mode);
-#undef CAIRN_FIELD
+  ForEachStatistic(stats, [&](const Statistic& row, auto value) { out[KeyOf(row)] = value; });
+  out["node_id"] = stats.node_id;
+  out["node_epoch"] = stats.node_epoch;
+  out["version"] = stats.version;
+  out["uptime_seconds"] = stats.uptime_seconds;
+  out["disk_io_mode"] = stats.disk_io_mode;
+  out["draining"] = stats.draining;
   nb::list misses;
   for (const uint64_t blocks : stats.misses) misses.append(blocks);
   out["misses"] = misses;
   nb::list tiers;
   for (const client::TierStat& tier : stats.tiers) {
-    tiers.append(nb::make_tuple(static_cast<int>(tier.tier), tier.capacity_bytes, tier.used_bytes,
-                                tier.blocks, tier.read_bytes, tier.written_bytes,
-                                tier.evicted_blocks));
+    nb::dict fields;
+    fields["tier"] = static_cast<int>(tier.tier);
+    ForEachStatistic(tier, [&](const Statistic& row, auto value) { fields[KeyOf(row)] = value; });
+    tiers.append(fields);
   }
   out["tiers"] = tiers;
   return out;

@@ -37,7 +37,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
         disk_io_mode_(dependencies.disk_io_mode),
         node_epoch_(dependencies.node_epoch),
         context_(options, dependencies.tiers, dependencies.clock, dependencies.executor,
-                 dependencies.eviction),
+                 dependencies.eviction, dependencies.node_epoch),
         sessions_(options.max_sessions, options.max_leases_per_session),
         evictor_(&context_),
         promoters_(&context_, &evictor_),
@@ -96,7 +96,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     prefetches_.EndSession(session);
   }
 
-  Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
     return admin_.Open(spec, strict);
   }
   Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const override {
@@ -114,7 +114,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Result<Duration> RenewLease(SessionId session, LeaseId lease, Duration ttl) override {
     return reads_.RenewLease(session, lease, ttl);
   }
-  Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
+  Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) override {
     return prefetches_.Prefetch(request);
   }
   Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
@@ -229,28 +229,33 @@ class Engine final : public CacheEngine, public InPlaceEngine {
 };
 
 EngineStats Engine::GetStats() const {
-  const Counters& c = context_.counters;
   EngineStats stats;
   stats.node_id = node_id_;
   stats.node_epoch = node_epoch_;
   stats.disk_io_mode = disk_io_mode_;
   stats.uptime_seconds = Seconds(context_.clock->Now() - context_.start);
+  for (const TierKind kind : context_.tiers.kinds()) {
+    const TierStats tier = context_.tiers.Get(kind)->GetStats();
+    TierState& state = stats.tiers[kind].emplace();
+    state.tier = kind;
+    state.capacity_bytes = tier.capacity_bytes;
+    state.used_bytes = tier.used_bytes;
+    state.extents = tier.extents;
+    state.read_bytes = tier.read_bytes;
+    state.written_bytes = tier.written_bytes;
+    state.io_errors = tier.io_errors;
+    state.read_bytes_per_second = context_.pace[kind].BytesPerSecond();
+  }
+  context_.counters.CopyTo(&stats);
   const auto all = context_.registry.All();
-  ByTier<uint64_t> blocks_in;
   for (const NamespacePtr& ns : *all) {
     stats.blocks += ns->blocks.load(std::memory_order_relaxed);
     stats.incomplete_blocks += ns->incomplete_blocks.load(std::memory_order_relaxed);
-    for (const TierKind tier : kTiersByRank) {
-      blocks_in[tier] += ns->blocks_in[tier].load(std::memory_order_relaxed);
+    for (const TierKind kind : context_.tiers.kinds()) {
+      stats.tiers[kind]->blocks += ns->blocks_in[kind].load(std::memory_order_relaxed);
     }
   }
   stats.namespaces = all->size();
-  for (const TierKind t : kTiersByRank) {
-    const Tier* tier = context_.tiers.Get(t);
-    if (tier == nullptr) continue;
-    stats.tiers[t] = TierState{tier->GetStats(), blocks_in[t], c.evicted_blocks[t].Get(),
-                               c.evicted_bytes[t].Get(), context_.pace[t].BytesPerSecond()};
-  }
   stats.leases = sessions_.leases();
   stats.reservations = sessions_.reservations();
   stats.reserved_bytes = writes_.reserved_bytes();
@@ -263,30 +268,7 @@ EngineStats Engine::GetStats() const {
     stats.cancelled_moves += moves.cancelled;
   }
   stats.hinted_bytes = prefetches_.hinted_bytes();
-  stats.prefetched_blocks = c.prefetched_blocks.Get();
-  stats.prefetched_used_blocks = c.prefetched_used_blocks.Get();
-  stats.prefetched_wasted_blocks = c.prefetched_wasted_blocks.Get();
-  stats.matched_blocks = c.matched_blocks.Get();
-  stats.matched_tokens = c.matched_tokens.Get();
-  stats.missed_tokens = c.missed_tokens.Get();
-  stats.fetched_bytes = c.fetched_bytes.Get();
-  stats.pushed_bytes = c.pushed_bytes.Get();
-  for (const TierKind tier : kTiersByRank) stats.fetched_from[tier] = c.fetched_from[tier].Get();
-  stats.promoted_blocks = c.promoted_blocks.Get();
-  stats.demoted_blocks = c.demoted_blocks.Get();
-  stats.corrupt_blocks = c.corrupt_blocks.Get();
-  stats.expired_leases = c.expired_leases.Get();
-  stats.expired_reservations = c.expired_reservations.Get();
-  stats.commits = c.commits.Get();
-  stats.untouched_copies = c.declined_copies[0].Get();
-  stats.over_budget_copies = c.declined_copies[1].Get();
-  stats.unencodable_copies = c.unencodable_copies.Get();
-  stats.recoded_bytes_in = c.recoded_bytes_in.Get();
-  stats.recoded_bytes_out = c.recoded_bytes_out.Get();
-  stats.late_copies = c.late_copies.Get();
   stats.dropped_events = context_.events.dropped();
-  for (size_t i = 0; i < kMissReasonCount; ++i) stats.misses[i] = c.misses[i].Get();
-  stats.prefill_seconds_saved = static_cast<double>(c.saved_nanoseconds.Get()) * 1e-9;
   return stats;
 }
 

@@ -18,15 +18,18 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
+#include "cairn/common/kv/answers.h"
+#include "cairn/common/kv/cache_event.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/timers.h"
 #include "services/cache/state/engine_options.h"
+#include "services/cache/state/engine_statistics.h"
 #include "services/cache/state/events.h"
 #include "services/cache/state/ids.h"
-#include "services/cache/state/miss_reason.h"
 #include "services/cache/state/tiers.h"
 #include "services/cache/tier/tier.h"
 
@@ -36,16 +39,6 @@ class BlockSource;
 class EvictionPolicy;
 class FurtherMatch;
 class InPlaceEngine;
-
-struct NamespaceOpened {
-  Fingerprint fingerprint;
-  bool created = false;
-  struct Similar {
-    FieldDifference difference;
-    uint64_t stored_blocks = 0;
-  };
-  std::vector<Similar> differs;  // Same tenant, exactly one field different. At most 8.
-};
 
 struct MatchRequest {
   SessionId session = 0;
@@ -57,23 +50,9 @@ struct MatchRequest {
   std::string_view trace;
 };
 
-struct TierRun {
-  std::optional<TierKind> tier;  // nullopt: in none of this node; a source has the blocks.
-  uint32_t blocks = 0;
-  uint64_t bytes = 0;
-  // From the match until the run's last byte could leave this node, by what reads have taken of
-  // late and what waits before them. Never falls from run to run. 0: unknown.
-  double seconds = 0;
-};
-
-struct MatchResult {
-  uint32_t matched_blocks = 0;
+struct MatchResult : MatchedPrefix {
   std::optional<LeaseId> lease;
   Duration lease_ttl{0};
-  std::vector<TierRun> tiers;
-  MissReason miss_reason = MissReason::kNone;
-  double estimated_fetch_seconds = 0;  // `seconds` of the last run.
-  uint64_t bytes = 0;
   // Set when some of the keys are in no tier, and the node has a source that may have them. The
   // caller may ask it, or drop this and use the answer as it is.
   std::shared_ptr<FurtherMatch> further;
@@ -102,16 +81,6 @@ struct PrefetchRequest {
   Duration needed_in{0};  // From now; at most kMaxPrefetchHorizon.
 };
 
-// Every key is counted once.
-struct PrefetchResult {
-  uint32_t present_blocks = 0;  // In host already.
-  uint32_t queued_blocks = 0;   // On disk, on their way.
-  uint32_t absent_blocks = 0;
-  uint32_t refused_blocks = 0;  // Too much is hinted, or waits already.
-  // Until the last queued block could be in host. 0: unknown, or none.
-  double estimated_seconds = 0;
-};
-
 struct FetchRequest {
   SessionId session = 0;
   LeaseId lease = 0;
@@ -123,15 +92,9 @@ struct FetchRequest {
   std::string_view trace;
 };
 
-// One layer of one part of one block. `data` stays valid as long as `hold`.
-struct FetchedSlice {
-  uint32_t block = 0;
-  format::PartRect part;
-  uint32_t layer = 0;
-  format::Codec codec = format::Codec::kRaw;
-  uint64_t xxh3 = 0;
+// `slice_bytes` bytes at `data`, which stay valid as long as `hold`.
+struct FetchedSlice : SliceInfo {
   std::span<const std::byte> data;
-  std::optional<TierKind> tier = TierKind::kHost;  // nullopt: it was matched in a source.
   std::shared_ptr<const void> hold;
 };
 
@@ -162,59 +125,6 @@ struct ReservePartRequest {
   format::PartRect part;
   uint64_t bytes = 0;
   double compute_seconds = 0;
-};
-
-struct TierState {
-  TierStats stats;
-  uint64_t blocks = 0;
-  uint64_t evicted_blocks = 0;
-  uint64_t evicted_bytes = 0;
-  double read_bytes_per_second = 0;  // Of late, while reads were under way; 0: nothing was read.
-};
-
-// Totals since start unless said otherwise.
-struct EngineStats {
-  std::string node_id;
-  uint64_t node_epoch = 0;
-  double uptime_seconds = 0;
-  ByTier<std::optional<TierState>> tiers;
-  // Now:
-  uint64_t namespaces = 0, blocks = 0, incomplete_blocks = 0, leases = 0, reservations = 0,
-           reserved_bytes = 0, sessions = 0, unflushed_bytes = 0, index_bytes = 0,
-           mover_queue_depth = 0;
-  // Totals:
-  uint64_t matched_blocks = 0, matched_tokens = 0, missed_tokens = 0, fetched_bytes = 0,
-           pushed_bytes = 0, promoted_blocks = 0, demoted_blocks = 0, corrupt_blocks = 0,
-           expired_leases = 0, expired_reservations = 0, commits = 0, dropped_events = 0;
-  ByTier<uint64_t> fetched_from;     // Of fetched_bytes, by the tier they were read from.
-  uint64_t prefetched_blocks = 0,    // Of promoted_blocks, because of a hint.
-      prefetched_used_blocks = 0,    // Of these, matched afterwards.
-      prefetched_wasted_blocks = 0,  // Of these, left the host tier without.
-      merged_moves = 0, cancelled_moves = 0;
-  uint64_t hinted_bytes = 0;  // Now: that hints hold.
-  // Copies to disk that were not made: for want of a second touch, of write budget.
-  uint64_t untouched_copies = 0, over_budget_copies = 0;
-  // As many more: numbers that the codec of the disk cannot store.
-  uint64_t unencodable_copies = 0;
-  // Of copies to disk under a ladder: before and after.
-  uint64_t recoded_bytes_in = 0, recoded_bytes_out = 0;
-  uint64_t late_copies = 0;                // Made later than disk_flush_after.
-  uint64_t misses[kMissReasonCount] = {};  // Blocks, by MissReason.
-  double prefill_seconds_saved = 0;
-  std::string disk_io_mode;
-};
-
-struct NamespaceInfo {
-  NamespaceSpec spec;
-  Fingerprint fingerprint;
-  uint64_t blocks = 0;
-  uint64_t bytes = 0;
-  uint64_t generation = 0;
-};
-
-struct DropResult {
-  uint64_t namespaces = 0;
-  uint64_t hidden_blocks = 0;
 };
 
 class CacheEngine {
@@ -248,7 +158,7 @@ class CacheEngine {
   // Releases leases, aborts reservations. Unknown: no effect.
   virtual void CloseSession(SessionId session) = 0;
 
-  virtual Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
+  virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
   // NOT_FOUND for an unknown fingerprint.
   virtual Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const = 0;
 
@@ -260,7 +170,7 @@ class CacheEngine {
   // A hint: these blocks will be matched in about `needed_in`. What lies on disk is promoted behind
   // all demand, and only into room that is free or holds blocks likely to be used later than that;
   // what is in host is evicted after others until then. No lease.
-  virtual Result<PrefetchResult> Prefetch(const PrefetchRequest& request) = 0;
+  virtual Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) = 0;
   // Per key: fastest tier that holds the complete block.
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) = 0;

@@ -203,15 +203,15 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
   if (!slot.located) tier = SlowerOf(slot.tier, MatchedTier(slot.block));
   counters.fetched_bytes.Add(entry.length);
   if (tier) counters.fetched_from[*tier].Add(entry.length);
-  return FetchedSlice{
-      .block = slot.block,
-      .part = part.header.rect,
-      .layer = layer_,
-      .codec = part.header.codec,
-      .xxh3 = entry.xxh3,
-      .data = data,
-      .tier = tier,
-      .hold = part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_)};
+  return FetchedSlice{{.block = slot.block,
+                       .part = part.header.rect,
+                       .layer = layer_,
+                       .codec = part.header.codec,
+                       .slice_bytes = entry.length,
+                       .xxh3 = entry.xxh3,
+                       .tier = tier},
+                      data,
+                      part.hold != nullptr ? part.hold : std::shared_ptr<const void>(pins_)};
 }
 
 FetchFailure LayeredFetch::Fail(uint32_t block, MissReason reason) {

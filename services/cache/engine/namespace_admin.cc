@@ -12,11 +12,11 @@ constexpr size_t kMaxSimilar = 8;
 
 }  // namespace
 
-Result<NamespaceOpened> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
+Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool strict) {
   const auto wanted = StoredNamespace::Of(spec);
   CAIRN_RETURN_IF_ERROR(wanted->storage.status());
   NodeContext& context = *s_.context;
-  NamespaceOpened opened;
+  OpenedNamespace opened;
   opened.fingerprint = wanted->fingerprint;
 
   std::vector<std::pair<NamespacePtr, FieldDifference>> similar;

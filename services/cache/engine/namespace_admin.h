@@ -28,7 +28,7 @@ class NamespaceAdmin {
   explicit NamespaceAdmin(const Services& services) : s_(services) {}
 
   // As CacheEngine's.
-  Result<NamespaceOpened> Open(const NamespaceSpec& spec, bool strict);
+  Result<OpenedNamespace> Open(const NamespaceSpec& spec, bool strict);
   std::vector<NamespaceInfo> List(std::string_view tenant) const;
   Result<DropResult> Drop(const Fingerprint& fingerprint);
   Result<DropResult> DropTenant(std::string_view tenant);

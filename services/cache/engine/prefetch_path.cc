@@ -18,13 +18,13 @@ PrefetchPath::PrefetchPath(NodeContext* context, SessionTable* sessions, Promote
                      ? context->options.max_hinted_bytes
                      : context->tiers.host->GetStats().capacity_bytes / 4) {}
 
-Result<PrefetchResult> PrefetchPath::Prefetch(const PrefetchRequest& request) {
+Result<PrefetchOutcome> PrefetchPath::Prefetch(const PrefetchRequest& request) {
   auto result = Take(request);
   if (result.ok() && result->queued_blocks > 0) promoters_.Kick();
   return result;
 }
 
-Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
+Result<PrefetchOutcome> PrefetchPath::Take(const PrefetchRequest& request) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeysPerCall));
   if (request.needed_in.count() < 0 || request.needed_in > kMaxPrefetchHorizon) {
@@ -36,7 +36,7 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
   const TimePoint end = context_.clock->Now() + lasts;
   const uint32_t last_use = UseTicks(end - context_.start);
 
-  PrefetchResult result;
+  PrefetchOutcome result;
   ByTier<std::vector<MoveQueue::Wanted>> wanted;
   Hint hint{.session = request.session, .waiter = std::make_shared<char>()};
   MutexLock hints_lock(mu_);
@@ -84,7 +84,7 @@ Result<PrefetchResult> PrefetchPath::Take(const PrefetchRequest& request) {
 
 void PrefetchPath::Queue(const NamespacePtr& ns, TierKind tier,
                          std::span<const MoveQueue::Wanted> wanted,
-                         const std::weak_ptr<const void>& waiter, PrefetchResult* result) {
+                         const std::weak_ptr<const void>& waiter, PrefetchOutcome* result) {
   const auto pushed =
       promoters_.IntoHost(tier)->Request(ns, wanted, MovePriority::kPrefetch, waiter);
   const size_t queued = pushed.queued + pushed.merged;

@@ -21,7 +21,7 @@ class PrefetchPath {
   PrefetchPath(NodeContext* context, SessionTable* sessions, Promoters* promoters);
 
   // As CacheEngine's.
-  Result<PrefetchResult> Prefetch(const PrefetchRequest& request);
+  Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request);
 
   // Moves for this session's hints are cancelled; their bytes count until their time has come.
   void EndSession(SessionId session);
@@ -37,10 +37,10 @@ class PrefetchPath {
   };
 
   // Protects and queues the blocks.
-  Result<PrefetchResult> Take(const PrefetchRequest& request);
+  Result<PrefetchOutcome> Take(const PrefetchRequest& request);
   // Asks for blocks of the tier in host, and adds to the result what becomes of them.
   void Queue(const NamespacePtr& ns, TierKind tier, std::span<const MoveQueue::Wanted> wanted,
-             const std::weak_ptr<const void>& waiter, PrefetchResult* result);
+             const std::weak_ptr<const void>& waiter, PrefetchOutcome* result);
 
   NodeContext& context_;
   SessionTable& sessions_;

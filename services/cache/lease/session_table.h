@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "services/cache/state/miss_reason.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "services/cache/state/namespace_state.h"
 
 namespace cairn::cache {

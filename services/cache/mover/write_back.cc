@@ -207,7 +207,9 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
       return;
     }
     if (decision.verdict != DiskAdmission::Verdict::kCopy) {
-      context_.counters.declined_copies[decision.verdict == DiskAdmission::Verdict::kOverBudget]
+      Counters& counters = context_.counters;
+      (decision.verdict == DiskAdmission::Verdict::kOverBudget ? counters.over_budget_copies
+                                                               : counters.untouched_copies)
           .Add();
       op.declined_bytes = meta.bytes_in(route_.source);
       op.declined_uses = meta.uses;

@@ -9,6 +9,7 @@
 #include "common/rpc/stream_set.h"
 #include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
+#include "protocol/wire/node_statistics.h"
 #include "services/cache/rpc/fetch_call.h"
 #include "services/cache/rpc/lookup.h"
 #include "services/cache/rpc/push_stream.h"
@@ -26,49 +27,12 @@ std::span<const uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& i
 }
 
 void ToProto(const EngineStats& stats, bool draining, v1::StatResponse* out) {
-  out->set_node_id(stats.node_id);
-  out->set_node_epoch(stats.node_epoch);
+  wire::ToProto(stats, out);
   out->set_version(std::string(config::Version()));
-  out->set_uptime_seconds(stats.uptime_seconds);
-  for (const TierKind kind : kTiersByRank) {
-    if (!stats.tiers[kind]) continue;
-    const TierState& tier = *stats.tiers[kind];
-    v1::TierStat* to = out->add_tiers();
-    to->set_tier(wire::TierToProto(kind));
-    to->set_capacity_bytes(tier.stats.capacity_bytes);
-    to->set_used_bytes(tier.stats.used_bytes);
-    to->set_blocks(tier.blocks);
-    to->set_read_bytes(tier.stats.read_bytes);
-    to->set_written_bytes(tier.stats.written_bytes);
-    to->set_evicted_blocks(tier.evicted_blocks);
-  }
-  out->set_namespaces(stats.namespaces);
-  out->set_blocks(stats.blocks);
-  out->set_incomplete_blocks(stats.incomplete_blocks);
-  out->set_leases(stats.leases);
-  out->set_reservations(stats.reservations);
-  out->set_reserved_bytes(stats.reserved_bytes);
-  out->set_sessions(stats.sessions);
-  out->set_unflushed_bytes(stats.unflushed_bytes);
-  out->set_index_bytes(stats.index_bytes);
-  out->set_matched_tokens(stats.matched_tokens);
-  out->set_missed_tokens(stats.missed_tokens);
-  out->set_fetched_bytes(stats.fetched_bytes);
-  out->set_pushed_bytes(stats.pushed_bytes);
-  out->set_fetched_host_bytes(stats.fetched_from[TierKind::kHost]);
-  out->set_fetched_disk_bytes(stats.fetched_from[TierKind::kDisk]);
-  for (size_t i = 1; i < kMissReasonCount; ++i) {
-    v1::MissCount* to = out->add_misses();
-    to->set_reason(static_cast<v1::MissReason>(i));
-    to->set_blocks(stats.misses[i]);
-  }
   out->set_draining(draining);
-  out->set_prefill_seconds_saved(stats.prefill_seconds_saved);
-  out->set_promoted_blocks(stats.promoted_blocks);
-  out->set_corrupt_blocks(stats.corrupt_blocks);
-  out->set_prefetched_blocks(stats.prefetched_blocks);
-  out->set_prefetched_used_blocks(stats.prefetched_used_blocks);
-  out->set_disk_io_mode(stats.disk_io_mode);
+  for (const TierKind kind : kTiersByRank) {
+    if (stats.tiers[kind]) wire::ToProto(*stats.tiers[kind], out->add_tiers());
+  }
 }
 
 class Service final : public CacheService {
@@ -178,7 +142,7 @@ class Service final : public CacheService {
                            Digest::FromBytes(request.fingerprint(), "fingerprint"));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
     CAIRN_ASSIGN_OR_RETURN(
-        const PrefetchResult result,
+        const PrefetchOutcome result,
         rpc_->engine->Prefetch({.session = session,
                                 .fingerprint = fingerprint,
                                 .keys = keys,
@@ -218,7 +182,7 @@ class Service final : public CacheService {
                        v1::OpenNamespaceResponse* response) {
     if (!request.has_spec()) return InvalidArgument("spec: missing, expected a namespace");
     CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, wire::FromProto(request.spec()));
-    CAIRN_ASSIGN_OR_RETURN(const NamespaceOpened opened,
+    CAIRN_ASSIGN_OR_RETURN(const OpenedNamespace opened,
                            rpc_->engine->OpenNamespace(spec, request.strict()));
     response->set_fingerprint(std::string(opened.fingerprint.View()));
     response->set_created(opened.created);

@@ -14,12 +14,12 @@ namespace {
 // How soon a wait for disk notices that its client is gone.
 constexpr Duration kLook = std::chrono::milliseconds(250);
 
-frames::SliceHeader HeaderOf(const FetchedSlice& slice) {
+frames::SliceHeader HeaderOf(const SliceInfo& slice) {
   return {.block = slice.block,
           .part = slice.part,
           .layer = slice.layer,
           .codec = slice.codec,
-          .slice_bytes = slice.data.size(),
+          .slice_bytes = slice.slice_bytes,
           .xxh3 = slice.xxh3,
           .tier = wire::TierToProto(slice.tier)};
 }

@@ -8,10 +8,10 @@ namespace {
 
 constexpr size_t kBatch = 256;
 
-v1::Event ToProto(const CacheEvent& event, uint64_t node_epoch) {
+v1::Event ToProto(const CacheEvent& event) {
   v1::Event out;
   out.set_kind(static_cast<v1::Event::Kind>(event.kind));
-  out.set_node_epoch(node_epoch);
+  out.set_node_epoch(event.node_epoch);
   out.set_sequence(event.sequence);
   if (event.kind == CacheEvent::Kind::kSnapshotEnd) return out;
   out.set_fingerprint(std::string(event.fingerprint.View()));
@@ -68,7 +68,7 @@ bool WatchStream::Step() {
     batch_ = std::move(*events);
     if (batch_.empty()) return false;
   }
-  if (TryWrite(ToProto(batch_[next_], rpc_->node_epoch))) ++next_;
+  if (TryWrite(ToProto(batch_[next_]))) ++next_;
   return true;
 }
 

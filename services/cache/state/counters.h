@@ -1,11 +1,12 @@
 #pragma once
-// Totals of the engine since start. Relaxed: each is read for itself, never to order anything.
+// Totals of the engine since start. Any thread may add and read. Relaxed: each is read for itself,
+// never to order anything.
 
 #include <atomic>
 #include <cstdint>
 
-#include "services/cache/state/miss_reason.h"
-#include "services/cache/tier/tier.h"
+#include "cairn/common/kv/miss_reason.h"
+#include "services/cache/state/engine_statistics.h"
 
 namespace cairn::cache {
 
@@ -13,26 +14,52 @@ namespace cairn::cache {
 class Counter {
  public:
   void Add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
-  void Sub(uint64_t n = 1) { value_.fetch_sub(n, std::memory_order_relaxed); }
   uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<uint64_t> value_{0};
 };
 
+class SecondsCounter {
+ public:
+  void AddNanoseconds(uint64_t n) { nanoseconds_.Add(n); }
+  double Get() const { return static_cast<double>(nanoseconds_.Get()) * 1e-9; }
+
+ private:
+  Counter nanoseconds_;
+};
+
+// Keeps `code` for rows of a table that are counted, and drops it for others.
+#define CAIRN_IF_COUNTED(kind, code) CAIRN_IF_COUNTED_##kind(code)
+#define CAIRN_IF_COUNTED_kNow(code)
+#define CAIRN_IF_COUNTED_kRate(code)
+#define CAIRN_IF_COUNTED_kTotal(code)
+#define CAIRN_IF_COUNTED_kCounted(code) code
+#define CAIRN_IF_COUNTED_kCountedSeconds(code) code
+
+#define CAIRN_COUNTER(kind, name, ...) CAIRN_IF_COUNTED(kind, CounterFor<StatisticKind::kind> name;)
+#define CAIRN_TIER_COUNTER(kind, name, ...) \
+  CAIRN_IF_COUNTED(kind, ByTier<CounterFor<StatisticKind::kind>> name;)
+
+// One counter for each row of kind kCounted and kCountedSeconds, with the row's name.
 struct Counters {
-  Counter matched_blocks, matched_tokens, missed_tokens, fetched_bytes, pushed_bytes,
-      promoted_blocks, demoted_blocks, corrupt_blocks, expired_leases, expired_reservations,
-      commits, failed_copies, prefetched_blocks, prefetched_used_blocks, prefetched_wasted_blocks;
-  Counter misses[kMissReasonCount];
+  template <StatisticKind kKind>
+  using CounterFor =
+      std::conditional_t<kKind == StatisticKind::kCountedSeconds, SecondsCounter, Counter>;
+
+  CAIRN_NODE_STATISTICS(CAIRN_COUNTER)
+  CAIRN_ENGINE_STATISTICS(CAIRN_COUNTER)
+  CAIRN_TIER_STATISTICS(CAIRN_TIER_COUNTER)
+  CAIRN_ENGINE_TIER_STATISTICS(CAIRN_TIER_COUNTER)
+  Counter misses[kNodeMissReasonCount];
   // Of fetched_bytes, by the tier that they were read from for this fetch or its match.
   ByTier<Counter> fetched_from;
-  ByTier<Counter> evicted_blocks, evicted_bytes;
-  Counter declined_copies[2];  // Copies to disk: without a second touch, over the budget.
-  Counter unencodable_copies;  // As many more: numbers that the codec of the disk cannot store.
-  Counter late_copies;         // Settled later than disk.flush_after.
-  Counter recoded_bytes_in, recoded_bytes_out;  // Of copies to disk under a ladder.
-  Counter saved_nanoseconds;                    // Of prefill.
+
+  // Fills in everything that is counted; of the tiers, for those that are there.
+  void CopyTo(EngineStats* stats) const;
 };
+
+#undef CAIRN_COUNTER
+#undef CAIRN_TIER_COUNTER
 
 }  // namespace cairn::cache

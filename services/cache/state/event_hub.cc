@@ -68,6 +68,7 @@ class EventHub::Queue final : public EventQueue {
     while (out.size() < max) {
       if (told_ < page_.size()) {
         out.push_back(page_[told_++]);
+        out.back().node_epoch = hub_->node_epoch_;
         out.back().sequence = sequence_;
         continue;
       }
@@ -97,6 +98,7 @@ class EventHub::Queue final : public EventQueue {
 
 void EventHub::Publish(CacheEvent event) {
   MutexLock lock(mu_);
+  event.node_epoch = node_epoch_;
   event.sequence = ++sequence_;
   for (Queue* queue : queues_) queue->Push(event);
 }

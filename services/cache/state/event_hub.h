@@ -2,6 +2,7 @@
 // Who watches what happens to blocks. Thread-safe; Publish never blocks on a watcher.
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,17 +12,18 @@
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/state/events.h"
+#include "services/cache/state/ids.h"
 
 namespace cairn::cache {
 
 class EventHub {
  public:
   // `clock` must outlive the hub.
-  EventHub(size_t queue_capacity, const Clock& clock)
-      : queue_capacity_(queue_capacity), clock_(clock) {}
+  EventHub(size_t queue_capacity, uint64_t node_epoch, const Clock& clock)
+      : queue_capacity_(queue_capacity), node_epoch_(node_epoch), clock_(clock) {}
 
-  // Sequence is set here. Called under the namespace's lock, so that a block's events have the
-  // order of its changes.
+  // Sets the epoch and the sequence of the event. Called under the namespace's lock, so that a
+  // block's events have the order of its changes.
   void Publish(CacheEvent event);
   // Appends some of the blocks that are here; false after the last.
   using NextPage = std::function<bool(std::vector<CacheEvent>* events)>;
@@ -38,6 +40,7 @@ class EventHub {
  private:
   class Queue;
   const size_t queue_capacity_;
+  const uint64_t node_epoch_;
   const Clock& clock_;
   std::atomic<size_t> watchers_{0};
   std::atomic<uint64_t> dropped_{0};

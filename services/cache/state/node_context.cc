@@ -20,7 +20,7 @@ const EvictionPolicy& DefaultPolicy() {
 
 NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
                          const Clock* clock_in, Executor* executor_in,
-                         const EvictionPolicy* policy_in)
+                         const EvictionPolicy* policy_in, uint64_t node_epoch)
     : options(options_in),
       tiers(tiers_in),
       clock(clock_in),
@@ -29,7 +29,7 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
       policy(policy_in != nullptr ? *policy_in : DefaultPolicy()),
       seed(RandomSeed()),
       registry(options_in.max_namespaces),
-      events(options_in.watch_queue_capacity, *clock_in),
+      events(options_in.watch_queue_capacity, node_epoch, *clock_in),
       pace{{ReadPace(clock_in), ReadPace(clock_in), ReadPace(clock_in)}} {}
 
 uint64_t NodeContext::IndexBytes() const {

@@ -76,7 +76,8 @@ class InFlight {
 
 struct NodeContext {
   NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
-              Executor* executor_in, const EvictionPolicy* policy_in = nullptr);
+              Executor* executor_in, const EvictionPolicy* policy_in = nullptr,
+              uint64_t node_epoch = 0);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared.

@@ -11,12 +11,14 @@
 #include <variant>
 #include <vector>
 
+#include "cairn/client/types.h"
 #include "cairn/common/hash.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/worker/compute/sampler.h"
 #include "services/worker/engine/timeline.h"
-#include "services/worker/session/miss_reason.h"
+#include "services/worker/session/fetched_bytes.h"
 
 namespace cairn::worker {
 

@@ -16,10 +16,11 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 #include "services/worker/session/fetch_pilot.h"
-#include "services/worker/session/miss_reason.h"
+#include "services/worker/session/fetched_bytes.h"
 
 namespace cairn::worker {
 

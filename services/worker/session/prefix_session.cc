@@ -189,7 +189,9 @@ PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, doubl
 
 void PrefixSession::NoteTiers(std::span<const client::TierRun> runs, Match::Lease* lease) {
   ByTier<uint64_t> bytes;
-  for (const client::TierRun& run : runs) bytes[run.tier] += run.bytes;
+  for (const client::TierRun& run : runs) {
+    bytes[run.tier.value_or(TierKind::kHost)] += run.bytes;
+  }
   lease->from_disk = bytes[TierKind::kDisk] > 0;
   lease->tier = TierKind::kHost;
   for (const TierKind tier : kTiersByRank) {

@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "cairn/client/types.h"
 #include "cairn/common/clock.h"
+#include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
@@ -24,8 +26,8 @@
 #include "services/worker/session/cost_model.h"
 #include "services/worker/session/fetch_pilot.h"
 #include "services/worker/session/fetch_progress.h"
+#include "services/worker/session/fetched_bytes.h"
 #include "services/worker/session/kv_codec.h"
-#include "services/worker/session/miss_reason.h"
 
 namespace cairn::client {
 class CacheClient;

@@ -11,8 +11,8 @@
 #include "cairn/client/cache_client.h"
 #include "cairn/kernels/thread_pool.h"
 #include "services/worker/kv/ragged_prefix.h"
+#include "services/worker/session/fetched_bytes.h"
 #include "services/worker/session/kv_codec.h"
-#include "services/worker/session/miss_reason.h"
 #include "services/worker/session/selected_slice.h"
 
 namespace cairn::worker {

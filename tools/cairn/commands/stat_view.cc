@@ -112,12 +112,9 @@ std::string StatText(const client::NodeStats& stats,
 Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceInfo> namespaces) {
   Json tiers = Json::object();
   for (const client::TierStat& tier : stats.tiers) {
-    tiers[std::string(Name(tier.tier))] = {{"capacity_bytes", tier.capacity_bytes},
-                                           {"used_bytes", tier.used_bytes},
-                                           {"blocks", tier.blocks},
-                                           {"read_bytes", tier.read_bytes},
-                                           {"written_bytes", tier.written_bytes},
-                                           {"evicted_blocks", tier.evicted_blocks}};
+    Json& fields = tiers[std::string(Name(tier.tier))];
+    ForEachStatistic(
+        tier, [&](const Statistic& row, auto value) { fields[std::string(row.name)] = value; });
   }
   Json misses = Json::object();
   for (size_t i = 1; i < client::kNodeMissReasonCount; ++i) {
@@ -135,32 +132,15 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                     {"bytes", ns.bytes},
                     {"generation", ns.generation}});
   }
-  return {{"node_id", stats.node_id},
-          {"node_epoch", stats.node_epoch},
-          {"version", stats.version},
-          {"uptime_seconds", stats.uptime_seconds},
-          {"draining", stats.draining},
-          {"tiers", std::move(tiers)},
-          {"disk_io_mode", stats.disk_io_mode},
-          {"namespaces", std::move(list)},
-          {"blocks", stats.blocks},
-          {"incomplete_blocks", stats.incomplete_blocks},
-          {"leases", stats.leases},
-          {"reservations", stats.reservations},
-          {"reserved_bytes", stats.reserved_bytes},
-          {"sessions", stats.sessions},
-          {"unflushed_bytes", stats.unflushed_bytes},
-          {"index_bytes", stats.index_bytes},
-          {"matched_tokens", stats.matched_tokens},
-          {"missed_tokens", stats.missed_tokens},
-          {"fetched_bytes", stats.fetched_bytes},
-          {"fetched_host_bytes", stats.fetched_host_bytes},
-          {"fetched_disk_bytes", stats.fetched_disk_bytes},
-          {"pushed_bytes", stats.pushed_bytes},
-          {"misses", std::move(misses)},
-          {"prefill_seconds_saved", stats.prefill_seconds_saved},
-          {"promoted_blocks", stats.promoted_blocks},
-          {"corrupt_blocks", stats.corrupt_blocks}};
+  Json out = {{"node_id", stats.node_id},           {"node_epoch", stats.node_epoch},
+              {"version", stats.version},           {"uptime_seconds", stats.uptime_seconds},
+              {"draining", stats.draining},         {"tiers", std::move(tiers)},
+              {"disk_io_mode", stats.disk_io_mode}, {"misses", std::move(misses)}};
+  ForEachStatistic(stats,
+                   [&](const Statistic& row, auto value) { out[std::string(row.name)] = value; });
+  // The namespaces themselves, instead of their number.
+  out["namespaces"] = std::move(list);
+  return out;
 }
 
 }  // namespace cairn::cli

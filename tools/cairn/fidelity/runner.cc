@@ -247,7 +247,7 @@ Status FidelityRunner::ScoreText(const ScoredText& text, const Full& full, Arm& 
                     "text '{}': of {} context tokens {} were fetched (the node counted {}, miss "
                     "reason {}), expected all",
                     text.name, text.context.size(), summary.fetched_tokens, counted,
-                    worker::Name(summary.miss_reason));
+                    Name(summary.miss_reason));
     }
     totals->fetched_tokens += counted;
     totals->computed_tokens += summary.computed_tokens;

@@ -20,9 +20,9 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   }
   // A reason that a newer worker knows and we do not.
   const int reason = proto.miss_reason();
-  summary.miss_reason = reason >= 0 && reason < static_cast<int>(worker::kMissReasonCount)
-                            ? static_cast<worker::MissReason>(reason)
-                            : worker::MissReason::kNone;
+  summary.miss_reason = reason >= 0 && reason < static_cast<int>(kMissReasonCount)
+                            ? static_cast<MissReason>(reason)
+                            : MissReason::kNone;
   for (const v1::TierBytes& tier : proto.fetched_by_tier()) {
     if (tier.tier() == v1::TIER_KIND_HOST) summary.fetched.host += tier.bytes();
     if (tier.tier() == v1::TIER_KIND_DISK) summary.fetched.disk += tier.bytes();

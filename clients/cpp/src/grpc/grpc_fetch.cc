@@ -23,7 +23,7 @@ SlicePiece ToPiece(frames::FetchFrameView::Piece& from) {
                     .codec = from.slice.codec,
                     .slice_bytes = from.slice.slice_bytes,
                     .xxh3 = from.slice.xxh3,
-                    .tier = wire::TierFromProto(from.slice.tier).value_or(TierKind::kHost)},
+                    .tier = wire::TierFromProto(from.slice.tier)},
           .offset = from.offset,
           .chunks = std::move(from.data)};
 }
@@ -37,13 +37,12 @@ Result<MatchOutcome> ToOutcome(const v1::MatchResponse& response, size_t asked) 
   }
   MatchOutcome outcome;
   outcome.matched_blocks = response.matched_blocks();
-  outcome.miss_reason = wire::MissReasonFromProto<MissReason>(response.miss_reason());
+  outcome.miss_reason = wire::MissReasonFromProto(response.miss_reason());
   outcome.bytes = response.bytes();
   outcome.estimated_fetch_seconds = response.estimated_fetch_seconds();
   for (const v1::TierRun& run : response.tiers()) {
-    const std::optional<TierKind> tier = wire::TierFromProto(run.tier());
     outcome.tiers.push_back(
-        {tier.value_or(TierKind::kHost), run.blocks(), run.bytes(), run.seconds()});
+        {wire::TierFromProto(run.tier()), run.blocks(), run.bytes(), run.seconds()});
   }
   return outcome;
 }
@@ -104,7 +103,7 @@ Status GrpcFetch::Take(grpc::ByteBuffer* frame, Lookup* lookup) {
   const uint64_t before = assembler_.counts().slices;
   for (auto& piece : view.pieces) CAIRN_RETURN_IF_ERROR(assembler_.Take(ToPiece(piece)));
   for (const frames::FailedBlock& failed : view.failed)
-    assembler_.Fail(failed.block, wire::MissReasonFromProto<MissReason>(failed.reason));
+    assembler_.Fail(failed.block, wire::MissReasonFromProto(failed.reason));
   if (moved || assembler_.counts().slices != before || !view.failed.empty()) {
     progress_ = clock_.Now() + options_.progress;
   }

@@ -9,6 +9,7 @@
 #include "clients/cpp/src/grpc/push.h"
 #include "common/rpc/status.h"
 #include "protocol/wire/convert.h"
+#include "protocol/wire/node_statistics.h"
 
 namespace cairn::client {
 namespace {
@@ -22,47 +23,12 @@ uint32_t Millis(Duration d) {
 
 NodeStats FromProto(const v1::StatResponse& in) {
   NodeStats out;
-  out.node_id = in.node_id();
-  out.node_epoch = in.node_epoch();
+  wire::FromProto(in, &out);
   out.version = in.version();
-  out.uptime_seconds = in.uptime_seconds();
-  for (const v1::TierStat& tier : in.tiers()) {
-    const std::optional<TierKind> kind = wire::TierFromProto(tier.tier());
-    if (!kind) continue;
-    out.tiers.push_back({.tier = *kind,
-                         .capacity_bytes = tier.capacity_bytes(),
-                         .used_bytes = tier.used_bytes(),
-                         .blocks = tier.blocks(),
-                         .read_bytes = tier.read_bytes(),
-                         .written_bytes = tier.written_bytes(),
-                         .evicted_blocks = tier.evicted_blocks()});
-  }
-  out.namespaces = in.namespaces();
-  out.blocks = in.blocks();
-  out.incomplete_blocks = in.incomplete_blocks();
-  out.leases = in.leases();
-  out.reservations = in.reservations();
-  out.reserved_bytes = in.reserved_bytes();
-  out.sessions = in.sessions();
-  out.unflushed_bytes = in.unflushed_bytes();
-  out.index_bytes = in.index_bytes();
-  out.matched_tokens = in.matched_tokens();
-  out.missed_tokens = in.missed_tokens();
-  out.fetched_bytes = in.fetched_bytes();
-  out.pushed_bytes = in.pushed_bytes();
-  out.fetched_host_bytes = in.fetched_host_bytes();
-  out.fetched_disk_bytes = in.fetched_disk_bytes();
-  out.promoted_blocks = in.promoted_blocks();
-  out.corrupt_blocks = in.corrupt_blocks();
-  out.prefetched_blocks = in.prefetched_blocks();
-  out.prefetched_used_blocks = in.prefetched_used_blocks();
-  for (const v1::MissCount& miss : in.misses()) {
-    const auto reason = wire::MissReasonFromProto<MissReason>(miss.reason());
-    out.misses[static_cast<size_t>(reason)] += miss.blocks();
-  }
   out.draining = in.draining();
-  out.prefill_seconds_saved = in.prefill_seconds_saved();
-  out.disk_io_mode = in.disk_io_mode();
+  for (const v1::TierStat& tier : in.tiers()) {
+    if (const auto known = wire::FromProto(tier)) out.tiers.push_back(*known);
+  }
   return out;
 }
 

@@ -256,7 +256,7 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
                   .codec = part.header.codec,
                   .slice_bytes = entry.length,
                   .xxh3 = entry.xxh3,
-                  .tier = TierFromCode(part.place.tier).value_or(TierKind::kHost)};
+                  .tier = TierFromCode(part.place.tier)};
   queued.from = part.bytes.subspan(entry.offset, entry.length);
   if (!lend_) queued.to = sink_.Destination(queued.slice);
   if (!lend_ && queued.to.empty()) queued.pieces = sink_.Pieces(queued.slice);
@@ -332,7 +332,7 @@ Status LocalFetch::Flush() {
     progress_ = now + options_.progress;
     CAIRN_RETURN_IF_ERROR(CheckTime(now));
     ++counts_.slices;
-    counts_.bytes[static_cast<size_t>(q.slice.tier)] += q.from.size();
+    counts_.bytes[static_cast<size_t>(q.slice.tier.value_or(TierKind::kHost))] += q.from.size();
     if (lend_) {
       counts_.lent_bytes += q.from.size();
       CAIRN_RETURN_IF_ERROR(sink_.OnLentSlice(q.slice, q.from, q.part->hold));

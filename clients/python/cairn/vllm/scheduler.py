@@ -207,7 +207,8 @@ class SchedulerHalf:
         state.saved = max(state.saved, first + count)
 
     def hit_tiers(self, request: Request, tokens: int) -> dict[TierKind, int]:
-        """Of `tokens` that are being loaded, how many came from which tier."""
+        """Of `tokens` that are being loaded, how many came from which tier. What the node gets from
+        another place passes through its host tier."""
         load = self._loading.get(request.request_id)
         found: dict[TierKind, int] = {}
         if load is None:
@@ -216,7 +217,8 @@ class SchedulerHalf:
         for run in load.tiers:
             blocks = max(0, min(end, position + run.blocks) - max(begin, position))
             if blocks:
-                found[run.tier] = found.get(run.tier, 0) + blocks * self._plan.block_tokens
+                tier = TierKind.HOST if run.tier is None else run.tier
+                found[tier] = found.get(tier, 0) + blocks * self._plan.block_tokens
             position += run.blocks
         return found
 

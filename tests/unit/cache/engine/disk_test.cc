@@ -66,10 +66,10 @@ TEST_F(DiskTest, MatchPromotesAndTheFetchStillSaysDisk) {
   for (const FetchedSlice& slice : fetched.slices) EXPECT_EQ(slice.tier, TierKind::kDisk);
   EngineStats stats = engine_->GetStats();
   EXPECT_EQ(stats.promoted_blocks, 6u);
-  EXPECT_EQ(stats.fetched_from[TierKind::kDisk], stats.fetched_bytes);
+  EXPECT_EQ(stats.fetched_disk_bytes, stats.fetched_bytes);
   ASSERT_OK(engine_->Release(session_, {&*match.lease, 1}));
   EXPECT_EQ(ServeAndVerify(1, 6), 6u);
-  EXPECT_EQ(engine_->GetStats().fetched_from[TierKind::kHost], stats.fetched_bytes);
+  EXPECT_EQ(engine_->GetStats().fetched_host_bytes, stats.fetched_bytes);
 }
 
 TEST_F(DiskTest, APrefixLargerThanTheArenaIsServed) {
@@ -313,8 +313,8 @@ TEST_F(DiskTest, DroppedNamespacesStayDroppedAfterARestart) {
   EXPECT_EQ(dropped->hidden_blocks, 5u);
   EXPECT_THAT(engine_->GetNamespace(ns_).status(),
               StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->used_bytes, 0u);
   // Reclaim was not flushed: after the crash the old extents are back, and must not be shown.
   CrashAndRestart();
   EXPECT_EQ(Match(TestKeys(1, 5)).matched_blocks, 0u);
@@ -347,8 +347,8 @@ TEST_F(DiskTest, BumpEpochHidesAtOnceAndForGood) {
   const_cast<FetchedSlice&>(held).hold.reset();
   item = std::optional<FetchStream::Item>();
   engine_->Tick();
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.extents, 1u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.extents, 1u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->extents, 1u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->extents, 1u);
   CrashAndRestart();
   EXPECT_EQ(Match(TestKeys(1, 5), false).matched_blocks, 1u);
 }

@@ -106,7 +106,7 @@ TEST_F(LadderTest, DemotionEncodesAgainAndHostKeepsWhatWasPushed) {
   }
   const EngineStats stats = engine_->GetStats();
   EXPECT_EQ(stats.tiers[TierKind::kDisk]->blocks, 3u);
-  EXPECT_EQ(stats.tiers[TierKind::kDisk]->stats.used_bytes, on_disk);
+  EXPECT_EQ(stats.tiers[TierKind::kDisk]->used_bytes, on_disk);
   EXPECT_EQ(stats.recoded_bytes_in, pushed);
   EXPECT_EQ(stats.recoded_bytes_out, on_disk);
   EXPECT_LT(on_disk, pushed * 6 / 10);
@@ -201,7 +201,7 @@ TEST_F(LadderTest, ABlockThatWasDamagedBeforeItsCopyIsRemoved) {
   EXPECT_EQ(stats.corrupt_blocks, 1u);
   EXPECT_EQ(stats.blocks, 1u);
   EXPECT_EQ(stats.unflushed_bytes, 0u);
-  EXPECT_EQ(stats.tiers[TierKind::kDisk]->stats.extents, 1u);
+  EXPECT_EQ(stats.tiers[TierKind::kDisk]->extents, 1u);
   const MatchResult match = Match(TestKeys(1, 2), false);
   EXPECT_EQ(match.matched_blocks, 1u);
   EXPECT_EQ(match.miss_reason, MissReason::kCorrupt);

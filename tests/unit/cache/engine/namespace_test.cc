@@ -93,7 +93,7 @@ TEST_F(NamespaceTest, DropTenantTakesAllOfHisAndNothingElse) {
   EXPECT_EQ(engine_->ListNamespaces("").size(), 1u);
   ns_ = stays;
   EXPECT_EQ(ServeAndVerify(1, 3), 3u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.extents, 3u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->extents, 3u);
 }
 
 TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
@@ -105,7 +105,7 @@ TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
   ASSERT_OK(engine_->DropNamespace(ns_));
   EXPECT_EQ(engine_->GetStats().leases, 0u);
   EXPECT_EQ(engine_->GetStats().reservations, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_THAT(CommitOne(*reserved), StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
   EXPECT_THAT(engine_->DropNamespace(ns_).status(),
               StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));
@@ -127,6 +127,7 @@ TEST_F(NamespaceTest, WatchersSeeWhatHappensInOrder) {
   EXPECT_EQ(events[0].kind, Kind::kStored);
   EXPECT_EQ(events[0].key, TestKey(3));
   EXPECT_EQ(events[0].parent, TestKey(2));
+  EXPECT_EQ(events[0].node_epoch, 1u);
   const uint64_t sequence = events[0].sequence;
   for (uint64_t n = 100; n < 330; ++n) ASSERT_OK(Store(n, std::nullopt));
   events = Events(*queue);

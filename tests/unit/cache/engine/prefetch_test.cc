@@ -20,14 +20,14 @@ class PrefetchTest : public EngineTest {
     CrashAndRestart();
     ASSERT_EQ(BlocksIn(TierKind::kHost), 0u);
   }
-  Result<PrefetchResult> TryHint(const std::vector<BlockKey>& keys, Duration needed_in) {
+  Result<PrefetchOutcome> TryHint(const std::vector<BlockKey>& keys, Duration needed_in) {
     return engine_->Prefetch(
         {.session = session_, .fingerprint = ns_, .keys = keys, .needed_in = needed_in});
   }
-  PrefetchResult Hint(const std::vector<BlockKey>& keys, Duration needed_in) {
+  PrefetchOutcome Hint(const std::vector<BlockKey>& keys, Duration needed_in) {
     const auto result = TryHint(keys, needed_in);
     EXPECT_OK(result);
-    return result.ok() ? *result : PrefetchResult{};
+    return result.ok() ? *result : PrefetchOutcome{};
   }
   size_t InHost(uint64_t first, uint64_t last) {
     const auto tiers = engine_->Exists(ns_, TestKeys(first, last));
@@ -42,7 +42,7 @@ class PrefetchTest : public EngineTest {
 TEST_F(PrefetchTest, BringsBlocksToHostBeforeTheyAreAskedFor) {
   Start();
   StoreOnDiskOnly(6);
-  const PrefetchResult hint = Hint(TestKeys(1, 8), seconds(5));
+  const PrefetchOutcome hint = Hint(TestKeys(1, 8), seconds(5));
   EXPECT_EQ(hint.queued_blocks, 6u);
   EXPECT_EQ(hint.absent_blocks, 2u);
   EXPECT_EQ(hint.present_blocks + hint.refused_blocks, 0u);
@@ -217,7 +217,7 @@ TEST_F(PrefetchTest, HintsAreBoundedInBytes) {
   options.engine.max_hinted_bytes = 3 * BlockBytes() + 1;
   Start(options);
   StoreOnDiskOnly(10);
-  const PrefetchResult hint = Hint(TestKeys(1, 10), seconds(5));
+  const PrefetchOutcome hint = Hint(TestKeys(1, 10), seconds(5));
   EXPECT_EQ(hint.queued_blocks, 3u);
   EXPECT_EQ(hint.refused_blocks, 7u);
   EXPECT_EQ(InHost(1, 10), 3u);
@@ -242,7 +242,7 @@ TEST_F(PrefetchTest, WithoutADiskAHintOnlyProtects) {
   options.disk = false;
   Start(options);
   StoreChain(1, 3);
-  const PrefetchResult hint = Hint(TestKeys(1, 5), seconds(5));
+  const PrefetchOutcome hint = Hint(TestKeys(1, 5), seconds(5));
   EXPECT_EQ(hint.present_blocks, 3u);
   EXPECT_EQ(hint.absent_blocks, 2u);
 }

@@ -49,7 +49,7 @@ TEST_F(ReadWriteTest, CommittedBlocksAreMatchedAndFetchedLayerByLayer) {
   EXPECT_EQ(stats.missed_tokens, 2u * 16);
   EXPECT_EQ(stats.misses[static_cast<size_t>(MissReason::kAbsent)], 2u);
   EXPECT_EQ(stats.fetched_bytes, 5u * kLayers * 4096);
-  EXPECT_EQ(stats.fetched_from[TierKind::kHost], stats.fetched_bytes);
+  EXPECT_EQ(stats.fetched_host_bytes, stats.fetched_bytes);
   EXPECT_GT(stats.index_bytes, 0u);
 }
 
@@ -90,7 +90,7 @@ TEST_F(ReadWriteTest, WrongBytesAreRefusedAtCommitAndLeaveNothing) {
   ASSERT_OK(engine_->Write(session_, *id, 0, bytes));
   EXPECT_THAT(CommitOne(*id), StatusIs(StatusCode::kDataLoss, HasSubstr("layer")));
   EXPECT_EQ(Match(TestKeys(1, 1)).matched_blocks, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_OK(Store(1, std::nullopt));
 }
 
@@ -137,7 +137,7 @@ TEST_F(ReadWriteTest, IncompleteBlocksExpire) {
   clock_.Advance(std::chrono::seconds(2));
   engine_->Tick();
   EXPECT_EQ(engine_->GetStats().incomplete_blocks, 0u);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_OK(Store(1, std::nullopt, {{0, 2, 0, 2}}));
 }
 
@@ -163,7 +163,7 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
   EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(),
               StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
   engine_->CloseSession(other);
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->stats.used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
 }
 

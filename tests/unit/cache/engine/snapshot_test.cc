@@ -89,7 +89,7 @@ class SnapshotTest : public ::testing::Test {
   Tiers tiers_;
   NamespaceRegistry registry_{16};
   FakeClock clock_;
-  EventHub hub_{1 << 20, clock_};
+  EventHub hub_{1 << 20, /*node_epoch=*/7, clock_};
   Blocks here_;
 };
 
@@ -132,6 +132,7 @@ TEST_F(SnapshotTest, WithWhatHappensMeanwhileItIsWhatTheNodeHas) {
       if (sequence == 0) sequence = event.sequence;
       if (ended) ++sequence;
       EXPECT_EQ(event.sequence, sequence);
+      EXPECT_EQ(event.node_epoch, 7u);
       ended |= event.kind == Kind::kSnapshotEnd;
     }
     if (!ended) {

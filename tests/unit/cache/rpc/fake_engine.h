@@ -22,11 +22,11 @@ class FakeEngine final : public CacheEngine {
     open.erase(session);
     changed.NotifyAll();
   }
-  Result<NamespaceOpened> OpenNamespace(const NamespaceSpec& s, bool) override {
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& s, bool) override {
     CAIRN_RETURN_IF_ERROR(Validate(s));
     MutexLock lock(mu);
     spec = s;
-    return NamespaceOpened{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
+    return OpenedNamespace{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
   }
   static Digest Fingerprint(const NamespaceSpec& s) { return cairn::Fingerprint(s); }
   Result<NamespaceSpec> GetNamespace(const Digest& fingerprint) const override {
@@ -98,12 +98,12 @@ class FakeEngine final : public CacheEngine {
     return OkStatus();
   }
   Result<Duration> RenewLease(SessionId, LeaseId, Duration ttl) override { return ttl; }
-  Result<PrefetchResult> Prefetch(const PrefetchRequest& request) override {
+  Result<PrefetchOutcome> Prefetch(const PrefetchRequest& request) override {
     MutexLock lock(mu);
     prefetch_needed_in = request.needed_in;
-    return PrefetchResult{.present_blocks = 1,
-                          .queued_blocks = static_cast<uint32_t>(request.keys.size()) - 1,
-                          .estimated_seconds = 0.5};
+    return PrefetchOutcome{.present_blocks = 1,
+                           .queued_blocks = static_cast<uint32_t>(request.keys.size()) - 1,
+                           .estimated_seconds = 0.5};
   }
   Result<std::vector<std::optional<TierKind>>> Exists(const Digest&,
                                                       std::span<const BlockKey> keys) override {
@@ -145,7 +145,10 @@ class FakeEngine final : public CacheEngine {
   }
   Status Abort(SessionId, std::span<const ReservationId>) override { return OkStatus(); }
   Status Flush(TimePoint) override { return OkStatus(); }
-  EngineStats GetStats() const override { return EngineStats(); }
+  EngineStats GetStats() const override {
+    MutexLock lock(mu);
+    return stats;
+  }
   std::unique_ptr<EventQueue> Watch(const std::optional<Digest>&, bool) override {
     class Queue final : public EventQueue {
      public:
@@ -153,6 +156,7 @@ class FakeEngine final : public CacheEngine {
       Result<std::vector<CacheEvent>> Next(size_t max, TimePoint) override {
         MutexLock lock(engine_->mu);
         if (!engine_->watch_end.ok()) return engine_->watch_end;
+        EngineStats stats;
         std::vector<CacheEvent> events;
         while (events.size() < max && at_ < engine_->events.size())
           events.push_back(engine_->events[at_++]);
@@ -199,6 +203,7 @@ class FakeEngine final : public CacheEngine {
   std::vector<LeaseId> released;
   std::map<ReservationId, std::string> written;
   std::vector<ReservationId> committed;
+  EngineStats stats;
   std::vector<CacheEvent> events;
   Status watch_end;
 };
@@ -209,6 +214,7 @@ inline FetchedSlice MakeSlice(uint32_t block, size_t bytes) {
   FetchedSlice slice;
   slice.block = block;
   slice.part = {.layer_begin = 0, .layer_end = 1, .head_begin = 0, .head_end = 1};
+  slice.slice_bytes = bytes;
   slice.xxh3 = block;
   slice.data = std::as_bytes(std::span(*hold));
   slice.hold = hold;

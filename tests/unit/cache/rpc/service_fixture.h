@@ -66,8 +66,8 @@ class ServiceTest : public ::testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     server = builder.BuildAndStart();
     calls.Start();
-    channel =
-        grpc::CreateChannel(fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials());
+    address = fmt::format("127.0.0.1:{}", port);
+    channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
     stub = v1::Cache::NewStub(channel);
     admin = v1::Admin::NewStub(channel);
     ticker = std::make_unique<Ticker>(std::chrono::milliseconds(5), [this] {
@@ -123,6 +123,7 @@ class ServiceTest : public ::testing::Test {
   rpc::HealthService health{&rpc, ServiceNames()};
   rpc::CallServer calls{/*pollers=*/1};  // So that events keep the order of the connection.
   std::unique_ptr<grpc::Server> server;
+  std::string address;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Cache::Stub> stub;
   std::unique_ptr<v1::Admin::Stub> admin;

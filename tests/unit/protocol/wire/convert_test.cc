@@ -89,22 +89,20 @@ TEST(WirePartRectTest, ChecksShapeAndGrid) {
 }
 
 TEST(WireEnumsTest, TiersAndReasonsToleratesUnknownOnes) {
-  using client::MissReason;
-  using client::TierKind;
   EXPECT_EQ(TierToProto(TierKind::kDisk), v1::TIER_KIND_DISK);
   EXPECT_EQ(TierToProto(std::optional<TierKind>()), v1::TIER_KIND_UNSPECIFIED);
   EXPECT_EQ(TierFromProto(v1::TIER_KIND_HOST), TierKind::kHost);
   EXPECT_EQ(TierFromProto(v1::TIER_KIND_UNSPECIFIED), std::nullopt);
   EXPECT_EQ(TierFromProto(42), std::nullopt);
   for (int i = 0; i <= v1::MISS_REASON_FINGERPRINT; ++i) {
-    EXPECT_EQ(MissReasonToProto(MissReasonFromProto<MissReason>(i)), i);
+    EXPECT_EQ(MissReasonToProto(MissReasonFromProto(i)), i);
     // "MISS_REASON_ABSENT" <-> "absent".
     std::string name = v1::MissReason_Name(static_cast<v1::MissReason>(i)).substr(12);
     for (char& c : name) c = static_cast<char>(std::tolower(c));
     EXPECT_EQ(Name(static_cast<MissReason>(i)), name);
   }
-  EXPECT_EQ(MissReasonFromProto<MissReason>(99), MissReason::kAbsent);
-  EXPECT_EQ(MissReasonFromProto<MissReason>(-1), MissReason::kAbsent);
+  EXPECT_EQ(MissReasonFromProto(99), MissReason::kAbsent);
+  EXPECT_EQ(MissReasonFromProto(-1), MissReason::kAbsent);
 }
 
 TEST(WireEnumsTest, AnUnknownCodecIsRefused) {

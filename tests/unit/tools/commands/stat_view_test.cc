@@ -69,6 +69,21 @@ TEST(StatViewTest, JsonHasEveryMissReason) {
   EXPECT_EQ(json["leases"], 2);
 }
 
+TEST(StatViewTest, JsonHasEveryStatistic) {
+  client::NodeStats stats = SomeStats();
+  uint32_t next = 0;
+  ForEachStatistic(stats, [&](const Statistic&, auto& value) { value = ++next; });
+  ForEachStatistic(stats.tiers[1], [&](const Statistic&, auto& value) { value = ++next; });
+  const Json json = StatJson(stats, {});
+  ForEachStatistic(stats, [&](const Statistic& row, auto value) {
+    if (row.name == "namespaces") return;  // Listed instead.
+    EXPECT_EQ(json[std::string(row.name)], value) << row.name;
+  });
+  ForEachStatistic(stats.tiers[1], [&](const Statistic& row, auto value) {
+    EXPECT_EQ(json["tiers"]["disk"][std::string(row.name)], value) << row.name;
+  });
+}
+
 TEST(StatViewTest, NamespacesAreListed) {
   client::NamespaceInfo ns;
   ns.spec.model = "some-model";

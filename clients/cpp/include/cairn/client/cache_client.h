@@ -41,13 +41,9 @@ struct MatchOptions {
   std::string trace = {};
 };
 
-struct MatchOutcome {
-  uint32_t matched_blocks = 0;
-  Lease lease = {};                 // Held when matched_blocks > 0 and MatchOptions::lease.
-  std::vector<TierRun> tiers = {};  // The matched prefix in order.
-  MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`. kNone: all matched.
-  uint64_t bytes = 0;                          // Stored bytes of the matched blocks.
-  double estimated_fetch_seconds = 0;          // `seconds` of the last run.
+// The fields of MatchedPrefix (cairn/common/kv/answers.h), and the lease on these blocks.
+struct MatchOutcome : MatchedPrefix {
+  Lease lease = {};  // Held when matched_blocks > 0 and MatchOptions::lease.
 };
 
 // Blocks and layers [begin, end); end 0 means all.

@@ -1,15 +1,9 @@
 #pragma once
-// Why part of a prompt was computed instead of fetched, and where fetched bytes came from.
+// Where fetched bytes came from.
 
 #include <cstdint>
 
-#include "cairn/client/types.h"
-
 namespace cairn::worker {
-
-using client::kMissReasonCount;
-using client::MissReason;
-using client::Name;
 
 // Fetched bytes by the tier of the cache node that they came from.
 struct BytesByTier {

@@ -1,0 +1,86 @@
+#pragma once
+// What a cache node answers, in plain C++. The node fills these structs and its clients read them.
+// Ranges and units of the fields are those of proto/cairn/v1.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cairn/common/hash.h"
+#include "cairn/common/kv/miss_reason.h"
+#include "cairn/common/namespace_spec.h"
+#include "cairn/common/part.h"
+#include "cairn/common/tier_kind.h"
+
+namespace cairn {
+
+struct OpenedNamespace {
+  Digest fingerprint = {};
+  bool created = false;
+  // Namespaces of this tenant at the node that differ in exactly one field, at most 8. If there are
+  // any, probably a setting was changed, and the cache is not simply empty.
+  struct Similar {
+    FieldDifference difference;
+    uint64_t stored_blocks = 0;
+  };
+  std::vector<Similar> differs = {};
+};
+
+// Consecutive blocks of a matched prefix that lie in the same tier.
+struct TierRun {
+  // nullopt: in no tier of the node, which can get them from another place.
+  std::optional<TierKind> tier = TierKind::kHost;
+  uint32_t blocks = 0;
+  uint64_t bytes = 0;
+  // Time from the match until the last byte of the run could leave the node, estimated from the
+  // node's recent measurements and from the reads that wait before this one. Does not include the
+  // network. Never smaller than that of the run before. 0 if unknown.
+  double seconds = 0;
+};
+
+// What a match found. How the prefix is leased differs: the engine names the lease by a number, and
+// a client holds an object that ends it.
+struct MatchedPrefix {
+  uint32_t matched_blocks = 0;
+  std::vector<TierRun> tiers = {};             // The matched prefix in order.
+  MissReason miss_reason = MissReason::kNone;  // Of block `matched_blocks`. kNone: all matched.
+  uint64_t bytes = 0;                          // Stored bytes of the matched blocks.
+  double estimated_fetch_seconds = 0;          // `seconds` of the last run.
+};
+
+// What the node did with the blocks of a hint. Every key is counted once.
+struct PrefetchOutcome {
+  uint32_t present_blocks = 0;  // Already in the host tier.
+  uint32_t queued_blocks = 0;   // On disk, on their way to the host tier.
+  uint32_t absent_blocks = 0;
+  uint32_t refused_blocks = 0;  // Too many blocks are already hinted or waiting.
+  // Time until the last queued block could be in the host tier. 0: unknown, or none is queued.
+  double estimated_seconds = 0;
+};
+
+// One layer of one part of one block.
+struct SliceInfo {
+  uint32_t block = 0;  // Counted from the prompt's first block.
+  format::PartRect part = {};
+  uint32_t layer = 0;
+  format::Codec codec = format::Codec::kRaw;
+  uint64_t slice_bytes = 0;
+  uint64_t xxh3 = 0;  // Hash of the whole slice.
+  // That it was read from, for this fetch or its match. nullopt: it came from another place.
+  std::optional<TierKind> tier = TierKind::kHost;
+};
+
+struct NamespaceInfo {
+  NamespaceSpec spec = {};
+  Digest fingerprint = {};
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  uint64_t generation = 0;
+};
+
+struct DropResult {
+  uint64_t namespaces = 0;
+  uint64_t hidden_blocks = 0;
+};
+
+}  // namespace cairn
