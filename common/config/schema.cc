@@ -137,8 +137,10 @@ void Schema::Bool(std::string name, bool* target, std::string doc) {
        .is_bool = true});
 }
 
-void Schema::Integer(std::string name, uint32_t* target, std::string doc, IntegerOptions options) {
-  options.max = std::min<uint64_t>(options.max, std::numeric_limits<uint32_t>::max());
+void Schema::Integer(std::string name, uint32_t* target, std::string doc,
+                     const IntegerOptions& wanted) {
+  IntegerOptions options = wanted;
+  options.max = std::min<uint64_t>(wanted.max, std::numeric_limits<uint32_t>::max());
   Add({.name = std::move(name),
        .type = "integer",
        .expected = IntegerRange(options),

@@ -26,7 +26,7 @@ MissReason ReasonOf(const Status& status) {
 }  // namespace
 
 Status ArrivingBlock::CheckParts(const SourceBlock& block) const {
-  const PartForm& form = ns->form_in[kHost];
+  const PartForm& form = ns->storage().in_tier[kHost];
   if (block.parts.empty() || block.parts.size() > kMaxParts) {
     return InvalidArgument("field 'parts': got {}, expected 1 to {}", block.parts.size(),
                            kMaxParts);
@@ -82,7 +82,8 @@ Result<std::vector<std::span<std::byte>>> ArrivingBlock::Begin(const SourceBlock
 Status ArrivingBlock::Finish() {
   if (rooms_.empty()) return Errorf(StatusCode::kFailedPrecondition, "Finish without Begin");
   for (size_t i = 0; i < rooms_.size(); ++i) {
-    const Status status = VerifyPartBytes(ns->form_in[kHost], block_.parts[i].rect, rooms_[i]);
+    const Status status =
+        VerifyPartBytes(ns->storage().in_tier[kHost], block_.parts[i].rect, rooms_[i]);
     // A sound part of another shape is as wrong as a damaged one.
     if (!status.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(status));
   }

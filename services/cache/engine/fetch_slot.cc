@@ -152,7 +152,7 @@ bool OpenArrived(const NamespaceState& ns, FetchSlot& slot) {
   const auto& parts = slot.arriving->block().parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto bytes = slot.arriving->bytes(i);
-    auto header = CheckedHeader(ns.form_in[TierKind::kHost], parts[i].rect, bytes);
+    auto header = CheckedHeader(ns.storage().in_tier[TierKind::kHost], parts[i].rect, bytes);
     if (!header.ok()) return false;
     slot.parts.push_back({*std::move(header), bytes, slot.arriving, 0});
   }
