@@ -23,6 +23,9 @@ MissReason ToClient(cache::MissReason reason) {
   return static_cast<MissReason>(static_cast<uint8_t>(reason));
 }
 
+// Clients have no word for blocks that are in no tier of the node.
+TierKind ToClient(std::optional<TierKind> tier) { return tier.value_or(TierKind::kHost); }
+
 Status Unreachable() { return Status(StatusCode::kUnavailable, "the node is not there"); }
 
 // Gives leases back to the node that gave them, if it still lives.
@@ -73,7 +76,7 @@ class NodeClient final : public client::CacheClient {
     outcome.bytes = result.bytes;
     outcome.estimated_fetch_seconds = result.estimated_fetch_seconds;
     for (const cache::TierRun& run : result.tiers) {
-      outcome.tiers.push_back({run.tier, run.blocks, run.bytes, run.seconds});
+      outcome.tiers.push_back({ToClient(run.tier), run.blocks, run.bytes, run.seconds});
     }
     if (result.lease) {
       outcome.lease = client::Lease(leases_, {.id = *result.lease,
@@ -222,7 +225,7 @@ class NodeClient final : public client::CacheClient {
                                                .codec = slice.codec,
                                                .slice_bytes = slice.data.size(),
                                                .xxh3 = slice.xxh3,
-                                               .tier = slice.tier},
+                                               .tier = ToClient(slice.tier)},
                                      .chunks = {slice.data}}));
     }
   }
