@@ -41,7 +41,7 @@ void Session::StepIfAlone() {
 Result<SessionPtr> Session::Get(TimePoint deadline) {
   StepIfAlone();
   MutexLock lock(mu_);
-  if (!changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  if (!changed_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return state_ != State::kConnecting;
       })) {
     return Errorf(StatusCode::kDeadlineExceeded, "no session with the node in time");
@@ -103,12 +103,12 @@ bool Session::HasEnded(const std::string& id, TimePoint deadline) {
   }
   StepIfAlone();
   MutexLock lock(mu_);
-  const auto ended = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return state_ != State::kOpen || current_->id != id;
   };
   // Not for long: while namespaces are opened again, nobody looks.
   const TimePoint soon = clock_->Now() + 2 * kLook;
-  changed_.WaitUntil(mu_, std::min(deadline, soon), [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  changed_.WaitUntil(mu_, std::min(deadline, soon), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ended() || looks_done_ >= look;
   });
   return ended();
@@ -234,7 +234,7 @@ bool Session::WaitForWork(TimePoint until) {
     if (stopping_) return false;
     if (state_ == State::kOpen) {
       const bool may_reopen = clock_->Now() >= next_reopen_;
-      changed_.WaitUntil(mu_, until, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      changed_.WaitUntil(mu_, until, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || looks_wanted_ > looks_done_ || (reopen_ && may_reopen);
       });
       return !stopping_;
