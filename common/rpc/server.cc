@@ -8,7 +8,7 @@
 
 #include "common/net/address.h"
 #include "common/net/credentials.h"
-#include "common/rpc/limits.h"
+#include "common/rpc/connection_limits.h"
 
 namespace cairn::rpc {
 namespace {

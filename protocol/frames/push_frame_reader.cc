@@ -1,7 +1,7 @@
 #include "protocol/frames/push_frame_reader.h"
 
 #include "cairn/v1/cache.pb.h"
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 #include "protocol/frames/wire_format.h"
 
 namespace cairn::frames {

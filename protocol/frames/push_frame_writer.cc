@@ -5,7 +5,7 @@
 #include "cairn/common/status.h"
 #include "cairn/v1/cache.pb.h"
 #include "protocol/frames/wire_format.h"
-#include "protocol/wire/limits.h"
+#include "protocol/wire/message_limits.h"
 
 namespace cairn::frames {
 namespace {

@@ -37,11 +37,11 @@ struct Shape {
 Shape ShapeOf(Op op) {
   switch (op) {
     case Op::kMatch:
-      return {kKeyBytes, kMaxKeys, sizeof(PartPlace), false};
+      return {kKeyBytes, kMaxKeys, sizeof(PlaceEntry), false};
     case Op::kExists:
       return {kKeyBytes, kMaxKeys, 1, true};
     case Op::kLocate:
-      return {0, 0, sizeof(PartPlace), false};
+      return {0, 0, sizeof(PlaceEntry), false};
     case Op::kRelease:
       return {sizeof(uint64_t), kMaxIds, 0, false};
     case Op::kRenew:
@@ -203,7 +203,7 @@ Status Check(const Completion& c, const Submission& s) {
   return OkStatus();
 }
 
-Status CheckPlace(const PartPlace& p, uint64_t segment_bytes) {
+Status CheckPlace(const PlaceEntry& p, uint64_t segment_bytes) {
   if (p.state > static_cast<uint8_t>(PlaceState::kElsewhere)) {
     return Damaged(fmt::format("block {}: unknown state {}", p.block, p.state));
   }

@@ -60,7 +60,7 @@ Status Check(const Completion& completion, const Submission& submission);
 // DATA_LOSS unless the state is known, the rectangle is not empty, and a part that is kHere lies
 // inside its segment. `place` is a private copy. `segment_bytes`: the size of the segment that it
 // names.
-Status CheckPlace(const PartPlace& place, uint64_t segment_bytes);
+Status CheckPlace(const PlaceEntry& place, uint64_t segment_bytes);
 // The same check for a grant of `part_bytes` with code 0.
 Status CheckGrant(const Grant& grant, uint64_t part_bytes, uint64_t segment_bytes);
 // The error text of a completion, with only its printable characters.

@@ -48,12 +48,12 @@ struct RingShape {
 };
 
 enum class Op : uint8_t {
-  kMatch = 1,  // input: keys. output: PartPlace[] with kPlaces. body: fingerprint. argument: float
+  kMatch = 1,  // input: keys. output: PlaceEntry[] with kPlaces. body: fingerprint. argument: float
                // bits, tokens/s of prefill.
   // input: keys. output: one byte per key: 0 absent, 1 host, 2 disk. body: fingerprint.
   kExists = 2,
-  kLocate = 3,   // output: PartPlace[]. body: LocateBody. argument: milliseconds to wait for blocks
-                 // that are on their way; 0: none.
+  kLocate = 3,  // output: PlaceEntry[]. body: LocateBody. argument: milliseconds to wait for blocks
+                // that are on their way; 0: none.
   kRelease = 4,  // input: u64 lease ids.
   kRenew = 5,    // body: LocateBody, lease only. OK while the lease lives: leases of this path have
                  // no deadline.
@@ -130,7 +130,7 @@ enum PlaceFlag : uint8_t {
 
 // Where one part of one block lies. The bytes are the stored part (docs/formats/part.md), and its
 // header has the offsets and the XXH3 of the slices.
-struct PartPlace {
+struct PlaceEntry {
   uint64_t offset = 0;   // In the segment.
   uint32_t segment = 0;  // Id; 0 unless kHere.
   uint32_t bytes = 0;    // Size of the part, including its header.
@@ -141,7 +141,7 @@ struct PartPlace {
   uint8_t reason = 0;  // MissReason, kFailed only.
   uint8_t flags = 0;   // PlaceFlag.
 };
-static_assert(sizeof(PartPlace) == 32);
+static_assert(sizeof(PlaceEntry) == 32);
 
 struct ReserveEntry {
   uint8_t key[32] = {};
@@ -243,7 +243,7 @@ struct Doorbell {
 inline constexpr size_t kMaxMessageBytes = 1024;
 
 static_assert(std::is_trivially_copyable_v<Submission> &&
-              std::is_trivially_copyable_v<Completion> && std::is_trivially_copyable_v<PartPlace> &&
-              std::is_trivially_copyable_v<Segments>);
+              std::is_trivially_copyable_v<Completion> &&
+              std::is_trivially_copyable_v<PlaceEntry> && std::is_trivially_copyable_v<Segments>);
 
 }  // namespace cairn::shm

@@ -16,7 +16,7 @@
 #include "cairn/common/tier_kind.h"
 #include "cairn/v1/cache.pb.h"
 #include "cairn/v1/common.pb.h"
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 
 namespace cairn::wire {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/log/log.h"
-#include "services/cache/local/local_session.h"
+#include "services/cache/local/local_server_session.h"
 
 using namespace cairn;
 using namespace cairn::cache;
@@ -24,7 +24,7 @@ T Get(Result<T> result) {
   return *std::move(result);
 }
 
-struct NoSink : SegmentSink {
+struct NoSink : ArenaSegmentSender {
   Status SendSegments(const shm::Segments&, std::span<const int>) override { return OkStatus(); }
 };
 
@@ -116,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const SessionId id = Get(world.engine->OpenSession("fuzz"));
   {
-    LocalSession session(
+    LocalServerSession session(
         {.engine = world.engine.get(),
          .host = world.host.get(),
          .clock = &world.clock,

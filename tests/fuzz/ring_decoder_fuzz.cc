@@ -48,8 +48,8 @@ void ClientEnd(std::byte* base, const Submission& submission) {
   (void)TextOf(done, ring.scratch(), call->output);
   if ((done.flags & kText) != 0) return;
   for (uint32_t i = 0; i < done.count && call->op == Op::kLocate; ++i) {
-    PartPlace place;
-    CopyIn(ring.scratch(), {call->output.offset + i * uint32_t{sizeof(PartPlace)}, 0}, &place, 1);
+    PlaceEntry place;
+    CopyIn(ring.scratch(), {call->output.offset + i * uint32_t{sizeof(PlaceEntry)}, 0}, &place, 1);
     if (CheckPlace(place, 1 << 20).ok() && place.state == 0) {
       Expect(place.offset + place.bytes <= 1 << 20);
     }

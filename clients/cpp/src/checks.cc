@@ -1,6 +1,6 @@
 #include "clients/cpp/src/checks.h"
 
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 
 namespace cairn::client {
 

@@ -1,6 +1,6 @@
 #include "services/cache/engine/in_place_path.h"
 
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 #include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/engine/validate.h"

@@ -1,6 +1,6 @@
 #include "services/cache/engine/prefetch_path.h"
 
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 #include "services/cache/engine/validate.h"
 
 namespace cairn::cache {

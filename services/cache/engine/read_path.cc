@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 #include "services/cache/engine/layered_fetch.h"
 #include "services/cache/engine/source_lookup.h"
 #include "services/cache/engine/validate.h"
@@ -80,8 +80,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
         walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
     if (request.lease && walk.matched > 0) {
       lease = std::make_shared<Lease>();
-      for (const BlockIndex::Segment& segment : walk.segments) {
-        lease->paths.push_back({ns->index.PinBlock(segment.deepest), segment.count});
+      for (const BlockIndex::PathRun& run : walk.path_runs) {
+        lease->paths.push_back({ns->index.PinBlock(run.deepest), run.count});
       }
     }
     if (walk.matched < request.keys.size())

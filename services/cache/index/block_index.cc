@@ -195,12 +195,12 @@ void BlockIndex::MarkAtStart(BlockRef ref) {
 
 BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch) {
   Walk walk = WalkKeys(keys, now, touch);
-  if (!touch || walk.segments.size() < 2) return walk;
+  if (!touch || walk.path_runs.size() < 2) return walk;
   // The prompt says what follows what: roots whose parents nobody named find their place now.
   bool linked = false;
   size_t at = 0;
-  for (size_t s = 0; s + 1 < walk.segments.size(); ++s) {
-    at += walk.segments[s].count;
+  for (size_t s = 0; s + 1 < walk.path_runs.size(); ++s) {
+    at += walk.path_runs[s].count;
     const auto ref = Find(keys[at]);
     if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode) continue;
     Link(keys[at], keys[at - 1]);
@@ -239,10 +239,10 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
       }
     }
     if (taken == 0) break;
-    if (!follows) walk.segments.emplace_back();
+    if (!follows) walk.path_runs.emplace_back();
     last = {ref->node, ref->offset + taken - 1};
-    walk.segments.back().deepest = last;
-    walk.segments.back().count += taken;
+    walk.path_runs.back().deepest = last;
+    walk.path_runs.back().count += taken;
     walk.matched += taken;
   }
   for (const Run& run : walk.runs) walk.bytes += run.bytes;

@@ -69,7 +69,7 @@ using ReleaseList = std::vector<TierExtent>;
 class BlockIndex {
  public:
   // Consecutive blocks of one path, named by the last.
-  struct Segment {
+  struct PathRun {
     BlockRef deepest;
     uint32_t count = 0;
   };
@@ -84,7 +84,7 @@ class BlockIndex {
     // Blocks that a hint brought and that were matched for the first time.
     uint32_t prefetched = 0;
     std::vector<Run> runs;
-    absl::InlinedVector<Segment, 2> segments;
+    absl::InlinedVector<PathRun, 2> path_runs;
   };
   struct Evicted {
     BlockKey key;

@@ -33,7 +33,7 @@ uint64_t QuotaOf(const LocalServerOptions& options, const HostTier& host) {
 
 }  // namespace
 
-class LocalServer::Connection final : public SegmentSink {
+class LocalServer::Connection final : public ArenaSegmentSender {
  public:
   Connection(shm::Descriptor socket_in, TimePoint since_in)
       : socket(std::move(socket_in)), since(since_in) {}
@@ -47,7 +47,7 @@ class LocalServer::Connection final : public SegmentSink {
   Status refusal;  // Told instead of a welcome.
   LocalToken token{};
   bool attached = false;  // Counts in its token's `connections`.
-  std::unique_ptr<LocalSession> session;
+  std::unique_ptr<LocalServerSession> session;
   bool hot = false;
   bool condemned = false;
 };
@@ -308,14 +308,14 @@ void LocalServer::OnMessage(Connection* connection, std::span<const std::byte> m
                                 : type.status());
 }
 
-Result<LocalSessionOptions> LocalServer::CheckHello(const shm::DecodedHello& hello,
-                                                    Connection* connection) {
+Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHello& hello,
+                                                          Connection* connection) {
   std::memcpy(connection->token.data(), hello.token.data(), connection->token.size());
   if (dependencies_.host->FindOwner(hello.tenant) == kCommon && owners_ >= kMaxTenants) {
     return Errorf(StatusCode::kResourceExhausted,
                   "tenants with sessions on this machine: the limit is {}", kMaxTenants);
   }
-  LocalSessionOptions options;
+  LocalServerSessionOptions options;
   options.tenant = hello.tenant;
   options.quota_bytes = QuotaOf(options_, *dependencies_.host);
   {
@@ -342,7 +342,7 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
   const auto greet = [&]() -> Status {
     CAIRN_RETURN_IF_ERROR(connection->refusal);
     CAIRN_ASSIGN_OR_RETURN(const shm::DecodedHello hello, shm::DecodeHello(message));
-    CAIRN_ASSIGN_OR_RETURN(LocalSessionOptions options, CheckHello(hello, connection));
+    CAIRN_ASSIGN_OR_RETURN(LocalServerSessionOptions options, CheckHello(hello, connection));
     int fd = -1;
     CAIRN_ASSIGN_OR_RETURN(shm::RingMemory memory, shm::RingMemory::Create(options_.ring, &fd));
     const shm::Descriptor ring_fd(fd);
@@ -355,9 +355,9 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     welcome.quota_bytes = options.quota_bytes;
     CAIRN_RETURN_IF_ERROR(shm::Send(connection->socket.get(), shm::AsBytes(welcome), {&fd, 1}));
     log::Debug("local_session_opened", {{"client", hello.client}, {"tenant", hello.tenant}});
-    connection->session = std::make_unique<LocalSession>(
-        LocalSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
-                               &stats_, &buffers_, dependencies_.observer},
+    connection->session = std::make_unique<LocalServerSession>(
+        LocalServerSession::Services{dependencies_.engine, dependencies_.host, dependencies_.clock,
+                                     &stats_, &buffers_, dependencies_.observer},
         std::move(options), shm::NodeRing(std::move(memory)), connection);
     LocalStats::Add(stats_.sessions);
     LocalStats::Add(stats_.opened_sessions);

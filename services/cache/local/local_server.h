@@ -31,7 +31,7 @@
 #include "common/concurrency/mutex.h"
 #include "protocol/shm/socket.h"
 #include "services/cache/engine/cache_engine.h"
-#include "services/cache/local/local_session.h"
+#include "services/cache/local/local_server_session.h"
 
 namespace cairn::cache {
 
@@ -94,7 +94,8 @@ class LocalServer {
   void OnSocket(Connection* connection, uint32_t events);
   void OnMessage(Connection* connection, std::span<const std::byte> message);
   void Greet(Connection* connection, std::span<const std::byte> message);
-  Result<LocalSessionOptions> CheckHello(const shm::DecodedHello& hello, Connection* connection);
+  Result<LocalServerSessionOptions> CheckHello(const shm::DecodedHello& hello,
+                                               Connection* connection);
   void MakeHot(Connection* connection);
   // Stops serving it and tells it why. What it holds stays until it hangs up.
   void Condemn(Connection* connection, const Status& why);

@@ -5,7 +5,7 @@
 #include "common/net/credentials.h"
 #include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
-#include "services/cache/rpc/validate.h"
+#include "services/cache/rpc/request_fields.h"
 
 namespace cairn::cache {
 namespace {

@@ -3,7 +3,7 @@
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
 #include "common/config/config.h"
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 #include "common/rpc/deferred_call.h"
 #include "common/rpc/status.h"
 #include "common/rpc/stream_set.h"

@@ -6,7 +6,7 @@
 #include "cairn/v1/cache.pb.h"
 #include "common/log/log.h"
 #include "protocol/wire/convert.h"
-#include "services/cache/rpc/validate.h"
+#include "services/cache/rpc/request_fields.h"
 
 namespace cairn::cache {
 namespace {

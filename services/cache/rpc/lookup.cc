@@ -1,7 +1,7 @@
 #include "services/cache/rpc/lookup.h"
 
 #include "protocol/wire/convert.h"
-#include "services/cache/rpc/validate.h"
+#include "services/cache/rpc/request_fields.h"
 
 namespace cairn::cache {
 namespace {

@@ -1,10 +1,10 @@
 #include "services/cache/rpc/push_stream.h"
 
-#include "common/keys/limits.h"
+#include "common/keys/call_limits.h"
 #include "common/rpc/frames.h"
 #include "protocol/frames/push_frame_reader.h"
 #include "protocol/wire/convert.h"
-#include "services/cache/rpc/validate.h"
+#include "services/cache/rpc/request_fields.h"
 
 namespace cairn::cache {
 

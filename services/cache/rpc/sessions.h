@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "services/cache/engine/cache_engine.h"
-#include "services/cache/rpc/validate.h"
+#include "services/cache/rpc/request_fields.h"
 
 namespace cairn::cache {
 

@@ -114,7 +114,7 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
   }
 
   std::vector<uint32_t> pages;
-  for (const Segment& segment : tier->segments_) {
+  for (const ArenaSegment& segment : tier->segments_) {
     pages.push_back(static_cast<uint32_t>(segment.bytes / kPage));
   }
   {
@@ -163,7 +163,7 @@ Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
 }
 
 // Fresh memory for the segment, in place of what is mapped there now.
-Status HostTier::MapSegment(Segment* segment, bool huge) {
+Status HostTier::MapSegment(ArenaSegment* segment, bool huge) {
   const auto index = static_cast<size_t>(segment - segments_.data());
   const std::string name = fmt::format("{}-{}", name_, index);
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0u);
@@ -190,7 +190,7 @@ Status HostTier::MapSegment(Segment* segment, bool huge) {
 
 void HostTier::UnmapArena() {
   if (reserved_address_ != nullptr) munmap(reserved_address_, reserved_address_bytes_);
-  for (const Segment& segment : segments_) {
+  for (const ArenaSegment& segment : segments_) {
     if (segment.fd >= 0) close(segment.fd);
   }
   reserved_address_ = nullptr;
@@ -207,7 +207,7 @@ void HostTier::Prefault() {
   pthread_setname_np(pthread_self(), "cairn-prefault");
   // Requests go first. Only a hint, so a refusal does not matter.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10);
-  for (const Segment& segment : segments_) {
+  for (const ArenaSegment& segment : segments_) {
     for (uint64_t at = 0; at < segment.bytes; at += kPrefaultChunk) {
       if (stop_prefault_.load(std::memory_order_relaxed)) break;
       const uint64_t bytes = std::min(kPrefaultChunk, segment.bytes - at);

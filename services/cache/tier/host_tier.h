@@ -84,7 +84,7 @@ struct RoomFor {
 
 class HostTier final : public Tier {
  public:
-  struct Segment {
+  struct ArenaSegment {
     int fd = -1;          // Owned by the tier.
     uint64_t offset = 0;  // In the arena: extents with offset <= id < offset + bytes lie here.
     uint64_t bytes = 0;
@@ -152,7 +152,7 @@ class HostTier final : public Tier {
   HostTierStats GetHostStats() const;
   size_t segment_count() const { return segments_.size(); }
   // REQUIRES: no owners: their segments may get other memory at any time.
-  const Segment& segment(size_t index) const { return segments_[index]; }
+  const ArenaSegment& segment(size_t index) const { return segments_[index]; }
   // Blocks until the background prefault has ended, for benchmarks.
   void WaitForPrefault();
 
@@ -171,7 +171,7 @@ class HostTier final : public Tier {
 
   HostTier() = default;
   Status MapArena(const HostTierOptions& options, bool huge);
-  Status MapSegment(Segment* segment, bool huge);
+  Status MapSegment(ArenaSegment* segment, bool huge);
   void UnmapArena();
   uint32_t PoolOf(const RoomFor& room) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // An empty segment becomes the room's. False when there is none.
@@ -196,7 +196,7 @@ class HostTier final : public Tier {
   void* reserved_address_ = nullptr;
   bool huge_pages_ = false;
   std::string name_;
-  std::vector<Segment> segments_;  // Descriptors change under mu_, once there are owners.
+  std::vector<ArenaSegment> segments_;  // Descriptors change under mu_, once there are owners.
   std::unique_ptr<SegmentState[]> states_;
 
   mutable Mutex mu_;

@@ -152,7 +152,7 @@ Result<HostTier::Shared> HostTier::Share(uint32_t index, uint32_t id, OwnerId ow
     return Errorf(StatusCode::kNotFound, "host arena: segment {} is no longer this owner's", id);
   }
   SegmentState& state = states_[index];
-  const Segment& segment = segments_[index];
+  const ArenaSegment& segment = segments_[index];
   const Lending lending = state.lending.load(std::memory_order_relaxed);
   if (!state.handed_out) {
     const int seals = F_SEAL_SEAL | (lending == Lending::kSealed ? F_SEAL_FUTURE_WRITE : 0);

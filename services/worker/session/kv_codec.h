@@ -63,7 +63,7 @@ class KvCodec {
                 std::span<std::byte> page, Scratch& scratch) const;
 
   // True when blocks hold only the rows that a selection kept. The functions below are for
-  // session/selected_slice.h.
+  // session/selected_slice_codec.h.
   bool selected() const { return selected_; }
   // Rows of one head, stored as a slice of their own.
   struct RowsPlace {

@@ -11,7 +11,7 @@
 #include "cairn/common/seal_copy.h"
 #include "common/format/selected_slice.h"
 #include "common/log/log.h"
-#include "services/worker/session/selected_slice.h"
+#include "services/worker/session/selected_slice_codec.h"
 
 namespace cairn::worker {
 namespace {

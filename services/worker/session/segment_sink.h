@@ -13,7 +13,7 @@
 #include "services/worker/kv/ragged_prefix.h"
 #include "services/worker/session/fetched_bytes.h"
 #include "services/worker/session/kv_codec.h"
-#include "services/worker/session/selected_slice.h"
+#include "services/worker/session/selected_slice_codec.h"
 
 namespace cairn::worker {
 

@@ -8,8 +8,8 @@
 #include "tools/cairn/bench/trials.h"
 #include "tools/cairn/bench/workloads.h"
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
-#include "tools/cairn/commands/session.h"
 #include "tools/cairn/demo/texts.h"
 #include "tools/cairn/output/progress.h"
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
-#include "tools/cairn/commands/session.h"
 #include "tools/cairn/output/terminal.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/cache_node.h"

@@ -1,8 +1,8 @@
 #include <cstdio>
 
 #include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/open_worker.h"
 #include "tools/cairn/commands/report_error.h"
-#include "tools/cairn/commands/session.h"
 #include "tools/cairn/output/terminal.h"
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/interrupt.h"

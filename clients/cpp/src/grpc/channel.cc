@@ -11,10 +11,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/rpc/limits.h"
+#include "common/rpc/connection_limits.h"
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
-#include "protocol/wire/limits.h"
+#include "protocol/wire/message_limits.h"
 
 namespace cairn::client {
 namespace {

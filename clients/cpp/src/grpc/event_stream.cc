@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "cairn/v1/cache.pb.h"
-#include "clients/cpp/src/grpc/raw_call.h"
+#include "clients/cpp/src/grpc/frame_call.h"
 #include "common/rpc/frames.h"
 #include "protocol/wire/convert.h"
 
@@ -44,9 +44,9 @@ class GrpcEventStream final : public EventStream {
     const TimePoint deadline = clock_->Now() + wait;
     while (true) {
       grpc::ByteBuffer frame;
-      const RawCall::Outcome outcome = Step(&frame, deadline);
-      if (outcome == RawCall::Outcome::kTimeout) return std::optional<CacheEvent>();
-      if (outcome == RawCall::Outcome::kClosed) {
+      const FrameCall::Outcome outcome = Step(&frame, deadline);
+      if (outcome == FrameCall::Outcome::kTimeout) return std::optional<CacheEvent>();
+      if (outcome == FrameCall::Outcome::kClosed) {
         const Status status = call_.Finish(deadline);
         if (cancelled_.load(std::memory_order_relaxed))
           return Errorf(StatusCode::kCancelled, "watch: cancelled");
@@ -70,24 +70,24 @@ class GrpcEventStream final : public EventStream {
   enum class State { kAsking, kListening, kReading };
 
   // One step of the call; each may take more than one Next.
-  RawCall::Outcome Step(grpc::ByteBuffer* frame, TimePoint deadline) {
-    RawCall::Outcome outcome = RawCall::Outcome::kDone;
+  FrameCall::Outcome Step(grpc::ByteBuffer* frame, TimePoint deadline) {
+    FrameCall::Outcome outcome = FrameCall::Outcome::kDone;
     switch (state_) {
       case State::kAsking:
         outcome = call_.Write(rpc::ToFrame(request_), true, deadline);
-        if (outcome == RawCall::Outcome::kDone) state_ = State::kListening;
+        if (outcome == FrameCall::Outcome::kDone) state_ = State::kListening;
         break;
       case State::kListening:
       case State::kReading:
         outcome = call_.Read(frame, /*ahead=*/false, deadline);
-        if (outcome == RawCall::Outcome::kDone) state_ = State::kReading;
+        if (outcome == FrameCall::Outcome::kDone) state_ = State::kReading;
         break;
     }
     return outcome;
   }
 
   const Clock* const clock_;
-  RawCall call_;
+  FrameCall call_;
   v1::WatchRequest request_;
   State state_ = State::kAsking;
   std::atomic<bool> cancelled_{false};

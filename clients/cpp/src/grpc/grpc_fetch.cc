@@ -4,7 +4,7 @@
 #include <stop_token>
 #include <utility>
 
-#include "clients/cpp/src/grpc/raw_call.h"
+#include "clients/cpp/src/grpc/frame_call.h"
 #include "common/rpc/frames.h"
 #include "protocol/frames/fetch_frame_reader.h"
 #include "protocol/wire/convert.h"
@@ -112,23 +112,23 @@ Status GrpcFetch::Take(grpc::ByteBuffer* frame, Lookup* lookup) {
 
 Status GrpcFetch::Run(const v1::FetchRequest& request, Lookup* lookup) {
   const DataConnections::Use data = connections_.Take();
-  RawCall call(data.stub(), "/cairn.v1.Cache/Fetch", deadline_, options_.trace);
+  FrameCall call(data.stub(), "/cairn.v1.Cache/Fetch", deadline_, options_.trace);
   const std::stop_callback on_cancel(options_.cancel, [&call] { call.Cancel(); });
   progress_ = lookup != nullptr ? lookup->deadline : clock_.Now() + options_.progress;
   const auto wait_until = [&] { return std::min(progress_, deadline_); };
 
   call.Send(rpc::ToFrame(request));
-  RawCall::Outcome outcome = RawCall::Outcome::kDone;
+  FrameCall::Outcome outcome = FrameCall::Outcome::kDone;
   while (true) {
     grpc::ByteBuffer frame;
     outcome = call.Read(&frame, /*ahead=*/true, wait_until());
-    if (outcome != RawCall::Outcome::kDone) break;
+    if (outcome != FrameCall::Outcome::kDone) break;
     // A token that was stopped before the callback was in place is seen here, too.
     if (options_.cancel.stop_requested()) return Cancelled();
     CAIRN_RETURN_IF_ERROR(Take(&frame, lookup));
     if (clock_.Now() >= wait_until()) return Late(lookup);
   }
-  if (outcome == RawCall::Outcome::kTimeout) return Late(lookup);
+  if (outcome == FrameCall::Outcome::kTimeout) return Late(lookup);
   const Status status = call.Finish(std::min(deadline_, clock_.Now() + options_.progress));
   if (options_.cancel.stop_requested()) return Cancelled();
   CAIRN_RETURN_IF_ERROR(status);

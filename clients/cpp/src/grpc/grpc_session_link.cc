@@ -24,8 +24,8 @@ GrpcSessionLink::GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, std::st
 
 Result<SessionInfo> GrpcSessionLink::Open() {
   Drop();
-  stream_ =
-      std::make_unique<RawCall>(&stub_, "/cairn.v1.Cache/OpenSession", std::nullopt, std::string());
+  stream_ = std::make_unique<FrameCall>(&stub_, "/cairn.v1.Cache/OpenSession", std::nullopt,
+                                        std::string());
   ended_ = false;
   {
     MutexLock lock(mu_);
@@ -44,11 +44,11 @@ Result<SessionInfo> GrpcSessionLink::First() {
   const TimePoint deadline = clock_->Now() + kFirstEvent;
   grpc::ByteBuffer frame;
   switch (stream_->Read(&frame, /*ahead=*/true, deadline)) {
-    case RawCall::Outcome::kDone:
+    case FrameCall::Outcome::kDone:
       break;
-    case RawCall::Outcome::kTimeout:
+    case FrameCall::Outcome::kTimeout:
       return Errorf(StatusCode::kDeadlineExceeded, "the node did not open a session in time");
-    case RawCall::Outcome::kClosed: {
+    case FrameCall::Outcome::kClosed: {
       const Status status = stream_->Finish(deadline);
       return status.ok() ? Errorf(StatusCode::kUnavailable, "the node ended the session") : status;
     }
@@ -69,7 +69,7 @@ bool GrpcSessionLink::IsOpen(bool thorough) {
   for (int read = 0; read < (thorough ? kThoroughReads : 1); ++read) {
     // What the node says after the first event tells only that it lives.
     grpc::ByteBuffer beat;
-    if (stream_->Read(&beat, /*ahead=*/true, TimePoint()) == RawCall::Outcome::kClosed) {
+    if (stream_->Read(&beat, /*ahead=*/true, TimePoint()) == FrameCall::Outcome::kClosed) {
       ended_ = true;
       return false;
     }

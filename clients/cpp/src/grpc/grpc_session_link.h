@@ -9,7 +9,7 @@
 
 #include "cairn/common/clock.h"
 #include "clients/cpp/src/core/transport.h"
-#include "clients/cpp/src/grpc/raw_call.h"
+#include "clients/cpp/src/grpc/frame_call.h"
 #include "common/concurrency/mutex.h"
 
 namespace cairn::client {
@@ -39,12 +39,12 @@ class GrpcSessionLink final : public SessionLink {
   const std::string client_name_;
   const Clock* const clock_;
   grpc::GenericStub stub_;
-  std::unique_ptr<RawCall> stream_;  // Of the thread that uses it.
-  bool ended_ = false;               // The same.
+  std::unique_ptr<FrameCall> stream_;  // Of the thread that uses it.
+  bool ended_ = false;                 // The same.
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  RawCall* to_cancel_ ABSL_GUARDED_BY(mu_) = nullptr;  // stream_.
+  FrameCall* to_cancel_ ABSL_GUARDED_BY(mu_) = nullptr;  // stream_.
 };
 
 }  // namespace cairn::client

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "clients/cpp/src/grpc/channel.h"
-#include "clients/cpp/src/grpc/raw_call.h"
+#include "clients/cpp/src/grpc/frame_call.h"
 #include "common/rpc/frames.h"
 #include "common/rpc/status.h"
 #include "protocol/frames/push_frame_writer.h"
 #include "protocol/wire/convert.h"
-#include "protocol/wire/limits.h"
+#include "protocol/wire/message_limits.h"
 
 namespace cairn::client {
 namespace {
@@ -109,31 +109,32 @@ Result<std::vector<Pusher::Filled>> Pusher::Reserve(std::span<const PartToPush> 
 
 Result<bool> Pusher::Stream(std::span<const PartToPush> parts, const std::vector<Filled>& reserved,
                             std::span<Status> results) {
-  RawCall call(channels_.data, "/cairn.v1.Cache/Push", deadline_, options_.trace);
+  FrameCall call(channels_.data, "/cairn.v1.Cache/Push", deadline_, options_.trace);
   const auto late = [] {
     return Errorf(StatusCode::kDeadlineExceeded, "push: the node did not take the bytes in time");
   };
   std::vector<uint64_t> ids;
   for (const Filled& f : reserved) ids.push_back(f.reservation);
   frames::PushFrameWriter frame(session_.id, ids, session_.max_frame_bytes);
-  RawCall::Outcome outcome = RawCall::Outcome::kDone;
+  FrameCall::Outcome outcome = FrameCall::Outcome::kDone;
   const auto send = [&](bool last) { outcome = call.Write(frame.Take(), last, deadline_); };
   for (size_t i = 0; i < reserved.size(); ++i) {
     const PartToPush& part = parts[reserved[i].part];
     uint64_t offset = 0;
-    while (outcome == RawCall::Outcome::kDone && offset < part.bytes.size()) {
+    while (outcome == FrameCall::Outcome::kDone && offset < part.bytes.size()) {
       offset += frame.Add(reserved[i].reservation, offset, part.bytes.subspan(offset), part.hold);
       const bool last = i + 1 == reserved.size() && offset == part.bytes.size();
       if (frame.full() || last) send(last);
     }
   }
-  if (outcome == RawCall::Outcome::kTimeout) return late();
+  if (outcome == FrameCall::Outcome::kTimeout) return late();
   grpc::ByteBuffer answer;
-  if (outcome == RawCall::Outcome::kDone) outcome = call.Read(&answer, /*ahead=*/false, deadline_);
-  if (outcome == RawCall::Outcome::kTimeout) return late();
+  if (outcome == FrameCall::Outcome::kDone)
+    outcome = call.Read(&answer, /*ahead=*/false, deadline_);
+  if (outcome == FrameCall::Outcome::kTimeout) return late();
   CAIRN_RETURN_IF_ERROR(call.Finish(deadline_));
   v1::PushResponse response;
-  if (outcome == RawCall::Outcome::kDone && !rpc::FromFrame(answer, &response)) {
+  if (outcome == FrameCall::Outcome::kDone && !rpc::FromFrame(answer, &response)) {
     return Errorf(StatusCode::kInternal, "push: the node's answer is not a cairn.v1.PushResponse");
   }
   // A node that is older than this answer commits in a call of its own.

@@ -19,13 +19,13 @@ constexpr Duration kWait = std::chrono::milliseconds(20);
 
 class Hold final : public LentHold {
  public:
-  Hold(std::shared_ptr<LeasePin> pin, std::shared_ptr<const Segment> segment)
+  Hold(std::shared_ptr<LeasePin> pin, std::shared_ptr<const ArenaSegment> segment)
       : pin_(std::move(pin)), segment_(std::move(segment)) {}
   bool Pinned() const override { return pin_->session()->Alive(); }
 
  private:
   const std::shared_ptr<LeasePin> pin_;
-  const std::shared_ptr<const Segment> segment_;  // Keeps the bytes mapped.
+  const std::shared_ptr<const ArenaSegment> segment_;  // Keeps the bytes mapped.
 };
 
 // Copies and hashes in one pass. Through memory of our own, so that exactly what is copied is
@@ -126,8 +126,8 @@ Status LocalFetch::AskAgain() {
   CAIRN_ASSIGN_OR_RETURN(const LocalSession::Located located,
                          session_.Locate(pin_->lease(), begin, end, std::min(kWait, left), until));
   // Only what was asked for is news: other blocks of the range were delivered.
-  std::vector<shm::PartPlace> news;
-  for (const shm::PartPlace& place : located.places) {
+  std::vector<shm::PlaceEntry> news;
+  for (const shm::PlaceEntry& place : located.places) {
     if (place.block >= begin && place.block < end && StateOf(place.block) == Block::kPending) {
       news.push_back(place);
     }
@@ -139,13 +139,13 @@ Status LocalFetch::AskAgain() {
   return Take(news, known);
 }
 
-Status LocalFetch::Take(std::span<const shm::PartPlace> places, uint32_t known) {
+Status LocalFetch::Take(std::span<const shm::PlaceEntry> places, uint32_t known) {
   // In order of blocks, as the session has checked: one lease may be read in many small fetches.
   const uint32_t end = std::min(block_end_, known);
   const auto first = std::lower_bound(
       places.begin(), places.end(), block_begin_,
-      [](const shm::PartPlace& place, uint32_t block) { return place.block < block; });
-  for (const shm::PartPlace& place : places.subspan(static_cast<size_t>(first - places.begin()))) {
+      [](const shm::PlaceEntry& place, uint32_t block) { return place.block < block; });
+  for (const shm::PlaceEntry& place : places.subspan(static_cast<size_t>(first - places.begin()))) {
     if (place.block >= end) break;
     Block& state = StateOf(place.block);
     if (state == Block::kFailed || state == Block::kElsewhere) continue;
@@ -182,7 +182,7 @@ Status LocalFetch::Take(std::span<const shm::PartPlace> places, uint32_t known) 
   return OkStatus();
 }
 
-Status LocalFetch::AddReady(const shm::PartPlace& place) {
+Status LocalFetch::AddReady(const shm::PlaceEntry& place) {
   Part& part = ready_.emplace_back();
   part.place = place;
   CAIRN_ASSIGN_OR_RETURN(part.segment, session_.SegmentOf(place));
@@ -191,7 +191,7 @@ Status LocalFetch::AddReady(const shm::PartPlace& place) {
 }
 
 void LocalFetch::ReadHeader(Part& part) {
-  const shm::PartPlace& place = part.place;
+  const shm::PlaceEntry& place = part.place;
   // A private copy: whoever can write the segment could change the header between check and use.
   const auto layers = static_cast<uint32_t>(place.layer_end - place.layer_begin);
   const auto bytes =

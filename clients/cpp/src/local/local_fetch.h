@@ -33,8 +33,8 @@ class LocalFetch {
 
  private:
   struct Part {
-    shm::PartPlace place;
-    std::shared_ptr<const Segment> segment;
+    shm::PlaceEntry place;
+    std::shared_ptr<const ArenaSegment> segment;
     std::span<const std::byte> bytes;
     format::PartHeader header;
     std::shared_ptr<const LentHold> hold;  // If the sink wants lent slices.
@@ -54,8 +54,8 @@ class LocalFetch {
   enum class Block : uint8_t { kOpen, kPending, kElsewhere, kFailed, kDone };
 
   // Sorts the places of blocks below `known` into ready_, or into the blocks to ask for again.
-  Status Take(std::span<const shm::PartPlace> places, uint32_t known);
-  Status AddReady(const shm::PartPlace& place);
+  Status Take(std::span<const shm::PlaceEntry> places, uint32_t known);
+  Status AddReady(const shm::PlaceEntry& place);
   // Checks and keeps the part's header; what is wrong there fails the block.
   void ReadHeader(Part& part);
   void Corrupt(uint32_t block);

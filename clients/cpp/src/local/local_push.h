@@ -43,7 +43,7 @@ class LocalPush final : public InPlacePush {
   // Of the slots with room at the node. Each segment stays mapped as long as its rooms.
   std::vector<size_t> held_;
   std::vector<uint64_t> reservations_;
-  std::vector<std::shared_ptr<const Segment>> segments_;
+  std::vector<std::shared_ptr<const ArenaSegment>> segments_;
   // Of the others.
   std::unique_ptr<InPlacePush> rest_;
   std::vector<size_t> rest_slots_;

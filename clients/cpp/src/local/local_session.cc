@@ -37,10 +37,10 @@ std::vector<T> EntriesOf(const RingChannel::Answer& answer) {
 Status Damaged(std::string text) { return Status(StatusCode::kDataLoss, "node: " + text); }
 
 // Parts of one block follow each other, and blocks come in order.
-Status CheckOrder(std::span<const shm::PartPlace> places) {
+Status CheckOrder(std::span<const shm::PlaceEntry> places) {
   const auto unordered = std::adjacent_find(
       places.begin(), places.end(),
-      [](const shm::PartPlace& a, const shm::PartPlace& b) { return a.block > b.block; });
+      [](const shm::PlaceEntry& a, const shm::PlaceEntry& b) { return a.block > b.block; });
   if (unordered == places.end()) return OkStatus();
   return Damaged(
       fmt::format("places of block {} after block {}", unordered[1].block, unordered->block));
@@ -49,13 +49,13 @@ Status CheckOrder(std::span<const shm::PartPlace> places) {
 TierKind TierOf(uint8_t code) { return TierFromCode(code).value_or(TierKind::kHost); }
 
 // The matched prefix as runs. What the places do not reach counts to the last run.
-std::vector<TierRun> RunsOf(std::span<const shm::PartPlace> places, uint32_t located,
+std::vector<TierRun> RunsOf(std::span<const shm::PlaceEntry> places, uint32_t located,
                             const MatchOutcome& outcome) {
   std::vector<TierRun> runs;
   std::optional<uint32_t> last;
   uint32_t blocks = 0;
   uint64_t bytes = 0;
-  for (const shm::PartPlace& place : places) {
+  for (const shm::PlaceEntry& place : places) {
     if (place.block >= located) break;
     const TierKind tier = TierOf(place.tier);
     if (last != place.block) {
@@ -148,8 +148,8 @@ Status LocalSession::OnMessage(shm::Received received) {
   }
 }
 
-Result<std::shared_ptr<const Segment>> LocalSession::FindSegment(uint32_t id) {
-  std::shared_ptr<const Segment> segment = segments_.Find(id);
+Result<std::shared_ptr<const ArenaSegment>> LocalSession::FindSegment(uint32_t id) {
+  std::shared_ptr<const ArenaSegment> segment = segments_.Find(id);
   if (segment == nullptr) {
     // Its message was sent before the answer that names it.
     channel_->Poll();
@@ -159,8 +159,8 @@ Result<std::shared_ptr<const Segment>> LocalSession::FindSegment(uint32_t id) {
   return segment;
 }
 
-Result<std::shared_ptr<const Segment>> LocalSession::SegmentOf(const shm::PartPlace& place) {
-  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<const Segment> segment, FindSegment(place.segment));
+Result<std::shared_ptr<const ArenaSegment>> LocalSession::SegmentOf(const shm::PlaceEntry& place) {
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<const ArenaSegment> segment, FindSegment(place.segment));
   CAIRN_RETURN_IF_ERROR(shm::CheckPlace(place, segment->bytes()));
   return segment;
 }
@@ -182,7 +182,7 @@ Result<LocalSession::Matched> LocalSession::Match(const Digest& fingerprint,
     const uint64_t input = InputOf(keys).size();
     const uint64_t left =
         channel_->scratch_bytes() - std::min<uint64_t>(input, channel_->scratch_bytes());
-    const uint64_t wanted = std::min<uint64_t>(keys.size() * sizeof(shm::PartPlace), left / 2);
+    const uint64_t wanted = std::min<uint64_t>(keys.size() * sizeof(shm::PlaceEntry), left / 2);
     request.output_bytes = static_cast<uint32_t>(std::max<uint64_t>(wanted / 64 * 64, kTextBytes));
   }
   // The session cannot hold itself in its own slots; the channel ends with it.
@@ -197,9 +197,9 @@ Result<LocalSession::Matched> LocalSession::Match(const Digest& fingerprint,
 
   Matched matched;
   MatchOutcome& outcome = matched.outcome;
-  std::vector<shm::PartPlace> places;
+  std::vector<shm::PlaceEntry> places;
   if ((request.flags & shm::kPlaces) != 0) {
-    places = EntriesOf<shm::PartPlace>(answer);
+    places = EntriesOf<shm::PlaceEntry>(answer);
     if (const Status order = CheckOrder(places); !order.ok()) {
       if (completion.lease != 0) Release(completion.lease);
       return order;
@@ -260,11 +260,11 @@ Result<LocalSession::Located> LocalSession::Locate(uint64_t lease, uint32_t begi
   request.argument = static_cast<uint32_t>(
       std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()));
   // A few parts per block; what does not fit is asked for again.
-  const uint64_t wanted = uint64_t{end - begin} * 4 * sizeof(shm::PartPlace);
+  const uint64_t wanted = uint64_t{end - begin} * 4 * sizeof(shm::PlaceEntry);
   request.output_bytes = static_cast<uint32_t>(
       std::clamp<uint64_t>(wanted, kTextBytes, channel_->scratch_bytes() / 4));
   CAIRN_ASSIGN_OR_RETURN(const RingChannel::Answer answer, Run(request, deadline));
-  Located located{EntriesOf<shm::PartPlace>(answer), answer.completion.located};
+  Located located{EntriesOf<shm::PlaceEntry>(answer), answer.completion.located};
   CAIRN_RETURN_IF_ERROR(CheckOrder(located.places));
   if (located.located == 0 || located.located > end - begin) {
     return Errorf(StatusCode::kResourceExhausted,

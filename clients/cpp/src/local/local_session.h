@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "clients/cpp/src/local/arena_map.h"
 #include "clients/cpp/src/local/ring_channel.h"
-#include "clients/cpp/src/local/segment_map.h"
 #include "common/concurrency/mutex.h"
 
 namespace cairn::client::local {
@@ -24,7 +24,7 @@ class LocalSession;
 class LeasePin {
  public:
   LeasePin(std::shared_ptr<LocalSession> session, uint64_t lease,
-           std::vector<shm::PartPlace> places, uint32_t located)
+           std::vector<shm::PlaceEntry> places, uint32_t located)
       : session_(std::move(session)),
         lease_(lease),
         places_(std::move(places)),
@@ -33,13 +33,13 @@ class LeasePin {
   uint64_t lease() const { return lease_; }
   const std::shared_ptr<LocalSession>& session() const { return session_; }
   // Where the parts of the first `located` blocks lie, as the match said. Not checked.
-  const std::vector<shm::PartPlace>& places() const { return places_; }
+  const std::vector<shm::PlaceEntry>& places() const { return places_; }
   uint32_t located() const { return located_; }
 
  private:
   const std::shared_ptr<LocalSession> session_;
   const uint64_t lease_;
-  const std::vector<shm::PartPlace> places_;
+  const std::vector<shm::PlaceEntry> places_;
   const uint32_t located_;
 };
 
@@ -47,7 +47,7 @@ class LeasePin {
 struct Room {
   Status status = {};  // ALREADY_EXISTS: nothing to write. RESOURCE_EXHAUSTED: try gRPC.
   uint64_t reservation = 0;
-  std::shared_ptr<const Segment> segment = {};  // Keeps `bytes` mapped.
+  std::shared_ptr<const ArenaSegment> segment = {};  // Keeps `bytes` mapped.
   std::span<std::byte> bytes = {};
 };
 
@@ -87,7 +87,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // Where the parts of blocks [begin, end) lie now; `wait`: for blocks on their way from disk.
   // `located` blocks are answered, at least 1.
   struct Located {
-    std::vector<shm::PartPlace> places = {};
+    std::vector<shm::PlaceEntry> places = {};
     uint32_t located = 0;
   };
   Result<Located> Locate(uint64_t lease, uint32_t begin, uint32_t end, Duration wait,
@@ -107,7 +107,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   void Report(uint64_t lease, uint32_t block);
 
   // The segment of a place, its bytes checked to lie in it. DATA_LOSS.
-  Result<std::shared_ptr<const Segment>> SegmentOf(const shm::PartPlace& place);
+  Result<std::shared_ptr<const ArenaSegment>> SegmentOf(const shm::PlaceEntry& place);
 
   // False after the node has ended the session. Looks at the socket.
   bool Alive() { return channel_->Poll(); }
@@ -121,7 +121,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
  private:
   explicit LocalSession(const Clock* clock) : clock_(clock) {}
   Status OnMessage(shm::Received message);
-  Result<std::shared_ptr<const Segment>> FindSegment(uint32_t id);
+  Result<std::shared_ptr<const ArenaSegment>> FindSegment(uint32_t id);
   // One call, and what waits to be given back before and after it.
   Result<RingChannel::Answer> Run(const RingChannel::Request& request, TimePoint deadline);
   // Sends what waits to be given back, as far as there is room.
@@ -133,7 +133,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
 
   const Clock* const clock_;
   shm::Welcome welcome_;
-  SegmentMap segments_;
+  ArenaMap segments_;
   std::unique_ptr<RingChannel> channel_;
 
   std::atomic<uint32_t> calls_{0};

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "services/cache/tier/disk/segment_map.h"
+#include "services/cache/tier/disk/value_file_map.h"
 
 namespace cairn::cache::disk {
 

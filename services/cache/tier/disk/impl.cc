@@ -93,8 +93,8 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
                              .node_id = options.node_id,
                              .segment_bytes = SegmentBytesFor(options.capacity_bytes),
                              .wipe_on_mismatch = options.wipe_on_mismatch}));
-  disk::SegmentMap map(directory.segment_bytes(),
-                       MaxSegmentsFor(options.capacity_bytes, directory.segment_bytes()));
+  disk::ValueFileMap map(directory.segment_bytes(),
+                         MaxSegmentsFor(options.capacity_bytes, directory.segment_bytes()));
   std::unique_ptr<Impl> impl(new Impl(options, std::move(directory), std::move(map)));
   CAIRN_RETURN_IF_ERROR(impl->OpenStore());
   CAIRN_RETURN_IF_ERROR(impl->OpenBackends());

@@ -29,8 +29,8 @@
 #include "services/cache/tier/disk/full_io.h"
 #include "services/cache/tier/disk/io_backend.h"
 #include "services/cache/tier/disk/meta_store.h"
-#include "services/cache/tier/disk/segment_files.h"
-#include "services/cache/tier/disk/segment_map.h"
+#include "services/cache/tier/disk/value_file_map.h"
+#include "services/cache/tier/disk/value_files.h"
 
 namespace cairn::cache {
 
@@ -98,7 +98,7 @@ class DiskTier::Impl {
     uint64_t hash;
   };
 
-  Impl(const DiskTierOptions& chosen, disk::Directory opened, disk::SegmentMap map)
+  Impl(const DiskTierOptions& chosen, disk::Directory opened, disk::ValueFileMap map)
       : options(chosen), directory(std::move(opened)), map_(std::move(map)) {}
 
   // impl.cc
@@ -143,12 +143,12 @@ class DiskTier::Impl {
 
   // Constant after Open.
   std::unique_ptr<disk::MetaStore> store_;
-  disk::SegmentFiles files_;
+  disk::ValueFiles files_;
   std::unique_ptr<disk::IoBackend> writer_;
   std::vector<std::unique_ptr<disk::IoBackend>> readers_;
 
   mutable Mutex mu_;
-  disk::SegmentMap map_ ABSL_GUARDED_BY(mu_);
+  disk::ValueFileMap map_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mu_);
   uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // Of reserved and written extents, whole pages.
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 0;

@@ -78,12 +78,12 @@ void DiskTier::Impl::PumpWrites() {
         QueuedWrite& write = queue_.front();
         if (!group.empty() &&
             (bytes + write.extent.length > kGroupBytes ||
-             !map_.Continues(disk::SegmentMap::Stream::kFresh, write.extent.length))) {
+             !map_.Continues(disk::ValueFileMap::Stream::kFresh, write.extent.length))) {
           break;
         }
         // The last free segment is for moves, unless more files may be made.
         const auto place =
-            map_.Allocate(disk::SegmentMap::Stream::kFresh, write.extent.id, write.extent.length,
+            map_.Allocate(disk::ValueFileMap::Stream::kFresh, write.extent.id, write.extent.length,
                           /*last=*/map_.NextAbsent().has_value(), SteadyClock::Get().Now());
         if (!place) {
           WantRoom();
@@ -96,7 +96,7 @@ void DiskTier::Impl::PumpWrites() {
       }
       if (group.empty()) return;
       ++writes_;
-      if (map_.NeedsSpare(disk::SegmentMap::Stream::kFresh)) WantRoom();
+      if (map_.NeedsSpare(disk::ValueFileMap::Stream::kFresh)) WantRoom();
     }
     const disk::Place place = group.front().place;
     auto* const io = disk::FullIo::NewWrite(files_.fd(place.segment), OffsetOf(place));

@@ -65,7 +65,7 @@ void DiskTier::Impl::RoomLoop() {
 }
 
 bool DiskTier::Impl::MakeRoom() {
-  using Stream = disk::SegmentMap::Stream;
+  using Stream = disk::ValueFileMap::Stream;
   std::optional<uint32_t> surplus, victim;
   bool make = false;
   bool waiting = false;
@@ -222,7 +222,7 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
     MutexLock lock(mu_);
     const auto it = entries_.find(r.id);
     if (it == entries_.end() || it->second.place != r.place) continue;
-    const auto place = map_.Allocate(disk::SegmentMap::Stream::kMoved, r.id, r.length,
+    const auto place = map_.Allocate(disk::ValueFileMap::Stream::kMoved, r.id, r.length,
                                      /*last=*/true, SteadyClock::Get().Now());
     if (!place) break;
     Placed p;

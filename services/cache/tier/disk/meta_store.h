@@ -20,7 +20,7 @@
 #include <string_view>
 
 #include "cairn/common/status.h"
-#include "services/cache/tier/disk/segment_map.h"
+#include "services/cache/tier/disk/value_file_map.h"
 
 namespace cairn::cache::disk {
 

@@ -11,7 +11,7 @@
 
 #include "services/cache/tier/disk/disk_tier.h"
 #include "services/cache/tier/disk/io_backend.h"
-#include "services/cache/tier/disk/segment_map.h"
+#include "services/cache/tier/disk/value_file_map.h"
 #include "tests/conformance/cache/tier/tier_conformance.h"
 
 namespace cairn::cache::conformance {

@@ -114,7 +114,7 @@ TEST_P(Model, AgreesWithANaiveTree) {
         }
         ASSERT_EQ(in_runs, expected);
         size_t in_segments = 0;
-        for (const auto& segment : walk.segments) in_segments += segment.count;
+        for (const auto& segment : walk.path_runs) in_segments += segment.count;
         ASSERT_EQ(in_segments, expected);
         break;
       }

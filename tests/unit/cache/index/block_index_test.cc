@@ -90,7 +90,7 @@ TEST_F(BlockIndexTest, ContradictingParentsCloseNoCircle) {
   index_.Link(KeyOf(1), KeyOf(3));
   EXPECT_EQ(index_.ParentOf(*index_.Find(KeyOf(1))), std::nullopt);
   index_.Link(KeyOf(1), KeyOf(1));
-  EXPECT_EQ(Matched({3, 1, 2}), 3u);  // Two segments: served, not linked.
+  EXPECT_EQ(Matched({3, 1, 2}), 3u);  // Two runs: served, not linked.
   EXPECT_TRUE(index_.CheckInvariants());
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "services/cache/local/local_server.h"
-#include "services/cache/local/local_session.h"
+#include "services/cache/local/local_server_session.h"
 #include "tests/unit/cache/engine/engine_fixture.h"
 
 namespace cairn::cache::testing {
@@ -66,7 +66,7 @@ struct LocalEngine {
 };
 
 // Segments that a session sent, mapped.
-class MappedSegments : public SegmentSink {
+class MappedSegments : public ArenaSegmentSender {
  public:
   struct Segment {
     std::byte* base = nullptr;

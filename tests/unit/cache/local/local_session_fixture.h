@@ -9,14 +9,14 @@ namespace cairn::cache::testing {
 inline constexpr uint8_t kOk = 0;
 inline uint8_t Code(StatusCode code) { return static_cast<uint8_t>(code); }
 
-class LocalSessionTest : public ::testing::Test {
+class LocalServerSessionTest : public ::testing::Test {
  protected:
-  explicit LocalSessionTest(bool with_source = false)
+  explicit LocalServerSessionTest(bool with_source = false)
       : node_(8, &clock_, disk_.get(), with_source ? &source_ : nullptr, &timers_) {}
 
   // One client of the tenant: its session at the node, and its end of the ring.
   struct Client {
-    Client(LocalSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20) {
+    Client(LocalServerSessionTest* test, const std::string& tenant, uint64_t quota = 64 << 20) {
       int fd = -1;
       const shm::RingShape shape{.entries = 8, .scratch_bytes = 256 << 10};
       auto node = shm::RingMemory::Create(shape, &fd);
@@ -26,16 +26,16 @@ class LocalSessionTest : public ::testing::Test {
       EXPECT_OK(client);
       header = &client->header();
       id = *test->node_.engine->OpenSession("test");
-      session = std::make_unique<LocalSession>(
-          LocalSession::Services{.engine = test->node_.engine.get(),
-                                 .host = test->node_.host.get(),
-                                 .clock = &test->clock_,
-                                 .stats = &test->stats_,
-                                 .buffers = &test->buffers_},
-          LocalSessionOptions{.session = id,
-                              .owner = test->node_.host->AddOwner(tenant),
-                              .tenant = tenant,
-                              .quota_bytes = quota},
+      session = std::make_unique<LocalServerSession>(
+          LocalServerSession::Services{.engine = test->node_.engine.get(),
+                                       .host = test->node_.host.get(),
+                                       .clock = &test->clock_,
+                                       .stats = &test->stats_,
+                                       .buffers = &test->buffers_},
+          LocalServerSessionOptions{.session = id,
+                                    .owner = test->node_.host->AddOwner(tenant),
+                                    .tenant = tenant,
+                                    .quota_bytes = quota},
           shm::NodeRing(*std::move(node)), &segments);
       session->SendAllSegments();
       call = std::make_unique<RingCaller>(shm::ClientRing(*std::move(client)), [this] {
@@ -49,11 +49,11 @@ class LocalSessionTest : public ::testing::Test {
     MappedSegments segments;
     shm::RingHeader* header = nullptr;
     SessionId id = 0;
-    std::unique_ptr<LocalSession> session;
+    std::unique_ptr<LocalServerSession> session;
     std::unique_ptr<RingCaller> call;
   };
 
-  void ExpectBlock(Client& client, const shm::PartPlace& place, uint64_t n) {
+  void ExpectBlock(Client& client, const shm::PlaceEntry& place, uint64_t n) {
     ASSERT_EQ(place.state, static_cast<uint8_t>(shm::PlaceState::kHere)) << n;
     const Layout layout = TestSpec().layout;
     const auto expected = TestPart(layout, n, layout.WholeRect());

@@ -9,9 +9,9 @@ using shm::Op;
 using shm::PlaceState;
 using std::chrono::milliseconds;
 
-class LocalSourceTest : public LocalSessionTest {
+class LocalSourceTest : public LocalServerSessionTest {
  protected:
-  LocalSourceTest() : LocalSessionTest(/*with_source=*/true) {}
+  LocalSourceTest() : LocalServerSessionTest(/*with_source=*/true) {}
   ~LocalSourceTest() override { source_.DropAnswers(); }
 
   void GiveSource(uint64_t n) {
@@ -50,7 +50,7 @@ TEST_F(LocalSourceTest, AMatchWaitsWhileOthersAreServed) {
   ASSERT_EQ(done.code, kOk);
   EXPECT_EQ(done.matched, 3u);
   EXPECT_EQ(done.located, 3u);
-  const auto places = client.call->Output<shm::PartPlace>(match, done);
+  const auto places = client.call->Output<shm::PlaceEntry>(match, done);
   ASSERT_EQ(places.size(), 3u);
   ExpectBlock(client, places[0], 1);
   for (uint32_t block : {1u, 2u}) {

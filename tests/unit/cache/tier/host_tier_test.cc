@@ -60,7 +60,7 @@ TEST(HostTierTest, AnotherMappingOfTheSegmentSeesTheBytes) {
   const auto extent = tier->Reserve(5000);
   ASSERT_OK(extent);
   std::memset(tier->Map(*extent).data(), 0x5A, 5000);
-  const HostTier::Segment& segment = tier->segment(extent->id / (4 * kMiB));
+  const HostTier::ArenaSegment& segment = tier->segment(extent->id / (4 * kMiB));
   void* other = mmap(nullptr, segment.bytes, PROT_READ, MAP_SHARED, segment.fd, 0);
   ASSERT_NE(other, MAP_FAILED);
   const auto* bytes = static_cast<const unsigned char*>(other) + (extent->id - segment.offset);

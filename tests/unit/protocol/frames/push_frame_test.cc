@@ -9,7 +9,7 @@
 #include "common/status/matchers.h"
 #include "protocol/frames/push_frame_reader.h"
 #include "protocol/frames/push_frame_writer.h"
-#include "protocol/wire/limits.h"
+#include "protocol/wire/message_limits.h"
 #include "tests/unit/protocol/frames/frame_bytes.h"
 
 namespace cairn::frames {

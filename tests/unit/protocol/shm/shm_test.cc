@@ -180,7 +180,7 @@ TEST(ShmDecode, NamesWhatIsWrong) {
 }
 
 TEST(ShmDecode, TakesNoPlaceOutsideItsSegment) {
-  PartPlace place;
+  PlaceEntry place;
   place.bytes = 100;
   place.layer_end = place.head_end = 1;
   place.offset = 4096;

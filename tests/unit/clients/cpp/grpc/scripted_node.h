@@ -18,7 +18,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
-#include "protocol/wire/limits.h"
+#include "protocol/wire/message_limits.h"
 
 namespace cairn::client::testing {
 

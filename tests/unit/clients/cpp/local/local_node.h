@@ -202,8 +202,8 @@ class LocalNode {
     return in;
   }
 
-  shm::PartPlace PlaceOf(uint32_t block, const Stored& stored, bool pending) {
-    shm::PartPlace place;
+  shm::PlaceEntry PlaceOf(uint32_t block, const Stored& stored, bool pending) {
+    shm::PlaceEntry place;
     place.block = block;
     place.tier = pending ? 2 : 1;
     place.layer_begin = stored.rect.layer_begin;
@@ -227,11 +227,11 @@ class LocalNode {
     if (static_cast<shm::Op>(s.op) == shm::Op::kLocate && script_.pending > 0) --script_.pending;
     uint32_t block = begin;
     for (; block < end; ++block) {
-      if ((c->count + 1) * sizeof(shm::PartPlace) > s.output.bytes ||
+      if ((c->count + 1) * sizeof(shm::PlaceEntry) > s.output.bytes ||
           c->count >= script_.places_per_answer) {
         break;
       }
-      const shm::PartPlace place = PlaceOf(block, parts_.at(keys[block]), pending);
+      const shm::PlaceEntry place = PlaceOf(block, parts_.at(keys[block]), pending);
       std::memcpy(scratch.data() + s.output.offset + c->count * sizeof(place), &place,
                   sizeof(place));
       ++c->count;

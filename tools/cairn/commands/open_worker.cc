@@ -1,4 +1,4 @@
-#include "tools/cairn/commands/session.h"
+#include "tools/cairn/commands/open_worker.h"
 
 #include <cstdio>
 #include <filesystem>

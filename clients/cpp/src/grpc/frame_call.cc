@@ -1,4 +1,4 @@
-#include "clients/cpp/src/grpc/raw_call.h"
+#include "clients/cpp/src/grpc/frame_call.h"
 
 #include "clients/cpp/src/grpc/channel.h"
 #include "common/rpc/status.h"
@@ -6,14 +6,14 @@
 
 namespace cairn::client {
 
-RawCall::RawCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
-                 const std::string& trace) {
+FrameCall::FrameCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
+                     const std::string& trace) {
   Prepare(context_, deadline.value_or(TimePoint::max()), trace);
   context_.set_initial_metadata_corked(true);
   stream_ = stub->PrepareCall(&context_, method, &queue_);
 }
 
-RawCall::~RawCall() {
+FrameCall::~FrameCall() {
   const auto forever = TimePoint::max();
   if (started_ && !finished_) {
     // Cancelled calls complete at once, whatever the peer does.
@@ -31,13 +31,13 @@ RawCall::~RawCall() {
   }
 }
 
-void RawCall::Begin(Step step) {
+void FrameCall::Begin(Step step) {
   CAIRN_CHECK((pending_ & step) == 0);
   pending_ |= step;
   started_ = true;
 }
 
-RawCall::Outcome RawCall::Await(uintptr_t steps, TimePoint deadline) {
+FrameCall::Outcome FrameCall::Await(uintptr_t steps, TimePoint deadline) {
   while ((pending_ & steps) != 0) {
     void* tag = nullptr;
     bool ok = false;
@@ -55,7 +55,7 @@ RawCall::Outcome RawCall::Await(uintptr_t steps, TimePoint deadline) {
   return (closed_ & steps) == 0 ? Outcome::kDone : Outcome::kClosed;
 }
 
-void RawCall::BeginWrite(const grpc::ByteBuffer& frame, bool last) {
+void FrameCall::BeginWrite(const grpc::ByteBuffer& frame, bool last) {
   if (!started_) stream_->StartCall(nullptr);  // Corked: nothing is sent yet, and no tag comes.
   Begin(kWrite);
   if (last) {
@@ -65,24 +65,24 @@ void RawCall::BeginWrite(const grpc::ByteBuffer& frame, bool last) {
   }
 }
 
-void RawCall::BeginRead() {
+void FrameCall::BeginRead() {
   Begin(kRead);
   stream_->Read(&read_, reinterpret_cast<void*>(kRead));
 }
 
-void RawCall::BeginFinish() {
+void FrameCall::BeginFinish() {
   Begin(kFinish);
   stream_->Finish(&status_, reinterpret_cast<void*>(kFinish));
 }
 
-RawCall::Outcome RawCall::Write(const grpc::ByteBuffer& frame, bool last, TimePoint deadline) {
+FrameCall::Outcome FrameCall::Write(const grpc::ByteBuffer& frame, bool last, TimePoint deadline) {
   if ((pending_ & kWrite) == 0) BeginWrite(frame, last);
   return Await(kWrite, deadline);
 }
 
-void RawCall::Send(const grpc::ByteBuffer& frame) { BeginWrite(frame, true); }
+void FrameCall::Send(const grpc::ByteBuffer& frame) { BeginWrite(frame, true); }
 
-RawCall::Outcome RawCall::Read(grpc::ByteBuffer* frame, bool ahead, TimePoint deadline) {
+FrameCall::Outcome FrameCall::Read(grpc::ByteBuffer* frame, bool ahead, TimePoint deadline) {
   if (((pending_ | closed_) & kRead) == 0) BeginRead();
   const Outcome outcome = Await(kRead, deadline);
   if (outcome == Outcome::kDone) {
@@ -93,7 +93,7 @@ RawCall::Outcome RawCall::Read(grpc::ByteBuffer* frame, bool ahead, TimePoint de
   return outcome;
 }
 
-Status RawCall::Finish(TimePoint deadline) {
+Status FrameCall::Finish(TimePoint deadline) {
   if (!finished_ && (pending_ & kFinish) == 0) {
     // A read ahead and the status would both ask for the call's first metadata.
     if (Await(kRead, deadline) == Outcome::kTimeout) {

@@ -1,4 +1,4 @@
-#include "clients/cpp/src/local/segment_map.h"
+#include "clients/cpp/src/local/arena_map.h"
 
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -11,7 +11,8 @@
 
 namespace cairn::client::local {
 
-Result<std::shared_ptr<const Segment>> Segment::Map(const shm::SegmentEntry& entry, int fd) {
+Result<std::shared_ptr<const ArenaSegment>> ArenaSegment::Map(const shm::SegmentEntry& entry,
+                                                              int fd) {
   struct stat file {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &file) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || file.st_size < 0 ||
@@ -27,14 +28,14 @@ Result<std::shared_ptr<const Segment>> Segment::Map(const shm::SegmentEntry& ent
     return Errorf(StatusCode::kUnavailable, "segment {}: mapping {} bytes: {}", entry.id,
                   entry.bytes, std::strerror(errno));
   }
-  return std::shared_ptr<const Segment>(
-      new Segment(static_cast<std::byte*>(base), entry.bytes, writable));
+  return std::shared_ptr<const ArenaSegment>(
+      new ArenaSegment(static_cast<std::byte*>(base), entry.bytes, writable));
 }
 
-Segment::~Segment() { munmap(base_, bytes_); }
+ArenaSegment::~ArenaSegment() { munmap(base_, bytes_); }
 
-Status SegmentMap::Add(const shm::SegmentEntry& entry, int fd) {
-  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<const Segment> segment, Segment::Map(entry, fd));
+Status ArenaMap::Add(const shm::SegmentEntry& entry, int fd) {
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<const ArenaSegment> segment, ArenaSegment::Map(entry, fd));
   MutexLock lock(mu_);
   if (segments_.size() >= kMaxSegments) {
     return Errorf(StatusCode::kDataLoss, "node: more than {} segments", kMaxSegments);
@@ -45,8 +46,8 @@ Status SegmentMap::Add(const shm::SegmentEntry& entry, int fd) {
   return OkStatus();
 }
 
-void SegmentMap::Remove(uint32_t id) {
-  std::shared_ptr<const Segment> gone;  // Unmapped outside the lock.
+void ArenaMap::Remove(uint32_t id) {
+  std::shared_ptr<const ArenaSegment> gone;  // Unmapped outside the lock.
   MutexLock lock(mu_);
   const auto it = segments_.find(id);
   if (it == segments_.end()) return;
@@ -54,7 +55,7 @@ void SegmentMap::Remove(uint32_t id) {
   segments_.erase(it);
 }
 
-std::shared_ptr<const Segment> SegmentMap::Find(uint32_t id) const {
+std::shared_ptr<const ArenaSegment> ArenaMap::Find(uint32_t id) const {
   MutexLock lock(mu_);
   const auto it = segments_.find(id);
   return it == segments_.end() ? nullptr : it->second;

@@ -1,4 +1,4 @@
-#include "services/worker/session/selected_slice.h"
+#include "services/worker/session/selected_slice_codec.h"
 
 #include <bit>
 #include <cmath>

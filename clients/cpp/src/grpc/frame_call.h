@@ -18,16 +18,16 @@ namespace cairn::client {
 
 // Not thread-safe, except for Cancel. Every wait ends at its deadline. The call then still runs,
 // and the caller can wait for it again. Destroying it ends the call and does not wait for the peer.
-class RawCall {
+class FrameCall {
  public:
   // `method` like "/cairn.v1.Cache/Fetch". The stub outlives the call. nullopt: the call as such
   // has no deadline. Nothing is sent before the first Send or Write, which takes the call's
   // metadata with it: one packet and one wake-up less.
-  RawCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
-          const std::string& trace);
-  ~RawCall();
-  RawCall(const RawCall&) = delete;
-  RawCall& operator=(const RawCall&) = delete;
+  FrameCall(grpc::GenericStub* stub, const char* method, std::optional<TimePoint> deadline,
+            const std::string& trace);
+  ~FrameCall();
+  FrameCall(const FrameCall&) = delete;
+  FrameCall& operator=(const FrameCall&) = delete;
 
   enum class Outcome { kDone, kClosed, kTimeout };
   // kClosed: the stream has ended or broken, and Finish says how. `last`: nothing more will be

@@ -14,7 +14,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST_F(LocalSessionTest, WritesInPlaceAndReadsInPlace) {
+TEST_F(LocalServerSessionTest, WritesInPlaceAndReadsInPlace) {
   Client client(this, "a");
   for (uint64_t n = 1; n <= 5; ++n) {
     ASSERT_EQ(
@@ -28,7 +28,7 @@ TEST_F(LocalSessionTest, WritesInPlaceAndReadsInPlace) {
   EXPECT_EQ(done.matched, 5u);
   EXPECT_EQ(done.located, 5u);
   EXPECT_EQ(done.miss_reason, static_cast<uint8_t>(MissReason::kAbsent));
-  const auto places = client.call->Output<shm::PartPlace>(s, done);
+  const auto places = client.call->Output<shm::PlaceEntry>(s, done);
   ASSERT_EQ(places.size(), 5u);
   for (uint64_t n = 1; n <= 5; ++n) {
     ExpectBlock(client, places[n - 1], n);
@@ -40,13 +40,13 @@ TEST_F(LocalSessionTest, WritesInPlaceAndReadsInPlace) {
   EXPECT_EQ(node_.engine->GetStats().leases, 0u);
 }
 
-TEST_F(LocalSessionTest, ReadersCannotWriteWhatCameOverTheNetwork) {
+TEST_F(LocalServerSessionTest, ReadersCannotWriteWhatCameOverTheNetwork) {
   Client client(this, "a");
   node_.Store(client.id, a_, 1, std::nullopt);
   const BlockKey key = TestKey(1);
   const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
   const shm::Completion done = client.call->Call(s);
-  const auto places = client.call->Output<shm::PartPlace>(s, done);
+  const auto places = client.call->Output<shm::PlaceEntry>(s, done);
   ASSERT_EQ(places.size(), 1u);
   ExpectBlock(client, places[0], 1);
   EXPECT_EQ(places[0].flags, 0);
@@ -55,7 +55,7 @@ TEST_F(LocalSessionTest, ReadersCannotWriteWhatCameOverTheNetwork) {
   EXPECT_EQ(mmap(nullptr, segment.bytes, PROT_WRITE, MAP_SHARED, segment.fd, 0), MAP_FAILED);
 }
 
-TEST_F(LocalSessionTest, BlocksFromBeforeTheFirstLocalSessionAreElsewhere) {
+TEST_F(LocalServerSessionTest, BlocksFromBeforeTheFirstLocalSessionAreElsewhere) {
   const SessionId network = *node_.engine->OpenSession("network");
   node_.Store(network, a_, 1, std::nullopt);
   node_.Store(network, b_, 1, std::nullopt);
@@ -65,7 +65,7 @@ TEST_F(LocalSessionTest, BlocksFromBeforeTheFirstLocalSessionAreElsewhere) {
   const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
   const shm::Completion done = client.call->Call(s);
   EXPECT_EQ(done.matched, 1u);
-  const auto places = client.call->Output<shm::PartPlace>(s, done);
+  const auto places = client.call->Output<shm::PlaceEntry>(s, done);
   ASSERT_EQ(places.size(), 1u);
   EXPECT_EQ(places[0].state, static_cast<uint8_t>(PlaceState::kElsewhere));
   EXPECT_EQ(places[0].segment, 0u);
@@ -73,7 +73,7 @@ TEST_F(LocalSessionTest, BlocksFromBeforeTheFirstLocalSessionAreElsewhere) {
   client.call->Release(done.lease);
 }
 
-TEST_F(LocalSessionTest, AnotherTenantsNamespaceIsRefused) {
+TEST_F(LocalServerSessionTest, AnotherTenantsNamespaceIsRefused) {
   Client client(this, "a");
   const BlockKey key = TestKey(1);
   for (const Op op : {Op::kMatch, Op::kExists}) {
@@ -87,7 +87,7 @@ TEST_F(LocalSessionTest, AnotherTenantsNamespaceIsRefused) {
   EXPECT_TRUE(client.serves);
 }
 
-TEST_F(LocalSessionTest, LeasesOfOthersAreNotItsOwn) {
+TEST_F(LocalServerSessionTest, LeasesOfOthersAreNotItsOwn) {
   Client one(this, "a"), other(this, "a");
   ASSERT_EQ(one.call->Put(one.segments, a_, 1, std::nullopt), kOk);
   const BlockKey key = TestKey(1);
@@ -108,7 +108,7 @@ TEST_F(LocalSessionTest, LeasesOfOthersAreNotItsOwn) {
   EXPECT_EQ(node_.engine->GetStats().reservations, 1u);
 }
 
-TEST_F(LocalSessionTest, APartWhoseHeaderIsDamagedIsNotCommitted) {
+TEST_F(LocalServerSessionTest, APartWhoseHeaderIsDamagedIsNotCommitted) {
   Client client(this, "a");
   EXPECT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt, /*damage=*/32),
             Code(StatusCode::kDataLoss));
@@ -119,7 +119,7 @@ TEST_F(LocalSessionTest, APartWhoseHeaderIsDamagedIsNotCommitted) {
 }
 
 // Readers hash what is lent; the first one's report makes it a miss.
-TEST_F(LocalSessionTest, DamagedSlicesGoWhenAReaderReportsThem) {
+TEST_F(LocalServerSessionTest, DamagedSlicesGoWhenAReaderReportsThem) {
   Client client(this, "a");
   ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt, /*damage=*/SIZE_MAX), kOk);
   const BlockKey key = TestKey(1);
@@ -133,7 +133,7 @@ TEST_F(LocalSessionTest, DamagedSlicesGoWhenAReaderReportsThem) {
       << "the part can be written again";
 }
 
-TEST_F(LocalSessionTest, AWriterThatScribblesLaterMakesAMiss) {
+TEST_F(LocalServerSessionTest, AWriterThatScribblesLaterMakesAMiss) {
   Client client(this, "a");
   const shm::Grant grant = client.call->Reserve(a_, 1, std::nullopt);
   const Layout layout = TestSpec().layout;
@@ -159,7 +159,7 @@ TEST_F(LocalSessionTest, AWriterThatScribblesLaterMakesAMiss) {
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalSessionTest, LeasesAndReservationsHaveNoDeadlineButEndWithTheSession) {
+TEST_F(LocalServerSessionTest, LeasesAndReservationsHaveNoDeadlineButEndWithTheSession) {
   auto client = std::make_unique<Client>(this, "a");
   ASSERT_EQ(client->call->Put(client->segments, a_, 1, std::nullopt), kOk);
   const BlockKey key = TestKey(1);
@@ -177,13 +177,13 @@ TEST_F(LocalSessionTest, LeasesAndReservationsHaveNoDeadlineButEndWithTheSession
   EXPECT_EQ(stats_.held_bytes.load(), 0u);
 }
 
-TEST_F(LocalSessionTest, DroppedNamespaceStaysReadableUntilTheLeaseIsReleased) {
+TEST_F(LocalServerSessionTest, DroppedNamespaceStaysReadableUntilTheLeaseIsReleased) {
   Client client(this, "a");
   ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);
   const BlockKey key = TestKey(1);
   const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
   const shm::Completion match = client.call->Call(s);
-  const auto place = client.call->Output<shm::PartPlace>(s, match).at(0);
+  const auto place = client.call->Output<shm::PlaceEntry>(s, match).at(0);
   const shm::Grant grant = client.call->Reserve(a_, 2, 1);
   ASSERT_EQ(grant.code, kOk);
   ASSERT_OK(node_.engine->DropNamespace(a_));
@@ -201,7 +201,7 @@ TEST_F(LocalSessionTest, DroppedNamespaceStaysReadableUntilTheLeaseIsReleased) {
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalSessionTest, QuotaBoundsWhatASessionHolds) {
+TEST_F(LocalServerSessionTest, QuotaBoundsWhatASessionHolds) {
   const uint64_t block = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
   Client client(this, "a", 4 * block);
   std::vector<uint64_t> reserved;
@@ -227,7 +227,7 @@ TEST_F(LocalSessionTest, QuotaBoundsWhatASessionHolds) {
   EXPECT_EQ(client.call->Call(client.call->MatchCall(a_, {&key, 1})).code, kOk);
 }
 
-TEST_F(LocalSessionTest, LocateWaitsForBlocksFromDisk) {
+TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   Client client(this, "a");
   for (uint64_t n = 1; n <= 3; ++n) {
     ASSERT_EQ(
@@ -250,7 +250,7 @@ TEST_F(LocalSessionTest, LocateWaitsForBlocksFromDisk) {
   const shm::Submission s = client.call->MatchCall(a_, TestKeys(1, 3));
   const shm::Completion match = client.call->Call(s);
   ASSERT_EQ(match.matched, 3u);
-  const auto first = client.call->Output<shm::PartPlace>(s, match);
+  const auto first = client.call->Output<shm::PlaceEntry>(s, match);
   ASSERT_EQ(first.size(), 3u);
   EXPECT_EQ(first[0].state, static_cast<uint8_t>(PlaceState::kPending));
   EXPECT_EQ(first[0].tier, 2);
@@ -268,7 +268,7 @@ TEST_F(LocalSessionTest, LocateWaitsForBlocksFromDisk) {
   ASSERT_FALSE(client.session->has_waiting());
   const shm::Completion done = client.call->Wait(locate);
   ASSERT_EQ(done.code, kOk);
-  const auto places = client.call->Output<shm::PartPlace>(locate, done);
+  const auto places = client.call->Output<shm::PlaceEntry>(locate, done);
   ASSERT_EQ(places.size(), 3u);
   for (uint64_t n = 1; n <= 3; ++n) {
     ExpectBlock(client, places[n - 1], n);
@@ -277,7 +277,7 @@ TEST_F(LocalSessionTest, LocateWaitsForBlocksFromDisk) {
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalSessionTest, LocateWaitsNoLongerThanItWasTold) {
+TEST_F(LocalServerSessionTest, LocateWaitsNoLongerThanItWasTold) {
   Client client(this, "a");
   ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);
   const BlockKey key = TestKey(1);
@@ -291,7 +291,7 @@ TEST_F(LocalSessionTest, LocateWaitsNoLongerThanItWasTold) {
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalSessionTest, PlacesEndAtTheRoomForThem) {
+TEST_F(LocalServerSessionTest, PlacesEndAtTheRoomForThem) {
   Client client(this, "a");
   for (uint64_t n = 1; n <= 4; ++n) {
     ASSERT_EQ(
@@ -299,21 +299,21 @@ TEST_F(LocalSessionTest, PlacesEndAtTheRoomForThem) {
         kOk);
   }
   shm::Submission s = client.call->MatchCall(a_, TestKeys(1, 4));
-  s.output.bytes = 2 * sizeof(shm::PartPlace) + 8;
+  s.output.bytes = 2 * sizeof(shm::PlaceEntry) + 8;
   const shm::Completion match = client.call->Call(s);
   EXPECT_EQ(match.matched, 4u);
   EXPECT_EQ(match.count, 2u);
   EXPECT_EQ(match.located, 2u);
   const shm::Submission rest = client.call->WithLease(Op::kLocate, match.lease, 2);
   const shm::Completion done = client.call->Call(rest);
-  const auto places = client.call->Output<shm::PartPlace>(rest, done);
+  const auto places = client.call->Output<shm::PlaceEntry>(rest, done);
   ASSERT_EQ(places.size(), 2u);
   EXPECT_EQ(places[0].block, 2u);
   EXPECT_EQ(done.located, 2u);
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalSessionTest, ExistsAnswersOneBytePerKey) {
+TEST_F(LocalServerSessionTest, ExistsAnswersOneBytePerKey) {
   Client client(this, "a");
   for (uint64_t n = 1; n <= 3; ++n) {
     ASSERT_EQ(
@@ -327,7 +327,7 @@ TEST_F(LocalSessionTest, ExistsAnswersOneBytePerKey) {
   EXPECT_EQ(node_.engine->GetStats().leases, 0u);
 }
 
-TEST_F(LocalSessionTest, AClientThatReadsNoSocketGetsNoGrantsAndPlacesElsewhere) {
+TEST_F(LocalServerSessionTest, AClientThatReadsNoSocketGetsNoGrantsAndPlacesElsewhere) {
   Client client(this, "a");
   client.segments.refuse = true;
   EXPECT_EQ(client.call->Reserve(a_, 1, std::nullopt).code, Code(StatusCode::kResourceExhausted));
@@ -336,12 +336,12 @@ TEST_F(LocalSessionTest, AClientThatReadsNoSocketGetsNoGrantsAndPlacesElsewhere)
   const BlockKey key = TestKey(1);
   const shm::Submission s = client.call->MatchCall(a_, {&key, 1});
   const shm::Completion match = client.call->Call(s);
-  EXPECT_EQ(client.call->Output<shm::PartPlace>(s, match).at(0).state,
+  EXPECT_EQ(client.call->Output<shm::PlaceEntry>(s, match).at(0).state,
             static_cast<uint8_t>(PlaceState::kElsewhere));
   client.call->Release(match.lease);
 }
 
-TEST_F(LocalSessionTest, NonsenseEndsTheSessionOnly) {
+TEST_F(LocalServerSessionTest, NonsenseEndsTheSessionOnly) {
   Client good(this, "a");
   for (int kind = 0; kind < 4; ++kind) {
     SCOPED_TRACE(kind);
@@ -362,7 +362,7 @@ TEST_F(LocalSessionTest, NonsenseEndsTheSessionOnly) {
   EXPECT_EQ(good.call->Put(good.segments, a_, 1, std::nullopt), kOk);
 }
 
-TEST_F(LocalSessionTest, RandomDescriptorsHarmNobody) {
+TEST_F(LocalServerSessionTest, RandomDescriptorsHarmNobody) {
   Client good(this, "a");
   for (uint64_t n = 1; n <= 4; ++n) {
     ASSERT_EQ(good.call->Put(good.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
@@ -414,7 +414,7 @@ TEST_F(LocalSessionTest, RandomDescriptorsHarmNobody) {
   const shm::Submission s = good.call->MatchCall(a_, TestKeys(1, 4));
   const shm::Completion match = good.call->Call(s);
   EXPECT_EQ(match.matched, 4u);
-  const auto places = good.call->Output<shm::PartPlace>(s, match);
+  const auto places = good.call->Output<shm::PlaceEntry>(s, match);
   for (uint64_t n = 1; n <= 4; ++n) ExpectBlock(good, places[n - 1], n);
   good.call->Release(match.lease);
 }

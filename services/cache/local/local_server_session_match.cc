@@ -2,14 +2,14 @@
 
 #include <bit>
 
-#include "services/cache/local/local_session.h"
+#include "services/cache/local/local_server_session.h"
 
 namespace cairn::cache {
 
 using shm::DecodedSubmission;
 
-Status LocalSession::Match(const DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
-                           bool* wait) {
+Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
+                                 shm::Completion* done, bool* wait) {
   CAIRN_ASSIGN_OR_RETURN(const uint32_t block_tokens, CheckTenant(call.fingerprint));
   LocalBuffers& buffers = *services_.buffers;
   buffers.keys.resize(call.count);
@@ -51,8 +51,8 @@ Status LocalSession::Match(const DecodedSubmission& call, uint64_t cookie, shm::
   return OkStatus();
 }
 
-void LocalSession::AnswerMatch(const DecodedSubmission& call, const MatchResult& match,
-                               uint32_t block_tokens, shm::Completion* done) {
+void LocalServerSession::AnswerMatch(const DecodedSubmission& call, const MatchResult& match,
+                                     uint32_t block_tokens, shm::Completion* done) {
   if (services_.observer != nullptr) services_.observer->OnMatch(match, call.count, block_tokens);
   done->lease = match.lease.value_or(0);
   done->matched = match.matched_blocks;
@@ -62,8 +62,8 @@ void LocalSession::AnswerMatch(const DecodedSubmission& call, const MatchResult&
   if (WantsPlaces(call)) WritePlaces(call, done);
 }
 
-Status LocalSession::AnswerLate(const WaitingMatch& waiting, const Result<MatchResult>& match,
-                                shm::Completion* done) {
+Status LocalServerSession::AnswerLate(const WaitingMatch& waiting, const Result<MatchResult>& match,
+                                      shm::Completion* done) {
   if (!match.ok()) {
     // The client never learns of the lease on what was here.
     if (waiting.lease && ForgetLease(*waiting.lease)) {
@@ -84,7 +84,7 @@ Status LocalSession::AnswerLate(const WaitingMatch& waiting, const Result<MatchR
   return OkStatus();
 }
 
-void LocalSession::AnswerMatches() {
+void LocalServerSession::AnswerMatches() {
   for (size_t left = waiting_matches_.size(); left > 0; --left) {
     WaitingMatch waiting = std::move(waiting_matches_.front());
     waiting_matches_.pop_front();

@@ -2,7 +2,7 @@
 // One same-node session: takes descriptors out of its ring, asks the engine, writes answers back.
 //
 // The server's thread owns it. Not thread-safe. It knows no socket: segments go out through
-// SegmentSink. Whatever a client writes into its ring, it can at worst end this session
+// ArenaSegmentSender. Whatever a client writes into its ring, it can at worst end this session
 // (docs/formats/local.md).
 
 #include <cstdint>
@@ -23,9 +23,9 @@ namespace cairn::cache {
 
 // Sends a segment's descriptor to the client. RESOURCE_EXHAUSTED: the client does not read its
 // socket.
-class SegmentSink {
+class ArenaSegmentSender {
  public:
-  virtual ~SegmentSink() = default;
+  virtual ~ArenaSegmentSender() = default;
   virtual Status SendSegments(const shm::Segments& message, std::span<const int> descriptors) = 0;
 };
 
@@ -44,20 +44,20 @@ struct LocalBuffers {
   std::vector<uint8_t> codes;
   std::vector<uint64_t> ids;
   std::vector<PlacedPart> placed;
-  std::vector<shm::PartPlace> places;
+  std::vector<shm::PlaceEntry> places;
   std::vector<shm::ReserveEntry> entries;
   std::vector<ReservePartRequest> parts;
   std::vector<shm::Grant> grants;
 };
 
-struct LocalSessionOptions {
+struct LocalServerSessionOptions {
   SessionId session = 0;  // Of the engine.
   OwnerId owner = kCommon;
   std::string tenant;
   uint64_t quota_bytes = 0;  // Leased and reserved bytes together. At most half of it reserved.
 };
 
-class LocalSession {
+class LocalServerSession {
  public:
   struct Services {
     CacheEngine* engine = nullptr;  // With an in-place side.
@@ -68,12 +68,12 @@ class LocalSession {
     MatchObserver* observer = nullptr;  // Or none.
   };
 
-  LocalSession(const Services& services, LocalSessionOptions options, shm::NodeRing ring,
-               SegmentSink* sink);
+  LocalServerSession(const Services& services, LocalServerSessionOptions options,
+                     shm::NodeRing ring, ArenaSegmentSender* sink);
   // Releases what the session holds.
-  ~LocalSession();
-  LocalSession(const LocalSession&) = delete;
-  LocalSession& operator=(const LocalSession&) = delete;
+  ~LocalServerSession();
+  LocalServerSession(const LocalServerSession&) = delete;
+  LocalServerSession& operator=(const LocalServerSession&) = delete;
 
   // Serves at most `max` descriptors. False: the ring holds something that is not valid. Then `why`
   // says what, and Serve must not be called again.
@@ -144,9 +144,9 @@ class LocalSession {
 
   const Services services_;
   InPlaceEngine& in_place_;
-  const LocalSessionOptions options_;
+  const LocalServerSessionOptions options_;
   shm::NodeRing ring_;
-  SegmentSink& sink_;
+  ArenaSegmentSender& sink_;
   bool busy_ = false;
   absl::flat_hash_map<LeaseId, uint64_t> leases_;  // Bytes.
   absl::flat_hash_map<ReservationId, uint64_t> reservations_;

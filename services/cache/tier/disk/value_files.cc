@@ -1,4 +1,4 @@
-#include "services/cache/tier/disk/segment_files.h"
+#include "services/cache/tier/disk/value_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,17 +23,17 @@ Status FromErrno(int error, const std::string& path, const char* what) {
 
 }  // namespace
 
-SegmentFiles::~SegmentFiles() {
+ValueFiles::~ValueFiles() {
   for (auto& fd : fds_) {
     if (fd >= 0) close(fd);
   }
 }
 
-std::string SegmentFiles::PathOf(uint32_t segment) const {
+std::string ValueFiles::PathOf(uint32_t segment) const {
   return options_.path + fmt::format("/{:06}.seg", segment);
 }
 
-Status SegmentFiles::Open(const Options& options, std::vector<uint32_t>* found) {
+Status ValueFiles::Open(const Options& options, std::vector<uint32_t>* found) {
   options_ = options;
   std::error_code error;
   fs::create_directories(options.path, error);
@@ -66,7 +66,7 @@ Status SegmentFiles::Open(const Options& options, std::vector<uint32_t>* found) 
   return OkStatus();
 }
 
-Status SegmentFiles::Allocate(int fd, uint32_t segment) const {
+Status ValueFiles::Allocate(int fd, uint32_t segment) const {
   int result;
   do {
     result = fallocate(fd, 0, 0, static_cast<off_t>(options_.segment_bytes));
@@ -77,7 +77,7 @@ Status SegmentFiles::Allocate(int fd, uint32_t segment) const {
   return result == 0 ? OkStatus() : FromErrno(errno, PathOf(segment), "allocate");
 }
 
-Status SegmentFiles::Make(uint32_t segment) {
+Status ValueFiles::Make(uint32_t segment) {
   const std::string path = PathOf(segment);
   const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (options_.direct ? O_DIRECT : 0);
   const int fd = open(path.c_str(), flags, 0600);
@@ -91,7 +91,7 @@ Status SegmentFiles::Make(uint32_t segment) {
   return OkStatus();
 }
 
-void SegmentFiles::Delete(uint32_t segment) {
+void ValueFiles::Delete(uint32_t segment) {
   close(fds_[segment].exchange(-1));
   unlink(PathOf(segment).c_str());
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Which extent lies where in the segments, which segments are empty, and which one is emptied next.
+// Which extent lies where in the value files, which files are empty, and which one is emptied next.
+// In this folder `segment` is the number of a value file, as in its name (values/000017.seg).
 // Bookkeeping only: no I/O, no threads.
 //
 //   absent --Add--> free --first Allocate--> open --full--> sealed --nothing left--> free
@@ -31,11 +32,11 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-class SegmentMap {
+class ValueFileMap {
  public:
   enum class Stream : uint8_t { kFresh = 0, kMoved = 1 };
   enum class State : uint8_t { kAbsent, kFree, kOpen, kSealed };
-  struct Segment {
+  struct ValueFile {
     State state = State::kAbsent;
     bool draining = false;    // Named as victim: extents that still live there must be moved.
     uint32_t fill_pages = 0;  // Bytes handed out, from the beginning.
@@ -48,7 +49,7 @@ class SegmentMap {
   };
 
   // `max_segments`: how many files may be made. More may already exist (Add).
-  SegmentMap(uint64_t segment_bytes, uint32_t max_segments);
+  ValueFileMap(uint64_t segment_bytes, uint32_t max_segments);
 
   // A file was made, or found: it is free.
   void Add(uint32_t segment);
@@ -86,7 +87,7 @@ class SegmentMap {
   // emptiest. nullopt: a move would gain nothing.
   std::optional<uint32_t> Cheapest() const;
 
-  const Segment& segment(uint32_t index) const { return segments_[index]; }
+  const ValueFile& segment(uint32_t index) const { return segments_[index]; }
   size_t size() const { return segments_.size(); }
   uint64_t segment_bytes() const { return uint64_t{segment_pages_} * kPageBytes; }
   uint32_t present() const { return present_; }
@@ -103,11 +104,11 @@ class SegmentMap {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   void Reuse(uint32_t index);
-  uint64_t TailOf(const Segment& s) const { return segment_pages_ - s.fill_pages; }
+  uint64_t TailOf(const ValueFile& s) const { return segment_pages_ - s.fill_pages; }
 
   const uint32_t segment_pages_;
   const uint32_t max_segments_;
-  std::vector<Segment> segments_;
+  std::vector<ValueFile> segments_;
   uint32_t open_[2] = {kNone, kNone};
   uint32_t present_ = 0;
   uint32_t free_ = 0;

@@ -1,4 +1,4 @@
-#include "services/cache/local/local_session.h"
+#include "services/cache/local/local_server_session.h"
 
 #include <unistd.h>
 
@@ -17,8 +17,8 @@ using shm::Op;
 constexpr uint32_t kMaxWaitMs = 60'000;
 constexpr size_t kMaxKnownNamespaces = 1024;
 
-shm::PartPlace ToPlace(const PlacedPart& placed) {
-  shm::PartPlace place;
+shm::PlaceEntry ToPlace(const PlacedPart& placed) {
+  shm::PlaceEntry place;
   place.block = placed.block;
   place.bytes = placed.bytes;
   place.layer_begin = placed.part.layer_begin;
@@ -50,8 +50,8 @@ ReservePartRequest ToRequest(const shm::ReserveEntry& entry) {
 
 }  // namespace
 
-LocalSession::LocalSession(const Services& services, LocalSessionOptions options,
-                           shm::NodeRing ring, SegmentSink* sink)
+LocalServerSession::LocalServerSession(const Services& services, LocalServerSessionOptions options,
+                                       shm::NodeRing ring, ArenaSegmentSender* sink)
     : services_(services),
       in_place_(*services.engine->in_place()),
       options_(std::move(options)),
@@ -59,7 +59,7 @@ LocalSession::LocalSession(const Services& services, LocalSessionOptions options
       sink_(*sink),
       exposed_(services.host->segment_count(), 0) {}
 
-LocalSession::~LocalSession() {
+LocalServerSession::~LocalServerSession() {
   for (const WaitingMatch& match : waiting_matches_) match.answer->Abandon();
   std::vector<uint64_t> ids;
   for (const auto& [id, bytes] : leases_) ids.push_back(id);
@@ -70,7 +70,7 @@ LocalSession::~LocalSession() {
   LocalStats::Sub(services_.stats->held_bytes, held_bytes());
 }
 
-bool LocalSession::Serve(int max, Status* why) {
+bool LocalServerSession::Serve(int max, Status* why) {
   busy_ = false;
   bool more = true;
   for (int i = 0; more && i < max; ++i) {
@@ -108,8 +108,8 @@ bool LocalSession::Serve(int max, Status* why) {
 }
 
 // On return `wait` says that the call waits and has no answer yet.
-Status LocalSession::Run(const DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
-                         bool* wait) {
+Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
+                               shm::Completion* done, bool* wait) {
   *wait = false;
   switch (call.op) {
     case Op::kMatch:
@@ -143,8 +143,8 @@ Status LocalSession::Run(const DecodedSubmission& call, uint64_t cookie, shm::Co
   return OkStatus();
 }
 
-void LocalSession::Finish(const DecodedSubmission& call, const Status& status,
-                          shm::Completion* done) {
+void LocalServerSession::Finish(const DecodedSubmission& call, const Status& status,
+                                shm::Completion* done) {
   done->op = static_cast<uint8_t>(call.op);
   if (!status.ok()) {
     if (status.code() == StatusCode::kInvalidArgument ||
@@ -167,7 +167,7 @@ void LocalSession::Finish(const DecodedSubmission& call, const Status& status,
   ring_.Complete(*done);
 }
 
-Result<uint32_t> LocalSession::CheckTenant(const Fingerprint& fingerprint) {
+Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint) {
   // What a fingerprint stands for never changes.
   const auto it = own_namespaces_.find(fingerprint);
   if (it != own_namespaces_.end()) return it->second;
@@ -182,7 +182,7 @@ Result<uint32_t> LocalSession::CheckTenant(const Fingerprint& fingerprint) {
   return spec.layout.block_tokens;
 }
 
-Status LocalSession::Exists(const DecodedSubmission& call, shm::Completion* done) {
+Status LocalServerSession::Exists(const DecodedSubmission& call, shm::Completion* done) {
   CAIRN_RETURN_IF_ERROR(CheckTenant(call.fingerprint).status());
   LocalBuffers& buffers = *services_.buffers;
   buffers.keys.resize(call.count);
@@ -196,7 +196,8 @@ Status LocalSession::Exists(const DecodedSubmission& call, shm::Completion* done
   return OkStatus();
 }
 
-Status LocalSession::Locate(const DecodedSubmission& call, shm::Completion* done, bool* wait) {
+Status LocalServerSession::Locate(const DecodedSubmission& call, shm::Completion* done,
+                                  bool* wait) {
   LocalBuffers& buffers = *services_.buffers;
   buffers.placed.clear();
   CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session,
@@ -213,7 +214,7 @@ Status LocalSession::Locate(const DecodedSubmission& call, shm::Completion* done
   return OkStatus();
 }
 
-void LocalSession::RetryWaiting() {
+void LocalServerSession::RetryWaiting() {
   AnswerMatches();
   const TimePoint now = services_.clock->Now();
   for (size_t left = waiting_.size(); left > 0; --left) {
@@ -232,14 +233,14 @@ void LocalSession::RetryWaiting() {
   ring_.Publish();
 }
 
-void LocalSession::WritePlaces(const DecodedSubmission& call, shm::Completion* done) {
+void LocalServerSession::WritePlaces(const DecodedSubmission& call, shm::Completion* done) {
   LocalBuffers& buffers = *services_.buffers;
   buffers.places.clear();
   const size_t count = std::min<size_t>(buffers.placed.size(), call.capacity);
   ByTier<uint64_t> read;
   for (size_t i = 0; i < count; ++i) {
     const PlacedPart& placed = buffers.placed[i];
-    shm::PartPlace& place = buffers.places.emplace_back(ToPlace(placed));
+    shm::PlaceEntry& place = buffers.places.emplace_back(ToPlace(placed));
     if (placed.state != PlacedPart::State::kHost) continue;
     const HostTier::Place at = services_.host->PlaceOf(placed.extent);
     if (at.owner != options_.owner || !Expose(at)) {
@@ -264,7 +265,7 @@ void LocalSession::WritePlaces(const DecodedSubmission& call, shm::Completion* d
                   std::accumulate(read.begin(), read.end(), uint64_t{0}));
 }
 
-bool LocalSession::Expose(const HostTier::Place& place) {
+bool LocalServerSession::Expose(const HostTier::Place& place) {
   if (exposed_[place.index] == place.id) return true;
   auto shared = services_.host->Share(place.index, place.id, options_.owner);
   if (!shared.ok()) return false;
@@ -282,13 +283,13 @@ bool LocalSession::Expose(const HostTier::Place& place) {
   return true;
 }
 
-void LocalSession::SendAllSegments() {
+void LocalServerSession::SendAllSegments() {
   for (const HostTier::Place& place : services_.host->SegmentsOf(options_.owner)) {
     if (!Expose(place)) return;
   }
 }
 
-std::vector<uint32_t> LocalSession::TakeGone() {
+std::vector<uint32_t> LocalServerSession::TakeGone() {
   std::vector<uint32_t> gone;
   for (uint32_t i = 0; i < exposed_.size(); ++i) {
     if (exposed_[i] == 0 || services_.host->IsCurrent(i, exposed_[i], options_.owner)) continue;
@@ -298,14 +299,14 @@ std::vector<uint32_t> LocalSession::TakeGone() {
   return gone;
 }
 
-std::span<const uint64_t> LocalSession::CopyIds(const DecodedSubmission& call) {
+std::span<const uint64_t> LocalServerSession::CopyIds(const DecodedSubmission& call) {
   std::vector<uint64_t>& ids = services_.buffers->ids;
   ids.resize(call.count);
   shm::CopyIn(ring_.scratch(), call.input, ids.data(), call.count);
   return ids;
 }
 
-bool LocalSession::ForgetLease(LeaseId id) {
+bool LocalServerSession::ForgetLease(LeaseId id) {
   const auto it = leases_.find(id);
   if (it == leases_.end()) return false;
   leased_bytes_ -= it->second;
@@ -314,7 +315,7 @@ bool LocalSession::ForgetLease(LeaseId id) {
   return true;
 }
 
-Status LocalSession::Release(const DecodedSubmission& call) {
+Status LocalServerSession::Release(const DecodedSubmission& call) {
   // Only leases of this path: the session's others belong to gRPC.
   std::vector<uint64_t>& ids = services_.buffers->ids;
   CopyIds(call);
@@ -323,7 +324,7 @@ Status LocalSession::Release(const DecodedSubmission& call) {
   return services_.engine->Release(options_.session, ids);
 }
 
-Status LocalSession::Reserve(const DecodedSubmission& call, shm::Completion* done) {
+Status LocalServerSession::Reserve(const DecodedSubmission& call, shm::Completion* done) {
   CAIRN_RETURN_IF_ERROR(CheckTenant(call.fingerprint).status());
   LocalBuffers& buffers = *services_.buffers;
   buffers.entries.resize(call.count);
@@ -377,7 +378,7 @@ Status LocalSession::Reserve(const DecodedSubmission& call, shm::Completion* don
   return OkStatus();
 }
 
-Status LocalSession::Commit(const DecodedSubmission& call, shm::Completion* done) {
+Status LocalServerSession::Commit(const DecodedSubmission& call, shm::Completion* done) {
   const std::span<const uint64_t> ids = CopyIds(call);
   // Only what was granted here: what another path reserved may be being filled by it.
   std::vector<uint64_t> known;
@@ -411,7 +412,7 @@ Status LocalSession::Commit(const DecodedSubmission& call, shm::Completion* done
   return OkStatus();
 }
 
-Status LocalSession::Abort(const DecodedSubmission& call) {
+Status LocalServerSession::Abort(const DecodedSubmission& call) {
   std::vector<uint64_t>& ids = services_.buffers->ids;
   CopyIds(call);
   std::erase_if(ids, [this](uint64_t id) {

@@ -15,14 +15,14 @@ namespace cairn::client::local {
 
 // One mapped segment, unmapped with its last reference: bytes that somebody still reads stay mapped
 // whatever the node says. Immutable.
-class Segment {
+class ArenaSegment {
  public:
   // Maps `fd`, for writing if the entry says so. DATA_LOSS unless the file has the size that the
   // entry says and cannot shrink. Otherwise a read could end in SIGBUS.
-  static Result<std::shared_ptr<const Segment>> Map(const shm::SegmentEntry& entry, int fd);
-  ~Segment();
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
+  static Result<std::shared_ptr<const ArenaSegment>> Map(const shm::SegmentEntry& entry, int fd);
+  ~ArenaSegment();
+  ArenaSegment(const ArenaSegment&) = delete;
+  ArenaSegment& operator=(const ArenaSegment&) = delete;
 
   uint64_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }
@@ -36,7 +36,7 @@ class Segment {
   }
 
  private:
-  Segment(std::byte* base, uint64_t bytes, bool writable)
+  ArenaSegment(std::byte* base, uint64_t bytes, bool writable)
       : base_(base), bytes_(bytes), writable_(writable) {}
 
   std::byte* const base_;
@@ -45,7 +45,7 @@ class Segment {
 };
 
 // Thread-safe.
-class SegmentMap {
+class ArenaMap {
  public:
   static constexpr size_t kMaxSegments = 65536;
 
@@ -53,11 +53,11 @@ class SegmentMap {
   Status Add(const shm::SegmentEntry& entry, int fd);
   void Remove(uint32_t id);
   // nullptr: unknown.
-  std::shared_ptr<const Segment> Find(uint32_t id) const;
+  std::shared_ptr<const ArenaSegment> Find(uint32_t id) const;
 
  private:
   mutable Mutex mu_;
-  std::unordered_map<uint32_t, std::shared_ptr<const Segment>> segments_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<uint32_t, std::shared_ptr<const ArenaSegment>> segments_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::client::local

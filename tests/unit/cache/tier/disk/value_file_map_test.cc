@@ -1,4 +1,4 @@
-#include "services/cache/tier/disk/segment_map.h"
+#include "services/cache/tier/disk/value_file_map.h"
 
 #include <gtest/gtest.h>
 
@@ -6,16 +6,16 @@ namespace cairn::cache::disk {
 namespace {
 
 constexpr uint64_t kPage = kPageBytes;
-constexpr auto kFresh = SegmentMap::Stream::kFresh;
-constexpr auto kMoved = SegmentMap::Stream::kMoved;
+constexpr auto kFresh = ValueFileMap::Stream::kFresh;
+constexpr auto kMoved = ValueFileMap::Stream::kMoved;
 
 // Segments of 10 pages, 5 of them.
-class SegmentMapTest : public ::testing::Test {
+class ValueFileMapTest : public ::testing::Test {
  protected:
-  SegmentMapTest() {
+  ValueFileMapTest() {
     for (uint32_t i = 0; i < 5; ++i) map_.Add(i);
   }
-  Place Put(uint64_t id, uint64_t pages, SegmentMap::Stream stream = kFresh) {
+  Place Put(uint64_t id, uint64_t pages, ValueFileMap::Stream stream = kFresh) {
     const auto place = map_.Allocate(stream, id, pages * kPage, /*last=*/true, now_);
     EXPECT_TRUE(place) << id;
     map_.Settle(*place, pages * kPage, /*lives=*/true);
@@ -26,25 +26,25 @@ class SegmentMapTest : public ::testing::Test {
     map_.Unhold(place.segment);
   }
 
-  SegmentMap map_{10 * kPage, 5};
+  ValueFileMap map_{10 * kPage, 5};
   TimePoint now_{};
 };
 
-TEST_F(SegmentMapTest, ExtentsFollowEachOther) {
+TEST_F(ValueFileMapTest, ExtentsFollowEachOther) {
   EXPECT_EQ(Put(1, 3), (Place{0, 0}));
   EXPECT_EQ(Put(2, 7), (Place{0, 3}));
   EXPECT_EQ(Put(3, 1), (Place{1, 0}));
-  EXPECT_EQ(map_.segment(0).state, SegmentMap::State::kSealed);
+  EXPECT_EQ(map_.segment(0).state, ValueFileMap::State::kSealed);
   EXPECT_EQ(map_.free(), 3u);
 }
 
-TEST_F(SegmentMapTest, MovedExtentsHaveTheirOwnSegment) {
+TEST_F(ValueFileMapTest, MovedExtentsHaveTheirOwnSegment) {
   EXPECT_EQ(Put(1, 1).segment, 0u);
   EXPECT_EQ(Put(2, 1, kMoved).segment, 1u);
   EXPECT_EQ(Put(3, 1).segment, 0u);
 }
 
-TEST_F(SegmentMapTest, ASegmentIsFreeWhenNothingLivesAndNothingHolds) {
+TEST_F(ValueFileMapTest, ASegmentIsFreeWhenNothingLivesAndNothingHolds) {
   const Place a = Put(1, 10);
   Put(2, 1);
   map_.Hold(0);  // A reader.
@@ -59,26 +59,26 @@ TEST_F(SegmentMapTest, ASegmentIsFreeWhenNothingLivesAndNothingHolds) {
   EXPECT_TRUE(map_.segment(0).ids.empty());
 }
 
-TEST_F(SegmentMapTest, AnOpenSegmentBeginsAnewWhenItIsEmpty) {
+TEST_F(ValueFileMapTest, AnOpenSegmentBeginsAnewWhenItIsEmpty) {
   Remove(Put(1, 4), 4);
   EXPECT_EQ(Put(2, 4), (Place{0, 0}));
 }
 
-TEST_F(SegmentMapTest, AFailedWriteHoldsItsSegmentOnlyWhileItRuns) {
+TEST_F(ValueFileMapTest, AFailedWriteHoldsItsSegmentOnlyWhileItRuns) {
   const auto place = map_.Allocate(kFresh, 1, 10 * kPage, true, now_);
   Put(2, 1);
-  EXPECT_EQ(map_.segment(0).state, SegmentMap::State::kSealed);
+  EXPECT_EQ(map_.segment(0).state, ValueFileMap::State::kSealed);
   map_.Settle(*place, 10 * kPage, /*lives=*/false);
-  EXPECT_EQ(map_.segment(0).state, SegmentMap::State::kFree);
+  EXPECT_EQ(map_.segment(0).state, ValueFileMap::State::kFree);
 }
 
-TEST_F(SegmentMapTest, TheLastFreeSegmentIsKeptForMoves) {
+TEST_F(ValueFileMapTest, TheLastFreeSegmentIsKeptForMoves) {
   for (uint64_t id = 0; id < 4; ++id) Put(id, 10);
   EXPECT_FALSE(map_.Allocate(kFresh, 9, kPage, /*last=*/false, now_));
   EXPECT_TRUE(map_.Allocate(kMoved, 9, kPage, /*last=*/true, now_));
 }
 
-TEST_F(SegmentMapTest, VictimsComeOldestFirstAndOnce) {
+TEST_F(ValueFileMapTest, VictimsComeOldestFirstAndOnce) {
   for (uint64_t id = 0; id < 4; ++id) Put(id, 10);
   EXPECT_EQ(map_.TakeVictim(), 0u);
   EXPECT_EQ(map_.TakeVictim(), 1u);
@@ -87,7 +87,7 @@ TEST_F(SegmentMapTest, VictimsComeOldestFirstAndOnce) {
   EXPECT_EQ(map_.draining_bytes(), 30 * kPage);
 }
 
-TEST_F(SegmentMapTest, TheEmptiestIsMovedDrainingOnesFirst) {
+TEST_F(ValueFileMapTest, TheEmptiestIsMovedDrainingOnesFirst) {
   std::vector<Place> places;
   for (uint64_t id = 0; id < 7; ++id) places.push_back(Put(id, 5));
   EXPECT_EQ(map_.Cheapest(), std::nullopt) << "nothing is dead";
@@ -99,7 +99,7 @@ TEST_F(SegmentMapTest, TheEmptiestIsMovedDrainingOnesFirst) {
   EXPECT_EQ(map_.Cheapest(), 0u);
 }
 
-TEST_F(SegmentMapTest, EndsThatWereTooShortGiveNothingBack) {
+TEST_F(ValueFileMapTest, EndsThatWereTooShortGiveNothingBack) {
   Put(1, 6);
   Put(2, 6);
   Put(3, 6);
@@ -109,7 +109,7 @@ TEST_F(SegmentMapTest, EndsThatWereTooShortGiveNothingBack) {
   EXPECT_FALSE(map_.Fits(13 * kPage));
 }
 
-TEST_F(SegmentMapTest, WritingGoesOnBehindTheNewestAfterARestart) {
+TEST_F(ValueFileMapTest, WritingGoesOnBehindTheNewestAfterARestart) {
   ASSERT_TRUE(map_.Restore(1, {2, 0}, 4 * kPage, 7));
   ASSERT_TRUE(map_.Restore(2, {4, 3}, 2 * kPage, 9));
   ASSERT_TRUE(map_.Restore(3, {2, 4}, 4 * kPage, 7));
@@ -120,7 +120,7 @@ TEST_F(SegmentMapTest, WritingGoesOnBehindTheNewestAfterARestart) {
   EXPECT_GT(map_.segment(0).order, 9u);
 }
 
-TEST_F(SegmentMapTest, PlacesThatCannotBeAreRefused) {
+TEST_F(ValueFileMapTest, PlacesThatCannotBeAreRefused) {
   EXPECT_FALSE(map_.Restore(1, {5, 0}, kPage, 1));
   EXPECT_FALSE(map_.Restore(1, {UINT32_MAX, 0}, kPage, 1));
   EXPECT_FALSE(map_.Restore(1, {0, 10}, kPage, 1));
@@ -130,7 +130,7 @@ TEST_F(SegmentMapTest, PlacesThatCannotBeAreRefused) {
   EXPECT_TRUE(map_.Restore(1, {0, 8}, 2 * kPage, 1));
 }
 
-TEST_F(SegmentMapTest, FilesBeyondTheNumberGoWhenTheyAreFree) {
+TEST_F(ValueFileMapTest, FilesBeyondTheNumberGoWhenTheyAreFree) {
   EXPECT_EQ(map_.NextAbsent(), std::nullopt);
   EXPECT_EQ(map_.Surplus(), std::nullopt);
   map_.Add(8);

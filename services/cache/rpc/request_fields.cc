@@ -1,4 +1,4 @@
-#include "services/cache/rpc/validate.h"
+#include "services/cache/rpc/request_fields.h"
 
 #include <algorithm>
 #include <cmath>

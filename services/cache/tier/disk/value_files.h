@@ -13,7 +13,7 @@
 namespace cairn::cache::disk {
 
 // Thread-safe. Make and Delete of a segment must not overlap with its use.
-class SegmentFiles {
+class ValueFiles {
  public:
   struct Options {
     std::string path;  // Of the folder; made when it is not there.
@@ -21,9 +21,9 @@ class SegmentFiles {
     uint32_t max_segments = 0;  // If more files exist, they are opened too.
     bool direct = true;         // O_DIRECT.
   };
-  SegmentFiles() = default;
-  ~SegmentFiles();
-  SegmentFiles(const SegmentFiles&) = delete;
+  ValueFiles() = default;
+  ~ValueFiles();
+  ValueFiles(const ValueFiles&) = delete;
 
   // Opens the existing files, and puts their numbers into `found`. If a file lost its end, the end
   // is filled with zeros.

@@ -1,4 +1,4 @@
-#include "services/cache/tier/disk/segment_map.h"
+#include "services/cache/tier/disk/value_file_map.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,12 +14,12 @@ constexpr uint32_t kWorthMovingShare = 16;
 
 }  // namespace
 
-SegmentMap::SegmentMap(uint64_t segment_bytes, uint32_t max_segments)
+ValueFileMap::ValueFileMap(uint64_t segment_bytes, uint32_t max_segments)
     : segment_pages_(static_cast<uint32_t>(segment_bytes / kPageBytes)),
       max_segments_(max_segments),
       segments_(max_segments) {}
 
-void SegmentMap::Add(uint32_t index) {
+void ValueFileMap::Add(uint32_t index) {
   if (index >= segments_.size()) segments_.resize(index + 1);
   CAIRN_CHECK(segments_[index].state == State::kAbsent);
   segments_[index].state = State::kFree;
@@ -27,14 +27,14 @@ void SegmentMap::Add(uint32_t index) {
   ++free_;
 }
 
-void SegmentMap::Remove(uint32_t index) {
+void ValueFileMap::Remove(uint32_t index) {
   CAIRN_CHECK(segments_[index].state == State::kFree);
-  segments_[index] = Segment();
+  segments_[index] = ValueFile();
   --present_;
   --free_;
 }
 
-std::optional<uint32_t> SegmentMap::NextAbsent() const {
+std::optional<uint32_t> ValueFileMap::NextAbsent() const {
   if (present_ >= max_segments_) return std::nullopt;
   for (uint32_t i = 0; i < segments_.size(); ++i) {
     if (segments_[i].state == State::kAbsent) return i;
@@ -42,7 +42,7 @@ std::optional<uint32_t> SegmentMap::NextAbsent() const {
   return std::nullopt;
 }
 
-std::optional<uint32_t> SegmentMap::Surplus() const {
+std::optional<uint32_t> ValueFileMap::Surplus() const {
   if (present_ <= max_segments_) return std::nullopt;
   for (auto i = static_cast<uint32_t>(segments_.size()); i-- > 0;) {
     if (segments_[i].state == State::kFree) return i;
@@ -50,8 +50,8 @@ std::optional<uint32_t> SegmentMap::Surplus() const {
   return std::nullopt;
 }
 
-std::optional<Place> SegmentMap::Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last,
-                                          TimePoint now) {
+std::optional<Place> ValueFileMap::Allocate(Stream stream, uint64_t id, uint64_t bytes, bool last,
+                                            TimePoint now) {
   const auto pages = static_cast<uint32_t>(PagesFor(bytes));
   CAIRN_CHECK(pages <= segment_pages_);
   uint32_t& open = open_[static_cast<size_t>(stream)];
@@ -71,7 +71,7 @@ std::optional<Place> SegmentMap::Allocate(Stream stream, uint64_t id, uint64_t b
     segments_[open].state = State::kOpen;
     segments_[open].order = next_order_++;
   }
-  Segment& s = segments_[open];
+  ValueFile& s = segments_[open];
   const Place place{open, s.fill_pages};
   s.fill_pages += pages;
   s.ids.push_back(id);
@@ -79,15 +79,15 @@ std::optional<Place> SegmentMap::Allocate(Stream stream, uint64_t id, uint64_t b
   return place;
 }
 
-bool SegmentMap::Continues(Stream stream, uint64_t bytes) const {
+bool ValueFileMap::Continues(Stream stream, uint64_t bytes) const {
   const uint32_t open = open_[static_cast<size_t>(stream)];
   return open != kNone && segments_[open].fill_pages + PagesFor(bytes) <= segment_pages_;
 }
 
-bool SegmentMap::Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order) {
+bool ValueFileMap::Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order) {
   const uint64_t pages = PagesFor(bytes);
   if (place.segment >= segments_.size() || bytes == 0) return false;
-  Segment& s = segments_[place.segment];
+  ValueFile& s = segments_[place.segment];
   if (s.state == State::kAbsent || place.page + pages > segment_pages_) return false;
   if (s.state == State::kFree) {
     s.state = State::kSealed;
@@ -101,16 +101,16 @@ bool SegmentMap::Restore(uint64_t id, const Place& place, uint64_t bytes, uint64
   return true;
 }
 
-void SegmentMap::FinishRestore(TimePoint now) {
+void ValueFileMap::FinishRestore(TimePoint now) {
   uint32_t newest = kNone;
   for (uint32_t i = 0; i < segments_.size(); ++i) {
-    Segment& s = segments_[i];
+    ValueFile& s = segments_[i];
     if (s.state != State::kSealed) continue;
     s.sealed_at = now;
     if (newest == kNone || s.order > segments_[newest].order) newest = i;
   }
   if (newest == kNone) return;
-  for (const Segment& s : segments_) {
+  for (const ValueFile& s : segments_) {
     if (s.state == State::kSealed) tail_pages_ += TailOf(s);
   }
   tail_pages_ -= TailOf(segments_[newest]);
@@ -118,26 +118,26 @@ void SegmentMap::FinishRestore(TimePoint now) {
   open_[static_cast<size_t>(Stream::kFresh)] = newest;
 }
 
-void SegmentMap::Settle(const Place& place, uint64_t bytes, bool lives) {
+void ValueFileMap::Settle(const Place& place, uint64_t bytes, bool lives) {
   if (lives) segments_[place.segment].live_pages += static_cast<uint32_t>(PagesFor(bytes));
   Unhold(place.segment);
 }
 
-void SegmentMap::Kill(const Place& place, uint64_t bytes) {
-  Segment& s = segments_[place.segment];
+void ValueFileMap::Kill(const Place& place, uint64_t bytes) {
+  ValueFile& s = segments_[place.segment];
   s.live_pages -= static_cast<uint32_t>(PagesFor(bytes));
   ++s.holds;
 }
 
-void SegmentMap::Unhold(uint32_t index) {
+void ValueFileMap::Unhold(uint32_t index) {
   CAIRN_CHECK(segments_[index].holds > 0);
   --segments_[index].holds;
   Reuse(index);
 }
 
 // Begins the segment anew when nothing in it matters any more.
-void SegmentMap::Reuse(uint32_t index) {
-  Segment& s = segments_[index];
+void ValueFileMap::Reuse(uint32_t index) {
+  ValueFile& s = segments_[index];
   if (s.live_pages > 0 || s.holds > 0) return;
   if (s.state == State::kSealed) {
     s.state = State::kFree;
@@ -151,10 +151,10 @@ void SegmentMap::Reuse(uint32_t index) {
   s.ids.clear();
 }
 
-std::optional<uint32_t> SegmentMap::TakeVictim() {
+std::optional<uint32_t> ValueFileMap::TakeVictim() {
   uint32_t oldest = kNone;
   for (uint32_t i = 0; i < segments_.size(); ++i) {
-    const Segment& s = segments_[i];
+    const ValueFile& s = segments_[i];
     if (s.state != State::kSealed || s.draining || s.live_pages == 0) continue;
     if (oldest == kNone || s.order < segments_[oldest].order) oldest = i;
   }
@@ -163,13 +163,13 @@ std::optional<uint32_t> SegmentMap::TakeVictim() {
   return oldest;
 }
 
-std::optional<uint32_t> SegmentMap::Cheapest() const {
+std::optional<uint32_t> ValueFileMap::Cheapest() const {
   uint32_t best = kNone;
-  const auto better = [](const Segment& a, const Segment& b) {
+  const auto better = [](const ValueFile& a, const ValueFile& b) {
     return a.draining != b.draining ? a.draining : a.live_pages < b.live_pages;
   };
   for (uint32_t i = 0; i < segments_.size(); ++i) {
-    const Segment& s = segments_[i];
+    const ValueFile& s = segments_[i];
     // One that is empty already frees itself.
     if (s.state != State::kSealed || s.live_pages == 0) continue;
     if ((s.fill_pages - s.live_pages) * kWorthMovingShare < segment_pages_) continue;
@@ -179,26 +179,26 @@ std::optional<uint32_t> SegmentMap::Cheapest() const {
   return best;
 }
 
-uint32_t SegmentMap::nearly_free() const {
+uint32_t ValueFileMap::nearly_free() const {
   return static_cast<uint32_t>(std::count_if(
       segments_.begin(), segments_.end(),
-      [](const Segment& s) { return s.state == State::kSealed && s.live_pages == 0; }));
+      [](const ValueFile& s) { return s.state == State::kSealed && s.live_pages == 0; }));
 }
 
-uint64_t SegmentMap::draining_bytes() const {
+uint64_t ValueFileMap::draining_bytes() const {
   uint64_t pages = 0;
-  for (const Segment& s : segments_) {
+  for (const ValueFile& s : segments_) {
     if (s.draining) pages += s.live_pages;
   }
   return pages * kPageBytes;
 }
 
-bool SegmentMap::Fits(uint64_t live) const {
+bool ValueFileMap::Fits(uint64_t live) const {
   const uint64_t usable = max_segments_ > 3 ? uint64_t{max_segments_ - 3} * segment_pages_ : 0;
   return PagesFor(live) + tail_pages_ <= usable;
 }
 
-bool SegmentMap::NeedsSpare(Stream stream) const {
+bool ValueFileMap::NeedsSpare(Stream stream) const {
   const uint32_t open = open_[static_cast<size_t>(stream)];
   return open != kNone && segments_[open].fill_pages > segment_pages_ / 2;
 }
