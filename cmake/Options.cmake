@@ -27,6 +27,11 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # gRPC's users get it from gRPC; a precompiled header serves only those with equal options.
 add_compile_options(-pthread)
+# GCC collects its garbage from 128 MB on, which takes a tenth of a compilation's time. Files that
+# include gRPC then take 0.6 GB.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(--param=ggc-min-heapsize=524288 --param=ggc-min-expand=200)
+endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
