@@ -133,7 +133,7 @@ std::shared_ptr<InProcessNode::Watch> InProcessNode::AddWatch(
   return watch;
 }
 
-Result<std::vector<cache::CacheEvent>> InProcessNode::NextEvent(Watch& watch) {
+Result<std::vector<CacheEvent>> InProcessNode::NextEvent(Watch& watch) {
   MutexLock lock(mu_);
   if (watch.queue == nullptr) return Errorf(StatusCode::kUnavailable, "the node is gone");
   return watch.queue->Next(1, TimePoint());

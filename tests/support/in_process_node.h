@@ -106,7 +106,7 @@ class InProcessNode {
   // One thing that may end a wait: some work, or else a little time. DEADLINE_EXCEEDED at `until`.
   Status Wait(TimePoint until);
   std::shared_ptr<Watch> AddWatch(std::unique_ptr<cache::EventQueue> queue);
-  Result<std::vector<cache::CacheEvent>> NextEvent(Watch& watch);
+  Result<std::vector<CacheEvent>> NextEvent(Watch& watch);
   InProcessFaults faults() const;
 
   FakeClock* const clock_;

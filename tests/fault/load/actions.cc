@@ -39,7 +39,8 @@ class VerifyingSink final : public client::FetchSink {
       outcome_.wrong.push_back(fmt::format(
           "wrong bytes: block {} key {} layers [{}, {}) heads [{}, {}) layer {} tier {}",
           slice.block, keys_[slice.block].Hex(), slice.part.layer_begin, slice.part.layer_end,
-          slice.part.head_begin, slice.part.head_end, slice.layer, Name(slice.tier)));
+          slice.part.head_begin, slice.part.head_end, slice.layer,
+          slice.tier ? Name(*slice.tier) : "none"));
       return OkStatus();
     }
     outcome_.verified_bytes += data.size();
