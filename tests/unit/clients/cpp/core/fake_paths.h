@@ -62,7 +62,7 @@ class FakePath : public Base {
     if (on_match) on_match();
     if (!matched) return std::nullopt;
     if (!matched->status.ok()) return matched->status;
-    Matched found = {.outcome = {.matched_blocks = matched->blocks}};
+    Matched found = {.outcome = {{.matched_blocks = matched->blocks}}};
     if (matched->blocks == 0) return found;
     found.lease = 7;
     found.lease_ttl = std::chrono::seconds(30);
@@ -145,7 +145,7 @@ class FakeMain final : public FakePath<MainTransport, Path::kGrpc> {
     ++gets;
     if (on_fetch) on_fetch();
     if (!got) return std::nullopt;
-    return GetReport{.outcome = MatchOutcome{.matched_blocks = got->blocks}, .fetch = got->fetch};
+    return GetReport{.outcome = MatchOutcome{{.matched_blocks = got->blocks}}, .fetch = got->fetch};
   }
   Result<PrefetchOutcome> Prefetch(const TransportCall&, const Digest&, std::span<const BlockKey>,
                                    Duration, const CallOptions&) override {
