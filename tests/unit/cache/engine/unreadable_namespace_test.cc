@@ -75,7 +75,7 @@ TEST_P(UnreadableNamespaceTest, ItsBlocksAreKeptThroughRestarts) {
   StartOverThem();
   for (int restart = 0; restart < 3; ++restart) {
     EXPECT_EQ(BlocksListed(), kBlocks);
-    EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.extents, kBlocks);
+    EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->extents, kBlocks);
     std::string record;
     ASSERT_OK(disk_->ListMeta([&](std::string_view name, std::string_view value) {
       if (name == NamespaceMetaName(fingerprint_)) record = value;
@@ -132,7 +132,7 @@ TEST_P(UnreadableNamespaceTest, ADropGivesItsRoomBack) {
   ASSERT_OK(dropped);
   EXPECT_EQ(dropped->hidden_blocks, kBlocks);
   engine_->Tick();
-  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->stats.extents, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->extents, 0u);
   CrashAndRestart();
   EXPECT_EQ(BlocksListed(), 0u);
   EXPECT_EQ(engine_->ListNamespaces("").size(), 1u);
