@@ -15,7 +15,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using worker::GenerateSummary;
-using worker::MissReason;
 
 constexpr double kTick = 1e-6;  // Seconds. Sums of times are rounded.
 
