@@ -83,9 +83,9 @@ function(cairn_test name)
   add_executable(${name} ${A_SRCS})
   _cairn_common(${name})
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gmock GTest::gtest_main cairn_warnings)
-  # What is tested is optimised. Optimising matchers and fixtures takes a fifth of a compilation, and
-  # saves less time than it costs unless sanitizers slow them down. At -O1 GCC 12 warns about its own
-  # std::string (its bug 105329).
+  # What is tested is optimised. Optimising matchers and fixtures takes a fifth of a compilation. It
+  # pays only where sanitizers slow them down. At -O1 GCC 12 warns about its own std::string (its
+  # bug 105329).
   if(CAIRN_SANITIZE)
     target_compile_options(${name} PRIVATE
       -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow)
