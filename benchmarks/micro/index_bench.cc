@@ -221,7 +221,13 @@ class Bench {
   Evictor evictor_{&context_};
   Promoters promoters_{&context_, &evictor_};
   TransferBudget budget_{1 << 20, &context_.progress};
-  ReadPath reads_{&context_, &sessions_, &promoters_, &budget_};
+  ReadPath reads_{&context_,
+                  &sessions_,
+                  &promoters_,
+                  &budget_,
+                  /*source_reads=*/nullptr,
+                  /*source=*/nullptr,
+                  /*timers=*/nullptr};
   NamespacePtr ns_;
   SessionId session_ = 0;
   std::vector<std::vector<BlockKey>> prompts_;
