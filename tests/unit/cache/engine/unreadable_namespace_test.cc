@@ -102,7 +102,7 @@ TEST_P(UnreadableNamespaceTest, OthersAreNotToldOfIt) {
   StartOverThem();
   auto watch = engine_->Watch(std::nullopt, true);
   for (;;) {
-    const auto events = watch->Next(1000, SteadyClock::Get().Now());
+    const auto events = watch->Next(1000, clock_.Now());
     ASSERT_OK(events);
     if (events->empty()) break;
     for (const CacheEvent& event : *events) EXPECT_NE(event.fingerprint, fingerprint_);
