@@ -198,7 +198,7 @@ std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const
     if (blocks == 0) continue;
     const uint64_t each = run.bytes / run.blocks;
     for (uint32_t i = 0; i < blocks; ++i) found.push_back({local.rest[found.size()], each});
-    known &= run.seconds > 0;
+    known &= std::isfinite(run.seconds) && run.seconds > 0;
     TierRun to{.tier = std::nullopt, .blocks = blocks, .bytes = each * blocks};
     if (known) to.seconds = std::max(run.seconds, result->estimated_fetch_seconds);
     result->estimated_fetch_seconds = to.seconds;

@@ -20,7 +20,6 @@ namespace cairn::cache {
 namespace {
 
 constexpr Duration kFlushLimit = std::chrono::minutes(5);
-constexpr Duration kMatchLimit = std::chrono::minutes(1);
 
 std::span<const uint64_t> Ids(const google::protobuf::RepeatedField<uint64_t>& ids) {
   return {ids.data(), static_cast<size_t>(ids.size())};
@@ -113,14 +112,14 @@ class Service final : public CacheService {
   void Match(MatchCall& call, const v1::MatchRequest& request) {
     const Result<SessionId> session = rpc_->sessions->Find(request.session_id());
     if (!session.ok()) return call.Answer(session.status(), {});
-    lookups_.Match({.session = *session,
+    lookups_.Match(call.call(),
+                   {.session = *session,
                     .fingerprint = request.fingerprint(),
                     .keys = request.keys(),
                     .lease_ttl_ms = request.lease_ttl_ms(),
                     .lease = !request.no_lease(),
                     .prefill_tokens_per_second = request.prefill_tokens_per_second(),
                     .trace = call.call().trace()},
-                   call.call().Deadline(kMatchLimit),
                    [this, &call, session = *session](Result<MatchResult> result, bool waited) {
                      AnswerMatch(call, session, std::move(result), waited);
                    });

@@ -73,13 +73,13 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
   }
   const v1::Lookup& lookup = message.lookup();
   all_->lookups->Match(
+      call_,
       {.session = session,
        .fingerprint = lookup.fingerprint(),
        .keys = lookup.keys(),
        .lease_ttl_ms = kMaxTtlMs,
        .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
        .trace = call_.trace()},
-      call_.Deadline(rpc.options.fetch_stall),
       [this](Result<MatchResult> result, bool waited) { TakeMatch(std::move(result), waited); });
   return OkStatus();
 }

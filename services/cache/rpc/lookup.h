@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cairn/v1/cache.pb.h"
+#include "common/rpc/call.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/rpc/lookup_metrics.h"
 #include "services/cache/rpc/namespaces.h"
@@ -27,10 +28,11 @@ class Lookups {
     std::string_view trace;
   };
   // Calls `done(Result<MatchResult>, bool waited)` once: in this call, or, if a source is asked, on
-  // another thread (waited) after a few milliseconds. `deadline`: the caller's. INVALID_ARGUMENT
-  // names the field; the other errors are those of CacheEngine::Match and FurtherMatch::Find.
+  // another thread (waited) after a few milliseconds. `call`: on whose behalf; `done` ends it.
+  // INVALID_ARGUMENT names the field; the other errors are those of CacheEngine::Match and
+  // FurtherMatch::Find.
   template <typename Done>
-  void Match(const Question& question, TimePoint deadline, Done&& done) {
+  void Match(const rpc::Call& call, const Question& question, Done&& done) {
     Asked asked;
     Result<MatchResult> result = MatchHere(question, &asked);
     if (!result.ok() || result->further == nullptr) {
@@ -38,7 +40,7 @@ class Lookups {
       return done(std::move(result), /*waited=*/false);
     }
     const std::shared_ptr<FurtherMatch> further = std::move(result->further);
-    further->Find(deadline,
+    further->Find(call.Deadline(kLimit),
                   [this, asked, done = std::forward<Done>(done)](Result<MatchResult> found) {
                     if (found.ok()) Count(asked, *found);
                     done(std::move(found), /*waited=*/true);
@@ -48,6 +50,7 @@ class Lookups {
   NamespaceSpecs& specs() { return specs_; }
 
  private:
+  static constexpr Duration kLimit = std::chrono::minutes(1);  // Of callers without a deadline.
   struct Asked {
     size_t keys = 0;
     uint32_t block_tokens = 0;
