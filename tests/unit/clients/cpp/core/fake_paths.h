@@ -70,6 +70,7 @@ class FakePath : public Base {
   }
   std::optional<FetchReport> Fetch(const LeaseInfo&, const FetchRange& range, FetchSink&,
                                    const FetchOptions&, TimePoint) override {
+    if (!fetched) return std::nullopt;
     fetched_ranges.push_back({range.block_begin, range.block_end});
     if (on_fetch) on_fetch();
     return fetched;
