@@ -262,7 +262,6 @@ TEST_F(TransportClientTest, AGetIsOneCallOfTheMainPathOrAMatchAndAFetch) {
 
   near_->matched = main_->matched;
   near_->fetched = FetchReport{};
-  near_->fetched_ranges.clear();
   got = client_->Get(fingerprint_, chain_.keys, {}, sink_, {}, {});
   ASSERT_OK(got);
   EXPECT_FALSE(got->lease.held());
