@@ -32,7 +32,6 @@
 namespace cairn::client {
 class CacheClient;
 class FetchSink;
-struct TierRun;
 }  // namespace cairn::client
 
 namespace cairn::worker {
