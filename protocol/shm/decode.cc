@@ -58,7 +58,7 @@ Shape ShapeOf(Op op) {
   return {};
 }
 
-Status Damaged(std::string text) { return Status(StatusCode::kDataLoss, "node: " + text); }
+Status Damaged(const std::string& text) { return Status(StatusCode::kDataLoss, "node: " + text); }
 
 size_t BytesOf(MessageType type) {
   switch (type) {

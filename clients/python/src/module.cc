@@ -161,7 +161,7 @@ NB_MODULE(_native, m) {
       .def("release", &LeaseHandle::Release,
            "Gives the lease back, without waiting. May be repeated.")
       .def("__enter__", [](nb::object self) { return self; })
-      .def("__exit__", [](LeaseHandle& l, nb::args) { l.Release(); });
+      .def("__exit__", [](LeaseHandle& l, const nb::args&) { l.Release(); });
 
   nb::class_<std::stop_source>(m, "Cancellation", "Ends fetches from another thread.")
       .def(nb::init<>())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -88,7 +89,7 @@ void ReduceRows(const ReduceRowsArgs& a) {
 
 void Pool(const PoolArgs& a) {
   for (int64_t i = 0; i < a.n; ++i) {
-    double sum = 0, max = -INFINITY;
+    double sum = 0, max = -std::numeric_limits<double>::infinity();
     for (int64_t j = i - a.reach; j <= i + a.reach; ++j) {
       if (j < 0 || j >= a.n) continue;
       sum += static_cast<double>(a.x[j]);

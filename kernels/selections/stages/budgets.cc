@@ -64,6 +64,7 @@ LayerBudget PyramidLayers(int64_t window, int64_t beta) {
     }
     if (q.tokens * unit < most || most < least || least < window * unit) return Even(q);
     std::vector<int64_t> rows;
+    rows.reserve(static_cast<size_t>(q.layers));
     for (int32_t layer = 0; layer < q.layers; ++layer) {
       rows.push_back(
           RoundedRatio(most * (q.layers - 1) - layer * (most - least), unit * (q.layers - 1)));

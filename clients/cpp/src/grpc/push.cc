@@ -23,7 +23,7 @@ uint32_t Millis(Duration d) {
 }
 
 // Somebody else's copy is as good as ours: keys name content.
-Status StoredIsFine(Status status) {
+Status StoredIsFine(const Status& status) {
   return status.code() == StatusCode::kAlreadyExists ? OkStatus() : status;
 }
 
@@ -68,6 +68,7 @@ Status Pusher::PushGroup(std::span<const PartToPush> parts, std::span<Status> re
   if (status.ok() && !*committed) status = Commit(reserved, results);
   if (!status.ok()) {
     std::vector<uint64_t> ids;
+    ids.reserve(reserved.size());
     for (const Filled& f : reserved) ids.push_back(f.reservation);
     channels_.releases->AbortReservations(session_.id, ids);
   }
@@ -114,6 +115,7 @@ Result<bool> Pusher::Stream(std::span<const PartToPush> parts, const std::vector
     return Errorf(StatusCode::kDeadlineExceeded, "push: the node did not take the bytes in time");
   };
   std::vector<uint64_t> ids;
+  ids.reserve(reserved.size());
   for (const Filled& f : reserved) ids.push_back(f.reservation);
   frames::PushFrameWriter frame(session_.id, ids, session_.max_frame_bytes);
   FrameCall::Outcome outcome = FrameCall::Outcome::kDone;

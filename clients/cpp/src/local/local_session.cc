@@ -34,7 +34,7 @@ std::vector<T> EntriesOf(const RingChannel::Answer& answer) {
   return entries;
 }
 
-Status Damaged(std::string text) { return Status(StatusCode::kDataLoss, "node: " + text); }
+Status Damaged(const std::string& text) { return Status(StatusCode::kDataLoss, "node: " + text); }
 
 // Parts of one block follow each other, and blocks come in order.
 Status CheckOrder(std::span<const shm::PlaceEntry> places) {
