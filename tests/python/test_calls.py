@@ -192,7 +192,7 @@ def test_a_statistic_arrives_in_python_and_in_its_metric(node, client, serial):
     assert 2000 < after.pushed_bytes - before.pushed_bytes < 2500
     assert after.blocks == before.blocks + 2
     host = {tier.tier: tier.blocks for tier in after.tiers}[cairn.TierKind.HOST]
-    pushed = 'cairn_transfer_bytes_total{dst="host",src="client"}'
+    pushed = 'cairn_transfer_bytes_total{src="client",dst="host"}'
     assert node.metric(pushed) == after.pushed_bytes
     assert node.metric("cairn_index_entries") == after.blocks
     assert node.metric('cairn_tier_blocks{tier="host"}') == host

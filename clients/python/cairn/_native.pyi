@@ -16,7 +16,7 @@ class Connection:
         prefill_tokens_per_second: float,
         deadline: float,
         trace: str,
-    ) -> tuple[int, Lease, list[tuple[int, int, int, float]], int, int, float]: ...
+    ) -> tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float]: ...
     def begin_match(
         self,
         fingerprint: bytes,
@@ -86,7 +86,7 @@ class PendingMatch:
     def answer(
         self,
     ) -> tuple[
-        tuple[int, Lease, list[tuple[int, int, int, float]], int, int, float],
+        tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float],
         tuple[int, str] | None,
     ]: ...
     def seconds(self) -> float: ...
