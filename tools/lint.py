@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy (.clang-tidy) on the C++ files that differ from a commit.
+"""Runs clang-tidy (.clang-tidy) on the product's C++ files that differ from a commit.
 
-It needs the compile commands and the generated sources of the preset `clang`: `make lint` builds
-them first. A changed header is checked through a source that includes it. Exit status: 0 nothing
-found, 1 findings, 2 clang-tidy cannot run.
+It needs the compile commands and the generated sources of the preset `clang`, which `make lint`
+builds first. Tests, examples and benchmarks are not checked: that preset does not build them. A
+changed header is checked through a source that includes it.
+
+Exit status: 0 nothing found, 1 findings, 2 clang-tidy cannot run.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = "clang-tidy-14"
 LAST = "HEAD~1"
+PRODUCT = ("clients/", "common/", "kernels/", "model/", "protocol/", "services/", "tools/")
 # Of every clang-tidy run, about what it did not show.
 CHATTER = re.compile(
     r"^(\d+ warnings? (treated as|generated)|Suppressed|Use -header-filter).*\n?", re.M
@@ -40,12 +43,18 @@ def git(*arguments):
 
 
 def changed(base):
-    """Names of the C++ files that differ from the commit `base`, also those not committed."""
+    """Names of the product's C++ files that differ from the commit `base`, committed or not."""
     differing = git("diff", "--name-only", "--diff-filter=d", base, "--")
     if differing is None:
         return None
     new = git("ls-files", "--others", "--exclude-standard")
-    return sorted({name for name in differing + new if name.endswith((".h", ".cc"))})
+    return sorted(
+        {
+            name
+            for name in differing + new
+            if name.startswith(PRODUCT) and name.endswith((".h", ".cc"))
+        }
+    )
 
 
 def compiled(build):
@@ -65,7 +74,7 @@ class Sources:
         self.generated = os.path.relpath(build, ROOT) + "/"
         self.all = compiled(build)
         self.by_name = set(self.all)
-        self.written = [n for n in self.all if not n.startswith(self.generated)]
+        self.written = [n for n in self.all if n.startswith(PRODUCT)]
 
     def of(self, name):
         """None if no source of this build includes the file."""
@@ -75,7 +84,7 @@ class Sources:
                 return candidate
         if not name.endswith(".h"):
             return None
-        # A header of tests, or a part of a source (*.inc.h). Parts may include each other.
+        # A part of a source (*.inc.h). Parts may include each other.
         return self._that_includes(name, set())
 
     def _that_includes(self, name, seen):

@@ -69,9 +69,9 @@ def tree(tmp_path):
     tree.write("common/a.h", "#pragma once\n")
     tree.write("common/alone.h", "#pragma once\n")
     tree.add("build/clang/header_checks/common/alone.cc", '#include "common/alone.h"\n')
-    tree.add("tests/b.cc", '#include "tests/outer.inc.h"\n' + CLEAN)
-    tree.write("tests/outer.inc.h", '#include "tests/inner.inc.h"\n')
-    tree.write("tests/inner.inc.h", "")
+    tree.add("kernels/b.cc", '#include "kernels/outer.inc.h"\n' + CLEAN)
+    tree.write("kernels/outer.inc.h", '#include "kernels/inner.inc.h"\n')
+    tree.write("kernels/inner.inc.h", "")
     tree.commit()
     tree.commit()
     return tree
@@ -83,7 +83,7 @@ def tree(tmp_path):
         ("common/a.cc", "common/a.cc"),
         ("common/a.h", "common/a.cc"),
         ("common/alone.h", "build/clang/header_checks/common/alone.cc"),
-        ("tests/inner.inc.h", "tests/b.cc"),
+        ("kernels/inner.inc.h", "kernels/b.cc"),
     ],
 )
 @pytest.mark.parametrize("committed", [True, False])
@@ -96,6 +96,12 @@ def test_a_changed_file_is_checked_through_a_source(tree, name, source, committe
     assert tree.chosen() == [source]
 
 
+def test_tests_are_not_checked(tree):
+    tree.add("tests/c.cc", CLEAN)
+    assert tree.chosen() == []
+    assert "tests/c.cc" not in tree.chosen("--base", "all")
+
+
 def test_new_files_are_checked_and_deleted_ones_are_not(tree):
     tree.add("common/new.cc", CLEAN)
     (tree.root / "common/a.h").unlink()
@@ -103,8 +109,8 @@ def test_new_files_are_checked_and_deleted_ones_are_not(tree):
 
 
 def test_all_sources_of_the_repository(tree):
-    assert tree.chosen("--base", "all") == ["common/a.cc", "tests/b.cc"]
-    assert tree.chosen("--base", "all", "tests") == ["tests/b.cc"]
+    assert tree.chosen("--base", "all") == ["common/a.cc", "kernels/b.cc"]
+    assert tree.chosen("--base", "all", "kernels") == ["kernels/b.cc"]
 
 
 def test_a_file_that_is_not_compiled_is_named(tree):

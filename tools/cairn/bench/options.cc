@@ -55,6 +55,7 @@ Status Limit(std::string_view flag, uint32_t value, uint32_t most) {
 
 std::vector<std::string> WorkloadNames() {
   std::vector<std::string> names;
+  names.reserve(std::size(kDefaults));
   for (const Defaults& d : kDefaults) names.emplace_back(d.name);
   return names;
 }

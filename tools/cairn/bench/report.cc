@@ -3,6 +3,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "common/config/config.h"
@@ -26,7 +27,7 @@ std::string FirstValue(const char* path, const std::string& key) {
 
 // Three digits, thousands grouped.
 std::string Number(double value) {
-  if (value >= 1000) return Grouped(static_cast<uint64_t>(value + 0.5));
+  if (value >= 1000) return Grouped(static_cast<uint64_t>(std::llround(value)));
   return fmt::format("{:.3g}", value);
 }
 

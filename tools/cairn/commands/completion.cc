@@ -13,6 +13,7 @@ std::string Join(const std::vector<std::string>& words) {
 
 std::string Names(const std::vector<CommandSpec>& commands) {
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const CommandSpec& command : commands) names.push_back(command.name);
   return Join(names);
 }

@@ -47,6 +47,7 @@ int BecomeEngineDoctor(const DoctorOptions& options) {
   if (!options.vllm_model.empty()) words.insert(words.end(), {"--model", options.vllm_model});
   if (options.json) words.emplace_back("--json");
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   execvp(argv[0], argv.data());

@@ -125,9 +125,9 @@ Status DemoRunner::StartWarm() {
 Status DemoRunner::RunWarmPhase(const std::string& phase, WorkerProcess& worker) {
   for (size_t i = 0; i < texts_.questions.size(); ++i) {
     const std::string item = Item("q", i);
-    CAIRN_RETURN_IF_ERROR(
-        AskRow(phase + "/" + item, worker.generator(), Question(i), false, references_[item])
-            .status());
+    CAIRN_RETURN_IF_ERROR(AskRow(fmt::format("{}/{}", phase, item), worker.generator(), Question(i),
+                                 false, references_[item])
+                              .status());
   }
   return OkStatus();
 }

@@ -47,7 +47,7 @@ class MaskSink final : public client::FetchSink {
  public:
   MaskSink(const worker::KvLayout& kv, size_t blocks, StoredKv* out) : kv_(kv), out_(out) {
     const size_t tokens = blocks * static_cast<size_t>(kv.block_tokens);
-    out_->kept.assign(static_cast<size_t>(kv.layers * kv.kv_heads),
+    out_->kept.assign(static_cast<size_t>(kv.layers) * static_cast<size_t>(kv.kv_heads),
                       std::vector<std::byte>((tokens + 7) / 8));
   }
 

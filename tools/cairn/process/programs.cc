@@ -26,6 +26,7 @@ Result<std::string> Capture(const std::vector<std::string>& argv) {
     return Errorf(StatusCode::kUnavailable, "cannot run a command");
   }
   std::vector<char*> args;
+  args.reserve(argv.size() + 1);
   for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
   args.push_back(nullptr);
   const pid_t pid = fork();

@@ -316,6 +316,7 @@ TEST_F(SourceFetchTest, SlicesStayReadableWhenTheLeaseAndTheBlockGo) {
 
 // On threads and the steady clock, for TSan: readers, a source that answers late or never, and
 // matches that are cut off by their deadlines.
+// Long: what each of the threads does stands side by side.
 TEST_F(SourceFetchTest, ThreadsOfTheSourceTheTimersAndTheReadersMeet) {
   ThreadPool pool({.name = "mover", .threads = 2});
   FakeBlockSource source(&SteadyClock::Get());
