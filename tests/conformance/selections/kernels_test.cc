@@ -67,7 +67,9 @@ class SelectionKernelsTest : public testing::FamilyTest<&Backend::selections> {
                       const std::string& what) {
     if (here().backend().is_definition) return;
     ASSERT_EQ(portable.size(), got.size());
-    ASSERT_EQ(std::memcmp(portable.data(), got.data(), got.size() * sizeof(T)), 0)
+    // memcmp takes no null pointer, which is what an empty vector may have.
+    ASSERT_TRUE(got.empty() ||
+                std::memcmp(portable.data(), got.data(), got.size() * sizeof(T)) == 0)
         << what << ": not the portable kernel's numbers";
   }
   // Sums of rows that came in several cuts: the same to the last bit. The definition adds in double
