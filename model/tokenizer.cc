@@ -96,6 +96,7 @@ struct Tokenizer::Impl {
   std::vector<TokenId> end_of_generation;
   std::optional<TokenId> bos, eos;
   bool add_bos = false;
+  size_t max_token_bytes = 1;
 
   Status ReadVocabulary(const GgufFile& file);
   Status ReadMerges(const GgufFile& file);
@@ -197,6 +198,7 @@ void Tokenizer::Impl::DecodeSpellings(const std::array<std::string, 256>& byte_s
     }
     // Special tokens, and tokens that are not spelled byte by byte, stand for their own text.
     if (!byte_level) out = spelling;
+    max_token_bytes = std::max(max_token_bytes, out.size());
   }
 }
 
@@ -364,6 +366,8 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, bool with_special) c
   }
   return out;
 }
+
+size_t Tokenizer::max_token_bytes() const { return impl_->max_token_bytes; }
 
 TokenId Tokenizer::vocab_size() const { return static_cast<TokenId>(impl_->types.size()); }
 

@@ -51,6 +51,8 @@ class Tokenizer {
   // are left out.
   std::string Decode(std::span<const TokenId> ids, bool with_special = false) const;
 
+  // Bytes of the longest token: a text of `n` bytes has at least n / max_token_bytes() tokens.
+  size_t max_token_bytes() const;
   TokenId vocab_size() const;
   bool IsControl(TokenId id) const;
   // True for the tokens that end a reply: the file's eos, eot and eom ids.

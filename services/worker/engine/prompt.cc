@@ -19,32 +19,49 @@ Status CheckTrace(const std::string& trace) {
                          trace.size(), kMaxTraceLength);
 }
 
-Result<std::vector<TokenId>> EncodeChat(const Model& model,
+// Text that cannot fit the context however long its tokens are is refused before the work of making
+// tokens of it.
+Status CheckLength(const Model& model, uint32_t context_tokens, size_t bytes) {
+  const size_t most = context_tokens * model.tokenizer().max_token_bytes();
+  if (bytes <= most) return OkStatus();
+  return InvalidArgument("got {} bytes, expected at most {} for {} tokens", bytes, most,
+                         context_tokens);
+}
+
+Result<std::vector<TokenId>> EncodeChat(const Model& model, uint32_t context_tokens,
                                         const std::vector<ChatMessage>& messages,
                                         bool add_generation_prompt) {
   CAIRN_ASSIGN_OR_RETURN(const ChatTemplate* chat_template, model.chat_template());
   CAIRN_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
                          chat_template->Render(messages, add_generation_prompt));
+  size_t bytes = 0;
+  for (const PromptPiece& piece : pieces) bytes += piece.text.size();
+  CAIRN_RETURN_IF_ERROR(CheckLength(model, context_tokens, bytes));
   return model.tokenizer().EncodePrompt(pieces);
 }
 
-Result<std::vector<TokenId>> Tokens(const Model& model, const ChatPrompt& chat) {
+Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t context_tokens,
+                                    const ChatPrompt& chat) {
   if (chat.messages.empty() || chat.messages.size() > kMaxMessages) {
     return InvalidArgument("field 'chat.messages': got {} messages, expected 1 to {}",
                            chat.messages.size(), kMaxMessages);
   }
-  auto tokens = EncodeChat(model, chat.messages, /*add_generation_prompt=*/true);
+  auto tokens = EncodeChat(model, context_tokens, chat.messages, /*add_generation_prompt=*/true);
   if (!tokens.ok()) return Annotate(tokens.status(), "field 'chat'");
   return tokens;
 }
 
-Result<std::vector<TokenId>> Tokens(const Model& model, const RawPrompt& raw) {
+Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t context_tokens,
+                                    const RawPrompt& raw) {
+  const Status length = CheckLength(model, context_tokens, raw.text.size());
+  if (!length.ok()) return Annotate(length, "field 'raw_text'");
   auto tokens = model.tokenizer().Encode(raw.text, /*parse_special=*/true);
   if (!tokens.ok()) return Annotate(tokens.status(), "field 'raw_text'");
   return tokens;
 }
 
-Result<std::vector<TokenId>> Tokens(const Model& model, const TokenPrompt& prompt) {
+Result<std::vector<TokenId>> Tokens(const Model& model, uint32_t /*context_tokens*/,
+                                    const TokenPrompt& prompt) {
   const TokenId vocab = model.tokenizer().vocab_size();
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
     if (prompt.ids[i] < 0 || prompt.ids[i] >= vocab) {
@@ -91,7 +108,8 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
   PreparedPrompt prompt;
   CAIRN_ASSIGN_OR_RETURN(
       prompt.tokens,
-      std::visit([&](const auto& form) { return Tokens(model, form); }, request.prompt));
+      std::visit([&](const auto& form) { return Tokens(model, context_tokens, form); },
+                 request.prompt));
   if (prompt.tokens.empty() || prompt.tokens.size() >= context_tokens) {
     return InvalidArgument("field 'prompt': got {} tokens, expected 1 to {}", prompt.tokens.size(),
                            context_tokens - 1);
@@ -113,7 +131,7 @@ std::vector<TokenId> FinishedTurn(const Model& model, uint32_t context_tokens,
   if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
     std::vector<ChatMessage> messages = chat->messages;
     messages.push_back({"assistant", summary.text});
-    auto tokens = EncodeChat(model, messages, /*add_generation_prompt=*/false);
+    auto tokens = EncodeChat(model, context_tokens, messages, /*add_generation_prompt=*/false);
     if (!tokens.ok()) return {};
     turn = *std::move(tokens);
   } else {

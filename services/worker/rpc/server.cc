@@ -11,7 +11,7 @@
 namespace cairn::worker {
 namespace {
 
-// Threads beside those of requests: GetInfo, Tokenize, and requests that the engine refuses.
+// Threads beside those of requests: GetInfo, and requests that the engine refuses.
 constexpr size_t kSpareThreads = 8;
 constexpr size_t kWaitThreads = 8;
 // Calls that wait for a thread. More are refused.
@@ -28,19 +28,22 @@ struct Server::Impl {
                   .threads = options.max_requests + kSpareThreads,
                   .queue_capacity = kWaitingCalls}),
         waits({.name = "wait", .threads = kWaitThreads, .queue_capacity = kWaitingCalls}),
+        // One: the engine's threads need the processors.
+        tokenize({.name = "tokenize", .threads = 1, .queue_capacity = kWaitingCalls}),
         service(engine, worker_metrics) {
     context.clock = &SteadyClock::Get();
     context.metrics = &call_metrics;
     context.gate = &gate;
     context.process = "worker";
-    service.AddTo(server.calls(), &context, {.requests = &requests, .waits = &waits});
+    service.AddTo(server.calls(), &context,
+                  {.requests = &requests, .waits = &waits, .tokenize = &tokenize});
     health.AddTo(server.calls());
   }
 
   rpc::CallMetrics call_metrics;
   Gate gate;  // The executors bound the calls under way.
   rpc::Context context;
-  ThreadPool requests, waits;
+  ThreadPool requests, waits, tokenize;
   WorkerService service;
   rpc::HealthService health{&context, {kWorkerService}};
   rpc::Server server;  // Ends first: its calls need all of the above.

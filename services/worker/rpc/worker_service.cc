@@ -129,7 +129,7 @@ void WorkerService::AddTo(rpc::CallServer* server, const rpc::Context* context,
         return Score(call, request, write);
       });
   rpc::AddUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
-      server, context, kWorkerService, "Tokenize", executors.requests,
+      server, context, kWorkerService, "Tokenize", executors.tokenize,
       [this](auto&, const auto& request, auto* response) { return Tokenize(request, response); });
   rpc::AddUnary<v1::WorkerInfoRequest, v1::WorkerInfo>(
       server, context, kWorkerService, "GetInfo", executors.requests,

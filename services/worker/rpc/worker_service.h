@@ -27,6 +27,7 @@ class WorkerService {
   struct Executors {
     Executor* requests;  // A thread for each request that waits or runs, and for short calls.
     Executor* waits;     // Calls that wait until the engine is idle.
+    Executor* tokenize;  // Tokenize: up to a message's size of text, which takes a processor.
   };
 
   // Both must outlive the service.

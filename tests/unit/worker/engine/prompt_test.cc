@@ -47,6 +47,20 @@ TEST_F(PromptTest, ChatTextCannotOpenATurn) {
   EXPECT_EQ(std::count(prompt->tokens.begin(), prompt->tokens.end(), end), 2);
 }
 
+// Text that cannot fit costs nobody the work of making tokens of it.
+TEST_F(PromptTest, TextThatCannotFitTheContextIsRefusedByItsLength) {
+  const size_t most = kContext * model_->tokenizer().max_token_bytes();
+  request_.prompt = RawPrompt{std::string(most, 'a')};
+  ExpectRefused("field 'prompt'", "tokens, expected 1 to 1023");
+  request_.prompt = RawPrompt{std::string(most + 1, 'a')};
+  ExpectRefused("field 'raw_text'",
+                fmt::format("got {} bytes, expected at most {}", most + 1, most));
+  ChatPrompt chat;
+  chat.messages = {{"user", std::string(most, 'a')}};
+  request_.prompt = chat;
+  ExpectRefused("field 'chat'", fmt::format("expected at most {} for 1024 tokens", most));
+}
+
 TEST_F(PromptTest, ScoringWantsWholeBlocksAndTokensOfTheModelThatFit) {
   request_.prompt = TokenPrompt{std::vector<TokenId>(kBlockTokens, 5)};
   request_.score_tokens = {1, 2, 3};
