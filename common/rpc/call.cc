@@ -73,6 +73,19 @@ Status Call::AdmitStream() {
   return ShuttingDown(*context_);
 }
 
+Status Call::HoldRequest(const google::protobuf::Message& request, uint64_t frame_bytes) {
+  if (context_->request_bytes == nullptr || frame_bytes < RequestBytes::kSmallFrame) {
+    return OkStatus();
+  }
+  auto share = context_->request_bytes->Take(request.SpaceUsedLong());
+  if (!share.ok()) {
+    Rejected(Rejection::kOverload);
+    return share.status();
+  }
+  request_bytes_ = *std::move(share);
+  return OkStatus();
+}
+
 grpc::Status Call::End(const Status& status) {
   ended_ = true;
   const double seconds = Seconds(context_->clock->Now() - begin_);

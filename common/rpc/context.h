@@ -7,6 +7,7 @@
 #include "cairn/common/clock.h"
 #include "common/lifecycle/lifecycle.h"
 #include "common/rpc/call_metrics.h"
+#include "common/rpc/request_bytes.h"
 
 namespace cairn::rpc {
 
@@ -15,7 +16,8 @@ namespace cairn::rpc {
 struct Context {
   const Clock* clock = nullptr;
   CallMetrics* metrics = nullptr;
-  Gate* gate = nullptr;  // Calls under way; closed when the process stops.
+  Gate* gate = nullptr;                   // Calls under way; closed when the process stops.
+  RequestBytes* request_bytes = nullptr;  // Of the requests that calls hold; nullptr: no bound.
   // The words of refusals: "the node is shutting down"; the setting that bounds the gate.
   std::string process = "server";
   std::string limit = "the limit of calls";

@@ -45,7 +45,8 @@ class RequestCall : public CallReactor {
   Status Admit(const grpc::ByteBuffer& request) {
     call_.Received(request);
     CAIRN_RETURN_IF_ERROR(call_.Admit());
-    return Decode(request, &request_);
+    CAIRN_RETURN_IF_ERROR(Decode(request, &request_));
+    return call_.HoldRequest(request_, request.Length());
   }
   void OnDone() final { delete this; }
 };

@@ -47,6 +47,7 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   Status refusal;  // Told instead of a welcome.
   LocalToken token{};
   bool attached = false;  // Counts in its token's `connections`.
+  MemoryCharge charge;    // Of the ring.
   std::unique_ptr<LocalServerSession> session;
   bool hot = false;
   bool condemned = false;
@@ -343,6 +344,10 @@ void LocalServer::Greet(Connection* connection, std::span<const std::byte> messa
     CAIRN_RETURN_IF_ERROR(connection->refusal);
     CAIRN_ASSIGN_OR_RETURN(const shm::DecodedHello hello, shm::DecodeHello(message));
     CAIRN_ASSIGN_OR_RETURN(LocalServerSessionOptions options, CheckHello(hello, connection));
+    if (dependencies_.memory != nullptr) {
+      CAIRN_ASSIGN_OR_RETURN(connection->charge, dependencies_.memory->Charge(
+                                                     MemoryItem::kSessions, options_.ring.bytes()));
+    }
     int fd = -1;
     CAIRN_ASSIGN_OR_RETURN(shm::RingMemory memory, shm::RingMemory::Create(options_.ring, &fd));
     const shm::Descriptor ring_fd(fd);

@@ -32,6 +32,7 @@
 #include "protocol/shm/socket.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/local/local_server_session.h"
+#include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
 
@@ -57,6 +58,8 @@ class LocalServer {
     HostTier* host = nullptr;
     const Clock* clock = nullptr;
     MatchObserver* observer = nullptr;  // Or none.
+    // Rings are charged to it, as MemoryItem::kSessions. nullptr: nothing bounds them.
+    MemoryAccount* memory = nullptr;
   };
 
   // FAILED_PRECONDITION: another process listens on the path.

@@ -41,6 +41,7 @@ class Node final : public service::Service {
         registry_(*registry),
         rpc_metrics_(registry),
         gate_(config.rpc.max_in_flight),
+        request_bytes_(config.rpc_memory / 8, SettingOf(MemoryItem::kRpc)),
         mover_({.name = "mover",
                 .threads = config.mover_threads,
                 .queue_capacity = 2ull * config.engine.mover_queue_capacity}),
@@ -163,7 +164,9 @@ class Node final : public service::Service {
     rpc_.sessions = &sessions_;
     rpc_.options = config_.rpc;
     rpc_.options.max_sessions = config_.engine.max_sessions;
-    // One budget for all bytes in flight: a half for what is sent, a half for what gRPC receives.
+    // One budget for all bytes in flight: a half for what is sent, three eighths for what gRPC
+    // receives, and one for requests that were decoded and wait.
+    rpc_.request_bytes = &request_bytes_;
     rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
     service_->AddTo(server_.calls());
@@ -176,7 +179,7 @@ class Node final : public service::Service {
                                          .listen_unix = config_.listen_unix,
                                          .tls = config_.rpc.tls,
                                          .max_message_bytes = largest,
-                                         .memory_bytes = config_.rpc_memory / 2,
+                                         .memory_bytes = config_.rpc_memory / 8 * 3,
                                          .keepalive = config_.keepalive,
                                          .max_connection_age = config_.max_connection_age}));
     if (server_.port() != 0) {
@@ -218,7 +221,8 @@ class Node final : public service::Service {
   Status ServeLocal(int port) {
     if (config_.local_socket != "off") {
       auto server = StartLocalServer(
-          config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_}, rpc_.node_epoch);
+          config_, port, {engine_.get(), host_.get(), &clock_, &local_lookups_, &memory_},
+          rpc_.node_epoch);
       if (server.ok()) {
         local_ = *std::move(server);
         rpc_.local.store(local_.get(), std::memory_order_release);
@@ -267,6 +271,7 @@ class Node final : public service::Service {
   metrics::Registry& registry_;
   rpc::CallMetrics rpc_metrics_;
   Gate gate_;
+  rpc::RequestBytes request_bytes_;
   Sessions sessions_;
   RpcContext rpc_;
   ThreadPool mover_, calls_, fetches_, flushes_;

@@ -258,7 +258,8 @@ void RegisterRpc(NodeConfig* c, config::Schema* s) {
            {.min = 4 << 10, .max = 16 << 20});
   s->Bytes("rpc.memory", &c->rpc_memory,
            "Memory for the bytes in flight of all calls: one half for frames on their way to "
-           "readers, one half for messages that gRPC receives. When it is used up, calls wait.",
+           "readers, three eighths for messages that gRPC receives, one for requests that were "
+           "decoded and wait. When it is used up, calls wait; further large requests are refused.",
            {.min = 16 << 20});
   s->Text(
       "rpc.congestion_control", &c->rpc_congestion_control,

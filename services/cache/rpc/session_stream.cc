@@ -4,6 +4,13 @@
 #include "common/rpc/status.h"
 
 namespace cairn::cache {
+namespace {
+
+// What a session takes: its stream with gRPC, and its rows here and in the engine. Measured: 20 to
+// 40 KiB.
+constexpr uint64_t kSessionBytes = 48 << 10;
+
+}  // namespace
 
 void SessionStream::Open(RpcContext* rpc, rpc::Method* method, const All& all,
                          std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
@@ -24,6 +31,9 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "sessions", "limits.sessions"));
+  if (rpc.memory != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(memory_, rpc.memory->Charge(MemoryItem::kSessions, kSessionBytes));
+  }
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
   token_ = rpc.sessions->Add(*session_);
   local_ = rpc.local.load(std::memory_order_acquire);

@@ -7,6 +7,7 @@
 #include "common/rpc/pushed_stream.h"
 #include "common/rpc/stream_set.h"
 #include "services/cache/rpc/rpc_context.h"
+#include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
 
@@ -37,6 +38,7 @@ class SessionStream final : public rpc::PushedStream {
   RpcContext* const rpc_;
   const All all_;
   Gate::Pass place_;
+  MemoryCharge memory_;
   rpc::Call call_;
   std::optional<SessionId> session_;  // Constant after Begin, as is token_.
   SessionToken token_{};

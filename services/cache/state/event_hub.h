@@ -13,14 +13,15 @@
 #include "common/concurrency/mutex.h"
 #include "services/cache/state/events.h"
 #include "services/cache/state/ids.h"
+#include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
 
 class EventHub {
  public:
-  // `clock` must outlive the hub.
-  EventHub(size_t queue_capacity, uint64_t node_epoch, const Clock& clock)
-      : queue_capacity_(queue_capacity), node_epoch_(node_epoch), clock_(clock) {}
+  // `clock` and `memory` must outlive the hub. What waits is charged to MemoryItem::kWatches.
+  EventHub(size_t queue_capacity, uint64_t node_epoch, const Clock& clock, MemoryAccount* memory)
+      : queue_capacity_(queue_capacity), node_epoch_(node_epoch), clock_(clock), memory_(*memory) {}
 
   // Sets the epoch and the sequence of the event. Called under the namespace's lock, so that a
   // block's events have the order of its changes.
@@ -42,6 +43,7 @@ class EventHub {
   const size_t queue_capacity_;
   const uint64_t node_epoch_;
   const Clock& clock_;
+  MemoryAccount& memory_;
   std::atomic<size_t> watchers_{0};
   std::atomic<uint64_t> dropped_{0};
   Mutex mu_;

@@ -32,9 +32,11 @@ class Sessions final : public Workload {
   // A node of its own: memory that earlier sessions left would be used again and not be seen.
   Result<std::vector<Metric>> Trial(double) override {
     // The arena is not touched, so that all that grows is the sessions'.
-    const NodeNeeds needs = {.host_bytes = uint64_t{64} << 20,
-                             .settings = {"--host.prefault", "false", "--limits.sessions",
-                                          std::to_string(options_.clients + kWarmUp + 8)}};
+    const NodeNeeds needs = {
+        .host_bytes = uint64_t{64} << 20,
+        .settings = {"--host.prefault", "false", "--limits.sessions",
+                     std::to_string(options_.clients + kWarmUp + 8), "--limits.session_memory",
+                     fmt::format("{}MiB", 2 * (options_.clients + kWarmUp + 8))}};
     CAIRN_ASSIGN_OR_RETURN(node_, TestNode::Start(options_, needs));
     BenchOptions some = options_;
     some.clients = kWarmUp;

@@ -89,7 +89,8 @@ class SnapshotTest : public ::testing::Test {
   Tiers tiers_;
   NamespaceRegistry registry_{16};
   FakeClock clock_;
-  EventHub hub_{1 << 20, /*node_epoch=*/7, clock_};
+  MemoryAccount memory_{MemoryAccount::Unbounded()};
+  EventHub hub_{1 << 20, /*node_epoch=*/7, clock_, &memory_};
   Blocks here_;
 };
 

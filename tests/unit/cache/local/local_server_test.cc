@@ -31,13 +31,17 @@ class LocalServerTest : public ::testing::Test {
   void Start(LocalServerOptions options = {}) {
     options.path = ::testing::TempDir() + "local_server_test." + std::to_string(getpid());
     path_ = options.path;
-    auto server = LocalServer::Start(
-        options,
-        {.engine = node_.engine.get(), .host = node_.host.get(), .clock = &SteadyClock::Get()});
+    auto server = LocalServer::Start(options, {.engine = node_.engine.get(),
+                                               .host = node_.host.get(),
+                                               .clock = &SteadyClock::Get(),
+                                               .observer = nullptr,
+                                               .memory = memory_});
     ASSERT_OK(server);
     server_ = *std::move(server);
   }
   void TearDown() override { server_.reset(); }
+
+  MemoryAccount* memory_ = nullptr;  // Nothing bounds it.
 
   struct Client {
     shm::Descriptor socket;
@@ -282,6 +286,26 @@ TEST_F(LocalServerTest, AThousandIdleSessionsAreSmall) {
   EXPECT_EQ((*first)->call->Reserve(a_, 1, std::nullopt).code, 0);
   clients.clear();
   EXPECT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 1; }));
+}
+
+// Rings are charged to the node's account before they are made.
+TEST_F(LocalServerTest, RingsBeyondTheMemoryOfSessionsAreRefused) {
+  LocalServerOptions options;
+  MemoryAccount::Bounds bounds = MemoryAccount::Unbounded();
+  bounds[static_cast<size_t>(MemoryItem::kSessions)] = 2 * options.ring.bytes();
+  MemoryAccount memory(bounds);
+  memory_ = &memory;
+  Start(options);
+  auto one = Connect(Admit(), "a"), two = Connect(Admit(), "a");
+  ASSERT_OK(one);
+  ASSERT_OK(two);
+  EXPECT_EQ(memory.used(MemoryItem::kSessions), 2 * options.ring.bytes());
+  EXPECT_THAT(Connect(Admit(), "a").status(),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("limits.session_memory")));
+  one->reset();
+  EXPECT_TRUE(Eventually([&] { return Connect(Admit(), "a").ok(); }));
+  server_.reset();
+  EXPECT_EQ(memory.used(MemoryItem::kSessions), 0u);
 }
 
 TEST_F(LocalServerTest, SessionsOverTheLimitAreRefused) {

@@ -103,6 +103,48 @@ TEST_F(ServiceTest, AConnectionHasAShareOfTheWatches) {
   for (const auto& watch : watches) watch->Finish();
 }
 
+class SessionMemoryTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    MemoryAccount::Bounds bounds = MemoryAccount::Unbounded();
+    bounds[static_cast<size_t>(MemoryItem::kSessions)] = 200 << 10;
+    memory_ = std::make_unique<MemoryAccount>(bounds);
+    rpc.memory = memory_.get();
+    ServiceTest::SetUp();
+  }
+  std::unique_ptr<MemoryAccount> memory_;
+};
+
+TEST_F(SessionMemoryTest, SessionsAreChargedAndGivenBack) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::SessionEvent>>> readers;
+  grpc::Status refused;
+  while (refused.ok() && readers.size() < 100) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub->OpenSession(contexts.back().get(), v1::OpenSessionRequest()));
+    v1::SessionEvent event;
+    if (!readers.back()->Read(&event)) {
+      refused = readers.back()->Finish();
+      readers.pop_back();
+    }
+  }
+  EXPECT_EQ(readers.size(), 4u);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("memory of sessions"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("limits.session_memory"));
+  EXPECT_LE(memory_->used(MemoryItem::kSessions), memory_->bound(MemoryItem::kSessions));
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& reader : readers) reader->Finish();
+  EXPECT_TRUE(engine.Wait([&] { return engine.open.empty(); }));
+  for (int i = 0; i < 2000 && memory_->used(MemoryItem::kSessions) > 0; ++i) {
+    MutexLock lock(engine.mu);
+    engine.changed.WaitUntil(engine.mu,
+                             std::chrono::steady_clock::now() + std::chrono::milliseconds(10),
+                             []() { return false; });
+  }
+  EXPECT_EQ(memory_->used(MemoryItem::kSessions), 0u);
+}
+
 TEST_F(ServiceTest, HealthIsServingUntilTheNodeDrains) {
   using grpc::health::v1::HealthCheckRequest;
   using grpc::health::v1::HealthCheckResponse;

@@ -1,0 +1,72 @@
+#include "services/cache/state/event_hub.h"
+
+#include <gmock/gmock.h>
+
+#include "common/status/matchers.h"
+
+namespace cairn::cache {
+namespace {
+
+using cairn::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kBound = 4096 * sizeof(CacheEvent);
+
+class EventHubTest : public ::testing::Test {
+ protected:
+  static MemoryAccount::Bounds Bounds() {
+    MemoryAccount::Bounds bounds = MemoryAccount::Unbounded();
+    bounds[static_cast<size_t>(MemoryItem::kWatches)] = kBound;
+    return bounds;
+  }
+  void Publish(size_t count) {
+    for (size_t i = 0; i < count; ++i) hub_.Publish({});
+  }
+  // What the queue has, until it is empty.
+  static size_t Drain(EventQueue& queue) {
+    size_t count = 0;
+    for (;;) {
+      const auto events = queue.Next(100, TimePoint());
+      EXPECT_OK(events);
+      if (!events.ok() || events->empty()) return count;
+      count += events->size();
+    }
+  }
+
+  FakeClock clock_;
+  MemoryAccount memory_{Bounds()};
+  EventHub hub_{/*queue_capacity=*/1 << 20, /*node_epoch=*/1, clock_, &memory_};
+};
+
+TEST_F(EventHubTest, WaitingEventsAreChargedAndGivenBack) {
+  auto queue = hub_.Subscribe(std::nullopt);
+  EXPECT_EQ(memory_.used(MemoryItem::kWatches), 0u);
+  Publish(1000);
+  EXPECT_GE(memory_.used(MemoryItem::kWatches), 1000 * sizeof(CacheEvent));
+  EXPECT_EQ(Drain(*queue), 1000u);
+  EXPECT_LE(memory_.used(MemoryItem::kWatches), 256 * sizeof(CacheEvent));
+  queue.reset();
+  EXPECT_EQ(memory_.used(MemoryItem::kWatches), 0u);
+}
+
+// The watcher that would exceed the bound starts again; the others keep what they have.
+TEST_F(EventHubTest, AllWatchersTogetherStayWithinTheBound) {
+  auto slow = hub_.Subscribe(std::nullopt);
+  Publish(3000);
+  auto late = hub_.Subscribe(std::nullopt);
+  for (int i = 0; i < 3000; ++i) {
+    Publish(1);
+    ASSERT_LE(memory_.used(MemoryItem::kWatches), kBound);
+  }
+  EXPECT_THAT(slow->Next(1, TimePoint()),
+              StatusIs(StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("start again with a snapshot"),
+                             HasSubstr("memory of watches"), HasSubstr("watch.memory"))));
+  EXPECT_EQ(Drain(*late), 3000u);
+  EXPECT_GT(memory_.refusals(MemoryItem::kWatches), 0u);
+  EXPECT_GT(hub_.dropped(), 3000u);
+}
+
+}  // namespace
+}  // namespace cairn::cache
