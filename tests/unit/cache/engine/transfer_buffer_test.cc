@@ -89,26 +89,30 @@ TEST_F(TransferBufferTest, AFetchThatHoldsBuffersKnowsThatOthersWait) {
   StartWithFullHost();
   std::vector<std::unique_ptr<FetchStream>> stopped;
   std::vector<FetchedSlice> kept;
-  // Each takes what fits its windows and is not read on.
-  for (int i = 0; i < 8; ++i) {
-    stopped.push_back(Begin());
-    const auto item = stopped.back()->Next(clock_.Now() + std::chrono::seconds(20));
-    ASSERT_OK(item);
+  // Each takes one slice, has read what its windows hold, and is not read on.
+  std::unique_ptr<FetchStream> waits;
+  while (waits == nullptr) {
+    ASSERT_LT(stopped.size(), kBuffers);
+    auto stream = Begin();
+    auto item = stream->Next(TimePoint());
+    if (!item.ok()) {
+      waits = std::move(stream);
+      break;
+    }
     kept.push_back(std::get<FetchedSlice>(**item));
+    for (const auto& other : stopped) EXPECT_FALSE(other->holds_up_others());
+    stopped.push_back(std::move(stream));
   }
-  for (const auto& stream : stopped) EXPECT_FALSE(stream->holds_up_others());
-  auto waits = Begin();
-  std::vector<FetchedSlice> none;
-  ASSERT_TRUE(TakeWhatIsThere(*waits, &none));
-  ASSERT_TRUE(none.empty()) << "the others have left it a buffer";
+  ASSERT_FALSE(stopped.empty());
   for (const auto& stream : stopped) EXPECT_TRUE(stream->holds_up_others());
   EXPECT_FALSE(waits->holds_up_others());
   // When one is cut off, the other goes on.
   stopped.pop_back();
   kept.pop_back();
   for (const auto& stream : stopped) EXPECT_FALSE(stream->holds_up_others());
-  ASSERT_TRUE(TakeWhatIsThere(*waits, &none));
-  EXPECT_FALSE(none.empty());
+  std::vector<FetchedSlice> slices;
+  TakeWhatIsThere(*waits, &slices);
+  EXPECT_FALSE(slices.empty());
 }
 
 }  // namespace
