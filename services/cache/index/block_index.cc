@@ -250,6 +250,7 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
 }
 
 PinId BlockIndex::PinBlock(BlockRef ref) {
+  reclaim_.reset();
   const PinId id = pins_.Add(ref);
   Node& n = node(ref.node);
   pins_[id].next_in_node = n.first_pin;
@@ -271,6 +272,9 @@ void BlockIndex::Unpin(PinId id, ReleaseList* released) {
   RefreshAll(pin.node);
   if (!n.run.meta(n.run.size() - 1).alive()) Trim(pin.node);
   DrainGraves(released);
+  if (reclaim_ == nullptr) return;
+  reclaim_->stale = true;
+  if (reclaim_->done) reclaim_.reset();
 }
 
 bool BlockIndex::PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,

@@ -217,33 +217,57 @@ void BlockIndex::Compact() {
   }
 }
 
-bool BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
+BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
   DrainGraves(released);
-  for (NodeId id = 0; id < node_count_ && blocks > 0; ++id) {
-    Node& n = node(id);
-    if (n.run.empty()) continue;
-    // The tree is of no use any more: nodes go in any order, so links are cut and not kept.
-    for (uint32_t i = 0; i < n.run.size(); ++i) {
-      map_.Erase(n.run.key(i), {id, i});  // Look-ups still come, and find nothing.
-      const BlockMeta& meta = n.run.meta(i);
-      for (size_t t = 0; t < kTierCount; ++t) {
-        if (!meta.in(static_cast<TierKind>(t))) continue;
-        for (const PartPlace& part : PartsOf({id, i})) {
-          released->push_back({static_cast<TierKind>(t), part.In(static_cast<TierKind>(t))});
-        }
-        --in_tier_[t];
-      }
-      if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
-      if (meta.alive()) {
-        --alive_;
-        alive_bytes_ -= meta.served_bytes();
-      }
-    }
-    blocks -= std::min<size_t>(blocks, n.run.size());
-    run_bytes_ -= n.run.MemoryBytes();
-    n.run = BlockRun();
+  if (reclaim_ == nullptr) {
+    reclaim_ = std::make_unique<ReclaimPass>();
+    if (HasPins()) KeepPinned(&reclaim_->kept);
   }
-  return alive_ == 0 && graves_.empty();
+  ReclaimPass& pass = *reclaim_;
+  if (pass.done) return Reclaimed::kPinned;
+  while (pass.node < node_count_) {
+    const auto kept = pass.kept.find(pass.node);
+    const uint32_t keep = kept == pass.kept.end() ? 0 : kept->second;
+    // From the end of the run: what follows a block leaves before it, and dead ends are trimmed.
+    pass.end = std::min(pass.end, node(pass.node).run.size());
+    while (pass.end > keep) {
+      if (blocks-- == 0) return Reclaimed::kSome;
+      const BlockRef ref{pass.node, --pass.end};
+      for (const TierKind tier : kTiersByRank) {
+        if (ref.offset < node(ref.node).run.size() && MetaAt(ref).in(tier)) {
+          EvictBlock(ref, tier, released);
+        }
+      }
+      pass.end = std::min(pass.end, node(ref.node).run.size());
+    }
+    ++pass.node;
+    pass.end = UINT32_MAX;
+  }
+  if (!HasPins()) {
+    reclaim_.reset();
+    return alive_ == 0 && graves_.empty() ? Reclaimed::kAll : Reclaimed::kSome;
+  }
+  map_.ShrinkToFit();
+  if (pass.stale) {
+    reclaim_.reset();
+    return Reclaimed::kSome;
+  }
+  pass.done = true;
+  pass.kept.clear();
+  return Reclaimed::kPinned;
+}
+
+void BlockIndex::KeepPinned(absl::flat_hash_map<NodeId, uint32_t>* kept) const {
+  for (NodeId id = 0; id < node_count_; ++id) {
+    if (node(id).max_pin == 0) continue;
+    uint32_t& own = (*kept)[id];
+    own = std::max(own, node(id).max_pin);
+    for (NodeId up = node(id).parent; up != kNoNode; up = node(up).parent) {
+      uint32_t& whole = (*kept)[up];
+      if (whole == node(up).run.size()) break;  // And so is what is above it.
+      whole = node(up).run.size();
+    }
+  }
 }
 
 }  // namespace cairn::cache

@@ -61,6 +61,11 @@ class KeyMap {
     tables_[Table(hash)].erase(Entry{ref, static_cast<uint32_t>(hash)});
   }
 
+  // Gives back what a larger map needed.
+  void ShrinkToFit() {
+    for (auto& table : tables_) table.rehash(0);
+  }
+
   // Calls `visit(BlockRef)` for the entries whose hash falls into range `range` of `ranges`, a
   // power of two. A key's range never changes. Nothing may change meanwhile.
   template <typename Visitor>
