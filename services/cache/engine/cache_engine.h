@@ -179,7 +179,8 @@ class CacheEngine {
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) = 0;
 
-  // One result per part. ALREADY_EXISTS when the part is committed or reserved by somebody else.
+  // One result per part. ALREADY_EXISTS: the part is committed. A reservation takes room, not the
+  // key: several writers may reserve the same part.
   virtual Result<std::vector<Result<ReservationId>>> Reserve(
       SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
       Duration ttl) = 0;
@@ -187,7 +188,9 @@ class CacheEngine {
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
-  // visible. DATA_LOSS: bytes fail their hash.
+  // visible. DATA_LOSS: bytes fail their hash. ALREADY_EXISTS: somebody else committed the part
+  // first; this one's room is free again. INVALID_ARGUMENT: somebody committed a part that this one
+  // crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
                                              std::span<const ReservationId> reservations,
                                              std::string_view trace) = 0;

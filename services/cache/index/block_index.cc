@@ -299,6 +299,7 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
 }
 
 PinId BlockIndex::PinBlock(BlockRef ref) {
+  reclaim_.reset();
   const PinId pin = pins_.Add(ref);
   Node& n = node(ref.node);
   if (n.max_pin <= ref.offset) {
@@ -320,6 +321,9 @@ void BlockIndex::Unpin(PinId pin, ReleaseList* released) {
     }
   }
   DrainGraves(released);
+  if (reclaim_ == nullptr) return;
+  reclaim_->stale = true;
+  if (reclaim_->done) reclaim_.reset();
 }
 
 bool BlockIndex::PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,

@@ -170,9 +170,14 @@ class BlockIndex {
 
   // Joins runs of only children into one node again. For recovery, which inserts in any order.
   void Compact();
-  // Frees up to `blocks` blocks of any kind, and appends their extents. True when the index is
-  // empty. REQUIRES: no pins.
-  bool Reclaim(size_t blocks, ReleaseList* released);
+  // For an index that takes nothing in any more. Frees up to `blocks` blocks that no pin keeps, and
+  // appends their extents.
+  enum class Reclaimed {
+    kSome,    // There is more: call it again.
+    kPinned,  // What is left is pinned. Until a pin goes, a call costs nothing.
+    kAll,     // The index is empty.
+  };
+  Reclaimed Reclaim(size_t blocks, ReleaseList* released);
 
   uint64_t blocks() const { return alive_; }
   // Each block once, as it is served.
@@ -224,6 +229,16 @@ class BlockIndex {
   };
   // Places that a walk went through, for walks that jump from path to path.
   class Visited;
+  // One walk of Reclaim over all nodes.
+  struct ReclaimPass {
+    // Done are the nodes before this one, and of this one the blocks from `end` on.
+    NodeId node = 0;
+    uint32_t end = UINT32_MAX;
+    // Offset + 1 of the last block that pins keep, by node, as it was at the beginning.
+    absl::flat_hash_map<NodeId, uint32_t> kept;
+    bool stale = false;  // A pin went since.
+    bool done = false;
+  };
 
   Node& node(NodeId id) { return nodes_[id]; }
   const Node& node(NodeId id) const { return nodes_[id]; }
@@ -242,6 +257,7 @@ class BlockIndex {
   void Trim(NodeId id);
   void TakeBlocks(NodeId to, NodeId from, uint32_t begin);
   void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
+  void KeepPinned(absl::flat_hash_map<NodeId, uint32_t>* kept) const;
 
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);
@@ -265,7 +281,7 @@ class BlockIndex {
   size_t many_parts_bytes_ = 0;
   std::vector<Grave> graves_;  // In the order of their sequences.
   size_t drained_ = 0;         // So many of the first ones are done with.
-  NodeId reclaimed_ = 0;       // Nodes before this one are empty.
+  std::unique_ptr<ReclaimPass> reclaim_;
   uint64_t steps_ = 0;
   size_t run_bytes_ = 0;
   uint64_t alive_ = 0;

@@ -194,34 +194,61 @@ void BlockIndex::Compact() {
   }
 }
 
-bool BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
+BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
   DrainGraves(released);
-  for (; reclaimed_ < nodes_.end() && blocks > 0; ++reclaimed_) {
-    if (!nodes_.InMemory(reclaimed_) || node(reclaimed_).run.empty()) continue;
-    Node& n = node(reclaimed_);
-    // The tree is of no use any more: nodes go in any order, so links are cut and not kept.
-    for (uint32_t i = 0; i < n.run.size(); ++i) {
-      map_.Erase(n.run.key(i), {reclaimed_, i});  // Look-ups still come, and find nothing.
-      const BlockMeta& meta = n.run.meta(i);
-      for (size_t t = 0; t < kTierCount; ++t) {
-        if (!meta.in(static_cast<TierKind>(t))) continue;
-        for (const PartPlace& part : PartsOf({reclaimed_, i})) {
-          released->push_back({static_cast<TierKind>(t), part.In(static_cast<TierKind>(t))});
-        }
-        --in_tier_[t];
-      }
-      ForgetParts(meta);
-      if (meta.alive()) {
-        --alive_;
-        alive_bytes_ -= meta.served_bytes();
-      }
-    }
-    blocks -= std::min<size_t>(blocks, n.run.size());
-    run_bytes_ -= n.run.MemoryBytes();
-    n.run = BlockRun();
+  if (reclaim_ == nullptr) {
+    reclaim_ = std::make_unique<ReclaimPass>();
+    if (HasPins()) KeepPinned(&reclaim_->kept);
   }
-  if (reclaimed_ == nodes_.end() && alive_ > 0) reclaimed_ = 0;
-  return alive_ == 0 && graves_.empty();
+  ReclaimPass& pass = *reclaim_;
+  if (pass.done) return Reclaimed::kPinned;
+  // Evicting a block may free its node.
+  const auto length = [this](NodeId id) { return nodes_.InMemory(id) ? node(id).run.size() : 0; };
+  while (pass.node < nodes_.end()) {
+    const auto kept = pass.kept.find(pass.node);
+    uint32_t keep = kept == pass.kept.end() ? 0 : kept->second;
+    // From the end of the run: what follows a block leaves before it, and dead ends are trimmed.
+    pass.end = std::min(pass.end, length(pass.node));
+    // A node may have taken in its only child, with the pins of it.
+    if (pass.end > 0) keep = std::max(keep, node(pass.node).max_pin);
+    while (pass.end > keep) {
+      if (blocks-- == 0) return Reclaimed::kSome;
+      const BlockRef ref{pass.node, --pass.end};
+      for (const TierKind tier : kTiersByRank) {
+        if (ref.offset < length(ref.node) && MetaAt(ref).in(tier)) {
+          EvictBlock(ref, tier, released);
+        }
+      }
+      pass.end = std::min(pass.end, length(ref.node));
+    }
+    ++pass.node;
+    pass.end = UINT32_MAX;
+  }
+  if (!HasPins()) {
+    reclaim_.reset();
+    return alive_ == 0 && graves_.empty() ? Reclaimed::kAll : Reclaimed::kSome;
+  }
+  map_.ShrinkToFit();
+  if (pass.stale) {
+    reclaim_.reset();
+    return Reclaimed::kSome;
+  }
+  pass.done = true;
+  pass.kept.clear();
+  return Reclaimed::kPinned;
+}
+
+void BlockIndex::KeepPinned(absl::flat_hash_map<NodeId, uint32_t>* kept) const {
+  nodes_.ForEach([&](NodeId id) {
+    if (node(id).max_pin == 0) return;
+    uint32_t& own = (*kept)[id];
+    own = std::max(own, node(id).max_pin);
+    for (NodeId up = node(id).parent; up != kNoNode; up = node(up).parent) {
+      uint32_t& whole = (*kept)[up];
+      if (whole == node(up).run.size()) break;  // And so is what is above it.
+      whole = node(up).run.size();
+    }
+  });
 }
 
 }  // namespace cairn::cache

@@ -64,6 +64,11 @@ class KeyMap {
     if (table.capacity() > kSmallTable && table.size() < table.capacity() / 8) table.rehash(0);
   }
 
+  // Gives back what a larger map needed.
+  void ShrinkToFit() {
+    for (auto& table : tables_) table.rehash(0);
+  }
+
   // Calls `visit(BlockRef)` for the entries whose hash falls into range `range` of `ranges`, a
   // power of two. A key's range never changes. Nothing may change meanwhile.
   template <typename Visitor>

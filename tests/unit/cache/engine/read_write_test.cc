@@ -104,12 +104,6 @@ TEST_F(ReadWriteTest, PartOfAnotherShapeIsRefusedAtCommit) {
 TEST_F(ReadWriteTest, FirstCommitWins) {
   ASSERT_OK(Store(1, std::nullopt));
   EXPECT_THAT(Store(1, std::nullopt), StatusIs(StatusCode::kAlreadyExists, HasSubstr("here")));
-  const auto held = Reserve(Part(2, 1));
-  ASSERT_OK(held);
-  EXPECT_THAT(Reserve(Part(2, 1)).status(),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("reserved")));
-  ASSERT_OK(engine_->Abort(session_, {&*held, 1}));
-  EXPECT_OK(Store(2, 1));
 }
 
 TEST_F(ReadWriteTest, BlockAppearsWhenItsGridIsCovered) {
@@ -160,8 +154,6 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
 
   const SessionId other = *engine_->OpenSession("other");
   ASSERT_OK(Reserve(Part(1, std::nullopt), other));
-  EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
   engine_->CloseSession(other);
   EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
