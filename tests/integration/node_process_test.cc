@@ -52,6 +52,8 @@ TEST(NodeSettings, MistakesAreNamedAndNothingStarts) {
       {{"--config", file}, {"node.yaml line 2", "'host.capcity'", "did you mean 'host.capacity'?"}},
       {{"--host.capacity", "much"}, {"host.capacity: got 'much'", "expected a size from 1MiB"}},
       {{"--host.capacity", "8TiB"}, {"memory:", "host.capacity 8TiB", "lower host.capacity"}},
+      {{"--memory.limit", "1GiB"},
+       {"memory.limit:", "1GiB", "watch.memory 32MiB", "host.capacity"}},
       {{"--listen", "0.0.0.0:0"}, {"0.0.0.0:0", "--i-accept-plaintext-on-the-network"}},
       {{"--listen", "7400"}, {"listen: got '7400'", "expected host:port"}},
       {{"--tls.cert", "/nowhere.pem", "--tls.key", "/nowhere.pem"}, {"tls.cert", "/nowhere.pem"}},

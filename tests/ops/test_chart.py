@@ -123,11 +123,11 @@ def test_bad_values_are_refused_and_named(chart, values, named):
 
 
 def test_memory_limit_covers_arena_and_overhead(chart):
-    docs = render(chart, {**TLS, "cache": {"host": {"capacityMiB": 2048}, "overheadMiB": 600}})
+    docs = render(chart, {**TLS, "cache": {"host": {"capacityMiB": 2048}, "overheadMiB": 1500}})
     resources = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][
         0
     ]["resources"]
-    assert resources["limits"]["memory"] == resources["requests"]["memory"] == "2648Mi"
+    assert resources["limits"]["memory"] == resources["requests"]["memory"] == "3548Mi"
 
 
 def test_values_never_change_what_a_statefulset_cannot_change(chart):

@@ -39,6 +39,7 @@ class BlockSource;
 class EvictionPolicy;
 class FurtherMatch;
 class InPlaceEngine;
+class MemoryAccount;
 
 struct MatchRequest {
   SessionId session = 0;
@@ -147,6 +148,9 @@ class CacheEngine {
     // and lets go of every callback before the engine is destroyed.
     BlockSource* source = nullptr;
     Timers* timers = nullptr;  // Required with a source. Outlives the engine.
+    // What grows with the requests of clients is charged to it. nullptr: nothing bounds it. It
+    // outlives the engine.
+    MemoryAccount* memory = nullptr;
   };
   // Recovers from the persistent tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,

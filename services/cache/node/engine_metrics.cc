@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "services/cache/state/memory_account.h"
 #include "services/cache/tier/disk/disk_tier.h"
 
 namespace cairn::cache {
@@ -90,6 +91,27 @@ void Collect(const EngineStats& stats, Sink& sink) {
 
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
   registry->AddCollector([engine](Sink& sink) { Collect(engine->GetStats(), sink); });
+}
+
+void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Registry* registry) {
+  registry->AddCollector([account, engine](Sink& sink) {
+    const EngineStats stats = engine->GetStats();
+    // These two refuse by themselves.
+    account->Measure(MemoryItem::kHost, account->bound(MemoryItem::kHost));
+    account->Measure(MemoryItem::kIndex, stats.index_bytes);
+    for (size_t i = 0; i < kMemoryItems; ++i) {
+      const auto item = static_cast<MemoryItem>(i);
+      if (SettingOf(item).empty()) continue;
+      const Labels labels = {{"item", std::string(Name(item))}};
+      sink.Gauge("cairn_memory_used_bytes", "Memory in use, by what it is for.", labels,
+                 D(account->used(item)));
+      sink.Gauge("cairn_memory_bound_bytes", "Most memory that may be used, by what it is for.",
+                 labels, D(account->bound(item)));
+      sink.Counter("cairn_memory_refusals_total",
+                   "Requests that were refused because they needed memory beyond the bound.",
+                   labels, D(account->refusals(item)));
+    }
+  });
 }
 
 void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry) {

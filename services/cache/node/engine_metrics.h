@@ -7,9 +7,13 @@
 namespace cairn::cache {
 
 class DiskTier;
+class MemoryAccount;
 
 // `engine` outlives the registry's last scrape.
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry);
+// What the node may take of each kind of memory, and what it takes. `account` and `engine`: as
+// above.
+void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Registry* registry);
 // As above.
 void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry);
 

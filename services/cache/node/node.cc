@@ -35,6 +35,7 @@ class Node final : public service::Service {
  public:
   Node(const NodeConfig& config, metrics::Registry* registry)
       : config_(config),
+        memory_(config.MemoryBounds()),
         registry_(*registry),
         rpc_metrics_(registry),
         gate_(config.rpc.max_in_flight),
@@ -119,10 +120,12 @@ class Node final : public service::Service {
                                       .executor = &mover_,
                                       .node_id = rpc_.node_id,
                                       .node_epoch = rpc_.node_epoch,
-                                      .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode()}));
+                                      .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode(),
+                                      .memory = &memory_}));
     const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
     ExportEngine(engine_.get(), &registry_);
+    ExportMemory(&memory_, engine_.get(), &registry_);
     if (disk_ != nullptr) ExportDiskTier(disk_.get(), &registry_);
     if (config_.rpc.tls.enabled()) {
       registry_.AddCollector([tls = config_.rpc.tls](metrics::Sink& sink) {
@@ -146,6 +149,7 @@ class Node final : public service::Service {
     rpc_.process = "node";
     rpc_.limit = "rpc.max_in_flight";
     rpc_.engine = engine_.get();
+    rpc_.memory = &memory_;
     rpc_.clock = &clock_;
     rpc_.executor = &calls_;
     rpc_.fetch_executor = &fetches_;
@@ -227,6 +231,7 @@ class Node final : public service::Service {
   }
 
   const NodeConfig config_;
+  MemoryAccount memory_;
   SteadyClock clock_;
   metrics::Registry& registry_;
   rpc::CallMetrics rpc_metrics_;

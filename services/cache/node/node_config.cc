@@ -1,5 +1,7 @@
 #include "services/cache/node/node_config.h"
 
+#include <fmt/format.h>
+
 #include "common/net/address.h"
 #include "services/cache/tier/memory_limit.h"
 
@@ -10,23 +12,38 @@ namespace {
 constexpr uint64_t kDiskMemory = 96ull << 20;
 // The process itself: code, threads, gRPC.
 constexpr uint64_t kProcessMemory = 100ull << 20;
+constexpr uint64_t kMiB = 1ull << 20;
+
+// "host.capacity 1GiB + ... + 196 MiB for the process"
+std::string Describe(const MemoryAccount::Bounds& bounds) {
+  std::string text;
+  uint64_t others = 0;
+  for (size_t i = 0; i < kMemoryItems; ++i) {
+    const std::string_view setting = SettingOf(static_cast<MemoryItem>(i));
+    if (setting.empty()) {
+      others += bounds[i];
+    } else {
+      text += fmt::format("{} {} + ", setting, config::FormatBytes(bounds[i]));
+    }
+  }
+  return text + fmt::format("{} MiB for the process", others / kMiB);
+}
 
 // One budget at the start instead of a kill later.
 Status CheckMemory(const NodeConfig& config) {
-  const uint64_t disk = config.disk_path.empty() ? 0 : kDiskMemory;
-  const uint64_t need = config.host_capacity + config.engine.max_index_bytes +
-                        config.engine.max_transfer_bytes + disk + kProcessMemory;
+  const MemoryAccount::Bounds bounds = config.MemoryBounds();
+  const uint64_t need = Sum(bounds);
+  if (config.memory_limit != 0 && need > config.memory_limit) {
+    return InvalidArgument("memory.limit: got {}, expected at least the {} MiB of {}",
+                           config::FormatBytes(config.memory_limit), (need + kMiB - 1) / kMiB,
+                           Describe(bounds));
+  }
   const uint64_t available = ReadMemoryLimit().Available();
   if (need <= available) return OkStatus();
   return Errorf(StatusCode::kResourceExhausted,
-                "memory: host.capacity {} + index.capacity {} + limits.transfers {} + {} MiB for "
-                "the process = {} MiB, "
-                "expected at most the {} MiB that the machine or the control group has left; lower "
-                "host.capacity",
-                config::FormatBytes(config.host_capacity),
-                config::FormatBytes(config.engine.max_index_bytes),
-                config::FormatBytes(config.engine.max_transfer_bytes),
-                (disk + kProcessMemory) >> 20, need >> 20, available >> 20);
+                "memory: {} = {} MiB, expected at most the {} MiB that the machine or the control "
+                "group has left; lower host.capacity",
+                Describe(bounds), need / kMiB, available / kMiB);
 }
 
 Status CheckNetwork(NodeConfig* config) {
@@ -187,6 +204,15 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   s->Bytes("limits.transfers", &e.max_transfer_bytes,
            "Memory for the buffers of fetches that read from disk without the host tier.",
            {.min = 1 << 20});
+  s->Bytes("limits.lease_memory", &c->lease_memory,
+           "Memory for what leases hold beside the blocks themselves: keys, places and pins.",
+           {.min = 1 << 20});
+  s->Bytes("limits.namespace_memory", &c->namespace_memory,
+           "Memory for the texts and layouts of namespaces.", {.min = 1 << 20});
+  s->Bytes("limits.session_memory", &c->session_memory,
+           "Memory for sessions, and for the rings of the same-node path.", {.min = 1 << 20});
+  s->Bytes("limits.fetch_headers", &c->fetch_headers,
+           "Memory for the headers of parts that fetches under way have read.", {.min = 1 << 20});
   s->Bytes("limits.hinted", &e.max_hinted_bytes,
            "Most bytes that prefetch hints protect at a time. 0: a quarter of the host tier.");
   s->Integer("limits.sessions", &e.max_sessions, "Most open sessions.", {.min = 1, .max = 1000000});
@@ -203,6 +229,11 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
           {.max = std::chrono::minutes(10)});
   s->Integer("watch.queue", &e.watch_queue_capacity, "Most events that wait for a slow watcher.",
              {.min = 16, .max = 1 << 24, .unit = "events"});
+  s->Bytes("watch.memory", &c->watch_memory, "Memory for the events that wait for all watchers.",
+           {.min = 1 << 20});
+  s->Bytes("memory.limit", &c->memory_limit,
+           "The node refuses to start if its memory settings add up to more than this. 0: no limit "
+           "but what the machine or the control group has left.");
 }
 
 void RegisterRpc(NodeConfig* c, config::Schema* s) {
@@ -248,6 +279,25 @@ void RegisterRpc(NodeConfig* c, config::Schema* s) {
 }
 
 }  // namespace
+
+MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
+  MemoryAccount::Bounds bounds{};
+  const auto at = [&bounds](MemoryItem item) -> uint64_t& {
+    return bounds[static_cast<size_t>(item)];
+  };
+  at(MemoryItem::kHost) = host_capacity;
+  at(MemoryItem::kIndex) = engine.max_index_bytes;
+  at(MemoryItem::kLeases) = lease_memory;
+  at(MemoryItem::kNamespaces) = namespace_memory;
+  at(MemoryItem::kFetchHeaders) = fetch_headers;
+  at(MemoryItem::kTransfers) = engine.max_transfer_bytes;
+  at(MemoryItem::kRpc) = rpc_memory;
+  at(MemoryItem::kWatches) = watch_memory;
+  at(MemoryItem::kSessions) = session_memory;
+  at(MemoryItem::kDisk) = disk_path.empty() ? 0 : kDiskMemory;
+  at(MemoryItem::kProcess) = kProcessMemory;
+  return bounds;
+}
 
 void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterNetwork(config, schema);

@@ -9,6 +9,7 @@
 #include "common/service/service.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/rpc/rpc_context.h"
+#include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
 
@@ -38,6 +39,14 @@ struct NodeConfig {
   uint64_t local_scratch = 1ull << 20;
   std::string local_spin = "auto";
 
+  // Bounds of MemoryItems that no other setting bounds.
+  uint64_t lease_memory = 64ull << 20;
+  uint64_t namespace_memory = 64ull << 20;
+  uint64_t session_memory = 128ull << 20;
+  uint64_t fetch_headers = 32ull << 20;
+  uint64_t watch_memory = 32ull << 20;
+  uint64_t memory_limit = 0;
+
   EngineOptions engine{.max_index_bytes = 256ull << 20, .disk_high_water = 0.9};
   uint32_t mover_threads = 2;
 
@@ -61,6 +70,9 @@ struct NodeConfig {
   // Registers all fields, and the checks of several fields together: addresses, TLS files, memory.
   // `config` must outlive the schema.
   static void Register(NodeConfig* config, config::Schema* schema);
+
+  // What the node may take of each kind of memory.
+  MemoryAccount::Bounds MemoryBounds() const;
 };
 
 }  // namespace cairn::cache

@@ -13,6 +13,7 @@
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/local/local_server.h"
 #include "services/cache/rpc/sessions.h"
+#include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
 
@@ -35,6 +36,7 @@ struct RpcOptions {
 // All that it points to must outlive the server. Threads: as rpc::Context; `local` may come later.
 struct RpcContext : rpc::Context {
   CacheEngine* engine = nullptr;
+  MemoryAccount* memory = nullptr;     // Of the whole node.
   Executor* executor = nullptr;        // Calls that may take a while.
   Executor* fetch_executor = nullptr;  // Frames of fetches: they wait for disk.
   Executor* flush_executor = nullptr;  // Flush waits longest, and may not hold up the others.

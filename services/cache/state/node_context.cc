@@ -20,11 +20,16 @@ const EvictionPolicy& DefaultPolicy() {
 
 NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
                          const Clock* clock_in, Executor* executor_in,
-                         const EvictionPolicy* policy_in, uint64_t node_epoch)
+                         const EvictionPolicy* policy_in, uint64_t node_epoch,
+                         MemoryAccount* memory_in)
     : options(options_in),
       tiers(tiers_in),
       clock(clock_in),
       executor(executor_in),
+      own_memory(memory_in != nullptr
+                     ? nullptr
+                     : std::make_unique<MemoryAccount>(MemoryAccount::Unbounded())),
+      memory(memory_in != nullptr ? *memory_in : *own_memory),
       start(clock_in->Now()),
       policy(policy_in != nullptr ? *policy_in : DefaultPolicy()),
       seed(RandomSeed()),

@@ -1,6 +1,8 @@
 #pragma once
 // What the parts of the engine share. Outlives them all; every member is thread-safe or constant.
 
+#include <memory>
+
 #include "cairn/common/clock.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
@@ -9,6 +11,7 @@
 #include "services/cache/state/engine_options.h"
 #include "services/cache/state/event_hub.h"
 #include "services/cache/state/events.h"
+#include "services/cache/state/memory_account.h"
 #include "services/cache/state/namespace_registry.h"
 #include "services/cache/state/read_pace.h"
 #include "services/cache/state/tiers.h"
@@ -77,7 +80,7 @@ class InFlight {
 struct NodeContext {
   NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
               Executor* executor_in, const EvictionPolicy* policy_in = nullptr,
-              uint64_t node_epoch = 0);
+              uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared.
@@ -95,6 +98,9 @@ struct NodeContext {
   const Tiers tiers;
   const Clock* const clock;
   Executor* const executor;
+  // Of the whole node; one without bounds where its owner gave none.
+  const std::unique_ptr<MemoryAccount> own_memory;
+  MemoryAccount& memory;
   const TimePoint start;
   const EvictionPolicy& policy;  // LruPolicy unless the owner of the node gave another.
   const uint64_t seed;           // Of the key maps.
