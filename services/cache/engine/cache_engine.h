@@ -117,6 +117,8 @@ class FetchStream {
   virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
   // Whether the lease is over; what was handed out stays readable all the same. Any thread.
   virtual bool lease_ended() const { return false; }
+  // It holds buffers that another fetch waits for. Not while Next runs.
+  virtual bool holds_up_others() const { return false; }
 };
 
 struct ReservePartRequest {
