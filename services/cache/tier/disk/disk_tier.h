@@ -91,6 +91,7 @@ class DiskTier final : public PersistentTier {
 
   Status Recover(const RecoverVisitor& visitor) override;
   Status Flush() override;
+  Result<std::string> RecordOf(const Extent& extent) override;
   VictimGroup NextVictims() override;
   void SetDamageListener(DamageListener listener) override;
   Status PutMeta(std::string_view name, std::string_view value) override;
