@@ -1,7 +1,7 @@
 // Writes KV into the node's own memory, and reads where it lies what no client can change any more:
-// on the node's machine neither direction copies more than once. What this program wrote in place it
-// could still change, so the client copies that before it verifies it. From another machine the same
-// program works over the network.
+// on the node's machine neither direction copies more than once. What this program wrote in place
+// it could still change, so the client copies that before it verifies it. From another machine the
+// same program works over the network.
 //
 //   without_copies [ADDRESS]        default: 127.0.0.1:7400
 

@@ -107,7 +107,8 @@ class LocalServer {
   void OnSocket(Connection* connection, uint32_t events);
   void OnMessage(Connection* connection, std::span<const std::byte> message);
   void Greet(Connection* connection, std::span<const std::byte> message);
-  // UNAUTHENTICATED: no session has the token. PERMISSION_DENIED: its session is for another tenant.
+  // UNAUTHENTICATED: no session has the token. PERMISSION_DENIED: its session is for another
+  // tenant.
   Status CheckTenant(const LocalToken& token, std::string_view tenant);
   Result<LocalServerSessionOptions> CheckHello(const shm::DecodedHello& hello,
                                                Connection* connection);
