@@ -166,8 +166,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     s.output = {4096, 4096};
     if ((mode & 8) != 0) {
       // Keys that are there, and leases and reservations that may be.
-      for (uint32_t at = 0; at + 8 <= s.input.bytes; at += 8) {
-        std::byte* const input = memory + kShape.scratch_at() + s.input.offset + at;
+      for (uint32_t word = 0; word + 8 <= s.input.bytes; word += 8) {
+        std::byte* const input = memory + kShape.scratch_at() + s.input.offset + word;
         std::memset(input, static_cast<int>(input[0]) % (kBlocks + 2),
                     s.op == 4 || s.op > 6 ? 1 : 8);
       }
