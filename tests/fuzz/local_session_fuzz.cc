@@ -167,9 +167,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if ((mode & 8) != 0) {
       // Keys that are there, and leases and reservations that may be.
       for (uint32_t word = 0; word + 8 <= s.input.bytes; word += 8) {
-        std::byte* const input = memory + kShape.scratch_at() + s.input.offset + word;
-        std::memset(input, static_cast<int>(input[0]) % (kBlocks + 2),
-                    s.op == 4 || s.op > 6 ? 1 : 8);
+        std::byte* const inputs = memory + kShape.scratch_at() + s.input.offset;
+        // The words of one key are equal.
+        const bool ids = s.op == 4 || s.op > 6;
+        const int n = static_cast<int>(inputs[ids ? word : word / 32 * 32]) % (kBlocks + 2);
+        std::memset(inputs + word, n, ids ? 1 : 8);
       }
     }
     const bool named = s.op == static_cast<uint8_t>(shm::Op::kMatch) ||
