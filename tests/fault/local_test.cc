@@ -96,7 +96,23 @@ TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
     const NodeStats before = Stat();
     // Longer than any deadline that the node could put to it, and with traffic all the time.
     const auto until = std::chrono::steady_clock::now() + milliseconds(2500);
-    for (uint64_t i = 0; std::chrono::steady_clock::now() < until; ++i) ExpectServed(1000 + i, 1);
+    uint64_t prompt = 1000;
+    while (std::chrono::steady_clock::now() < until) ExpectServed(prompt++, 1);
+    // And until the node is full and goes on beside what it may not touch.
+    const uint64_t evicted = before.evicted_blocks;
+    const auto patience = std::chrono::steady_clock::now() + seconds(60);
+    while (Stat().evicted_blocks < evicted + 100) {
+      ASSERT_LT(std::chrono::steady_clock::now(), patience);
+      ExpectServed(prompt++, 1);
+    }
+    // The prompts that it reads are there for others too.
+    for (uint64_t held = 0; held < 8; ++held) {
+      const std::vector<BlockKey> keys = model_.MakePrompt(held);
+      const ReadOutcome read = Read(*client_, model_, keys);
+      EXPECT_TRUE(read.status.ok()) << ToString(read.status);
+      EXPECT_TRUE(read.wrong.empty());
+      EXPECT_EQ(read.complete_blocks, keys.size());
+    }
     const NodeStats stopped = Stat();
     EXPECT_GT(std::exchange(served_blocks_, 0), 0u);
     // Nobody reads or writes what it still could: no time-out took it away.
@@ -131,7 +147,12 @@ TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
   };
   Start();
   ExpectServed(1, 1);
-  const std::vector<BlockKey> keys = model_.MakePrompt(1);
+  // Only what came over gRPC lies where no client can write, and is lent.
+  auto network = client::Connect({.address = node_->address(), .path = client::PathChoice::kGrpc});
+  ASSERT_TRUE(network.ok());
+  ASSERT_TRUE((*network)->OpenNamespace(model_.spec(), kCall).ok());
+  const std::vector<BlockKey> keys = model_.MakePrompt(3);
+  ASSERT_TRUE(Write(**network, model_, keys, 0, model_.whole()).status.ok());
   Sink sink;
   {
     auto match = client_->Match(model_.fingerprint(), keys, {.deadline = seconds(10)});

@@ -82,12 +82,12 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     return OkStatus();
   }
 
-  Result<SessionId> OpenSession(std::string_view client_name) override {
+  Result<SessionId> OpenSession(std::string_view client_name, std::string_view tenant) override {
     if (client_name.size() > kMaxClientName) {
       return InvalidArgument("field 'client_name': got {} characters, expected 0 to {}",
                              client_name.size(), kMaxClientName);
     }
-    return sessions_.Open(client_name);
+    return sessions_.Open(client_name, tenant);
   }
   void CloseSession(SessionId session) override {
     const SessionTable::Ended ended = sessions_.Close(session);

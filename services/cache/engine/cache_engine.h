@@ -160,7 +160,12 @@ class CacheEngine {
   virtual ~CacheEngine() = default;
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
-  virtual Result<SessionId> OpenSession(std::string_view client_name) = 0;
+  // `tenant`: the only one whose namespaces the session may use; others are PERMISSION_DENIED.
+  // Empty: any.
+  virtual Result<SessionId> OpenSession(std::string_view client_name, std::string_view tenant) = 0;
+  Result<SessionId> OpenSession(std::string_view client_name) {
+    return OpenSession(client_name, std::string_view());
+  }
   // Releases leases, aborts reservations. Unknown: no effect.
   virtual void CloseSession(SessionId session) = 0;
 

@@ -42,6 +42,7 @@ Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
                          CheckTtl("ttl", ttl, context_.options.default_reservation_ttl,
                                   context_.options.max_reservation_ttl));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(session, *ns));
   const TimePoint deadline = context_.clock->Now() + lifetime;
   std::vector<Result<ReservationId>> results;
   results.reserve(parts.size());
@@ -58,6 +59,7 @@ Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(session, *ns));
   const RoomFor room{evictor_.RoomOf(*ns).owner, Lending::kLent};
   if (room.owner == kCommon) {
     return Errorf(StatusCode::kFailedPrecondition, "tenant '{}' has no session on this machine",

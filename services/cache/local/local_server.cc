@@ -100,12 +100,12 @@ void LocalServer::Wake() {
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-LocalToken LocalServer::Admit(SessionId session) {
+LocalToken LocalServer::Admit(SessionId session, std::string tenant) {
   LocalToken token;
   // Up to 256 bytes come whole once the pool is seeded.
   CAIRN_CHECK(getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size()));
   MutexLock lock(mu_);
-  admitted_[token] = {.session = session};
+  admitted_[token] = {.session = session, .tenant = std::move(tenant)};
   return token;
 }
 
@@ -352,9 +352,31 @@ void LocalServer::OnMessage(Connection* connection, std::span<const std::byte> m
                                 : type.status());
 }
 
+Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant) {
+  MutexLock lock(mu_);
+  const auto it = admitted_.find(token);
+  if (it == admitted_.end() || it->second.retired) {
+    return Errorf(StatusCode::kUnauthenticated,
+                  "field 'token': no open session has it; expected SessionEvent.local_token");
+  }
+  const std::string& named = it->second.tenant;
+  if (named.empty() && options_.require_tenant) {
+    return Errorf(StatusCode::kPermissionDenied,
+                  "field 'tenant': the session named none in OpenSession, and the node's setting "
+                  "local.require_tenant wants one");
+  }
+  if (!named.empty() && named != tenant) {
+    return Errorf(StatusCode::kPermissionDenied,
+                  "field 'tenant': got '{}', expected '{}', which the session named in OpenSession",
+                  tenant, named);
+  }
+  return OkStatus();
+}
+
 Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHello& hello,
                                                           Connection* connection) {
   std::memcpy(connection->token.data(), hello.token.data(), connection->token.size());
+  CAIRN_RETURN_IF_ERROR(CheckTenant(connection->token, hello.tenant));
   if (dependencies_.host->FindOwner(hello.tenant) == kCommon && owners_ >= kMaxTenants) {
     return Errorf(StatusCode::kResourceExhausted,
                   "tenants with sessions on this machine: the limit is {}", kMaxTenants);

@@ -50,6 +50,9 @@ struct LocalServerOptions {
   Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: as
                       // shm::SpinTime chooses.
   uint64_t node_epoch = 0;
+  // Refuses sessions that named no tenant when they were opened. Else a Hello of theirs may name
+  // any.
+  bool require_tenant = false;
 };
 
 class LocalServer {
@@ -69,8 +72,9 @@ class LocalServer {
 
   const std::string& path() const { return options_.path; }
 
-  // A token for the engine's session: connections that show it belong to it.
-  LocalToken Admit(SessionId session);
+  // A token for the engine's session: connections that show it belong to it. `tenant`: the only one
+  // that they may name. Empty: the session named none.
+  LocalToken Admit(SessionId session, std::string tenant = {});
   // Makes the token invalid. True: clients that showed it are still connected, and the server will
   // close the engine's session when they are gone. False: the caller must close it.
   bool Retire(const LocalToken& token);
@@ -81,6 +85,7 @@ class LocalServer {
   class Connection;
   struct Admitted {
     SessionId session = 0;
+    std::string tenant = {};
     uint32_t connections = 0;
     bool retired = false;
   };
@@ -102,6 +107,9 @@ class LocalServer {
   void OnSocket(Connection* connection, uint32_t events);
   void OnMessage(Connection* connection, std::span<const std::byte> message);
   void Greet(Connection* connection, std::span<const std::byte> message);
+  // UNAUTHENTICATED: no session has the token. PERMISSION_DENIED: its session is for another
+  // tenant.
+  Status CheckTenant(const LocalToken& token, std::string_view tenant);
   Result<LocalServerSessionOptions> CheckHello(const shm::DecodedHello& hello,
                                                Connection* connection);
   void MakeHot(Connection* connection);

@@ -149,8 +149,8 @@ class LocalServerSession {
   bool Expose(const HostTier::Place& place);
   // False: it is not of this path.
   bool ForgetLease(LeaseId id);
-  // NOT_FOUND unless the lease is of this path. Only those have no deadline: bytes that a lease over
-  // gRPC pins may become another block's while a client still reads them in place.
+  // NOT_FOUND unless the lease is of this path. Only those have no deadline: bytes that a lease
+  // over gRPC pins may become another block's while a client still reads them in place.
   Status CheckLease(LeaseId id) const;
   std::span<const uint64_t> CopyIds(const shm::DecodedSubmission& call);
 

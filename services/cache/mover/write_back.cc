@@ -1,5 +1,8 @@
 #include "services/cache/mover/write_back.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/block/record.h"
@@ -25,6 +28,7 @@ struct WriteBack::Operation final : Transfer {
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
   bool at_start = false;
+  std::vector<PartBuffer> copies;   // Of parts that clients can still change.
   std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it was loaded.
   std::vector<std::string> records;
   // Why its parts could not be encoded again; another attempt will not help.
@@ -235,19 +239,41 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
 
 void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
   const bool in_place = context_.tiers.IsMapped(route_.source);
+  const bool lent = in_place && IsLent(op);
   const bool recodes = to_persistent_ && op.move.ns->storage().recoder != nullptr;
-  if (in_place && !recodes) return Store(op, transfer);
+  if (in_place && !lent && !recodes) return Store(op, transfer);
   // A task of its own: promotions, and copies that need no encoding, do not wait for all of them,
   // and a tier's thread makes no room.
-  const auto check_and_store = [this, transfer, &op, in_place, recodes] {
-    if (!in_place && !CheckLoaded(op)) return;
+  const auto check_and_store = [this, transfer, &op, in_place, lent, recodes] {
+    if (lent) CopyParts(op);
+    if ((lent || !in_place) && !CheckLoaded(op)) return;
     if (recodes && !Recode(op)) return;
     Store(op, transfer);
   };
   if (!context_.executor->Post(check_and_store).ok()) check_and_store();
 }
 
-// What was read may be damaged; what lies in memory was verified by its commit.
+// Parts that were written in place lie where every client of the tenant can change them, and their
+// commit has looked at their headers only.
+bool WriteBack::IsLent(const Operation& op) const {
+  return route_.source == TierKind::kHost &&
+         std::any_of(op.parts.begin(), op.parts.end(), [this](const PartPlace& part) {
+           return context_.tiers.host->PlaceOf(part.extent[TierKind::kHost]).lending ==
+                  Lending::kLent;
+         });
+}
+
+// What is verified must be what is stored.
+void WriteBack::CopyParts(Operation& op) {
+  for (std::span<const std::byte>& part : op.bytes) {
+    PartBuffer& copy = op.copies.emplace_back(part.size());
+    std::memcpy(copy.bytes().data(), part.data(), part.size());
+    part = copy.bytes();
+  }
+}
+
+// What was read may be damaged, and so may what clients wrote in place; other parts in memory were
+// verified by their commit.
 bool WriteBack::CheckLoaded(Operation& op) {
   for (size_t i = 0; i < op.parts.size(); ++i) {
     const PartForm& form = op.move.ns->storage().in_tier[route_.source];

@@ -95,6 +95,8 @@ class WriteBack {
   // The bytes of the parts are in memory. `operation` is the transfer.
   void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
   // False: some are damaged.
+  bool IsLent(const Operation& op) const;
+  static void CopyParts(Operation& op);
   bool CheckLoaded(Operation& operation);
   // The parts in the codec of the target, where that is another one than theirs. False: it failed.
   bool Recode(Operation& operation);

@@ -141,6 +141,11 @@ void RegisterLocal(NodeConfig* c, config::Schema* s) {
       "local.allow_uids", &c->local_allow_uids,
       "User ids that may connect to local.socket in addition to the node's own. If set, everybody "
       "may open the socket's file, and the node checks the user id of each connection.");
+  s->Bool(
+      "local.require_tenant", &c->local_require_tenant,
+      "Refuse same-node connections of clients that name no tenant when they open their session. "
+      "Such a client may map the memory of any tenant that it names later. The Python client "
+      "names one with `tenant`, a worker always does. Refused clients go on over gRPC.");
   s->Bytes("local.session_quota", &c->local_session_quota,
            "Bytes that one same-node session may lease and reserve. 0: a quarter of the host tier. "
            "The node gets them back only when the client's process is gone, so a stopped process "

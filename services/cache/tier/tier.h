@@ -94,6 +94,10 @@ class PersistentTier : public Tier {
   using RecoverVisitor = std::function<bool(const Extent& extent, std::string_view record)>;
   virtual Status Recover(const RecoverVisitor& visitor) = 0;
 
+  // The record that came with the extent's Write. NOT_FOUND: there is none. May read a little from
+  // disk.
+  virtual Result<std::string> RecordOf(const Extent& extent) = 0;
+
   // Everything whose Write completed before the call survives kill -9 and a power loss after it
   // returns OK. Blocks, but at most for `limit` (then DEADLINE_EXCEEDED) and until `cancelled`, which
   // it asks some times a second, is true (then CANCELLED).

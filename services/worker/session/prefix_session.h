@@ -115,11 +115,11 @@ class PrefixSession {
   // Keys of all full blocks, of exact lineage: computed over KV that no codec has changed.
   // Thread-safe.
   std::vector<BlockKey> Keys(std::span<const int32_t> tokens) const;
-  // Keys of all full blocks where those from path.size() on were computed over the blocks `path`, all
-  // of them fetched and decoded from a lossy form. Their bytes depend on where the decoded KV ends,
-  // so their keys do too: the chain goes on from SHA256("over decoded", path.back()), and that block
-  // is still their parent. The path may itself go over decoded KV. So one key stands for one set of
-  // bytes. REQUIRES: path is not empty.
+  // Keys of all full blocks where those from path.size() on were computed over the blocks `path`,
+  // all of them fetched and decoded from a lossy form. Their bytes depend on where the decoded KV
+  // ends, so their keys do too: the chain goes on from SHA256("over decoded", path.back()), and
+  // that block is still their parent. The path may itself go over decoded KV. So one key stands for
+  // one set of bytes. REQUIRES: path is not empty.
   std::vector<BlockKey> KeysOverDecoded(std::span<const int32_t> tokens,
                                         std::span<const BlockKey> path) const;
   const KvCodec& codec() const { return codec_; }

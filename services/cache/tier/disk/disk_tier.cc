@@ -27,6 +27,7 @@ Status DiskTier::Recover(const RecoverVisitor& visitor) { return impl_->Recover(
 Status DiskTier::Flush(std::chrono::nanoseconds limit, const std::function<bool()>& cancelled) {
   return impl_->Flush(limit, cancelled);
 }
+Result<std::string> DiskTier::RecordOf(const Extent& extent) { return impl_->RecordOf(extent); }
 VictimGroup DiskTier::NextVictims() { return impl_->NextVictims(); }
 void DiskTier::SetDamageListener(DamageListener listener) {
   impl_->SetDamageListener(std::move(listener));

@@ -94,6 +94,7 @@ class DiskTier final : public PersistentTier {
   Status Recover(const RecoverVisitor& visitor) override;
   using PersistentTier::Flush;
   Status Flush(std::chrono::nanoseconds limit, const std::function<bool()>& cancelled) override;
+  Result<std::string> RecordOf(const Extent& extent) override;
   VictimGroup NextVictims() override;
   void SetDamageListener(DamageListener listener) override;
   Status PutMeta(std::string_view name, std::string_view value) override;

@@ -54,6 +54,7 @@ class DiskTier::Impl {
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done);
   Status Recover(const RecoverVisitor& visitor);
   Status Flush(Duration limit, const std::function<bool()>& cancelled);
+  Result<std::string> RecordOf(const Extent& extent) { return store_->RecordOf(extent.id); }
   VictimGroup NextVictims();
   void SetDamageListener(DamageListener listener);
   Status PutMeta(std::string_view name, std::string_view value);

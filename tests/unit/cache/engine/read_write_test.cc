@@ -159,6 +159,35 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
 }
 
+TEST_F(ReadWriteTest, ASessionThatNamesATenantIsServedThatTenantOnly) {
+  StoreChain(1, 2);
+  const std::vector<BlockKey> keys = TestKeys(1, 2);
+  for (const std::string_view tenant :
+       {std::string_view("another"), std::string_view(spec_.tenant)}) {
+    const SessionId session = *engine_->OpenSession("test", tenant);
+    const bool own = tenant == spec_.tenant;
+    const auto allowed = [&](const Status& status) {
+      if (own) return status.ok();
+      EXPECT_THAT(Message(status), HasSubstr("'fingerprint'"));
+      return status.code() != StatusCode::kPermissionDenied;
+    };
+    EXPECT_EQ(allowed(engine_
+                          ->Match({.session = session,
+                                   .fingerprint = ns_,
+                                   .keys = keys,
+                                   .lease = true,
+                                   .trace = {}})
+                          .status()),
+              own);
+    EXPECT_EQ(
+        allowed(engine_->Prefetch({.session = session, .fingerprint = ns_, .keys = keys}).status()),
+        own);
+    const ReservePartRequest part = Part(9, std::nullopt);
+    EXPECT_EQ(allowed(engine_->Reserve(session, ns_, {&part, 1}, Duration(0)).status()), own);
+    engine_->CloseSession(session);
+  }
+}
+
 TEST_F(ReadWriteTest, EvictionTakesTheTailOfTheLeastUsedPath) {
   StoreChain(1, 60);
   clock_.Advance(std::chrono::seconds(1));

@@ -159,6 +159,22 @@ TEST_F(LocalServerSessionTest, AWriterThatScribblesLaterMakesAMiss) {
   client.call->Release(match.lease);
 }
 
+// The commit looks at headers only. What goes to disk is verified first, as a copy.
+TEST_F(LocalServerSessionTest, WhatAWriterSpoiledDoesNotGoToDisk) {
+  Client client(this, "a");
+  ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);
+  ASSERT_EQ(client.call->Put(client.segments, a_, 2, 1, /*damage=*/SIZE_MAX), kOk);
+  clock_.Advance(std::chrono::seconds(2));
+  node_.engine->Tick();
+  node_.executor.RunAll();
+  const EngineStats stats = node_.engine->GetStats();
+  EXPECT_EQ(stats.corrupt_blocks, 1u);
+  EXPECT_EQ(disk_->GetStats().extents, 1u);
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 2)));
+  EXPECT_EQ(match.matched, 1u);
+  client.call->Release(match.lease);
+}
+
 TEST_F(LocalServerSessionTest, LeasesAndReservationsHaveNoDeadlineButEndWithTheSession) {
   auto client = std::make_unique<Client>(this, "a");
   ASSERT_EQ(client->call->Put(client->segments, a_, 1, std::nullopt), kOk);

@@ -97,7 +97,9 @@ class LocalServerTest : public ::testing::Test {
                                                 [raw = client.get()] { raw->Pump(); });
     return client;
   }
-  LocalToken Admit() { return server_->Admit(*node_.engine->OpenSession("test")); }
+  LocalToken Admit(const std::string& tenant = {}) {
+    return server_->Admit(*node_.engine->OpenSession("test", tenant), tenant);
+  }
 
   LocalEngine node_{8};
   const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
@@ -144,6 +146,27 @@ TEST_F(LocalServerTest, RefusesWrongTokensAndWrongMessages) {
   EXPECT_FALSE(server_->Retire(token)) << "nobody came with it";
   EXPECT_THAT(Connect(token, "a").status(), StatusIs(StatusCode::kUnauthenticated, _));
   EXPECT_EQ(server_->stats().refused_sessions.load(), 4u);
+}
+
+// What a Hello says is checked against what the session said when it was opened.
+TEST_F(LocalServerTest, AHelloMayNameTheSessionsTenantOnly) {
+  Start();
+  const LocalToken token = Admit("a");
+  const auto lie = Connect(token, "b");
+  EXPECT_THAT(lie.status(), StatusIs(StatusCode::kPermissionDenied, HasSubstr("'tenant'")));
+  EXPECT_OK(Connect(token, "a"));
+  // Who named none, as clients of before, may still name any.
+  EXPECT_OK(Connect(Admit(), "b"));
+  EXPECT_EQ(server_->stats().refused_sessions.load(), 1u);
+}
+
+TEST_F(LocalServerTest, SessionsWithoutATenantCanBeRefused) {
+  LocalServerOptions options;
+  options.require_tenant = true;
+  Start(options);
+  EXPECT_THAT(Connect(Admit(), "a").status(),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("local.require_tenant")));
+  EXPECT_OK(Connect(Admit("a"), "a"));
 }
 
 TEST_F(LocalServerTest, HangingUpEndsWhatTheSessionHolds) {
@@ -205,31 +228,71 @@ TEST_F(LocalServerTest, NonsenseOnTheSocketClosesThatSessionAlone) {
   EXPECT_EQ((*good)->call->Reserve(a_, 1, std::nullopt).code, 0);
 }
 
-// Every file of this process that a client of tenant `a` was given: none shows tenant `b`'s bytes,
-// and none can be written but what was lent.
+// Every file of this process that a client of tenant `a` was given, whatever it says and however
+// often memory changes hands: none shows tenant `b`'s bytes, and none can be written but what was
+// lent.
 TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
   Start();
   const SessionId network = *node_.engine->OpenSession("network");
-  auto a = Connect(Admit(), "a"), b = Connect(Admit(), "b");
+  const LocalToken of_a = Admit("a");
+  auto a = Connect(of_a, "a"), b = Connect(Admit("b"), "b");
   ASSERT_OK(a);
   ASSERT_OK(b);
-  node_.Store(network, a_, 1, std::nullopt);
-  node_.Store(network, b_, 2, std::nullopt);
-  const BlockKey one = TestKey(1), two = TestKey(2);
-  ASSERT_EQ((*a)->call->Call((*a)->call->MatchCall(a_, {&one, 1})).matched, 1u);
-  ASSERT_EQ((*b)->call->Call((*b)->call->MatchCall(b_, {&two, 1})).matched, 1u);
-  EXPECT_NE((*a)->call->Call((*a)->call->MatchCall(b_, {&two, 1})).code, 0);
-  (*a)->TakeSegments();
-  (*b)->TakeSegments();
-  ASSERT_EQ((*a)->segments.segments.size(), 1u);
-  ASSERT_EQ((*b)->segments.segments.size(), 1u);
-  EXPECT_NE((*a)->segments.segments.begin()->first, (*b)->segments.segments.begin()->first);
-  const auto secret = TestPart(TestSpec().layout, 2, TestSpec().layout.WholeRect());
   // The header's hash is in no other part.
-  const std::string_view needle(reinterpret_cast<const char*>(secret.data()) + 40, 8);
+  const auto needle = [](uint64_t n) {
+    const auto part = TestPart(TestSpec().layout, n, TestSpec().layout.WholeRect());
+    return std::string(reinterpret_cast<const char*>(part.data()) + 40, 8);
+  };
+  constexpr uint64_t kFirst = 1000, kBlocks = 300;
+  const auto secrets_seen = [&](Client& client) {
+    client.TakeSegments();
+    std::vector<uint64_t> seen;
+    for (const auto& [id, segment] : client.segments.segments) {
+      const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
+      for (uint64_t n = kFirst; n < kFirst + kBlocks; ++n) {
+        if (all.find(needle(n)) != std::string_view::npos) seen.push_back(n);
+      }
+    }
+    return seen;
+  };
+  Fingerprint ns_b = b_;
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    // b fills most of the arena, over the network and in place, and is dropped; a takes its place.
+    for (uint64_t n = kFirst; n < kFirst + kBlocks; ++n) {
+      node_.Store(network, ns_b, n, std::nullopt);
+    }
+    const std::vector<BlockKey> known = TestKeys(kFirst, kFirst);
+    ASSERT_EQ((*b)->call->Call((*b)->call->MatchCall(ns_b, known)).matched, 1u);
+    EXPECT_THAT(secrets_seen(**a), ::testing::IsEmpty());
+    EXPECT_NE((*a)->call->Call((*a)->call->MatchCall(ns_b, known)).code, 0);
+    b->reset();
+    ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 1; }));
+    ASSERT_OK(node_.engine->DropNamespace(ns_b));
+    node_.executor.RunAll();
+    const uint64_t first = 10'000 * static_cast<uint64_t>(round + 1);
+    for (uint64_t n = first; n < first + kBlocks; ++n) node_.Store(network, a_, n, std::nullopt);
+    for (uint64_t n = first; n < first + kBlocks; ++n) {
+      const BlockKey key = TestKey(n);
+      const shm::Completion match = (*a)->call->Call((*a)->call->MatchCall(a_, {&key, 1}));
+      if (match.lease != 0) (*a)->call->Release(match.lease);
+    }
+    // Rooms to write into, which are segments of another kind.
+    for (uint64_t n = 1; n <= 20; ++n) {
+      const auto grant = (*a)->call->Reserve(a_, first + 5000 + n, std::nullopt);
+      if (grant.code == 0)
+        (*a)->call->Call((*a)->call->WithIds(Op::kAbort, {&grant.reservation, 1}));
+    }
+    EXPECT_THAT(secrets_seen(**a), ::testing::IsEmpty());
+    // A lie gets it nowhere either.
+    EXPECT_THAT(Connect(of_a, "b").status(), StatusIs(StatusCode::kPermissionDenied, _));
+    ns_b = node_.Open("b");
+    b = Connect(Admit("b"), "b");
+    ASSERT_OK(b);
+  }
+  EXPECT_GT((*a)->segments.segments.size(), 1u) << "memory changed hands";
   for (const auto& [id, segment] : (*a)->segments.segments) {
-    const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
-    EXPECT_EQ(all.find(needle), std::string_view::npos);
+    if (segment.writable) continue;
     const std::string path = "/proc/self/fd/" + std::to_string(segment.fd);
     const int again = open(path.c_str(), O_RDWR);
     if (again < 0) continue;

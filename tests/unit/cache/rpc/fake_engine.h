@@ -11,8 +11,9 @@ namespace cairn::cache {
 
 class FakeEngine final : public CacheEngine {
  public:
-  Result<SessionId> OpenSession(std::string_view) override {
+  Result<SessionId> OpenSession(std::string_view, std::string_view named) override {
     MutexLock lock(mu);
+    tenant = named;
     open.insert(++last_session);
     changed.NotifyAll();
     return last_session;
@@ -193,6 +194,7 @@ class FakeEngine final : public CacheEngine {
   CondVar changed;
   // All guarded by mu; settings are made before the calls.
   SessionId last_session = 0;
+  std::string tenant;  // That the last session named.
   std::set<SessionId> open;
   std::optional<NamespaceSpec> spec;
   std::string trace;

@@ -1,5 +1,5 @@
-// Under a lossy recipe one key stands for one set of bytes, wherever fetched and computed parts of a
-// prompt met, and whatever the node had lost.
+// Under a lossy recipe one key stands for one set of bytes, wherever fetched and computed parts of
+// a prompt met, and whatever the node had lost.
 
 #include <algorithm>
 #include <atomic>

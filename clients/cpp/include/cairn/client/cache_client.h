@@ -116,11 +116,11 @@ class FetchSink {
   virtual bool WantsLent() const { return false; }
 
   // A whole verified slice in memory that is shared with the node. No other process can write to it
-  // (the kernel seals it). The memory is mapped read-only and valid as long as `hold` exists. All slices of one part have the same hold. They lie as
-  // cairn/common/part.h says: in layer order without gaps. The slice of layer i begins where the
-  // slice of layer i - 1 ends, and a part that covers all layers is one contiguous run. As long as
-  // `hold` exists the node cannot use this memory for anything else, so release it soon, or copy
-  // the bytes.
+  // (the kernel seals it). The memory is mapped read-only and valid as long as `hold` exists. All
+  // slices of one part have the same hold. They lie as cairn/common/part.h says: in layer order
+  // without gaps. The slice of layer i begins where the slice of layer i - 1 ends, and a part that
+  // covers all layers is one contiguous run. As long as `hold` exists the node cannot use this
+  // memory for anything else, so release it soon, or copy the bytes.
   virtual Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
                              std::shared_ptr<const LentHold> hold) {
     (void)hold;
