@@ -43,7 +43,7 @@ class NamespaceAdmin {
   std::vector<NamespacePtr> Similar(const StoredNamespace& wanted) const;
   // Finds or adds the namespace. RESOURCE_EXHAUSTED: there are too many that are in use.
   Result<NamespaceRegistry::Opened> Add(const std::shared_ptr<const StoredNamespace>& wanted);
-  // False: somebody uses it. Takes the caller's reference: its memory is free when the last is gone.
+  // False: somebody uses it. Takes the caller's reference: its memory is free when the last goes.
   bool GiveBack(NamespacePtr ns);
   // Replaces a generation by an empty one, or by nothing. Adds to `result`.
   Status Hide(const NamespacePtr& ns, bool keep, DropResult* result);

@@ -2,7 +2,7 @@
 // The namespaces of a node. Thread-safe.
 //
 // Their number is limited, and one tenant may have at most half of what the others leave: with a
-// limit of 4096, a tenant alone on a node has at most 2048, and a second one at most 1024 beside it.
+// limit of 4096, a tenant alone on a node has at most 2048, and a second one at most 1024 then.
 // A namespace counts as used when it is opened, and when a call names it.
 
 #include <functional>

@@ -19,6 +19,7 @@ using ::testing::HasSubstr;
 
 class NextEpochTest : public ::testing::Test {
  protected:
+  NextEpochTest() { std::filesystem::create_directories(directory_); }
   ~NextEpochTest() override { std::filesystem::remove_all(directory_); }
   void Write(const std::string& text) { std::ofstream(directory_ + "/epoch") << text; }
 
