@@ -150,6 +150,7 @@ TEST_F(FaultLocalTest, ADroppedTenantKeepsOnlyWhatAStoppedClientReads) {
       << used(TierKind::kHost) << " in host and " << used(TierKind::kDisk) << " on disk, not "
       << own;
   EXPECT_GE(Stat().leases, 8u);
+  ASSERT_TRUE(client_->OpenNamespace(model_.spec(), kCall).ok());
   ExpectServed(5000, 20);
   holder->Signal(SIGCONT);
   holder->Kill();
