@@ -125,6 +125,54 @@ TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
   }
 }
 
+TEST_F(FaultLocalTest, WhatAStoppedClientWasWritingOthersStore) {
+  Start();
+  const auto holder = Hold("hold");
+  holder->Signal(SIGSTOP);
+  // It has room for these blocks, and never commits them.
+  const std::vector<BlockKey> keys =
+      FaultModel({.tenant = "fault", .model = "never stored"}).MakePrompt(1);
+  const WriteOutcome written = Write(*client_, model_, keys, 0, model_.whole());
+  ASSERT_TRUE(written.status.ok()) << ToString(written.status);
+  const ReadOutcome read = Read(*client_, model_, keys);
+  ASSERT_TRUE(read.status.ok()) << ToString(read.status);
+  EXPECT_TRUE(read.wrong.empty());
+  EXPECT_EQ(read.complete_blocks, keys.size());
+  EXPECT_GT(Stat().reservations, 0u);
+  holder->Signal(SIGCONT);
+  holder->Kill();
+  EXPECT_TRUE(StatBecomes([](const NodeStats& s) { return s.reservations == 0; }));
+}
+
+TEST_F(FaultLocalTest, ADroppedTenantKeepsOnlyWhatAStoppedClientReads) {
+  Start({"--disk.path", directory_.path() + "/disk", "--disk.capacity", "256MiB"});
+  const auto used = [this](TierKind tier) {
+    uint64_t bytes = 0;
+    for (const auto& state : Stat().tiers) {
+      if (state.tier == tier) bytes = state.used_bytes;
+    }
+    return bytes;
+  };
+  const auto holder = Hold("hold");
+  const uint64_t own = used(TierKind::kHost);
+  holder->Signal(SIGSTOP);
+  for (uint64_t prompt = 100; used(TierKind::kHost) < 3 * own; ++prompt) ExpectServed(prompt, 1);
+  ASSERT_TRUE(client_->Flush(kCall).ok());
+  const auto admin = client::ConnectAdmin({.address = node_->address()});
+  ASSERT_TRUE(admin.ok());
+  ASSERT_TRUE((*admin)->DropTenant(model_.spec().tenant, kCall).ok());
+  EXPECT_TRUE(WaitUntil(
+      [&] { return used(TierKind::kHost) <= own && used(TierKind::kDisk) <= own; }, seconds(20)))
+      << used(TierKind::kHost) << " in host and " << used(TierKind::kDisk) << " on disk, not "
+      << own;
+  EXPECT_GE(Stat().leases, 8u);
+  ASSERT_TRUE(client_->OpenNamespace(model_.spec(), kCall).ok());
+  ExpectServed(5000, 20);
+  holder->Signal(SIGCONT);
+  holder->Kill();
+  EXPECT_TRUE(StatBecomes([](const NodeStats& s) { return s.leases == 0; }));
+}
+
 TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
   class Sink final : public client::FetchSink {
    public:

@@ -99,9 +99,10 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
     return admin_.Open(spec, strict);
   }
-  Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const override {
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Fingerprint& fingerprint) const override {
     CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
-    return ns->spec;
+    return std::shared_ptr<const NamespaceSpec>(ns->stored, &ns->stored->spec);
   }
 
   Result<MatchResult> Match(const MatchRequest& request) override { return reads_.Match(request); }

@@ -171,7 +171,8 @@ class CacheEngine {
 
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
   // NOT_FOUND for an unknown fingerprint.
-  virtual Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const = 0;
+  virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Fingerprint& fingerprint) const = 0;
 
   // What the tiers hold. Does not wait (MatchResult::further).
   virtual Result<MatchResult> Match(const MatchRequest& request) = 0;

@@ -1,5 +1,7 @@
 #include "services/cache/engine/recovery.h"
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_set.h"
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
@@ -22,6 +24,10 @@ class Recovery {
   Result<RecoveryResult> Run() {
     CAIRN_RETURN_IF_ERROR(disk_.Recover([this](const Extent& extent, std::string_view bytes) {
       auto record = DecodeRecord(bytes);
+      if (record.status().code() == StatusCode::kUnimplemented) {
+        newer_ = record.status();
+        return true;
+      }
       if (!record.ok() || record->bytes != extent.length) {
         ++result_.released;
         return false;
@@ -30,6 +36,7 @@ class Recovery {
       found_.push_back({extent, *std::move(record)});
       return true;
     }));
+    if (!newer_.ok()) return Refused(newer_);
     CAIRN_RETURN_IF_ERROR(OpenNamespaces());
     for (const Found& found : found_) {
       if (!Show(found)) Release(found.extent);
@@ -42,44 +49,73 @@ class Recovery {
   }
 
  private:
+  // Blocks that this node cannot take are kept: it does not start, and says why.
+  static Status Refused(const Status& why) {
+    return Errorf(
+        StatusCode::kFailedPrecondition,
+        "disk.path: {}; nothing was deleted. Start a node that can read it, or use another "
+        "directory",
+        Message(why));
+  }
+
   Status OpenNamespaces() {
     std::vector<std::string> forgotten;
+    Status refused;
     CAIRN_RETURN_IF_ERROR(disk_.ListMeta([&](std::string_view name, std::string_view value) {
-      if (!name.starts_with(kNamespaceMetaPrefix)) return;
+      if (!refused.ok() || !name.starts_with(kNamespaceMetaPrefix)) return;
       auto record = DecodeNamespaceRecord(value);
       if (!record.ok()) {
         log::Warn("namespace_record_unreadable",
                   {{"name", std::string(name)}, {"error", Message(record.status())}});
+        if (record.status().code() == StatusCode::kUnimplemented && IsMentioned(name)) {
+          refused = Refused(record.status());
+        }
         return;
       }
-      const auto stored = StoredNamespace::Of(std::move(record->spec));
-      const Fingerprint& fingerprint = stored->fingerprint;
-      if (record->dropped && !mentioned_.contains(fingerprint)) {
-        forgotten.emplace_back(name);  // Nothing of it is left that could come back.
-        return;
-      }
-      context_.registry.RememberGeneration(fingerprint, record->generation);
-      if (record->dropped) return;
-      const auto opened = context_.registry.Open(fingerprint, [&](uint64_t generation) {
-        auto ns =
-            std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed);
-        ns->persisted.store(true);
-        return ns;
-      });
-      if (!opened.ok()) {
-        log::Warn("namespace_not_recovered", {{"error", Message(opened.status())}});
-        return;
-      }
-      ++result_.namespaces;
-      if (const Status& unreadable = stored->storage.status(); !unreadable.ok()) {
-        ++result_.unreadable_namespaces;
-        log::Warn("namespace_unreadable", {{"fingerprint", fingerprint.Hex()},
-                                           {"tenant", stored->spec.tenant},
-                                           {"recipe", stored->spec.recipe},
-                                           {"error", Message(unreadable)}});
-      }
+      refused = OpenNamespace(name, *std::move(record), &forgotten);
     }));
+    CAIRN_RETURN_IF_ERROR(refused);
     for (const std::string& name : forgotten) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));
+    return OkStatus();
+  }
+
+  bool IsMentioned(std::string_view name) const {
+    return std::any_of(mentioned_.begin(), mentioned_.end(), [name](const Digest& fingerprint) {
+      return NamespaceMetaName(fingerprint) == name;
+    });
+  }
+
+  Status OpenNamespace(std::string_view name, NamespaceRecord record,
+                       std::vector<std::string>* forgotten) {
+    const auto stored = StoredNamespace::Of(std::move(record.spec));
+    const Fingerprint& fingerprint = stored->fingerprint;
+    if (!mentioned_.contains(fingerprint)) {
+      forgotten->emplace_back(name);  // Nothing of it is left that could come back.
+      return OkStatus();
+    }
+    context_.registry.RememberGeneration(fingerprint, record.generation);
+    if (record.dropped) return OkStatus();
+    auto charge = context_.memory.Charge(MemoryItem::kNamespaces, NamespaceState::Cost(*stored));
+    if (!charge.ok()) return Refused(charge.status());
+    const auto opened = context_.registry.Open(
+        fingerprint, stored->spec.tenant,
+        [&](uint64_t generation) {
+          auto ns =
+              std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed,
+                                               std::make_shared<MemoryCharge>(*std::move(charge)));
+          ns->persisted.store(true);
+          return ns;
+        },
+        /*restores=*/true);
+    if (!opened.ok()) return Refused(opened.status());
+    ++result_.namespaces;
+    if (const Status& unreadable = stored->storage.status(); !unreadable.ok()) {
+      ++result_.unreadable_namespaces;
+      log::Warn("namespace_unreadable", {{"fingerprint", fingerprint.Hex()},
+                                         {"tenant", stored->spec.tenant},
+                                         {"recipe", stored->spec.recipe},
+                                         {"error", Message(unreadable)}});
+    }
     return OkStatus();
   }
 
@@ -134,6 +170,7 @@ class Recovery {
   PersistentTier& disk_;
   std::vector<Found> found_;
   absl::flat_hash_set<Digest> mentioned_;
+  Status newer_;  // Why a block's record is none of this version.
   bool over_budget_ = false;
   RecoveryResult result_;
 };

@@ -175,15 +175,15 @@ Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint)
   // What a fingerprint stands for never changes.
   const auto it = own_namespaces_.find(fingerprint);
   if (it != own_namespaces_.end()) return it->second;
-  CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, services_.engine->GetNamespace(fingerprint));
-  if (spec.tenant != options_.tenant) {
+  CAIRN_ASSIGN_OR_RETURN(const auto spec, services_.engine->GetNamespace(fingerprint));
+  if (spec->tenant != options_.tenant) {
     return Errorf(StatusCode::kPermissionDenied,
                   "field 'fingerprint': the namespace is not of this session's tenant '{}'",
                   options_.tenant);
   }
   if (own_namespaces_.size() >= kMaxKnownNamespaces) own_namespaces_.clear();
-  own_namespaces_.emplace(fingerprint, spec.layout.block_tokens);
-  return spec.layout.block_tokens;
+  own_namespaces_.emplace(fingerprint, spec->layout.block_tokens);
+  return spec->layout.block_tokens;
 }
 
 Status LocalServerSession::Exists(const DecodedSubmission& call, shm::Completion* done) {

@@ -232,8 +232,11 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   s->Integer("limits.sessions", &e.max_sessions, "Most open sessions.", {.min = 1, .max = 1000000});
   s->Integer("limits.leases_per_session", &e.max_leases_per_session, "Most leases of one session.",
              {.min = 1, .max = 1000000});
-  s->Integer("limits.namespaces", &e.max_namespaces, "Most namespaces.",
-             {.min = 1, .max = 1000000});
+  s->Integer(
+      "limits.namespaces", &e.max_namespaces,
+      "Most namespaces. One tenant has at most half of what others leave of them. Those without "
+      "blocks make way.",
+      {.min = 1, .max = 1000000});
   s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",

@@ -219,7 +219,7 @@ class Service final : public CacheService {
                              kMaxPartsPerCall);
     }
     CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
-    CAIRN_ASSIGN_OR_RETURN(const auto spec, lookups_.specs().Find(fingerprint));
+    CAIRN_ASSIGN_OR_RETURN(const auto spec, rpc_->engine->GetNamespace(fingerprint));
     CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
     CAIRN_ASSIGN_OR_RETURN(const auto results,
                            rpc_->engine->Reserve(session, fingerprint, parts, ttl));

@@ -26,7 +26,9 @@ class GrpcAdminClient final : public AdminClient {
     std::vector<NamespaceInfo> out;
     for (const v1::NamespaceInfo& in : response.namespaces()) {
       NamespaceInfo info;
-      CAIRN_ASSIGN_OR_RETURN(info.spec, wire::FromProto(in.spec()));
+      // One that this version cannot read hides no other.
+      auto spec = wire::FromProto(in.spec());
+      info.spec = spec.ok() ? *std::move(spec) : wire::WithoutLayout(in.spec());
       CAIRN_ASSIGN_OR_RETURN(info.fingerprint, Digest::FromBytes(in.fingerprint(), "fingerprint"));
       info.blocks = in.blocks();
       info.bytes = in.bytes();

@@ -57,7 +57,7 @@ Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
                          Digest::FromBytes(response.fingerprint(), "fingerprint"));
   opened.created = response.created();
   for (const v1::FieldDifference& d : response.differs()) {
-    opened.differs.push_back({{d.field(), d.stored(), d.requested()}, d.stored_blocks()});
+    opened.differs.push_back({wire::FromProto(d), d.stored_blocks()});
   }
   return opened;
 }

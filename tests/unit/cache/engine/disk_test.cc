@@ -168,6 +168,8 @@ TEST_F(DiskTest, BadBytesOnDiskAreAMissAndRemoved) {
 TEST_F(DiskTest, ABlockUnderAnotherKeysRecordIsRefusedByItsShape) {
   // Wrong bytes under a valid checksum: a sound part of another rectangle.
   Start();
+  ASSERT_OK(Store(2, std::nullopt));  // The namespace's record comes with its first block.
+  Flush();
   const auto record = EncodeRecord({.fingerprint = ns_,
                                     .generation = 1,
                                     .key = TestKey(1),

@@ -23,7 +23,7 @@ TEST_F(NamespaceTest, OpeningTwiceFindsTheSame) {
   ASSERT_OK(again);
   EXPECT_FALSE(again->created);
   EXPECT_EQ(again->fingerprint, ns_);
-  EXPECT_EQ(*engine_->GetNamespace(ns_), spec_);
+  EXPECT_EQ(**engine_->GetNamespace(ns_), spec_);
 }
 
 TEST_F(NamespaceTest, OneDifferentFieldIsNamedNeverSilent) {

@@ -444,9 +444,9 @@ TEST_F(LimitsTest, BudgetsAnswerResourceExhaustedAndSayWhich) {
   ASSERT_OK(engine_->OpenSession("b"));
   EXPECT_THAT(engine_->OpenSession("c").status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("sessions")));
+  StoreChain(1, 1);
   EXPECT_THAT(engine_->OpenNamespace(TestSpec("other"), false).status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("namespaces")));
-  StoreChain(1, 1);
   EXPECT_TRUE(Match(TestKeys(1, 1)).lease);
   const auto keys = TestKeys(1, 1);
   MatchRequest request{.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""};

@@ -30,11 +30,12 @@ class FakeEngine final : public CacheEngine {
     return OpenedNamespace{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
   }
   static Digest Fingerprint(const NamespaceSpec& s) { return cairn::Fingerprint(s); }
-  Result<NamespaceSpec> GetNamespace(const Digest& fingerprint) const override {
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Digest& fingerprint) const override {
     MutexLock lock(mu);
     if (!spec || cairn::Fingerprint(*spec) != fingerprint)
       return Errorf(StatusCode::kNotFound, "fingerprint: unknown");
-    return *spec;
+    return std::make_shared<const NamespaceSpec>(*spec);
   }
   Result<MatchResult> Match(const MatchRequest& request) override {
     MutexLock lock(mu);

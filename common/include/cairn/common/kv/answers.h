@@ -71,6 +71,7 @@ struct SliceInfo {
 };
 
 struct NamespaceInfo {
+  // With an empty layout if this version does not know the layout's kind of values.
   NamespaceSpec spec = {};
   Digest fingerprint = {};
   uint64_t blocks = 0;
