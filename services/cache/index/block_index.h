@@ -142,6 +142,16 @@ class BlockIndex {
   // Takes the block out of a tier. Its extents are appended when no pin that exists now can see
   // them. True when it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
+  // The block lies in other extents of the tier now, in the order of PartsOf and of the same
+  // lengths. The old ones are appended. REQUIRES: in this tier, not pinned.
+  void Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
+                ReleaseList* released);
+  // Blocks after it on its path are in the tier, or pinned.
+  bool HasMoreBelow(BlockRef ref, TierKind tier) const {
+    const Node& n = node(ref.node);
+    const auto t = static_cast<size_t>(tier);
+    return n.tail[t] > ref.offset + 1 || n.present_children[t] > 0;
+  }
   // Says whether the copy in this tier waits to be copied to another one. Until then it is not
   // evicted.
   void SetDirty(BlockRef ref, TierKind tier, bool dirty);
@@ -159,7 +169,21 @@ class BlockIndex {
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
 
-  // A pin lies on the block or below it. O(pins x depth).
+  // What pins reach, as they are now: the beginnings of tree nodes.
+  class PinnedPaths {
+   public:
+    bool Covers(BlockRef ref) const {
+      const auto it = blocks_.find(ref.node);
+      return it != blocks_.end() && it->second > ref.offset;
+    }
+
+   private:
+    friend class BlockIndex;
+    absl::flat_hash_map<NodeId, uint32_t> blocks_;  // The first so many of the node.
+  };
+  // O(pins + nodes that they reach).
+  PinnedPaths FindPinnedPaths() const;
+  // A pin lies on the block or below it. O(pins x depth) for blocks with children.
   bool IsPinned(BlockRef ref) const;
   // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not pinned.
   Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released);
