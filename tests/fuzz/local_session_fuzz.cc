@@ -42,7 +42,7 @@ struct World {
                                           .node_epoch = 1}));
     own = Open(std::string("a"));
     other = Open(std::string("b"));
-    owner = host->AddOwner("a");
+    owner = Get(host->AddOwner("a"));
   }
 
   cache::Fingerprint Open(std::string tenant) {

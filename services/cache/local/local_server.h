@@ -115,7 +115,6 @@ class LocalServer {
   std::vector<Connection*> hot_;
   uint32_t waiting_sessions_ = 0;
   uint32_t seen_memories_ = 0;
-  uint64_t owners_ = 0;
 
   Mutex mu_;
   absl::flat_hash_map<LocalToken, Admitted> admitted_ ABSL_GUARDED_BY(mu_);

@@ -94,6 +94,7 @@ inline uint64_t DeviceBytesOfThisRun() {
 
 struct EngineTestOptions {
   uint64_t host_bytes = 4 << 20;
+  uint64_t segment_bytes = 0;  // Of the host tier. 0: it chooses.
   uint64_t disk_bytes = 64 << 20;
   bool disk = true;
   uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
@@ -111,6 +112,7 @@ class EngineTest : public ::testing::Test {
     options_ = options;
     HostTierOptions host;
     host.capacity_bytes = options.host_bytes;
+    host.segment_bytes = options.segment_bytes;
     host.prefault = false;
     host.check_memory = false;
     auto tier = HostTier::Create(host);
