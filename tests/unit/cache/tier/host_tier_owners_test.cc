@@ -190,7 +190,8 @@ TEST(HostTierOwners, WhatWasHandedOutShowsNothingOfTheNextOwner) {
     ASSERT_OK(of_b.status());
     EXPECT_EQ(of_b->id, of_a->id);
     std::memset(tier->Map(*of_b).data(), 'b', 4096);
-    EXPECT_EQ(map[place.offset], 'a') << "the old memory";
+    // The old memory. Lent memory may be punched, because nobody's seals protect its readers.
+    EXPECT_EQ(map[place.offset], lending == Lending::kSealed ? 'a' : 0);
     EXPECT_NE(tier->PlaceOf(of_b->id).id, place.id);
     EXPECT_FALSE(tier->IsCurrent(place.index, place.id, a));
     EXPECT_FALSE(tier->Share(place.index, place.id, a).ok());
