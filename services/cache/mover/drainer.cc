@@ -158,18 +158,21 @@ std::optional<std::vector<Drainer::Found>> Drainer::BlocksIn(uint32_t segment) {
       here = true;
       bytes += Rounded(part.bytes[kHost]);
     }
-    if (here) found.push_back({ns, index.KeyAt(ref), evictor_.RankOf(index.MetaAt(ref), kHost)});
+    if (!here) return;
+    found.push_back({ns, index.KeyAt(ref), evictor_.RankOf(index.MetaAt(ref), kHost),
+                     index.HasMoreBelow(ref, kHost)});
   });
   if (bytes != host->UsedBytesIn(segment)) return std::nullopt;
-  // What makes room for a block must lie elsewhere: the less valuable ones are gone from here by
-  // then.
-  std::sort(found.begin(), found.end(),
-            [](const Found& a, const Found& b) { return a.rank < b.rank; });
+  // What makes room for a block must lie elsewhere: the less valuable ones, and the ends of paths,
+  // are gone from here by then.
+  std::sort(found.begin(), found.end(), [](const Found& x, const Found& y) {
+    return std::tie(x.rank, x.more_below) < std::tie(y.rank, y.more_below);
+  });
   return found;
 }
 
 Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_t> lengths,
-                               uint64_t below, uint64_t* budget) {
+                               uint64_t below, uint64_t limit, uint64_t* budget) {
   HostTier* const host = context_.tiers.host;
   const RoomFor room{evictor_.RoomOf(ns).owner, Lending::kSealed, /*grow=*/false};
   uint64_t wanted = 0;
@@ -182,7 +185,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
       extents.push_back(*extent);
       continue;
     }
-    const bool may_evict = *budget > 0 && evicted < kEvictedPerMoved * wanted;
+    const bool may_evict = *budget > 0 && evicted < limit;
     const uint64_t freed = may_evict ? evictor_.EvictLowest(kHost, below, room.owner) : 0;
     if (freed == 0) {
       evictor_.ReleaseAll(kHost, extents);
@@ -205,6 +208,7 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
   PartPlaces parts;
   absl::InlinedVector<uint32_t, 1> lengths;
   uint64_t below = 0;
+  bool more_below = false;
   {
     NamespaceLock lock(ns, context_.tiers);
     const auto ref = ns.index.FindAlive(found.key);
@@ -213,12 +217,17 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
     if (!lies_here(parts)) return true;
     if (ns.dropped.load(std::memory_order_relaxed) || ns.index.IsPinned(*ref)) return false;
     below = evictor_.RankOf(ns.index.MetaAt(*ref), kHost);
-    // Without it, nothing after it on its path would be found: a block that is worth as much goes
-    // rather, at the end of a path.
-    if (ns.index.HasMoreBelow(*ref, kHost)) ++below;
+    more_below = ns.index.HasMoreBelow(*ref, kHost);
   }
-  for (const PartPlace& part : parts) lengths.push_back(part.bytes[kHost]);
-  Extents room = RoomElsewhere(ns, lengths, below, budget);
+  // Without it, nothing after it on its path would be found: a block that is worth as much goes
+  // rather, at the end of a path.
+  if (more_below) ++below;
+  uint64_t limit = 0;
+  for (const PartPlace& part : parts) {
+    lengths.push_back(part.bytes[kHost]);
+    limit += kEvictedPerMoved * Rounded(part.bytes[kHost]);
+  }
+  Extents room = RoomElsewhere(ns, lengths, below, more_below ? UINT64_MAX : limit, budget);
   bool gone = true, corrupt = false;
   {
     NamespaceLock lock(ns, context_.tiers);
