@@ -56,8 +56,8 @@ class Drainer {
   // Moves the block out of the segment, or evicts it; from elsewhere at most `budget` bytes. False:
   // it has to stay.
   bool Clear(const Found& found, uint32_t segment, uint64_t* budget);
-  // Takes room in segments that the tenant has already. Evicts blocks of a rank below `below`, up to
-  // `limit` bytes and the budget. Empty: there is none.
+  // Takes room in segments that the tenant has already. Evicts blocks of a rank below `below`, up
+  // to `limit` bytes and the budget. Empty: there is none.
   Extents RoomElsewhere(const NamespaceState& ns, std::span<const uint32_t> lengths, uint64_t below,
                         uint64_t limit, uint64_t* budget);
   // Calls visit(namespace, place, pinned) for each block in host, under the lock of its namespace.
