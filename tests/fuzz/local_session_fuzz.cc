@@ -62,7 +62,7 @@ struct World {
                                           .node_epoch = 1}));
     own = Open(std::string("a"));
     other = Open(std::string("b"));
-    owner = host->AddOwner("a");
+    owner = Get(host->AddOwner("a"));
     session = Get(engine->OpenSession("others"));
     for (uint8_t n = 0; n < kBlocks; ++n) {
       Store(own, 'a', n);

@@ -176,6 +176,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     promoters_.Kick();
     source_reads_.Kick();
     reclaimer_.Kick();
+    context_.tiers.host->SweepRetired();
   }
   void BeginDrain() override { draining_.store(true); }
 
@@ -269,6 +270,7 @@ EngineStats Engine::GetStats() const {
     stats.cancelled_moves += moves.cancelled;
   }
   stats.hinted_bytes = prefetches_.hinted_bytes();
+  stats.retired_bytes = context_.tiers.host->GetHostStats().retired_bytes;
   stats.dropped_events = context_.events.dropped();
   return stats;
 }

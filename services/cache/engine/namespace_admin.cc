@@ -127,8 +127,18 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
   const auto all = s_.context->registry.All();
   for (const NamespacePtr& ns : *all) {
     if (!tenant.empty() && ns->spec.tenant != tenant) continue;
-    list.push_back({ns->spec, ns->fingerprint, ns->blocks.load(std::memory_order_relaxed),
-                    ns->bytes.load(std::memory_order_relaxed), ns->generation});
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    constexpr TierKind kHost = TierKind::kHost;
+    const HostTier& host = *s_.context->tiers.host;
+    list.push_back({.spec = ns->spec,
+                    .fingerprint = ns->fingerprint,
+                    .blocks = ns->blocks.load(kRelaxed),
+                    .bytes = ns->bytes.load(kRelaxed),
+                    .generation = ns->generation,
+                    .host_blocks = ns->blocks_in[kHost].load(kRelaxed),
+                    .evicted_host_blocks = ns->evicted_blocks[kHost].load(kRelaxed),
+                    .evicted_host_bytes = ns->evicted_bytes[kHost].load(kRelaxed),
+                    .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant))});
   }
   return list;
 }

@@ -400,6 +400,36 @@ BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseL
   return evicted;
 }
 
+void BlockIndex::Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
+                          ReleaseList* released) {
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  for (const PartPlace& part : PartsOf(ref)) released->push_back({tier, part.In(tier)});
+  if (meta.flags & BlockMeta::kManyParts) {
+    auto& parts = many_parts_.at(meta.extent[0]);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].Set(tier, extents[i]);
+  } else {
+    meta.extent[tier] = extents[0].id;
+  }
+}
+
+BlockIndex::PinnedPaths BlockIndex::FindPinnedPaths() const {
+  PinnedPaths paths;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    BlockRef at{point.node, point.offset};
+    while (at.node != kNoNode) {
+      const auto [it, first] = paths.blocks_.try_emplace(at.node, at.offset + 1);
+      if (!first) {
+        // What is above was reached by the pin before.
+        it->second = std::max(it->second, at.offset + 1);
+        break;
+      }
+      at.node = node(at.node).parent;
+      if (at.node != kNoNode) at.offset = node(at.node).run.size() - 1;
+    }
+  });
+  return paths;
+}
+
 bool BlockIndex::IsPinned(BlockRef ref) const {
   const Node& n = node(ref.node);
   if (n.max_pin > ref.offset) return true;

@@ -145,6 +145,16 @@ class BlockIndex {
   // Takes the block out of a tier. Its extents are appended when no pin that exists now can see
   // them. True when it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
+  // The block lies in other extents of the tier now, in the order of PartsOf and of the same
+  // lengths. The old ones are appended. REQUIRES: in this tier, not pinned.
+  void Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
+                ReleaseList* released);
+  // Blocks after it on its path are in the tier, or pinned.
+  bool HasMoreBelow(BlockRef ref, TierKind tier) const {
+    const Node& n = node(ref.node);
+    const auto t = static_cast<size_t>(tier);
+    return n.tail[t] > ref.offset + 1 || n.present_children[t] > 0;
+  }
   // Says whether the copy in this tier waits to be copied to another one. Until then it is not
   // evicted.
   void SetDirty(BlockRef ref, TierKind tier, bool dirty);
@@ -162,6 +172,22 @@ class BlockIndex {
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
 
+  // What pins reach, as they are now: the beginnings of tree nodes.
+  class PinnedPaths {
+   public:
+    // So many blocks at the beginning of the node.
+    uint32_t Of(NodeId id) const {
+      const auto it = blocks_.find(id);
+      return it == blocks_.end() ? 0 : it->second;
+    }
+    bool Covers(BlockRef ref) const { return Of(ref.node) > ref.offset; }
+
+   private:
+    friend class BlockIndex;
+    absl::flat_hash_map<NodeId, uint32_t> blocks_;  // The first so many of the node.
+  };
+  // O(pins + nodes that they reach).
+  PinnedPaths FindPinnedPaths() const;
   // A pin lies on the block or below it. Takes one step where some tier holds no block below it,
   // and else at most (blocks with pins) x (depth of each).
   bool IsPinned(BlockRef ref) const;
@@ -234,8 +260,7 @@ class BlockIndex {
     // Done are the nodes before this one, and of this one the blocks from `end` on.
     NodeId node = 0;
     uint32_t end = UINT32_MAX;
-    // Offset + 1 of the last block that pins keep, by node, as it was at the beginning.
-    absl::flat_hash_map<NodeId, uint32_t> kept;
+    PinnedPaths kept;    // As it was at the beginning.
     bool stale = false;  // A pin went since.
     bool done = false;
   };
@@ -257,7 +282,6 @@ class BlockIndex {
   void Trim(NodeId id);
   void TakeBlocks(NodeId to, NodeId from, uint32_t begin);
   void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
-  void KeepPinned(absl::flat_hash_map<NodeId, uint32_t>* kept) const;
 
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);

@@ -198,15 +198,14 @@ BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) 
   DrainGraves(released);
   if (reclaim_ == nullptr) {
     reclaim_ = std::make_unique<ReclaimPass>();
-    if (HasPins()) KeepPinned(&reclaim_->kept);
+    if (HasPins()) reclaim_->kept = FindPinnedPaths();
   }
   ReclaimPass& pass = *reclaim_;
   if (pass.done) return Reclaimed::kPinned;
   // Evicting a block may free its node.
   const auto length = [this](NodeId id) { return nodes_.InMemory(id) ? node(id).run.size() : 0; };
   while (pass.node < nodes_.end()) {
-    const auto kept = pass.kept.find(pass.node);
-    uint32_t keep = kept == pass.kept.end() ? 0 : kept->second;
+    uint32_t keep = pass.kept.Of(pass.node);
     // From the end of the run: what follows a block leaves before it, and dead ends are trimmed.
     pass.end = std::min(pass.end, length(pass.node));
     // A node may have taken in its only child, with the pins of it.
@@ -234,21 +233,8 @@ BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) 
     return Reclaimed::kSome;
   }
   pass.done = true;
-  pass.kept.clear();
+  pass.kept = {};
   return Reclaimed::kPinned;
-}
-
-void BlockIndex::KeepPinned(absl::flat_hash_map<NodeId, uint32_t>* kept) const {
-  nodes_.ForEach([&](NodeId id) {
-    if (node(id).max_pin == 0) return;
-    uint32_t& own = (*kept)[id];
-    own = std::max(own, node(id).max_pin);
-    for (NodeId up = node(id).parent; up != kNoNode; up = node(up).parent) {
-      uint32_t& whole = (*kept)[up];
-      if (whole == node(up).run.size()) break;  // And so is what is above it.
-      whole = node(up).run.size();
-    }
-  });
 }
 
 }  // namespace cairn::cache

@@ -19,7 +19,6 @@ namespace {
 constexpr int kDescriptorsPerTurn = 8;
 constexpr int kMaxEvents = 64;
 constexpr int kMessagesPerTurn = 16;
-constexpr size_t kMaxTenants = 256;  // Pools of the arena stay, so their number is bounded.
 constexpr uint32_t kMaxConnectionsPerToken = 4;
 constexpr size_t kMaxRefusals = 64;  // Waiting to be told.
 constexpr Duration kTick = std::chrono::milliseconds(100);
@@ -48,7 +47,8 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   const TimePoint since;
   Status refusal;  // Told instead of a welcome.
   LocalToken token{};
-  bool attached = false;  // Counts in its token's `connections`.
+  bool attached = false;    // Counts in its token's `connections`.
+  OwnerId owner = kCommon;  // Counts as a user of it.
   std::unique_ptr<LocalServerSession> session;
   bool hot = false;
   bool waiting = false;
@@ -377,10 +377,6 @@ Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHell
                                                           Connection* connection) {
   std::memcpy(connection->token.data(), hello.token.data(), connection->token.size());
   CAIRN_RETURN_IF_ERROR(CheckTenant(connection->token, hello.tenant));
-  if (dependencies_.host->FindOwner(hello.tenant) == kCommon && owners_ >= kMaxTenants) {
-    return Errorf(StatusCode::kResourceExhausted,
-                  "tenants with sessions on this machine: the limit is {}", kMaxTenants);
-  }
   LocalServerSessionOptions options;
   options.tenant = hello.tenant;
   options.quota_bytes = QuotaOf(options_, *dependencies_.host);
@@ -399,8 +395,8 @@ Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHell
     options.session = it->second.session;
   }
   connection->attached = true;
-  options.owner = dependencies_.host->AddOwner(hello.tenant);
-  owners_ = std::max<uint64_t>(owners_, options.owner);
+  CAIRN_ASSIGN_OR_RETURN(options.owner, dependencies_.host->AddOwner(hello.tenant));
+  connection->owner = options.owner;
   return options;
 }
 
@@ -467,6 +463,7 @@ void LocalServer::Remove(Connection* connection) {
   if (connection->waiting) std::erase(waiting_, connection);
   if (connection->session != nullptr) LocalStats::Sub(stats_.sessions);
   connection->session.reset();
+  if (connection->owner != kCommon) dependencies_.host->RemoveOwner(connection->owner);
   SessionId over = 0;
   if (connection->attached) {
     MutexLock lock(mu_);

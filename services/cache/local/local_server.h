@@ -134,7 +134,6 @@ class LocalServer {
   bool listening_now_ = true;
   std::optional<TimePoint> warned_;  // Of accepts that failed.
   uint32_t seen_memories_ = 0;
-  uint64_t owners_ = 0;
 
   Mutex mu_;
   absl::flat_hash_map<LocalToken, Admitted> admitted_ ABSL_GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/net/address.h"
+#include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/memory_limit.h"
 
 namespace cairn::cache {
@@ -307,7 +308,8 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   const auto at = [&bounds](MemoryItem item) -> uint64_t& {
     return bounds[static_cast<size_t>(item)];
   };
-  at(MemoryItem::kHost) = host_capacity;
+  at(MemoryItem::kHost) =
+      host_capacity + (local_socket == "off" ? 0 : HostTier::RetiredLimit(host_capacity));
   at(MemoryItem::kIndex) = engine.max_index_bytes;
   at(MemoryItem::kLeases) = lease_memory;
   at(MemoryItem::kNamespaces) = namespace_memory;

@@ -65,6 +65,11 @@ class NamespaceState {
   ByTier<std::atomic<uint64_t>> next_rank;
   std::atomic<uint64_t> blocks{0}, bytes{0}, memory_bytes{0}, incomplete_blocks{0};
   ByTier<std::atomic<uint64_t>> blocks_in;
+  // What left a tier to make room, since this generation began.
+  ByTier<std::atomic<uint64_t>> evicted_blocks = {}, evicted_bytes = {};
+  // The tenant as an owner of memory in host, and for which HostTier::owners_version that holds, in
+  // the upper half: see Evictor::OwnerOf.
+  mutable std::atomic<uint64_t> owner_cache{0};
   // The namespace's record is on disk; blocks are copied to disk only after it.
   std::atomic<bool> persisted{false};
 

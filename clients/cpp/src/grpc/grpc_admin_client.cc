@@ -33,6 +33,10 @@ class GrpcAdminClient final : public AdminClient {
       info.blocks = in.blocks();
       info.bytes = in.bytes();
       info.generation = in.generation();
+      info.host_blocks = in.host_blocks();
+      info.evicted_host_blocks = in.evicted_host_blocks();
+      info.evicted_host_bytes = in.evicted_host_bytes();
+      info.tenant_host_bytes = in.tenant_host_bytes();
       out.push_back(std::move(info));
     }
     return out;

@@ -55,6 +55,37 @@ TEST_F(BlockIndexTest, MatchesTheLongestStoredPrefix) {
   EXPECT_EQ(index_.nodes(), 1u);
 }
 
+TEST_F(BlockIndexTest, PinnedPathsAreWhatPinsReach) {
+  StoreChain(1, 5);
+  Store(20, 3);
+  StoreChain(30, 31);
+  const auto covered = [&](uint64_t n) {
+    const bool covers = index_.FindPinnedPaths().Covers(*index_.Find(KeyOf(n)));
+    EXPECT_EQ(covers, index_.IsPinned(*index_.Find(KeyOf(n)))) << n;
+    return covers;
+  };
+  const PinId pin = Pin(20), again = Pin(20), lower = Pin(4);
+  for (const uint64_t n : {1, 2, 3, 20, 4}) EXPECT_TRUE(covered(n)) << n;
+  for (const uint64_t n : {5, 30, 31}) EXPECT_FALSE(covered(n)) << n;
+  for (const PinId p : {pin, again, lower}) index_.Unpin(p, &released_);
+  for (const uint64_t n : {1, 2, 3, 20, 4, 5}) EXPECT_FALSE(covered(n)) << n;
+}
+
+TEST_F(BlockIndexTest, ABlockThatMovesWithinATierIsTheSame) {
+  StoreChain(1, 2);
+  const auto ref = *index_.Find(KeyOf(1));
+  EXPECT_TRUE(index_.HasMoreBelow(ref, TierKind::kHost));
+  EXPECT_FALSE(index_.HasMoreBelow(*index_.Find(KeyOf(2)), TierKind::kHost));
+  EXPECT_FALSE(index_.HasMoreBelow(ref, TierKind::kDisk));
+  const Extent elsewhere{77, 100};
+  index_.Relocate(ref, TierKind::kHost, {&elsewhere, 1}, &released_);
+  ASSERT_EQ(released_.size(), 1u);
+  EXPECT_EQ(released_[0].extent.id, 1u);
+  EXPECT_EQ(index_.PartsOf(ref)[0].In(TierKind::kHost), elsewhere);
+  EXPECT_EQ(Matched({1, 2}), 2u);
+  EXPECT_TRUE(index_.CheckInvariants());
+}
+
 TEST_F(BlockIndexTest, BranchSplitsARunAndBothWaysMatch) {
   StoreChain(1, 5);
   Store(20, 3);

@@ -302,6 +302,68 @@ TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
   }
 }
 
+// What lay in memory that a tenant gets was another tenant's until now, and nobody had seen it.
+TEST_F(LocalServerTest, MemoryThatWasAnothersIsEmpty) {
+  Start();
+  const SessionId network = *node_.engine->OpenSession("network");
+  const uint64_t part = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
+  const uint64_t blocks = 7 * kSegmentBytes / (part + 4096);
+  for (uint64_t n = 1; n <= blocks; ++n) node_.Store(network, b_, n, std::nullopt);
+  ASSERT_OK(node_.engine->DropTenant("b"));
+  node_.engine->Tick();
+  node_.executor.RunAll();
+  ASSERT_EQ(node_.host->GetStats().used_bytes, 0u);
+  auto keep = Connect(Admit(), "a");
+  ASSERT_OK(keep);
+  // Sealed segments and lent ones.
+  for (uint64_t n = 0; n < blocks / 2; ++n) {
+    // Bytes of a block depend on its number modulo 256: none is like the victim's first ones.
+    node_.Store(network, a_, 256 * (n / 100 + 8) + 100 + n % 100, std::nullopt);
+  }
+  ASSERT_EQ((*keep)->call->Reserve(a_, 2000, std::nullopt).code, 0);
+  auto a = Connect(Admit(), "a");
+  ASSERT_OK(a);
+  ASSERT_TRUE(Eventually([&] {
+    (*a)->TakeSegments();
+    return (*a)->segments.segments.size() >= 4;
+  }));
+  for (const auto& [id, segment] : (*a)->segments.segments) {
+    const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
+    for (uint64_t n = 1; n <= blocks; ++n) {
+      const auto secret = TestPart(TestSpec().layout, n, TestSpec().layout.WholeRect());
+      const std::string_view needle(reinterpret_cast<const char*>(secret.data()) + 40, 8);
+      ASSERT_EQ(all.find(needle), std::string_view::npos) << "block " << n;
+      if (n == 20) break;
+    }
+  }
+}
+
+TEST_F(LocalServerTest, TenantsThatHangUpGiveTheirNamesBack) {
+  Start();
+  const LocalToken token = Admit();
+  for (int i = 0; i < 300; ++i) {
+    auto client = Connect(token, "tenant" + std::to_string(i));
+    ASSERT_OK(client) << i;
+    client->reset();
+    ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 0; }));
+  }
+  std::vector<std::unique_ptr<Client>> clients;
+  Status refused;
+  for (int i = 0; i < 257; ++i) {
+    auto client = Connect(Admit(), "live" + std::to_string(i));
+    if (!client.ok()) {
+      refused = client.status();
+      EXPECT_EQ(i, 256);
+      break;
+    }
+    clients.push_back(*std::move(client));
+  }
+  EXPECT_THAT(refused, StatusIs(StatusCode::kResourceExhausted, HasSubstr("the limit is 256")));
+  clients.clear();
+  ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 0; }));
+  EXPECT_OK(Connect(Admit(), "another"));
+}
+
 TEST_F(LocalServerTest, AClientThatReadsNothingHarmsNobody) {
   Start();
   auto deaf = Connect(Admit(), "a"), good = Connect(Admit(), "a");

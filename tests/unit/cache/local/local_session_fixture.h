@@ -33,7 +33,7 @@ class LocalServerSessionTest : public ::testing::Test {
                                        .stats = &test->stats_,
                                        .buffers = &test->buffers_},
           LocalServerSessionOptions{.session = id,
-                                    .owner = test->node_.host->AddOwner(tenant),
+                                    .owner = *test->node_.host->AddOwner(tenant),
                                     .tenant = tenant,
                                     .quota_bytes = quota},
           shm::NodeRing(*std::move(node)), &segments);
