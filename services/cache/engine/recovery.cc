@@ -1,6 +1,6 @@
 #include "services/cache/engine/recovery.h"
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
 
@@ -10,32 +10,23 @@ namespace {
 // The budget is looked at once in so many blocks.
 constexpr uint64_t kCheckBudgetEvery = 1024;
 
-struct Found {
-  Extent extent;
-  BlockRecord record;
-};
-
+// Each record is looked at once and then forgotten: beside the index that it makes, recovery needs no
+// memory that grows with what is on disk. A node that ran at its limit starts again at it.
 class Recovery {
  public:
   explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.persistent) {}
 
   Result<RecoveryResult> Run() {
-    CAIRN_RETURN_IF_ERROR(disk_.Recover([this](const Extent& extent, std::string_view bytes) {
-      auto record = DecodeRecord(bytes);
-      if (!record.ok() || record->bytes != extent.length) {
-        ++result_.released;
-        return false;
-      }
-      mentioned_.insert(record->fingerprint);
-      found_.push_back({extent, *std::move(record)});
-      return true;
-    }));
     CAIRN_RETURN_IF_ERROR(OpenNamespaces());
-    for (const Found& found : found_) {
-      if (!Show(found)) Release(found.extent);
-    }
-    found_.clear();
-    found_.shrink_to_fit();
+    CAIRN_RETURN_IF_ERROR(disk_.Recover([this](const Extent& extent, std::string_view bytes) {
+      const auto record = DecodeRecord(bytes);
+      if (record.ok()) dropped_.erase(record->fingerprint);
+      if (record.ok() && record->bytes == extent.length && Show(extent, *record)) return true;
+      ++result_.released;
+      return false;
+    }));
+    // Nothing of these is left that could come back.
+    for (const auto& [fingerprint, name] : dropped_) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) Finish(*ns);
     return result_;
@@ -43,8 +34,7 @@ class Recovery {
 
  private:
   Status OpenNamespaces() {
-    std::vector<std::string> forgotten;
-    CAIRN_RETURN_IF_ERROR(disk_.ListMeta([&](std::string_view name, std::string_view value) {
+    return disk_.ListMeta([&](std::string_view name, std::string_view value) {
       if (!name.starts_with(kNamespaceMetaPrefix)) return;
       auto record = DecodeNamespaceRecord(value);
       if (!record.ok()) {
@@ -54,12 +44,11 @@ class Recovery {
       }
       const auto stored = StoredNamespace::Of(std::move(record->spec));
       const Fingerprint& fingerprint = stored->fingerprint;
-      if (record->dropped && !mentioned_.contains(fingerprint)) {
-        forgotten.emplace_back(name);  // Nothing of it is left that could come back.
+      context_.registry.RememberGeneration(fingerprint, record->generation);
+      if (record->dropped) {
+        dropped_.emplace(fingerprint, name);
         return;
       }
-      context_.registry.RememberGeneration(fingerprint, record->generation);
-      if (record->dropped) return;
       const auto opened = context_.registry.Open(fingerprint, [&](uint64_t generation) {
         auto ns =
             std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed);
@@ -78,14 +67,11 @@ class Recovery {
                                            {"recipe", stored->spec.recipe},
                                            {"error", Message(unreadable)}});
       }
-    }));
-    for (const std::string& name : forgotten) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));
-    return OkStatus();
+    });
   }
 
   // False when the extent is of no use.
-  bool Show(const Found& found) {
-    const BlockRecord& record = found.record;
+  bool Show(const Extent& extent, const BlockRecord& record) {
     const NamespacePtr ns = context_.registry.Find(record.fingerprint);
     if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid)
       return false;
@@ -94,7 +80,7 @@ class Recovery {
     }
     if (over_budget_) return false;
     PartPlace place{.rect = record.rect};
-    place.Set(disk_.kind(), found.extent);
+    place.Set(disk_.kind(), extent);
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
     if (ns->pending.Claim(record.key, record.rect) != PartFit::kFree) return false;
@@ -118,15 +104,10 @@ class Recovery {
     ns.index.Compact();
   }
 
-  void Release(const Extent& extent) {
-    disk_.Release(extent);
-    ++result_.released;
-  }
-
   NodeContext& context_;
   PersistentTier& disk_;
-  std::vector<Found> found_;
-  absl::flat_hash_set<Digest> mentioned_;
+  // Dropped namespaces of which no record was seen yet, and the names of their own records.
+  absl::flat_hash_map<Fingerprint, std::string> dropped_;
   bool over_budget_ = false;
   RecoveryResult result_;
 };

@@ -229,7 +229,9 @@ class Service final : public CacheService {
     return rpc_->engine->Abort(session, Ids(request.reservation_ids()));
   }
   Status Flush(rpc::Call& call, const v1::FlushRequest&, v1::FlushResponse* response) {
-    CAIRN_RETURN_IF_ERROR(rpc_->engine->Flush(call.Deadline(kFlushLimit)));
+    CAIRN_RETURN_IF_ERROR(
+        rpc_->engine->Flush(FlushRequest{.deadline = call.Deadline(kFlushLimit),
+                                         .cancelled = [&call] { return call.cancelled(); }}));
     response->set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
     return OkStatus();
   }

@@ -90,7 +90,7 @@ class PersistentTier : public Tier {
  public:
   // Calls back for every extent whose Write was made durable before the process died, in no order.
   // Once, before any other call but ListMeta. Extents the visitor does not want (returns false) are
-  // released. The visitor may not call the tier.
+  // released.
   using RecoverVisitor = std::function<bool(const Extent& extent, std::string_view record)>;
   virtual Status Recover(const RecoverVisitor& visitor) = 0;
 
