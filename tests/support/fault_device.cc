@@ -1,64 +1,134 @@
-#include "tests/unit/cache/tier/disk/power_loss.h"
+#include "tests/support/fault_device.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
-#include <vector>
 
-namespace cairn::cache::testing {
+namespace cairn::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr size_t kPage = 4096;
 constexpr size_t kSector = 512;
+constexpr char kDirectoryVariable[] = "CAIRN_FAULT_DEVICE_DIRECTORY";
+constexpr char kControlVariable[] = "CAIRN_FAULT_DEVICE_CONTROL";
 
 // Held by a sync while it marks what is durable, and by a loss while it looks.
 std::mutex g_mu;
-std::string g_directory;  // Empty: nothing is watched.
+// Plain memory: the functions below run before and after all constructors. Empty: nothing is watched.
+char g_directory[PATH_MAX];
+std::atomic<uint32_t> g_own_mode{0};
+std::atomic<uint32_t>* g_mode = &g_own_mode;
 std::atomic<uint64_t> g_syncs{0};
+
+__attribute__((constructor)) void ReadEnvironment() {
+  const char* const directory = std::getenv(kDirectoryVariable);
+  const char* const control = std::getenv(kControlVariable);
+  if (directory == nullptr || control == nullptr) return;
+  const int fd = open(control, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  void* const memory = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return;
+  g_mode = static_cast<std::atomic<uint32_t>*>(memory);
+  std::strncpy(g_directory, directory, sizeof(g_directory) - 1);
+}
 
 std::string ShadowOf(const std::string& directory) { return directory + ".durable"; }
 
-std::optional<std::string> Below(const std::string& path) {
-  if (g_directory.empty() || path.size() <= g_directory.size() + 1 ||
-      path.compare(0, g_directory.size(), g_directory) != 0 || path[g_directory.size()] != '/') {
-    return std::nullopt;
+// The rest of a path below the watched directory.
+const char* Below(const char* path) {
+  const size_t length = std::strlen(g_directory);
+  if (length == 0 || std::strncmp(path, g_directory, length) != 0 || path[length] != '/')
+    return nullptr;
+  return path + length + 1;
+}
+
+bool PathOf(int fd, char* path, size_t size) {
+  char link[64];
+  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+  const ssize_t n = readlink(link, path, size - 1);
+  path[std::max<ssize_t>(n, 0)] = '\0';
+  return n > 0;
+}
+
+// Before each operation. False: it fails.
+bool Pass(int fd) {
+  if (g_directory[0] == '\0' ||
+      g_mode->load(std::memory_order_relaxed) == static_cast<uint32_t>(DeviceMode::kNormal))
+    return true;
+  char path[PATH_MAX];
+  if (!PathOf(fd, path, sizeof(path)) || Below(path) == nullptr) return true;
+  for (;;) {
+    switch (static_cast<DeviceMode>(g_mode->load())) {
+      case DeviceMode::kNormal:
+        return true;
+      case DeviceMode::kHangs:
+        usleep(1000);
+        break;
+      case DeviceMode::kSlow:
+        usleep(20000);
+        return true;
+      case DeviceMode::kFails:
+        errno = EIO;
+        return false;
+    }
   }
-  return path.substr(g_directory.size() + 1);
 }
 
 void Synced(int fd) {
-  char path[4096];
-  const ssize_t n = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof(path));
-  if (n <= 0) return;
+  char path[PATH_MAX];
+  if (g_directory[0] == '\0' || !PathOf(fd, path, sizeof(path))) return;
+  const int error = errno;
   const std::lock_guard lock(g_mu);
-  const auto name = Below(std::string(path, static_cast<size_t>(n)));
-  std::error_code error;
-  if (!name || !fs::is_regular_file(g_directory + "/" + *name, error)) return;
-  const fs::path shadow = ShadowOf(g_directory) + "/" + *name;
-  fs::create_directories(shadow.parent_path(), error);
-  fs::copy_file(g_directory + "/" + *name, shadow, fs::copy_options::overwrite_existing, error);
+  const char* const name = Below(path);
+  std::error_code failure;
+  if (name == nullptr || !fs::is_regular_file(path, failure)) {
+    errno = error;
+    return;
+  }
+  const fs::path shadow = ShadowOf(g_directory) + "/" + name;
+  fs::create_directories(shadow.parent_path(), failure);
+  // Aside and renamed: a process that is killed in the middle keeps what was durable before.
+  const std::string aside = std::string(g_directory) + ".copy";
+  fs::copy_file(path, aside, fs::copy_options::overwrite_existing, failure);
+  (void)syscall(SYS_rename, aside.c_str(), shadow.c_str());
   ++g_syncs;
+  errno = error;
 }
 
 void Renamed(const char* from, const char* to) {
+  if (g_directory[0] == '\0') return;
   const std::lock_guard lock(g_mu);
-  const auto old_name = Below(from);
-  const auto new_name = Below(to);
-  if (!old_name || !new_name) return;
+  const char* const old_name = Below(from);
+  const char* const new_name = Below(to);
+  if (old_name == nullptr || new_name == nullptr) return;
+  const int error = errno;
   const std::string shadow = ShadowOf(g_directory);
   // Not by the function that this file replaces.
-  (void)syscall(SYS_rename, (shadow + "/" + *old_name).c_str(), (shadow + "/" + *new_name).c_str());
+  (void)syscall(SYS_rename, (shadow + "/" + old_name).c_str(), (shadow + "/" + new_name).c_str());
+  errno = error;
+}
+
+template <typename Function>
+Function* Real(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
 std::optional<std::string> ReadFile(const std::string& path) {
@@ -80,7 +150,7 @@ void WriteFile(const std::string& path, const std::string& bytes) {
 }
 
 // Some of `now` reached the device since it was `durable`.
-std::string Mixed(const std::string& durable, const std::string& now, const PowerLoss::Style& style,
+std::string Mixed(const std::string& durable, const std::string& now, const PowerLossStyle& style,
                   std::mt19937_64& random) {
   std::string out = durable;
   if (now.size() > durable.size()) {
@@ -114,38 +184,20 @@ std::string Mixed(const std::string& durable, const std::string& now, const Powe
   return out;
 }
 
-}  // namespace
-
-PowerLoss::PowerLoss(std::string directory) {
-  const std::lock_guard lock(g_mu);
-  fs::create_directories(directory);
-  g_directory = fs::canonical(directory).string();
-  g_syncs = 0;
-}
-
-PowerLoss::~PowerLoss() {
-  const std::lock_guard lock(g_mu);
-  fs::remove_all(ShadowOf(g_directory));
-  g_directory.clear();
-}
-
-uint64_t PowerLoss::syncs() const { return g_syncs; }
-
-void PowerLoss::Leave(const std::string& to, const Style& style, std::mt19937_64& random) {
-  const std::lock_guard lock(g_mu);
-  const std::string shadow = ShadowOf(g_directory);
-  std::vector<std::string> names, folders;
+void LeaveOf(const std::string& directory, const std::string& to, const PowerLossStyle& style,
+             std::mt19937_64& random) {
+  const std::string shadow = ShadowOf(directory);
+  std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(g_directory, error)) {
-    const std::string name = fs::relative(entry.path(), g_directory).string();
-    if (entry.is_directory(error)) folders.push_back(name);
+  fs::create_directories(to);
+  for (const auto& entry : fs::recursive_directory_iterator(directory, error)) {
+    const std::string name = fs::relative(entry.path(), directory).string();
+    if (entry.is_directory(error)) fs::create_directories(to + "/" + name);
     if (entry.is_regular_file(error)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
-  fs::create_directories(to);
-  for (const std::string& folder : folders) fs::create_directories(to + "/" + folder);
   for (const std::string& name : names) {
-    const auto now = ReadFile(g_directory + "/" + name);
+    const auto now = ReadFile(directory + "/" + name);
     const auto durable = ReadFile(shadow + "/" + name);
     if (!now && !durable) continue;
     // Never synced: its name may be lost as well.
@@ -162,31 +214,135 @@ void PowerLoss::Leave(const std::string& to, const Style& style, std::mt19937_64
   }
 }
 
-}  // namespace cairn::cache::testing
+}  // namespace
 
-// These stand before the C library's for the whole program, RocksDB's library included.
+FaultDevice::FaultDevice(const std::string& directory) {
+  fs::create_directories(directory);
+  const std::string real = fs::canonical(directory).string();
+  const std::lock_guard lock(g_mu);
+  std::strncpy(g_directory, real.c_str(), sizeof(g_directory) - 1);
+  g_syncs = 0;
+}
+
+FaultDevice::~FaultDevice() {
+  Set(DeviceMode::kNormal);
+  const std::lock_guard lock(g_mu);
+  fs::remove_all(ShadowOf(g_directory));
+  g_directory[0] = '\0';
+}
+
+void FaultDevice::Set(DeviceMode mode) { g_mode->store(static_cast<uint32_t>(mode)); }
+
+uint64_t FaultDevice::syncs() const { return g_syncs; }
+
+void FaultDevice::Leave(const std::string& to, const PowerLossStyle& style,
+                        std::mt19937_64& random) {
+  const std::lock_guard lock(g_mu);
+  LeaveOf(g_directory, to, style, random);
+}
+
+PreloadedDevice::PreloadedDevice(const std::string& library, const std::string& directory)
+    : directory_(directory), control_(directory + ".control") {
+  fs::create_directories(directory);
+  WriteFile(control_, std::string(kPage, '\0'));
+  setenv("LD_PRELOAD", library.c_str(), 1);
+  setenv(kDirectoryVariable, fs::canonical(directory).c_str(), 1);
+  setenv(kControlVariable, control_.c_str(), 1);
+}
+
+PreloadedDevice::~PreloadedDevice() {
+  for (const char* name : {"LD_PRELOAD", kDirectoryVariable, kControlVariable}) unsetenv(name);
+  fs::remove_all(ShadowOf(directory_));
+  fs::remove(control_);
+}
+
+void PreloadedDevice::Set(DeviceMode mode) {
+  std::fstream control(control_, std::ios::in | std::ios::out | std::ios::binary);
+  const auto value = static_cast<uint32_t>(mode);
+  control.write(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+void PreloadedDevice::LosePower(const PowerLossStyle& style, std::mt19937_64& random) {
+  const std::string left = directory_ + ".left";
+  fs::remove_all(left);
+  LeaveOf(directory_, left, style, random);
+  fs::remove_all(directory_);
+  fs::remove_all(ShadowOf(directory_));
+  fs::rename(left, directory_);
+  // What is there after the loss is durable.
+  fs::copy(directory_, ShadowOf(directory_), fs::copy_options::recursive);
+}
+
+}  // namespace cairn::testing
+
+// These stand before the C library's for the whole program, its shared libraries included.
+using cairn::testing::Pass;
+using cairn::testing::Real;
+using cairn::testing::Renamed;
+using cairn::testing::Synced;
+
 extern "C" {
 
 int fdatasync(int fd) {
-  static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fdatasync"));
+  static const auto real = Real<int(int)>("fdatasync");
+  if (!Pass(fd)) return -1;
   const int result = real(fd);
-  if (result == 0) cairn::cache::testing::Synced(fd);
+  if (result == 0) Synced(fd);
   return result;
 }
 
 int fsync(int fd) {
-  static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
+  static const auto real = Real<int(int)>("fsync");
+  if (!Pass(fd)) return -1;
   const int result = real(fd);
-  if (result == 0) cairn::cache::testing::Synced(fd);
+  if (result == 0) Synced(fd);
   return result;
 }
 
 int rename(const char* from, const char* to) noexcept {
-  static const auto real =
-      reinterpret_cast<int (*)(const char*, const char*)>(dlsym(RTLD_NEXT, "rename"));
+  static const auto real = Real<int(const char*, const char*)>("rename");
   const int result = real(from, to);
-  if (result == 0) cairn::cache::testing::Renamed(from, to);
+  if (result == 0) Renamed(from, to);
   return result;
+}
+
+ssize_t write(int fd, const void* bytes, size_t size) {
+  static const auto real = Real<ssize_t(int, const void*, size_t)>("write");
+  return Pass(fd) ? real(fd, bytes, size) : -1;
+}
+
+ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
+  static const auto real = Real<ssize_t(int, void*, size_t, off_t)>("pread");
+  return Pass(fd) ? real(fd, bytes, size, offset) : -1;
+}
+
+ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  static const auto real = Real<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  return Pass(fd) ? real(fd, bytes, size, offset) : -1;
+}
+
+ssize_t preadv(int fd, const iovec* iov, int count, off_t offset) {
+  static const auto real = Real<ssize_t(int, const iovec*, int, off_t)>("preadv");
+  return Pass(fd) ? real(fd, iov, count, offset) : -1;
+}
+
+ssize_t pwritev(int fd, const iovec* iov, int count, off_t offset) {
+  static const auto real = Real<ssize_t(int, const iovec*, int, off_t)>("pwritev");
+  return Pass(fd) ? real(fd, iov, count, offset) : -1;
+}
+
+// The names that large-file builds use.
+ssize_t pread64(int fd, void* bytes, size_t size, off_t offset) {
+  return pread(fd, bytes, size, offset);
+}
+ssize_t pwrite64(int fd, const void* bytes, size_t size, off_t offset) {
+  return pwrite(fd, bytes, size, offset);
+}
+ssize_t preadv64(int fd, const iovec* iov, int count, off_t offset) {
+  return preadv(fd, iov, count, offset);
+}
+ssize_t pwritev64(int fd, const iovec* iov, int count, off_t offset) {
+  return pwritev(fd, iov, count, offset);
 }
 
 }  // extern "C"
