@@ -31,7 +31,8 @@ constexpr char kControlVariable[] = "CAIRN_FAULT_DEVICE_CONTROL";
 
 // Held by a sync while it marks what is durable, and by a loss while it looks.
 std::mutex g_mu;
-// Plain memory: the functions below run before and after all constructors. Empty: nothing is watched.
+// Plain memory: the functions below run before and after all constructors. Empty: nothing is
+// watched.
 char g_directory[PATH_MAX];
 std::atomic<uint32_t> g_own_mode{0};
 std::atomic<uint32_t>* g_mode = &g_own_mode;

@@ -6,9 +6,10 @@
 // program that runs with LD_PRELOAD=libcairn_fault_device.so. io_uring and aio pass it by, so the
 // disk tier must use threads where a device is to hang or to fail.
 //
-// Power losses: each file is copied aside when it was synced. At a loss, every page that was written
-// since then is there, is not, is zero, or is torn in its middle; files that were never synced are
-// short, empty or away; files that were deleted may be back. Names count as durable when they change.
+// Power losses: each file is copied aside when it was synced. At a loss, every page that was
+// written since then is there, is not, is zero, or is torn in its middle; files that were never
+// synced are short, empty or away; files that were deleted may be back. Names count as durable when
+// they change.
 
 #include <cstdint>
 #include <random>
@@ -49,8 +50,8 @@ class FaultDevice {
 // For the files of another process, which runs with the environment. Not thread-safe.
 class PreloadedDevice {
  public:
-  // `library`: the path of libcairn_fault_device.so. Sets the environment of this process, which its
-  // children have too, until the object goes.
+  // `library`: the path of libcairn_fault_device.so. Sets the environment of this process, which
+  // its children have too, until the object goes.
   PreloadedDevice(const std::string& library, const std::string& directory);
   ~PreloadedDevice();
   PreloadedDevice(const PreloadedDevice&) = delete;

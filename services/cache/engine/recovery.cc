@@ -10,8 +10,8 @@ namespace {
 // The budget is looked at once in so many blocks.
 constexpr uint64_t kCheckBudgetEvery = 1024;
 
-// Each record is looked at once and then forgotten: beside the index that it makes, recovery needs no
-// memory that grows with what is on disk. A node that ran at its limit starts again at it.
+// Each record is looked at once and then forgotten: beside the index that it makes, recovery needs
+// no memory that grows with what is on disk. A node that ran at its limit starts again at it.
 class Recovery {
  public:
   explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.persistent) {}

@@ -427,34 +427,43 @@ void WriteBack::Finish(Operation& op) {
   }
   queue_.Done(op.move);
   if (retry) {
-    MutexLock lock(mu_);
-    // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps
-    // its pauses.
-    const bool at_once = Covered(op.sequence) && status.code() == StatusCode::kResourceExhausted;
-    const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
-    postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
+    TryAgain(op, status, attempts);
   } else {
-    const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
-    if (given_up && !parked_before) {
-      Counters& counters = context_.counters;
-      (op.unencodable ? counters.unencodable_copies : counters.failed_copies).Add();
-      log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
-    }
-    // What no disk could take is no failure of this one, and is not tried again.
-    const bool hopeless = op.unencodable || op.too_large;
-    if (given_up && !hopeless) {
-      MutexLock lock(mu_);
-      for (Waiting* const waiting : flushes_) {
-        if (op.sequence <= waiting->last) ++waiting->failed;
-      }
-    }
-    Settle(op.move, op.sequence, /*park=*/still_there && !status.ok() && !hopeless);
-    MutexLock lock(mu_);
-    if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
-    if (op.declined_bytes > 0) Decline(op);
+    Conclude(op, status, /*shown=*/shown, /*still_there=*/still_there, parked_before);
   }
   context_.progress.Notify();
   pump_.Kick();
+}
+
+void WriteBack::TryAgain(const Operation& op, const Status& status, int attempts) {
+  MutexLock lock(mu_);
+  // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps
+  // its pauses.
+  const bool at_once = Covered(op.sequence) && status.code() == StatusCode::kResourceExhausted;
+  const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
+  postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
+}
+
+void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, bool still_there,
+                         bool parked_before) {
+  const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
+  if (given_up && !parked_before) {
+    Counters& counters = context_.counters;
+    (op.unencodable ? counters.unencodable_copies : counters.failed_copies).Add();
+    log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
+  }
+  // What no disk could take is no failure of this one, and is not tried again.
+  const bool hopeless = op.unencodable || op.too_large;
+  if (given_up && !hopeless) {
+    MutexLock lock(mu_);
+    for (Waiting* const waiting : flushes_) {
+      if (op.sequence <= waiting->last) ++waiting->failed;
+    }
+  }
+  Settle(op.move, op.sequence, /*park=*/still_there && !status.ok() && !hopeless);
+  MutexLock lock(mu_);
+  if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
+  if (op.declined_bytes > 0) Decline(op);
 }
 
 void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {

@@ -59,8 +59,8 @@ class WriteBack {
   void Tick();
   // Blocks until everything added before, and still in the source alone, is written and flushed.
   // DEADLINE_EXCEEDED, CANCELLED, and UNAVAILABLE when the disk did not take blocks that were added
-  // before. Blocks that no disk could take (bytes that the target's codec cannot store, parts larger
-  // than an extent) are no error: they stay in the source, and are counted.
+  // before. Blocks that no disk could take (bytes that the target's codec cannot store, parts
+  // larger than an extent) are no error: they stay in the source, and are counted.
   Status Flush(const FlushRequest& request);
 
   // The namespace's record is in the persistent tier when it returns OK. Blocks.
@@ -123,6 +123,11 @@ class WriteBack {
   // An operation that asked for a pause waits for its turn again.
   void Postpone(const Operation& op);
   void Finish(Operation& operation);
+  // An operation that failed waits for another attempt.
+  void TryAgain(const Operation& op, const Status& status, int attempts);
+  // An operation is the last of its item.
+  void Conclude(const Operation& op, const Status& status, bool shown, bool still_there,
+                bool parked_before);
   // The item is over: written, given up (then it may be parked), or no longer there.
   void Settle(const Move& move, uint64_t sequence, bool park);
   // Moves what waits in line, and what is due, into the queue.

@@ -25,8 +25,8 @@ class FlushTest : public EngineTest {
     clock_.Advance(milliseconds(100));
     engine_->Tick();
   }
-  // Flushes in a thread of its own while time goes on here; `each` runs after each step. The result,
-  // and how long it took on the node's clock.
+  // Flushes in a thread of its own while time goes on here; `each` runs after each step. The
+  // result, and how long it took on the node's clock.
   std::pair<Status, Duration> FlushWhileTimeGoesOn(
       const FlushRequest& request, const std::function<void()>& each = [] {}) {
     const TimePoint begin = clock_.Now();
