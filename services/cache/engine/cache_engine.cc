@@ -141,7 +141,8 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Status Abort(SessionId session, std::span<const ReservationId> reservations) override {
     return writes_.Abort(session, reservations);
   }
-  Status Flush(TimePoint deadline) override { return write_back_.Flush(deadline); }
+  using CacheEngine::Flush;
+  Status Flush(const FlushRequest& request) override { return write_back_.Flush(request); }
 
   EngineStats GetStats() const override;
   std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,

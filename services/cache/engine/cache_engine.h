@@ -29,6 +29,7 @@
 #include "services/cache/state/engine_options.h"
 #include "services/cache/state/engine_statistics.h"
 #include "services/cache/state/events.h"
+#include "services/cache/state/flush_request.h"
 #include "services/cache/state/ids.h"
 #include "services/cache/state/tiers.h"
 #include "services/cache/tier/tier.h"
@@ -204,8 +205,10 @@ class CacheEngine {
                                              std::string_view trace) = 0;
   virtual Status Abort(SessionId session, std::span<const ReservationId> reservations) = 0;
 
-  // Everything committed before the call is on disk when it returns OK. Blocks.
-  virtual Status Flush(TimePoint deadline) = 0;
+  // Everything committed before the call is on disk when it returns OK, and survives a power loss.
+  // Blocks. See WriteBack::Flush.
+  virtual Status Flush(const FlushRequest& request) = 0;
+  Status Flush(TimePoint deadline) { return Flush(FlushRequest{.deadline = deadline}); }
 
   virtual EngineStats GetStats() const = 0;
   virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,

@@ -1,8 +1,10 @@
 #include "services/cache/engine/recovery.h"
 
-#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
 
@@ -12,91 +14,88 @@ namespace {
 // The budget is looked at once in so many blocks.
 constexpr uint64_t kCheckBudgetEvery = 1024;
 
-struct Found {
-  Extent extent;
-  BlockRecord record;
-};
-
+// Each record is looked at once and then forgotten: beside the index that it makes, recovery needs
+// no memory that grows with what is on disk. A node that ran at its limit starts again at it.
 class Recovery {
  public:
   explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.persistent) {}
 
   Result<RecoveryResult> Run() {
+    CAIRN_RETURN_IF_ERROR(ListNamespaces());
     CAIRN_RETURN_IF_ERROR(disk_.Recover([this](const Extent& extent, std::string_view bytes) {
-      auto record = DecodeRecord(bytes);
-      if (record.status().code() == StatusCode::kUnimplemented) {
-        newer_ = record.status();
-        return true;
-      }
-      if (!record.ok() || record->bytes != extent.length) {
-        ++result_.released;
-        return false;
-      }
-      mentioned_.insert(record->fingerprint);
-      found_.push_back({extent, *std::move(record)});
-      return true;
+      const auto record = DecodeRecord(bytes);
+      if (record.status().code() == StatusCode::kUnimplemented) Refuse(record.status());
+      if (record.ok()) Meet(record->fingerprint);
+      if (!refused_.ok()) return true;
+      if (record.ok() && record->bytes == extent.length && Show(extent, *record)) return true;
+      ++result_.released;
+      return false;
     }));
-    if (!newer_.ok()) return Refused(newer_);
-    CAIRN_RETURN_IF_ERROR(OpenNamespaces());
-    for (const Found& found : found_) {
-      if (!Show(found)) Release(found.extent);
-    }
-    found_.clear();
-    found_.shrink_to_fit();
+    CAIRN_RETURN_IF_ERROR(refused_);
+    // Nothing of these is left that could come back.
+    for (const auto& [fingerprint, ns] : unmet_) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(ns.name));
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) Finish(*ns);
     return result_;
   }
 
  private:
+  // A namespace of which no block was seen yet.
+  struct Unmet {
+    std::string name;  // Of its record.
+    std::shared_ptr<const StoredNamespace> stored;
+    uint64_t generation = 0;
+    bool dropped = false;
+  };
+
   // Blocks that this node cannot take are kept: it does not start, and says why.
-  static Status Refused(const Status& why) {
-    return Errorf(
-        StatusCode::kFailedPrecondition,
-        "disk.path: {}; nothing was deleted. Start a node that can read it, or use another "
-        "directory",
-        Message(why));
+  void Refuse(const Status& why) {
+    if (!refused_.ok()) return;
+    refused_ =
+        Errorf(StatusCode::kFailedPrecondition,
+               "disk.path: {}; nothing was deleted. Start a node that can read it, or use another "
+               "directory",
+               Message(why));
   }
 
-  Status OpenNamespaces() {
-    std::vector<std::string> forgotten;
-    Status refused;
-    CAIRN_RETURN_IF_ERROR(disk_.ListMeta([&](std::string_view name, std::string_view value) {
-      if (!refused.ok() || !name.starts_with(kNamespaceMetaPrefix)) return;
+  Status ListNamespaces() {
+    return disk_.ListMeta([&](std::string_view name, std::string_view value) {
+      if (!name.starts_with(kNamespaceMetaPrefix)) return;
       auto record = DecodeNamespaceRecord(value);
       if (!record.ok()) {
         log::Warn("namespace_record_unreadable",
                   {{"name", std::string(name)}, {"error", Message(record.status())}});
-        if (record.status().code() == StatusCode::kUnimplemented && IsMentioned(name)) {
-          refused = Refused(record.status());
+        if (record.status().code() == StatusCode::kUnimplemented) {
+          newer_.emplace(name, record.status());
         }
         return;
       }
-      refused = OpenNamespace(name, *std::move(record), &forgotten);
-    }));
-    CAIRN_RETURN_IF_ERROR(refused);
-    for (const std::string& name : forgotten) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));
-    return OkStatus();
-  }
-
-  bool IsMentioned(std::string_view name) const {
-    return std::any_of(mentioned_.begin(), mentioned_.end(), [name](const Digest& fingerprint) {
-      return NamespaceMetaName(fingerprint) == name;
+      auto stored = StoredNamespace::Of(std::move(record->spec));
+      const Fingerprint fingerprint = stored->fingerprint;
+      unmet_.emplace(fingerprint, Unmet{std::string(name), std::move(stored), record->generation,
+                                        record->dropped});
     });
   }
 
-  Status OpenNamespace(std::string_view name, NamespaceRecord record,
-                       std::vector<std::string>* forgotten) {
-    const auto stored = StoredNamespace::Of(std::move(record.spec));
-    const Fingerprint& fingerprint = stored->fingerprint;
-    if (!mentioned_.contains(fingerprint)) {
-      forgotten->emplace_back(name);  // Nothing of it is left that could come back.
-      return OkStatus();
+  // Opens the namespace with the first block that names it.
+  void Meet(const Fingerprint& fingerprint) {
+    const auto it = unmet_.find(fingerprint);
+    if (it == unmet_.end()) {
+      if (newer_.empty() || context_.registry.Find(fingerprint) != nullptr) return;
+      if (const auto newer = newer_.find(NamespaceMetaName(fingerprint)); newer != newer_.end()) {
+        Refuse(newer->second);
+      }
+      return;
     }
-    context_.registry.RememberGeneration(fingerprint, record.generation);
-    if (record.dropped) return OkStatus();
+    const Unmet ns = std::move(it->second);
+    unmet_.erase(it);
+    context_.registry.RememberGeneration(fingerprint, ns.generation);
+    if (!ns.dropped) Open(fingerprint, ns.stored);
+  }
+
+  void Open(const Fingerprint& fingerprint, const std::shared_ptr<const StoredNamespace>& stored) {
     auto charge = context_.memory.Charge(MemoryItem::kNamespaces, NamespaceState::Cost(*stored));
-    if (!charge.ok()) return Refused(charge.status());
+    if (!charge.ok()) return Refuse(charge.status());
     const auto opened = context_.registry.Open(
         fingerprint, stored->spec.tenant,
         [&](uint64_t generation) {
@@ -107,7 +106,7 @@ class Recovery {
           return ns;
         },
         /*restores=*/true);
-    if (!opened.ok()) return Refused(opened.status());
+    if (!opened.ok()) return Refuse(opened.status());
     ++result_.namespaces;
     if (const Status& unreadable = stored->storage.status(); !unreadable.ok()) {
       ++result_.unreadable_namespaces;
@@ -116,12 +115,10 @@ class Recovery {
                                          {"recipe", stored->spec.recipe},
                                          {"error", Message(unreadable)}});
     }
-    return OkStatus();
   }
 
   // False when the extent is of no use.
-  bool Show(const Found& found) {
-    const BlockRecord& record = found.record;
+  bool Show(const Extent& extent, const BlockRecord& record) {
     const NamespacePtr ns = context_.registry.Find(record.fingerprint);
     if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid)
       return false;
@@ -130,7 +127,7 @@ class Recovery {
     }
     if (over_budget_) return false;
     PartPlace place{.rect = record.rect};
-    place.Set(disk_.kind(), found.extent);
+    place.Set(disk_.kind(), extent);
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
     if (ns->pending.Fit(record.key, record.rect) != PartFit::kFree) return false;
@@ -161,16 +158,11 @@ class Recovery {
     }
   }
 
-  void Release(const Extent& extent) {
-    disk_.Release(extent);
-    ++result_.released;
-  }
-
   NodeContext& context_;
   PersistentTier& disk_;
-  std::vector<Found> found_;
-  absl::flat_hash_set<Digest> mentioned_;
-  Status newer_;  // Why a block's record is none of this version.
+  absl::flat_hash_map<Fingerprint, Unmet> unmet_;
+  std::map<std::string, Status> newer_;  // Records of namespaces that are none of this version.
+  Status refused_;
   bool over_budget_ = false;
   RecoveryResult result_;
 };

@@ -246,7 +246,9 @@ class Service final : public CacheService {
   }
   void Flush(FlushCall& call) {
     if (call.call().cancelled()) return call.Answer(rpc::Gone(), {});
-    const Status flushed = rpc_->engine->Flush(call.call().Deadline(kFlushLimit));
+    const Status flushed =
+        rpc_->engine->Flush(FlushRequest{.deadline = call.call().Deadline(kFlushLimit),
+                                         .cancelled = [&call] { return call.call().cancelled(); }});
     v1::FlushResponse response;
     if (flushed.ok()) response.set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
     call.Answer(flushed, response);

@@ -119,6 +119,41 @@ std::optional<Format> ReadFormat(const std::string& path) {
   return format;
 }
 
+// What is wrong with the directory; empty: nothing.
+std::string MismatchOf(const Directory& directory, const Directory::Options& options,
+                       const std::optional<Format>& format) {
+  std::string mismatch;
+  if (!format) {
+    if (fs::exists(directory.database_path()) || fs::exists(directory.values_path())) {
+      mismatch = "holds a database without DISK_FORMAT";
+    }
+  } else if (format->version != std::to_string(kDiskFormatVersion)) {
+    mismatch = fmt::format("has format '{}', expected {} (DISK_FORMAT says '{}')",
+                           Printable(format->version), kDiskFormatVersion, format->shown);
+  } else if (!IsNodeId(format->node_id)) {
+    mismatch = fmt::format(
+        "has node '{}', expected 1 to 64 letters, digits, '-', '_' or '.' (DISK_FORMAT says '{}')",
+        Printable(format->node_id), format->shown);
+  } else if (format->segment_bytes < kMinSegmentBytes || format->segment_bytes > kMaxSegmentBytes ||
+             format->segment_bytes % kProbeBytes != 0) {
+    mismatch = fmt::format(
+        "has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
+        format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes, format->shown);
+  } else if (!format->whole) {
+    mismatch = fmt::format("has a damaged DISK_FORMAT (it says '{}')", format->shown);
+  } else if (format->state != "ready" && format->state != "new" &&
+             !(format->checked && format->state == "wiping")) {
+    mismatch = fmt::format("has state '{}', expected ready (DISK_FORMAT says '{}')",
+                           Printable(format->state), format->shown);
+  } else if (format->state == "new" && HoldsFiles(directory.values_path())) {
+    // Value files are made after the directory is ready.
+    mismatch = "holds value files, and its DISK_FORMAT says that it is new";
+  } else if (!options.node_id.empty() && format->node_id != options.node_id) {
+    mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
+  }
+  return mismatch;
+}
+
 }  // namespace
 
 Result<Directory> Directory::Open(const Options& options) {
@@ -151,35 +186,7 @@ Result<Directory> Directory::Open(const Options& options) {
   }
 
   const std::optional<Format> format = ReadFormat(options.path + "/DISK_FORMAT");
-  std::string mismatch;
-  if (!format) {
-    if (fs::exists(directory.database_path()) || fs::exists(directory.values_path())) {
-      mismatch = "holds a database without DISK_FORMAT";
-    }
-  } else if (format->version != std::to_string(kDiskFormatVersion)) {
-    mismatch = fmt::format("has format '{}', expected {} (DISK_FORMAT says '{}')",
-                           Printable(format->version), kDiskFormatVersion, format->shown);
-  } else if (!IsNodeId(format->node_id)) {
-    mismatch = fmt::format(
-        "has node '{}', expected 1 to 64 letters, digits, '-', '_' or '.' (DISK_FORMAT says '{}')",
-        Printable(format->node_id), format->shown);
-  } else if (format->segment_bytes < kMinSegmentBytes || format->segment_bytes > kMaxSegmentBytes ||
-             format->segment_bytes % kProbeBytes != 0) {
-    mismatch = fmt::format(
-        "has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
-        format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes, format->shown);
-  } else if (!format->whole) {
-    mismatch = fmt::format("has a damaged DISK_FORMAT (it says '{}')", format->shown);
-  } else if (format->state != "ready" && format->state != "new" &&
-             !(format->checked && format->state == "wiping")) {
-    mismatch = fmt::format("has state '{}', expected ready (DISK_FORMAT says '{}')",
-                           Printable(format->state), format->shown);
-  } else if (format->state == "new" && HoldsFiles(directory.values_path())) {
-    // Value files are made after the directory is ready.
-    mismatch = "holds value files, and its DISK_FORMAT says that it is new";
-  } else if (!options.node_id.empty() && format->node_id != options.node_id) {
-    mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
-  }
+  const std::string mismatch = MismatchOf(directory, options, format);
   if (!mismatch.empty() && !options.wipe_on_mismatch) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "disk.path: '{}' {}; name another directory, or delete what it holds with "

@@ -49,6 +49,8 @@ struct DiskTierOptions {
   bool wipe_on_damage = false;
   // Bytes per second of stored blocks that are verified in the background. 0: none.
   uint64_t scrub_bytes_per_second = 0;
+  // How long PutMeta and DeleteMeta wait for the device.
+  std::chrono::nanoseconds meta_patience = std::chrono::seconds(10);
   // For tests: puts something between the tier and the device. Called for each backend.
   std::function<std::unique_ptr<disk::IoBackend>(std::unique_ptr<disk::IoBackend>)> wrap_io = {};
 };

@@ -10,10 +10,10 @@
 //
 // Threads: those of the backends (one that writes, one or more that read), the records thread
 // (writes one batch at a time to the database, with everything that came during the last batch),
-// the room thread (makes segment files, and moves living extents out of the emptiest ones), the sync
-// thread (makes durable what Flush waits for), the meta thread (named values, so that a device that
-// hangs holds up no caller) and, if configured, the scrubber. mu_ is never held during I/O or a
-// callback.
+// the room thread (makes segment files, and moves living extents out of the emptiest ones), the
+// sync thread (makes durable what Flush waits for), the meta thread (named values, so that a device
+// that hangs holds up no caller) and, if configured, the scrubber. mu_ is never held during I/O or
+// a callback.
 //
 // impl.cc: opening, bookkeeping. impl_recover.cc: recovery. impl_io.cc: writes, reads, records.
 // impl_sync.cc: flushes and named values. impl_room.cc: segments, moves, victims, scrubbing.
@@ -179,6 +179,10 @@ class DiskTier::Impl {
   Status MakeFile(uint32_t segment);
   bool MoveOut(uint32_t segment);
   bool MoveSome(std::span<const Resident> residents);
+  // Writes and syncs each where it is placed, from the buffer of its number. Blocks.
+  std::vector<Status> WriteMoved(std::span<const Placed> moved,
+                                 std::span<const disk::PageBuffer> buffers,
+                                 std::span<const size_t> buffer_of);
   void RefuseWaiting(const Status& status);
   void WantRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Resident> ResidentsOf(uint32_t segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -210,8 +210,8 @@ bool DiskTier::Impl::MoveOut(uint32_t segment) {
     moving = MoveSome(std::span(residents).subspan(begin, end - begin));
     begin = end;
   }
-  // Before the segment is used again, a power loss may not bring back records that say that it holds
-  // what was moved.
+  // Before the segment is used again, a power loss may not bring back records that say that it
+  // holds what was moved.
   const Status recorded = Flush(Duration::max(), nullptr);
   MutexLock lock(mu_);
   map_.Unhold(segment);
@@ -273,30 +273,7 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
     moved.push_back(std::move(p));
     buffer_of.push_back(i);
   }
-  Join writes(moved.size());
-  for (size_t i = 0; i < moved.size(); ++i) {
-    const disk::StoredExtent& stored = moved[i].stored;
-    const Result<disk::FileRef> file = files_.Use(stored.place.segment);
-    if (!file.ok()) {
-      writes.Callback(i)(file.status());
-      continue;
-    }
-    auto* const io = disk::FullIo::NewWrite((*file)->fd(), OffsetOf(stored.place));
-    io->AddSource({buffers[buffer_of[i]].data(), stored.length});
-    io->Start(writer_.get(), [file = *file, done = writes.Callback(i)](Status status) {
-      done(std::move(status));
-    });
-  }
-  std::vector<Status> written = moved.empty() ? std::vector<Status>() : writes.Wait();
-  // The record at the old place is replaced, so the bytes at the new one must be there for good.
-  absl::flat_hash_set<uint32_t> targets;
-  for (const Placed& p : moved) targets.insert(p.stored.place.segment);
-  for (const uint32_t target : targets) {
-    const Status synced = files_.Sync(target);
-    for (size_t i = 0; i < moved.size(); ++i) {
-      if (!synced.ok() && moved[i].stored.place.segment == target) written[i] = synced;
-    }
-  }
+  const std::vector<Status> written = WriteMoved(moved, buffers, buffer_of);
   size_t done = 0;
   {
     MutexLock lock(mu_);
@@ -313,6 +290,37 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
   }
   records_cv_.NotifyOne();
   return done > 0 || residents.empty();
+}
+
+std::vector<Status> DiskTier::Impl::WriteMoved(std::span<const Placed> moved,
+                                               std::span<const disk::PageBuffer> buffers,
+                                               std::span<const size_t> buffer_of) {
+  if (moved.empty()) return {};
+  Join writes(moved.size());
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const disk::StoredExtent& stored = moved[i].stored;
+    const Result<disk::FileRef> file = files_.Use(stored.place.segment);
+    if (!file.ok()) {
+      writes.Callback(i)(file.status());
+      continue;
+    }
+    auto* const io = disk::FullIo::NewWrite((*file)->fd(), OffsetOf(stored.place));
+    io->AddSource({buffers[buffer_of[i]].data(), stored.length});
+    io->Start(writer_.get(), [file = *file, done = writes.Callback(i)](Status status) {
+      done(std::move(status));
+    });
+  }
+  std::vector<Status> written = writes.Wait();
+  // The record at the old place is replaced, so the bytes at the new one must be there for good.
+  absl::flat_hash_set<uint32_t> targets;
+  for (const Placed& p : moved) targets.insert(p.stored.place.segment);
+  for (const uint32_t target : targets) {
+    const Status synced = files_.Sync(target);
+    for (size_t i = 0; i < moved.size(); ++i) {
+      if (!synced.ok() && moved[i].stored.place.segment == target) written[i] = synced;
+    }
+  }
+  return written;
 }
 
 VictimGroup DiskTier::Impl::NextVictims() {

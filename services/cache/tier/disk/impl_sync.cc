@@ -12,7 +12,6 @@ namespace cairn::cache {
 namespace {
 
 constexpr std::chrono::milliseconds kAskEvery{100};  // Whether a flush was cancelled.
-constexpr std::chrono::seconds kMetaPatience{10};
 constexpr size_t kMaxMetaOperations = 64;
 
 }  // namespace
@@ -79,6 +78,8 @@ void DiskTier::Impl::SyncLoop() {
     // The records say where the bytes are, so they come last.
     Status status = SyncSegments(segments);
     if (status.ok()) status = store_->Sync();
+    // After a fault, the database refuses everything until it is asked to go on.
+    if (!status.ok() && store_->Resume().ok()) status = store_->Sync();
     if (!status.ok()) ++io_errors_;
     MutexLock lock(mu_);
     if (!status.ok()) {
@@ -119,11 +120,11 @@ Status DiskTier::Impl::RunMeta(std::function<Status()> run) {
   }
   meta_queue_.push_back(operation);
   meta_cv_.NotifyAll();
-  if (!meta_cv_.WaitUntil(meta_mu_, SteadyClock::Get().Now() + kMetaPatience,
+  if (!meta_cv_.WaitUntil(meta_mu_, SteadyClock::Get().Now() + options.meta_patience,
                           [&] { return operation->done; })) {
     return Errorf(StatusCode::kUnavailable,
-                  "disk tier: the device has not written a named value in {} s",
-                  kMetaPatience.count());
+                  "disk tier: the device has not written a named value in {:.1f} s",
+                  Seconds(options.meta_patience));
   }
   return operation->status;
 }

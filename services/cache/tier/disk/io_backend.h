@@ -73,9 +73,9 @@ struct IoLanesOptions {
   std::function<Result<std::unique_ptr<IoBackend>>(IoKind, const IoBackendOptions&)> make =
       MakeIoBackend;
 };
-// All of them are of the first of `kinds` of which every one could be made: that one ring works does
-// not mean that there is memory for several. `reason` gets why others did not work. The error is the
-// last kind's.
+// All of them are of the first of `kinds` of which every one could be made: that one ring works
+// does not mean that there is memory for several. `reason` gets why others did not work. The error
+// is the last kind's.
 Result<IoLanes> MakeIoLanes(std::span<const IoKind> kinds, const IoLanesOptions& options,
                             std::string* reason);
 

@@ -147,11 +147,21 @@ rocksdb::Options MakeOptions(bool create, int max_open_files) {
   return options;
 }
 
+Status Closed() {
+  return Errorf(StatusCode::kUnavailable, "disk tier: the database is closed after a fault");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool create,
                                                    int max_open_files) {
-  rocksdb::Options options = MakeOptions(create, max_open_files);
+  std::unique_ptr<MetaStore> store(new MetaStore(path, max_open_files));
+  CAIRN_RETURN_IF_ERROR(store->OpenDatabase(create));
+  return store;
+}
+
+Status MetaStore::OpenDatabase(bool create) {
+  rocksdb::Options options = MakeOptions(create, max_open_files_);
   const auto logger = std::make_shared<Logger>();
   options.info_log = logger;
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
@@ -160,26 +170,30 @@ Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
-      rocksdb::DB::Open(rocksdb::DBOptions(options), path, families, &handles, &db);
+      rocksdb::DB::Open(rocksdb::DBOptions(options), path_, families, &handles, &db);
   if (!status.ok()) {
     if (status.IsNoSpace()) return FromRocksDb(status, "open");
     return Errorf(StatusCode::kDataLoss, "{}", status.ToString());
   }
-  std::unique_ptr<MetaStore> store(new MetaStore);
-  store->db_.reset(db);
-  store->default_ = handles[0];
-  store->records_ = handles[1];
-  store->lost_pieces_ = logger->dropped();
-  return store;
+  db_.reset(db);
+  default_ = handles[0];
+  records_ = handles[1];
+  lost_pieces_ = logger->dropped();
+  return OkStatus();
 }
 
-MetaStore::~MetaStore() {
+void MetaStore::CloseDatabase() {
   if (!db_) return;
   for (auto* handle : {default_, records_}) db_->DestroyColumnFamilyHandle(handle);
   (void)db_->Close();
+  db_.reset();
 }
 
+MetaStore::~MetaStore() { CloseDatabase(); }
+
 Status MetaStore::Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   rocksdb::WriteBatch batch;
   rocksdb::Status status;
   for (size_t i = 0; status.ok() && i < forget.size(); ++i) {
@@ -193,6 +207,8 @@ Status MetaStore::Apply(std::span<const uint64_t> forget, std::span<const Stored
 }
 
 Result<std::string> MetaStore::RecordOf(uint64_t id) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   rocksdb::PinnableSlice value;
   const auto status = db_->Get(rocksdb::ReadOptions(), records_, ToSlice(BigEndian(id)), &value);
   if (!status.ok()) return FromRocksDb(status, "read of a record");
@@ -205,6 +221,8 @@ Result<std::string> MetaStore::RecordOf(uint64_t id) {
 
 Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
                        const std::function<void(uint64_t id)>& damaged) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   rocksdb::ReadOptions options;
   options.readahead_size = 2 << 20;
   std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options, records_));
@@ -220,23 +238,52 @@ Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
   return FromRocksDb(it->status(), "scan of records");
 }
 
-Status MetaStore::Sync() { return FromRocksDb(db_->SyncWAL(), "sync of records"); }
+Status MetaStore::Sync() {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
+  return FromRocksDb(db_->SyncWAL(), "sync of records");
+}
 
-Status MetaStore::Resume() { return FromRocksDb(db_->Resume(), "resume"); }
+Status MetaStore::Resume() {
+  {
+    const std::shared_lock lock(mu_);
+    if (db_ && db_->Resume().ok()) return OkStatus();
+  }
+  const std::unique_lock lock(mu_, std::try_to_lock);
+  if (!lock.owns_lock()) return Closed();
+  CloseDatabase();
+  return OpenDatabase(/*create=*/false);
+}
+
+Status MetaStore::WriteSmall(rocksdb::WriteBatch* batch, const char* operation) {
+  const auto write = [&] {
+    const std::shared_lock lock(mu_);
+    if (!db_) return Closed();
+    rocksdb::WriteOptions durable;
+    durable.sync = true;
+    return FromRocksDb(db_->Write(durable, batch), operation);
+  };
+  const Status status = write();
+  // After a fault, the database refuses everything until it is asked to go on.
+  return status.code() == StatusCode::kUnavailable && Resume().ok() ? write() : status;
+}
 
 Status MetaStore::PutSmall(std::string_view key, std::string_view value) {
-  rocksdb::WriteOptions durable;
-  durable.sync = true;
-  return FromRocksDb(db_->Put(durable, default_, ToSlice(key), ToSlice(value)), "put of meta");
+  rocksdb::WriteBatch batch;
+  // Into the default column family, whose handle changes when the database is opened again.
+  CAIRN_RETURN_IF_ERROR(FromRocksDb(batch.Put(ToSlice(key), ToSlice(value)), "put of meta"));
+  return WriteSmall(&batch, "put of meta");
 }
 
 Status MetaStore::DeleteSmall(std::string_view key) {
-  rocksdb::WriteOptions durable;
-  durable.sync = true;
-  return FromRocksDb(db_->Delete(durable, default_, ToSlice(key)), "delete of meta");
+  rocksdb::WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(FromRocksDb(batch.Delete(ToSlice(key)), "delete of meta"));
+  return WriteSmall(&batch, "delete of meta");
 }
 
 Result<std::string> MetaStore::GetSmall(std::string_view key) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   std::string value;
   const auto status = db_->Get(rocksdb::ReadOptions(), default_, ToSlice(key), &value);
   if (!status.ok()) return FromRocksDb(status, "get of meta");
@@ -246,6 +293,8 @@ Result<std::string> MetaStore::GetSmall(std::string_view key) {
 Status MetaStore::ListSmall(
     std::string_view prefix,
     const std::function<void(std::string_view, std::string_view)>& visitor) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(rocksdb::ReadOptions(), default_));
   for (it->Seek(ToSlice(prefix)); it->Valid() && it->key().starts_with(ToSlice(prefix));
        it->Next()) {
@@ -255,7 +304,9 @@ Status MetaStore::ListSmall(
 }
 
 uint64_t MetaStore::MemoryBytes() {
+  const std::shared_lock lock(mu_);
   uint64_t sum = 0;
+  if (!db_) return sum;
   for (auto* family : {default_, records_}) {
     for (const auto& property : {rocksdb::DB::Properties::kSizeAllMemTables,
                                  rocksdb::DB::Properties::kEstimateTableReadersMem}) {

@@ -16,9 +16,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cairn/common/status.h"
 #include "services/cache/tier/disk/value_file_map.h"
@@ -55,7 +57,8 @@ class MetaStore {
   Status Sync();
   // Pieces of the log that could not be read when it was opened.
   uint64_t lost_pieces() const { return lost_pieces_; }
-  // Accepts writes again after a full disk or another temporary fault.
+  // Accepts writes again after a full disk or another temporary fault. Opens the database again if
+  // nothing else helps: a log that could not be written stops it for good.
   Status Resume();
 
   // Survive a power loss when they return.
@@ -69,10 +72,19 @@ class MetaStore {
   uint64_t MemoryBytes();
 
  private:
-  MetaStore() = default;
+  MetaStore(std::string path, int max_open_files)
+      : path_(std::move(path)), max_open_files_(max_open_files) {}
+  Status OpenDatabase(bool create);
+  // Synced.
+  Status WriteSmall(rocksdb::WriteBatch* batch, const char* operation);
+  void CloseDatabase();
 
+  const std::string path_;
+  const int max_open_files_;
   uint64_t lost_pieces_ = 0;
-  std::unique_ptr<rocksdb::DB> db_;
+  // Held shared by every use. Resume tries for it alone, and never waits: a use may hang.
+  std::shared_mutex mu_;
+  std::unique_ptr<rocksdb::DB> db_;  // nullptr: it could not be opened again yet.
   rocksdb::ColumnFamilyHandle* default_ = nullptr;
   rocksdb::ColumnFamilyHandle* records_ = nullptr;
 };

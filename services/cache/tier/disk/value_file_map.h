@@ -131,8 +131,8 @@ class ValueFileMap {
   uint32_t present_ = 0;
   uint32_t free_ = 0;           // Ordinary ones.
   uint64_t present_pages_ = 0;  // Of segments that do not leave.
-  bool restoring_ = false;  // Restore was called, FinishRestore not yet.
-  uint64_t tail_pages_ = 0;  // Of sealed segments, never filled.
+  bool restoring_ = false;      // Restore was called, FinishRestore not yet.
+  uint64_t tail_pages_ = 0;     // Of sealed segments, never filled.
   uint64_t next_order_ = 1;
 };
 

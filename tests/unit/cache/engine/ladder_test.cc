@@ -250,11 +250,8 @@ TEST_F(LadderTest, NumbersThatCannotBeEncodedStayInHost) {
   EXPECT_EQ(stats.unflushed_bytes, 0u);
   EXPECT_EQ(stats.tiers[TierKind::kHost]->blocks, 2u);
   EXPECT_EQ(stats.tiers[TierKind::kDisk]->blocks, 1u);
-  // A flush does not say that it is on disk, however often it is asked, and it is counted once.
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(engine_->Flush(clock_.Now() + std::chrono::seconds(5)),
-                StatusIs(StatusCode::kUnavailable, HasSubstr("1 blocks could not")));
-  }
+  // It fails nobody's flush, because no disk could take it, and it is counted once.
+  for (int i = 0; i < 2; ++i) EXPECT_OK(engine_->Flush(clock_.Now() + std::chrono::seconds(5)));
   EXPECT_EQ(engine_->GetStats().unencodable_copies, 1u);
 }
 

@@ -150,7 +150,7 @@ class FakeEngine final : public CacheEngine {
     return results;
   }
   Status Abort(SessionId, std::span<const ReservationId>) override { return OkStatus(); }
-  Status Flush(TimePoint) override { return OkStatus(); }
+  Status Flush(const FlushRequest&) override { return OkStatus(); }
   EngineStats GetStats() const override {
     MutexLock lock(mu);
     return stats;

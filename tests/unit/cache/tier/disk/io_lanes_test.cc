@@ -17,8 +17,8 @@ class IoLanesTest : public ::testing::Test {
   IoLanesOptions Options() {
     return {.depth = 8,
             .readers = 4,
-            .make = [this](IoKind kind, const IoBackendOptions& options)
-                -> Result<std::unique_ptr<IoBackend>> {
+            .make = [this](IoKind kind,
+                           const IoBackendOptions& options) -> Result<std::unique_ptr<IoBackend>> {
               if (made_[static_cast<size_t>(kind)]++ >= most_[static_cast<size_t>(kind)])
                 return Errorf(StatusCode::kUnavailable, "Cannot allocate memory");
               return MakeThreadBackend(options);

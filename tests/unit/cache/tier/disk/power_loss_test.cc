@@ -1,8 +1,6 @@
 // Power losses, many in a second: whatever of the unsynced writes is there, the tier opens, no byte
 // is wrong, and what was flushed is found. CAIRN_CRASH_LOOPS sets how many.
 
-#include "tests/unit/cache/tier/disk/power_loss.h"
-
 #include <atomic>
 #include <fstream>
 #include <map>
@@ -10,12 +8,15 @@
 #include <thread>
 
 #include "common/concurrency/mutex.h"
+#include "tests/support/fault_device.h"
 #include "tests/unit/cache/tier/disk/disk_fixture.h"
 
 namespace cairn::cache::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::cairn::testing::FaultDevice;
+using ::cairn::testing::PowerLossStyle;
 using conformance::Pattern;
 using conformance::ReadAndWait;
 using conformance::ScratchDirectory;
@@ -204,7 +205,7 @@ class PowerLossTest : public DiskFixture {
 
 TEST_F(PowerLossTest, FlushedExtentsAreFoundAndNoByteIsWrong) {
   Totals totals;
-  PowerLoss power(directory_.path());
+  FaultDevice power(directory_.path());
   const auto tier = Open(Options());
   ASSERT_NE(tier, nullptr);
   {
@@ -213,9 +214,9 @@ TEST_F(PowerLossTest, FlushedExtentsAreFoundAndNoByteIsWrong) {
     for (int i = 0; i < losses; ++i) {
       SCOPED_TRACE(i);
       writer.WaitSteps(1 + random_() % 40);
-      const PowerLoss::Style style{.kept = static_cast<uint32_t>(random_() % 90),
-                                   .zeroed = static_cast<uint32_t>(random_() % 10),
-                                   .torn = static_cast<uint32_t>(random_() % 10)};
+      const PowerLossStyle style{.kept = static_cast<uint32_t>(random_() % 90),
+                                 .zeroed = static_cast<uint32_t>(random_() % 10),
+                                 .torn = static_cast<uint32_t>(random_() % 10)};
       ScratchDirectory left("loss");
       const uint64_t since = writer.Now();
       const std::set<uint64_t> promised = writer.Promised();
@@ -242,7 +243,7 @@ TEST_F(PowerLossTest, FlushedExtentsAreFoundAndNoByteIsWrong) {
 // The database of one moment and the values of another; cut and zeroed ends of the values.
 TEST_F(PowerLossTest, CopiesOfDifferentMomentsOpenAndNoByteIsWrong) {
   Totals totals;
-  PowerLoss power(directory_.path());
+  FaultDevice power(directory_.path());
   const auto tier = Open(Options());
   ASSERT_NE(tier, nullptr);
   {
@@ -250,7 +251,7 @@ TEST_F(PowerLossTest, CopiesOfDifferentMomentsOpenAndNoByteIsWrong) {
     const int losses = Losses(20);
     for (int i = 0; i < losses; ++i) {
       SCOPED_TRACE(i);
-      const PowerLoss::Style all{.kept = 100, .zeroed = 0, .torn = 0, .deleted_come_back = false};
+      const PowerLossStyle all{.kept = 100, .zeroed = 0, .torn = 0, .deleted_come_back = false};
       ScratchDirectory first("first"), second("second");
       writer.WaitSteps(1 + random_() % 10);
       power.Leave(first.path(), all, random_);
