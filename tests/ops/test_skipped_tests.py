@@ -12,7 +12,7 @@ GTEST = """<?xml version="1.0" encoding="UTF-8"?>
   <testsuite name="FaultDiskTest" tests="2" skipped="1">
     <testcase name="Runs" status="run" result="completed" classname="FaultDiskTest" />
     <testcase name="Full" status="run" result="skipped" classname="FaultDiskTest">
-      <skipped message="/src/disk_full_test.cc:27&#x0A;PERMISSION_DENIED: mount"><![CDATA[x]]></skipped>
+      <skipped message="/src/full_test.cc:27&#x0A;PERMISSION_DENIED: mount"><![CDATA[x]]></skipped>
     </testcase>
   </testsuite>
 </testsuites>
