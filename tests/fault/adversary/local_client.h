@@ -79,6 +79,7 @@ class LocalClient {
   uint64_t ring_size_;
   shm::ClientRing ring_;
   uint64_t next_cookie_ = 1;
+  Status closed_;  // Not OK: the node has closed the session, and says why.
   std::map<uint32_t, Segment> segments_;
 };
 

@@ -131,9 +131,9 @@ void Runner::MeasureYardstick() {
   const HonestWindow window = TakeHonest();
   report_.yardstick_p99_ms = window.Quantile(0.99);
   report_.yardstick_calls_per_second = static_cast<double>(window.calls) / lasts;
-  Say(fmt::format("yardstick: p99 {:.1f} ms, {:.0f} calls/s, success {:.2f} %",
+  Say(fmt::format("yardstick: p99 {:.1f} ms, {:.0f} calls/s, success {:.2f} %{}",
                   report_.yardstick_p99_ms, report_.yardstick_calls_per_second,
-                  window.SuccessRate() * 100));
+                  window.SuccessRate() * 100, WhyOf(window)));
 }
 
 void Runner::CheckHonest(const std::vector<const Recipe*>& recipes, const HonestWindow& window,

@@ -16,11 +16,12 @@ PartToStore MarkedBlock(const std::string& tenant, uint64_t number, size_t bytes
   return {KeyOf(tenant, number), OpaquePart(MarkedBytes(tenant, bytes)), RectOf(0, 1, 0, 1), ""};
 }
 
-// A tenant with a gRPC session and a same-node session.
+// A tenant with a gRPC session, and perhaps a same-node session.
 struct Tenant {
-  Tenant(Scene& scene, const std::string& tenant_name)
+  Tenant(Scene& scene, const std::string& tenant_name, bool same_node = true)
       : name(tenant_name), wire(scene.node.address(), scene.stop, tenant_name) {
     ns = wire.Open(OpaqueSpec(name));
+    if (!same_node) return;
     auto opened = LocalClient::Open(wire.hello(), name);
     if (opened.ok()) local = *std::move(opened);
     error = ToString(opened.status());
@@ -87,8 +88,13 @@ class LentReader final : public client::FetchSink {
 std::unique_ptr<testing::Process> StartHolder(Scene& scene, const char* mode) {
   auto holder = testing::Process::Start(
       {.argv = {testing::Binary("cairn_fault_holder"), scene.node.address(), mode}});
-  if (!holder.ok() || !(*holder)->WaitForLine("holding", seconds(20)).ok()) return nullptr;
-  return *std::move(holder);
+  if (!holder.ok()) return nullptr;
+  const auto line = (*holder)->WaitForLine("holding", seconds(20));
+  if (line.ok()) return *std::move(holder);
+  const auto exit = (*holder)->WaitExit(milliseconds(100));
+  scene.Note(
+      fmt::format("the holder did not get what it wanted: step {}", exit.ok() ? exit->code : -1));
+  return nullptr;
 }
 
 }  // namespace
@@ -171,11 +177,8 @@ void LentWrites(Scene& scene) {
   if (!reader.OpenNamespace(model.spec(), {.deadline = seconds(5)}).ok()) return;
   WaitUntil([&] { return reader.GetStats().path == client::Path::kLocal || !scene.going(); },
             seconds(5));
-  WireClient session(scene.node.address(), scene.stop, model.spec().tenant);
-  auto writer = LocalClient::Open(session.hello(), model.spec().tenant);
-  if (!writer.ok()) return scene.Note(ToString(writer.status()));
   uint64_t wrong = 0, looked = 0, flipped = 0, copied_wrong = 0;
-  for (uint64_t prompt = 0; prompt < 150 && scene.going(); ++prompt) {
+  for (uint64_t prompt = 0; prompt < 60 && scene.going(); ++prompt) {
     const std::vector<BlockKey> keys = model.MakePrompt(prompt);
     // In place: into memory that writers of the tenant share.
     std::vector<client::PartToWrite> parts;
@@ -192,6 +195,10 @@ void LentWrites(Scene& scene) {
       }
       (void)(*push)->Commit();
     }
+    // A Hello brings all segments of the tenant, and those that are lent for writing.
+    WireClient session(scene.node.address(), scene.stop, model.spec().tenant);
+    auto writer = LocalClient::Open(session.hello(), model.spec().tenant);
+    if (!writer.ok()) return scene.Note(ToString(writer.status()));
     LentReader sink(model, keys);
     {
       auto match = reader.Match(model.fingerprint(), keys, {.deadline = seconds(2)});
@@ -199,7 +206,6 @@ void LentWrites(Scene& scene) {
       (void)reader.Fetch(match->lease, {}, sink, {.deadline = seconds(5)});
     }
     // Between a reader's check and its use.
-    (*writer)->Poll();
     flipped += (*writer)->FlipLentBytes(0, 1024);
     sink.LookAgain();
     wrong += sink.wrong;
@@ -215,13 +221,19 @@ void LentWrites(Scene& scene) {
 
 void TenantsComeAndGo(Scene& scene) {
   std::vector<std::unique_ptr<Tenant>> here;
-  for (int i = 0; i < 40 && scene.going(); ++i) {
-    if (here.size() > 3 || (!here.empty() && scene.random() % 3 == 0)) {
+  for (int i = 0; i < 16 && scene.going(); ++i) {
+    if (here.size() > 3 || (here.size() > 1 && scene.random() % 3 == 0)) {
       const size_t leaves = scene.random() % here.size();
       here[leaves]->ExpectNothingForeign(scene);
       if (scene.random() % 2 == 0) here[leaves]->wire.DropTenant(here[leaves]->name);
       here.erase(here.begin() + static_cast<ptrdiff_t>(leaves));
       continue;
+    }
+    if (scene.random() % 2 == 0) {
+      // One whose blocks come over the network alone, into memory that nobody maps.
+      Tenant remote(scene, scene.Tenant("remote"), /*same_node=*/false);
+      remote.Store(0, scene.Between(300, 1000), 60'000);
+      if (scene.random() % 2 == 0) remote.wire.DropTenant(remote.name);
     }
     auto tenant = std::make_unique<Tenant>(scene, scene.Tenant("guest"));
     if (tenant->local == nullptr) {
@@ -306,7 +318,7 @@ void StoppedHolder(Scene& scene) {
   // The holder's tenant; its name is in its program.
   const std::string tenant = FaultModelOptions{}.tenant;
   const auto holder = StartHolder(scene, "hold");
-  if (holder == nullptr) return scene.Note("the holder did not start");
+  if (holder == nullptr) return;
   holder->Signal(SIGSTOP);
   Tenant same(scene, tenant), other(scene, scene.Tenant("other"));
   // Fills the host tier, and then goes.
