@@ -131,18 +131,13 @@ uint64_t LocalClient::ForeignMarkers() const {
   return found;
 }
 
-uint64_t LocalClient::HeldBytes() const {
+uint64_t LocalClient::HeldBytes(std::set<uint64_t>* counted) const {
   uint64_t bytes = 0;
   for (const auto& [id, segment] : segments_) {
     struct stat file {};
-    if (fstat(segment.fd.get(), &file) == 0) bytes += static_cast<uint64_t>(file.st_blocks) * 512;
+    if (fstat(segment.fd.get(), &file) != 0 || !counted->insert(file.st_ino).second) continue;
+    bytes += static_cast<uint64_t>(file.st_blocks) * 512;
   }
-  return bytes;
-}
-
-uint64_t LocalClient::MappedBytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [id, segment] : segments_) bytes += segment.memory.size();
   return bytes;
 }
 

@@ -148,6 +148,15 @@ void SecondTenant(Scene& scene) {
       }
       a.Store(ns, parts);
     }
+    // Memory that nobody maps is full, too.
+    const std::string remote = scene.Tenant("remote");
+    WireClient far(scene.node.address(), scene.stop);
+    const std::string far_ns = far.Open(OpaqueSpec(remote));
+    for (uint64_t i = 0; i < 2000 && scene.going(); i += 100) {
+      std::vector<PartToStore> parts;
+      for (uint64_t n = i; n < i + 100; ++n) parts.push_back(MarkedBlock(remote, n, kBytes));
+      far.Store(far_ns, parts);
+    }
     // Where a block lies and when it was used last have nothing to do with each other.
     std::shuffle(numbers.begin(), numbers.end(), scene.random);
     for (const uint64_t n : numbers) {
@@ -160,6 +169,9 @@ void SecondTenant(Scene& scene) {
     auto b_here = LocalClient::Open(b.hello(), second);
     const std::string other = b.Open(OpaqueSpec(second));
     const std::vector<int> codes = b.Store(other, {MarkedBlock(second, 1, 4000)});
+    if (b_here.ok()) {
+      (void)(*b_here)->StoreInPlace(other, KeyOf(second, 2), OpaquePart(MarkedBytes(second, 4000)));
+    }
     const uint64_t evicted = EvictedBlocks(b.Stat()) - before;
     scene.Note(fmt::format("one block of 4 KB evicted {} blocks of 60 KB", evicted));
     scene.Expect(codes == std::vector<int>{0}, "the first block of a second tenant was refused");
