@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -86,15 +87,21 @@ Result<std::unique_ptr<LocalClient>> LocalClient::Open(const v1::SessionEvent& s
   std::unique_ptr<LocalClient> client(
       new LocalClient(tenant, std::move(socket), std::move(memory)));
   // The node sends what the tenant has right after its Welcome. The answer to a call comes behind
-  // that.
-  (void)client->Call(shm::Op::kRelease, 0, {}, 256);
-  client->Poll();
+  // that: there is no such lease.
+  shm::LocateBody body;
+  body.lease = ~uint64_t{0};
+  const std::string text(reinterpret_cast<const char*>(&body), sizeof(body));
+  const auto first = client->Call(shm::Op::kRenew, 0, {}, 256, text);
+  if (!first.ok() && first.status().code() != StatusCode::kNotFound) return first.status();
   return client;
 }
 
 Status LocalClient::Take(shm::Received received) {
   CAIRN_ASSIGN_OR_RETURN(const shm::MessageType type, shm::TypeOf(received.message));
-  if (type != shm::MessageType::kSegments) return OkStatus();
+  if (type == shm::MessageType::kClosing) {
+    closed_ = Errorf(StatusCode::kUnavailable, "the node closed the session: {}",
+                     shm::Text(shm::As<shm::Closing>(received.message).text));
+  }
   CAIRN_ASSIGN_OR_RETURN(const shm::Segments segments,
                          shm::DecodeSegments(received.message, received.descriptors.size()));
   for (uint32_t i = 0; i < segments.count; ++i) {
@@ -124,18 +131,13 @@ uint64_t LocalClient::ForeignMarkers() const {
   return found;
 }
 
-uint64_t LocalClient::HeldBytes() const {
+uint64_t LocalClient::HeldBytes(std::set<uint64_t>* counted) const {
   uint64_t bytes = 0;
   for (const auto& [id, segment] : segments_) {
     struct stat file {};
-    if (fstat(segment.fd.get(), &file) == 0) bytes += static_cast<uint64_t>(file.st_blocks) * 512;
+    if (fstat(segment.fd.get(), &file) != 0 || !counted->insert(file.st_ino).second) continue;
+    bytes += static_cast<uint64_t>(file.st_blocks) * 512;
   }
-  return bytes;
-}
-
-uint64_t LocalClient::MappedBytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [id, segment] : segments_) bytes += segment.memory.size();
   return bytes;
 }
 
@@ -176,12 +178,18 @@ Result<LocalClient::Answer> LocalClient::Call(shm::Op op, uint8_t flags,
   Answer answer;
   const TimePoint deadline = In(std::chrono::seconds(5));
   for (;;) {
+    if (!closed_.ok()) return closed_;
     const shm::ClientRing::Reap reap = ring_.ReapOne(&answer.completion);
     if (reap == shm::ClientRing::Reap::kBroken) {
       return Errorf(StatusCode::kDataLoss, "the ring is broken");
     }
     if (reap == shm::ClientRing::Reap::kOne && answer.completion.cookie == submission.cookie) break;
-    if (reap == shm::ClientRing::Reap::kNone && !ring_.Wait(Duration{0}, deadline)) {
+    if (reap != shm::ClientRing::Reap::kNone) continue;
+    // In short steps: a node that closes the session says so on the socket.
+    const TimePoint next = In(std::chrono::milliseconds(50));
+    if (ring_.Wait(Duration{0}, std::min(next, deadline))) continue;
+    Poll();
+    if (In({}) >= deadline) {
       return Errorf(StatusCode::kDeadlineExceeded, "no answer through the ring");
     }
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,9 +40,9 @@ class LocalClient {
   // client does that never unmaps.
   void Poll();
   uint64_t ForeignMarkers() const;
-  // Bytes of memory behind all segments that this client was ever given.
-  uint64_t HeldBytes() const;
-  uint64_t MappedBytes() const;
+  // Bytes of memory behind all segments that this client was ever given, without the files that
+  // `counted` names, to which it adds its own.
+  uint64_t HeldBytes(std::set<uint64_t>* counted) const;
   // Flips a bit in each of `pages` pages of memory that the node lent for writing. Returns how many
   // it flipped.
   uint64_t FlipLentBytes(uint64_t first, uint64_t pages);
@@ -79,6 +80,7 @@ class LocalClient {
   uint64_t ring_size_;
   shm::ClientRing ring_;
   uint64_t next_cookie_ = 1;
+  Status closed_;  // Not OK: the node has closed the session, and says why.
   std::map<uint32_t, Segment> segments_;
 };
 

@@ -94,7 +94,7 @@ void GrowingDisk(Scene& scene) {
   Fill(scene, tenant, 4000);
   const uint64_t descriptors = scene.node.open_descriptors();
   scene.Note(fmt::format("{} open descriptors at 240 MB of 2 GiB", descriptors));
-  scene.Expect(descriptors < 200, fmt::format("{} open descriptors at an eighth of the room: at "
+  scene.Expect(descriptors < 110, fmt::format("{} open descriptors at an eighth of the room: at "
                                               "all of it there are more than the limit of 1024",
                                               descriptors));
   restarted = scene.node.Restart(/*kill=*/true, many);

@@ -38,6 +38,7 @@ class Runner {
                    double lasted, std::vector<std::string>* found);
   std::vector<std::vector<const Recipe*>> Deal();
   HonestWindow TakeHonest();
+  uint64_t MostMemory() const { return report_.account_bytes + report_.account_bytes / 20; }
   void Finish();
   void Say(const std::string& text) const;
 
@@ -49,7 +50,8 @@ class Runner {
   std::vector<std::unique_ptr<HonestLoad>> honest_;
   std::unique_ptr<Liveness> liveness_;
   std::unique_ptr<client::CacheClient> operator_;
-  uint64_t deaths_ = 0;
+  uint64_t deaths_ = 0;  // Those that a round has reported.
+  uint64_t peak_ = 0;    // Bytes, at the end of the last round.
 };
 
 }  // namespace cairn::fault

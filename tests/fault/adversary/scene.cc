@@ -1,18 +1,14 @@
 #include "tests/fault/adversary/scene.h"
 
+#include <algorithm>
 #include <atomic>
 
 namespace cairn::fault {
 
 void Findings::Add(const std::string& text) {
   MutexLock lock(mu_);
-  for (auto& [known, count] : found_) {
-    if (known == text) {
-      ++count;
-      return;
-    }
-  }
-  if (found_.size() < 50) found_.emplace_back(text, 1);
+  const bool known = std::find(found_.begin(), found_.end(), text) != found_.end();
+  if (!known && found_.size() < 50) found_.push_back(text);
 }
 
 void Findings::Note(const std::string& text) {
@@ -22,12 +18,7 @@ void Findings::Note(const std::string& text) {
 
 std::vector<std::string> Findings::Take() {
   MutexLock lock(mu_);
-  std::vector<std::string> texts;
-  for (const auto& [text, count] : found_) {
-    texts.push_back(count == 1 ? text : fmt::format("{} ({} times)", text, count));
-  }
-  found_.clear();
-  return texts;
+  return std::exchange(found_, {});
 }
 
 std::vector<std::string> Findings::Notes() {

@@ -20,13 +20,13 @@ class Findings {
  public:
   void Add(const std::string& text);
   void Note(const std::string& text);
-  // Texts with how often each came.
+  // Each text once.
   std::vector<std::string> Take();
   std::vector<std::string> Notes();
 
  private:
   Mutex mu_;
-  std::vector<std::pair<std::string, uint64_t>> found_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> found_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -40,23 +40,19 @@ Result<std::unique_ptr<TestedNode>> TestedNode::Start(const Options& options) {
   node->log_write_ = log[1];
   // The child keeps this end, and opens it again as its stderr, without O_NONBLOCK.
   fcntl(node->log_write_, F_SETFD, 0);
-  {
-    MutexLock lock(node->mu_);
-    CAIRN_RETURN_IF_ERROR(node->Launch({}));
-  }
   node->log_reader_ = std::thread([raw = node.get()] { raw->ReadLog(); });
-  node->watcher_ = std::thread([raw = node.get()] { raw->Watch(); });
+  node->keeper_ = std::thread([raw = node.get()] { raw->Keep(); });
+  CAIRN_RETURN_IF_ERROR(node->InKeeper([raw = node.get()] {
+    MutexLock lock(raw->mu_);
+    return raw->Launch({});
+  }));
   return node;
 }
 
 TestedNode::~TestedNode() {
   done_.store(true);
-  if (watcher_.joinable()) watcher_.join();
+  if (keeper_.joinable()) keeper_.join();
   if (log_reader_.joinable()) log_reader_.join();
-  {
-    MutexLock lock(mu_);
-    process_.reset();
-  }
   if (log_read_ >= 0) close(log_read_);
   if (log_write_ >= 0) close(log_write_);
 }
@@ -86,10 +82,7 @@ Status TestedNode::Launch(const std::vector<std::string>& more_args) {
   CAIRN_ASSIGN_OR_RETURN(process_, testing::Process::Start({.argv = argv}));
   pid_.store(process_->pid());
   const auto line = process_->WaitForLine("ready ", seconds(60));
-  if (!line.ok()) {
-    MutexLock notes(notes_mu_);
-    return Annotate(line.status(), log_);
-  }
+  if (!line.ok()) return Annotate(line.status(), EndOfLog());
   if (address_.empty()) {  // Others read them without a lock, and they stay what they are.
     address_ = LineField(*line, "grpc");
     admin_ = LineField(*line, "admin");
@@ -110,8 +103,24 @@ Status TestedNode::End(bool kill) {
                 exit.exited ? "code" : "signal", exit.code);
 }
 
+Status TestedNode::InKeeper(std::function<Status()> job) {
+  MutexLock caller(callers_mu_);
+  MutexLock lock(jobs_mu_);
+  job_ = std::move(job);
+  job_done_ = false;
+  jobs_changed_.Wait(jobs_mu_,
+                     [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(jobs_mu_) { return job_done_; });
+  return job_result_;
+}
+
 Status TestedNode::Restart(bool kill, const std::vector<std::string>& more_args) {
-  MutexLock lock(mu_);
+  return InKeeper([this, kill, &more_args] {
+    MutexLock lock(mu_);
+    return RestartNow(kill, more_args);
+  });
+}
+
+Status TestedNode::RestartNow(bool kill, const std::vector<std::string>& more_args) {
   size_t number;
   {
     MutexLock notes(notes_mu_);
@@ -131,10 +140,12 @@ Status TestedNode::Restart(bool kill, const std::vector<std::string>& more_args)
 }
 
 Status TestedNode::Stop() {
-  done_.store(true);
-  watcher_.join();
-  MutexLock lock(mu_);
-  return End(/*kill=*/false);
+  return InKeeper([this] {
+    MutexLock lock(mu_);
+    const Status ended = End(/*kill=*/false);
+    done_.store(true);
+    return ended;
+  });
 }
 
 bool TestedNode::WasAwayOnPurpose(TimePoint begin, TimePoint end) const {
@@ -188,25 +199,47 @@ void TestedNode::ReadLog() {
   }
 }
 
-void TestedNode::Watch() {
+std::string TestedNode::EndOfLog() const {
+  MutexLock lock(notes_mu_);
+  std::string end = log_.substr(log_.size() - std::min<size_t>(log_.size(), 300));
+  std::replace(end.begin(), end.end(), '\n', ' ');
+  return "..." + end;
+}
+
+void TestedNode::Keep() {
   while (!done_.load()) {
+    std::function<Status()> job;
     {
-      MutexLock lock(mu_);
-      Measure();
-      if (!process_->running()) {
-        const auto exit = process_->WaitExit(milliseconds(1));
-        {
-          MutexLock notes(notes_mu_);
-          ++deaths_;
-          last_death_ = fmt::format("{} {}: ...{}", exit.ok() && exit->exited ? "code" : "signal",
-                                    exit.ok() ? exit->code : -1,
-                                    log_.substr(log_.size() - std::min<size_t>(log_.size(), 400)));
-        }
-        (void)Launch({});
-      }
+      MutexLock lock(jobs_mu_);
+      jobs_changed_.WaitUntil(
+          jobs_mu_, Now() + milliseconds(50),
+          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(jobs_mu_) { return job_ != nullptr; });
+      job = std::exchange(job_, nullptr);
     }
-    poll(nullptr, 0, 50);
+    if (job != nullptr) {
+      const Status result = job();
+      MutexLock lock(jobs_mu_);
+      job_result_ = result;
+      job_done_ = true;
+      jobs_changed_.NotifyAll();
+      continue;
+    }
+    MutexLock lock(mu_);
+    if (process_ == nullptr) continue;
+    Measure();
+    if (process_->running()) continue;
+    const auto exit = process_->WaitExit(milliseconds(1));
+    const std::string why = fmt::format("{} {}: {}", exit.ok() && exit->exited ? "code" : "signal",
+                                        exit.ok() ? exit->code : -1, EndOfLog());
+    {
+      MutexLock notes(notes_mu_);
+      ++deaths_;
+      last_death_ = why;
+    }
+    (void)Launch({});
   }
+  MutexLock lock(mu_);
+  process_.reset();
 }
 
 }  // namespace cairn::fault

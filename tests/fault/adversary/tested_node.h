@@ -3,6 +3,7 @@
 // time, and which comes back at the same address when it dies or is told to restart.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -54,11 +55,17 @@ class TestedNode {
 
  private:
   explicit TestedNode(Options options) : options_(std::move(options)) {}
+  // Only the keeper's thread launches: a child dies with the thread that made it.
   Status Launch(const std::vector<std::string>& more_args) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status End(bool kill) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status RestartNow(bool kill, const std::vector<std::string>& more_args)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Runs it in the keeper's thread and waits for its end.
+  Status InKeeper(std::function<Status()> job);
   void ReadLog();
-  void Watch();
+  void Keep();
+  std::string EndOfLog() const;
 
   const Options options_;
   std::string address_, admin_;
@@ -67,6 +74,13 @@ class TestedNode {
   std::atomic<uint64_t> peak_bytes_{0};
   std::atomic<pid_t> pid_{-1};
   int log_read_ = -1, log_write_ = -1;
+
+  mutable Mutex jobs_mu_;
+  CondVar jobs_changed_;
+  std::function<Status()> job_ ABSL_GUARDED_BY(jobs_mu_);  // Set: waits for the keeper.
+  bool job_done_ ABSL_GUARDED_BY(jobs_mu_) = false;
+  Status job_result_ ABSL_GUARDED_BY(jobs_mu_);
+  Mutex callers_mu_;  // One job at a time.
 
   mutable Mutex mu_;
   std::unique_ptr<testing::Process> process_ ABSL_GUARDED_BY(mu_);
@@ -81,7 +95,7 @@ class TestedNode {
   std::string last_death_ ABSL_GUARDED_BY(notes_mu_);
   std::string log_ ABSL_GUARDED_BY(notes_mu_);  // Its end.
 
-  std::thread log_reader_, watcher_;
+  std::thread log_reader_, keeper_;
 };
 
 }  // namespace cairn::fault

@@ -111,9 +111,6 @@ std::vector<int> WireClient::StoreSome(const std::string& fingerprint,
   const std::vector<v1::PartResult> reserved = Reserve(fingerprint, parts);
   if (reserved.size() != parts.size()) return codes;
 
-  CallContext context(stop_);
-  v1::PushResponse response;
-  auto writer = cache_->Push(context.get(), &response);
   v1::PushFrame frame;
   frame.set_session_id(session());
   std::vector<size_t> sent;
@@ -125,6 +122,9 @@ std::vector<int> WireClient::StoreSome(const std::string& fingerprint,
     }
   }
   if (sent.empty()) return codes;
+  CallContext context(stop_);
+  v1::PushResponse response;
+  auto writer = cache_->Push(context.get(), &response);
   size_t size = 0;
   for (const size_t i : sent) {
     for (size_t at = 0; at < parts[i].bytes.size(); at += kPieceBytes) {

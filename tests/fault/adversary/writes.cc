@@ -73,7 +73,17 @@ void SameNodeSquatting(Scene& scene) {
   auto squatter = LocalClient::Open(session.hello(), tenant);
   if (!squatter.ok()) return scene.Note(ToString(squatter.status()));
   const uint64_t bytes = OpaquePart(MarkedBytes(tenant, 4000)).size();
-  for (uint64_t i = 0; i < 50; ++i) (void)(*squatter)->Squat(ns, KeyOf(tenant, i), bytes);
+  uint64_t granted = 0;
+  Status refused;
+  for (uint64_t i = 0; i < 50 && scene.going(); ++i) {
+    const Status status = (*squatter)->Squat(ns, KeyOf(tenant, i), bytes);
+    if (status.ok()) {
+      ++granted;
+    } else {
+      refused = status;
+    }
+  }
+  scene.Note(fmt::format("{} of 50 rooms granted; {}", granted, ToString(refused)));
   // It never fills them, and it never says that it will not.
   ExpectStored(scene, ns, tenant, 50);
 }
@@ -138,6 +148,15 @@ void SecondTenant(Scene& scene) {
       }
       a.Store(ns, parts);
     }
+    // Memory that nobody maps is full, too.
+    const std::string remote = scene.Tenant("remote");
+    WireClient far(scene.node.address(), scene.stop);
+    const std::string far_ns = far.Open(OpaqueSpec(remote));
+    for (uint64_t i = 0; i < 2000 && scene.going(); i += 100) {
+      std::vector<PartToStore> parts;
+      for (uint64_t n = i; n < i + 100; ++n) parts.push_back(MarkedBlock(remote, n, kBytes));
+      far.Store(far_ns, parts);
+    }
     // Where a block lies and when it was used last have nothing to do with each other.
     std::shuffle(numbers.begin(), numbers.end(), scene.random);
     for (const uint64_t n : numbers) {
@@ -150,6 +169,9 @@ void SecondTenant(Scene& scene) {
     auto b_here = LocalClient::Open(b.hello(), second);
     const std::string other = b.Open(OpaqueSpec(second));
     const std::vector<int> codes = b.Store(other, {MarkedBlock(second, 1, 4000)});
+    if (b_here.ok()) {
+      (void)(*b_here)->StoreInPlace(other, KeyOf(second, 2), OpaquePart(MarkedBytes(second, 4000)));
+    }
     const uint64_t evicted = EvictedBlocks(b.Stat()) - before;
     scene.Note(fmt::format("one block of 4 KB evicted {} blocks of 60 KB", evicted));
     scene.Expect(codes == std::vector<int>{0}, "the first block of a second tenant was refused");
