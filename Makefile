@@ -1,7 +1,7 @@
 # The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
 # installed first (see `make setup`).
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
-# `make lint` compares with.
+# `make lint` compares with. FUZZ_SECONDS=n and FUZZ_TARGETS="a b" are for `make fuzz`.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
@@ -10,8 +10,10 @@ MODEL_FILE := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL ?= $(MODEL_FILE)
 VENV := build/venv
 PYTHON := $(VENV)/bin/python
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?=
 
-.PHONY: help demo lint test test-asan test-tsan test-engines wheel bench build setup clean
+.PHONY: help demo fuzz lint test test-asan test-tsan test-engines wheel bench build setup clean
 .DEFAULT_GOAL := help
 
 help: ## Shows this list
@@ -82,6 +84,11 @@ test-engines: wheel $(MODEL_FILE)
 
 bench: build $(MODEL_FILE) ## Benchmarks with their yardsticks; writes build/bench/report.json
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json
+
+fuzz: setup ## Fuzzes each parser for FUZZ_SECONDS (default 600) under ASan, with Clang
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	python3 tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --targets "$(FUZZ_TARGETS)"
 
 clean: ## Removes what was built (downloaded models too)
 	rm -rf build
