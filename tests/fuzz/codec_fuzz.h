@@ -1,6 +1,6 @@
 #pragma once
-// Any bytes as an encoded slice: the decoder stays inside its buffers, what it accepts is finite, and
-// every instruction set of this machine gives the verdict and the numbers of the reference.
+// Any bytes as an encoded slice: the decoder stays inside its buffers, what it accepts is finite,
+// and every instruction set of this machine gives the verdict and the numbers of the reference.
 //
 // First byte: bits 0 and 1 the shape, bit 2 the position (0 or 64), bit 3: as many bytes follow as
 // a slice has, whatever the input's length, bits 4 to 7 the parameters. The rest is the slice.

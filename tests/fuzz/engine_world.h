@@ -3,8 +3,8 @@
 // bytes were committed since the last drop. Every byte that the engine gives is looked up there.
 //
 // The bytes of a slice say who wrote them: its first byte is the version, a number that each write
-// of a block gets, and the others follow from namespace, block, layer, head and version. So bytes of
-// another tenant, block, layer or dropped generation are seen, and so is a mixture of two writers.
+// of a block gets, and the others follow from namespace, block, layer, head and version. So bytes
+// of another tenant, block, layer or dropped generation are seen, and a mixture of two writers too.
 //
 // Not thread-safe.
 
@@ -212,8 +212,8 @@ struct World {
                                                .node_epoch = ++epoch}));
     for (const Space& space : spaces) (void)engine->OpenNamespace(space.spec, false);
   }
-  // As after kill -9: what was not flushed is lost. What was under way is done before: its callbacks
-  // must not come after the engine.
+  // As after kill -9: what was not flushed is lost. What was under way is done before, because its
+  // callbacks must not come after the engine.
   void Crash() {
     disk->HoldCallbacks(false);
     Settle();
