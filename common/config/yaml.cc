@@ -72,9 +72,13 @@ Status Schema::ApplyYaml(const std::string& text, const std::string& source) {
       }
       continue;
     }
-    // `key:` without a value is null: an empty text, and an error for the other types.
-    CAIRN_RETURN_IF_ERROR(
-        Set(leaf.name, leaf.value.IsNull() ? "" : leaf.value.Scalar(), leaf.source));
+    // A template that lost its value must not turn something off without a word.
+    if (leaf.value.IsNull()) {
+      return InvalidArgument(
+          "{}: {}: got no value, expected {}; for the default, leave the key out", leaf.source,
+          leaf.name, field->expected);
+    }
+    CAIRN_RETURN_IF_ERROR(Set(leaf.name, leaf.value.Scalar(), leaf.source));
   }
   return OkStatus();
 }

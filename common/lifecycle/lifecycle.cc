@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -57,31 +58,50 @@ int ShutdownSignals::WaitUntil(TimePoint deadline) {
 
 Gate::Pass& Gate::Pass::operator=(Pass&& other) noexcept {
   if (this != &other) {
-    if (gate_ != nullptr) gate_->Leave();
-    gate_ = other.gate_;
-    other.gate_ = nullptr;
+    if (gate_ != nullptr) gate_->Leave(party_);
+    gate_ = std::exchange(other.gate_, nullptr);
+    party_ = std::exchange(other.party_, nullptr);
   }
   return *this;
 }
 
 Gate::Pass::~Pass() {
-  if (gate_ != nullptr) gate_->Leave();
+  if (gate_ != nullptr) gate_->Leave(party_);
 }
 
-Gate::Pass Gate::Enter(Refusal* refusal) {
+Gate::Pass Gate::Enter(std::string_view name, Refusal* refusal) {
   MutexLock lock(mu_);
-  const Refusal why = closed_                            ? Refusal::kClosed
-                      : limit_ != 0 && inside_ >= limit_ ? Refusal::kFull
-                                                         : Refusal::kNone;
+  Refusal why = Refusal::kNone;
+  Party* party = nullptr;
+  if (closed_) {
+    why = Refusal::kClosed;
+  } else if (limit_ != 0) {
+    if (inside_ >= limit_) {
+      why = Refusal::kFull;
+    } else if (!name.empty()) {
+      const auto it = parties_.find(name);
+      if (it == parties_.end()) {
+        const auto made = parties_.try_emplace(std::string(name)).first;
+        made->second.name = made->first;
+        party = &made->second;
+      } else {
+        party = &it->second;
+        const uint64_t free = limit_ - inside_;
+        if (party->inside > free && party->inside >= kSmallShare) why = Refusal::kShare;
+      }
+    }
+  }
   if (refusal != nullptr) *refusal = why;
   if (why != Refusal::kNone) return Pass();
   ++inside_;
-  return Pass(this);
+  if (party != nullptr) ++party->inside;
+  return Pass(this, party);
 }
 
-void Gate::Leave() {
+void Gate::Leave(Party* party) {
   // Notified under the lock: a waiter that destroys the gate cannot run before we are done with it.
   MutexLock lock(mu_);
+  if (party != nullptr && --party->inside == 0) parties_.erase(parties_.find(party->name));
   if (--inside_ == 0) empty_.NotifyAll();
 }
 

@@ -3,7 +3,10 @@
 // request is done.
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
@@ -28,26 +31,51 @@ class ShutdownSignals {
 };
 
 // Counts the calls inside. After it was closed, no call can enter. Thread-safe.
+//
+// A gate with a limit shares its places among parties, such as connections: a party gets in as long
+// as it has no more places than are free. A single party can thus have half of the places, `n`
+// greedy ones leave 1 of `n + 1` to those that come later. (Choudhury and Hahne, "Dynamic queue
+// length thresholds for shared-memory packet switches", 1998, with a factor of 1.)
 class Gate {
+ private:
+  struct Party {
+    std::string_view name;  // The key of its entry.
+    uint64_t inside = 0;
+  };
+
  public:
+  // A party always gets this many places if they are free, so that small limits are of use.
+  static constexpr uint64_t kSmallShare = 4;
+
   // A call's place inside, which the destructor gives back. Move-only. False: the gate was closed.
   class Pass {
    public:
     Pass() = default;
-    explicit Pass(Gate* gate) : gate_(gate) {}
-    Pass(Pass&& other) noexcept : gate_(other.gate_) { other.gate_ = nullptr; }
+    Pass(Pass&& other) noexcept
+        : gate_(std::exchange(other.gate_, nullptr)),
+          party_(std::exchange(other.party_, nullptr)) {}
     Pass& operator=(Pass&& other) noexcept;
     ~Pass();
     explicit operator bool() const { return gate_ != nullptr; }
 
    private:
+    friend class Gate;
+    Pass(Gate* gate, Party* party) : gate_(gate), party_(party) {}
     Gate* gate_ = nullptr;
+    Party* party_ = nullptr;  // nullptr: nobody's.
   };
 
   // At most `limit` calls may be inside. 0: no limit.
   explicit Gate(uint64_t limit = 0) : limit_(limit) {}
-  enum class Refusal { kNone, kClosed, kFull };
-  Pass Enter(Refusal* refusal = nullptr);
+  enum class Refusal {
+    kNone,
+    kClosed,
+    kFull,
+    kShare,  // The party has its share.
+  };
+  // For a caller that belongs to no party.
+  Pass Enter(Refusal* refusal = nullptr) { return Enter({}, refusal); }
+  Pass Enter(std::string_view party, Refusal* refusal);
   void Close();
   // Waits until no call is inside. False: the deadline came first.
   bool WaitEmpty(TimePoint deadline);
@@ -55,12 +83,14 @@ class Gate {
   uint64_t limit() const { return limit_; }
 
  private:
-  void Leave();
+  void Leave(Party* party);
   const uint64_t limit_;
   mutable Mutex mu_;
   CondVar empty_;
   uint64_t inside_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // Those that have somebody inside. Entries keep their addresses.
+  std::map<std::string, Party, std::less<>> parties_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn

@@ -1,57 +1,181 @@
 #include "common/log/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
+#include <fmt/chrono.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/log/line_limiter.h"
+#include "common/log/line_queue.h"
 
 namespace cairn::log {
 namespace {
 
+constexpr size_t kMaxWaitingBytes = 1 << 20;
+constexpr size_t kMaxValueBytes = 4096;
+// How long an end of the process waits for a reader of stderr.
+constexpr Duration kLastLines = std::chrono::milliseconds(500);
+
 std::atomic<Level> g_level{Level::kInfo};
 std::atomic<Format> g_format{Format::kText};
 
-spdlog::logger& Logger() {
-  static std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = spdlog::stderr_logger_mt("cairn");
-    made->set_level(spdlog::level::debug);
-    made->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %v", spdlog::pattern_time_type::utc);
-    made->flush_on(spdlog::level::debug);
-    return made;
-  }();
-  return *logger;
-}
-
-spdlog::level::level_enum ToSpdlog(Level level) {
+std::string_view NameOf(Level level) {
   switch (level) {
     case Level::kDebug:
-      return spdlog::level::debug;
+      return "debug";
     case Level::kInfo:
-      return spdlog::level::info;
+      return "info";
     case Level::kWarn:
-      return spdlog::level::warn;
+      return "warning";
     case Level::kError:
-      return spdlog::level::err;
+      return "error";
   }
-  return spdlog::level::info;
+  return "info";
 }
 
-bool NeedsQuotes(const std::string& value) {
-  return value.empty() || value.find_first_of(" =\"\n\t") != std::string::npos;
+// Also what a terminal would obey: control characters, and everything beyond ASCII.
+bool NeedsQuotes(std::string_view value) {
+  return value.empty() || std::any_of(value.begin(), value.end(), [](char c) {
+           return c <= ' ' || c > '~' || c == '=' || c == '"' || c == '\\';
+         });
 }
 
-// ASCII-safe and valid even where a value holds foreign bytes.
-std::string Dump(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// ASCII without control characters, and valid even if a value holds foreign bytes.
+template <typename Json>
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
+
+std::string Bounded(const std::string& value) {
+  if (value.size() <= kMaxValueBytes) return value;
+  return fmt::format("{}... ({} bytes)", std::string_view(value).substr(0, kMaxValueBytes),
+                     value.size());
+}
+
+std::string Line(Level level, std::string_view event, std::initializer_list<Field> fields,
+                 uint64_t left_out) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  if (g_format.load(std::memory_order_relaxed) == Format::kJson) {
+    nlohmann::ordered_json object;
+    object["ts"] = std::chrono::duration<double>(now).count();
+    object["level"] = std::string(NameOf(level));
+    object["event"] = std::string(event);
+    for (const Field& field : fields) object[std::string(field.key)] = Bounded(field.value);
+    if (left_out > 0) object["left_out"] = std::to_string(left_out);
+    return Dump(object) + '\n';
+  }
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  std::string line =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}", fmt::gmtime(static_cast<time_t>(ms / 1000)),
+                  ms % 1000, NameOf(level), event);
+  for (const Field& field : fields) {
+    const std::string value = Bounded(field.value);
+    line += ' ';
+    line += field.key;
+    line += '=';
+    line += NeedsQuotes(value) ? Dump(nlohmann::json(value)) : value;
+  }
+  if (left_out > 0) line += fmt::format(" left_out={}", left_out);
+  return line + '\n';
+}
+
+// Gives up when nobody can read it any more.
+void WriteAll(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (errno == EAGAIN) {
+      pollfd out{STDERR_FILENO, POLLOUT, 0};
+      poll(&out, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+// What writes the lines of this process. Never destroyed: threads may log until the very end.
+class Writer {
+ public:
+  static Writer& Get() {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, [] {
+      instance() = new Writer();
+      std::atexit([] { Flush(kLastLines); });
+      internal::SetBeforeAbort([] { Flush(kLastLines); });
+      // The thread is not in the child, and the lock may be held there for good.
+      pthread_atfork(nullptr, nullptr, [] { instance() = new Writer(); });
+    });
+    return *instance();
+  }
+
+  void Write(std::string_view line) {
+    Start();
+    queue_.Push(line);
+  }
+  LineQueue& queue() { return queue_; }
+  LineLimiter& limiter() { return limiter_; }
+  bool started() const { return started_.load(std::memory_order_acquire); }
+
+ private:
+  static Writer*& instance() {
+    static Writer* writer = nullptr;
+    return writer;
+  }
+  void Start() {
+    if (started() || started_.exchange(true)) return;
+    // Signals are for the threads of the program.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { Run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  void Run() {
+    pthread_setname_np(pthread_self(), "log");
+    for (;;) {
+      const LineQueue::Batch batch = queue_.Take();
+      WriteAll(batch.lines);
+      if (batch.dropped == 0) continue;
+      WriteAll(Line(Level::kWarn, "log_lines_dropped",
+                    {{"lines", Num(batch.dropped)}, {"why", "stderr was not read"}}, 0));
+    }
+  }
+
+  LineQueue queue_{kMaxWaitingBytes};
+  LineLimiter limiter_;
+  std::atomic<bool> started_{false};
+};
 
 }  // namespace
 
 void Configure(const Options& options) {
   g_level = options.level;
   g_format = options.format;
-  Logger().set_pattern(options.format == Format::kJson ? "%v" : "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %v",
-                       spdlog::pattern_time_type::utc);
+  static std::terminate_handler before = nullptr;
+  if (before != nullptr) return;
+  before = std::set_terminate([] {
+    Flush(kLastLines);
+    before();
+  });
+}
+
+bool Flush(Duration timeout) {
+  Writer& writer = Writer::Get();
+  return !writer.started() || writer.queue().WaitWritten(SteadyClock::Get().Now() + timeout);
+}
+
+Losses GetLosses() {
+  Writer& writer = Writer::Get();
+  return {.dropped = writer.queue().dropped(), .left_out = writer.limiter().left_out()};
 }
 
 Result<Level> ParseLevel(std::string_view name) {
@@ -71,26 +195,15 @@ Result<Format> ParseFormat(std::string_view name) {
 bool Enabled(Level level) { return level >= g_level.load(std::memory_order_relaxed); }
 
 void Write(Level level, std::string_view event, std::initializer_list<Field> fields) {
-  std::string line;
-  if (g_format.load(std::memory_order_relaxed) == Format::kJson) {
-    nlohmann::ordered_json object;
-    const auto now =
-        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
-    object["ts"] = now.count();
-    object["level"] = std::string(spdlog::level::to_string_view(ToSpdlog(level)).data());
-    object["event"] = std::string(event);
-    for (const Field& field : fields) object[std::string(field.key)] = field.value;
-    line = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  } else {
-    line = std::string(event);
-    for (const Field& field : fields) {
-      line += ' ';
-      line += field.key;
-      line += '=';
-      line += NeedsQuotes(field.value) ? Dump(field.value) : field.value;
-    }
+  Writer& writer = Writer::Get();
+  uint64_t left_out = 0;
+  // Who asks for debug lines wants all of them.
+  if (level > Level::kDebug) {
+    const auto admitted = writer.limiter().Admit(event, SteadyClock::Get().Now());
+    if (!admitted) return;
+    left_out = *admitted;
   }
-  Logger().log(ToSpdlog(level), "{}", line);
+  writer.Write(Line(level, event, fields, left_out));
 }
 
 }  // namespace cairn::log

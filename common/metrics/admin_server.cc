@@ -1,6 +1,5 @@
 #include "common/metrics/admin_server.h"
 
-#include <civetweb.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,33 +7,17 @@
 
 #include <atomic>
 #include <cstring>
-#include <thread>
+#include <vector>
 
 #include "common/concurrency/mutex.h"
+#include "common/metrics/http_server.h"
 
 namespace cairn::metrics {
 namespace {
 
 constexpr std::string_view kStateNames[] = {"starting", "ready", "draining"};
 
-int Answer(mg_connection* connection, int code, const char* type, const std::string& body) {
-  const char* text = code == 200   ? "OK"
-                     : code == 405 ? "Method Not Allowed"
-                                   : "Service Unavailable";
-  mg_printf(
-      connection,
-      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-      code, text, type, body.size());
-  mg_write(connection, body.data(), body.size());
-  return code;
-}
-
-constexpr char kPlain[] = "text/plain; charset=utf-8";
-
-bool IsGet(mg_connection* connection) {
-  const char* method = mg_get_request_info(connection)->request_method;
-  return method != nullptr && std::strcmp(method, "GET") == 0;
-}
+HttpAnswer Plain(int code, std::string body) { return {.code = code, .body = std::move(body)}; }
 
 }  // namespace
 
@@ -45,13 +28,19 @@ struct Health::Impl {
   mutable Mutex mu;
   NodeState state ABSL_GUARDED_BY(mu) = NodeState::kStarting;
   std::string reason ABSL_GUARDED_BY(mu) = "starting";
+  struct Watched {
+    std::string what;
+    std::function<Duration()> busy_for;
+  };
+  std::vector<Watched> watched ABSL_GUARDED_BY(mu);
 };
 
 Health::Health(const Clock* clock, Duration max_silence)
     : impl_(new Impl{.clock = clock,
                      .max_silence = max_silence,
                      .last_beat_ns = clock->Now().time_since_epoch().count(),
-                     .mu = {}}) {}
+                     .mu = {},
+                     .watched = {}}) {}
 Health::~Health() = default;
 
 void Health::SetState(NodeState state, const std::string& reason) {
@@ -75,10 +64,24 @@ void Health::Beat() {
                             std::memory_order_relaxed);
 }
 
-bool Health::Alive() const {
+void Health::Watch(std::string what, std::function<Duration()> busy_for) {
+  MutexLock lock(impl_->mu);
+  impl_->watched.push_back({std::move(what), std::move(busy_for)});
+}
+
+std::string Health::Silent() const {
   const int64_t silence_ns = impl_->clock->Now().time_since_epoch().count() -
                              impl_->last_beat_ns.load(std::memory_order_relaxed);
-  return Duration(silence_ns) <= impl_->max_silence;
+  if (Duration(silence_ns) > impl_->max_silence) return "the main loop does not run";
+  MutexLock lock(impl_->mu);
+  for (const Impl::Watched& watched : impl_->watched) {
+    const Duration busy = watched.busy_for();
+    if (busy > impl_->max_silence) {
+      return fmt::format("{} is stuck for {} s", watched.what,
+                         std::chrono::duration_cast<std::chrono::seconds>(busy).count());
+    }
+  }
+  return "";
 }
 
 void Health::Export(Registry* registry) const {
@@ -92,33 +95,7 @@ void Health::Export(Registry* registry) const {
 }
 
 struct AdminServer::Impl {
-  const Registry* registry = nullptr;
-  const Health* health = nullptr;
-  mg_context* context = nullptr;
-  std::string address;
-
-  static int Live(mg_connection* c, void* self) {
-    if (!IsGet(c)) return Answer(c, 405, kPlain, "only GET\n");
-    const bool alive = static_cast<Impl*>(self)->health->Alive();
-    return Answer(c, alive ? 200 : 503, kPlain, alive ? "alive\n" : "the main loop does not run\n");
-  }
-  static int Startup(mg_connection* c, void* self) {
-    if (!IsGet(c)) return Answer(c, 405, kPlain, "only GET\n");
-    const bool started = static_cast<Impl*>(self)->health->state() != NodeState::kStarting;
-    return Answer(c, started ? 200 : 503, kPlain, started ? "started\n" : "starting\n");
-  }
-  static int Ready(mg_connection* c, void* self) {
-    if (!IsGet(c)) return Answer(c, 405, kPlain, "only GET\n");
-    const Health* health = static_cast<Impl*>(self)->health;
-    const bool ready = health->state() == NodeState::kReady;
-    return Answer(c, ready ? 200 : 503, kPlain,
-                  ready ? "ready\n" : "not ready: " + health->reason() + "\n");
-  }
-  static int Metrics(mg_connection* c, void* self) {
-    if (!IsGet(c)) return Answer(c, 405, kPlain, "only GET\n");
-    return Answer(c, 200, "text/plain; version=0.0.4; charset=utf-8",
-                  static_cast<Impl*>(self)->registry->Scrape());
-  }
+  std::unique_ptr<HttpServer> http;
 };
 
 AdminServer::AdminServer() : impl_(std::make_unique<Impl>()) {}
@@ -127,65 +104,41 @@ Result<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& liste
                                                         const Registry* registry,
                                                         const Health* health) {
   const size_t colon = listen.rfind(':');
-  // Civetweb takes lists of ports and suffixes for TLS: none of them is meant here.
   if (colon == std::string::npos || colon == 0 || colon + 1 == listen.size() ||
       listen.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
       listen.find_first_of(",+ ") != std::string::npos) {
     return InvalidArgument("admin.listen: got '{}', expected an address such as 127.0.0.1:7401",
                            listen);
   }
+  const auto live = [health] {
+    const std::string silent = health->Silent();
+    return silent.empty() ? Plain(200, "alive\n") : Plain(503, silent + "\n");
+  };
+  const auto started = [health] {
+    return health->state() != NodeState::kStarting ? Plain(200, "started\n")
+                                                   : Plain(503, "starting\n");
+  };
+  const auto ready = [health] {
+    return health->state() == NodeState::kReady
+               ? Plain(200, "ready\n")
+               : Plain(503, "not ready: " + health->reason() + "\n");
+  };
+  const auto scrape = [registry] {
+    return HttpAnswer{.type = "text/plain; version=0.0.4; charset=utf-8",
+                      .body = registry->Scrape()};
+  };
   std::unique_ptr<AdminServer> server(new AdminServer());
-  Impl& impl = *server->impl_;
-  impl.registry = registry;
-  impl.health = health;
-  // A client that connects and says nothing more holds a thread until the timeout: with few threads
-  // and a long one, a handful of them keeps the probes out, and the node is restarted for nothing.
-  const char* options[] = {"listening_ports",
-                           listen.c_str(),
-                           "num_threads",
-                           "8",
-                           "request_timeout_ms",
-                           "1000",
-                           "connection_queue",
-                           "64",
-                           "enable_keep_alive",
-                           "no",
-                           "enable_directory_listing",
-                           "no",
-                           nullptr};
-  mg_init_library(0);
-  mg_callbacks callbacks{};
-  // We say it ourselves.
-  callbacks.log_message = [](const mg_connection*, const char*) { return 1; };
-  impl.context = mg_start(&callbacks, nullptr, options);
-  if (impl.context == nullptr) {
-    return Errorf(StatusCode::kUnavailable, "admin.listen: cannot bind '{}': is the port taken?",
-                  listen);
-  }
-  mg_server_port port{};
-  mg_get_server_ports(impl.context, 1, &port);
-  impl.address = fmt::format("{}:{}", listen.substr(0, colon), port.port);
-  mg_set_request_handler(impl.context, "/livez$", Impl::Live, &impl);
-  mg_set_request_handler(impl.context, "/startupz$", Impl::Startup, &impl);
-  mg_set_request_handler(impl.context, "/readyz$", Impl::Ready, &impl);
-  mg_set_request_handler(impl.context, "/metrics$", Impl::Metrics, &impl);
+  CAIRN_ASSIGN_OR_RETURN(server->impl_->http,
+                         HttpServer::Start({.listen = listen}, {{"/livez", live},
+                                                                {"/startupz", started},
+                                                                {"/readyz", ready},
+                                                                {"/metrics", scrape, true}}));
   return server;
 }
 
-AdminServer::~AdminServer() {
-  if (impl_->context == nullptr) return;
-  // Civetweb's acceptor looks at its stop flag every 2 s, or after a connection: knock until it has
-  // seen it.
-  std::atomic<bool> stopped{false};
-  std::thread knock([&] {
-    while (!stopped) (void)HttpGet(impl_->address, "/livez", std::chrono::milliseconds(10));
-  });
-  mg_stop(impl_->context);
-  stopped = true;
-  knock.join();
-}
+AdminServer::~AdminServer() = default;
 
-const std::string& AdminServer::address() const { return impl_->address; }
+const std::string& AdminServer::address() const { return impl_->http->address(); }
 
 Result<std::string> HttpGet(const std::string& address, const std::string& path, Duration timeout) {
   const TimePoint deadline = SteadyClock::Get().Now() + timeout;

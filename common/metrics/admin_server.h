@@ -2,14 +2,16 @@
 // The admin port: plain HTTP for probes and scrapes. It has only GET, and no request changes
 // anything.
 //
-//   /livez     200 while the process runs its loop (a watchdog that the owner feeds)
+//   /livez     200 while the process runs its loop (a watchdog that the owner feeds), and no thread
+//              that it watches is stuck; 503 with the reason otherwise
 //   /startupz  200 once started
 //   /readyz    200 while the node takes requests; 503 with the reason otherwise
 //   /metrics   Prometheus text
 //
 // Liveness depends on the process alone, never on peers or the disk. Otherwise one outage would
-// restart every node at once.
+// restart every node at once. Slow clients do not keep the probes out (http_server.h).
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,7 +26,8 @@ enum class NodeState { kStarting, kReady, kDraining };
 // The state that the probes report. Thread-safe.
 class Health {
  public:
-  // The process counts as not alive when `Beat` was not called for `max_silence`.
+  // The process counts as not alive when `Beat` was not called for `max_silence`, or when a thread
+  // that it watches has worked on one thing for that long.
   Health(const Clock* clock, Duration max_silence);
   ~Health();
   // `reason`: /readyz shows it when the process is not ready.
@@ -32,7 +35,13 @@ class Health {
   NodeState state() const;
   std::string reason() const;
   void Beat();
-  bool Alive() const;
+  // A thread that must never work on one thing for longer than `max_silence`, such as one that polls
+  // for calls. `busy_for`: how long it has worked on what it works on now, 0 when it waits. Called
+  // by probes, on any thread, until the last of them has ended; must not block or call this object.
+  void Watch(std::string what, std::function<Duration()> busy_for);
+  // Why the process does not count as alive, for people; "" if it does.
+  std::string Silent() const;
+  bool Alive() const { return Silent().empty(); }
   // cairn_node_state{state}: exactly one of the three values is 1.
   void Export(Registry* registry) const;
 

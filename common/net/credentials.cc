@@ -25,16 +25,20 @@ std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsOptions&
 Caller CallerOf(const grpc::ServerContextBase& context) {
   Caller caller;
   const std::string peer = context.peer();
+  // rpc::OperatorSocket hands such connections to gRPC, nobody else does.
+  caller.is_operator = peer.rfind("fd:", 0) == 0;
   caller.local = peer.rfind("unix:", 0) == 0 || peer.rfind("ipv4:127.", 0) == 0 ||
                  peer.rfind("ipv6:[::1]", 0) == 0 || peer.rfind("ipv6:%5B::1%5D", 0) == 0;
   const auto auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return caller;
-  for (const char* property :
-       {"peer_spiffe_id", "x509_subject_alternative_name", "x509_common_name"}) {
+  const auto add = [&](const char* property, std::vector<std::string>* to) {
     for (const auto& value : auth->FindPropertyValues(property)) {
-      caller.identities.emplace_back(value.data(), value.size());
+      to->emplace_back(value.data(), value.size());
     }
-  }
+  };
+  add("peer_spiffe_id", &caller.names);
+  add("x509_subject_alternative_name", &caller.names);
+  add("x509_common_name", &caller.common_names);
   return caller;
 }
 

@@ -99,19 +99,34 @@ Result<double> CertificateExpiry(const std::string& path) {
   return static_cast<double>(timegm(&end));
 }
 
-Status CheckAdmin(const Caller& caller, const TlsOptions& options,
-                  const std::vector<std::string>& admins) {
-  if (!options.mutual()) {
-    if (caller.local) return OkStatus();
-    return Errorf(
-        StatusCode::kPermissionDenied,
-        "admin: without client certificates, only callers on the node's machine may do this");
+std::string Caller::Describe() const {
+  if (!names.empty()) return names.front();
+  if (!common_names.empty())
+    return fmt::format("{}{}", AdminRule::kCommonName, common_names.front());
+  return "(no certificate)";
+}
+
+Status CheckAdmin(const Caller& caller, const AdminRule& rule) {
+  if (caller.is_operator) return OkStatus();
+  if (!rule.certificates) {
+    if (caller.local && rule.allow_loopback) return OkStatus();
+    return Errorf(StatusCode::kPermissionDenied,
+                  "admin: without client certificates, only callers over the node's admin.socket "
+                  "may do this{}",
+                  caller.local ? ", or callers on its machine if admin.allow_loopback is set" : "");
   }
-  for (const std::string& identity : caller.identities) {
-    if (std::find(admins.begin(), admins.end(), identity) != admins.end()) return OkStatus();
+  const auto has = [](const std::vector<std::string>& all, std::string_view one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  for (const std::string_view identity : rule.identities) {
+    if (identity.starts_with(AdminRule::kCommonName)
+            ? has(caller.common_names, identity.substr(AdminRule::kCommonName.size()))
+            : has(caller.names, identity)) {
+      return OkStatus();
+    }
   }
   return Errorf(StatusCode::kPermissionDenied, "admin: caller '{}' is not in tls.admin_identities",
-                caller.identities.empty() ? "(no certificate)" : caller.identities.front());
+                caller.Describe());
 }
 
 }  // namespace cairn::net

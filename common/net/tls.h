@@ -2,6 +2,7 @@
 // TLS from files, without gRPC: the configuration, the check whether it can work, and who may call.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -36,15 +37,29 @@ Result<double> CertificateExpiry(const std::string& path);
 
 // The caller, as far as the transport proved who it is.
 struct Caller {
-  // The SPIFFE URIs, the DNS names and the common name in the client's certificate. Empty: no
-  // certificate.
-  std::vector<std::string> identities;
-  bool local = false;  // Over loopback or a Unix socket.
+  // The alternative names in the client's certificate, as they are: SPIFFE URIs, DNS names, ...
+  std::vector<std::string> names;
+  // Its common names. Many authorities let whoever asks for a certificate choose them.
+  std::vector<std::string> common_names;
+  // Over a socket that only the process's own user and root can use.
+  bool is_operator = false;
+  bool local = false;  // Over loopback or another Unix socket: whoever that is.
+
+  // For errors and logs.
+  std::string Describe() const;
 };
 
-// Says who may call the admin service. With mutual TLS: callers with one of the identities, so
-// nobody when the list is empty. Without client certificates: callers on this machine.
-Status CheckAdmin(const Caller& caller, const TlsOptions& options,
-                  const std::vector<std::string>& admins);
+// Who may call the admin service, apart from operators.
+struct AdminRule {
+  bool certificates = false;    // Clients show certificates (mutual TLS).
+  bool allow_loopback = false;  // Without certificates: all callers that look local.
+  // With certificates. A name, or a common name after kCommonName. Empty: nobody.
+  std::vector<std::string> identities;
+
+  static constexpr std::string_view kCommonName = "cn:";
+};
+
+// PERMISSION_DENIED, with what would allow it.
+Status CheckAdmin(const Caller& caller, const AdminRule& rule);
 
 }  // namespace cairn::net

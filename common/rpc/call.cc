@@ -34,15 +34,31 @@ Status Call::ReadTrace() {
 
 Status Call::Admit() {
   CAIRN_RETURN_IF_ERROR(ReadTrace());
+  return TakePlace();
+}
+
+Status Call::TakePlace() {
+  CAIRN_ASSIGN_OR_RETURN(pass_, TakePlaceAt(context_->gate, "calls", context_->limit));
+  return OkStatus();
+}
+
+Result<Gate::Pass> Call::TakePlaceAt(Gate* gate, std::string_view things,
+                                     std::string_view limit) const {
   Gate::Refusal refusal = Gate::Refusal::kNone;
-  pass_ = context_->gate->Enter(&refusal);
+  Gate::Pass pass = gate->Enter(grpc_->peer(), &refusal);
   switch (refusal) {
     case Gate::Refusal::kNone:
-      return OkStatus();
+      return pass;
     case Gate::Refusal::kFull:
       Rejected(Rejection::kOverload);
-      return Errorf(StatusCode::kResourceExhausted, "the {} already works on {} calls ({})",
-                    context_->process, context_->gate->limit(), context_->limit);
+      return Errorf(StatusCode::kResourceExhausted, "the {} already works on {} {} ({})",
+                    context_->process, gate->limit(), things, limit);
+    case Gate::Refusal::kShare:
+      Rejected(Rejection::kShare);
+      return Errorf(StatusCode::kResourceExhausted,
+                    "this connection already has as many {} as the {} has places left for others, "
+                    "of {} ({})",
+                    things, context_->process, gate->limit(), limit);
     case Gate::Refusal::kClosed:
       break;
   }

@@ -24,12 +24,17 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // INVALID_ARGUMENT: the trace id is malformed. RESOURCE_EXHAUSTED: too many calls. UNAVAILABLE:
-  // the process stops.
+  // INVALID_ARGUMENT: the trace id is malformed. RESOURCE_EXHAUSTED: too many calls, of all clients
+  // or of this connection. UNAVAILABLE: the process stops.
   Status Admit();
   // The same without a place among the calls under way: for streams that live as long as their
-  // client.
+  // client, and for those that have not begun.
   Status AdmitStream();
+  // A place among the calls under way, after AdmitStream. Errors as Admit.
+  Status TakePlace();
+  // A place at another gate. RESOURCE_EXHAUSTED: the gate, or this connection's share of it, is full
+  // of `things`, such as "watches", which `limit` bounds.
+  Result<Gate::Pass> TakePlaceAt(Gate* gate, std::string_view things, std::string_view limit) const;
   // Gives its place among the running calls to another call. Otherwise the destructor does so.
   void Leave() { pass_ = Gate::Pass(); }
   // Counts, logs, and converts.

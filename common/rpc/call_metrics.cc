@@ -8,7 +8,7 @@ namespace cairn::rpc {
 namespace {
 
 constexpr std::string_view kRejections[kRejectionCount] = {"overload", "draining", "auth",
-                                                           "invalid", "stalled"};
+                                                           "invalid",  "stalled",  "share"};
 
 // As grpc::StatusCode spells them in Prometheus' usual way.
 constexpr std::string_view kCodeNames[] = {
@@ -57,8 +57,9 @@ CallMetrics::CallMetrics(metrics::Registry* registry) : registry_(registry) {
   for (size_t i = 0; i < kRejectionCount; ++i) {
     rejected_[i] =
         registry->AddCounter("cairn_rpc_rejected_total",
-                             "Calls refused before any work was done for them. stalled: fetches "
-                             "that were ended because their reader took nothing.",
+                             "Calls refused before any work was done for them. stalled: streams "
+                             "that were ended because their client took or sent nothing. share: "
+                             "the connection has its share of the places.",
                              {{"reason", std::string(kRejections[i])}});
   }
 }

@@ -12,8 +12,8 @@
 
 namespace cairn::rpc {
 
-enum class Rejection : uint8_t { kOverload, kDraining, kAuth, kInvalid, kStalled };
-inline constexpr size_t kRejectionCount = 5;
+enum class Rejection : uint8_t { kOverload, kDraining, kAuth, kInvalid, kStalled, kShare };
+inline constexpr size_t kRejectionCount = 6;
 
 // How long a call of a method lasts.
 enum class Life {

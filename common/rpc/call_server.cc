@@ -37,7 +37,8 @@ void RawCall::Arrived(bool ok) {
 
 void RawCall::Opened(bool ok) { place_.server->Open(std::unique_ptr<RawCall>(this), ok); }
 
-CallServer::CallServer(size_t pollers) : count_(Pollers(pollers)) {}
+CallServer::CallServer(size_t pollers)
+    : count_(Pollers(pollers)), busy_since_ns_(new std::atomic<int64_t>[count_]()) {}
 
 CallServer::~CallServer() { Stop(); }
 
@@ -94,10 +95,24 @@ void CallServer::Poll(size_t poller) {
   pthread_setname_np(pthread_self(), "grpc");
   void* tag = nullptr;
   bool ok = false;
+  std::atomic<int64_t>& busy_since_ns = busy_since_ns_[poller];
   while (queues_[poller]->Next(&tag, &ok)) {
+    busy_since_ns.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                        std::memory_order_relaxed);
     const auto* const event = static_cast<RawCall::Tag*>(tag);
     (event->call->*event->done)(ok);
+    busy_since_ns.store(0, std::memory_order_relaxed);
   }
+}
+
+Duration CallServer::BusyFor() const {
+  const int64_t now_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+  Duration longest(0);
+  for (size_t i = 0; i < count_; ++i) {
+    const int64_t since_ns = busy_since_ns_[i].load(std::memory_order_relaxed);
+    if (since_ns != 0) longest = std::max(longest, Duration(now_ns - since_ns));
+  }
+  return longest;
 }
 
 void CallServer::Take(std::unique_ptr<RawCall> call) {

@@ -9,6 +9,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"
 #include "common/rpc/call_reactor.h"
 
@@ -46,6 +48,10 @@ class CallServer {
   // Work for which they still wait continues.
   void Stop();
 
+  // How long the poller that has worked longest on one reaction has done so. 0: all wait. Any
+  // thread.
+  Duration BusyFor() const;
+
  private:
   friend class RawCall;
   struct Method {
@@ -64,8 +70,10 @@ class CallServer {
   grpc::AsyncGenericService service_;
   std::unordered_map<std::string, Method> methods_;                   // Constant from Start on.
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;  // As are these.
-  std::vector<std::thread> pollers_;
   const size_t count_;
+  // When each poller began its reaction, on the steady clock; 0: it waits.
+  const std::unique_ptr<std::atomic<int64_t>[]> busy_since_ns_;
+  std::vector<std::thread> pollers_;
   Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -12,4 +12,8 @@ inline constexpr int kKeepaliveTimeoutMs = 10'000;
 // What a server allows.
 inline constexpr int kMinPingIntervalMs = 10'000;
 
+// Calls of one connection that may be open at a time, also those that have sent no request yet. A
+// client waits before it opens more.
+inline constexpr int kMaxStreams = 4096;
+
 }  // namespace cairn::rpc

@@ -22,6 +22,7 @@ void SetConnections(const Server::Options& options, grpc::ServerBuilder* builder
   // Else a second process on the same port would silently get a part of the calls.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               kMinPingIntervalMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -70,10 +71,16 @@ Status Server::Start(const Options& options) {
   return OkStatus();
 }
 
+Status Server::ListenForOperators(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(operators_, OperatorSocket::Listen(path, server_.get()));
+  return OkStatus();
+}
+
 void Server::Shutdown(Duration grace) {
   if (server_ == nullptr) return;
   const auto until = std::chrono::system_clock::now() +
                      std::chrono::duration_cast<std::chrono::system_clock::duration>(grace);
+  operators_.reset();
   server_->Shutdown(until);
   server_->Wait();
   calls_.Stop();

@@ -11,6 +11,7 @@
 #include "cairn/common/status.h"
 #include "common/net/tls.h"
 #include "common/rpc/call_server.h"
+#include "common/rpc/operator_socket.h"
 
 namespace cairn::rpc {
 
@@ -34,6 +35,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   CallServer* calls() { return &calls_; }
+  const CallServer& calls() const { return calls_; }
   // INVALID_ARGUMENT: an address or TLS files cannot be used. PERMISSION_DENIED: other machines can
   // reach a port without TLS, and `tls` does not allow that. UNAVAILABLE: an address cannot be
   // bound.
@@ -47,9 +49,14 @@ class Server {
   // 0 for a Unix socket.
   int port() const { return port_; }
 
+  // Serves the process's own user and root at a Unix socket; net::CallerOf then says so. REQUIRES:
+  // Start was OK. Errors as OperatorSocket::Listen.
+  Status ListenForOperators(const std::string& path);
+
  private:
   CallServer calls_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<OperatorSocket> operators_;
   std::string address_;
   int port_ = 0;
 };

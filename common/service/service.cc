@@ -17,6 +17,8 @@ namespace {
 constexpr Duration kTick = std::chrono::milliseconds(100);
 // A process whose ticker has been silent for longer is not alive.
 constexpr Duration kMaxSilence = std::chrono::seconds(10);
+// How long the end waits for a reader of stderr.
+constexpr Duration kLastLines = std::chrono::milliseconds(500);
 
 void PrintReady(const Settings& settings, const std::string& grpc, const std::string& admin) {
   const char* format = settings.json ? "{\"ready\": true, \"grpc\": \"%s\", \"admin\": \"%s\"}\n"
@@ -45,7 +47,24 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   metrics::Health health(&SteadyClock::Get(), kMaxSilence);
   health.SetState(metrics::NodeState::kStarting, program.starting);
   health.Export(&registry);
+  registry.AddCollector([](metrics::Sink& sink) {
+    const log::Losses lost = log::GetLosses();
+    const auto add = [&](const char* reason, uint64_t lines) {
+      sink.Counter("cairn_log_lost_lines_total",
+                   "Lines of the log that were not written. full: stderr was not read. rate: the "
+                   "event wrote too many.",
+                   {{"reason", reason}}, static_cast<double>(lines));
+    };
+    add("full", lost.dropped);
+    add("rate", lost.left_out);
+  });
   std::unique_ptr<Service> service = program.make(&registry);
+  health.Watch("a poller of calls", [&service] { return service->BusyFor(); });
+  registry.AddCollector([&service](metrics::Sink& sink) {
+    sink.Gauge("cairn_rpc_poller_busy_seconds",
+               "How long the poller of calls that has worked longest on one of them has done so.",
+               {}, Seconds(service->BusyFor()));
+  });
   // Probes answer while the service starts.
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<metrics::AdminServer> admin,
                          metrics::AdminServer::Start(settings.admin_listen, &registry, &health));
@@ -67,6 +86,7 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   admin.reset();
   service.reset();
   log::Info("stopped", {{"status", drained.ok() ? "OK" : ToString(drained)}});
+  log::Flush(kLastLines);
   return drained;
 }
 

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "cairn/common/clock.h"
 #include "cairn/common/status.h"
 #include "common/config/config.h"
 #include "common/metrics/metrics.h"
@@ -49,6 +50,9 @@ class Service {
   virtual std::string address() const = 0;
   // Called every 100 ms from the moment when Start was OK until after Drain.
   virtual void Tick() {}
+  // How long the poller of calls that has worked longest on one of them has done so; 0: all wait.
+  // Probes of liveness ask from another thread, at any time until the destructor begins.
+  virtual Duration BusyFor() const { return Duration(0); }
   // Refuses new calls, lets running calls end, and closes the data port. An error means that
   // something was lost. Called once, after Start.
   virtual Status Drain() = 0;

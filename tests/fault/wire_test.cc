@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <thread>
 
-#include "cairn/v1/cache.pb.h"
+#include "cairn/v1/cache.grpc.pb.h"
 #include "common/metrics/admin_server.h"
 #include "tests/fault/support/fault_support.h"
 
@@ -33,6 +35,12 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   bool open() const { return open_; }
+  // The other side has closed it.
+  bool Closed() const {
+    char byte = 0;
+    const ssize_t n = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return !open_ || n == 0 || (n < 0 && errno != EAGAIN);
+  }
   // False when the other side has enough, or takes nothing for a while.
   bool Send(const std::string& bytes) {
     for (size_t at = 0; at < bytes.size();) {
@@ -167,15 +175,121 @@ TEST_F(FaultWireTest, HalfOpenConnections) {
   EXPECT_EQ(Read(*another, model_, keys_).complete_blocks, keys_.size());
 }
 
-TEST_F(FaultWireTest, HalfOpenAdminConnectionsDoNotKeepProbesOut) {
-  std::vector<std::unique_ptr<Connection>> connections;
-  for (int i = 0; i < 30; ++i) {
-    connections.push_back(std::make_unique<Connection>(node_->admin()));
-    connections.back()->Send("GET /metrics HTTP/1.1\r\nHost: a\r\n");
+// Connections that send a byte now and then, and come back as soon as they are closed.
+class SlowConnections {
+ public:
+  SlowConnections(const std::string& address, size_t count) : address_(address), count_(count) {
+    thread_ = std::thread([this] { Run(); });
+    opened_.wait(0);
   }
-  EXPECT_TRUE(WaitUntil([&] { return metrics::HttpGet(node_->admin(), "/livez", seconds(2)).ok(); },
-                        seconds(15)))
-      << "30 clients that say nothing more keep the probes out";
+  ~SlowConnections() {
+    stop_.store(true);
+    thread_.join();
+  }
+  uint64_t opened() const { return opened_.load(); }
+
+ private:
+  struct One {
+    std::unique_ptr<Connection> connection;
+    size_t sent = 0;
+  };
+  void Run() {
+    static constexpr std::string_view kRequest = "GET /metrics HTTP/1.1\r\nHost: a\r\nX: ";
+    std::vector<One> all(count_);
+    while (!stop_.load()) {
+      for (One& one : all) {
+        if (one.connection != nullptr && one.connection->Closed()) one = One();
+        if (one.connection == nullptr) {
+          one.connection = std::make_unique<Connection>(address_);
+          continue;
+        }
+        const char next = one.sent < kRequest.size() ? kRequest[one.sent] : 'a';
+        if (one.sent < 4000 && one.connection->Send({next})) ++one.sent;
+      }
+      // Only when all of them are there for the first time does the test begin.
+      opened_.fetch_add(1);
+      opened_.notify_all();
+      poll(nullptr, 0, 50);  // The pace of the slow.
+    }
+  }
+
+  const std::string address_;
+  const size_t count_;
+  std::atomic<uint64_t> opened_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// The chart's probe has 3 s of patience. Each one counts.
+TEST_F(FaultWireTest, SlowAdminConnectionsDoNotKeepProbesOut) {
+  const SlowConnections slow(node_->admin(), 300);
+  int answered = 0;
+  constexpr int kProbes = 30;
+  for (int i = 0; i < kProbes; ++i) {
+    answered += metrics::HttpGet(node_->admin(), "/livez", seconds(3)).ok();
+  }
+  EXPECT_EQ(answered, kProbes) << "300 slow clients keep the probes out";
+  EXPECT_TRUE(metrics::HttpGet(node_->admin(), "/readyz", seconds(3)).ok());
+}
+
+// More than rpc.max_in_flight, over as many connections as make every one of them greedy.
+TEST_F(FaultWireTest, IdlePushesDoNotCloseTheNode) {
+  struct Push {
+    grpc::ClientContext context;
+    v1::PushResponse response;
+    std::unique_ptr<grpc::ClientWriter<v1::PushFrame>> writer;
+  };
+  std::vector<std::unique_ptr<v1::Cache::Stub>> stubs;
+  std::vector<std::unique_ptr<Push>> pushes;
+  for (int c = 0; c < 11; ++c) {
+    grpc::ChannelArguments own;
+    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stubs.push_back(v1::Cache::NewStub(
+        grpc::CreateCustomChannel(node_->address(), grpc::InsecureChannelCredentials(), own)));
+    for (int i = 0; i < 100; ++i) {
+      auto push = std::make_unique<Push>();
+      push->writer = stubs.back()->Push(&push->context, &push->response);
+      pushes.push_back(std::move(push));
+    }
+  }
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        const auto open = node_->Metric("cairn_rpc_in_flight_requests", "method=\"Push\"");
+        return open.ok() && *open >= 1024;
+      },
+      seconds(30)));
+  int served = 0;
+  for (int i = 0; i < 50; ++i) served += client_->Stat({.deadline = seconds(5)}).ok();
+  EXPECT_EQ(served, 50);
+  ServesOthers();
+  for (const auto& push : pushes) push->context.TryCancel();
+  for (const auto& push : pushes) push->writer->Finish();
+}
+
+// Nobody reads the node's stderr until the end: at debug level each call writes a line.
+TEST(FaultStderrTest, AFullPipeCostsLinesOnly) {
+  const FaultModel model{{}};
+  const std::vector<BlockKey> keys = model.MakePrompt(1);
+  auto node = Node::Start({"--host.prefault", "false", "--log.level", "debug"});
+  ASSERT_TRUE(node.ok()) << ToString(node.status());
+  const auto client = ConnectAndOpen((*node)->address(), model);
+  ASSERT_TRUE(Write(*client, model, keys, 0, model.whole()).status.ok());
+  int served = 0;
+  constexpr int kCalls = 10'000;  // Lines of some 150 bytes: 64 KiB for the pipe, 1 MiB waiting.
+  for (int i = 0; i < kCalls; ++i) {
+    if (!client->Stat({.deadline = seconds(5)}).ok()) break;
+    ++served;
+  }
+  EXPECT_EQ(served, kCalls);
+  EXPECT_EQ(Read(*client, model, keys).complete_blocks, keys.size());
+  EXPECT_TRUE(metrics::HttpGet((*node)->admin(), "/livez", seconds(5)).ok());
+  const auto lost = (*node)->Metric("cairn_log_lost_lines_total", "reason=\"full\"");
+  ASSERT_TRUE(lost.ok());
+  EXPECT_GT(*lost, 0);
+  // Reads it to the end.
+  EXPECT_TRUE((*node)->Stop().ok());
+  EXPECT_NE((*node)->process().err().find("log_lines_dropped"), std::string::npos);
+  EXPECT_NE((*node)->process().err().find("stopped status=OK"), std::string::npos);
 }
 
 TEST_F(FaultWireTest, HugeHeaders) {

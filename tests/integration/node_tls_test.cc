@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "cairn/client/connect.h"
 #include "common/metrics/admin_server.h"
 #include "common/status/matchers.h"
 #include "tests/integration/node_client.h"
@@ -58,6 +64,19 @@ class NodeTlsTest : public ::testing::Test {
        ".key -out " + name + ".csr -subj /CN=" + name + "-cn && openssl x509 -req -in " + name +
        ".csr -CA " + ca + ".pem -CAkey " + ca + ".key -CAcreateserial -out " + name +
        ".pem -days " + std::to_string(days) + " -extfile " + name + ".ext");
+  }
+  // A certificate of the authority "ca" that ends soon.
+  static void IssueShort(const std::string& name, std::chrono::seconds life) {
+    std::ofstream(directory->path() + "/ca.cnf")
+        << "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir=.\nserial=serial\n"
+           "default_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=supplied\n";
+    std::ofstream(directory->path() + "/index.txt");
+    std::ofstream(directory->path() + "/serial") << "1000\n";
+    Sh("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + name +
+       ".key -out " + name + ".csr -subj /CN=" + name +
+       " && openssl ca -batch -notext -config ca.cnf -cert ca.pem -keyfile ca.key -in " + name +
+       ".csr -out " + name + ".pem -enddate $(date -u -d '+" + std::to_string(life.count()) +
+       " seconds' +%y%m%d%H%M%SZ)");
   }
   static std::string Path(const std::string& file) { return directory->path() + "/" + file; }
 
@@ -125,7 +144,8 @@ TEST_F(NodeTlsTest, MutualTlsAsksEveryClientForAGoodCertificate) {
 }
 
 TEST_F(NodeTlsTest, OnlyNamedIdentitiesAreAdmins) {
-  for (const char* identity : {"ops.example", "spiffe://example/ops", "ops-cn", "x,ops.example"}) {
+  for (const char* identity :
+       {"ops.example", "spiffe://example/ops", "cn:ops-cn", "x,ops.example"}) {
     auto node = CacheNode::Start(MutualFlags(identity));
     ASSERT_OK(node);
     NodeClient ops((*node)->address(), As("ops")), worker((*node)->address(), As("worker"));
@@ -133,6 +153,13 @@ TEST_F(NodeTlsTest, OnlyNamedIdentitiesAreAdmins) {
     EXPECT_EQ(List(worker), grpc::StatusCode::PERMISSION_DENIED) << identity;
     // The data service is for both.
     EXPECT_EQ(worker.Open(NodeClient::Spec()).size(), 32u);
+  }
+  // A common name counts only if the setting says that it is one.
+  for (const char* identity : {"ops-cn", "cn:ops.example"}) {
+    auto node = CacheNode::Start(MutualFlags(identity));
+    ASSERT_OK(node);
+    NodeClient ops((*node)->address(), As("ops"));
+    EXPECT_EQ(List(ops), grpc::StatusCode::PERMISSION_DENIED) << identity;
   }
   auto node = CacheNode::Start(MutualFlags(""));
   ASSERT_OK(node);
@@ -174,6 +201,121 @@ TEST_F(NodeTlsTest, ACertificateThatWasReplacedIsUsedWithoutARestart) {
     if (!accepted) Pause();
   }
   EXPECT_TRUE(accepted);
+}
+
+// Without certificates nobody on the network, and nobody who looks local, calls the Admin service.
+TEST_F(NodeTlsTest, OnlyTheOperatorsSocketLeadsToTheAdminService) {
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/admin.sock";
+  const std::string unix_socket = "unix:" + folder.path() + "/data.sock";
+  for (const bool tls : {false, true}) {
+    auto flags = tls ? MutualFlags("") : std::vector<std::string>{};
+    flags.insert(flags.end(), {"--admin.allow_loopback", "false", "--admin.socket", path,
+                               "--listen_unix", unix_socket});
+    auto node = CacheNode::Start(flags);
+    ASSERT_OK(node);
+    NodeClient loopback((*node)->address(), tls ? As("ops") : nullptr), data(unix_socket);
+    EXPECT_EQ(List(loopback), grpc::StatusCode::PERMISSION_DENIED) << tls;
+    EXPECT_EQ(List(data), grpc::StatusCode::PERMISSION_DENIED) << tls;
+    NodeClient operators("unix:" + path);
+    EXPECT_EQ(List(operators), grpc::StatusCode::OK) << tls;
+    EXPECT_EQ(operators.Open(NodeClient::Spec()).size(), 32u) << "other calls work there, too";
+    struct stat file {};
+    ASSERT_EQ(stat(path.c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 0777, 0600u);
+  }
+  EXPECT_NE(access(path.c_str(), F_OK), 0) << "the last node left its file";
+}
+
+TEST_F(NodeTlsTest, AnotherUserIsRefusedAtTheOperatorsSocket) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become somebody else";
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/admin.sock";
+  auto node = CacheNode::Start({"--admin.socket", path});
+  ASSERT_OK(node);
+  // As if somebody had opened the file to all.
+  ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  path.copy(to.sun_path, sizeof to.sun_path - 1);
+  // What a connection gets first: gRPC greets, a refusal hangs up.
+  const auto greeting_of = [&](uid_t uid) {
+    const pid_t child = fork();
+    if (child == 0) {
+      char byte = 0;
+      const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+      if (setuid(uid) != 0) _exit(3);
+      if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) _exit(2);
+      _exit(recv(fd, &byte, 1, 0) == 1 ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(greeting_of(0), 1);
+  EXPECT_EQ(greeting_of(65534), 0);
+}
+
+// The tools find the socket by the node's port.
+TEST_F(NodeTlsTest, AnAdminClientFindsTheOperatorsSocket) {
+  auto node = CacheNode::Start({"--admin.allow_loopback", "false"});
+  ASSERT_OK(node);
+  auto admin = client::ConnectAdmin({.address = (*node)->address()});
+  ASSERT_OK(admin);
+  EXPECT_OK((*admin)->ListNamespaces("", {.deadline = std::chrono::seconds(10)}));
+}
+
+// The client's certificate ends while it runs, and was replaced before. The node asks for a new
+// connection every second.
+TEST_F(NodeTlsTest, AClientFollowsItsCertificate) {
+  auto flags = MutualFlags("");
+  flags.insert(flags.end(), {"--rpc.max_connection_age", "1s"});
+  auto node = CacheNode::Start(flags);
+  ASSERT_OK(node);
+  IssueShort("short", std::chrono::seconds(6));
+  for (const char* end : {".pem", ".key"}) {
+    std::filesystem::copy_file(Path(std::string("short") + end), Path(std::string("used") + end),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  client::ConnectOptions options{.address = (*node)->address()};
+  options.tls = {.ca_file = Path("ca.pem"),
+                 .cert_file = Path("used.pem"),
+                 .key_file = Path("used.key"),
+                 .reload_interval = std::chrono::seconds(1)};
+  auto client = client::Connect(options);
+  ASSERT_OK(client);
+  const client::CallOptions call{.deadline = std::chrono::seconds(5)};
+  ASSERT_OK((*client)->Stat(call));
+  Issue("renewed", "DNS:worker.example", "ca");
+  std::filesystem::rename(Path("renewed.key"), Path("used.key"));
+  std::filesystem::rename(Path("renewed.pem"), Path("used.pem"));
+  // Until the old certificate is over, and the connections that were made with it.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (NodeClient((*node)->address(), As("short")).error().ok()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    EXPECT_OK((*client)->Stat(call));
+  }
+  const auto connections_end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+  while (std::chrono::steady_clock::now() < connections_end) {
+    ASSERT_OK((*client)->Stat(call));
+    Pause();
+  }
+}
+
+TEST_F(NodeTlsTest, AClientExpectsTheNameThatItIsTold) {
+  Issue("named", "DNS:cache.example", "ca");
+  auto node = CacheNode::Start(ServerFlags("named"));
+  ASSERT_OK(node);
+  for (const char* name : {"cache.example", "other.example", ""}) {
+    client::ConnectOptions options{.address = (*node)->address()};
+    options.tls = {.ca_file = Path("ca.pem"), .server_name = name};
+    auto client = client::Connect(options);
+    ASSERT_OK(client);
+    EXPECT_EQ((*client)->Stat({.deadline = std::chrono::seconds(5)}).ok(),
+              std::string_view(name) == "cache.example")
+        << name;
+  }
 }
 
 TEST_F(NodeTlsTest, BadFilesAreErrorsAtTheStart) {

@@ -125,8 +125,6 @@ LIBRARIES = {
     ],
     r"rocksdb/": ["services/cache/tier/disk/"],
     r"prometheus/": ["common/metrics/metrics.cc"],
-    r"civetweb": ["common/metrics/admin_server.cc"],
-    r"spdlog/": ["common/log/log.cc"],
     r"nlohmann/": ["common/log/log.cc", "tools/cairn/output/json.h"],
     r"yaml-cpp/": ["common/config/yaml.cc"],
     r"xxhash": ["common/hash/", "common/memory/"],

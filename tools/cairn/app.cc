@@ -25,6 +25,8 @@ void AddTlsFlags(CLI::App& command, TlsFlags& tls) {
   CLI::Option* cert = command.add_option("--tls-cert", tls.cert,
                                          "PEM file: the client's certificate, for mutual TLS");
   CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file: the key of --tls-cert");
+  command.add_option("--tls-server-name", tls.server_name,
+                     "Name expected in the server's certificate, if it is not the address's");
   cert->needs(key);
   key->needs(cert);
 }

@@ -14,6 +14,7 @@ struct TlsFlags {
   std::string ca;    // Trusts these authorities.
   std::string cert;  // Own chain and key, for mutual TLS: both or neither.
   std::string key;
+  std::string server_name;  // Expected in the server's certificate. Empty: the address's.
 };
 
 // Which worker answers, shared by generate and chat.

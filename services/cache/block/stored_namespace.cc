@@ -10,6 +10,7 @@ namespace {
 Result<PartStorage> StorageOf(const Layout& layout, Result<CheckedNamespace> checked) {
   if (!checked.ok()) return checked.status();
   CAIRN_ASSIGN_OR_RETURN(const PartCodecs codecs, PartCodecsOf(*checked));
+  CAIRN_RETURN_IF_ERROR(Recoder::Check(layout, codecs));
   const PartForm pushed{layout, codecs.pushed, std::nullopt, codecs.selected};
   // Memory holds parts as writers brought them, and those that came back from disk.
   const PartForm memory{layout, codecs.pushed, codecs.on_disk, codecs.selected};

@@ -117,6 +117,8 @@ class FetchStream {
   virtual Result<std::optional<Item>> Next(TimePoint deadline) = 0;
   // Whether the lease is over; what was handed out stays readable all the same. Any thread.
   virtual bool lease_ended() const { return false; }
+  // It holds buffers that another fetch waits for. Not while Next runs.
+  virtual bool holds_up_others() const { return false; }
 };
 
 struct ReservePartRequest {
@@ -179,7 +181,8 @@ class CacheEngine {
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) = 0;
 
-  // One result per part. ALREADY_EXISTS when the part is committed or reserved by somebody else.
+  // One result per part. ALREADY_EXISTS: the part is committed. A reservation takes room, not the
+  // key: several writers may reserve the same part.
   virtual Result<std::vector<Result<ReservationId>>> Reserve(
       SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
       Duration ttl) = 0;
@@ -187,7 +190,9 @@ class CacheEngine {
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
-  // visible. DATA_LOSS: bytes fail their hash.
+  // visible. DATA_LOSS: bytes fail their hash. ALREADY_EXISTS: somebody else committed the part
+  // first; this one's room is free again. INVALID_ARGUMENT: somebody committed a part that this one
+  // crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
                                              std::span<const ReservationId> reservations,
                                              std::string_view trace) = 0;

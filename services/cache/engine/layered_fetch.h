@@ -8,6 +8,7 @@
 // same way, after those that the lease pins. Waiting for a buffer never happens
 // with one in hand, so fetches cannot block each other for ever.
 
+#include <algorithm>
 #include <utility>
 
 #include "services/cache/engine/cache_engine.h"
@@ -28,11 +29,21 @@ class LayeredFetch final : public FetchStream {
   bool lease_ended() const override {
     return lease_->ended.load(std::memory_order_acquire) != MissReason::kNone;
   }
+  bool holds_up_others() const override {
+    return services_.budget->short_of_room() && (current_.HoldsBuffers() || ahead_.HoldsBuffers());
+  }
 
  private:
   struct Window {
     std::vector<FetchSlot> slots;
     bool settled = false;
+
+    bool HoldsBuffers() const {
+      return std::any_of(slots.begin(), slots.end(), [](const FetchSlot& slot) {
+        return slot.read != nullptr || slot.arriving != nullptr ||
+               (!slot.parts.empty() && slot.parts.front().hold != nullptr);
+      });
+    }
   };
 
   LayeredFetch(const FetchServices& services, LeasePtr lease, Range layers, bool reader_verifies,

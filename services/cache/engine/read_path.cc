@@ -228,8 +228,7 @@ void ReadPath::CountLeased(const NamespaceState& ns, const MatchResult& result, 
   if (missed > 0) counters.misses[static_cast<size_t>(result.miss_reason)].Add(missed);
   if (prefill_tokens_per_second > 0) {
     const double saved = static_cast<double>(matched * block_tokens) / prefill_tokens_per_second;
-    counters.prefill_seconds_saved.AddNanoseconds(
-        static_cast<uint64_t>(std::min(saved, 1e6) * 1e9));
+    counters.prefill_seconds_saved.Add(std::min(saved, 1e6));
   }
 }
 

@@ -97,9 +97,12 @@ class Recovery {
     place.Set(disk_.kind(), found.extent);
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
-    if (ns->pending.Claim(record.key, record.rect) != PartFit::kFree) return false;
-    const auto block =
-        ns->pending.Commit(record.key, place, record.parent, record.recompute_seconds, TimePoint());
+    if (ns->pending.Fit(record.key, record.rect) != PartFit::kFree) return false;
+    std::vector<PartPlace> replaced;
+    const auto block = ns->pending.Commit(
+        record.key, place, {.parent = record.parent, .recompute_seconds = record.recompute_seconds},
+        TimePoint(), &replaced);
+    ReleaseParts(replaced, &lock.released);
     if (!block) return true;
     ns->index.Insert(record.key, block->parent, block->parts, disk_.kind(),
                      block->recompute_seconds, 0);
@@ -111,11 +114,15 @@ class Recovery {
     NamespaceLock lock(ns, context_.tiers);
     std::vector<PartPlace> incomplete;
     ns.pending.Expire(context_.clock->Now(), /*all=*/true, &incomplete);
-    for (const PartPlace& part : incomplete) {
-      lock.released.push_back({disk_.kind(), part.In(disk_.kind())});
+    ReleaseParts(incomplete, &lock.released);
+    ns.index.Compact();
+  }
+
+  void ReleaseParts(const std::vector<PartPlace>& parts, ReleaseList* released) {
+    for (const PartPlace& part : parts) {
+      released->push_back({disk_.kind(), part.In(disk_.kind())});
       ++result_.released;
     }
-    ns.index.Compact();
   }
 
   void Release(const Extent& extent) {

@@ -24,7 +24,9 @@ constexpr uint32_t kMaxConnectionsPerToken = 4;
 constexpr size_t kMaxRefusals = 64;  // Waiting to be told.
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kLookAtSockets = std::chrono::milliseconds(1);  // While rings are busy.
-constexpr int kRetryMs = 1;  // While descriptors wait for blocks.
+constexpr size_t kLooksPerTurn = 8;  // For blocks that descriptors wait for.
+constexpr int kAcceptsPerTurn = 16;
+constexpr Duration kWarnEvery = std::chrono::seconds(10);
 constexpr Duration kHelloPatience = std::chrono::seconds(5);
 
 uint64_t QuotaOf(const LocalServerOptions& options, const HostTier& host) {
@@ -49,6 +51,7 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   bool attached = false;  // Counts in its token's `connections`.
   std::unique_ptr<LocalServerSession> session;
   bool hot = false;
+  bool waiting = false;
   bool condemned = false;
 };
 
@@ -149,20 +152,19 @@ void LocalServer::Run() {
       if (hot_.empty()) {
         const Duration until_tick = std::max(Duration(0), last_tick + kTick - now);
         const auto ms = std::chrono::ceil<std::chrono::milliseconds>(until_tick).count();
-        const bool idle = connections_.empty();
-        WaitForEvents(waiting_sessions_ > 0 ? kRetryMs : idle ? -1 : static_cast<int>(ms));
+        const bool idle = connections_.empty() && listening_now_;
+        int timeout_ms = idle ? -1 : static_cast<int>(ms);
+        if (next_look_ != TimePoint::max()) {
+          const auto look =
+              std::chrono::ceil<std::chrono::milliseconds>(std::max(Duration(0), next_look_ - now));
+          timeout_ms = std::min(timeout_ms, static_cast<int>(look.count()));
+        }
+        WaitForEvents(timeout_ms);
         now = dependencies_.clock->Now();
         last_look = last_work = now;
       }
     }
-    if (waiting_sessions_ > 0 || now - last_tick >= kTick) {
-      waiting_sessions_ = 0;
-      for (const auto& [raw, connection] : connections_) {
-        if (connection->session == nullptr || connection->condemned) continue;
-        if (connection->session->has_waiting()) connection->session->RetryWaiting();
-        waiting_sessions_ += connection->session->has_waiting() ? 1 : 0;
-      }
-    }
+    if (next_look_ <= now) RetryWaiting(now);
     if (now - last_tick >= kTick) {
       Tick();
       last_tick = now;
@@ -190,10 +192,33 @@ bool LocalServer::ServeHot() {
       continue;
     }
     worked |= connection->session->busy();
-    if (connection->session->has_waiting()) waiting_sessions_ = std::max(waiting_sessions_, 1u);
+    if (connection->session->has_waiting()) {
+      if (!std::exchange(connection->waiting, true)) waiting_.push_back(connection);
+      next_look_ = std::min(next_look_, connection->session->next_look());
+    }
     ++i;
   }
   return worked;
+}
+
+void LocalServer::RetryWaiting(TimePoint now) {
+  size_t looks = kLooksPerTurn;
+  next_look_ = TimePoint::max();
+  for (size_t left = waiting_.size(); left > 0; --left) {
+    if (looks == 0) {
+      // Those that were not reached are the first ones next time.
+      next_look_ = now;
+      return;
+    }
+    Connection* const connection = waiting_.front();
+    waiting_.pop_front();
+    LocalServerSession& session = *connection->session;
+    if (session.next_look() <= now) looks -= session.RetryWaiting(looks);
+    connection->waiting = session.has_waiting();
+    if (!connection->waiting) continue;
+    waiting_.push_back(connection);
+    next_look_ = std::min(next_look_, session.next_look());
+  }
 }
 
 void LocalServer::PutHotToSleep() {
@@ -247,11 +272,30 @@ bool LocalServer::WaitForEvents(int timeout_ms) {
   return count > 0;
 }
 
+void LocalServer::SetListening(bool listening) {
+  epoll_event event{.events = listening ? EPOLLIN : 0u, .data = {.ptr = &listening_}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listening_.get(), &event) == 0) {
+    listening_now_ = listening;
+  }
+}
+
 void LocalServer::Accept() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     shm::Descriptor socket(
         accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) return;
+    if (!socket.valid()) {
+      const int error = errno;
+      if (error == EAGAIN || error == EINTR || error == ECONNABORTED) return;
+      // They wait in the socket's queue until Tick listens again.
+      LocalStats::Add(stats_.failed_accepts);
+      SetListening(false);
+      const TimePoint now = dependencies_.clock->Now();
+      if (!warned_ || now - *warned_ >= kWarnEvery) {
+        warned_ = now;
+        log::Warn("local_accept_failed", {{"reason", std::strerror(error)}});
+      }
+      return;
+    }
     const auto uid = shm::PeerUid(socket.get());
     Status allowed = uid.status();
     if (uid.ok() && *uid != getuid() &&
@@ -382,6 +426,7 @@ void LocalServer::Condemn(Connection* connection, const Status& why) {
   connection->condemned = true;
   if (connection->hot) std::erase(hot_, connection);
   connection->hot = false;
+  if (std::exchange(connection->waiting, false)) std::erase(waiting_, connection);
   if (why.code() != StatusCode::kCancelled && why.code() != StatusCode::kUnavailable) {
     log::Warn("local_session_closed", {{"reason", Message(why)}});
   }
@@ -397,6 +442,7 @@ void LocalServer::Condemn(Connection* connection, const Status& why) {
 
 void LocalServer::Remove(Connection* connection) {
   if (connection->hot) std::erase(hot_, connection);
+  if (connection->waiting) std::erase(waiting_, connection);
   if (connection->session != nullptr) LocalStats::Sub(stats_.sessions);
   connection->session.reset();
   SessionId over = 0;
@@ -414,6 +460,7 @@ void LocalServer::Remove(Connection* connection) {
 
 void LocalServer::Tick() {
   const TimePoint now = dependencies_.clock->Now();
+  if (!listening_now_) SetListening(true);
   std::vector<Connection*> silent;
   const uint32_t memories = dependencies_.host->segment_memories();
   const bool changed = memories != seen_memories_;

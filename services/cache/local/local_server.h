@@ -21,8 +21,10 @@
 #include <sys/types.h>
 
 #include <array>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,7 +92,13 @@ class LocalServer {
   bool ServeHot();
   void PutHotToSleep();
   bool WaitForEvents(int timeout_ms);
+  // Takes some of those who connect. They are known to wait as long as epoll says so.
   void Accept();
+  // Listens, or does not: while the process has no descriptor for those who connect, epoll would
+  // name them at every turn.
+  void SetListening(bool listening);
+  // Looks for what sessions wait for, a bounded number of times. Sets next_look_.
+  void RetryWaiting(TimePoint now);
   void OnSocket(Connection* connection, uint32_t events);
   void OnMessage(Connection* connection, std::span<const std::byte> message);
   void Greet(Connection* connection, std::span<const std::byte> message);
@@ -113,7 +121,10 @@ class LocalServer {
   LocalBuffers buffers_;
   absl::flat_hash_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> hot_;
-  uint32_t waiting_sessions_ = 0;
+  std::deque<Connection*> waiting_;         // Have descriptors that wait. By turns.
+  TimePoint next_look_ = TimePoint::max();  // For what they wait for.
+  bool listening_now_ = true;
+  std::optional<TimePoint> warned_;  // Of accepts that failed.
   uint32_t seen_memories_ = 0;
   uint64_t owners_ = 0;
 

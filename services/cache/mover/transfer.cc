@@ -20,8 +20,9 @@ void Transfer::Load(const std::shared_ptr<Transfer>& self) {
     if (t.in_target_) {
       destinations.push_back(tiers.Get(t.route.target)->Map(t.targets[i]));
     } else {
-      PartBuffer& buffer = t.buffers_.emplace_back(t.parts[i].bytes[t.route.source]);
-      destinations.push_back(buffer.bytes());
+      auto buffer = PartBuffer::Of(t.parts[i].bytes[t.route.source]);
+      if (!buffer.ok()) return t.Fail(buffer.status());
+      destinations.push_back(t.buffers_.emplace_back(*std::move(buffer)).bytes());
     }
   }
   t.bytes.assign(destinations.begin(), destinations.end());

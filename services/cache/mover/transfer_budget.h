@@ -33,9 +33,15 @@ class TransferBudget {
   std::shared_ptr<Share> TryTake(uint64_t bytes) {
     bytes = std::min(bytes, capacity_);
     MutexLock lock(mu_);
-    if (used_ + bytes > capacity_) return nullptr;
+    short_of_room_ = used_ + bytes > capacity_;
+    if (short_of_room_) return nullptr;
     used_ += bytes;
     return std::make_shared<Share>(this, bytes);
+  }
+  // The last read that wanted room did not get it, and none came back since.
+  bool short_of_room() const {
+    MutexLock lock(mu_);
+    return short_of_room_;
   }
   uint64_t capacity() const { return capacity_; }
   uint64_t used() const {
@@ -48,6 +54,7 @@ class TransferBudget {
     {
       MutexLock lock(mu_);
       used_ -= bytes;
+      short_of_room_ = false;  // Those that wait ask again.
     }
     progress_.Notify();
   }
@@ -56,6 +63,7 @@ class TransferBudget {
   Progress& progress_;
   mutable Mutex mu_;
   uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  bool short_of_room_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace cairn::cache

@@ -29,7 +29,8 @@ struct WriteBack::Operation final : Transfer {
   std::vector<std::string> records;
   // Why its parts could not be encoded again; another attempt will not help.
   std::optional<uint64_t> bad_extent;  // In the source: bytes that no encoder wrote.
-  bool unencodable = false;            // Numbers that the target's codec cannot store.
+  // Numbers that the target's codec cannot store, or not in a part of the target.
+  bool unencodable = false;
   // Of a block that is not copied now.
   Duration pause{0};            // It waits for the write budget.
   uint64_t declined_bytes = 0;  // It was turned away.
@@ -263,12 +264,12 @@ bool WriteBack::Recode(Operation& op) {
   const Recoder& recoder = *op.move.ns->storage().recoder;
   for (size_t i = 0; i < op.parts.size(); ++i) {
     const PartPlace& part = op.parts[i];
-    auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start);
+    auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start, target_->max_extent_bytes());
     if (!recoded.ok()) {
       if (recoded.status().code() == StatusCode::kDataLoss) {
         op.bad_extent = part.extent[route_.source];
       } else {
-        op.unencodable = true;
+        op.unencodable = recoded.status().code() == StatusCode::kInvalidArgument;
       }
       op.Fail(recoded.status());
       return false;

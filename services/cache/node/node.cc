@@ -1,10 +1,12 @@
 #include "services/cache/node/node.h"
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "common/log/log.h"
 #include "common/net/address.h"
 #include "common/net/congestion.h"
+#include "common/net/operator_path.h"
 #include "common/net/tls.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
@@ -65,6 +67,8 @@ class Node final : public service::Service {
     service_->Tick();
     grpc_health_.Tick();
   }
+
+  Duration BusyFor() const override { return server_.calls().BusyFor(); }
 
   Status Drain() override {
     rpc_.draining = true;
@@ -158,6 +162,7 @@ class Node final : public service::Service {
     rpc_.gate = &gate_;
     rpc_.sessions = &sessions_;
     rpc_.options = config_.rpc;
+    rpc_.options.max_sessions = config_.engine.max_sessions;
     // One budget for all bytes in flight: a half for what is sent, a half for what gRPC receives.
     rpc_.options.send_bytes = config_.rpc_memory / 2;
     service_ = CacheService::Create(&rpc_, &registry_);
@@ -179,9 +184,35 @@ class Node final : public service::Service {
           const std::string congestion_control,
           net::ListenerCongestionControl(server_.port(), config_.rpc_congestion_control,
                                          "rpc.congestion_control"));
-      log::Info("listening", {{"address", address()}, {"congestion_control", congestion_control}});
+      const net::TlsOptions& tls = config_.rpc.tls;
+      log::Info("listening", {{"address", address()},
+                              {"congestion_control", congestion_control},
+                              {"tls", tls.enabled() ? "on" : "off"},
+                              {"clients", tls.mutual() ? "with a certificate" : "anyone"}});
     }
+    CAIRN_RETURN_IF_ERROR(ServeOperators());
     return ServeLocal(server_.port());
+  }
+
+  Status ServeOperators() {
+    if (config_.admin_socket == "off") return OkStatus();
+    const bool choose = config_.admin_socket == "auto";
+    const auto listen = [&]() -> Status {
+      std::string path = config_.admin_socket;
+      if (choose) {
+        CAIRN_ASSIGN_OR_RETURN(const std::string folder,
+                               net::RuntimeFolder("admin.socket", /*make=*/true));
+        path = server_.port() > 1 ? net::OperatorSocketIn(folder, server_.port())
+                                  : fmt::format("{}/cairn-pid{}-admin.sock", folder, getpid());
+      }
+      CAIRN_RETURN_IF_ERROR(Annotate(server_.ListenForOperators(path), "admin.socket"));
+      log::Info("listening_for_operators", {{"path", path}});
+      return OkStatus();
+    };
+    const Status status = listen();
+    if (status.ok() || !choose) return status;
+    log::Warn("no_admin_socket", {{"reason", Message(status)}});
+    return OkStatus();
   }
 
   Status ServeLocal(int port) {

@@ -51,6 +51,7 @@ Status CheckNetwork(NodeConfig* config) {
   tls.allow_plaintext_beyond_loopback =
       tls.allow_plaintext_beyond_loopback || config->accept_plaintext;
   CAIRN_RETURN_IF_ERROR(net::Check(tls));
+  config->rpc.admin.certificates = tls.mutual();
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
                          net::ParseListenAddress(config->listen, "listen"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, tls, "listen"));
@@ -77,6 +78,13 @@ void RegisterNetwork(NodeConfig* c, config::Schema* s) {
       "A second data port for workers on this machine: a Unix socket, unix:/path. Empty: none.");
   s->Text("admin.listen", &c->process.admin_listen,
           "HTTP port of probes and metrics, without TLS. No request there changes anything.");
+  s->Text("admin.socket", &c->admin_socket,
+          "Unix socket for operators: the node's own user and root may call the Admin service over "
+          "it. A path, off, or auto. auto: cairn-<port>-admin.sock in the folder of local.socket.",
+          {.max_length = 100});
+  s->Bool("admin.allow_loopback", &c->rpc.admin.allow_loopback,
+          "Without tls.client_ca: let everybody on this machine call the Admin service, also "
+          "through a proxy or a forwarded port.");
   s->Text("tls.cert", &c->rpc.tls.certificate,
           "PEM file with the server's certificate chain. Empty: no TLS.",
           {.env = "CAIRN_TLS_CERTIFICATE"});
@@ -88,9 +96,10 @@ void RegisterNetwork(NodeConfig* c, config::Schema* s) {
           {.env = "CAIRN_TLS_CLIENT_CA"});
   s->Time("tls.reload_interval", &c->rpc.tls.reload_interval,
           "How often the node reads these files again.", {.min = std::chrono::seconds(1)});
-  s->TextList("tls.admin_identities", &c->rpc.admin_identities,
-              "Who may call the Admin service when clients show certificates: SPIFFE URIs, DNS "
-              "names or common names. "
+  s->TextList("tls.admin_identities", &c->rpc.admin.identities,
+              "Who may call the Admin service when clients show certificates: SPIFFE URIs or DNS "
+              "names, as they stand among the certificate's alternative names. cn:NAME allows a "
+              "common name; use it only if the authority, and not its client, chooses that name. "
               "Empty: nobody.");
   s->Bool("tls.allow_plaintext_beyond_loopback", &c->rpc.tls.allow_plaintext_beyond_loopback,
           "Allow a data port on the network without TLS: anyone there can read and write.");
@@ -239,7 +248,8 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
 void RegisterRpc(NodeConfig* c, config::Schema* s) {
   RpcOptions& r = c->rpc;
   s->Integer("rpc.max_in_flight", &r.max_in_flight,
-             "Most running calls. The node refuses more with RESOURCE_EXHAUSTED.",
+             "Most running calls. The node refuses more with RESOURCE_EXHAUSTED, and calls of a "
+             "connection that has more of them than there are free places.",
              {.min = 1, .max = 100000, .unit = "calls"});
   s->Integer("rpc.max_watches", &r.max_watches, "Most open watches.", {.min = 1, .max = 10000});
   s->Bytes("rpc.max_frame", &c->rpc_max_frame, "The largest data frame of Push.",
@@ -263,7 +273,11 @@ void RegisterRpc(NodeConfig* c, config::Schema* s) {
   s->Time("rpc.heartbeat", &r.heartbeat, "Time between two messages of an idle session.",
           {.min = std::chrono::milliseconds(100)});
   s->Time("rpc.fetch_stall", &r.fetch_stall,
-          "A fetch that waits longer than this for one frame ends with DEADLINE_EXCEEDED.",
+          "A fetch ends with DEADLINE_EXCEEDED if the node waits longer than this for the bytes of "
+          "one frame, and with RESOURCE_EXHAUSTED if its reader takes no frame for so long.",
+          {.min = std::chrono::milliseconds(10)});
+  s->Time("rpc.push_stall", &r.push_stall,
+          "A push whose client sends no frame for longer than this ends with DEADLINE_EXCEEDED.",
           {.min = std::chrono::milliseconds(10)});
   s->Time("rpc.max_connection_age", &c->max_connection_age,
           "After this time the node asks a client to connect again, so that the client sees a "

@@ -17,6 +17,7 @@ struct NodeConfig {
   service::Settings process{.admin_listen = "127.0.0.1:7401"};
   std::string listen = "127.0.0.1:7400";
   std::string listen_unix;
+  std::string admin_socket = "auto";
   std::string node_id;
 
   uint64_t host_capacity = 1ull << 30;

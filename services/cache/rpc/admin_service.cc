@@ -12,13 +12,13 @@ namespace {
 
 Status Allowed(const RpcContext& rpc, const rpc::Call& call) {
   const net::Caller caller = net::CallerOf(call.grpc());
-  const Status allowed = net::CheckAdmin(caller, rpc.options.tls, rpc.options.admin_identities);
+  const Status allowed = net::CheckAdmin(caller, rpc.options.admin);
   if (!allowed.ok()) {
     call.Rejected(rpc::Rejection::kAuth);
     log::Warn("admin_refused",
               {{"method", call.method().name()},
                {"peer", call.grpc().peer()},
-               {"identity", caller.identities.empty() ? "" : caller.identities.front()}});
+               {"identity", caller.Describe()}});
   }
   return allowed;
 }

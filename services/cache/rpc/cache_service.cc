@@ -55,13 +55,14 @@ class Service final : public CacheService {
     Add(server, "Reserve", on_the_poller, &Service::Reserve);
     Add(server, "Commit", rpc_->executor, &Service::Commit);  // Hashes every byte of the parts.
     Add(server, "Abort", on_the_poller, &Service::Abort);
-    Add(server, "Flush", rpc_->flush_executor, &Service::Flush);
+    AddFlush(server);
   }
 
   void Tick() override {
     for (const auto& session : sessions_.All()) session->Tick();
     for (const auto& watch : watches_.All()) watch->Tick();
     for (const auto& fetch : fetches_.open.All()) fetch->Tick();
+    for (const auto& push : pushes_.All()) push->Tick();
   }
   void AnnounceDrain() override {
     for (const auto& session : sessions_.All()) session->Tick();
@@ -74,6 +75,7 @@ class Service final : public CacheService {
 
  private:
   using MatchCall = rpc::DeferredCall<v1::MatchRequest, v1::MatchResponse>;
+  using FlushCall = rpc::DeferredCall<v1::FlushRequest, v1::FlushResponse>;
   static constexpr std::string_view kService = v1::Cache::service_full_name();
 
   template <typename Request, typename Response>
@@ -86,18 +88,32 @@ class Service final : public CacheService {
         });
   }
 
+  // Flushes wait for each other, so a connection gets a share of the places in their queue.
+  void AddFlush(rpc::CallServer* server) {
+    rpc::AddDeferred<v1::FlushRequest, v1::FlushResponse>(
+        server, rpc_, kService, "Flush", nullptr, [this](FlushCall& call, const auto&) {
+          auto place = call.call().TakePlaceAt(&flush_places_, "flushes", "at most 64 at a time");
+          if (!place.ok()) return call.Answer(place.status(), {});
+          // A function that can be copied cannot own what can only be moved.
+          auto shared = std::make_shared<Gate::Pass>(*std::move(place));
+          const Status posted = rpc_->flush_executor->Post([this, &call, shared] { Flush(call); });
+          if (posted.ok()) return;
+          call.call().Rejected(rpc::Rejection::kOverload);
+          call.Answer(posted, {});
+        });
+  }
   void AddStreams(rpc::CallServer* server) {
     rpc::CallMetrics* const metrics = rpc_->metrics;
     rpc::Method* const open = metrics->Add(kService, "OpenSession", rpc::Life::kOpenEnded);
-    server->Add(open->path(),
-                [this, open](std::unique_ptr<rpc::RawCall> call, const auto& request) {
-                  SessionStream::Open(rpc_, open, &sessions_, std::move(call), request);
-                });
+    server->Add(
+        open->path(), [this, open](std::unique_ptr<rpc::RawCall> call, const auto& request) {
+          SessionStream::Open(rpc_, open, {&sessions_, &session_places_}, std::move(call), request);
+        });
     rpc::Method* const watch = metrics->Add(kService, "Watch", rpc::Life::kOpenEnded);
-    server->Add(watch->path(),
-                [this, watch](std::unique_ptr<rpc::RawCall> call, const auto& request) {
-                  WatchStream::Open(rpc_, watch, &watches_, std::move(call), request);
-                });
+    server->Add(
+        watch->path(), [this, watch](std::unique_ptr<rpc::RawCall> call, const auto& request) {
+          WatchStream::Open(rpc_, watch, {&watches_, &watch_places_}, std::move(call), request);
+        });
     rpc::Method* const fetch = metrics->Add(kService, "Fetch");
     server->Add(fetch->path(),
                 [this, fetch](std::unique_ptr<rpc::RawCall> call, const auto& request) {
@@ -105,7 +121,7 @@ class Service final : public CacheService {
                 });
     rpc::Method* const push = metrics->Add(kService, "Push");
     server->AddStream(push->path(), [this, push](std::unique_ptr<rpc::RawCall> call) {
-      new PushCall(rpc_, push, std::move(call));
+      PushCall::Start(rpc_, push, &pushes_, std::move(call));
     });
   }
 
@@ -228,17 +244,22 @@ class Service final : public CacheService {
         CheckIds(Ids(request.reservation_ids()), 0, kMaxIdsPerCall, "reservation_ids"));
     return rpc_->engine->Abort(session, Ids(request.reservation_ids()));
   }
-  Status Flush(rpc::Call& call, const v1::FlushRequest&, v1::FlushResponse* response) {
-    CAIRN_RETURN_IF_ERROR(rpc_->engine->Flush(call.Deadline(kFlushLimit)));
-    response->set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
-    return OkStatus();
+  void Flush(FlushCall& call) {
+    if (call.call().cancelled()) return call.Answer(rpc::Gone(), {});
+    const Status flushed = rpc_->engine->Flush(call.call().Deadline(kFlushLimit));
+    v1::FlushResponse response;
+    if (flushed.ok()) response.set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
+    call.Answer(flushed, response);
   }
 
   RpcContext* const rpc_;
+  Gate session_places_{rpc_->options.max_sessions}, watch_places_{rpc_->options.max_watches},
+      flush_places_{rpc_->options.max_flushes};
   Lookups lookups_;
   rpc::StreamSet<SessionStream> sessions_;
   rpc::StreamSet<WatchStream> watches_;
   FetchCalls fetches_;
+  rpc::StreamSet<PushCall> pushes_;
 };
 
 }  // namespace

@@ -230,6 +230,8 @@ void FetchCall::Tick() {
       why = "the reader took no frame for longer than rpc.fetch_stall";
     } else if (stuck > rpc.options.patience && all_->budget.short_of_room()) {
       why = "the reader took no frame for a while, and others wait for room";
+    } else if (stuck > rpc.options.patience && stream_ != nullptr && stream_->holds_up_others()) {
+      why = "the reader took no frame for a while, and others wait for buffers of limits.transfers";
     } else if (stuck > rpc.options.lease_grace && stream_ != nullptr && stream_->lease_ended()) {
       why = "the lease has ended, and the reader takes nothing";
     }

@@ -47,7 +47,7 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   ~FetchCall() override;
 
   // Ends the call where its reader has not taken a frame for longer than rpc.fetch_stall, or, where
-  // its lease is over or others wait for room, than RpcOptions says.
+  // its lease is over or others wait for room that it holds, than RpcOptions says.
   void Tick();
 
  private:

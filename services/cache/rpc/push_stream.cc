@@ -1,6 +1,7 @@
 #include "services/cache/rpc/push_stream.h"
 
 #include "common/keys/call_limits.h"
+#include "common/log/log.h"
 #include "common/rpc/frames.h"
 #include "protocol/frames/push_frame_reader.h"
 #include "protocol/wire/convert.h"
@@ -8,13 +9,49 @@
 
 namespace cairn::cache {
 
-PushCall::PushCall(RpcContext* rpc, rpc::Method* method, std::unique_ptr<rpc::RawCall> call)
-    : rpc::CallReactor(std::move(call)), rpc_(rpc), call_(rpc, method, &context()) {
-  if (const Status admitted = call_.Admit(); !admitted.ok()) {
-    Finish(call_.End(admitted));
-    return;
+void PushCall::Start(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<PushCall>* all,
+                     std::unique_ptr<rpc::RawCall> raw) {
+  auto call = std::make_shared<PushCall>(rpc, method, all, std::move(raw));
+  call->self_ = call;
+  all->Add(call);
+  if (const Status admitted = call->call_.AdmitStream(); !admitted.ok()) {
+    call->Finish(call->call_.End(admitted));
+  } else {
+    call->Read();
+  }
+}
+
+PushCall::PushCall(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<PushCall>* all,
+                   std::unique_ptr<rpc::RawCall> call)
+    : rpc::CallReactor(std::move(call)),
+      rpc_(rpc),
+      all_(all),
+      call_(rpc, method, &context()),
+      grpc_call_(context().c_call()) {
+  grpc_call_ref(grpc_call_);
+}
+
+PushCall::~PushCall() { grpc_call_unref(grpc_call_); }
+
+void PushCall::Read() {
+  {
+    MutexLock lock(mu_);
+    reading_since_ = rpc_->clock->Now();
   }
   StartRead(&frame_);
+}
+
+void PushCall::Tick() {
+  {
+    MutexLock lock(mu_);
+    if (!reading_since_ || cut_off_) return;
+    if (rpc_->clock->Now() - *reading_since_ <= rpc_->options.push_stall) return;
+    cut_off_ = true;
+  }
+  call_.Rejected(rpc::Rejection::kStalled);
+  constexpr char kWhy[] = "the client sent no frame for longer than rpc.push_stall";
+  log::Info("push_cut_off", {{"why", kWhy}, {"trace", call_.trace()}});
+  grpc_call_cancel_with_status(grpc_call_, GRPC_STATUS_DEADLINE_EXCEEDED, kWhy, nullptr);
 }
 
 Status PushCall::Take() {
@@ -24,6 +61,7 @@ Status PushCall::Take() {
   bytes.Swap(&frame_);
   CAIRN_ASSIGN_OR_RETURN(const frames::PushFrameView frame, frames::ReadPushFrame(&bytes));
   if (!session_) {
+    CAIRN_RETURN_IF_ERROR(call_.TakePlace());
     CAIRN_ASSIGN_OR_RETURN(session_, rpc.sessions->Find(frame.session_id));
     token_ = frame.session_id;
     commit_ids_ = frame.commit_ids;
@@ -62,15 +100,22 @@ Status PushCall::Take() {
 }
 
 void PushCall::OnReadDone(bool ok) {
+  bool cut_off = false;
+  {
+    MutexLock lock(mu_);
+    reading_since_.reset();
+    cut_off = cut_off_;
+  }
   if (ok) {
     if (const Status taken = Take(); !taken.ok()) {
       Finish(call_.End(taken));
     } else {
-      StartRead(&frame_);
+      Read();
     }
     return;
   }
-  if (call_.cancelled()) {
+  // A call that was cut off has not come to its end, whatever gRPC knows yet.
+  if (cut_off || call_.cancelled()) {
     Finish(call_.End(rpc::Gone()));
     return;
   }
@@ -98,6 +143,9 @@ void PushCall::Answer(v1::PushResponse response) {
   StartWriteAndFinish(&frame_, call_.End(OkStatus()));
 }
 
-void PushCall::OnDone() { delete this; }
+void PushCall::OnDone() {
+  all_->Remove(this);
+  const std::shared_ptr<PushCall> self = std::move(self_);  // May delete this.
+}
 
 }  // namespace cairn::cache

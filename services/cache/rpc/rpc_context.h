@@ -19,18 +19,22 @@ namespace cairn::cache {
 
 struct RpcOptions {
   uint32_t max_in_flight = 1024;  // Calls under way, sessions and watches not counted.
+  // Each is shared among connections (Gate).
+  uint32_t max_sessions = 1024;
   uint32_t max_watches = 64;
+  uint32_t max_flushes = 64;              // Under way and waiting.
   uint32_t max_frame_bytes = 4u << 20;    // Of Push.
   uint32_t fetch_frame_bytes = 1u << 20;  // Data in one frame of Fetch.
   uint64_t send_bytes = 256ull << 20;     // Frames of all fetches that are on their way to readers.
   Duration heartbeat = std::chrono::seconds(5);
   Duration fetch_stall = std::chrono::seconds(30);  // A fetch that waits longer for one slice ends.
+  Duration push_stall = std::chrono::seconds(30);   // A push whose client is silent longer ends.
   // How long a reader may leave a frame where it is: when its lease is over; when others wait for
-  // room in the budget.
+  // room that it holds.
   Duration lease_grace = std::chrono::seconds(1);
   Duration patience = std::chrono::seconds(2);
   net::TlsOptions tls;
-  std::vector<std::string> admin_identities;
+  net::AdminRule admin;
 };
 
 // All that it points to must outlive the server. Threads: as rpc::Context; `local` may come later.

@@ -5,12 +5,12 @@
 
 namespace cairn::cache {
 
-void SessionStream::Open(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<SessionStream>* set,
+void SessionStream::Open(RpcContext* rpc, rpc::Method* method, const All& all,
                          std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
-  auto stream = std::make_shared<SessionStream>(rpc, method, set, std::move(call));
+  auto stream = std::make_shared<SessionStream>(rpc, method, all, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
-    set->Add(stream);
+    all.open->Add(stream);
     stream->TryWrite(stream->Event(false));
   } else {
     stream->End(rpc::ToGrpc(begun));
@@ -23,6 +23,7 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   v1::OpenSessionRequest request;
   CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
+  CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "sessions", "limits.sessions"));
   CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
   token_ = rpc.sessions->Add(*session_);
   local_ = rpc.local.load(std::memory_order_acquire);
@@ -68,7 +69,7 @@ void SessionStream::OnOver(const grpc::Status& status) {
     rpc.sessions->Remove(token_);
     // Processes that still read and write in place keep the engine's session until they are gone.
     if (local_ == nullptr || !local_->Retire(local_token_)) rpc.engine->CloseSession(*session_);
-    set_->Remove(this);
+    all_.open->Remove(this);
   }
   call_.End(rpc::FromGrpc(status));
 }

@@ -14,12 +14,17 @@ namespace cairn::cache {
 // the rest.
 class SessionStream final : public rpc::PushedStream {
  public:
+  // The streams that are open, and the places that they share. Both outlive the server.
+  struct All {
+    rpc::StreamSet<SessionStream>* open;
+    Gate* places;
+  };
   // Opens the engine's session and sends the first message; a refusal ends the stream.
-  static void Open(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<SessionStream>* set,
+  static void Open(RpcContext* rpc, rpc::Method* method, const All& all,
                    std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request);
-  SessionStream(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<SessionStream>* set,
+  SessionStream(RpcContext* rpc, rpc::Method* method, const All& all,
                 std::unique_ptr<rpc::RawCall> call)
-      : PushedStream(std::move(call)), rpc_(rpc), set_(set), call_(rpc, method, &context()) {}
+      : PushedStream(std::move(call)), rpc_(rpc), all_(all), call_(rpc, method, &context()) {}
 
   // Sends a heartbeat when one is due, or when the node began to drain.
   void Tick();
@@ -30,7 +35,8 @@ class SessionStream final : public rpc::PushedStream {
   void OnOver(const grpc::Status& status) override;
 
   RpcContext* const rpc_;
-  rpc::StreamSet<SessionStream>* const set_;
+  const All all_;
+  Gate::Pass place_;
   rpc::Call call_;
   std::optional<SessionId> session_;  // Constant after Begin, as is token_.
   SessionToken token_{};

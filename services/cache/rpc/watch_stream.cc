@@ -24,13 +24,13 @@ v1::Event ToProto(const CacheEvent& event) {
 
 }  // namespace
 
-void WatchStream::Open(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<WatchStream>* set,
+void WatchStream::Open(RpcContext* rpc, rpc::Method* method, const All& all,
                        std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
-  auto stream = std::make_shared<WatchStream>(rpc, method, set, std::move(call));
+  auto stream = std::make_shared<WatchStream>(rpc, method, all, std::move(call));
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     stream->open_ = true;
-    set->Add(stream);
+    all.open->Add(stream);
     stream->Pump();
   } else {
     stream->End(rpc::ToGrpc(begun));
@@ -46,11 +46,7 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
   // An unknown namespace would be a watch that never says anything.
   if (fingerprint) CAIRN_RETURN_IF_ERROR(rpc.engine->GetNamespace(*fingerprint).status());
-  if (set_->size() >= rpc.options.max_watches) {
-    call_.Rejected(rpc::Rejection::kOverload);
-    return Errorf(StatusCode::kResourceExhausted, "{} watches are open (rpc.max_watches)",
-                  set_->size());
-  }
+  CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "watches", "at most 64 at a time"));
   queue_ = rpc.engine->Watch(fingerprint, request.snapshot());
   return OkStatus();
 }
@@ -84,7 +80,7 @@ void WatchStream::Pump() {
 }
 
 void WatchStream::OnOver(const grpc::Status& status) {
-  if (open_) set_->Remove(this);
+  if (open_) all_.open->Remove(this);
   call_.End(rpc::FromGrpc(status));
 }
 

@@ -15,11 +15,16 @@ namespace cairn::cache {
 // The ticker and gRPC call it from any thread; one at a time pumps.
 class WatchStream final : public rpc::PushedStream {
  public:
-  static void Open(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<WatchStream>* set,
+  // The streams that are open, and the places that they share. Both outlive the server.
+  struct All {
+    rpc::StreamSet<WatchStream>* open;
+    Gate* places;
+  };
+  static void Open(RpcContext* rpc, rpc::Method* method, const All& all,
                    std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request);
-  WatchStream(RpcContext* rpc, rpc::Method* method, rpc::StreamSet<WatchStream>* set,
+  WatchStream(RpcContext* rpc, rpc::Method* method, const All& all,
               std::unique_ptr<rpc::RawCall> call)
-      : PushedStream(std::move(call)), rpc_(rpc), set_(set), call_(rpc, method, &context()) {}
+      : PushedStream(std::move(call)), rpc_(rpc), all_(all), call_(rpc, method, &context()) {}
 
   void Tick() { Pump(); }
 
@@ -33,7 +38,8 @@ class WatchStream final : public rpc::PushedStream {
   void OnOver(const grpc::Status& status) override;
 
   RpcContext* const rpc_;
-  rpc::StreamSet<WatchStream>* const set_;
+  const All all_;
+  Gate::Pass place_;
   rpc::Call call_;
   bool open_ = false;
   std::unique_ptr<EventQueue> queue_;

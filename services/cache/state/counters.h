@@ -20,13 +20,14 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
+// It cannot wrap, whatever clients make the node add.
 class SecondsCounter {
  public:
-  void AddNanoseconds(uint64_t n) { nanoseconds_.Add(n); }
-  double Get() const { return static_cast<double>(nanoseconds_.Get()) * 1e-9; }
+  void Add(double seconds) { seconds_.fetch_add(seconds, std::memory_order_relaxed); }
+  double Get() const { return seconds_.load(std::memory_order_relaxed); }
 
  private:
-  Counter nanoseconds_;
+  std::atomic<double> seconds_{0};
 };
 
 // Keeps `code` for rows of a table that are counted, and drops it for others.

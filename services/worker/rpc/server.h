@@ -34,6 +34,8 @@ class Server {
   const std::string& address() const;
   // Tells watchers of the health service what has changed; every 100 ms or so.
   void Tick();
+  // As rpc::CallServer::BusyFor. Any thread.
+  Duration BusyFor() const;
   // Health says NOT_SERVING from now on.
   void BeginDrain();
   // No new calls; ends those that are still there after `grace`. Idempotent.

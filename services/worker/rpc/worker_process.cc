@@ -1,5 +1,6 @@
 #include "services/worker/rpc/worker_process.h"
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@ class Worker final : public service::Service {
     serve.tls = config_.tls;
     serve.max_requests = config_.queue_capacity + 1;
     CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_, &registry_));
+    serving_.store(server_.get(), std::memory_order_release);
     const WorkerEngine::Info info = engine_->GetInfo();
     log::Info("worker_ready", {{"model", info.model},
                                {"numerics", info.numerics},
@@ -49,6 +51,11 @@ class Worker final : public service::Service {
   std::string address() const override { return server_->address(); }
 
   void Tick() override { server_->Tick(); }
+
+  Duration BusyFor() const override {
+    const Server* const server = serving_.load(std::memory_order_acquire);
+    return server == nullptr ? Duration(0) : server->BusyFor();
+  }
 
   Status Drain() override {
     server_->BeginDrain();
@@ -63,6 +70,7 @@ class Worker final : public service::Service {
   std::unique_ptr<WorkerEngine> engine_;
   std::optional<WorkerMetrics> metrics_;
   std::unique_ptr<Server> server_;
+  std::atomic<const Server*> serving_{nullptr};  // Set once it has started.
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ inline client::ConnectOptions ConnectionTo(const std::string& address, const Tls
   options.tls.ca_file = tls.ca;
   options.tls.cert_file = tls.cert;
   options.tls.key_file = tls.key;
+  options.tls.server_name = tls.server_name;
   return options;
 }
 

@@ -3,14 +3,19 @@
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <sstream>
 
+#include "common/concurrency/mutex.h"
 #include "common/rpc/connection_limits.h"
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
@@ -37,17 +42,40 @@ Status CheckAddress(const std::string& address) {
   return OkStatus();
 }
 
-Result<std::string> ReadPem(std::string_view field, const std::string& path) {
+// gRPC would report a file that it cannot use only as a failed handshake, over and over.
+Status CheckPem(std::string_view field, const std::string& path) {
+  if (path.empty()) return OkStatus();
   std::ifstream in(path, std::ios::binary);
   if (!in)
     return InvalidArgument("field '{}': cannot read '{}': {}", field, path, std::strerror(errno));
   std::stringstream text;
   text << in.rdbuf();
-  // gRPC would report a file of another kind only as a failed handshake, over and over.
   if (text.str().find("-----BEGIN") == std::string::npos) {
     return InvalidArgument("field '{}': '{}' is not a PEM file", field, path);
   }
-  return text.str();
+  return OkStatus();
+}
+
+// What reads the files again. A client has several channels, and a process several clients: those
+// with the same files share one, because each has a thread.
+std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider> Watcher(const TlsOptions& tls) {
+  using Provider = grpc::experimental::FileWatcherCertificateProvider;
+  const int64_t seconds =
+      std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(tls.reload_interval).count());
+  static Mutex mu;
+  static auto* const watchers = new std::map<std::string, std::weak_ptr<Provider>>();
+  const std::string key =
+      fmt::format("{}\n{}\n{}\n{}", tls.key_file, tls.cert_file, tls.ca_file, seconds);
+  MutexLock lock(mu);
+  std::erase_if(*watchers, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Provider>& known = (*watchers)[key];
+  std::shared_ptr<Provider> provider = known.lock();
+  if (provider == nullptr) {
+    provider = std::make_shared<Provider>(tls.key_file, tls.cert_file, tls.ca_file,
+                                          static_cast<unsigned>(seconds));
+    known = provider;
+  }
+  return provider;
 }
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& tls) {
@@ -60,15 +88,16 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& 
         "is given",
         tls.cert_file.empty() ? "cert_file" : "key_file");
   }
-  grpc::SslCredentialsOptions options;
-  if (!tls.ca_file.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(options.pem_root_certs, ReadPem("tls.ca_file", tls.ca_file));
+  CAIRN_RETURN_IF_ERROR(CheckPem("tls.ca_file", tls.ca_file));
+  CAIRN_RETURN_IF_ERROR(CheckPem("tls.cert_file", tls.cert_file));
+  CAIRN_RETURN_IF_ERROR(CheckPem("tls.key_file", tls.key_file));
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  if (!tls.ca_file.empty() || !tls.cert_file.empty()) {
+    options.set_certificate_provider(Watcher(tls));
+    if (!tls.ca_file.empty()) options.watch_root_certs();
+    if (!tls.cert_file.empty()) options.watch_identity_key_cert_pairs();
   }
-  if (!tls.cert_file.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(options.pem_cert_chain, ReadPem("tls.cert_file", tls.cert_file));
-    CAIRN_ASSIGN_OR_RETURN(options.pem_private_key, ReadPem("tls.key_file", tls.key_file));
-  }
-  return grpc::SslCredentials(options);
+  return grpc::experimental::TlsCredentials(options);
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include "cairn/client/connect.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <functional>
 #include <utility>
 
@@ -10,12 +14,33 @@
 #include "clients/cpp/src/grpc/grpc_admin_client.h"
 #include "clients/cpp/src/grpc/grpc_transport.h"
 #include "clients/cpp/src/local/local_transport.h"
+#include "common/net/address.h"
+#include "common/net/operator_path.h"
 
 namespace cairn::client {
 namespace {
 
 // Two cores gain up to here; each costs the node some KiB once it has been used.
 constexpr size_t kDataConnections = 4;
+
+// The socket for operators of a node on this machine, if this user may use it; "" otherwise.
+std::string OperatorSocketOf(const std::string& address) {
+  const auto parsed = net::ParseListenAddress(address, "address");
+  if (!parsed.ok() || parsed->is_unix || !net::IsLocal(*parsed)) return "";
+  const auto folder = net::RuntimeFolder("address", /*make=*/false);
+  if (!folder.ok()) return "";
+  const std::string path = net::OperatorSocketIn(*folder, parsed->port);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (path.size() >= sizeof to.sun_path) return "";
+  path.copy(to.sun_path, path.size());
+  // A node that was killed leaves the file behind.
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "";
+  const bool there = connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  close(fd);
+  return there ? path : "";
+}
 
 }  // namespace
 
@@ -60,7 +85,12 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
 }
 
 Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(auto channel, NewChannel(options));
+  ConnectOptions chosen = options;
+  if (std::string socket = OperatorSocketOf(options.address); !socket.empty()) {
+    chosen.address = "unix:" + socket;
+    chosen.tls = {};
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto channel, NewChannel(chosen));
   return NewGrpcAdminClient(std::move(channel), &SteadyClock::Get());
 }
 

@@ -66,4 +66,6 @@ inline std::string ToString(const Status& status) { return status.ToString(); }
 
 namespace cairn::internal {
 [[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
+// Called before a failed check prints and aborts, such as to write lines of the log that wait.
+void SetBeforeAbort(void (*hook)());
 }

@@ -196,10 +196,28 @@ ROWS = [
                 ],
             ),
             (
-                "Index memory",
-                "bytes",
-                "Of the radix tree and its maps.",
-                [("index", f"sum(cairn_index_bytes{{{SEL}}})")],
+                "Memory in use of its bound",
+                "percentunit",
+                "By what it is for. At 1, blocks are evicted (host, index), calls wait "
+                "(rpc, transfers, fetch_headers) or are refused.",
+                [
+                    (
+                        "{{item}}",
+                        f"max by (item) (cairn_memory_used_bytes{{{SEL}}} "
+                        f"/ cairn_memory_bound_bytes{{{SEL}}})",
+                    )
+                ],
+            ),
+            (
+                "Refused for memory",
+                "ops",
+                "Requests that needed memory beyond a bound, by what it is for.",
+                [
+                    (
+                        "{{item}}",
+                        f"sum by (item) (rate(cairn_memory_refusals_total{{{SEL}}}{RI}))",
+                    )
+                ],
             ),
         ],
     ),

@@ -4,6 +4,7 @@
 #include <rocksdb/write_batch.h>
 
 #include <array>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -104,6 +105,8 @@ class Logger final : public rocksdb::Logger {
   using rocksdb::Logger::Logv;
   void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
     if (level == rocksdb::HEADER_LEVEL) return;
+    // How the reader of the log says that it left something out.
+    if (std::string_view(format).find("dropping %d bytes") != std::string_view::npos) ++dropped_;
     // Its warnings are ordinary events, such as a write that waits for a flush.
     const auto own = level < rocksdb::ERROR_LEVEL ? log::Level::kDebug : log::Level::kWarn;
     if (!log::Enabled(own)) return;
@@ -112,14 +115,21 @@ class Logger final : public rocksdb::Logger {
     log::Write(own, "rocksdb", {{"text", text}});
   }
   void Logv(const char*, va_list) override {}  // Without a level: chatter.
+  uint64_t dropped() const { return dropped_; }
+
+ private:
+  std::atomic<uint64_t> dropped_{0};
 };
 
-rocksdb::Options MakeOptions(bool create) {
+rocksdb::Options MakeOptions(bool create, int max_open_files) {
   rocksdb::Options options;
   options.create_if_missing = create;
   options.create_missing_column_families = create;
   options.max_background_jobs = 2;
-  options.info_log = std::make_shared<Logger>();
+  options.max_open_files = max_open_files;
+  // A power loss leaves holes in what was not synced. A record behind a hole is as good as one
+  // before it, and a database that does not open because of a hole is worse than any loss.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
   options.max_manifest_file_size = 16 << 20;
   options.manifest_preallocation_size = 64 << 10;
   options.stats_dump_period_sec = 0;
@@ -139,8 +149,11 @@ rocksdb::Options MakeOptions(bool create) {
 
 }  // namespace
 
-Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool create) {
-  const rocksdb::Options options = MakeOptions(create);
+Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool create,
+                                                   int max_open_files) {
+  rocksdb::Options options = MakeOptions(create, max_open_files);
+  const auto logger = std::make_shared<Logger>();
+  options.info_log = logger;
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions(options)},
       {"records", rocksdb::ColumnFamilyOptions(options)}};
@@ -156,6 +169,7 @@ Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool
   store->db_.reset(db);
   store->default_ = handles[0];
   store->records_ = handles[1];
+  store->lost_pieces_ = logger->dropped();
   return store;
 }
 
@@ -205,6 +219,8 @@ Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
   }
   return FromRocksDb(it->status(), "scan of records");
 }
+
+Status MetaStore::Sync() { return FromRocksDb(db_->SyncWAL(), "sync of records"); }
 
 Status MetaStore::Resume() { return FromRocksDb(db_->Resume(), "resume"); }
 

@@ -4,8 +4,9 @@
 // knows RocksDB. Only .cc files of this folder include it.
 //
 // Column families: `records` (extent id -> place, hash, record), `default` (names -> small values).
-// Both are logged, and the log is synced only for the named values. It survives the death of the
-// process. After a power loss a record without its bytes does not match its hash.
+// Both are logged. The log is synced for the named values and by Sync; all of it survives the death
+// of the process. After a power loss the records of the log that are whole count: each says by its
+// hash whether its bytes are there, so none depends on those before it.
 // docs/formats/disk.md draws the keys and values.
 //
 // Thread-safe.
@@ -36,7 +37,9 @@ struct StoredExtent {
 class MetaStore {
  public:
   // DATA_LOSS: there is a database, but it cannot be opened.
-  static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create);
+  // `max_open_files`: most tables that are open at a time.
+  static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create,
+                                                 int max_open_files);
   ~MetaStore();
 
   // Writes all of it or nothing, in this order, so that after a crash there is never a new extent
@@ -48,6 +51,10 @@ class MetaStore {
   // Every extent, by id. `damaged` gets the ids whose record is not whole.
   Status Scan(const std::function<void(const StoredExtent&)>& visitor,
               const std::function<void(uint64_t id)>& damaged);
+  // What was applied before the call survives a power loss when it returns. Does not hold up Apply.
+  Status Sync();
+  // Pieces of the log that could not be read when it was opened.
+  uint64_t lost_pieces() const { return lost_pieces_; }
   // Accepts writes again after a full disk or another temporary fault.
   Status Resume();
 
@@ -64,6 +71,7 @@ class MetaStore {
  private:
   MetaStore() = default;
 
+  uint64_t lost_pieces_ = 0;
   std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* default_ = nullptr;
   rocksdb::ColumnFamilyHandle* records_ = nullptr;

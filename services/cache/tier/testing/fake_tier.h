@@ -11,6 +11,7 @@
 //   disk.Crash();                    // Then Recover() again.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -208,7 +209,8 @@ class FakeTier final : public PersistentTier {
     return OkStatus();
   }
 
-  Status Flush() override {
+  using PersistentTier::Flush;
+  Status Flush(std::chrono::nanoseconds, const std::function<bool()>&) override {
     MutexLock lock(mu_);
     ++flushes_;
     if (Status fault = flush_fault_.Next(); !fault.ok()) return fault;

@@ -104,12 +104,6 @@ TEST_F(ReadWriteTest, PartOfAnotherShapeIsRefusedAtCommit) {
 TEST_F(ReadWriteTest, FirstCommitWins) {
   ASSERT_OK(Store(1, std::nullopt));
   EXPECT_THAT(Store(1, std::nullopt), StatusIs(StatusCode::kAlreadyExists, HasSubstr("here")));
-  const auto held = Reserve(Part(2, 1));
-  ASSERT_OK(held);
-  EXPECT_THAT(Reserve(Part(2, 1)).status(),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("reserved")));
-  ASSERT_OK(engine_->Abort(session_, {&*held, 1}));
-  EXPECT_OK(Store(2, 1));
 }
 
 TEST_F(ReadWriteTest, BlockAppearsWhenItsGridIsCovered) {
@@ -160,8 +154,6 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
 
   const SessionId other = *engine_->OpenSession("other");
   ASSERT_OK(Reserve(Part(1, std::nullopt), other));
-  EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
   engine_->CloseSession(other);
   EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
@@ -387,6 +379,18 @@ TEST_F(ReadWriteTest, SecondsSavedFollowTheCallersSpeed) {
                        .trace = ""};
   ASSERT_OK(engine_->Match(request));
   EXPECT_DOUBLE_EQ(engine_->GetStats().prefill_seconds_saved, 2.0);
+  // However slow a client says that it is, the sum only grows: in 64 bits of nanoseconds it would
+  // begin again after 18,447 of these.
+  request.prefill_tokens_per_second = 1e-300;
+  double before = 2.0;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto match = engine_->Match(request);
+    ASSERT_OK(match);
+    ASSERT_OK(engine_->Release(session_, {&*match->lease, 1}));
+    const double now = engine_->GetStats().prefill_seconds_saved;
+    ASSERT_GT(now, before) << i;
+    before = now;
+  }
 }
 
 TEST_F(ReadWriteTest, ExistsSaysWhere) {

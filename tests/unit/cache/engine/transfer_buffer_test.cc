@@ -84,5 +84,32 @@ TEST_F(TransferBufferTest, FetchesDoNotWaitForEachOthersBuffers) {
   for (size_t f = 0; f < kBuffers; ++f) EXPECT_EQ(taken[f], kBuffers * kLayers) << "fetch " << f;
 }
 
+// What tells the node that a reader who takes nothing holds up others.
+TEST_F(TransferBufferTest, AFetchThatHoldsBuffersKnowsThatOthersWait) {
+  StartWithFullHost();
+  std::vector<std::unique_ptr<FetchStream>> stopped;
+  std::vector<FetchedSlice> kept;
+  // Each takes what fits its windows and is not read on.
+  for (int i = 0; i < 8; ++i) {
+    stopped.push_back(Begin());
+    const auto item = stopped.back()->Next(clock_.Now() + std::chrono::seconds(20));
+    ASSERT_OK(item);
+    kept.push_back(std::get<FetchedSlice>(**item));
+  }
+  for (const auto& stream : stopped) EXPECT_FALSE(stream->holds_up_others());
+  auto waits = Begin();
+  std::vector<FetchedSlice> none;
+  ASSERT_TRUE(TakeWhatIsThere(*waits, &none));
+  ASSERT_TRUE(none.empty()) << "the others have left it a buffer";
+  for (const auto& stream : stopped) EXPECT_TRUE(stream->holds_up_others());
+  EXPECT_FALSE(waits->holds_up_others());
+  // When one is cut off, the other goes on.
+  stopped.pop_back();
+  kept.pop_back();
+  for (const auto& stream : stopped) EXPECT_FALSE(stream->holds_up_others());
+  ASSERT_TRUE(TakeWhatIsThere(*waits, &none));
+  EXPECT_FALSE(none.empty());
+}
+
 }  // namespace
 }  // namespace cairn::cache::testing

@@ -1,7 +1,9 @@
 // The server with its socket and its thread: who gets in, who is thrown out, and what stays of
 // either.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <thread>
 
@@ -293,6 +295,35 @@ TEST_F(LocalServerTest, SessionsOverTheLimitAreRefused) {
   EXPECT_THAT(Connect(Admit(), "a").status(), StatusIs(StatusCode::kResourceExhausted, _));
   one->reset();
   EXPECT_TRUE(Eventually([&] { return Connect(Admit(), "a").ok(); }));
+}
+
+// Without a descriptor for those who connect, the server tries again now and then. It must not be
+// told of them at every turn, which would cost a core.
+TEST_F(LocalServerTest, ANodeWithoutDescriptorsTakesConnectionsLater) {
+  Start();
+  const LocalToken token = Admit();
+  const shm::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(socket.valid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const TimePoint since = SteadyClock::Get().Now();
+  const bool connected =
+      connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const bool tried = Eventually([&] { return server_->stats().failed_accepts.load() >= 3; });
+  const uint64_t failed = server_->stats().failed_accepts.load();
+  const auto ticks = (SteadyClock::Get().Now() - since) / std::chrono::milliseconds(100);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(connected);
+  EXPECT_TRUE(tried);
+  EXPECT_LE(failed, static_cast<uint64_t>(ticks) + 2);
+  ASSERT_OK(SayHello(socket.get(), token, "a"));
+  EXPECT_OK(shm::ReceiveBy(socket.get(), Soon()));
 }
 
 TEST_F(LocalServerTest, EndingTheServerTellsItsClients) {

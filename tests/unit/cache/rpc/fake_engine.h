@@ -76,6 +76,10 @@ class FakeEngine final : public CacheEngine {
         MutexLock lock(engine_->mu);
         return engine_->lease_over;
       }
+      bool holds_up_others() const override {
+        MutexLock lock(engine_->mu);
+        return engine_->others_wait;
+      }
       Result<std::optional<Item>> Next(TimePoint) override {
         MutexLock lock(engine_->mu);
         ++engine_->fetched;
@@ -197,7 +201,8 @@ class FakeEngine final : public CacheEngine {
   Duration prefetch_needed_in{0};
   std::vector<FetchStream::Item> items;
   bool endless = false;
-  bool lease_over = false;  // Of fetches under way.
+  bool lease_over = false;   // Of fetches under way.
+  bool others_wait = false;  // For what fetches under way hold.
   Status end;
   size_t fetched = 0, ended_fetches = 0;
   std::vector<LeaseId> released;

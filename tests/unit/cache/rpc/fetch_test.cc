@@ -170,6 +170,22 @@ TEST_F(ServiceTest, AStoppedReaderLosesItsPinsWhenItsLeaseEnds) {
   EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"stalled\"} 1"));
 }
 
+TEST_F(ServiceTest, AStoppedReaderGivesBackBuffersThatOthersWaitFor) {
+  engine.endless = true;
+  engine.items.push_back(MakeSlice(1, 60'000));
+  rpc.options.patience = std::chrono::milliseconds(50);
+  const v1::FetchRequest request = FetchOfLease7();
+  StoppedReaders stopped(stub.get(), request, 1);
+  {
+    MutexLock lock(engine.mu);
+    engine.others_wait = true;
+  }
+  EXPECT_TRUE(engine.Wait([&] { return engine.ended_fetches == 1; }));
+  const grpc::Status end = stopped.End(0);
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(end.error_message(), ::testing::HasSubstr("limits.transfers"));
+}
+
 TEST_F(SmallBudgetTest, StoppedReadersMakeRoomForOthers) {
   engine.endless = true;
   engine.items.push_back(MakeSlice(1, 60'000));

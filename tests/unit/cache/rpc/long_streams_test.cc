@@ -72,6 +72,37 @@ TEST_F(ServiceTest, WatchDeliversEventsInOrder) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+// Sessions and flushes go the same way.
+TEST_F(ServiceTest, AConnectionHasAShareOfTheWatches) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::Event>>> watches;
+  const auto in_flight = [&](const char* method, size_t count) {
+    const std::string line =
+        fmt::format("cairn_rpc_in_flight_requests{{method=\"{}\"}} {}\n", method, count);
+    for (int i = 0; i < 2000 && registry.Scrape().find(line) == std::string::npos; ++i) {
+      MutexLock lock(engine.mu);
+      engine.changed.WaitUntil(engine.mu,
+                               std::chrono::steady_clock::now() + std::chrono::milliseconds(10),
+                               []() { return false; });
+    }
+    EXPECT_THAT(registry.Scrape(), HasSubstr(line));
+  };
+  for (int i = 0; i < 64; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    watches.push_back(stub->Watch(contexts.back().get(), v1::WatchRequest()));
+  }
+  in_flight("Watch", 33);
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto other = v1::Cache::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), own));
+  contexts.push_back(std::make_unique<grpc::ClientContext>());
+  watches.push_back(other->Watch(contexts.back().get(), v1::WatchRequest()));
+  in_flight("Watch", 34);
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& watch : watches) watch->Finish();
+}
+
 TEST_F(ServiceTest, HealthIsServingUntilTheNodeDrains) {
   using grpc::health::v1::HealthCheckRequest;
   using grpc::health::v1::HealthCheckResponse;

@@ -86,6 +86,107 @@ TEST_F(ServiceTest, PushFillsReservationsFromInterleavedFrames) {
   EXPECT_EQ(engine.written[2], b);
 }
 
+class PushPlacesTest : public ServiceTest {
+ protected:
+  void SetUp() override { StartServer(8); }
+  void TearDown() override {
+    idle_.clear();
+    ServiceTest::TearDown();
+  }
+
+  struct Push {
+    explicit Push(v1::Cache::Stub* stub) : writer(stub->Push(&context, &response)) {}
+    ~Push() {
+      context.TryCancel();
+      if (!finished) writer->Finish();
+    }
+    grpc::Status Finish() {
+      finished = true;
+      return writer->Finish();
+    }
+    grpc::ClientContext context;
+    v1::PushResponse response;
+    std::unique_ptr<grpc::ClientWriter<v1::PushFrame>> writer;
+    bool finished = false;
+  };
+  // Opens streams that say nothing, and waits until the node knows all of them.
+  void OpenIdle(int count) {
+    for (int i = 0; i < count; ++i) idle_.push_back(std::make_unique<Push>(stub.get()));
+    const std::string line =
+        fmt::format("cairn_rpc_in_flight_requests{{method=\"Push\"}} {}\n", count);
+    for (int i = 0; i < 2000 && registry.Scrape().find(line) == std::string::npos; ++i) Turn();
+    EXPECT_THAT(registry.Scrape(), HasSubstr(line));
+  }
+  // Gives other threads a turn.
+  void Turn() {
+    MutexLock lock(engine.mu);
+    engine.changed.WaitUntil(engine.mu,
+                             std::chrono::steady_clock::now() + std::chrono::milliseconds(10),
+                             []() { return false; });
+  }
+  grpc::Status Stat() {
+    grpc::ClientContext context;
+    v1::StatResponse response;
+    return stub->Stat(&context, v1::StatRequest(), &response);
+  }
+
+  std::vector<std::unique_ptr<Push>> idle_;
+};
+
+TEST_F(PushPlacesTest, AStreamThatSaysNothingTakesNoPlace) {
+  OpenIdle(100);
+  EXPECT_EQ(gate->inside(), 0u);
+  for (int i = 0; i < 20; ++i) {
+    const grpc::Status status = Stat();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
+TEST_F(PushPlacesTest, TheFirstFrameTakesAPlaceAndAConnectionHasAShareOfThem) {
+  const std::string session = Session();
+  OpenIdle(20);
+  v1::PushFrame first;
+  first.set_session_id(session);
+  for (const auto& push : idle_) EXPECT_TRUE(push->writer->Write(first));
+  for (int i = 0; i < 2000 && gate->inside() < 5; ++i) Turn();
+  // 5 of 8: at the sixth, the connection would have more than are free.
+  EXPECT_EQ(gate->inside(), 5u);
+  const grpc::Status refused = Stat();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("this connection"));
+  EXPECT_THAT(registry.Scrape(), HasSubstr("cairn_rpc_rejected_total{reason=\"share\"} 16"));
+  // Another connection is served.
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto other = v1::Cache::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), own));
+  grpc::ClientContext context;
+  v1::StatResponse response;
+  EXPECT_TRUE(other->Stat(&context, v1::StatRequest(), &response).ok());
+}
+
+TEST_F(PushPlacesTest, AClientThatIsSilentForTooLongLosesItsCall) {
+  rpc.options.push_stall = std::chrono::milliseconds(50);
+  const std::string session = Session();
+  Push silent(stub.get()), half(stub.get());
+  v1::PushFrame first;
+  first.set_session_id(session);
+  auto* const piece = first.add_pieces();
+  piece->set_reservation_id(5);
+  piece->set_data("abc");
+  first.add_commit_ids(5);
+  EXPECT_TRUE(half.writer->Write(first));
+  for (Push* const push : {&silent, &half}) {
+    const grpc::Status end = push->Finish();
+    EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << end.error_message();
+    EXPECT_THAT(end.error_message(), HasSubstr("rpc.push_stall"));
+  }
+  EXPECT_TRUE(gate->WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(20)));
+  // What was cut off is not committed.
+  MutexLock lock(engine.mu);
+  EXPECT_TRUE(engine.committed.empty());
+}
+
 TEST_F(ServiceTest, ReserveAnswersPartByPart) {
   v1::ReserveRequest request;
   request.set_session_id(Session());

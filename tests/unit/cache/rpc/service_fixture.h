@@ -54,6 +54,7 @@ class ServiceTest : public ::testing::Test {
     rpc.node_id = "node";
     rpc.node_epoch = 9;
     rpc.options.heartbeat = std::chrono::milliseconds(1);
+    rpc.options.admin.allow_loopback = true;
     rpc.options.fetch_frame_bytes = 64 << 10;
     service = CacheService::Create(&rpc, &registry);
     service->AddTo(&calls);

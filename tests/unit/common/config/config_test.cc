@@ -126,7 +126,11 @@ TEST_F(ConfigTest, YamlOfTheWrongShapeIsAnErrorWithItsLine) {
   EXPECT_THAT(schema.ApplyYaml("rpc: {threads: 2}\nrpc.threads: 3\n", "f"),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("given twice")));
   EXPECT_THAT(schema.ApplyYaml("rpc:\n  threads:\n", "f"),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads: got ''")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rpc.threads: got no value")));
+  // A template that lost its value must not turn something off; an empty text is written as such.
+  EXPECT_THAT(schema.ApplyYaml("listen:\n", "f"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("f line 1: listen: got no value")));
+  EXPECT_OK(schema.ApplyYaml("listen: \"\"\n", "f"));
   EXPECT_OK(schema.ApplyYaml("# nothing\n", "f"));
 }
 

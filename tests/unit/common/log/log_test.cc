@@ -1,9 +1,13 @@
 #include "common/log/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "common/log/line_limiter.h"
+#include "common/log/line_queue.h"
 #include "common/status/matchers.h"
 
 namespace cairn::log {
@@ -19,6 +23,7 @@ class LogTest : public ::testing::Test {
   std::string Capture(F log) {
     ::testing::internal::CaptureStderr();
     log();
+    EXPECT_TRUE(Flush(std::chrono::seconds(10)));
     return ::testing::internal::GetCapturedStderr();
   }
 };
@@ -48,6 +53,127 @@ TEST_F(LogTest, JsonIsOneObjectALineWhateverTheBytes) {
   EXPECT_EQ(object["event"], "odd");
   EXPECT_THAT(object["bytes"].get<std::string>(), ::testing::StartsWith("a\n\""));
   EXPECT_GT(object["ts"].get<double>(), 1e9);
+}
+
+// A terminal obeys ESC, and 0x9b or its UTF-8 form as well; \r hides what stands before it.
+TEST_F(LogTest, ValuesCannotControlATerminal) {
+  for (const Format format : {Format::kText, Format::kJson}) {
+    Configure({.level = Level::kInfo, .format = format});
+    const std::string line = Capture([] {
+      Info("hostile", {{"a", "x\r\x1b[2J"}, {"b", "\x9b"}, {"c", "\xc2\x9b"}, {"d", "\x7f"}});
+    });
+    for (const char c : line.substr(0, line.size() - 1)) {
+      ASSERT_TRUE(c >= ' ' && c <= '~') << int{c} << " in " << line;
+    }
+    EXPECT_EQ(line.back(), '\n');
+  }
+}
+
+TEST_F(LogTest, LongValuesAreCut) {
+  Configure({});
+  const std::string line = Capture([] { Info("long", {{"a", std::string(100'000, 'x')}}); });
+  EXPECT_LT(line.size(), 5000u);
+  EXPECT_THAT(line, HasSubstr("... (100000 bytes)"));
+}
+
+TEST_F(LogTest, AnEventThatWritesTooMuchIsCountedInstead) {
+  Configure({});
+  const uint64_t before = GetLosses().left_out;
+  const std::string lines = Capture([] {
+    for (int i = 0; i < 10'000; ++i) Warn("chatter", {});
+    Info("another", {});
+  });
+  const auto count = std::count(lines.begin(), lines.end(), '\n');
+  EXPECT_GE(count, 101);
+  EXPECT_LT(count, 2'000);
+  EXPECT_THAT(lines, HasSubstr("another"));
+  EXPECT_EQ(GetLosses().left_out - before, 10'001u - static_cast<uint64_t>(count));
+}
+
+TEST(LineLimiterTest, EachEventHasARateAndSaysWhatWasLeftOut) {
+  LineLimiter limiter;
+  FakeClock clock;
+  for (int i = 0; i < LineLimiter::kBurst; ++i) {
+    EXPECT_EQ(limiter.Admit("a", clock.Now()), 0u) << i;
+  }
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(limiter.Admit("a", clock.Now()), std::nullopt);
+  EXPECT_EQ(limiter.Admit("b", clock.Now()), 0u);
+  clock.Advance(std::chrono::milliseconds(100));
+  EXPECT_EQ(limiter.Admit("a", clock.Now()), 7u);
+  EXPECT_EQ(limiter.Admit("a", clock.Now()), std::nullopt);
+  clock.Advance(std::chrono::hours(1));
+  EXPECT_EQ(limiter.Admit("a", clock.Now()), 1u);
+  for (int i = 1; i < LineLimiter::kBurst; ++i) EXPECT_EQ(limiter.Admit("a", clock.Now()), 0u);
+  EXPECT_EQ(limiter.Admit("a", clock.Now()), std::nullopt);
+  EXPECT_EQ(limiter.left_out(), 9u);
+}
+
+TEST(LineLimiterTest, NamesInNumberTakeNoMemory) {
+  LineLimiter limiter;
+  FakeClock clock;
+  size_t admitted = 0;
+  for (size_t i = 0; i < 100'000; ++i) {
+    admitted += limiter.Admit(std::to_string(i), clock.Now()).has_value();
+  }
+  EXPECT_LE(admitted, LineLimiter::kMaxEvents + static_cast<size_t>(LineLimiter::kBurst));
+}
+
+TEST(LineQueueTest, WhatHasNoRoomIsDroppedAndCounted) {
+  LineQueue queue(10);
+  queue.Push("12345\n");
+  queue.Push("7890\n");  // Too long by one.
+  queue.Push("789\n");
+  queue.Push("\n");
+  LineQueue::Batch batch = queue.Take();
+  EXPECT_EQ(batch.lines, "12345\n789\n");
+  EXPECT_EQ(batch.dropped, 2u);
+  EXPECT_FALSE(queue.WaitWritten(TimePoint())) << "it is being written";
+  queue.Push("a\n");
+  batch = queue.Take();
+  EXPECT_EQ(batch.lines, "a\n");
+  EXPECT_EQ(batch.dropped, 0u);
+  EXPECT_EQ(queue.dropped(), 2u);
+}
+
+// A pipe that nobody reads, in the place of stderr.
+TEST_F(LogTest, AFullPipeCostsLinesAndNoTime) {
+  Configure({.level = Level::kDebug});
+  const int before_fd = dup(STDERR_FILENO);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+  close(ends[1]);
+  const uint64_t before = GetLosses().dropped;
+  // 64 KiB in the pipe, 1 MiB in the queue.
+  const std::string value(1000, 'x');
+  for (int i = 0; i < 3000; ++i) Debug("filler", {{"value", value}});
+  EXPECT_FALSE(Flush(std::chrono::milliseconds(1)));
+  const uint64_t dropped = GetLosses().dropped - before;
+  EXPECT_GT(dropped, 1500u);
+  EXPECT_LT(dropped, 2500u);
+  // When somebody reads again, the number is told.
+  std::string read_back;
+  char buffer[65536];
+  while (read_back.find("log_lines_dropped") == std::string::npos) {
+    const ssize_t n = read(ends[0], buffer, sizeof buffer);
+    ASSERT_GT(n, 0);
+    read_back.append(buffer, static_cast<size_t>(n));
+  }
+  dup2(before_fd, STDERR_FILENO);
+  close(before_fd);
+  close(ends[0]);
+  EXPECT_THAT(read_back, HasSubstr(fmt::format("lines={}", dropped)));
+}
+
+TEST_F(LogTest, TheLastLinesOfACrashComeOut) {
+  const auto crash = [](void (*end)()) {
+    Configure({});
+    for (int i = 0; i < 50; ++i) Info("before", {{"i", Num(i)}});
+    end();
+  };
+  EXPECT_DEATH(crash([] { CAIRN_CHECK(1 == 2); }), "before i=49\n.*check failed: 1 == 2");
+  EXPECT_DEATH(crash([] { std::terminate(); }), "before i=49\n");
+  EXPECT_EXIT(crash([] { std::exit(3); }), ::testing::ExitedWithCode(3), "before i=49\n");
 }
 
 TEST_F(LogTest, LevelsBelowTheChosenOneAreSilent) {

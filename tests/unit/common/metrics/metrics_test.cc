@@ -2,8 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <thread>
+
+#include "common/concurrency/mutex.h"
 #include "common/metrics/admin_server.h"
+#include "common/metrics/http_request.h"
+#include "common/metrics/http_server.h"
 #include "common/status/matchers.h"
 
 namespace cairn::metrics {
@@ -83,6 +91,111 @@ TEST_F(AdminServerTest, LivenessEndsWithTheHeartbeat) {
               StatusIs(StatusCode::kUnavailable, HasSubstr("503")));
   health.Beat();
   EXPECT_OK(HttpGet((*server)->address(), "/livez", kTimeout));
+}
+
+// A thread that is idle is fine; one that works on one thing for too long is not.
+TEST_F(AdminServerTest, LivenessEndsWithAThreadThatIsStuck) {
+  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  ASSERT_OK(server);
+  std::atomic<int> busy_seconds{0};
+  health.Watch("the poller of calls", [&] { return std::chrono::seconds(busy_seconds.load()); });
+  for (const int seconds : {0, 5}) {
+    busy_seconds = seconds;
+    EXPECT_OK(HttpGet((*server)->address(), "/livez", kTimeout)) << seconds;
+  }
+  busy_seconds = 6;
+  EXPECT_THAT(
+      HttpGet((*server)->address(), "/livez", kTimeout),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("the poller of calls is stuck for 6 s")));
+  busy_seconds = 0;
+  EXPECT_OK(HttpGet((*server)->address(), "/livez", kTimeout));
+}
+
+// Three times as many as there are places, half of them in the middle of a request. Each probe is
+// answered all the same.
+TEST_F(AdminServerTest, SilentConnectionsDoNotKeepProbesOut) {
+  auto server = HttpServer::Start(
+      {.listen = "127.0.0.1:0", .max_connections = 16, .request_timeout = std::chrono::hours(1)},
+      {{"/here", [] { return HttpAnswer{.body = "yes\n"}; }}});
+  ASSERT_OK(server);
+  const std::string at = (*server)->address();
+  std::vector<int> silent;
+  for (int i = 0; i < 48; ++i) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(at.substr(at.rfind(':') + 1))));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    if (i % 2 == 0) {
+      ASSERT_EQ(send(silent.back(), "GET /h", 6, MSG_NOSIGNAL), 6);
+    }
+    EXPECT_OK(HttpGet(at, "/here", kTimeout)) << i;
+  }
+  // The oldest went; the newest is still there.
+  char byte = 0;
+  EXPECT_EQ(recv(silent.front(), &byte, 1, 0), 0);
+  EXPECT_EQ(recv(silent.back(), &byte, 1, MSG_DONTWAIT), -1);
+  for (const int fd : silent) close(fd);
+}
+
+TEST_F(AdminServerTest, ASlowScrapeDoesNotKeepProbesOut) {
+  Mutex mu;
+  CondVar changed;
+  bool go = false;
+  registry.AddCollector([&](Sink&) {
+    MutexLock lock(mu);
+    changed.Wait(mu, [&] { return go; });
+  });
+  auto server = AdminServer::Start("127.0.0.1:0", &registry, &health);
+  ASSERT_OK(server);
+  std::vector<std::thread> scrapes;
+  std::atomic<int> scraped{0};
+  for (size_t i = 0; i < HttpServer::kSlowAnswers; ++i) {
+    scrapes.emplace_back(
+        [&] { scraped += HttpGet((*server)->address(), "/metrics", kTimeout).ok(); });
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_OK(HttpGet((*server)->address(), "/livez", kTimeout));
+  {
+    MutexLock lock(mu);
+    go = true;
+    changed.NotifyAll();
+  }
+  for (std::thread& scrape : scrapes) scrape.join();
+  EXPECT_EQ(scraped.load(), static_cast<int>(HttpServer::kSlowAnswers));
+}
+
+TEST(HttpRequestTest, ReadsARequestInPieces) {
+  const std::string text = "GET /livez?a=b HTTP/1.1\r\nHost: a\r\n\r\n";
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    HttpRequest request;
+    const bool complete = request.Feed(text.substr(0, cut));
+    EXPECT_EQ(complete, cut == text.size());
+    if (!complete) {
+      EXPECT_TRUE(request.Feed(text.substr(cut)));
+    }
+    EXPECT_EQ(request.error(), 0);
+    EXPECT_EQ(request.method(), "GET");
+    EXPECT_EQ(request.path(), "/livez");
+  }
+}
+
+TEST(HttpRequestTest, NamesWhatIsNoRequest) {
+  const auto error = [](const std::string& head) {
+    HttpRequest request;
+    EXPECT_TRUE(request.Feed(head + "\r\n\r\n"));
+    return request.error();
+  };
+  for (const char* bad :
+       {"", "GET", "GET ", "GET /", "GET x HTTP/1.1", "GET /livez FTP/1.1", "  "}) {
+    EXPECT_EQ(error(bad), 400) << bad;
+  }
+  EXPECT_EQ(error("GET / HTTP/9.9"), 505);
+  HttpRequest endless;
+  size_t fed = 0;
+  while (!endless.Feed("GET /aaaaaaaaaaaa")) ++fed;
+  EXPECT_LE(fed, HttpRequest::kMaxBytes / 16);
+  EXPECT_EQ(endless.error(), 431);
 }
 
 TEST_F(AdminServerTest, ServesMetricsAndNothingElse) {

@@ -49,24 +49,53 @@ TEST(BindTest, PlaintextBeyondLoopbackNeedsPlainWords) {
   EXPECT_OK(CheckBind(*ParseListenAddress("0.0.0.0:1", "listen"), options, "listen"));
 }
 
+Caller Named(const std::vector<std::string>& names, const std::vector<std::string>& common = {}) {
+  return {.names = names, .common_names = common, .is_operator = false, .local = true};
+}
+
+TEST(AdminTest, WithoutCertificatesOnlyOperatorsMayCallUnlessLoopbackIsAllowed) {
+  Caller local, remote, operators;
+  local.local = operators.is_operator = true;
+  const AdminRule plain, open{.certificates = false, .allow_loopback = true, .identities = {}};
+  EXPECT_OK(CheckAdmin(operators, plain));
+  EXPECT_THAT(CheckAdmin(local, plain),
+              StatusIs(StatusCode::kPermissionDenied,
+                       AllOf(HasSubstr("admin.socket"), HasSubstr("admin.allow_loopback"))));
+  EXPECT_THAT(CheckAdmin(remote, plain),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin.socket")));
+  EXPECT_OK(CheckAdmin(local, open));
+  EXPECT_FALSE(CheckAdmin(remote, open).ok());
+}
+
 TEST(AdminTest, RoleFollowsTheConfiguredIdentity) {
-  const Caller local{{}, true}, remote{{}, false}, known{{"ops.example"}, false},
-      other{{"worker.example"}, true};
-  TlsOptions plain, one_way, mutual;
-  one_way.certificate = "c";
-  mutual.certificate = mutual.client_ca = "c";
-  EXPECT_OK(CheckAdmin(local, plain, {}));
-  EXPECT_THAT(CheckAdmin(remote, plain, {}),
-              StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
-  EXPECT_THAT(CheckAdmin(remote, one_way, {}),
-              StatusIs(StatusCode::kPermissionDenied, HasSubstr("admin")));
-  EXPECT_OK(CheckAdmin(known, mutual, {"x", "ops.example"}));
-  EXPECT_THAT(CheckAdmin(known, mutual, {}),
-              StatusIs(StatusCode::kPermissionDenied, HasSubstr("ops.example")));
-  EXPECT_THAT(CheckAdmin(other, mutual, {"ops.example"}),
+  const auto rule = [](std::vector<std::string> identities) {
+    // With certificates, loopback counts for nothing.
+    return AdminRule{
+        .certificates = true, .allow_loopback = true, .identities = std::move(identities)};
+  };
+  const Caller ops = Named({"spiffe://example/ops", "ops.example"}, {"ops-cn"});
+  EXPECT_OK(CheckAdmin(ops, rule({"x", "ops.example"})));
+  EXPECT_OK(CheckAdmin(ops, rule({"spiffe://example/ops"})));
+  EXPECT_THAT(CheckAdmin(ops, rule({})),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("spiffe://example/ops")));
+  EXPECT_THAT(CheckAdmin(Named({"worker.example"}), rule({"ops.example"})),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("worker")));
-  EXPECT_THAT(CheckAdmin(local, mutual, {"ops.example"}),
+  EXPECT_THAT(CheckAdmin(Named({}), rule({"ops.example"})),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("no certificate")));
+}
+
+// Many authorities let whoever asks for a certificate choose its common name.
+TEST(AdminTest, ACommonNameCountsOnlyWhenTheRuleSaysSo) {
+  const auto rule = [](const std::string& identity) {
+    return AdminRule{.certificates = true, .allow_loopback = false, .identities = {identity}};
+  };
+  const Caller chosen = Named({"worker.example"}, {"ops.example"});
+  EXPECT_FALSE(CheckAdmin(chosen, rule("ops.example")).ok());
+  EXPECT_OK(CheckAdmin(chosen, rule("cn:ops.example")));
+  // Nor does an alternative name that looks like one.
+  EXPECT_FALSE(CheckAdmin(Named({"cn:ops.example"}), rule("cn:ops.example")).ok());
+  EXPECT_THAT(CheckAdmin(Named({}, {"somebody"}), rule("cn:ops.example")),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("'cn:somebody'")));
 }
 
 TEST(TlsOptionsTest, HalfAConfigurationIsAnError) {

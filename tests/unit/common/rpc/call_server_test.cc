@@ -88,6 +88,10 @@ class CallServerTest : public ::testing::TestWithParam<size_t> {
     calls_.Add("/Patient", [this](std::unique_ptr<RawCall> call, const auto&) {
       new Patient(std::move(call), &patients_);
     });
+    calls_.Add("/Stuck", [this](std::unique_ptr<RawCall> call, const auto& request) {
+      release_stuck_.wait(false);
+      new Echo(std::move(call), request);
+    });
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     calls_.Register(&builder);
@@ -151,6 +155,7 @@ class CallServerTest : public ::testing::TestWithParam<size_t> {
   };
 
   std::atomic<int> patients_{0};
+  std::atomic<bool> release_stuck_{false};
   CallServer calls_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -200,6 +205,32 @@ TEST_P(CallServerTest, ACancelledCallIsTold) {
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::CANCELLED);
   patients_.wait(1);
   EXPECT_EQ(patients_.load(), 0);
+}
+
+// Idle pollers are not busy, also with a call that waits for its client.
+TEST_P(CallServerTest, APollerThatIsStuckIsSeen) {
+  Client idle(port_), stuck(port_);
+  idle.Start("/Patient");
+  EXPECT_TRUE(idle.Write("", true));
+  patients_.wait(0);
+  const auto wait_until = [&](auto condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition(calls_.BusyFor())) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      std::this_thread::yield();
+    }
+  };
+  wait_until([](Duration busy) { return busy.count() == 0; });
+  stuck.Start("/Stuck");
+  EXPECT_TRUE(stuck.Write("", true));
+  wait_until([](Duration busy) { return busy > std::chrono::milliseconds(20); });
+  release_stuck_.store(true);
+  release_stuck_.notify_all();
+  wait_until([](Duration busy) { return busy.count() == 0; });
+  EXPECT_TRUE(stuck.Read());
+  EXPECT_TRUE(stuck.Finish().ok());
+  idle.context.TryCancel();
+  idle.Finish();
 }
 
 // A call without its request holds nothing that would outlive the server.

@@ -26,7 +26,7 @@ constexpr Duration kTimeout = std::chrono::seconds(10);
 struct Script {
   Status start, drain;
   std::vector<std::string> seen;
-  std::string ready_when_starting, ready_when_draining;
+  std::string ready_when_starting, ready_when_draining, live_when_stuck;
   std::string admin;
 };
 
@@ -59,8 +59,12 @@ class Scripted final : public Service {
     ticks_.fetch_add(1);
     ticks_.notify_all();
   }
+  Duration BusyFor() const override { return busy_for_; }
   Status Drain() override {
     script_.seen.push_back("drain");
+    busy_for_ = std::chrono::hours(1);
+    script_.live_when_stuck = Message(metrics::HttpGet(script_.admin, "/livez", kTimeout).status());
+    busy_for_ = Duration(0);
     const int before = ticks_.load();
     ticks_.wait(before);  // Ticks go on.
     EXPECT_TRUE(metrics::HttpGet(script_.admin, "/livez", kTimeout).ok());
@@ -74,6 +78,7 @@ class Scripted final : public Service {
   }
   Script& script_;
   std::atomic<int> ticks_{0};
+  std::atomic<Duration> busy_for_{Duration(0)};
 };
 
 // A port that was free a moment ago.
@@ -111,6 +116,7 @@ TEST_F(ServiceRunTest, StartsServesDrainsAndEnds) {
   EXPECT_THAT(script_.seen, ElementsAre("made", "start", "drain", "gone"));
   EXPECT_THAT(script_.ready_when_starting, HasSubstr("reading the script"));
   EXPECT_THAT(script_.ready_when_draining, HasSubstr("draining"));
+  EXPECT_THAT(script_.live_when_stuck, HasSubstr("a poller of calls is stuck for 3600 s"));
 }
 
 TEST_F(ServiceRunTest, AFailedStartEndsTheProcessWithoutADrain) {

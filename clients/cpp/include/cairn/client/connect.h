@@ -17,6 +17,9 @@ struct TlsOptions {
   std::string cert_file = {};  // The client's certificate chain and key: both or neither.
   std::string key_file = {};
   std::string server_name = {};  // Name expected in the node's certificate. Empty: the address's.
+  // How often the files are read again. New connections use what was read last, so certificates may
+  // be replaced while the client runs. In whole seconds, rounded up, at least 1.
+  Duration reload_interval = std::chrono::seconds(10);
   bool enabled = false;  // True: TLS with the system's authorities and without a certificate of the
                          // client. Any of the files above implies it.
 };
@@ -57,6 +60,8 @@ struct ConnectOptions {
 // INVALID_ARGUMENT: an address or a TLS file cannot be used, and the message names it. The client's
 // destructor ends its session. No call may be running then.
 Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options);
+// As Connect. For a node on this machine, it uses the node's socket for operators (admin.socket: auto)
+// if this user may: without client certificates, nodes allow the Admin service there only.
 Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options);
 
 }  // namespace cairn::client
