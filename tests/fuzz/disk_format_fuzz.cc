@@ -57,8 +57,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fs::remove(value);
   }
   WriteFile(directory.path / "DISK_FORMAT", text);
-  const auto opened =
-      cache::disk::Directory::Open({.path = directory.path, .segment_bytes = 64u << 20});
+  cache::disk::Directory::Options options;
+  options.path = directory.path;
+  options.segment_bytes = 64u << 20;
+  const auto opened = cache::disk::Directory::Open(options);
   if (held && !fs::exists(value)) {
     Expect((mode & 1) != 0 && text.find("\nstate wiping\n") != std::string::npos);
   }
