@@ -1,7 +1,8 @@
 # The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
 # installed first (see `make setup`).
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
-# `make lint` compares with; HOURS=n is how long `make torture` lasts.
+# `make lint` compares with; HOURS=n is how long `make torture` lasts. FUZZ_SECONDS=n and
+# FUZZ_TARGETS="a b" are for `make fuzz`.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
@@ -11,6 +12,8 @@ MODEL_FILE := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL ?= $(MODEL_FILE)
 VENV := build/venv
 PYTHON := $(VENV)/bin/python
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?=
 
 # $(call run_tests,BUILD,FLAGS OF CTEST): the tests, then what was skipped. A skip for a reason that
 # tests/allowed_skips.txt does not name fails, as a test does.
@@ -20,7 +23,8 @@ define run_tests
 	python3 tools/skipped_tests.py $(1)
 endef
 
-.PHONY: help demo lint test test-asan test-tsan test-engines torture wheel bench build setup clean
+.PHONY: help demo fuzz lint test test-asan test-tsan test-engines \
+  torture wheel bench build setup clean
 .DEFAULT_GOAL := help
 
 help: ## Shows this list
@@ -94,6 +98,11 @@ test-engines: wheel $(MODEL_FILE)
 
 bench: build $(MODEL_FILE) ## Benchmarks with their yardsticks; writes build/bench/report.json
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json
+
+fuzz: setup ## Fuzzes each parser for FUZZ_SECONDS (default 600) under ASan, with Clang
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	python3 tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --targets "$(FUZZ_TARGETS)"
 
 clean: ## Removes what was built (downloaded models too)
 	rm -rf build
