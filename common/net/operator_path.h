@@ -16,8 +16,8 @@
 namespace cairn::net {
 
 // $XDG_RUNTIME_DIR if it is set and writable. Otherwise cairn-<uid> in the folder for temporary
-// files, which is made if `make` is set. FAILED_PRECONDITION, which names `field`: there is none, or
-// others can write to it.
+// files, which is made if `make` is set. FAILED_PRECONDITION, which names `field`: there is none,
+// or others can write to it.
 inline Result<std::string> RuntimeFolder(const std::string& field, bool make) {
   if (const char* const folder = std::getenv("XDG_RUNTIME_DIR");
       folder != nullptr && *folder != '\0' && access(folder, W_OK) == 0) {

@@ -32,8 +32,8 @@ class Call {
   Status AdmitStream();
   // A place among the calls under way, after AdmitStream. Errors as Admit.
   Status TakePlace();
-  // A place at another gate. RESOURCE_EXHAUSTED: the gate, or this connection's share of it, is full
-  // of `things`, such as "watches", which `limit` bounds.
+  // A place at another gate. RESOURCE_EXHAUSTED: the gate, or this connection's share of it, is
+  // full of `things`, such as "watches", which `limit` bounds.
   Result<Gate::Pass> TakePlaceAt(Gate* gate, std::string_view things, std::string_view limit) const;
   // Gives its place among the running calls to another call. Otherwise the destructor does so.
   void Leave() { pass_ = Gate::Pass(); }

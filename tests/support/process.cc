@@ -193,10 +193,15 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 Result<std::unique_ptr<CacheNode>> CacheNode::Start(const std::vector<std::string>& args) {
-  std::vector<std::string> argv = {
-      Binary("cairn-cache"), "--listen",        "127.0.0.1:0", "--admin.listen",
-      "127.0.0.1:0",         "--host.capacity", "64MiB",       "--admin.allow_loopback",
-      "true"};
+  std::vector<std::string> argv = {Binary("cairn-cache"),
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--admin.listen",
+                                   "127.0.0.1:0",
+                                   "--host.capacity",
+                                   "64MiB",
+                                   "--admin.allow_loopback",
+                                   "true"};
   argv.insert(argv.end(), args.begin(), args.end());
   std::unique_ptr<CacheNode> node(new CacheNode());
   CAIRN_ASSIGN_OR_RETURN(node->process_, Process::Start({.argv = argv}));

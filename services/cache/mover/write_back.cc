@@ -293,7 +293,7 @@ void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer)
   // A task of its own: promotions, and copies that need no encoding, do not wait for all of them,
   // and a tier's thread makes no room.
   const auto check_and_store = [this, transfer, &op, in_place, lent, recodes] {
-    if (lent) CopyParts(op);
+    if (lent && !CopyParts(op)) return;
     if ((lent || !in_place) && !CheckLoaded(op)) return;
     if (recodes && !Recode(op)) return;
     Store(op, transfer);
@@ -312,12 +312,17 @@ bool WriteBack::IsLent(const Operation& op) const {
 }
 
 // What is verified must be what is stored.
-void WriteBack::CopyParts(Operation& op) {
+bool WriteBack::CopyParts(Operation& op) {
   for (std::span<const std::byte>& part : op.bytes) {
-    PartBuffer& copy = op.copies.emplace_back(part.size());
-    std::memcpy(copy.bytes().data(), part.data(), part.size());
-    part = copy.bytes();
+    auto copy = PartBuffer::Of(part.size());
+    if (!copy.ok()) {
+      op.Fail(copy.status());
+      return false;
+    }
+    std::memcpy(copy->bytes().data(), part.data(), part.size());
+    part = op.copies.emplace_back(*std::move(copy)).bytes();
   }
+  return true;
 }
 
 // What was read may be damaged, and so may what clients wrote in place; other parts in memory were

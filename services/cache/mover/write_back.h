@@ -116,7 +116,7 @@ class WriteBack {
   void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
   // False: some are damaged.
   bool IsLent(const Operation& op) const;
-  static void CopyParts(Operation& op);
+  static bool CopyParts(Operation& op);
   bool CheckLoaded(Operation& operation);
   // The parts in the codec of the target, where that is another one than theirs. False: it failed.
   bool Recode(Operation& operation);

@@ -15,10 +15,9 @@ Status Allowed(const RpcContext& rpc, const rpc::Call& call) {
   const Status allowed = net::CheckAdmin(caller, rpc.options.admin);
   if (!allowed.ok()) {
     call.Rejected(rpc::Rejection::kAuth);
-    log::Warn("admin_refused",
-              {{"method", call.method().name()},
-               {"peer", call.grpc().peer()},
-               {"identity", caller.Describe()}});
+    log::Warn("admin_refused", {{"method", call.method().name()},
+                                {"peer", call.grpc().peer()},
+                                {"identity", caller.Describe()}});
   }
   return allowed;
 }

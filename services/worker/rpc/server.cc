@@ -65,7 +65,7 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, WorkerEngi
 
 void Server::Tick() { impl_->health.Tick(); }
 
-Duration Server::BusyFor() const { return impl_->server.calls().BusyFor(); }
+Duration Server::BusyFor() const { return impl_->server.calls()->BusyFor(); }
 
 void Server::BeginDrain() {
   impl_->context.draining = true;

@@ -72,7 +72,5 @@ uint64_t Xxh3(std::span<const std::byte> data);
 
 template <>
 struct std::hash<cairn::Digest> {
-  size_t operator()(const cairn::Digest& d) const noexcept {
-    return static_cast<size_t>(d.Hash());
-  }
+  size_t operator()(const cairn::Digest& d) const noexcept { return static_cast<size_t>(d.Hash()); }
 };

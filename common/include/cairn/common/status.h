@@ -68,4 +68,4 @@ namespace cairn::internal {
 [[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
 // Called before a failed check prints and aborts, such as to write lines of the log that wait.
 void SetBeforeAbort(void (*hook)());
-}
+}  // namespace cairn::internal

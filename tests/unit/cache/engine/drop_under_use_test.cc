@@ -146,7 +146,7 @@ TEST_P(DropUnderUseTest, ReservationsOfEveryKindEndWithTheirRoom) {
   Options options;
   options.segment_bytes = 2 << 20;
   StartWithoutDevice(options);
-  host_->AddOwner(spec_.tenant);
+  ASSERT_OK(host_->AddOwner(spec_.tenant));
   const SessionId stopped = *engine_->OpenSession("stopped");
   const auto timed = Reserve(Part(1, std::nullopt));
   const ReservePartRequest part = Part(2, std::nullopt);

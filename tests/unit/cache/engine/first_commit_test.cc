@@ -53,7 +53,7 @@ TEST_F(FirstCommitTest, AStalledWriterHoldsNobodyUp) {
 }
 
 TEST_F(FirstCommitTest, AStalledWriterOnThisMachineHoldsNobodyUp) {
-  host_->AddOwner(spec_.tenant);
+  ASSERT_OK(host_->AddOwner(spec_.tenant));
   const auto stalled = ReserveInPlace(other_, Part(1, std::nullopt));
   ASSERT_OK(stalled);
   ASSERT_OK(Store(1, std::nullopt));

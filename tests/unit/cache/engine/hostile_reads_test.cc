@@ -7,9 +7,9 @@
 namespace cairn::cache {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::EngineTest;
 using testing::Fetched;
+using ::testing::HasSubstr;
 using testing::StatusIs;
 using testing::TestKey;
 using testing::TestKeys;

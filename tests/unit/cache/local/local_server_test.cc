@@ -243,13 +243,20 @@ TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
     const auto part = TestPart(TestSpec().layout, n, TestSpec().layout.WholeRect());
     return std::string(reinterpret_cast<const char*>(part.data()) + 40, 8);
   };
-  constexpr uint64_t kFirst = 1000, kBlocks = 300;
+  // Parts of blocks whose numbers differ by 256 are equal. So b's numbers are 0 to 99 modulo 256,
+  // and a's 128 to 227.
+  constexpr uint64_t kFirst = 4 * 256, kBlocks = 300;
+  const auto numbers = [](uint64_t first) {
+    std::vector<uint64_t> all;
+    for (uint64_t i = 0; i < kBlocks; ++i) all.push_back(first + i / 100 * 256 + i % 100);
+    return all;
+  };
   const auto secrets_seen = [&](Client& client) {
     client.TakeSegments();
     std::vector<uint64_t> seen;
     for (const auto& [id, segment] : client.segments.segments) {
       const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
-      for (uint64_t n = kFirst; n < kFirst + kBlocks; ++n) {
+      for (uint64_t n = kFirst; n < kFirst + 100; ++n) {
         if (all.find(needle(n)) != std::string_view::npos) seen.push_back(n);
       }
     }
@@ -259,10 +266,8 @@ TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
   for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE(round);
     // b fills most of the arena, over the network and in place, and is dropped; a takes its place.
-    for (uint64_t n = kFirst; n < kFirst + kBlocks; ++n) {
-      node_.Store(network, ns_b, n, std::nullopt);
-    }
-    const std::vector<BlockKey> known = TestKeys(kFirst, kFirst);
+    for (const uint64_t n : numbers(kFirst)) node_.Store(network, ns_b, n, std::nullopt);
+    const std::vector<BlockKey> known = {TestKey(numbers(kFirst).back())};
     ASSERT_EQ((*b)->call->Call((*b)->call->MatchCall(ns_b, known)).matched, 1u);
     EXPECT_THAT(secrets_seen(**a), ::testing::IsEmpty());
     EXPECT_NE((*a)->call->Call((*a)->call->MatchCall(ns_b, known)).code, 0);
@@ -270,9 +275,9 @@ TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
     ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 1; }));
     ASSERT_OK(node_.engine->DropNamespace(ns_b));
     node_.executor.RunAll();
-    const uint64_t first = 10'000 * static_cast<uint64_t>(round + 1);
-    for (uint64_t n = first; n < first + kBlocks; ++n) node_.Store(network, a_, n, std::nullopt);
-    for (uint64_t n = first; n < first + kBlocks; ++n) {
+    const uint64_t first = 128 + 256 * 40 * static_cast<uint64_t>(round + 1);
+    for (const uint64_t n : numbers(first)) node_.Store(network, a_, n, std::nullopt);
+    for (const uint64_t n : numbers(first)) {
       const BlockKey key = TestKey(n);
       const shm::Completion match = (*a)->call->Call((*a)->call->MatchCall(a_, {&key, 1}));
       if (match.lease != 0) (*a)->call->Release(match.lease);

@@ -13,7 +13,7 @@ bool IsCounted(StatisticKind kind) {
 }
 
 void Count(Counter& counter, uint64_t n) { counter.Add(n); }
-void Count(SecondsCounter& counter, uint64_t n) { counter.AddNanoseconds(n * 1'000'000'000); }
+void Count(SecondsCounter& counter, uint64_t n) { counter.Add(static_cast<double>(n)); }
 
 // Fills in the names of the counters that are there, and counts a number of its own on each.
 #define CAIRN_COUNT(kind, name, ...) \

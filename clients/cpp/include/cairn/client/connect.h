@@ -63,8 +63,8 @@ struct ConnectOptions {
 // INVALID_ARGUMENT: an address or a TLS file cannot be used, and the message names it. The client's
 // destructor ends its session. No call may be running then.
 Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options);
-// As Connect. For a node on this machine, it uses the node's socket for operators (admin.socket: auto)
-// if this user may: without client certificates, nodes allow the Admin service there only.
+// As Connect. For a node on this machine, it uses the node's socket for operators (admin.socket:
+// auto) if this user may: without client certificates, nodes allow the Admin service there only.
 Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options);
 
 }  // namespace cairn::client
