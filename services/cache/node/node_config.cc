@@ -16,8 +16,11 @@ constexpr uint64_t kProcessMemory = 100ull << 20;
 constexpr uint64_t kMiB = 1ull << 20;
 
 // "host.capacity 1GiB + ... + 196 MiB for the process"
-std::string Describe(const MemoryAccount::Bounds& bounds) {
-  std::string text;
+std::string Describe(MemoryAccount::Bounds bounds, uint64_t host_capacity) {
+  uint64_t& host = bounds[static_cast<size_t>(MemoryItem::kHost)];
+  std::string text =
+      fmt::format("{} for its old memory + ", config::FormatBytes(host - host_capacity));
+  host = host_capacity;
   uint64_t others = 0;
   for (size_t i = 0; i < kMemoryItems; ++i) {
     const std::string_view setting = SettingOf(static_cast<MemoryItem>(i));
@@ -37,14 +40,14 @@ Status CheckMemory(const NodeConfig& config) {
   if (config.memory_limit != 0 && need > config.memory_limit) {
     return InvalidArgument("memory.limit: got {}, expected at least the {} MiB of {}",
                            config::FormatBytes(config.memory_limit), (need + kMiB - 1) / kMiB,
-                           Describe(bounds));
+                           Describe(bounds, config.host_capacity));
   }
   const uint64_t available = ReadMemoryLimit().Available();
   if (need <= available) return OkStatus();
   return Errorf(StatusCode::kResourceExhausted,
                 "memory: {} = {} MiB, expected at most the {} MiB that the machine or the control "
                 "group has left; lower host.capacity",
-                Describe(bounds), need / kMiB, available / kMiB);
+                Describe(bounds, config.host_capacity), need / kMiB, available / kMiB);
 }
 
 Status CheckNetwork(NodeConfig* config) {
