@@ -19,7 +19,7 @@ constexpr uint64_t kMiB = 1ull << 20;
 std::string Describe(MemoryAccount::Bounds bounds, uint64_t host_capacity) {
   uint64_t& host = bounds[static_cast<size_t>(MemoryItem::kHost)];
   std::string text =
-      fmt::format("{} for its old memory + ", config::FormatBytes(host - host_capacity));
+      fmt::format("{} for retired memory + ", config::FormatBytes(host - host_capacity));
   host = host_capacity;
   uint64_t others = 0;
   for (size_t i = 0; i < kMemoryItems; ++i) {
