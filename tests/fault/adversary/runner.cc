@@ -10,7 +10,9 @@ namespace cairn::fault {
 namespace {
 
 // Small, so that everything fills up in seconds.
-const std::vector<std::string> kNodeArgs = {"--host.capacity",
+const std::vector<std::string> kNodeArgs = {"--admin.allow_loopback",
+                                            "true",
+                                            "--host.capacity",
                                             "512MiB",
                                             "--host.prefault",
                                             "false",
