@@ -1,17 +1,30 @@
 # The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
 # installed first (see `make setup`).
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
-# `make lint` compares with.
+# `make lint` compares with; HOURS=n is how long `make torture` lasts. FUZZ_SECONDS=n and
+# FUZZ_TARGETS="a b" are for `make fuzz`.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
 BASE ?= HEAD~1
+HOURS ?= 4
 MODEL_FILE := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL ?= $(MODEL_FILE)
 VENV := build/venv
 PYTHON := $(VENV)/bin/python
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?=
 
-.PHONY: help demo lint test test-asan test-tsan test-engines wheel bench build setup clean
+# $(call run_tests,BUILD,FLAGS OF CTEST): the tests, then what was skipped. A skip for a reason that
+# tests/allowed_skips.txt does not name fails, as a test does.
+define run_tests
+	rm -rf $(1)/test-results
+	ctest --test-dir $(1) --output-on-failure $(2)
+	python3 tools/skipped_tests.py $(1)
+endef
+
+.PHONY: help demo fuzz lint test test-asan test-tsan test-engines \
+  torture wheel bench build setup clean
 .DEFAULT_GOAL := help
 
 help: ## Shows this list
@@ -61,18 +74,21 @@ test: ## Static checks, all tests, then the engine cores again under ASan and UB
 test: build $(VENV)/.done $(MODEL_FILE)
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory wheel
-	ctest --test-dir $(BUILD) --output-on-failure
+	$(call run_tests,$(BUILD),)
 	$(MAKE) --no-print-directory test-asan
 
 test-asan: setup ## Engine cores and kernels under ASan and UBSan
 	cmake --preset asan
 	cmake --build build/asan -j $(JOBS)
-	ctest --test-dir build/asan --output-on-failure -L 'unit|conformance'
+	$(call run_tests,build/asan,-L 'unit|conformance')
 
 test-tsan: setup ## Engine cores and kernels under TSan
 	cmake --preset tsan
 	cmake --build build/tsan -j $(JOBS)
-	ctest --test-dir build/tsan --output-on-failure -L 'unit|conformance'
+	$(call run_tests,build/tsan,-L 'unit|conformance')
+
+torture: build ## Hostile clients against a node for HOURS (default 4), with a new seed
+	$(BUILD)/bin/cairn_adversary --seconds $$(( $(HOURS) * 3600 )) --seed $$(date +%s)
 
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: wheel $(MODEL_FILE)
@@ -82,6 +98,11 @@ test-engines: wheel $(MODEL_FILE)
 
 bench: build $(MODEL_FILE) ## Benchmarks with their yardsticks; writes build/bench/report.json
 	python3 benchmarks/run.py --build $(BUILD) --out build/bench/report.json
+
+fuzz: setup ## Fuzzes each parser for FUZZ_SECONDS (default 600) under ASan, with Clang
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	python3 tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --targets "$(FUZZ_TARGETS)"
 
 clean: ## Removes what was built (downloaded models too)
 	rm -rf build

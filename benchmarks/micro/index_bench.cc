@@ -47,13 +47,13 @@ class Bench {
     spec.layout.form = OpaqueLayout{std::string("bench"), 1 << 20, 1};
     const auto stored = StoredNamespace::Of(std::move(spec));
     ns_ = context_.registry
-              .Open(stored->fingerprint,
+              .Open(stored->fingerprint, stored->spec.tenant,
                     [&](uint64_t generation) {
                       return std::make_shared<NamespaceState>(stored, generation, &context_.policy,
                                                               context_.seed);
                     })
               ->state;
-    session_ = *sessions_.Open("bench");
+    session_ = *sessions_.Open("bench", "");
   }
 
   void Build() {

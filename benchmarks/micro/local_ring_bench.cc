@@ -55,7 +55,7 @@ class Node {
     spec.layout.form = layout;
     ns_ = Get(engine_->OpenNamespace(spec, false)).fingerprint;
     const SessionId session = Get(engine_->OpenSession("bench"));
-    host_->AddOwner(spec.tenant);
+    (void)Get(host_->AddOwner(spec.tenant));
     for (uint64_t n = 1; n <= blocks; ++n) Store(session, spec.layout, n);
 
     LocalServerOptions options;

@@ -32,19 +32,24 @@ std::string Join(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }
+
 // A YAML plain scalar where that is unambiguous, else a quoted one.
 std::string YamlText(const std::string& text) {
   const bool plain =
-      !text.empty() && text.find_first_of("#'\"\\{}[],&*!|>%@`\n\t\r") == std::string::npos &&
-      text.find(": ") == std::string::npos && text.front() != ' ' && text.back() != ' ' &&
-      text.front() != '-' && text.front() != '?' && text.front() != ':' && text.back() != ':' &&
-      text != "~" && text != "null" && !ParseBool(text).ok();
+      !text.empty() && text.find_first_of("#'\"\\{}[],&*!|>%@`?") == std::string::npos &&
+      std::none_of(text.begin(), text.end(), IsControl) && text.find(": ") == std::string::npos &&
+      text.front() != ' ' && text.back() != ' ' && text.front() != '-' && text.front() != ':' &&
+      text.back() != ':' && text != "~" && text != "null" && !ParseBool(text).ok();
   if (plain) return text;
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
     if (c == '\n') {
       quoted += "\\n";
+    } else if (IsControl(c)) {
+      // A line break or a 0 would end the value, and a reader folds the others.
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
     } else {
       quoted += c;
     }

@@ -13,6 +13,8 @@
 //   PartCodecs         ready codecs, from which a node makes its StoredNamespace and a worker its
 //                      KvCodec
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "cairn/common/namespace_spec.h"
@@ -29,6 +31,13 @@ struct CheckedNamespace {
 
 // Errors as Validate.
 Result<CheckedNamespace> CheckNamespace(const NamespaceSpec& spec);
+
+// One hash for each field that Differences compares, in its order; the last ones belong to the
+// form of the layout. For nodes, which compare a namespace with all others of its tenant.
+using FieldHashes = std::array<uint64_t, 14>;
+FieldHashes HashFields(const CheckedNamespace& ns);
+// Whether Differences would name exactly one field.
+bool DifferInOneField(const FieldHashes& a, const FieldHashes& b);
 
 // As Differences of the specs. `stored_recipe` and `requested_recipe` are the values of their
 // recipes.

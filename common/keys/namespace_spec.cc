@@ -294,6 +294,17 @@ Description DescribeWith(const NamespaceSpec& spec, std::string recipe) {
   return out;
 }
 
+// Of a value in a difference. They go into answers and logs.
+constexpr size_t kMostShown = 512;
+
+std::string Shown(const std::string& field, const std::string& value) {
+  // Who asks with another salt must not learn this one, nor its length; logs must not, either.
+  if (field == "salt") return "(hidden)";
+  if (value.size() <= kMostShown) return value;
+  return fmt::format("{}... ({} characters)", std::string_view(value).substr(0, kMostShown),
+                     value.size());
+}
+
 std::vector<FieldDifference> Compare(const Description& stored, const Description& requested) {
   std::vector<FieldDifference> out;
   for (const auto& [field, value] : stored) {
@@ -301,8 +312,8 @@ std::vector<FieldDifference> Compare(const Description& stored, const Descriptio
         std::find_if(requested.begin(), requested.end(),
                      [&name = field](const auto& entry) { return entry.first == name; });
     // Fields of a form that the other side does not have: "layout.form" says it all.
-    if (other == requested.end()) continue;
-    if (other->second != value) out.push_back({field, value, other->second});
+    if (other == requested.end() || other->second == value) continue;
+    out.push_back({field, Shown(field, value), Shown(field, other->second)});
   }
   return out;
 }
@@ -315,6 +326,31 @@ Result<CheckedNamespace> CheckNamespace(const NamespaceSpec& spec) {
   CAIRN_ASSIGN_OR_RETURN(Recipe recipe, CheckFields(spec));
   const Digest fingerprint = Sha256::Of(Encode(spec, recipe.Canonical()));
   return CheckedNamespace{spec, std::move(recipe), fingerprint};
+}
+
+namespace {
+
+// The fields of a form stand in the middle of a description; their hashes stand at the end.
+constexpr size_t kFormName = 6;
+constexpr size_t kFieldsOfForm = 11;
+
+}  // namespace
+
+FieldHashes HashFields(const CheckedNamespace& ns) {
+  FieldHashes hashes{};
+  size_t at = 0, of_form = kFieldsOfForm;
+  for (const auto& [field, value] : DescribeWith(ns.spec, ns.recipe.Canonical())) {
+    const bool in_form = field.starts_with("layout.native.") || field.starts_with("layout.opaque.");
+    hashes.at(in_form ? of_form++ : at++) = Xxh3(std::as_bytes(std::span(value)));
+  }
+  return hashes;
+}
+
+bool DifferInOneField(const FieldHashes& a, const FieldHashes& b) {
+  size_t differences = 0;
+  const size_t fields = a[kFormName] == b[kFormName] ? a.size() : kFieldsOfForm;
+  for (size_t i = 0; i < fields; ++i) differences += a[i] != b[i];
+  return differences == 1;
 }
 
 std::string CanonicalRecipeOf(const NamespaceSpec& spec) {

@@ -78,7 +78,7 @@ void StreamingFence() {
 
 void BulkCopy(void* destination, const void* source, size_t bytes) {
   if (bytes < kBulk) {
-    std::memcpy(destination, source, bytes);
+    if (bytes > 0) std::memcpy(destination, source, bytes);  // Either may be null without bytes.
     return;
   }
   StreamingCopy(destination, source, bytes);

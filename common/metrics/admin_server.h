@@ -37,7 +37,7 @@ class Health {
   void Beat();
   // A thread that must never work on one thing for longer than `max_silence`, such as one that
   // polls for calls. `busy_for`: how long it has worked on what it works on now, 0 when it waits.
-  // Probes call it, on any thread, until the last of them has ended; it must not block or call this
+  // Called by probes, on any thread, until the last of them has ended; must not block or call this
   // object.
   void Watch(std::string what, std::function<Duration()> busy_for);
   // Why the process does not count as alive, for people; "" if it does.

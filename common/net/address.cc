@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace cairn::net {
@@ -18,6 +19,11 @@ Result<ListenAddress> ParseListenAddress(const std::string& text, const std::str
         "{}: got '{}', expected host:port such as 127.0.0.1:7400, [::1]:7400 or unix:/path", field,
         text);
   };
+  // A 0 would end the path that the kernel sees, and a control character a line of the log.
+  const bool control = std::any_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < ' ' || c == 0x7f;
+  });
+  if (control) return bad();
   ListenAddress address;
   if (text.rfind("unix:", 0) == 0) {
     address.is_unix = true;
@@ -33,9 +39,11 @@ Result<ListenAddress> ParseListenAddress(const std::string& text, const std::str
   if (address.host.front() == '[') {
     if (address.host.size() < 3 || address.host.back() != ']') return bad();
     address.host = address.host.substr(1, address.host.size() - 2);
+    if (address.host.find(':') == std::string::npos) return bad();
   } else if (address.host.find(':') != std::string::npos) {
     return bad();  // ::1:7400 could mean two things.
   }
+  if (address.host.find_first_of("[]/ ") != std::string::npos) return bad();
   const char* begin = text.data() + colon + 1;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(begin, end, address.port);

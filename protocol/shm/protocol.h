@@ -125,7 +125,8 @@ enum class PlaceState : uint8_t {
 };
 
 enum PlaceFlag : uint8_t {
-  kLent = 1,  // In a segment that writers of the tenant can still change: verify it at every use.
+  kLent = 1,  // In a segment that writers of the tenant can still change: copy it, then verify the
+              // copy.
 };
 
 // Where one part of one block lies. The bytes are the stored part (docs/formats/part.md), and its

@@ -112,13 +112,22 @@ void ToProto(const NamespaceSpec& spec, v1::NamespaceSpec* out) {
   out->set_key_scheme(spec.key_scheme);
 }
 
-Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto) {
+NamespaceSpec WithoutLayout(const v1::NamespaceSpec& proto) {
   NamespaceSpec spec;
   spec.tenant = proto.tenant();
   spec.salt = proto.salt();
   spec.model = proto.model();
   spec.revision = proto.revision();
   spec.weight_epoch = proto.weight_epoch();
+  spec.recipe = proto.recipe();
+  spec.numerics = proto.numerics();
+  spec.key_version = proto.key_version();
+  spec.key_scheme = proto.key_scheme();
+  return spec;
+}
+
+Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto) {
+  NamespaceSpec spec = WithoutLayout(proto);
   spec.layout.block_tokens = proto.layout().block_tokens();
   switch (proto.layout().form_case()) {
     case v1::Layout::kNative: {
@@ -135,10 +144,6 @@ Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto) {
     case v1::Layout::FORM_NOT_SET:
       return InvalidArgument("field 'layout.form': got none, expected 'native' or 'opaque'");
   }
-  spec.recipe = proto.recipe();
-  spec.numerics = proto.numerics();
-  spec.key_version = proto.key_version();
-  spec.key_scheme = proto.key_scheme();
   return spec;
 }
 
@@ -191,6 +196,11 @@ void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::Fiel
   out->set_stored(difference.stored);
   out->set_requested(difference.requested);
   out->set_stored_blocks(stored_blocks);
+}
+
+FieldDifference FromProto(const v1::FieldDifference& proto) {
+  if (proto.field() == "salt") return {"salt", "(hidden)", "(hidden)"};
+  return {proto.field(), proto.stored(), proto.requested()};
 }
 
 std::string KeysToProto(std::span<const BlockKey> keys) {

@@ -25,6 +25,8 @@ void ToProto(const NamespaceSpec& spec, v1::NamespaceSpec* out);
 // INVALID_ARGUMENT: the plain form cannot hold the value (no form of layout, an unknown enum
 // value). Does not validate the fields: a node may list namespaces that this version cannot use.
 Result<NamespaceSpec> FromProto(const v1::NamespaceSpec& proto);
+// The same without the layout, which is that of an empty NamespaceSpec: always possible.
+NamespaceSpec WithoutLayout(const v1::NamespaceSpec& proto);
 
 void ToProto(const format::PartRect& rect, v1::PartRect* out);
 // INVALID_ARGUMENT, which names `field`: the rectangle is empty or goes beyond 65535. CheckInGrid
@@ -60,6 +62,8 @@ inline MissReason MissReasonFromProto(int reason) {
 }
 
 void ToProto(const FieldDifference& difference, uint64_t stored_blocks, v1::FieldDifference* out);
+// Without the values of salts, which older nodes tell: they would go into logs.
+FieldDifference FromProto(const v1::FieldDifference& proto);
 
 // Block keys as 32 bytes each, concatenated.
 inline constexpr size_t kMaxKeys = kMaxKeysPerCall;

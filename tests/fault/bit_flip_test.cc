@@ -267,7 +267,7 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
   node_->Kill();
   const std::string whole = directory_.path() + "/whole";
   CopyDirectory(disk_, whole);
-  uint32_t started = 0, refused = 0;
+  uint32_t started = 0, refused = 0, silent = 0;
   for (const std::string& original : FilesUnder(whole)) {
     if (original.ends_with(".seg")) continue;
     const std::string name = original.substr(whole.size());
@@ -284,8 +284,16 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
       ++started;
       ASSERT_TRUE(
           WaitUntil([&] { return client_->OpenNamespace(model_.spec()).ok(); }, seconds(10)));
-      EXPECT_EQ(ReadAll().wrong, 0u);
+      const Sum sum = ReadAll();
+      EXPECT_EQ(sum.wrong, 0u);
       ASSERT_TRUE((*process)->running()) << (*process)->err();
+      const bool said = *node_->Metric("cairn_disk_corrupt_records_total") > 0;
+      // RocksDB takes a length that points behind the end of its log for a write that was cut.
+      silent += sum.complete < AllBlocks() && !said && name.ends_with(".log");
+      if (!name.ends_with(".log")) {
+        EXPECT_TRUE(sum.complete == AllBlocks() || said)
+            << sum.complete << " of " << AllBlocks() << " blocks, and not a word";
+      }
     } else {
       ++refused;
       const auto exit = (*process)->WaitExit(seconds(10));
@@ -295,7 +303,9 @@ TEST_F(FaultBitFlipTest, InOtherFilesOfAStoppedNode) {
     }
     (*process)->Kill();
   }
-  std::printf("%u directories opened, %u refused\n", started, refused);
+  std::printf("%u directories opened, %u refused, %u logs lost blocks without a word\n", started,
+              refused, silent);
+  EXPECT_LE(silent, 1u);
   EXPECT_GT(started + refused, 0u);
 }
 

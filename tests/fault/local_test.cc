@@ -93,10 +93,31 @@ TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
   for (const std::string mode : {"hold", "read"}) {
     const auto holder = Hold(mode);
     holder->Signal(SIGSTOP);
+    const auto evicted = [this] {
+      uint64_t blocks = 0;
+      for (const TierStat& tier : Stat().tiers) blocks += tier.evicted_blocks;
+      return blocks;
+    };
     const NodeStats before = Stat();
     // Longer than any deadline that the node could put to it, and with traffic all the time.
     const auto until = std::chrono::steady_clock::now() + milliseconds(2500);
-    for (uint64_t i = 0; std::chrono::steady_clock::now() < until; ++i) ExpectServed(1000 + i, 1);
+    uint64_t prompt = 1000;
+    while (std::chrono::steady_clock::now() < until) ExpectServed(prompt++, 1);
+    // And until the node is full and goes on beside what it may not touch.
+    const uint64_t evicted_before = evicted();
+    const auto patience = std::chrono::steady_clock::now() + seconds(60);
+    while (evicted() < evicted_before + 100) {
+      ASSERT_LT(std::chrono::steady_clock::now(), patience);
+      ExpectServed(prompt++, 1);
+    }
+    // The prompts that it reads are there for others too.
+    for (uint64_t held = 0; held < 8; ++held) {
+      const std::vector<BlockKey> keys = model_.MakePrompt(held);
+      const ReadOutcome read = Read(*client_, model_, keys);
+      EXPECT_TRUE(read.status.ok()) << ToString(read.status);
+      EXPECT_TRUE(read.wrong.empty());
+      EXPECT_EQ(read.complete_blocks, keys.size());
+    }
     const NodeStats stopped = Stat();
     EXPECT_GT(std::exchange(served_blocks_, 0), 0u);
     // Nobody reads or writes what it still could: no time-out took it away.
@@ -107,6 +128,54 @@ TEST_F(FaultLocalTest, AStoppedClientKeepsItsOwnAndHoldsNobodyUp) {
     EXPECT_TRUE(
         StatBecomes([](const NodeStats& s) { return s.leases == 0 && s.reservations == 0; }));
   }
+}
+
+TEST_F(FaultLocalTest, WhatAStoppedClientWasWritingOthersStore) {
+  Start();
+  const auto holder = Hold("hold");
+  holder->Signal(SIGSTOP);
+  // It has room for these blocks, and never commits them.
+  const std::vector<BlockKey> keys =
+      FaultModel({.tenant = "fault", .model = "never stored"}).MakePrompt(1);
+  const WriteOutcome written = Write(*client_, model_, keys, 0, model_.whole());
+  ASSERT_TRUE(written.status.ok()) << ToString(written.status);
+  const ReadOutcome read = Read(*client_, model_, keys);
+  ASSERT_TRUE(read.status.ok()) << ToString(read.status);
+  EXPECT_TRUE(read.wrong.empty());
+  EXPECT_EQ(read.complete_blocks, keys.size());
+  EXPECT_GT(Stat().reservations, 0u);
+  holder->Signal(SIGCONT);
+  holder->Kill();
+  EXPECT_TRUE(StatBecomes([](const NodeStats& s) { return s.reservations == 0; }));
+}
+
+TEST_F(FaultLocalTest, ADroppedTenantKeepsOnlyWhatAStoppedClientReads) {
+  Start({"--disk.path", directory_.path() + "/disk", "--disk.capacity", "256MiB"});
+  const auto used = [this](TierKind tier) {
+    uint64_t bytes = 0;
+    for (const auto& state : Stat().tiers) {
+      if (state.tier == tier) bytes = state.used_bytes;
+    }
+    return bytes;
+  };
+  const auto holder = Hold("hold");
+  const uint64_t own = used(TierKind::kHost);
+  holder->Signal(SIGSTOP);
+  for (uint64_t prompt = 100; used(TierKind::kHost) < 3 * own; ++prompt) ExpectServed(prompt, 1);
+  ASSERT_TRUE(client_->Flush(kCall).ok());
+  const auto admin = client::ConnectAdmin({.address = node_->address()});
+  ASSERT_TRUE(admin.ok());
+  ASSERT_TRUE((*admin)->DropTenant(model_.spec().tenant, kCall).ok());
+  EXPECT_TRUE(WaitUntil(
+      [&] { return used(TierKind::kHost) <= own && used(TierKind::kDisk) <= own; }, seconds(20)))
+      << used(TierKind::kHost) << " in host and " << used(TierKind::kDisk) << " on disk, not "
+      << own;
+  EXPECT_GE(Stat().leases, 8u);
+  ASSERT_TRUE(client_->OpenNamespace(model_.spec(), kCall).ok());
+  ExpectServed(5000, 20);
+  holder->Signal(SIGCONT);
+  holder->Kill();
+  EXPECT_TRUE(StatBecomes([](const NodeStats& s) { return s.leases == 0; }));
 }
 
 TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
@@ -131,7 +200,12 @@ TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
   };
   Start();
   ExpectServed(1, 1);
-  const std::vector<BlockKey> keys = model_.MakePrompt(1);
+  // Only what came over gRPC lies where no client can write, and is lent.
+  auto network = client::Connect({.address = node_->address(), .path = client::PathChoice::kGrpc});
+  ASSERT_TRUE(network.ok());
+  ASSERT_TRUE((*network)->OpenNamespace(model_.spec(), kCall).ok());
+  const std::vector<BlockKey> keys = model_.MakePrompt(3);
+  ASSERT_TRUE(Write(**network, model_, keys, 0, model_.whole()).status.ok());
   Sink sink;
   {
     auto match = client_->Match(model_.fingerprint(), keys, {.deadline = seconds(10)});

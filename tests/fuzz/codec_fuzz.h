@@ -1,17 +1,17 @@
 #pragma once
-// Any bytes as an encoded slice: the decoder stays inside its buffers, says the same on every
-// instruction set, and what it accepts is finite.
+// Any bytes as an encoded slice: the decoder stays inside its buffers, what it accepts is finite,
+// and every instruction set of this machine gives the verdict and the numbers of the reference.
 //
 // First byte: bits 0 and 1 the shape, bit 2 the position (0 or 64), bit 3: as many bytes follow as
 // a slice has, whatever the input's length, bits 4 to 7 the parameters. The rest is the slice.
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "kernels/codecs/registry.h"
+#include "tests/fuzz/input.h"
 
 namespace cairn::codecs {
 
@@ -24,35 +24,39 @@ class DecoderFuzz {
         shapes_{
             {4, 1, dim, 1, dim}, {2, 2, dim, 1, 2 * dim}, {1, 1, 128, 0, 0}, {5, 1, dim, 1, dim}} {
     for (const auto& values : parameters) {
-      best_.push_back(MakeCodec(name, values));
-      portable_.push_back(
-          MakeCodec(name, values, kernels::CpuCodecKernels(kernels::Isa::kPortable)));
-      if (best_.back() == nullptr) std::abort();
+      reference_.push_back(MakeCodec(name, values, kernels::ReferenceCodecKernels()));
+      fuzz::Expect(reference_.back() != nullptr);
+    }
+    for (const auto isa : {kernels::Isa::kPortable, kernels::Isa::kAvx2, kernels::Isa::kAvx512}) {
+      if (!kernels::Supports(isa)) continue;
+      for (const auto& values : parameters) {
+        fast_.push_back(MakeCodec(name, values, kernels::CpuCodecKernels(isa)));
+      }
     }
   }
 
   void Run(const uint8_t* data, size_t size) const {
     if (size == 0) return;
-    const uint8_t choice = data[0];
+    fuzz::Input input(data, size);
+    const uint8_t choice = input.U8();
     const SliceShape& shape = shapes_[choice & 3];
     const SlicePlace place{choice >> 4, choice & 4 ? 64 : 0};
-    const size_t which = (choice >> 4) % best_.size();
-    const Codec& codec = *best_[which];
-    if (!codec.Supports(shape, place).empty()) std::abort();
-    // Copies of exactly their size, for the sanitizer's red zones.
-    const auto* bytes = reinterpret_cast<const std::byte*>(data);
-    std::vector<std::byte> in(bytes + 1, bytes + size);
+    const size_t which = (choice >> 4) % reference_.size();
+    const Codec& codec = *reference_[which];
+    fuzz::Expect(codec.Supports(shape, place).empty());
+    std::vector<std::byte> in = fuzz::Copy(input.Rest());
     if (choice & 8) in.resize(codec.MaxEncodedBytes(shape, place));
 
     const auto numbers = static_cast<size_t>(shape.HalfBytes() / 2);
-    std::vector<uint16_t> got(numbers), want(numbers);
-    const CodecStatus status = Decode(codec, in, shape, place, &got);
-    if (status != Decode(*portable_[which], in, shape, place, &want)) std::abort();
-    if (status != CodecStatus::kOk) return;
-    if (got != want) std::abort();
-    for (const uint16_t x : got) {
-      if (!lossless_ && (x & 0x7c00) == 0x7c00) std::abort();
+    std::vector<uint16_t> want(numbers);
+    const CodecStatus status = Decode(codec, in, shape, place, &want);
+    for (size_t i = which; i < fast_.size(); i += reference_.size()) {
+      std::vector<uint16_t> got(numbers);
+      fuzz::Expect(Decode(*fast_[i], in, shape, place, &got) == status);
+      if (status == CodecStatus::kOk) fuzz::Expect(got == want);
     }
+    if (status != CodecStatus::kOk || lossless_) return;
+    for (const uint16_t x : want) fuzz::Expect((x & 0x7c00) != 0x7c00);
   }
 
  private:
@@ -68,7 +72,8 @@ class DecoderFuzz {
 
   bool lossless_;
   SliceShape shapes_[4];
-  std::vector<std::unique_ptr<Codec>> best_, portable_;
+  std::vector<std::unique_ptr<Codec>> reference_;  // One for each set of parameters.
+  std::vector<std::unique_ptr<Codec>> fast_;       // The same for each instruction set.
 };
 
 }  // namespace cairn::codecs

@@ -70,6 +70,16 @@ std::string NodeClient::Open(const NamespaceSpec& spec) {
   return status.ok() ? response.fingerprint() : "error: " + status.error_message();
 }
 
+v1::OpenNamespaceResponse NodeClient::OpenSimilar(const NamespaceSpec& spec) {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::OpenNamespaceRequest request;
+  v1::OpenNamespaceResponse response;
+  wire::ToProto(spec, request.mutable_spec());
+  if (!cache_->OpenNamespace(&context, request, &response).ok()) response.Clear();
+  return response;
+}
+
 std::string NodeClient::Payload(int i, size_t bytes) {
   std::string payload(bytes, 0);
   for (size_t at = 0; at < bytes; ++at)

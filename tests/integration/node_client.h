@@ -32,6 +32,8 @@ class NodeClient {
   static std::string Key(int i) { return std::string(28, 'k') + fmt::format("{:04}", i); }
 
   std::string Open(const NamespaceSpec& spec);  // The fingerprint.
+  // The whole answer. Empty: refused.
+  v1::OpenNamespaceResponse OpenSimilar(const NamespaceSpec& spec);
   // Reserves, pushes, commits block i of a chain, with a payload of `bytes` bytes that depends on
   // i.
   grpc::Status Store(const std::string& fingerprint, int i, size_t bytes = 10'000);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <future>
+
 #include "common/status/matchers.h"
 #include "tests/integration/node_client.h"
 #include "tests/support/process.h"
@@ -238,8 +240,14 @@ TEST_F(NodeDataTest, ASimilarNamespaceNamesTheFieldThatDiffers) {
   StoreBlocks(client, fingerprint, 2);
   NamespaceSpec spec = NodeClient::Spec("t");
   spec.revision = "another";
-  const std::string other = client.Open(spec);
-  EXPECT_EQ(client.Match(other, 2).miss_reason(), v1::MISS_REASON_FINGERPRINT);
+  const v1::OpenNamespaceResponse opened = client.OpenSimilar(spec);
+  EXPECT_TRUE(opened.created());
+  ASSERT_EQ(opened.differs_size(), 1);
+  EXPECT_EQ(opened.differs(0).field(), "revision");
+  EXPECT_EQ(opened.differs(0).stored(), "revision");
+  EXPECT_EQ(opened.differs(0).requested(), "another");
+  EXPECT_EQ(opened.differs(0).stored_blocks(), 2u);
+  EXPECT_EQ(client.Match(opened.fingerprint(), 2).miss_reason(), v1::MISS_REASON_FINGERPRINT);
 }
 
 TEST_F(NodeDataTest, AStoppedNodeGoesOnWhereItWas) {
@@ -247,9 +255,26 @@ TEST_F(NodeDataTest, AStoppedNodeGoesOnWhereItWas) {
   NodeClient client(node->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());
   StoreBlocks(client, fingerprint, 2);
+  const v1::MatchResponse match = client.Match(fingerprint, 2, 600'000);
   node->process().Signal(SIGSTOP);
+  // Nobody is served meanwhile: this call would be answered in a millisecond.
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+  v1::StatResponse stat;
+  EXPECT_EQ(client.cache().Stat(&context, v1::StatRequest(), &stat).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  // A call that was sent to the stopped node is served by the node that goes on.
+  auto sent =
+      std::async(std::launch::async, [&] { return client.Match(fingerprint, 2).matched_blocks(); });
+  EXPECT_EQ(sent.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
   node->process().Signal(SIGCONT);
+  EXPECT_EQ(sent.get(), 2u);
+  // The session, its lease and the blocks are as they were.
+  const auto blocks = client.Fetch(match.lease_id());
+  ASSERT_EQ(blocks.size(), 2u);
+  EXPECT_EQ(blocks.at(1), NodeClient::Payload(1));
   ExpectBlocks(client, fingerprint, 2);
+  EXPECT_EQ(client.Stat().sessions(), 1u);
 }
 
 }  // namespace

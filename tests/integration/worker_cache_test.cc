@@ -79,18 +79,29 @@ TEST_F(WorkerCacheTest, PrefixIsServedToTheSameAndToAnotherWorker) {
 
 TEST_F(WorkerCacheTest, OnTheSameMachineBlocksAreReadInTheNodesMemory) {
   StartNode();
-  auto worker = Worker(node_->address());
-  Warm(*worker);
-  // The shared memory may have come up after the first fetch.
+  // Once the tenant has a same-node session, what comes over gRPC goes to memory that the tenant's
+  // processes map, and that none of them can write to.
+  auto connected = client::Connect({.address = node_->address(), .tenant = "default"});
+  ASSERT_OK(connected);
+  client::CacheClient& client = **connected;
+  NamespaceSpec spec;
+  spec.model = spec.revision = spec.numerics = "test";
+  spec.layout.form = OpaqueLayout{.description = "test", .max_part_bytes = 1024, .parts = 1};
+  ASSERT_OK(client.OpenNamespace(spec, {.deadline = std::chrono::seconds(10)}));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  double lent = 0;
-  while (lent == 0 && std::chrono::steady_clock::now() < deadline) {
-    const Answer answer = worker->Generate(kPrompt);
-    ExpectSame(answer);
-    EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
-    lent = worker->Metric("cairn_worker_lent_bytes_total");
+  const BlockKey key = Fingerprint(spec);
+  while (client.GetStats().path != client::Path::kLocal &&
+         std::chrono::steady_clock::now() < deadline) {
+    (void)client.Exists(Fingerprint(spec), {&key, 1}, {.deadline = std::chrono::seconds(1)});
   }
-  EXPECT_GT(lent, 0);
+  ASSERT_EQ(client.GetStats().path, client::Path::kLocal) << client.GetStats().path_reason;
+  auto worker = Worker(node_->address());
+  auto writer = Worker(node_->address(), {"--cache.path", "grpc"});
+  Warm(*writer);
+  const Answer answer = worker->Generate(kPrompt);
+  ExpectSame(answer);
+  EXPECT_EQ(answer.fetched_tokens, kFullBlocks);
+  EXPECT_GT(worker->Metric("cairn_worker_lent_bytes_total"), 0);
   // Killed while nothing is read: what follows is computed, or fetched from its successor.
   node_->process().Kill();
   ExpectSame(worker->Generate(kPrompt));

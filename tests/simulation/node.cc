@@ -231,7 +231,8 @@ class NodeClient final : public client::CacheClient {
     CAIRN_ASSIGN_OR_RETURN(const cache::ReservationId id, reserved[0]);
     CAIRN_RETURN_IF_ERROR(engine.Write(leases_->session, id, 0, part.bytes));
     CAIRN_ASSIGN_OR_RETURN(const auto results, engine.Commit(leases_->session, {&id, 1}, trace));
-    return results[0];
+    // Another writer was first: as good as stored.
+    return results[0].code() == StatusCode::kAlreadyExists ? OkStatus() : results[0];
   }
 
   Node& node_;

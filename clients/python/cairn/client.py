@@ -95,11 +95,14 @@ class Client:
         breaker: Breaker | None = None,
         max_reconnect_backoff: float = 1.0,
         spin: float | None = None,
+        tenant: str = "",
     ) -> None:
         """`address`: host:port or unix:/path. `spin`: how long a call over shared memory looks for
-        its answer before it sleeps. None: the client chooses."""
+        its answer before it sleeps. None: the client chooses. `tenant`: the only tenant whose
+        namespaces this client will use. The node then refuses others, and shares the memory of no
+        other one with this client. Empty: any."""
         self._connection = _native.connect(
-            address, client_name, path, tls, breaker, max_reconnect_backoff, spin
+            address, client_name, path, tls, breaker, max_reconnect_backoff, spin, tenant
         )
         _open_clients.add(self)
 

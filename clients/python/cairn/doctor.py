@@ -201,7 +201,11 @@ def _node(options: Options) -> Iterator[Check]:
     begin = time.monotonic()
     try:
         with cairn.Client(
-            options.address, client_name="doctor", path=options.path, tls=options.tls
+            options.address,
+            client_name="doctor",
+            path=options.path,
+            tls=options.tls,
+            tenant=options.tenant,
         ) as client:
             stat = client.stat(deadline=5.0)
             # The way of the bytes is chosen for a tenant, when it opens its first namespace.

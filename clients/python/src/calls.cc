@@ -67,8 +67,10 @@ nb::list StatusList(const std::vector<Status>& statuses) {
 
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
-                                    nb::handle max_reconnect_backoff, nb::handle spin) {
-  client::ConnectOptions options = {.address = address, .client_name = client_name};
+                                    nb::handle max_reconnect_backoff, nb::handle spin,
+                                    const std::string& tenant) {
+  client::ConnectOptions options = {
+      .address = address, .client_name = client_name, .tenant = tenant};
   options.path = ValueOrThrow(client::ParsePathChoice(path, "path"));
   if (!tls.is_none()) {
     options.tls = {.ca_file = Text(tls.attr("ca_file"), "tls.ca_file"),

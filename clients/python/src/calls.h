@@ -16,7 +16,8 @@ namespace nb = nanobind;
 
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
-                                    nb::handle max_reconnect_backoff, nb::handle spin);
+                                    nb::handle max_reconnect_backoff, nb::handle spin,
+                                    const std::string& tenant);
 
 // (fingerprint, created, [(field, stored, requested, stored_blocks)]).
 nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,

@@ -123,7 +123,7 @@ NB_MODULE(_native, m) {
       .def("end_watch", &Connection::EndWatch, "stream"_a, nb::call_guard<ReleasedGil>())
       .def("close", &Connection::Close, nb::call_guard<ReleasedGil>());
   m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
-        "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none());
+        "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none(), "tenant"_a);
 
   nb::class_<PendingMatch>(m, "PendingMatch")
       .def("done", &PendingMatch::Done)

@@ -8,14 +8,6 @@
 namespace cairn::cache {
 namespace {
 
-uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
-  if (!a.Overlaps(b)) return 0;
-  const uint32_t layers =
-      std::min(a.layer_end, b.layer_end) - std::max(a.layer_begin, b.layer_begin);
-  const uint32_t heads = std::min(a.head_end, b.head_end) - std::max(a.head_begin, b.head_begin);
-  return layers * heads;
-}
-
 std::string Range(uint64_t least, uint64_t most) {
   return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
 }
@@ -60,6 +52,14 @@ Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
 }
 
 }  // namespace
+
+uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
+  if (!a.Overlaps(b)) return 0;
+  const uint32_t layers =
+      std::min(a.layer_end, b.layer_end) - std::max(a.layer_begin, b.layer_begin);
+  const uint32_t heads = std::min(a.head_end, b.head_end) - std::max(a.head_begin, b.head_begin);
+  return layers * heads;
+}
 
 PartForm::Bytes PartForm::SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const {
   const uint64_t raw = layout.SliceBytes(layer, head_begin, head_end);

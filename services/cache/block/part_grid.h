@@ -2,9 +2,10 @@
 // Parts on the grid of layers x KV heads: which parts a writer may add, when a block is complete,
 // and how the bytes of a part must look.
 //
-// The parts of a block never overlap. A rectangle whose cells are all taken is ALREADY_EXISTS (the
-// first commit wins). A rectangle that overlaps others partly is INVALID_ARGUMENT: all writers of a
-// block must cut the grid in the same way, or one of them must cut the pieces of the other further.
+// The committed parts of a block never overlap. A rectangle whose cells are all committed is
+// ALREADY_EXISTS (the first commit wins). A rectangle that crosses a committed one is
+// INVALID_ARGUMENT: all writers of a block must cut the grid in the same way, or one of them must
+// cut the pieces of the other further (../index/pending_blocks.h).
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,8 @@
 namespace cairn::cache {
 
 enum class PartFit { kFree, kCovered, kOverlaps };
+
+uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b);
 
 // How `part` fits to rectangles that do not overlap each other.
 PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> taken);

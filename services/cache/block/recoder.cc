@@ -45,11 +45,15 @@ codecs::Plane Const(const codecs::MutablePlane& plane) {
 
 }  // namespace
 
-PartBuffer::PartBuffer(size_t capacity)
-    : memory_(static_cast<std::byte*>(
-          std::aligned_alloc(kPage, (capacity + kPage - 1) / kPage * kPage))),
-      size_(capacity) {
-  CAIRN_CHECK(memory_ != nullptr);
+Result<PartBuffer> PartBuffer::Of(size_t capacity) {
+  PartBuffer buffer;
+  buffer.size_ = capacity;
+  buffer.memory_.reset(
+      static_cast<std::byte*>(std::aligned_alloc(kPage, (capacity + kPage - 1) / kPage * kPage)));
+  if (capacity > 0 && buffer.memory_ == nullptr) {
+    return Errorf(StatusCode::kResourceExhausted, "no memory for a part of {} bytes", capacity);
+  }
+  return buffer;
 }
 
 void PartBuffer::Free::operator()(std::byte* p) const { std::free(p); }
@@ -57,6 +61,23 @@ void PartBuffer::Free::operator()(std::byte* p) const { std::free(p); }
 std::unique_ptr<const Recoder> Recoder::Create(const Layout& layout, const PartCodecs& codecs) {
   if (!codecs.IsLadder()) return nullptr;
   return std::unique_ptr<const Recoder>(new Recoder(layout, codecs));
+}
+
+Status Recoder::Check(const Layout& layout, const PartCodecs& codecs) {
+  const auto recoder = Create(layout, codecs);
+  if (recoder == nullptr) return OkStatus();
+  uint32_t layer = 0;
+  for (const LayerGroup& group : std::get<NativeLayout>(layout.form).groups) {
+    const int64_t bytes = recoder->SliceOf(layer, layout.WholeRect(), true).shape.HalfBytes();
+    if (bytes > kMaxLayerBytes) {
+      return InvalidArgument(
+          "field 'recipe': got a ladder, but layer {} of a block has {} bytes; a ladder expects at "
+          "most {}",
+          layer, bytes, kMaxLayerBytes);
+    }
+    layer += group.count;
+  }
+  return OkStatus();
 }
 
 Recoder::Recoder(const Layout& layout, const PartCodecs& codecs)
@@ -98,16 +119,23 @@ uint64_t Recoder::MaxBlockBytes(bool at_start) const {
 }
 
 Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const std::byte> part,
-                                   bool at_start) const {
+                                   bool at_start, uint64_t max_bytes) const {
   const auto header = CheckedHeader(form_, rect, part);
   if (!header.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(header.status()));
   if (header->codec == on_disk_) return PartBuffer();
 
-  PartBuffer out(MaxPartBytes(rect, at_start));
+  const auto too_large = [&] {
+    return InvalidArgument("part of layers [{}, {}) in {}: more than {} bytes", rect.layer_begin,
+                           rect.layer_end, to_->name(), max_bytes);
+  };
+  const uint64_t first = format::HeaderBytes(static_cast<uint32_t>(header->slices.size()));
+  if (first > max_bytes) return too_large();
+  CAIRN_ASSIGN_OR_RETURN(PartBuffer out,
+                         PartBuffer::Of(std::min(MaxPartBytes(rect, at_start), max_bytes)));
   std::vector<uint64_t> lengths, hashes;
   std::vector<std::byte> copy, scratch;
   std::vector<uint16_t> numbers;
-  size_t at = format::HeaderBytes(static_cast<uint32_t>(header->slices.size()));
+  size_t at = first;
   for (size_t i = 0; i < header->slices.size(); ++i) {
     const format::SliceEntry& entry = header->slices[i];
     const auto layer = static_cast<uint32_t>(rect.layer_begin + i);
@@ -129,6 +157,9 @@ Result<PartBuffer> Recoder::Recode(const format::PartRect& rect, std::span<const
       if (decoded != codecs::CodecStatus::kOk) {
         return Errorf(StatusCode::kDataLoss, "slice of layer {}, {}: {}", layer, from_->name(),
                       codecs::Name(decoded));
+      }
+      if (to_->MaxEncodedBytes(slice.shape, slice.place) > out.bytes().size() - at) {
+        return too_large();
       }
       const codecs::EncodeResult encoded = to_->Encode(
           Const(k), Const(v), slice.shape.tokens, slice.place, out.bytes().subspan(at), scratch);

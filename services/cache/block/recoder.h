@@ -24,7 +24,8 @@ namespace cairn::cache {
 class PartBuffer {
  public:
   PartBuffer() = default;
-  explicit PartBuffer(size_t capacity);
+  // RESOURCE_EXHAUSTED: the system has no memory.
+  static Result<PartBuffer> Of(size_t capacity);
   // Empty: there is none.
   std::span<std::byte> bytes() const { return {memory_.get(), size_}; }
   // REQUIRES: at most the capacity.
@@ -38,19 +39,28 @@ class PartBuffer {
   size_t size_ = 0;
 };
 
+// The largest layer of a block in half precision that a ladder takes. A part may be tiny and say
+// that it decodes to anything; this much memory a copy takes for its numbers at most.
+inline constexpr int64_t kMaxLayerBytes = 64 << 20;
+
 // Immutable; thread-safe. Knows codecs, not tiers.
 class Recoder {
  public:
+  // INVALID_ARGUMENT, which names the field 'recipe': a layer of a whole block is larger than
+  // kMaxLayerBytes. REQUIRES: as Create.
+  static Status Check(const Layout& layout, const PartCodecs& codecs);
   // nullptr: the codecs are not those of a ladder. REQUIRES: PartCodecsOf made them for this
   // layout.
   static std::unique_ptr<const Recoder> Create(const Layout& layout, const PartCodecs& codecs);
 
   // Returns the part in the codec of the disk. Empty: it already is in that codec. `at_start`: its
   // block begins a sequence. DATA_LOSS: the bytes do not match their hash, or no encoder wrote
-  // them. INVALID_ARGUMENT: their numbers cannot be encoded (NaN, infinity). Somebody may write to
-  // `part` during the call: only bytes that were verified are used.
+  // them. INVALID_ARGUMENT: their numbers cannot be encoded (NaN, infinity), or not within
+  // `max_bytes`. RESOURCE_EXHAUSTED: the system has no memory. Somebody may write to `part` during
+  // the call: only bytes that were verified are used. Takes memory for the numbers of one layer
+  // and for at most `max_bytes`.
   Result<PartBuffer> Recode(const format::PartRect& rect, std::span<const std::byte> part,
-                            bool at_start) const;
+                            bool at_start, uint64_t max_bytes) const;
 
   // An upper bound of the size, for a block of one part.
   uint64_t MaxBlockBytes(bool at_start) const;

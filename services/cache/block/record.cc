@@ -25,6 +25,13 @@ T Get(std::string_view in, size_t at) {
 }
 uint64_t HashOf(std::string_view bytes) { return Xxh3(std::as_bytes(std::span(bytes))); }
 
+// In every version the last eight bytes are the hash of those before them. So a record of another
+// version is told from a damaged one.
+bool EndsWithItsHash(std::string_view bytes) {
+  const size_t body = bytes.size() - sizeof(uint64_t);
+  return Get<uint64_t>(bytes, body) == HashOf(bytes.substr(0, body));
+}
+
 Digest GetDigest(std::string_view in, size_t at) {
   Digest digest;
   std::memcpy(digest.bytes.data(), in.data() + at, digest.bytes.size());
@@ -54,19 +61,19 @@ std::string EncodeRecord(const BlockRecord& record) {
 }
 
 Result<BlockRecord> DecodeRecord(std::string_view bytes) {
-  if (bytes.size() < 2) {
+  if (bytes.size() < 2 + sizeof(uint64_t)) {
     return Errorf(StatusCode::kDataLoss, "block record: {} bytes", bytes.size());
   }
+  if (!EndsWithItsHash(bytes)) {
+    return Errorf(StatusCode::kDataLoss, "block record: bytes do not match their checksum");
+  }
   if (const auto version = Get<uint16_t>(bytes, 0); version != kRecordVersion) {
-    return Errorf(StatusCode::kDataLoss, "block record: version {}, expected {}", version,
+    return Errorf(StatusCode::kUnimplemented, "block record: version {}, expected {}", version,
                   kRecordVersion);
   }
   if (bytes.size() != kRecordBytes) {
     return Errorf(StatusCode::kDataLoss, "block record: {} bytes, expected {}", bytes.size(),
                   kRecordBytes);
-  }
-  if (Get<uint64_t>(bytes, 128) != HashOf(bytes.substr(0, 128))) {
-    return Errorf(StatusCode::kDataLoss, "block record: bytes do not match their checksum");
   }
   BlockRecord record;
   record.bytes = Get<uint32_t>(bytes, 4);
@@ -104,14 +111,17 @@ std::string EncodeNamespaceRecord(const NamespaceRecord& record) {
 }
 
 Result<NamespaceRecord> DecodeNamespaceRecord(std::string_view bytes) {
-  if (bytes.size() < 20 || Get<uint16_t>(bytes, 0) != kNamespaceRecordVersion) {
-    return Errorf(StatusCode::kDataLoss, "namespace record: {} bytes, or not version {}",
-                  bytes.size(), kNamespaceRecordVersion);
+  if (bytes.size() < 20) {
+    return Errorf(StatusCode::kDataLoss, "namespace record: {} bytes", bytes.size());
   }
-  const std::string_view body = bytes.substr(0, bytes.size() - 8);
-  if (Get<uint64_t>(bytes, body.size()) != HashOf(body)) {
+  if (!EndsWithItsHash(bytes)) {
     return Errorf(StatusCode::kDataLoss, "namespace record: bytes do not match their checksum");
   }
+  if (const auto version = Get<uint16_t>(bytes, 0); version != kNamespaceRecordVersion) {
+    return Errorf(StatusCode::kUnimplemented, "namespace record: version {}, expected {}", version,
+                  kNamespaceRecordVersion);
+  }
+  const std::string_view body = bytes.substr(0, bytes.size() - 8);
   NamespaceRecord record;
   record.dropped = (Get<uint16_t>(bytes, 2) & kDropped) != 0;
   record.generation = Get<uint64_t>(bytes, 4);

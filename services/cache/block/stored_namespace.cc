@@ -10,14 +10,30 @@ namespace {
 Result<PartStorage> StorageOf(const Layout& layout, Result<CheckedNamespace> checked) {
   if (!checked.ok()) return checked.status();
   CAIRN_ASSIGN_OR_RETURN(const PartCodecs codecs, PartCodecsOf(*checked));
+  CAIRN_RETURN_IF_ERROR(Recoder::Check(layout, codecs));
   const PartForm pushed{layout, codecs.pushed, std::nullopt, codecs.selected};
   // Memory holds parts as writers brought them, and those that came back from disk.
   const PartForm memory{layout, codecs.pushed, codecs.on_disk, codecs.selected};
   const PartForm disk{layout, codecs.on_disk, std::nullopt, codecs.selected};
+  const FieldHashes fields = HashFields(*checked);
   return PartStorage{.recipe = std::move(checked->recipe),
+                     .fields = fields,
                      .pushed = pushed,
                      .in_tier = {{memory, disk, memory}},  // By the numbers of TierKind.
                      .recoder = Recoder::Create(layout, codecs)};
+}
+
+size_t BytesOf(const std::string& text) { return text.capacity() + 1; }
+
+size_t BytesOf(const Layout& layout) {
+  const auto* native = std::get_if<NativeLayout>(&layout.form);
+  if (native == nullptr) return BytesOf(std::get<OpaqueLayout>(layout.form).description);
+  size_t bytes = native->groups.capacity() * sizeof(LayerGroup);
+  for (const LayerGroup& group : native->groups) {
+    bytes += group.planes.capacity() * sizeof(Plane);
+    for (const Plane& plane : group.planes) bytes += BytesOf(plane.name);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -31,5 +47,18 @@ StoredNamespace::StoredNamespace(NamespaceSpec spec_in, Result<CheckedNamespace>
     : spec(std::move(spec_in)),
       fingerprint(checked.ok() ? checked->fingerprint : Fingerprint(spec)),
       storage(StorageOf(spec.layout, std::move(checked))) {}
+
+size_t StoredNamespace::MemoryBytes() const {
+  const size_t layout = BytesOf(spec.layout);
+  size_t bytes = sizeof(*this) + layout;
+  for (const std::string* text : {&spec.tenant, &spec.salt, &spec.model, &spec.revision,
+                                  &spec.recipe, &spec.numerics, &spec.key_scheme}) {
+    bytes += BytesOf(*text);
+  }
+  // The parsed recipe, and the recoder's own copy of the layout.
+  bytes += 2 * spec.recipe.size();
+  if (storage.ok() && storage->recoder != nullptr) bytes += sizeof(Recoder) + layout;
+  return bytes;
+}
 
 }  // namespace cairn::cache

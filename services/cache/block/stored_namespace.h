@@ -23,6 +23,7 @@ namespace cairn::cache {
 // layout must outlive it.
 struct PartStorage {
   Recipe recipe;
+  FieldHashes fields;                      // Of the spec.
   PartForm pushed;                         // Of parts that writers bring.
   ByTier<PartForm> in_tier;                // Of parts that lie in a tier.
   std::unique_ptr<const Recoder> recoder;  // nullptr unless the recipe is a ladder.
@@ -40,6 +41,9 @@ struct StoredNamespace {
   const Digest fingerprint;
   // INVALID_ARGUMENT or UNIMPLEMENTED, which names the field: the parts cannot be read or written.
   const Result<PartStorage> storage;
+
+  // What it takes, in bytes.
+  size_t MemoryBytes() const;
 };
 
 }  // namespace cairn::cache

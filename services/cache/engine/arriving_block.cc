@@ -73,8 +73,8 @@ Result<std::vector<std::span<std::byte>>> ArrivingBlock::Begin(const SourceBlock
                   key.Hex());
   }
   for (const SourceBlock::Part& part : block_.parts) {
-    PartBuffer& buffer = buffers_.emplace_back(part.bytes);
-    rooms_.push_back(buffer.bytes());
+    CAIRN_ASSIGN_OR_RETURN(PartBuffer buffer, PartBuffer::Of(part.bytes));
+    rooms_.push_back(buffers_.emplace_back(std::move(buffer)).bytes());
   }
   return rooms_;
 }
@@ -132,7 +132,7 @@ bool ArrivingBlock::Settle(State state, MissReason reason, std::shared_ptr<PathP
 }
 
 void ArrivingBlock::GiveRoomBack() {
-  if (!in_host_.empty()) intake_.Abort(*ns, key, block_.parts, in_host_);
+  if (!in_host_.empty()) intake_.Abort(*ns, key, in_host_);
   in_host_.clear();
   rooms_.clear();
   buffers_.clear();

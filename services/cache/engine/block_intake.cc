@@ -1,5 +1,7 @@
 #include "services/cache/engine/block_intake.h"
 
+#include <algorithm>
+
 namespace cairn::cache {
 namespace {
 
@@ -23,7 +25,6 @@ BlockRef BlockIntake::Show(NamespaceState& ns, const BlockKey& key,
                            const PendingBlocks::Complete& block) {
   const bool inserted = ns.index.Insert(key, block.parent, block.parts, kHost,
                                         block.recompute_seconds, context_.UseTicksNow());
-  // Claims are refused for blocks that are here.
   CAIRN_CHECK(inserted);
   const BlockRef ref = *ns.index.Find(key);
   if (block.at_start) ns.index.MarkAtStart(ref);
@@ -40,13 +41,10 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
     if (ns.dropped.load(std::memory_order_relaxed)) {
       return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
     }
-    // A block of which a writer brings parts stays that writer's, however the grid is cut.
-    if (ns.index.FindAlive(key) || ns.pending.Contains(key)) {
-      return Errorf(StatusCode::kAlreadyExists, "block {} is here or being written", key.Hex());
+    if (ns.index.FindAlive(key)) {
+      return Errorf(StatusCode::kAlreadyExists, "block {} is here", key.Hex());
     }
-    for (const SourceBlock::Part& part : parts) {
-      CAIRN_CHECK(ns.pending.Claim(key, part.rect) == PartFit::kFree);
-    }
+    ns.pending.AddWriter(key);
   }
   absl::InlinedVector<uint32_t, 1> lengths;
   for (const SourceBlock::Part& part : parts) lengths.push_back(part.bytes);
@@ -54,15 +52,14 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // write until it is done.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
   auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns));
-  if (!room.ok()) Abort(ns, key, parts, {});
+  if (!room.ok()) Abort(ns, key, {});
   return room;
 }
 
-void BlockIntake::Abort(NamespaceState& ns, const BlockKey& key,
-                        std::span<const SourceBlock::Part> parts, std::span<const Extent> room) {
+void BlockIntake::Abort(NamespaceState& ns, const BlockKey& key, std::span<const Extent> room) {
   {
     NamespaceLock lock(ns, context_.tiers);
-    for (const SourceBlock::Part& part : parts) ns.pending.Unclaim(key, part.rect);
+    ns.pending.RemoveWriter(key);
   }
   evictor_.ReleaseAll(kHost, room);
 }
@@ -70,8 +67,8 @@ void BlockIntake::Abort(NamespaceState& ns, const BlockKey& key,
 Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& key,
                                   const SourceBlock& block, std::span<const Extent> room) {
   NamespaceState& ns = *ns_ptr;
-  std::optional<BlockKey> parent = block.parent;
-  if (parent == key) parent.reset();
+  PendingBlocks::Complete complete{{}, block.parent, block.recompute_seconds, block.at_start};
+  if (complete.parent == key) complete.parent.reset();
   PinId pin = kNoPin;
   uint64_t bytes = 0;
   {
@@ -79,16 +76,19 @@ Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& ke
     if (ns.dropped.load(std::memory_order_relaxed)) {
       return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
     }
-    std::optional<PendingBlocks::Complete> complete;
+    ns.pending.RemoveWriter(key);
+    if (const auto here = ns.index.FindAlive(key)) {
+      for (const Extent& extent : room) lock.released.push_back({kHost, extent});
+      return ns.index.PinBlock(*here);
+    }
     for (size_t i = 0; i < block.parts.size(); ++i) {
-      PartPlace place{.rect = block.parts[i].rect};
+      PartPlace& place = complete.parts.emplace_back(PartPlace{.rect = block.parts[i].rect});
       place.Set(kHost, room[i]);
       bytes += room[i].length;
-      complete = ns.pending.Commit(key, place, parent, block.recompute_seconds, TimePoint::max(),
-                                   block.at_start);
     }
-    CAIRN_CHECK(complete.has_value());
-    pin = ns.index.PinBlock(Show(ns, key, *complete));
+    std::sort(complete.parts.begin(), complete.parts.end(),
+              [](const PartPlace& a, const PartPlace& b) { return a.rect < b.rect; });
+    pin = ns.index.PinBlock(Show(ns, key, complete));
   }
   CopyLater(ns_ptr, key, bytes);
   return pin;

@@ -2,8 +2,8 @@
 // How a block comes into the index: the last step of every write, and all steps for blocks that
 // come whole from a source. Thread-safe.
 //
-//   Reserve: claimed, with room in host ─► [the source fills it, its bytes are verified] ─► Commit
-//                                      └─► Abort
+//   Reserve: room in host ─► [the source fills it, its bytes are verified] ─► Commit
+//                        └─► Abort
 
 #include <span>
 
@@ -23,7 +23,7 @@ class BlockIntake {
   // RESOURCE_EXHAUSTED: none can go.
   Status MakeIndexRoom();
   // Makes a block visible whose parts lie in host. Afterwards, without the lock, CopyLater must be
-  // called. REQUIRES: its parts were claimed.
+  // called. REQUIRES: no living block has this key.
   BlockRef Show(NamespaceState& ns, const BlockKey& key, const PendingBlocks::Complete& block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   // Puts a visible block in line for its copy to the persistent tier.
@@ -31,15 +31,15 @@ class BlockIntake {
     write_back_.Add(ns, key, bytes);
   }
 
-  // Claims the block and takes room in host for its parts, in their order. ALREADY_EXISTS: the
-  // block is here, or somebody writes it. RESOURCE_EXHAUSTED: there is no room. NOT_FOUND: the
-  // namespace was dropped. REQUIRES: the parts cover the grid.
+  // Takes room in host for the block's parts, in their order. ALREADY_EXISTS: the block is here.
+  // RESOURCE_EXHAUSTED: there is no room. NOT_FOUND: the namespace was dropped. REQUIRES: the parts
+  // cover the grid.
   Result<Extents> Reserve(NamespaceState& ns, const BlockKey& key,
                           std::span<const SourceBlock::Part> parts);
-  void Abort(NamespaceState& ns, const BlockKey& key, std::span<const SourceBlock::Part> parts,
-             std::span<const Extent> room);
-  // Makes the block visible and pins it. NOT_FOUND: the namespace was dropped; Abort must follow.
-  // REQUIRES: reserved, and its bytes were verified.
+  void Abort(NamespaceState& ns, const BlockKey& key, std::span<const Extent> room);
+  // Makes the block visible and pins it, and takes the room. If somebody stored the block
+  // meanwhile, pins that one. NOT_FOUND: the namespace was dropped; Abort must follow. REQUIRES:
+  // reserved, and its bytes were verified.
   Result<PinId> Commit(const NamespacePtr& ns, const BlockKey& key, const SourceBlock& block,
                        std::span<const Extent> room);
 

@@ -82,12 +82,12 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     return OkStatus();
   }
 
-  Result<SessionId> OpenSession(std::string_view client_name) override {
+  Result<SessionId> OpenSession(std::string_view client_name, std::string_view tenant) override {
     if (client_name.size() > kMaxClientName) {
       return InvalidArgument("field 'client_name': got {} characters, expected 0 to {}",
                              client_name.size(), kMaxClientName);
     }
-    return sessions_.Open(client_name);
+    return sessions_.Open(client_name, tenant);
   }
   void CloseSession(SessionId session) override {
     const SessionTable::Ended ended = sessions_.Close(session);
@@ -99,9 +99,10 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) override {
     return admin_.Open(spec, strict);
   }
-  Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const override {
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Fingerprint& fingerprint) const override {
     CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
-    return ns->spec;
+    return std::shared_ptr<const NamespaceSpec>(ns->stored, &ns->stored->spec);
   }
 
   Result<MatchResult> Match(const MatchRequest& request) override { return reads_.Match(request); }
@@ -140,7 +141,8 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Status Abort(SessionId session, std::span<const ReservationId> reservations) override {
     return writes_.Abort(session, reservations);
   }
-  Status Flush(TimePoint deadline) override { return write_back_.Flush(deadline); }
+  using CacheEngine::Flush;
+  Status Flush(const FlushRequest& request) override { return write_back_.Flush(request); }
 
   EngineStats GetStats() const override;
   std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,
@@ -175,6 +177,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     promoters_.Kick();
     source_reads_.Kick();
     reclaimer_.Kick();
+    context_.tiers.host->SweepRetired();
   }
   void BeginDrain() override { draining_.store(true); }
 
@@ -268,6 +271,7 @@ EngineStats Engine::GetStats() const {
     stats.cancelled_moves += moves.cancelled;
   }
   stats.hinted_bytes = prefetches_.hinted_bytes();
+  stats.retired_bytes = context_.tiers.host->GetHostStats().retired_bytes;
   stats.dropped_events = context_.events.dropped();
   return stats;
 }

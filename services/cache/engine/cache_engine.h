@@ -29,6 +29,7 @@
 #include "services/cache/state/engine_options.h"
 #include "services/cache/state/engine_statistics.h"
 #include "services/cache/state/events.h"
+#include "services/cache/state/flush_request.h"
 #include "services/cache/state/ids.h"
 #include "services/cache/state/tiers.h"
 #include "services/cache/tier/tier.h"
@@ -160,13 +161,19 @@ class CacheEngine {
   virtual ~CacheEngine() = default;
 
   // Sessions own leases and reservations. RESOURCE_EXHAUSTED over max_sessions.
-  virtual Result<SessionId> OpenSession(std::string_view client_name) = 0;
+  // `tenant`: the only one whose namespaces the session may use; others are PERMISSION_DENIED.
+  // Empty: any.
+  virtual Result<SessionId> OpenSession(std::string_view client_name, std::string_view tenant) = 0;
+  Result<SessionId> OpenSession(std::string_view client_name) {
+    return OpenSession(client_name, std::string_view());
+  }
   // Releases leases, aborts reservations. Unknown: no effect.
   virtual void CloseSession(SessionId session) = 0;
 
   virtual Result<OpenedNamespace> OpenNamespace(const NamespaceSpec& spec, bool strict) = 0;
   // NOT_FOUND for an unknown fingerprint.
-  virtual Result<NamespaceSpec> GetNamespace(const Fingerprint& fingerprint) const = 0;
+  virtual Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Fingerprint& fingerprint) const = 0;
 
   // What the tiers hold. Does not wait (MatchResult::further).
   virtual Result<MatchResult> Match(const MatchRequest& request) = 0;
@@ -181,7 +188,8 @@ class CacheEngine {
   virtual Result<std::vector<std::optional<TierKind>>> Exists(const Fingerprint& fingerprint,
                                                               std::span<const BlockKey> keys) = 0;
 
-  // One result per part. ALREADY_EXISTS when the part is committed or reserved by somebody else.
+  // One result per part. ALREADY_EXISTS: the part is committed. A reservation takes room, not the
+  // key: several writers may reserve the same part.
   virtual Result<std::vector<Result<ReservationId>>> Reserve(
       SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
       Duration ttl) = 0;
@@ -189,14 +197,18 @@ class CacheEngine {
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
-  // visible. DATA_LOSS: bytes fail their hash.
+  // visible. DATA_LOSS: bytes fail their hash. ALREADY_EXISTS: somebody else committed the part
+  // first; this one's room is free again. INVALID_ARGUMENT: somebody committed a part that this one
+  // crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
                                              std::span<const ReservationId> reservations,
                                              std::string_view trace) = 0;
   virtual Status Abort(SessionId session, std::span<const ReservationId> reservations) = 0;
 
-  // Everything committed before the call is on disk when it returns OK. Blocks.
-  virtual Status Flush(TimePoint deadline) = 0;
+  // Everything committed before the call is on disk when it returns OK, and survives a power loss.
+  // Blocks. See WriteBack::Flush.
+  virtual Status Flush(const FlushRequest& request) = 0;
+  Status Flush(TimePoint deadline) { return Flush(FlushRequest{.deadline = deadline}); }
 
   virtual EngineStats GetStats() const = 0;
   virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,

@@ -89,8 +89,8 @@ bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
   return true;
 }
 
-void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& pins,
-               FetchSlot& slot) {
+void StartRead(const FetchServices& services, const NamespacePtr& ns,
+               const std::shared_ptr<PathPins>& pins, FetchSlot& slot) {
   auto share = services.budget->TryTake(slot.bytes);
   if (share == nullptr) return;
   auto read = std::make_shared<BufferedRead>(services.context);
@@ -108,8 +108,11 @@ void StartRead(const FetchServices& services, const std::shared_ptr<PathPins>& p
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
     tier.Read(place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]},
-              [operation](Status status) {
+              [operation, ns, key = slot.key, place, kind = slot.tier](Status status) {
                 BufferedRead& r = *operation->read;
+                if (status.ok()) {
+                  status = operation->context.CheckOwner(*ns, key, place, kind);
+                }
                 MutexLock lock(r.mu);
                 ++r.done;
                 if (r.status.ok()) r.status = std::move(status);
@@ -280,7 +283,7 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
         slot.state = FetchSlot::State::kLocate;
         break;
       case FetchSlot::State::kWantBuffer:
-        StartRead(services, pins, slot);
+        StartRead(services, lease->ns, pins, slot);
         if (slot.state == FetchSlot::State::kWantBuffer) return false;
         break;
       case FetchSlot::State::kReading: {

@@ -25,8 +25,12 @@ Result<MatchResult> InPlacePath::Match(const MatchRequest& request,
   CAIRN_ASSIGN_OR_RETURN(MatchResult result, reads_.Match(request, kUntilRelease, &lease));
   if (places == nullptr || lease == nullptr) return result;
   // Match has asked for what is on disk.
-  CAIRN_RETURN_IF_ERROR(Place(*lease, 0, lease->blocks, places, nullptr));
-  return result;
+  const Status placed = Place(*lease, 0, lease->blocks, places, nullptr);
+  if (placed.ok()) return result;
+  // The namespace was dropped between the two looks. The caller never learns the lease's name, so
+  // nobody would release it.
+  if (result.lease) (void)reads_.Release(request.session, {&*result.lease, 1});
+  return placed;
 }
 
 Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,

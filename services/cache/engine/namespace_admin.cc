@@ -1,6 +1,7 @@
 #include "services/cache/engine/namespace_admin.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
@@ -19,54 +20,106 @@ Result<OpenedNamespace> NamespaceAdmin::Open(const NamespaceSpec& spec, bool str
   OpenedNamespace opened;
   opened.fingerprint = wanted->fingerprint;
 
-  std::vector<std::pair<NamespacePtr, FieldDifference>> similar;
-  const auto all = context.registry.All();
-  for (const NamespacePtr& other : *all) {
-    if (other->spec.tenant != spec.tenant || other->fingerprint == opened.fingerprint) continue;
-    if (!other->readable().ok()) continue;  // Its blocks would help nobody.
+  std::vector<std::weak_ptr<NamespaceState>> similar;
+  for (const NamespacePtr& other : Similar(*wanted)) {
+    similar.push_back(other);
     auto differences =
-        Differences(other->spec, other->storage().recipe, spec, wanted->storage->recipe);
-    if (differences.size() == 1) similar.emplace_back(other, std::move(differences[0]));
+        Differences(other->spec, other->storage().recipe, wanted->spec, wanted->storage->recipe);
+    // Two values of a field may have the same hash.
+    if (differences.size() != 1) continue;
+    opened.differs.push_back(
+        {std::move(differences[0]), other->blocks.load(std::memory_order_relaxed)});
   }
-  std::sort(similar.begin(), similar.end(), [](const auto& a, const auto& b) {
-    return a.first->blocks.load(std::memory_order_relaxed) >
-           b.first->blocks.load(std::memory_order_relaxed);
-  });
-  for (const auto& [other, difference] : similar) {
-    if (opened.differs.size() == kMaxSimilar) break;
-    opened.differs.push_back({difference, other->blocks.load(std::memory_order_relaxed)});
-  }
-  NamespacePtr ns = context.registry.Find(opened.fingerprint);
-  if (strict && ns == nullptr && !similar.empty()) {
-    const auto& [field, stored, requested] = similar[0].second;
+  if (strict && context.registry.Find(opened.fingerprint) == nullptr && !opened.differs.empty()) {
+    const auto& [field, stored, requested] = opened.differs[0].difference;
     return Errorf(StatusCode::kFailedPrecondition,
                   "field '{}': got '{}', but a stored namespace of this tenant that is equal "
                   "otherwise has '{}'",
                   field, requested, stored);
   }
-  if (ns == nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(auto added,
-                           context.registry.Open(opened.fingerprint, [&](uint64_t generation) {
-                             return std::make_shared<NamespaceState>(wanted, generation,
-                                                                     &context.policy, context.seed);
-                           }));
-    ns = std::move(added.state);
-    opened.created = added.created;
-    if (opened.created && context.tiers.persistent != nullptr) {
-      // Not waited for: no block is copied to disk before the record is there, and each copy tries
-      // again.
-      const Status posted = context.executor->Post([this, ns] {
-        if (Status status = s_.write_back->Persist(*ns); !status.ok()) {
-          log::Warn("namespace_not_persisted", {{"error", Message(status)}});
-        }
-      });
-      if (!posted.ok()) log::Warn("namespace_not_persisted", {{"error", Message(posted)}});
-    }
-  }
-  MutexLock lock(ns->similar_mu);
-  ns->similar.clear();
-  for (const auto& [other, difference] : similar) ns->similar.push_back(other);
+  CAIRN_ASSIGN_OR_RETURN(const NamespaceRegistry::Opened added, Add(wanted));
+  opened.created = added.created;
+  MutexLock lock(added.state->similar_mu);
+  added.state->similar = std::move(similar);
   return opened;
+}
+
+std::vector<NamespacePtr> NamespaceAdmin::Similar(const StoredNamespace& wanted) const {
+  std::vector<std::pair<uint64_t, NamespacePtr>> found;  // With its blocks, which may change.
+  const auto all = s_.context->registry.All();
+  for (const NamespacePtr& other : *all) {
+    if (other->spec.tenant != wanted.spec.tenant || other->fingerprint == wanted.fingerprint) {
+      continue;
+    }
+    if (!other->readable().ok()) continue;  // Its blocks would help nobody.
+    if (!DifferInOneField(other->storage().fields, wanted.storage->fields)) continue;
+    found.emplace_back(other->blocks.load(std::memory_order_relaxed), other);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (found.size() > kMaxSimilar) found.resize(kMaxSimilar);
+  std::vector<NamespacePtr> similar;
+  for (auto& [blocks, ns] : found) similar.push_back(std::move(ns));
+  return similar;
+}
+
+Result<NamespaceRegistry::Opened> NamespaceAdmin::Add(
+    const std::shared_ptr<const StoredNamespace>& wanted) {
+  NodeContext& context = *s_.context;
+  const auto try_to_add = [&]() -> Result<NamespaceRegistry::Opened> {
+    // One that is here costs nothing more.
+    std::shared_ptr<const MemoryCharge> charge;
+    if (context.registry.Find(wanted->fingerprint) == nullptr) {
+      CAIRN_ASSIGN_OR_RETURN(
+          MemoryCharge taken,
+          context.memory.Charge(MemoryItem::kNamespaces, NamespaceState::Cost(*wanted)));
+      charge = std::make_shared<const MemoryCharge>(std::move(taken));
+    }
+    return context.registry.Open(wanted->fingerprint, wanted->spec.tenant,
+                                 [&](uint64_t generation) {
+                                   return std::make_shared<NamespaceState>(
+                                       wanted, generation, &context.policy, context.seed, charge);
+                                 });
+  };
+  Result<NamespaceRegistry::Opened> added = try_to_add();
+  if (added.ok() || added.status().code() != StatusCode::kResourceExhausted) return added;
+  for (NamespacePtr& unused : context.registry.Unused(wanted->spec.tenant)) {
+    if (!GiveBack(std::exchange(unused, nullptr))) continue;
+    added = try_to_add();
+    if (added.ok()) break;
+  }
+  return added;
+}
+
+bool NamespaceAdmin::GiveBack(NamespacePtr ns) {
+  NodeContext& context = *s_.context;
+  MutexLock meta(context.meta_mu);
+  {
+    NamespaceLock lock(*ns, context.tiers);
+    if (ns->dropped.load(std::memory_order_relaxed) || !ns->Unused()) return false;
+    ns->dropped.store(true);
+  }
+  // Blocks of generations that were dropped may still be on disk.
+  if (ns->generation > 1) {
+    context.registry.RememberGeneration(ns->fingerprint, ns->generation);
+  }
+  context.registry.Replace(ns, nullptr);
+  // Leases of blocks that only a source has.
+  const SessionTable::Ended ended = s_.sessions->TakeAllOf(*ns);
+  s_.reads->End(ended.leases, MissReason::kAbsent);
+  s_.writes->Drop(ended.reservations);
+  if (!ns->persisted.load(std::memory_order_relaxed)) return true;
+  PersistentTier& disk = *context.tiers.persistent;
+  const std::string name = NamespaceMetaName(ns->fingerprint);
+  const Status status =
+      ns->generation > 1
+          ? disk.PutMeta(name,
+                         EncodeNamespaceRecord(
+                             {.spec = ns->spec, .generation = ns->generation, .dropped = true}))
+          : disk.DeleteMeta(name);
+  // Then the next start finds it without blocks, and forgets it.
+  if (!status.ok()) log::Warn("namespace_not_forgotten", {{"error", Message(status)}});
+  return true;
 }
 
 std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
@@ -74,8 +127,18 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
   const auto all = s_.context->registry.All();
   for (const NamespacePtr& ns : *all) {
     if (!tenant.empty() && ns->spec.tenant != tenant) continue;
-    list.push_back({ns->spec, ns->fingerprint, ns->blocks.load(std::memory_order_relaxed),
-                    ns->bytes.load(std::memory_order_relaxed), ns->generation});
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    constexpr TierKind kHost = TierKind::kHost;
+    const HostTier& host = *s_.context->tiers.host;
+    list.push_back({.spec = ns->spec,
+                    .fingerprint = ns->fingerprint,
+                    .blocks = ns->blocks.load(kRelaxed),
+                    .bytes = ns->bytes.load(kRelaxed),
+                    .generation = ns->generation,
+                    .host_blocks = ns->blocks_in[kHost].load(kRelaxed),
+                    .evicted_host_blocks = ns->evicted_blocks[kHost].load(kRelaxed),
+                    .evicted_host_bytes = ns->evicted_bytes[kHost].load(kRelaxed),
+                    .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant))});
   }
   return list;
 }
@@ -117,7 +180,7 @@ Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* resul
     NamespacePtr next;
     if (keep) {
       next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1, &context.policy,
-                                              context.seed);
+                                              context.seed, ns->charge);
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
     if (!context.registry.Replace(ns, next))

@@ -1,6 +1,10 @@
 #pragma once
 // Opens, lists and drops namespaces. Thread-safe.
 //
+// A namespace without blocks is worth nothing: its record is written with its first block, and when
+// namespaces run out, in number or in memory, the ones that were not used for longest are given
+// back. Clients open a namespace again that the node does not know.
+//
 // A namespace's record on disk carries its generation, and so does every block's. A drop writes the
 // next generation first of all: blocks of an older one are never shown again, whatever is still to
 // be reclaimed.
@@ -35,6 +39,12 @@ class NamespaceAdmin {
   Result<DropResult> BumpEpoch(const Fingerprint& fingerprint);
 
  private:
+  // Of the same tenant, in all but one field; those with most blocks, at most kMaxSimilar.
+  std::vector<NamespacePtr> Similar(const StoredNamespace& wanted) const;
+  // Finds or adds the namespace. RESOURCE_EXHAUSTED: there are too many that are in use.
+  Result<NamespaceRegistry::Opened> Add(const std::shared_ptr<const StoredNamespace>& wanted);
+  // False: somebody uses it. Takes the caller's reference: its memory is free when the last goes.
+  bool GiveBack(NamespacePtr ns);
   // Replaces a generation by an empty one, or by nothing. Adds to `result`.
   Status Hide(const NamespacePtr& ns, bool keep, DropResult* result);
 

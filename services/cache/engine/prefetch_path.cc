@@ -32,6 +32,7 @@ Result<PrefetchOutcome> PrefetchPath::Take(const PrefetchRequest& request) {
                            Seconds(request.needed_in), Seconds(kMaxPrefetchHorizon));
   }
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   const Duration lasts = request.needed_in + context_.options.prefetch_grace;
   const TimePoint end = context_.clock->Now() + lasts;
   const uint32_t last_use = UseTicks(end - context_.start);

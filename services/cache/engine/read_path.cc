@@ -68,8 +68,8 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
         request.prefill_tokens_per_second);
   }
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
-
   std::optional<BlockIndex::Walk> walked;
   MatchResult result;
   LeasePtr lease;

@@ -28,15 +28,15 @@ bool Reclaimer::Step() {
   bool progress = false;
   for (const NamespacePtr& ns : dropped) {
     writes_.ExpireIncomplete(*ns, /*all=*/true);
-    bool empty = false;
+    BlockIndex::Reclaimed reclaimed;
     {
       NamespaceLock lock(*ns, context_.tiers);
-      // Readers and copies under way have pins; no new one comes to a dropped namespace.
-      if (ns->index.HasPins()) continue;
-      empty = ns->index.Reclaim(kBlocksAtOnce, &lock.released);
+      // Readers and copies under way have pins; no new one comes to a dropped namespace. A pin of a
+      // process that was stopped may stay forever: it keeps its own path.
+      reclaimed = ns->index.Reclaim(kBlocksAtOnce, &lock.released);
     }
-    progress = true;
-    if (!empty) continue;
+    progress |= reclaimed != BlockIndex::Reclaimed::kPinned;
+    if (reclaimed != BlockIndex::Reclaimed::kAll) continue;
     MutexLock lock(mu_);
     std::erase(dropped_, ns);
   }

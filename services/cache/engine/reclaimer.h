@@ -1,5 +1,6 @@
 #pragma once
-// Frees what dropped namespaces held, a little at a time, once nobody reads it. Thread-safe.
+// Frees what dropped namespaces held, a little at a time: at first all that nobody reads, and the
+// rest when its readers end. Thread-safe.
 
 #include <vector>
 
@@ -16,7 +17,7 @@ class Reclaimer {
 
   // REQUIRES: ns->dropped.
   void Add(NamespacePtr ns);
-  // Looks again at namespaces that were still read from.
+  // Looks again at namespaces of which a part was still read.
   void Kick();
   uint64_t MemoryBytes() const;
   size_t waiting() const;

@@ -1,6 +1,10 @@
 #include "services/cache/engine/recovery.h"
 
-#include "absl/container/flat_hash_set.h"
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
 
@@ -10,82 +14,111 @@ namespace {
 // The budget is looked at once in so many blocks.
 constexpr uint64_t kCheckBudgetEvery = 1024;
 
-struct Found {
-  Extent extent;
-  BlockRecord record;
-};
-
+// Each record is looked at once and then forgotten: beside the index that it makes, recovery needs
+// no memory that grows with what is on disk. A node that ran at its limit starts again at it.
 class Recovery {
  public:
   explicit Recovery(NodeContext& context) : context_(context), disk_(*context.tiers.persistent) {}
 
   Result<RecoveryResult> Run() {
+    CAIRN_RETURN_IF_ERROR(ListNamespaces());
     CAIRN_RETURN_IF_ERROR(disk_.Recover([this](const Extent& extent, std::string_view bytes) {
-      auto record = DecodeRecord(bytes);
-      if (!record.ok() || record->bytes != extent.length) {
-        ++result_.released;
-        return false;
-      }
-      mentioned_.insert(record->fingerprint);
-      found_.push_back({extent, *std::move(record)});
-      return true;
+      const auto record = DecodeRecord(bytes);
+      if (record.status().code() == StatusCode::kUnimplemented) Refuse(record.status());
+      if (record.ok()) Meet(record->fingerprint);
+      if (!refused_.ok()) return true;
+      if (record.ok() && record->bytes == extent.length && Show(extent, *record)) return true;
+      ++result_.released;
+      return false;
     }));
-    CAIRN_RETURN_IF_ERROR(OpenNamespaces());
-    for (const Found& found : found_) {
-      if (!Show(found)) Release(found.extent);
-    }
-    found_.clear();
-    found_.shrink_to_fit();
+    CAIRN_RETURN_IF_ERROR(refused_);
+    // Nothing of these is left that could come back.
+    for (const auto& [fingerprint, ns] : unmet_) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(ns.name));
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) Finish(*ns);
     return result_;
   }
 
  private:
-  Status OpenNamespaces() {
-    std::vector<std::string> forgotten;
-    CAIRN_RETURN_IF_ERROR(disk_.ListMeta([&](std::string_view name, std::string_view value) {
+  // A namespace of which no block was seen yet.
+  struct Unmet {
+    std::string name;  // Of its record.
+    std::shared_ptr<const StoredNamespace> stored;
+    uint64_t generation = 0;
+    bool dropped = false;
+  };
+
+  // Blocks that this node cannot take are kept: it does not start, and says why.
+  void Refuse(const Status& why) {
+    if (!refused_.ok()) return;
+    refused_ =
+        Errorf(StatusCode::kFailedPrecondition,
+               "disk.path: {}; nothing was deleted. Start a node that can read it, or use another "
+               "directory",
+               Message(why));
+  }
+
+  Status ListNamespaces() {
+    return disk_.ListMeta([&](std::string_view name, std::string_view value) {
       if (!name.starts_with(kNamespaceMetaPrefix)) return;
       auto record = DecodeNamespaceRecord(value);
       if (!record.ok()) {
         log::Warn("namespace_record_unreadable",
                   {{"name", std::string(name)}, {"error", Message(record.status())}});
+        if (record.status().code() == StatusCode::kUnimplemented) {
+          newer_.emplace(name, record.status());
+        }
         return;
       }
-      const auto stored = StoredNamespace::Of(std::move(record->spec));
-      const Fingerprint& fingerprint = stored->fingerprint;
-      if (record->dropped && !mentioned_.contains(fingerprint)) {
-        forgotten.emplace_back(name);  // Nothing of it is left that could come back.
-        return;
+      auto stored = StoredNamespace::Of(std::move(record->spec));
+      const Fingerprint fingerprint = stored->fingerprint;
+      unmet_.emplace(fingerprint, Unmet{std::string(name), std::move(stored), record->generation,
+                                        record->dropped});
+    });
+  }
+
+  // Opens the namespace with the first block that names it.
+  void Meet(const Fingerprint& fingerprint) {
+    const auto it = unmet_.find(fingerprint);
+    if (it == unmet_.end()) {
+      if (newer_.empty() || context_.registry.Find(fingerprint) != nullptr) return;
+      if (const auto newer = newer_.find(NamespaceMetaName(fingerprint)); newer != newer_.end()) {
+        Refuse(newer->second);
       }
-      context_.registry.RememberGeneration(fingerprint, record->generation);
-      if (record->dropped) return;
-      const auto opened = context_.registry.Open(fingerprint, [&](uint64_t generation) {
-        auto ns =
-            std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed);
-        ns->persisted.store(true);
-        return ns;
-      });
-      if (!opened.ok()) {
-        log::Warn("namespace_not_recovered", {{"error", Message(opened.status())}});
-        return;
-      }
-      ++result_.namespaces;
-      if (const Status& unreadable = stored->storage.status(); !unreadable.ok()) {
-        ++result_.unreadable_namespaces;
-        log::Warn("namespace_unreadable", {{"fingerprint", fingerprint.Hex()},
-                                           {"tenant", stored->spec.tenant},
-                                           {"recipe", stored->spec.recipe},
-                                           {"error", Message(unreadable)}});
-      }
-    }));
-    for (const std::string& name : forgotten) CAIRN_RETURN_IF_ERROR(disk_.DeleteMeta(name));
-    return OkStatus();
+      return;
+    }
+    const Unmet ns = std::move(it->second);
+    unmet_.erase(it);
+    context_.registry.RememberGeneration(fingerprint, ns.generation);
+    if (!ns.dropped) Open(fingerprint, ns.stored);
+  }
+
+  void Open(const Fingerprint& fingerprint, const std::shared_ptr<const StoredNamespace>& stored) {
+    auto charge = context_.memory.Charge(MemoryItem::kNamespaces, NamespaceState::Cost(*stored));
+    if (!charge.ok()) return Refuse(charge.status());
+    const auto opened = context_.registry.Open(
+        fingerprint, stored->spec.tenant,
+        [&](uint64_t generation) {
+          auto ns =
+              std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed,
+                                               std::make_shared<MemoryCharge>(*std::move(charge)));
+          ns->persisted.store(true);
+          return ns;
+        },
+        /*restores=*/true);
+    if (!opened.ok()) return Refuse(opened.status());
+    ++result_.namespaces;
+    if (const Status& unreadable = stored->storage.status(); !unreadable.ok()) {
+      ++result_.unreadable_namespaces;
+      log::Warn("namespace_unreadable", {{"fingerprint", fingerprint.Hex()},
+                                         {"tenant", stored->spec.tenant},
+                                         {"recipe", stored->spec.recipe},
+                                         {"error", Message(unreadable)}});
+    }
   }
 
   // False when the extent is of no use.
-  bool Show(const Found& found) {
-    const BlockRecord& record = found.record;
+  bool Show(const Extent& extent, const BlockRecord& record) {
     const NamespacePtr ns = context_.registry.Find(record.fingerprint);
     if (ns == nullptr || ns->generation != record.generation || ns->whole != record.grid)
       return false;
@@ -94,12 +127,15 @@ class Recovery {
     }
     if (over_budget_) return false;
     PartPlace place{.rect = record.rect};
-    place.Set(disk_.kind(), found.extent);
+    place.Set(disk_.kind(), extent);
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->index.FindAlive(record.key)) return false;  // Written twice.
-    if (ns->pending.Claim(record.key, record.rect) != PartFit::kFree) return false;
-    const auto block =
-        ns->pending.Commit(record.key, place, record.parent, record.recompute_seconds, TimePoint());
+    if (ns->pending.Fit(record.key, record.rect) != PartFit::kFree) return false;
+    std::vector<PartPlace> replaced;
+    const auto block = ns->pending.Commit(
+        record.key, place, {.parent = record.parent, .recompute_seconds = record.recompute_seconds},
+        TimePoint(), &replaced);
+    ReleaseParts(replaced, &lock.released);
     if (!block) return true;
     ns->index.Insert(record.key, block->parent, block->parts, disk_.kind(),
                      block->recompute_seconds, 0);
@@ -111,22 +147,22 @@ class Recovery {
     NamespaceLock lock(ns, context_.tiers);
     std::vector<PartPlace> incomplete;
     ns.pending.Expire(context_.clock->Now(), /*all=*/true, &incomplete);
-    for (const PartPlace& part : incomplete) {
-      lock.released.push_back({disk_.kind(), part.In(disk_.kind())});
-      ++result_.released;
-    }
+    ReleaseParts(incomplete, &lock.released);
     ns.index.Compact();
   }
 
-  void Release(const Extent& extent) {
-    disk_.Release(extent);
-    ++result_.released;
+  void ReleaseParts(const std::vector<PartPlace>& parts, ReleaseList* released) {
+    for (const PartPlace& part : parts) {
+      released->push_back({disk_.kind(), part.In(disk_.kind())});
+      ++result_.released;
+    }
   }
 
   NodeContext& context_;
   PersistentTier& disk_;
-  std::vector<Found> found_;
-  absl::flat_hash_set<Digest> mentioned_;
+  absl::flat_hash_map<Fingerprint, Unmet> unmet_;
+  std::map<std::string, Status> newer_;  // Records of namespaces that are none of this version.
+  Status refused_;
   bool over_budget_ = false;
   RecoveryResult result_;
 };

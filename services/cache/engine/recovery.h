@@ -10,11 +10,12 @@ struct RecoveryResult {
   uint64_t unreadable_namespaces = 0;  // StoredNamespace: their blocks are kept.
   uint64_t blocks = 0;
   uint64_t released = 0;  // Extents of dropped generations, unknown namespaces, incomplete blocks,
-                          // bad records, and beyond the budget.
+                          // damaged records, and beyond the budget.
 };
 
 // Called once, before anything else uses the context. Needs memory for one record per part while it
-// runs.
+// runs. FAILED_PRECONDITION: there are blocks that this node cannot take, because another version
+// stored them or because a limit of namespaces is lower than it was; nothing was deleted.
 Result<RecoveryResult> RecoverFromDisk(NodeContext& context);
 
 }  // namespace cairn::cache

@@ -12,6 +12,12 @@ namespace {
 
 constexpr size_t kMaxParts = 4096;
 
+void ReleaseParts(std::span<const PartPlace> parts, ReleaseList* released) {
+  for (const PartPlace& part : parts) {
+    released->push_back({TierKind::kHost, part.In(TierKind::kHost)});
+  }
+}
+
 uint64_t OrShareOf(uint64_t configured, const Tiers& tiers, uint64_t divisor) {
   return configured != 0 ? configured : tiers.host->GetStats().capacity_bytes / divisor;
 }
@@ -36,6 +42,7 @@ Result<std::vector<Result<ReservationId>>> WritePath::Reserve(
                          CheckTtl("ttl", ttl, context_.options.default_reservation_ttl,
                                   context_.options.max_reservation_ttl));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(session, *ns));
   const TimePoint deadline = context_.clock->Now() + lifetime;
   std::vector<Result<ReservationId>> results;
   results.reserve(parts.size());
@@ -52,6 +59,7 @@ Result<std::vector<Result<PlacedReservation>>> WritePath::ReserveInPlace(
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   CAIRN_RETURN_IF_ERROR(CheckCount("parts", parts.size(), kMaxParts));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(session, *ns));
   const RoomFor room{evictor_.RoomOf(*ns).owner, Lending::kLent};
   if (room.owner == kCommon) {
     return Errorf(StatusCode::kFailedPrecondition, "tenant '{}' has no session on this machine",
@@ -79,6 +87,27 @@ Status WritePath::CheckPart(const NamespaceState& ns, const ReservePartRequest& 
   return OkStatus();
 }
 
+Status WritePath::CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
+                            const std::optional<BlockKey>& parent) {
+  if (ns.index.FindAlive(key)) {
+    // A writer who knows the parent teaches it to blocks that came without.
+    if (parent) ns.index.Link(key, *parent);
+    return Errorf(StatusCode::kAlreadyExists, "block {} is here", key.Hex());
+  }
+  switch (ns.pending.Fit(key, rect)) {
+    case PartFit::kFree:
+      break;
+    case PartFit::kCovered:
+      return Errorf(StatusCode::kAlreadyExists, "part of block {} is committed", key.Hex());
+    case PartFit::kOverlaps:
+      return InvalidArgument(
+          "field 'part': overlaps in part with one of block {} that is committed; expected one "
+          "that fits beside it, lies inside or covers it",
+          key.Hex());
+  }
+  return OkStatus();
+}
+
 Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const NamespacePtr& ns,
                                                 const ReservePartRequest& part, TimePoint deadline,
                                                 const RoomFor& room) {
@@ -90,33 +119,17 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
       return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
                     ns->fingerprint.Hex());
     }
-    if (ns->index.FindAlive(part.key)) {
-      // A writer who knows the parent teaches it to blocks that came without.
-      if (part.parent) ns->index.Link(part.key, *part.parent);
-      return Errorf(StatusCode::kAlreadyExists, "block {} is here", part.key.Hex());
-    }
-    switch (ns->pending.Claim(part.key, part.part)) {
-      case PartFit::kFree:
-        break;
-      case PartFit::kCovered:
-        return Errorf(StatusCode::kAlreadyExists, "part of block {} is committed or reserved",
-                      part.key.Hex());
-      case PartFit::kOverlaps:
-        return InvalidArgument(
-            "field 'part': overlaps in part with one of block {} that is committed or reserved; "
-            "expected"
-            " one that fits beside it or lies inside",
-            part.key.Hex());
-    }
+    CAIRN_RETURN_IF_ERROR(CheckFits(*ns, part.key, part.part, part.parent));
+    ns->pending.AddWriter(part.key);
   }
-  const auto unclaim = [&] {
+  const auto leave = [&] {
     NamespaceLock lock(*ns, context_.tiers);
-    ns->pending.Unclaim(part.key, part.part);
+    ns->pending.RemoveWriter(part.key);
   };
   const uint64_t reserved = reserved_bytes_.fetch_add(part.bytes) + part.bytes;
   if (reserved > max_reserved_bytes_) {
     reserved_bytes_.fetch_sub(part.bytes);
-    unclaim();
+    leave();
     return Errorf(StatusCode::kResourceExhausted,
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
@@ -125,7 +138,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
       evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), UINT64_MAX, room);
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(part.bytes);
-    unclaim();
+    leave();
     return Annotate(
         extent.status(),
         "host tier, after eviction of all that is neither leased nor waiting for its copy to disk");
@@ -146,7 +159,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                 ns->fingerprint.Hex());
   }
   if (!id.ok()) {
-    unclaim();
+    leave();
     return id.status();
   }
   return PlacedReservation{*id, extent->id};
@@ -188,8 +201,8 @@ Result<std::vector<Status>> WritePath::Commit(SessionId session, std::span<const
       continue;
     }
     Status status = CommitOne(*reservation);
+    Leave(*reservation);
     if (!status.ok()) {
-      Unclaim(*reservation);
       log::Debug("commit_refused", {{"trace", std::string(trace)},
                                     {"key", reservation->key.Hex()},
                                     {"error", Message(status)}});
@@ -207,6 +220,11 @@ Status WritePath::CommitOne(Reservation& r) {
                   r.key.Hex());
   }
   NamespaceState& ns = *r.ns;
+  if (!r.lent) {
+    // Somebody else may have been faster: then nobody needs the bytes, and they are not hashed.
+    NamespaceLock lock(ns, context_.tiers);
+    CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
+  }
   // Hashing lent bytes here would prove nothing about them later, and cost a second pass over each
   // part: those who read them verify every slice.
   CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.storage().pushed, r.rect, r.bytes()).status()
@@ -215,9 +233,7 @@ Status WritePath::CommitOne(Reservation& r) {
   uint64_t block_bytes = 0;
   {
     NamespaceLock lock(ns, context_.tiers);
-    if (ns.dropped.load(std::memory_order_relaxed)) {
-      return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
-    }
+    CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
     const uint64_t before = ns.pending.incomplete_bytes();
     if (!ns.pending.Completes(r.key, r.rect) &&
         incomplete_bytes_.load() + r.extent().length > max_incomplete_bytes_) {
@@ -227,8 +243,10 @@ Status WritePath::CommitOne(Reservation& r) {
     }
     PartPlace place{.rect = r.rect};
     place.Set(TierKind::kHost, r.extent());
-    block = ns.pending.Commit(r.key, place, r.parent, r.recompute_seconds,
-                              context_.clock->Now() + context_.options.incomplete_ttl, r.at_start);
+    std::vector<PartPlace> replaced;
+    block = ns.pending.Commit(r.key, place, {r.parent, r.recompute_seconds, r.at_start},
+                              context_.clock->Now() + context_.options.incomplete_ttl, &replaced);
+    ReleaseParts(replaced, &lock.released);
     r.TakeExtent();
     incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);  // Wraps when it falls.
     if (!block) return OkStatus();
@@ -238,23 +256,30 @@ Status WritePath::CommitOne(Reservation& r) {
   return OkStatus();
 }
 
+Status WritePath::CheckCommit(NamespaceState& ns, const Reservation& r) {
+  if (ns.dropped.load(std::memory_order_relaxed)) {
+    return Errorf(StatusCode::kNotFound, "namespace {} was dropped", ns.fingerprint.Hex());
+  }
+  return CheckFits(ns, r.key, r.rect, r.parent);
+}
+
 Status WritePath::Abort(SessionId session, std::span<const ReservationId> ids) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(session));
   for (const ReservationId id : ids) {
     const ReservationPtr reservation =
         sessions_.TakeReservation(session, id, context_.clock->Now());
-    if (reservation != nullptr) Unclaim(*reservation);
+    if (reservation != nullptr) Leave(*reservation);
   }
   return OkStatus();
 }
 
 void WritePath::Drop(const std::vector<ReservationPtr>& reservations) {
-  for (const ReservationPtr& reservation : reservations) Unclaim(*reservation);
+  for (const ReservationPtr& reservation : reservations) Leave(*reservation);
 }
 
-void WritePath::Unclaim(Reservation& r) {
+void WritePath::Leave(Reservation& r) {
   NamespaceLock lock(*r.ns, context_.tiers);
-  r.ns->pending.Unclaim(r.key, r.rect);
+  r.ns->pending.RemoveWriter(r.key);
 }
 
 void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {
@@ -263,9 +288,7 @@ void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {
   const uint64_t before = ns.pending.incomplete_bytes();
   ns.pending.Expire(context_.clock->Now(), all, &dropped);
   incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);
-  for (const PartPlace& part : dropped) {
-    lock.released.push_back({TierKind::kHost, part.In(TierKind::kHost)});
-  }
+  ReleaseParts(dropped, &lock.released);
 }
 
 }  // namespace cairn::cache

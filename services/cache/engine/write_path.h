@@ -1,5 +1,6 @@
 #pragma once
-// Two-phase writes: reserve, fill, commit. Thread-safe.
+// Two-phase writes: reserve, fill, commit. The first commit of a part wins, however many writers
+// have reserved it (../index/pending_blocks.h). Thread-safe.
 
 #include "services/cache/engine/block_intake.h"
 #include "services/cache/engine/in_place.h"
@@ -38,11 +39,18 @@ class WritePath {
  private:
   // INVALID_ARGUMENT that names the field which no part may have.
   Status CheckPart(const NamespaceState& ns, const ReservePartRequest& part) const;
+  // ALREADY_EXISTS: the block is here, or this part of it is committed. INVALID_ARGUMENT: the part
+  // crosses a committed one.
+  Status CheckFits(NamespaceState& ns, const BlockKey& key, const format::PartRect& rect,
+                   const std::optional<BlockKey>& parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  // The same for a reservation that is committed. NOT_FOUND: its namespace was dropped.
+  Status CheckCommit(NamespaceState& ns, const Reservation& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   Result<PlacedReservation> ReserveOne(SessionId session, const NamespacePtr& ns,
                                        const ReservePartRequest& part, TimePoint deadline,
                                        const RoomFor& room);
   Status CommitOne(Reservation& reservation);
-  void Unclaim(Reservation& reservation);
+  // The writer is done, one way or the other.
+  void Leave(Reservation& reservation);
 
   NodeContext& context_;
   SessionTable& sessions_;

@@ -1,7 +1,14 @@
 #include "services/cache/index/block_index.h"
 
+#include "absl/container/flat_hash_set.h"
+
 namespace cairn::cache {
 namespace {
+
+// Steps up from a parent in order to see that it is not below its child: of one link, and of all
+// links of a match. Paths have some ten nodes. A root that would take more stays a root.
+constexpr uint64_t kLinkSteps = 1024;
+constexpr uint64_t kMatchLinkSteps = 65536;
 
 BlockUse UseOf(const BlockMeta& meta, size_t tier) {
   return {meta.last_use, meta.uses, meta.bytes[tier], meta.recompute_seconds};
@@ -97,9 +104,7 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   if (parts.size() == 1) {
     meta.extent[t] = parts[0].extent[t];
   } else {
-    meta.flags |= BlockMeta::kManyParts;
-    meta.extent[0] = next_many_parts_++;
-    many_parts_.emplace(meta.extent[0], std::vector<PartPlace>(parts.begin(), parts.end()));
+    KeepParts(meta, parts);
   }
   meta.tiers |= BlockMeta::Bit(tier);
   ++alive_;
@@ -161,7 +166,7 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   const bool gone = !meta.alive();
   if (gone) {
     --alive_;
-    if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
+    ForgetParts(meta);
     meta.flags = 0;
   }
   Refresh(ref.node, t);
@@ -193,31 +198,70 @@ void BlockIndex::MarkAtStart(BlockRef ref) {
   node(ref.node).run.meta(ref.offset).flags |= BlockMeta::kAtStart;
 }
 
+void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
+  const auto ref = Find(key);
+  if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode || key == parent) return;
+  uint64_t steps = kLinkSteps;
+  LinkRoot(ref->node, parent, &steps);
+}
+
 BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch) {
   Walk walk = WalkKeys(keys, now, touch);
   if (!touch || walk.path_runs.size() < 2) return walk;
   // The prompt says what follows what: roots whose parents nobody named find their place now.
   bool linked = false;
+  uint64_t steps = kMatchLinkSteps;
   size_t at = 0;
   for (size_t s = 0; s + 1 < walk.path_runs.size(); ++s) {
     at += walk.path_runs[s].count;
     const auto ref = Find(keys[at]);
     if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode) continue;
-    Link(keys[at], keys[at - 1]);
+    LinkRoot(ref->node, keys[at - 1], &steps);
     linked = true;
   }
   return linked ? WalkKeys(keys, now, false) : walk;
 }
 
+// A walk that goes down a path meets no block twice, so only one that jumps remembers its blocks.
+class BlockIndex::Visited {
+ public:
+  bool jumped() const { return jumped_; }
+  // From now on blocks are remembered one by one.
+  void Jump() {
+    jumped_ = true;
+    for (const Span& span : spans_) {
+      for (uint32_t i = 0; i < span.count; ++i) Add({span.first.node, span.first.offset + i});
+    }
+    spans_.clear();
+  }
+  // False: the block was here before. REQUIRES: jumped.
+  bool Add(BlockRef ref) { return places_.insert((uint64_t{ref.node} << 32) | ref.offset).second; }
+  // REQUIRES: not jumped.
+  void Add(BlockRef first, uint32_t count) { spans_.push_back({first, count}); }
+
+ private:
+  struct Span {
+    BlockRef first;
+    uint32_t count;
+  };
+
+  bool jumped_ = false;
+  absl::InlinedVector<Span, 16> spans_;
+  absl::flat_hash_set<uint64_t> places_;
+};
+
 BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now, bool touch) {
   Walk walk;
+  Visited visited;
   BlockRef last;
-  while (walk.matched < keys.size()) {
+  while (walk.matched < keys.size() && !walk.repeated) {
     const auto ref = Find(keys[walk.matched]);
     if (!ref) break;
     Node& n = node(ref->node);
     const bool follows = last.node != kNoNode && ref->offset == 0 && n.parent == last.node &&
                          last.offset + 1 == node(last.node).run.size();
+    if (last.node != kNoNode && !follows && !visited.jumped()) visited.Jump();
+    const bool remember = visited.jumped();
     const uint32_t limit = static_cast<uint32_t>(
         std::min<size_t>(n.run.size() - ref->offset, keys.size() - walk.matched));
     const BlockKey* const run_keys = n.run.keys() + ref->offset;
@@ -227,6 +271,10 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
       if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
       BlockMeta& meta = n.run.meta(ref->offset + taken);
       if (!meta.alive()) break;
+      if (remember && !visited.Add({ref->node, ref->offset + taken})) {
+        walk.repeated = true;
+        break;
+      }
       const TierKind tier = meta.served_from();
       if (walk.runs.empty() || walk.runs.back().tier != tier) walk.runs.push_back({tier, 0, 0});
       ++walk.runs.back().blocks;
@@ -239,6 +287,7 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
       }
     }
     if (taken == 0) break;
+    if (!remember) visited.Add(*ref, taken);
     if (!follows) walk.path_runs.emplace_back();
     last = {ref->node, ref->offset + taken - 1};
     walk.path_runs.back().deepest = last;
@@ -250,27 +299,31 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
 }
 
 PinId BlockIndex::PinBlock(BlockRef ref) {
-  const PinId id = pins_.Add(ref);
+  reclaim_.reset();
+  const PinId pin = pins_.Add(ref);
   Node& n = node(ref.node);
-  pins_[id].next_in_node = n.first_pin;
-  if (n.first_pin != kNoPin) pins_[n.first_pin].prev_in_node = id;
-  n.first_pin = id;
-  n.max_pin = std::max(n.max_pin, ref.offset + 1);
-  RefreshAll(ref.node);
-  return id;
+  if (n.max_pin <= ref.offset) {
+    n.max_pin = ref.offset + 1;
+    RefreshAll(ref.node);
+  }
+  return pin;
 }
 
-void BlockIndex::Unpin(PinId id, ReleaseList* released) {
-  const Pin pin = pins_[id];
-  Node& n = node(pin.node);
-  (pin.prev_in_node == kNoPin ? n.first_pin : pins_[pin.prev_in_node].next_in_node) =
-      pin.next_in_node;
-  if (pin.next_in_node != kNoPin) pins_[pin.next_in_node].prev_in_node = pin.prev_in_node;
-  pins_.Remove(id);
-  if (pin.offset + 1 == n.max_pin) RecountPins(pin.node);
-  RefreshAll(pin.node);
-  if (!n.run.meta(n.run.size() - 1).alive()) Trim(pin.node);
+void BlockIndex::Unpin(PinId pin, ReleaseList* released) {
+  const BlockRef ref = PinTable::RefOf(pin);
+  pins_.Remove(pin);
+  Node& n = node(ref.node);
+  if (ref.offset + 1 == n.max_pin) {
+    n.max_pin = pins_.DeepestIn(ref.node);
+    if (n.max_pin != ref.offset + 1) {
+      RefreshAll(ref.node);
+      if (!n.run.meta(n.run.size() - 1).alive()) Trim(ref.node);
+    }
+  }
   DrainGraves(released);
+  if (reclaim_ == nullptr) return;
+  reclaim_->stale = true;
+  if (reclaim_->done) reclaim_.reset();
 }
 
 bool BlockIndex::PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
@@ -347,31 +400,79 @@ BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseL
   return evicted;
 }
 
-bool BlockIndex::IsPinned(BlockRef ref) const {
-  bool pinned = false;
-  pins_.ForEach([&](const Pin& pin) {
-    BlockRef at{pin.node, pin.offset};
-    while (at.node != ref.node && node(at.node).parent != kNoNode) {
+void BlockIndex::Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
+                          ReleaseList* released) {
+  BlockMeta& meta = node(ref.node).run.meta(ref.offset);
+  for (const PartPlace& part : PartsOf(ref)) released->push_back({tier, part.In(tier)});
+  if (meta.flags & BlockMeta::kManyParts) {
+    auto& parts = many_parts_.at(meta.extent[0]);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].Set(tier, extents[i]);
+  } else {
+    meta.extent[tier] = extents[0].id;
+  }
+}
+
+BlockIndex::PinnedPaths BlockIndex::FindPinnedPaths() const {
+  PinnedPaths paths;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    BlockRef at{point.node, point.offset};
+    while (at.node != kNoNode) {
+      const auto [it, first] = paths.blocks_.try_emplace(at.node, at.offset + 1);
+      if (!first) {
+        // What is above was reached by the pin before.
+        it->second = std::max(it->second, at.offset + 1);
+        break;
+      }
       at.node = node(at.node).parent;
-      at.offset = node(at.node).run.size() - 1;
+      if (at.node != kNoNode) at.offset = node(at.node).run.size() - 1;
     }
-    pinned |= at.node == ref.node && at.offset >= ref.offset;
+  });
+  return paths;
+}
+
+bool BlockIndex::IsPinned(BlockRef ref) const {
+  const Node& n = node(ref.node);
+  if (n.max_pin > ref.offset) return true;
+  // A pin below makes a child present in every tier, with blocks there or without.
+  for (const uint32_t children : n.present_children) {
+    if (children == 0) return false;
+  }
+  bool pinned = false;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    NodeId at = point.node;
+    while (!pinned && at != ref.node && node(at).parent != kNoNode) at = node(at).parent;
+    pinned |= at == ref.node && at != point.node;
   });
   return pinned;
 }
 
 void BlockIndex::DrainGraves(ReleaseList* released) {
-  if (graves_.empty()) return;
   const uint64_t oldest = pins_.OldestSequence();
-  size_t kept = 0;
-  for (const Grave& grave : graves_) {
-    if (grave.sequence <= oldest) {
-      released->push_back(grave.extent);
-    } else {
-      graves_[kept++] = grave;
-    }
+  while (drained_ < graves_.size() && graves_[drained_].sequence <= oldest) {
+    released->push_back(graves_[drained_++].extent);
   }
-  graves_.resize(kept);
+  if (drained_ == graves_.size()) {
+    graves_ = {};
+    drained_ = 0;
+  } else if (drained_ > graves_.size() / 2) {
+    graves_.erase(graves_.begin(), graves_.begin() + static_cast<ptrdiff_t>(drained_));
+    drained_ = 0;
+  }
+}
+
+void BlockIndex::KeepParts(BlockMeta& meta, const PartPlaces& parts) {
+  meta.flags |= BlockMeta::kManyParts;
+  meta.extent[0] = next_many_parts_++;
+  many_parts_.emplace(meta.extent[0], std::vector<PartPlace>(parts.begin(), parts.end()));
+  many_parts_bytes_ += parts.size() * sizeof(PartPlace) + 16;
+}
+
+void BlockIndex::ForgetParts(const BlockMeta& meta) {
+  if ((meta.flags & BlockMeta::kManyParts) == 0) return;
+  const auto it = many_parts_.find(meta.extent[0]);
+  many_parts_bytes_ -= it->second.size() * sizeof(PartPlace) + 16;
+  many_parts_.erase(it);
+  if (many_parts_.empty()) many_parts_.rehash(0);
 }
 
 void BlockIndex::Recount(NodeId id) {
@@ -386,14 +487,6 @@ void BlockIndex::Recount(NodeId id) {
   }
 }
 
-void BlockIndex::RecountPins(NodeId id) {
-  Node& n = node(id);
-  n.max_pin = 0;
-  for (PinId p = n.first_pin; p != kNoPin; p = pins_[p].next_in_node) {
-    n.max_pin = std::max(n.max_pin, pins_[p].offset + 1);
-  }
-}
-
 void BlockIndex::RefreshAll(NodeId id) {
   for (size_t t = 0; t < kTierCount; ++t) Refresh(id, t);
 }
@@ -402,9 +495,9 @@ void BlockIndex::RefreshAll(NodeId id) {
 void BlockIndex::Refresh(NodeId id, size_t tier) {
   for (;;) {
     Node& n = node(id);
+    ++steps_;
     Reconsider(id, tier);
-    const bool present =
-        n.resident[tier] > 0 || n.present_children[tier] > 0 || n.first_pin != kNoPin;
+    const bool present = n.resident[tier] > 0 || n.present_children[tier] > 0 || n.max_pin > 0;
     if (present == n.present[tier]) return;
     n.present[tier] = present;
     if (n.parent == kNoNode) return;
@@ -444,13 +537,9 @@ void BlockIndex::Reconsider(NodeId id, size_t tier) {
 }
 
 size_t BlockIndex::MemoryBytes() const {
-  size_t total = sizeof(*this) + map_.MemoryBytes() + pins_.MemoryBytes() + run_bytes_ +
-                 chunks_.size() * kChunk * sizeof(Node) + chunks_.capacity() * sizeof(void*) +
-                 graves_.capacity() * sizeof(Grave) +
+  size_t total = sizeof(*this) + map_.MemoryBytes() + run_bytes_ + nodes_.MemoryBytes() +
+                 graves_.capacity() * sizeof(Grave) + many_parts_bytes_ +
                  many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
-  // Blocks of several parts all have the same grid in practice: four parts stand for what each one
-  // holds.
-  total += many_parts_.size() * 4 * sizeof(PartPlace);
   for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
   return total;
 }
@@ -459,14 +548,24 @@ bool BlockIndex::CheckInvariants() const {
   uint64_t alive = 0, bytes = 0, blocks = 0;
   ByTier<uint64_t> in_tier;
   size_t run_bytes = 0;
-  for (NodeId id = 0; id < node_count_; ++id) {
+  std::vector<uint32_t> deepest;
+  pins_.ForEachPoint([&](const PinPoint& point) {
+    if (deepest.size() <= point.node) deepest.resize(point.node + 1);
+    deepest[point.node] = std::max(deepest[point.node], point.offset + 1);
+  });
+  bool sound = true;
+  nodes_.ForEach([&](NodeId id) {
     const Node& n = node(id);
-    if (n.run.empty()) continue;
+    const uint32_t max_pin = id < deepest.size() ? deepest[id] : 0;
+    if (n.run.empty()) {
+      sound &= max_pin == 0;
+      return;
+    }
     run_bytes += n.run.MemoryBytes();
     uint32_t resident[kTierCount] = {}, tail[kTierCount] = {}, children[kTierCount] = {};
     for (uint32_t i = 0; i < n.run.size(); ++i) {
       ++blocks;
-      if (Find(n.run.key(i)) != BlockRef{id, i}) return false;
+      sound &= Find(n.run.key(i)) == BlockRef{id, i};
       if (n.run.meta(i).alive()) {
         ++alive;
         bytes += n.run.meta(i).served_bytes();
@@ -479,29 +578,22 @@ bool BlockIndex::CheckInvariants() const {
       }
     }
     for (NodeId c = n.first_child; c != kNoNode; c = node(c).next_sibling) {
-      if (node(c).parent != id || node(c).run.empty()) return false;
+      sound &= node(c).parent == id && !node(c).run.empty();
       for (size_t t = 0; t < kTierCount; ++t) children[t] += node(c).present[t];
     }
-    uint32_t max_pin = 0;
-    for (PinId p = n.first_pin; p != kNoPin; p = pins_[p].next_in_node) {
-      if (pins_[p].node != id || pins_[p].offset >= n.run.size()) return false;
-      max_pin = std::max(max_pin, pins_[p].offset + 1);
-    }
-    if (max_pin != n.max_pin) return false;
+    sound &= max_pin == n.max_pin && max_pin <= n.run.size();
     const BlockMeta& last = n.run.meta(n.run.size() - 1);
-    if (n.first_child == kNoNode && !last.alive() && max_pin < n.run.size()) return false;
+    sound &= n.first_child != kNoNode || last.alive() || max_pin >= n.run.size();
     for (size_t t = 0; t < kTierCount; ++t) {
       const bool present = resident[t] > 0 || children[t] > 0 || max_pin > 0;
       const bool dirty = tail[t] > 0 && n.run.meta(tail[t] - 1).dirty_in(static_cast<TierKind>(t));
       const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
-      if (resident[t] != n.resident[t] || tail[t] != n.tail[t] ||
-          children[t] != n.present_children[t] || present != n.present[t] ||
-          candidate != (n.heap_position[t] != CandidateHeap::kNotInHeap)) {
-        return false;
-      }
+      sound &= resident[t] == n.resident[t] && tail[t] == n.tail[t] &&
+               children[t] == n.present_children[t] && present == n.present[t] &&
+               candidate == (n.heap_position[t] != CandidateHeap::kNotInHeap);
     }
-  }
-  return alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
+  });
+  return sound && alive == alive_ && bytes == alive_bytes_ && blocks == map_.size() &&
          run_bytes == run_bytes_ && in_tier == in_tier_;
 }
 

@@ -22,7 +22,6 @@
 // that the owner must give back to the tiers.
 
 #include <array>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -34,6 +33,7 @@
 #include "cairn/common/part.h"
 #include "services/cache/index/block_run.h"
 #include "services/cache/index/key_map.h"
+#include "services/cache/index/node_pool.h"
 #include "services/cache/index/pin_table.h"
 #include "services/cache/placement/candidate_heap.h"
 #include "services/cache/placement/eviction_policy.h"
@@ -80,6 +80,8 @@ class BlockIndex {
   };
   struct Walk {
     uint32_t matched = 0;
+    // The walk ended at a key that it had matched before.
+    bool repeated = false;
     uint64_t bytes = 0;
     // Blocks that a hint brought and that were matched for the first time.
     uint32_t prefetched = 0;
@@ -118,18 +120,19 @@ class BlockIndex {
   // know.
   bool Insert(const BlockKey& key, const std::optional<BlockKey>& parent, const PartPlaces& parts,
               TierKind tier, float recompute_seconds, uint32_t now);
-  // Makes the root `key` follow `parent`. No effect if `key` is not a root, or if this would close
-  // a circle.
+  // Makes the root `key` follow `parent`. No effect if `key` is not a root, if this would close a
+  // circle, or if it takes more than some thousand steps to tell.
   void Link(const BlockKey& key, const BlockKey& parent);
 
-  // Finds the longest living prefix of `keys`, which may start in the middle of a path. `touch`:
-  // the match counts as a use, and neighbours in `keys` that were unrelated roots are linked.
+  // Finds the longest living prefix of `keys`, which may start in the middle of a path. It ends
+  // before a key that was matched already: no chain of hashes has a key twice. `touch`: the match
+  // counts as a use, and neighbours in `keys` that were unrelated roots are linked.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch);
 
   PinId PinBlock(BlockRef ref);
   // Appends extents that were waiting for this pin.
   void Unpin(PinId pin, ReleaseList* released);
-  BlockRef PinnedBlock(PinId pin) const { return {pins_[pin].node, pins_[pin].offset}; }
+  BlockRef PinnedBlock(PinId pin) const { return PinTable::RefOf(pin); }
   // Appends blocks [begin, end) of the `count` blocks of the path that ends at the pin, first to
   // last. Takes time for those, and for each run of blocks behind them. False: the path has fewer.
   bool PathTo(PinId pin, uint32_t count, uint32_t begin, uint32_t end,
@@ -142,6 +145,16 @@ class BlockIndex {
   // Takes the block out of a tier. Its extents are appended when no pin that exists now can see
   // them. True when it left its last tier. REQUIRES: in this tier. Places change.
   bool RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released);
+  // The block lies in other extents of the tier now, in the order of PartsOf and of the same
+  // lengths. The old ones are appended. REQUIRES: in this tier, not pinned.
+  void Relocate(BlockRef ref, TierKind tier, std::span<const Extent> extents,
+                ReleaseList* released);
+  // Blocks after it on its path are in the tier, or pinned.
+  bool HasMoreBelow(BlockRef ref, TierKind tier) const {
+    const Node& n = node(ref.node);
+    const auto t = static_cast<size_t>(tier);
+    return n.tail[t] > ref.offset + 1 || n.present_children[t] > 0;
+  }
   // Says whether the copy in this tier waits to be copied to another one. Until then it is not
   // evicted.
   void SetDirty(BlockRef ref, TierKind tier, bool dirty);
@@ -159,33 +172,58 @@ class BlockIndex {
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
 
-  // A pin lies on the block or below it. O(pins x depth).
+  // What pins reach, as they are now: the beginnings of tree nodes.
+  class PinnedPaths {
+   public:
+    // So many blocks at the beginning of the node.
+    uint32_t Of(NodeId id) const {
+      const auto it = blocks_.find(id);
+      return it == blocks_.end() ? 0 : it->second;
+    }
+    bool Covers(BlockRef ref) const { return Of(ref.node) > ref.offset; }
+
+   private:
+    friend class BlockIndex;
+    absl::flat_hash_map<NodeId, uint32_t> blocks_;  // The first so many of the node.
+  };
+  // O(pins + nodes that they reach).
+  PinnedPaths FindPinnedPaths() const;
+  // A pin lies on the block or below it. Takes one step where some tier holds no block below it,
+  // and else at most (blocks with pins) x (depth of each).
   bool IsPinned(BlockRef ref) const;
   // Evicts this block, wherever it lies in its path. REQUIRES: in this tier, not pinned.
   Evicted EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released);
 
   // Joins runs of only children into one node again. For recovery, which inserts in any order.
   void Compact();
-  // Frees up to `blocks` blocks of any kind, and appends their extents. True when the index is
-  // empty. REQUIRES: no pins.
-  bool Reclaim(size_t blocks, ReleaseList* released);
+  // For an index that takes nothing in any more. Frees up to `blocks` blocks that no pin keeps, and
+  // appends their extents.
+  enum class Reclaimed {
+    kSome,    // There is more: call it again.
+    kPinned,  // What is left is pinned. Until a pin goes, a call costs nothing.
+    kAll,     // The index is empty.
+  };
+  Reclaimed Reclaim(size_t blocks, ReleaseList* released);
 
   uint64_t blocks() const { return alive_; }
   // Each block once, as it is served.
   uint64_t bytes() const { return alive_bytes_; }
   uint64_t blocks_in(TierKind tier) const { return in_tier_[tier]; }
-  size_t nodes() const { return used_nodes_; }
-  // All memory of the index, measured on the real structures.
+  size_t nodes() const { return nodes_.used(); }
+  // Nodes that were stepped over in order to link, and in order to know who is pinned, since the
+  // start. For tests that bound the work.
+  uint64_t steps() const { return steps_; }
+  // All memory of the index, measured on the real structures. Pins are their owners' (kPinBytes).
   size_t MemoryBytes() const;
   // Calls `visit(ref)` for each living block. The index must not change meanwhile.
   template <typename Visitor>
   void ForEach(Visitor&& visit) const {
-    for (NodeId id = 0; id < node_count_; ++id) {
+    nodes_.ForEach([&](NodeId id) {
       const BlockRun& run = node(id).run;
       for (uint32_t i = 0; i < run.size(); ++i) {
         if (run.meta(i).alive()) visit(BlockRef{id, i});
       }
-    }
+    });
   }
   // The same in portions, for blocks of any kind. Each block is in one of `ranges` ranges (a power
   // of two), which depends on its key and does not change. The index may change between two calls.
@@ -201,14 +239,13 @@ class BlockIndex {
     BlockRun run;
     NodeId parent = kNoNode;
     NodeId first_child = kNoNode;
-    NodeId next_sibling = kNoNode;  // Or the next free node.
+    NodeId next_sibling = kNoNode;
     NodeId prev_sibling = kNoNode;
     uint32_t resident[kTierCount] = {};          // Blocks of the run in the tier.
     uint32_t tail[kTierCount] = {};              // Offset + 1 of the last of them; 0: none.
     uint32_t present_children[kTierCount] = {};  // Children that are `present`.
     ByTier<uint32_t> heap_position = {
         {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap}};
-    PinId first_pin = kNoPin;
     uint32_t max_pin = 0;           // Offset + 1 of the deepest pin; 0: none.
     bool present[kTierCount] = {};  // The node or a descendant holds a block or a pin.
   };
@@ -216,13 +253,22 @@ class BlockIndex {
     uint64_t sequence;  // Pins before this one may still read the bytes.
     TierExtent extent;
   };
-  static constexpr uint32_t kChunk = 256;
+  // Places that a walk went through, for walks that jump from path to path.
+  class Visited;
+  // One walk of Reclaim over all nodes.
+  struct ReclaimPass {
+    // Done are the nodes before this one, and of this one the blocks from `end` on.
+    NodeId node = 0;
+    uint32_t end = UINT32_MAX;
+    PinnedPaths kept;    // As it was at the beginning.
+    bool stale = false;  // A pin went since.
+    bool done = false;
+  };
 
-  Node& node(NodeId id) { return chunks_[id / kChunk][id % kChunk]; }
-  const Node& node(NodeId id) const { return chunks_[id / kChunk][id % kChunk]; }
+  Node& node(NodeId id) { return nodes_[id]; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
 
   // Shape (block_index_shape.cc).
-  NodeId NewNode();
   void FreeNode(NodeId id);
   BlockRef NewRoot(const BlockKey& key);
   BlockRef AppendAfter(BlockRef parent, const BlockKey& key);
@@ -231,14 +277,16 @@ class BlockIndex {
   void MergeOnlyChild(NodeId id);
   void Attach(NodeId child, NodeId parent);
   void Detach(NodeId child);
-  void LinkRoot(NodeId root, const BlockKey& parent);
+  // Takes at most `steps` steps, and takes them off it.
+  void LinkRoot(NodeId root, const BlockKey& parent, uint64_t* steps);
   void Trim(NodeId id);
   void TakeBlocks(NodeId to, NodeId from, uint32_t begin);
   void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
 
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);
-  void RecountPins(NodeId id);
+  void KeepParts(BlockMeta& meta, const PartPlaces& parts);
+  void ForgetParts(const BlockMeta& meta);
   void Refresh(NodeId id, size_t tier);
   void Reconsider(NodeId id, size_t tier);
   void RefreshAll(NodeId id);
@@ -249,15 +297,16 @@ class BlockIndex {
   const format::PartRect whole_;
   const EvictionPolicy* const policy_;
   KeyMap map_;
-  std::vector<std::unique_ptr<Node[]>> chunks_;
-  uint32_t node_count_ = 0;
-  NodeId free_node_ = kNoNode;
-  size_t used_nodes_ = 0;
+  NodePool<Node> nodes_;
   PinTable pins_;
   CandidateHeap heaps_[kTierCount];
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
-  std::vector<Grave> graves_;
+  size_t many_parts_bytes_ = 0;
+  std::vector<Grave> graves_;  // In the order of their sequences.
+  size_t drained_ = 0;         // So many of the first ones are done with.
+  std::unique_ptr<ReclaimPass> reclaim_;
+  uint64_t steps_ = 0;
   size_t run_bytes_ = 0;
   uint64_t alive_ = 0;
   uint64_t alive_bytes_ = 0;

@@ -5,18 +5,6 @@
 
 namespace cairn::cache {
 
-NodeId BlockIndex::NewNode() {
-  ++used_nodes_;
-  if (free_node_ != kNoNode) {
-    const NodeId id = free_node_;
-    free_node_ = node(id).next_sibling;
-    node(id) = Node{};
-    return id;
-  }
-  if (node_count_ % kChunk == 0) chunks_.push_back(std::make_unique<Node[]>(kChunk));
-  return node_count_++;
-}
-
 void BlockIndex::FreeNode(NodeId id) {
   Node& n = node(id);
   for (size_t t = 0; t < kTierCount; ++t) {
@@ -25,10 +13,7 @@ void BlockIndex::FreeNode(NodeId id) {
                      [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
   }
   run_bytes_ -= n.run.MemoryBytes();
-  n = Node{};
-  n.next_sibling = free_node_;
-  free_node_ = id;
-  --used_nodes_;
+  nodes_.Free(id);
 }
 
 void BlockIndex::PushBlock(NodeId id, const BlockKey& key) {
@@ -40,7 +25,7 @@ void BlockIndex::PushBlock(NodeId id, const BlockKey& key) {
 }
 
 BlockRef BlockIndex::NewRoot(const BlockKey& key) {
-  const NodeId id = NewNode();
+  const NodeId id = nodes_.Take();
   PushBlock(id, key);
   return {id, 0};
 }
@@ -71,28 +56,15 @@ void BlockIndex::TakeBlocks(NodeId to, NodeId from, uint32_t begin) {
 
 // Pins of `from` at `begin` or below it go to `to`, `shift` further.
 void BlockIndex::MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift) {
-  PinId next = kNoPin;
-  for (PinId id = node(from).first_pin; id != kNoPin; id = next) {
-    Pin& pin = pins_[id];
-    next = pin.next_in_node;
-    if (pin.offset < begin) continue;
-    (pin.prev_in_node == kNoPin ? node(from).first_pin : pins_[pin.prev_in_node].next_in_node) =
-        pin.next_in_node;
-    if (pin.next_in_node != kNoPin) pins_[pin.next_in_node].prev_in_node = pin.prev_in_node;
-    pin.node = to;
-    pin.offset = pin.offset - begin + shift;
-    pin.prev_in_node = kNoPin;
-    pin.next_in_node = node(to).first_pin;
-    if (pin.next_in_node != kNoPin) pins_[pin.next_in_node].prev_in_node = id;
-    node(to).first_pin = id;
-  }
-  RecountPins(from);
-  RecountPins(to);
+  if (node(from).max_pin <= begin) return;
+  pins_.Move(to, from, begin, shift);
+  node(from).max_pin = pins_.DeepestIn(from);
+  node(to).max_pin = pins_.DeepestIn(to);
 }
 
 // Blocks [at, size) become a child that takes over the children.
 void BlockIndex::Split(NodeId id, uint32_t at) {
-  const NodeId lower = NewNode();
+  const NodeId lower = nodes_.Take();
   Node& upper_node = node(id);
   Node& lower_node = node(lower);
   lower_node.first_child = upper_node.first_child;
@@ -159,17 +131,18 @@ void BlockIndex::Detach(NodeId child) {
   RefreshAll(parent);
 }
 
-void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
-  const auto ref = Find(key);
-  if (!ref || ref->offset != 0 || node(ref->node).parent != kNoNode || key == parent) return;
-  LinkRoot(ref->node, parent);
-}
-
-void BlockIndex::LinkRoot(NodeId root, const BlockKey& parent) {
+void BlockIndex::LinkRoot(NodeId root, const BlockKey& parent, uint64_t* steps) {
   auto place = Find(parent);
   if (!place) place = NewRoot(parent);
-  for (NodeId up = place->node; up != kNoNode; up = node(up).parent) {
-    if (up == root) return;  // The parent is a descendant: keys that contradict each other.
+  // The parent may be a descendant: keys that contradict each other. A root without children has
+  // none but its own blocks.
+  if (place->node == root) return;
+  if (node(root).first_child != kNoNode) {
+    for (NodeId up = node(place->node).parent; up != kNoNode; up = node(up).parent) {
+      if (up == root || *steps == 0) return;
+      --*steps;
+      ++steps_;
+    }
   }
   if (place->offset + 1 < node(place->node).run.size()) Split(place->node, place->offset + 1);
   Attach(root, place->node);
@@ -204,46 +177,64 @@ void BlockIndex::Trim(NodeId id) {
 }
 
 void BlockIndex::Compact() {
-  for (NodeId id = 0; id < node_count_; ++id) {
-    if (node(id).run.empty()) continue;
+  std::vector<NodeId> tops;
+  nodes_.ForEach([&](NodeId id) {
+    if (node(id).run.empty()) return;
     // From the top of each chain only, so that every block moves once.
     const NodeId parent = node(id).parent;
     if (parent != kNoNode && node(parent).first_child == id && node(id).next_sibling == kNoNode) {
-      continue;
+      return;
     }
+    tops.push_back(id);
+  });
+  for (const NodeId id : tops) {
     while (node(id).first_child != kNoNode && node(node(id).first_child).next_sibling == kNoNode) {
       MergeOnlyChild(id);
     }
   }
 }
 
-bool BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
+BlockIndex::Reclaimed BlockIndex::Reclaim(size_t blocks, ReleaseList* released) {
   DrainGraves(released);
-  for (NodeId id = 0; id < node_count_ && blocks > 0; ++id) {
-    Node& n = node(id);
-    if (n.run.empty()) continue;
-    // The tree is of no use any more: nodes go in any order, so links are cut and not kept.
-    for (uint32_t i = 0; i < n.run.size(); ++i) {
-      map_.Erase(n.run.key(i), {id, i});  // Look-ups still come, and find nothing.
-      const BlockMeta& meta = n.run.meta(i);
-      for (size_t t = 0; t < kTierCount; ++t) {
-        if (!meta.in(static_cast<TierKind>(t))) continue;
-        for (const PartPlace& part : PartsOf({id, i})) {
-          released->push_back({static_cast<TierKind>(t), part.In(static_cast<TierKind>(t))});
-        }
-        --in_tier_[t];
-      }
-      if (meta.flags & BlockMeta::kManyParts) many_parts_.erase(meta.extent[0]);
-      if (meta.alive()) {
-        --alive_;
-        alive_bytes_ -= meta.served_bytes();
-      }
-    }
-    blocks -= std::min<size_t>(blocks, n.run.size());
-    run_bytes_ -= n.run.MemoryBytes();
-    n.run = BlockRun();
+  if (reclaim_ == nullptr) {
+    reclaim_ = std::make_unique<ReclaimPass>();
+    if (HasPins()) reclaim_->kept = FindPinnedPaths();
   }
-  return alive_ == 0 && graves_.empty();
+  ReclaimPass& pass = *reclaim_;
+  if (pass.done) return Reclaimed::kPinned;
+  // Evicting a block may free its node.
+  const auto length = [this](NodeId id) { return nodes_.InMemory(id) ? node(id).run.size() : 0; };
+  while (pass.node < nodes_.end()) {
+    uint32_t keep = pass.kept.Of(pass.node);
+    // From the end of the run: what follows a block leaves before it, and dead ends are trimmed.
+    pass.end = std::min(pass.end, length(pass.node));
+    // A node may have taken in its only child, with the pins of it.
+    if (pass.end > 0) keep = std::max(keep, node(pass.node).max_pin);
+    while (pass.end > keep) {
+      if (blocks-- == 0) return Reclaimed::kSome;
+      const BlockRef ref{pass.node, --pass.end};
+      for (const TierKind tier : kTiersByRank) {
+        if (ref.offset < length(ref.node) && MetaAt(ref).in(tier)) {
+          EvictBlock(ref, tier, released);
+        }
+      }
+      pass.end = std::min(pass.end, length(ref.node));
+    }
+    ++pass.node;
+    pass.end = UINT32_MAX;
+  }
+  if (!HasPins()) {
+    reclaim_.reset();
+    return alive_ == 0 && graves_.empty() ? Reclaimed::kAll : Reclaimed::kSome;
+  }
+  map_.ShrinkToFit();
+  if (pass.stale) {
+    reclaim_.reset();
+    return Reclaimed::kSome;
+  }
+  pass.done = true;
+  pass.kept = {};
+  return Reclaimed::kPinned;
 }
 
 }  // namespace cairn::cache

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "cairn/common/namespace_spec.h"
+#include "common/hash/keyed_hash.h"
 
 namespace cairn::cache {
 
@@ -29,7 +29,7 @@ struct BlockRef {
 
 class KeyMap {
  public:
-  explicit KeyMap(uint64_t seed) : seed_(seed) {}
+  explicit KeyMap(uint64_t seed) : hash_(seed) {}
 
   // `key_at(BlockRef)` returns the key at a place.
   template <typename KeyAt>
@@ -58,7 +58,15 @@ class KeyMap {
 
   void Erase(const BlockKey& key, BlockRef ref) {
     const uint64_t hash = Hash(key);
-    tables_[Table(hash)].erase(Entry{ref, static_cast<uint32_t>(hash)});
+    auto& table = tables_[Table(hash)];
+    table.erase(Entry{ref, static_cast<uint32_t>(hash)});
+    // A table never shrinks by itself, and would keep the memory of its fullest time.
+    if (table.capacity() > kSmallTable && table.size() < table.capacity() / 8) table.rehash(0);
+  }
+
+  // Gives back what a larger map needed.
+  void ShrinkToFit() {
+    for (auto& table : tables_) table.rehash(0);
   }
 
   // Calls `visit(BlockRef)` for the entries whose hash falls into range `range` of `ranges`, a
@@ -88,6 +96,8 @@ class KeyMap {
   }
 
  private:
+  static constexpr size_t kSmallTable = 64;
+
   struct Entry {
     BlockRef ref;
     uint32_t tag;
@@ -116,19 +126,9 @@ class KeyMap {
   };
 
   static size_t Table(uint64_t hash) { return hash >> 58; }
-  uint64_t Hash(const BlockKey& key) const {
-    uint64_t words[4];
-    std::memcpy(words, key.bytes.data(), sizeof(words));
-    const auto fold = [](uint64_t a, uint64_t b) {
-      const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-      return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-    };
-    const uint64_t left = fold(words[0] ^ seed_, words[1] ^ 0xe7037ed1a0b428dbull);
-    const uint64_t right = fold(words[2] ^ 0x8ebc6af09c88c6e3ull, words[3] ^ seed_);
-    return fold(left ^ 0x589965cc75374cc3ull, right ^ seed_);
-  }
+  uint64_t Hash(const BlockKey& key) const { return hash_(key); }
 
-  uint64_t seed_;
+  const KeyedHash hash_;
   std::array<absl::flat_hash_set<Entry, TagHash, SamePlace>, 64> tables_;
 };
 

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
 #include "cairn/common/namespace_spec.h"
@@ -34,13 +33,8 @@ class RecentlyGone {
 
  private:
   static uint64_t Mark(const Digest& fingerprint, const BlockKey& key) {
-    uint64_t a, b, c;
-    std::memcpy(&a, key.bytes.data(), 8);
-    std::memcpy(&b, key.bytes.data() + 16, 8);
-    std::memcpy(&c, fingerprint.bytes.data(), 8);
-    uint64_t mark = (a ^ (c * 0x9e3779b97f4a7c15ull)) + (b ^ (b >> 29)) * 0xbf58476d1ce4e5b9ull;
-    mark ^= mark >> 31;
-    return mark;
+    const uint64_t mark = key.Hash() ^ (fingerprint.Hash() * 0x9e3779b97f4a7c15ull);
+    return mark ^ (mark >> 31);
   }
 
   const size_t slots_;

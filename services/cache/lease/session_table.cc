@@ -40,14 +40,16 @@ Status SessionTable::NoSession(SessionId session) const {
   return Errorf(StatusCode::kNotFound, "field 'session_id': no open session {}", session);
 }
 
-Result<SessionId> SessionTable::Open(std::string_view name) {
+Result<SessionId> SessionTable::Open(std::string_view name, std::string_view tenant) {
   MutexLock lock(mu_);
   if (sessions_.size() >= max_sessions_) {
     return Errorf(StatusCode::kResourceExhausted, "sessions: {} are open, the limit is {}",
                   sessions_.size(), max_sessions_);
   }
   const SessionId id = next_id_++;
-  sessions_[id].name = std::string(name);
+  Session& session = sessions_[id];
+  session.name = std::string(name);
+  session.tenant = std::string(tenant);
   return id;
 }
 
@@ -71,6 +73,16 @@ SessionTable::Ended SessionTable::Close(SessionId session) {
 Status SessionTable::Check(SessionId session) const {
   MutexLock lock(mu_);
   return sessions_.contains(session) ? OkStatus() : NoSession(session);
+}
+
+Status SessionTable::CheckNamespace(SessionId session, const NamespaceState& ns) const {
+  MutexLock lock(mu_);
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return NoSession(session);
+  if (it->second.tenant.empty() || it->second.tenant == ns.spec.tenant) return OkStatus();
+  return Errorf(StatusCode::kPermissionDenied,
+                "field 'fingerprint': the namespace is not of this session's tenant '{}'",
+                it->second.tenant);
 }
 
 Status SessionTable::CheckLeaseRoom(SessionId session) const {

@@ -104,10 +104,13 @@ class SessionTable {
   SessionTable(size_t max_sessions, size_t max_leases_per_session)
       : max_sessions_(max_sessions), max_leases_(max_leases_per_session) {}
 
-  Result<SessionId> Open(std::string_view name);
+  // `tenant`: the only one that the session may use. Empty: any.
+  Result<SessionId> Open(std::string_view name, std::string_view tenant);
   Ended Close(SessionId session);
   // NOT_FOUND unless it is open.
   Status Check(SessionId session) const;
+  // Also PERMISSION_DENIED: the session named another tenant than the namespace's.
+  Status CheckNamespace(SessionId session, const NamespaceState& ns) const;
 
   // NOT_FOUND: the session is gone. RESOURCE_EXHAUSTED: it has too many.
   Result<LeaseId> AddLease(SessionId session, LeasePtr lease, TimePoint deadline);
@@ -143,6 +146,7 @@ class SessionTable {
   };
   struct Session {
     std::string name;
+    std::string tenant;  // Empty: it named none.
     absl::flat_hash_map<LeaseId, Owned<LeasePtr>> leases;
     absl::flat_hash_map<ReservationId, Owned<ReservationPtr>> reservations;
   };

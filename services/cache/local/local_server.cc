@@ -19,12 +19,13 @@ namespace {
 constexpr int kDescriptorsPerTurn = 8;
 constexpr int kMaxEvents = 64;
 constexpr int kMessagesPerTurn = 16;
-constexpr size_t kMaxTenants = 256;  // Pools of the arena stay, so their number is bounded.
 constexpr uint32_t kMaxConnectionsPerToken = 4;
 constexpr size_t kMaxRefusals = 64;  // Waiting to be told.
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kLookAtSockets = std::chrono::milliseconds(1);  // While rings are busy.
-constexpr int kRetryMs = 1;  // While descriptors wait for blocks.
+constexpr size_t kLooksPerTurn = 8;  // For blocks that descriptors wait for.
+constexpr int kAcceptsPerTurn = 16;
+constexpr Duration kWarnEvery = std::chrono::seconds(10);
 constexpr Duration kHelloPatience = std::chrono::seconds(5);
 
 uint64_t QuotaOf(const LocalServerOptions& options, const HostTier& host) {
@@ -46,10 +47,12 @@ class LocalServer::Connection final : public ArenaSegmentSender {
   const TimePoint since;
   Status refusal;  // Told instead of a welcome.
   LocalToken token{};
-  bool attached = false;  // Counts in its token's `connections`.
-  MemoryCharge charge;    // Of the ring.
+  bool attached = false;    // Counts in its token's `connections`.
+  OwnerId owner = kCommon;  // Counts as a user of it.
+  MemoryCharge charge;      // Of the ring.
   std::unique_ptr<LocalServerSession> session;
   bool hot = false;
+  bool waiting = false;
   bool condemned = false;
 };
 
@@ -98,12 +101,12 @@ void LocalServer::Wake() {
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-LocalToken LocalServer::Admit(SessionId session) {
+LocalToken LocalServer::Admit(SessionId session, std::string tenant) {
   LocalToken token;
   // Up to 256 bytes come whole once the pool is seeded.
   CAIRN_CHECK(getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size()));
   MutexLock lock(mu_);
-  admitted_[token] = {.session = session};
+  admitted_[token] = {.session = session, .tenant = std::move(tenant)};
   return token;
 }
 
@@ -150,20 +153,19 @@ void LocalServer::Run() {
       if (hot_.empty()) {
         const Duration until_tick = std::max(Duration(0), last_tick + kTick - now);
         const auto ms = std::chrono::ceil<std::chrono::milliseconds>(until_tick).count();
-        const bool idle = connections_.empty();
-        WaitForEvents(waiting_sessions_ > 0 ? kRetryMs : idle ? -1 : static_cast<int>(ms));
+        const bool idle = connections_.empty() && listening_now_;
+        int timeout_ms = idle ? -1 : static_cast<int>(ms);
+        if (next_look_ != TimePoint::max()) {
+          const auto look =
+              std::chrono::ceil<std::chrono::milliseconds>(std::max(Duration(0), next_look_ - now));
+          timeout_ms = std::min(timeout_ms, static_cast<int>(look.count()));
+        }
+        WaitForEvents(timeout_ms);
         now = dependencies_.clock->Now();
         last_look = last_work = now;
       }
     }
-    if (waiting_sessions_ > 0 || now - last_tick >= kTick) {
-      waiting_sessions_ = 0;
-      for (const auto& [raw, connection] : connections_) {
-        if (connection->session == nullptr || connection->condemned) continue;
-        if (connection->session->has_waiting()) connection->session->RetryWaiting();
-        waiting_sessions_ += connection->session->has_waiting() ? 1 : 0;
-      }
-    }
+    if (next_look_ <= now) RetryWaiting(now);
     if (now - last_tick >= kTick) {
       Tick();
       last_tick = now;
@@ -191,10 +193,33 @@ bool LocalServer::ServeHot() {
       continue;
     }
     worked |= connection->session->busy();
-    if (connection->session->has_waiting()) waiting_sessions_ = std::max(waiting_sessions_, 1u);
+    if (connection->session->has_waiting()) {
+      if (!std::exchange(connection->waiting, true)) waiting_.push_back(connection);
+      next_look_ = std::min(next_look_, connection->session->next_look());
+    }
     ++i;
   }
   return worked;
+}
+
+void LocalServer::RetryWaiting(TimePoint now) {
+  size_t looks = kLooksPerTurn;
+  next_look_ = TimePoint::max();
+  for (size_t left = waiting_.size(); left > 0; --left) {
+    if (looks == 0) {
+      // Those that were not reached are the first ones next time.
+      next_look_ = now;
+      return;
+    }
+    Connection* const connection = waiting_.front();
+    waiting_.pop_front();
+    LocalServerSession& session = *connection->session;
+    if (session.next_look() <= now) looks -= session.RetryWaiting(looks);
+    connection->waiting = session.has_waiting();
+    if (!connection->waiting) continue;
+    waiting_.push_back(connection);
+    next_look_ = std::min(next_look_, session.next_look());
+  }
 }
 
 void LocalServer::PutHotToSleep() {
@@ -248,11 +273,30 @@ bool LocalServer::WaitForEvents(int timeout_ms) {
   return count > 0;
 }
 
+void LocalServer::SetListening(bool listening) {
+  epoll_event event{.events = listening ? EPOLLIN : 0u, .data = {.ptr = &listening_}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listening_.get(), &event) == 0) {
+    listening_now_ = listening;
+  }
+}
+
 void LocalServer::Accept() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     shm::Descriptor socket(
         accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) return;
+    if (!socket.valid()) {
+      const int error = errno;
+      if (error == EAGAIN || error == EINTR || error == ECONNABORTED) return;
+      // They wait in the socket's queue until Tick listens again.
+      LocalStats::Add(stats_.failed_accepts);
+      SetListening(false);
+      const TimePoint now = dependencies_.clock->Now();
+      if (!warned_ || now - *warned_ >= kWarnEvery) {
+        warned_ = now;
+        log::Warn("local_accept_failed", {{"reason", std::strerror(error)}});
+      }
+      return;
+    }
     const auto uid = shm::PeerUid(socket.get());
     Status allowed = uid.status();
     if (uid.ok() && *uid != getuid() &&
@@ -309,13 +353,31 @@ void LocalServer::OnMessage(Connection* connection, std::span<const std::byte> m
                                 : type.status());
 }
 
+Status LocalServer::CheckTenant(const LocalToken& token, std::string_view tenant) {
+  MutexLock lock(mu_);
+  const auto it = admitted_.find(token);
+  if (it == admitted_.end() || it->second.retired) {
+    return Errorf(StatusCode::kUnauthenticated,
+                  "field 'token': no open session has it; expected SessionEvent.local_token");
+  }
+  const std::string& named = it->second.tenant;
+  if (named.empty() && options_.require_tenant) {
+    return Errorf(StatusCode::kPermissionDenied,
+                  "field 'tenant': the session named none in OpenSession, and the node's setting "
+                  "local.require_tenant wants one");
+  }
+  if (!named.empty() && named != tenant) {
+    return Errorf(StatusCode::kPermissionDenied,
+                  "field 'tenant': got '{}', expected '{}', which the session named in OpenSession",
+                  tenant, named);
+  }
+  return OkStatus();
+}
+
 Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHello& hello,
                                                           Connection* connection) {
   std::memcpy(connection->token.data(), hello.token.data(), connection->token.size());
-  if (dependencies_.host->FindOwner(hello.tenant) == kCommon && owners_ >= kMaxTenants) {
-    return Errorf(StatusCode::kResourceExhausted,
-                  "tenants with sessions on this machine: the limit is {}", kMaxTenants);
-  }
+  CAIRN_RETURN_IF_ERROR(CheckTenant(connection->token, hello.tenant));
   LocalServerSessionOptions options;
   options.tenant = hello.tenant;
   options.quota_bytes = QuotaOf(options_, *dependencies_.host);
@@ -334,8 +396,8 @@ Result<LocalServerSessionOptions> LocalServer::CheckHello(const shm::DecodedHell
     options.session = it->second.session;
   }
   connection->attached = true;
-  options.owner = dependencies_.host->AddOwner(hello.tenant);
-  owners_ = std::max<uint64_t>(owners_, options.owner);
+  CAIRN_ASSIGN_OR_RETURN(options.owner, dependencies_.host->AddOwner(hello.tenant));
+  connection->owner = options.owner;
   return options;
 }
 
@@ -387,6 +449,7 @@ void LocalServer::Condemn(Connection* connection, const Status& why) {
   connection->condemned = true;
   if (connection->hot) std::erase(hot_, connection);
   connection->hot = false;
+  if (std::exchange(connection->waiting, false)) std::erase(waiting_, connection);
   if (why.code() != StatusCode::kCancelled && why.code() != StatusCode::kUnavailable) {
     log::Warn("local_session_closed", {{"reason", Message(why)}});
   }
@@ -402,8 +465,10 @@ void LocalServer::Condemn(Connection* connection, const Status& why) {
 
 void LocalServer::Remove(Connection* connection) {
   if (connection->hot) std::erase(hot_, connection);
+  if (connection->waiting) std::erase(waiting_, connection);
   if (connection->session != nullptr) LocalStats::Sub(stats_.sessions);
   connection->session.reset();
+  if (connection->owner != kCommon) dependencies_.host->RemoveOwner(connection->owner);
   SessionId over = 0;
   if (connection->attached) {
     MutexLock lock(mu_);
@@ -419,6 +484,7 @@ void LocalServer::Remove(Connection* connection) {
 
 void LocalServer::Tick() {
   const TimePoint now = dependencies_.clock->Now();
+  if (!listening_now_) SetListening(true);
   std::vector<Connection*> silent;
   const uint32_t memories = dependencies_.host->segment_memories();
   const bool changed = memories != seen_memories_;

@@ -21,8 +21,10 @@
 #include <sys/types.h>
 
 #include <array>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +51,9 @@ struct LocalServerOptions {
   Duration spin{-1};  // How long the thread looks for work before it sleeps. < 0: as
                       // shm::SpinTime chooses.
   uint64_t node_epoch = 0;
+  // Refuses sessions that named no tenant when they were opened. Else a Hello of theirs may name
+  // any.
+  bool require_tenant = false;
 };
 
 class LocalServer {
@@ -70,8 +75,9 @@ class LocalServer {
 
   const std::string& path() const { return options_.path; }
 
-  // A token for the engine's session: connections that show it belong to it.
-  LocalToken Admit(SessionId session);
+  // A token for the engine's session: connections that show it belong to it. `tenant`: the only one
+  // that they may name. Empty: the session named none.
+  LocalToken Admit(SessionId session, std::string tenant = {});
   // Makes the token invalid. True: clients that showed it are still connected, and the server will
   // close the engine's session when they are gone. False: the caller must close it.
   bool Retire(const LocalToken& token);
@@ -82,6 +88,7 @@ class LocalServer {
   class Connection;
   struct Admitted {
     SessionId session = 0;
+    std::string tenant = {};
     uint32_t connections = 0;
     bool retired = false;
   };
@@ -93,10 +100,19 @@ class LocalServer {
   bool ServeHot();
   void PutHotToSleep();
   bool WaitForEvents(int timeout_ms);
+  // Takes some of those who connect. They are known to wait as long as epoll says so.
   void Accept();
+  // Listens, or does not: while the process has no descriptor for those who connect, epoll would
+  // name them at every turn.
+  void SetListening(bool listening);
+  // Looks for what sessions wait for, a bounded number of times. Sets next_look_.
+  void RetryWaiting(TimePoint now);
   void OnSocket(Connection* connection, uint32_t events);
   void OnMessage(Connection* connection, std::span<const std::byte> message);
   void Greet(Connection* connection, std::span<const std::byte> message);
+  // UNAUTHENTICATED: no session has the token. PERMISSION_DENIED: its session is for another
+  // tenant.
+  Status CheckTenant(const LocalToken& token, std::string_view tenant);
   Result<LocalServerSessionOptions> CheckHello(const shm::DecodedHello& hello,
                                                Connection* connection);
   void MakeHot(Connection* connection);
@@ -116,9 +132,11 @@ class LocalServer {
   LocalBuffers buffers_;
   absl::flat_hash_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> hot_;
-  uint32_t waiting_sessions_ = 0;
+  std::deque<Connection*> waiting_;         // Have descriptors that wait. By turns.
+  TimePoint next_look_ = TimePoint::max();  // For what they wait for.
+  bool listening_now_ = true;
+  std::optional<TimePoint> warned_;  // Of accepts that failed.
   uint32_t seen_memories_ = 0;
-  uint64_t owners_ = 0;
 
   Mutex mu_;
   absl::flat_hash_map<LocalToken, Admitted> admitted_ ABSL_GUARDED_BY(mu_);

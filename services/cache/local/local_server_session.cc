@@ -15,6 +15,8 @@ using shm::DecodedSubmission;
 using shm::Op;
 
 constexpr uint32_t kMaxWaitMs = 60'000;
+constexpr Duration kFirstLook = std::chrono::microseconds(125);
+constexpr int kLookFraction = 8;  // See RetryWaiting.
 constexpr size_t kMaxKnownNamespaces = 1024;
 
 shm::PlaceEntry ToPlace(const PlacedPart& placed) {
@@ -120,17 +122,18 @@ Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
       *wait = call.argument > 0;
       const Status status = Locate(call, done, wait);
       if (status.ok() && *wait) {
+        const TimePoint now = services_.clock->Now();
         const auto patience = std::chrono::milliseconds(std::min(call.argument, kMaxWaitMs));
-        waiting_.push_back({cookie, call, services_.clock->Now() + patience});
+        Waiting& waiting = waiting_.emplace_back(
+            Waiting{.cookie = cookie, .call = call, .since = now, .deadline = now + patience});
+        waiting.next_look = NextLook(waiting, now);
       }
       return status;
     }
     case Op::kRelease:
       return Release(call);
     case Op::kRenew:
-      if (leases_.contains(call.locate.lease)) return OkStatus();
-      return Errorf(StatusCode::kNotFound, "field 'lease': no lease {} in this session",
-                    call.locate.lease);
+      return CheckLease(call.locate.lease);
     case Op::kReserve:
       return Reserve(call, done);
     case Op::kCommit:
@@ -138,6 +141,7 @@ Status LocalServerSession::Run(const DecodedSubmission& call, uint64_t cookie,
     case Op::kAbort:
       return Abort(call);
     case Op::kReport:
+      CAIRN_RETURN_IF_ERROR(CheckLease(call.locate.lease));
       return in_place_.Report(options_.session, call.locate.lease, call.locate.block_begin);
   }
   return OkStatus();
@@ -171,15 +175,15 @@ Result<uint32_t> LocalServerSession::CheckTenant(const Fingerprint& fingerprint)
   // What a fingerprint stands for never changes.
   const auto it = own_namespaces_.find(fingerprint);
   if (it != own_namespaces_.end()) return it->second;
-  CAIRN_ASSIGN_OR_RETURN(const NamespaceSpec spec, services_.engine->GetNamespace(fingerprint));
-  if (spec.tenant != options_.tenant) {
+  CAIRN_ASSIGN_OR_RETURN(const auto spec, services_.engine->GetNamespace(fingerprint));
+  if (spec->tenant != options_.tenant) {
     return Errorf(StatusCode::kPermissionDenied,
                   "field 'fingerprint': the namespace is not of this session's tenant '{}'",
                   options_.tenant);
   }
   if (own_namespaces_.size() >= kMaxKnownNamespaces) own_namespaces_.clear();
-  own_namespaces_.emplace(fingerprint, spec.layout.block_tokens);
-  return spec.layout.block_tokens;
+  own_namespaces_.emplace(fingerprint, spec->layout.block_tokens);
+  return spec->layout.block_tokens;
 }
 
 Status LocalServerSession::Exists(const DecodedSubmission& call, shm::Completion* done) {
@@ -198,6 +202,7 @@ Status LocalServerSession::Exists(const DecodedSubmission& call, shm::Completion
 
 Status LocalServerSession::Locate(const DecodedSubmission& call, shm::Completion* done,
                                   bool* wait) {
+  CAIRN_RETURN_IF_ERROR(CheckLease(call.locate.lease));
   LocalBuffers& buffers = *services_.buffers;
   buffers.placed.clear();
   CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session,
@@ -214,23 +219,48 @@ Status LocalServerSession::Locate(const DecodedSubmission& call, shm::Completion
   return OkStatus();
 }
 
-void LocalServerSession::RetryWaiting() {
-  AnswerMatches();
+TimePoint LocalServerSession::NextLook(const Waiting& call, TimePoint now) {
+  return std::min(call.deadline,
+                  now + std::max<Duration>(kFirstLook, (now - call.since) / kLookFraction));
+}
+
+TimePoint LocalServerSession::next_look() const {
+  TimePoint next = waiting_matches_.empty() ? TimePoint::max() : matches_looked_ + kFirstLook;
+  for (const Waiting& call : waiting_) next = std::min(next, call.next_look);
+  return next;
+}
+
+size_t LocalServerSession::RetryWaiting(size_t max) {
   const TimePoint now = services_.clock->Now();
+  AnswerMatches();
+  matches_looked_ = now;
+  size_t looks = 0;
   for (size_t left = waiting_.size(); left > 0; --left) {
-    const Waiting call = waiting_.front();
+    Waiting call = waiting_.front();
     waiting_.pop_front();
+    if (now < call.next_look || looks == max) {
+      waiting_.push_back(call);
+      continue;
+    }
+    ++looks;
     shm::Completion done;
     done.cookie = call.cookie;
     bool wait = now < call.deadline;
     const Status status = Locate(call.call, &done, &wait);
     if (status.ok() && wait) {
+      call.next_look = NextLook(call, now);
       waiting_.push_back(call);
       continue;
     }
     Finish(call.call, status, &done);
   }
   ring_.Publish();
+  return looks;
+}
+
+Status LocalServerSession::CheckLease(LeaseId id) const {
+  if (leases_.contains(id)) return OkStatus();
+  return Errorf(StatusCode::kNotFound, "field 'lease': no lease {} of this same-node session", id);
 }
 
 void LocalServerSession::WritePlaces(const DecodedSubmission& call, shm::Completion* done) {

@@ -80,10 +80,16 @@ class LocalServerSession {
   bool Serve(int max, Status* why);
   // True when the last Serve served some descriptors, or some are waiting.
   bool busy() const { return busy_; }
-  // Looks again for what descriptors wait for: blocks, and answers of a source. Call it from time
-  // to time while has_waiting().
-  void RetryWaiting();
+  // Looks again for what descriptors wait for: answers of a source, and at most `max` times for
+  // blocks that are due for a look. Returns how often it looked for blocks. Call it at next_look().
+  //
+  // A look walks the lease's blocks under the lock of their namespace. So each call is looked at
+  // after 1/8 of the time that it has waited already: about a hundred looks in a minute, and an
+  // answer that comes at most 1/8 late.
+  size_t RetryWaiting(size_t max = SIZE_MAX);
   bool has_waiting() const { return !waiting_.empty() || !waiting_matches_.empty(); }
+  // When RetryWaiting has something to do; TimePoint::max(): nothing waits.
+  TimePoint next_look() const;
 
   // Sends what the owner has now. For the beginning.
   void SendAllSegments();
@@ -97,7 +103,9 @@ class LocalServerSession {
   struct Waiting {
     uint64_t cookie = 0;
     shm::DecodedSubmission call;
+    TimePoint since;
     TimePoint deadline;
+    TimePoint next_look = {};
   };
 
   Status Run(const shm::DecodedSubmission& call, uint64_t cookie, shm::Completion* done,
@@ -120,6 +128,7 @@ class LocalServerSession {
   Status AnswerLate(const WaitingMatch& waiting, const Result<MatchResult>& match,
                     shm::Completion* done);
   void AnswerMatches();
+  static TimePoint NextLook(const Waiting& call, TimePoint now);
   static bool WantsPlaces(const shm::DecodedSubmission& call) {
     return (call.flags & shm::kNoLease) == 0 && (call.flags & shm::kPlaces) != 0;
   }
@@ -140,6 +149,9 @@ class LocalServerSession {
   bool Expose(const HostTier::Place& place);
   // False: it is not of this path.
   bool ForgetLease(LeaseId id);
+  // NOT_FOUND unless the lease is of this path. Only those have no deadline: bytes that a lease
+  // over gRPC pins may become another block's while a client still reads them in place.
+  Status CheckLease(LeaseId id) const;
   std::span<const uint64_t> CopyIds(const shm::DecodedSubmission& call);
 
   const Services services_;
@@ -157,6 +169,7 @@ class LocalServerSession {
   std::vector<uint32_t> exposed_;  // By segment index: id that was sent, or 0.
   std::deque<Waiting> waiting_;
   std::deque<WaitingMatch> waiting_matches_;
+  TimePoint matches_looked_;  // At waiting_matches_, last.
 };
 
 }  // namespace cairn::cache

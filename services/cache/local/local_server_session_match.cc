@@ -43,6 +43,7 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
     auto answer = std::make_shared<LateMatch>(services_.engine, options_.session);
     further->Find(TimePoint::max(),
                   [answer](Result<MatchResult> found) { answer->Set(std::move(found)); });
+    matches_looked_ = services_.clock->Now();
     waiting_matches_.push_back({cookie, call, block_tokens, match.lease, std::move(answer)});
     *wait = true;
     return OkStatus();

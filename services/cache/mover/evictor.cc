@@ -1,18 +1,38 @@
 #include "services/cache/mover/evictor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "services/cache/block/record.h"
+#include "services/cache/mover/drainer.h"
 
 namespace cairn::cache {
 
 namespace {
 
-// Blocks that a reservation in lent segments evicts at most: what goes may lie in sealed ones, and
-// then makes room for others only.
-constexpr int kMaxEvictionsForLent = 64;
+// A reservation in host evicts one block after the other as long as both hold: fewer than this many
+// blocks, or less than this many times what it needs. Blocks that lie in other segments, or beside
+// leased ones, make room for others only.
+constexpr int kBlocksPerReserve = 16;
+constexpr uint64_t kBytesPerByte = 2;
 
 }  // namespace
+
+Evictor::Evictor(NodeContext* context)
+    : context_(*context), drainer_(std::make_unique<Drainer>(context, this)) {}
+
+Evictor::~Evictor() = default;
+
+OwnerId Evictor::OwnerOf(const NamespaceState& ns) const {
+  const HostTier& host = *context_.tiers.host;
+  // First the version: an owner that comes meanwhile makes the answer stale, not the next one.
+  const uint64_t version = host.owners_version();
+  const uint64_t cached = ns.owner_cache.load(std::memory_order_relaxed);
+  if (cached >> 32 == version) return static_cast<OwnerId>(cached);
+  const OwnerId owner = host.FindOwner(ns.spec.tenant);
+  ns.owner_cache.store(version << 32 | owner, std::memory_order_relaxed);
+  return owner;
+}
 
 Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below,
                                 const RoomFor& room) {
@@ -27,16 +47,34 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below,
   }
 }
 
-// Who has less than its share of the segments evicts from anybody, others first from themselves:
-// another tenant's blocks lie in other segments.
+// What others evict lies in their segments, so each makes room for itself.
 Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room) {
   HostTier* const host = context_.tiers.host;
-  for (int evicted = 0;; ++evicted) {
+  // Who may only take the place of blocks below a rank does not take other places.
+  const bool may_drain = below == UINT64_MAX;
+  bool asked = false, drained = false, compacted = false;
+  uint64_t evicted = 0;
+  for (int blocks = 0;;) {
     auto extent = host->ReserveFor(room, bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (room.lending == Lending::kLent && evicted >= kMaxEvictionsForLent) return extent;
-    if (!host->WantsMore(room) && EvictOne(TierKind::kHost, below, room.owner)) continue;
-    if (!EvictOne(TierKind::kHost, below)) return extent;
+    if (may_drain && !std::exchange(asked, true) && host->HasLessThanItsShare(room)) {
+      // It has room as soon as a segment is empty; until then, its own blocks make some.
+      drainer_->DrainSoon(room);
+      continue;
+    }
+    if (blocks < kBlocksPerReserve || evicted < kBytesPerByte * bytes) {
+      if (const uint64_t freed = EvictLowest(TierKind::kHost, below, room.owner); freed > 0) {
+        ++blocks;
+        evicted += freed;
+        continue;
+      }
+    }
+    if (!may_drain) return extent;
+    if (!std::exchange(drained, true) && host->HasLessThanItsShare(room) && drainer_->Drain(room)) {
+      continue;
+    }
+    if (!std::exchange(compacted, true) && drainer_->Compact(room)) continue;
+    return extent;
   }
 }
 
@@ -69,7 +107,7 @@ void Evictor::ReleaseAll(TierKind tier, std::span<const Extent> extents) {
   for (const Extent& extent : extents) context_.tiers.Get(tier)->Release(extent);
 }
 
-bool Evictor::EvictOne(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
+uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner) {
   for (;;) {
     NamespacePtr victim;
     uint64_t lowest = below;
@@ -77,25 +115,26 @@ bool Evictor::EvictOne(TierKind tier, uint64_t below, const std::optional<OwnerI
     for (const NamespacePtr& ns : *all) {
       const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
       if (rank >= lowest) continue;
-      if (owner && context_.tiers.host->FindOwner(ns->spec.tenant) != *owner) continue;
+      if (owner && OwnerOf(*ns) != *owner) continue;
       lowest = rank;
       victim = ns;
     }
-    if (victim == nullptr) return false;
+    if (victim == nullptr) return 0;
     NamespaceLock lock(*victim, context_.tiers);
     // It was dropped since the list was made: the reclaimer takes its index apart.
     if (victim->dropped.load(std::memory_order_relaxed)) continue;
     const auto evicted = victim->index.EvictOne(tier, &lock.released, below);
     if (!evicted) continue;  // Somebody was faster; the lock's end publishes a new rank.
     CountEvicted(*victim, *evicted, tier);
-    return true;
+    return evicted->bytes;
   }
 }
 
-void Evictor::CountEvicted(const NamespaceState& ns, const BlockIndex::Evicted& evicted,
-                           TierKind tier) {
+void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier) {
   context_.counters.evicted_blocks[tier].Add();
   context_.counters.evicted_bytes[tier].Add(evicted.bytes);
+  ns.evicted_blocks[tier].fetch_add(1, std::memory_order_relaxed);
+  ns.evicted_bytes[tier].fetch_add(evicted.bytes, std::memory_order_relaxed);
   if (evicted.unused_prefetch) context_.counters.prefetched_wasted_blocks.Add();
   if (evicted.gone) {
     context_.gone.Remember(ns.fingerprint, evicted.key, RecentlyGone::Why::kEvicted);

@@ -1,5 +1,11 @@
 #pragma once
-// Makes room in a tier: the lowest-ranked leaf of all namespaces goes first. Thread-safe.
+// Makes room in a tier: the lowest-ranked leaf of all namespaces goes first. In host, tenants whose
+// clients read in place have segments of their own, so their blocks make room for themselves only;
+// a tenant that has less than its share gets a segment of others, which drainer.h empties.
+// Thread-safe.
+
+#include <memory>
+#include <optional>
 
 #include "services/cache/state/node_context.h"
 
@@ -8,13 +14,17 @@ namespace cairn::cache {
 // Of the parts of a block, in their order.
 using Extents = absl::InlinedVector<Extent, 1>;
 
+class Drainer;
+
 class Evictor {
  public:
-  explicit Evictor(NodeContext* context) : context_(*context) {}
+  explicit Evictor(NodeContext* context);
+  ~Evictor();
 
   // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is leased,
   // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks of
-  // a lower rank are evicted. `room`: for whom, in the host tier.
+  // a lower rank are evicted. `room`: for whom, in the host tier. There it evicts bytes of the
+  // order of `bytes`, and if that is of no use, at most twice a segment, twice.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
                          const RoomFor& room = {});
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
@@ -23,14 +33,26 @@ class Evictor {
                              uint64_t keep_free = 0, uint64_t below = UINT64_MAX,
                              const RoomFor& room = {});
   void ReleaseAll(TierKind tier, std::span<const Extent> extents);
-  // Evicts one block. False when there is none to evict. `owner`, if set: only of its tenant.
-  // Looks at every namespace's published rank: O(namespaces + log blocks).
-  bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX,
-                const std::optional<OwnerId>& owner = std::nullopt);
+  // Evicts one block. False when there is none to evict.
+  bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX) {
+    return EvictLowest(tier, below, std::nullopt) > 0;
+  }
+  // The same, and says how many bytes went. `owner`, if set: only of its tenant; kCommon: of all
+  // tenants without segments of their own. Looks at every namespace's published rank:
+  // O(namespaces + log blocks).
+  uint64_t EvictLowest(TierKind tier, uint64_t below, const std::optional<OwnerId>& owner);
+  // Whose segments the tenant's blocks may lie in; kCommon: no one's. No lock unless owners came or
+  // went since the last call for this namespace.
+  OwnerId OwnerOf(const NamespaceState& ns) const;
+  uint64_t RankOf(const BlockMeta& meta, TierKind tier) const {
+    return context_.policy.Rank(
+        {meta.last_use, meta.uses, meta.bytes_in(tier), meta.recompute_seconds});
+  }
+  void CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier);
   // Sealed room of the namespace's tenant in host; other tiers do not tell tenants apart.
   RoomFor RoomOf(const NamespaceState& ns, TierKind tier = TierKind::kHost) const {
     if (tier != TierKind::kHost) return {};
-    return {context_.tiers.host->FindOwner(ns.spec.tenant), Lending::kSealed};
+    return {OwnerOf(ns), Lending::kSealed};
   }
 
   // Evicts what the persistent tier wants to be rid of together, but for leased blocks and, as far
@@ -39,10 +61,10 @@ class Evictor {
   bool EvictGroup();
 
  private:
-  void CountEvicted(const NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier);
   Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room);
 
   NodeContext& context_;
+  const std::unique_ptr<Drainer> drainer_;
 };
 
 }  // namespace cairn::cache

@@ -17,6 +17,9 @@ struct Promoter::Operation final : Transfer {
     const PartForm& form = move.ns->storage().in_tier[route.source];
     for (size_t i = 0; i < parts.size(); ++i) {
       Status status = VerifyPartBytes(form, parts[i].rect, bytes[i]);
+      if (status.ok()) {
+        status = owner->context_.CheckOwner(*move.ns, move.key, parts[i], route.source);
+      }
       if (status.code() == StatusCode::kInvalidArgument)
         status = Errorf(StatusCode::kDataLoss, "{}", Message(status));
       if (!status.ok()) return Fail(std::move(status));

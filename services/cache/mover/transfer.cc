@@ -15,31 +15,17 @@ void Transfer::Load(const std::shared_ptr<Transfer>& self) {
     return;
   }
   t.in_target_ = tiers.IsMapped(t.route.target) && !t.targets.empty();
-  absl::InlinedVector<std::span<std::byte>, 1> destinations;
   for (size_t i = 0; i < t.parts.size(); ++i) {
     if (t.in_target_) {
-      destinations.push_back(tiers.Get(t.route.target)->Map(t.targets[i]));
+      t.destinations_.push_back(tiers.Get(t.route.target)->Map(t.targets[i]));
     } else {
-      PartBuffer& buffer = t.buffers_.emplace_back(t.parts[i].bytes[t.route.source]);
-      destinations.push_back(buffer.bytes());
+      auto buffer = PartBuffer::Of(t.parts[i].bytes[t.route.source]);
+      if (!buffer.ok()) return t.Fail(buffer.status());
+      t.destinations_.push_back(t.buffers_.emplace_back(*std::move(buffer)).bytes());
     }
   }
-  t.bytes.assign(destinations.begin(), destinations.end());
-  for (size_t i = 0; i < t.parts.size(); ++i) {
-    source.Read(t.parts[i].In(t.route.source), destinations[i],
-                [self](Status status) { self->PartLoaded(self, std::move(status)); });
-  }
-}
-
-void Transfer::PartLoaded(const std::shared_ptr<Transfer>& self, Status result) {
-  if (!result.ok()) Fail(std::move(result));
-  if (loaded_.fetch_add(1) + 1 != parts.size()) return;
-  {
-    MutexLock lock(mu_);
-    if (!status_.ok()) return;
-  }
-  all_loaded_ = true;
-  Loaded(self);
+  t.bytes.assign(t.destinations_.begin(), t.destinations_.end());
+  StartParts(self, &Transfer::load_, &Transfer::LoadPart);
 }
 
 void Transfer::Store(const std::shared_ptr<Transfer>& self) {
@@ -48,16 +34,57 @@ void Transfer::Store(const std::shared_ptr<Transfer>& self) {
     t.stored_.store(t.parts.size());
     return;
   }
-  Tier& target = *t.context_.tiers.Get(t.route.target);
-  for (size_t i = 0; i < t.parts.size(); ++i) {
-    target.Write(t.targets[i], t.RecordOf(i), t.bytes[i],
-                 [self](Status status) { self->PartStored(std::move(status)); });
+  StartParts(self, &Transfer::store_, &Transfer::StorePart);
+}
+
+void Transfer::StartParts(const std::shared_ptr<Transfer>& self, PhaseOf of, StartPart start) {
+  Transfer& t = *self;
+  for (;;) {
+    size_t part;
+    {
+      MutexLock lock(t.mu_);
+      Phase& phase = t.*of;
+      if (phase.starting || !t.status_.ok() || phase.next == t.parts.size() ||
+          phase.under_way == kPartsAtOnce) {
+        return;
+      }
+      phase.starting = true;
+      part = phase.next++;
+      ++phase.under_way;
+    }
+    (t.*start)(self, part);
+    MutexLock lock(t.mu_);
+    (t.*of).starting = false;
   }
 }
 
-void Transfer::PartStored(Status result) {
-  stored_.fetch_add(1);
-  if (!result.ok()) Fail(std::move(result));
+void Transfer::PartEnded(PhaseOf of, const Status& result) {
+  MutexLock lock(mu_);
+  --(this->*of).under_way;
+  if (!result.ok() && status_.ok()) status_ = result;
+}
+
+void Transfer::LoadPart(const std::shared_ptr<Transfer>& self, size_t part) {
+  context_.tiers.Get(route.source)
+      ->Read(parts[part].In(route.source), destinations_[part], [self](const Status& status) {
+        Transfer& t = *self;
+        t.PartEnded(&Transfer::load_, status);
+        if (!status.ok()) return;
+        if (t.loaded_.fetch_add(1) + 1 < t.parts.size())
+          return StartParts(self, &Transfer::load_, &Transfer::LoadPart);
+        t.all_loaded_ = true;
+        t.Loaded(self);
+      });
+}
+
+void Transfer::StorePart(const std::shared_ptr<Transfer>& self, size_t part) {
+  context_.tiers.Get(route.target)
+      ->Write(targets[part], RecordOf(part), bytes[part], [self](const Status& status) {
+        self->PartEnded(&Transfer::store_, status);
+        if (!status.ok()) return;
+        self->stored_.fetch_add(1);
+        StartParts(self, &Transfer::store_, &Transfer::StorePart);
+      });
 }
 
 }  // namespace cairn::cache

@@ -4,6 +4,9 @@
 //
 //   Load ─► bytes of every part in memory ─► Loaded (checks, encodes, takes room) ─► Store
 //
+// A tier has a bounded queue, so a block of many parts does not hand over all of them at once: at
+// most kPartsAtOnce are under way. After the first error no more are started.
+//
 // The bytes are loaded to where they need the fewest copies: they stay where they lie if the source
 // is mapped; they are read into the target if that is mapped and room is taken already; else they
 // are read into buffers of the transfer.
@@ -33,6 +36,8 @@ struct Route {
 
 class Transfer {
  public:
+  static constexpr size_t kPartsAtOnce = 64;
+
   Transfer(NodeContext* context, const Route& route_in, Move move_in)
       : token_(&context->in_flight),
         context_(*context),
@@ -87,16 +92,31 @@ class Transfer {
   absl::InlinedVector<std::span<const std::byte>, 1> bytes;
 
  private:
-  void PartLoaded(const std::shared_ptr<Transfer>& self, Status result);
-  void PartStored(Status result);
+  // How far the loading, or the storing, of the parts has come.
+  struct Phase {
+    size_t next = 0;
+    size_t under_way = 0;
+    bool starting = false;
+  };
+  using PhaseOf = Phase Transfer::*;
+  using StartPart = void (Transfer::*)(const std::shared_ptr<Transfer>& self, size_t part);
+  // Starts parts while there may be more under way. One thread at a time does so, and also for the
+  // others, so a tier that calls back at once does not make it call itself.
+  static void StartParts(const std::shared_ptr<Transfer>& self, PhaseOf of, StartPart start);
+  void PartEnded(PhaseOf of, const Status& result);
+  void LoadPart(const std::shared_ptr<Transfer>& self, size_t part);
+  void StorePart(const std::shared_ptr<Transfer>& self, size_t part);
 
   std::vector<PartBuffer> buffers_;
+  absl::InlinedVector<std::span<std::byte>, 1> destinations_;  // Of the parts that are loaded.
   bool in_target_ = false;  // The bytes were read into the target's memory.
   bool all_loaded_ = false;
   std::atomic<size_t> loaded_{0};
   std::atomic<size_t> stored_{0};
   mutable Mutex mu_;
   Status status_ ABSL_GUARDED_BY(mu_);
+  Phase load_ ABSL_GUARDED_BY(mu_);
+  Phase store_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::cache

@@ -1,5 +1,8 @@
 #include "services/cache/mover/write_back.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "common/log/log.h"
 #include "services/cache/block/part_grid.h"
 #include "services/cache/block/record.h"
@@ -25,11 +28,13 @@ struct WriteBack::Operation final : Transfer {
   std::optional<BlockKey> parent;
   float recompute_seconds = 0;
   bool at_start = false;
+  std::vector<PartBuffer> copies;   // Of parts that clients can still change.
   std::vector<PartBuffer> recoded;  // In the order of `parts`; empty: written as it was loaded.
   std::vector<std::string> records;
   // Why its parts could not be encoded again; another attempt will not help.
   std::optional<uint64_t> bad_extent;  // In the source: bytes that no encoder wrote.
   bool unencodable = false;            // Numbers that the target's codec cannot store.
+  bool too_large = false;              // For the target.
   // Of a block that is not copied now.
   Duration pause{0};            // It waits for the write budget.
   uint64_t declined_bytes = 0;  // It was turned away.
@@ -62,6 +67,7 @@ void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes)
     outstanding_.insert(it->second.sequence);
     unflushed_bytes_ += bytes;
     line_.emplace_back(ns, key);
+    if (stalled_) stalled_blocks_.emplace_back(ns, key);
   }
   FillQueue(false);
   pump_.Kick();
@@ -78,7 +84,7 @@ void WriteBack::FillQueue(bool ignore_pauses) {
     const auto& [ns, key] = line_.front();
     const auto item = items_.find(Id{ns.get(), key});
     // While somebody waits for a flush, no copy can wait for others.
-    const bool again = flushing_ == 0 && item != items_.end() && item->second.parked_before;
+    const bool again = flushes_.empty() && item != items_.end() && item->second.parked_before;
     const uint64_t bytes = item == items_.end() ? 0 : item->second.bytes;
     if (queue_.Push(ns, {key, bytes}, again ? MovePriority::kRebalance : MovePriority::kWriteBack,
                     {}, /*anyway=*/true) == MoveQueue::Pushed::kFull) {
@@ -152,10 +158,24 @@ DiskAdmission::Decision WriteBack::Admit(const Operation& op, const BlockMeta& m
   // A hint counts as a use at the time it names.
   c.hinted = meta.last_use > context_.UseTicksNow();
   MutexLock lock(mu_);
-  c.flushed = flushing_ > 0;
   const auto it = items_.find(Id{op.move.ns.get(), op.move.key});
-  if (it != items_.end()) c.waited = now - it->second.since;
+  if (it != items_.end()) {
+    c.waited = now - it->second.since;
+    c.flushed = Covered(it->second.sequence);
+    c.unlimited = Lifted(it->second.sequence);
+  }
   return admission_.Decide(c, now);
+}
+
+bool WriteBack::Covered(uint64_t sequence) const {
+  return std::any_of(flushes_.begin(), flushes_.end(),
+                     [sequence](const Waiting* w) { return sequence <= w->last; });
+}
+
+bool WriteBack::Lifted(uint64_t sequence) const {
+  return std::any_of(flushes_.begin(), flushes_.end(), [sequence](const Waiting* w) {
+    return w->lifts_limits && sequence <= w->last;
+  });
 }
 
 void WriteBack::Decline(const Operation& op) {
@@ -172,8 +192,40 @@ void WriteBack::Tick() {
     }
   }
   ReviewDeclined();
+  ReleaseStalled();
   FillQueue(false);
   pump_.Kick();
+  settled_.NotifyAll();  // Who waits asks whether it was cancelled.
+}
+
+void WriteBack::ReleaseStalled() {
+  std::vector<std::pair<NamespacePtr, BlockKey>> some;
+  {
+    MutexLock lock(mu_);
+    const bool stalled =
+        queue_.under_way() > 0 && context_.clock->Now() - last_step_ > kStalledAfter;
+    if (!stalled) {
+      stalled_ = false;
+      stalled_blocks_.clear();
+      return;
+    }
+    if (!stalled_) {
+      stalled_ = true;
+      for (const auto& [id, item] : items_) stalled_blocks_.emplace_back(item.ns, id.second);
+      log::Warn("copies_stalled",
+                {{"tier", std::string(Name(route_.target))}, {"blocks", log::Num(items_.size())}});
+    }
+    while (some.size() < kReviewAtOnce && !stalled_blocks_.empty()) {
+      some.push_back(std::move(stalled_blocks_.front()));
+      stalled_blocks_.pop_front();
+    }
+  }
+  for (const auto& [ns, key] : some) {
+    NamespaceLock lock(*ns, context_.tiers);
+    const auto ref = ns->index.FindAlive(key);
+    if (ref && ns->index.MetaAt(*ref).in(route_.source))
+      ns->index.SetDirty(*ref, route_.source, false);
+  }
 }
 
 bool WriteBack::StartOne() {
@@ -192,6 +244,7 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
   NamespaceState& ns = *op.move.ns;
   {
     MutexLock lock(mu_);
+    last_step_ = context_.clock->Now();
     const auto it = items_.find(Id{&ns, op.move.key});
     if (it != items_.end()) op.sequence = it->second.sequence;
   }
@@ -234,19 +287,46 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
 
 void WriteBack::Loaded(Operation& op, const std::shared_ptr<Transfer>& transfer) {
   const bool in_place = context_.tiers.IsMapped(route_.source);
+  const bool lent = in_place && IsLent(op);
   const bool recodes = to_persistent_ && op.move.ns->storage().recoder != nullptr;
-  if (in_place && !recodes) return Store(op, transfer);
+  if (in_place && !lent && !recodes) return Store(op, transfer);
   // A task of its own: promotions, and copies that need no encoding, do not wait for all of them,
   // and a tier's thread makes no room.
-  const auto check_and_store = [this, transfer, &op, in_place, recodes] {
-    if (!in_place && !CheckLoaded(op)) return;
+  const auto check_and_store = [this, transfer, &op, in_place, lent, recodes] {
+    if (lent && !CopyParts(op)) return;
+    if ((lent || !in_place) && !CheckLoaded(op)) return;
     if (recodes && !Recode(op)) return;
     Store(op, transfer);
   };
   if (!context_.executor->Post(check_and_store).ok()) check_and_store();
 }
 
-// What was read may be damaged; what lies in memory was verified by its commit.
+// Parts that were written in place lie where every client of the tenant can change them, and their
+// commit has looked at their headers only.
+bool WriteBack::IsLent(const Operation& op) const {
+  return route_.source == TierKind::kHost &&
+         std::any_of(op.parts.begin(), op.parts.end(), [this](const PartPlace& part) {
+           return context_.tiers.host->PlaceOf(part.extent[TierKind::kHost]).lending ==
+                  Lending::kLent;
+         });
+}
+
+// What is verified must be what is stored.
+bool WriteBack::CopyParts(Operation& op) {
+  for (std::span<const std::byte>& part : op.bytes) {
+    auto copy = PartBuffer::Of(part.size());
+    if (!copy.ok()) {
+      op.Fail(copy.status());
+      return false;
+    }
+    std::memcpy(copy->bytes().data(), part.data(), part.size());
+    part = op.copies.emplace_back(*std::move(copy)).bytes();
+  }
+  return true;
+}
+
+// What was read may be damaged, and so may what clients wrote in place; other parts in memory were
+// verified by their commit.
 bool WriteBack::CheckLoaded(Operation& op) {
   for (size_t i = 0; i < op.parts.size(); ++i) {
     const PartForm& form = op.move.ns->storage().in_tier[route_.source];
@@ -263,12 +343,12 @@ bool WriteBack::Recode(Operation& op) {
   const Recoder& recoder = *op.move.ns->storage().recoder;
   for (size_t i = 0; i < op.parts.size(); ++i) {
     const PartPlace& part = op.parts[i];
-    auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start);
+    auto recoded = recoder.Recode(part.rect, op.bytes[i], op.at_start, target_->max_extent_bytes());
     if (!recoded.ok()) {
       if (recoded.status().code() == StatusCode::kDataLoss) {
         op.bad_extent = part.extent[route_.source];
       } else {
-        op.unencodable = true;
+        op.unencodable = recoded.status().code() == StatusCode::kInvalidArgument;
       }
       op.Fail(recoded.status());
       return false;
@@ -290,6 +370,7 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
   auto room = evictor_.ReserveAll(route_.target, lengths, 0, UINT64_MAX,
                                   evictor_.RoomOf(ns, route_.target));
   if (!room.ok()) {
+    op.too_large = room.status().code() == StatusCode::kInvalidArgument;
     op.Fail(room.status());
     return;
   }
@@ -309,10 +390,10 @@ void WriteBack::Store(Operation& op, const std::shared_ptr<Transfer>& transfer) 
 
 void WriteBack::Postpone(const Operation& op) {
   queue_.Done(op.move);
-  bool at_once;  // A flush began meanwhile.
+  bool at_once;  // The last flush began meanwhile.
   {
     MutexLock lock(mu_);
-    at_once = flushing_ > 0;
+    at_once = Lifted(op.sequence);
     postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
                        std::pair(op.move.ns, op.move.key));
   }
@@ -324,6 +405,10 @@ void WriteBack::Finish(Operation& op) {
   if (op.pause > Duration(0)) {
     Postpone(op);
     return;
+  }
+  {
+    MutexLock lock(mu_);
+    last_step_ = context_.clock->Now();
   }
   const Status status = op.Outcome();
   const bool lost =
@@ -343,7 +428,7 @@ void WriteBack::Finish(Operation& op) {
     }
     const int limit =
         status.code() == StatusCode::kResourceExhausted ? kMaxAttemptsForRoom : kMaxAttempts;
-    retry = attempts > 0 && attempts < limit && !op.bad_extent && !op.unencodable;
+    retry = attempts > 0 && attempts < limit && !op.bad_extent && !op.unencodable && !op.too_large;
   }
   if (op.wanted) {
     NamespaceLock lock(ns, context_.tiers);
@@ -371,30 +456,43 @@ void WriteBack::Finish(Operation& op) {
   }
   queue_.Done(op.move);
   if (retry) {
-    MutexLock lock(mu_);
-    // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps
-    // its pauses.
-    const bool at_once = flushing_ > 0 && status.code() == StatusCode::kResourceExhausted;
-    const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
-    postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
+    TryAgain(op, status, attempts);
   } else {
-    const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
-    if (given_up && !parked_before) {
-      Counters& counters = context_.counters;
-      (op.unencodable ? counters.unencodable_copies : counters.failed_copies).Add();
-      log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
-    }
-    if (given_up) {
-      MutexLock lock(mu_);
-      ++given_up_;
-    }
-    Settle(op.move, op.sequence, /*park=*/still_there && !status.ok());
-    MutexLock lock(mu_);
-    if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
-    if (op.declined_bytes > 0) Decline(op);
+    Conclude(op, status, /*shown=*/shown, /*still_there=*/still_there, parked_before);
   }
   context_.progress.Notify();
   pump_.Kick();
+}
+
+void WriteBack::TryAgain(const Operation& op, const Status& status, int attempts) {
+  MutexLock lock(mu_);
+  // While somebody waits for a flush, there is no sense in waiting for room; a failing disk keeps
+  // its pauses.
+  const bool at_once = Covered(op.sequence) && status.code() == StatusCode::kResourceExhausted;
+  const Duration pause = at_once ? Duration(0) : PauseAfter(attempts);
+  postponed_.emplace(context_.clock->Now() + pause, std::pair(op.move.ns, op.move.key));
+}
+
+void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, bool still_there,
+                         bool parked_before) {
+  const bool given_up = op.wanted && !status.ok() && !op.bad_extent;
+  if (given_up && !parked_before) {
+    Counters& counters = context_.counters;
+    (op.unencodable ? counters.unencodable_copies : counters.failed_copies).Add();
+    log::Warn("block_not_written", {{"key", op.move.key.Hex()}, {"error", Message(status)}});
+  }
+  // What no disk could take is no failure of this one, and is not tried again.
+  const bool hopeless = op.unencodable || op.too_large;
+  if (given_up && !hopeless) {
+    MutexLock lock(mu_);
+    for (Waiting* const waiting : flushes_) {
+      if (op.sequence <= waiting->last) ++waiting->failed;
+    }
+  }
+  Settle(op.move, op.sequence, /*park=*/still_there && !status.ok() && !hopeless);
+  MutexLock lock(mu_);
+  if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
+  if (op.declined_bytes > 0) Decline(op);
 }
 
 void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
@@ -420,9 +518,9 @@ void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
   settled_.NotifyAll();
 }
 
-Status WriteBack::Flush(TimePoint deadline) {
+Status WriteBack::Flush(const FlushRequest& request) {
   if (target_ == nullptr) return OkStatus();
-  uint64_t last, given_up;
+  Waiting waiting{.lifts_limits = request.last};
   {
     MutexLock lock(mu_);
     Unpark(parked_.size(), 0);
@@ -430,29 +528,35 @@ Status WriteBack::Flush(TimePoint deadline) {
       PutInLine(d.key, {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now()});
     }
     declined_.clear();
-    last = next_sequence_ - 1;
-    given_up = given_up_;
-    ++flushing_;
+    waiting.last = next_sequence_ - 1;
+    flushes_.push_back(&waiting);
   }
   FillQueue(/*ignore_pauses=*/true);
   pump_.Kick();
+  const auto cancelled = [&request] { return request.cancelled && request.cancelled(); };
   {
     MutexLock lock(mu_);
-    const bool done = settled_.WaitUntil(
-        mu_, *context_.clock, deadline, [this, last]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          return outstanding_.empty() || *outstanding_.begin() > last;
-        });
-    --flushing_;
-    if (!done) {
+    const auto done = [this, last = waiting.last]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return outstanding_.empty() || *outstanding_.begin() > last;
+    };
+    settled_.WaitUntil(mu_, *context_.clock, request.deadline,
+                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done() || cancelled(); });
+    std::erase(flushes_, &waiting);
+    if (!done()) {
+      if (cancelled()) return Errorf(StatusCode::kCancelled, "flush: the caller gave up");
       return Errorf(StatusCode::kDeadlineExceeded, "flush: {} bytes are not on disk yet",
                     unflushed_bytes_);
     }
-    if (given_up_ != given_up) {
-      return Errorf(StatusCode::kUnavailable, "flush: {} blocks could not be written to disk",
-                    given_up_ - given_up);
-    }
   }
-  return to_persistent_ ? context_.tiers.persistent->Flush() : OkStatus();
+  if (waiting.failed > 0) {
+    return Errorf(StatusCode::kUnavailable, "flush: {} blocks could not be written to disk",
+                  waiting.failed);
+  }
+  if (!to_persistent_) return OkStatus();
+  const TimePoint now = context_.clock->Now();
+  // A deadline that has passed lets it look once: what needs no waiting is done.
+  const Duration limit = std::max(request.deadline - now, Duration(0));
+  return context_.tiers.persistent->Flush(limit, request.cancelled);
 }
 
 // A block must never be on disk before the record of its namespace: recovery would not know what it

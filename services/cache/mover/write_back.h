@@ -5,9 +5,13 @@
 // Commits are written, oldest first. What does not fit into the bounded move queue waits in
 // line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
 // host tier. What is written at all is said by placement/disk_admission.h; what was turned away
-// stays in host alone and clean, and is tried again once it was used, and by Flush. A write that
+// stays in host alone and clean, and is tried again once it was used, and by Flush, which waits for
+// the write budget as everybody does. A write that
 // fails is tried again with growing pauses; after kMaxAttempts the block is given up: it stays in
 // host alone, may be evicted, and is counted. A failing disk never fails a commit.
+//
+// While the target answers nothing at all, blocks that wait for it may be evicted: host serves on
+// without it.
 //
 // Blocks that were given up are parked. One of them is tried again now and then; when a copy
 // succeeds, the others follow, so a disk that was full or away catches up by itself. Flush tries
@@ -18,14 +22,17 @@
 // turn out to be bad then leaves the host tier.
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "services/cache/mover/evictor.h"
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
 #include "services/cache/mover/transfer.h"
 #include "services/cache/placement/disk_admission.h"
+#include "services/cache/state/flush_request.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
@@ -41,6 +48,7 @@ class WriteBack {
   static constexpr size_t kMaxDeclined = 65536;  // The oldest are forgotten.
   static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
+  static constexpr Duration kStalledAfter = std::chrono::seconds(30);  // No copy has ended since.
 
   WriteBack(NodeContext* context, Evictor* evictor, const Route& route);
 
@@ -49,9 +57,11 @@ class WriteBack {
   void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes);
   // Starts again what was postponed.
   void Tick();
-  // Blocks until everything added before, and still in the source alone, is written and flushed, or
-  // `deadline` of the steady clock. UNAVAILABLE when blocks were given up meanwhile.
-  Status Flush(TimePoint deadline);
+  // Blocks until everything added before, and still in the source alone, is written and flushed.
+  // DEADLINE_EXCEEDED, CANCELLED, and UNAVAILABLE when the disk did not take blocks that were added
+  // before. Blocks that no disk could take (bytes that the target's codec cannot store, parts
+  // larger than an extent) are no error: they stay in the source, and are counted.
+  Status Flush(const FlushRequest& request);
 
   // The namespace's record is in the persistent tier when it returns OK. Blocks.
   Status Persist(NamespaceState& ns);
@@ -82,12 +92,22 @@ class WriteBack {
     uint64_t bytes = 0;
   };
   struct Operation;
+  // A Flush that waits.
+  struct Waiting {
+    uint64_t last = 0;  // The sequence up to which it waits.
+    bool lifts_limits = false;
+    uint64_t failed = 0;
+  };
 
   // Whether the block is copied now. Under the lock of its namespace.
   DiskAdmission::Decision Admit(const Operation& operation, const BlockMeta& meta);
   void Decline(const Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Puts in line what was turned away and has been used since.
   void ReviewDeclined();
+  bool Covered(uint64_t sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Lifted(uint64_t sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Lets blocks be evicted that wait for a target that answers nothing.
+  void ReleaseStalled();
   // Unless it is there.
   void PutInLine(const BlockKey& key, const Item& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StartOne();
@@ -95,6 +115,8 @@ class WriteBack {
   // The bytes of the parts are in memory. `operation` is the transfer.
   void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
   // False: some are damaged.
+  bool IsLent(const Operation& op) const;
+  static bool CopyParts(Operation& op);
   bool CheckLoaded(Operation& operation);
   // The parts in the codec of the target, where that is another one than theirs. False: it failed.
   bool Recode(Operation& operation);
@@ -103,6 +125,11 @@ class WriteBack {
   // An operation that asked for a pause waits for its turn again.
   void Postpone(const Operation& op);
   void Finish(Operation& operation);
+  // An operation that failed waits for another attempt.
+  void TryAgain(const Operation& op, const Status& status, int attempts);
+  // An operation is the last of its item.
+  void Conclude(const Operation& op, const Status& status, bool shown, bool still_there,
+                bool parked_before);
   // The item is over: written, given up (then it may be parked), or no longer there.
   void Settle(const Move& move, uint64_t sequence, bool park);
   // Moves what waits in line, and what is due, into the queue.
@@ -129,8 +156,10 @@ class WriteBack {
   std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(mu_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int flushing_ ABSL_GUARDED_BY(mu_) = 0;  // Calls of Flush that wait.
-  uint64_t given_up_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Waiting*> flushes_ ABSL_GUARDED_BY(mu_);
+  TimePoint last_step_ ABSL_GUARDED_BY(mu_);  // A copy began or ended.
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<std::pair<NamespacePtr, BlockKey>> stalled_blocks_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::cache

@@ -97,7 +97,8 @@ void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Re
   registry->AddCollector([account, engine](Sink& sink) {
     const EngineStats stats = engine->GetStats();
     // These two refuse by themselves.
-    account->Measure(MemoryItem::kHost, account->bound(MemoryItem::kHost));
+    const uint64_t arena = stats.tiers[TierKind::kHost]->capacity_bytes;
+    account->Measure(MemoryItem::kHost, arena + stats.retired_bytes);
     account->Measure(MemoryItem::kIndex, stats.index_bytes);
     for (size_t i = 0; i < kMemoryItems; ++i) {
       const auto item = static_cast<MemoryItem>(i);

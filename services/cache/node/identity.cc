@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string_view>
 
 namespace cairn::cache {
 
@@ -19,9 +22,19 @@ Result<uint64_t> NextEpoch(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const std::string path = directory + "/epoch", next = path + ".new";
-  uint64_t last = 0;
-  // The clock went back.
-  if (std::ifstream file(path); file >> last && last >= epoch) epoch = last + 1;
+  if (std::ifstream file(path); file) {
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    uint64_t last = 0;
+    const auto [end, error_code] = std::from_chars(text.data(), text.data() + text.size(), last);
+    // The largest number has no successor.
+    if (error_code != std::errc() || std::string_view(end) != "\n" || last == UINT64_MAX) {
+      return Errorf(StatusCode::kFailedPrecondition,
+                    "disk.path: '{}' has '{}', expected a number below {}; remove the file if the "
+                    "node's clock is right",
+                    path, text.substr(0, 40), UINT64_MAX);
+    }
+    if (last >= epoch) epoch = last + 1;  // The clock went back.
+  }
   // Written beside and renamed: a death in between leaves the old number.
   const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   const std::string text = fmt::format("{}\n", epoch);

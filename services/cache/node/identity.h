@@ -10,7 +10,7 @@ namespace cairn::cache {
 
 // Returns the next epoch: milliseconds since 1970, but always more than the last one in the file
 // `directory`/epoch. Writes it to that file before it returns. Empty directory: only the clock
-// counts.
+// counts. FAILED_PRECONDITION: the file cannot be written, or has no number that has a successor.
 Result<uint64_t> NextEpoch(const std::string& directory);
 
 }  // namespace cairn::cache

@@ -19,6 +19,7 @@ void ExportLocal(const LocalStats* stats, metrics::Registry* registry) {
     ended("opened", get(s.opened_sessions));
     ended("refused", get(s.refused_sessions));
     ended("broken", get(s.broken_sessions));
+    ended("postponed", get(s.failed_accepts));
     sink.Counter("cairn_local_descriptors_total", "Descriptors taken out of rings.", {},
                  get(s.descriptors));
     sink.Counter("cairn_local_rejected_descriptors_total",

@@ -11,7 +11,9 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "services/cache/node/descriptors.h"
 #include "services/cache/node/engine_metrics.h"
+#include "services/cache/node/exit_guard.h"
 #include "services/cache/node/identity.h"
 #include "services/cache/node/local_metrics.h"
 #include "services/cache/node/local_socket.h"
@@ -26,6 +28,10 @@ namespace {
 
 // The largest request beside frames of Push: 65536 keys of 32 bytes.
 constexpr int kLargestRequest = 3 << 20;
+
+// After the last flush nothing is lost any more: a process that has not ended by then waits for a
+// device that hangs.
+constexpr Duration kStopLimit = std::chrono::seconds(15);
 
 std::string RandomId() {
   uint64_t value = 0;
@@ -56,6 +62,7 @@ class Node final : public service::Service {
   ~Node() override { Stop(); }
 
   Status Start() override {
+    CAIRN_RETURN_IF_ERROR(RaiseDescriptorLimit());
     CAIRN_RETURN_IF_ERROR(OpenTiers());
     CAIRN_RETURN_IF_ERROR(OpenEngine());
     return Serve();
@@ -72,6 +79,16 @@ class Node final : public service::Service {
   Duration BusyFor() const override { return server_.calls().BusyFor(); }
 
   Status Drain() override {
+    EndProcessAfter(
+        config_.drain_grace + config_.drain_timeout + config_.drain_flush_timeout + 2 * kStopLimit,
+        1);
+    const Status flushed = DrainAndFlush();
+    EndProcessAfter(kStopLimit, flushed.ok() ? 0 : 1);
+    return flushed;
+  }
+
+ private:
+  Status DrainAndFlush() {
     rpc_.draining = true;
     grpc_health_.Tick();
     engine_->BeginDrain();
@@ -85,10 +102,10 @@ class Node final : public service::Service {
     grpc_health_.EndStreams();
     // Waits for the last call: what a commit that goes on stores is to be flushed, too.
     server_.Shutdown(std::chrono::seconds(1));
-    return engine_->Flush(clock_.Now() + config_.drain_flush_timeout);
+    return engine_->Flush(
+        FlushRequest{.deadline = clock_.Now() + config_.drain_flush_timeout, .last = true});
   }
 
- private:
   Status OpenTiers() {
     const auto huge = config_.host_huge_pages == "off"   ? HostTierOptions::HugePages::kOff
                       : config_.host_huge_pages == "try" ? HostTierOptions::HugePages::kTry

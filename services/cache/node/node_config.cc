@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/net/address.h"
+#include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/memory_limit.h"
 
 namespace cairn::cache {
@@ -15,8 +16,11 @@ constexpr uint64_t kProcessMemory = 100ull << 20;
 constexpr uint64_t kMiB = 1ull << 20;
 
 // "host.capacity 1GiB + ... + 196 MiB for the process"
-std::string Describe(const MemoryAccount::Bounds& bounds) {
-  std::string text;
+std::string Describe(MemoryAccount::Bounds bounds, uint64_t host_capacity) {
+  uint64_t& host = bounds[static_cast<size_t>(MemoryItem::kHost)];
+  std::string text =
+      fmt::format("{} for retired memory + ", config::FormatBytes(host - host_capacity));
+  host = host_capacity;
   uint64_t others = 0;
   for (size_t i = 0; i < kMemoryItems; ++i) {
     const std::string_view setting = SettingOf(static_cast<MemoryItem>(i));
@@ -36,14 +40,14 @@ Status CheckMemory(const NodeConfig& config) {
   if (config.memory_limit != 0 && need > config.memory_limit) {
     return InvalidArgument("memory.limit: got {}, expected at least the {} MiB of {}",
                            config::FormatBytes(config.memory_limit), (need + kMiB - 1) / kMiB,
-                           Describe(bounds));
+                           Describe(bounds, config.host_capacity));
   }
   const uint64_t available = ReadMemoryLimit().Available();
   if (need <= available) return OkStatus();
   return Errorf(StatusCode::kResourceExhausted,
                 "memory: {} = {} MiB, expected at most the {} MiB that the machine or the control "
                 "group has left; lower host.capacity",
-                Describe(bounds), need / kMiB, available / kMiB);
+                Describe(bounds, config.host_capacity), need / kMiB, available / kMiB);
 }
 
 Status CheckNetwork(NodeConfig* config) {
@@ -141,6 +145,11 @@ void RegisterLocal(NodeConfig* c, config::Schema* s) {
       "local.allow_uids", &c->local_allow_uids,
       "User ids that may connect to local.socket in addition to the node's own. If set, everybody "
       "may open the socket's file, and the node checks the user id of each connection.");
+  s->Bool(
+      "local.require_tenant", &c->local_require_tenant,
+      "Refuse same-node connections of clients that name no tenant when they open their session. "
+      "Such a client may map the memory of any tenant that it names later. The Python client "
+      "names one with `tenant`, a worker always does. Refused clients go on over gRPC.");
   s->Bytes("local.session_quota", &c->local_session_quota,
            "Bytes that one same-node session may lease and reserve. 0: a quarter of the host tier. "
            "The node gets them back only when the client's process is gone, so a stopped process "
@@ -227,8 +236,11 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   s->Integer("limits.sessions", &e.max_sessions, "Most open sessions.", {.min = 1, .max = 1000000});
   s->Integer("limits.leases_per_session", &e.max_leases_per_session, "Most leases of one session.",
              {.min = 1, .max = 1000000});
-  s->Integer("limits.namespaces", &e.max_namespaces, "Most namespaces.",
-             {.min = 1, .max = 1000000});
+  s->Integer(
+      "limits.namespaces", &e.max_namespaces,
+      "Most namespaces. One tenant has at most half of what others leave of them. Those without "
+      "blocks make way.",
+      {.min = 1, .max = 1000000});
   s->Integer("mover.queue", &e.mover_queue_capacity, "Most moves that wait between two tiers.",
              {.min = 16, .max = 1 << 20, .unit = "blocks"});
   s->Integer("mover.threads", &c->mover_threads, "Threads that move blocks between tiers.",
@@ -300,7 +312,8 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   const auto at = [&bounds](MemoryItem item) -> uint64_t& {
     return bounds[static_cast<size_t>(item)];
   };
-  at(MemoryItem::kHost) = host_capacity;
+  at(MemoryItem::kHost) =
+      host_capacity + (local_socket == "off" ? 0 : HostTier::RetiredLimit(host_capacity));
   at(MemoryItem::kIndex) = engine.max_index_bytes;
   at(MemoryItem::kLeases) = lease_memory;
   at(MemoryItem::kNamespaces) = namespace_memory;

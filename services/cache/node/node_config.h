@@ -36,6 +36,7 @@ struct NodeConfig {
 
   std::string local_socket = "auto";
   std::vector<std::string> local_allow_uids;
+  bool local_require_tenant = false;
   uint64_t local_session_quota = 0;
   uint64_t local_scratch = 1ull << 20;
   std::string local_spin = "auto";

@@ -37,6 +37,9 @@ class CandidateHeap {
     set_position(entries_[position].id, kNotInHeap);
     const Entry last = entries_.back();
     entries_.pop_back();
+    if (entries_.capacity() > 64 && entries_.size() < entries_.capacity() / 4) {
+      entries_.shrink_to_fit();
+    }
     if (position == entries_.size()) return;
     entries_[position] = last;
     Restore(position, set_position);

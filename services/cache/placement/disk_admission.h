@@ -5,8 +5,9 @@
 // costs another block its place, so only blocks that were asked for a second time, or by a hint,
 // are copied. The copies never take more bytes per second than the write budget. A block waits for
 // the budget as long as a committed block may wait for its copy, and then stays only in RAM. An
-// explicit flush copies all blocks. A block that was not admitted is considered again when it is
-// used.
+// explicit flush copies the blocks that it waits for, also above the mark, but never faster than
+// the budget. The flush at the end of the node has no limits. A block that was not admitted is
+// considered again when it is used.
 //
 // Thread-safe. The caller passes the time.
 
@@ -62,9 +63,10 @@ class DiskAdmission {
     double used_share = 0;  // Of the disk tier, now.
     // Somebody asked for it since it was stored, or it was here before and is stored again.
     bool touched = false;
-    bool hinted = false;   // Somebody said that it will be asked for.
-    bool flushed = false;  // An explicit flush waits for it.
-    Duration waited{0};    // Since it was committed.
+    bool hinted = false;     // Somebody said that it will be asked for.
+    bool flushed = false;    // An explicit flush waits for it.
+    bool unlimited = false;  // The flush at the end of the node waits for it.
+    Duration waited{0};      // Since it was committed.
   };
   enum class Verdict : uint8_t { kCopy, kWait, kNoSecondTouch, kOverBudget };
   struct Decision {
@@ -77,12 +79,15 @@ class DiskAdmission {
 
   // kCopy takes the bytes from the budget.
   Decision Decide(const Candidate& c, TimePoint now) {
-    if (c.flushed) return {};
-    if (options_.high_water < 1 && c.used_share >= options_.high_water && !c.touched && !c.hinted) {
+    if (c.unlimited) return {};
+    if (!c.flushed && options_.high_water < 1 && c.used_share >= options_.high_water &&
+        !c.touched && !c.hinted) {
       return {Verdict::kNoSecondTouch};
     }
     const Duration wait = budget_.Take(c.bytes, now);
     if (wait == Duration(0)) return {};
+    // Its caller waits, and is told if that takes too long.
+    if (c.flushed) return {Verdict::kWait, wait};
     if (c.waited >= options_.patience) return {Verdict::kOverBudget};
     return {Verdict::kWait, std::min(wait, options_.patience - c.waited)};
   }

@@ -57,6 +57,10 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
           to->set_blocks(info.blocks);
           to->set_bytes(info.bytes);
           to->set_generation(info.generation);
+          to->set_host_blocks(info.host_blocks);
+          to->set_evicted_host_blocks(info.evicted_host_blocks);
+          to->set_evicted_host_bytes(info.evicted_host_bytes);
+          to->set_tenant_host_bytes(info.tenant_host_bytes);
         }
         return OkStatus();
       });

@@ -223,7 +223,7 @@ class Service final : public CacheService {
                              kMaxPartsPerCall);
     }
     CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(request.ttl_ms(), "ttl_ms"));
-    CAIRN_ASSIGN_OR_RETURN(const auto spec, lookups_.specs().Find(fingerprint));
+    CAIRN_ASSIGN_OR_RETURN(const auto spec, rpc_->engine->GetNamespace(fingerprint));
     CAIRN_ASSIGN_OR_RETURN(const auto parts, ToParts(request, spec->layout));
     CAIRN_ASSIGN_OR_RETURN(const auto results,
                            rpc_->engine->Reserve(session, fingerprint, parts, ttl));
@@ -250,7 +250,9 @@ class Service final : public CacheService {
   }
   void Flush(FlushCall& call) {
     if (call.call().cancelled()) return call.Answer(rpc::Gone(), {});
-    const Status flushed = rpc_->engine->Flush(call.call().Deadline(kFlushLimit));
+    const Status flushed =
+        rpc_->engine->Flush(FlushRequest{.deadline = call.call().Deadline(kFlushLimit),
+                                         .cancelled = [&call] { return call.call().cancelled(); }});
     v1::FlushResponse response;
     if (flushed.ok()) response.set_unflushed_bytes(rpc_->engine->GetStats().unflushed_bytes);
     call.Answer(flushed, response);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/rpc/call_server.h"
-#include "services/cache/rpc/namespaces.h"
 #include "services/cache/rpc/rpc_context.h"
 
 namespace cairn::cache {

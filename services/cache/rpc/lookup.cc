@@ -17,7 +17,7 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(question.lease_ttl_ms, "lease_ttl_ms"));
   CAIRN_RETURN_IF_ERROR(CheckNumber(question.prefill_tokens_per_second, kMaxTokensPerSecond,
                                     "prefill_tokens_per_second"));
-  CAIRN_ASSIGN_OR_RETURN(const auto spec, specs_.Find(fingerprint));
+  CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespace(fingerprint));
   *asked = {keys.size(), spec->layout.block_tokens};
   return engine_->Match({.session = question.session,
                          .fingerprint = fingerprint,

@@ -8,7 +8,6 @@
 #include "common/rpc/call.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/rpc/lookup_metrics.h"
-#include "services/cache/rpc/namespaces.h"
 
 namespace cairn::cache {
 
@@ -16,8 +15,7 @@ namespace cairn::cache {
 class Lookups {
  public:
   // `engine` outlives it.
-  Lookups(CacheEngine* engine, metrics::Registry* registry)
-      : engine_(engine), specs_(engine), metrics_(registry) {}
+  Lookups(CacheEngine* engine, metrics::Registry* registry) : engine_(engine), metrics_(registry) {}
 
   struct Question {
     SessionId session = 0;
@@ -47,8 +45,6 @@ class Lookups {
                   });
   }
 
-  NamespaceSpecs& specs() { return specs_; }
-
  private:
   static constexpr Duration kLimit = std::chrono::minutes(1);  // Of callers without a deadline.
   struct Asked {
@@ -62,7 +58,6 @@ class Lookups {
   }
 
   CacheEngine* const engine_;
-  NamespaceSpecs specs_;
   const LookupMetrics metrics_;
 };
 

@@ -30,14 +30,16 @@ Status SessionStream::Begin(const grpc::ByteBuffer& frame) {
   v1::OpenSessionRequest request;
   CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_RETURN_IF_ERROR(CheckClientName(request.client_name()));
+  const std::string& tenant = request.tenant();
+  if (!tenant.empty()) CAIRN_RETURN_IF_ERROR(CheckTenant(tenant));
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "sessions", "limits.sessions"));
   if (rpc.memory != nullptr) {
     CAIRN_ASSIGN_OR_RETURN(memory_, rpc.memory->Charge(MemoryItem::kSessions, kSessionBytes));
   }
-  CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name()));
+  CAIRN_ASSIGN_OR_RETURN(session_, rpc.engine->OpenSession(request.client_name(), tenant));
   token_ = rpc.sessions->Add(*session_);
   local_ = rpc.local.load(std::memory_order_acquire);
-  if (local_ != nullptr) local_token_ = local_->Admit(*session_);
+  if (local_ != nullptr) local_token_ = local_->Admit(*session_, tenant);
   {
     MutexLock lock(beat_mu_);
     last_beat_ = rpc.clock->Now();

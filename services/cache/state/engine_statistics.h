@@ -16,6 +16,8 @@ namespace cairn::cache {
       "Moves between tiers that wait in the queue.")                                               \
   ROW(kNow, hinted_bytes, "cairn_hinted_bytes", "",                                                \
       "Bytes that prefetch hints protect.")                                                        \
+  ROW(kNow, retired_bytes, "cairn_retired_bytes", "",                                              \
+      "Memory that left the host tier, but that same-node clients still map.")                     \
   ROW(kCounted, matched_blocks, "", "",                                                            \
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \

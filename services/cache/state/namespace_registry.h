@@ -1,5 +1,9 @@
 #pragma once
 // The namespaces of a node. Thread-safe.
+//
+// Their number is limited, and one tenant may have at most half of what the others leave: with a
+// limit of 4096, a tenant alone on a node has at most 2048, and a second one at most 1024 then.
+// A namespace counts as used when it is opened, and when a call names it.
 
 #include <functional>
 #include <memory>
@@ -29,13 +33,18 @@ class NamespaceRegistry {
 
   // Returns the existing namespace, or the one that `make(generation)` returns. `generation` is the
   // one that a namespace must have if it is opened again. `make` runs under the registry's lock, so
-  // no drop can happen in between. RESOURCE_EXHAUSTED: there are too many.
+  // no drop can happen in between. RESOURCE_EXHAUSTED: there are too many, of
+  // this tenant or in all. `restores`: it was here before, and the tenant's share does not matter.
   struct Opened {
     NamespacePtr state;
     bool created = false;
   };
-  Result<Opened> Open(const Fingerprint& fingerprint,
-                      const std::function<NamespacePtr(uint64_t generation)>& make);
+  Result<Opened> Open(const Fingerprint& fingerprint, const std::string& tenant,
+                      const std::function<NamespacePtr(uint64_t generation)>& make,
+                      bool restores = false);
+  // Those without blocks that could go to make room for a namespace of `tenant`, the least recently
+  // used first: its own if it has its share, otherwise anybody's.
+  std::vector<NamespacePtr> Unused(const std::string& tenant) const;
   // Puts `next` (nullptr: nothing) in the place of `old`. False when `old` is no longer there.
   bool Replace(const NamespacePtr& old, NamespacePtr next);
 
@@ -45,11 +54,16 @@ class NamespaceRegistry {
 
  private:
   void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // At least 1.
+  size_t ShareOf(const std::string& tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  size_t CountOf(const std::string& tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_namespaces_;
   mutable Mutex mu_;
   absl::flat_hash_map<Fingerprint, NamespacePtr> by_fingerprint_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<Fingerprint, uint64_t> next_generation_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, size_t> by_tenant_ ABSL_GUARDED_BY(mu_);  // How many.
+  mutable uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<const List> all_ ABSL_GUARDED_BY(mu_) = std::make_shared<List>();
 };
 

@@ -14,15 +14,19 @@
 #include "services/cache/index/block_index.h"
 #include "services/cache/index/pending_blocks.h"
 #include "services/cache/state/ids.h"
+#include "services/cache/state/memory_account.h"
 #include "services/cache/state/tiers.h"
 
 namespace cairn::cache {
 
 class NamespaceState {
  public:
+  // `charge_in`: for what Cost says. All generations share it.
   NamespaceState(std::shared_ptr<const StoredNamespace> stored_in, uint64_t generation_in,
-                 const EvictionPolicy* policy, uint64_t seed)
+                 const EvictionPolicy* policy, uint64_t seed,
+                 std::shared_ptr<const MemoryCharge> charge_in = nullptr)
       : stored(std::move(stored_in)),
+        charge(std::move(charge_in)),
         spec(stored->spec),
         fingerprint(stored->fingerprint),
         generation(generation_in),
@@ -38,8 +42,18 @@ class NamespaceState {
   // REQUIRES: readable().ok().
   const PartStorage& storage() const { return *stored->storage; }
 
+  // What a namespace without blocks takes, in bytes, in the engine and in its tables.
+  static uint64_t Cost(const StoredNamespace& stored) {
+    return stored.MemoryBytes() + sizeof(NamespaceState) + kTables;
+  }
+  // Nobody has anything in it: it may be given back.
+  bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return index.blocks() == 0 && !index.HasPins() && pending.empty();
+  }
+
   // Constant after construction.
   const std::shared_ptr<const StoredNamespace> stored;  // The same in all generations.
+  const std::shared_ptr<const MemoryCharge> charge;
   const NamespaceSpec& spec;
   const Fingerprint& fingerprint;
   const uint64_t generation;
@@ -51,16 +65,27 @@ class NamespaceState {
   ByTier<std::atomic<uint64_t>> next_rank;
   std::atomic<uint64_t> blocks{0}, bytes{0}, memory_bytes{0}, incomplete_blocks{0};
   ByTier<std::atomic<uint64_t>> blocks_in;
+  // What left a tier to make room, since this generation began.
+  ByTier<std::atomic<uint64_t>> evicted_blocks = {}, evicted_bytes = {};
+  // The tenant as an owner of memory in host, and for which HostTier::owners_version that holds, in
+  // the upper half: see Evictor::OwnerOf.
+  mutable std::atomic<uint64_t> owner_cache{0};
   // The namespace's record is on disk; blocks are copied to disk only after it.
   std::atomic<bool> persisted{false};
 
-  Mutex mu;
+  // Order of uses, for the registry, which guards it.
+  uint64_t last_use = 0;
+
+  mutable Mutex mu;
   BlockIndex index ABSL_GUARDED_BY(mu);
   PendingBlocks pending ABSL_GUARDED_BY(mu);
 
   // Namespaces of the tenant that differ in one field. By `similar_mu`.
   Mutex similar_mu;
   std::vector<std::weak_ptr<NamespaceState>> similar ABSL_GUARDED_BY(similar_mu);
+
+ private:
+  static constexpr uint64_t kTables = 1024;  // Entries of maps and lists, and allocator's overhead.
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 

@@ -2,6 +2,8 @@
 
 #include <random>
 
+#include "services/cache/block/record.h"
+
 namespace cairn::cache {
 namespace {
 
@@ -61,6 +63,18 @@ void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, Tie
   // What was dropped with its namespace was announced with it.
   if (ns.dropped.load(std::memory_order_relaxed)) return;
   Publish(left_all ? CacheEvent::Kind::kRemoved : CacheEvent::Kind::kTierRemoved, ns, key, tier);
+}
+
+Status NodeContext::CheckOwner(const NamespaceState& ns, const BlockKey& key, const PartPlace& part,
+                               TierKind tier) const {
+  if (tiers.persistent == nullptr || tiers.persistent->kind() != tier) return OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, tiers.persistent->RecordOf(part.In(tier)));
+  CAIRN_ASSIGN_OR_RETURN(const BlockRecord record, DecodeRecord(bytes));
+  if (record.fingerprint == ns.fingerprint && record.key == key && record.rect == part.rect) {
+    return OkStatus();
+  }
+  return Errorf(StatusCode::kDataLoss, "{} tier, extent {}: got block {}, expected {}", Name(tier),
+                part.extent[tier], record.key.Hex(), key.Hex());
 }
 
 bool NodeContext::RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier,

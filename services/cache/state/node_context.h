@@ -93,6 +93,11 @@ struct NodeContext {
   // Bytes of a block failed their hash in `tier`: it leaves that tier if it still lies at `extent`
   // there, and is counted. Takes the namespace's lock. True when another tier still has it.
   bool RemoveCorrupt(NamespaceState& ns, const BlockKey& key, TierKind tier, uint64_t extent);
+  // Bytes match their hashes whichever block they belong to. So this asks the tier's own record, if
+  // the tier keeps records, whose extent it is. DATA_LOSS: another block's. Call it where a part
+  // was read, since it may read a little too.
+  Status CheckOwner(const NamespaceState& ns, const BlockKey& key, const PartPlace& part,
+                    TierKind tier) const;
 
   const EngineOptions options;
   const Tiers tiers;

@@ -26,6 +26,7 @@ constexpr uint64_t kDefaultSegment = 64 << 20;
 constexpr uint64_t kMaxSegment = uint64_t{2} << 30;
 constexpr uint64_t kMaxSegments = 512;
 constexpr uint64_t kPrefaultChunk = 4 << 20;
+constexpr size_t kMaxPrefaultsWaiting = 8;  // Segments with new memory.
 
 uint64_t RoundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
@@ -33,8 +34,8 @@ uint32_t PagesOf(uint32_t length) { return static_cast<uint32_t>(RoundUp(length,
 
 std::string Errno(int error) { return std::strerror(error); }
 
-uint64_t ChooseSegmentBytes(const HostTierOptions& options, uint64_t capacity) {
-  uint64_t segment = options.segment_bytes;
+uint64_t ChooseSegmentBytes(uint64_t wanted, uint64_t capacity) {
+  uint64_t segment = wanted;
   if (segment == 0) {
     segment = kDefaultSegment;
     // A descriptor a segment: stay well below the usual limit of 1024.
@@ -43,8 +44,8 @@ uint64_t ChooseSegmentBytes(const HostTierOptions& options, uint64_t capacity) {
   return std::min(segment, capacity);
 }
 
-// Makes fresh pages of [address, address + bytes) present. Also through the descriptor, for kernels
-// before 5.14.
+// Makes fresh pages of [address, address + bytes) present. Also through the descriptor, if there is
+// one, for kernels before 5.14.
 int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
 #ifdef MADV_POPULATE_WRITE
   constexpr int kAdvice = MADV_POPULATE_WRITE;
@@ -55,7 +56,7 @@ int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
   do {
     error = madvise(address, bytes, kAdvice) == 0 ? 0 : errno;
   } while (error == EINTR || error == EAGAIN);
-  if (error != EINVAL) return error;
+  if (error != EINVAL || fd < 0) return error;
   do {
     error =
         fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
@@ -94,6 +95,8 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
 
   std::unique_ptr<HostTier> tier(new HostTier);
   tier->name_ = options.name;
+  tier->prefault_ = options.prefault;
+  tier->max_owners_ = options.max_owners;
   Status mapped = OkStatus();
   if (options.huge_pages != HostTierOptions::HugePages::kOff) {
     mapped = tier->MapArena(options, /*huge=*/true);
@@ -121,7 +124,9 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
     MutexLock lock(tier->mu_);
     tier->allocator_ = std::make_unique<ExtentAllocator>(pages);
     tier->draining_pool_ = tier->allocator_->AddPool();
-    tier->owners_.push_back({"", {0, 0}});
+    tier->changing_pool_ = tier->allocator_->AddPool();
+    tier->orphan_pool_ = tier->allocator_->AddPool();
+    tier->retired_.set_limit(RetiredLimit(tier->capacity_bytes_, tier->segment_bytes_));
     tier->states_ = std::make_unique<SegmentState[]>(pages.size());
     for (size_t i = 0; i < pages.size(); ++i) tier->states_[i].id = tier->next_segment_id_++;
   }
@@ -136,10 +141,15 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
   return tier;
 }
 
+uint64_t HostTier::RetiredLimit(uint64_t capacity_bytes, uint64_t segment_bytes) {
+  const uint64_t segment = std::max(kPage, ChooseSegmentBytes(segment_bytes, capacity_bytes));
+  return std::max(segment, capacity_bytes / 16 / segment * segment);
+}
+
 Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
   capacity_bytes_ = options.capacity_bytes / kPage * kPage;
   if (huge) capacity_bytes_ = RoundUp(capacity_bytes_, kHugePage);
-  segment_bytes_ = ChooseSegmentBytes(options, capacity_bytes_);
+  segment_bytes_ = ChooseSegmentBytes(options.segment_bytes, capacity_bytes_);
   segment_shift_.reset();  // Of a try with huge pages.
   if (std::has_single_bit(segment_bytes_)) segment_shift_ = std::countr_zero(segment_bytes_);
 
@@ -162,7 +172,8 @@ Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
   return OkStatus();
 }
 
-// Fresh memory for the segment, in place of what is mapped there now.
+// Fresh memory for the segment, in place of what is mapped there now. The descriptor of the old
+// memory is overwritten, but stays open.
 Status HostTier::MapSegment(ArenaSegment* segment, bool huge) {
   const auto index = static_cast<size_t>(segment - segments_.data());
   const std::string name = fmt::format("{}-{}", name_, index);
@@ -183,7 +194,6 @@ Status HostTier::MapSegment(ArenaSegment* segment, bool huge) {
                   "host arena: segment {} of {} bytes, {} bytes in all: {}", index, segment->bytes,
                   capacity_bytes_, Errno(error));
   }
-  if (segment->fd >= 0) close(segment->fd);
   segment->fd = fd;
   return OkStatus();
 }
@@ -198,7 +208,11 @@ void HostTier::UnmapArena() {
 }
 
 HostTier::~HostTier() {
-  stop_prefault_.store(true, std::memory_order_relaxed);
+  {
+    MutexLock lock(prefault_mu_);
+    stop_prefault_.store(true, std::memory_order_relaxed);
+  }
+  prefault_wanted_cv_.NotifyAll();
   if (prefault_thread_.joinable()) prefault_thread_.join();
   UnmapArena();
 }
@@ -227,6 +241,37 @@ void HostTier::Prefault() {
     prefault_over_ = true;
   }
   prefault_done_cv_.NotifyAll();
+  for (;;) {
+    uint32_t index;
+    {
+      MutexLock lock(prefault_mu_);
+      prefault_wanted_cv_.Wait(prefault_mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(prefault_mu_) {
+        return !prefault_wanted_.empty() || stop_prefault_.load(std::memory_order_relaxed);
+      });
+      if (stop_prefault_.load(std::memory_order_relaxed)) return;
+      index = prefault_wanted_.front();
+      prefault_wanted_.pop_front();
+    }
+    // The memory may be replaced once more meanwhile: only the addresses are used, and to touch
+    // them is right whatever lies there.
+    const uint64_t bytes = segments_[index].bytes;
+    for (uint64_t at = 0; at < bytes; at += kPrefaultChunk) {
+      if (stop_prefault_.load(std::memory_order_relaxed)) return;
+      std::byte* const address = base_ + segments_[index].offset + at;
+      if (Populate(address, std::min(kPrefaultChunk, bytes - at), -1, 0) != 0) break;
+    }
+  }
+}
+
+void HostTier::PrefaultAgain(uint32_t index) {
+  if (!prefault_) return;
+  {
+    MutexLock lock(prefault_mu_);
+    // An owner that gives segments away faster than this can touch them gains nothing by a queue.
+    if (prefault_wanted_.size() >= kMaxPrefaultsWaiting) return;
+    prefault_wanted_.push_back(index);
+  }
+  prefault_wanted_cv_.NotifyOne();
 }
 
 void HostTier::WaitForPrefault() {
@@ -297,6 +342,8 @@ HostTierStats HostTier::GetHostStats() const {
   stats.asked_bytes = asked_bytes_;
   stats.largest_free_bytes = allocator_->largest_free_pages() * kPage;
   stats.empty_segments = allocator_->empty_segments();
+  stats.retired_bytes = retired_.bytes();
+  stats.owners = owners_.size();
   return stats;
 }
 

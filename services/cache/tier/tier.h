@@ -89,12 +89,22 @@ struct VictimGroup {
 class PersistentTier : public Tier {
  public:
   // Calls back for every extent whose Write was made durable before the process died, in no order.
-  // Once, before any other call. Extents the visitor does not want (returns false) are released.
+  // Once, before any other call but ListMeta. Extents the visitor does not want (returns false) are
+  // released.
   using RecoverVisitor = std::function<bool(const Extent& extent, std::string_view record)>;
   virtual Status Recover(const RecoverVisitor& visitor) = 0;
 
-  // Everything whose Write completed before the call survives kill -9 after it returns. Blocks.
-  virtual Status Flush() = 0;
+  // The record that came with the extent's Write. NOT_FOUND: there is none. May read a little from
+  // disk.
+  virtual Result<std::string> RecordOf(const Extent& extent) = 0;
+
+  // Everything whose Write completed before the call survives kill -9 and a power loss after it
+  // returns OK. Blocks, but at most for `limit` (then DEADLINE_EXCEEDED) and until `cancelled`,
+  // which it asks some times a second, is true (then CANCELLED).
+  virtual Status Flush(std::chrono::nanoseconds limit,
+                       const std::function<bool()>& cancelled = nullptr) = 0;
+  // Without a limit.
+  Status Flush() { return Flush(std::chrono::nanoseconds::max()); }
 
   // What the owner should evict next when the tier is full: it releases the members it can spare.
   // Each member is named once until it was moved. Empty: the tier has no opinion, and the owner
@@ -107,7 +117,8 @@ class PersistentTier : public Tier {
   using DamageListener = std::function<void(const Extent& extent, std::string_view record)>;
   virtual void SetDamageListener(DamageListener /*listener*/) {}
 
-  // Durable when it returns. Blocks.
+  // Durable when it returns OK. Blocks, for some seconds at most: UNAVAILABLE means that it may
+  // come to be durable later.
   virtual Status PutMeta(std::string_view name, std::string_view value) = 0;
   virtual Status DeleteMeta(std::string_view name) = 0;
   // Every (name, value), by name.

@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace cairn::worker {
+namespace {
+
+// Questions to the node for blocks that were computed over decoded ones. A conversation adds one
+// with each turn whose blocks are still there.
+constexpr int kMostFurtherMatches = 8;
+
+}  // namespace
 
 PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request, bool alone)
     : kv_(kv),
@@ -75,9 +82,7 @@ void PromptRun::Match() {
   report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
                               0, Seconds(kv_.clock_.Now() - start_)});
   exact_ = match.blocks;
-  if (session.codec().lossy() && match.blocks > 0 && match.blocks < wanted_.size()) {
-    MatchFurther(&match);
-  }
+  if (session.codec().lossy() && match.blocks > 0) MatchFurther(&match);
   matched_ = match.blocks;
   if (sequence_.length() > 0) {
     // Idle work on pages that a push may be reading: they are not fetched over.
@@ -90,13 +95,16 @@ void PromptRun::Match() {
   StartFetch(std::move(match));
 }
 
-void PromptRun::MatchFurther(PrefixSession::Match* match) const {
-  const std::vector<BlockKey> over_decoded =
-      kv_.session_->KeysOverDecoded(request_.tokens, match->blocks);
-  PrefixSession::Match further =
-      kv_.session_->Lookup(std::span(over_decoded).first(wanted_.size()),
-                           kv_.prefiller_.tokens_per_second(), request_.trace);
-  if (further.blocks > match->blocks) *match = std::move(further);
+void PromptRun::MatchFurther(PrefixSession::Match* match) {
+  path_.assign(keys_.begin(), keys_.begin() + match->blocks);
+  for (int i = 0; i < kMostFurtherMatches && match->blocks < wanted_.size(); ++i) {
+    const std::vector<BlockKey> keys = kv_.session_->KeysOverDecoded(request_.tokens, path_);
+    PrefixSession::Match further = kv_.session_->Lookup(
+        std::span(keys).first(wanted_.size()), kv_.prefiller_.tokens_per_second(), request_.trace);
+    if (further.blocks <= match->blocks) return;
+    *match = std::move(further);
+    path_.assign(keys.begin(), keys.begin() + match->blocks);
+  }
 }
 
 void PromptRun::StartFetch(PrefixSession::Match match) {
@@ -104,6 +112,10 @@ void PromptRun::StartFetch(PrefixSession::Match match) {
   const PrefixSession::Options& options = kv_.session_->options();
   overlap_ = alone_ && options.overlap && matched_ * kv_.block_tokens_ < total_;
   choose_ = options.choose && overlap_ && !request_.background;
+  // Where parts of a lossy prefix are computed instead of fetched, what follows has bytes that
+  // depend on where they meet, and is not pushed. So nothing is chosen while there is more to push
+  // than the last token's block.
+  if (kv_.session_->codec().lossy() && matched_ < wanted_.size()) choose_ = false;
   PrefixSession::FetchWanted wanted;
   wanted.prompt_tokens = total_;
   wanted.chunk_tokens = kv_.prefiller_.chunk_tokens();
@@ -157,6 +169,7 @@ void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
   report_.fetch_seconds = outcome.seconds;
   report_.fetched_blocks = outcome.fetched_blocks;
   report_.chosen_blocks = outcome.blocks - outcome.fetched_blocks;
+  as_pushed_ = outcome.as_pushed;
   const double offset = Seconds(outcome.start - start_);
   for (size_t layer = 0; layer < outcome.layers.size(); ++layer) {
     const FetchProgress::LayerTimes& times = outcome.layers[layer];
@@ -326,17 +339,20 @@ void PromptRun::Finish() {
   report_.computed_tokens = static_cast<uint32_t>(std::max<int64_t>(0, sequence_.length() - there));
   // The node has the blocks that were computed by choice.
   there += report_.chosen_blocks * kv_.block_tokens_;
+  bool push = use_cache_;
   if (use_cache_ && kv_.session_->codec().lossy()) {
-    if (report_.fetched_blocks > 0) {
-      // The last block that was fetched in exact lineage is where this KV's lineage begins.
-      keys_ = kv_.session_->KeysOverDecoded(
-          request_.tokens, std::min(exact_, report_.fetched_blocks + report_.chosen_blocks));
-    } else {
+    if (report_.fetched_blocks == 0) {
       // All of it was computed over exact KV, also what the node has in another lineage.
       there = std::min<int64_t>(there, exact_ * kv_.block_tokens_);
+    } else if (report_.chosen_blocks == 0 && as_pushed_) {
+      keys_ = kv_.session_->KeysOverDecoded(request_.tokens,
+                                            std::span(path_).first(report_.fetched_blocks));
+    } else {
+      // No key says where decoded KV met computed KV, or from which rung a block was decoded.
+      push = false;
     }
   }
-  if (use_cache_) kv_.Push(*this, static_cast<uint32_t>(there / kv_.block_tokens_));
+  if (push) kv_.Push(*this, static_cast<uint32_t>(there / kv_.block_tokens_));
   if (kv_.watched_ == this) {
     if (selecting_ && report_.status.ok()) {
       kv_.selections_->Push(request_.tokens, request_.sequence, block_seconds_, request_.trace);

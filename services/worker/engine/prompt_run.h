@@ -57,7 +57,7 @@ class PromptRun {
 
   void Match();
   // Takes deeper matches that somebody computed over decoded blocks. Only for lossy codecs.
-  void MatchFurther(PrefixSession::Match* match) const;
+  void MatchFurther(PrefixSession::Match* match);
   void StartFetch(PrefixSession::Match match);
   // Computes on what the fetch brings, while it runs. False: cancelled, and finished.
   bool Overlap();
@@ -97,7 +97,10 @@ class PromptRun {
   bool choose_ = false;
   uint32_t matched_ = 0;
   uint32_t exact_ = 0;  // Of the matched blocks, those of exact lineage.
-  uint32_t front_ = 0;  // Blocks there: fetched whole, or computed.
+  std::vector<BlockKey>
+      path_;               // Keys under which the matched blocks were found. Lossy codecs only.
+  bool as_pushed_ = true;  // No fetched slice was in the codec of a later rung.
+  uint32_t front_ = 0;     // Blocks there: fetched whole, or computed.
   // What was to be computed before anything was measured.
   std::optional<uint32_t> first_target_;
   // Published selections watch. Not if something was fetched, since they have not seen its queries.

@@ -196,6 +196,7 @@ client::ConnectOptions CacheConnection(const WorkerConfig& c) {
   };
   client::ConnectOptions options;
   options.address = c.cache_address;
+  options.tenant = c.tenant;
   options.path = c.path == "grpc"    ? client::PathChoice::kGrpc
                  : c.path == "local" ? client::PathChoice::kLocal
                                      : client::PathChoice::kAuto;

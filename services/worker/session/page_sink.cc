@@ -144,6 +144,7 @@ void PageSink::Copy(const client::SliceInfo& slice, std::span<const std::byte> d
 }
 
 void PageSink::Arrived(const client::SliceInfo& slice, size_t bytes, bool lent) {
+  as_pushed_ = as_pushed_ && slice.codec == codec_.id();
   progress_.Arrived(PieceOf(slice), bytes, slice.tier == client::TierKind::kDisk, lent);
 }
 

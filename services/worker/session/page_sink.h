@@ -37,6 +37,10 @@ class PageSink final : public client::FetchSink {
   Status OnLentSlice(const client::SliceInfo& slice, std::span<const std::byte> data,
                      std::shared_ptr<const client::LentHold> hold) override;
 
+  // False when a slice was decoded from a later rung of a ladder than the one that is pushed: its
+  // numbers are others, under the same key.
+  bool as_pushed() const { return as_pushed_; }
+
  private:
   bool Fits(const client::SliceInfo& slice) const;
   bool AllHeads(const client::SliceInfo& slice) const;
@@ -57,6 +61,7 @@ class PageSink final : public client::FetchSink {
   KvSequence& sequence_;
   FetchProgress& progress_;
   const Options options_;
+  bool as_pushed_ = true;
   // Block and layer of destinations that the client may be writing to; few at a time.
   std::vector<std::pair<uint32_t, uint32_t>> open_;
   // The loan of the last lent slice: slices of one part share it.

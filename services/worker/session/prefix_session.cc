@@ -1,6 +1,7 @@
 #include "services/worker/session/prefix_session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <stop_token>
 #include <utility>
 
@@ -63,6 +64,8 @@ struct PrefixFetchState {
   const FetchProgress::Deadlines deadlines;
   client::Path path = client::Path::kGrpc;
   FetchProgress progress;
+  // PageSink::as_pushed of all sinks. Read after the fetch has ended.
+  std::atomic<bool> as_pushed{true};
 
   // The token of a new call to the node.
   std::stop_token BeginCall() {
@@ -146,14 +149,13 @@ std::vector<BlockKey> PrefixSession::Keys(std::span<const int32_t> tokens) const
 }
 
 std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> tokens,
-                                                     uint32_t exact) const {
+                                                     std::span<const BlockKey> path) const {
   const size_t block_tokens = ns_.spec.layout.block_tokens;
-  std::vector<BlockKey> keys =
-      BlockKeyChain(ns_.fingerprint)
-          .Keys(tokens.first(exact * block_tokens), ns_.spec.layout.block_tokens);
+  std::vector<BlockKey> keys(path.begin(), path.end());
   BlockKeyChain chain(ns_.fingerprint);
-  BlockKey parent = Sha256().Update("decoded").Update(keys.back().View()).Finish();
-  for (size_t at = exact * block_tokens; at + block_tokens <= tokens.size(); at += block_tokens) {
+  BlockKey parent = Sha256().Update("over decoded").Update(path.back().View()).Finish();
+  for (size_t at = path.size() * block_tokens; at + block_tokens <= tokens.size();
+       at += block_tokens) {
     parent = chain.Next(parent, tokens.subspan(at, block_tokens));
     keys.push_back(parent);
   }
@@ -319,6 +321,7 @@ void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence,
       status = client_.Fetch(
           state.lease, {range->block_begin, range->block_end, range->layer_begin, range->layer_end},
           sink, fetch);
+      if (!sink.as_pushed()) state.as_pushed.store(false, std::memory_order_relaxed);
     }
     state.progress.CallEnded();
     if (status.code() == StatusCode::kCancelled) {
@@ -405,6 +408,7 @@ PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {
   outcome.fetched_blocks = progress.FetchedBlocks();
   outcome.reason = progress.Reason();
   outcome.bytes = progress.bytes();
+  outcome.as_pushed = state_->as_pushed.load(std::memory_order_relaxed);
   outcome.path = state_->path;
   outcome.start = state_->deadlines.start;
   outcome.seconds = Seconds(progress.last_arrival() - state_->deadlines.start);

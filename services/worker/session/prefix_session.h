@@ -115,10 +115,13 @@ class PrefixSession {
   // Keys of all full blocks, of exact lineage: computed over KV that no codec has changed.
   // Thread-safe.
   std::vector<BlockKey> Keys(std::span<const int32_t> tokens) const;
-  // The same where blocks from `exact` on were computed over KV that was decoded from a lossy form:
-  // their keys are others, since their bytes are. The chain goes on from SHA256("decoded", key of
-  // the last exact block); that block is still their parent. REQUIRES: exact > 0.
-  std::vector<BlockKey> KeysOverDecoded(std::span<const int32_t> tokens, uint32_t exact) const;
+  // Keys of all full blocks where those from path.size() on were computed over the blocks `path`,
+  // all of them fetched and decoded from a lossy form. Their bytes depend on where the decoded KV
+  // ends, so their keys do too: the chain goes on from SHA256("over decoded", path.back()), and
+  // that block is still their parent. The path may itself go over decoded KV. So one key stands for
+  // one set of bytes. REQUIRES: path is not empty.
+  std::vector<BlockKey> KeysOverDecoded(std::span<const int32_t> tokens,
+                                        std::span<const BlockKey> path) const;
   const KvCodec& codec() const { return codec_; }
 
   // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens
@@ -223,6 +226,7 @@ class PrefixFetch {
     uint32_t fetched_blocks = 0;  // Of these, not claimed.
     MissReason reason = MissReason::kNone;  // Why the next one is missing.
     BytesByTier bytes;
+    bool as_pushed = true;  // All slices came in the codec in which parts are pushed.
     client::Path path = client::Path::kGrpc;
     TimePoint start;
     double seconds = 0;  // To the last slice.

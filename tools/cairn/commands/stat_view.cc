@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "tools/cairn/output/table.h"
 #include "tools/cairn/output/units.h"
 
@@ -95,6 +97,66 @@ std::string Namespaces(std::span<const client::NamespaceInfo> namespaces,
   return table.Render(terminal);
 }
 
+// What an operator asks when one tenant complains about another. By tenant's name.
+struct TenantFigures {
+  uint64_t namespaces = 0;
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  uint64_t host_blocks = 0;
+  uint64_t host_bytes = 0;
+  uint64_t evicted_blocks = 0;
+  uint64_t evicted_bytes = 0;
+};
+
+std::map<std::string, TenantFigures> ByTenant(std::span<const client::NamespaceInfo> namespaces) {
+  std::map<std::string, TenantFigures> tenants;
+  for (const client::NamespaceInfo& ns : namespaces) {
+    TenantFigures& tenant = tenants[ns.spec.tenant];
+    ++tenant.namespaces;
+    tenant.blocks += ns.blocks;
+    tenant.bytes += ns.bytes;
+    tenant.host_blocks += ns.host_blocks;
+    tenant.host_bytes = ns.tenant_host_bytes;
+    tenant.evicted_blocks += ns.evicted_host_blocks;
+    tenant.evicted_bytes += ns.evicted_host_bytes;
+  }
+  return tenants;
+}
+
+std::string Tenants(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+  const auto tenants = ByTenant(namespaces);
+  if (tenants.size() < 2) return "";
+  Table table({{"tenant", Align::kLeft},
+               {"namespaces", Align::kRight},
+               {"blocks", Align::kRight},
+               {"stored", Align::kRight},
+               {"in RAM", Align::kRight},
+               {"own RAM", Align::kRight},
+               {"evicted from RAM", Align::kRight}});
+  for (const auto& [name, tenant] : tenants) {
+    table.AddRow(
+        {name, Grouped(tenant.namespaces), Grouped(tenant.blocks), HumanBytes(tenant.bytes),
+         Grouped(tenant.host_blocks), HumanBytes(tenant.host_bytes),
+         fmt::format("{} ({})", Grouped(tenant.evicted_blocks), HumanBytes(tenant.evicted_bytes))});
+  }
+  return table.Render(terminal);
+}
+
+Json TenantsJson(std::span<const client::NamespaceInfo> namespaces) {
+  Json list = Json::array();
+  for (const auto& [name, tenant] : ByTenant(namespaces)) {
+    list.push_back({{"tenant", name},
+                    {"namespaces", tenant.namespaces},
+                    {"blocks", tenant.blocks},
+                    {"bytes", tenant.bytes},
+                    {"host_blocks", tenant.host_blocks},
+                    {"own_host_bytes", tenant.host_bytes},
+                    {"evicted_host_blocks", tenant.evicted_blocks},
+                    {"evicted_host_bytes", tenant.evicted_bytes}});
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string StatText(const client::NodeStats& stats,
@@ -105,6 +167,7 @@ std::string StatText(const client::NodeStats& stats,
   out += Tiers(stats, terminal);
   out += Totals(stats, terminal);
   out += Misses(stats, terminal);
+  out += Tenants(namespaces, terminal);
   out += Namespaces(namespaces, terminal);
   return out;
 }
@@ -130,7 +193,10 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                     {"recipe", ns.spec.recipe},
                     {"blocks", ns.blocks},
                     {"bytes", ns.bytes},
-                    {"generation", ns.generation}});
+                    {"generation", ns.generation},
+                    {"host_blocks", ns.host_blocks},
+                    {"evicted_host_blocks", ns.evicted_host_blocks},
+                    {"evicted_host_bytes", ns.evicted_host_bytes}});
   }
   Json out = {{"node_id", stats.node_id},           {"node_epoch", stats.node_epoch},
               {"version", stats.version},           {"uptime_seconds", stats.uptime_seconds},
@@ -140,6 +206,7 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                    [&](const Statistic& row, auto value) { out[std::string(row.name)] = value; });
   // The namespaces themselves, instead of their number.
   out["namespaces"] = std::move(list);
+  out["tenants"] = TenantsJson(namespaces);
   return out;
 }
 

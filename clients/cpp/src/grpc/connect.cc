@@ -64,11 +64,14 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
     CAIRN_ASSIGN_OR_RETURN(channel, NewChannel(options));
   }
   const Clock* const clock = &SteadyClock::Get();
-  auto main = std::make_unique<GrpcTransport>(std::move(channels), options.client_name, clock);
+  auto main = std::make_unique<GrpcTransport>(
+      std::move(channels),
+      GrpcSessionLink::Client{.name = options.client_name, .tenant = options.tenant}, clock);
   std::unique_ptr<NearTransport> near;
   if (options.path != PathChoice::kGrpc) {
     near = std::make_unique<local::LocalTransport>(
         local::LocalPath::Options{.client = options.client_name,
+                                  .tenant = options.tenant,
                                   .spin = options.spin.value_or(Duration(-1))},
         clock);
   }

@@ -26,11 +26,17 @@ class GrpcAdminClient final : public AdminClient {
     std::vector<NamespaceInfo> out;
     for (const v1::NamespaceInfo& in : response.namespaces()) {
       NamespaceInfo info;
-      CAIRN_ASSIGN_OR_RETURN(info.spec, wire::FromProto(in.spec()));
+      // One that this version cannot read hides no other.
+      auto spec = wire::FromProto(in.spec());
+      info.spec = spec.ok() ? *std::move(spec) : wire::WithoutLayout(in.spec());
       CAIRN_ASSIGN_OR_RETURN(info.fingerprint, Digest::FromBytes(in.fingerprint(), "fingerprint"));
       info.blocks = in.blocks();
       info.bytes = in.bytes();
       info.generation = in.generation();
+      info.host_blocks = in.host_blocks();
+      info.evicted_host_blocks = in.evicted_host_blocks();
+      info.evicted_host_bytes = in.evicted_host_bytes();
+      info.tenant_host_bytes = in.tenant_host_bytes();
       out.push_back(std::move(info));
     }
     return out;

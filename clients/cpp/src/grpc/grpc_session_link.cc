@@ -15,12 +15,9 @@ constexpr int kThoroughReads = 8;
 
 }  // namespace
 
-GrpcSessionLink::GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, std::string client_name,
+GrpcSessionLink::GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, Client client,
                                  const Clock* clock)
-    : channel_(channel),
-      client_name_(std::move(client_name)),
-      clock_(clock),
-      stub_(std::move(channel)) {}
+    : channel_(channel), client_(std::move(client)), clock_(clock), stub_(std::move(channel)) {}
 
 Result<SessionInfo> GrpcSessionLink::Open() {
   Drop();
@@ -39,7 +36,8 @@ Result<SessionInfo> GrpcSessionLink::Open() {
 
 Result<SessionInfo> GrpcSessionLink::First() {
   v1::OpenSessionRequest request;
-  request.set_client_name(client_name_);
+  request.set_client_name(client_.name);
+  request.set_tenant(client_.tenant);
   stream_->Send(rpc::ToFrame(request));
   const TimePoint deadline = clock_->Now() + kFirstEvent;
   grpc::ByteBuffer frame;

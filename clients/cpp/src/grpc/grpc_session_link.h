@@ -19,9 +19,13 @@ namespace cairn::client {
 // the call that waits for it, and wake that call afterwards. Threads as SessionLink.
 class GrpcSessionLink final : public SessionLink {
  public:
+  // What the client says of itself.
+  struct Client {
+    std::string name;
+    std::string tenant = {};  // The only one that it will use. Empty: any.
+  };
   // `clock` must outlive it.
-  GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, std::string client_name,
-                  const Clock* clock);
+  GrpcSessionLink(std::shared_ptr<grpc::Channel> channel, Client client, const Clock* clock);
   ~GrpcSessionLink() override { Drop(); }
 
   Result<SessionInfo> Open() override;
@@ -36,7 +40,7 @@ class GrpcSessionLink final : public SessionLink {
   void Drop();
 
   const std::shared_ptr<grpc::Channel> channel_;
-  const std::string client_name_;
+  const Client client_;
   const Clock* const clock_;
   grpc::GenericStub stub_;
   std::unique_ptr<FrameCall> stream_;  // Of the thread that uses it.

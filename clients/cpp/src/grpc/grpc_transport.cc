@@ -34,14 +34,14 @@ NodeStats FromProto(const v1::StatResponse& in) {
 
 }  // namespace
 
-GrpcTransport::GrpcTransport(Channels channels, std::string client_name, const Clock* clock)
+GrpcTransport::GrpcTransport(Channels channels, GrpcSessionLink::Client client, const Clock* clock)
     : clock_(clock),
       stub_(v1::Cache::NewStub(channels.control)),
       events_(std::make_unique<grpc::GenericStub>(std::move(channels.events))),
       data_(std::move(channels.data)),
       sender_(stub_.get(), clock),
       releases_(&sender_),
-      link_(std::move(channels.control), std::move(client_name), clock) {}
+      link_(std::move(channels.control), std::move(client), clock) {}
 
 Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
                                                      const CallOptions& options,
@@ -57,7 +57,7 @@ Result<OpenedNamespace> GrpcTransport::OpenNamespace(const NamespaceSpec& spec,
                          Digest::FromBytes(response.fingerprint(), "fingerprint"));
   opened.created = response.created();
   for (const v1::FieldDifference& d : response.differs()) {
-    opened.differs.push_back({{d.field(), d.stored(), d.requested()}, d.stored_blocks()});
+    opened.differs.push_back({wire::FromProto(d), d.stored_blocks()});
   }
   return opened;
 }

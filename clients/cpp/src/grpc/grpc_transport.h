@@ -31,7 +31,7 @@ class GrpcTransport final : public MainTransport {
     std::vector<std::shared_ptr<grpc::Channel>> data;
   };
   // `clock` must outlive it, and must run like the system's: gRPC waits by that one.
-  GrpcTransport(Channels channels, std::string client_name, const Clock* clock);
+  GrpcTransport(Channels channels, GrpcSessionLink::Client client, const Clock* clock);
 
   Path path() const override { return Path::kGrpc; }
   SessionLink& link() override { return link_; }

@@ -9,6 +9,10 @@
 #include <cstring>
 #include <utility>
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 namespace cairn::client::local {
 
 Result<std::shared_ptr<const ArenaSegment>> ArenaSegment::Map(const shm::SegmentEntry& entry,
@@ -28,8 +32,9 @@ Result<std::shared_ptr<const ArenaSegment>> ArenaSegment::Map(const shm::Segment
     return Errorf(StatusCode::kUnavailable, "segment {}: mapping {} bytes: {}", entry.id,
                   entry.bytes, std::strerror(errno));
   }
+  const bool frozen = (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
   return std::shared_ptr<const ArenaSegment>(
-      new ArenaSegment(static_cast<std::byte*>(base), entry.bytes, writable));
+      new ArenaSegment(static_cast<std::byte*>(base), entry.bytes, writable, frozen));
 }
 
 ArenaSegment::~ArenaSegment() { munmap(base_, bytes_); }

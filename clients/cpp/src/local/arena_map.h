@@ -26,6 +26,9 @@ class ArenaSegment {
 
   uint64_t bytes() const { return bytes_; }
   bool writable() const { return writable_; }
+  // No process that got the descriptor can write, whatever it does: the kernel holds that. What
+  // lies in any other segment may change at every moment, so it is copied before it is verified.
+  bool frozen() const { return frozen_; }
   // REQUIRES: the range lies in the segment.
   std::span<const std::byte> Read(uint64_t offset, uint64_t bytes) const {
     return {base_ + offset, bytes};
@@ -36,12 +39,13 @@ class ArenaSegment {
   }
 
  private:
-  ArenaSegment(std::byte* base, uint64_t bytes, bool writable)
-      : base_(base), bytes_(bytes), writable_(writable) {}
+  ArenaSegment(std::byte* base, uint64_t bytes, bool writable, bool frozen)
+      : base_(base), bytes_(bytes), writable_(writable), frozen_(frozen) {}
 
   std::byte* const base_;
   const uint64_t bytes_;
   const bool writable_;
+  const bool frozen_;
 };
 
 // Thread-safe.

@@ -204,7 +204,10 @@ void LocalFetch::ReadHeader(Part& part) {
     return;
   }
   part.header = std::move(*header);
-  if (lend_) part.hold = std::make_shared<Hold>(pin_, part.segment);
+  // A hash of bytes that somebody can still write to says nothing about the next look at them, and
+  // looking again at the end would not either: they may have been changed back.
+  const bool changes = (place.flags & shm::kLent) != 0 || !part.segment->frozen();
+  if (lend_ && !changes) part.hold = std::make_shared<Hold>(pin_, part.segment);
 }
 
 void LocalFetch::Corrupt(uint32_t block) {
@@ -258,8 +261,9 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
                   .xxh3 = entry.xxh3,
                   .tier = TierFromCode(part.place.tier)};
   queued.from = part.bytes.subspan(entry.offset, entry.length);
-  if (!lend_) queued.to = sink_.Destination(queued.slice);
-  if (!lend_ && queued.to.empty()) queued.pieces = sink_.Pieces(queued.slice);
+  const bool lent = queued.lent();
+  if (!lent) queued.to = sink_.Destination(queued.slice);
+  if (!lent && queued.to.empty()) queued.pieces = sink_.Pieces(queued.slice);
   const bool given = !queued.to.empty() || !queued.pieces.empty();
   uint64_t room = queued.to.size();
   for (const std::span<std::byte> piece : queued.pieces) room += piece.size();
@@ -267,7 +271,7 @@ Status LocalFetch::DeliverSlice(const Part& part, uint32_t layer) {
     return Errorf(StatusCode::kInternal, "fetch: destination of {} bytes for a slice of {}", room,
                   entry.length);
   }
-  if (!lend_ && !given) {
+  if (!lent && !given) {
     // A copy of the client's own: what lies in shared memory may change between the check and the
     // reader's look at it.
     if (!spare_.empty()) {
@@ -297,11 +301,10 @@ void LocalFetch::CopyQueued() {
       Queued& q = queue_[i];
       const std::byte* const next = i + 1 < queue_.size() ? queue_[i + 1].from.data() : nullptr;
       const uint64_t hash = !q.pieces.empty() ? CopyToPieces(q.from, q.pieces, streaming_)
-                            : q.to.empty()
-                                ? BulkXxh3(q.from, next)
-                                // What is copied on at once had better stay in the cache.
-                                : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
-                                           streaming_ && q.own.empty(), next);
+                            : q.lent()        ? BulkXxh3(q.from, next)
+                                       // What is copied on at once had better stay in the cache.
+                                       : CopyXxh3(q.to.data(), q.from.data(), q.from.size(),
+                                                  streaming_ && q.own.empty(), next);
       q.good = hash == q.slice.xxh3;
     }
   } else {
@@ -314,7 +317,7 @@ void LocalFetch::CopyQueued() {
       for (const CopyRun& run : runs) std::memcpy(run.to, run.from, run.bytes);
     }
   }
-  if (streaming_ && !lend_) StreamingFence();
+  if (streaming_) StreamingFence();
 }
 
 Status LocalFetch::Flush() {
@@ -333,7 +336,7 @@ Status LocalFetch::Flush() {
     CAIRN_RETURN_IF_ERROR(CheckTime(now));
     ++counts_.slices;
     counts_.bytes[static_cast<size_t>(q.slice.tier.value_or(TierKind::kHost))] += q.from.size();
-    if (lend_) {
+    if (q.lent()) {
       counts_.lent_bytes += q.from.size();
       CAIRN_RETURN_IF_ERROR(sink_.OnLentSlice(q.slice, q.from, q.part->hold));
     } else {

@@ -37,9 +37,10 @@ class LocalFetch {
     std::shared_ptr<const ArenaSegment> segment;
     std::span<const std::byte> bytes;
     format::PartHeader header;
-    std::shared_ptr<const LentHold> hold;  // If the sink wants lent slices.
+    // If the sink wants lent slices, and nobody can write where these lie. Null: they are copied.
+    std::shared_ptr<const LentHold> hold;
   };
-  // A slice that waits for its turn to be copied, or hashed where it lies (`to` empty).
+  // A slice that waits for its turn to be copied, or hashed where it lies (lent).
   struct Queued {
     const Part* part = nullptr;
     SliceInfo slice;
@@ -49,6 +50,7 @@ class LocalFetch {
     std::vector<std::byte> own = {};                // Where the reader gave no destination.
     bool good = true;
 
+    bool lent() const { return part->hold != nullptr; }
     void AddRuns(std::vector<CopyRun>* runs) const;
   };
   enum class Block : uint8_t { kOpen, kPending, kElsewhere, kFailed, kDone };

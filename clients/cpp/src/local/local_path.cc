@@ -24,7 +24,7 @@ LocalPath::~LocalPath() {
 
 void LocalPath::Remember(const Digest& fingerprint, std::string_view tenant) {
   MutexLock lock(mu_);
-  if (namespaces_.empty()) tenant_ = tenant;
+  if (tenant_.empty()) tenant_ = tenant;
   if (tenant_ == tenant) namespaces_.insert(fingerprint);
 }
 

@@ -16,17 +16,19 @@
 namespace cairn::client::local {
 
 // Keeps at most one same-node session, opened by the first call that could use it and again, after
-// a pause, when it has failed. A same-node session serves one tenant: that of the first namespace;
-// namespaces of other tenants go over gRPC. Thread-safe.
+// a pause, when it has failed. A same-node session serves one tenant: that of the options,
+// or of the first namespace; namespaces of other tenants go over gRPC. Thread-safe.
 class LocalPath {
  public:
   struct Options {
     std::string client;
+    std::string tenant = {};  // The client's only one. Empty: that of the first namespace.
     Duration spin{-1};
     Duration first_pause = std::chrono::seconds(1);  // After a failure; doubles up to 30 s.
   };
   // `clock` must outlive it.
-  LocalPath(const Options& options, const Clock* clock) : options_(options), clock_(clock) {}
+  LocalPath(const Options& options, const Clock* clock)
+      : options_(options), clock_(clock), tenant_(options.tenant) {}
   ~LocalPath();
 
   // A namespace that calls will name.

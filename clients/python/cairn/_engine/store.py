@@ -84,7 +84,11 @@ class Store:
         self._complained: dict[str, float] = {}
         self._lock = threading.Lock()
         self._client = Client(
-            options.address, client_name=client_name, path=options.path, tls=options.tls
+            options.address,
+            client_name=client_name,
+            path=options.path,
+            tls=options.tls,
+            tenant=spec.tenant,
         )
         # A node that comes later opens it with the session.
         self._opening = threading.Thread(target=self._open, name="cairn-open", daemon=True)

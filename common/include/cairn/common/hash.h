@@ -30,12 +30,12 @@ struct Digest {
   static Result<Digest> FromBytes(std::string_view view, std::string_view field);
   static Result<Digest> FromHex(std::string_view hex, std::string_view field);
 
-  // Digests are uniformly distributed: their first bytes are their hash.
+  // For tables in memory: depends on a secret of this process, because whoever sends a digest may
+  // have chosen its bytes.
+  uint64_t Hash() const;
   template <typename H>
   friend H AbslHashValue(H h, const Digest& d) {
-    uint64_t head;
-    std::memcpy(&head, d.bytes.data(), sizeof(head));
-    return H::combine(std::move(h), head);
+    return H::combine(std::move(h), d.Hash());
   }
 };
 
@@ -72,9 +72,5 @@ uint64_t Xxh3(std::span<const std::byte> data);
 
 template <>
 struct std::hash<cairn::Digest> {
-  size_t operator()(const cairn::Digest& d) const noexcept {
-    size_t head;
-    std::memcpy(&head, d.bytes.data(), sizeof(head));
-    return head;
-  }
+  size_t operator()(const cairn::Digest& d) const noexcept { return static_cast<size_t>(d.Hash()); }
 };

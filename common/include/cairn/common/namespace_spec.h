@@ -111,7 +111,8 @@ Digest Fingerprint(const NamespaceSpec& spec);
 std::vector<std::pair<std::string, std::string>> Describe(const NamespaceSpec& spec);
 
 // The names of the fields in which two specs differ, with both values. If one layout is native and
-// the other is opaque, only block_tokens and "layout.form" of the layout are compared.
+// the other is opaque, only block_tokens and "layout.form" of the layout are compared. Values are
+// for answers and logs: long ones are cut, and of salts it is said only that they differ.
 struct FieldDifference {
   std::string field;
   std::string stored;

@@ -13,9 +13,12 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <utility>
+
+#include "cairn/common/hash.h"
 
 namespace cairn::cache::disk {
 namespace {
@@ -24,6 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kProbeBytes = 4096;
 constexpr size_t kMaxFormatBytes = 4096;
+constexpr std::string_view kCheck = "check ";
 constexpr uint64_t kMinSegmentBytes = 1 << 20;
 constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 43;
 
@@ -52,8 +56,20 @@ struct Format {
   std::string node_id;
   std::string state;
   uint64_t segment_bytes = 0;
-  std::string shown;  // The file's beginning, fit for a message.
+  bool checked = false;  // It has a check line, which fits.
+  bool whole = false;    // Checked, or exactly the lines of builds without a check line.
+  std::string shown;     // The file's beginning, fit for a message.
 };
+
+std::string LinesOf(std::string_view version, std::string_view node_id, uint64_t segment_bytes,
+                    std::string_view state) {
+  return fmt::format("cairn-disk {}\nnode {}\nsegment {}\nstate {}\n", version, node_id,
+                     segment_bytes, state);
+}
+
+std::string CheckLineOf(std::string_view lines) {
+  return fmt::format("{}{:016x}\n", kCheck, Xxh3(std::as_bytes(std::span(lines))));
+}
 
 // `text`, which may be anything, on one line of printable characters.
 std::string Printable(std::string_view text) {
@@ -70,6 +86,11 @@ std::string Printable(std::string_view text) {
   }
   if (text.size() > kShown) out += "...";
   return out;
+}
+
+bool HoldsFiles(const std::string& folder) {
+  std::error_code error;
+  return fs::exists(folder, error) && !fs::is_empty(folder, error);
 }
 
 std::optional<Format> ReadFormat(const std::string& path) {
@@ -91,7 +112,46 @@ std::optional<Format> ReadFormat(const std::string& path) {
     if (key == "state") format.state = value;
     if (key == "segment") format.segment_bytes = std::strtoull(value.c_str(), nullptr, 10);
   }
+  const std::string expected =
+      LinesOf(format.version, format.node_id, format.segment_bytes, format.state);
+  format.checked = text == expected + CheckLineOf(expected);
+  format.whole = format.checked || text == expected;
   return format;
+}
+
+// What is wrong with the directory; empty: nothing.
+std::string MismatchOf(const Directory& directory, const Directory::Options& options,
+                       const std::optional<Format>& format) {
+  std::string mismatch;
+  if (!format) {
+    if (fs::exists(directory.database_path()) || fs::exists(directory.values_path())) {
+      mismatch = "holds a database without DISK_FORMAT";
+    }
+  } else if (format->version != std::to_string(kDiskFormatVersion)) {
+    mismatch = fmt::format("has format '{}', expected {} (DISK_FORMAT says '{}')",
+                           Printable(format->version), kDiskFormatVersion, format->shown);
+  } else if (!IsNodeId(format->node_id)) {
+    mismatch = fmt::format(
+        "has node '{}', expected 1 to 64 letters, digits, '-', '_' or '.' (DISK_FORMAT says '{}')",
+        Printable(format->node_id), format->shown);
+  } else if (format->segment_bytes < kMinSegmentBytes || format->segment_bytes > kMaxSegmentBytes ||
+             format->segment_bytes % kProbeBytes != 0) {
+    mismatch = fmt::format(
+        "has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
+        format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes, format->shown);
+  } else if (!format->whole) {
+    mismatch = fmt::format("has a damaged DISK_FORMAT (it says '{}')", format->shown);
+  } else if (format->state != "ready" && format->state != "new" &&
+             !(format->checked && format->state == "wiping")) {
+    mismatch = fmt::format("has state '{}', expected ready (DISK_FORMAT says '{}')",
+                           Printable(format->state), format->shown);
+  } else if (format->state == "new" && HoldsFiles(directory.values_path())) {
+    // Value files are made after the directory is ready.
+    mismatch = "holds value files, and its DISK_FORMAT says that it is new";
+  } else if (!options.node_id.empty() && format->node_id != options.node_id) {
+    mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
+  }
+  return mismatch;
 }
 
 }  // namespace
@@ -126,26 +186,7 @@ Result<Directory> Directory::Open(const Options& options) {
   }
 
   const std::optional<Format> format = ReadFormat(options.path + "/DISK_FORMAT");
-  std::string mismatch;
-  if (!format) {
-    if (fs::exists(directory.database_path()) || fs::exists(directory.values_path())) {
-      mismatch = "holds a database without DISK_FORMAT";
-    }
-  } else if (format->version != std::to_string(kDiskFormatVersion)) {
-    mismatch = fmt::format("has format '{}', expected {} (DISK_FORMAT says '{}')",
-                           Printable(format->version), kDiskFormatVersion, format->shown);
-  } else if (!IsNodeId(format->node_id)) {
-    mismatch = fmt::format(
-        "has node '{}', expected 1 to 64 letters, digits, '-', '_' or '.' (DISK_FORMAT says '{}')",
-        Printable(format->node_id), format->shown);
-  } else if (format->segment_bytes < kMinSegmentBytes || format->segment_bytes > kMaxSegmentBytes ||
-             format->segment_bytes % kProbeBytes != 0) {
-    mismatch = fmt::format(
-        "has segments of {} bytes, expected {} to {} in steps of {} (DISK_FORMAT says '{}')",
-        format->segment_bytes, kMinSegmentBytes, kMaxSegmentBytes, kProbeBytes, format->shown);
-  } else if (!options.node_id.empty() && format->node_id != options.node_id) {
-    mismatch = fmt::format("belongs to node '{}', this is '{}'", format->node_id, options.node_id);
-  }
+  const std::string mismatch = MismatchOf(directory, options, format);
   if (!mismatch.empty() && !options.wipe_on_mismatch) {
     return Errorf(StatusCode::kFailedPrecondition,
                   "disk.path: '{}' {}; name another directory, or delete what it holds with "
@@ -156,9 +197,12 @@ Result<Directory> Directory::Open(const Options& options) {
   if (format && mismatch.empty()) {
     directory.node_id_ = format->node_id;
     directory.segment_bytes_ = format->segment_bytes;
-    directory.is_new_ = format->state != "ready";
-    // A database that was never finished holds nothing.
-    if (directory.is_new_) CAIRN_RETURN_IF_ERROR(directory.Wipe());
+    if (format->state != "ready") {
+      // A database that was never finished holds nothing, and one that is being deleted neither.
+      CAIRN_RETURN_IF_ERROR(directory.Wipe());
+    } else if (!format->checked) {
+      CAIRN_RETURN_IF_ERROR(directory.WriteFormat("ready"));
+    }
     return directory;
   }
   directory.segment_bytes_ = options.segment_bytes;
@@ -185,8 +229,9 @@ Status Directory::WriteFormat(const char* state) {
   // Written aside and renamed: a crash leaves the old file or the new one, never half of one.
   const std::string path = path_ + "/DISK_FORMAT";
   const std::string aside = path + ".new";
-  const std::string text = fmt::format("cairn-disk {}\nnode {}\nsegment {}\nstate {}\n",
-                                       kDiskFormatVersion, node_id_, segment_bytes_, state);
+  const std::string lines =
+      LinesOf(std::to_string(kDiskFormatVersion), node_id_, segment_bytes_, state);
+  const std::string text = lines + CheckLineOf(lines);
   const int fd = open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   bool done = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
               fsync(fd) == 0;
@@ -217,7 +262,7 @@ Status Directory::MarkReady() {
 Status Directory::Wipe() {
   // First the mark, so that a crash in the middle of deleting leaves no half database that looks
   // whole.
-  CAIRN_RETURN_IF_ERROR(WriteFormat("new"));
+  CAIRN_RETURN_IF_ERROR(WriteFormat("wiping"));
   is_new_ = true;
   for (const std::string& folder : {database_path(), values_path()}) {
     std::error_code error;
@@ -228,7 +273,7 @@ Status Directory::Wipe() {
                     error.message());
     }
   }
-  return OkStatus();
+  return WriteFormat("new");
 }
 
 bool Directory::SupportsDirectIo() const {

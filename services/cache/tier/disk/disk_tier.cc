@@ -24,7 +24,10 @@ void DiskTier::Read(const Extent& extent, std::span<std::byte> destination, IoCa
 uint32_t DiskTier::max_extent_bytes() const { return impl_->max_extent_bytes(); }
 TierStats DiskTier::GetStats() const { return impl_->GetStats(); }
 Status DiskTier::Recover(const RecoverVisitor& visitor) { return impl_->Recover(visitor); }
-Status DiskTier::Flush() { return impl_->Flush(); }
+Status DiskTier::Flush(std::chrono::nanoseconds limit, const std::function<bool()>& cancelled) {
+  return impl_->Flush(limit, cancelled);
+}
+Result<std::string> DiskTier::RecordOf(const Extent& extent) { return impl_->RecordOf(extent); }
 VictimGroup DiskTier::NextVictims() { return impl_->NextVictims(); }
 void DiskTier::SetDamageListener(DamageListener listener) {
   impl_->SetDamageListener(std::move(listener));

@@ -7,6 +7,7 @@
 //
 // Thread-safe. RocksDB's and the kernel's types stay in the .cc files.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,7 +29,7 @@ struct DiskTierOptions {
   uint64_t capacity_bytes = 0;
   // Empty: the directory's, or a new one. Letters, digits, '-', '_', '.'; at most 64.
   std::string node_id = {};
-  uint32_t max_extent_bytes = 64u << 20;  // Never more than a segment.
+  uint32_t max_extent_bytes = 64u << 20;  // Never more than a new segment.
   size_t queue_depth = 8;  // Most reads, and most writes, at the device at the same time. 1 to 64.
   // Most reads, and most writes, that wait for their turn. RESOURCE_EXHAUSTED for more.
   size_t queue_capacity = 1024;
@@ -48,6 +49,8 @@ struct DiskTierOptions {
   bool wipe_on_damage = false;
   // Bytes per second of stored blocks that are verified in the background. 0: none.
   uint64_t scrub_bytes_per_second = 0;
+  // How long PutMeta and DeleteMeta wait for the device.
+  std::chrono::nanoseconds meta_patience = std::chrono::seconds(10);
   // For tests: puts something between the tier and the device. Called for each backend.
   std::function<std::unique_ptr<disk::IoBackend>(std::unique_ptr<disk::IoBackend>)> wrap_io = {};
 };
@@ -55,11 +58,12 @@ struct DiskTierOptions {
 struct DiskTierStats {
   uint64_t segments = 0;  // Files that are there.
   uint64_t free_segments = 0;
-  uint64_t segment_bytes = 0;  // Of one.
+  uint64_t segment_bytes = 0;  // Of a new one.
   // On the device, but lost if the process died now, because their record is not written.
   uint64_t waiting_bytes = 0;
   uint64_t corrupt_reads = 0;    // Reads that ended with DATA_LOSS.
-  uint64_t corrupt_records = 0;  // Dropped by Recover.
+  uint64_t corrupt_records = 0;  // Dropped by Recover, or pieces of the log that were lost.
+  uint64_t trimmed_extents = 0;  // Released by Recover: a smaller capacity has no room for them.
   // Written a second time to free a segment: amplification is 1 + moved / written.
   uint64_t moved_bytes = 0;
   uint64_t scrubbed_bytes = 0;
@@ -90,7 +94,9 @@ class DiskTier final : public PersistentTier {
   TierStats GetStats() const override;
 
   Status Recover(const RecoverVisitor& visitor) override;
-  Status Flush() override;
+  using PersistentTier::Flush;
+  Status Flush(std::chrono::nanoseconds limit, const std::function<bool()>& cancelled) override;
+  Result<std::string> RecordOf(const Extent& extent) override;
   VictimGroup NextVictims() override;
   void SetDamageListener(DamageListener listener) override;
   Status PutMeta(std::string_view name, std::string_view value) override;

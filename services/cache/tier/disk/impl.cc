@@ -16,7 +16,6 @@ constexpr uint64_t kGiB = 1 << 30;
 // Ids: the number of this opening, then a counter. So no id comes twice, whatever was lost.
 constexpr int kEpochShift = 40;
 constexpr std::string_view kEpochKey = "i/epoch";
-constexpr std::string_view kMetaPrefix = "m/";
 
 // Small enough that evicting one costs little of what is cached, large enough that extents fill it
 // well and that there are at most some hundred files.
@@ -39,7 +38,8 @@ uint32_t MaxSegmentsFor(uint64_t capacity, uint64_t segment) {
 Result<std::unique_ptr<disk::MetaStore>> OpenMetaStore(const disk::Directory& directory,
                                                        bool check) {
   CAIRN_ASSIGN_OR_RETURN(auto store,
-                         disk::MetaStore::Open(directory.database_path(), directory.is_new()));
+                         disk::MetaStore::Open(directory.database_path(), directory.is_new(),
+                                               disk::DescriptorShare::OfProcess().database));
   if (check) {
     CAIRN_RETURN_IF_ERROR(store->ListSmall("", [](std::string_view, std::string_view) {}));
     CAIRN_RETURN_IF_ERROR(store->Scan([](const disk::StoredExtent&) {}, [](uint64_t) {}));
@@ -47,19 +47,20 @@ Result<std::unique_ptr<disk::MetaStore>> OpenMetaStore(const disk::Directory& di
   return store;
 }
 
-// Says what to do about damage; other errors stay as they are.
-Status Explain(const Status& status, const std::string& directory) {
+}  // namespace
+
+Status DiskTier::Impl::Explain(const Status& status) const {
   if (status.code() != StatusCode::kDataLoss) return status;
   return Errorf(
       StatusCode::kDataLoss,
       "disk.path: the database in '{}' is damaged and cannot be opened ({}); restore it, delete "
       "the directory, or let disk.wipe_on_damage delete what it holds",
-      directory, Message(status));
+      options.directory, Message(status));
 }
 
-std::string MetaKey(std::string_view name) { return std::string(kMetaPrefix) + std::string(name); }
+std::string DiskTier::Impl::SizeKey(uint32_t segment) { return fmt::format("f/{:06}", segment); }
 
-uint64_t Rounded(uint64_t bytes) { return disk::PagesFor(bytes) * disk::kPageBytes; }
+namespace {
 
 Status CheckOptions(const DiskTierOptions& options) {
   if (options.capacity_bytes == 0) {
@@ -93,8 +94,8 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
                              .node_id = options.node_id,
                              .segment_bytes = SegmentBytesFor(options.capacity_bytes),
                              .wipe_on_mismatch = options.wipe_on_mismatch}));
-  disk::ValueFileMap map(directory.segment_bytes(),
-                         MaxSegmentsFor(options.capacity_bytes, directory.segment_bytes()));
+  const uint64_t segment_bytes = SegmentBytesFor(options.capacity_bytes);
+  disk::ValueFileMap map(segment_bytes, MaxSegmentsFor(options.capacity_bytes, segment_bytes));
   std::unique_ptr<Impl> impl(new Impl(options, std::move(directory), std::move(map)));
   CAIRN_RETURN_IF_ERROR(impl->OpenStore());
   CAIRN_RETURN_IF_ERROR(impl->OpenBackends());
@@ -105,12 +106,18 @@ Result<std::unique_ptr<DiskTier::Impl>> DiskTier::Impl::Open(const DiskTierOptio
     MutexLock lock(impl->mu_);
     impl->next_id_ = epoch << kEpochShift;
   }
-  impl->records_thread_ = std::thread([self = impl.get()] { self->RecordsLoop(); });
-  impl->room_thread_ = std::thread([self = impl.get()] { self->RoomLoop(); });
-  if (options.scrub_bytes_per_second > 0) {
-    impl->scrub_thread_ = std::thread([self = impl.get()] { self->ScrubLoop(); });
-  }
+  impl->StartThreads();
   return impl;
+}
+
+void DiskTier::Impl::StartThreads() {
+  records_thread_ = std::thread([this] { RecordsLoop(); });
+  room_thread_ = std::thread([this] { RoomLoop(); });
+  sync_thread_ = std::thread([this] { SyncLoop(); });
+  meta_thread_ = std::thread([this] { MetaLoop(); });
+  if (options.scrub_bytes_per_second > 0) {
+    scrub_thread_ = std::thread([this] { ScrubLoop(); });
+  }
 }
 
 Status DiskTier::Impl::OpenStore() {
@@ -121,56 +128,69 @@ Status DiskTier::Impl::OpenStore() {
     CAIRN_RETURN_IF_ERROR(directory.Wipe());
     opened = OpenMetaStore(directory, false);
   }
-  if (!opened.ok()) return Explain(opened.status(), options.directory);
+  if (!opened.ok()) return Explain(opened.status());
   store_ = std::move(*opened);
+  if (const uint64_t lost = store_->lost_pieces(); lost > 0) {
+    corrupt_records_ += lost;
+    log::Warn("disk_tier_log_damaged",
+              {{"directory", options.directory}, {"pieces", log::Num(lost)}});
+  }
   return OkStatus();
 }
 
 Status DiskTier::Impl::OpenBackends() {
   const bool direct = options.direct_io && directory.SupportsDirectIo();
-  disk::IoKind kind = disk::IoKind::kThreads;
   std::string reason;
+  std::vector<disk::IoKind> kinds;
   if (options.io_backend == "auto") {
-    kind = disk::ProbeIoKind(&reason);
+    kinds.push_back(disk::ProbeIoKind(&reason));
+    if (kinds[0] == disk::IoKind::kUring) kinds.push_back(disk::IoKind::kAio);
+    if (kinds[0] != disk::IoKind::kThreads) kinds.push_back(disk::IoKind::kThreads);
     // Native asynchronous I/O blocks in its submission without O_DIRECT.
-    if (kind == disk::IoKind::kAio && !direct) kind = disk::IoKind::kThreads;
-  } else if (options.io_backend == "io_uring") {
-    kind = disk::IoKind::kUring;
-  } else if (options.io_backend == "aio") {
-    kind = disk::IoKind::kAio;
+    if (!direct) std::erase(kinds, disk::IoKind::kAio);
+  } else {
+    kinds.push_back(options.io_backend == "io_uring" ? disk::IoKind::kUring
+                    : options.io_backend == "aio"    ? disk::IoKind::kAio
+                                                     : disk::IoKind::kThreads);
   }
-  const auto make = [&](size_t depth,
-                        const char* name) -> Result<std::unique_ptr<disk::IoBackend>> {
-    auto backend = disk::MakeIoBackend(kind, {.depth = depth, .name = name});
-    if (backend.ok() && options.wrap_io) return options.wrap_io(std::move(*backend));
-    return backend;
-  };
-  CAIRN_ASSIGN_OR_RETURN(writer_, make(options.queue_depth, "disk-write"));
   // What was read is hashed on the backend's thread: where there are processors to spare, by more
   // than one.
   const size_t lanes = std::min<size_t>(
       options.queue_depth, std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u));
-  for (size_t i = 0; i < lanes; ++i) {
-    CAIRN_ASSIGN_OR_RETURN(auto backend, make(options.queue_depth / lanes, "disk-read"));
-    readers_.push_back(std::move(backend));
-  }
-  io_mode = std::string(disk::Name(kind)) + (direct ? "/direct" : "/buffered");
-  log::Info("disk_tier_io", {{"mode", io_mode},
-                             {"why_not_better", reason},
-                             {"segment_bytes", log::Num(directory.segment_bytes())}});
+  const auto make = [&](disk::IoKind kind, const disk::IoBackendOptions& backend_options)
+      -> Result<std::unique_ptr<disk::IoBackend>> {
+    auto backend = disk::MakeIoBackend(kind, backend_options);
+    if (backend.ok() && options.wrap_io) return options.wrap_io(std::move(*backend));
+    return backend;
+  };
+  CAIRN_ASSIGN_OR_RETURN(
+      disk::IoLanes made,
+      disk::MakeIoLanes(kinds, {.depth = options.queue_depth, .readers = lanes, .make = make},
+                        &reason));
+  writer_ = std::move(made.writer);
+  readers_ = std::move(made.readers);
+  io_mode = std::string(disk::Name(made.kind)) + (direct ? "/direct" : "/buffered");
+  log::Info(
+      "disk_tier_io",
+      {{"mode", io_mode}, {"why_not_better", reason}, {"segment_bytes", log::Num(segment_bytes_)}});
   return OkStatus();
 }
 
 Status DiskTier::Impl::OpenFiles() {
+  const auto size_of = [this](uint32_t segment) -> std::optional<uint64_t> {
+    const auto stored = store_->GetSmall(SizeKey(segment));
+    uint64_t bytes = 0;
+    if (!stored.ok() || stored->size() != sizeof(bytes)) return std::nullopt;
+    std::memcpy(&bytes, stored->data(), sizeof(bytes));
+    return bytes;
+  };
+  CAIRN_ASSIGN_OR_RETURN(const auto found,
+                         files_.Open({.path = directory.values_path(),
+                                      .direct = io_mode.ends_with("/direct"),
+                                      .max_open = disk::DescriptorShare::OfProcess().value_files},
+                                     size_of, directory.segment_bytes()));
   MutexLock lock(mu_);
-  std::vector<uint32_t> found;
-  CAIRN_RETURN_IF_ERROR(files_.Open(
-      {.path = directory.values_path(),
-       .segment_bytes = directory.segment_bytes(),
-       .max_segments = MaxSegmentsFor(options.capacity_bytes, directory.segment_bytes()),
-       .direct = io_mode.ends_with("/direct")},
-      &found));
-  for (const uint32_t segment : found) map_.Add(segment);
+  for (const auto& file : found) map_.Add(file.segment, file.bytes);
   return OkStatus();
 }
 
@@ -181,13 +201,19 @@ Result<uint64_t> DiskTier::Impl::NextEpoch() {
     std::memcpy(&epoch, stored->data(), 8);
     ++epoch;
   } else if (!stored.ok() && stored.status().code() != StatusCode::kNotFound) {
-    return Explain(stored.status(), options.directory);
+    return Explain(stored.status());
   }
   CAIRN_RETURN_IF_ERROR(store_->PutSmall(kEpochKey, {reinterpret_cast<const char*>(&epoch), 8}));
   return epoch;
 }
 
 DiskTier::Impl::~Impl() {
+  {
+    MutexLock lock(meta_mu_);
+    meta_stopping_ = true;
+  }
+  meta_cv_.NotifyAll();
+  if (meta_thread_.joinable()) meta_thread_.join();
   // Queued operations still call back.
   {
     MutexLock lock(mu_);
@@ -202,13 +228,14 @@ DiskTier::Impl::~Impl() {
   if (scrub_thread_.joinable()) scrub_thread_.join();
   records_cv_.NotifyAll();
   if (records_thread_.joinable()) records_thread_.join();
+  sync_cv_.NotifyAll();
+  if (sync_thread_.joinable()) sync_thread_.join();
   writer_.reset();
   readers_.clear();
 }
 
 uint32_t DiskTier::Impl::max_extent_bytes() const {
-  return static_cast<uint32_t>(
-      std::min<uint64_t>(options.max_extent_bytes, directory.segment_bytes()));
+  return static_cast<uint32_t>(std::min<uint64_t>(options.max_extent_bytes, segment_bytes_));
 }
 
 Result<Extent> DiskTier::Impl::Reserve(uint32_t length) {
@@ -252,73 +279,13 @@ void DiskTier::Impl::Release(const Extent& extent) {
   if (forget) records_cv_.NotifyOne();
 }
 
-Status DiskTier::Impl::Recover(const RecoverVisitor& visitor) {
-  MutexLock lock(mu_);
-  if (recovered_ || !entries_.empty()) {
-    return Errorf(StatusCode::kFailedPrecondition,
-                  "disk tier: call Recover once, before any other call");
-  }
-  const Status status = store_->Scan(
-      [&](const disk::StoredExtent& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        ++changes_;
-        if (!map_.Restore(found.id, found.place, found.length, found.order)) {
-          ++corrupt_records_;  // Its segment is gone.
-          forgotten_.push_back({found.id, kNoSegment});
-          return;
-        }
-        if (!visitor(Extent{found.id, found.length}, found.record)) {
-          map_.Kill(found.place, found.length);
-          forgotten_.push_back({found.id, found.place.segment});
-          return;
-        }
-        --changes_;
-        entries_[found.id] = {.place = found.place,
-                              .length = found.length,
-                              .state = State::kWritten,
-                              .hash = found.hash};
-        used_bytes_ += Rounded(found.length);
-      },
-      [&](uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        ++corrupt_records_;
-        ++changes_;
-        forgotten_.push_back({id, kNoSegment});
-      });
-  // Without all records nothing may be written: what was not seen would be overwritten.
-  if (!status.ok()) return Explain(status, options.directory);
-  map_.FinishRestore(SteadyClock::Get().Now());
-  recovered_ = true;
-  WantRoom();
-  records_cv_.NotifyOne();
-  return OkStatus();
-}
-
-Status DiskTier::Impl::Flush() {
-  MutexLock lock(mu_);
-  const uint64_t goal = changes_;
-  const uint64_t failed = failed_batches_;
-  settled_cv_.Wait(mu_, [this, goal, failed]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return changes_done_ >= goal || failed_batches_ != failed || stopping_;
-  });
-  return changes_done_ >= goal ? OkStatus() : last_failure_;
-}
-
-Status DiskTier::Impl::PutMeta(std::string_view name, std::string_view value) {
-  if (name.empty()) return InvalidArgument("field 'name': got '', expected a name");
-  return store_->PutSmall(MetaKey(name), value);
-}
-
-Status DiskTier::Impl::DeleteMeta(std::string_view name) {
-  if (name.empty()) return InvalidArgument("field 'name': got '', expected a name");
-  return store_->DeleteSmall(MetaKey(name));
-}
-
 Status DiskTier::Impl::ListMeta(
     const std::function<void(std::string_view, std::string_view)>& visitor) {
   const Status status =
       store_->ListSmall(kMetaPrefix, [&](std::string_view key, std::string_view value) {
         visitor(key.substr(kMetaPrefix.size()), value);
       });
-  return Explain(status, options.directory);
+  return Explain(status);
 }
 
 TierStats DiskTier::Impl::GetStats() const {
@@ -335,9 +302,10 @@ TierStats DiskTier::Impl::GetStats() const {
 
 DiskTierStats DiskTier::Impl::GetDiskStats() const {
   DiskTierStats stats;
-  stats.segment_bytes = directory.segment_bytes();
+  stats.segment_bytes = segment_bytes_;
   stats.corrupt_reads = corrupt_reads_;
   stats.corrupt_records = corrupt_records_;
+  stats.trimmed_extents = trimmed_extents_;
   stats.scrubbed_bytes = scrubbed_bytes_;
   stats.scrub_failures = scrub_failures_;
   MutexLock lock(mu_);

@@ -99,24 +99,32 @@ void DiskTier::Impl::PumpWrites() {
       if (map_.NeedsSpare(disk::ValueFileMap::Stream::kFresh)) WantRoom();
     }
     const disk::Place place = group.front().place;
-    auto* const io = disk::FullIo::NewWrite(files_.fd(place.segment), OffsetOf(place));
+    const Result<disk::FileRef> file = files_.Use(place.segment);
+    if (!file.ok()) {
+      GiveUpPlaces(group);
+      TellFailed(group, file.status());
+      continue;
+    }
+    auto* const io = disk::FullIo::NewWrite((*file)->fd(), OffsetOf(place));
     for (const QueuedWrite& write : group) io->AddSource(write.source);
-    io->Start(writer_.get(),
-              [this, shared = std::make_shared<std::vector<QueuedWrite>>(std::move(group))](
-                  const Status& status) { OnWritten(std::move(*shared), status); });
+    io->Start(
+        writer_.get(),
+        [this, file = *file, shared = std::make_shared<std::vector<QueuedWrite>>(std::move(group))](
+            const Status& status) { OnWritten(std::move(*shared), status); });
   }
 }
 
 void DiskTier::Impl::OnWritten(std::vector<QueuedWrite> group, const Status& status) {
+  if (!status.ok()) {
+    GiveUpPlaces(group);
+    PumpWrites();
+    return TellFailed(group, status);
+  }
   {
     MutexLock lock(mu_);
     --writes_;
+    unsynced_.insert(group.front().place.segment);
     for (QueuedWrite& write : group) {
-      if (!status.ok()) {
-        entries_[write.extent.id].state = State::kReserved;
-        map_.Settle(write.place, write.extent.length, /*lives=*/false);
-        continue;
-      }
       Placed placed;
       placed.stored = {.id = write.extent.id,
                        .place = write.place,
@@ -131,7 +139,19 @@ void DiskTier::Impl::OnWritten(std::vector<QueuedWrite> group, const Status& sta
     }
   }
   PumpWrites();
-  if (status.ok()) return records_cv_.NotifyOne();
+  records_cv_.NotifyOne();
+}
+
+void DiskTier::Impl::GiveUpPlaces(const std::vector<QueuedWrite>& group) {
+  MutexLock lock(mu_);
+  --writes_;
+  for (const QueuedWrite& write : group) {
+    entries_[write.extent.id].state = State::kReserved;
+    map_.Settle(write.place, write.extent.length, /*lives=*/false);
+  }
+}
+
+void DiskTier::Impl::TellFailed(const std::vector<QueuedWrite>& group, const Status& status) {
   ++io_errors_;
   for (const QueuedWrite& write : group) write.done(status);
   MutexLock lock(mu_);
@@ -141,7 +161,7 @@ void DiskTier::Impl::OnWritten(std::vector<QueuedWrite> group, const Status& sta
 
 void DiskTier::Impl::EarnCredit(double bytes) {
   // Neither saved up in quiet times nor owed for long after much was moved for other reasons.
-  const double most = static_cast<double>(directory.segment_bytes()) / 2;
+  const double most = static_cast<double>(segment_bytes_) / 2;
   keep_credit_ = std::clamp(keep_credit_ + bytes, -most, most);
 }
 
@@ -293,10 +313,12 @@ void DiskTier::Impl::Read(const Extent& extent, std::span<std::byte> destination
     }
   }
   if (!refused.ok()) return done(refused);
-  auto* const io = disk::FullIo::NewRead(files_.fd(place.segment), OffsetOf(place));
+  const Result<disk::FileRef> file = files_.Use(place.segment);
+  if (!file.ok()) return OnRead(extent, place.segment, hash, destination, file.status(), done);
+  auto* const io = disk::FullIo::NewRead((*file)->fd(), OffsetOf(place));
   io->AddDestination(destination);
-  io->Start(reader(extent.id), [this, extent, segment = place.segment, hash, destination,
-                                done = std::move(done)](Status status) {
+  io->Start(reader(extent.id), [this, file = *file, extent, segment = place.segment, hash,
+                                destination, done = std::move(done)](Status status) {
     OnRead(extent, segment, hash, destination, std::move(status), done);
   });
 }

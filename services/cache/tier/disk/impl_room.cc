@@ -66,36 +66,28 @@ void DiskTier::Impl::RoomLoop() {
 
 bool DiskTier::Impl::MakeRoom() {
   using Stream = disk::ValueFileMap::Stream;
-  std::optional<uint32_t> surplus, victim;
+  if (DeleteSurplus() || EmptyLeaving()) return true;
+  std::optional<uint32_t> victim;
   bool make = false;
   bool waiting = false;
   Status failure = OkStatus();
   {
     MutexLock lock(mu_);
     if (stopping_) return false;
-    surplus = map_.Surplus();
-    if (surplus) {
-      map_.Remove(*surplus);
-    } else {
-      const bool absent = map_.NextAbsent().has_value();
-      const uint32_t coming = map_.free() + map_.nearly_free();
-      waiting = !queue_.empty() && !map_.Continues(Stream::kFresh, queue_.front().extent.length) &&
-                map_.free() <= (absent ? 0u : 1u);
-      if (!waiting && !starved_ &&
-          !(map_.NeedsSpare(Stream::kFresh) && coming < (absent ? 1u : 2u))) {
-        return false;
-      }
-      make = absent && SteadyClock::Get().Now() >= make_again_;
-      if (absent && !make) failure = make_failure_;
-      if (!make) {
-        if (coming >= 2) return false;  // They are free as soon as their records are gone.
-        victim = map_.Cheapest();
-      }
+    const bool absent = map_.NextAbsent().has_value();
+    const uint32_t coming = map_.free() + map_.nearly_free();
+    waiting = !queue_.empty() && !map_.Continues(Stream::kFresh, queue_.front().extent.length) &&
+              map_.free() <= (absent ? 0u : 1u);
+    if (!waiting && !starved_ &&
+        !(map_.NeedsSpare(Stream::kFresh) && coming < (absent ? 1u : 2u))) {
+      return false;
     }
-  }
-  if (surplus) {
-    files_.Delete(*surplus);
-    return true;
+    make = absent && SteadyClock::Get().Now() >= make_again_;
+    if (absent && !make) failure = make_failure_;
+    if (!make) {
+      if (coming >= 2) return false;  // They are free as soon as their records are gone.
+      victim = map_.Cheapest();
+    }
   }
   if (make) return MakeSegment() || waiting;
   if (victim && MoveOut(*victim)) return true;
@@ -110,30 +102,65 @@ bool DiskTier::Impl::MakeRoom() {
   return false;
 }
 
+bool DiskTier::Impl::DeleteSurplus() {
+  std::optional<uint32_t> surplus;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) return false;
+    surplus = map_.Surplus();
+    if (!surplus) return false;
+    map_.Remove(*surplus);
+  }
+  files_.Delete(*surplus);
+  (void)store_->DeleteSmall(SizeKey(*surplus));  // It is written anew with the next file.
+  return true;
+}
+
+// A segment that a smaller capacity has no room for.
+bool DiskTier::Impl::EmptyLeaving() {
+  std::optional<uint32_t> leaving;
+  bool make = false;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) return false;
+    leaving = map_.NextLeaving();
+    if (!leaving) return false;
+    make = map_.free() == 0 && map_.NextAbsent() && SteadyClock::Get().Now() >= make_again_;
+  }
+  return make ? MakeSegment() : MoveOut(*leaving);
+}
+
 bool DiskTier::Impl::MakeSegment() {
   uint32_t segment;
   {
     MutexLock lock(mu_);
     segment = *map_.NextAbsent();
   }
-  const uint64_t free = directory.FreeBytes();
-  const uint64_t need = directory.segment_bytes();
-  const Status made =
-      free < need || free - need < options.min_free_bytes
-          ? Errorf(
-                StatusCode::kResourceExhausted,
-                "disk tier: the file system has {} free bytes; a segment of {} would leave fewer "
-                "than option 'min_free_bytes' ({})",
-                free, need, options.min_free_bytes)
-          : files_.Make(segment);
+  const Status made = MakeFile(segment);
   MutexLock lock(mu_);
   if (made.ok()) {
     map_.Add(segment);
+    starved_ = false;
   } else {
     make_failure_ = made;
     make_again_ = SteadyClock::Get().Now() + kMakeAgain;
   }
   return made.ok();
+}
+
+Status DiskTier::Impl::MakeFile(uint32_t segment) {
+  const uint64_t free = directory.FreeBytes();
+  if (free < segment_bytes_ || free - segment_bytes_ < options.min_free_bytes) {
+    return Errorf(StatusCode::kResourceExhausted,
+                  "disk tier: the file system has {} free bytes; a segment of {} would leave fewer "
+                  "than option 'min_free_bytes' ({})",
+                  free, segment_bytes_, options.min_free_bytes);
+  }
+  // First its size: a file that a power loss cut is filled up again.
+  CAIRN_RETURN_IF_ERROR(store_->PutSmall(
+      SizeKey(segment), {reinterpret_cast<const char*>(&segment_bytes_), sizeof(segment_bytes_)}));
+  CAIRN_RETURN_IF_ERROR(files_.Make(segment, segment_bytes_));
+  return files_.SyncNames();
 }
 
 void DiskTier::Impl::RefuseWaiting(const Status& status) {
@@ -183,7 +210,9 @@ bool DiskTier::Impl::MoveOut(uint32_t segment) {
     moving = MoveSome(std::span(residents).subspan(begin, end - begin));
     begin = end;
   }
-  const Status recorded = Flush();
+  // Before the segment is used again, a power loss may not bring back records that say that it
+  // holds what was moved.
+  const Status recorded = Flush(Duration::max(), nullptr);
   MutexLock lock(mu_);
   map_.Unhold(segment);
   // Also when all were released meanwhile.
@@ -201,9 +230,15 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
           Errorf(StatusCode::kResourceExhausted, "disk tier: no memory for a buffer"));
       continue;
     }
-    auto* const io = disk::FullIo::NewRead(files_.fd(r.place.segment), OffsetOf(r.place));
+    const Result<disk::FileRef> file = files_.Use(r.place.segment);
+    if (!file.ok()) {
+      reads.Callback(i)(file.status());
+      continue;
+    }
+    auto* const io = disk::FullIo::NewRead((*file)->fd(), OffsetOf(r.place));
     io->AddDestination({buffers[i].data(), r.length});
-    io->Start(reader(r.id), reads.Callback(i));
+    io->Start(reader(r.id),
+              [file = *file, done = reads.Callback(i)](Status status) { done(std::move(status)); });
   }
   std::vector<Status> read = reads.Wait();
 
@@ -238,15 +273,7 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
     moved.push_back(std::move(p));
     buffer_of.push_back(i);
   }
-  Join writes(moved.size());
-  for (size_t i = 0; i < moved.size(); ++i) {
-    const disk::StoredExtent& stored = moved[i].stored;
-    auto* const io =
-        disk::FullIo::NewWrite(files_.fd(stored.place.segment), OffsetOf(stored.place));
-    io->AddSource({buffers[buffer_of[i]].data(), stored.length});
-    io->Start(writer_.get(), writes.Callback(i));
-  }
-  const std::vector<Status> written = moved.empty() ? std::vector<Status>() : writes.Wait();
+  const std::vector<Status> written = WriteMoved(moved, buffers, buffer_of);
   size_t done = 0;
   {
     MutexLock lock(mu_);
@@ -263,6 +290,37 @@ bool DiskTier::Impl::MoveSome(std::span<const Resident> residents) {
   }
   records_cv_.NotifyOne();
   return done > 0 || residents.empty();
+}
+
+std::vector<Status> DiskTier::Impl::WriteMoved(std::span<const Placed> moved,
+                                               std::span<const disk::PageBuffer> buffers,
+                                               std::span<const size_t> buffer_of) {
+  if (moved.empty()) return {};
+  Join writes(moved.size());
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const disk::StoredExtent& stored = moved[i].stored;
+    const Result<disk::FileRef> file = files_.Use(stored.place.segment);
+    if (!file.ok()) {
+      writes.Callback(i)(file.status());
+      continue;
+    }
+    auto* const io = disk::FullIo::NewWrite((*file)->fd(), OffsetOf(stored.place));
+    io->AddSource({buffers[buffer_of[i]].data(), stored.length});
+    io->Start(writer_.get(), [file = *file, done = writes.Callback(i)](Status status) {
+      done(std::move(status));
+    });
+  }
+  std::vector<Status> written = writes.Wait();
+  // The record at the old place is replaced, so the bytes at the new one must be there for good.
+  absl::flat_hash_set<uint32_t> targets;
+  for (const Placed& p : moved) targets.insert(p.stored.place.segment);
+  for (const uint32_t target : targets) {
+    const Status synced = files_.Sync(target);
+    for (size_t i = 0; i < moved.size(); ++i) {
+      if (!synced.ok() && moved[i].stored.place.segment == target) written[i] = synced;
+    }
+  }
+  return written;
 }
 
 VictimGroup DiskTier::Impl::NextVictims() {
@@ -304,8 +362,8 @@ void DiskTier::Impl::ReportDamage(const Resident& resident, const Status& status
 
 Status DiskTier::Impl::ReadResident(const Resident& resident, std::span<std::byte> bytes) {
   Join read(1);
-  auto* const io =
-      disk::FullIo::NewRead(files_.fd(resident.place.segment), OffsetOf(resident.place));
+  CAIRN_ASSIGN_OR_RETURN(const disk::FileRef file, files_.Use(resident.place.segment));
+  auto* const io = disk::FullIo::NewRead(file->fd(), OffsetOf(resident.place));
   io->AddDestination(bytes);
   io->Start(reader(resident.id), read.Callback(0));
   CAIRN_RETURN_IF_ERROR(read.Wait()[0]);

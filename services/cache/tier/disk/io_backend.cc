@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "common/concurrency/mutex.h"
 
@@ -68,6 +69,31 @@ Result<std::unique_ptr<IoBackend>> MakeIoBackend(IoKind kind, const IoBackendOpt
       return MakeThreadBackend(options);
   }
   return InvalidArgument("option 'io_kind': got {}, expected 0 to 2", static_cast<int>(kind));
+}
+
+Result<IoLanes> MakeIoLanes(std::span<const IoKind> kinds, const IoLanesOptions& options,
+                            std::string* reason) {
+  Status failure = InvalidArgument("option 'kinds': got none, expected at least one");
+  for (const IoKind kind : kinds) {
+    const auto make_all = [&]() -> Result<IoLanes> {
+      IoLanes lanes{.kind = kind, .writer = nullptr, .readers = {}};
+      CAIRN_ASSIGN_OR_RETURN(lanes.writer,
+                             options.make(kind, {.depth = options.depth, .name = "disk-write"}));
+      for (size_t i = 0; i < options.readers; ++i) {
+        CAIRN_ASSIGN_OR_RETURN(
+            auto reader,
+            options.make(kind, {.depth = options.depth / options.readers, .name = "disk-read"}));
+        lanes.readers.push_back(std::move(reader));
+      }
+      return lanes;
+    };
+    Result<IoLanes> lanes = make_all();
+    if (lanes.ok()) return lanes;
+    failure = lanes.status();
+    if (!reason->empty()) *reason += "; ";
+    *reason += std::string(Name(kind)) + ": " + Message(failure);
+  }
+  return failure;
 }
 
 IoKind ProbeIoKind(std::string* reason) {

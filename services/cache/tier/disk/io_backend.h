@@ -10,9 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cairn/common/status.h"
 
@@ -56,6 +59,25 @@ Result<std::unique_ptr<IoBackend>> MakeUringBackend(const IoBackendOptions& opti
 Result<std::unique_ptr<IoBackend>> MakeAioBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeThreadBackend(const IoBackendOptions& options);
 Result<std::unique_ptr<IoBackend>> MakeIoBackend(IoKind kind, const IoBackendOptions& options);
+
+// One backend for writes, and some for reads.
+struct IoLanes {
+  IoKind kind = IoKind::kThreads;
+  std::unique_ptr<IoBackend> writer;
+  std::vector<std::unique_ptr<IoBackend>> readers;
+};
+struct IoLanesOptions {
+  size_t depth = 8;
+  size_t readers = 1;  // At most `depth`.
+  // Makes one backend.
+  std::function<Result<std::unique_ptr<IoBackend>>(IoKind, const IoBackendOptions&)> make =
+      MakeIoBackend;
+};
+// All of them are of the first of `kinds` of which every one could be made: that one ring works
+// does not mean that there is memory for several. `reason` gets why others did not work. The error
+// is the last kind's.
+Result<IoLanes> MakeIoLanes(std::span<const IoKind> kinds, const IoLanesOptions& options,
+                            std::string* reason);
 
 // Returns the best kind that works here: it was made, and one read was done. `reason` gets the
 // reason why better ones do not work, or stays empty.

@@ -4,6 +4,7 @@
 #include <rocksdb/write_batch.h>
 
 #include <array>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -104,6 +105,8 @@ class Logger final : public rocksdb::Logger {
   using rocksdb::Logger::Logv;
   void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
     if (level == rocksdb::HEADER_LEVEL) return;
+    // How the reader of the log says that it left something out.
+    if (std::string_view(format).find("dropping %d bytes") != std::string_view::npos) ++dropped_;
     // Its warnings are ordinary events, such as a write that waits for a flush.
     const auto own = level < rocksdb::ERROR_LEVEL ? log::Level::kDebug : log::Level::kWarn;
     if (!log::Enabled(own)) return;
@@ -112,14 +115,21 @@ class Logger final : public rocksdb::Logger {
     log::Write(own, "rocksdb", {{"text", text}});
   }
   void Logv(const char*, va_list) override {}  // Without a level: chatter.
+  uint64_t dropped() const { return dropped_; }
+
+ private:
+  std::atomic<uint64_t> dropped_{0};
 };
 
-rocksdb::Options MakeOptions(bool create) {
+rocksdb::Options MakeOptions(bool create, int max_open_files) {
   rocksdb::Options options;
   options.create_if_missing = create;
   options.create_missing_column_families = create;
   options.max_background_jobs = 2;
-  options.info_log = std::make_shared<Logger>();
+  options.max_open_files = max_open_files;
+  // A power loss leaves holes in what was not synced. A record behind a hole is as good as one
+  // before it, and a database that does not open because of a hole is worse than any loss.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
   options.max_manifest_file_size = 16 << 20;
   options.manifest_preallocation_size = 64 << 10;
   options.stats_dump_period_sec = 0;
@@ -137,35 +147,53 @@ rocksdb::Options MakeOptions(bool create) {
   return options;
 }
 
+Status Closed() {
+  return Errorf(StatusCode::kUnavailable, "disk tier: the database is closed after a fault");
+}
+
 }  // namespace
 
-Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool create) {
-  const rocksdb::Options options = MakeOptions(create);
+Result<std::unique_ptr<MetaStore>> MetaStore::Open(const std::string& path, bool create,
+                                                   int max_open_files) {
+  std::unique_ptr<MetaStore> store(new MetaStore(path, max_open_files));
+  CAIRN_RETURN_IF_ERROR(store->OpenDatabase(create));
+  return store;
+}
+
+Status MetaStore::OpenDatabase(bool create) {
+  rocksdb::Options options = MakeOptions(create, max_open_files_);
+  const auto logger = std::make_shared<Logger>();
+  options.info_log = logger;
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, rocksdb::ColumnFamilyOptions(options)},
       {"records", rocksdb::ColumnFamilyOptions(options)}};
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
-      rocksdb::DB::Open(rocksdb::DBOptions(options), path, families, &handles, &db);
+      rocksdb::DB::Open(rocksdb::DBOptions(options), path_, families, &handles, &db);
   if (!status.ok()) {
     if (status.IsNoSpace()) return FromRocksDb(status, "open");
     return Errorf(StatusCode::kDataLoss, "{}", status.ToString());
   }
-  std::unique_ptr<MetaStore> store(new MetaStore);
-  store->db_.reset(db);
-  store->default_ = handles[0];
-  store->records_ = handles[1];
-  return store;
+  db_.reset(db);
+  default_ = handles[0];
+  records_ = handles[1];
+  lost_pieces_ = logger->dropped();
+  return OkStatus();
 }
 
-MetaStore::~MetaStore() {
+void MetaStore::CloseDatabase() {
   if (!db_) return;
   for (auto* handle : {default_, records_}) db_->DestroyColumnFamilyHandle(handle);
   (void)db_->Close();
+  db_.reset();
 }
 
+MetaStore::~MetaStore() { CloseDatabase(); }
+
 Status MetaStore::Apply(std::span<const uint64_t> forget, std::span<const StoredExtent> store) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   rocksdb::WriteBatch batch;
   rocksdb::Status status;
   for (size_t i = 0; status.ok() && i < forget.size(); ++i) {
@@ -179,6 +207,8 @@ Status MetaStore::Apply(std::span<const uint64_t> forget, std::span<const Stored
 }
 
 Result<std::string> MetaStore::RecordOf(uint64_t id) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   rocksdb::PinnableSlice value;
   const auto status = db_->Get(rocksdb::ReadOptions(), records_, ToSlice(BigEndian(id)), &value);
   if (!status.ok()) return FromRocksDb(status, "read of a record");
@@ -191,6 +221,8 @@ Result<std::string> MetaStore::RecordOf(uint64_t id) {
 
 Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
                        const std::function<void(uint64_t id)>& damaged) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   rocksdb::ReadOptions options;
   options.readahead_size = 2 << 20;
   std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options, records_));
@@ -206,21 +238,52 @@ Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
   return FromRocksDb(it->status(), "scan of records");
 }
 
-Status MetaStore::Resume() { return FromRocksDb(db_->Resume(), "resume"); }
+Status MetaStore::Sync() {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
+  return FromRocksDb(db_->SyncWAL(), "sync of records");
+}
+
+Status MetaStore::Resume() {
+  {
+    const std::shared_lock lock(mu_);
+    if (db_ && db_->Resume().ok()) return OkStatus();
+  }
+  const std::unique_lock lock(mu_, std::try_to_lock);
+  if (!lock.owns_lock()) return Closed();
+  CloseDatabase();
+  return OpenDatabase(/*create=*/false);
+}
+
+Status MetaStore::WriteSmall(rocksdb::WriteBatch* batch, const char* operation) {
+  const auto write = [&] {
+    const std::shared_lock lock(mu_);
+    if (!db_) return Closed();
+    rocksdb::WriteOptions durable;
+    durable.sync = true;
+    return FromRocksDb(db_->Write(durable, batch), operation);
+  };
+  const Status status = write();
+  // After a fault, the database refuses everything until it is asked to go on.
+  return status.code() == StatusCode::kUnavailable && Resume().ok() ? write() : status;
+}
 
 Status MetaStore::PutSmall(std::string_view key, std::string_view value) {
-  rocksdb::WriteOptions durable;
-  durable.sync = true;
-  return FromRocksDb(db_->Put(durable, default_, ToSlice(key), ToSlice(value)), "put of meta");
+  rocksdb::WriteBatch batch;
+  // Into the default column family, whose handle changes when the database is opened again.
+  CAIRN_RETURN_IF_ERROR(FromRocksDb(batch.Put(ToSlice(key), ToSlice(value)), "put of meta"));
+  return WriteSmall(&batch, "put of meta");
 }
 
 Status MetaStore::DeleteSmall(std::string_view key) {
-  rocksdb::WriteOptions durable;
-  durable.sync = true;
-  return FromRocksDb(db_->Delete(durable, default_, ToSlice(key)), "delete of meta");
+  rocksdb::WriteBatch batch;
+  CAIRN_RETURN_IF_ERROR(FromRocksDb(batch.Delete(ToSlice(key)), "delete of meta"));
+  return WriteSmall(&batch, "delete of meta");
 }
 
 Result<std::string> MetaStore::GetSmall(std::string_view key) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   std::string value;
   const auto status = db_->Get(rocksdb::ReadOptions(), default_, ToSlice(key), &value);
   if (!status.ok()) return FromRocksDb(status, "get of meta");
@@ -230,6 +293,8 @@ Result<std::string> MetaStore::GetSmall(std::string_view key) {
 Status MetaStore::ListSmall(
     std::string_view prefix,
     const std::function<void(std::string_view, std::string_view)>& visitor) {
+  const std::shared_lock lock(mu_);
+  if (!db_) return Closed();
   std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(rocksdb::ReadOptions(), default_));
   for (it->Seek(ToSlice(prefix)); it->Valid() && it->key().starts_with(ToSlice(prefix));
        it->Next()) {
@@ -239,7 +304,9 @@ Status MetaStore::ListSmall(
 }
 
 uint64_t MetaStore::MemoryBytes() {
+  const std::shared_lock lock(mu_);
   uint64_t sum = 0;
+  if (!db_) return sum;
   for (auto* family : {default_, records_}) {
     for (const auto& property : {rocksdb::DB::Properties::kSizeAllMemTables,
                                  rocksdb::DB::Properties::kEstimateTableReadersMem}) {

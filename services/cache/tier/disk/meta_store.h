@@ -4,8 +4,9 @@
 // knows RocksDB. Only .cc files of this folder include it.
 //
 // Column families: `records` (extent id -> place, hash, record), `default` (names -> small values).
-// Both are logged, and the log is synced only for the named values. It survives the death of the
-// process. After a power loss a record without its bytes does not match its hash.
+// Both are logged. The log is synced for the named values and by Sync; all of it survives the death
+// of the process. After a power loss the records of the log that are whole count: each says by its
+// hash whether its bytes are there, so none depends on those before it.
 // docs/formats/disk.md draws the keys and values.
 //
 // Thread-safe.
@@ -15,9 +16,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cairn/common/status.h"
 #include "services/cache/tier/disk/value_file_map.h"
@@ -36,7 +39,9 @@ struct StoredExtent {
 class MetaStore {
  public:
   // DATA_LOSS: there is a database, but it cannot be opened.
-  static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create);
+  // `max_open_files`: most tables that are open at a time.
+  static Result<std::unique_ptr<MetaStore>> Open(const std::string& path, bool create,
+                                                 int max_open_files);
   ~MetaStore();
 
   // Writes all of it or nothing, in this order, so that after a crash there is never a new extent
@@ -48,7 +53,12 @@ class MetaStore {
   // Every extent, by id. `damaged` gets the ids whose record is not whole.
   Status Scan(const std::function<void(const StoredExtent&)>& visitor,
               const std::function<void(uint64_t id)>& damaged);
-  // Accepts writes again after a full disk or another temporary fault.
+  // What was applied before the call survives a power loss when it returns. Does not hold up Apply.
+  Status Sync();
+  // Pieces of the log that could not be read when it was opened.
+  uint64_t lost_pieces() const { return lost_pieces_; }
+  // Accepts writes again after a full disk or another temporary fault. Opens the database again if
+  // nothing else helps: a log that could not be written stops it for good.
   Status Resume();
 
   // Survive a power loss when they return.
@@ -62,9 +72,19 @@ class MetaStore {
   uint64_t MemoryBytes();
 
  private:
-  MetaStore() = default;
+  MetaStore(std::string path, int max_open_files)
+      : path_(std::move(path)), max_open_files_(max_open_files) {}
+  Status OpenDatabase(bool create);
+  // Synced.
+  Status WriteSmall(rocksdb::WriteBatch* batch, const char* operation);
+  void CloseDatabase();
 
-  std::unique_ptr<rocksdb::DB> db_;
+  const std::string path_;
+  const int max_open_files_;
+  uint64_t lost_pieces_ = 0;
+  // Held shared by every use. Resume tries for it alone, and never waits: a use may hang.
+  std::shared_mutex mu_;
+  std::unique_ptr<rocksdb::DB> db_;  // nullptr: it could not be opened again yet.
   rocksdb::ColumnFamilyHandle* default_ = nullptr;
   rocksdb::ColumnFamilyHandle* records_ = nullptr;
 };

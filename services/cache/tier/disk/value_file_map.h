@@ -10,6 +10,11 @@
 // copying. Two segments are open at a time: one for new extents and one for moved ones, because
 // extents that were worth moving live longer than new ones.
 //
+// New segments have one size. After the capacity changed, the directory has segments of other sizes
+// as well: they are read and emptied as all others, but are not used again when they are free
+// (Surplus names them). Segments that a smaller capacity has no room for are *leaving*: they do not
+// count, what lives in them is moved out, and then they are deleted.
+//
 // A *hold* keeps a segment from being used again: a read under way, a write under way, or a removal
 // whose record is not durable yet (a crash would bring back the record, without its bytes).
 //
@@ -39,6 +44,8 @@ class ValueFileMap {
   struct ValueFile {
     State state = State::kAbsent;
     bool draining = false;    // Named as victim: extents that still live there must be moved.
+    bool leaving = false;     // There is no room for it: extents that live there must be moved.
+    uint32_t pages = 0;       // Its size.
     uint32_t fill_pages = 0;  // Bytes handed out, from the beginning.
     uint32_t live_pages = 0;
     uint32_t holds = 0;
@@ -48,17 +55,22 @@ class ValueFileMap {
     std::vector<uint64_t> ids;
   };
 
-  // `max_segments`: how many files may be made. More may already exist (Add).
+  // `segment_bytes`: of new files. `max_segments`: how many files of that size there may be, or as
+  // many bytes in files of other sizes. More may already exist (Add).
   ValueFileMap(uint64_t segment_bytes, uint32_t max_segments);
 
   // A file was made, or found: it is free.
-  void Add(uint32_t segment);
+  void Add(uint32_t segment) { Add(segment, segment_bytes()); }
+  void Add(uint32_t segment, uint64_t bytes);
   // Takes a free segment out, to delete its file.
   void Remove(uint32_t segment);
   // The number for a new file. nullopt: no more files may be made.
   std::optional<uint32_t> NextAbsent() const;
-  // A free segment, if there are more segments than may be.
+  // A free segment that will not be used: of another size than new ones, or there are more segments
+  // than may be.
   std::optional<uint32_t> Surplus() const;
+  // A leaving segment in which something lives.
+  std::optional<uint32_t> NextLeaving() const;
 
   // Takes room for `bytes`, held until Settle. `last`: may take the last free segment. nullopt: a
   // segment must be freed first.
@@ -69,8 +81,11 @@ class ValueFileMap {
   // Adds an extent that was found after a restart. False: it does not fit into its segment.
   bool Restore(uint64_t id, const Place& place, uint64_t bytes, uint64_t order);
   // After the last Restore: segments that hold something are sealed, but for the newest, where
-  // writing goes on.
+  // writing goes on. If there are more than may be, the oldest leave. Until then nothing that Kill
+  // and Unhold empty becomes free.
   void FinishRestore(TimePoint now);
+  // The files that are there are larger than all files may be.
+  bool TooLarge() const { return present_pages_ > max_pages_; }
 
   // The write has ended. `lives`: the bytes count as living until Kill.
   void Settle(const Place& place, uint64_t bytes, bool lives);
@@ -89,7 +104,7 @@ class ValueFileMap {
 
   const ValueFile& segment(uint32_t index) const { return segments_[index]; }
   size_t size() const { return segments_.size(); }
-  uint64_t segment_bytes() const { return uint64_t{segment_pages_} * kPageBytes; }
+  uint64_t segment_bytes() const { return uint64_t{segment_pages_} * kPageBytes; }  // Of new ones.
   uint32_t present() const { return present_; }
   uint32_t free() const { return free_; }
   // Sealed segments in which nothing lives: free as soon as their holds end.
@@ -104,15 +119,20 @@ class ValueFileMap {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   void Reuse(uint32_t index);
-  uint64_t TailOf(const ValueFile& s) const { return segment_pages_ - s.fill_pages; }
+  void ChooseLeaving();
+  // A free segment is used again.
+  bool Ordinary(const ValueFile& s) const { return s.pages == segment_pages_ && !s.leaving; }
+  static uint64_t TailOf(const ValueFile& s) { return s.pages - s.fill_pages; }
 
   const uint32_t segment_pages_;
-  const uint32_t max_segments_;
+  const uint64_t max_pages_;
   std::vector<ValueFile> segments_;
   uint32_t open_[2] = {kNone, kNone};
   uint32_t present_ = 0;
-  uint32_t free_ = 0;
-  uint64_t tail_pages_ = 0;  // Of sealed segments, never filled.
+  uint32_t free_ = 0;           // Ordinary ones.
+  uint64_t present_pages_ = 0;  // Of segments that do not leave.
+  bool restoring_ = false;      // Restore was called, FinishRestore not yet.
+  uint64_t tail_pages_ = 0;     // Of sealed segments, never filled.
   uint64_t next_order_ = 1;
 };
 

@@ -1,6 +1,7 @@
 #include "services/cache/tier/disk/value_files.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,11 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 namespace cairn::cache::disk {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr uint64_t kPage = 4096;
 
 Status FromErrno(int error, const std::string& path, const char* what) {
   return Errorf(error == ENOSPC || error == EDQUOT ? StatusCode::kResourceExhausted
@@ -23,18 +27,25 @@ Status FromErrno(int error, const std::string& path, const char* what) {
 
 }  // namespace
 
-ValueFiles::~ValueFiles() {
-  for (auto& fd : fds_) {
-    if (fd >= 0) close(fd);
-  }
+DescriptorShare DescriptorShare::OfProcess() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  const auto soft = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+  return {.value_files = std::clamp<size_t>(soft / 8, 8, 1024),
+          .database = static_cast<int>(std::clamp<size_t>(soft / 16, 16, 256))};
 }
+
+OpenFile::~OpenFile() { close(fd_); }
 
 std::string ValueFiles::PathOf(uint32_t segment) const {
   return options_.path + fmt::format("/{:06}.seg", segment);
 }
 
-Status ValueFiles::Open(const Options& options, std::vector<uint32_t>* found) {
+Result<std::vector<ValueFiles::Found>> ValueFiles::Open(const Options& options,
+                                                        const SizeOf& size_of,
+                                                        uint64_t default_bytes) {
   options_ = options;
+  std::vector<Found> found;
   std::error_code error;
   fs::create_directories(options.path, error);
   if (error)
@@ -44,56 +55,97 @@ Status ValueFiles::Open(const Options& options, std::vector<uint32_t>* found) {
     if (name.size() != 10 || !name.ends_with(".seg")) continue;
     char* end = nullptr;
     const unsigned long number = std::strtoul(name.c_str(), &end, 10);
-    if (end == name.c_str() + 6) found->push_back(static_cast<uint32_t>(number));
+    if (end == name.c_str() + 6) found.push_back({.segment = static_cast<uint32_t>(number)});
   }
   if (error)
     return Errorf(StatusCode::kUnavailable, "cannot list '{}': {}", options.path, error.message());
-  std::sort(found->begin(), found->end());
-  const uint32_t count = std::max(options.max_segments, found->empty() ? 0 : found->back() + 1);
-  fds_ = std::vector<std::atomic<int>>(count);
-  for (auto& fd : fds_) fd = -1;
-  const int flags = O_RDWR | O_CLOEXEC | (options.direct ? O_DIRECT : 0);
-  for (const uint32_t segment : *found) {
-    const int fd = open(PathOf(segment).c_str(), flags);
-    if (fd < 0) return FromErrno(errno, PathOf(segment), "open");
-    fds_[segment] = fd;
+  std::sort(found.begin(), found.end(),
+            [](const Found& a, const Found& b) { return a.segment < b.segment; });
+  for (Found& file : found) {
     struct stat info {};
-    if (fstat(fd, &info) != 0) return FromErrno(errno, PathOf(segment), "stat");
-    if (static_cast<uint64_t>(info.st_size) < options.segment_bytes) {
-      CAIRN_RETURN_IF_ERROR(Allocate(fd, segment));
-    }
+    const std::string path = PathOf(file.segment);
+    if (stat(path.c_str(), &info) != 0) return FromErrno(errno, path, "stat");
+    const auto size = static_cast<uint64_t>(info.st_size);
+    file.bytes = size_of(file.segment).value_or(std::max(default_bytes, size / kPage * kPage));
+    if (size >= file.bytes) continue;
+    CAIRN_ASSIGN_OR_RETURN(const FileRef open_file, Use(file.segment));
+    CAIRN_RETURN_IF_ERROR(Allocate(open_file->fd(), file.segment, file.bytes));
   }
-  return OkStatus();
+  return found;
 }
 
-Status ValueFiles::Allocate(int fd, uint32_t segment) const {
+Status ValueFiles::Allocate(int fd, uint32_t segment, uint64_t bytes) const {
   int result;
   do {
-    result = fallocate(fd, 0, 0, static_cast<off_t>(options_.segment_bytes));
+    result = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
   // Without it, the file has holes, and a write may meet a full disk after all.
-  if (result != 0 && errno == EOPNOTSUPP)
-    result = ftruncate(fd, static_cast<off_t>(options_.segment_bytes));
+  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, static_cast<off_t>(bytes));
   return result == 0 ? OkStatus() : FromErrno(errno, PathOf(segment), "allocate");
 }
 
-Status ValueFiles::Make(uint32_t segment) {
+void ValueFiles::Keep(uint32_t segment, FileRef file) {
+  open_[segment] = {std::move(file), ++uses_};
+  if (open_.size() <= options_.max_open) return;
+  const auto oldest = std::min_element(
+      open_.begin(), open_.end(),
+      [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
+  open_.erase(oldest);
+}
+
+Result<FileRef> ValueFiles::Use(uint32_t segment) {
+  {
+    MutexLock lock(mu_);
+    if (const auto it = open_.find(segment); it != open_.end()) {
+      it->second.last_use = ++uses_;
+      return it->second.file;
+    }
+  }
+  const std::string path = PathOf(segment);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | (options_.direct ? O_DIRECT : 0));
+  if (fd < 0) return FromErrno(errno, path, "open");
+  auto file = std::make_shared<const OpenFile>(fd);
+  MutexLock lock(mu_);
+  Keep(segment, file);
+  return file;
+}
+
+Status ValueFiles::Make(uint32_t segment, uint64_t bytes) {
   const std::string path = PathOf(segment);
   const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (options_.direct ? O_DIRECT : 0);
   const int fd = open(path.c_str(), flags, 0600);
   if (fd < 0) return FromErrno(errno, path, "make");
-  if (Status status = Allocate(fd, segment); !status.ok()) {
-    close(fd);
+  auto file = std::make_shared<const OpenFile>(fd);
+  if (Status status = Allocate(fd, segment, bytes); !status.ok()) {
     unlink(path.c_str());
     return status;
   }
-  fds_[segment].store(fd, std::memory_order_release);
+  MutexLock lock(mu_);
+  Keep(segment, std::move(file));
   return OkStatus();
 }
 
 void ValueFiles::Delete(uint32_t segment) {
-  close(fds_[segment].exchange(-1));
+  {
+    MutexLock lock(mu_);
+    open_.erase(segment);
+  }
   unlink(PathOf(segment).c_str());
+}
+
+Status ValueFiles::Sync(uint32_t segment) {
+  const Result<FileRef> file = Use(segment);
+  if (!file.ok()) {
+    return access(PathOf(segment).c_str(), F_OK) == 0 ? file.status() : OkStatus();
+  }
+  return fdatasync((*file)->fd()) == 0 ? OkStatus() : FromErrno(errno, PathOf(segment), "sync");
+}
+
+Status ValueFiles::SyncNames() {
+  const int fd = open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return FromErrno(errno, options_.path, "open");
+  const OpenFile folder(fd);
+  return fsync(fd) == 0 ? OkStatus() : FromErrno(errno, options_.path, "sync");
 }
 
 }  // namespace cairn::cache::disk

@@ -11,6 +11,7 @@
 //   disk.Crash();                    // Then Recover() again.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -101,6 +102,22 @@ class FakeTier final : public PersistentTier {
   size_t held() const {
     MutexLock lock(mu_);
     return held_.size();
+  }
+  // The tier mixes up two extents that are written and equally long: each has the bytes and the
+  // record of the other. False: there are no such extents.
+  bool MixUpTwo() {
+    MutexLock lock(mu_);
+    Stored* first = nullptr;
+    for (auto& [id, stored] : extents_) {
+      if (!stored.written) continue;
+      if (first == nullptr) {
+        first = &stored;
+      } else if (stored.length == first->length) {
+        std::swap(stored, *first);
+        return true;
+      }
+    }
+    return false;
   }
   // NextVictims names the oldest `size` extents at a time, until they are gone. 0: none.
   void GroupVictims(size_t size, uint64_t keep_bytes, std::chrono::nanoseconds age) {
@@ -208,7 +225,8 @@ class FakeTier final : public PersistentTier {
     return OkStatus();
   }
 
-  Status Flush() override {
+  using PersistentTier::Flush;
+  Status Flush(std::chrono::nanoseconds, const std::function<bool()>&) override {
     MutexLock lock(mu_);
     ++flushes_;
     if (Status fault = flush_fault_.Next(); !fault.ok()) return fault;
@@ -219,6 +237,14 @@ class FakeTier final : public PersistentTier {
     return OkStatus();
   }
 
+  Result<std::string> RecordOf(const Extent& extent) override {
+    MutexLock lock(mu_);
+    const auto it = extents_.find(extent.id);
+    if (it == extents_.end() || !it->second.written) {
+      return Errorf(StatusCode::kNotFound, "extent {}: no record", extent.id);
+    }
+    return it->second.record;
+  }
   VictimGroup NextVictims() override {
     VictimGroup group;
     MutexLock lock(mu_);

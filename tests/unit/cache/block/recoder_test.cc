@@ -17,6 +17,8 @@ using testing::SealSlices;
 
 constexpr format::PartRect kWhole{0, 3, 0, 2};
 
+constexpr uint64_t kNoLimit = UINT64_MAX;
+
 std::unique_ptr<const Recoder> Make(const std::string& recipe) {
   const auto ns = CheckNamespace(EncodedSpec(recipe));
   EXPECT_OK(ns);
@@ -27,7 +29,7 @@ std::unique_ptr<const Recoder> Make(const std::string& recipe) {
 
 std::vector<std::byte> Recoded(const Recoder& recoder, const format::PartRect& rect,
                                const std::vector<std::byte>& part, bool at_start) {
-  const auto buffer = recoder.Recode(rect, part, at_start);
+  const auto buffer = recoder.Recode(rect, part, at_start, kNoLimit);
   EXPECT_OK(buffer);
   if (!buffer.ok()) return {};
   return {buffer->bytes().begin(), buffer->bytes().end()};
@@ -81,13 +83,13 @@ TEST(RecoderTest, DamagedBytesAreNotEncoded) {
   auto slice = good;
   slice.back() ^= std::byte{1};
   EXPECT_THAT(
-      recoder->Recode(kWhole, slice, false).status(),
+      recoder->Recode(kWhole, slice, false, kNoLimit).status(),
       StatusIs(StatusCode::kDataLoss, HasSubstr("layer 2: bytes do not match their checksum")));
   auto header = good;
   header[40] ^= std::byte{1};
-  EXPECT_THAT(recoder->Recode(kWhole, header, false).status(),
+  EXPECT_THAT(recoder->Recode(kWhole, header, false, kNoLimit).status(),
               StatusIs(StatusCode::kDataLoss, HasSubstr("header")));
-  EXPECT_THAT(recoder->Recode({0, 2, 0, 2}, good, false).status(),
+  EXPECT_THAT(recoder->Recode({0, 2, 0, 2}, good, false, kNoLimit).status(),
               StatusIs(StatusCode::kDataLoss, HasSubstr("layers")));
 }
 
@@ -95,15 +97,27 @@ TEST(RecoderTest, SoundBytesThatNoEncoderWroteAreRefused) {
   const auto recoder = Make("host=int8>disk=turbo:bits=4");
   const std::vector<std::byte> junk(100, std::byte{0x7c});
   const auto part = SealSlices({junk, {}, junk}, format::Codec::kInt8, kWhole);
-  EXPECT_THAT(recoder->Recode(kWhole, part, false).status(),
+  EXPECT_THAT(recoder->Recode(kWhole, part, false, kNoLimit).status(),
               StatusIs(StatusCode::kDataLoss, HasSubstr("layer 0, int8: corrupt")));
+}
+
+TEST(RecoderTest, APartThatWouldGrowBeyondItsLimitIsRefused) {
+  const auto recoder = Make("host=int8>disk=turbo:bits=4");
+  const auto part = EncodedPart({"int8"}, 1, kWhole, true);
+  const uint64_t exact = recoder->MaxBlockBytes(true);
+  EXPECT_OK(recoder->Recode(kWhole, part, true, exact));
+  for (const uint64_t limit : {exact - 1, exact / 2, uint64_t{50}, uint64_t{0}}) {
+    EXPECT_THAT(
+        recoder->Recode(kWhole, part, true, limit).status(),
+        StatusIs(StatusCode::kInvalidArgument, HasSubstr(fmt::format("more than {} ", limit))));
+  }
 }
 
 TEST(RecoderTest, NumbersThatAreNotFiniteAreNotEncoded) {
   const auto recoder = Make("host=raw>disk=int8");
   const std::vector<std::byte> infinities(2 * 2 * 2 * 32 * 64, std::byte{0x7c});
   const auto part = SealSlices({infinities, {}, infinities}, format::Codec::kRaw, kWhole);
-  EXPECT_THAT(recoder->Recode(kWhole, part, false).status(),
+  EXPECT_THAT(recoder->Recode(kWhole, part, false, kNoLimit).status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not finite")));
 }
 

@@ -23,6 +23,15 @@ class DiskTest : public EngineTest {
     ASSERT_EQ(BlocksIn(TierKind::kHost), 0u);
     ASSERT_EQ(BlocksIn(TierKind::kDisk), n);
   }
+  void ExpectBothRefused() {
+    const MatchResult match = Match(TestKeys(1, 2));
+    ASSERT_EQ(match.matched_blocks, 2u);
+    const Fetched fetched = Fetch(*match.lease);
+    EXPECT_THAT(fetched.failures, ElementsAre(std::pair(0, MissReason::kCorrupt),
+                                              std::pair(1, MissReason::kCorrupt)));
+    EXPECT_TRUE(fetched.slices.empty());
+    EXPECT_GE(engine_->GetStats().corrupt_blocks, 1u);
+  }
   std::vector<Extent> extents_;
 };
 
@@ -159,6 +168,8 @@ TEST_F(DiskTest, BadBytesOnDiskAreAMissAndRemoved) {
 TEST_F(DiskTest, ABlockUnderAnotherKeysRecordIsRefusedByItsShape) {
   // Wrong bytes under a valid checksum: a sound part of another rectangle.
   Start();
+  ASSERT_OK(Store(2, std::nullopt));  // The namespace's record comes with its first block.
+  Flush();
   const auto record = EncodeRecord({.fingerprint = ns_,
                                     .generation = 1,
                                     .key = TestKey(1),
@@ -179,6 +190,29 @@ TEST_F(DiskTest, ABlockUnderAnotherKeysRecordIsRefusedByItsShape) {
   const MatchResult match = Match(TestKeys(1, 1));
   ASSERT_EQ(match.matched_blocks, 1u);
   EXPECT_THAT(Fetch(*match.lease).failures, ElementsAre(std::pair(0, MissReason::kCorrupt)));
+}
+
+// Sound bytes of the same shape, but another block's: only the record can tell. Once the block is
+// promoted, and once there is no room for that and the fetch reads past the host tier.
+TEST_F(DiskTest, AnotherBlocksExtentIsRefusedByItsRecord) {
+  Start();
+  StoreOnDiskOnly(2);
+  ASSERT_TRUE(disk_->MixUpTwo());
+  ExpectBothRefused();
+}
+
+TEST_F(DiskTest, AnotherBlocksExtentIsRefusedByItsRecordPastTheHostTier) {
+  Start();
+  StoreOnDiskOnly(2);
+  ASSERT_TRUE(disk_->MixUpTwo());
+  std::vector<Extent> all;
+  for (;;) {
+    const auto extent = host_->Reserve(4096);
+    if (!extent.ok()) break;
+    all.push_back(*extent);
+  }
+  ExpectBothRefused();
+  for (const Extent& extent : all) host_->Release(extent);
 }
 
 TEST_F(DiskTest, RotInTheArenaFallsBackToTheDiskCopyAndMends) {

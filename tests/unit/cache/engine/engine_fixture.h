@@ -94,6 +94,7 @@ inline uint64_t DeviceBytesOfThisRun() {
 
 struct EngineTestOptions {
   uint64_t host_bytes = 4 << 20;
+  uint64_t segment_bytes = 0;  // Of the host tier. 0: it chooses.
   uint64_t disk_bytes = 64 << 20;
   bool disk = true;
   uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
@@ -107,15 +108,14 @@ class EngineTest : public ::testing::Test {
  protected:
   using Options = EngineTestOptions;
 
-  void Start(Options options = {}) {
-    options_ = options;
+  // A node's tiers and engine. The engine's error, if it does not start.
+  Status Create(const Options& options) {
     HostTierOptions host;
     host.capacity_bytes = options.host_bytes;
+    host.segment_bytes = options.segment_bytes;
     host.prefault = false;
     host.check_memory = false;
-    auto tier = HostTier::Create(host);
-    ASSERT_OK(tier);
-    host_ = *std::move(tier);
+    CAIRN_ASSIGN_OR_RETURN(host_, HostTier::Create(host));
     if (options.disk && disk_ == nullptr) {
       disk_ = std::make_unique<FakeTier>(FakeTier::Options{.capacity_bytes = options.disk_bytes});
     }
@@ -128,16 +128,22 @@ class EngineTest : public ::testing::Test {
           FakeTier::Options{.kind = TierKind::kDevice, .capacity_bytes = options.device_bytes});
       tiers.Add(static_cast<Tier*>(device_.get()));
     }
-    auto engine = CacheEngine::Create(options.engine, {.tiers = tiers,
-                                                       .clock = &clock_,
-                                                       .executor = executor_,
-                                                       .node_id = "node",
-                                                       .node_epoch = 1,
-                                                       .eviction = options.eviction,
-                                                       .source = options.source,
-                                                       .timers = options.timers});
-    ASSERT_OK(engine);
-    engine_ = *std::move(engine);
+    CAIRN_ASSIGN_OR_RETURN(engine_,
+                           CacheEngine::Create(options.engine, {.tiers = tiers,
+                                                                .clock = &clock_,
+                                                                .executor = executor_,
+                                                                .node_id = "node",
+                                                                .node_epoch = 1,
+                                                                .eviction = options.eviction,
+                                                                .source = options.source,
+                                                                .timers = options.timers,
+                                                                .memory = memory_}));
+    return OkStatus();
+  }
+
+  void Start(Options options = {}) {
+    options_ = options;
+    ASSERT_OK(Create(options));
     auto session = engine_->OpenSession("test");
     ASSERT_OK(session);
     session_ = *session;
@@ -267,6 +273,7 @@ class EngineTest : public ::testing::Test {
   FakeClock clock_;
   InlineExecutor inline_;
   Executor* executor_ = &inline_;
+  MemoryAccount* memory_ = nullptr;  // Nothing is bounded.
   NamespaceSpec spec_ = TestSpec();
   Options options_;
   std::unique_ptr<HostTier> host_;

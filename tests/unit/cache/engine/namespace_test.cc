@@ -23,7 +23,7 @@ TEST_F(NamespaceTest, OpeningTwiceFindsTheSame) {
   ASSERT_OK(again);
   EXPECT_FALSE(again->created);
   EXPECT_EQ(again->fingerprint, ns_);
-  EXPECT_EQ(*engine_->GetNamespace(ns_), spec_);
+  EXPECT_EQ(**engine_->GetNamespace(ns_), spec_);
 }
 
 TEST_F(NamespaceTest, OneDifferentFieldIsNamedNeverSilent) {
@@ -96,16 +96,23 @@ TEST_F(NamespaceTest, DropTenantTakesAllOfHisAndNothingElse) {
   EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->extents, 3u);
 }
 
-TEST_F(NamespaceTest, DropEndsLeasesAndReservations) {
+TEST_F(NamespaceTest, DropEndsTimedLeasesAndReservations) {
   Start();
   StoreChain(1, 3);
   const MatchResult match = Match(TestKeys(1, 3));
   const auto reserved = Reserve(Part(4, 3));
   ASSERT_OK(reserved);
+  ASSERT_EQ(engine_->GetStats().leases, 1u);
+  ASSERT_EQ(engine_->GetStats().reservations, 1u);
+  ASSERT_GT(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   ASSERT_OK(engine_->DropNamespace(ns_));
   EXPECT_EQ(engine_->GetStats().leases, 0u);
   EXPECT_EQ(engine_->GetStats().reservations, 0u);
   EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
+  EXPECT_EQ(engine_->GetStats().tiers[TierKind::kDisk]->used_bytes, 0u);
+  // Whoever has the lease reads nothing under it any more.
+  EXPECT_THAT(engine_->Fetch({.session = session_, .lease = *match.lease, .trace = ""}).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("lease")));
   EXPECT_THAT(CommitOne(*reserved), StatusIs(StatusCode::kNotFound, HasSubstr("reservation")));
   EXPECT_THAT(engine_->DropNamespace(ns_).status(),
               StatusIs(StatusCode::kNotFound, HasSubstr("namespace")));

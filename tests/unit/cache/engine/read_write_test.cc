@@ -104,12 +104,6 @@ TEST_F(ReadWriteTest, PartOfAnotherShapeIsRefusedAtCommit) {
 TEST_F(ReadWriteTest, FirstCommitWins) {
   ASSERT_OK(Store(1, std::nullopt));
   EXPECT_THAT(Store(1, std::nullopt), StatusIs(StatusCode::kAlreadyExists, HasSubstr("here")));
-  const auto held = Reserve(Part(2, 1));
-  ASSERT_OK(held);
-  EXPECT_THAT(Reserve(Part(2, 1)).status(),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("reserved")));
-  ASSERT_OK(engine_->Abort(session_, {&*held, 1}));
-  EXPECT_OK(Store(2, 1));
 }
 
 TEST_F(ReadWriteTest, BlockAppearsWhenItsGridIsCovered) {
@@ -160,11 +154,38 @@ TEST_F(ReadWriteTest, ReservationsEndWithTheirDeadlineAndTheirSession) {
 
   const SessionId other = *engine_->OpenSession("other");
   ASSERT_OK(Reserve(Part(1, std::nullopt), other));
-  EXPECT_THAT(Reserve(Part(1, std::nullopt)).status(),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("")));
   engine_->CloseSession(other);
   EXPECT_EQ(engine_->GetStats().tiers[TierKind::kHost]->used_bytes, 0u);
   EXPECT_OK(Reserve(Part(1, std::nullopt)));
+}
+
+TEST_F(ReadWriteTest, ASessionThatNamesATenantIsServedThatTenantOnly) {
+  StoreChain(1, 2);
+  const std::vector<BlockKey> keys = TestKeys(1, 2);
+  for (const std::string_view tenant :
+       {std::string_view("another"), std::string_view(spec_.tenant)}) {
+    const SessionId session = *engine_->OpenSession("test", tenant);
+    const bool own = tenant == spec_.tenant;
+    const auto allowed = [&](const Status& status) {
+      if (own) return status.ok();
+      EXPECT_THAT(Message(status), HasSubstr("'fingerprint'"));
+      return status.code() != StatusCode::kPermissionDenied;
+    };
+    EXPECT_EQ(allowed(engine_
+                          ->Match({.session = session,
+                                   .fingerprint = ns_,
+                                   .keys = keys,
+                                   .lease = true,
+                                   .trace = {}})
+                          .status()),
+              own);
+    EXPECT_EQ(
+        allowed(engine_->Prefetch({.session = session, .fingerprint = ns_, .keys = keys}).status()),
+        own);
+    const ReservePartRequest part = Part(9, std::nullopt);
+    EXPECT_EQ(allowed(engine_->Reserve(session, ns_, {&part, 1}, Duration(0)).status()), own);
+    engine_->CloseSession(session);
+  }
 }
 
 TEST_F(ReadWriteTest, EvictionTakesTheTailOfTheLeastUsedPath) {
@@ -423,9 +444,9 @@ TEST_F(LimitsTest, BudgetsAnswerResourceExhaustedAndSayWhich) {
   ASSERT_OK(engine_->OpenSession("b"));
   EXPECT_THAT(engine_->OpenSession("c").status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("sessions")));
+  StoreChain(1, 1);
   EXPECT_THAT(engine_->OpenNamespace(TestSpec("other"), false).status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("namespaces")));
-  StoreChain(1, 1);
   EXPECT_TRUE(Match(TestKeys(1, 1)).lease);
   const auto keys = TestKeys(1, 1);
   MatchRequest request{.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""};

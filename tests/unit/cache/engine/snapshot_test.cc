@@ -33,7 +33,7 @@ class SnapshotTest : public ::testing::Test {
  protected:
   NamespacePtr Open(const std::string& model) {
     const NamespaceSpec spec = Spec(model);
-    const auto opened = registry_.Open(Fingerprint(spec), [&](uint64_t generation) {
+    const auto opened = registry_.Open(Fingerprint(spec), spec.tenant, [&](uint64_t generation) {
       return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation, &policy_, 1);
     });
     EXPECT_OK(opened);
@@ -186,7 +186,7 @@ TEST(NamespaceRegistryTest, EachOpenedNamespaceHasAGenerationOfItsOwn) {
   std::atomic<bool> stop{false};
   const auto open = [&] {
     while (!stop) {
-      const auto opened = registry.Open(fingerprint, [&](uint64_t generation) {
+      const auto opened = registry.Open(fingerprint, stored->spec.tenant, [&](uint64_t generation) {
         MutexLock lock(mu);
         generations.insert(generation);
         return std::make_shared<NamespaceState>(stored, generation, &policy, 1);

@@ -255,21 +255,29 @@ TEST_F(SourceFetchTest, WithoutABufferItWaitsUntilAReaderHasDone) {
   EXPECT_EQ(served.size(), 8u);
 }
 
-TEST_F(SourceFetchTest, AWriterAndASourceOfTheSameBlockDoNotMeet) {
+TEST_F(SourceFetchTest, OfAWriterAndASourceTheFirstWins) {
   StartWithSource();
-  GiveSource(1, 1);
-  GiveSource(2, 2);
-  const MatchResult match = MatchAll(1, 2);
+  for (const uint64_t n : {1, 2, 3}) GiveSource(n, n);
+  const MatchResult match = MatchAll(1, 3);
+  // Block 1 is not yet the writer's, block 2 has a part of one that stopped, and block 3 is stored
+  // while the source reads it.
   const auto reservation = Reserve(Part(1, std::nullopt));
   ASSERT_OK(reservation);
-  // Block 1 is the writer's: the reader gets the source's bytes from a buffer.
-  EXPECT_EQ(TakeAll(match, 1).slices.size(), 2u * kLayers);
-  EXPECT_EQ(BlocksInHost(1, 1), 0u);
-  EXPECT_EQ(BlocksInHost(2, 2), 1u);
+  ASSERT_OK(Store(2, 1, {{0, 1, 0, kHeads}}));
+  source_.HoldAnswers();
+  const auto stream = Begin(match);
+  Fetched fetched;
+  EXPECT_TRUE(TakeWhatIsThere(*stream, 1, &fetched));
+  ASSERT_OK(Store(3, 2));
+  source_.ReleaseAnswers();
+  EXPECT_FALSE(TakeWhatIsThere(*stream, 1, &fetched));
+  EXPECT_TRUE(fetched.failures.empty());
+  EXPECT_EQ(fetched.slices.size(), 3u * kLayers);
+  fetched.slices.clear();
+  EXPECT_EQ(BlocksInHost(1, 3), 3u);
   ASSERT_OK(engine_->Write(session_, *reservation, 0, TestPart(spec_.layout, 1, Whole())));
-  EXPECT_OK(CommitOne(*reservation));
-  EXPECT_EQ(ServeAndVerify(1, 2), 2u);
-  // Block 2 is here, so no writer may bring it again.
+  EXPECT_THAT(CommitOne(*reservation), StatusIs(StatusCode::kAlreadyExists, ::testing::_));
+  EXPECT_EQ(ServeAndVerify(1, 3), 3u);
   EXPECT_THAT(Reserve(Part(2, 1)), StatusIs(StatusCode::kAlreadyExists, ::testing::_));
 }
 

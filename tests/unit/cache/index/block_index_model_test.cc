@@ -61,7 +61,7 @@ TEST_P(Model, AgreesWithANaiveTree) {
     const size_t t = rng() % kTierCount;
     const TierKind tier = static_cast<TierKind>(t);
     ++now;
-    switch (rng() % 8) {
+    switch (rng() % 9) {
       case 0:
       case 1: {
         const auto parent = ParentOf(n, seed);
@@ -158,6 +158,22 @@ TEST_P(Model, AgreesWithANaiveTree) {
           ASSERT_TRUE(evicted->gone);
           model.erase(victim);
         }
+        break;
+      }
+      case 8: {
+        const auto it = model.find(n);
+        if (it == model.end() || !it->second.in[t]) break;
+        const BlockRef ref = *index.Find(KeyOf(n));
+        const bool pinned = index.IsPinned(ref);
+        ASSERT_EQ(index.FindPinnedPaths().Covers(ref), pinned);
+        if (pinned) break;
+        const PartPlaces before = index.PartsOf(ref);
+        const Extent elsewhere{n + (uint64_t{1} << 32) * static_cast<uint64_t>(step), 100};
+        index.Relocate(ref, tier, {&elsewhere, 1}, &released);
+        ASSERT_EQ(released.back().extent, before[0].In(tier));
+        ASSERT_EQ(index.PartsOf(ref)[0].In(tier), elsewhere);
+        ++given;
+        ++expected_back;
         break;
       }
     }

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+#include <set>
+
 #include "services/cache/index/recently_gone.h"
 #include "tests/unit/cache/index/index_fixture.h"
 
@@ -49,6 +53,37 @@ TEST_F(BlockIndexTest, MatchesTheLongestStoredPrefix) {
   EXPECT_EQ(Matched({1, 2, 9, 4}), 2u);
   EXPECT_EQ(Matched({9}), 0u);
   EXPECT_EQ(index_.nodes(), 1u);
+}
+
+TEST_F(BlockIndexTest, PinnedPathsAreWhatPinsReach) {
+  StoreChain(1, 5);
+  Store(20, 3);
+  StoreChain(30, 31);
+  const auto covered = [&](uint64_t n) {
+    const bool covers = index_.FindPinnedPaths().Covers(*index_.Find(KeyOf(n)));
+    EXPECT_EQ(covers, index_.IsPinned(*index_.Find(KeyOf(n)))) << n;
+    return covers;
+  };
+  const PinId pin = Pin(20), again = Pin(20), lower = Pin(4);
+  for (const uint64_t n : {1, 2, 3, 20, 4}) EXPECT_TRUE(covered(n)) << n;
+  for (const uint64_t n : {5, 30, 31}) EXPECT_FALSE(covered(n)) << n;
+  for (const PinId p : {pin, again, lower}) index_.Unpin(p, &released_);
+  for (const uint64_t n : {1, 2, 3, 20, 4, 5}) EXPECT_FALSE(covered(n)) << n;
+}
+
+TEST_F(BlockIndexTest, ABlockThatMovesWithinATierIsTheSame) {
+  StoreChain(1, 2);
+  const auto ref = *index_.Find(KeyOf(1));
+  EXPECT_TRUE(index_.HasMoreBelow(ref, TierKind::kHost));
+  EXPECT_FALSE(index_.HasMoreBelow(*index_.Find(KeyOf(2)), TierKind::kHost));
+  EXPECT_FALSE(index_.HasMoreBelow(ref, TierKind::kDisk));
+  const Extent elsewhere{77, 100};
+  index_.Relocate(ref, TierKind::kHost, {&elsewhere, 1}, &released_);
+  ASSERT_EQ(released_.size(), 1u);
+  EXPECT_EQ(released_[0].extent.id, 1u);
+  EXPECT_EQ(index_.PartsOf(ref)[0].In(TierKind::kHost), elsewhere);
+  EXPECT_EQ(Matched({1, 2}), 2u);
+  EXPECT_TRUE(index_.CheckInvariants());
 }
 
 TEST_F(BlockIndexTest, BranchSplitsARunAndBothWaysMatch) {
@@ -253,9 +288,65 @@ TEST_F(BlockIndexTest, CompactJoinsWhatWasInsertedInAnyOrder) {
 TEST_F(BlockIndexTest, ReclaimGivesEveryExtentBack) {
   StoreChain(1, 600);
   size_t steps = 0;
-  while (!index_.Reclaim(100, &released_)) ++steps;
+  while (index_.Reclaim(100, &released_) == BlockIndex::Reclaimed::kSome) ++steps;
+  EXPECT_EQ(steps, 5u);
   EXPECT_EQ(released_.size(), 600u);
   EXPECT_EQ(index_.blocks(), 0u);
+}
+
+TEST_F(BlockIndexTest, ReclaimKeepsWhatPinsKeepAndNothingElse) {
+  std::mt19937_64 rng(7);
+  for (int round = 0; round < 20; ++round) {
+    const LruPolicy policy;
+    BlockIndex index(kWhole, &policy, 1);
+    std::vector<uint64_t> parent(400);
+    for (uint64_t n = 1; n < 400; ++n) {
+      // Chains, branches, and roots in any order.
+      parent[n] = rng() % 4 == 0 ? rng() % n : n - 1;
+      std::optional<BlockKey> above;
+      if (parent[n] > 0) above = KeyOf(parent[n]);
+      index.Insert(KeyOf(n), above, OnePart(n), rng() % 2 == 0 ? TierKind::kHost : TierKind::kDisk,
+                   1, 0);
+      if (rng() % 8 == 0) index.SetDirty(*index.Find(KeyOf(n)), TierKind::kHost, true);
+    }
+    std::map<PinId, uint64_t> pins;
+    for (int i = 0; i < 5; ++i) {
+      const uint64_t n = 1 + rng() % 399;
+      pins[index.PinBlock(*index.Find(KeyOf(n)))] = n;
+    }
+    const auto kept = [&] {
+      std::set<uint64_t> path;
+      for (const auto& [pin, deepest] : pins) {
+        for (uint64_t n = deepest; n > 0; n = parent[n]) path.insert(n);
+      }
+      return path;
+    };
+    ReleaseList released;
+    while (true) {
+      BlockIndex::Reclaimed reclaimed;
+      do {
+        reclaimed = index.Reclaim(1 + rng() % 50, &released);
+        ASSERT_TRUE(index.CheckInvariants());
+      } while (reclaimed == BlockIndex::Reclaimed::kSome);
+      ASSERT_EQ(index.blocks(), kept().size());
+      ASSERT_EQ(released.size(), 399 - kept().size());
+      for (const uint64_t n : kept()) ASSERT_TRUE(index.FindAlive(KeyOf(n))) << n;
+      if (pins.empty()) {
+        EXPECT_EQ(reclaimed, BlockIndex::Reclaimed::kAll);
+        break;
+      }
+      EXPECT_EQ(reclaimed, BlockIndex::Reclaimed::kPinned);
+      EXPECT_EQ(index.Reclaim(1000, &released), BlockIndex::Reclaimed::kPinned);
+      index.Unpin(pins.begin()->first, &released);
+      pins.erase(pins.begin());
+      if (pins.size() == 2) {  // One goes in the middle of a walk.
+        (void)index.Reclaim(1, &released);
+        index.Unpin(pins.begin()->first, &released);
+        pins.erase(pins.begin());
+      }
+    }
+    EXPECT_EQ(index.nodes(), 0u);
+  }
 }
 
 TEST(RecentlyGoneTest, RemembersWhyUntilOverwritten) {

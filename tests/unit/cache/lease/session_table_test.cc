@@ -27,9 +27,9 @@ class SessionTableTest : public ::testing::Test {
 };
 
 TEST_F(SessionTableTest, LimitsAreNamed) {
-  const SessionId a = *table_.Open("a");
-  ASSERT_OK(table_.Open("b"));
-  EXPECT_THAT(table_.Open("c").status(),
+  const SessionId a = *table_.Open("a", "");
+  ASSERT_OK(table_.Open("b", ""));
+  EXPECT_THAT(table_.Open("c", "").status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("limit is 2")));
   for (int i = 0; i < 2; ++i) ASSERT_OK(table_.AddLease(a, std::make_shared<Lease>(), At(10)));
   EXPECT_THAT(table_.AddLease(a, std::make_shared<Lease>(), At(10)).status(),
@@ -37,7 +37,7 @@ TEST_F(SessionTableTest, LimitsAreNamed) {
 }
 
 TEST_F(SessionTableTest, EverythingEndsWithTheSessionOnce) {
-  const SessionId a = *table_.Open("a");
+  const SessionId a = *table_.Open("a", "");
   const LeaseId lease = *table_.AddLease(a, std::make_shared<Lease>(), At(10));
   ASSERT_OK(table_.AddReservation(a, NewReservation(100), At(10)));
   {
@@ -55,7 +55,7 @@ TEST_F(SessionTableTest, EverythingEndsWithTheSessionOnce) {
 }
 
 TEST_F(SessionTableTest, DeadlinesAndRenewal) {
-  const SessionId a = *table_.Open("a");
+  const SessionId a = *table_.Open("a", "");
   const LeaseId one = *table_.AddLease(a, std::make_shared<Lease>(), At(10));
   const LeaseId two = *table_.AddLease(a, std::make_shared<Lease>(), At(10));
   ASSERT_OK(table_.RenewLease(a, two, clock_.Now(), At(20)));
@@ -68,7 +68,7 @@ TEST_F(SessionTableTest, DeadlinesAndRenewal) {
 }
 
 TEST_F(SessionTableTest, OtherSessionsCannotTouchIt) {
-  const SessionId a = *table_.Open("a"), b = *table_.Open("b");
+  const SessionId a = *table_.Open("a", ""), b = *table_.Open("b", "");
   const LeaseId lease = *table_.AddLease(a, std::make_shared<Lease>(), At(10));
   EXPECT_FALSE(table_.FindLease(b, lease, clock_.Now()).ok());
   EXPECT_EQ(table_.TakeLease(b, lease), nullptr);

@@ -159,6 +159,22 @@ TEST_F(LocalServerSessionTest, AWriterThatScribblesLaterMakesAMiss) {
   client.call->Release(match.lease);
 }
 
+// The commit looks at headers only. What goes to disk is verified first, as a copy.
+TEST_F(LocalServerSessionTest, WhatAWriterSpoiledDoesNotGoToDisk) {
+  Client client(this, "a");
+  ASSERT_EQ(client.call->Put(client.segments, a_, 1, std::nullopt), kOk);
+  ASSERT_EQ(client.call->Put(client.segments, a_, 2, 1, /*damage=*/SIZE_MAX), kOk);
+  clock_.Advance(std::chrono::seconds(2));
+  node_.engine->Tick();
+  node_.executor.RunAll();
+  const EngineStats stats = node_.engine->GetStats();
+  EXPECT_EQ(stats.corrupt_blocks, 1u);
+  EXPECT_EQ(disk_->GetStats().extents, 1u);
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 2)));
+  EXPECT_EQ(match.matched, 1u);
+  client.call->Release(match.lease);
+}
+
 TEST_F(LocalServerSessionTest, LeasesAndReservationsHaveNoDeadlineButEndWithTheSession) {
   auto client = std::make_unique<Client>(this, "a");
   ASSERT_EQ(client->call->Put(client->segments, a_, 1, std::nullopt), kOk);
@@ -229,24 +245,7 @@ TEST_F(LocalServerSessionTest, QuotaBoundsWhatASessionHolds) {
 
 TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   Client client(this, "a");
-  for (uint64_t n = 1; n <= 3; ++n) {
-    ASSERT_EQ(
-        client.call->Put(client.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
-        kOk);
-  }
-  clock_.Advance(std::chrono::seconds(2));
-  node_.engine->Tick();
-  node_.executor.RunAll();
-  // Newer blocks of the tenant push them out of the host tier.
-  const SessionId network = *node_.engine->OpenSession("network");
-  for (uint64_t n = 100; n < 1200; ++n) {
-    node_.Store(network, a_, n, std::nullopt);
-    if (n % 50 == 0) {
-      clock_.Advance(std::chrono::seconds(2));
-      node_.engine->Tick();
-      node_.executor.RunAll();
-    }
-  }
+  PutOnDiskOnly(client);
   const shm::Submission s = client.call->MatchCall(a_, TestKeys(1, 3));
   const shm::Completion match = client.call->Call(s);
   ASSERT_EQ(match.matched, 3u);
@@ -261,9 +260,11 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
   Status why;
   ASSERT_TRUE(client.session->Serve(8, &why));
   ASSERT_TRUE(client.session->has_waiting());
+  clock_.Advance(std::chrono::milliseconds(1));
   client.session->RetryWaiting();
   ASSERT_TRUE(client.session->has_waiting()) << "nothing has run yet";
   node_.executor.RunAll();
+  clock_.Advance(std::chrono::milliseconds(1));
   client.session->RetryWaiting();
   ASSERT_FALSE(client.session->has_waiting());
   const shm::Completion done = client.call->Wait(locate);
@@ -275,6 +276,57 @@ TEST_F(LocalServerSessionTest, LocateWaitsForBlocksFromDisk) {
     EXPECT_EQ(places[n - 1].tier, 2);
   }
   client.call->Release(match.lease);
+}
+
+// A client whose blocks never come costs the node some looks, not a look at each turn of its loop.
+TEST_F(LocalServerSessionTest, ABlockThatNeverComesIsLookedForAHundredTimesAMinute) {
+  Client client(this, "a");
+  PutOnDiskOnly(client);
+  const shm::Completion match = client.call->Call(client.call->MatchCall(a_, TestKeys(1, 3)));
+  ASSERT_EQ(match.matched, 3u);
+  shm::Submission locate = client.call->WithLease(Op::kLocate, match.lease);
+  locate.argument = 60'000;
+  Status why;
+  for (int i = 0; i < 8; ++i) {
+    locate.cookie = 100 + static_cast<uint64_t>(i);
+    ASSERT_TRUE(client.call->ring().Submit(locate));
+  }
+  ASSERT_TRUE(client.session->Serve(8, &why));
+  size_t looks = 0, first_second = 0;
+  const TimePoint start = clock_.Now();
+  while (client.session->has_waiting()) {
+    // As often as the server's thread comes by.
+    clock_.Advance(std::chrono::microseconds(100));
+    const size_t now = client.session->RetryWaiting(/*max=*/3);
+    ASSERT_LE(now, 3u);
+    looks += now;
+    if (clock_.Now() - start <= std::chrono::seconds(1)) first_second = looks;
+    ASSERT_LE(clock_.Now() - start, std::chrono::seconds(61));
+  }
+  EXPECT_GE(clock_.Now() - start, std::chrono::seconds(60));
+  EXPECT_LE(looks, 8 * 120u);
+  EXPECT_GE(first_second, 8 * 20u) << "a block that comes soon is seen soon";
+  EXPECT_EQ(client.session->next_look(), TimePoint::max());
+}
+
+// Bytes stay where a place says only as long as they are pinned, and nobody can take them away from
+// a reader in another process. So a lease that ends by its deadline gives no places.
+TEST_F(LocalServerSessionTest, ALeaseWithADeadlineGivesNoPlaces) {
+  Client client(this, "a");
+  node_.Store(client.id, a_, 1, std::nullopt);
+  const BlockKey key = TestKey(1);
+  const auto match = node_.engine->Match(
+      {.session = client.id, .fingerprint = a_, .keys = {&key, 1}, .lease = true, .trace = {}});
+  ASSERT_OK(match);
+  ASSERT_TRUE(match->lease);
+  for (const Op op : {Op::kLocate, Op::kReport, Op::kRenew}) {
+    const shm::Submission s =
+        client.call->WithLease(op, *match->lease, 0, op == Op::kRenew ? 0 : 1);
+    const shm::Completion done = client.call->Call(s);
+    EXPECT_EQ(done.code, Code(StatusCode::kNotFound));
+    EXPECT_THAT(client.call->Text(s, done), HasSubstr("'lease'"));
+  }
+  EXPECT_TRUE(client.serves);
 }
 
 TEST_F(LocalServerSessionTest, LocateWaitsNoLongerThanItWasTold) {

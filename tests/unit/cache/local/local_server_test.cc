@@ -1,7 +1,9 @@
 // The server with its socket and its thread: who gets in, who is thrown out, and what stays of
 // either.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <thread>
 
@@ -99,7 +101,9 @@ class LocalServerTest : public ::testing::Test {
                                                 [raw = client.get()] { raw->Pump(); });
     return client;
   }
-  LocalToken Admit() { return server_->Admit(*node_.engine->OpenSession("test")); }
+  LocalToken Admit(const std::string& tenant = {}) {
+    return server_->Admit(*node_.engine->OpenSession("test", tenant), tenant);
+  }
 
   LocalEngine node_{8};
   const Fingerprint a_ = node_.Open("a"), b_ = node_.Open("b");
@@ -146,6 +150,27 @@ TEST_F(LocalServerTest, RefusesWrongTokensAndWrongMessages) {
   EXPECT_FALSE(server_->Retire(token)) << "nobody came with it";
   EXPECT_THAT(Connect(token, "a").status(), StatusIs(StatusCode::kUnauthenticated, _));
   EXPECT_EQ(server_->stats().refused_sessions.load(), 4u);
+}
+
+// What a Hello says is checked against what the session said when it was opened.
+TEST_F(LocalServerTest, AHelloMayNameTheSessionsTenantOnly) {
+  Start();
+  const LocalToken token = Admit("a");
+  const auto lie = Connect(token, "b");
+  EXPECT_THAT(lie.status(), StatusIs(StatusCode::kPermissionDenied, HasSubstr("'tenant'")));
+  EXPECT_OK(Connect(token, "a"));
+  // Who named none, as clients of before, may still name any.
+  EXPECT_OK(Connect(Admit(), "b"));
+  EXPECT_EQ(server_->stats().refused_sessions.load(), 1u);
+}
+
+TEST_F(LocalServerTest, SessionsWithoutATenantCanBeRefused) {
+  LocalServerOptions options;
+  options.require_tenant = true;
+  Start(options);
+  EXPECT_THAT(Connect(Admit(), "a").status(),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("local.require_tenant")));
+  EXPECT_OK(Connect(Admit("a"), "a"));
 }
 
 TEST_F(LocalServerTest, HangingUpEndsWhatTheSessionHolds) {
@@ -207,31 +232,76 @@ TEST_F(LocalServerTest, NonsenseOnTheSocketClosesThatSessionAlone) {
   EXPECT_EQ((*good)->call->Reserve(a_, 1, std::nullopt).code, 0);
 }
 
-// Every file of this process that a client of tenant `a` was given: none shows tenant `b`'s bytes,
-// and none can be written but what was lent.
+// Every file of this process that a client of tenant `a` was given, whatever it says and however
+// often memory changes hands: none shows tenant `b`'s bytes, and none can be written but what was
+// lent.
 TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
   Start();
   const SessionId network = *node_.engine->OpenSession("network");
-  auto a = Connect(Admit(), "a"), b = Connect(Admit(), "b");
+  const LocalToken of_a = Admit("a");
+  auto a = Connect(of_a, "a"), b = Connect(Admit("b"), "b");
   ASSERT_OK(a);
   ASSERT_OK(b);
-  node_.Store(network, a_, 1, std::nullopt);
-  node_.Store(network, b_, 2, std::nullopt);
-  const BlockKey one = TestKey(1), two = TestKey(2);
-  ASSERT_EQ((*a)->call->Call((*a)->call->MatchCall(a_, {&one, 1})).matched, 1u);
-  ASSERT_EQ((*b)->call->Call((*b)->call->MatchCall(b_, {&two, 1})).matched, 1u);
-  EXPECT_NE((*a)->call->Call((*a)->call->MatchCall(b_, {&two, 1})).code, 0);
-  (*a)->TakeSegments();
-  (*b)->TakeSegments();
-  ASSERT_EQ((*a)->segments.segments.size(), 1u);
-  ASSERT_EQ((*b)->segments.segments.size(), 1u);
-  EXPECT_NE((*a)->segments.segments.begin()->first, (*b)->segments.segments.begin()->first);
-  const auto secret = TestPart(TestSpec().layout, 2, TestSpec().layout.WholeRect());
   // The header's hash is in no other part.
-  const std::string_view needle(reinterpret_cast<const char*>(secret.data()) + 40, 8);
+  const auto needle = [](uint64_t n) {
+    const auto part = TestPart(TestSpec().layout, n, TestSpec().layout.WholeRect());
+    return std::string(reinterpret_cast<const char*>(part.data()) + 40, 8);
+  };
+  // Parts of blocks whose numbers differ by 256 are equal. So b's numbers are 0 to 99 modulo 256,
+  // and a's 128 to 227.
+  constexpr uint64_t kFirst = 4 * 256, kBlocks = 300;
+  const auto numbers = [](uint64_t first) {
+    std::vector<uint64_t> all;
+    for (uint64_t i = 0; i < kBlocks; ++i) all.push_back(first + i / 100 * 256 + i % 100);
+    return all;
+  };
+  const auto secrets_seen = [&](Client& client) {
+    client.TakeSegments();
+    std::vector<uint64_t> seen;
+    for (const auto& [id, segment] : client.segments.segments) {
+      const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
+      for (uint64_t n = kFirst; n < kFirst + 100; ++n) {
+        if (all.find(needle(n)) != std::string_view::npos) seen.push_back(n);
+      }
+    }
+    return seen;
+  };
+  Fingerprint ns_b = b_;
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    // b fills most of the arena, over the network and in place, and is dropped; a takes its place.
+    for (const uint64_t n : numbers(kFirst)) node_.Store(network, ns_b, n, std::nullopt);
+    const std::vector<BlockKey> known = {TestKey(numbers(kFirst).back())};
+    ASSERT_EQ((*b)->call->Call((*b)->call->MatchCall(ns_b, known)).matched, 1u);
+    EXPECT_THAT(secrets_seen(**a), ::testing::IsEmpty());
+    EXPECT_NE((*a)->call->Call((*a)->call->MatchCall(ns_b, known)).code, 0);
+    b->reset();
+    ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 1; }));
+    ASSERT_OK(node_.engine->DropNamespace(ns_b));
+    node_.executor.RunAll();
+    const uint64_t first = 128 + 256 * 40 * static_cast<uint64_t>(round + 1);
+    for (const uint64_t n : numbers(first)) node_.Store(network, a_, n, std::nullopt);
+    for (const uint64_t n : numbers(first)) {
+      const BlockKey key = TestKey(n);
+      const shm::Completion match = (*a)->call->Call((*a)->call->MatchCall(a_, {&key, 1}));
+      if (match.lease != 0) (*a)->call->Release(match.lease);
+    }
+    // Rooms to write into, which are segments of another kind.
+    for (uint64_t n = 1; n <= 20; ++n) {
+      const auto grant = (*a)->call->Reserve(a_, first + 5000 + n, std::nullopt);
+      if (grant.code == 0)
+        (*a)->call->Call((*a)->call->WithIds(Op::kAbort, {&grant.reservation, 1}));
+    }
+    EXPECT_THAT(secrets_seen(**a), ::testing::IsEmpty());
+    // A lie gets it nowhere either.
+    EXPECT_THAT(Connect(of_a, "b").status(), StatusIs(StatusCode::kPermissionDenied, _));
+    ns_b = node_.Open("b");
+    b = Connect(Admit("b"), "b");
+    ASSERT_OK(b);
+  }
+  EXPECT_GT((*a)->segments.segments.size(), 1u) << "memory changed hands";
   for (const auto& [id, segment] : (*a)->segments.segments) {
-    const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
-    EXPECT_EQ(all.find(needle), std::string_view::npos);
+    if (segment.writable) continue;
     const std::string path = "/proc/self/fd/" + std::to_string(segment.fd);
     const int again = open(path.c_str(), O_RDWR);
     if (again < 0) continue;
@@ -239,6 +309,68 @@ TEST_F(LocalServerTest, AnotherTenantsBytesAreOutOfReach) {
     EXPECT_LT(pwrite(again, "x", 1, 0), 0);
     close(again);
   }
+}
+
+// What lay in memory that a tenant gets was another tenant's until now, and nobody had seen it.
+TEST_F(LocalServerTest, MemoryThatWasAnothersIsEmpty) {
+  Start();
+  const SessionId network = *node_.engine->OpenSession("network");
+  const uint64_t part = TestPart(TestSpec().layout, 1, TestSpec().layout.WholeRect()).size();
+  const uint64_t blocks = 7 * kSegmentBytes / (part + 4096);
+  for (uint64_t n = 1; n <= blocks; ++n) node_.Store(network, b_, n, std::nullopt);
+  ASSERT_OK(node_.engine->DropTenant("b"));
+  node_.engine->Tick();
+  node_.executor.RunAll();
+  ASSERT_EQ(node_.host->GetStats().used_bytes, 0u);
+  auto keep = Connect(Admit(), "a");
+  ASSERT_OK(keep);
+  // Sealed segments and lent ones.
+  for (uint64_t n = 0; n < blocks / 2; ++n) {
+    // Bytes of a block depend on its number modulo 256: none is like the victim's first ones.
+    node_.Store(network, a_, 256 * (n / 100 + 8) + 100 + n % 100, std::nullopt);
+  }
+  ASSERT_EQ((*keep)->call->Reserve(a_, 2000, std::nullopt).code, 0);
+  auto a = Connect(Admit(), "a");
+  ASSERT_OK(a);
+  ASSERT_TRUE(Eventually([&] {
+    (*a)->TakeSegments();
+    return (*a)->segments.segments.size() >= 4;
+  }));
+  for (const auto& [id, segment] : (*a)->segments.segments) {
+    const std::string_view all(reinterpret_cast<const char*>(segment.base), segment.bytes);
+    for (uint64_t n = 1; n <= blocks; ++n) {
+      const auto secret = TestPart(TestSpec().layout, n, TestSpec().layout.WholeRect());
+      const std::string_view needle(reinterpret_cast<const char*>(secret.data()) + 40, 8);
+      ASSERT_EQ(all.find(needle), std::string_view::npos) << "block " << n;
+      if (n == 20) break;
+    }
+  }
+}
+
+TEST_F(LocalServerTest, TenantsThatHangUpGiveTheirNamesBack) {
+  Start();
+  const LocalToken token = Admit();
+  for (int i = 0; i < 300; ++i) {
+    auto client = Connect(token, "tenant" + std::to_string(i));
+    ASSERT_OK(client) << i;
+    client->reset();
+    ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 0; }));
+  }
+  std::vector<std::unique_ptr<Client>> clients;
+  Status refused;
+  for (int i = 0; i < 257; ++i) {
+    auto client = Connect(Admit(), "live" + std::to_string(i));
+    if (!client.ok()) {
+      refused = client.status();
+      EXPECT_EQ(i, 256);
+      break;
+    }
+    clients.push_back(*std::move(client));
+  }
+  EXPECT_THAT(refused, StatusIs(StatusCode::kResourceExhausted, HasSubstr("the limit is 256")));
+  clients.clear();
+  ASSERT_TRUE(Eventually([&] { return server_->stats().sessions.load() == 0; }));
+  EXPECT_OK(Connect(Admit(), "another"));
 }
 
 TEST_F(LocalServerTest, AClientThatReadsNothingHarmsNobody) {
@@ -317,6 +449,35 @@ TEST_F(LocalServerTest, SessionsOverTheLimitAreRefused) {
   EXPECT_THAT(Connect(Admit(), "a").status(), StatusIs(StatusCode::kResourceExhausted, _));
   one->reset();
   EXPECT_TRUE(Eventually([&] { return Connect(Admit(), "a").ok(); }));
+}
+
+// Without a descriptor for those who connect, the server tries again now and then. It must not be
+// told of them at every turn, which would cost a core.
+TEST_F(LocalServerTest, ANodeWithoutDescriptorsTakesConnectionsLater) {
+  Start();
+  const LocalToken token = Admit();
+  const shm::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(socket.valid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const TimePoint since = SteadyClock::Get().Now();
+  const bool connected =
+      connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const bool tried = Eventually([&] { return server_->stats().failed_accepts.load() >= 3; });
+  const uint64_t failed = server_->stats().failed_accepts.load();
+  const auto ticks = (SteadyClock::Get().Now() - since) / std::chrono::milliseconds(100);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(connected);
+  EXPECT_TRUE(tried);
+  EXPECT_LE(failed, static_cast<uint64_t>(ticks) + 2);
+  ASSERT_OK(SayHello(socket.get(), token, "a"));
+  EXPECT_OK(shm::ReceiveBy(socket.get(), Soon()));
 }
 
 TEST_F(LocalServerTest, EndingTheServerTellsItsClients) {

@@ -33,7 +33,7 @@ class LocalServerSessionTest : public ::testing::Test {
                                        .stats = &test->stats_,
                                        .buffers = &test->buffers_},
           LocalServerSessionOptions{.session = id,
-                                    .owner = test->node_.host->AddOwner(tenant),
+                                    .owner = *test->node_.host->AddOwner(tenant),
                                     .tenant = tenant,
                                     .quota_bytes = quota},
           shm::NodeRing(*std::move(node)), &segments);
@@ -53,6 +53,27 @@ class LocalServerSessionTest : public ::testing::Test {
     std::unique_ptr<RingCaller> call;
   };
 
+  // Three blocks of tenant a that lie on disk only.
+  void PutOnDiskOnly(Client& client) {
+    for (uint64_t n = 1; n <= 3; ++n) {
+      ASSERT_EQ(
+          client.call->Put(client.segments, a_, n, n == 1 ? std::nullopt : std::optional(n - 1)),
+          kOk);
+    }
+    clock_.Advance(std::chrono::seconds(2));
+    node_.engine->Tick();
+    node_.executor.RunAll();
+    // Newer blocks of the tenant push them out of the host tier.
+    const SessionId network = *node_.engine->OpenSession("network");
+    for (uint64_t n = 100; n < 1200; ++n) {
+      node_.Store(network, a_, n, std::nullopt);
+      if (n % 50 == 0) {
+        clock_.Advance(std::chrono::seconds(2));
+        node_.engine->Tick();
+        node_.executor.RunAll();
+      }
+    }
+  }
   void ExpectBlock(Client& client, const shm::PlaceEntry& place, uint64_t n) {
     ASSERT_EQ(place.state, static_cast<uint8_t>(shm::PlaceState::kHere)) << n;
     const Layout layout = TestSpec().layout;

@@ -29,7 +29,7 @@ class EvictorTest : public ::testing::Test {
     spec.layout.form = OpaqueLayout{"x", 4096, 1};
     const auto stored = StoredNamespace::Of(spec);
     return context_->registry
-        .Open(stored->fingerprint,
+        .Open(stored->fingerprint, stored->spec.tenant,
               [&](uint64_t generation) {
                 return std::make_shared<NamespaceState>(stored, generation, &context_->policy,
                                                         context_->seed);

@@ -11,8 +11,9 @@ namespace cairn::cache {
 
 class FakeEngine final : public CacheEngine {
  public:
-  Result<SessionId> OpenSession(std::string_view) override {
+  Result<SessionId> OpenSession(std::string_view, std::string_view named) override {
     MutexLock lock(mu);
+    tenant = named;
     open.insert(++last_session);
     changed.NotifyAll();
     return last_session;
@@ -29,11 +30,12 @@ class FakeEngine final : public CacheEngine {
     return OpenedNamespace{.fingerprint = Fingerprint(s), .created = true, .differs = {}};
   }
   static Digest Fingerprint(const NamespaceSpec& s) { return cairn::Fingerprint(s); }
-  Result<NamespaceSpec> GetNamespace(const Digest& fingerprint) const override {
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Digest& fingerprint) const override {
     MutexLock lock(mu);
     if (!spec || cairn::Fingerprint(*spec) != fingerprint)
       return Errorf(StatusCode::kNotFound, "fingerprint: unknown");
-    return *spec;
+    return std::make_shared<const NamespaceSpec>(*spec);
   }
   Result<MatchResult> Match(const MatchRequest& request) override {
     MutexLock lock(mu);
@@ -148,7 +150,7 @@ class FakeEngine final : public CacheEngine {
     return results;
   }
   Status Abort(SessionId, std::span<const ReservationId>) override { return OkStatus(); }
-  Status Flush(TimePoint) override { return OkStatus(); }
+  Status Flush(const FlushRequest&) override { return OkStatus(); }
   EngineStats GetStats() const override {
     MutexLock lock(mu);
     return stats;
@@ -193,6 +195,7 @@ class FakeEngine final : public CacheEngine {
   CondVar changed;
   // All guarded by mu; settings are made before the calls.
   SessionId last_session = 0;
+  std::string tenant;  // That the last session named.
   std::set<SessionId> open;
   std::optional<NamespaceSpec> spec;
   std::string trace;

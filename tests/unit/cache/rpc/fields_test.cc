@@ -330,6 +330,23 @@ TEST_F(ServiceTest, StreamsNameEveryBadField) {
   v1::SessionEvent event;
   EXPECT_FALSE(sessions_reader->Read(&event));
   EXPECT_THAT(sessions_reader->Finish().error_message(), HasSubstr("client_name: got 129"));
+  for (const std::string& tenant : {std::string("a b"), std::string(129, 't')}) {
+    grpc::ClientContext refused;
+    open.set_client_name("test");
+    open.set_tenant(tenant);
+    auto reader = stub->OpenSession(&refused, open);
+    EXPECT_FALSE(reader->Read(&event));
+    EXPECT_THAT(reader->Finish().error_message(), HasSubstr("tenant: got"));
+  }
+  {
+    grpc::ClientContext named;
+    open.set_tenant("mine");
+    auto reader = stub->OpenSession(&named, open);
+    EXPECT_TRUE(reader->Read(&event));
+    MutexLock lock(engine.mu);
+    EXPECT_EQ(engine.tenant, "mine");
+    named.TryCancel();
+  }
 
   for (const auto& [bytes, code] : {std::pair(size_t{5}, grpc::StatusCode::INVALID_ARGUMENT),
                                     std::pair(size_t{32}, grpc::StatusCode::NOT_FOUND)}) {

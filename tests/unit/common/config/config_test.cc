@@ -196,6 +196,21 @@ TEST_F(ConfigTest, PrintedConfigurationReadsBackEqual) {
   EXPECT_EQ(schema.PrintYaml(), printed);
 }
 
+TEST_F(ConfigTest, PrintedTextsReadBackEqualWhateverTheyHold) {
+  for (const std::string& text :
+       {std::string("a\0b", 3), std::string("a\rb"), std::string("a\tb\x7f"), std::string("a?b"),
+        std::string("a: b"), std::string("null"), std::string(" "), std::string("\"\\\n")}) {
+    ASSERT_OK(schema.Set("node.id", text, "test"));
+    options.admins = {text, "c"};
+    const std::string printed = schema.PrintYaml();
+    options.node.clear();
+    options.admins.clear();
+    ASSERT_OK(schema.ApplyYaml(printed, "printed")) << printed;
+    EXPECT_EQ(options.node, text);
+    EXPECT_THAT(options.admins, ElementsAre(text, "c"));
+  }
+}
+
 TEST_F(ConfigTest, DocsShowDefaultsNotPresentValues) {
   options.threads = 9;
   EXPECT_THAT(schema.PrintMarkdown(),

@@ -1,8 +1,12 @@
 #include "cairn/common/hash.h"
 
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+
 #include <set>
 #include <unordered_set>
 
+#include "common/hash/keyed_hash.h"
 #include "common/hash/xxh3_stream.h"
 #include "common/status/matchers.h"
 
@@ -24,6 +28,42 @@ TEST(Sha256Test, KnownVectors) {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(Sha256::Of(std::string(1000000, 'a')).Hex(),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+// SipHash-1-3 of OpenSSL.
+uint64_t SipHashOf(uint64_t k0, uint64_t k1, const Digest& digest) {
+  EVP_MAC* const method = EVP_MAC_fetch(nullptr, "SIPHASH", nullptr);
+  EVP_MAC_CTX* const context = EVP_MAC_CTX_new(method);
+  unsigned char key[16], out[8];
+  std::memcpy(key, &k0, 8);
+  std::memcpy(key + 8, &k1, 8);
+  unsigned int c_rounds = 1, d_rounds = 3;
+  size_t size = sizeof(out), written = 0;
+  OSSL_PARAM parameters[] = {OSSL_PARAM_construct_uint("c-rounds", &c_rounds),
+                             OSSL_PARAM_construct_uint("d-rounds", &d_rounds),
+                             OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size),
+                             OSSL_PARAM_construct_end()};
+  EXPECT_EQ(EVP_MAC_init(context, key, sizeof(key), parameters), 1);
+  EXPECT_EQ(EVP_MAC_update(context, digest.bytes.data(), digest.bytes.size()), 1);
+  EXPECT_EQ(EVP_MAC_final(context, out, &written, sizeof(out)), 1);
+  EVP_MAC_CTX_free(context);
+  EVP_MAC_free(method);
+  uint64_t value;
+  std::memcpy(&value, out, sizeof(value));
+  return value;
+}
+
+TEST(KeyedHashTest, IsSipHash) {
+  const Digest abc = Sha256::Of("abc");
+  EXPECT_EQ(KeyedHash(1, 2)(abc), SipHashOf(1, 2, abc));
+  EXPECT_EQ(KeyedHash(~0ull, 0x0123456789abcdefull)(Digest()),
+            SipHashOf(~0ull, 0x0123456789abcdefull, Digest()));
+}
+
+TEST(KeyedHashTest, DependsOnTheSecret) {
+  const Digest abc = Sha256::Of("abc");
+  EXPECT_NE(KeyedHash(1)(abc), KeyedHash(2)(abc));
+  EXPECT_EQ(KeyedHash::OfProcess()(abc), abc.Hash());
 }
 
 TEST(Sha256Test, StartsAnewAfterFinish) {

@@ -26,7 +26,9 @@ TEST(ListenAddressTest, ReadsHostsPortsAndUnixPaths) {
   for (const std::string& bad :
        {std::string(), std::string("7400"), std::string(":7400"), std::string("a:"),
         std::string("a:65536"), std::string("a:-1"), std::string("::1:7400"),
-        std::string("[::1:7400"), std::string("unix:"), std::string("unix:rel"), long_path}) {
+        std::string("[::1:7400"), std::string("unix:"), std::string("unix:rel"), long_path,
+        std::string("[host]:1"), std::string("[[::1]:1"), std::string("a b:1"),
+        std::string("a\0b:1", 5), std::string("unix:/a\nb")}) {
     EXPECT_THAT(
         ParseListenAddress(bad, "listen"),
         StatusIs(StatusCode::kInvalidArgument, HasSubstr("listen: got '" + bad + "', expected")));

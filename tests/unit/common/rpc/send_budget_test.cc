@@ -60,12 +60,18 @@ TEST(SendBudgetTest, MoreThanTheWholeBudgetTakesAllOfIt) {
 
 TEST(SendBudgetTest, SharesOutliveTheBudget) {
   std::shared_ptr<SendBudget::Share> share;
+  Waiter a, b;
   {
     SendBudget budget(100);
-    Waiter a;
-    share = budget.Take(50, &a, false);
+    share = budget.Take(70, &a, false);
+    EXPECT_EQ(budget.Take(60, &b, false), nullptr);
   }
+  // gRPC lets go of the bytes later. They go back to what waits, not to the budget that is gone.
+  EXPECT_EQ(b.told, 0);
+  share->ShrinkTo(50);
+  EXPECT_EQ(b.told, 0) << "50 of 100 bytes are in use, and it waits for 60";
   share.reset();
+  EXPECT_EQ(b.told, 1);
 }
 
 }  // namespace

@@ -62,6 +62,30 @@ TEST(WireNamespaceTest, FieldsThatThisVersionCannotUseComeThrough) {
   EXPECT_EQ(spec->recipe, "codec9:of=tomorrow");
 }
 
+TEST(WireNamespaceTest, TextsComeThroughWhereTheLayoutDoesNot) {
+  v1::NamespaceSpec proto;
+  proto.set_tenant("t");
+  proto.set_model("m");
+  proto.set_recipe("codec9");
+  v1::LayerGroup* const group = proto.mutable_layout()->mutable_native()->add_groups();
+  group->add_planes()->set_dtype(static_cast<v1::DType>(99));
+  EXPECT_FALSE(FromProto(proto).ok());
+  const NamespaceSpec spec = WithoutLayout(proto);
+  EXPECT_EQ(spec.tenant, "t");
+  EXPECT_EQ(spec.model, "m");
+  EXPECT_EQ(spec.recipe, "codec9");
+}
+
+TEST(WireNamespaceTest, SaltsOfOlderNodesAreNotTaken) {
+  v1::FieldDifference proto;
+  proto.set_field("salt");
+  proto.set_stored("746f70");
+  proto.set_requested("");
+  EXPECT_EQ(FromProto(proto).stored.find("746f70"), std::string::npos);
+  proto.set_field("model");
+  EXPECT_EQ(FromProto(proto).stored, "746f70");
+}
+
 TEST(WireNamespaceTest, UnspecifiedRotationMeansAfterRope) {
   v1::NamespaceSpec proto;
   ToProto(client::testing::SmallSpec(), &proto);

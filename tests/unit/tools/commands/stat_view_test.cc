@@ -93,5 +93,30 @@ TEST(StatViewTest, NamespacesAreListed) {
   EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["blocks"], 12);
 }
 
+TEST(StatViewTest, FiguresAreSummedByTenant) {
+  std::vector<client::NamespaceInfo> list(3);
+  list[0].spec.tenant = list[1].spec.tenant = "team-a";
+  list[2].spec.tenant = "team-b";
+  for (client::NamespaceInfo& ns : list) {
+    ns.blocks = 7;
+    ns.host_blocks = 5;
+    ns.evicted_host_blocks = 1000;
+    ns.evicted_host_bytes = 4096;
+  }
+  list[0].tenant_host_bytes = list[1].tenant_host_bytes = 64 << 20;
+  const Json json = StatJson(SomeStats(), list);
+  ASSERT_EQ(json["tenants"].size(), 2u);
+  const Json& a = json["tenants"][0];
+  EXPECT_EQ(a["tenant"], "team-a");
+  EXPECT_EQ(a["namespaces"], 2);
+  EXPECT_EQ(a["blocks"], 14);
+  EXPECT_EQ(a["host_blocks"], 10);
+  EXPECT_EQ(a["own_host_bytes"], 64 << 20) << "of the tenant, not of each namespace";
+  EXPECT_EQ(a["evicted_host_blocks"], 2000);
+  EXPECT_EQ(a["evicted_host_bytes"], 8192);
+  EXPECT_EQ(json["tenants"][1]["own_host_bytes"], 0);
+  EXPECT_THAT(StatText(SomeStats(), list, {}), HasSubstr("evicted from RAM"));
+}
+
 }  // namespace
 }  // namespace cairn::cli

@@ -110,16 +110,17 @@ class FetchSink {
 
   // True: this reader can use bytes in place. The client asks once per fetch. A client on the same
   // machine as its node then calls OnLentSlice for slices that lie in the node's memory, instead of
-  // Destination, Pieces and OnSlice. Every other slice (from the network, or from disk without
-  // passing through the node's memory) still comes through those three.
+  // Destination, Pieces and OnSlice. Every other slice still comes through those three: from the
+  // network, from disk without passing through the node's memory, and from memory that a writer of
+  // the tenant could still change (blocks that were pushed in place), which the client copies.
   virtual bool WantsLent() const { return false; }
 
-  // A whole verified slice in memory that is shared with the node. The memory is mapped read-only
-  // and valid as long as `hold` exists. All slices of one part have the same hold. They lie as
-  // cairn/common/part.h says: in layer order without gaps. The slice of layer i begins where the
-  // slice of layer i - 1 ends, and a part that covers all layers is one contiguous run. As long as
-  // `hold` exists the node cannot use this memory for anything else, so release it soon, or copy
-  // the bytes.
+  // A whole verified slice in memory that is shared with the node. No other process can write to it
+  // (the kernel seals it). The memory is mapped read-only and valid as long as `hold` exists. All
+  // slices of one part have the same hold. They lie as cairn/common/part.h says: in layer order
+  // without gaps. The slice of layer i begins where the slice of layer i - 1 ends, and a part that
+  // covers all layers is one contiguous run. As long as `hold` exists the node cannot use this
+  // memory for anything else, so release it soon, or copy the bytes.
   virtual Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
                              std::shared_ptr<const LentHold> hold) {
     (void)hold;

@@ -47,6 +47,9 @@ struct BreakerOptions {
 struct ConnectOptions {
   std::string address = {};            // host:port, or unix:/path.
   std::string client_name = "client";  // For the node's logs, at most 128 characters.
+  // The only tenant whose namespaces this client will use. The node then refuses others with
+  // PERMISSION_DENIED, and lets shared memory of this tenant alone be mapped. Empty: any.
+  std::string tenant = {};
   TlsOptions tls = {};
   BreakerOptions breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);

@@ -71,11 +71,18 @@ struct SliceInfo {
 };
 
 struct NamespaceInfo {
+  // With an empty layout if this version does not know the layout's kind of values.
   NamespaceSpec spec = {};
   Digest fingerprint = {};
   uint64_t blocks = 0;
   uint64_t bytes = 0;
   uint64_t generation = 0;
+  uint64_t host_blocks = 0;
+  // Left the host tier to make room, since this generation began.
+  uint64_t evicted_host_blocks = 0;
+  uint64_t evicted_host_bytes = 0;
+  // Of the whole tenant: memory of the host tier that only its blocks use.
+  uint64_t tenant_host_bytes = 0;
 };
 
 struct DropResult {

@@ -141,5 +141,50 @@ TEST_F(ValueFileMapTest, FilesBeyondTheNumberGoWhenTheyAreFree) {
   EXPECT_EQ(map_.NextAbsent(), 3u);
 }
 
+// After the capacity changed.
+TEST_F(ValueFileMapTest, SegmentsOfAnotherSizeAreReadButNotUsedAgain) {
+  map_.Remove(4);
+  map_.Add(4, 4 * kPage);
+  EXPECT_EQ(map_.free(), 4u);
+  EXPECT_EQ(map_.Surplus(), 4u) << "free, and too short for what is written now";
+  EXPECT_FALSE(map_.Restore(1, {4, 3}, 2 * kPage, 7));
+  EXPECT_TRUE(map_.Restore(1, {4, 0}, 2 * kPage, 7));
+  map_.FinishRestore(now_);
+  EXPECT_EQ(map_.Surplus(), std::nullopt);
+  // Writing goes on in it, as far as it goes.
+  EXPECT_EQ(Put(2, 2), (Place{4, 2}));
+  EXPECT_EQ(Put(3, 1), (Place{0, 0}));
+  Remove({4, 0}, 2);
+  Remove({4, 2}, 2);
+  EXPECT_EQ(map_.Surplus(), 4u);
+}
+
+TEST_F(ValueFileMapTest, WhatASmallerCapacityHasNoRoomForLeaves) {
+  map_.Add(5, 40 * kPage);
+  EXPECT_TRUE(map_.TooLarge());
+  EXPECT_TRUE(map_.Restore(1, {5, 0}, 6 * kPage, 1));
+  EXPECT_TRUE(map_.Restore(2, {0, 0}, 5 * kPage, 2));
+  map_.FinishRestore(now_);
+  EXPECT_FALSE(map_.TooLarge());
+  EXPECT_EQ(map_.NextLeaving(), 5u);
+  const auto moved = map_.Allocate(kMoved, 1, 6 * kPage, /*last=*/true, now_);
+  ASSERT_TRUE(moved);
+  map_.Settle(*moved, 6 * kPage, /*lives=*/true);
+  Remove({5, 0}, 6);
+  EXPECT_EQ(map_.NextLeaving(), std::nullopt);
+  EXPECT_EQ(map_.Surplus(), 5u);
+  map_.Remove(5);
+  EXPECT_EQ(map_.Surplus(), std::nullopt);
+}
+
+// The records thread forgets what recovery refused while recovery goes on.
+TEST_F(ValueFileMapTest, NothingIsFreeBeforeAllWasRestored) {
+  EXPECT_TRUE(map_.Restore(1, {0, 0}, 2 * kPage, 1));
+  Remove({0, 0}, 2);
+  EXPECT_TRUE(map_.Restore(2, {0, 4}, 2 * kPage, 1));
+  map_.FinishRestore(now_);
+  EXPECT_EQ(Put(3, 1), (Place{0, 6}));
+}
+
 }  // namespace
 }  // namespace cairn::cache::disk

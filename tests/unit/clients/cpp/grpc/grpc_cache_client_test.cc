@@ -62,6 +62,12 @@ class GrpcCacheClientTest : public ::testing::Test {
   CheckingSink sink_{spec_, chain_.keys};
 };
 
+TEST_F(GrpcCacheClientTest, NamesItsTenantWhenItOpensASession) {
+  auto client = client::Connect({.address = node_->address(), .tenant = "mine"});
+  ASSERT_OK(client);
+  EXPECT_TRUE(node_->Eventually([&] { return node_->tenants.contains("mine"); }));
+}
+
 TEST_F(GrpcCacheClientTest, ServesWhatWasPushed) {
   Store();
   auto match = Match({.deadline = seconds(10), .trace = "trace-1"});

@@ -96,13 +96,16 @@ class ScriptedNode final : public v1::Cache::Service {
   std::set<std::string> traces;
   bool knows(const std::string& fingerprint) const { return namespaces_.contains(fingerprint); }
 
-  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest*,
+  std::set<std::string> tenants;  // That sessions named.
+
+  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest* request,
                            grpc::ServerWriter<v1::SessionEvent>* writer) override {
     if (!Enter(context)) return grpc::Status::CANCELLED;
     v1::SessionEvent event;
     int ended = 0;
     {
       MutexLock lock(mu_);
+      tenants.insert(request->tenant());
       event.set_session_id(fmt::format("session-{:08}", ++sessions_opened));
       event.set_node_id("scripted");
       event.set_max_frame_bytes(64 << 10);

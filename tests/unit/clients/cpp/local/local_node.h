@@ -30,6 +30,7 @@ class LocalNode {
  public:
   static constexpr uint64_t kSegmentBytes = 8 << 20;
   static constexpr uint32_t kSegment = 7;
+  static constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE.
 
   struct Script {
     bool hang = false;          // Takes submissions, answers none.
@@ -37,6 +38,7 @@ class LocalNode {
     uint32_t welcome_code = 0;  // Refuses.
     bool announce = true;       // Sends Segments before its first answer.
     bool seal = true;           // Of the segment, against shrinking.
+    bool frozen = false;        // Of the segment, against writing: fill it with Keep.
     bool no_room = false;       // Every grant is RESOURCE_EXHAUSTED.
     int pending = 0;            // Locates that answer kPending before the parts are there.
     bool elsewhere = false;     // All places are kElsewhere.
@@ -58,6 +60,9 @@ class LocalNode {
     if (script_.seal) CAIRN_CHECK(fcntl(segment_fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     base_ = static_cast<std::byte*>(
         mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment_fd_.get(), 0));
+    if (script_.frozen) {
+      CAIRN_CHECK(fcntl(segment_fd_.get(), F_ADD_SEALS, kSealFutureWrite) == 0);
+    }
     thread_ = std::thread([this] { Run(); });
   }
   ~LocalNode() {
@@ -93,6 +98,19 @@ class LocalNode {
   void Damage(const BlockKey& key, uint64_t at) {
     MutexLock lock(mu_);
     base_[parts_.at(key).offset + at] ^= std::byte{1};
+  }
+  // Stores a part by itself, as one that came over the network.
+  void Keep(const BlockKey& key, const format::PartRect& rect, std::span<const std::byte> bytes) {
+    MutexLock lock(mu_);
+    CAIRN_CHECK(used_ + bytes.size() <= kSegmentBytes);
+    std::memcpy(base_ + used_, bytes.data(), bytes.size());
+    parts_[key] = {used_, static_cast<uint32_t>(bytes.size()), rect, true};
+    used_ += (bytes.size() + 4095) / 4096 * 4096;
+  }
+  // Changes every byte of the segment; the second time back.
+  void Scribble() {
+    MutexLock lock(mu_);
+    for (uint64_t at = 0; at < used_; ++at) base_[at] ^= std::byte{0x40};
   }
 
  private:
@@ -187,10 +205,11 @@ class LocalNode {
   }
 
   void Announce(int socket) {
+    MutexLock lock(mu_);
     shm::Segments segments;
     segments.header.type = static_cast<uint16_t>(shm::MessageType::kSegments);
     segments.count = 1;
-    segments.entries[0] = {kSegment, shm::kWritable, kSegmentBytes};
+    segments.entries[0] = {kSegment, script_.frozen ? 0u : shm::kWritable, kSegmentBytes};
     const int fds[] = {segment_fd_.get()};
     (void)shm::Send(socket, shm::AsBytes(segments), fds);
   }

@@ -57,6 +57,7 @@ class Sink final : public FetchSink {
   }
   Status OnSlice(const SliceInfo& slice, std::span<const std::byte> data) override {
     ++copied;
+    if (before_look) before_look();
     if (room_ != Room::kPieces) return Look(slice, data);
     std::vector<std::byte> whole;
     for (const auto& piece : pieces_.at({slice.block, slice.layer, slice.part})) {
@@ -68,6 +69,7 @@ class Sink final : public FetchSink {
   Status OnLentSlice(const SliceInfo& slice, std::span<const std::byte> data,
                      std::shared_ptr<const LentHold> hold) override {
     ++lent;
+    if (before_look) before_look();
     holds.push_back(std::move(hold));
     kept.emplace_back(slice, data);
     const auto [it, first] = ends_.try_emplace(slice.block, data.data());
@@ -79,6 +81,7 @@ class Sink final : public FetchSink {
 
   int copied = 0, lent = 0, wrong = 0;
   bool in_order = true;
+  std::function<void()> before_look;  // Called after a slice was verified, before it is used.
   std::vector<std::shared_ptr<const LentHold>> holds;
   std::vector<std::pair<SliceInfo, std::span<const std::byte>>> kept;
   std::map<uint32_t, MissReason> failed;
@@ -118,6 +121,9 @@ class LocalSessionTest : public ::testing::Test {
     const PushReport report = PushParts(session, fingerprint_, chain.parts, In(seconds(10)));
     for (const Status& result : report.results) CAIRN_RETURN_IF_ERROR(result);
     return report.status;
+  }
+  static void KeepAll(LocalNode& node, const Chain& chain) {
+    for (const PartToPush& part : chain.parts) node.Keep(part.key, part.rect, part.bytes);
   }
   Result<LocalSession::Matched> Match(const std::shared_ptr<LocalSession>& session,
                                       std::span<const BlockKey> keys,
@@ -176,9 +182,9 @@ TEST_F(LocalSessionTest, ARangeOfBlocksAndLayers) {
 }
 
 TEST_F(LocalSessionTest, LentSlicesLieInLayerOrderAndPinUntilDropped) {
-  LocalNode node;
+  LocalNode node({.frozen = true});
+  KeepAll(node, chain_);
   const auto session = Open(node);
-  ASSERT_OK(PushAll(session, chain_));
   Sink sink(spec_, chain_.keys, /*wants_lent=*/true);
   {
     auto matched = Match(session, chain_.keys);
@@ -197,12 +203,31 @@ TEST_F(LocalSessionTest, LentSlicesLieInLayerOrderAndPinUntilDropped) {
   EXPECT_TRUE(node.WaitFor([](const auto& c) { return c.leases == 0; }));
 }
 
+// A writer changes the memory at the worst moment: after the check, before the use.
+TEST_F(LocalSessionTest, WhatOthersCanWriteIsCopiedBeforeItCounts) {
+  for (const Room room : {Room::kWhole, Room::kPieces, Room::kNone}) {
+    LocalNode node;
+    const auto session = Open(node);
+    ASSERT_OK(PushAll(session, chain_));
+    auto matched = Match(session, chain_.keys);
+    ASSERT_OK(matched);
+    Sink sink(spec_, chain_.keys, /*wants_lent=*/true, room);
+    sink.before_look = [&] { node.Scribble(); };
+    ASSERT_OK(Fetch(matched->pin, 8, sink));
+    EXPECT_GT(sink.copied, 0);
+    EXPECT_EQ(sink.lent, 0);
+    EXPECT_EQ(sink.wrong, 0);
+    EXPECT_EQ(counts_.lent_bytes, 0u);
+    EXPECT_GT(counts_.slices, 0u);
+  }
+}
+
 TEST_F(LocalSessionTest, LentBytesOutliveTheNode) {
-  auto node = std::make_unique<LocalNode>();
+  auto node = std::make_unique<LocalNode>(Script{.frozen = true});
+  KeepAll(*node, chain_);
   Sink sink(spec_, chain_.keys, /*wants_lent=*/true);
   {
     auto session = Open(*node);
-    ASSERT_OK(PushAll(session, chain_));
     auto matched = Match(session, chain_.keys);
     ASSERT_OK(matched);
     ASSERT_OK(Fetch(matched->pin, 8, sink));

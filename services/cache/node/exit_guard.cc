@@ -1,0 +1,26 @@
+#include "services/cache/node/exit_guard.h"
+
+#include <cstdlib>
+#include <thread>
+
+#include "common/concurrency/mutex.h"
+#include "common/log/log.h"
+
+namespace cairn::cache {
+
+void EndProcessAfter(Duration limit, int code) {
+  // Detached: it ends with the process, whichever way that ends.
+  std::thread([limit, code] {
+    Mutex mu;
+    CondVar never;
+    {
+      MutexLock lock(mu);
+      never.WaitUntil(mu, SteadyClock::Get().Now() + limit, [] { return false; });
+    }
+    log::Error("stop_hangs",
+               {{"after_seconds", log::Num(Seconds(limit))}, {"exit", log::Num(code)}});
+    std::_Exit(code);
+  }).detach();
+}
+
+}  // namespace cairn::cache

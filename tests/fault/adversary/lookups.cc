@@ -1,0 +1,145 @@
+// Lookups, leases and hints.
+
+#include "tests/fault/adversary/recipes.h"
+#include "tests/fault/adversary/wire_client.h"
+
+namespace cairn::fault {
+namespace {
+
+constexpr uint64_t kMostKeys = 65536;
+
+std::string Repeat(const std::string& key, uint64_t times) {
+  std::string keys;
+  keys.reserve(key.size() * times);
+  for (uint64_t i = 0; i < times; ++i) keys += key;
+  return keys;
+}
+
+PartToStore SmallBlock(const std::string& key, const std::string& parent = "", size_t bytes = 100) {
+  return {key, OpaquePart(std::string(bytes, 'x')), RectOf(0, 1, 0, 1), parent};
+}
+
+}  // namespace
+
+void DuplicateKeys(Scene& scene) {
+  WireClient client(scene.node.address(), scene.stop);
+  const std::string tenant = scene.Tenant("same");
+  const std::string ns = client.Open(OpaqueSpec(tenant));
+  const std::string key = KeyOf("same", 1);
+  client.Store(ns, {SmallBlock(key)});
+  const uint64_t before = client.Stat().index_bytes();
+  const std::string keys = Repeat(key, kMostKeys);
+  std::vector<uint64_t> leases;
+  for (int i = 0; i < 24 && scene.going(); ++i) {
+    v1::MatchResponse response;
+    if (client.Match(ns, keys, 600'000, &response).ok() && response.lease_id() != 0) {
+      leases.push_back(response.lease_id());
+    }
+  }
+  // Some are released, the others end with the session.
+  for (size_t i = 0; i < leases.size() / 2 && scene.going(); ++i) client.Release(leases[i]);
+  client.Close();
+  WireClient other(scene.node.address(), scene.stop);
+  const uint64_t after = other.Stat().index_bytes();
+  scene.Note(
+      fmt::format("{} leases; index {} -> {} KiB", leases.size(), before >> 10, after >> 10));
+  scene.Expect(after > 0, "the node does not answer after leases over one key");
+  scene.Expect(after < before + (8 << 20),
+               "the index keeps megabytes for leases over one key that have ended");
+}
+
+void HugeLookups(Scene& scene) {
+  constexpr uint32_t kLayers = 65535;
+  WireClient client(scene.node.address(), scene.stop);
+  v1::NamespaceSpec spec = NativeSpec(scene.Tenant("huge"), "1", 1, 16, "raw");
+  AddGroup(&spec, 1, {PlaneOf("k", 1, 1, v1::DTYPE_I8)});
+  AddGroup(&spec, kLayers - 1, {});
+  const std::string ns = client.Open(spec);
+  if (ns.empty()) return;  // Refused: as good an answer as any.
+  std::vector<std::string> slices(kLayers);
+  slices[0] = std::string(16, 'x');
+  const v1::PartRect rect = RectOf(0, kLayers, 0, 1);
+  const std::string key = KeyOf("huge", 1);
+  client.Store(ns, {{key, SealedPart(slices, 0, rect), rect, ""}});
+  v1::FetchRequest request;
+  request.set_session_id(client.session());
+  request.mutable_lookup()->set_fingerprint(ns);
+  request.mutable_lookup()->set_keys(Repeat(key, scene.Between(2000, kMostKeys)));
+  CallContext context(scene.stop, std::chrono::seconds(5));
+  auto reader = client.cache().Fetch(context.get(), request);
+  v1::FetchFrame frame;
+  while (reader->Read(&frame)) {
+  }
+  reader->Finish();
+}
+
+void CollidingKeys(Scene& scene) {
+  WireClient client(scene.node.address(), scene.stop);
+  const std::string ns = client.Open(OpaqueSpec(scene.Tenant("collide")));
+  uint64_t number = 0;
+  for (int batch = 0; batch < 6 && scene.going(); ++batch) {
+    std::vector<PartToStore> parts;
+    for (int i = 0; i < 1000; ++i) parts.push_back(SmallBlock(CollidingKey(number++)));
+    client.Store(ns, parts);
+  }
+  std::string keys;
+  for (uint64_t i = 0; i < kMostKeys; ++i) keys += CollidingKey(1'000'000 + i);
+  v1::ExistsRequest request;
+  v1::ExistsResponse response;
+  request.set_fingerprint(ns);
+  request.set_keys(keys);
+  CallContext context(scene.stop);
+  client.cache().Exists(context.get(), request, &response);
+}
+
+void RootChains(Scene& scene) {
+  constexpr uint64_t kRoots = 12'000;
+  WireClient client(scene.node.address(), scene.stop);
+  const std::string ns = client.Open(OpaqueSpec(scene.Tenant("roots")));
+  std::string keys;
+  for (uint64_t i = 0; i < kRoots && scene.going();) {
+    std::vector<PartToStore> parts;
+    for (int n = 0; n < 512; ++n, ++i) {
+      parts.push_back(SmallBlock(KeyOf("root", i)));
+      parts.push_back(SmallBlock(KeyOf("child", i), KeyOf("root", i)));
+      keys += KeyOf("root", i);
+    }
+    client.Store(ns, parts);
+  }
+  client.Matched(ns, keys);
+}
+
+void ExpiringLeases(Scene& scene) {
+  WireClient client(scene.node.address(), scene.stop);
+  const std::string ns = client.Open(OpaqueSpec(scene.Tenant("late")));
+  for (uint64_t i = 0; i < 200 && scene.going(); ++i) {
+    const std::string key = KeyOf("late", i);
+    client.Store(ns, {SmallBlock(key, "", 20'000)});
+    v1::MatchResponse response;
+    client.Match(ns, key, 10, &response);
+    // A reservation that nobody fills, and one that is filled too late.
+    client.Reserve(ns, {SmallBlock(KeyOf("never", i), "", 20'000)}, 10);
+    if (!scene.Spend(std::chrono::milliseconds(scene.Between(0, 25)))) return;
+    const std::vector<std::string> data = client.Fetch(response.lease_id(), 1);
+    scene.Expect(data[0].empty() || data[0] == std::string(20'000, 'x'),
+                 "a fetch under a lease at its end brought other bytes");
+    if (i % 2 == 0) client.Release(response.lease_id());
+  }
+}
+
+void HintFloods(Scene& scene) {
+  WireClient client(scene.node.address(), scene.stop);
+  const std::string ns = client.Open(OpaqueSpec(scene.Tenant("hint")));
+  v1::PrefetchRequest request;
+  request.set_session_id(client.session());
+  request.set_fingerprint(ns);
+  request.set_needed_in_ms(300'000);
+  for (uint64_t i = 0; i < kMostKeys; ++i) *request.mutable_keys() += KeyOf("hint", i);
+  for (int i = 0; i < 20 && scene.going(); ++i) {
+    CallContext context(scene.stop);
+    v1::PrefetchResponse response;
+    client.cache().Prefetch(context.get(), request, &response);
+  }
+}
+
+}  // namespace cairn::fault

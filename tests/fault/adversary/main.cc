@@ -1,0 +1,82 @@
+// cairn_adversary: a real node between hostile clients and honest ones.
+//
+//   cairn_adversary --seconds 180              all recipes, in seeded mixtures
+//   cairn_adversary --only squatting           one recipe, which is the test of its finding
+//
+// Prints the seed, the progress, a summary per recipe, and everything that is wrong. Exit code 1:
+// something is.
+
+#include <chrono>
+#include <iostream>
+
+#include "common/config/config.h"
+#include "common/log/log.h"
+#include "tests/fault/adversary/runner.h"
+
+namespace cairn::fault {
+namespace {
+
+struct Options {
+  uint64_t seed = 0;
+  double seconds = 180;
+  std::string only;
+  bool json = false;
+  bool list = false;
+};
+
+uint64_t SeedOfTheDay() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::days>(now).count());
+}
+
+int Run(const Options& options) {
+  log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
+  Runner::Options run{.seed = options.seed != 0 ? options.seed : SeedOfTheDay(),
+                      .seconds = options.seconds,
+                      .recipes = {},
+                      .quiet = options.json};
+  for (const Recipe& recipe : Recipes()) {
+    if (options.list) std::cout << fmt::format("{:22} {}\n", recipe.name, recipe.what);
+    if (options.only.empty() || options.only == recipe.name) run.recipes.push_back(&recipe);
+  }
+  if (options.list) return 0;
+  if (run.recipes.empty()) {
+    std::cerr << "only: got '" << options.only << "', expected a name that --list prints\n";
+    return 2;
+  }
+  if (!options.json) std::cout << "seed " << run.seed << std::endl;
+  const Result<Report> report = Runner(run).Run();
+  if (!report.ok()) {
+    std::cerr << ToString(report.status()) << "\n";
+    return 2;
+  }
+  std::cout << (options.json ? report->Json() : report->Text()) << std::endl;
+  return report->findings.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace cairn::fault
+
+int main(int argc, char** argv) {
+  using namespace cairn;
+  fault::Options options;
+  config::Schema schema("cairn_adversary",
+                        "Hostile clients and honest ones against a real node, with invariants.",
+                        "cairn_adversary --seconds 60 --only squatting");
+  schema.Integer("seed", &options.seed, "Of all random choices. 0: the number of today.");
+  schema.Real("seconds", &options.seconds, "How long it runs. Each recipe has its turn once.",
+              {.min = 1, .unit = "seconds"});
+  schema.Text("only", &options.only, "The name of one recipe. Empty: all.");
+  schema.Switch("json", &options.json, "One line of JSON instead of text.");
+  schema.Switch("list", &options.list, "Prints the recipes and ends.");
+  const auto line = config::Load(schema, {argv + 1, argv + argc});
+  if (!line.ok()) {
+    std::cerr << ToString(line.status()) << "\n";
+    return 2;
+  }
+  if (line->exit) {
+    std::cout << line->output;
+    return 0;
+  }
+  return fault::Run(options);
+}

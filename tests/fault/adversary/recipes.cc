@@ -1,0 +1,97 @@
+#include "tests/fault/adversary/recipes.h"
+
+#include <algorithm>
+
+namespace cairn::fault {
+namespace {
+
+// The bounds of honest clients: share of calls that succeed, 99th percentile as a multiple of the
+// yardstick's. They are generous: two cores serve the node, the honest and the hostile clients.
+constexpr double kAll = 0.995;
+constexpr double kMost = 0.97;  // Where the node refuses a few calls for a moment.
+
+const Recipe kRecipes[] = {
+    // ---- Lookups ----
+    {"duplicate_keys", "Leases over one key 65,536 times: cheap to end, and nothing of them stays",
+     DuplicateKeys, kAll, 10},
+    {"huge_lookups", "One fetch of 65,535 layers, thousands of times: bounded memory", HugeLookups,
+     kAll, 10},
+    {"colliding_keys", "Keys that once collided for every seed: cost what others cost",
+     CollidingKeys, kAll, 10},
+    {"root_chains", "A match over thousands of roots that were never linked: linear", RootChains,
+     kAll, 10},
+    {"expiring_leases", "Leases and reservations that end while they are used", ExpiringLeases,
+     kAll, 10},
+    {"hint_floods", "Hints for 65,536 blocks that are not there", HintFloods, kAll, 10},
+    // ---- Namespaces and layouts ----
+    {"many_groups", "Reserves in a layout of 65,535 groups: cost of the order of their bytes",
+     ManyGroups, kAll, 10},
+    {"ladder_bomb", "A small part whose layout declares terabytes: no memory for what is declared",
+     LadderBomb, kAll, 10},
+    {"namespace_flood", "Namespaces without end: the flooder is refused, others are not",
+     NamespaceFlood, kAll, 10},
+    {"heavy_namespaces", "Namespaces of megabytes each: bounded memory and time", HeavyNamespaces,
+     kAll, 10},
+    {"salt_probe", "Asking for a namespace with another salt: the stored one is not told",
+     SaltProbe, kAll, 10},
+    {"parts_of_one_key", "4,096 parts of one block, reserved again and again", PartsOfOneKey, kAll,
+     10},
+    {"many_parts", "Blocks of 1,024 parts through the disk: all of them come back", ManyParts,
+     kMost, 20, true},
+    // ---- Writes ----
+    {"squatting", "Reservations of 10 minutes on others' keys: the first commit wins", Squatting,
+     kAll, 10},
+    {"same_node_squatting", "The same by shared memory, without any deadline", SameNodeSquatting,
+     kAll, 10},
+    {"flush_loop", "A stranger flushes in a loop: the write budget holds", FlushLoop, kMost, 20,
+     true},
+    {"second_tenant", "The first block of a second tenant: evicts at most two arena segments",
+     SecondTenant, kMost, 20, true},
+    // ---- Connections ----
+    {"idle_pushes", "1,100 Push streams that say nothing: others are served", IdlePushes, kAll, 10},
+    {"session_floods", "200 idle sessions", SessionFloods, kAll, 10},
+    {"idle_watches", "64 watchers that do not read: bounded memory", IdleWatches, kAll, 10},
+    {"slow_readers", "32 fetches whose readers stop after one frame", SlowReaders, kAll, 10},
+    {"slow_admin", "300 slow connections to the admin port: /livez answers", SlowAdmin, kAll, 10},
+    {"wire_noise", "Random bytes on both ports", WireNoise, kAll, 10},
+    {"traced_failures",
+     "Traced failing calls while nobody reads the log: lines are lost, not calls", TracedFailures,
+     kAll, 10},
+    // ---- The node's machine ----
+    {"hello_lies", "Hellos with made-up tokens, versions and lengths: refused", HelloLies, kAll,
+     10},
+    {"hello_flood", "300 tenants of same-node sessions: their names are given back", HelloFlood,
+     kAll, 10},
+    {"ring_lies", "Nonsense in the ring: breaks the liar's session only", RingLies, kAll, 10},
+    {"lent_writes", "Writes into lent memory under its readers: nobody uses a wrong byte",
+     LentWrites, kAll, 10},
+    {"tenants_come_and_go", "Tenants map what they are given: no byte of another one",
+     TenantsComeAndGo, kMost, 15},
+    {"segment_turns", "Two tenants take turns and never unmap: bounded memory", SegmentTurns, kMost,
+     15},
+    {"drop_and_bump_races", "Matches that race with drops and bumps: no lease stays",
+     DropAndBumpRaces, kAll, 10},
+    {"stopped_holder", "A stopped client of a dropped tenant: only what it holds stays",
+     StoppedHolder, kMost, 15},
+    {"killed_holders", "kill -9 of clients that hold leases, rooms and lent memory", KilledHolders,
+     kAll, 10},
+    // ---- Restarts ----
+    {"kill_nine", "kill -9 of the node under load", KillNine, kMost, 20, true},
+    {"other_capacities", "Restarts with more and less room, by SIGTERM and kill -9",
+     OtherCapacities, kMost, 20, true},
+    {"growing_disk", "64 times the disk capacity with 1,024 descriptors", GrowingDisk, kMost, 20,
+     true},
+};
+
+}  // namespace
+
+std::span<const Recipe> Recipes() { return kRecipes; }
+
+const Recipe* FindRecipe(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kRecipes), std::end(kRecipes),
+                   [name](const Recipe& recipe) { return recipe.name == name; });
+  return found == std::end(kRecipes) ? nullptr : found;
+}
+
+}  // namespace cairn::fault

@@ -1,0 +1,39 @@
+// Any bytes as the record of a part: an error, or a record on its grid that is written again with
+// the same meaning.
+//
+// First byte: bit 0 the version is made right, bit 1 the checksum. The rest is the record.
+
+#include <cmath>
+#include <cstring>
+
+#include "services/cache/block/record.h"
+#include "tests/fuzz/input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace cairn;
+  using fuzz::Expect;
+  fuzz::Input input(data, size);
+  const uint8_t repair = input.U8();
+  std::vector<std::byte> bytes = fuzz::Copy(input.Rest());
+  if ((repair & 1) != 0 && bytes.size() >= 2) {
+    std::memcpy(bytes.data(), &cache::kRecordVersion, sizeof(cache::kRecordVersion));
+  }
+  if ((repair & 2) != 0 && bytes.size() >= 8) {
+    const uint64_t hash = Xxh3(std::span(bytes).first(bytes.size() - 8));
+    std::memcpy(bytes.data() + bytes.size() - 8, &hash, sizeof(hash));
+  }
+  const auto record = cache::DecodeRecord({reinterpret_cast<char*>(bytes.data()), bytes.size()});
+  if (!record.ok()) return 0;
+  const format::PartRect& rect = record->rect;
+  Expect(rect.layer_begin < rect.layer_end && rect.layer_end <= record->grid.layer_end);
+  Expect(rect.head_begin < rect.head_end && rect.head_end <= record->grid.head_end);
+  Expect(record->grid.layer_begin == 0 && record->grid.head_begin == 0);
+  Expect(std::isfinite(record->recompute_seconds));
+  const std::string again = cache::EncodeRecord(*record);
+  const auto same = fuzz::Get(cache::DecodeRecord(again));
+  Expect(same.fingerprint == record->fingerprint && same.generation == record->generation);
+  Expect(same.key == record->key && same.parent == record->parent);
+  Expect(same.rect == rect && same.grid == record->grid && same.bytes == record->bytes);
+  Expect(cache::EncodeRecord(same) == again);
+  return 0;
+}

@@ -1,0 +1,72 @@
+#pragma once
+// What the targets share: an input as values, and the end of the program where a promise is broken.
+//
+// A target is LLVMFuzzerTestOneInput of one parser. It copies what the parser reads into memory of
+// exactly that size, for the sanitizer's red zones, repairs checksums where the input says so
+// (else nothing behind them is ever reached), and compares what was accepted with a second way to
+// say the same: another implementation, or the writer of the format.
+//
+// Not thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cairn::fuzz {
+
+// Ends the program where `condition` does not hold, in every kind of build.
+inline void Expect(bool condition) {
+  if (!condition) std::abort();
+}
+
+// The value of a Result that must be one.
+template <typename R>
+auto Get(R result) {
+  Expect(result.ok());
+  return *std::move(result);
+}
+
+inline std::string_view Text(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// Takes values off the front of an input. After its end every number is 0.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : rest_(Text(data, size)) {}
+
+  bool empty() const { return rest_.empty(); }
+  uint8_t U8() { return Number<uint8_t>(); }
+  uint16_t U16() { return Number<uint16_t>(); }
+  uint32_t U32() { return Number<uint32_t>(); }
+  // A number below `n`, from one byte. REQUIRES: 1 <= n <= 256.
+  uint32_t Below(uint32_t n) { return U8() % n; }
+  // At most `n` bytes.
+  std::string_view Bytes(size_t n) {
+    const std::string_view bytes = rest_.substr(0, n);
+    rest_.remove_prefix(bytes.size());
+    return bytes;
+  }
+  std::string_view Rest() { return Bytes(rest_.size()); }
+
+ private:
+  template <typename T>
+  T Number() {
+    T value = 0;
+    Bytes(sizeof(T)).copy(reinterpret_cast<char*>(&value), sizeof(T));
+    return value;
+  }
+
+  std::string_view rest_;
+};
+
+// A copy in memory of exactly its size.
+inline std::vector<std::byte> Copy(std::string_view bytes) {
+  const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
+  return {from, from + bytes.size()};
+}
+
+}  // namespace cairn::fuzz
