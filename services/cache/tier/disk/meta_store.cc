@@ -169,8 +169,17 @@ Status MetaStore::OpenDatabase(bool create) {
       {"records", rocksdb::ColumnFamilyOptions(options)}};
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::Open(rocksdb::DBOptions(options), path_, families, &handles, &db);
+  const auto open = [&] {
+    return rocksdb::DB::Open(rocksdb::DBOptions(options), path_, families, &handles, &db);
+  };
+  rocksdb::Status status = open();
+  if (status.IsCorruption()) {
+    // RocksDB 7.8 compares a sound record with a checksum that still has bytes of the torn one
+    // which it skipped before ("Write batch content corrupted"). To stop at the tear costs nothing
+    // that was flushed: a sync of the log covers all that is before it.
+    options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+    status = open();
+  }
   if (!status.ok()) {
     if (status.IsNoSpace()) return FromRocksDb(status, "open");
     return Errorf(StatusCode::kDataLoss, "{}", status.ToString());
