@@ -18,10 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((repair & 1) != 0 && bytes.size() >= 2) {
     std::memcpy(bytes.data(), &cache::kRecordVersion, sizeof(cache::kRecordVersion));
   }
-  if ((repair & 2) != 0 && bytes.size() >= 8) {
-    const uint64_t hash = Xxh3(std::span(bytes).first(bytes.size() - 8));
-    std::memcpy(bytes.data() + bytes.size() - 8, &hash, sizeof(hash));
-  }
+  if ((repair & 2) != 0) fuzz::RepairHash(&bytes);
   const auto record = cache::DecodeRecord({reinterpret_cast<char*>(bytes.data()), bytes.size()});
   if (!record.ok()) return 0;
   const format::PartRect& rect = record->rect;

@@ -11,9 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cairn/common/hash.h"
 
 namespace cairn::fuzz {
 
@@ -67,6 +71,14 @@ class Input {
 inline std::vector<std::byte> Copy(std::string_view bytes) {
   const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
   return {from, from + bytes.size()};
+}
+
+// Makes the last eight bytes the hash of those before them, as in the records of the disk tier.
+inline void RepairHash(std::vector<std::byte>* record) {
+  if (record->size() < sizeof(uint64_t)) return;
+  const auto body = std::span(*record).first(record->size() - sizeof(uint64_t));
+  const uint64_t hash = Xxh3(body);
+  std::memcpy(record->data() + body.size(), &hash, sizeof(hash));
 }
 
 }  // namespace cairn::fuzz

@@ -27,10 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(bytes.data(), &version, sizeof(version));
     std::memcpy(bytes.data() + 12, kMagic.data(), kMagic.size());
   }
-  if ((repair & 2) != 0 && bytes.size() >= 8) {
-    const uint64_t hash = Xxh3(std::span(bytes).first(bytes.size() - 8));
-    std::memcpy(bytes.data() + bytes.size() - 8, &hash, sizeof(hash));
-  }
+  if ((repair & 2) != 0) fuzz::RepairHash(&bytes);
   const auto record =
       cache::DecodeNamespaceRecord({reinterpret_cast<char*>(bytes.data()), bytes.size()});
   if (!record.ok()) return 0;

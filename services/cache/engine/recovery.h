@@ -13,9 +13,9 @@ struct RecoveryResult {
                           // damaged records, and beyond the budget.
 };
 
-// Called once, before anything else uses the context. Needs memory for one record per part while it
-// runs. FAILED_PRECONDITION: there are blocks that this node cannot take, because another version
-// stored them or because a limit of namespaces is lower than it was; nothing was deleted.
+// Called once, before anything else uses the context. FAILED_PRECONDITION: there are blocks that
+// this node cannot take, because another version stored them or because a limit of namespaces is
+// lower than it was; none of them was deleted.
 Result<RecoveryResult> RecoverFromDisk(NodeContext& context);
 
 }  // namespace cairn::cache

@@ -16,11 +16,12 @@ constexpr Duration kPause = std::chrono::seconds(1);  // After a try that failed
 constexpr uint64_t kSmall = 1 << 16;
 // To copy a block keeps its namespace locked: some milliseconds.
 constexpr uint64_t kMaxMovedBytes = 16 << 20;
-constexpr uint64_t kPage = 4096;
 // Bytes evicted for one byte that moves, at most: holes may be in pieces.
 constexpr uint64_t kEvictedPerMoved = 2;
 
-uint64_t Rounded(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+uint64_t Rounded(uint64_t bytes) {
+  return (bytes + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
+}
 
 // Portions of a namespace, each of which is looked at under its lock.
 size_t PortionsOf(uint64_t blocks) { return blocks < 1024 ? 1 : blocks < (1 << 20) ? 64 : 1024; }

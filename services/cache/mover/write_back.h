@@ -6,9 +6,9 @@
 // line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
 // host tier. What is written at all is said by placement/disk_admission.h; what was turned away
 // stays in host alone and clean, and is tried again once it was used, and by Flush, which waits for
-// the write budget as everybody does. A write that
-// fails is tried again with growing pauses; after kMaxAttempts the block is given up: it stays in
-// host alone, may be evicted, and is counted. A failing disk never fails a commit.
+// the write budget as everybody does. A write that fails is tried again with growing pauses; after
+// kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is counted. A
+// failing disk never fails a commit.
 //
 // While the target answers nothing at all, blocks that wait for it may be evicted: host serves on
 // without it.
@@ -114,9 +114,11 @@ class WriteBack {
   void Begin(const std::shared_ptr<Operation>& operation);
   // The bytes of the parts are in memory. `operation` is the transfer.
   void Loaded(Operation& operation, const std::shared_ptr<Transfer>& transfer);
+  // Clients can still change some of the parts.
+  bool IsLent(const Operation& operation) const;
+  // False: there is no memory.
+  static bool CopyParts(Operation& operation);
   // False: some are damaged.
-  bool IsLent(const Operation& op) const;
-  static bool CopyParts(Operation& op);
   bool CheckLoaded(Operation& operation);
   // The parts in the codec of the target, where that is another one than theirs. False: it failed.
   bool Recode(Operation& operation);

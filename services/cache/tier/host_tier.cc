@@ -20,7 +20,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kHugePage = 2 << 20;
 constexpr uint64_t kDefaultSegment = 64 << 20;
 constexpr uint64_t kMaxSegment = uint64_t{2} << 30;
@@ -30,7 +29,9 @@ constexpr size_t kMaxPrefaultsWaiting = 8;  // Segments with new memory.
 
 uint64_t RoundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
-uint32_t PagesOf(uint32_t length) { return static_cast<uint32_t>(RoundUp(length, kPage) / kPage); }
+uint32_t PagesOf(uint32_t length) {
+  return static_cast<uint32_t>(RoundUp(length, kHostPageBytes) / kHostPageBytes);
+}
 
 std::string Errno(int error) { return std::strerror(error); }
 
@@ -67,11 +68,11 @@ int Populate(std::byte* address, uint64_t bytes, int fd, uint64_t offset) {
 }  // namespace
 
 Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& options) {
-  if (options.capacity_bytes < kPage) {
+  if (options.capacity_bytes < kHostPageBytes) {
     return InvalidArgument("option 'capacity_bytes': got {}, expected at least {}",
-                           options.capacity_bytes, kPage);
+                           options.capacity_bytes, kHostPageBytes);
   }
-  if (options.capacity_bytes / kPage > (uint64_t{1} << 30) - 1) {
+  if (options.capacity_bytes / kHostPageBytes > (uint64_t{1} << 30) - 1) {
     return InvalidArgument("option 'capacity_bytes': got {}, expected at most 4 TiB",
                            options.capacity_bytes);
   }
@@ -118,7 +119,7 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
 
   std::vector<uint32_t> pages;
   for (const ArenaSegment& segment : tier->segments_) {
-    pages.push_back(static_cast<uint32_t>(segment.bytes / kPage));
+    pages.push_back(static_cast<uint32_t>(segment.bytes / kHostPageBytes));
   }
   {
     MutexLock lock(tier->mu_);
@@ -142,12 +143,13 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierOptions& option
 }
 
 uint64_t HostTier::RetiredLimit(uint64_t capacity_bytes, uint64_t segment_bytes) {
-  const uint64_t segment = std::max(kPage, ChooseSegmentBytes(segment_bytes, capacity_bytes));
+  const uint64_t segment =
+      std::max(kHostPageBytes, ChooseSegmentBytes(segment_bytes, capacity_bytes));
   return std::max(segment, capacity_bytes / 16 / segment * segment);
 }
 
 Status HostTier::MapArena(const HostTierOptions& options, bool huge) {
-  capacity_bytes_ = options.capacity_bytes / kPage * kPage;
+  capacity_bytes_ = options.capacity_bytes / kHostPageBytes * kHostPageBytes;
   if (huge) capacity_bytes_ = RoundUp(capacity_bytes_, kHugePage);
   segment_bytes_ = ChooseSegmentBytes(options.segment_bytes, capacity_bytes_);
   segment_shift_.reset();  // Of a try with huge pages.
@@ -284,8 +286,8 @@ void HostTier::WaitForPrefault() {
 Result<Extent> HostTier::Reserve(uint32_t length) { return ReserveFor({}, length); }
 
 void HostTier::Release(const Extent& extent) {
-  CAIRN_CHECK(extent.length > 0 && extent.id % kPage == 0 && extent.id < capacity_bytes_);
-  const auto page = static_cast<uint32_t>(extent.id / kPage);
+  CAIRN_CHECK(extent.length > 0 && extent.id % kHostPageBytes == 0 && extent.id < capacity_bytes_);
+  const auto page = static_cast<uint32_t>(extent.id / kHostPageBytes);
   MutexLock lock(mu_);
   CAIRN_CHECK(allocator_->IsReserved(page, PagesOf(extent.length)));
   allocator_->Release(page, PagesOf(extent.length));
@@ -328,7 +330,7 @@ TierStats HostTier::GetStats() const {
   stats.read_bytes = read_bytes_.load(std::memory_order_relaxed);
   stats.written_bytes = written_bytes_.load(std::memory_order_relaxed);
   MutexLock lock(mu_);
-  stats.used_bytes = allocator_->used_pages() * kPage;
+  stats.used_bytes = allocator_->used_pages() * kHostPageBytes;
   stats.extents = extents_;
   return stats;
 }
@@ -340,7 +342,7 @@ HostTierStats HostTier::GetHostStats() const {
   stats.huge_pages = huge_pages_;
   MutexLock lock(mu_);
   stats.asked_bytes = asked_bytes_;
-  stats.largest_free_bytes = allocator_->largest_free_pages() * kPage;
+  stats.largest_free_bytes = allocator_->largest_free_pages() * kHostPageBytes;
   stats.empty_segments = allocator_->empty_segments();
   stats.retired_bytes = retired_.bytes();
   stats.owners = owners_.size();

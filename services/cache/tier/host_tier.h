@@ -53,6 +53,9 @@
 
 namespace cairn::cache {
 
+// Extents of the host tier begin at pages, and take whole ones.
+inline constexpr uint64_t kHostPageBytes = 4096;
+
 struct HostTierOptions {
   enum class HugePages : uint8_t {
     kOff,

@@ -5,11 +5,6 @@
 #include "services/cache/tier/host_tier.h"
 
 namespace cairn::cache {
-namespace {
-
-constexpr uint64_t kPage = 4096;
-
-}  // namespace
 
 // Those that are draining, change hands or have no owner count as nobody's.
 std::map<OwnerId, uint32_t> HostTier::CountSegments() const {
@@ -110,7 +105,7 @@ uint64_t HostTier::BytesOf(OwnerId owner) const {
 
 uint64_t HostTier::UsedBytesIn(uint32_t index) const {
   MutexLock lock(mu_);
-  return uint64_t{allocator_->used_pages_in(index)} * kPage;
+  return uint64_t{allocator_->used_pages_in(index)} * kHostPageBytes;
 }
 
 }  // namespace cairn::cache

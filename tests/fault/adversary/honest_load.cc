@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/fault/support/fault_support.h"
+
 namespace cairn::fault {
 namespace {
 
@@ -12,6 +14,8 @@ using std::chrono::seconds;
 // Most prompts that are read are among so many of the last stored ones.
 constexpr uint64_t kHotPrompts = 48;
 constexpr size_t kMaxWrongTexts = 20;
+// Longer than any deadline of a call.
+constexpr milliseconds kPatience = seconds(60);
 
 FaultModelOptions ModelOf(const std::string& tenant) {
   return {.tenant = tenant,
@@ -66,9 +70,9 @@ HonestLoad::HonestLoad(const TestedNode* node, Options options)
   auto client = client::Connect(ConnectionOf(node_.address(), options_.tenant, options_.path));
   CAIRN_CHECK(client.ok());
   client_ = *std::move(client);
-  while (!client_->OpenNamespace(model_.spec(), {.deadline = seconds(5)}).ok()) {
-    std::this_thread::sleep_for(milliseconds(20));
-  }
+  CAIRN_CHECK(WaitUntil(
+      [this] { return client_->OpenNamespace(model_.spec(), {.deadline = seconds(5)}).ok(); },
+      kPatience));
   for (uint32_t i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this, i] { Run(options_.seed * 1000 + i); });
   }
@@ -81,7 +85,7 @@ HonestLoad::~HonestLoad() {
 
 void HonestLoad::Pause() {
   paused_.store(true);
-  while (active_.load() > 0) std::this_thread::sleep_for(milliseconds(1));
+  CAIRN_CHECK(WaitUntil([this] { return active_.load() == 0; }, kPatience));
 }
 
 HonestWindow HonestLoad::TakeWindow() {

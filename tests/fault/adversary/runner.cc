@@ -38,6 +38,9 @@ const std::vector<std::string> kNodeArgs = {"--admin.allow_loopback",
 constexpr uint64_t kProcessBytes = 196ull << 20;
 constexpr size_t kRecipesAtOnce = 3;
 constexpr double kLongestYardstick = 8;  // Seconds.
+// The yardstick counts when each of its clients has begun with so many prompts.
+constexpr uint64_t kFirstPrompts = 16;
+constexpr milliseconds kLongestStart = seconds(30);
 // A pass may end after its round, by this much.
 constexpr Duration kGrace = seconds(15);
 constexpr Duration kLongestAlone = seconds(90);
@@ -125,7 +128,13 @@ void Runner::MeasureYardstick() {
                                                                       .seed = random_(),
                                                                       .pause = Duration{0}}));
   }
-  std::this_thread::sleep_for(seconds(1));  // Connections, the first blocks.
+  // Connections, the first blocks.
+  CAIRN_CHECK(WaitUntil(
+      [&second] {
+        return std::all_of(second.begin(), second.end(),
+                           [](const auto& load) { return load->next_prompt() >= kFirstPrompts; });
+      },
+      kLongestStart));
   (void)TakeHonest();
   (void)liveness_->TakeWindow();
   const double lasts = std::clamp(options_.seconds / 5, 3.0, kLongestYardstick);

@@ -9,15 +9,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr uint64_t kBlockRoom = 17 << 10;  // A block of the fixture needs a little less.
-
 class DiskPolicyTest : public EngineTest {
  protected:
-  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
-  // Blocks without parents: none lies behind another.
-  void StoreAlone(uint64_t first, uint64_t last) {
-    for (uint64_t n = first; n <= last; ++n) ASSERT_OK(Store(n, std::nullopt)) << n;
-  }
   // What a restart finds, of first..last.
   std::vector<uint64_t> SurvivorsOf(uint64_t first, uint64_t last) {
     EXPECT_OK(disk_->Flush());

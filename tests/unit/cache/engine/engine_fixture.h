@@ -104,6 +104,9 @@ struct EngineTestOptions {
   EngineOptions engine;
 };
 
+// In a tier: a block of the fixture needs a little less.
+constexpr uint64_t kBlockRoom = 17 << 10;
+
 class EngineTest : public ::testing::Test {
  protected:
   using Options = EngineTestOptions;
@@ -209,6 +212,11 @@ class EngineTest : public ::testing::Test {
       ASSERT_OK(Store(n, n == first ? std::nullopt : std::optional(n - 1))) << n;
     }
   }
+  // Blocks without parents: none lies behind another.
+  void StoreAlone(uint64_t first, uint64_t last) {
+    for (uint64_t n = first; n <= last; ++n) ASSERT_OK(Store(n, std::nullopt)) << n;
+  }
+  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
   MatchResult Match(const std::vector<BlockKey>& keys, bool lease = true) {
     MatchRequest request;
     request.session = session_;

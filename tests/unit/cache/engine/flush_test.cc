@@ -13,14 +13,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kBlockRoom = 17 << 10;  // A block of the fixture needs a little less.
-
 class FlushTest : public EngineTest {
  protected:
-  uint64_t BlocksIn(TierKind tier) { return engine_->GetStats().tiers[tier]->blocks; }
-  void StoreAlone(uint64_t first, uint64_t last) {
-    for (uint64_t n = first; n <= last; ++n) ASSERT_OK(Store(n, std::nullopt)) << n;
-  }
   void Step() {
     clock_.Advance(milliseconds(100));
     engine_->Tick();

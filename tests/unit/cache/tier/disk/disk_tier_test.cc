@@ -12,7 +12,7 @@
 
 #include "common/concurrency/mutex.h"
 #include "services/cache/tier/disk/io_backend.h"
-#include "tests/conformance/cache/tier/tier_conformance.h"
+#include "tests/unit/cache/tier/disk/disk_fixture.h"
 
 namespace cairn::cache {
 namespace {
@@ -27,8 +27,7 @@ using conformance::WriteAndWait;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kMiB = 1 << 20;
+using testing::kMiB;
 
 template <typename Condition>
 bool WaitUntil(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
@@ -40,34 +39,8 @@ bool WaitUntil(Condition condition, std::chrono::milliseconds limit = std::chron
   return true;
 }
 
-class DiskTierTest : public ::testing::Test {
+class DiskTierTest : public testing::DiskFixture {
  protected:
-  DiskTierOptions Options() {
-    DiskTierOptions options;
-    options.directory = directory_.path();
-    options.capacity_bytes = 16 * kMiB;
-    options.min_free_bytes = 0;
-    return options;
-  }
-  static std::unique_ptr<DiskTier> Open(const DiskTierOptions& options,
-                                        std::vector<Extent>* found = nullptr) {
-    auto tier = DiskTier::Open(options);
-    if (!tier.ok()) {
-      ADD_FAILURE() << ToString(tier.status());
-      return nullptr;
-    }
-    EXPECT_OK((*tier)->Recover([&](const Extent& extent, std::string_view) {
-      if (found) found->push_back(extent);
-      return true;
-    }));
-    return std::move(*tier);
-  }
-  static Extent Put(DiskTier& tier, uint64_t seed, uint32_t length) {
-    const auto extent = tier.Reserve(length);
-    EXPECT_OK(extent);
-    EXPECT_OK(WriteAndWait(tier, *extent, "r", Pattern(seed, length)));
-    return *extent;
-  }
   std::vector<fs::path> Files(const std::string& extension) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::recursive_directory_iterator(directory_.path())) {
@@ -85,7 +58,6 @@ class DiskTierTest : public ::testing::Test {
     }
     return bytes;
   }
-  ScratchDirectory directory_{"disk"};
 };
 
 TEST_F(DiskTierTest, BadOptionsAreNamed) {
