@@ -119,7 +119,13 @@ Result<std::string> Process::WaitForLine(std::string_view prefix,
 }
 
 void Process::Signal(int signal) {
-  if (!reaped_) kill(pid_, signal);
+  if (reaped_) return;
+  kill(pid_, signal);
+  if (signal != SIGSTOP) return;
+  siginfo_t info;
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) != 0 &&
+         errno == EINTR) {
+  }
 }
 
 bool Process::running() {

@@ -35,7 +35,7 @@ class Process {
   // The first line of stdout that starts with `prefix`, without its end of line. DEADLINE_EXCEEDED,
   // or UNAVAILABLE when the process ended first; both with what it wrote to stderr.
   Result<std::string> WaitForLine(std::string_view prefix, std::chrono::milliseconds timeout);
-  // SIGKILL, SIGSTOP, SIGCONT, SIGTERM, ...
+  // SIGKILL, SIGSTOP, SIGCONT, SIGTERM, ... After SIGSTOP none of its threads runs any more.
   void Signal(int signal);
   // DEADLINE_EXCEEDED when it still runs then.
   Result<ExitStatus> WaitExit(std::chrono::milliseconds timeout);
