@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cairn/common/clock.h"
 #include "common/concurrency/mutex.h"

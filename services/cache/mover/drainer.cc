@@ -95,16 +95,17 @@ bool Drainer::Empty(const RoomFor& room, const std::vector<uint32_t>& candidates
 template <typename Visitor>
 void Drainer::ForEachBlock(Visitor&& visit) {
   const auto all = context_.registry.All();
-  for (const NamespacePtr& ns : *all) {
-    const uint64_t blocks = ns->blocks_in[kHost].load();
-    if (blocks == 0) continue;
-    const size_t portions = PortionsOf(ns->blocks.load());
+  for (const NamespacePtr& ns_ptr : *all) {
+    NamespaceState& ns = *ns_ptr;
+    if (ns.blocks_in[kHost].load() == 0) continue;
+    const size_t portions = PortionsOf(ns.blocks.load());
     for (size_t portion = 0; portion < portions; ++portion) {
-      NamespaceLock lock(*ns, context_.tiers);
-      const BlockIndex& index = ns->index;
-      const BlockIndex::PinnedPaths pinned = index.FindPinnedPaths();
-      index.ForEachInRange(portion, portions, [&](BlockRef ref) {
-        if (index.MetaAt(ref).in(kHost)) visit(ns, index, ref, pinned.Covers(ref));
+      NamespaceLock lock(ns, context_.tiers);
+      const BlockIndex::PinnedPaths pinned = ns.index.FindPinnedPaths();
+      ns.index.ForEachInRange(portion, portions, [&](BlockRef ref) {
+        ns.mu.AssertHeld();
+        if (!ns.index.MetaAt(ref).in(kHost)) return;
+        visit(ns_ptr, ns.index, ref, pinned.Covers(ref));
       });
     }
   }
