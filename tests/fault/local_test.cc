@@ -199,8 +199,8 @@ TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
     std::vector<Kept> kept;
   };
   Start();
-  ExpectServed(1, 1);
-  // Only what came over gRPC lies where no client can write, and is lent.
+  // Only what came over gRPC lies where no client can write, and is lent. It comes first: the arena
+  // has one segment, and what is written in place makes it one that clients can write to.
   auto network = client::Connect({.address = node_->address(), .path = client::PathChoice::kGrpc});
   ASSERT_TRUE(network.ok());
   ASSERT_TRUE((*network)->OpenNamespace(model_.spec(), kCall).ok());
@@ -213,6 +213,7 @@ TEST_F(FaultLocalTest, LentBytesStayRightWhenTheNodeIsKilled) {
     ASSERT_TRUE(client_->Fetch(match->lease, {}, sink, {}).ok());
   }
   ASSERT_FALSE(sink.kept.empty());
+  ExpectServed(1, 1);
   node_->Kill();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_FALSE(client_->Match(model_.fingerprint(), keys, {.deadline = milliseconds(200)}).ok());

@@ -19,6 +19,7 @@ void EndProcessAfter(Duration limit, int code) {
     }
     log::Error("stop_hangs",
                {{"after_seconds", log::Num(Seconds(limit))}, {"exit", log::Num(code)}});
+    (void)log::Flush(std::chrono::seconds(1));
     std::_Exit(code);
   }).detach();
 }

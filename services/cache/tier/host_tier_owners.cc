@@ -19,7 +19,6 @@
 namespace cairn::cache {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 // Segments that a Reserve tries to get before it gives up: another thread may be faster each time.
 constexpr int kMaxClaims = 4;
 
@@ -122,7 +121,7 @@ uint32_t HostTier::HomePool(uint32_t index) const {
 std::optional<Extent> HostTier::TakePages(uint32_t pool, uint32_t pages, uint32_t length) {
   const std::optional<uint32_t> page = allocator_->Reserve(pages, pool);
   if (!page) return std::nullopt;
-  const Extent extent{*page * kPage, length};
+  const Extent extent{*page * kHostPageBytes, length};
   states_[SegmentOf(extent.id)].used = true;
   asked_bytes_ += length;
   ++extents_;
@@ -133,7 +132,8 @@ Result<Extent> HostTier::ReserveFor(const RoomFor& wanted, uint32_t length) {
   if (length == 0 || length > max_extent_bytes()) {
     return InvalidArgument("field 'length': got {}, expected 1 to {}", length, max_extent_bytes());
   }
-  const auto pages = static_cast<uint32_t>((uint64_t{length} + kPage - 1) / kPage);
+  const auto pages =
+      static_cast<uint32_t>((uint64_t{length} + kHostPageBytes - 1) / kHostPageBytes);
   RoomFor room = wanted;
   for (int claims = 0;; ++claims) {
     {
@@ -157,7 +157,7 @@ Result<Extent> HostTier::ReserveFor(const RoomFor& wanted, uint32_t length) {
   }
   return Errorf(StatusCode::kResourceExhausted,
                 "host tier: no free run of {} bytes ({} of {} bytes used){}", length,
-                allocator_->used_pages() * kPage, capacity_bytes_,
+                allocator_->used_pages() * kHostPageBytes, capacity_bytes_,
                 room.lending == Lending::kLent ? ", in the memory that can be lent" : "");
 }
 
