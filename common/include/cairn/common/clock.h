@@ -34,9 +34,10 @@ class SteadyClock final : public Clock {
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
   void Wait(CondVar& changed, Mutex& mu, TimePoint deadline,
             const std::function<bool()>& ready) const override;
+  // It is never destroyed: threads and the log use it until the process has ended.
   static SteadyClock& Get() {
-    static SteadyClock clock;
-    return clock;
+    static auto* const clock = new SteadyClock;
+    return *clock;
   }
 };
 
