@@ -33,10 +33,12 @@ function(_cairn_precompile target kind)
   endif()
 endfunction()
 
+# The system's headers only. A header of ours would name the folder of the clone that compiled it,
+# and ccache would hand that to another clone, where the compiler may take the two for two files and
+# include the header twice.
 set(CAIRN_COMMON_HEADERS
     <algorithm> <atomic> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread>
-    <unordered_map> <vector> <fmt/format.h>
-    ${PROJECT_SOURCE_DIR}/common/include/cairn/common/status.h)
+    <unordered_map> <vector> <fmt/format.h> <absl/status/status.h> <absl/status/statusor.h>)
 
 function(cairn_library name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
