@@ -40,6 +40,7 @@ ORDERS = {
         "config",
         "lifecycle",
         "net",
+        "membership",
         "metrics",
         "rpc",
         "service",
@@ -107,6 +108,7 @@ EDGE_ONLY = [
 LIBRARIES = {
     r"grpc": [
         "services/cache/rpc/",
+        "common/membership/etcd/etcd_client.cc",
         "common/net/credentials.",
         "common/rpc/",
         "clients/cpp/src/grpc/",
@@ -123,9 +125,15 @@ LIBRARIES = {
         "tools/cairn/generator/remote_",
         "tools/cairn/generator/summary_proto.",
     ],
+    r"etcd/v3/": ["common/membership/etcd/etcd_client.cc"],
+    r"ares.h": ["common/membership/cares_resolver.cc"],
     r"rocksdb/": ["services/cache/tier/disk/"],
     r"prometheus/": ["common/metrics/metrics.cc"],
-    r"nlohmann/": ["common/log/log.cc", "tools/cairn/output/json.h"],
+    r"nlohmann/": [
+        "common/log/log.cc",
+        "common/membership/etcd/member_record.cc",
+        "tools/cairn/output/json.h",
+    ],
     r"yaml-cpp/": ["common/config/yaml.cc"],
     r"xxhash": ["common/hash/", "common/memory/"],
     r"openssl/": ["common/hash/hash.cc", "common/net/tls.cc"],

@@ -1,0 +1,22 @@
+#pragma once
+// What a member writes about itself: a JSON object, so that an operator can read it with etcdctl.
+//
+//   {"address":"10.0.0.7:7072","epoch":12,"host":"rack3-7","id":"node-7","incarnation":"81a0...",
+//    "zone":"b"}
+
+#include <string>
+#include <string_view>
+
+#include "common/membership/discovery.h"
+
+namespace cairn::membership {
+
+inline constexpr size_t kMaxMemberRecordBytes = 4096;
+
+std::string EncodeMember(const Member& member);
+// Fields that it does not know are skipped, so that newer versions may add some. INVALID_ARGUMENT:
+// larger than kMaxMemberRecordBytes, no JSON object, or a field is missing or malformed; it names
+// the field.
+Result<Member> DecodeMember(std::string_view text);
+
+}  // namespace cairn::membership

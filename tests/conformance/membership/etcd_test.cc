@@ -1,0 +1,238 @@
+// What only etcd can do: lose a member, a majority, a lease, its disk, its history; refuse a user.
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "common/membership/etcd/etcd_discovery.h"
+#include "common/status/matchers.h"
+#include "tests/conformance/membership/observer.h"
+#include "tests/conformance/membership/worlds.h"
+#include "tests/support/etcd_cluster.h"
+
+namespace cairn::membership {
+namespace {
+
+using cairn::testing::EtcdCluster;
+using cairn::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr char kPrefix[] = "cairn/test/members/";
+
+class EtcdTest : public ::testing::Test {
+ protected:
+  struct One {
+    Observer observer;
+    std::unique_ptr<Discovery> discovery;
+  };
+  void StartCluster(EtcdCluster::Options options = {}) {
+    auto cluster = EtcdCluster::Start(std::move(options));
+    ASSERT_OK(cluster);
+    cluster_ = *std::move(cluster);
+  }
+  EtcdDiscovery::Options Options() const {
+    return {.etcd = {.endpoints = cluster_->endpoints(), .timeout = std::chrono::milliseconds(500)},
+            .prefix = kPrefix,
+            .ttl = std::chrono::seconds(3)};
+  }
+  std::unique_ptr<One> Join(int number, const EtcdDiscovery::Options& options) {
+    auto one = std::make_unique<One>();
+    auto discovery = EtcdDiscovery::Create(options);
+    CAIRN_CHECK(discovery.ok());
+    one->discovery = *std::move(discovery);
+    CAIRN_CHECK(one->discovery->Start(World::MemberOf(number), one->observer.callback()).ok());
+    return one;
+  }
+  std::unique_ptr<One> Join(int number) { return Join(number, Options()); }
+  static std::vector<std::string> Addresses(const std::vector<int>& numbers) {
+    std::vector<std::string> addresses;
+    for (const int number : numbers) addresses.push_back(World::AddressOf(number));
+    return addresses;
+  }
+
+  std::unique_ptr<EtcdCluster> cluster_;
+};
+
+TEST_F(EtcdTest, AKilledLeaderChangesNoView) {
+  StartCluster();
+  const auto a = Join(1), b = Join(2);
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  const auto leader = cluster_->Leader();
+  ASSERT_OK(leader);
+  cluster_->Kill(*leader);
+  // News still arrive, through the members that live.
+  const auto c = Join(3);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+  EXPECT_TRUE(b->observer.WaitFor(Addresses({1, 2, 3})));
+  for (const View& view : a->observer.views()) {
+    EXPECT_TRUE(view.size() >= 2 || &view == &a->observer.views().front());
+  }
+}
+
+TEST_F(EtcdTest, AStoppedMemberHoldsNobodyUp) {
+  StartCluster();
+  auto options = Options();
+  // All begin with the member that will stop.
+  const auto a = Join(1, options), b = Join(2, options);
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  cluster_->member(0).Signal(SIGSTOP);
+  const auto c = Join(3, options);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+  EXPECT_TRUE(c->observer.WaitFor(Addresses({1, 2, 3})));
+}
+
+TEST_F(EtcdTest, AnEmptyDiskIsFilledAgainAndNoViewShrinks) {
+  StartCluster();
+  const auto a = Join(1), b = Join(2);
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  ASSERT_TRUE(b->observer.WaitFor(Addresses({1, 2})));
+  const size_t before = a->observer.views().size();
+  for (int i = 0; i < 3; ++i) cluster_->Kill(i);
+  for (int i = 0; i < 3; ++i) ASSERT_OK(cluster_->Restart(i, /*wiped=*/true));
+  ASSERT_OK(cluster_->WaitUntilReady());
+  // Both records are there again.
+  EXPECT_TRUE(Eventually([&] {
+    const auto records = cluster_->Ctl({"get", "--prefix", "--keys-only", kPrefix});
+    return records.ok() && records->find("node-1") != std::string::npos &&
+           records->find("node-2") != std::string::npos;
+  }));
+  const auto c = Join(3);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+  const auto views = a->observer.views();
+  for (size_t i = before; i < views.size(); ++i) EXPECT_GE(views[i].size(), 2u);
+}
+
+TEST_F(EtcdTest, ARecordThatSomebodyDeletesComesBack) {
+  StartCluster({.members = 1});
+  const auto a = Join(1), b = Join(2);
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  const size_t views = a->observer.views().size();
+  ASSERT_OK(cluster_->Ctl({"del", "--prefix", std::string(kPrefix) + "node-2"}));
+  ASSERT_TRUE(Eventually([&] { return a->observer.views().size() > views; }));
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+}
+
+TEST_F(EtcdTest, ALostLeaseIsGrantedAgain) {
+  StartCluster({.members = 1});
+  const auto a = Join(1), b = Join(2);
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  const size_t views = a->observer.views().size();
+  const auto leases = cluster_->Ctl({"lease", "list"});
+  ASSERT_OK(leases);
+  // "found 2 leases", then an id a line.
+  size_t at = leases->find('\n') + 1;
+  while (at < leases->size()) {
+    const size_t end = leases->find('\n', at);
+    ASSERT_OK(cluster_->Ctl({"lease", "revoke", leases->substr(at, end - at)}));
+    at = end + 1;
+  }
+  ASSERT_TRUE(Eventually([&] { return a->observer.views().size() > views; }));
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  EXPECT_TRUE(b->observer.WaitFor(Addresses({1, 2})));
+}
+
+TEST_F(EtcdTest, AProcessThatDiesLeavesWhenItsLeaseEnds) {
+  StartCluster({.members = 1});
+  const auto a = Join(1);
+  // As a process that was killed leaves it: a record, and a lease that nobody renews.
+  const auto lease = cluster_->Ctl({"lease", "grant", "2"});
+  ASSERT_OK(lease);
+  const std::string id = lease->substr(6, lease->find(' ', 6) - 6);  // "lease ID granted ...".
+  ASSERT_OK(
+      cluster_->Ctl({"put", "--lease=" + id, std::string(kPrefix) + "node-9/9",
+                     R"({"id":"node-9","address":"127.0.0.9:7072","epoch":1,"incarnation":"9"})"}));
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 9})));
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1})));
+}
+
+TEST_F(EtcdTest, ARecordThatNobodyCanReadHidesNoOthers) {
+  StartCluster({.members = 1});
+  ASSERT_OK(cluster_->Ctl({"put", std::string(kPrefix) + "x/1", "no JSON"}));
+  const auto a = Join(1), b = Join(2);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  ASSERT_OK(cluster_->Ctl({"put", std::string(kPrefix) + "y/1", R"({"id":"y"})"}));
+  const auto c = Join(3);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+}
+
+TEST_F(EtcdTest, ACompactedHistoryIsReadAnew) {
+  StartCluster({.members = 1});
+  const auto a = Join(1);
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1})));
+  // The watcher misses changes, and then their history.
+  cluster_->Kill(0);
+  ASSERT_OK(cluster_->Restart(0, /*wiped=*/false));
+  ASSERT_OK(cluster_->WaitUntilReady());
+  std::string revision;
+  for (int i = 0; i < 5; ++i) ASSERT_OK(cluster_->Ctl({"put", "other", std::to_string(i)}));
+  const auto got = cluster_->Ctl({"get", "other", "--write-out=fields"});
+  ASSERT_OK(got);
+  const size_t at = got->find("\"ModRevision\" : ") + 16;
+  ASSERT_OK(cluster_->Ctl({"compact", got->substr(at, got->find('\n', at) - at)}));
+  const auto b = Join(2);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+}
+
+TEST_F(EtcdTest, UsersLogInAndOthersAreRefused) {
+  StartCluster({.members = 1});
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"user", "add", "root:secret"},
+           {"user", "add", "cairn:word"},
+           {"user", "add", "stranger:word"},
+           {"role", "add", "members"},
+           {"role", "grant-permission", "members", "readwrite", kPrefix, "cairn/test/members0"},
+           {"user", "grant-role", "cairn", "members"},
+           {"role", "add", "root"},
+           {"user", "grant-role", "root", "root"},
+           {"auth", "enable"}}) {
+    ASSERT_OK(cluster_->Ctl(command)) << command[0] << " " << command[1];
+  }
+  const cairn::testing::TemporaryDirectory directory;
+  const std::string password = directory.path() + "/password";
+  { std::ofstream(password) << "word\n"; }
+  auto options = Options();
+  const auto without = Join(5, options);
+  options.etcd.password_file = password;
+  options.etcd.user = "stranger";
+  const auto stranger = Join(6, options);
+  options.etcd.user = "cairn";
+  const auto a = Join(1, options), b = Join(2, options);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  EXPECT_TRUE(Eventually(
+      [&] { return stranger->discovery->health().last.code() == StatusCode::kPermissionDenied; }));
+  EXPECT_TRUE(Eventually([&] { return !without->discovery->health().last.ok(); }));
+  EXPECT_THAT(stranger->observer.views(), SizeIs(0));
+}
+
+TEST_F(EtcdTest, OfAnIdThatTwoProcessesHaveTheNewerIsSeen) {
+  StartCluster({.members = 1});
+  const auto a = Join(1);
+  Member copy = World::MemberOf(1);
+  copy.incarnation = 99;
+  copy.address = World::AddressOf(7);
+  auto discovery = EtcdDiscovery::Create(Options());
+  ASSERT_OK(discovery);
+  Observer observer;
+  ASSERT_OK((*discovery)->Start(copy, observer.callback()));
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({7})));
+  EXPECT_TRUE(observer.WaitFor(Addresses({7})));
+  (*discovery)->Stop();
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1})));
+}
+
+TEST_F(EtcdTest, MalformedSettingsAreRefusedByName) {
+  const auto create = [](EtcdOptions etcd) {
+    return EtcdDiscovery::Create({.etcd = std::move(etcd), .prefix = kPrefix}).status();
+  };
+  EXPECT_THAT(create({}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("endpoints")));
+  EXPECT_THAT(create({.endpoints = {"http://a:1"}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("endpoints")));
+  EXPECT_THAT(create({.endpoints = {"a:1"}, .ca = "x", .certificate = "y"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("cluster.etcd.key")));
+  EXPECT_THAT(create({.endpoints = {"a:1"}, .user = "u"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("password_file")));
+}
+
+}  // namespace
+}  // namespace cairn::membership

@@ -1,0 +1,71 @@
+#include "common/membership/member_table.h"
+
+#include <gmock/gmock.h>
+
+namespace cairn::membership {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const Member kA{.address = "a:1", .id = "a", .epoch = 1};
+const Member kB{.address = "b:1", .id = "b", .epoch = 1};
+
+class MemberTableTest : public ::testing::Test {
+ protected:
+  FakeClock clock_;
+  MemberTable table_{seconds(10)};
+};
+
+TEST_F(MemberTableTest, ADeletedRecordLeavesAtOnce) {
+  table_.Replace({{"ka", kA}, {"kb", kB}}, clock_.Now());
+  table_.Delete("ka");
+  EXPECT_THAT(table_.view(), ElementsAre(kB));
+}
+
+TEST_F(MemberTableTest, ARecordThatAReadingLacksHasTimeToComeBack) {
+  table_.Replace({{"ka", kA}, {"kb", kB}}, clock_.Now());
+  table_.Replace({{"kb", kB}}, clock_.Now());
+  clock_.Advance(seconds(9));
+  table_.Replace({{"kb", kB}}, clock_.Now());
+  EXPECT_EQ(table_.Expire(clock_.Now()), clock_.Now() + seconds(1));
+  EXPECT_THAT(table_.view(), ElementsAre(kA, kB));
+  clock_.Advance(seconds(1));
+  EXPECT_EQ(table_.Expire(clock_.Now()), TimePoint::max());
+  EXPECT_THAT(table_.view(), ElementsAre(kB));
+}
+
+TEST_F(MemberTableTest, ARecordThatComesBackStays) {
+  table_.Replace({{"ka", kA}}, clock_.Now());
+  table_.Replace({}, clock_.Now());
+  clock_.Advance(seconds(5));
+  table_.Put("ka", kA);
+  clock_.Advance(seconds(60));
+  EXPECT_EQ(table_.Expire(clock_.Now()), TimePoint::max());
+  EXPECT_THAT(table_.view(), ElementsAre(kA));
+}
+
+TEST_F(MemberTableTest, AnOldReadingOnlyAdds) {
+  Member newer = kA;
+  newer.epoch = 2;
+  table_.Replace({{"ka", newer}}, clock_.Now());
+  table_.Add({{"ka", kA}, {"kb", kB}});
+  EXPECT_THAT(table_.view(), ElementsAre(newer, kB));
+  table_.Add({});
+  EXPECT_THAT(table_.view(), ElementsAre(newer, kB));
+}
+
+TEST_F(MemberTableTest, TheNextProcessOfAnIdTakesItsPlace) {
+  Member restarted = kA;
+  restarted.epoch = 2;
+  restarted.address = "a:2";
+  table_.Replace({{"ka/1", kA}, {"ka/2", restarted}}, clock_.Now());
+  EXPECT_THAT(table_.view(), ElementsAre(restarted));
+  table_.Delete("ka/2");
+  table_.Delete("ka/1");
+  EXPECT_THAT(table_.view(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace cairn::membership
