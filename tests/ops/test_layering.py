@@ -54,6 +54,7 @@ ORDERS = {
         "tier",
         "source",
         "block",
+        "directory",
         "placement",
         "index",
         "state",
