@@ -55,6 +55,7 @@ ORDERS = {
         "source",
         "block",
         "directory",
+        "peer",
         "placement",
         "index",
         "state",

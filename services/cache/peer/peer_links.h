@@ -1,0 +1,49 @@
+#pragma once
+// Calls to other members of the cluster, as an injected dependency.
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "services/cache/directory/directory.h"
+#include "services/cache/source/block_source.h"
+
+namespace cairn::cache {
+
+struct FoundHolders {
+  std::vector<std::vector<Holder>> holders;  // By waymark, in the order of the question.
+  bool young = false;                        // The owner may not know all yet.
+};
+
+// What a member has of the keys that it was asked for, in its own tiers: the first ones.
+struct PeerMatch {
+  uint32_t blocks = 0;
+  uint64_t bytes = 0;
+  double seconds = 0;  // Until the last byte could be on its way.
+};
+
+// Thread-safe. As BlockSource: no call blocks, each callback runs at most once, on any thread,
+// possibly inside the call, and links that go away destroy the callbacks that they have not run.
+// Errors: UNAVAILABLE: the member cannot be reached. DEADLINE_EXCEEDED: it did not answer in time.
+class PeerLinks {
+ public:
+  using FindDone = std::function<void(Result<FoundHolders>)>;
+  using MatchDone = std::function<void(Result<PeerMatch>)>;
+  // `others`: of a member that is busy, the members that have just taken the block from it.
+  using ReadDone = std::function<void(Status status, std::vector<std::string> others)>;
+
+  virtual ~PeerLinks() = default;
+  // Asks an owner who holds these waymarks.
+  virtual void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks,
+                    TimePoint deadline, FindDone done) = 0;
+  // `keys` are valid until `done` has run or is destroyed.
+  virtual void Match(const std::string& member, const Digest& fingerprint,
+                     std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) = 0;
+  // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`.
+  virtual void Read(const std::string& member, const Digest& fingerprint, const BlockKey& key,
+                    TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) = 0;
+};
+
+}  // namespace cairn::cache

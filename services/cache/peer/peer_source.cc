@@ -1,0 +1,382 @@
+#include "services/cache/peer/peer_source.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace cairn::cache {
+namespace {
+
+// A broken connection tells more than an answer that was late.
+bool Broken(const Status& status) { return status.code() == StatusCode::kUnavailable; }
+
+// Whether the member works, whatever it answered.
+bool Answered(const Status& status) {
+  return !Broken(status) && status.code() != StatusCode::kDeadlineExceeded;
+}
+
+// A callback that runs in any case: with CANCELLED when it is dropped.
+template <typename Function>
+class Always {
+ public:
+  explicit Always(Function function) : function_(std::move(function)) {}
+  ~Always() {
+    if (!called_) function_(Errorf(StatusCode::kCancelled, "the link to the member has ended"));
+  }
+  Always(const Always&) = delete;
+  Always& operator=(const Always&) = delete;
+  template <typename T>
+  void Call(T value) {
+    called_ = true;
+    function_(std::move(value));
+  }
+
+ private:
+  Function function_;
+  bool called_ = false;
+};
+
+// In a form that std::function takes.
+template <typename T, typename Function>
+std::function<void(Result<T>)> CalledAlways(Function function) {
+  auto always = std::make_shared<Always<Function>>(std::move(function));
+  return [always](Result<T> value) { always->Call(std::move(value)); };
+}
+
+}  // namespace
+
+// One Locate. It lives as long as a call that it has made, or its timer.
+class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
+ public:
+  Lookup(PeerSource* source, const Digest& fingerprint, std::span<const BlockKey> keys,
+         TimePoint deadline, LocateDone done)
+      : source_(*source),
+        fingerprint_(fingerprint),
+        keys_(keys.begin(), keys.end()),
+        deadline_(deadline),
+        done_(std::move(done)) {}
+
+  void Start(uint32_t block_tokens) {
+    asked_ = WaymarksToAsk(WaymarksOf(fingerprint_, keys_, block_tokens));
+    std::shared_ptr<const OwnerMap> owners;
+    bool both = false;
+    {
+      MutexLock lock(source_.mu_);
+      owners = source_.owners_;
+      both = source_.clock_.Now() < source_.owners_since_ + source_.options_.settling;
+    }
+    if (asked_.empty() || owners->empty()) return End();
+    // An owner that is skipped leaves its questions to the other one.
+    Questions wave;
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      const std::vector<std::string> ids = owners->IdsOf(asked_[i].hash);
+      bool first = true;
+      for (const std::string& id : ids) {
+        if (id != source_.options_.self && !source_.health_.Hopeful(id)) continue;
+        if (first || both) {
+          wave[id].push_back(i);
+        } else {
+          MutexLock lock(mu_);
+          second_of_[i] = id;
+        }
+        first = false;
+      }
+    }
+    timer_ =
+        source_.timers_.At(deadline_, [self = shared_from_this()] { self->End(/*late=*/true); });
+    Ask(wave);
+  }
+
+ private:
+  // By owner: numbers of the waymarks in asked_.
+  using Questions = std::map<std::string, std::vector<size_t>>;
+
+  void Ask(const Questions& wave) {
+    {
+      MutexLock lock(mu_);
+      // One more, so that answers inside the calls do not end the wave.
+      waiting_ += wave.size() + 1;
+    }
+    for (const auto& [owner, numbers] : wave) {
+      std::vector<WaymarkHash> hashes;
+      for (const size_t i : numbers) hashes.push_back(asked_[i].hash);
+      if (owner == source_.options_.self) {
+        Found(owner, numbers,
+              FoundHolders{.holders = source_.directory_.Find(hashes),
+                           .young = source_.directory_.young()});
+        continue;
+      }
+      if (!source_.health_.MayCall(owner)) {
+        Found(owner, numbers, Errorf(StatusCode::kCancelled, "member '{}' is skipped", owner));
+        continue;
+      }
+      source_.links_.Find(
+          owner, hashes, deadline_,
+          CalledAlways<FoundHolders>([self = shared_from_this(), owner = owner,
+                                      numbers = numbers](Result<FoundHolders> found) {
+            self->Found(owner, numbers, std::move(found));
+          }));
+    }
+    OneDone();
+  }
+
+  void Found(const std::string& owner, const std::vector<size_t>& numbers,
+             Result<FoundHolders> found) {
+    if (owner != source_.options_.self) source_.Note(owner, found.status());
+    const bool ok = found.ok() && found->holders.size() == numbers.size();
+    Questions more;
+    {
+      MutexLock lock(mu_);
+      if (over_) return;
+      if (ok) {
+        for (size_t k = 0; k < numbers.size(); ++k) {
+          for (const Holder& holder : found->holders[k]) {
+            if (holder.id != source_.options_.self)
+              holders_[holder.id].emplace(numbers[k], holder.tier);
+          }
+        }
+      }
+      if (!ok || found->young) {
+        for (const size_t i : numbers) {
+          const auto second = second_of_.find(i);
+          if (second == second_of_.end()) continue;
+          more[second->second].push_back(i);
+          second_of_.erase(second);
+        }
+      }
+    }
+    if (!more.empty()) Ask(more);
+    OneDone();
+  }
+
+  void OneDone() {
+    {
+      MutexLock lock(mu_);
+      if (--waiting_ > 0 || over_) return;
+    }
+    AskNextHolder();
+  }
+
+  // The holder that knows most of the waymarks from `at` on without a gap, the faster tier first.
+  std::string BestHolder(uint32_t at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::string best;
+    std::pair<size_t, int> best_score{0, 0};
+    for (const auto& [id, known] : holders_) {
+      if (tried_.contains(id)) continue;
+      std::pair<size_t, int> score{0, 0};
+      int slowest = 0;
+      for (size_t i = 0; i < asked_.size(); ++i) {
+        if (asked_[i].position < at) continue;
+        const auto it = known.find(i);
+        if (it == known.end()) break;
+        ++score.first;
+        slowest = std::max(slowest, static_cast<int>(it->second));
+      }
+      score.second = -slowest;
+      if (score.first > 0 && (best.empty() || score > best_score)) {
+        best = id;
+        best_score = score;
+      }
+    }
+    return best;
+  }
+
+  void AskNextHolder() {
+    std::string holder;
+    uint32_t at = 0;
+    {
+      MutexLock lock(mu_);
+      if (over_) return;
+      at = reached_;
+      while (tried_.size() < source_.options_.max_holders && at < keys_.size()) {
+        holder = BestHolder(at);
+        if (holder.empty()) break;
+        tried_.insert(holder);
+        if (source_.health_.MayCall(holder)) break;
+        holder.clear();
+      }
+    }
+    if (holder.empty()) return End();
+    source_.links_.Match(
+        holder, fingerprint_, std::span(keys_).subspan(at), deadline_,
+        CalledAlways<PeerMatch>([self = shared_from_this(), holder, at](Result<PeerMatch> match) {
+          self->Matched(holder, at, std::move(match));
+        }));
+  }
+
+  void Matched(const std::string& holder, uint32_t at, Result<PeerMatch> match) {
+    source_.Note(holder, match.status());
+    {
+      MutexLock lock(mu_);
+      if (over_) return;
+      if (match.ok() && match->blocks > 0) {
+        const auto blocks =
+            static_cast<uint32_t>(std::min<size_t>(match->blocks, keys_.size() - at));
+        // The others that may have it come after the one that said so.
+        auto plan = std::make_shared<std::vector<std::string>>(1, holder);
+        for (const auto& [id, known] : holders_) {
+          if (id != holder) plan->push_back(id);
+        }
+        source_.plans_.Put(fingerprint_, std::span(keys_).subspan(at, blocks), plan);
+        const double before = located_.runs.empty() ? 0 : located_.runs.back().seconds;
+        located_.runs.push_back(
+            {.blocks = blocks, .bytes = match->bytes, .seconds = std::max(before, match->seconds)});
+        reached_ = at + blocks;
+      }
+    }
+    AskNextHolder();
+  }
+
+  // `late`: somebody has not answered.
+  void End(bool late = false) {
+    LocateDone done;
+    Located located;
+    {
+      MutexLock lock(mu_);
+      if (std::exchange(over_, true)) return;
+      done = std::move(done_);
+      located = std::move(located_);
+    }
+    source_.timers_.Cancel(timer_);
+    // What was found in time counts.
+    if (late && located.runs.empty()) {
+      return done(Errorf(StatusCode::kDeadlineExceeded, "no member answered in time"));
+    }
+    done(std::move(located));
+  }
+
+  PeerSource& source_;
+  const Digest fingerprint_;
+  // The caller's are gone when the deadline has passed, and links may still read them.
+  const std::vector<BlockKey> keys_;
+  const TimePoint deadline_;
+  std::vector<PromptWaymark> asked_;
+  Timers::Id timer_ = 0;
+
+  Mutex mu_;
+  LocateDone done_ ABSL_GUARDED_BY(mu_);
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
+  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<size_t, std::string> second_of_ ABSL_GUARDED_BY(mu_);  // By number in asked_.
+  std::map<std::string, std::map<size_t, TierClass>> holders_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> tried_ ABSL_GUARDED_BY(mu_);
+  uint32_t reached_ ABSL_GUARDED_BY(mu_) = 0;
+  Located located_ ABSL_GUARDED_BY(mu_);
+};
+
+// One Read: holders are asked one after the other.
+class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
+ public:
+  BlockRead(PeerSource* source, const Digest& fingerprint, const BlockKey& key, TimePoint deadline,
+            BlockSink* sink, std::vector<std::string> holders, ReadDone done)
+      : source_(*source),
+        fingerprint_(fingerprint),
+        key_(key),
+        deadline_(deadline),
+        sink_(sink),
+        holders_(std::move(holders)),
+        done_(std::move(done)) {}
+
+  void Next() {
+    while (!holders_.empty() && tried_.size() < source_.options_.max_holders) {
+      const std::string holder = std::move(holders_.front());
+      holders_.erase(holders_.begin());
+      if (holder == source_.options_.self || !tried_.insert(holder).second) continue;
+      if (!source_.health_.MayCall(holder)) continue;
+      struct Answer {
+        Status status;
+        std::vector<std::string> others;
+      };
+      auto done = CalledAlways<Answer>([self = shared_from_this(), holder](Result<Answer> answer) {
+        self->Ended(holder, answer.ok() ? answer->status : answer.status(),
+                    answer.ok() ? std::move(answer->others) : std::vector<std::string>());
+      });
+      return source_.links_.Read(
+          holder, fingerprint_, key_, deadline_, source_.options_.silence, sink_,
+          [done = std::move(done)](Status status, std::vector<std::string> others) {
+            done(Answer{std::move(status), std::move(others)});
+          });
+    }
+    const ReadDone done = std::exchange(done_, nullptr);
+    done(worst_);
+  }
+
+ private:
+  void Ended(const std::string& holder, const Status& status, std::vector<std::string> others) {
+    if (status.ok()) {
+      source_.Note(holder, status);
+      const ReadDone done = std::exchange(done_, nullptr);
+      return done(status);
+    }
+    source_.Note(holder, status);
+    // Damage says more than absence, and a deadline ends everything.
+    if (worst_.code() != StatusCode::kDataLoss) worst_ = status;
+    if (status.code() == StatusCode::kCancelled || source_.clock_.Now() >= deadline_) {
+      holders_.clear();
+    }
+    // Whoever has just taken the block from a busy member is not busy yet.
+    holders_.insert(holders_.begin(), std::make_move_iterator(others.begin()),
+                    std::make_move_iterator(others.end()));
+    Next();
+  }
+
+  // One thread at a time uses it: that of the answer before.
+  PeerSource& source_;
+  const Digest fingerprint_;
+  const BlockKey key_;
+  const TimePoint deadline_;
+  BlockSink* const sink_;
+  std::vector<std::string> holders_;
+  std::set<std::string> tried_;
+  Status worst_ = Errorf(StatusCode::kNotFound, "no member is known to have the block");
+  ReadDone done_;
+};
+
+PeerSource::PeerSource(Options options, PeerLinks* links, const Directory* directory,
+                       BlockTokens block_tokens, Timers* timers, const Clock* clock)
+    : options_(std::move(options)),
+      links_(*links),
+      directory_(*directory),
+      block_tokens_(std::move(block_tokens)),
+      timers_(*timers),
+      clock_(*clock),
+      health_(clock),
+      plans_(options_.remembered_blocks) {}
+
+void PeerSource::SetOwners(std::shared_ptr<const OwnerMap> owners) {
+  MutexLock lock(mu_);
+  owners_ = std::move(owners);
+  owners_since_ = clock_.Now();
+}
+
+void PeerSource::Note(const std::string& member, const Status& status) {
+  // The link ended on this side.
+  if (status.code() == StatusCode::kCancelled) return;
+  if (Answered(status)) {
+    health_.Worked(member);
+  } else {
+    health_.Failed(member, Broken(status));
+  }
+}
+
+void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> keys,
+                        TimePoint deadline, LocateDone done) {
+  const uint32_t block_tokens = block_tokens_(fingerprint);
+  if (block_tokens == 0 || keys.empty()) return done(Located());
+  const TimePoint now = clock_.Now();
+  const Duration left = deadline > now ? (deadline - now) / 2 : Duration(0);
+  const TimePoint end = now + std::min(left, options_.lookup_deadline);
+  std::make_shared<Lookup>(this, fingerprint, keys, end, std::move(done))->Start(block_tokens);
+}
+
+void PeerSource::Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline,
+                      BlockSink* sink, ReadDone done) {
+  std::vector<std::string> holders;
+  if (const ReadPlan plan = plans_.Find(fingerprint, key)) holders = *plan;
+  std::make_shared<BlockRead>(this, fingerprint, key, deadline, sink, std::move(holders),
+                              std::move(done))
+      ->Next();
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,71 @@
+#pragma once
+// Blocks that other members of the cluster hold.
+//
+//   Locate   waymarks of the keys ─► their owners (one wave, in parallel) ─► holders
+//            ─► the best holder's Match says how far it reaches ─► the next one's from there on
+//   Read     the block from the member that Locate named; the next one if it fails or falls silent
+//
+// What the directory says is a hint: only a Match of the holder counts.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/concurrency/timers.h"
+#include "services/cache/directory/owners.h"
+#include "services/cache/peer/peer_health.h"
+#include "services/cache/peer/peer_links.h"
+#include "services/cache/peer/plan_table.h"
+
+namespace cairn::cache {
+
+// Thread-safe.
+class PeerSource final : public BlockSource {
+ public:
+  struct Options {
+    std::string self;  // The id of this member.
+    // For all look-ups of one Locate, at most half of what its caller has left.
+    Duration lookup_deadline = std::chrono::milliseconds(15);
+    Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
+    // After members changed, both owners are asked.
+    Duration settling = std::chrono::seconds(30);
+    size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
+    size_t remembered_blocks = 262'144;
+  };
+  // 0: this node does not know the namespace.
+  using BlockTokens = std::function<uint32_t(const Digest& fingerprint)>;
+  // All must outlive it, and `links` let go of its callbacks before it is destroyed. `directory` is
+  // this member's own part.
+  PeerSource(Options options, PeerLinks* links, const Directory* directory,
+             BlockTokens block_tokens, Timers* timers, const Clock* clock);
+
+  void SetOwners(std::shared_ptr<const OwnerMap> owners);
+
+  void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
+              LocateDone done) override;
+  void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline, BlockSink* sink,
+            ReadDone done) override;
+
+  const PeerHealth& health() const { return health_; }
+
+ private:
+  class Lookup;
+  class BlockRead;
+  // How a call to a member ended.
+  void Note(const std::string& member, const Status& status);
+
+  const Options options_;
+  PeerLinks& links_;
+  const Directory& directory_;
+  const BlockTokens block_tokens_;
+  Timers& timers_;
+  const Clock& clock_;
+  PeerHealth health_;
+  PlanTable plans_;
+  mutable Mutex mu_;
+  std::shared_ptr<const OwnerMap> owners_ ABSL_GUARDED_BY(mu_) = std::make_shared<OwnerMap>();
+  TimePoint owners_since_ ABSL_GUARDED_BY(mu_){};
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,274 @@
+#include "services/cache/peer/peer_source.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <optional>
+
+#include "common/status/matchers.h"
+#include "services/cache/peer/testing/fake_peers.h"
+
+namespace cairn::cache {
+namespace {
+
+using cairn::testing::StatusIs;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::_;
+
+constexpr uint32_t kBlockTokens = 512;  // Each block is a waymark.
+constexpr size_t kBytes = 1000;
+
+class Sink final : public BlockSink {
+ public:
+  Result<std::vector<std::span<std::byte>>> Begin(const SourceBlock&) override {
+    bytes.assign(kBytes, std::byte{0});
+    return std::vector<std::span<std::byte>>{bytes};
+  }
+  Status Finish() override {
+    return bytes == std::vector<std::byte>(kBytes, std::byte{7})
+               ? OkStatus()
+               : Errorf(StatusCode::kDataLoss, "wrong bytes");
+  }
+  std::vector<std::byte> bytes;
+};
+
+class PeerSourceTest : public ::testing::Test {
+ protected:
+  void Start(const std::vector<std::string>& ids, PeerSource::Options options = {}) {
+    for (const std::string& id : ids) peers_.Add(id);
+    owners_ = std::make_shared<const OwnerMap>(ids);
+    options.self = "self";
+    source_ = std::make_unique<PeerSource>(
+        options, &peers_, &peers_.at("self").directory, [](const Digest&) { return kBlockTokens; },
+        &timers_, &clock_);
+    source_->SetOwners(owners_);
+    clock_.Advance(options.settling);
+  }
+  static BlockKey Key(uint64_t n) {
+    BlockKey key;
+    std::memcpy(key.bytes.data(), &n, sizeof(n));
+    return key;
+  }
+  static std::vector<BlockKey> Keys(uint64_t count) {
+    std::vector<BlockKey> keys;
+    for (uint64_t n = 0; n < count; ++n) keys.push_back(Key(n));
+    return keys;
+  }
+  void Store(const std::string& id, uint64_t first, uint64_t end,
+             TierClass tier = TierClass::kMemory) {
+    SourceBlock block;
+    block.parts.push_back({{0, 1, 0, 1}, kBytes});
+    for (uint64_t n = first; n < end; ++n) {
+      peers_.at(id).blocks.Put(ns_, Key(n), block, {std::vector<std::byte>(kBytes, std::byte{7})});
+      peers_.Announce(*owners_, id, HashForWaymark(ns_, Key(n)), tier);
+    }
+  }
+  std::optional<Result<Located>> Locate(uint64_t count, Duration patience = seconds(1)) {
+    // Valid until the answer came.
+    keys_ = Keys(count);
+    std::optional<Result<Located>> answer;
+    source_->Locate(
+        ns_, keys_, clock_.Now() + patience,
+        [&answer_ = answer_](Result<Located> located) { answer_ = std::move(located); });
+    answer.swap(answer_);
+    return answer;
+  }
+  std::vector<uint32_t> Runs(uint64_t count) {
+    const auto located = Locate(count);
+    std::vector<uint32_t> runs;
+    if (!located || !located->ok()) return {999};
+    for (const SourceRun& run : (*located)->runs) runs.push_back(run.blocks);
+    return runs;
+  }
+  std::optional<Status> Read(uint64_t n) {
+    read_.reset();
+    source_->Read(ns_, Key(n), clock_.Now() + seconds(1), &sink_,
+                  [this](Status status) { read_ = std::move(status); });
+    return read_;
+  }
+
+  const Digest ns_ = Key(1 << 20);
+  FakeClock clock_;
+  Timers timers_{&clock_};
+  testing::FakePeers peers_{&clock_};
+  std::shared_ptr<const OwnerMap> owners_;
+  std::unique_ptr<PeerSource> source_;
+  std::vector<BlockKey> keys_;
+  std::optional<Result<Located>> answer_;
+  std::optional<Status> read_;
+  Sink sink_;
+};
+
+TEST_F(PeerSourceTest, ThePrefixIsPutTogetherFromTheBestHolders) {
+  Start({"self", "a", "b", "c"});
+  Store("a", 0, 10);
+  Store("b", 0, 25);
+  Store("c", 20, 40);
+  EXPECT_THAT(Runs(64), ::testing::ElementsAre(25, 15));
+  EXPECT_EQ(peers_.at("a").matches, 0);
+}
+
+TEST_F(PeerSourceTest, TheFasterOfTwoThatHoldTheSameIsAsked) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 8, TierClass::kDisk);
+  Store("b", 0, 8, TierClass::kMemory);
+  EXPECT_THAT(Runs(8), ::testing::ElementsAre(8));
+  EXPECT_EQ(peers_.at("b").matches, 1);
+  EXPECT_EQ(peers_.at("a").matches, 0);
+}
+
+TEST_F(PeerSourceTest, TheDirectoryIsAHintOnly) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 8);
+  Store("b", 0, 5);
+  for (uint64_t n = 0; n < 8; ++n) peers_.at("a").blocks.Remove(ns_, Key(n));
+  EXPECT_THAT(Runs(8), ::testing::ElementsAre(5));
+}
+
+TEST_F(PeerSourceTest, NobodyIsAskedWhereNobodyHoldsAnything) {
+  Start({"self", "a", "b"});
+  EXPECT_THAT(Runs(8), ::testing::IsEmpty());
+  EXPECT_EQ(peers_.at("a").matches + peers_.at("b").matches, 0);
+}
+
+TEST_F(PeerSourceTest, TheSecondOwnerAnswersForOneThatFails) {
+  Start({"self", "a", "b", "c"});
+  Store("c", 0, 16);
+  peers_.at("a").answers.FailLocates(1000, Errorf(StatusCode::kUnavailable, "gone"));
+  EXPECT_THAT(Runs(16), ::testing::ElementsAre(16));
+  // It is skipped from now on.
+  const int finds = peers_.at("a").finds;
+  EXPECT_EQ(source_->health().skipped(), 1u);
+  EXPECT_THAT(Runs(16), ::testing::ElementsAre(16));
+  EXPECT_EQ(peers_.at("a").finds, finds);
+  // And tried again later.
+  peers_.at("a").answers.FailLocates(0, OkStatus());
+  clock_.Advance(PeerHealth::kFirstPause);
+  EXPECT_THAT(Runs(16), ::testing::ElementsAre(16));
+  EXPECT_EQ(source_->health().skipped(), 0u);
+}
+
+TEST_F(PeerSourceTest, AYoungOwnerIsNotTheLastWord) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 16);
+  // "b" has just joined and knows nothing, and says so.
+  peers_.at("b").directory.SetMembers({});
+  peers_.at("b").young = true;
+  EXPECT_THAT(Runs(16), ::testing::ElementsAre(16));
+}
+
+TEST_F(PeerSourceTest, ALateMemberCostsTheDeadlineAtMost) {
+  Start({"self", "a", "b"});
+  Store("b", 0, 16);
+  peers_.at("b").answers.DelayAnswers(seconds(60));
+  peers_.at("b").blocks.DelayAnswers(seconds(60));
+  EXPECT_EQ(Locate(16), std::nullopt);
+  clock_.Advance(milliseconds(15));
+  timers_.RunDue();
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_THAT(*answer_, StatusIs(StatusCode::kDeadlineExceeded, _));
+  // What comes later is dropped.
+  answer_.reset();
+  clock_.Advance(seconds(60));
+  peers_.RunDue();
+  EXPECT_EQ(answer_, std::nullopt);
+  EXPECT_EQ(timers_.pending(), 0u);
+}
+
+TEST_F(PeerSourceTest, WhatWasFoundBeforeTheDeadlineCounts) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 8);
+  Store("b", 8, 16);
+  peers_.at("b").blocks.DelayAnswers(seconds(60));
+  EXPECT_EQ(Locate(16), std::nullopt);
+  clock_.Advance(milliseconds(15));
+  timers_.RunDue();
+  ASSERT_TRUE(answer_.has_value());
+  ASSERT_OK(*answer_);
+  ASSERT_EQ((*answer_)->runs.size(), 1u);
+  EXPECT_EQ((*answer_)->runs[0].blocks, 8u);
+}
+
+TEST_F(PeerSourceTest, LookupsTakeAtMostHalfOfTheCallersTime) {
+  Start({"self", "a"});
+  Store("a", 0, 4);
+  peers_.at("a").answers.DelayAnswers(seconds(60));
+  peers_.at("a").blocks.DelayAnswers(seconds(60));
+  EXPECT_EQ(Locate(4, milliseconds(10)), std::nullopt);
+  clock_.Advance(milliseconds(5));
+  timers_.RunDue();
+  EXPECT_TRUE(answer_.has_value());
+}
+
+TEST_F(PeerSourceTest, AReadTurnsToTheNextHolder) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 4);
+  Store("b", 0, 4);
+  ASSERT_THAT(Runs(4), ::testing::ElementsAre(4));
+  const std::string first = peers_.at("a").matches == 1 ? "a" : "b";
+  const std::string second = first == "a" ? "b" : "a";
+  EXPECT_THAT(Read(0), ::testing::Optional(OkStatus()));
+  EXPECT_EQ(peers_.at(first).reads, 1);
+  EXPECT_EQ(peers_.at(second).reads, 0);
+  // Wrong bytes, an evicted block, silence.
+  peers_.at(first).blocks.FlipBytes(1);
+  EXPECT_THAT(Read(1), ::testing::Optional(OkStatus()));
+  peers_.at(first).blocks.Remove(ns_, Key(2));
+  EXPECT_THAT(Read(2), ::testing::Optional(OkStatus()));
+  peers_.at(first).blocks.DelayAnswers(seconds(60));
+  EXPECT_EQ(Read(3), std::nullopt);
+  clock_.Advance(milliseconds(250));
+  peers_.RunDue();
+  EXPECT_THAT(read_, ::testing::Optional(OkStatus()));
+  EXPECT_EQ(peers_.at(second).reads, 3);
+}
+
+TEST_F(PeerSourceTest, ABusyMemberNamesOthers) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 4);
+  ASSERT_THAT(Runs(4), ::testing::ElementsAre(4));
+  // "b" has just taken the block, and no directory knows it.
+  SourceBlock block;
+  block.parts.push_back({{0, 1, 0, 1}, kBytes});
+  peers_.at("b").blocks.Put(ns_, Key(0), block, {std::vector<std::byte>(kBytes, std::byte{7})});
+  peers_.at("a").others = {"a", "b"};
+  EXPECT_THAT(Read(0), ::testing::Optional(OkStatus()));
+  EXPECT_EQ(peers_.at("a").reads, 1);
+  // Members that name each other end nowhere, and soon.
+  peers_.at("b").others = {"a"};
+  EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kResourceExhausted, _)));
+}
+
+TEST_F(PeerSourceTest, OneThatNobodyLocatedIsNotFound) {
+  Start({"self", "a"});
+  EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kNotFound, _)));
+}
+
+TEST(PeerHealthTest, PausesGrowUntilACallWorks) {
+  FakeClock clock;
+  PeerHealth health(&clock);
+  health.Failed("a", false);
+  health.Failed("a", false);
+  EXPECT_TRUE(health.MayCall("a"));
+  health.Failed("a", false);
+  EXPECT_FALSE(health.MayCall("a"));
+  Duration pause = PeerHealth::kFirstPause;
+  for (int i = 0; i < 10; ++i) {
+    clock.Advance(pause - milliseconds(1));
+    EXPECT_FALSE(health.MayCall("a")) << i;
+    clock.Advance(milliseconds(1));
+    EXPECT_TRUE(health.MayCall("a")) << i;
+    EXPECT_FALSE(health.MayCall("a")) << "one trial at a time";
+    health.Failed("a", true);
+    pause = std::min(pause * 2, PeerHealth::kLongestPause);
+  }
+  clock.Advance(pause);
+  EXPECT_TRUE(health.MayCall("a"));
+  health.Worked("a");
+  EXPECT_TRUE(health.MayCall("a"));
+  EXPECT_EQ(health.skipped(), 0u);
+}
+
+}  // namespace
+}  // namespace cairn::cache
