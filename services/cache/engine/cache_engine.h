@@ -193,11 +193,13 @@ class CacheEngine {
   virtual Result<std::vector<Result<ReservationId>>> Reserve(
       SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
       Duration ttl) = 0;
-  // Copies into the reservation. OUT_OF_RANGE past its end.
+  // Copies into the reservation. OUT_OF_RANGE past its end. RESOURCE_EXHAUSTED: pieces without
+  // order left too many gaps (lease/written_ranges.h).
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
-  // visible. DATA_LOSS: bytes fail their hash. ALREADY_EXISTS: somebody else committed the part
+  // visible. FAILED_PRECONDITION: not all bytes were written. DATA_LOSS: bytes fail their hash.
+  // ALREADY_EXISTS: somebody else committed the part
   // first; this one's room is free again. INVALID_ARGUMENT: somebody committed a part that this one
   // crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
