@@ -131,6 +131,12 @@ struct ReservePartRequest {
   double compute_seconds = 0;
 };
 
+struct WatchRequest {
+  std::optional<SessionId> session = std::nullopt;        // nullopt: of nobody in particular.
+  std::optional<Fingerprint> fingerprint = std::nullopt;  // nullopt: all that the session may see.
+  bool snapshot = false;  // Begins with what is stored, then kSnapshotEnd.
+};
+
 class CacheEngine {
  public:
   struct Dependencies {
@@ -213,8 +219,9 @@ class CacheEngine {
   Status Flush(TimePoint deadline) { return Flush(FlushRequest{.deadline = deadline}); }
 
   virtual EngineStats GetStats() const = 0;
-  virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,
-                                            bool snapshot) = 0;
+  // A session that named a tenant gets this tenant's events alone. NOT_FOUND: the session is not
+  // open, or the namespace does not exist. PERMISSION_DENIED: the namespace is another tenant's.
+  virtual Result<std::unique_ptr<EventQueue>> Watch(const WatchRequest& request) = 0;
 
   virtual std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const = 0;  // "": all.
   virtual Result<DropResult> DropNamespace(const Fingerprint& fingerprint) = 0;

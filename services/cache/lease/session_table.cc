@@ -105,6 +105,13 @@ Status SessionTable::CheckNamespace(SessionId session, const NamespaceState& ns)
                 it->second.tenant);
 }
 
+Result<std::string> SessionTable::TenantOf(SessionId session) const {
+  MutexLock lock(mu_);
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return NoSession(session);
+  return it->second.tenant;
+}
+
 Status SessionTable::CheckLeaseRoom(SessionId session) const {
   MutexLock lock(mu_);
   const auto it = sessions_.find(session);

@@ -120,6 +120,9 @@ class SessionTable {
   // Also PERMISSION_DENIED: the session named another tenant than the namespace's.
   Status CheckNamespace(SessionId session, const NamespaceState& ns) const;
 
+  // The tenant that the session named; empty: it named none. NOT_FOUND unless it is open.
+  Result<std::string> TenantOf(SessionId session) const;
+
   // NOT_FOUND: the session is gone. RESOURCE_EXHAUSTED: it has too many.
   Result<LeaseId> AddLease(SessionId session, LeasePtr lease, TimePoint deadline);
   // RESOURCE_EXHAUSTED when the session could not take one more lease.
