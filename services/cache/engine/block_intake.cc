@@ -10,7 +10,7 @@ constexpr TierKind kHost = TierKind::kHost;
 }  // namespace
 
 Status BlockIntake::MakeIndexRoom() {
-  const uint64_t used = context_.IndexBytes();
+  const uint64_t used = context_.IndexBytes() + context_.MapBytes();
   if (used < context_.options.max_index_bytes) return OkStatus();
   const auto kinds = context_.tiers.kinds();
   for (auto kind = kinds.rbegin(); kind != kinds.rend(); ++kind) {

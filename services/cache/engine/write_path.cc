@@ -112,6 +112,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                                                 const ReservePartRequest& part, TimePoint deadline,
                                                 const RoomFor& room) {
   CAIRN_RETURN_IF_ERROR(CheckPart(*ns, part));
+  CAIRN_ASSIGN_OR_RETURN(MemoryCharge memory,
+                         context_.memory.Charge(MemoryItem::kLeases, Reservation::kMemoryBytes));
   CAIRN_RETURN_IF_ERROR(intake_.MakeIndexRoom());
   {
     NamespaceLock lock(*ns, context_.tiers);
@@ -145,6 +147,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   }
   auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
   reservation->ns = ns;
+  reservation->memory = std::move(memory);
   reservation->key = part.key;
   reservation->parent = part.parent;
   reservation->rect = part.part;

@@ -35,8 +35,10 @@ struct WriteBack::Operation final : Transfer {
   std::optional<uint64_t> bad_extent;  // In the source: bytes that no encoder wrote.
   bool unencodable = false;            // Numbers that the target's codec cannot store.
   bool too_large = false;              // For the target.
+  MemoryCharge memory;                 // For `copies` and `recoded`.
   // Of a block that is not copied now.
-  Duration pause{0};            // It waits for the write budget.
+  Duration pause{0};  // It waits for the write budget, or for memory.
+  bool wants_memory = false;
   uint64_t declined_bytes = 0;  // It was turned away.
   uint16_t declined_uses = 0;
 };
@@ -228,6 +230,45 @@ void WriteBack::ReleaseStalled() {
   }
 }
 
+bool WriteBack::TakeMemory(Operation& op, const BlockMeta& meta) {
+  const uint64_t block_bytes = meta.bytes_in(route_.source);
+  uint64_t bytes = context_.tiers.IsMapped(route_.source) && IsLent(op) ? block_bytes : 0;
+  if (const Recoder* const recoder = op.move.ns->storage().recoder.get();
+      to_persistent_ && recoder != nullptr) {
+    bytes += recoder->WorkingBytes() +
+             std::min<uint64_t>(recoder->MaxBlockBytes(op.at_start),
+                                uint64_t{target_->max_extent_bytes()} * op.parts.size());
+  }
+  if (bytes == 0) return true;
+  const Id block{op.move.ns.get(), op.move.key};
+  const TimePoint now = context_.clock->Now();
+  MutexLock lock(mu_);
+  const bool others_turn = turn_ && turn_->block != block && now < turn_->ends;
+  if (!others_turn &&
+      (copy_bytes_ == 0 || copy_bytes_ + bytes <= context_.options.max_copy_bytes)) {
+    turn_.reset();
+    copy_bytes_ += bytes;
+    op.memory = context_.memory.Take(MemoryItem::kDisk, bytes);
+    return true;
+  }
+  if (!others_turn) turn_ = Turn{block, now + kCopyTurn};
+  return false;
+}
+
+void WriteBack::GiveMemoryBack(Operation& op) {
+  // Before others take it: the buffers are gone then.
+  op.copies.clear();
+  op.recoded.clear();
+  MutexLock lock(mu_);
+  copy_bytes_ -= op.memory.bytes();
+  op.memory = {};
+}
+
+uint64_t WriteBack::copy_bytes() const {
+  MutexLock lock(mu_);
+  return copy_bytes_;
+}
+
 bool WriteBack::StartOne() {
   auto move = queue_.Pop();
   if (!move) {
@@ -254,6 +295,14 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     if (ns.dropped.load(std::memory_order_relaxed) || !ref) return;
     const BlockMeta& meta = ns.index.MetaAt(*ref);
     if (!meta.in(route_.source) || meta.in(route_.target)) return;
+    op.parts = ns.index.PartsOf(*ref);
+    op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
+    // First of all: who waits for memory must not use up the write budget.
+    if (!TakeMemory(op, meta)) {
+      op.wants_memory = true;
+      op.pause = kCopyPause;
+      return;
+    }
     const DiskAdmission::Decision decision = Admit(op, meta);
     if (decision.verdict == DiskAdmission::Verdict::kWait) {
       op.pause = decision.wait;
@@ -270,11 +319,9 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
       return;
     }
     op.wanted = true;
-    op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
     op.parent = ns.index.ParentOf(*ref);
     op.recompute_seconds = meta.recompute_seconds;
-    op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
   }
   if (to_persistent_) {
     if (Status persisted = Persist(ns); !persisted.ok()) {
@@ -393,7 +440,8 @@ void WriteBack::Postpone(const Operation& op) {
   bool at_once;  // The last flush began meanwhile.
   {
     MutexLock lock(mu_);
-    at_once = Lifted(op.sequence);
+    // Room for a copy comes with time only.
+    at_once = Lifted(op.sequence) && !op.wants_memory;
     postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
                        std::pair(op.move.ns, op.move.key));
   }
@@ -402,6 +450,7 @@ void WriteBack::Postpone(const Operation& op) {
 
 void WriteBack::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
+  GiveMemoryBack(op);
   if (op.pause > Duration(0)) {
     Postpone(op);
     return;

@@ -19,7 +19,9 @@
 //
 // Under a ladder parts are encoded again on the way (block/recoder.h): in a task of the executor,
 // without locks, into buffers that end with the write; a few blocks at a time. A block whose bytes
-// turn out to be bad then leaves the host tier.
+// turn out to be bad then leaves the host tier. Such copies share max_copy_bytes of memory, charged
+// to MemoryItem::kDisk. A copy for which there is no room waits, and no copy that came later
+// overtakes it. One that needs more than all of the room passes when no other is under way.
 
 #include <deque>
 #include <functional>
@@ -47,6 +49,8 @@ class WriteBack {
   static constexpr size_t kUnparkAtOnce = 64;
   static constexpr size_t kMaxDeclined = 65536;  // The oldest are forgotten.
   static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
+  static constexpr Duration kCopyPause = std::chrono::milliseconds(20);  // Before it asks again.
+  static constexpr Duration kCopyTurn = std::chrono::seconds(1);  // It is waited for so long.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
   static constexpr Duration kStalledAfter = std::chrono::seconds(30);  // No copy has ended since.
 
@@ -67,6 +71,8 @@ class WriteBack {
   Status Persist(NamespaceState& ns);
 
   uint64_t unflushed_bytes() const;
+  // Memory of the copies under way.
+  uint64_t copy_bytes() const;
   size_t depth() const;
   const MoveQueue& queue() const { return queue_; }
 
@@ -101,6 +107,9 @@ class WriteBack {
 
   // Whether the block is copied now. Under the lock of its namespace.
   DiskAdmission::Decision Admit(const Operation& operation, const BlockMeta& meta);
+  // Takes the memory that the copy needs beside its block. False: others have it.
+  bool TakeMemory(Operation& operation, const BlockMeta& meta);
+  void GiveMemoryBack(Operation& operation);
   void Decline(const Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Puts in line what was turned away and has been used since.
   void ReviewDeclined();
@@ -159,6 +168,13 @@ class WriteBack {
   uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Waiting*> flushes_ ABSL_GUARDED_BY(mu_);
+  uint64_t copy_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // The copy that gets memory next. It asks again before the turn ends, unless it is over.
+  struct Turn {
+    Id block;
+    TimePoint ends{};
+  };
+  std::optional<Turn> turn_ ABSL_GUARDED_BY(mu_);
   TimePoint last_step_ ABSL_GUARDED_BY(mu_);  // A copy began or ended.
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::pair<NamespacePtr, BlockKey>> stalled_blocks_ ABSL_GUARDED_BY(mu_);

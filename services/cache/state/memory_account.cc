@@ -66,6 +66,11 @@ Result<MemoryCharge> MemoryAccount::Charge(MemoryItem item, uint64_t bytes) {
   return MemoryCharge(this, item, bytes);
 }
 
+MemoryCharge MemoryAccount::Take(MemoryItem item, uint64_t bytes) {
+  used_[Index(item)].fetch_add(bytes, std::memory_order_relaxed);
+  return MemoryCharge(this, item, bytes);
+}
+
 Status MemoryAccount::Add(MemoryItem item, uint64_t bytes) {
   const uint64_t bound = bounds_[Index(item)];
   uint64_t used = used_[Index(item)].load(std::memory_order_relaxed);
