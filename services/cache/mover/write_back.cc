@@ -213,6 +213,7 @@ void WriteBack::ReleaseStalled() {
     }
     if (!stalled_) {
       stalled_ = true;
+      context_.counters.copy_stalls.Add();
       for (const auto& [id, item] : items_) stalled_blocks_.emplace_back(item.ns, id.second);
       log::Warn("copies_stalled",
                 {{"tier", std::string(Name(route_.target))}, {"blocks", log::Num(items_.size())}});

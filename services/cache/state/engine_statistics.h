@@ -39,6 +39,8 @@ namespace cairn::cache {
       "Blocks whose copy to disk the node gave up after failed attempts.")                         \
   ROW(kCounted, late_copies, "cairn_late_copies_total", "",                                        \
       "Blocks whose copy to disk was written or given up later than disk.flush_after.")            \
+  ROW(kCounted, copy_stalls, "cairn_copy_stalls_total", "",                                        \
+      "Times that a copy to disk was under way and none ended for 30 s.")                          \
   ROW(kCounted, recoded_bytes_in, "cairn_recoded_bytes_total", "form=before",                      \
       "Bytes that a ladder encoded again for the disk, before.")                                   \
   ROW(kCounted, recoded_bytes_out, "cairn_recoded_bytes_total", "form=after",                      \

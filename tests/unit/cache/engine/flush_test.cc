@@ -138,6 +138,7 @@ TEST_F(FlushTest, ADiskThatDoesNotAnswerDoesNotStopStores) {
   }
   EXPECT_EQ(ServeAndVerify(1000, 1000), 1u);
   EXPECT_EQ(refused, 0u);
+  EXPECT_EQ(engine_->GetStats().copy_stalls, 1u);
   disk_->HoldCallbacks(false);
   disk_->RunHeld();
   for (int i = 0; i < 20; ++i) Step();
