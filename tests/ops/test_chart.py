@@ -163,6 +163,15 @@ def test_services_select_the_pods_and_name_their_ports(chart):
         assert {port["targetPort"] for port in spec["ports"]} <= ports
 
 
+def test_a_node_can_make_its_sockets(chart):
+    """Operators reach the node over one, and the root file system is read-only."""
+    spec = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/tmp"]
+    assert not mount.get("readOnly")
+    (volume,) = [v for v in spec["volumes"] if v["name"] == mount["name"]]
+    assert "emptyDir" in volume
+
+
 def test_probes_ask_the_admin_port(chart):
     container = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"][
         "containers"
