@@ -127,6 +127,11 @@ Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t
   return OkStatus();
 }
 
+void ClearHeader(const format::PartRect& rect, std::span<std::byte> part) {
+  const uint64_t header = format::HeaderBytes(uint32_t{rect.layer_end} - rect.layer_begin);
+  std::fill_n(part.begin(), std::min<uint64_t>(header, part.size()), std::byte{0});
+}
+
 Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,
                                          std::span<const std::byte> part) {
   CAIRN_ASSIGN_OR_RETURN(format::PartHeader header, format::ParseHeader(part));

@@ -50,6 +50,10 @@ struct PartForm {
 Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes);
 
+// Makes the bytes of a part that lay here before unreadable, so that only a writer that writes a
+// header makes a part.
+void ClearHeader(const format::PartRect& rect, std::span<std::byte> part);
+
 // Checks the header, hashes and sizes of a part's bytes against the reservation. DATA_LOSS: a hash
 // does not match. INVALID_ARGUMENT: the header differs from the reservation.
 Status VerifyPartBytes(const PartForm& form, const format::PartRect& rect,

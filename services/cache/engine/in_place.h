@@ -61,7 +61,10 @@ class InPlaceEngine {
   virtual Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                                std::span<std::optional<TierKind>> found) = 0;
   // As CacheEngine::Reserve, where the tenant's writers can write. RESOURCE_EXHAUSTED: there is no
-  // room for that, but there may be for a Reserve.
+  // room for that, but there may be for a Reserve. The memory never held a byte of another tenant.
+  // It may hold bytes of the tenant's other blocks, in any of its namespaces, without their header:
+  // a commit is refused until somebody has written one, and the node sees no more of what was
+  // written.
   virtual Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
       SessionId session, const Fingerprint& fingerprint,
       std::span<const ReservePartRequest> parts) = 0;
