@@ -25,10 +25,14 @@ void Transfer::Load(const std::shared_ptr<Transfer>& self) {
     }
   }
   t.bytes.assign(destinations.begin(), destinations.end());
+  std::vector<ReadLine::Part> reads;
+  reads.reserve(t.parts.size());
   for (size_t i = 0; i < t.parts.size(); ++i) {
-    source.Read(t.parts[i].In(t.route.source), destinations[i],
-                [self](Status status) { self->PartLoaded(self, std::move(status)); });
+    reads.push_back({t.parts[i].In(t.route.source), destinations[i]});
   }
+  t.context_.reads[t.route.source].Read(&source, std::move(reads), [self](Status status) {
+    self->PartLoaded(self, std::move(status));
+  });
 }
 
 void Transfer::PartLoaded(const std::shared_ptr<Transfer>& self, Status result) {

@@ -100,7 +100,8 @@ struct EngineTestOptions {
   const EvictionPolicy* eviction = nullptr;
   BlockSource* source = nullptr;
   Timers* timers = nullptr;
-  EngineOptions engine;
+  MemoryAccount* memory = nullptr;  // nullptr: one without bounds.
+  EngineOptions engine = {};
 };
 
 class EngineTest : public ::testing::Test {
@@ -135,7 +136,8 @@ class EngineTest : public ::testing::Test {
                                                        .node_epoch = 1,
                                                        .eviction = options.eviction,
                                                        .source = options.source,
-                                                       .timers = options.timers});
+                                                       .timers = options.timers,
+                                                       .memory = options.memory});
     ASSERT_OK(engine);
     engine_ = *std::move(engine);
     auto session = engine_->OpenSession("test");
