@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/keys/call_limits.h"
 #include "services/cache/engine/layered_fetch.h"
+#include "services/cache/engine/path_pins.h"
 #include "services/cache/engine/source_lookup.h"
 #include "services/cache/engine/validate.h"
 
@@ -11,6 +13,21 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
+// What tables keep of a lease.
+constexpr uint64_t kLeaseEntryBytes = 256;
+
+uint64_t LeaseBytes(size_t paths, size_t runs, size_t located) {
+  return sizeof(Lease) + kLeaseEntryBytes + paths * (kPinBytes + sizeof(Lease::Path)) +
+         runs * sizeof(BlockIndex::Run) + located * sizeof(Lease::LocatedBlock);
+}
+
+// How many keys there are before the first one that stands there twice.
+size_t DifferentKeys(std::span<const BlockKey> keys) {
+  absl::flat_hash_set<BlockKey> seen;
+  size_t count = 0;
+  while (count < keys.size() && seen.insert(keys[count]).second) ++count;
+  return count;
+}
 
 Status Dropped(const NamespaceState& ns) {
   return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
@@ -80,6 +97,10 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
         walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
     if (request.lease && walk.matched > 0) {
       lease = std::make_shared<Lease>();
+      CAIRN_ASSIGN_OR_RETURN(
+          lease->memory,
+          context_.memory.Charge(MemoryItem::kLeases,
+                                 LeaseBytes(walk.path_runs.size(), walk.runs.size(), 0)));
       for (const BlockIndex::PathRun& run : walk.path_runs) {
         lease->paths.push_back({ns->index.PinBlock(run.deepest), run.count});
       }
@@ -117,7 +138,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
 
-  if (source_ != nullptr && walk.matched < request.keys.size()) {
+  const size_t different =
+      source_ != nullptr && walk.matched < request.keys.size() ? DifferentKeys(request.keys) : 0;
+  if (walk.matched < different) {
     result.further = Further({.session = request.session,
                               .ns = ns,
                               .leased = request.lease,
@@ -126,7 +149,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                               .lease = lease,
                               .prefill_tokens_per_second = request.prefill_tokens_per_second,
                               .prefetched = walk.prefetched,
-                              .rest = {request.keys.begin() + walk.matched, request.keys.end()},
+                              .rest = {request.keys.begin() + walk.matched,
+                                       request.keys.begin() + static_cast<ptrdiff_t>(different)},
+                              .repeated = static_cast<uint32_t>(request.keys.size() - different),
                               .result = result});
     return result;
   }
@@ -170,6 +195,7 @@ Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& loc
     if (local.leased) {
       const LeasePtr lease = local.lease != nullptr ? local.lease : std::make_shared<Lease>();
       const auto count = static_cast<uint32_t>(found.size());
+      CAIRN_RETURN_IF_ERROR(ChargeLocated(count, lease.get()));
       lease->located = std::move(found);
       lease->located_blocks.store(count, std::memory_order_release);
       if (local.lease == nullptr) {
@@ -182,6 +208,13 @@ Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& loc
   }
   CountMatch(local, result);
   return result;
+}
+
+Status ReadPath::ChargeLocated(uint32_t blocks, Lease* lease) {
+  const uint64_t bytes = LeaseBytes(lease->paths.size(), lease->runs.size(), blocks);
+  if (lease->memory.bytes() > 0) return lease->memory.Resize(bytes);
+  CAIRN_ASSIGN_OR_RETURN(lease->memory, context_.memory.Charge(MemoryItem::kLeases, bytes));
+  return OkStatus();
 }
 
 std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const Located& located,
@@ -211,7 +244,7 @@ std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const
 
 void ReadPath::CountMatch(const LocalMatch& local, const MatchResult& result) {
   if (!local.leased) return;
-  const size_t asked = local.result.matched_blocks + local.rest.size();
+  const size_t asked = local.result.matched_blocks + local.rest.size() + local.repeated;
   CountLeased(*local.ns, result, asked - result.matched_blocks, local.prefetched,
               local.prefill_tokens_per_second);
 }
@@ -344,8 +377,9 @@ Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint&
 void ReadPath::End(const std::vector<LeasePtr>& leases, MissReason reason) {
   for (const LeasePtr& lease : leases) {
     lease->ended.store(reason, std::memory_order_release);
-    NamespaceLock lock(*lease->ns, context_.tiers);
-    for (const Lease::Path& path : lease->paths) lease->ns->index.Unpin(path.pin, &lock.released);
+    absl::InlinedVector<PinId, 4> pins;
+    for (const Lease::Path& path : lease->paths) pins.push_back(path.pin);
+    Unpin(context_, *lease->ns, pins);
   }
   if (!leases.empty()) context_.progress.Notify();
 }
