@@ -4,10 +4,10 @@
 // Blocks are taken in windows of consecutive ones, each window layer by layer. Blocks that lie in
 // host make one window, as long as what is kept of each fits in an eighth of the memory for headers
 // (some ten thousand blocks). Where blocks must come from disk, a window is as many as an eighth of
-// the transfer budget holds, and while one is sent the next is on its way: promoted to host if there
-// is room, else read into a buffer. Blocks that a source located go the same way, after those that
-// the lease pins. Waiting for a buffer, or for memory, never happens with one in hand, so fetches
-// cannot block each other for ever.
+// the transfer budget holds, and while one is sent the next is on its way: promoted to host if
+// there is room, else read into a buffer. Blocks that a source located go the same way, after those
+// that the lease pins. Waiting for a buffer, or for memory, never happens with one in hand, so
+// fetches cannot block each other forever.
 //
 // A call of Next looks up some hundred blocks if its deadline has passed, and more until then: a
 // window of many blocks is not made on a polling thread.
@@ -93,7 +93,7 @@ class LayeredFetch final : public FetchStream {
   const Range layers_;
   const bool reader_verifies_;
   const std::string trace_;
-  MemoryCharge memory_;  // Of keys, pins, and the least that a window needs.
+  MemoryCharge memory_;         // Of keys, pins, and the least that a window needs.
   std::vector<BlockKey> keys_;  // Of blocks [first_block_, first_block_ + size).
   uint32_t first_block_ = 0;
   uint32_t next_block_ = 0;  // Of the next window.

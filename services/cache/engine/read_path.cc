@@ -29,6 +29,15 @@ size_t DifferentKeys(std::span<const BlockKey> keys) {
   return count;
 }
 
+Status CheckSpeed(double prefill_tokens_per_second) {
+  if (std::isfinite(prefill_tokens_per_second) && prefill_tokens_per_second >= 0) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "field 'prefill_tokens_per_second': got {}, expected a number of at least 0",
+      prefill_tokens_per_second);
+}
+
 Status Dropped(const NamespaceState& ns) {
   return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
                 ns.fingerprint.Hex());
@@ -79,11 +88,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl,
                                                       context_.options.default_lease_ttl,
                                                       context_.options.max_lease_ttl));
-  if (!std::isfinite(request.prefill_tokens_per_second) || request.prefill_tokens_per_second < 0) {
-    return InvalidArgument(
-        "field 'prefill_tokens_per_second': got {}, expected a number of at least 0",
-        request.prefill_tokens_per_second);
-  }
+  CAIRN_RETURN_IF_ERROR(CheckSpeed(request.prefill_tokens_per_second));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
   CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
@@ -96,14 +101,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
     const BlockIndex::Walk& walk =
         walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
     if (request.lease && walk.matched > 0) {
-      lease = std::make_shared<Lease>();
-      CAIRN_ASSIGN_OR_RETURN(
-          lease->memory,
-          context_.memory.Charge(MemoryItem::kLeases,
-                                 LeaseBytes(walk.path_runs.size(), walk.runs.size(), 0)));
-      for (const BlockIndex::PathRun& run : walk.path_runs) {
-        lease->paths.push_back({ns->index.PinBlock(run.deepest), run.count});
-      }
+      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk));
     }
     if (walk.matched < request.keys.size())
       result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
@@ -160,6 +158,17 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                 request.prefill_tokens_per_second);
   }
   return result;
+}
+
+Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk) {
+  auto lease = std::make_shared<Lease>();
+  CAIRN_ASSIGN_OR_RETURN(
+      lease->memory, context_.memory.Charge(MemoryItem::kLeases, LeaseBytes(walk.path_runs.size(),
+                                                                            walk.runs.size(), 0)));
+  for (const BlockIndex::PathRun& run : walk.path_runs) {
+    lease->paths.push_back({ns.index.PinBlock(run.deepest), run.count});
+  }
+  return lease;
 }
 
 std::shared_ptr<FurtherMatch> ReadPath::Further(LocalMatch local) {

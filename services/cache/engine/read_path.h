@@ -56,6 +56,9 @@ class ReadPath {
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
                    uint32_t prefetched, double prefill_tokens_per_second);
+  // A lease on what the walk has matched. RESOURCE_EXHAUSTED: there is no memory for it.
+  Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   std::shared_ptr<FurtherMatch> Further(LocalMatch local);
   // Memory of a lease to which a source's blocks are added.
   Status ChargeLocated(uint32_t blocks, Lease* lease);

@@ -11,7 +11,6 @@
 #include "common/status/matchers.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/state/memory_account.h"
-#include "services/cache/state/memory_account.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/testing/fake_tier.h"
 
