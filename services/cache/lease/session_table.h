@@ -46,6 +46,8 @@ struct Lease {
     uint64_t bytes = 0;  // An estimate.
   };
   std::vector<LocatedBlock> located;
+  // Of the lease, its pins included. Grows before anything else does.
+  MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
