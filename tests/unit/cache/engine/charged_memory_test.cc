@@ -62,7 +62,7 @@ TEST_F(ChargedMemoryTest, WhatReadersKeepOfADroppedNamespaceIsChargedToLeases) {
   const auto keys = TestKeys(1, 200);
   std::vector<PlacedPart> places;
   const auto match = engine_->in_place()->MatchInPlace(
-      {.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""}, &places);
+      {.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""}, SIZE_MAX, &places);
   ASSERT_OK(match);
   ASSERT_TRUE(match->lease);
   const uint64_t before = account.used(MemoryItem::kLeases);
