@@ -36,15 +36,16 @@ class EventHub {
   EventHub(size_t queue_capacity, uint64_t node_epoch, const Clock& clock, MemoryAccount* memory)
       : queue_capacity_(queue_capacity), node_epoch_(node_epoch), clock_(clock), memory_(*memory) {}
 
-  // Sets the epoch and the sequence of the event. `tenant`: whose namespace it is. Called under the namespace's lock, so that a
-  // block's events have the order of its changes.
+  // Sets the epoch and the sequence of the event. `tenant`: whose namespace it is. Called under the
+  // namespace's lock, so that a block's events have the order of its changes.
   void Publish(CacheEvent event, std::string_view tenant);
   // Appends some of the blocks that are here; false after the last.
   using NextPage = std::function<bool(std::vector<CacheEvent>* events)>;
 
-  // Returns a queue that gets every event from now on that `filter` takes. The hub must outlive it. `snapshot`, if set,
-  // makes the events before these, page by page on demand, with the sequence of this moment, and
-  // then a kSnapshotEnd. It is called without any lock of the hub, and filters by itself.
+  // Returns a queue that gets every event from now on that `filter` takes. The hub must outlive it.
+  // `snapshot`, if set, makes the events before these, page by page on demand, with the sequence of
+  // this moment, and then a kSnapshotEnd. It is called without any lock of the hub, and filters by
+  // itself.
   std::unique_ptr<EventQueue> Subscribe(const EventFilter& filter, NextPage snapshot = nullptr);
 
   bool HasWatchers() const { return watchers_.load(std::memory_order_acquire) > 0; }

@@ -194,8 +194,8 @@ class EventStream {
  public:
   virtual ~EventStream() = default;
   // Returns the next event, or nullopt when no event came within `wait`. UNAVAILABLE: the
-  // connection broke. NOT_FOUND: the client's session had ended: watch again. RESOURCE_EXHAUSTED: this watcher was too slow, start again with a snapshot.
-  // CANCELLED: Cancel was called.
+  // connection broke. NOT_FOUND: the client's session had ended: watch again. RESOURCE_EXHAUSTED:
+  // this watcher was too slow, start again with a snapshot. CANCELLED: Cancel was called.
   virtual Result<std::optional<CacheEvent>> Next(Duration wait) = 0;
   // Any thread may call it.
   virtual void Cancel() = 0;
