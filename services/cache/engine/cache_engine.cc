@@ -181,9 +181,9 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   void BeginDrain() override { draining_.store(true); }
 
   InPlaceEngine* in_place() override { return this; }
-  Result<MatchResult> MatchInPlace(const MatchRequest& request,
+  Result<MatchResult> MatchInPlace(const MatchRequest& request, size_t max_places,
                                    std::vector<PlacedPart>* places) override {
-    return in_place_.Match(request, places);
+    return in_place_.Match(request, max_places, places);
   }
   Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) override {
     return in_place_.Locate(request, places);

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "services/cache/lease/written_ranges.h"
+#include "services/cache/state/memory_account.h"
 #include "services/cache/state/namespace_state.h"
 
 namespace cairn::cache {
@@ -45,6 +46,8 @@ struct Lease {
     uint64_t bytes = 0;  // An estimate.
   };
   std::vector<LocatedBlock> located;
+  // Of the lease, its pins included. Grows before anything else does.
+  MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
