@@ -84,7 +84,7 @@ struct NodeContext {
               uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
-  // Memory of the index: all namespaces and what is shared.
+  // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
   uint64_t IndexBytes() const;
   // Called under the namespace's lock.
   void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
