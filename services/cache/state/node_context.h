@@ -84,7 +84,7 @@ struct NodeContext {
               uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
-  // Memory of the index: all namespaces and what is shared.
+  // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
   uint64_t IndexBytes() const;
   // Memory of the persistent tier's map of extents. Together with IndexBytes it is bounded by
   // max_index_bytes. Recovery bounds the index alone: what was there before the start stays.

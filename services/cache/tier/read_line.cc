@@ -41,8 +41,10 @@ void ReadLine::Pump() {
     Tier& tier = *block->tier;
     const Part part = block->parts[number];
     auto turn = std::make_shared<Turn>(this, std::move(block), number);
-    tier.Read(part.extent, part.destination, [turn = std::move(turn)](Status status) {
+    // The turn ends within the callback: a tier waits for its callbacks before it goes away.
+    tier.Read(part.extent, part.destination, [turn = std::move(turn)](Status status) mutable {
       turn->block->done(turn->part, std::move(status));
+      turn.reset();
     });
   }
 }
