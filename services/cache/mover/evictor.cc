@@ -54,7 +54,7 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
   const bool may_drain = below == UINT64_MAX;
   bool asked = false, drained = false, compacted = false;
   uint64_t evicted = 0;
-  for (int blocks = 0;;) {
+  for (int blocks = 0, common = 0;;) {
     auto extent = host->ReserveFor(room, bytes);
     if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
     if (may_drain && !std::exchange(asked, true) && host->HasLessThanItsShare(room)) {
@@ -74,6 +74,14 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
       continue;
     }
     if (!std::exchange(compacted, true) && drainer_->Compact(room)) continue;
+    // It gets no segment, so its blocks lie among the common ones, and take their place like those
+    // of others.
+    const bool among_common = room.owner != kCommon && room.lending == Lending::kSealed;
+    if (among_common && common < kBlocksPerReserve && host->HasLessThanItsShare(room) &&
+        EvictLowest(TierKind::kHost, below, kCommon) > 0) {
+      ++common;
+      continue;
+    }
     return extent;
   }
 }

@@ -350,6 +350,7 @@ void StoppedHolder(Scene& scene) {
       std::count_if(codes.begin(), codes.end(), [](int code) { return code != 0; });
   holder->Signal(SIGCONT);
   holder->Kill();
+  if (refused > 0) scene.Note("refused: " + other.wire.last_refusal());
   scene.Expect(refused == 0,
                fmt::format("{} of {} stores were refused because of a stopped client of a tenant "
                            "that was dropped",

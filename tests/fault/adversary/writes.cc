@@ -21,10 +21,14 @@ void ExpectStored(Scene& scene, const std::string& ns, const std::string& tenant
   WireClient honest(scene.node.address(), scene.stop);
   honest.Open(OpaqueSpec(tenant));
   uint64_t missing = 0;
+  std::string why;
   for (uint64_t i = 0; i < blocks && scene.going(); ++i) {
-    honest.Store(ns, {MarkedBlock(tenant, i, 4000)});
-    if (honest.Matched(ns, KeyOf(tenant, i)) != 1) ++missing;
+    const std::vector<int> codes = honest.Store(ns, {MarkedBlock(tenant, i, 4000)});
+    if (honest.Matched(ns, KeyOf(tenant, i)) == 1) continue;
+    ++missing;
+    why = fmt::format("code {}: {}", codes[0], honest.last_refusal());
   }
+  if (missing > 0) scene.Note(why);
   scene.Expect(missing == 0,
                fmt::format("{} of {} blocks could not be stored because another client has "
                            "reserved them",

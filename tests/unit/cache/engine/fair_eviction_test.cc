@@ -234,7 +234,7 @@ TEST_F(FairEvictionTest, BlocksThatWaitForTheirCopyAreMoved) {
   executor_ = &later;
   StartArena(/*disk=*/true, 16);
   Tenant a = Add("a");
-  while (StoreOne(a).ok()) clock_.Advance(std::chrono::milliseconds(20));
+  Fill(a);
   later.RunAll();
   Shuffle(a);
   // One of twelve, in any segment.
