@@ -39,7 +39,7 @@ client::ConnectOptions ConnectionOf(const std::string& address, const std::strin
 
 std::string CodeOf(const std::string& what, const Status& status) {
   return what + " " + absl::StatusCodeToString(status.code()) + ": " +
-         Message(status).substr(0, 100);
+         Message(status).substr(0, 200);
 }
 
 }  // namespace

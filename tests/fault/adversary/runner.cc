@@ -37,6 +37,7 @@ const std::vector<std::string> kNodeArgs = {"--admin.allow_loopback",
 // What the node needs beside the items that have a setting (docs/operations.md).
 constexpr uint64_t kProcessBytes = 196ull << 20;
 constexpr size_t kRecipesAtOnce = 3;
+constexpr uint64_t kManyBlocks = 100;  // In host.
 constexpr size_t kMostNotes = 20;        // Of a recipe, in the summary.
 constexpr double kLongestYardstick = 8;  // Seconds.
 // The yardstick counts when each of its clients has begun with so many prompts.
@@ -201,7 +202,13 @@ std::string Runner::Settle() {
   const auto namespaces = (*admin)->ListNamespaces("", {.deadline = seconds(10)});
   if (namespaces.ok()) {
     std::vector<std::string> tenants;
-    for (const client::NamespaceInfo& info : *namespaces) tenants.push_back(info.spec.tenant);
+    in_host_.clear();
+    for (const client::NamespaceInfo& info : *namespaces) {
+      tenants.push_back(info.spec.tenant);
+      if (info.host_blocks < kManyBlocks) continue;
+      in_host_ += fmt::format("; {} has {} blocks, and {} MiB of its own", info.spec.tenant,
+                              info.host_blocks, info.tenant_host_bytes >> 20);
+    }
     std::sort(tenants.begin(), tenants.end());
     tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
     for (const std::string& tenant : tenants) {
@@ -294,6 +301,7 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
       Seconds(Now() - begin), NamesOf(recipes), window.calls, window.SuccessRate() * 100,
       window.Quantile(0.99), probes.slowest_ms, node_->peak_bytes() >> 20, WhyOf(window)));
   for (const std::string& text : found) Say("    " + text);
+  if (!found.empty() && !in_host_.empty()) Say("    in host" + in_host_);
 }
 
 // A shuffled deck: recipes that can run together in hands of some, the others one by one.
