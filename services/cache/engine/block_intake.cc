@@ -51,7 +51,7 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // A reader of a prefix larger than the arena pins all that comes in: without a rest, nobody could
   // write until it is done.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns));
+  auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns), &ns);
   if (!room.ok()) Abort(ns, key, {});
   return room;
 }

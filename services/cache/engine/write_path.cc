@@ -134,8 +134,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
-  const auto extent =
-      evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), UINT64_MAX, room);
+  const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes),
+                                       UINT64_MAX, room, ns.get());
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(part.bytes);
     leave();
