@@ -1,5 +1,6 @@
 #include "services/cache/engine/fetch_slot.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "common/log/log.h"
@@ -27,6 +28,8 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
+// Headers that are read and hashed in one step.
+constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
 
 // Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
 // It keeps the pins, since an extent must not be released while it is read.
@@ -75,17 +78,32 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
   return MissReason::kAbsent;
 }
 
+// The parts are there. They are sent in the order of their rectangles, whatever order they came in.
+void PartsReady(FetchSlot& slot) {
+  const auto before = [](const FetchSlot::Part& a, const FetchSlot::Part& b) {
+    return a.rect < b.rect;
+  };
+  if (!std::is_sorted(slot.parts.begin(), slot.parts.end(), before)) {
+    std::sort(slot.parts.begin(), slot.parts.end(), before);
+  }
+  slot.first_part = 0;
+  slot.state = FetchSlot::State::kReady;
+}
+
 // Bytes -> parts with checked headers. False when a header is bad.
 bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
                const std::vector<std::span<const std::byte>>& bytes,
                const std::shared_ptr<const void>& hold) {
   slot.parts.clear();
+  slot.parts.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header = CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
+    const auto header =
+        CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
-    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[slot.tier]});
+    slot.parts.push_back(
+        {header->rect, header->codec, bytes[i], hold, slot.places[i].extent[slot.tier]});
   }
-  slot.state = FetchSlot::State::kReady;
+  PartsReady(slot);
   return true;
 }
 
@@ -104,20 +122,24 @@ void StartRead(const FetchServices& services, const NamespacePtr& ns,
   slot.state = FetchSlot::State::kReading;
   auto operation = std::make_shared<ReadOperation>(
       services.context, slot.pins != nullptr ? slot.pins : pins, read, slot.tier, slot.bytes);
-  Tier& tier = *services.context->tiers.Get(slot.tier);
+  std::vector<ReadLine::Part> reads;
+  reads.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    tier.Read(place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]},
-              [operation, ns, key = slot.key, place, kind = slot.tier](Status status) {
-                BufferedRead& r = *operation->read;
-                if (status.ok()) {
-                  status = operation->context.CheckOwner(*ns, key, place, kind);
-                }
-                MutexLock lock(r.mu);
-                ++r.done;
-                if (r.status.ok()) r.status = std::move(status);
-              });
+    reads.push_back({place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]}});
   }
+  services.context->reads[slot.tier].Read(services.context->tiers.Get(slot.tier), std::move(reads),
+                                          [operation, ns, key = slot.key, places = slot.places,
+                                           kind = slot.tier](size_t part, Status status) {
+                                            if (status.ok()) {
+                                              status = operation->context.CheckOwner(
+                                                  *ns, key, places[part], kind);
+                                            }
+                                            BufferedRead& r = *operation->read;
+                                            MutexLock lock(r.mu);
+                                            ++r.done;
+                                            if (r.status.ok()) r.status = std::move(status);
+                                          });
 }
 
 void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
@@ -144,7 +166,9 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   }
   // Without damage, the block may be readable later, and until then in another tier.
   slot.unreadable |= BlockMeta::Bit(slot.tier);
-  slot.missing = bad ? MissReason::kCorrupt : MissReason::kAbsent;
+  slot.missing = MissReason::kAbsent;
+  if (bad) slot.missing = MissReason::kCorrupt;
+  if (status.code() == StatusCode::kResourceExhausted) slot.missing = MissReason::kRefused;
   if (!elsewhere) return slot.Fail(slot.missing);
   slot.state = FetchSlot::State::kLocate;
 }
@@ -155,11 +179,11 @@ bool OpenArrived(const NamespaceState& ns, FetchSlot& slot) {
   const auto& parts = slot.arriving->block().parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto bytes = slot.arriving->bytes(i);
-    auto header = CheckedHeader(ns.storage().in_tier[TierKind::kHost], parts[i].rect, bytes);
+    const auto header = CheckedHeader(ns.storage().in_tier[TierKind::kHost], parts[i].rect, bytes);
     if (!header.ok()) return false;
-    slot.parts.push_back({*std::move(header), bytes, slot.arriving, 0});
+    slot.parts.push_back({header->rect, header->codec, bytes, slot.arriving, 0});
   }
-  slot.state = FetchSlot::State::kReady;
+  PartsReady(slot);
   return true;
 }
 
@@ -210,13 +234,64 @@ void PinLocated(NodeContext& context, const Lease& lease, NamespaceState& ns, Bl
   slot.pins->Add(ns.index.PinBlock(ref));
 }
 
+// Of the headers that opening the slot reads.
+uint64_t HeaderBytesOf(const FetchSlot& slot) {
+  uint64_t bytes = 0;
+  for (const PartPlace& place : slot.places) {
+    bytes += format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+  }
+  return bytes;
+}
+
 }  // namespace
 
-size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
-                   bool memory_run) {
+size_t FetchSlot::NextPartOf(uint32_t layer, size_t at) {
+  while (first_part < parts.size() && parts[first_part].rect.layer_end <= layer) ++first_part;
+  at = std::max(at, first_part);
+  while (at < parts.size() &&
+         (layer < parts[at].rect.layer_begin || layer >= parts[at].rect.layer_end)) {
+    // Parts lie in the order of their rectangles.
+    if (parts[at].rect.layer_begin > layer) return parts.size();
+    ++at;
+  }
+  return at;
+}
+
+bool WindowRoom::Take(uint64_t bytes) {
+  const uint64_t used = used_ + bytes;
+  if (used > floor_) {
+    if (used > most_) return false;
+    const uint64_t above = used - floor_;
+    // Not a refusal that counts: the window ends here, and the next one goes on.
+    if (above - charge_.bytes() >
+        account_->bound(MemoryItem::kFetchHeaders) - account_->used(MemoryItem::kFetchHeaders)) {
+      return false;
+    }
+    if (charge_.bytes() == 0) {
+      auto charge = account_->Charge(MemoryItem::kFetchHeaders, above);
+      if (!charge.ok()) return false;
+      charge_ = *std::move(charge);
+    } else if (!charge_.Resize(above).ok()) {
+      return false;
+    }
+  }
+  used_ = used;
+  return true;
+}
+
+void WindowRoom::Shrink(uint64_t bytes) {
+  used_ = std::min(used_, bytes);
+  if (charge_.bytes() > 0) (void)charge_.Resize(used_ > floor_ ? used_ - floor_ : 0);
+}
+
+LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
+                         std::span<FetchSlot> slots, bool memory_run, WindowRoom* room) {
+  using Stop = LocatedSlots::Stop;
   NodeContext& context = *services.context;
   NamespaceState& ns = *lease->ns;
   size_t count = 0;
+  Stop stop = Stop::kNone;
+  uint64_t header_bytes = 0;
   OldPins old_pins;
   {
     NamespaceLock lock(ns, context.tiers);
@@ -227,7 +302,16 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
           ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
       std::optional<TierKind> tier;
       if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
-      if (memory_run && (!tier || !context.tiers.IsMapped(*tier))) break;
+      if (memory_run && (!tier || !context.tiers.IsMapped(*tier))) {
+        stop = Stop::kElsewhere;
+        break;
+      }
+      if (tier) slot.places = ns.index.PartsOf(*ref);
+      if (room != nullptr && header_bytes >= kHeaderBytesAtOnce) stop = Stop::kEnoughWork;
+      if (room != nullptr && stop == Stop::kNone && !room->Take(slot.MemoryBytes())) {
+        stop = Stop::kNoRoom;
+      }
+      if (stop != Stop::kNone) break;
       if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
         slot.state = FetchSlot::State::kWantSource;
         continue;
@@ -237,7 +321,7 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
         continue;
       }
       if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
-      slot.places = ns.index.PartsOf(*ref);
+      if (context.tiers.IsMapped(*tier)) header_bytes += HeaderBytesOf(slot);
       slot.tier = *tier;
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }
@@ -264,7 +348,7 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoters->Kick();
-  return count;
+  return {count, stop};
 }
 
 bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,

@@ -26,6 +26,7 @@
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
+#include "services/cache/state/memory_account.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
@@ -50,8 +51,11 @@ struct FetchSlot {
     kReady,
     kFailed
   };
+  // Without the header's table of slices, which is read again for each slice: a fetch would hold
+  // one entry for each layer of all its blocks.
   struct Part {
-    format::PartHeader header;
+    format::PartRect rect;
+    format::Codec codec = format::Codec::kRaw;
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> hold;
     uint64_t extent = 0;  // In `tier`.
@@ -74,10 +78,18 @@ struct FetchSlot {
   uint64_t bytes = 0;
   PartPlaces places;
   std::vector<Part> parts;
+  size_t first_part = 0;  // The parts before it end above the layer that is sent.
   std::shared_ptr<BufferedRead> read;
   std::shared_ptr<ArrivingBlock> arriving;
   std::shared_ptr<PathPins> pins;  // Of a located block alone, once it was found in a tier.
 
+  // Memory of the slot.
+  uint64_t MemoryBytes() const {
+    return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part));
+  }
+  // The first part, from number `at` on, that has the layer; parts.size(): none. REQUIRES: `layer`
+  // never falls.
+  size_t NextPartOf(uint32_t layer, size_t at);
   // It waits for room that others hold.
   bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
   bool settled() const { return state == State::kReady || state == State::kFailed; }
@@ -90,11 +102,38 @@ struct FetchSlot {
   }
 };
 
-// Looks up where the slots' blocks lie, under one lock. Slots that are not in kLocate are left
-// alone. Stops before the first block that would not be read from memory when `memory_run` is set;
-// returns how many slots were looked at.
-size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
-                   bool memory_run);
+// What the slots of a window may take of the node's memory.
+class WindowRoom {
+ public:
+  // `floor` bytes are the fetch's in any case, and nobody else's. A window takes `most` at most.
+  WindowRoom(MemoryAccount* account, uint64_t floor, uint64_t most)
+      : account_(account), floor_(floor), most_(most) {}
+  // False, and nothing happened: it would take more than `most`, or than the account has.
+  bool Take(uint64_t bytes);
+  // The window takes no more than this from now on.
+  void Shrink(uint64_t bytes);
+  uint64_t used() const { return used_; }
+
+ private:
+  MemoryAccount* account_;
+  uint64_t floor_;
+  uint64_t most_;
+  uint64_t used_ = 0;
+  MemoryCharge charge_;  // Of what is above the floor.
+};
+
+// How far LocateSlots came.
+struct LocatedSlots {
+  enum class Stop : uint8_t { kNone, kElsewhere, kNoRoom, kEnoughWork };
+  size_t count = 0;
+  Stop stop = Stop::kNone;
+};
+// Looks up where the slots' blocks lie, under one lock, and opens those in memory. Slots that are
+// not in kLocate are left alone. Stops before the first block that would not be read from memory
+// when `memory_run` is set. `room`, if not null: takes room for each slot, and stops before the
+// first one that finds none, or whose headers are more work than one step takes.
+LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
+                         std::span<FetchSlot> slots, bool memory_run, WindowRoom* room = nullptr);
 // One step without blocking; true when the slot is settled.
 bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
                  const std::shared_ptr<PathPins>& pins, FetchSlot& slot);

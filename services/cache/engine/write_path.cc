@@ -151,6 +151,9 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   reservation->at_start = part.first_position == 0;
   reservation->recompute_seconds = static_cast<float>(part.compute_seconds);
   reservation->lent = room.lending == Lending::kLent;
+  // The node does not see what is written in place. The old bytes are the tenant's own (HostTier),
+  // but must not become a block by themselves.
+  if (reservation->lent) ClearHeader(part.part, reservation->bytes());
   auto id = sessions_.AddReservation(session, reservation, deadline);
   // A drop that came meanwhile has not seen this reservation.
   if (id.ok() && ns->dropped.load()) {
@@ -175,10 +178,8 @@ Status WritePath::Write(SessionId session, ReservationId id, uint64_t offset,
                   "field 'offset': got {} bytes at {}, expected to end within the part's {} bytes",
                   data.size(), offset, bytes.size());
   }
-  if (!reservation->BeginWrite()) {
-    return Errorf(StatusCode::kFailedPrecondition,
-                  "field 'reservation_id': reservation {} is being committed", id);
-  }
+  CAIRN_RETURN_IF_ERROR(Annotate(reservation->BeginWrite(offset, data.size()),
+                                 fmt::format("field 'reservation_id': reservation {}", id)));
   BulkCopy(bytes.data() + offset, data.data(), data.size());
   reservation->EndWrite();
   context_.counters.pushed_bytes.Add(data.size());
@@ -225,6 +226,7 @@ Status WritePath::CommitOne(Reservation& r) {
     NamespaceLock lock(ns, context_.tiers);
     CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
   }
+  if (!r.lent) CAIRN_RETURN_IF_ERROR(r.CheckWhole());
   // Hashing lent bytes here would prove nothing about them later, and cost a second pass over each
   // part: those who read them verify every slice.
   CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.storage().pushed, r.rect, r.bytes()).status()

@@ -44,10 +44,14 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
-  // An unknown namespace would be a watch that never says anything.
-  if (fingerprint) CAIRN_RETURN_IF_ERROR(rpc.engine->GetNamespace(*fingerprint).status());
+  std::optional<SessionId> session;
+  if (!request.session_id().empty()) {
+    CAIRN_ASSIGN_OR_RETURN(session, rpc.sessions->Find(request.session_id()));
+  }
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "watches", "at most 64 at a time"));
-  queue_ = rpc.engine->Watch(fingerprint, request.snapshot());
+  CAIRN_ASSIGN_OR_RETURN(queue_, rpc.engine->Watch({.session = session,
+                                                    .fingerprint = fingerprint,
+                                                    .snapshot = request.snapshot()}));
   return OkStatus();
 }
 

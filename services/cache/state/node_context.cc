@@ -55,7 +55,7 @@ void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const
   event.key = key;
   event.parent = parent;
   event.tier = tier;
-  events.Publish(event);
+  events.Publish(event, ns.spec.tenant);
 }
 
 void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier,

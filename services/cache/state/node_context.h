@@ -15,6 +15,7 @@
 #include "services/cache/state/namespace_registry.h"
 #include "services/cache/state/read_pace.h"
 #include "services/cache/state/tiers.h"
+#include "services/cache/tier/read_line.h"
 
 namespace cairn::cache {
 
@@ -118,6 +119,8 @@ struct NodeContext {
   Counters counters;
   // Disk: reads of promotions and of fetches past the host tier. Host: a sample of verified slices.
   ByTier<ReadPace> pace;
+  // Of blocks, for promotions and for fetches past the host tier.
+  ByTier<ReadLine> reads;
   Progress progress;
   InFlight in_flight;
 };

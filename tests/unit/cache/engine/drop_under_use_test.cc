@@ -32,7 +32,7 @@ class DropUnderUseTest : public EngineTest, public ::testing::WithParamInterface
   Result<MatchResult> LeaseInPlace(SessionId session, const std::vector<BlockKey>& keys,
                                    std::vector<PlacedPart>* places = nullptr) {
     return engine_->in_place()->MatchInPlace(
-        {.session = session, .fingerprint = ns_, .keys = keys, .trace = ""}, places);
+        {.session = session, .fingerprint = ns_, .keys = keys, .trace = ""}, SIZE_MAX, places);
   }
   void Hide() {
     ASSERT_OK(GetParam() == How::kDrop ? engine_->DropNamespace(ns_) : engine_->BumpEpoch(ns_));
