@@ -37,7 +37,7 @@ const std::vector<std::string> kNodeArgs = {"--admin.allow_loopback",
 // What the node needs beside the items that have a setting (docs/operations.md).
 constexpr uint64_t kProcessBytes = 196ull << 20;
 constexpr size_t kRecipesAtOnce = 3;
-constexpr uint64_t kManyBlocks = 100;  // In host.
+constexpr uint64_t kManyBlocks = 100;    // In host.
 constexpr size_t kMostNotes = 20;        // Of a recipe, in the summary.
 constexpr double kLongestYardstick = 8;  // Seconds.
 // The yardstick counts when each of its clients has begun with so many prompts.
@@ -46,6 +46,7 @@ constexpr milliseconds kLongestStart = seconds(30);
 // A pass may end after its round, by this much.
 constexpr Duration kGrace = seconds(15);
 constexpr Duration kLongestAlone = seconds(90);
+constexpr double kLongestEnd = 10;  // Seconds from a stop to the end of a pass.
 // Fewer honest calls than this share of the yardstick's rate: the node serves nobody.
 constexpr double kLeastRate = 0.1;
 // Milliseconds. A call over nothing that takes longer waited for somebody else's.
@@ -253,7 +254,14 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
   if (!alone) std::this_thread::sleep_for(std::chrono::duration<double>(round_seconds));
   WaitUntil(all_passed, std::chrono::duration_cast<milliseconds>(alone ? kLongestAlone : kGrace));
   stop.request_stop();
-  for (const auto& player : players) player->thread.join();
+  const TimePoint told = Now();
+  for (size_t i = 0; i < players.size(); ++i) {
+    players[i]->thread.join();
+    // By then the calls of a pass have ended, which its stop cancels.
+    if (const double took = Seconds(Now() - told); !alone && took > kLongestEnd) {
+      players[i]->findings.Add(fmt::format("its pass ended {:.0f} s after it was stopped", took));
+    }
+  }
   for (const auto& load : honest_) load->Continue();
   node_->StopReadingLog(false);
   const HonestWindow window = TakeHonest();

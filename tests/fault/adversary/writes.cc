@@ -178,6 +178,10 @@ void SecondTenant(Scene& scene) {
     }
     const uint64_t evicted = EvictedBlocks(b.Stat()) - before;
     scene.Note(fmt::format("one block of 4 KB evicted {} blocks of 60 KB", evicted));
+    // The segments that it has now have room for these.
+    for (uint64_t n = 10; n < 30; ++n) b.Store(other, {MarkedBlock(second, n, 4000)});
+    const uint64_t later = EvictedBlocks(b.Stat()) - before - evicted;
+    scene.Expect(later <= 20, fmt::format("the next 20 blocks evicted {} others", later));
     scene.Expect(codes == std::vector<int>{0}, "the first block of a second tenant was refused");
     scene.Expect(evicted <= kMostEvicted,
                  fmt::format("the first block of a second tenant evicted {} of {} blocks", evicted,
