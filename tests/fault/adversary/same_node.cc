@@ -105,8 +105,13 @@ void HelloLies(Scene& scene) {
   const std::string tenant = scene.Tenant("liar");
   WireClient session(scene.node.address(), scene.stop, tenant);
   v1::SessionEvent hello = session.hello();
-  scene.Expect(LocalClient::Open(hello, tenant).ok() || !scene.going(),
-               "a Hello for the tenant that the session named is refused");
+  // The connections of the pass before may still be there, and take the places.
+  Status served = LocalClient::Open(hello, tenant).status();
+  for (int i = 0; i < 50 && !served.ok() && scene.Spend(milliseconds(100)); ++i) {
+    served = LocalClient::Open(hello, tenant).status();
+  }
+  scene.Expect(served.ok(),
+               "a Hello for the tenant that the session named is refused: " + ToString(served));
   scene.Expect(!LocalClient::Open(hello, "honest-local").ok(),
                "a Hello for another tenant than the session named is served");
   WireClient again(scene.node.address(), scene.stop, tenant);
