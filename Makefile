@@ -88,7 +88,8 @@ test-tsan: setup ## Engine cores and kernels under TSan
 	$(call run_tests,build/tsan,-L 'unit|conformance')
 
 torture: build ## Hostile clients against a node for HOURS (default 4), with a new seed
-	$(BUILD)/bin/cairn_adversary --seconds $$(awk 'BEGIN { print $(HOURS) * 3600 }') --seed $$(date +%s)
+	$(BUILD)/bin/cairn_adversary --seed $$(date +%s) \
+		--seconds $$(awk 'BEGIN { print $(HOURS) * 3600 }')
 
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: wheel $(MODEL_FILE)

@@ -148,8 +148,8 @@ uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional
       victim = ns;
     }
     if (victim == nullptr) return 0;
-    // Nothing: somebody was faster; the lock's end publishes a new rank. Or it was dropped since the
-    // list was made.
+    // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
+    // since the list was made.
     if (const uint64_t bytes = EvictFrom(*victim, tier, below); bytes > 0) return bytes;
   }
 }

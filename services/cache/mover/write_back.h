@@ -6,9 +6,11 @@
 // line here: such blocks are dirty, and dirty blocks are not evicted. Of a room in host only a part
 // may be dirty, shared among its tenants (waiting_shares.h), so that the line is bounded and a
 // writer that is faster than the disk keeps nobody from storing. A block beyond that is turned away
-// until others have been copied. What is written at all is said by placement/disk_admission.h; what was turned away
-// stays in host alone and clean, and is tried again once it was used, and by Flush, which waits for
-// the write budget as everybody does. A write that fails is tried again with growing pauses; after
+// until others have been copied.
+//
+// What is written at all is said by placement/disk_admission.h; what was turned away stays in host
+// alone and clean, and is tried again once it was used, and by Flush, which waits for the write
+// budget as everybody does. A write that fails is tried again with growing pauses; after
 // kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is counted. A
 // failing disk never fails a commit.
 //
