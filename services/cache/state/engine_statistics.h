@@ -33,6 +33,8 @@ namespace cairn::cache {
       "Copies to disk that admission skipped, because the block had no second touch.")             \
   ROW(kCounted, over_budget_copies, "cairn_declined_copies_total", "reason=write_budget",          \
       "Copies to disk that admission skipped, because the write budget was used up.")              \
+  ROW(kCounted, crowded_copies, "cairn_declined_copies_total", "reason=crowded",                   \
+      "Copies to disk that were put off, because too much of the room waits for its copy.")        \
   ROW(kCounted, unencodable_copies, "cairn_declined_copies_total", "reason=not_encodable",         \
       "Copies to disk that were skipped, because the codec of the disk cannot store the numbers.") \
   ROW(kCounted, failed_copies, "cairn_failed_copies_total", "",                                    \
