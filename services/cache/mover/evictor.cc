@@ -97,8 +97,8 @@ Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFo
   if (host->HasLessThanItsShare(room) && drainer_->Drain(room) && again()) return extent;
   if (drainer_->Compact(room) && again()) return extent;
   // Who gets no segment has its blocks among the common ones, and takes the place of others there.
-  const bool among_common =
-      room.owner != kCommon && room.lending == Lending::kSealed && host->HasLessThanItsShare(room);
+  const bool among_common = room.owner != kCommon && room.lending == Lending::kSealed &&
+                            (host->OwnSegments(room).empty() || host->HasLessThanItsShare(room));
   const OwnerId last = among_common ? kCommon : room.owner;
   const uint64_t some = host->max_extent_bytes() / kPartOfASegment;
   (void)make_room(kBlocksPerReserve, some, lowest_of(last));

@@ -222,6 +222,7 @@ std::string Runner::Settle() {
   return held;
 }
 
+// Long: one round from its players' start to their findings, in order.
 void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_seconds) {
   struct Player {
     Findings findings;
@@ -357,16 +358,17 @@ Result<Report> Runner::Run() {
   CAIRN_RETURN_IF_ERROR(StartNode());
   MeasureYardstick();
   if (const std::string held = Settle(); !held.empty()) report_.findings.push_back(held);
-  do {
+  for (bool first = true; first || Seconds(Now() - begin) < options_.seconds; first = false) {
     const std::vector<std::vector<const Recipe*>> hands = Deal();
     // What is left, divided by what is left to play.
     for (size_t i = 0; i < hands.size(); ++i) {
       const double left = options_.seconds - Seconds(Now() - begin);
       const double each = left / static_cast<double>(hands.size() - i) - 2;
-      // Each recipe has its turn, also when the time is over.
+      // Each recipe has its turn once, also when the time is over.
+      if (!first && left <= 0) break;
       RunRound(hands[i], std::clamp(each, 3.0, 30.0));
     }
-  } while (Seconds(Now() - begin) < options_.seconds);
+  }
   Finish();
   report_.seconds = Seconds(Now() - begin);
   return std::move(report_);
