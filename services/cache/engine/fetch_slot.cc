@@ -246,6 +246,34 @@ uint64_t HeaderBytesOf(const FetchSlot& slot) {
   return bytes;
 }
 
+// Opens slots whose blocks lie in memory, and asks for the others. Without the namespace's lock.
+void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots) {
+  NodeContext& context = *services.context;
+  NamespaceState& ns = *lease->ns;
+  bool asked = false;
+  std::vector<std::span<const std::byte>> bytes;
+  for (FetchSlot& slot : slots) {
+    if (slot.state != FetchSlot::State::kLocate) continue;
+    if (!context.tiers.IsMapped(slot.tier)) {
+      if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
+          services.promoters->IntoHost(slot.tier)
+                  ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
+                  .full == 0) {
+        slot.state = FetchSlot::State::kPromoting;
+        asked = true;
+      } else {
+        slot.state = FetchSlot::State::kWantBuffer;
+      }
+      continue;
+    }
+    Tier& tier = *context.tiers.Get(slot.tier);
+    bytes.clear();
+    for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
+    if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
+  }
+  if (asked) services.promoters->Kick();
+}
+
 }  // namespace
 
 const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
@@ -323,28 +351,7 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
       slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
     }
   }
-  bool asked = false;
-  std::vector<std::span<const std::byte>> bytes;
-  for (FetchSlot& slot : slots.first(count)) {
-    if (slot.state != FetchSlot::State::kLocate) continue;
-    if (!context.tiers.IsMapped(slot.tier)) {
-      if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
-          services.promoters->IntoHost(slot.tier)
-                  ->Request(lease->ns, {{{slot.key, slot.bytes}}}, MovePriority::kDemand, lease)
-                  .full == 0) {
-        slot.state = FetchSlot::State::kPromoting;
-        asked = true;
-      } else {
-        slot.state = FetchSlot::State::kWantBuffer;
-      }
-      continue;
-    }
-    Tier& tier = *context.tiers.Get(slot.tier);
-    bytes.clear();
-    for (const PartPlace& place : slot.places) bytes.push_back(tier.Map(place.In(slot.tier)));
-    if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
-  }
-  if (asked) services.promoters->Kick();
+  OpenLocated(services, lease, slots.first(count));
   return {count, stop};
 }
 
