@@ -28,8 +28,10 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
-// Headers that are read and hashed in one step.
+// Headers that are read and hashed in one step, unless one block has more.
 constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
+// Of one block, where the caller cannot wait.
+constexpr uint64_t kHeaderBytesInHurry = 1 << 20;
 
 // Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
 // It keeps the pins, since an extent must not be released while it is read.
@@ -86,7 +88,8 @@ void PartsReady(FetchSlot& slot) {
   if (!std::is_sorted(slot.parts.begin(), slot.parts.end(), before)) {
     std::sort(slot.parts.begin(), slot.parts.end(), before);
   }
-  slot.first_part = 0;
+  slot.begun = slot.begun_end = 0;
+  slot.in_layer.reset();
   slot.state = FetchSlot::State::kReady;
 }
 
@@ -243,92 +246,13 @@ uint64_t HeaderBytesOf(const FetchSlot& slot) {
   return bytes;
 }
 
-}  // namespace
-
-size_t FetchSlot::NextPartOf(uint32_t layer, size_t at) {
-  while (first_part < parts.size() && parts[first_part].rect.layer_end <= layer) ++first_part;
-  at = std::max(at, first_part);
-  while (at < parts.size() &&
-         (layer < parts[at].rect.layer_begin || layer >= parts[at].rect.layer_end)) {
-    // Parts lie in the order of their rectangles.
-    if (parts[at].rect.layer_begin > layer) return parts.size();
-    ++at;
-  }
-  return at;
-}
-
-bool WindowRoom::Take(uint64_t bytes) {
-  const uint64_t used = used_ + bytes;
-  if (used > floor_) {
-    if (used > most_) return false;
-    const uint64_t above = used - floor_;
-    // Not a refusal that counts: the window ends here, and the next one goes on.
-    if (above - charge_.bytes() >
-        account_->bound(MemoryItem::kFetchHeaders) - account_->used(MemoryItem::kFetchHeaders)) {
-      return false;
-    }
-    if (charge_.bytes() == 0) {
-      auto charge = account_->Charge(MemoryItem::kFetchHeaders, above);
-      if (!charge.ok()) return false;
-      charge_ = *std::move(charge);
-    } else if (!charge_.Resize(above).ok()) {
-      return false;
-    }
-  }
-  used_ = used;
-  return true;
-}
-
-void WindowRoom::Shrink(uint64_t bytes) {
-  used_ = std::min(used_, bytes);
-  if (charge_.bytes() > 0) (void)charge_.Resize(used_ > floor_ ? used_ - floor_ : 0);
-}
-
-LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
-                         std::span<FetchSlot> slots, bool memory_run, WindowRoom* room) {
-  using Stop = LocatedSlots::Stop;
+// Opens slots whose blocks lie in memory, and asks for the others. Without the namespace's lock.
+void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots) {
   NodeContext& context = *services.context;
   NamespaceState& ns = *lease->ns;
-  size_t count = 0;
-  Stop stop = Stop::kNone;
-  uint64_t header_bytes = 0;
-  OldPins old_pins;
-  {
-    NamespaceLock lock(ns, context.tiers);
-    for (; count < slots.size(); ++count) {
-      FetchSlot& slot = slots[count];
-      if (slot.state != FetchSlot::State::kLocate) continue;
-      const auto ref =
-          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
-      std::optional<TierKind> tier;
-      if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
-      if (memory_run && (!tier || !context.tiers.IsMapped(*tier))) {
-        stop = Stop::kElsewhere;
-        break;
-      }
-      if (tier) slot.places = ns.index.PartsOf(*ref);
-      if (room != nullptr && header_bytes >= kHeaderBytesAtOnce) stop = Stop::kEnoughWork;
-      if (room != nullptr && stop == Stop::kNone && !room->Take(slot.MemoryBytes())) {
-        stop = Stop::kNoRoom;
-      }
-      if (stop != Stop::kNone) break;
-      if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
-        slot.state = FetchSlot::State::kWantSource;
-        continue;
-      }
-      if (!tier) {
-        slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
-        continue;
-      }
-      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
-      if (context.tiers.IsMapped(*tier)) header_bytes += HeaderBytesOf(slot);
-      slot.tier = *tier;
-      slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
-    }
-  }
   bool asked = false;
   std::vector<std::span<const std::byte>> bytes;
-  for (FetchSlot& slot : slots.first(count)) {
+  for (FetchSlot& slot : slots) {
     if (slot.state != FetchSlot::State::kLocate) continue;
     if (!context.tiers.IsMapped(slot.tier)) {
       if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
@@ -348,6 +272,86 @@ LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
     if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoters->Kick();
+}
+
+}  // namespace
+
+const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
+  if (!in_layer || *in_layer != layer) EnterLayer(layer);
+  return number < begun_end - begun ? &parts[begun + number] : nullptr;
+}
+
+void FetchSlot::EnterLayer(uint32_t layer) {
+  while (begun_end < parts.size() && parts[begun_end].rect.layer_begin <= layer) ++begun_end;
+  // Those that ended go before the others, whose order stays.
+  size_t to = begun_end;
+  for (size_t from = begun_end; from-- > begun;) {
+    if (parts[from].rect.layer_end <= layer) continue;
+    --to;
+    if (to != from) std::swap(parts[to], parts[from]);
+  }
+  begun = to;
+  in_layer = layer;
+}
+
+LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
+                         std::span<FetchSlot> slots, const LocateLimits& limits) {
+  using Stop = LocatedSlots::Stop;
+  WindowRoom* const room = limits.room;
+  NodeContext& context = *services.context;
+  NamespaceState& ns = *lease->ns;
+  size_t count = 0;
+  Stop stop = Stop::kNone;
+  uint64_t header_bytes = 0;
+  OldPins old_pins;
+  {
+    NamespaceLock lock(ns, context.tiers);
+    for (; count < slots.size(); ++count) {
+      FetchSlot& slot = slots[count];
+      if (slot.state != FetchSlot::State::kLocate) continue;
+      const auto ref =
+          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
+      std::optional<TierKind> tier;
+      if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
+      const bool mapped = tier && context.tiers.IsMapped(*tier);
+      if (limits.memory_run && !mapped) {
+        stop = Stop::kElsewhere;
+        break;
+      }
+      if (tier) slot.places = ns.index.PartsOf(*ref);
+      if (room != nullptr) {
+        const uint64_t headers = mapped ? HeaderBytesOf(slot) : 0;
+        if (headers > kHeaderBytesAtOnce - std::min(header_bytes, kHeaderBytesAtOnce) &&
+            (header_bytes > 0 || (limits.hurry && headers > kHeaderBytesInHurry))) {
+          stop = Stop::kEnoughWork;
+          break;
+        }
+        const WindowRoom::Took took = room->Take(slot.MemoryBytes());
+        if (took == WindowRoom::Took::kFull) {
+          stop = Stop::kNoRoom;
+          break;
+        }
+        if (took == WindowRoom::Took::kNever) {
+          slot.places.clear();
+          slot.Fail(MissReason::kRefused);
+          continue;
+        }
+        header_bytes += headers;
+      }
+      if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
+        slot.state = FetchSlot::State::kWantSource;
+        continue;
+      }
+      if (!tier) {
+        slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
+        continue;
+      }
+      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
+      slot.tier = *tier;
+      slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
+    }
+  }
+  OpenLocated(services, lease, slots.first(count));
   return {count, stop};
 }
 
@@ -359,7 +363,7 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
       case FetchSlot::State::kFailed:
         return true;
       case FetchSlot::State::kLocate:
-        LocateSlots(services, lease, {&slot, 1}, /*memory_run=*/false);
+        LocateSlots(services, lease, {&slot, 1}, {});
         break;
       case FetchSlot::State::kPromoting:
         if (services.promoters->IntoHost(slot.tier)->IsPending(*lease->ns, slot.key)) return false;

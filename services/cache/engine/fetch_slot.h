@@ -18,15 +18,17 @@
 // and the last one to the source, if a source located the block for the lease.
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "services/cache/engine/path_pins.h"
 #include "services/cache/engine/source_reads.h"
+#include "services/cache/engine/window_room.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
-#include "services/cache/state/memory_account.h"
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
@@ -78,7 +80,10 @@ struct FetchSlot {
   uint64_t bytes = 0;
   PartPlaces places;
   std::vector<Part> parts;
-  size_t first_part = 0;  // The parts before it end above the layer that is sent.
+  // Of the parts, which lie in the order of their first layers, [begun, begun_end) have `in_layer`.
+  // Those before have ended, the others have not begun.
+  size_t begun = 0, begun_end = 0;
+  std::optional<uint32_t> in_layer;
   std::shared_ptr<BufferedRead> read;
   std::shared_ptr<ArrivingBlock> arriving;
   std::shared_ptr<PathPins> pins;  // Of a located block alone, once it was found in a tier.
@@ -87,9 +92,10 @@ struct FetchSlot {
   uint64_t MemoryBytes() const {
     return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part));
   }
-  // The first part, from number `at` on, that has the layer; parts.size(): none. REQUIRES: `layer`
-  // never falls.
-  size_t NextPartOf(uint32_t layer, size_t at);
+  // The part with this number among those that have the layer; nullptr: they are fewer. Takes steps
+  // for the parts of the layer, not for all. REQUIRES: ready; `layer` does not fall.
+  const Part* PartOf(uint32_t layer, size_t number);
+  void EnterLayer(uint32_t layer);
   // It waits for room that others hold.
   bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
   bool settled() const { return state == State::kReady || state == State::kFailed; }
@@ -102,38 +108,25 @@ struct FetchSlot {
   }
 };
 
-// What the slots of a window may take of the node's memory.
-class WindowRoom {
- public:
-  // `floor` bytes are the fetch's in any case, and nobody else's. A window takes `most` at most.
-  WindowRoom(MemoryAccount* account, uint64_t floor, uint64_t most)
-      : account_(account), floor_(floor), most_(most) {}
-  // False, and nothing happened: it would take more than `most`, or than the account has.
-  bool Take(uint64_t bytes);
-  // The window takes no more than this from now on.
-  void Shrink(uint64_t bytes);
-  uint64_t used() const { return used_; }
-
- private:
-  MemoryAccount* account_;
-  uint64_t floor_;
-  uint64_t most_;
-  uint64_t used_ = 0;
-  MemoryCharge charge_;  // Of what is above the floor.
-};
-
 // How far LocateSlots came.
 struct LocatedSlots {
   enum class Stop : uint8_t { kNone, kElsewhere, kNoRoom, kEnoughWork };
   size_t count = 0;
   Stop stop = Stop::kNone;
 };
+struct LocateLimits {
+  // Stop before the first block that would not be read from memory.
+  bool memory_run = false;
+  // If not null: take room for each slot, and stop before the first one that finds none, or whose
+  // headers are more work than one step takes.
+  WindowRoom* room = nullptr;
+  // The caller cannot wait: stop even before a first block if it alone is much work.
+  bool hurry = false;
+};
 // Looks up where the slots' blocks lie, under one lock, and opens those in memory. Slots that are
-// not in kLocate are left alone. Stops before the first block that would not be read from memory
-// when `memory_run` is set. `room`, if not null: takes room for each slot, and stops before the
-// first one that finds none, or whose headers are more work than one step takes.
+// not in kLocate are left alone.
 LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
-                         std::span<FetchSlot> slots, bool memory_run, WindowRoom* room = nullptr);
+                         std::span<FetchSlot> slots, const LocateLimits& limits);
 // One step without blocking; true when the slot is settled.
 bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
                  const std::shared_ptr<PathPins>& pins, FetchSlot& slot);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kLocateAtOnce = 256;     // Slots looked up under one lock.
 constexpr int kStepsAtOnce = 4;           // Of a window, after the deadline has passed.
-constexpr uint64_t kWindowFloor = 16384;  // Bytes that every window has in any case.
+constexpr uint64_t kWindowFloor = 8192;   // Bytes that every window has in any case.
 constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the window that comes next.
 
 }  // namespace
@@ -20,11 +20,11 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
   auto fetch = std::unique_ptr<LayeredFetch>(
       new LayeredFetch(services, lease, layers, reader_verifies, std::move(trace)));
   fetch->first_block_ = fetch->next_block_ = blocks.first;
-  CAIRN_ASSIGN_OR_RETURN(fetch->memory_,
-                         services.context->memory.Charge(
-                             MemoryItem::kFetchHeaders,
-                             2 * kWindowFloor + lease->paths.size() * kPinBytes +
-                                 uint64_t{blocks.second - blocks.first} * sizeof(BlockKey)));
+  CAIRN_ASSIGN_OR_RETURN(
+      fetch->memory_,
+      ChargeFetch(&services.context->memory,
+                  sizeof(LayeredFetch) + 2 * kWindowFloor + lease->paths.size() * kPinBytes +
+                      uint64_t{blocks.second - blocks.first} * sizeof(BlockKey)));
   fetch->keys_.reserve(blocks.second - blocks.first);
   fetch->pins_ = std::make_shared<PathPins>(services.context, lease->ns);
   NamespaceState& ns = *lease->ns;
@@ -57,7 +57,7 @@ LayeredFetch::~LayeredFetch() {
 }
 
 void LayeredFetch::EndWindow(Window& window) {
-  const bool held = window.room && window.room->used() > 0;
+  const bool held = window.room && window.room->holds_charge();
   window = Window();
   if (held) services_.context->progress.Notify();
 }
@@ -77,20 +77,18 @@ std::span<FetchSlot> LayeredFetch::AddSlots(Window& window, uint32_t count) {
   return std::span(slots).subspan(begin);
 }
 
-LayeredFetch::Step LayeredFetch::Grow(Window& window) {
+LayeredFetch::Step LayeredFetch::Grow(Window& window, TimePoint deadline) {
   if (window.whole) return Step::kReady;
+  const bool hurry = services_.context->clock->Now() >= deadline;
   const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
   const uint32_t left = end - next_block_;
   auto& slots = window.slots;
   if (!window.room) {
-    MemoryAccount& memory = services_.context->memory;
-    const uint64_t most = memory.bound(MemoryItem::kFetchHeaders) / 8;
-    window.room.emplace(&memory, kWindowFloor, most);
-    slots.reserve(std::min<uint64_t>(left, most / sizeof(FetchSlot) + kLocateAtOnce));
+    window.room.emplace(&services_.context->memory, kWindowFloor);
   }
   const auto chunk = AddSlots(window, std::min<uint32_t>(left, kLocateAtOnce));
-  const LocatedSlots located =
-      LocateSlots(services_, lease_, chunk, /*memory_run=*/true, &*window.room);
+  const LocatedSlots located = LocateSlots(
+      services_, lease_, chunk, {.memory_run = true, .room = &*window.room, .hurry = hurry});
   slots.resize(slots.size() - (chunk.size() - located.count));
   next_block_ += static_cast<uint32_t>(located.count);
   switch (located.stop) {
@@ -104,21 +102,23 @@ LayeredFetch::Step LayeredFetch::Grow(Window& window) {
       window.whole = true;
       break;
     case LocatedSlots::Stop::kElsewhere:
-      if (slots.empty()) return GrowElsewhere(window);
+      if (slots.empty()) return GrowElsewhere(window, hurry);
       window.whole = true;
       break;
   }
   return window.whole ? Step::kReady : Step::kMore;
 }
 
-LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window) {
+LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window, bool hurry) {
   auto& slots = window.slots;
   const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
   AddSlots(window, std::min<uint32_t>(end - next_block_, kLocateAtOnce));
   const LocatedSlots located =
-      LocateSlots(services_, lease_, slots, /*memory_run=*/false, &*window.room);
+      LocateSlots(services_, lease_, slots, {.room = &*window.room, .hurry = hurry});
   slots.resize(located.count);
-  if (slots.empty()) return Step::kWaiting;
+  if (slots.empty()) {
+    return located.stop == LocatedSlots::Stop::kNoRoom ? Step::kWaiting : Step::kMore;
+  }
   // As many blocks as buffers allow. The others of the chunk are asked for all the same, and are on
   // their way when their window comes.
   const uint64_t limit = services_.budget->capacity() / 8;
@@ -130,7 +130,7 @@ LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window) {
     bytes += slots[count++].bytes;
   }
   slots.resize(count);
-  window.room->Shrink(memory);
+  window.room->ShrinkTo(memory);
   next_block_ += static_cast<uint32_t>(count);
   window.whole = true;
   return Step::kReady;
@@ -152,13 +152,13 @@ bool LayeredFetch::Advance(Window& window) {
   return settled;
 }
 
-LayeredFetch::Step LayeredFetch::PrepareWindow() {
+LayeredFetch::Step LayeredFetch::PrepareWindow(TimePoint deadline) {
   if (!current_.room) {
     current_ = std::exchange(ahead_, Window());
     layer_ = layers_.first;
     slot_ = part_ = 0;
   }
-  if (const Step step = Grow(current_); step != Step::kReady) return step;
+  if (const Step step = Grow(current_, deadline); step != Step::kReady) return step;
   if (!Advance(current_)) {
     // No room for a block: the window ends before it, or fetches that hold some could wait for each
     // other. Nothing of the window is sent yet, and none is ahead.
@@ -171,7 +171,7 @@ LayeredFetch::Step LayeredFetch::PrepareWindow() {
     if (!Advance(current_)) return Step::kWaiting;
   }
   if (!current_.slots.empty() && emitted_ % kLookAheadEvery == 0) {
-    if (Grow(ahead_) == Step::kReady) Advance(ahead_);
+    if (Grow(ahead_, deadline) == Step::kReady) Advance(ahead_);
   }
   return Step::kReady;
 }
@@ -182,7 +182,7 @@ Result<std::optional<FetchStream::Item>> LayeredFetch::Next(TimePoint deadline) 
     const MissReason ended = lease_->ended.load(std::memory_order_acquire);
     if (ended != MissReason::kNone) return EmitEnded(ended);
     const uint64_t seen = context.progress.Now();
-    const Step step = PrepareWindow();
+    const Step step = PrepareWindow(deadline);
     bool waiting = step == Step::kWaiting;
     if (step == Step::kReady) {
       if (current_.slots.empty()) return std::optional<Item>();
@@ -212,25 +212,27 @@ std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
           return std::nullopt;
         }
         if (slot.state == FetchSlot::State::kFailed) break;
-        part_ = slot.NextPartOf(layer_, part_);
-        if (part_ >= slot.parts.size()) break;
-        auto item = EmitSlice(slot);
+        const FetchSlot::Part* const part = slot.PartOf(layer_, part_);
+        if (part == nullptr) break;
+        auto item = EmitSlice(slot, *part);
         if (!item) continue;  // Rejected: the slot looks for another copy.
         ++part_;
         return item;
       }
       if (slot.state == FetchSlot::State::kFailed && !slot.failure_told) {
         slot.failure_told = true;
+        ++current_.failures_told;
         return Fail(slot.block, slot.reason);
       }
     }
+    if (current_.failures_told == current_.slots.size()) return std::nullopt;
   }
   return std::nullopt;
 }
 
-std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
+std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
+                                                         const FetchSlot::Part& part) {
   NodeContext& context = *services_.context;
-  const FetchSlot::Part& part = slot.parts[part_];
   const auto found = format::SliceAt(part.bytes, layer_ - part.rect.layer_begin);
   if (!found) {
     RejectSlot(services_, lease_, slot, trace_);
@@ -277,10 +279,9 @@ std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
   if (!ahead_.slots.empty()) next_block_ = ahead_.slots.front().block;
   EndWindow(ahead_);
   const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
-  for (FetchSlot& slot : current_.slots) {
-    if (slot.failure_told) continue;
-    slot.failure_told = true;
-    return Fail(slot.block, reason);
+  while (ended_slot_ < current_.slots.size()) {
+    const FetchSlot& slot = current_.slots[ended_slot_++];
+    if (!slot.failure_told) return Fail(slot.block, reason);
   }
   EndWindow(current_);
   if (next_block_ >= end) return std::nullopt;

@@ -2,15 +2,15 @@
 // A fetch: slices of leased blocks, layer by layer, verified.
 //
 // Blocks are taken in windows of consecutive ones, each window layer by layer. Blocks that lie in
-// host make one window, as long as what is kept of each fits in an eighth of the memory for headers
-// (some ten thousand blocks). Where blocks must come from disk, a window is as many as an eighth of
-// the transfer budget holds, and while one is sent the next is on its way: promoted to host if
-// there is room, else read into a buffer. Blocks that a source located go the same way, after those
-// that the lease pins. Waiting for a buffer, or for memory, never happens with one in hand, so
-// fetches cannot block each other forever.
+// host make one window, as long as what is kept of them fits in an eighth of limits.fetch_headers
+// (some ten thousand blocks; window_room.h). Where blocks must come from disk, a window is as many
+// as an eighth of the transfer budget holds, and while one is sent the next is on its way: promoted
+// to host if there is room, else read into a buffer. Blocks that a source located go the same way,
+// after those that the lease pins. Waiting for a buffer, or for memory, never happens with one in
+// hand, so fetches cannot block each other for ever.
 //
-// A call of Next looks up some hundred blocks if its deadline has passed, and more until then: a
-// window of many blocks is not made on a polling thread.
+// A call of Next whose deadline has passed looks up a thousand blocks at most, and reads no headers
+// of a block that has more than 1 MiB of them: such windows are not made on a polling thread.
 
 #include <algorithm>
 #include <optional>
@@ -45,6 +45,7 @@ class LayeredFetch final : public FetchStream {
     std::optional<WindowRoom> room;
     bool whole = false;  // No block is added any more.
     bool settled = false;
+    size_t failures_told = 0;
 
     bool HoldsBuffers() const {
       return std::any_of(slots.begin(), slots.end(), [](const FetchSlot& slot) {
@@ -67,19 +68,19 @@ class LayeredFetch final : public FetchStream {
   std::span<FetchSlot> AddSlots(Window& window, uint32_t count);
   // Adds some of the blocks from `next_block_` on; the window is whole at the end of the fetch.
   // kWaiting: there is no memory for its first block.
-  Step Grow(Window& window);
+  Step Grow(Window& window, TimePoint deadline);
   // The same for blocks that do not lie in memory.
-  Step GrowElsewhere(Window& window);
+  Step GrowElsewhere(Window& window, bool hurry);
   bool Advance(Window& window);
   // One step towards a current window with something to send, which is then kReady. At the end the
   // window is empty.
-  Step PrepareWindow();
+  Step PrepareWindow(TimePoint deadline);
   // What the window holds goes back, also to fetches that wait for memory.
   void EndWindow(Window& window);
   // The next item of the current window; nullopt when it is sent.
   // `waiting`: a block must be read again first.
   std::optional<Item> Emit(bool* waiting);
-  std::optional<Item> EmitSlice(FetchSlot& slot);
+  std::optional<Item> EmitSlice(FetchSlot& slot, const FetchSlot::Part& part);
   // The lease is over: a failure for every block that was not sent whole.
   std::optional<Item> EmitEnded(MissReason reason);
   // Counts the block as a miss, though it was matched.
@@ -103,8 +104,9 @@ class LayeredFetch final : public FetchStream {
   // Where emission stands in the current window.
   uint32_t layer_ = 0;
   size_t slot_ = 0;
-  size_t part_ = 0;
+  size_t part_ = 0;  // Among the parts of the slot that have the layer.
   uint64_t emitted_ = 0;
+  size_t ended_slot_ = 0;  // The slots before it are told, once the lease has ended.
 };
 
 }  // namespace cairn::cache

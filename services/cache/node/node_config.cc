@@ -235,7 +235,8 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   s->Bytes("limits.session_memory", &c->session_memory,
            "Memory for sessions, and for the rings of the same-node path.", {.min = 1 << 20});
   s->Bytes("limits.fetch_headers", &c->fetch_headers,
-           "Memory for the headers of parts that fetches under way have read.", {.min = 1 << 20});
+           "Memory for keys and places of the blocks that fetches under way have taken.",
+           {.min = 4 << 20});
   s->Bytes("limits.hinted", &e.max_hinted_bytes,
            "Most bytes that prefetch hints protect at a time. 0: a quarter of the host tier.");
   s->Integer("limits.sessions", &e.max_sessions, "Most open sessions.", {.min = 1, .max = 1000000});

@@ -185,6 +185,46 @@ TEST_F(HostileReadsTest, AWindowIsMadeInPortions) {
   EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
 }
 
+// Headers of one block that take long to read.
+TEST_F(HostileReadsTest, LongHeadersAreNotReadInAHurry) {
+  std::get<NativeLayout>(spec_.layout.form).groups = {
+      {.count = 1, .planes = {{"k", kHeads, 32, DType::kF16}}}, {.count = 60'000, .planes = {}}};
+  StartWithoutDevice({.host_bytes = 64 << 20});
+  StoreChain(1, 2);
+  const MatchResult match = Match(TestKeys(1, 2));
+  auto stream = engine_->Fetch({.session = session_, .lease = *match.lease, .trace = ""});
+  ASSERT_OK(stream);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT((*stream)->Next(TimePoint()),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("not read yet")));
+  }
+  size_t slices = 0;
+  for (;;) {
+    const auto item = (*stream)->Next(TimePoint::max());
+    ASSERT_OK(item);
+    if (!item->has_value()) break;
+    slices += !std::get<FetchedSlice>(**item).data.empty();
+  }
+  EXPECT_EQ(slices, 2u);
+  stream->reset();
+  EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
+}
+
+// It would need more than a quarter of the bound, and could wait for it for ever.
+TEST_F(HostileReadsTest, BlocksOfTooManyPartsForTheBoundAreRefused) {
+  UseOpaque(/*parts=*/1000, /*bytes=*/100);
+  StartWithoutDevice(
+      {.host_bytes = 64 << 20, .memory = Bounded(MemoryItem::kFetchHeaders, 128 << 10)});
+  for (uint64_t n = 1; n <= 3; ++n) ASSERT_OK(StoreOpaque(n));
+  const MatchResult match = Match(TestKeys(1, 3));
+  const Fetched fetched = Fetch(*match.lease);
+  EXPECT_TRUE(fetched.slices.empty());
+  ASSERT_EQ(fetched.failures.size(), 3u);
+  for (const auto& [block, reason] : fetched.failures) EXPECT_EQ(reason, MissReason::kRefused);
+  EXPECT_EQ(account_->used(MemoryItem::kFetchHeaders), 0u);
+  EXPECT_OK(engine_->Release(session_, {&*match.lease, 1}));
+}
+
 TEST_F(HostileReadsTest, BlocksOfManyPartsWaitTheirTurnAtTheDisk) {
   constexpr uint64_t kBlocks = 4;
   UseOpaque(/*parts=*/1024, /*bytes=*/100);
