@@ -11,6 +11,7 @@
 
 #include "common/config/config.h"
 #include "common/log/log.h"
+#include "tests/fault/adversary/cost.h"
 #include "tests/fault/adversary/runner.h"
 
 namespace cairn::fault {
@@ -23,6 +24,7 @@ struct Options {
   std::string skip;
   bool json = false;
   bool list = false;
+  bool cost = false;
 };
 
 uint64_t SeedOfTheDay() {
@@ -38,6 +40,18 @@ bool IsIn(std::string_view names, std::string_view name) {
     names.remove_prefix(std::min(names.size(), end + 1));
   }
   return false;
+}
+
+// Three rounds of two seconds on each path, and as many without hostile clients.
+int MeasureCost(const Options& options, const Runner::Options& run) {
+  const Result<CostReport> report =
+      MeasureCosts({.seed = run.seed, .recipes = run.recipes, .quiet = options.json});
+  if (!report.ok()) {
+    std::cerr << ToString(report.status()) << "\n";
+    return 2;
+  }
+  std::cout << (options.json ? report->Json() : report->Text()) << std::endl;
+  return 0;
 }
 
 int Run(const Options& options) {
@@ -56,6 +70,7 @@ int Run(const Options& options) {
     std::cerr << "only: got '" << options.only << "', expected names that --list prints\n";
     return 2;
   }
+  if (options.cost) return MeasureCost(options, run);
   if (!options.json) std::cout << "seed " << run.seed << std::endl;
   const Result<Report> report = Runner(run).Run();
   if (!report.ok()) {
@@ -81,6 +96,8 @@ int main(int argc, char** argv) {
   schema.Text("only", &options.only, "Names of recipes, divided by commas. Empty: all.");
   schema.Text("skip", &options.skip, "Names of recipes that do not run.");
   schema.Switch("json", &options.json, "One line of JSON instead of text.");
+  schema.Switch("cost", &options.cost,
+                "Measures what each recipe costs an honest client, against a second honest one.");
   schema.Switch("list", &options.list, "Prints the recipes and ends.");
   const auto line = config::Load(schema, {argv + 1, argv + argc});
   if (!line.ok()) {

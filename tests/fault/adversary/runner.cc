@@ -9,31 +9,6 @@
 namespace cairn::fault {
 namespace {
 
-// Small, so that everything fills up in seconds.
-const std::vector<std::string> kNodeArgs = {"--admin.allow_loopback",
-                                            "true",
-                                            "--host.capacity",
-                                            "512MiB",
-                                            "--host.prefault",
-                                            "false",
-                                            "--disk.capacity",
-                                            "1GiB",
-                                            "--disk.min_free",
-                                            "0",
-                                            "--index.capacity",
-                                            "32MiB",
-                                            "--rpc.memory",
-                                            "64MiB",
-                                            "--limits.transfers",
-                                            "32MiB",
-                                            "--limits.namespaces",
-                                            "512",
-                                            "--lease.default_ttl",
-                                            "5s",
-                                            "--reservation.default_ttl",
-                                            "5s",
-                                            "--log.level",
-                                            "info"};
 // What the node needs beside the items that have a setting (docs/operations.md).
 constexpr uint64_t kProcessBytes = 196ull << 20;
 constexpr size_t kRecipesAtOnce = 3;
@@ -100,8 +75,8 @@ void Runner::Say(const std::string& text) const {
 }
 
 Status Runner::StartNode() {
-  CAIRN_ASSIGN_OR_RETURN(node_,
-                         TestedNode::Start({.directory = directory_.path(), .args = kNodeArgs}));
+  CAIRN_ASSIGN_OR_RETURN(
+      node_, TestedNode::Start({.directory = directory_.path(), .args = SmallNodeArgs()}));
   CAIRN_ASSIGN_OR_RETURN(report_.account_bytes, AccountOf(*node_));
   operator_ = ConnectTo(node_->address(), "operator");
   for (const auto& [tenant, path] : {std::pair("honest-grpc", client::PathChoice::kGrpc),
@@ -199,30 +174,48 @@ std::string Runner::Settle() {
   for (const auto& load : honest_) load->Pause();
   std::string held = StillHeld(*operator_, 1 + honest_.size(), milliseconds(20'000));
   if (!held.empty()) held = "still held 20 s after all hostile clients are gone: " + held;
+  in_host_.clear();
   const auto admin = client::ConnectAdmin({.address = node_->address()});
   const auto namespaces = (*admin)->ListNamespaces("", {.deadline = seconds(10)});
   if (namespaces.ok()) {
-    std::vector<std::string> tenants;
-    in_host_.clear();
     for (const client::NamespaceInfo& info : *namespaces) {
-      tenants.push_back(info.spec.tenant);
       if (info.host_blocks < kManyBlocks) continue;
       in_host_ += fmt::format("; {} has {} blocks, and {} MiB of its own", info.spec.tenant,
                               info.host_blocks, info.tenant_host_bytes >> 20);
     }
-    std::sort(tenants.begin(), tenants.end());
-    tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
-    for (const std::string& tenant : tenants) {
-      if (tenant.rfind("honest-", 0) == 0) continue;
-      (void)(*admin)->DropTenant(tenant, {.deadline = seconds(10)});
-    }
   }
+  DropHostileTenants(node_->address());
   (void)TakeHonest();
   for (const auto& load : honest_) load->Continue();
   return held;
 }
 
 // Long: one round from its players' start to their findings, in order.
+std::vector<std::string> Runner::CheckRound(const std::vector<const Recipe*>& recipes,
+                                            const HonestWindow& window,
+                                            const Liveness::Window& probes, double lasted) {
+  std::vector<std::string> found;
+  CheckHonest(recipes, window, lasted, &found);
+  report_.probes += probes.probes;
+  report_.red_probes += probes.red;
+  if (probes.red > 0) {
+    found.push_back(fmt::format("/livez was red {} of {} times: {}", probes.red, probes.probes,
+                                probes.last_error));
+  }
+  if (const uint64_t deaths = node_->deaths(); deaths != std::exchange(deaths_, deaths)) {
+    found.push_back("the node died: " + node_->last_death());
+  }
+  const uint64_t peak = node_->peak_bytes();
+  if (peak > std::exchange(peak_, peak) && peak > MostMemory()) {
+    found.push_back(
+        fmt::format("peak memory grew to {} MiB, expected at most the account's {} MiB "
+                    "and 5 %",
+                    peak >> 20, report_.account_bytes >> 20));
+  }
+  if (const std::string held = Settle(); !held.empty()) found.push_back(held);
+  return found;
+}
+
 void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_seconds) {
   struct Player {
     Findings findings;
@@ -267,27 +260,9 @@ void Runner::RunRound(const std::vector<const Recipe*>& recipes, double round_se
   node_->StopReadingLog(false);
   const HonestWindow window = TakeHonest();
 
-  std::vector<std::string> found;
-  CheckHonest(recipes, window, Seconds(Now() - begin), &found);
+  const double lasted = Seconds(Now() - begin);
   const Liveness::Window probes = liveness_->TakeWindow();
-  report_.probes += probes.probes;
-  report_.red_probes += probes.red;
-  if (probes.red > 0) {
-    found.push_back(fmt::format("/livez was red {} of {} times: {}", probes.red, probes.probes,
-                                probes.last_error));
-  }
-  if (const uint64_t deaths = node_->deaths(); deaths != std::exchange(deaths_, deaths)) {
-    found.push_back("the node died: " + node_->last_death());
-  }
-  const uint64_t peak = node_->peak_bytes();
-  if (peak > std::exchange(peak_, peak) && peak > MostMemory()) {
-    found.push_back(
-        fmt::format("peak memory grew to {} MiB, expected at most the account's {} MiB "
-                    "and 5 %",
-                    peak >> 20, report_.account_bytes >> 20));
-  }
-  if (const std::string held = Settle(); !held.empty()) found.push_back(held);
-
+  const std::vector<std::string> found = CheckRound(recipes, window, probes, lasted);
   for (size_t i = 0; i < recipes.size(); ++i) {
     RecipeReport& report = report_.recipes[std::string(recipes[i]->name)];
     report.passes += players[i]->passes;

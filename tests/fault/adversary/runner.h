@@ -32,6 +32,10 @@ class Runner {
   Status StartNode();
   void MeasureYardstick();
   void RunRound(const std::vector<const Recipe*>& recipes, double round_seconds);
+  // The invariants after a round. What is wrong.
+  std::vector<std::string> CheckRound(const std::vector<const Recipe*>& recipes,
+                                      const HonestWindow& window, const Liveness::Window& probes,
+                                      double lasted);
   // Waits until all that hostile clients held is given back, and removes their tenants.
   std::string Settle();
   void CheckHonest(const std::vector<const Recipe*>& recipes, const HonestWindow& window,
