@@ -263,7 +263,7 @@ EngineStats Engine::GetStats() const {
   stats.reserved_bytes = writes_.reserved_bytes();
   stats.sessions = sessions_.sessions();
   stats.unflushed_bytes = write_back_.unflushed_bytes();
-  stats.index_bytes = context_.IndexBytes() + reclaimer_.MemoryBytes();
+  stats.index_bytes = context_.IndexBytes() + context_.MapBytes() + reclaimer_.MemoryBytes();
   stats.mover_queue_depth = promoters_.depth() + write_back_.depth();
   for (const MoveQueue::Stats& moves : {promoters_.GetStats(), write_back_.queue().GetStats()}) {
     stats.merged_moves += moves.merged;

@@ -112,6 +112,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                                                 const ReservePartRequest& part, TimePoint deadline,
                                                 const RoomFor& room) {
   CAIRN_RETURN_IF_ERROR(CheckPart(*ns, part));
+  CAIRN_ASSIGN_OR_RETURN(MemoryCharge memory,
+                         context_.memory.Charge(MemoryItem::kLeases, Reservation::kMemoryBytes));
   CAIRN_RETURN_IF_ERROR(intake_.MakeIndexRoom());
   {
     NamespaceLock lock(*ns, context_.tiers);
@@ -134,8 +136,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
-  const auto extent =
-      evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), UINT64_MAX, room);
+  const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes),
+                                       UINT64_MAX, room, ns.get());
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(part.bytes);
     leave();
@@ -145,6 +147,7 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   }
   auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
   reservation->ns = ns;
+  reservation->memory = std::move(memory);
   reservation->key = part.key;
   reservation->parent = part.parent;
   reservation->rect = part.part;
@@ -232,7 +235,6 @@ Status WritePath::CommitOne(Reservation& r) {
   CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.storage().pushed, r.rect, r.bytes()).status()
                                : VerifyPartBytes(ns.storage().pushed, r.rect, r.bytes()));
   std::optional<PendingBlocks::Complete> block;
-  uint64_t block_bytes = 0;
   {
     NamespaceLock lock(ns, context_.tiers);
     CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
@@ -252,9 +254,9 @@ Status WritePath::CommitOne(Reservation& r) {
     r.TakeExtent();
     incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);  // Wraps when it falls.
     if (!block) return OkStatus();
-    block_bytes = ns.index.MetaAt(intake_.Show(ns, r.key, *block)).bytes_in(TierKind::kHost);
+    intake_.Show(ns, r.key, *block);
   }
-  intake_.CopyLater(r.ns, r.key, block_bytes);
+  intake_.CopyLater(r.ns, r.key, block->parts);
   return OkStatus();
 }
 

@@ -58,6 +58,9 @@ using LeasePtr = std::shared_ptr<Lease>;
 // commit took it.
 class Reservation {
  public:
+  // Memory of one, with its places in the session table, at most.
+  static constexpr uint64_t kMemoryBytes = 1024;
+
   Reservation(Tier* host, const Extent& extent, std::atomic<uint64_t>* reserved_bytes)
       : host_(host), extent_(extent), reserved_bytes_(reserved_bytes) {}
   ~Reservation() {
@@ -73,6 +76,7 @@ class Reservation {
   format::PartRect rect;
   bool at_start = false;  // The block's first position is 0.
   float recompute_seconds = 0;
+  MemoryCharge memory;  // Of itself.
   // Its room is lent: the writer can change the bytes at any time, even after the commit.
   bool lent = false;
 

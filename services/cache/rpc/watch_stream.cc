@@ -27,6 +27,7 @@ v1::Event ToProto(const CacheEvent& event) {
 void WatchStream::Open(RpcContext* rpc, rpc::Method* method, const All& all,
                        std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
   auto stream = std::make_shared<WatchStream>(rpc, method, all, std::move(call));
+  stream->me_ = stream;
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     stream->open_ = true;
@@ -81,6 +82,12 @@ void WatchStream::Pump() {
     pumping_.store(false);
     if (!sent) return;
   } while (idle());
+}
+
+void WatchStream::OnIdle() {
+  (void)rpc_->executor->Post([me = me_] {
+    if (const auto stream = me.lock()) stream->Pump();
+  });
 }
 
 void WatchStream::OnOver(const grpc::Status& status) {

@@ -68,6 +68,11 @@ Result<MemoryCharge> MemoryAccount::Charge(MemoryItem item, uint64_t bytes, uint
   return MemoryCharge(this, item, bytes);
 }
 
+MemoryCharge MemoryAccount::Take(MemoryItem item, uint64_t bytes) {
+  used_[Index(item)].fetch_add(bytes, std::memory_order_relaxed);
+  return MemoryCharge(this, item, bytes);
+}
+
 Status MemoryAccount::Add(MemoryItem item, uint64_t bytes, uint64_t keep_free) {
   const uint64_t bound = bounds_[Index(item)] - std::min(keep_free, bounds_[Index(item)]);
   uint64_t used = used_[Index(item)].load(std::memory_order_relaxed);

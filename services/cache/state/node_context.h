@@ -86,6 +86,11 @@ struct NodeContext {
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
   uint64_t IndexBytes() const;
+  // Memory of the persistent tier's map of extents. Together with IndexBytes it is bounded by
+  // max_index_bytes. Recovery bounds the index alone: what was there before the start stays.
+  uint64_t MapBytes() const {
+    return tiers.persistent == nullptr ? 0 : tiers.persistent->MapBytes();
+  }
   // Called under the namespace's lock.
   void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
                const std::optional<BlockKey>& parent = std::nullopt);

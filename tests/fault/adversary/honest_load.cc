@@ -39,7 +39,7 @@ client::ConnectOptions ConnectionOf(const std::string& address, const std::strin
 
 std::string CodeOf(const std::string& what, const Status& status) {
   return what + " " + absl::StatusCodeToString(status.code()) + ": " +
-         Message(status).substr(0, 100);
+         Message(status).substr(0, 200);
 }
 
 }  // namespace
@@ -59,6 +59,10 @@ void HonestWindow::Add(const HonestWindow& other) {
   calls += other.calls;
   failed += other.failed;
   for (const auto& [why, count] : other.failures) failures[why] += count;
+  if (other.longest_ms > longest_ms) {
+    longest_ms = other.longest_ms;
+    slowest = other.slowest;
+  }
   milliseconds.insert(milliseconds.end(), other.milliseconds.begin(), other.milliseconds.end());
   read_blocks += other.read_blocks;
   local_calls += other.local_calls;
@@ -123,7 +127,7 @@ void HonestLoad::Step(uint64_t prompt) {
       if (read.misses[i] > 0) failure += fmt::format(" {}", Name(reason));
     }
   }
-  Note(begin, failure, read.wrong, read.complete_blocks);
+  Note("read", begin, failure, read.wrong, read.complete_blocks);
   if (!failure.empty() || read.matched_blocks >= keys.size()) return;
 
   begin = SteadyClock::Get().Now();
@@ -131,7 +135,7 @@ void HonestLoad::Step(uint64_t prompt) {
       Write(*client_, model_, keys, read.matched_blocks, model_.whole(), seconds(5));
   if (!write.status.ok()) failure = CodeOf("write", write.status);
   if (write.refused_parts > 0) failure = CodeOf("write refused", write.refused);
-  Note(begin, failure, {}, 0);
+  Note("write", begin, failure, {}, 0);
   if (!failure.empty()) return;
 
   // Who was told that his block is stored finds it.
@@ -143,10 +147,10 @@ void HonestLoad::Step(uint64_t prompt) {
   } else if (match->matched_blocks < keys.size()) {
     failure = fmt::format("read back: stored, but not there: {}", Name(match->miss_reason));
   }
-  Note(begin, failure, {}, 0);
+  Note("read back", begin, failure, {}, 0);
 }
 
-void HonestLoad::Note(TimePoint begin, const std::string& failure,
+void HonestLoad::Note(const char* what, TimePoint begin, const std::string& failure,
                       const std::vector<std::string>& wrong, uint64_t blocks) {
   const TimePoint end = SteadyClock::Get().Now();
   const bool away = node_.WasAwayOnPurpose(begin, end);
@@ -157,7 +161,13 @@ void HonestLoad::Note(TimePoint begin, const std::string& failure,
   if (away) return;
   ++window_.calls;
   if (options_.path != client::PathChoice::kGrpc) ++window_.local_calls;
-  window_.milliseconds.push_back(Seconds(end - begin) * 1e3);
+  const double took = Seconds(end - begin) * 1e3;
+  window_.milliseconds.push_back(took);
+  if (took > window_.longest_ms) {
+    window_.longest_ms = took;
+    window_.slowest = fmt::format("{} of {}", what, options_.tenant);
+    if (!failure.empty()) window_.slowest += ", which failed: " + failure;
+  }
   window_.read_blocks += blocks;
   if (failure.empty()) return;
   ++window_.failed;

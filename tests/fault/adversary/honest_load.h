@@ -22,6 +22,8 @@ struct HonestWindow {
   uint64_t failed = 0;
   std::map<std::string, uint64_t> failures = {};  // Why, with a count.
   std::vector<double> milliseconds = {};          // Of each call, failed ones too.
+  double longest_ms = 0;
+  std::string slowest = {};  // Which call took longest.
   uint64_t read_blocks = 0;
   uint64_t local_calls = 0;             // Of `calls`, those of clients that use shared memory.
   std::vector<std::string> wrong = {};  // Wrong bytes. Must stay empty.
@@ -58,8 +60,8 @@ class HonestLoad {
  private:
   void Run(uint64_t seed);
   void Step(uint64_t prompt);
-  void Note(TimePoint begin, const std::string& failure, const std::vector<std::string>& wrong,
-            uint64_t blocks);
+  void Note(const char* what, TimePoint begin, const std::string& failure,
+            const std::vector<std::string>& wrong, uint64_t blocks);
 
   const TestedNode& node_;
   const Options options_;

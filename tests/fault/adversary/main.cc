@@ -20,6 +20,7 @@ struct Options {
   uint64_t seed = 0;
   double seconds = 180;
   std::string only;
+  std::string skip;
   bool json = false;
   bool list = false;
 };
@@ -27,6 +28,16 @@ struct Options {
 uint64_t SeedOfTheDay() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::days>(now).count());
+}
+
+// Whether `name` is among those that commas divide.
+bool IsIn(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(','), names.size());
+    if (names.substr(0, end) == name) return true;
+    names.remove_prefix(std::min(names.size(), end + 1));
+  }
+  return false;
 }
 
 int Run(const Options& options) {
@@ -37,11 +48,12 @@ int Run(const Options& options) {
                       .quiet = options.json};
   for (const Recipe& recipe : Recipes()) {
     if (options.list) std::cout << fmt::format("{:22} {}\n", recipe.name, recipe.what);
-    if (options.only.empty() || options.only == recipe.name) run.recipes.push_back(&recipe);
+    const bool chosen = options.only.empty() || IsIn(options.only, recipe.name);
+    if (chosen && !IsIn(options.skip, recipe.name)) run.recipes.push_back(&recipe);
   }
   if (options.list) return 0;
   if (run.recipes.empty()) {
-    std::cerr << "only: got '" << options.only << "', expected a name that --list prints\n";
+    std::cerr << "only: got '" << options.only << "', expected names that --list prints\n";
     return 2;
   }
   if (!options.json) std::cout << "seed " << run.seed << std::endl;
@@ -66,7 +78,8 @@ int main(int argc, char** argv) {
   schema.Integer("seed", &options.seed, "Of all random choices. 0: the number of today.");
   schema.Real("seconds", &options.seconds, "How long it runs. Each recipe has its turn once.",
               {.min = 1, .unit = "seconds"});
-  schema.Text("only", &options.only, "The name of one recipe. Empty: all.");
+  schema.Text("only", &options.only, "Names of recipes, divided by commas. Empty: all.");
+  schema.Text("skip", &options.skip, "Names of recipes that do not run.");
   schema.Switch("json", &options.json, "One line of JSON instead of text.");
   schema.Switch("list", &options.list, "Prints the recipes and ends.");
   const auto line = config::Load(schema, {argv + 1, argv + argc});

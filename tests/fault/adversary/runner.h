@@ -52,6 +52,7 @@ class Runner {
   std::unique_ptr<client::CacheClient> operator_;
   uint64_t deaths_ = 0;  // Those that a round has reported.
   uint64_t peak_ = 0;    // Bytes, at the end of the last round.
+  std::string in_host_;  // Which tenants have many blocks there, at the end of the last round.
 };
 
 }  // namespace cairn::fault

@@ -30,6 +30,7 @@ struct FakeTierOptions {
   TierKind kind = TierKind::kDisk;
   uint64_t capacity_bytes = 1 << 20;
   uint32_t max_extent_bytes = 1 << 20;
+  uint64_t map_bytes_per_extent = 0;
 };
 
 class FakeTier final : public PersistentTier {
@@ -216,6 +217,7 @@ class FakeTier final : public PersistentTier {
     });
   }
 
+  uint64_t MapBytes() const override { return GetStats().extents * options_.map_bytes_per_extent; }
   TierStats GetStats() const override {
     MutexLock lock(mu_);
     return {.capacity_bytes = options_.capacity_bytes,
