@@ -365,8 +365,8 @@ void StoppedHolder(Scene& scene) {
   scene.Spend(seconds(1));
   std::vector<PartToStore> parts;
   for (uint64_t i = 0; i < 1000; ++i) parts.push_back(MarkedBlock(other.name, i, 60'000));
-  // As a writer does that has time: the disk takes a moment, and a namespace without blocks may have
-  // made way for others.
+  // As a writer does that has time: the disk takes a moment, and a namespace without blocks may
+  // have made way for others.
   const TimePoint end = SteadyClock::Get().Now() + kWritersPatience;
   size_t refused = parts.size();
   do {
