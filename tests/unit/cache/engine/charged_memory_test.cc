@@ -21,15 +21,14 @@ MemoryAccount::Bounds BoundOf(MemoryItem item, uint64_t bytes) {
 
 class ChargedMemoryTest : public EngineTest {
  protected:
-  uint64_t Used(MemoryItem item) const { return account_.used(item); }
-
-  static constexpr uint64_t kReservations = 10;
-  MemoryAccount account_{BoundOf(MemoryItem::kLeases, kReservations* Reservation::kMemoryBytes)};
+  uint64_t Used(MemoryItem item) const { return account_->used(item); }
 };
 
 TEST_F(ChargedMemoryTest, ReservationsAreRefusedAtTheBoundOfLeases) {
-  memory_ = &account_;
-  Start();
+  constexpr uint64_t kReservations = 10;
+  Options options;
+  options.memory = BoundOf(MemoryItem::kLeases, kReservations * Reservation::kMemoryBytes);
+  Start(options);
   std::vector<ReservationId> ids;
   for (uint64_t n = 1; n <= kReservations; ++n) {
     const auto id = Reserve(Part(n, std::nullopt));
@@ -52,9 +51,8 @@ TEST_F(ChargedMemoryTest, ReservationsAreRefusedAtTheBoundOfLeases) {
 
 // Nobody else's blocks make room for what readers keep of a dropped namespace.
 TEST_F(ChargedMemoryTest, WhatReadersKeepOfADroppedNamespaceIsChargedToLeases) {
-  MemoryAccount account(MemoryAccount::Unbounded());
-  memory_ = &account;
   Options options;
+  options.memory = MemoryAccount::Unbounded();
   options.host_bytes = 8 << 20;
   Start(options);
   StoreChain(1, 300);
@@ -65,18 +63,18 @@ TEST_F(ChargedMemoryTest, WhatReadersKeepOfADroppedNamespaceIsChargedToLeases) {
       {.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""}, SIZE_MAX, &places);
   ASSERT_OK(match);
   ASSERT_TRUE(match->lease);
-  const uint64_t before = account.used(MemoryItem::kLeases);
+  const uint64_t before = Used(MemoryItem::kLeases);
   const uint64_t index_before = engine_->GetStats().index_bytes;
   ASSERT_OK(engine_->BumpEpoch(ns_));
   engine_->Tick();
-  const uint64_t kept = account.used(MemoryItem::kLeases) - before;
+  const uint64_t kept = Used(MemoryItem::kLeases) - before;
   EXPECT_GT(kept, 200 * 32u);
   EXPECT_LE(engine_->GetStats().index_bytes + kept, index_before + 4096);
   // A second drop of the same kind is counted too.
   StoreChain(1, 20);
   ASSERT_OK(engine_->Release(session_, {&*match->lease, 1}));
   engine_->Tick();
-  EXPECT_EQ(account.used(MemoryItem::kLeases), 0u);
+  EXPECT_EQ(Used(MemoryItem::kLeases), 0u);
 }
 
 TEST_F(ChargedMemoryTest, TheMapOfExtentsCountsForTheIndex) {
@@ -99,8 +97,8 @@ class CopyMemoryTest : public EngineTest {
   CopyMemoryTest() { spec_ = EncodedSpec("host=int8>disk=turbo:bits=4"); }
   void StartWith(uint64_t max_copy_bytes) {
     executor_ = &manual_;
-    memory_ = &account_;
     Options options;
+    options.memory = MemoryAccount::Unbounded();
     options.device_bytes = 0;
     options.engine.max_copy_bytes = max_copy_bytes;
     Start(options);
@@ -118,7 +116,7 @@ class CopyMemoryTest : public EngineTest {
     ASSERT_OK(engine_->Write(session_, *id, 0, bytes));
     ASSERT_OK(CommitOne(*id));
   }
-  uint64_t Used() const { return account_.used(MemoryItem::kDisk); }
+  uint64_t Used() const { return account_->used(MemoryItem::kDisk); }
   // Runs what can run without time.
   void Run() {
     while (manual_.RunAll() > 0) {
@@ -131,7 +129,6 @@ class CopyMemoryTest : public EngineTest {
   }
 
   ManualExecutor manual_;
-  MemoryAccount account_{MemoryAccount::Unbounded()};
 };
 
 TEST_F(CopyMemoryTest, CopiesThatEncodeAgainShareABound) {
