@@ -83,13 +83,27 @@ HonestLoad::HonestLoad(const TestedNode* node, Options options)
 }
 
 HonestLoad::~HonestLoad() {
-  done_.store(true);
+  {
+    MutexLock lock(mu_);
+    done_ = true;
+    changed_.NotifyAll();
+  }
   for (std::thread& thread : threads_) thread.join();
 }
 
 void HonestLoad::Pause() {
-  paused_.store(true);
-  CAIRN_CHECK(WaitUntil([this] { return active_.load() == 0; }, kPatience));
+  MutexLock lock(mu_);
+  paused_ = true;
+  const bool idle =
+      changed_.WaitUntil(mu_, SteadyClock::Get().Now() + kPatience,
+                         [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return active_ == 0; });
+  CAIRN_CHECK(idle);
+}
+
+void HonestLoad::Continue() {
+  MutexLock lock(mu_);
+  paused_ = false;
+  changed_.NotifyAll();
 }
 
 HonestWindow HonestLoad::TakeWindow() {
@@ -97,17 +111,27 @@ HonestWindow HonestLoad::TakeWindow() {
   return std::exchange(window_, {});
 }
 
+bool HonestLoad::BeginStep() {
+  MutexLock lock(mu_);
+  changed_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done_ || !paused_; });
+  if (done_) return false;
+  ++active_;
+  return true;
+}
+
+void HonestLoad::EndStep() {
+  MutexLock lock(mu_);
+  if (--active_ == 0 && paused_) changed_.NotifyAll();
+}
+
 void HonestLoad::Run(uint64_t seed) {
   std::mt19937_64 random(seed);
-  while (!done_.load()) {
-    active_.fetch_add(1);
-    if (!paused_.load()) {
-      const uint64_t newest = next_prompt_.load();
-      const bool old = newest > 0 && random() % 4 != 0;
-      Step(old ? newest - 1 - random() % std::min(newest, kHotPrompts) : next_prompt_.fetch_add(1));
-    }
-    active_.fetch_sub(1);
-    std::this_thread::sleep_for(options_.pause);
+  while (BeginStep()) {
+    const uint64_t newest = next_prompt_.load();
+    const bool old = newest > 0 && random() % 4 != 0;
+    Step(old ? newest - 1 - random() % std::min(newest, kHotPrompts) : next_prompt_.fetch_add(1));
+    EndStep();
+    if (options_.pause > Duration{0}) std::this_thread::sleep_for(options_.pause);
   }
 }
 

@@ -48,7 +48,7 @@ class HonestLoad {
   ~HonestLoad();
   // Waits until no call is under way, and keeps it so until Continue.
   void Pause();
-  void Continue() { paused_.store(false); }
+  void Continue();
   // What happened since the last time.
   HonestWindow TakeWindow();
 
@@ -59,6 +59,9 @@ class HonestLoad {
 
  private:
   void Run(uint64_t seed);
+  // False: it ends.
+  bool BeginStep();
+  void EndStep();
   void Step(uint64_t prompt);
   void Note(const char* what, TimePoint begin, const std::string& failure,
             const std::vector<std::string>& wrong, uint64_t blocks);
@@ -67,11 +70,14 @@ class HonestLoad {
   const Options options_;
   const FaultModel model_;
   std::unique_ptr<client::CacheClient> client_;
-  std::atomic<bool> done_{false};
-  std::atomic<bool> paused_{false};
-  std::atomic<uint32_t> active_{0};
   std::atomic<uint64_t> next_prompt_{0};
   mutable Mutex mu_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  // Its threads wait while it is paused: threads that looked again and again would take the time of
+  // the clients that are measured.
+  bool paused_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t active_ ABSL_GUARDED_BY(mu_) = 0;
   HonestWindow window_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };
