@@ -1,7 +1,7 @@
 # The front door. `make demo` and `make test` need nothing but Debian 12: what is missing is
 # installed first (see `make setup`).
 # JOBS=n limits the build; MODEL=file.gguf runs the demo on another model; BASE=commit is what
-# `make lint` compares with; HOURS=n is how long `make torture` lasts. FUZZ_SECONDS=n and
+# `make lint` compares with; HOURS=n (or 0.5) is how long `make torture` lasts. FUZZ_SECONDS=n and
 # FUZZ_TARGETS="a b" are for `make fuzz`.
 
 JOBS ?= $(shell nproc)
@@ -88,7 +88,8 @@ test-tsan: setup ## Engine cores and kernels under TSan
 	$(call run_tests,build/tsan,-L 'unit|conformance')
 
 torture: build ## Hostile clients against a node for HOURS (default 4), with a new seed
-	$(BUILD)/bin/cairn_adversary --seconds $$(( $(HOURS) * 3600 )) --seed $$(date +%s)
+	$(BUILD)/bin/cairn_adversary --seed $$(date +%s) \
+		--seconds $$(awk 'BEGIN { print $(HOURS) * 3600 }')
 
 test-engines: ## Adapters in vLLM, SGLang, LMCache and transformers on the CPU (downloads 3 GB once)
 test-engines: wheel $(MODEL_FILE)

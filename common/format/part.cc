@@ -212,6 +212,15 @@ Result<PartHeader> ParseHeader(std::span<const std::byte> part) {
   return header;
 }
 
+std::optional<SliceEntry> SliceAt(std::span<const std::byte> part, uint32_t slice) {
+  const size_t at = kFixedBytes + kEntryBytes * size_t{slice};
+  if (part.size() < at + kEntryBytes) return std::nullopt;
+  const SliceEntry entry{Load<uint64_t>(part, at), Load<uint64_t>(part, at + 8),
+                         Load<uint64_t>(part, at + 16)};
+  if (entry.offset > part.size() || entry.length > part.size() - entry.offset) return std::nullopt;
+  return entry;
+}
+
 bool VerifySlice(const SliceEntry& entry, std::span<const std::byte> slice) {
   return slice.size() == entry.length && Xxh3(slice) == entry.xxh3;
 }

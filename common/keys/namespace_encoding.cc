@@ -111,7 +111,7 @@ NativeLayout DecodeNative(Reader& r) {
       plane.dtype = static_cast<DType>(std::min<uint32_t>(r.U32(), 255));
       group.planes.push_back(std::move(plane));
     }
-    native.groups.push_back(std::move(group));
+    native.Append(std::move(group));
   }
   return native;
 }

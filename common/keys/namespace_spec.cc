@@ -13,6 +13,9 @@ namespace {
 constexpr uint32_t kMaxPlanes = 16;
 constexpr uint32_t kMaxHeads = 1024;
 constexpr uint32_t kMaxLayers = 65535;
+// Of the canonical form. What is known of a layout is as large as these.
+constexpr size_t kMaxGroups = 1024;
+constexpr size_t kMaxPlanesInAll = 4096;
 constexpr uint64_t kMaxPartBytes = 64ull << 20;
 
 Status CheckText(std::string_view field, std::string_view value, size_t min, size_t max) {
@@ -65,14 +68,25 @@ Status ValidatePlane(const std::string& field, const Plane& plane) {
   return OkStatus();
 }
 
+// Groups of the canonical form.
+size_t CountGroups(const std::vector<LayerGroup>& groups) {
+  size_t count = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    count += g == 0 || groups[g].planes != groups[g - 1].planes;
+  }
+  return count;
+}
+
 Status ValidateNative(const NativeLayout& native) {
   uint64_t layers = 0;
+  size_t planes = 0;  // Of the canonical form.
   uint32_t most_heads = 0;
   for (size_t g = 0; g < native.groups.size(); ++g) {
     const LayerGroup& group = native.groups[g];
     const std::string field = fmt::format("layout.native.groups[{}]", g);
     CAIRN_RETURN_IF_ERROR(CheckRange(field + ".count", group.count, 1, kMaxLayers));
     layers += group.count;
+    if (g == 0 || group.planes != native.groups[g - 1].planes) planes += group.planes.size();
     if (group.planes.size() > kMaxPlanes) {
       return InvalidArgument("field '{}.planes': got {} planes, expected at most {}", field,
                              group.planes.size(), kMaxPlanes);
@@ -93,6 +107,17 @@ Status ValidateNative(const NativeLayout& native) {
   if (layers < 1 || layers > kMaxLayers) {
     return InvalidArgument("field 'layout.native.groups': got {} layers in all, expected 1 to {}",
                            layers, kMaxLayers);
+  }
+  if (const size_t groups = CountGroups(native.groups); groups > kMaxGroups) {
+    return InvalidArgument(
+        "field 'layout.native.groups': got {} groups that differ from their neighbours, expected "
+        "at most {}",
+        groups, kMaxGroups);
+  }
+  if (planes > kMaxPlanesInAll) {
+    return InvalidArgument(
+        "field 'layout.native.groups': got {} planes in all groups, expected at most {}", planes,
+        kMaxPlanesInAll);
   }
   if (most_heads == 0) {
     return InvalidArgument(
@@ -148,15 +173,19 @@ std::string HexOf(std::string_view bytes) {
 }  // namespace
 
 std::vector<LayerGroup> CanonicalGroups(const std::vector<LayerGroup>& groups) {
-  std::vector<LayerGroup> merged;
-  for (const LayerGroup& group : groups) {
-    if (!merged.empty() && merged.back().planes == group.planes) {
-      merged.back().count += group.count;
-    } else {
-      merged.push_back(group);
-    }
+  NativeLayout merged;
+  for (const LayerGroup& group : groups) merged.Append(group);
+  return std::move(merged.groups);
+}
+
+void NativeLayout::Append(LayerGroup group) {
+  // Counts that no layout has stay as they are, for Validate.
+  if (!groups.empty() && groups.back().planes == group.planes && groups.back().count > 0 &&
+      group.count > 0 && uint64_t{groups.back().count} + group.count <= kMaxLayers) {
+    groups.back().count += group.count;
+  } else {
+    groups.push_back(std::move(group));
   }
-  return merged;
 }
 
 uint32_t DTypeBytes(DType dtype) {

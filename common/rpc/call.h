@@ -46,6 +46,8 @@ class Call {
   const std::string& trace() const { return trace_; }
   const Method& method() const { return *method_; }
   const grpc::ServerContextBase& grpc() const { return *grpc_; }
+  // The connection that the call came over, as gRPC tells it. One name for all Unix sockets.
+  std::string connection() const { return grpc_->peer(); }
   // Where the client's deadline lies, at most `limit` from now.
   TimePoint Deadline(Duration limit) const;
   bool cancelled() const;

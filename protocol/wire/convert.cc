@@ -50,7 +50,7 @@ Result<NativeLayout> FromProto(const v1::NativeLayout& proto) {
       group.planes.push_back(
           {.name = plane.name(), .heads = plane.heads(), .dim = plane.dim(), .dtype = dtype});
     }
-    native.groups.push_back(std::move(group));
+    native.Append(std::move(group));
   }
   native.kv_heads = proto.kv_heads();
   CAIRN_ASSIGN_OR_RETURN(native.key_rotation, RotationFromProto(proto.key_rotation()));

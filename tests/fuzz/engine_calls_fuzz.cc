@@ -290,7 +290,9 @@ class Calls {
     if (how % 4 == 0) {
       std::optional<cache::Fingerprint> one;
       if (how >= 128) one = world_.spaces[how % 3].fingerprint;
-      watch_ = engine().Watch(one, (how & 4) != 0);
+      auto watch = engine().Watch({.fingerprint = one, .snapshot = (how & 4) != 0});
+      Expect(watch.ok() || one);
+      watch_ = watch.ok() ? *std::move(watch) : nullptr;
     } else if (how % 4 == 1) {
       watch_.reset();
     } else if (watch_ != nullptr) {

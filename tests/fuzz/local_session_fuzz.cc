@@ -73,7 +73,7 @@ struct World {
     // The lease keeps them, whatever the client makes room for.
     const MatchResult match = Get(engine->in_place()->MatchInPlace(
         {.session = session, .fingerprint = other, .keys = keys, .lease = true, .trace = {}},
-        &others));
+        SIZE_MAX, &others));
     Expect(match.matched_blocks == kBlocks && others.size() == size_t{kBlocks} * kParts);
   }
 

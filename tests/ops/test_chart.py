@@ -163,6 +163,15 @@ def test_services_select_the_pods_and_name_their_ports(chart):
         assert {port["targetPort"] for port in spec["ports"]} <= ports
 
 
+def test_a_node_can_make_its_sockets(chart):
+    """Operators reach the node over one, and the root file system is read-only."""
+    spec = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/tmp"]
+    assert not mount.get("readOnly")
+    (volume,) = [v for v in spec["volumes"] if v["name"] == mount["name"]]
+    assert "emptyDir" in volume
+
+
 def test_probes_ask_the_admin_port(chart):
     container = find(render(chart, TLS), "StatefulSet", "test-cache")["spec"]["template"]["spec"][
         "containers"
@@ -223,3 +232,27 @@ def test_the_programs_accept_the_rendered_configuration(
             assert done.returncode == 0, done.stdout + done.stderr
             checked += 1
     assert checked == (2 if "worker" in VALUES[name] else 1)
+
+
+@pytest.mark.parametrize("mebibytes", [1024, 16384, 262144])
+def test_the_pods_limit_covers_the_bounds_of_the_node(chart, programs, tmp_path, mebibytes):
+    """A node that needs more than its pod may have refuses to start."""
+    values = {
+        "tls": {"acceptPlaintextOnTheNetwork": True},
+        "cache": {"host": {"capacityMiB": mebibytes}},
+    }
+    docs = render(chart, values)
+    config = tmp_path / "cache.yaml"
+    config.write_text(find(docs, "ConfigMap", "test-cache")["data"]["cache.yaml"])
+    spec = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]
+    limit = spec["containers"][0]["resources"]["limits"]["memory"]
+    done = subprocess.run(
+        [programs / "cairn-cache", "--config", config, "--check-config"]
+        + ["--memory.limit", f"{limit}B"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    # This machine may be smaller than the pod, which is another error.
+    assert "memory.limit" not in done.stderr, done.stderr

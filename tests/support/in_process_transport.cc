@@ -266,10 +266,15 @@ Result<client::NodeStats> InProcessTransport::Stat(const client::CallOptions&, T
 }
 
 Result<std::unique_ptr<client::EventStream>> InProcessTransport::WatchEvents(
-    const client::WatchOptions& options) {
+    const client::SessionPtr& session, const client::WatchOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(cache::CacheEngine * engine, node_.Engine());
-  return std::make_unique<InProcessWatch>(
-      &node_, &clock_, node_.AddWatch(engine->Watch(options.fingerprint, options.snapshot)));
+  cache::WatchRequest request{.fingerprint = options.fingerprint, .snapshot = options.snapshot};
+  if (session != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(const InProcessNode::Peer peer, node_.Find(session->id));
+    request.session = peer.session;
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto events, engine->Watch(request));
+  return std::make_unique<InProcessWatch>(&node_, &clock_, node_.AddWatch(std::move(events)));
 }
 
 }  // namespace cairn::testing

@@ -78,7 +78,7 @@ class InProcessTransport final : public client::MainTransport {
   Status Flush(const client::CallOptions& options, TimePoint deadline) override;
   Result<client::NodeStats> Stat(const client::CallOptions& options, TimePoint deadline) override;
   Result<std::unique_ptr<client::EventStream>> WatchEvents(
-      const client::WatchOptions& options) override;
+      const client::SessionPtr& session, const client::WatchOptions& options) override;
 
  private:
   // `result`, if the answer comes in time.

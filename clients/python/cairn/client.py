@@ -299,6 +299,8 @@ class Client:
     def watch(self, fingerprint: bytes | None = None, *, snapshot: bool = False) -> EventStream:
         """Watches the events of the node, for one namespace or for all (None).
 
+        A client that names a tenant hears of this tenant's namespaces alone.
+
         `snapshot`: begins with a STORED for each stored block, then SNAPSHOT_END.
         """
         return EventStream(self._connection, self._connection.watch(fingerprint, snapshot))

@@ -51,7 +51,7 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
-{{/* Probes on the admin port: liveness asks the process only, readiness asks the tiers too. */}}
+{{/* Probes on the admin port: liveness asks whether threads are stuck, readiness whether the node is starting or draining. */}}
 {{- define "cairn.probes" -}}
 startupProbe:
   httpGet: {path: /readyz, port: admin}

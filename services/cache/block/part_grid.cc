@@ -12,6 +12,23 @@ std::string Range(uint64_t least, uint64_t most) {
   return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
 }
 
+// The smallest and the largest size of slices with `heads` heads and `raw` raw bytes in all, of
+// which `layers` have bytes.
+struct Bytes {
+  uint64_t least = 0, most = 0;
+};
+Bytes EncodedBytes(const PartForm& form, format::Codec codec, uint32_t heads,
+                   const LayerSizes::Total& raw) {
+  if (form.selected) {
+    const uint32_t tokens = form.layout.block_tokens;
+    const uint64_t least = raw.layers * format::LeastSelectedBytes(heads, tokens);
+    return {least, raw.layers * format::MostSelectedBytes(heads, tokens, 0) + raw.bytes};
+  }
+  if (codec == format::Codec::kRaw) return {raw.bytes, raw.bytes};
+  // An entropy coder that gains nothing says so in a byte.
+  return {raw.layers, raw.bytes + raw.layers};
+}
+
 Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
                         const format::PartHeader& header, uint64_t bytes) {
   const Layout& layout = form.layout;
@@ -39,14 +56,19 @@ Status CheckAgainstForm(const PartForm& form, const format::PartRect& rect,
                            form.selected ? "selects rows" : "has no selection");
   }
   if (!layout.IsNative()) return OkStatus();
-  PartForm as_stored = form;
-  as_stored.codec = header.codec;
-  for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
-    const auto [least, most] = as_stored.SliceBytes(layer, rect.head_begin, rect.head_end);
-    const uint64_t got = header.slices[layer - rect.layer_begin].length;
-    if (got >= least && got <= most) continue;
-    return InvalidArgument("part header, slice of layer {}: got {} bytes, expected {}", layer, got,
-                           Range(least, most));
+  uint32_t layer = rect.layer_begin;
+  for (const LayerSizes::Group& group : form.sizes->From(layer)) {
+    const uint64_t raw = group.SliceBytes(rect.head_begin, rect.head_end);
+    const Bytes expected =
+        EncodedBytes(form, header.codec, uint32_t{rect.head_end} - rect.head_begin,
+                     {.bytes = raw, .layers = raw > 0 ? 1u : 0u});
+    for (; layer < std::min<uint32_t>(group.end, rect.layer_end); ++layer) {
+      const uint64_t got = header.slices[layer - rect.layer_begin].length;
+      if (got >= expected.least && got <= expected.most) continue;
+      return InvalidArgument("part header, slice of layer {}: got {} bytes, expected {}", layer,
+                             got, Range(expected.least, expected.most));
+    }
+    if (layer == rect.layer_end) break;
   }
   return OkStatus();
 }
@@ -59,18 +81,6 @@ uint32_t CommonCells(const format::PartRect& a, const format::PartRect& b) {
       std::min(a.layer_end, b.layer_end) - std::max(a.layer_begin, b.layer_begin);
   const uint32_t heads = std::min(a.head_end, b.head_end) - std::max(a.head_begin, b.head_begin);
   return layers * heads;
-}
-
-PartForm::Bytes PartForm::SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const {
-  const uint64_t raw = layout.SliceBytes(layer, head_begin, head_end);
-  if (raw == 0) return {0, 0};
-  if (selected) {
-    const uint32_t heads = head_end - head_begin;
-    return {format::LeastSelectedBytes(heads, layout.block_tokens),
-            format::MostSelectedBytes(heads, layout.block_tokens, raw)};
-  }
-  if (codec == format::Codec::kRaw) return {raw, raw};
-  return {1, raw + 1};  // An entropy coder that gains nothing says so in a byte.
 }
 
 PartFit FitPart(const format::PartRect& part, std::span<const format::PartRect> taken) {
@@ -101,13 +111,11 @@ Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t
     return InvalidArgument("field 'bytes': got {}, expected 1 to {}", bytes, max_bytes);
   }
   if (layout.IsNative()) {
-    uint64_t least = format::HeaderBytes(uint32_t{rect.layer_end} - rect.layer_begin);
-    uint64_t most = least;
-    for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
-      const PartForm::Bytes slice = form.SliceBytes(layer, rect.head_begin, rect.head_end);
-      least += slice.least;
-      most += slice.most;
-    }
+    const uint64_t header = format::HeaderBytes(uint32_t{rect.layer_end} - rect.layer_begin);
+    const Bytes slices = EncodedBytes(form, form.codec, uint32_t{rect.head_end} - rect.head_begin,
+                                      form.sizes->Of(rect));
+    const uint64_t least = header + slices.least;
+    const uint64_t most = header + slices.most;
     if (bytes < least || bytes > most) {
       return InvalidArgument("field 'bytes': got {}, expected {} for this part of the layout",
                              bytes, Range(least, most));
@@ -125,6 +133,11 @@ Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t
     return InvalidArgument("field 'bytes': got {}, expected {} to {}", bytes, header + 1, largest);
   }
   return OkStatus();
+}
+
+void ClearHeader(const format::PartRect& rect, std::span<std::byte> part) {
+  const uint64_t header = format::HeaderBytes(uint32_t{rect.layer_end} - rect.layer_begin);
+  std::fill_n(part.begin(), std::min<uint64_t>(header, part.size()), std::byte{0});
 }
 
 Result<format::PartHeader> CheckedHeader(const PartForm& form, const format::PartRect& rect,

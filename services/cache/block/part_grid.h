@@ -8,12 +8,14 @@
 // cut the pieces of the other further (../index/pending_blocks.h).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
+#include "services/cache/block/layer_sizes.h"
 
 namespace cairn::cache {
 
@@ -35,20 +37,18 @@ struct PartForm {
   std::optional<format::Codec> or_codec = std::nullopt;
   // Slices hold selected rows (format/selected_slice.h), so parts are smaller with any codec.
   bool selected = false;
-
-  // The smallest and the largest size of a layer's slice with heads [head_begin, head_end).
-  // REQUIRES: native.
-  struct Bytes {
-    uint64_t least = 0, most = 0;
-  };
-  Bytes SliceBytes(uint32_t layer, uint32_t head_begin, uint32_t head_end) const;
+  std::shared_ptr<const LayerSizes> sizes = std::make_shared<const LayerSizes>(layout);
 };
 
 // Checks the rectangle and the size of a reservation. The rectangle must lie on the grid. The size
 // must be what the layout says, or at most that if the codec makes parts smaller. INVALID_ARGUMENT,
-// which names the field.
+// which names the field. The work does not grow with the layers of the rectangle.
 Status ValidatePart(const PartForm& form, const format::PartRect& rect, uint64_t bytes,
                     uint32_t max_bytes);
+
+// Makes the bytes of a part that lay here before unreadable, so that only a writer that writes a
+// header makes a part.
+void ClearHeader(const format::PartRect& rect, std::span<std::byte> part);
 
 // Checks the header, hashes and sizes of a part's bytes against the reservation. DATA_LOSS: a hash
 // does not match. INVALID_ARGUMENT: the header differs from the reservation.

@@ -85,7 +85,18 @@ Recoder::Recoder(const Layout& layout, const PartCodecs& codecs)
       form_{layout_, codecs.pushed, codecs.on_disk},
       on_disk_(codecs.on_disk),
       from_(codecs.rungs.front()),
-      to_(codecs.rungs.back()) {}
+      to_(codecs.rungs.back()) {
+  uint32_t layer = 0;
+  for (const LayerGroup& group : std::get<NativeLayout>(layout_.form).groups) {
+    const codecs::SliceShape shape = SliceOf(layer, layout_.WholeRect(), true).shape;
+    layer += group.count;
+    if (shape.HalfBytes() == 0) continue;
+    // The numbers, the slice that they come from, and what the codecs need.
+    working_bytes_ = std::max<uint64_t>(
+        working_bytes_, 2 * static_cast<uint64_t>(shape.HalfBytes()) +
+                            std::max(from_->ScratchBytes(shape), to_->ScratchBytes(shape)));
+  }
+}
 
 Recoder::Slice Recoder::SliceOf(uint32_t layer, const format::PartRect& rect, bool at_start) const {
   Slice slice;

@@ -64,6 +64,8 @@ class Recoder {
 
   // An upper bound of the size, for a block of one part.
   uint64_t MaxBlockBytes(bool at_start) const;
+  // The memory that Recode takes beside its result, at most about.
+  uint64_t WorkingBytes() const { return working_bytes_; }
 
  private:
   struct Slice;
@@ -76,6 +78,7 @@ class Recoder {
   const format::Codec on_disk_;
   const std::shared_ptr<const codecs::Codec> from_;
   const std::shared_ptr<const codecs::Codec> to_;
+  uint64_t working_bytes_ = 0;
 };
 
 }  // namespace cairn::cache

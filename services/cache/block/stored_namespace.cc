@@ -11,10 +11,11 @@ Result<PartStorage> StorageOf(const Layout& layout, Result<CheckedNamespace> che
   if (!checked.ok()) return checked.status();
   CAIRN_ASSIGN_OR_RETURN(const PartCodecs codecs, PartCodecsOf(*checked));
   CAIRN_RETURN_IF_ERROR(Recoder::Check(layout, codecs));
-  const PartForm pushed{layout, codecs.pushed, std::nullopt, codecs.selected};
+  const auto sizes = std::make_shared<const LayerSizes>(layout);
+  const PartForm pushed{layout, codecs.pushed, std::nullopt, codecs.selected, sizes};
   // Memory holds parts as writers brought them, and those that came back from disk.
-  const PartForm memory{layout, codecs.pushed, codecs.on_disk, codecs.selected};
-  const PartForm disk{layout, codecs.on_disk, std::nullopt, codecs.selected};
+  const PartForm memory{layout, codecs.pushed, codecs.on_disk, codecs.selected, sizes};
+  const PartForm disk{layout, codecs.on_disk, std::nullopt, codecs.selected, sizes};
   const FieldHashes fields = HashFields(*checked);
   return PartStorage{.recipe = std::move(checked->recipe),
                      .fields = fields,
@@ -36,6 +37,16 @@ size_t BytesOf(const Layout& layout) {
   return bytes;
 }
 
+// Neighbouring groups of equal layers mean the same as one group. What is done with a layout takes
+// time by its groups.
+NamespaceSpec WithMergedGroups(NamespaceSpec spec) {
+  if (auto* const native = std::get_if<NativeLayout>(&spec.layout.form)) {
+    std::vector<LayerGroup> groups = std::exchange(native->groups, {});
+    for (LayerGroup& group : groups) native->Append(std::move(group));
+  }
+  return spec;
+}
+
 }  // namespace
 
 std::shared_ptr<const StoredNamespace> StoredNamespace::Of(NamespaceSpec spec) {
@@ -44,7 +55,7 @@ std::shared_ptr<const StoredNamespace> StoredNamespace::Of(NamespaceSpec spec) {
 }
 
 StoredNamespace::StoredNamespace(NamespaceSpec spec_in, Result<CheckedNamespace> checked)
-    : spec(std::move(spec_in)),
+    : spec(WithMergedGroups(std::move(spec_in))),
       fingerprint(checked.ok() ? checked->fingerprint : Fingerprint(spec)),
       storage(StorageOf(spec.layout, std::move(checked))) {}
 
@@ -57,6 +68,7 @@ size_t StoredNamespace::MemoryBytes() const {
   }
   // The parsed recipe, and the recoder's own copy of the layout.
   bytes += 2 * spec.recipe.size();
+  if (storage.ok()) bytes += storage->pushed.sizes->MemoryBytes();
   if (storage.ok() && storage->recoder != nullptr) bytes += sizeof(Recoder) + layout;
   return bytes;
 }

@@ -62,7 +62,7 @@ Result<std::vector<std::span<std::byte>>> ArrivingBlock::Begin(const SourceBlock
   if (auto room = intake_.Reserve(*ns, key, block_.parts); room.ok()) {
     in_host_ = *std::move(room);
     for (const Extent& extent : in_host_) rooms_.push_back(context_.tiers.host->Map(extent));
-    return rooms_;
+    return ClearedRooms();
   }
   uint64_t bytes = 0;
   for (const SourceBlock::Part& part : block_.parts) bytes += part.bytes;
@@ -76,6 +76,11 @@ Result<std::vector<std::span<std::byte>>> ArrivingBlock::Begin(const SourceBlock
     CAIRN_ASSIGN_OR_RETURN(PartBuffer buffer, PartBuffer::Of(part.bytes));
     rooms_.push_back(buffers_.emplace_back(std::move(buffer)).bytes());
   }
+  return ClearedRooms();
+}
+
+std::vector<std::span<std::byte>> ArrivingBlock::ClearedRooms() {
+  for (size_t i = 0; i < rooms_.size(); ++i) ClearHeader(block_.parts[i].rect, rooms_[i]);
   return rooms_;
 }
 

@@ -79,6 +79,8 @@ class ArrivingBlock final : public BlockSink {
 
  private:
   Status CheckParts(const SourceBlock& block) const;
+  // A source that brings less than it says must not show what lay here before.
+  std::vector<std::span<std::byte>> ClearedRooms();
   void GiveRoomBack();
   // False: there is an outcome already.
   bool Settle(State state, MissReason reason, std::shared_ptr<PathPins> pins = nullptr);

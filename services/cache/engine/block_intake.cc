@@ -10,7 +10,7 @@ constexpr TierKind kHost = TierKind::kHost;
 }  // namespace
 
 Status BlockIntake::MakeIndexRoom() {
-  const uint64_t used = context_.IndexBytes();
+  const uint64_t used = context_.IndexBytes() + context_.MapBytes();
   if (used < context_.options.max_index_bytes) return OkStatus();
   const auto kinds = context_.tiers.kinds();
   for (auto kind = kinds.rbegin(); kind != kinds.rend(); ++kind) {
@@ -51,7 +51,7 @@ Result<Extents> BlockIntake::Reserve(NamespaceState& ns, const BlockKey& key,
   // A reader of a prefix larger than the arena pins all that comes in: without a rest, nobody could
   // write until it is done.
   const uint64_t keep_free = context_.tiers.host->GetStats().capacity_bytes / 8;
-  auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns));
+  auto room = evictor_.ReserveAll(kHost, lengths, keep_free, UINT64_MAX, evictor_.RoomOf(ns), &ns);
   if (!room.ok()) Abort(ns, key, {});
   return room;
 }
@@ -70,7 +70,6 @@ Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& ke
   PendingBlocks::Complete complete{{}, block.parent, block.recompute_seconds, block.at_start};
   if (complete.parent == key) complete.parent.reset();
   PinId pin = kNoPin;
-  uint64_t bytes = 0;
   {
     NamespaceLock lock(ns, context_.tiers);
     if (ns.dropped.load(std::memory_order_relaxed)) {
@@ -84,14 +83,22 @@ Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& ke
     for (size_t i = 0; i < block.parts.size(); ++i) {
       PartPlace& place = complete.parts.emplace_back(PartPlace{.rect = block.parts[i].rect});
       place.Set(kHost, room[i]);
-      bytes += room[i].length;
     }
     std::sort(complete.parts.begin(), complete.parts.end(),
               [](const PartPlace& a, const PartPlace& b) { return a.rect < b.rect; });
     pin = ns.index.PinBlock(Show(ns, key, complete));
   }
-  CopyLater(ns_ptr, key, bytes);
+  CopyLater(ns_ptr, key, complete.parts);
   return pin;
+}
+
+void BlockIntake::CopyLater(const NamespacePtr& ns, const BlockKey& key, const PartPlaces& parts) {
+  uint64_t bytes = 0, room = 0;
+  for (const PartPlace& part : parts) {
+    bytes += part.bytes[kHost];
+    room += HostRoom(part.bytes[kHost]);
+  }
+  write_back_.Add(ns, key, bytes, room);
 }
 
 }  // namespace cairn::cache

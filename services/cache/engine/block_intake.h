@@ -26,10 +26,8 @@ class BlockIntake {
   // called. REQUIRES: no living block has this key.
   BlockRef Show(NamespaceState& ns, const BlockKey& key, const PendingBlocks::Complete& block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
-  // Puts a visible block in line for its copy to the persistent tier.
-  void CopyLater(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes) {
-    write_back_.Add(ns, key, bytes);
-  }
+  // Puts a visible block in line for its copy to the persistent tier. `parts`: as they lie in host.
+  void CopyLater(const NamespacePtr& ns, const BlockKey& key, const PartPlaces& parts);
 
   // Takes room in host for the block's parts, in their order. ALREADY_EXISTS: the block is here.
   // RESOURCE_EXHAUSTED: there is no room. NOT_FOUND: the namespace was dropped. REQUIRES: the parts

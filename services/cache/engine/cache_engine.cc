@@ -145,8 +145,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   Status Flush(const FlushRequest& request) override { return write_back_.Flush(request); }
 
   EngineStats GetStats() const override;
-  std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,
-                                    bool snapshot) override;
+  Result<std::unique_ptr<EventQueue>> Watch(const WatchRequest& request) override;
 
   std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const override {
     return admin_.List(tenant);
@@ -182,9 +181,9 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   void BeginDrain() override { draining_.store(true); }
 
   InPlaceEngine* in_place() override { return this; }
-  Result<MatchResult> MatchInPlace(const MatchRequest& request,
+  Result<MatchResult> MatchInPlace(const MatchRequest& request, size_t max_places,
                                    std::vector<PlacedPart>* places) override {
-    return in_place_.Match(request, places);
+    return in_place_.Match(request, max_places, places);
   }
   Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places) override {
     return in_place_.Locate(request, places);
@@ -264,7 +263,7 @@ EngineStats Engine::GetStats() const {
   stats.reserved_bytes = writes_.reserved_bytes();
   stats.sessions = sessions_.sessions();
   stats.unflushed_bytes = write_back_.unflushed_bytes();
-  stats.index_bytes = context_.IndexBytes() + reclaimer_.MemoryBytes();
+  stats.index_bytes = context_.IndexBytes() + context_.MapBytes() + reclaimer_.MemoryBytes();
   stats.mover_queue_depth = promoters_.depth() + write_back_.depth();
   for (const MoveQueue::Stats& moves : {promoters_.GetStats(), write_back_.queue().GetStats()}) {
     stats.merged_moves += moves.merged;
@@ -276,19 +275,26 @@ EngineStats Engine::GetStats() const {
   return stats;
 }
 
-std::unique_ptr<EventQueue> Engine::Watch(const std::optional<Fingerprint>& fingerprint,
-                                          bool snapshot) {
-  if (!snapshot) return context_.events.Subscribe(fingerprint);
+Result<std::unique_ptr<EventQueue>> Engine::Watch(const WatchRequest& request) {
+  EventFilter filter{.fingerprint = request.fingerprint};
+  if (request.fingerprint) {
+    // An unknown namespace would be a watch that never says anything.
+    CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(*request.fingerprint));
+    if (request.session) CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(*request.session, *ns));
+  }
+  if (request.session) {
+    CAIRN_ASSIGN_OR_RETURN(filter.tenant, sessions_.TenantOf(*request.session));
+  }
+  if (!request.snapshot) return context_.events.Subscribe(filter);
   // The namespaces are listed when the first page is made: one that is opened in between is told
   // twice, never left out.
-  return context_.events.Subscribe(
-      fingerprint, [this, fingerprint,
-                    pages = std::shared_ptr<Snapshot>()](std::vector<CacheEvent>* events) mutable {
-        if (pages == nullptr) {
-          pages = std::make_shared<Snapshot>(&context_.tiers, context_.registry, fingerprint);
-        }
-        return pages->NextPage(events);
-      });
+  return context_.events.Subscribe(filter, [this, filter, pages = std::shared_ptr<Snapshot>()](
+                                               std::vector<CacheEvent>* events) mutable {
+    if (pages == nullptr) {
+      pages = std::make_shared<Snapshot>(&context_.tiers, context_.registry, filter);
+    }
+    return pages->NextPage(events);
+  });
 }
 
 Status CheckOptions(const EngineOptions& o) {

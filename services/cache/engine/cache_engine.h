@@ -131,6 +131,12 @@ struct ReservePartRequest {
   double compute_seconds = 0;
 };
 
+struct WatchRequest {
+  std::optional<SessionId> session = std::nullopt;        // nullopt: of nobody in particular.
+  std::optional<Fingerprint> fingerprint = std::nullopt;  // nullopt: all that the session may see.
+  bool snapshot = false;  // Begins with what is stored, then kSnapshotEnd.
+};
+
 class CacheEngine {
  public:
   struct Dependencies {
@@ -193,11 +199,13 @@ class CacheEngine {
   virtual Result<std::vector<Result<ReservationId>>> Reserve(
       SessionId session, const Fingerprint& fingerprint, std::span<const ReservePartRequest> parts,
       Duration ttl) = 0;
-  // Copies into the reservation. OUT_OF_RANGE past its end.
+  // Copies into the reservation. OUT_OF_RANGE past its end. RESOURCE_EXHAUSTED: pieces without
+  // order left too many gaps (lease/written_ranges.h).
   virtual Status Write(SessionId session, ReservationId reservation, uint64_t offset,
                        std::span<const std::byte> data) = 0;
   // Verifies header and slices against the reservation and the layout, then makes the parts
-  // visible. DATA_LOSS: bytes fail their hash. ALREADY_EXISTS: somebody else committed the part
+  // visible. FAILED_PRECONDITION: not all bytes were written. DATA_LOSS: bytes fail their hash.
+  // ALREADY_EXISTS: somebody else committed the part
   // first; this one's room is free again. INVALID_ARGUMENT: somebody committed a part that this one
   // crosses.
   virtual Result<std::vector<Status>> Commit(SessionId session,
@@ -211,8 +219,9 @@ class CacheEngine {
   Status Flush(TimePoint deadline) { return Flush(FlushRequest{.deadline = deadline}); }
 
   virtual EngineStats GetStats() const = 0;
-  virtual std::unique_ptr<EventQueue> Watch(const std::optional<Fingerprint>& fingerprint,
-                                            bool snapshot) = 0;
+  // A session that named a tenant gets this tenant's events alone. NOT_FOUND: the session is not
+  // open, or the namespace does not exist. PERMISSION_DENIED: the namespace is another tenant's.
+  virtual Result<std::unique_ptr<EventQueue>> Watch(const WatchRequest& request) = 0;
 
   virtual std::vector<NamespaceInfo> ListNamespaces(std::string_view tenant) const = 0;  // "": all.
   virtual Result<DropResult> DropNamespace(const Fingerprint& fingerprint) = 0;

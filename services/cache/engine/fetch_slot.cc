@@ -1,5 +1,6 @@
 #include "services/cache/engine/fetch_slot.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "common/log/log.h"
@@ -27,6 +28,10 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr uint8_t kMaxRejections = 3;
+// Headers that are read and hashed in one step, unless one block has more.
+constexpr uint64_t kHeaderBytesAtOnce = 256 << 10;
+// Of one block, where the caller cannot wait.
+constexpr uint64_t kHeaderBytesInHurry = 1 << 20;
 
 // Shared by the callbacks of a block's reads: it ends when the last of them has run or was dropped.
 // It keeps the pins, since an extent must not be released while it is read.
@@ -75,17 +80,33 @@ MissReason WhyGone(const NodeContext& context, const NamespaceState& ns, const B
   return MissReason::kAbsent;
 }
 
+// The parts are there. They are sent in the order of their rectangles, whatever order they came in.
+void PartsReady(FetchSlot& slot) {
+  const auto before = [](const FetchSlot::Part& a, const FetchSlot::Part& b) {
+    return a.rect < b.rect;
+  };
+  if (!std::is_sorted(slot.parts.begin(), slot.parts.end(), before)) {
+    std::sort(slot.parts.begin(), slot.parts.end(), before);
+  }
+  slot.begun = slot.begun_end = 0;
+  slot.in_layer.reset();
+  slot.state = FetchSlot::State::kReady;
+}
+
 // Bytes -> parts with checked headers. False when a header is bad.
 bool OpenParts(const NamespaceState& ns, FetchSlot& slot,
                const std::vector<std::span<const std::byte>>& bytes,
                const std::shared_ptr<const void>& hold) {
   slot.parts.clear();
+  slot.parts.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
-    auto header = CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
+    const auto header =
+        CheckedHeader(ns.storage().in_tier[slot.tier], slot.places[i].rect, bytes[i]);
     if (!header.ok()) return false;
-    slot.parts.push_back({*std::move(header), bytes[i], hold, slot.places[i].extent[slot.tier]});
+    slot.parts.push_back(
+        {header->rect, header->codec, bytes[i], hold, slot.places[i].extent[slot.tier]});
   }
-  slot.state = FetchSlot::State::kReady;
+  PartsReady(slot);
   return true;
 }
 
@@ -104,20 +125,24 @@ void StartRead(const FetchServices& services, const NamespacePtr& ns,
   slot.state = FetchSlot::State::kReading;
   auto operation = std::make_shared<ReadOperation>(
       services.context, slot.pins != nullptr ? slot.pins : pins, read, slot.tier, slot.bytes);
-  Tier& tier = *services.context->tiers.Get(slot.tier);
+  std::vector<ReadLine::Part> reads;
+  reads.reserve(slot.places.size());
   for (size_t i = 0; i < slot.places.size(); ++i) {
     const PartPlace& place = slot.places[i];
-    tier.Read(place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]},
-              [operation, ns, key = slot.key, place, kind = slot.tier](Status status) {
-                BufferedRead& r = *operation->read;
-                if (status.ok()) {
-                  status = operation->context.CheckOwner(*ns, key, place, kind);
-                }
-                MutexLock lock(r.mu);
-                ++r.done;
-                if (r.status.ok()) r.status = std::move(status);
-              });
+    reads.push_back({place.In(slot.tier), {read->buffers[i].get(), place.bytes[slot.tier]}});
   }
+  services.context->reads[slot.tier].Read(services.context->tiers.Get(slot.tier), std::move(reads),
+                                          [operation, ns, key = slot.key, places = slot.places,
+                                           kind = slot.tier](size_t part, Status status) {
+                                            if (status.ok()) {
+                                              status = operation->context.CheckOwner(
+                                                  *ns, key, places[part], kind);
+                                            }
+                                            BufferedRead& r = *operation->read;
+                                            MutexLock lock(r.mu);
+                                            ++r.done;
+                                            if (r.status.ok()) r.status = std::move(status);
+                                          });
 }
 
 void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot& slot) {
@@ -144,7 +169,9 @@ void FinishRead(const FetchServices& services, const LeasePtr& lease, FetchSlot&
   }
   // Without damage, the block may be readable later, and until then in another tier.
   slot.unreadable |= BlockMeta::Bit(slot.tier);
-  slot.missing = bad ? MissReason::kCorrupt : MissReason::kAbsent;
+  slot.missing = MissReason::kAbsent;
+  if (bad) slot.missing = MissReason::kCorrupt;
+  if (status.code() == StatusCode::kResourceExhausted) slot.missing = MissReason::kRefused;
   if (!elsewhere) return slot.Fail(slot.missing);
   slot.state = FetchSlot::State::kLocate;
 }
@@ -155,11 +182,11 @@ bool OpenArrived(const NamespaceState& ns, FetchSlot& slot) {
   const auto& parts = slot.arriving->block().parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto bytes = slot.arriving->bytes(i);
-    auto header = CheckedHeader(ns.storage().in_tier[TierKind::kHost], parts[i].rect, bytes);
+    const auto header = CheckedHeader(ns.storage().in_tier[TierKind::kHost], parts[i].rect, bytes);
     if (!header.ok()) return false;
-    slot.parts.push_back({*std::move(header), bytes, slot.arriving, 0});
+    slot.parts.push_back({header->rect, header->codec, bytes, slot.arriving, 0});
   }
-  slot.state = FetchSlot::State::kReady;
+  PartsReady(slot);
   return true;
 }
 
@@ -210,41 +237,22 @@ void PinLocated(NodeContext& context, const Lease& lease, NamespaceState& ns, Bl
   slot.pins->Add(ns.index.PinBlock(ref));
 }
 
-}  // namespace
+// Of the headers that opening the slot reads.
+uint64_t HeaderBytesOf(const FetchSlot& slot) {
+  uint64_t bytes = 0;
+  for (const PartPlace& place : slot.places) {
+    bytes += format::HeaderBytes(uint32_t{place.rect.layer_end} - place.rect.layer_begin);
+  }
+  return bytes;
+}
 
-size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
-                   bool memory_run) {
+// Opens slots whose blocks lie in memory, and asks for the others. Without the namespace's lock.
+void OpenLocated(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots) {
   NodeContext& context = *services.context;
   NamespaceState& ns = *lease->ns;
-  size_t count = 0;
-  OldPins old_pins;
-  {
-    NamespaceLock lock(ns, context.tiers);
-    for (; count < slots.size(); ++count) {
-      FetchSlot& slot = slots[count];
-      if (slot.state != FetchSlot::State::kLocate) continue;
-      const auto ref =
-          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
-      std::optional<TierKind> tier;
-      if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
-      if (memory_run && (!tier || !context.tiers.IsMapped(*tier))) break;
-      if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
-        slot.state = FetchSlot::State::kWantSource;
-        continue;
-      }
-      if (!tier) {
-        slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
-        continue;
-      }
-      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
-      slot.places = ns.index.PartsOf(*ref);
-      slot.tier = *tier;
-      slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
-    }
-  }
   bool asked = false;
   std::vector<std::span<const std::byte>> bytes;
-  for (FetchSlot& slot : slots.first(count)) {
+  for (FetchSlot& slot : slots) {
     if (slot.state != FetchSlot::State::kLocate) continue;
     if (!context.tiers.IsMapped(slot.tier)) {
       if (!slot.promotion_tried && Faster(TierKind::kHost, slot.tier) &&
@@ -264,7 +272,87 @@ size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::sp
     if (!OpenParts(ns, slot, bytes, slot.pins)) RejectSlot(services, lease, slot, "");
   }
   if (asked) services.promoters->Kick();
-  return count;
+}
+
+}  // namespace
+
+const FetchSlot::Part* FetchSlot::PartOf(uint32_t layer, size_t number) {
+  if (!in_layer || *in_layer != layer) EnterLayer(layer);
+  return number < begun_end - begun ? &parts[begun + number] : nullptr;
+}
+
+void FetchSlot::EnterLayer(uint32_t layer) {
+  while (begun_end < parts.size() && parts[begun_end].rect.layer_begin <= layer) ++begun_end;
+  // Those that ended go before the others, whose order stays.
+  size_t to = begun_end;
+  for (size_t from = begun_end; from-- > begun;) {
+    if (parts[from].rect.layer_end <= layer) continue;
+    --to;
+    if (to != from) std::swap(parts[to], parts[from]);
+  }
+  begun = to;
+  in_layer = layer;
+}
+
+LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
+                         std::span<FetchSlot> slots, const LocateLimits& limits) {
+  using Stop = LocatedSlots::Stop;
+  WindowRoom* const room = limits.room;
+  NodeContext& context = *services.context;
+  NamespaceState& ns = *lease->ns;
+  size_t count = 0;
+  Stop stop = Stop::kNone;
+  uint64_t header_bytes = 0;
+  OldPins old_pins;
+  {
+    NamespaceLock lock(ns, context.tiers);
+    for (; count < slots.size(); ++count) {
+      FetchSlot& slot = slots[count];
+      if (slot.state != FetchSlot::State::kLocate) continue;
+      const auto ref =
+          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot.key);
+      std::optional<TierKind> tier;
+      if (ref) tier = BlockMeta::FastestOf(ns.index.MetaAt(*ref).tiers & ~slot.unreadable);
+      const bool mapped = tier && context.tiers.IsMapped(*tier);
+      if (limits.memory_run && !mapped) {
+        stop = Stop::kElsewhere;
+        break;
+      }
+      if (tier) slot.places = ns.index.PartsOf(*ref);
+      if (room != nullptr) {
+        const uint64_t headers = mapped ? HeaderBytesOf(slot) : 0;
+        if (headers > kHeaderBytesAtOnce - std::min(header_bytes, kHeaderBytesAtOnce) &&
+            (header_bytes > 0 || (limits.hurry && headers > kHeaderBytesInHurry))) {
+          stop = Stop::kEnoughWork;
+          break;
+        }
+        const WindowRoom::Took took = room->Take(slot.MemoryBytes());
+        if (took == WindowRoom::Took::kFull) {
+          stop = Stop::kNoRoom;
+          break;
+        }
+        if (took == WindowRoom::Took::kNever) {
+          slot.places.clear();
+          slot.Fail(MissReason::kRefused);
+          continue;
+        }
+        header_bytes += headers;
+      }
+      if (!tier && slot.located && !slot.source_asked && !ns.dropped.load()) {
+        slot.state = FetchSlot::State::kWantSource;
+        continue;
+      }
+      if (!tier) {
+        slot.Fail(ref ? slot.missing : WhyGone(context, ns, slot.key));
+        continue;
+      }
+      if (slot.located) PinLocated(context, *lease, ns, *ref, slot, &old_pins);
+      slot.tier = *tier;
+      slot.bytes = ns.index.MetaAt(*ref).bytes_in(slot.tier);
+    }
+  }
+  OpenLocated(services, lease, slots.first(count));
+  return {count, stop};
 }
 
 bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
@@ -275,7 +363,7 @@ bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
       case FetchSlot::State::kFailed:
         return true;
       case FetchSlot::State::kLocate:
-        LocateSlots(services, lease, {&slot, 1}, /*memory_run=*/false);
+        LocateSlots(services, lease, {&slot, 1}, {});
         break;
       case FetchSlot::State::kPromoting:
         if (services.promoters->IntoHost(slot.tier)->IsPending(*lease->ns, slot.key)) return false;

@@ -18,11 +18,14 @@
 // and the last one to the source, if a source located the block for the lease.
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "services/cache/engine/path_pins.h"
 #include "services/cache/engine/source_reads.h"
+#include "services/cache/engine/window_room.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
 #include "services/cache/mover/transfer_budget.h"
@@ -50,8 +53,11 @@ struct FetchSlot {
     kReady,
     kFailed
   };
+  // Without the header's table of slices, which is read again for each slice: a fetch would hold
+  // one entry for each layer of all its blocks.
   struct Part {
-    format::PartHeader header;
+    format::PartRect rect;
+    format::Codec codec = format::Codec::kRaw;
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> hold;
     uint64_t extent = 0;  // In `tier`.
@@ -74,10 +80,22 @@ struct FetchSlot {
   uint64_t bytes = 0;
   PartPlaces places;
   std::vector<Part> parts;
+  // Of the parts, which lie in the order of their first layers, [begun, begun_end) have `in_layer`.
+  // Those before have ended, the others have not begun.
+  size_t begun = 0, begun_end = 0;
+  std::optional<uint32_t> in_layer;
   std::shared_ptr<BufferedRead> read;
   std::shared_ptr<ArrivingBlock> arriving;
   std::shared_ptr<PathPins> pins;  // Of a located block alone, once it was found in a tier.
 
+  // Memory of the slot.
+  uint64_t MemoryBytes() const {
+    return sizeof(*this) + places.size() * (sizeof(PartPlace) + sizeof(Part));
+  }
+  // The part with this number among those that have the layer; nullptr: they are fewer. Takes steps
+  // for the parts of the layer, not for all. REQUIRES: ready; `layer` does not fall.
+  const Part* PartOf(uint32_t layer, size_t number);
+  void EnterLayer(uint32_t layer);
   // It waits for room that others hold.
   bool wants_room() const { return state == State::kWantBuffer || state == State::kWantSource; }
   bool settled() const { return state == State::kReady || state == State::kFailed; }
@@ -90,11 +108,25 @@ struct FetchSlot {
   }
 };
 
-// Looks up where the slots' blocks lie, under one lock. Slots that are not in kLocate are left
-// alone. Stops before the first block that would not be read from memory when `memory_run` is set;
-// returns how many slots were looked at.
-size_t LocateSlots(const FetchServices& services, const LeasePtr& lease, std::span<FetchSlot> slots,
-                   bool memory_run);
+// How far LocateSlots came.
+struct LocatedSlots {
+  enum class Stop : uint8_t { kNone, kElsewhere, kNoRoom, kEnoughWork };
+  size_t count = 0;
+  Stop stop = Stop::kNone;
+};
+struct LocateLimits {
+  // Stop before the first block that would not be read from memory.
+  bool memory_run = false;
+  // If not null: take room for each slot, and stop before the first one that finds none, or whose
+  // headers are more work than one step takes.
+  WindowRoom* room = nullptr;
+  // The caller cannot wait: stop even before a first block if it alone is much work.
+  bool hurry = false;
+};
+// Looks up where the slots' blocks lie, under one lock, and opens those in memory. Slots that are
+// not in kLocate are left alone.
+LocatedSlots LocateSlots(const FetchServices& services, const LeasePtr& lease,
+                         std::span<FetchSlot> slots, const LocateLimits& limits);
 // One step without blocking; true when the slot is settled.
 bool AdvanceSlot(const FetchServices& services, const LeasePtr& lease,
                  const std::shared_ptr<PathPins>& pins, FetchSlot& slot);

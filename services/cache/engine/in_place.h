@@ -36,6 +36,7 @@ struct LocateRequest {
   SessionId session = 0;
   LeaseId lease = 0;
   uint32_t block_begin = 0, block_end = 0;  // end 0: all.
+  size_t max_places = SIZE_MAX;             // As in MatchInPlace.
 };
 
 struct PlacedReservation {
@@ -48,8 +49,9 @@ class InPlaceEngine {
   virtual ~InPlaceEngine() = default;
 
   // As CacheEngine::Match; lease_ttl is not read. `places`, if not null, gets the parts of all
-  // blocks in order that were matched here. Nothing is appended without a lease.
-  virtual Result<MatchResult> MatchInPlace(const MatchRequest& request,
+  // blocks in order that were matched here, at most `max_places`: a caller that has no room for
+  // more does not pay for more. Nothing is appended without a lease.
+  virtual Result<MatchResult> MatchInPlace(const MatchRequest& request, size_t max_places,
                                            std::vector<PlacedPart>* places) = 0;
   // Appends the parts of leased blocks, in order; of blocks that a source located, one entry each.
   // What lies on disk is asked for once more. Does not wait.
@@ -61,7 +63,10 @@ class InPlaceEngine {
   virtual Status ExistsInPlace(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                                std::span<std::optional<TierKind>> found) = 0;
   // As CacheEngine::Reserve, where the tenant's writers can write. RESOURCE_EXHAUSTED: there is no
-  // room for that, but there may be for a Reserve.
+  // room for that, but there may be for a Reserve. The memory never held a byte of another tenant.
+  // It may hold bytes of the tenant's other blocks, in any of its namespaces, without their header:
+  // a commit is refused until somebody has written one, and the node sees no more of what was
+  // written.
   virtual Result<std::vector<Result<PlacedReservation>>> ReserveInPlace(
       SessionId session, const Fingerprint& fingerprint,
       std::span<const ReservePartRequest> parts) = 0;

@@ -19,13 +19,13 @@ std::vector<BlockRef>& PathBuffer() {
 
 }  // namespace
 
-Result<MatchResult> InPlacePath::Match(const MatchRequest& request,
+Result<MatchResult> InPlacePath::Match(const MatchRequest& request, size_t max_places,
                                        std::vector<PlacedPart>* places) {
   LeasePtr lease;
   CAIRN_ASSIGN_OR_RETURN(MatchResult result, reads_.Match(request, kUntilRelease, &lease));
   if (places == nullptr || lease == nullptr) return result;
   // Match has asked for what is on disk.
-  const Status placed = Place(*lease, 0, lease->blocks, places, nullptr);
+  const Status placed = Place(*lease, 0, lease->blocks, max_places, places, nullptr);
   if (placed.ok()) return result;
   // The namespace was dropped between the two looks. The caller never learns the lease's name, so
   // nobody would release it.
@@ -33,8 +33,11 @@ Result<MatchResult> InPlacePath::Match(const MatchRequest& request,
   return placed;
 }
 
-Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
+Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end, size_t max_places,
                           std::vector<PlacedPart>* places, std::vector<Elsewhere>* wanted) {
+  // Every block is one place at least.
+  end = static_cast<uint32_t>(std::min<uint64_t>(end, begin + uint64_t{max_places}));
+  const size_t most = places->size() + max_places;
   NamespaceState& ns = *lease.ns;
   std::vector<BlockRef>& path = PathBuffer();
   {
@@ -49,7 +52,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
     }
     size_t run = 0;
     uint32_t run_end = lease.runs.empty() ? 0 : lease.runs[0].blocks;
-    for (uint32_t b = begin; b < end; ++b) {
+    for (uint32_t b = begin; b < end && places->size() < most; ++b) {
       while (b >= run_end && run + 1 < lease.runs.size()) run_end += lease.runs[++run].blocks;
       const BlockRef ref = path[b - begin];
       const BlockMeta& meta = ns.index.MetaAt(ref);
@@ -65,6 +68,7 @@ Status InPlacePath::Place(const Lease& lease, uint32_t begin, uint32_t end,
           continue;
         }
         for (const PartPlace& part : ns.index.PartsOf(ref)) {
+          if (places->size() == most) break;
           placed.bytes = part.bytes[kHost];
           placed.part = part.rect;
           placed.extent = part.extent[kHost];
@@ -101,9 +105,11 @@ Status InPlacePath::Locate(const LocateRequest& request, std::vector<PlacedPart>
                            request.block_begin, end, covers);
   }
   std::vector<Elsewhere> wanted;
+  const size_t most = places->size() + request.max_places;
   CAIRN_RETURN_IF_ERROR(Place(*lease, std::min(request.block_begin, lease->blocks),
-                              std::min(end, lease->blocks), places, &wanted));
-  for (uint32_t b = std::max(request.block_begin, lease->blocks); b < end; ++b) {
+                              std::min(end, lease->blocks), request.max_places, places, &wanted));
+  for (uint32_t b = std::max(request.block_begin, lease->blocks); b < end && places->size() < most;
+       ++b) {
     PlacedPart& placed = places->emplace_back();
     placed.state = PlacedPart::State::kSource;
     placed.tier = std::nullopt;

@@ -14,7 +14,8 @@ class InPlacePath {
       : context_(*context), sessions_(*sessions), promoters_(*promoters), reads_(*reads) {}
 
   // As InPlaceEngine's.
-  Result<MatchResult> Match(const MatchRequest& request, std::vector<PlacedPart>* places);
+  Result<MatchResult> Match(const MatchRequest& request, size_t max_places,
+                            std::vector<PlacedPart>* places);
   Status Locate(const LocateRequest& request, std::vector<PlacedPart>* places);
   Status Report(SessionId session, LeaseId lease, uint32_t block);
   Status Exists(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
@@ -26,10 +27,10 @@ class InPlacePath {
     TierKind tier;
   };
 
-  // Blocks [begin, end) of the lease. Blocks that are not in host are kPending; they go into
-  // `wanted`.
-  Status Place(const Lease& lease, uint32_t begin, uint32_t end, std::vector<PlacedPart>* places,
-               std::vector<Elsewhere>* wanted);
+  // Blocks [begin, end) of the lease, as far as `max_places` reach. Blocks that are not in host are
+  // kPending; they go into `wanted`.
+  Status Place(const Lease& lease, uint32_t begin, uint32_t end, size_t max_places,
+               std::vector<PlacedPart>* places, std::vector<Elsewhere>* wanted);
 
   NodeContext& context_;
   SessionTable& sessions_;

@@ -1,11 +1,14 @@
 #include "services/cache/engine/layered_fetch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cairn::cache {
 namespace {
 
 constexpr size_t kLocateAtOnce = 256;     // Slots looked up under one lock.
+constexpr int kStepsAtOnce = 4;           // Of a window, after the deadline has passed.
+constexpr uint64_t kWindowFloor = 8192;   // Bytes that every window has in any case.
 constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the window that comes next.
 
 }  // namespace
@@ -17,6 +20,12 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
   auto fetch = std::unique_ptr<LayeredFetch>(
       new LayeredFetch(services, lease, layers, reader_verifies, std::move(trace)));
   fetch->first_block_ = fetch->next_block_ = blocks.first;
+  CAIRN_ASSIGN_OR_RETURN(
+      fetch->memory_,
+      ChargeFetch(&services.context->memory,
+                  sizeof(LayeredFetch) + 2 * kWindowFloor + lease->paths.size() * kPinBytes +
+                      uint64_t{blocks.second - blocks.first} * sizeof(BlockKey)));
+  fetch->keys_.reserve(blocks.second - blocks.first);
   fetch->pins_ = std::make_shared<PathPins>(services.context, lease->ns);
   NamespaceState& ns = *lease->ns;
   std::vector<BlockRef> path;
@@ -42,46 +51,89 @@ Result<std::unique_ptr<FetchStream>> LayeredFetch::Start(const FetchServices& se
   return fetch;
 }
 
-LayeredFetch::Window LayeredFetch::NextWindow() {
-  Window window;
+LayeredFetch::~LayeredFetch() {
+  EndWindow(current_);
+  EndWindow(ahead_);
+}
+
+void LayeredFetch::EndWindow(Window& window) {
+  const bool held = window.room && window.room->holds_charge();
+  window = Window();
+  if (held) services_.context->progress.Notify();
+}
+
+std::span<FetchSlot> LayeredFetch::AddSlots(Window& window, uint32_t count) {
+  auto& slots = window.slots;
+  const size_t begin = slots.size();
+  for (uint32_t i = 0; i < count; ++i) {
+    FetchSlot& slot = slots.emplace_back();
+    slot.block = next_block_ + i;
+    slot.key = keys_[slot.block - first_block_];
+    if (slot.block >= lease_->blocks) {
+      slot.located = true;
+      slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
+    }
+  }
+  return std::span(slots).subspan(begin);
+}
+
+LayeredFetch::Step LayeredFetch::Grow(Window& window, TimePoint deadline) {
+  if (window.whole) return Step::kReady;
+  const bool hurry = services_.context->clock->Now() >= deadline;
+  const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
+  const uint32_t left = end - next_block_;
+  auto& slots = window.slots;
+  if (!window.room) {
+    window.room.emplace(&services_.context->memory, kWindowFloor);
+  }
+  const auto chunk = AddSlots(window, std::min<uint32_t>(left, kLocateAtOnce));
+  const LocatedSlots located = LocateSlots(
+      services_, lease_, chunk, {.memory_run = true, .room = &*window.room, .hurry = hurry});
+  slots.resize(slots.size() - (chunk.size() - located.count));
+  next_block_ += static_cast<uint32_t>(located.count);
+  switch (located.stop) {
+    case LocatedSlots::Stop::kNone:
+      window.whole = next_block_ == end;
+      break;
+    case LocatedSlots::Stop::kEnoughWork:
+      break;
+    case LocatedSlots::Stop::kNoRoom:
+      if (slots.empty()) return Step::kWaiting;
+      window.whole = true;
+      break;
+    case LocatedSlots::Stop::kElsewhere:
+      if (slots.empty()) return GrowElsewhere(window, hurry);
+      window.whole = true;
+      break;
+  }
+  return window.whole ? Step::kReady : Step::kMore;
+}
+
+LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window, bool hurry) {
   auto& slots = window.slots;
   const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
-  const auto add = [&](uint32_t count) {
-    const size_t begin = slots.size();
-    for (uint32_t i = 0; i < count; ++i) {
-      FetchSlot& slot = slots.emplace_back();
-      slot.block = next_block_ + static_cast<uint32_t>(begin) + i;
-      slot.key = keys_[slot.block - first_block_];
-      if (slot.block >= lease_->blocks) {
-        slot.located = true;
-        slot.bytes = lease_->located[slot.block - lease_->blocks].bytes;
-      }
-    }
-    return std::span(slots).subspan(begin);
-  };
-  // All that is read from memory from here on.
-  for (uint32_t left = end - next_block_; left > 0;) {
-    const auto chunk = add(std::min<uint32_t>(left, kLocateAtOnce));
-    const size_t found = LocateSlots(services_, lease_, chunk, /*memory_run=*/true);
-    left -= static_cast<uint32_t>(chunk.size());
-    if (found == chunk.size()) continue;
-    slots.resize(slots.size() - (chunk.size() - found));
-    break;
+  AddSlots(window, std::min<uint32_t>(end - next_block_, kLocateAtOnce));
+  const LocatedSlots located =
+      LocateSlots(services_, lease_, slots, {.room = &*window.room, .hurry = hurry});
+  slots.resize(located.count);
+  if (slots.empty()) {
+    return located.stop == LocatedSlots::Stop::kNoRoom ? Step::kWaiting : Step::kMore;
   }
-  // The first block is elsewhere: as many blocks as buffers allow. The others of the chunk are
-  // asked for all the same, and are on their way when their window comes.
-  if (slots.empty() && next_block_ < end) {
-    LocateSlots(services_, lease_, add(std::min<uint32_t>(end - next_block_, kLocateAtOnce)),
-                /*memory_run=*/false);
-    const uint64_t limit = services_.budget->capacity() / 8;
-    uint64_t bytes = 0;
-    size_t count = 0;
-    while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit))
-      bytes += slots[count++].bytes;
-    slots.resize(count);
+  // As many blocks as buffers allow. The others of the chunk are asked for all the same, and are on
+  // their way when their window comes.
+  const uint64_t limit = services_.budget->capacity() / 8;
+  uint64_t bytes = 0;
+  uint64_t memory = 0;
+  size_t count = 0;
+  while (count < slots.size() && (count == 0 || bytes + slots[count].bytes <= limit)) {
+    memory += slots[count].MemoryBytes();
+    bytes += slots[count++].bytes;
   }
-  next_block_ += static_cast<uint32_t>(slots.size());
-  return window;
+  slots.resize(count);
+  window.room->ShrinkTo(memory);
+  next_block_ += static_cast<uint32_t>(count);
+  window.whole = true;
+  return Step::kReady;
 }
 
 bool LayeredFetch::Advance(Window& window) {
@@ -100,53 +152,53 @@ bool LayeredFetch::Advance(Window& window) {
   return settled;
 }
 
-bool LayeredFetch::PrepareWindow() {
-  if (current_.slots.empty()) {
-    current_ = ahead_.slots.empty() ? NextWindow() : std::move(ahead_);
-    ahead_ = Window();
+LayeredFetch::Step LayeredFetch::PrepareWindow(TimePoint deadline) {
+  if (!current_.room) {
+    current_ = std::exchange(ahead_, Window());
     layer_ = layers_.first;
     slot_ = part_ = 0;
   }
+  if (const Step step = Grow(current_, deadline); step != Step::kReady) return step;
   if (!Advance(current_)) {
     // No room for a block: the window ends before it, or fetches that hold some could wait for each
     // other. Nothing of the window is sent yet, and none is ahead.
     auto& slots = current_.slots;
     const auto want = std::find_if(slots.begin(), slots.end(),
                                    [](const FetchSlot& slot) { return slot.wants_room(); });
-    if (want == slots.end()) return false;
+    if (want == slots.end()) return Step::kWaiting;
     slots.resize(std::max<size_t>(1, static_cast<size_t>(want - slots.begin())));
     next_block_ = slots.back().block + 1;
-    if (!Advance(current_)) return false;
+    if (!Advance(current_)) return Step::kWaiting;
   }
   if (!current_.slots.empty() && emitted_ % kLookAheadEvery == 0) {
-    if (ahead_.slots.empty()) ahead_ = NextWindow();
-    Advance(ahead_);
+    if (Grow(ahead_, deadline) == Step::kReady) Advance(ahead_);
   }
-  return true;
+  return Step::kReady;
 }
 
 Result<std::optional<FetchStream::Item>> LayeredFetch::Next(TimePoint deadline) {
   NodeContext& context = *services_.context;
-  for (;;) {
+  for (int steps = 1;; ++steps) {
     const MissReason ended = lease_->ended.load(std::memory_order_acquire);
     if (ended != MissReason::kNone) return EmitEnded(ended);
     const uint64_t seen = context.progress.Now();
-    bool waiting = !PrepareWindow();
-    if (!waiting) {
+    const Step step = PrepareWindow(deadline);
+    bool waiting = step == Step::kWaiting;
+    if (step == Step::kReady) {
       if (current_.slots.empty()) return std::optional<Item>();
       if (auto item = Emit(&waiting)) {
         ++emitted_;
         return item;
       }
-      if (!waiting) {
-        current_ = Window();
-        continue;
-      }
     }
-    if (!context.progress.WaitPast(seen, *context.clock, deadline)) {
-      return Errorf(StatusCode::kDeadlineExceeded, "fetch: blocks from {} on are not read yet",
-                    current_.slots.empty() ? next_block_ : current_.slots.front().block);
+    if (!waiting) {
+      if (step == Step::kReady) EndWindow(current_);
+      if (steps < kStepsAtOnce || context.clock->Now() < deadline) continue;
+    } else if (context.progress.WaitPast(seen, *context.clock, deadline)) {
+      continue;
     }
+    return Errorf(StatusCode::kDeadlineExceeded, "fetch: blocks from {} on are not read yet",
+                  current_.slots.empty() ? next_block_ : current_.slots.front().block);
   }
 }
 
@@ -159,30 +211,34 @@ std::optional<FetchStream::Item> LayeredFetch::Emit(bool* waiting) {
           *waiting = true;
           return std::nullopt;
         }
-        if (slot.state == FetchSlot::State::kFailed || part_ >= slot.parts.size()) break;
-        const format::PartRect& rect = slot.parts[part_].header.rect;
-        if (layer_ < rect.layer_begin || layer_ >= rect.layer_end) {
-          ++part_;
-          continue;
-        }
-        auto item = EmitSlice(slot);
+        if (slot.state == FetchSlot::State::kFailed) break;
+        const FetchSlot::Part* const part = slot.PartOf(layer_, part_);
+        if (part == nullptr) break;
+        auto item = EmitSlice(slot, *part);
         if (!item) continue;  // Rejected: the slot looks for another copy.
         ++part_;
         return item;
       }
       if (slot.state == FetchSlot::State::kFailed && !slot.failure_told) {
         slot.failure_told = true;
+        ++current_.failures_told;
         return Fail(slot.block, slot.reason);
       }
     }
+    if (current_.failures_told == current_.slots.size()) return std::nullopt;
   }
   return std::nullopt;
 }
 
-std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
+std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot,
+                                                         const FetchSlot::Part& part) {
   NodeContext& context = *services_.context;
-  const FetchSlot::Part& part = slot.parts[part_];
-  const format::SliceEntry& entry = part.header.slices[layer_ - part.header.rect.layer_begin];
+  const auto found = format::SliceAt(part.bytes, layer_ - part.rect.layer_begin);
+  if (!found) {
+    RejectSlot(services_, lease_, slot, trace_);
+    return std::nullopt;
+  }
+  const format::SliceEntry& entry = *found;
   const auto data = part.bytes.subspan(entry.offset, entry.length);
   const bool in_memory = context.tiers.IsMapped(slot.tier);
   const bool sample = in_memory && emitted_ % kLookAheadEvery == 1;
@@ -204,9 +260,9 @@ std::optional<FetchStream::Item> LayeredFetch::EmitSlice(FetchSlot& slot) {
   counters.fetched_bytes.Add(entry.length);
   if (tier) counters.fetched_from[*tier].Add(entry.length);
   return FetchedSlice{{.block = slot.block,
-                       .part = part.header.rect,
+                       .part = part.rect,
                        .layer = layer_,
-                       .codec = part.header.codec,
+                       .codec = part.codec,
                        .slice_bytes = entry.length,
                        .xxh3 = entry.xxh3,
                        .tier = tier},
@@ -221,14 +277,13 @@ FetchFailure LayeredFetch::Fail(uint32_t block, MissReason reason) {
 
 std::optional<FetchStream::Item> LayeredFetch::EmitEnded(MissReason reason) {
   if (!ahead_.slots.empty()) next_block_ = ahead_.slots.front().block;
-  ahead_ = Window();
+  EndWindow(ahead_);
   const uint32_t end = first_block_ + static_cast<uint32_t>(keys_.size());
-  for (FetchSlot& slot : current_.slots) {
-    if (slot.failure_told) continue;
-    slot.failure_told = true;
-    return Fail(slot.block, reason);
+  while (ended_slot_ < current_.slots.size()) {
+    const FetchSlot& slot = current_.slots[ended_slot_++];
+    if (!slot.failure_told) return Fail(slot.block, reason);
   }
-  current_ = Window();
+  EndWindow(current_);
   if (next_block_ >= end) return std::nullopt;
   return Fail(next_block_++, reason);
 }

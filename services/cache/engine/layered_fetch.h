@@ -1,14 +1,19 @@
 #pragma once
 // A fetch: slices of leased blocks, layer by layer, verified.
 //
-// Blocks are taken in windows of consecutive ones, each window layer by layer. All blocks that lie
-// in host make one window however many they are. Where blocks must come from disk, a window is as
-// many as an eighth of the transfer budget holds, and while one is sent the next is on its way:
-// promoted to host if there is room, else read into a buffer. Blocks that a source located go the
-// same way, after those that the lease pins. Waiting for a buffer never happens
-// with one in hand, so fetches cannot block each other for ever.
+// Blocks are taken in windows of consecutive ones, each window layer by layer. Blocks that lie in
+// host make one window, as long as what is kept of them fits in an eighth of limits.fetch_headers
+// (some ten thousand blocks; window_room.h). Where blocks must come from disk, a window is as many
+// as an eighth of the transfer budget holds, and while one is sent the next is on its way: promoted
+// to host if there is room, else read into a buffer. Blocks that a source located go the same way,
+// after those that the lease pins. Waiting for a buffer, or for memory, never happens with one in
+// hand, so fetches cannot block each other for ever.
+//
+// A call of Next whose deadline has passed looks up a thousand blocks at most, and reads no headers
+// of a block that has more than 1 MiB of them: such windows are not made on a polling thread.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "services/cache/engine/cache_engine.h"
@@ -19,6 +24,7 @@ namespace cairn::cache {
 // Not thread-safe: belongs to one reader.
 class LayeredFetch final : public FetchStream {
  public:
+  ~LayeredFetch() override;
   using Range = std::pair<uint32_t, uint32_t>;  // [first, second)
 
   static Result<std::unique_ptr<FetchStream>> Start(const FetchServices& services,
@@ -36,7 +42,10 @@ class LayeredFetch final : public FetchStream {
  private:
   struct Window {
     std::vector<FetchSlot> slots;
+    std::optional<WindowRoom> room;
+    bool whole = false;  // No block is added any more.
     bool settled = false;
+    size_t failures_told = 0;
 
     bool HoldsBuffers() const {
       return std::any_of(slots.begin(), slots.end(), [](const FetchSlot& slot) {
@@ -45,6 +54,7 @@ class LayeredFetch final : public FetchStream {
       });
     }
   };
+  enum class Step : uint8_t { kReady, kMore, kWaiting };
 
   LayeredFetch(const FetchServices& services, LeasePtr lease, Range layers, bool reader_verifies,
                std::string trace)
@@ -54,16 +64,23 @@ class LayeredFetch final : public FetchStream {
         reader_verifies_(reader_verifies),
         trace_(std::move(trace)) {}
 
-  // The window that begins at `next_block_`, not yet settled; empty at the end.
-  Window NextWindow();
+  // Appends new slots for the blocks from `next_block_` on.
+  std::span<FetchSlot> AddSlots(Window& window, uint32_t count);
+  // Adds some of the blocks from `next_block_` on; the window is whole at the end of the fetch.
+  // kWaiting: there is no memory for its first block.
+  Step Grow(Window& window, TimePoint deadline);
+  // The same for blocks that do not lie in memory.
+  Step GrowElsewhere(Window& window, bool hurry);
   bool Advance(Window& window);
-  // Makes the current window one with something to send. False: not yet. At the end the window is
-  // empty.
-  bool PrepareWindow();
+  // One step towards a current window with something to send, which is then kReady. At the end the
+  // window is empty.
+  Step PrepareWindow(TimePoint deadline);
+  // What the window holds goes back, also to fetches that wait for memory.
+  void EndWindow(Window& window);
   // The next item of the current window; nullopt when it is sent.
   // `waiting`: a block must be read again first.
   std::optional<Item> Emit(bool* waiting);
-  std::optional<Item> EmitSlice(FetchSlot& slot);
+  std::optional<Item> EmitSlice(FetchSlot& slot, const FetchSlot::Part& part);
   // The lease is over: a failure for every block that was not sent whole.
   std::optional<Item> EmitEnded(MissReason reason);
   // Counts the block as a miss, though it was matched.
@@ -71,11 +88,13 @@ class LayeredFetch final : public FetchStream {
   TierKind MatchedTier(uint32_t block) const;
 
   const FetchServices services_;
+  // First made, last gone: until then the engine, and its account, are there.
+  std::shared_ptr<PathPins> pins_;
   const LeasePtr lease_;
   const Range layers_;
   const bool reader_verifies_;
   const std::string trace_;
-  std::shared_ptr<PathPins> pins_;
+  MemoryCharge memory_;         // Of keys, pins, and the least that a window needs.
   std::vector<BlockKey> keys_;  // Of blocks [first_block_, first_block_ + size).
   uint32_t first_block_ = 0;
   uint32_t next_block_ = 0;  // Of the next window.
@@ -85,8 +104,9 @@ class LayeredFetch final : public FetchStream {
   // Where emission stands in the current window.
   uint32_t layer_ = 0;
   size_t slot_ = 0;
-  size_t part_ = 0;
+  size_t part_ = 0;  // Among the parts of the slot that have the layer.
   uint64_t emitted_ = 0;
+  size_t ended_slot_ = 0;  // The slots before it are told, once the lease has ended.
 };
 
 }  // namespace cairn::cache

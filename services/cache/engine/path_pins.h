@@ -2,11 +2,15 @@
 // Pins that end with their last holder. Not thread-safe while pins are added; the last holder may
 // be on any thread.
 
+#include <span>
 #include <utility>
 
 #include "services/cache/state/node_context.h"
 
 namespace cairn::cache {
+
+// Ends pins in portions, so that others get the lock of the namespace between them.
+void Unpin(NodeContext& context, NamespaceState& ns, std::span<const PinId> pins);
 
 // Slices that a fetch handed out stay readable when its lease ends.
 class PathPins {

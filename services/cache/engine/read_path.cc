@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/keys/call_limits.h"
 #include "services/cache/engine/layered_fetch.h"
+#include "services/cache/engine/path_pins.h"
 #include "services/cache/engine/source_lookup.h"
 #include "services/cache/engine/validate.h"
 
@@ -11,6 +13,30 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
+// What tables keep of a lease.
+constexpr uint64_t kLeaseEntryBytes = 256;
+
+uint64_t LeaseBytes(size_t paths, size_t runs, size_t located) {
+  return sizeof(Lease) + kLeaseEntryBytes + paths * (kPinBytes + sizeof(Lease::Path)) +
+         runs * sizeof(BlockIndex::Run) + located * sizeof(Lease::LocatedBlock);
+}
+
+// How many keys there are before the first one that stands there twice.
+size_t DifferentKeys(std::span<const BlockKey> keys) {
+  absl::flat_hash_set<BlockKey> seen;
+  size_t count = 0;
+  while (count < keys.size() && seen.insert(keys[count]).second) ++count;
+  return count;
+}
+
+Status CheckSpeed(double prefill_tokens_per_second) {
+  if (std::isfinite(prefill_tokens_per_second) && prefill_tokens_per_second >= 0) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "field 'prefill_tokens_per_second': got {}, expected a number of at least 0",
+      prefill_tokens_per_second);
+}
 
 Status Dropped(const NamespaceState& ns) {
   return Errorf(StatusCode::kNotFound, "field 'fingerprint': namespace {} was dropped",
@@ -62,11 +88,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl,
                                                       context_.options.default_lease_ttl,
                                                       context_.options.max_lease_ttl));
-  if (!std::isfinite(request.prefill_tokens_per_second) || request.prefill_tokens_per_second < 0) {
-    return InvalidArgument(
-        "field 'prefill_tokens_per_second': got {}, expected a number of at least 0",
-        request.prefill_tokens_per_second);
-  }
+  CAIRN_RETURN_IF_ERROR(CheckSpeed(request.prefill_tokens_per_second));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
   CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
@@ -79,10 +101,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
     const BlockIndex::Walk& walk =
         walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
     if (request.lease && walk.matched > 0) {
-      lease = std::make_shared<Lease>();
-      for (const BlockIndex::PathRun& run : walk.path_runs) {
-        lease->paths.push_back({ns->index.PinBlock(run.deepest), run.count});
-      }
+      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk));
     }
     if (walk.matched < request.keys.size())
       result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
@@ -117,7 +136,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   EstimateSeconds(context_.pace, bytes_ahead, &result.tiers);
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
 
-  if (source_ != nullptr && walk.matched < request.keys.size()) {
+  const size_t different =
+      source_ != nullptr && walk.matched < request.keys.size() ? DifferentKeys(request.keys) : 0;
+  if (walk.matched < different) {
     result.further = Further({.session = request.session,
                               .ns = ns,
                               .leased = request.lease,
@@ -126,7 +147,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                               .lease = lease,
                               .prefill_tokens_per_second = request.prefill_tokens_per_second,
                               .prefetched = walk.prefetched,
-                              .rest = {request.keys.begin() + walk.matched, request.keys.end()},
+                              .rest = {request.keys.begin() + walk.matched,
+                                       request.keys.begin() + static_cast<ptrdiff_t>(different)},
+                              .repeated = static_cast<uint32_t>(request.keys.size() - different),
                               .result = result});
     return result;
   }
@@ -135,6 +158,17 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                 request.prefill_tokens_per_second);
   }
   return result;
+}
+
+Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk) {
+  auto lease = std::make_shared<Lease>();
+  CAIRN_ASSIGN_OR_RETURN(
+      lease->memory, context_.memory.Charge(MemoryItem::kLeases, LeaseBytes(walk.path_runs.size(),
+                                                                            walk.runs.size(), 0)));
+  for (const BlockIndex::PathRun& run : walk.path_runs) {
+    lease->paths.push_back({ns.index.PinBlock(run.deepest), run.count});
+  }
+  return lease;
 }
 
 std::shared_ptr<FurtherMatch> ReadPath::Further(LocalMatch local) {
@@ -170,6 +204,7 @@ Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& loc
     if (local.leased) {
       const LeasePtr lease = local.lease != nullptr ? local.lease : std::make_shared<Lease>();
       const auto count = static_cast<uint32_t>(found.size());
+      CAIRN_RETURN_IF_ERROR(ChargeLocated(count, lease.get()));
       lease->located = std::move(found);
       lease->located_blocks.store(count, std::memory_order_release);
       if (local.lease == nullptr) {
@@ -182,6 +217,13 @@ Result<MatchResult> ReadPath::Extend(const LocalMatch& local, const Located& loc
   }
   CountMatch(local, result);
   return result;
+}
+
+Status ReadPath::ChargeLocated(uint32_t blocks, Lease* lease) {
+  const uint64_t bytes = LeaseBytes(lease->paths.size(), lease->runs.size(), blocks);
+  if (lease->memory.bytes() > 0) return lease->memory.Resize(bytes);
+  CAIRN_ASSIGN_OR_RETURN(lease->memory, context_.memory.Charge(MemoryItem::kLeases, bytes));
+  return OkStatus();
 }
 
 std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const Located& located,
@@ -211,7 +253,7 @@ std::vector<Lease::LocatedBlock> ReadPath::Append(const LocalMatch& local, const
 
 void ReadPath::CountMatch(const LocalMatch& local, const MatchResult& result) {
   if (!local.leased) return;
-  const size_t asked = local.result.matched_blocks + local.rest.size();
+  const size_t asked = local.result.matched_blocks + local.rest.size() + local.repeated;
   CountLeased(*local.ns, result, asked - result.matched_blocks, local.prefetched,
               local.prefill_tokens_per_second);
 }
@@ -344,8 +386,9 @@ Result<std::vector<std::optional<TierKind>>> ReadPath::Exists(const Fingerprint&
 void ReadPath::End(const std::vector<LeasePtr>& leases, MissReason reason) {
   for (const LeasePtr& lease : leases) {
     lease->ended.store(reason, std::memory_order_release);
-    NamespaceLock lock(*lease->ns, context_.tiers);
-    for (const Lease::Path& path : lease->paths) lease->ns->index.Unpin(path.pin, &lock.released);
+    absl::InlinedVector<PinId, 4> pins;
+    for (const Lease::Path& path : lease->paths) pins.push_back(path.pin);
+    Unpin(context_, *lease->ns, pins);
   }
   if (!leases.empty()) context_.progress.Notify();
 }

@@ -24,7 +24,8 @@ struct LocalMatch {
   LeasePtr lease;  // nullptr: there is none yet.
   double prefill_tokens_per_second = 0;
   uint32_t prefetched = 0;
-  std::vector<BlockKey> rest;  // Keys after the matched ones.
+  std::vector<BlockKey> rest;  // Keys after the matched ones, before the first repeated one.
+  uint32_t repeated = 0;       // Keys from there on.
   MatchResult result;
 };
 
@@ -55,7 +56,12 @@ class ReadPath {
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
                    uint32_t prefetched, double prefill_tokens_per_second);
+  // A lease on what the walk has matched. RESOURCE_EXHAUSTED: there is no memory for it.
+  Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
   std::shared_ptr<FurtherMatch> Further(LocalMatch local);
+  // Memory of a lease to which a source's blocks are added.
+  Status ChargeLocated(uint32_t blocks, Lease* lease);
   // Gives the lease to the session. NOT_FOUND: the session or the namespace is gone.
   Result<LeaseId> AddLease(SessionId session, const LeasePtr& lease, LeaseLife life, Duration ttl);
   // Puts what a source located behind the local answer. The blocks, in order.

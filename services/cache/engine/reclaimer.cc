@@ -1,5 +1,7 @@
 #include "services/cache/engine/reclaimer.h"
 
+#include <algorithm>
+
 namespace cairn::cache {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr size_t kBlocksAtOnce = 512;  // Freed under one lock.
 void Reclaimer::Add(NamespacePtr ns) {
   {
     MutexLock lock(mu_);
-    dropped_.push_back(std::move(ns));
+    dropped_.push_back({std::move(ns)});
   }
   pump_.Kick();
 }
@@ -23,7 +25,7 @@ bool Reclaimer::Step() {
   std::vector<NamespacePtr> dropped;
   {
     MutexLock lock(mu_);
-    dropped = dropped_;
+    for (const Dropped& one : dropped_) dropped.push_back(one.ns);
   }
   bool progress = false;
   for (const NamespacePtr& ns : dropped) {
@@ -36,17 +38,32 @@ bool Reclaimer::Step() {
       reclaimed = ns->index.Reclaim(kBlocksAtOnce, &lock.released);
     }
     progress |= reclaimed != BlockIndex::Reclaimed::kPinned;
-    if (reclaimed != BlockIndex::Reclaimed::kAll) continue;
-    MutexLock lock(mu_);
-    std::erase(dropped_, ns);
+    Settle(ns, reclaimed);
   }
   return progress;
+}
+
+void Reclaimer::Settle(const NamespacePtr& ns, BlockIndex::Reclaimed reclaimed) {
+  MutexLock lock(mu_);
+  const auto it = std::find_if(dropped_.begin(), dropped_.end(),
+                               [&](const Dropped& one) { return one.ns == ns; });
+  if (it == dropped_.end()) return;
+  if (reclaimed == BlockIndex::Reclaimed::kAll) {
+    dropped_.erase(it);
+  } else if (reclaimed == BlockIndex::Reclaimed::kPinned) {
+    it->pinned = true;
+    it->charge = {};
+    it->charge =
+        context_.memory.Take(MemoryItem::kLeases, ns->memory_bytes.load(std::memory_order_relaxed));
+  }
 }
 
 uint64_t Reclaimer::MemoryBytes() const {
   uint64_t total = 0;
   MutexLock lock(mu_);
-  for (const NamespacePtr& ns : dropped_) total += ns->memory_bytes.load(std::memory_order_relaxed);
+  for (const Dropped& one : dropped_) {
+    if (!one.pinned) total += one.ns->memory_bytes.load(std::memory_order_relaxed);
+  }
   return total;
 }
 

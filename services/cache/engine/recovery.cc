@@ -51,11 +51,11 @@ class Recovery {
   // Blocks that this node cannot take are kept: it does not start, and says why.
   void Refuse(const Status& why) {
     if (!refused_.ok()) return;
-    refused_ =
-        Errorf(StatusCode::kFailedPrecondition,
-               "disk.path: {}; nothing was deleted. Start a node that can read it, or use another "
-               "directory",
-               Message(why));
+    refused_ = Errorf(
+        StatusCode::kFailedPrecondition,
+        "disk.path: {}; none of these blocks was deleted. Start a node that can read them, or "
+        "use another directory",
+        Message(why));
   }
 
   Status ListNamespaces() {

@@ -4,14 +4,13 @@
 
 namespace cairn::cache {
 
-Snapshot::Snapshot(const Tiers* tiers, const NamespaceRegistry& registry,
-                   const std::optional<Fingerprint>& fingerprint)
+Snapshot::Snapshot(const Tiers* tiers, const NamespaceRegistry& registry, const EventFilter& filter)
     : tiers_(*tiers) {
   const auto all = registry.All();
   for (const NamespacePtr& ns : *all) {
     // Nobody can read the blocks of an unreadable namespace.
     if (!ns->readable().ok()) continue;
-    if (!fingerprint || ns->fingerprint == *fingerprint) namespaces_.push_back(ns);
+    if (filter.Takes(ns->fingerprint, ns->spec.tenant)) namespaces_.push_back(ns);
   }
 }
 

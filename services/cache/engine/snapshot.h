@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "services/cache/engine/cache_engine.h"
+#include "services/cache/state/event_hub.h"
 #include "services/cache/state/namespace_registry.h"
 
 namespace cairn::cache {
@@ -20,9 +21,8 @@ class Snapshot {
  public:
   static constexpr size_t kPageBlocks = 1024;  // About.
 
-  // Of one namespace, or of all.
-  Snapshot(const Tiers* tiers, const NamespaceRegistry& registry,
-           const std::optional<Fingerprint>& fingerprint);
+  // Of the namespaces whose events the filter takes.
+  Snapshot(const Tiers* tiers, const NamespaceRegistry& registry, const EventFilter& filter);
 
   // Appends the next blocks; false after the last.
   bool NextPage(std::vector<CacheEvent>* events);

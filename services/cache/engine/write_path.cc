@@ -112,6 +112,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                                                 const ReservePartRequest& part, TimePoint deadline,
                                                 const RoomFor& room) {
   CAIRN_RETURN_IF_ERROR(CheckPart(*ns, part));
+  CAIRN_ASSIGN_OR_RETURN(MemoryCharge memory,
+                         context_.memory.Charge(MemoryItem::kLeases, Reservation::kMemoryBytes));
   CAIRN_RETURN_IF_ERROR(intake_.MakeIndexRoom());
   {
     NamespaceLock lock(*ns, context_.tiers);
@@ -134,8 +136,8 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
                   "reservations: {} bytes wanted in all, the limit is {}", reserved,
                   max_reserved_bytes_);
   }
-  const auto extent =
-      evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes), UINT64_MAX, room);
+  const auto extent = evictor_.Reserve(TierKind::kHost, static_cast<uint32_t>(part.bytes),
+                                       UINT64_MAX, room, ns.get());
   if (!extent.ok()) {
     reserved_bytes_.fetch_sub(part.bytes);
     leave();
@@ -145,12 +147,16 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
   }
   auto reservation = std::make_shared<Reservation>(context_.tiers.host, *extent, &reserved_bytes_);
   reservation->ns = ns;
+  reservation->memory = std::move(memory);
   reservation->key = part.key;
   reservation->parent = part.parent;
   reservation->rect = part.part;
   reservation->at_start = part.first_position == 0;
   reservation->recompute_seconds = static_cast<float>(part.compute_seconds);
   reservation->lent = room.lending == Lending::kLent;
+  // The node does not see what is written in place. The old bytes are the tenant's own (HostTier),
+  // but must not become a block by themselves.
+  if (reservation->lent) ClearHeader(part.part, reservation->bytes());
   auto id = sessions_.AddReservation(session, reservation, deadline);
   // A drop that came meanwhile has not seen this reservation.
   if (id.ok() && ns->dropped.load()) {
@@ -175,10 +181,8 @@ Status WritePath::Write(SessionId session, ReservationId id, uint64_t offset,
                   "field 'offset': got {} bytes at {}, expected to end within the part's {} bytes",
                   data.size(), offset, bytes.size());
   }
-  if (!reservation->BeginWrite()) {
-    return Errorf(StatusCode::kFailedPrecondition,
-                  "field 'reservation_id': reservation {} is being committed", id);
-  }
+  CAIRN_RETURN_IF_ERROR(Annotate(reservation->BeginWrite(offset, data.size()),
+                                 fmt::format("field 'reservation_id': reservation {}", id)));
   BulkCopy(bytes.data() + offset, data.data(), data.size());
   reservation->EndWrite();
   context_.counters.pushed_bytes.Add(data.size());
@@ -225,12 +229,12 @@ Status WritePath::CommitOne(Reservation& r) {
     NamespaceLock lock(ns, context_.tiers);
     CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
   }
+  if (!r.lent) CAIRN_RETURN_IF_ERROR(r.CheckWhole());
   // Hashing lent bytes here would prove nothing about them later, and cost a second pass over each
   // part: those who read them verify every slice.
   CAIRN_RETURN_IF_ERROR(r.lent ? CheckedHeader(ns.storage().pushed, r.rect, r.bytes()).status()
                                : VerifyPartBytes(ns.storage().pushed, r.rect, r.bytes()));
   std::optional<PendingBlocks::Complete> block;
-  uint64_t block_bytes = 0;
   {
     NamespaceLock lock(ns, context_.tiers);
     CAIRN_RETURN_IF_ERROR(CheckCommit(ns, r));
@@ -250,9 +254,9 @@ Status WritePath::CommitOne(Reservation& r) {
     r.TakeExtent();
     incomplete_bytes_.fetch_add(ns.pending.incomplete_bytes() - before);  // Wraps when it falls.
     if (!block) return OkStatus();
-    block_bytes = ns.index.MetaAt(intake_.Show(ns, r.key, *block)).bytes_in(TierKind::kHost);
+    intake_.Show(ns, r.key, *block);
   }
-  intake_.CopyLater(r.ns, r.key, block_bytes);
+  intake_.CopyLater(r.ns, r.key, block->parts);
   return OkStatus();
 }
 

@@ -113,6 +113,7 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   Node& n = node(ref->node);
   ++n.resident[t];
   n.tail[t] = std::max(n.tail[t], ref->offset + 1);
+  BeginUse(t);
   RefreshAll(ref->node);
   return true;
 }
@@ -135,7 +136,16 @@ void BlockIndex::AddToTier(BlockRef ref, TierKind tier, std::span<const Extent> 
   ++in_tier_[t];
   ++n.resident[t];
   n.tail[t] = std::max(n.tail[t], ref.offset + 1);
+  BeginUse(t);
   Refresh(ref.node, t);
+}
+
+// A pin is noted up to the root in a tier that holds nothing of the path. In tiers that hold
+// nothing at all, which a node may not even have, this waits until it is needed.
+void BlockIndex::BeginUse(size_t tier) {
+  if (in_use_[tier]) return;
+  in_use_[tier] = true;
+  pins_.ForEachPoint([&](const PinPoint& point) { Refresh(point.node, tier); });
 }
 
 bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* released) {
@@ -433,9 +443,9 @@ BlockIndex::PinnedPaths BlockIndex::FindPinnedPaths() const {
 bool BlockIndex::IsPinned(BlockRef ref) const {
   const Node& n = node(ref.node);
   if (n.max_pin > ref.offset) return true;
-  // A pin below makes a child present in every tier, with blocks there or without.
-  for (const uint32_t children : n.present_children) {
-    if (children == 0) return false;
+  // A pin below makes a child present in every tier that is in use, with blocks there or without.
+  for (size_t t = 0; t < kTierCount; ++t) {
+    if (in_use_[t] && n.present_children[t] == 0) return false;
   }
   bool pinned = false;
   pins_.ForEachPoint([&](const PinPoint& point) {
@@ -493,7 +503,7 @@ void BlockIndex::RefreshAll(NodeId id) {
 
 // Mends `present` from this node upwards, as far as it changes.
 void BlockIndex::Refresh(NodeId id, size_t tier) {
-  for (;;) {
+  while (in_use_[tier]) {
     Node& n = node(id);
     ++steps_;
     Reconsider(id, tier);
@@ -585,7 +595,7 @@ bool BlockIndex::CheckInvariants() const {
     const BlockMeta& last = n.run.meta(n.run.size() - 1);
     sound &= n.first_child != kNoNode || last.alive() || max_pin >= n.run.size();
     for (size_t t = 0; t < kTierCount; ++t) {
-      const bool present = resident[t] > 0 || children[t] > 0 || max_pin > 0;
+      const bool present = in_use_[t] && (resident[t] > 0 || children[t] > 0 || max_pin > 0);
       const bool dirty = tail[t] > 0 && n.run.meta(tail[t] - 1).dirty_in(static_cast<TierKind>(t));
       const bool candidate = resident[t] > 0 && children[t] == 0 && tail[t] > max_pin && !dirty;
       sound &= resident[t] == n.resident[t] && tail[t] == n.tail[t] &&

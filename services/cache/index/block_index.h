@@ -246,8 +246,9 @@ class BlockIndex {
     uint32_t present_children[kTierCount] = {};  // Children that are `present`.
     ByTier<uint32_t> heap_position = {
         {CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap, CandidateHeap::kNotInHeap}};
-    uint32_t max_pin = 0;           // Offset + 1 of the deepest pin; 0: none.
-    bool present[kTierCount] = {};  // The node or a descendant holds a block or a pin.
+    uint32_t max_pin = 0;  // Offset + 1 of the deepest pin; 0: none.
+    // The node or a descendant holds a block or a pin. False in tiers that are not in use.
+    bool present[kTierCount] = {};
   };
   struct Grave {
     uint64_t sequence;  // Pins before this one may still read the bytes.
@@ -287,6 +288,7 @@ class BlockIndex {
   void Recount(NodeId id);
   void KeepParts(BlockMeta& meta, const PartPlaces& parts);
   void ForgetParts(const BlockMeta& meta);
+  void BeginUse(size_t tier);
   void Refresh(NodeId id, size_t tier);
   void Reconsider(NodeId id, size_t tier);
   void RefreshAll(NodeId id);
@@ -300,6 +302,7 @@ class BlockIndex {
   NodePool<Node> nodes_;
   PinTable pins_;
   CandidateHeap heaps_[kTierCount];
+  bool in_use_[kTierCount] = {};  // Tiers that held a block once.
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
   size_t many_parts_bytes_ = 0;

@@ -17,11 +17,20 @@ bool Lease::Find(uint32_t begin, uint32_t end, std::vector<BlockRef>* found) con
   return end <= first;
 }
 
-bool Reservation::BeginWrite() {
+Status Reservation::BeginWrite(uint64_t offset, uint64_t bytes) {
   MutexLock lock(mu_);
-  if (sealed_) return false;
+  if (sealed_) {
+    return Errorf(StatusCode::kFailedPrecondition, "part of block {}: it is being committed",
+                  key.Hex());
+  }
+  if (!written_.Add(static_cast<uint32_t>(offset), static_cast<uint32_t>(offset + bytes))) {
+    return Errorf(StatusCode::kResourceExhausted,
+                  "field 'offset': got {}, away from the {} ranges of the part that were written; "
+                  "expected bytes that follow or precede one of them",
+                  offset, WrittenRanges::kMaxRanges);
+  }
   ++writers_;
-  return true;
+  return OkStatus();
 }
 
 void Reservation::EndWrite() {
@@ -34,6 +43,17 @@ bool Reservation::Seal() {
   if (sealed_ || writers_ > 0) return false;
   sealed_ = true;
   return true;
+}
+
+Status Reservation::CheckWhole() const {
+  MutexLock lock(mu_);
+  const uint32_t missing = written_.FirstMissing();
+  if (missing == extent_.length) return OkStatus();
+  return Errorf(StatusCode::kFailedPrecondition,
+                "part of block {}, layers [{}, {}) and heads [{}, {}): byte {} was not written, "
+                "expected all {} bytes",
+                key.Hex(), rect.layer_begin, rect.layer_end, rect.head_begin, rect.head_end,
+                missing, extent_.length);
 }
 
 Status SessionTable::NoSession(SessionId session) const {
@@ -83,6 +103,13 @@ Status SessionTable::CheckNamespace(SessionId session, const NamespaceState& ns)
   return Errorf(StatusCode::kPermissionDenied,
                 "field 'fingerprint': the namespace is not of this session's tenant '{}'",
                 it->second.tenant);
+}
+
+Result<std::string> SessionTable::TenantOf(SessionId session) const {
+  MutexLock lock(mu_);
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return NoSession(session);
+  return it->second.tenant;
 }
 
 Status SessionTable::CheckLeaseRoom(SessionId session) const {

@@ -13,6 +13,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cairn/common/kv/miss_reason.h"
+#include "services/cache/lease/written_ranges.h"
+#include "services/cache/state/memory_account.h"
 #include "services/cache/state/namespace_state.h"
 
 namespace cairn::cache {
@@ -44,6 +46,8 @@ struct Lease {
     uint64_t bytes = 0;  // An estimate.
   };
   std::vector<LocatedBlock> located;
+  // Of the lease, its pins included. Grows before anything else does.
+  MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};
   // Why it ended; kNone while it lives. Written once.
   std::atomic<MissReason> ended{MissReason::kNone};
@@ -54,6 +58,9 @@ using LeasePtr = std::shared_ptr<Lease>;
 // commit took it.
 class Reservation {
  public:
+  // Memory of one, with its places in the session table, at most.
+  static constexpr uint64_t kMemoryBytes = 1024;
+
   Reservation(Tier* host, const Extent& extent, std::atomic<uint64_t>* reserved_bytes)
       : host_(host), extent_(extent), reserved_bytes_(reserved_bytes) {}
   ~Reservation() {
@@ -69,17 +76,24 @@ class Reservation {
   format::PartRect rect;
   bool at_start = false;  // The block's first position is 0.
   float recompute_seconds = 0;
+  MemoryCharge memory;  // Of itself.
   // Its room is lent: the writer can change the bytes at any time, even after the commit.
   bool lent = false;
 
   const Extent& extent() const { return extent_; }
   std::span<std::byte> bytes() const { return host_->Map(extent_); }
-  // Writers hold this while they copy; Seal ends it. False once sealed.
-  bool BeginWrite();
+  // Writers hold this while they copy `bytes` to `offset`, and from then on these count as written.
+  // FAILED_PRECONDITION: it is sealed. RESOURCE_EXHAUSTED: more gaps than it can remember
+  // (WrittenRanges). REQUIRES: within the extent; EndWrite follows.
+  Status BeginWrite(uint64_t offset, uint64_t bytes);
   void EndWrite();
   // Ends writing, so that the bytes can be verified. False: somebody is writing, or it is already
   // sealed.
   bool Seal();
+  // FAILED_PRECONDITION, which names the first missing byte, unless all bytes were written. Room
+  // has the bytes of the block that lay there before, with right checksums, and nothing in them
+  // tells whose they are. REQUIRES: sealed, not lent.
+  Status CheckWhole() const;
   // The extent belongs to the index now.
   void TakeExtent() { taken_ = true; }
 
@@ -87,7 +101,8 @@ class Reservation {
   Tier* const host_;
   const Extent extent_;
   std::atomic<uint64_t>* const reserved_bytes_;
-  Mutex mu_;
+  mutable Mutex mu_;
+  WrittenRanges written_ ABSL_GUARDED_BY(mu_);
   int writers_ ABSL_GUARDED_BY(mu_) = 0;
   bool sealed_ ABSL_GUARDED_BY(mu_) = false;
   bool taken_ = false;  // Only the thread that sealed it may call it.
@@ -111,6 +126,9 @@ class SessionTable {
   Status Check(SessionId session) const;
   // Also PERMISSION_DENIED: the session named another tenant than the namespace's.
   Status CheckNamespace(SessionId session, const NamespaceState& ns) const;
+
+  // The tenant that the session named; empty: it named none. NOT_FOUND unless it is open.
+  Result<std::string> TenantOf(SessionId session) const;
 
   // NOT_FOUND: the session is gone. RESOURCE_EXHAUSTED: it has too many.
   Result<LeaseId> AddLease(SessionId session, LeasePtr lease, TimePoint deadline);

@@ -208,7 +208,8 @@ Status LocalServerSession::Locate(const DecodedSubmission& call, shm::Completion
   CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session,
                                           .lease = call.locate.lease,
                                           .block_begin = call.locate.block_begin,
-                                          .block_end = call.locate.block_end},
+                                          .block_end = call.locate.block_end,
+                                          .max_places = MostPlaces(call)},
                                          &buffers.placed));
   const bool pending = std::any_of(
       buffers.placed.begin(), buffers.placed.end(),

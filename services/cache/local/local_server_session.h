@@ -132,6 +132,8 @@ class LocalServerSession {
   static bool WantsPlaces(const shm::DecodedSubmission& call) {
     return (call.flags & shm::kNoLease) == 0 && (call.flags & shm::kPlaces) != 0;
   }
+  // One more than the output has room for: it tells at which block the room ends.
+  static size_t MostPlaces(const shm::DecodedSubmission& call) { return size_t{call.capacity} + 1; }
   Status Exists(const shm::DecodedSubmission& call, shm::Completion* done);
   // `wait`: false when it must be answered now; set to whether it should be tried again.
   Status Locate(const shm::DecodedSubmission& call, shm::Completion* done, bool* wait);

@@ -25,7 +25,7 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
            .lease = lease,
            .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
            .trace = {}},
-          WantsPlaces(call) ? &buffers.placed : nullptr));
+          MostPlaces(call), WantsPlaces(call) ? &buffers.placed : nullptr));
   if (match.lease) {
     if (held_bytes() + match.bytes > options_.quota_bytes) {
       const LeaseId id = *match.lease;
@@ -77,7 +77,9 @@ Status LocalServerSession::AnswerLate(const WaitingMatch& waiting, const Result<
     // Blocks of a source are not held here. A lease that has only such blocks is new.
     leases_.emplace(*match->lease, 0);
     if (WantsPlaces(waiting.call)) {
-      CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session, .lease = *match->lease},
+      CAIRN_RETURN_IF_ERROR(in_place_.Locate({.session = options_.session,
+                                              .lease = *match->lease,
+                                              .max_places = MostPlaces(waiting.call)},
                                              &services_.buffers->placed));
     }
   }

@@ -19,10 +19,6 @@ constexpr uint64_t kMaxMovedBytes = 16 << 20;
 // Bytes evicted for one byte that moves, at most: holes may be in pieces.
 constexpr uint64_t kEvictedPerMoved = 2;
 
-uint64_t Rounded(uint64_t bytes) {
-  return (bytes + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
-}
-
 // Portions of a namespace, each of which is looked at under its lock.
 size_t PortionsOf(uint64_t blocks) { return blocks < 1024 ? 1 : blocks < (1 << 20) ? 64 : 1024; }
 
@@ -127,7 +123,7 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
     const bool large = meta.bytes_in(kHost) > kMaxMovedBytes;
     for (const PartPlace& part : index.PartsOf(ref)) {
       Use& use = uses[host->SegmentOf(part.In(kHost))];
-      use.bytes += Rounded(part.bytes[kHost]);
+      use.bytes += HostRoom(part.bytes[kHost]);
       use.pinned |= pinned || (meta.dirty_in(kHost) && large);
       use.dirty |= meta.dirty_in(kHost);
       use.ranks += static_cast<double>(evictor_.RankOf(meta, kHost));
@@ -158,7 +154,7 @@ std::optional<std::vector<Drainer::Found>> Drainer::BlocksIn(uint32_t segment) {
     for (const PartPlace& part : index.PartsOf(ref)) {
       if (host->SegmentOf(part.In(kHost)) != segment) continue;
       here = true;
-      bytes += Rounded(part.bytes[kHost]);
+      bytes += HostRoom(part.bytes[kHost]);
     }
     if (!here) return;
     found.push_back({ns, index.KeyAt(ref), evictor_.RankOf(index.MetaAt(ref), kHost),
@@ -178,7 +174,7 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
   HostTier* const host = context_.tiers.host;
   const RoomFor room{evictor_.RoomOf(ns).owner, Lending::kSealed, /*grow=*/false};
   uint64_t wanted = 0;
-  for (const uint32_t length : lengths) wanted += Rounded(length);
+  for (const uint32_t length : lengths) wanted += HostRoom(length);
   if (wanted > kMaxMovedBytes) return {};
   Extents extents;
   for (uint64_t evicted = 0; extents.size() < lengths.size();) {
@@ -193,8 +189,8 @@ Extents Drainer::RoomElsewhere(const NamespaceState& ns, std::span<const uint32_
       evictor_.ReleaseAll(kHost, extents);
       return {};
     }
-    evicted += Rounded(freed);
-    *budget -= std::min(*budget, Rounded(freed));
+    evicted += HostRoom(freed);
+    *budget -= std::min(*budget, HostRoom(freed));
   }
   return extents;
 }
@@ -227,7 +223,7 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
   uint64_t limit = 0;
   for (const PartPlace& part : parts) {
     lengths.push_back(part.bytes[kHost]);
-    limit += kEvictedPerMoved * Rounded(part.bytes[kHost]);
+    limit += kEvictedPerMoved * HostRoom(part.bytes[kHost]);
   }
   Extents room = RoomElsewhere(ns, lengths, below, more_below ? UINT64_MAX : limit, budget);
   bool gone = true, corrupt = false;

@@ -15,6 +15,10 @@ namespace {
 // leased ones, make room for others only.
 constexpr int kBlocksPerReserve = 16;
 constexpr uint64_t kBytesPerByte = 2;
+// Then so many of the same namespace, which are as large.
+constexpr int kOwnBlocksPerReserve = 4;
+// At last, where whole segments cannot be emptied, as much as this part of one.
+constexpr uint64_t kPartOfASegment = 16;
 
 }  // namespace
 
@@ -34,9 +38,9 @@ OwnerId Evictor::OwnerOf(const NamespaceState& ns) const {
   return owner;
 }
 
-Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below,
-                                const RoomFor& room) {
-  if (tier == TierKind::kHost) return ReserveHost(bytes, below, room);
+Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below, const RoomFor& room,
+                                NamespaceState* own) {
+  if (tier == TierKind::kHost) return ReserveHost(bytes, below, room, own);
   Tier* const target = context_.tiers.Get(tier);
   const bool groups = target == context_.tiers.persistent && below == UINT64_MAX;
   for (;;) {
@@ -48,38 +52,62 @@ Result<Extent> Evictor::Reserve(TierKind tier, uint32_t bytes, uint64_t below,
 }
 
 // What others evict lies in their segments, so each makes room for itself.
-Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room) {
+Result<Extent> Evictor::ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+                                    NamespaceState* own) {
   HostTier* const host = context_.tiers.host;
   // Who may only take the place of blocks below a rank does not take other places.
   const bool may_drain = below == UINT64_MAX;
-  bool asked = false, drained = false, compacted = false;
-  uint64_t evicted = 0;
-  for (int blocks = 0;;) {
-    auto extent = host->ReserveFor(room, bytes);
-    if (extent.ok() || extent.status().code() != StatusCode::kResourceExhausted) return extent;
-    if (may_drain && !std::exchange(asked, true) && host->HasLessThanItsShare(room)) {
-      // It has room as soon as a segment is empty; until then, its own blocks make some.
-      drainer_->DrainSoon(room);
-      continue;
+  const auto is_full = [](const Result<Extent>& extent) {
+    return !extent.ok() && extent.status().code() == StatusCode::kResourceExhausted;
+  };
+  auto extent = host->ReserveFor(room, bytes);
+  if (!is_full(extent)) return extent;
+  // Evicts with `evict`, which says how many bytes went, as long as that is of use: until there is
+  // room, or nothing to evict, or both bounds are reached.
+  const auto make_room = [&](int most_blocks, uint64_t most_bytes, const auto& evict) {
+    uint64_t evicted = 0;
+    for (int blocks = 0; blocks < most_blocks || evicted < most_bytes; ++blocks) {
+      const uint64_t freed = evict();
+      if (freed == 0) return false;
+      evicted += HostRoom(freed);
+      extent = host->ReserveFor(room, bytes);
+      if (!is_full(extent)) return true;
     }
-    if (blocks < kBlocksPerReserve || evicted < kBytesPerByte * bytes) {
-      if (const uint64_t freed = EvictLowest(TierKind::kHost, below, room.owner); freed > 0) {
-        ++blocks;
-        evicted += freed;
-        continue;
-      }
-    }
-    if (!may_drain) return extent;
-    if (!std::exchange(drained, true) && host->HasLessThanItsShare(room) && drainer_->Drain(room)) {
-      continue;
-    }
-    if (!std::exchange(compacted, true) && drainer_->Compact(room)) continue;
+    return false;
+  };
+  const auto lowest_of = [&](OwnerId owner) {
+    return [this, below, owner] { return EvictLowest(TierKind::kHost, below, owner); };
+  };
+  const auto again = [&] {
+    extent = host->ReserveFor(room, bytes);
+    return !is_full(extent);
+  };
+  // It has room as soon as a segment is empty; until then, its own blocks make some.
+  if (may_drain && host->HasLessThanItsShare(room)) {
+    drainer_->DrainSoon(room);
+    if (again()) return extent;
+  }
+  if (make_room(kBlocksPerReserve, kBytesPerByte * bytes, lowest_of(room.owner))) return extent;
+  // Blocks that are smaller leave holes that are too small.
+  if (own != nullptr &&
+      make_room(kOwnBlocksPerReserve, 0, [&] { return EvictFrom(*own, TierKind::kHost, below); })) {
     return extent;
   }
+  if (!may_drain) return extent;
+  if (host->HasLessThanItsShare(room) && drainer_->Drain(room) && again()) return extent;
+  if (drainer_->Compact(room) && again()) return extent;
+  // Who gets no segment has its blocks among the common ones, and takes the place of others there.
+  const bool among_common = room.owner != kCommon && room.lending == Lending::kSealed &&
+                            (host->OwnSegments(room).empty() || host->HasLessThanItsShare(room));
+  const OwnerId last = among_common ? kCommon : room.owner;
+  const uint64_t some = host->max_extent_bytes() / kPartOfASegment;
+  (void)make_room(kBlocksPerReserve, some, lowest_of(last));
+  return extent;
 }
 
 Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
-                                    uint64_t keep_free, uint64_t below, const RoomFor& room) {
+                                    uint64_t keep_free, uint64_t below, const RoomFor& room,
+                                    NamespaceState* own) {
   Extents extents;
   if (keep_free > 0) {
     for (const uint32_t length : lengths) keep_free += length;
@@ -93,7 +121,7 @@ Result<Extents> Evictor::ReserveAll(TierKind tier, std::span<const uint32_t> len
     }
   }
   for (const uint32_t length : lengths) {
-    const auto extent = Reserve(tier, length, below, room);
+    const auto extent = Reserve(tier, length, below, room, own);
     if (!extent.ok()) {
       ReleaseAll(tier, extents);
       return extent.status();
@@ -120,14 +148,20 @@ uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional
       victim = ns;
     }
     if (victim == nullptr) return 0;
-    NamespaceLock lock(*victim, context_.tiers);
-    // It was dropped since the list was made: the reclaimer takes its index apart.
-    if (victim->dropped.load(std::memory_order_relaxed)) continue;
-    const auto evicted = victim->index.EvictOne(tier, &lock.released, below);
-    if (!evicted) continue;  // Somebody was faster; the lock's end publishes a new rank.
-    CountEvicted(*victim, *evicted, tier);
-    return evicted->bytes;
+    // Nothing: somebody was faster, and the lock's end published a new rank. Or it was dropped
+    // since the list was made.
+    if (const uint64_t bytes = EvictFrom(*victim, tier, below); bytes > 0) return bytes;
   }
+}
+
+uint64_t Evictor::EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below) {
+  NamespaceLock lock(ns, context_.tiers);
+  // The reclaimer takes the index of a dropped one apart.
+  if (ns.dropped.load(std::memory_order_relaxed)) return 0;
+  const auto evicted = ns.index.EvictOne(tier, &lock.released, below);
+  if (!evicted) return 0;
+  CountEvicted(ns, *evicted, tier);
+  return evicted->bytes;
 }
 
 void Evictor::CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier) {

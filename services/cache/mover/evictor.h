@@ -24,14 +24,16 @@ class Evictor {
   // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is leased,
   // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks of
   // a lower rank are evicted. `room`: for whom, in the host tier. There it evicts bytes of the
-  // order of `bytes`, and if that is of no use, at most twice a segment, twice.
+  // order of `bytes`, and if that is of no use, at most twice a segment, twice. `own`: the
+  // namespace of the block, whose blocks are as large: if those of others leave no hole that is
+  // large enough, one of these does.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
-                         const RoomFor& room = {});
+                         const RoomFor& room = {}, NamespaceState* own = nullptr);
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
   // bytes of the tier that must be free then.
   Result<Extents> ReserveAll(TierKind tier, std::span<const uint32_t> lengths,
                              uint64_t keep_free = 0, uint64_t below = UINT64_MAX,
-                             const RoomFor& room = {});
+                             const RoomFor& room = {}, NamespaceState* own = nullptr);
   void ReleaseAll(TierKind tier, std::span<const Extent> extents);
   // Evicts one block. False when there is none to evict.
   bool EvictOne(TierKind tier, uint64_t below = UINT64_MAX) {
@@ -61,7 +63,10 @@ class Evictor {
   bool EvictGroup();
 
  private:
-  Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room);
+  Result<Extent> ReserveHost(uint32_t bytes, uint64_t below, const RoomFor& room,
+                             NamespaceState* own);
+  // Evicts the namespace's lowest block. The bytes that went.
+  uint64_t EvictFrom(NamespaceState& ns, TierKind tier, uint64_t below);
 
   NodeContext& context_;
   const std::unique_ptr<Drainer> drainer_;

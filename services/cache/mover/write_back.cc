@@ -35,9 +35,12 @@ struct WriteBack::Operation final : Transfer {
   std::optional<uint64_t> bad_extent;  // In the source: bytes that no encoder wrote.
   bool unencodable = false;            // Numbers that the target's codec cannot store.
   bool too_large = false;              // For the target.
+  MemoryCharge memory;                 // For `copies` and `recoded`.
   // Of a block that is not copied now.
-  Duration pause{0};            // It waits for the write budget.
+  Duration pause{0};  // It waits for the write budget, or for memory.
+  bool wants_memory = false;
   uint64_t declined_bytes = 0;  // It was turned away.
+  uint64_t declined_room = 0;
   uint16_t declined_uses = 0;
 };
 
@@ -53,24 +56,63 @@ WriteBack::WriteBack(NodeContext* context, Evictor* evictor, const Route& route)
       queue_({.capacity = context->options.mover_queue_capacity, .max_under_way = 8}),
       pump_(context->executor, [this] { return StartOne(); }) {}
 
-void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes) {
+void WriteBack::Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes, uint64_t room) {
   if (target_ == nullptr) return;
+  const auto [share, room_bytes] = ShareOf(*ns, room);
+  bool crowded;
   {
     MutexLock lock(mu_);
     auto [it, added] = items_.try_emplace(Id{ns.get(), key});
     if (!added) {  // It was lost and stored again before its first copy was settled.
       outstanding_.erase(it->second.sequence);
       unflushed_bytes_ -= it->second.bytes;
+      shares_.GiveBack(it->second.share, ns->spec.tenant);
     }
-    it->second = {
-        .ns = ns, .sequence = next_sequence_++, .bytes = bytes, .since = context_.clock->Now()};
-    outstanding_.insert(it->second.sequence);
-    unflushed_bytes_ += bytes;
-    line_.emplace_back(ns, key);
-    if (stalled_) stalled_blocks_.emplace_back(ns, key);
+    crowded = !shares_.Take(share, ns->spec.tenant, room_bytes);
+    if (crowded) {
+      items_.erase(it);
+    } else {
+      it->second = {.ns = ns,
+                    .sequence = next_sequence_++,
+                    .bytes = bytes,
+                    .since = context_.clock->Now(),
+                    .share = share};
+      outstanding_.insert(it->second.sequence);
+      unflushed_bytes_ += bytes;
+      line_.emplace_back(ns, key);
+      if (stalled_) stalled_blocks_.emplace_back(ns, key);
+    }
   }
+  if (crowded) TurnAway(ns, key, bytes, room);
   FillQueue(false);
   pump_.Kick();
+}
+
+std::pair<WaitingShares::Share, uint64_t> WriteBack::ShareOf(const NamespaceState& ns,
+                                                             uint64_t room) const {
+  if (route_.source != TierKind::kHost) {
+    return {{kCommon, room}, context_.tiers.Get(route_.source)->GetStats().capacity_bytes};
+  }
+  const HostTier& host = *context_.tiers.host;
+  const OwnerId owner = evictor_.OwnerOf(ns);
+  // Until it has a segment, its blocks lie among the common ones.
+  if (const uint64_t bytes = host.RoomBytes(owner); bytes > 0) return {{owner, room}, bytes};
+  return {{kCommon, room}, host.RoomBytes(kCommon)};
+}
+
+void WriteBack::TurnAway(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes,
+                         uint64_t room) {
+  uint16_t uses = 0;
+  {
+    NamespaceLock lock(*ns, context_.tiers);
+    const auto ref = ns->index.FindAlive(key);
+    if (!ref || !ns->index.MetaAt(*ref).in(route_.source)) return;
+    uses = ns->index.MetaAt(*ref).uses;
+    ns->index.SetDirty(*ref, route_.source, false);
+  }
+  context_.counters.crowded_copies.Add();
+  MutexLock lock(mu_);
+  Decline({ns, key, bytes, uses, room, /*crowded=*/true});
 }
 
 void WriteBack::FillQueue(bool ignore_pauses) {
@@ -108,7 +150,10 @@ void WriteBack::Unpark(size_t max, int attempts) {
 
 void WriteBack::PutInLine(const BlockKey& key, const Item& item) {
   auto [it, added] = items_.try_emplace(Id{item.ns.get(), key}, item);
-  if (!added) return;  // It was lost and stored again, and is on its way.
+  if (!added) {  // It was lost and stored again, and is on its way.
+    shares_.GiveBack(item.share, item.ns->spec.tenant);
+    return;
+  }
   it->second.sequence = next_sequence_++;
   outstanding_.insert(it->second.sequence);
   unflushed_bytes_ += item.bytes;
@@ -125,22 +170,30 @@ void WriteBack::ReviewDeclined() {
     }
   }
   for (Declined& d : some) {
-    bool used = false;
+    const auto [share, room_bytes] = ShareOf(*d.ns, d.room);
+    bool taken;
+    {
+      MutexLock lock(mu_);
+      taken = shares_.Take(share, d.ns->spec.tenant, room_bytes);
+    }
+    bool here = false, wanted = false;
     {
       NamespaceLock lock(*d.ns, context_.tiers);
       const auto ref = d.ns->index.FindAlive(d.key);
-      if (d.ns->dropped.load(std::memory_order_relaxed) || !ref) continue;
-      const BlockMeta& meta = d.ns->index.MetaAt(*ref);
-      if (!meta.in(route_.source) || meta.in(route_.target)) continue;
-      used = meta.uses > d.uses;
-      if (used) d.ns->index.SetDirty(*ref, route_.source, true);
+      here = !d.ns->dropped.load(std::memory_order_relaxed) && ref &&
+             d.ns->index.MetaAt(*ref).in(route_.source) &&
+             !d.ns->index.MetaAt(*ref).in(route_.target);
+      wanted = here && taken && (d.crowded || d.ns->index.MetaAt(*ref).uses > d.uses);
+      if (wanted) d.ns->index.SetDirty(*ref, route_.source, true);
     }
     MutexLock lock(mu_);
-    if (used) {
-      PutInLine(d.key, {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now()});
-    } else {
-      declined_.push_back(std::move(d));
+    if (wanted) {
+      PutInLine(d.key,
+                {.ns = d.ns, .bytes = d.bytes, .since = context_.clock->Now(), .share = share});
+      continue;
     }
+    if (taken) shares_.GiveBack(share, d.ns->spec.tenant);
+    if (here) declined_.push_back(std::move(d));
   }
 }
 
@@ -178,9 +231,9 @@ bool WriteBack::Lifted(uint64_t sequence) const {
   });
 }
 
-void WriteBack::Decline(const Operation& op) {
+void WriteBack::Decline(const Declined& declined) {
   if (declined_.size() >= kMaxDeclined) declined_.pop_front();
-  declined_.push_back({op.move.ns, op.move.key, op.declined_bytes, op.declined_uses});
+  declined_.push_back(declined);
 }
 
 void WriteBack::Tick() {
@@ -211,6 +264,7 @@ void WriteBack::ReleaseStalled() {
     }
     if (!stalled_) {
       stalled_ = true;
+      context_.counters.copy_stalls.Add();
       for (const auto& [id, item] : items_) stalled_blocks_.emplace_back(item.ns, id.second);
       log::Warn("copies_stalled",
                 {{"tier", std::string(Name(route_.target))}, {"blocks", log::Num(items_.size())}});
@@ -226,6 +280,45 @@ void WriteBack::ReleaseStalled() {
     if (ref && ns->index.MetaAt(*ref).in(route_.source))
       ns->index.SetDirty(*ref, route_.source, false);
   }
+}
+
+bool WriteBack::TakeMemory(Operation& op, const BlockMeta& meta) {
+  const uint64_t block_bytes = meta.bytes_in(route_.source);
+  uint64_t bytes = context_.tiers.IsMapped(route_.source) && IsLent(op) ? block_bytes : 0;
+  if (const Recoder* const recoder = op.move.ns->storage().recoder.get();
+      to_persistent_ && recoder != nullptr) {
+    bytes += recoder->WorkingBytes() +
+             std::min<uint64_t>(recoder->MaxBlockBytes(op.at_start),
+                                uint64_t{target_->max_extent_bytes()} * op.parts.size());
+  }
+  if (bytes == 0) return true;
+  const Id block{op.move.ns.get(), op.move.key};
+  const TimePoint now = context_.clock->Now();
+  MutexLock lock(mu_);
+  const bool others_turn = turn_ && turn_->block != block && now < turn_->ends;
+  if (!others_turn &&
+      (copy_bytes_ == 0 || copy_bytes_ + bytes <= context_.options.max_copy_bytes)) {
+    turn_.reset();
+    copy_bytes_ += bytes;
+    op.memory = context_.memory.Take(MemoryItem::kDisk, bytes);
+    return true;
+  }
+  if (!others_turn) turn_ = Turn{block, now + kCopyTurn};
+  return false;
+}
+
+void WriteBack::GiveMemoryBack(Operation& op) {
+  // Before others take it: the buffers are gone then.
+  op.copies.clear();
+  op.recoded.clear();
+  MutexLock lock(mu_);
+  copy_bytes_ -= op.memory.bytes();
+  op.memory = {};
+}
+
+uint64_t WriteBack::copy_bytes() const {
+  MutexLock lock(mu_);
+  return copy_bytes_;
 }
 
 bool WriteBack::StartOne() {
@@ -246,7 +339,10 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     MutexLock lock(mu_);
     last_step_ = context_.clock->Now();
     const auto it = items_.find(Id{&ns, op.move.key});
-    if (it != items_.end()) op.sequence = it->second.sequence;
+    if (it != items_.end()) {
+      op.sequence = it->second.sequence;
+      op.declined_room = it->second.share.bytes;
+    }
   }
   {
     NamespaceLock lock(ns, context_.tiers);
@@ -254,6 +350,14 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
     if (ns.dropped.load(std::memory_order_relaxed) || !ref) return;
     const BlockMeta& meta = ns.index.MetaAt(*ref);
     if (!meta.in(route_.source) || meta.in(route_.target)) return;
+    op.parts = ns.index.PartsOf(*ref);
+    op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
+    // First of all: who waits for memory must not use up the write budget.
+    if (!TakeMemory(op, meta)) {
+      op.wants_memory = true;
+      op.pause = kCopyPause;
+      return;
+    }
     const DiskAdmission::Decision decision = Admit(op, meta);
     if (decision.verdict == DiskAdmission::Verdict::kWait) {
       op.pause = decision.wait;
@@ -270,11 +374,9 @@ void WriteBack::Begin(const std::shared_ptr<Operation>& operation) {
       return;
     }
     op.wanted = true;
-    op.parts = ns.index.PartsOf(*ref);
     op.pin = ns.index.PinBlock(*ref);
     op.parent = ns.index.ParentOf(*ref);
     op.recompute_seconds = meta.recompute_seconds;
-    op.at_start = (meta.flags & BlockMeta::kAtStart) != 0;
   }
   if (to_persistent_) {
     if (Status persisted = Persist(ns); !persisted.ok()) {
@@ -393,7 +495,8 @@ void WriteBack::Postpone(const Operation& op) {
   bool at_once;  // The last flush began meanwhile.
   {
     MutexLock lock(mu_);
-    at_once = Lifted(op.sequence);
+    // Room for a copy comes with time only.
+    at_once = Lifted(op.sequence) && !op.wants_memory;
     postponed_.emplace(context_.clock->Now() + (at_once ? Duration(0) : op.pause),
                        std::pair(op.move.ns, op.move.key));
   }
@@ -402,6 +505,7 @@ void WriteBack::Postpone(const Operation& op) {
 
 void WriteBack::Finish(Operation& op) {
   NamespaceState& ns = *op.move.ns;
+  GiveMemoryBack(op);
   if (op.pause > Duration(0)) {
     Postpone(op);
     return;
@@ -492,7 +596,9 @@ void WriteBack::Conclude(const Operation& op, const Status& status, bool shown, 
   Settle(op.move, op.sequence, /*park=*/still_there && !status.ok() && !hopeless);
   MutexLock lock(mu_);
   if (shown) Unpark(kUnparkAtOnce, kMaxAttempts);
-  if (op.declined_bytes > 0) Decline(op);
+  if (op.declined_bytes > 0) {
+    Decline({op.move.ns, op.move.key, op.declined_bytes, op.declined_uses, op.declined_room});
+  }
 }
 
 void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
@@ -513,6 +619,7 @@ void WriteBack::Settle(const Move& move, uint64_t sequence, bool park) {
       if (parked_.size() >= kMaxParked) parked_.pop_front();
       parked_.push_back({move.ns, move.key, it->second.bytes});
     }
+    shares_.GiveBack(it->second.share, it->second.ns->spec.tenant);
     items_.erase(it);
   }
   settled_.NotifyAll();

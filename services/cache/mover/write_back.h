@@ -3,10 +3,14 @@
 // source host and the target disk, which they are in a node; they may be any two tiers.
 //
 // Commits are written, oldest first. What does not fit into the bounded move queue waits in
-// line here: such blocks are dirty, dirty blocks are not evicted, so the line is bounded by the
-// host tier. What is written at all is said by placement/disk_admission.h; what was turned away
-// stays in host alone and clean, and is tried again once it was used, and by Flush, which waits for
-// the write budget as everybody does. A write that fails is tried again with growing pauses; after
+// line here: such blocks are dirty, and dirty blocks are not evicted. Of a room in host only a part
+// may be dirty, shared among its tenants (waiting_shares.h), so that the line is bounded and a
+// writer that is faster than the disk keeps nobody from storing. A block beyond that is turned away
+// until others have been copied.
+//
+// What is written at all is said by placement/disk_admission.h; what was turned away stays in host
+// alone and clean, and is tried again once it was used, and by Flush, which waits for the write
+// budget as everybody does. A write that fails is tried again with growing pauses; after
 // kMaxAttempts the block is given up: it stays in host alone, may be evicted, and is counted. A
 // failing disk never fails a commit.
 //
@@ -19,7 +23,9 @@
 //
 // Under a ladder parts are encoded again on the way (block/recoder.h): in a task of the executor,
 // without locks, into buffers that end with the write; a few blocks at a time. A block whose bytes
-// turn out to be bad then leaves the host tier.
+// turn out to be bad then leaves the host tier. Such copies share max_copy_bytes of memory, charged
+// to MemoryItem::kDisk. A copy for which there is no room waits, and no copy that came later
+// overtakes it. One that needs more than all of the room passes when no other is under way.
 
 #include <deque>
 #include <functional>
@@ -31,6 +37,7 @@
 #include "services/cache/mover/move_queue.h"
 #include "services/cache/mover/pump.h"
 #include "services/cache/mover/transfer.h"
+#include "services/cache/mover/waiting_shares.h"
 #include "services/cache/placement/disk_admission.h"
 #include "services/cache/state/flush_request.h"
 #include "services/cache/state/node_context.h"
@@ -47,14 +54,16 @@ class WriteBack {
   static constexpr size_t kUnparkAtOnce = 64;
   static constexpr size_t kMaxDeclined = 65536;  // The oldest are forgotten.
   static constexpr size_t kReviewAtOnce = 1024;  // Of those, looked at by one Tick.
+  static constexpr Duration kCopyPause = std::chrono::milliseconds(20);  // Before it asks again.
+  static constexpr Duration kCopyTurn = std::chrono::seconds(1);  // It is waited for so long.
   static constexpr Duration kProbeEvery = std::chrono::seconds(1);
   static constexpr Duration kStalledAfter = std::chrono::seconds(30);  // No copy has ended since.
 
   WriteBack(NodeContext* context, Evictor* evictor, const Route& route);
 
-  // A block came to the source, and was marked dirty there. No effect when the node lacks the
-  // target.
-  void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes);
+  // A block came to the source, and was marked dirty there. `room`: the bytes that it takes there,
+  // holes included. No effect when the node lacks the target.
+  void Add(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes, uint64_t room);
   // Starts again what was postponed.
   void Tick();
   // Blocks until everything added before, and still in the source alone, is written and flushed.
@@ -67,6 +76,8 @@ class WriteBack {
   Status Persist(NamespaceState& ns);
 
   uint64_t unflushed_bytes() const;
+  // Memory of the copies under way.
+  uint64_t copy_bytes() const;
   size_t depth() const;
   const MoveQueue& queue() const { return queue_; }
 
@@ -78,13 +89,16 @@ class WriteBack {
     uint64_t bytes = 0;
     int attempts = 0;
     bool parked_before = false;
-    TimePoint since{};  // Of its commit.
+    TimePoint since{};             // Of its commit.
+    WaitingShares::Share share{};  // While it is dirty.
   };
   struct Declined {
     NamespacePtr ns;
     BlockKey key;
     uint64_t bytes = 0;
-    uint16_t uses = 0;  // When it was turned away.
+    uint16_t uses = 0;     // When it was turned away.
+    uint64_t room = 0;     // As Add has it.
+    bool crowded = false;  // Too many others were waiting.
   };
   struct Parked {
     NamespacePtr ns;
@@ -101,9 +115,17 @@ class WriteBack {
 
   // Whether the block is copied now. Under the lock of its namespace.
   DiskAdmission::Decision Admit(const Operation& operation, const BlockMeta& meta);
-  void Decline(const Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Puts in line what was turned away and has been used since.
+  // Takes the memory that the copy needs beside its block. False: others have it.
+  bool TakeMemory(Operation& operation, const BlockMeta& meta);
+  void GiveMemoryBack(Operation& operation);
+  void Decline(const Declined& declined) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The block may be evicted, and is looked at again later.
+  void TurnAway(const NamespacePtr& ns, const BlockKey& key, uint64_t bytes, uint64_t room);
+  // Puts in line what was turned away and has been used since, and what was turned away because too
+  // many others were waiting.
   void ReviewDeclined();
+  // Among whose bytes the block's count while it is dirty, and how many that room has.
+  std::pair<WaitingShares::Share, uint64_t> ShareOf(const NamespaceState& ns, uint64_t room) const;
   bool Covered(uint64_t sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Lifted(uint64_t sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Lets blocks be evicted that wait for a target that answers nothing.
@@ -158,7 +180,15 @@ class WriteBack {
   std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(mu_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t unflushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  WaitingShares shares_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting*> flushes_ ABSL_GUARDED_BY(mu_);
+  uint64_t copy_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // The copy that gets memory next. It asks again before the turn ends, unless it is over.
+  struct Turn {
+    Id block;
+    TimePoint ends{};
+  };
+  std::optional<Turn> turn_ ABSL_GUARDED_BY(mu_);
   TimePoint last_step_ ABSL_GUARDED_BY(mu_);  // A copy began or ended.
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::pair<NamespacePtr, BlockKey>> stalled_blocks_ ABSL_GUARDED_BY(mu_);

@@ -130,6 +130,9 @@ void ExportDiskTier(const DiskTier* tier, metrics::Registry* registry) {
     sink.Counter("cairn_disk_corrupt_records_total",
                  "Records that were damaged or pointed nowhere when the node started.", {},
                  D(stats.corrupt_records));
+    sink.Counter("cairn_disk_trimmed_extents_total",
+                 "Extents that were dropped at the start because disk.capacity became smaller.", {},
+                 D(stats.trimmed_extents));
   });
 }
 

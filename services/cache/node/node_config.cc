@@ -9,7 +9,8 @@
 namespace cairn::cache {
 namespace {
 
-// What the disk tier takes: RocksDB's buffers, a record for each extent, what is moved.
+// What the disk tier takes: RocksDB's buffers, what is moved, and what is encoded again
+// (EngineOptions::max_copy_bytes).
 constexpr uint64_t kDiskMemory = 96ull << 20;
 // The process itself: code, threads, gRPC.
 constexpr uint64_t kProcessMemory = 100ull << 20;
@@ -214,7 +215,9 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   s->Time("incomplete.ttl", &e.incomplete_ttl,
           "After this time the node drops a block of which parts are missing.", ttl);
   s->Bytes("index.capacity", &e.max_index_bytes,
-           "Most memory of the index, about 160 bytes per block.", {.min = 1 << 20});
+           "Most memory of the index, about 160 bytes per block, and 50 to 100 more for a block on "
+           "disk.",
+           {.min = 1 << 20});
   s->Bytes("limits.reserved", &e.max_reserved_bytes,
            "Most bytes that are reserved and not committed. 0: half of the host tier.");
   s->Bytes("limits.incomplete", &e.max_incomplete_bytes,
@@ -222,15 +225,18 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
   s->Bytes("limits.transfers", &e.max_transfer_bytes,
            "Memory for the buffers of fetches that read from disk without the host tier.",
            {.min = 1 << 20});
-  s->Bytes("limits.lease_memory", &c->lease_memory,
-           "Memory for what leases hold beside the blocks themselves: keys, places and pins.",
-           {.min = 1 << 20});
+  s->Bytes(
+      "limits.lease_memory", &c->lease_memory,
+      "Memory for what leases and reservations hold beside the blocks themselves: keys, places "
+      "and pins.",
+      {.min = 1 << 20});
   s->Bytes("limits.namespace_memory", &c->namespace_memory,
            "Memory for the texts and layouts of namespaces.", {.min = 1 << 20});
   s->Bytes("limits.session_memory", &c->session_memory,
            "Memory for sessions, and for the rings of the same-node path.", {.min = 1 << 20});
   s->Bytes("limits.fetch_headers", &c->fetch_headers,
-           "Memory for the headers of parts that fetches under way have read.", {.min = 1 << 20});
+           "Memory for keys and places of the blocks that fetches under way have taken.",
+           {.min = 4 << 20});
   s->Bytes("limits.hinted", &e.max_hinted_bytes,
            "Most bytes that prefetch hints protect at a time. 0: a quarter of the host tier.");
   s->Integer("limits.sessions", &e.max_sessions, "Most open sessions.", {.min = 1, .max = 1000000});

@@ -41,6 +41,7 @@ FetchCall::FetchCall(RpcContext* rpc, rpc::Method* method, FetchCalls* all,
       rpc_(rpc),
       all_(all),
       call_(rpc, method, &context()),
+      connection_(call_.connection()),
       grpc_call_(context().c_call()),
       writer_(rpc->options.fetch_frame_bytes) {
   grpc_call_ref(grpc_call_);
@@ -151,7 +152,8 @@ void FetchCall::Step(Wait after) {
   // Room that was promised is taken even if nobody needs it any more, or it would be lost.
   if (after != Wait::kRoom && call_.cancelled()) return End(rpc::Gone());
   // Once it waits, another thread may drive it before this line is over.
-  auto share = all_->budget.Take(rpc.options.fetch_frame_bytes, this, after == Wait::kRoom);
+  auto share =
+      all_->budget.Take(connection_, rpc.options.fetch_frame_bytes, this, after == Wait::kRoom);
   if (share == nullptr) return;
   if (call_.cancelled()) {
     share.reset();

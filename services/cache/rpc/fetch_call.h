@@ -74,6 +74,7 @@ class FetchCall final : public rpc::CallReactor, private rpc::SendBudget::Waiter
   RpcContext* const rpc_;
   FetchCalls* const all_;
   rpc::Call call_;
+  const std::string connection_;
   grpc_call* const grpc_call_;  // A reference of its own: Tick may cancel while gRPC ends the call.
   std::shared_ptr<FetchCall> self_;
 

@@ -27,6 +27,7 @@ v1::Event ToProto(const CacheEvent& event) {
 void WatchStream::Open(RpcContext* rpc, rpc::Method* method, const All& all,
                        std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
   auto stream = std::make_shared<WatchStream>(rpc, method, all, std::move(call));
+  stream->me_ = stream;
   stream->Start(stream);
   if (const Status begun = stream->Begin(request); begun.ok()) {
     stream->open_ = true;
@@ -44,10 +45,14 @@ Status WatchStream::Begin(const grpc::ByteBuffer& frame) {
   CAIRN_RETURN_IF_ERROR(rpc::Decode(frame, &request));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<Digest> fingerprint,
                          ToOptionalDigest(request.fingerprint(), "fingerprint"));
-  // An unknown namespace would be a watch that never says anything.
-  if (fingerprint) CAIRN_RETURN_IF_ERROR(rpc.engine->GetNamespace(*fingerprint).status());
+  std::optional<SessionId> session;
+  if (!request.session_id().empty()) {
+    CAIRN_ASSIGN_OR_RETURN(session, rpc.sessions->Find(request.session_id()));
+  }
   CAIRN_ASSIGN_OR_RETURN(place_, call_.TakePlaceAt(all_.places, "watches", "at most 64 at a time"));
-  queue_ = rpc.engine->Watch(fingerprint, request.snapshot());
+  CAIRN_ASSIGN_OR_RETURN(queue_, rpc.engine->Watch({.session = session,
+                                                    .fingerprint = fingerprint,
+                                                    .snapshot = request.snapshot()}));
   return OkStatus();
 }
 
@@ -77,6 +82,12 @@ void WatchStream::Pump() {
     pumping_.store(false);
     if (!sent) return;
   } while (idle());
+}
+
+void WatchStream::OnIdle() {
+  (void)rpc_->executor->Post([me = me_] {
+    if (const auto stream = me.lock()) stream->Pump();
+  });
 }
 
 void WatchStream::OnOver(const grpc::Status& status) {

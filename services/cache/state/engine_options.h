@@ -21,6 +21,8 @@ struct EngineOptions {
   uint64_t max_index_bytes = 1ull << 30;
   // Buffers of fetches that read past the host tier, from disk or from a source.
   uint64_t max_transfer_bytes = 64ull << 20;
+  // Memory of copies to disk that are encoded again, or verified as a copy of their own.
+  uint64_t max_copy_bytes = 48ull << 20;
   uint32_t max_sessions = 1024;
   uint32_t max_leases_per_session = 4096;
   uint32_t max_namespaces = 4096;

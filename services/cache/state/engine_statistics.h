@@ -33,12 +33,16 @@ namespace cairn::cache {
       "Copies to disk that admission skipped, because the block had no second touch.")             \
   ROW(kCounted, over_budget_copies, "cairn_declined_copies_total", "reason=write_budget",          \
       "Copies to disk that admission skipped, because the write budget was used up.")              \
+  ROW(kCounted, crowded_copies, "cairn_declined_copies_total", "reason=crowded",                   \
+      "Copies to disk that were put off, because too much of the room waits for its copy.")        \
   ROW(kCounted, unencodable_copies, "cairn_declined_copies_total", "reason=not_encodable",         \
       "Copies to disk that were skipped, because the codec of the disk cannot store the numbers.") \
   ROW(kCounted, failed_copies, "cairn_failed_copies_total", "",                                    \
       "Blocks whose copy to disk the node gave up after failed attempts.")                         \
   ROW(kCounted, late_copies, "cairn_late_copies_total", "",                                        \
       "Blocks whose copy to disk was written or given up later than disk.flush_after.")            \
+  ROW(kCounted, copy_stalls, "cairn_copy_stalls_total", "",                                        \
+      "Times that a copy to disk was under way and none ended for 30 s.")                          \
   ROW(kCounted, recoded_bytes_in, "cairn_recoded_bytes_total", "form=before",                      \
       "Bytes that a ladder encoded again for the disk, before.")                                   \
   ROW(kCounted, recoded_bytes_out, "cairn_recoded_bytes_total", "form=after",                      \

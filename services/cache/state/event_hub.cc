@@ -11,8 +11,8 @@ constexpr size_t kChargedAtOnce = 256;  // Events.
 
 class EventHub::Queue final : public EventQueue {
  public:
-  Queue(EventHub* hub, const std::optional<Fingerprint>& fingerprint, NextPage snapshot)
-      : hub_(hub), fingerprint_(fingerprint), snapshot_(std::move(snapshot)) {}
+  Queue(EventHub* hub, const EventFilter& filter, NextPage snapshot)
+      : hub_(hub), filter_(filter), snapshot_(std::move(snapshot)) {}
   // The sequence that a snapshot stands for. Before the queue is used.
   void Begin(uint64_t sequence) { sequence_ = sequence; }
   ~Queue() override {
@@ -22,8 +22,8 @@ class EventHub::Queue final : public EventQueue {
   }
 
   // RESOURCE_EXHAUSTED: all queues together hold too much, and the event is not in this one.
-  Status Push(const CacheEvent& event) {
-    if (fingerprint_ && event.fingerprint != *fingerprint_) return OkStatus();
+  Status Push(const CacheEvent& event, std::string_view tenant) {
+    if (!filter_.Takes(event.fingerprint, tenant)) return OkStatus();
     {
       MutexLock lock(mu_);
       if (lagged_) return OkStatus();
@@ -122,7 +122,7 @@ class EventHub::Queue final : public EventQueue {
   }
 
   EventHub* const hub_;
-  const std::optional<Fingerprint> fingerprint_;
+  const EventFilter filter_;
   uint64_t sequence_ = 0;  // Constant after Begin.
   Mutex snapshot_mu_;      // Held while a page is made; outside all other locks.
   NextPage snapshot_ ABSL_GUARDED_BY(snapshot_mu_);
@@ -138,12 +138,12 @@ class EventHub::Queue final : public EventQueue {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-void EventHub::Publish(CacheEvent event) {
+void EventHub::Publish(CacheEvent event, std::string_view tenant) {
   MutexLock lock(mu_);
   event.node_epoch = node_epoch_;
   event.sequence = ++sequence_;
   for (Queue* queue : queues_) {
-    for (Status full = queue->Push(event); !full.ok(); full = queue->Push(event)) {
+    for (Status full = queue->Push(event, tenant); !full.ok(); full = queue->Push(event, tenant)) {
       // The slowest watcher makes room, not the one that happened to need some.
       Queue* loser =
           *std::max_element(queues_.begin(), queues_.end(),
@@ -155,9 +155,8 @@ void EventHub::Publish(CacheEvent event) {
   }
 }
 
-std::unique_ptr<EventQueue> EventHub::Subscribe(const std::optional<Fingerprint>& fingerprint,
-                                                NextPage snapshot) {
-  auto queue = std::make_unique<Queue>(this, fingerprint, std::move(snapshot));
+std::unique_ptr<EventQueue> EventHub::Subscribe(const EventFilter& filter, NextPage snapshot) {
+  auto queue = std::make_unique<Queue>(this, filter, std::move(snapshot));
   MutexLock lock(mu_);
   queue->Begin(sequence_);
   queues_.push_back(queue.get());

@@ -1,5 +1,7 @@
 #include "services/cache/state/memory_account.h"
 
+#include <algorithm>
+
 namespace cairn::cache {
 namespace {
 
@@ -61,13 +63,18 @@ MemoryAccount::Bounds MemoryAccount::Unbounded() {
   return bounds;
 }
 
-Result<MemoryCharge> MemoryAccount::Charge(MemoryItem item, uint64_t bytes) {
-  CAIRN_RETURN_IF_ERROR(Add(item, bytes));
+Result<MemoryCharge> MemoryAccount::Charge(MemoryItem item, uint64_t bytes, uint64_t keep_free) {
+  CAIRN_RETURN_IF_ERROR(Add(item, bytes, keep_free));
   return MemoryCharge(this, item, bytes);
 }
 
-Status MemoryAccount::Add(MemoryItem item, uint64_t bytes) {
-  const uint64_t bound = bounds_[Index(item)];
+MemoryCharge MemoryAccount::Take(MemoryItem item, uint64_t bytes) {
+  used_[Index(item)].fetch_add(bytes, std::memory_order_relaxed);
+  return MemoryCharge(this, item, bytes);
+}
+
+Status MemoryAccount::Add(MemoryItem item, uint64_t bytes, uint64_t keep_free) {
+  const uint64_t bound = bounds_[Index(item)] - std::min(keep_free, bounds_[Index(item)]);
   uint64_t used = used_[Index(item)].load(std::memory_order_relaxed);
   do {
     if (used > bound || bytes > bound - used) {

@@ -16,15 +16,16 @@ namespace cairn::cache {
 
 enum class MemoryItem : uint8_t {
   kHost,          // The arena of the host tier, and memory that its readers still map.
-  kIndex,         // Blocks, their parts, and what remembers removed blocks.
-  kLeases,        // What leases hold beside the blocks: their keys, places and pins.
+  kIndex,         // Blocks, their parts, where they lie on disk, and what remembers removed ones.
+  kLeases,        // What leases and reservations hold beside the bytes of the blocks, and what
+                  // leases keep of the index of dropped namespaces.
   kNamespaces,    // Texts and layouts of namespaces, in the engine and in the protocol's cache.
-  kFetchHeaders,  // Headers of parts that fetches under way have read.
+  kFetchHeaders,  // Keys and places of the blocks that fetches under way have taken.
   kTransfers,     // Buffers of fetches that read from disk or from a source.
   kRpc,           // Frames and messages of gRPC.
   kWatches,       // Events that wait for watchers.
   kSessions,      // Sessions, and the rings of the same-node path.
-  kDisk,          // RocksDB, records of extents, blocks that are moved or encoded again.
+  kDisk,          // RocksDB, blocks that are moved, copied or encoded again.
   kProcess,       // Code, threads, gRPC itself.
 };
 inline constexpr size_t kMemoryItems = 11;
@@ -73,8 +74,11 @@ class MemoryAccount {
   MemoryAccount& operator=(const MemoryAccount&) = delete;
 
   // RESOURCE_EXHAUSTED, with the item, the bytes, the bound and its setting: the item would exceed
-  // its bound. Counted.
-  Result<MemoryCharge> Charge(MemoryItem item, uint64_t bytes);
+  // its bound. Counted. `keep_free`: so much of the bound is left for other charges.
+  Result<MemoryCharge> Charge(MemoryItem item, uint64_t bytes, uint64_t keep_free = 0);
+  // For what is there already, or cannot be refused: may exceed the bound, so that the next Charge
+  // is refused.
+  MemoryCharge Take(MemoryItem item, uint64_t bytes);
   // For items that measure themselves and refuse by themselves: what the item has now.
   void Measure(MemoryItem item, uint64_t bytes) {
     used_[Index(item)].store(bytes, std::memory_order_relaxed);
@@ -92,7 +96,7 @@ class MemoryAccount {
  private:
   friend class MemoryCharge;
   static size_t Index(MemoryItem item) { return static_cast<size_t>(item); }
-  Status Add(MemoryItem item, uint64_t bytes);
+  Status Add(MemoryItem item, uint64_t bytes, uint64_t keep_free = 0);
   void Return(MemoryItem item, uint64_t bytes) {
     used_[Index(item)].fetch_sub(bytes, std::memory_order_relaxed);
   }

@@ -5,6 +5,7 @@
 // limit of 4096, a tenant alone on a node has at most 2048, and a second one at most 1024 then.
 // A namespace counts as used when it is opened, and when a call names it.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ class NamespaceRegistry {
   // All namespaces that exist now. Cheap: the list is shared, and made again only when a namespace
   // comes or goes.
   std::shared_ptr<const List> All() const;
+  // Memory of the blocks of all of them, without what is dropped. Takes no walk over them.
+  uint64_t IndexBytes() const { return index_bytes_->load(std::memory_order_relaxed); }
 
   // Returns the existing namespace, or the one that `make(generation)` returns. `generation` is the
   // one that a namespace must have if it is opened again. `make` runs under the registry's lock, so
@@ -59,6 +62,9 @@ class NamespaceRegistry {
   size_t CountOf(const std::string& tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_namespaces_;
+  // A namespace may outlive the registry.
+  const std::shared_ptr<std::atomic<uint64_t>> index_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
   mutable Mutex mu_;
   absl::flat_hash_map<Fingerprint, NamespacePtr> by_fingerprint_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<Fingerprint, uint64_t> next_generation_ ABSL_GUARDED_BY(mu_);

@@ -35,6 +35,15 @@ class NamespaceState {
         pending(whole) {
     for (auto& rank : next_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
   }
+  ~NamespaceState() {
+    if (total_bytes_ != nullptr) total_bytes_->fetch_sub(counted_bytes_);
+  }
+  NamespaceState(const NamespaceState&) = delete;
+  NamespaceState& operator=(const NamespaceState&) = delete;
+
+  // From now on `memory_bytes` counts in `total` too, until the namespace is dropped. Once, before
+  // others see it.
+  void CountIn(std::shared_ptr<std::atomic<uint64_t>> total) { total_bytes_ = std::move(total); }
 
   // OK, or why parts can be neither read nor written. Blocks of such a namespace lie on disk only.
   // NamespaceRegistry::Get hands out no namespace of this kind.
@@ -85,7 +94,20 @@ class NamespaceState {
   std::vector<std::weak_ptr<NamespaceState>> similar ABSL_GUARDED_BY(similar_mu);
 
  private:
+  friend class NamespaceLock;
   static constexpr uint64_t kTables = 1024;  // Entries of maps and lists, and allocator's overhead.
+
+  void PublishMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const uint64_t bytes_now = index.MemoryBytes() + pending.MemoryBytes();
+    memory_bytes.store(bytes_now, std::memory_order_relaxed);
+    if (total_bytes_ == nullptr) return;
+    const uint64_t counts = dropped.load(std::memory_order_relaxed) ? 0 : bytes_now;
+    total_bytes_->fetch_add(counts - counted_bytes_, std::memory_order_relaxed);  // Wraps back.
+    counted_bytes_ = counts;
+  }
+
+  std::shared_ptr<std::atomic<uint64_t>> total_bytes_;  // Constant once others see the namespace.
+  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu) = 0;      // What it has in `total_bytes_`.
 };
 using NamespacePtr = std::shared_ptr<NamespaceState>;
 
@@ -117,7 +139,7 @@ class ABSL_SCOPED_LOCKABLE NamespaceLock {
     state_.blocks.store(state_.index.blocks(), kRelaxed);
     state_.bytes.store(state_.index.bytes(), kRelaxed);
     state_.incomplete_blocks.store(state_.pending.incomplete_blocks(), kRelaxed);
-    state_.memory_bytes.store(state_.index.MemoryBytes() + state_.pending.MemoryBytes(), kRelaxed);
+    state_.PublishMemory();
   }
 
   NamespaceState& state_;

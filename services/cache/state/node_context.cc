@@ -39,12 +39,7 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
       events(options_in.watch_queue_capacity, node_epoch, *clock_in, &memory),
       pace{{ReadPace(clock_in), ReadPace(clock_in), ReadPace(clock_in)}} {}
 
-uint64_t NodeContext::IndexBytes() const {
-  uint64_t total = gone.MemoryBytes();
-  const auto all = registry.All();
-  for (const auto& ns : *all) total += ns->memory_bytes.load(std::memory_order_relaxed);
-  return total;
-}
+uint64_t NodeContext::IndexBytes() const { return gone.MemoryBytes() + registry.IndexBytes(); }
 
 void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key,
                           TierKind tier, const std::optional<BlockKey>& parent) {
@@ -55,7 +50,7 @@ void NodeContext::Publish(CacheEvent::Kind kind, const NamespaceState& ns, const
   event.key = key;
   event.parent = parent;
   event.tier = tier;
-  events.Publish(event);
+  events.Publish(event, ns.spec.tenant);
 }
 
 void NodeContext::PublishLeft(const NamespaceState& ns, const BlockKey& key, TierKind tier,

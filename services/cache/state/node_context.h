@@ -15,6 +15,7 @@
 #include "services/cache/state/namespace_registry.h"
 #include "services/cache/state/read_pace.h"
 #include "services/cache/state/tiers.h"
+#include "services/cache/tier/read_line.h"
 
 namespace cairn::cache {
 
@@ -83,8 +84,13 @@ struct NodeContext {
               uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
-  // Memory of the index: all namespaces and what is shared.
+  // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
   uint64_t IndexBytes() const;
+  // Memory of the persistent tier's map of extents. Together with IndexBytes it is bounded by
+  // max_index_bytes. Recovery bounds the index alone: what was there before the start stays.
+  uint64_t MapBytes() const {
+    return tiers.persistent == nullptr ? 0 : tiers.persistent->MapBytes();
+  }
   // Called under the namespace's lock.
   void Publish(CacheEvent::Kind kind, const NamespaceState& ns, const BlockKey& key, TierKind tier,
                const std::optional<BlockKey>& parent = std::nullopt);
@@ -118,6 +124,8 @@ struct NodeContext {
   Counters counters;
   // Disk: reads of promotions and of fetches past the host tier. Host: a sample of verified slices.
   ByTier<ReadPace> pace;
+  // Of blocks, for promotions and for fetches past the host tier.
+  ByTier<ReadLine> reads;
   Progress progress;
   InFlight in_flight;
 };

@@ -55,6 +55,10 @@ namespace cairn::cache {
 
 // Extents of the host tier begin at pages, and take whole ones.
 inline constexpr uint64_t kHostPageBytes = 4096;
+// What an extent of this length takes.
+inline constexpr uint64_t HostRoom(uint64_t length) {
+  return (length + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
+}
 
 struct HostTierOptions {
   enum class HugePages : uint8_t {
@@ -183,6 +187,8 @@ class HostTier final : public Tier {
   // it is used as before.
   bool EndDrain();
   uint64_t UsedBytesIn(uint32_t index) const;
+  // Of the owner's segments, or of the common ones. O(segments), no lock.
+  uint64_t RoomBytes(OwnerId owner) const;
   uint32_t SegmentOf(const Extent& extent) const { return SegmentOf(extent.id); }
 
   // Constant while the extent is reserved. No lock.

@@ -103,6 +103,15 @@ uint64_t HostTier::BytesOf(OwnerId owner) const {
   return bytes;
 }
 
+uint64_t HostTier::RoomBytes(OwnerId owner) const {
+  if (!had_owners_.load(std::memory_order_acquire)) return owner == kCommon ? capacity_bytes_ : 0;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < segments_.size(); ++i) {
+    if (OwnerOfIndex(i) == owner) bytes += segments_[i].bytes;
+  }
+  return bytes;
+}
+
 uint64_t HostTier::UsedBytesIn(uint32_t index) const {
   MutexLock lock(mu_);
   return uint64_t{allocator_->used_pages_in(index)} * kHostPageBytes;

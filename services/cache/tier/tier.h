@@ -111,6 +111,10 @@ class PersistentTier : public Tier {
   // evicts one by one. May read a little from disk.
   virtual VictimGroup NextVictims() { return {}; }
 
+  // Memory that the tier needs to know where its extents lie: it grows with their number, and
+  // counts for the index.
+  virtual uint64_t MapBytes() const { return 0; }
+
   // Told of extents whose bytes the tier found damaged by itself, not in answer to a Read, so that
   // the owner drops what points there. Runs on a thread of the tier; must not block. Set it before
   // Recover; nullptr, which waits for a call under way, before the owner goes.

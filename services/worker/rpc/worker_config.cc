@@ -76,8 +76,10 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "auto: shared memory when the node is on this machine and offers it, otherwise gRPC. "
               "grpc: never shared memory. local: only shared memory.",
               {.choices = {"auto", "grpc", "local"}});
-  schema.Bool("cache.lend", &c.lend,
-              "With shared memory: read blocks in place, without a copy, while a request runs.");
+  schema.Bool(
+      "cache.lend", &c.lend,
+      "With shared memory: read blocks in place, without a copy, while a request runs. Blocks "
+      "that another process can still write to are copied.");
   schema.Bytes(
       "cache.push_queue", &c.push_queue,
       "Memory for KV pages that wait for their push. Pages that do not fit are not pushed.");

@@ -39,7 +39,7 @@ client::ConnectOptions ConnectionOf(const std::string& address, const std::strin
 
 std::string CodeOf(const std::string& what, const Status& status) {
   return what + " " + absl::StatusCodeToString(status.code()) + ": " +
-         Message(status).substr(0, 100);
+         Message(status).substr(0, 200);
 }
 
 }  // namespace
@@ -59,6 +59,10 @@ void HonestWindow::Add(const HonestWindow& other) {
   calls += other.calls;
   failed += other.failed;
   for (const auto& [why, count] : other.failures) failures[why] += count;
+  if (other.longest_ms > longest_ms) {
+    longest_ms = other.longest_ms;
+    slowest = other.slowest;
+  }
   milliseconds.insert(milliseconds.end(), other.milliseconds.begin(), other.milliseconds.end());
   read_blocks += other.read_blocks;
   local_calls += other.local_calls;
@@ -79,13 +83,27 @@ HonestLoad::HonestLoad(const TestedNode* node, Options options)
 }
 
 HonestLoad::~HonestLoad() {
-  done_.store(true);
+  {
+    MutexLock lock(mu_);
+    done_ = true;
+    changed_.NotifyAll();
+  }
   for (std::thread& thread : threads_) thread.join();
 }
 
 void HonestLoad::Pause() {
-  paused_.store(true);
-  CAIRN_CHECK(WaitUntil([this] { return active_.load() == 0; }, kPatience));
+  MutexLock lock(mu_);
+  paused_ = true;
+  const bool idle =
+      changed_.WaitUntil(mu_, SteadyClock::Get().Now() + kPatience,
+                         [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return active_ == 0; });
+  CAIRN_CHECK(idle);
+}
+
+void HonestLoad::Continue() {
+  MutexLock lock(mu_);
+  paused_ = false;
+  changed_.NotifyAll();
 }
 
 HonestWindow HonestLoad::TakeWindow() {
@@ -93,17 +111,27 @@ HonestWindow HonestLoad::TakeWindow() {
   return std::exchange(window_, {});
 }
 
+bool HonestLoad::BeginStep() {
+  MutexLock lock(mu_);
+  changed_.Wait(mu_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return done_ || !paused_; });
+  if (done_) return false;
+  ++active_;
+  return true;
+}
+
+void HonestLoad::EndStep() {
+  MutexLock lock(mu_);
+  if (--active_ == 0 && paused_) changed_.NotifyAll();
+}
+
 void HonestLoad::Run(uint64_t seed) {
   std::mt19937_64 random(seed);
-  while (!done_.load()) {
-    active_.fetch_add(1);
-    if (!paused_.load()) {
-      const uint64_t newest = next_prompt_.load();
-      const bool old = newest > 0 && random() % 4 != 0;
-      Step(old ? newest - 1 - random() % std::min(newest, kHotPrompts) : next_prompt_.fetch_add(1));
-    }
-    active_.fetch_sub(1);
-    std::this_thread::sleep_for(options_.pause);
+  while (BeginStep()) {
+    const uint64_t newest = next_prompt_.load();
+    const bool old = newest > 0 && random() % 4 != 0;
+    Step(old ? newest - 1 - random() % std::min(newest, kHotPrompts) : next_prompt_.fetch_add(1));
+    EndStep();
+    if (options_.pause > Duration{0}) std::this_thread::sleep_for(options_.pause);
   }
 }
 
@@ -123,7 +151,7 @@ void HonestLoad::Step(uint64_t prompt) {
       if (read.misses[i] > 0) failure += fmt::format(" {}", Name(reason));
     }
   }
-  Note(begin, failure, read.wrong, read.complete_blocks);
+  Note("read", begin, failure, read.wrong, read.complete_blocks);
   if (!failure.empty() || read.matched_blocks >= keys.size()) return;
 
   begin = SteadyClock::Get().Now();
@@ -131,7 +159,7 @@ void HonestLoad::Step(uint64_t prompt) {
       Write(*client_, model_, keys, read.matched_blocks, model_.whole(), seconds(5));
   if (!write.status.ok()) failure = CodeOf("write", write.status);
   if (write.refused_parts > 0) failure = CodeOf("write refused", write.refused);
-  Note(begin, failure, {}, 0);
+  Note("write", begin, failure, {}, 0);
   if (!failure.empty()) return;
 
   // Who was told that his block is stored finds it.
@@ -143,10 +171,10 @@ void HonestLoad::Step(uint64_t prompt) {
   } else if (match->matched_blocks < keys.size()) {
     failure = fmt::format("read back: stored, but not there: {}", Name(match->miss_reason));
   }
-  Note(begin, failure, {}, 0);
+  Note("read back", begin, failure, {}, 0);
 }
 
-void HonestLoad::Note(TimePoint begin, const std::string& failure,
+void HonestLoad::Note(const char* what, TimePoint begin, const std::string& failure,
                       const std::vector<std::string>& wrong, uint64_t blocks) {
   const TimePoint end = SteadyClock::Get().Now();
   const bool away = node_.WasAwayOnPurpose(begin, end);
@@ -157,7 +185,13 @@ void HonestLoad::Note(TimePoint begin, const std::string& failure,
   if (away) return;
   ++window_.calls;
   if (options_.path != client::PathChoice::kGrpc) ++window_.local_calls;
-  window_.milliseconds.push_back(Seconds(end - begin) * 1e3);
+  const double took = Seconds(end - begin) * 1e3;
+  window_.milliseconds.push_back(took);
+  if (took > window_.longest_ms) {
+    window_.longest_ms = took;
+    window_.slowest = fmt::format("{} of {}", what, options_.tenant);
+    if (!failure.empty()) window_.slowest += ", which failed: " + failure;
+  }
   window_.read_blocks += blocks;
   if (failure.empty()) return;
   ++window_.failed;

@@ -22,6 +22,8 @@ struct HonestWindow {
   uint64_t failed = 0;
   std::map<std::string, uint64_t> failures = {};  // Why, with a count.
   std::vector<double> milliseconds = {};          // Of each call, failed ones too.
+  double longest_ms = 0;
+  std::string slowest = {};  // Which call took longest.
   uint64_t read_blocks = 0;
   uint64_t local_calls = 0;             // Of `calls`, those of clients that use shared memory.
   std::vector<std::string> wrong = {};  // Wrong bytes. Must stay empty.
@@ -46,7 +48,7 @@ class HonestLoad {
   ~HonestLoad();
   // Waits until no call is under way, and keeps it so until Continue.
   void Pause();
-  void Continue() { paused_.store(false); }
+  void Continue();
   // What happened since the last time.
   HonestWindow TakeWindow();
 
@@ -57,19 +59,25 @@ class HonestLoad {
 
  private:
   void Run(uint64_t seed);
+  // False: it ends.
+  bool BeginStep();
+  void EndStep();
   void Step(uint64_t prompt);
-  void Note(TimePoint begin, const std::string& failure, const std::vector<std::string>& wrong,
-            uint64_t blocks);
+  void Note(const char* what, TimePoint begin, const std::string& failure,
+            const std::vector<std::string>& wrong, uint64_t blocks);
 
   const TestedNode& node_;
   const Options options_;
   const FaultModel model_;
   std::unique_ptr<client::CacheClient> client_;
-  std::atomic<bool> done_{false};
-  std::atomic<bool> paused_{false};
-  std::atomic<uint32_t> active_{0};
   std::atomic<uint64_t> next_prompt_{0};
   mutable Mutex mu_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  // Its threads wait while it is paused: threads that looked again and again would take the time of
+  // the clients that are measured.
+  bool paused_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t active_ ABSL_GUARDED_BY(mu_) = 0;
   HonestWindow window_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };

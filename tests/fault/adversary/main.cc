@@ -11,6 +11,7 @@
 
 #include "common/config/config.h"
 #include "common/log/log.h"
+#include "tests/fault/adversary/cost.h"
 #include "tests/fault/adversary/runner.h"
 
 namespace cairn::fault {
@@ -20,13 +21,37 @@ struct Options {
   uint64_t seed = 0;
   double seconds = 180;
   std::string only;
+  std::string skip;
   bool json = false;
   bool list = false;
+  bool cost = false;
 };
 
 uint64_t SeedOfTheDay() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::days>(now).count());
+}
+
+// Whether `name` is among those that commas divide.
+bool IsIn(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(','), names.size());
+    if (names.substr(0, end) == name) return true;
+    names.remove_prefix(std::min(names.size(), end + 1));
+  }
+  return false;
+}
+
+// Three rounds of two seconds on each path, and as many without hostile clients.
+int MeasureCost(const Options& options, const Runner::Options& run) {
+  const Result<CostReport> report =
+      MeasureCosts({.seed = run.seed, .recipes = run.recipes, .quiet = options.json});
+  if (!report.ok()) {
+    std::cerr << ToString(report.status()) << "\n";
+    return 2;
+  }
+  std::cout << (options.json ? report->Json() : report->Text()) << std::endl;
+  return 0;
 }
 
 int Run(const Options& options) {
@@ -37,13 +62,15 @@ int Run(const Options& options) {
                       .quiet = options.json};
   for (const Recipe& recipe : Recipes()) {
     if (options.list) std::cout << fmt::format("{:22} {}\n", recipe.name, recipe.what);
-    if (options.only.empty() || options.only == recipe.name) run.recipes.push_back(&recipe);
+    const bool chosen = options.only.empty() || IsIn(options.only, recipe.name);
+    if (chosen && !IsIn(options.skip, recipe.name)) run.recipes.push_back(&recipe);
   }
   if (options.list) return 0;
   if (run.recipes.empty()) {
-    std::cerr << "only: got '" << options.only << "', expected a name that --list prints\n";
+    std::cerr << "only: got '" << options.only << "', expected names that --list prints\n";
     return 2;
   }
+  if (options.cost) return MeasureCost(options, run);
   if (!options.json) std::cout << "seed " << run.seed << std::endl;
   const Result<Report> report = Runner(run).Run();
   if (!report.ok()) {
@@ -66,8 +93,11 @@ int main(int argc, char** argv) {
   schema.Integer("seed", &options.seed, "Of all random choices. 0: the number of today.");
   schema.Real("seconds", &options.seconds, "How long it runs. Each recipe has its turn once.",
               {.min = 1, .unit = "seconds"});
-  schema.Text("only", &options.only, "The name of one recipe. Empty: all.");
+  schema.Text("only", &options.only, "Names of recipes, divided by commas. Empty: all.");
+  schema.Text("skip", &options.skip, "Names of recipes that do not run.");
   schema.Switch("json", &options.json, "One line of JSON instead of text.");
+  schema.Switch("cost", &options.cost,
+                "Measures what each recipe costs an honest client, against a second honest one.");
   schema.Switch("list", &options.list, "Prints the recipes and ends.");
   const auto line = config::Load(schema, {argv + 1, argv + argc});
   if (!line.ok()) {

@@ -76,6 +76,8 @@ const Recipe kRecipes[] = {
     {"killed_holders", "kill -9 of clients that hold leases, rooms and lent memory", KilledHolders,
      kAll, 10},
     // ---- Restarts ----
+    {"stranger_admin", "Drops and bumps over loopback, as the node is by default: refused",
+     StrangerAdmin, kMost, 20, true},
     {"kill_nine", "kill -9 of the node under load", KillNine, kMost, 20, true},
     {"other_capacities", "Restarts with more and less room, by SIGTERM and kill -9",
      OtherCapacities, kMost, 20, true},

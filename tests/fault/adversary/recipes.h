@@ -65,6 +65,7 @@ void DropAndBumpRaces(Scene& scene);
 void StoppedHolder(Scene& scene);
 void KilledHolders(Scene& scene);
 // restarts.cc
+void StrangerAdmin(Scene& scene);
 void KillNine(Scene& scene);
 void OtherCapacities(Scene& scene);
 void GrowingDisk(Scene& scene);

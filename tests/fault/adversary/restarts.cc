@@ -47,6 +47,33 @@ uint64_t CountWhole(Scene& scene, const std::string& tenant, uint64_t blocks) {
 
 }  // namespace
 
+void StrangerAdmin(Scene& scene) {
+  constexpr uint64_t kBlocks = 20;
+  scene.PauseHonest();
+  const Status restarted = scene.node.Restart(/*kill=*/false, {"--admin.allow_loopback", "false"});
+  scene.Expect(restarted.ok(), "restart: " + ToString(restarted));
+  const std::string tenant = scene.Tenant("victim");
+  {
+    Fill(scene, tenant, kBlocks);
+    WireClient stranger(scene.node.address(), scene.stop);
+    const std::string ns = stranger.Open(OpaqueSpec(tenant));
+    CallContext context(scene.stop);
+    v1::ListNamespacesRequest request;
+    v1::ListNamespacesResponse response;
+    for (const grpc::Status& status :
+         {stranger.DropTenant(tenant), stranger.BumpEpoch(ns),
+          stranger.admin().ListNamespaces(context.get(), request, &response)}) {
+      scene.Expect(status.error_code() == grpc::StatusCode::PERMISSION_DENIED,
+                   fmt::format("a stranger's Admin call over loopback ended with code {}: {}",
+                               static_cast<int>(status.error_code()), status.error_message()));
+    }
+  }
+  scene.Expect(CountWhole(scene, tenant, kBlocks) == kBlocks,
+               "blocks are gone that a stranger wanted to drop");
+  (void)scene.node.Restart(/*kill=*/false);
+  scene.ContinueHonest();
+}
+
 void KillNine(Scene& scene) {
   for (int i = 0; i < 3 && scene.going(); ++i) {
     scene.Spend(milliseconds(scene.Between(100, 1500)));

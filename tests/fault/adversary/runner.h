@@ -32,6 +32,10 @@ class Runner {
   Status StartNode();
   void MeasureYardstick();
   void RunRound(const std::vector<const Recipe*>& recipes, double round_seconds);
+  // The invariants after a round. What is wrong.
+  std::vector<std::string> CheckRound(const std::vector<const Recipe*>& recipes,
+                                      const HonestWindow& window, const Liveness::Window& probes,
+                                      double lasted);
   // Waits until all that hostile clients held is given back, and removes their tenants.
   std::string Settle();
   void CheckHonest(const std::vector<const Recipe*>& recipes, const HonestWindow& window,
@@ -52,6 +56,7 @@ class Runner {
   std::unique_ptr<client::CacheClient> operator_;
   uint64_t deaths_ = 0;  // Those that a round has reported.
   uint64_t peak_ = 0;    // Bytes, at the end of the last round.
+  std::string in_host_;  // Which tenants have many blocks there, at the end of the last round.
 };
 
 }  // namespace cairn::fault

@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
+
+#include "cairn/client/connect.h"
 
 namespace cairn::fault {
 namespace {
@@ -29,6 +32,47 @@ std::string LineField(const std::string& line, const std::string& name) {
 TimePoint Now() { return SteadyClock::Get().Now(); }
 
 }  // namespace
+
+const std::vector<std::string>& SmallNodeArgs() {
+  static const std::vector<std::string> kArgs = {"--admin.allow_loopback",
+                                                 "true",
+                                                 "--host.capacity",
+                                                 "512MiB",
+                                                 "--host.prefault",
+                                                 "false",
+                                                 "--disk.capacity",
+                                                 "1GiB",
+                                                 "--disk.min_free",
+                                                 "0",
+                                                 "--index.capacity",
+                                                 "32MiB",
+                                                 "--rpc.memory",
+                                                 "64MiB",
+                                                 "--limits.transfers",
+                                                 "32MiB",
+                                                 "--limits.namespaces",
+                                                 "512",
+                                                 "--lease.default_ttl",
+                                                 "5s",
+                                                 "--reservation.default_ttl",
+                                                 "5s",
+                                                 "--log.level",
+                                                 "info"};
+  return kArgs;
+}
+
+void DropHostileTenants(const std::string& address) {
+  const auto admin = client::ConnectAdmin({.address = address});
+  const auto namespaces = (*admin)->ListNamespaces("", {.deadline = seconds(10)});
+  if (!namespaces.ok()) return;
+  std::set<std::string> tenants;
+  for (const client::NamespaceInfo& info : *namespaces) tenants.insert(info.spec.tenant);
+  for (const std::string& tenant : tenants) {
+    if (tenant.rfind("honest-", 0) != 0) {
+      (void)(*admin)->DropTenant(tenant, {.deadline = seconds(10)});
+    }
+  }
+}
 
 Result<std::unique_ptr<TestedNode>> TestedNode::Start(const Options& options) {
   std::unique_ptr<TestedNode> node(new TestedNode(options));

@@ -16,6 +16,11 @@
 
 namespace cairn::fault {
 
+// Flags of a node in which everything fills up in seconds.
+const std::vector<std::string>& SmallNodeArgs();
+// Forgets all tenants but the honest ones, whose names begin with "honest-".
+void DropHostileTenants(const std::string& address);
+
 // Thread-safe.
 class TestedNode {
  public:

@@ -42,7 +42,7 @@ WireClient::WireClient(const std::string& address, const std::stop_token& stop,
   admin_ = v1::Admin::NewStub(channel_);
   v1::OpenSessionRequest request;
   request.set_client_name("hostile");
-  (void)tenant;
+  request.set_tenant(tenant);
   std::stop_callback cancel(stop, [this] { context_.TryCancel(); });
   events_ = cache_->OpenSession(&context_, request);
   if (!events_->Read(&hello_)) {
@@ -88,7 +88,11 @@ std::vector<v1::PartResult> WireClient::Reserve(const std::string& fingerprint,
     *to->mutable_part() = part.rect;
     to->set_bytes(part.bytes.size());
   }
-  if (!cache_->Reserve(context.get(), request, &response).ok()) return {};
+  const grpc::Status status = cache_->Reserve(context.get(), request, &response);
+  if (!status.ok()) {
+    NoteRefusal("Reserve: " + status.error_message());
+    return {};
+  }
   return {response.results().begin(), response.results().end()};
 }
 
@@ -116,6 +120,7 @@ std::vector<int> WireClient::StoreSome(const std::string& fingerprint,
   std::vector<size_t> sent;
   for (size_t i = 0; i < parts.size(); ++i) {
     codes[i] = static_cast<int>(reserved[i].code());
+    if (codes[i] != 0) NoteRefusal(reserved[i].message());
     if (codes[i] == 0) {
       sent.push_back(i);
       frame.add_commit_ids(reserved[i].reservation_id());
@@ -143,12 +148,26 @@ std::vector<int> WireClient::StoreSome(const std::string& fingerprint,
   }
   writer->Write(frame);
   writer->WritesDone();
-  const bool ok =
-      writer->Finish().ok() && response.committed_size() == static_cast<int>(sent.size());
+  const grpc::Status status = writer->Finish();
+  const bool ok = status.ok() && response.committed_size() == static_cast<int>(sent.size());
+  if (!status.ok()) NoteRefusal("Push: " + status.error_message());
   for (size_t i = 0; i < sent.size(); ++i) {
     codes[sent[i]] = ok ? static_cast<int>(response.committed(static_cast<int>(i)).code()) : -1;
+    if (ok && codes[sent[i]] != 0) {
+      NoteRefusal(response.committed(static_cast<int>(i)).message());
+    }
   }
   return codes;
+}
+
+void WireClient::NoteRefusal(const std::string& text) {
+  MutexLock lock(mu_);
+  last_refusal_ = text;
+}
+
+std::string WireClient::last_refusal() const {
+  MutexLock lock(mu_);
+  return last_refusal_;
 }
 
 grpc::Status WireClient::Match(const std::string& fingerprint, const std::string& keys,

@@ -15,6 +15,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
+#include "common/concurrency/mutex.h"
 
 namespace cairn::fault {
 
@@ -61,6 +62,8 @@ class WireClient {
                                       const std::vector<PartToStore>& parts, uint32_t ttl_ms = 0);
   // Reserves, sends and commits. One code per part; -1: the call failed.
   std::vector<int> Store(const std::string& fingerprint, const std::vector<PartToStore>& parts);
+  // Why the node refused a part or a call of Reserve or Store, the last time it did.
+  std::string last_refusal() const;
   // `keys` follow each other.
   grpc::Status Match(const std::string& fingerprint, const std::string& keys, uint32_t ttl_ms,
                      v1::MatchResponse* response);
@@ -77,7 +80,11 @@ class WireClient {
  private:
   std::vector<int> StoreSome(const std::string& fingerprint, const std::vector<PartToStore>& parts);
 
+  void NoteRefusal(const std::string& text);
+
   const std::stop_token stop_;
+  mutable Mutex mu_;
+  std::string last_refusal_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Cache::Stub> cache_;
   std::unique_ptr<v1::Admin::Stub> admin_;

@@ -21,10 +21,14 @@ void ExpectStored(Scene& scene, const std::string& ns, const std::string& tenant
   WireClient honest(scene.node.address(), scene.stop);
   honest.Open(OpaqueSpec(tenant));
   uint64_t missing = 0;
+  std::string why;
   for (uint64_t i = 0; i < blocks && scene.going(); ++i) {
-    honest.Store(ns, {MarkedBlock(tenant, i, 4000)});
-    if (honest.Matched(ns, KeyOf(tenant, i)) != 1) ++missing;
+    const std::vector<int> codes = honest.Store(ns, {MarkedBlock(tenant, i, 4000)});
+    if (honest.Matched(ns, KeyOf(tenant, i)) == 1) continue;
+    ++missing;
+    why = fmt::format("code {}: {}", codes[0], honest.last_refusal());
   }
+  if (missing > 0) scene.Note(why);
   scene.Expect(missing == 0,
                fmt::format("{} of {} blocks could not be stored because another client has "
                            "reserved them",
@@ -174,6 +178,11 @@ void SecondTenant(Scene& scene) {
     }
     const uint64_t evicted = EvictedBlocks(b.Stat()) - before;
     scene.Note(fmt::format("one block of 4 KB evicted {} blocks of 60 KB", evicted));
+    // The segments that it has now have room for these.
+    for (uint64_t n = 10; n < 30; ++n) b.Store(other, {MarkedBlock(second, n, 4000)});
+    const uint64_t later = EvictedBlocks(b.Stat()) - before - evicted;
+    scene.Expect(evicted + later <= kMostEvicted,
+                 fmt::format("the first 21 blocks evicted {} others", evicted + later));
     scene.Expect(codes == std::vector<int>{0}, "the first block of a second tenant was refused");
     scene.Expect(evicted <= kMostEvicted,
                  fmt::format("the first block of a second tenant evicted {} of {} blocks", evicted,

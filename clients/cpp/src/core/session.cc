@@ -52,6 +52,11 @@ Result<SessionPtr> Session::Get(TimePoint deadline) {
   return current_;
 }
 
+SessionPtr Session::Current() const {
+  MutexLock lock(mu_);
+  return state_ == State::kOpen ? current_ : nullptr;
+}
+
 bool Session::IsCurrent(const std::string& id) const {
   MutexLock lock(mu_);
   return state_ == State::kOpen && current_->id == id;

@@ -41,6 +41,8 @@ class Session {
   // The open session. Waits until `deadline` while connecting, and then returns DEADLINE_EXCEEDED.
   // UNAVAILABLE while away.
   Result<SessionPtr> Get(TimePoint deadline);
+  // The open session, nullptr if there is none now. Does not wait.
+  SessionPtr Current() const;
   bool IsCurrent(const std::string& id) const;
   bool open() const;
   uint64_t times_opened() const;

@@ -166,7 +166,9 @@ class MainTransport : public Transport {
                                            const CallOptions& options) = 0;
   virtual Status Flush(const CallOptions& options, TimePoint deadline) = 0;
   virtual Result<NodeStats> Stat(const CallOptions& options, TimePoint deadline) = 0;
-  virtual Result<std::unique_ptr<EventStream>> WatchEvents(const WatchOptions& options) = 0;
+  // `session` may be nullptr: the watch is then nobody's in particular.
+  virtual Result<std::unique_ptr<EventStream>> WatchEvents(const SessionPtr& session,
+                                                           const WatchOptions& options) = 0;
   // Leases that were left to expire.
   virtual uint64_t dropped_releases() const = 0;
 };

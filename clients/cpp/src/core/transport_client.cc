@@ -445,7 +445,11 @@ Result<NodeStats> TransportClient::Stat(const CallOptions& options) {
 }
 
 Result<std::unique_ptr<EventStream>> TransportClient::WatchEvents(const WatchOptions& options) {
-  return main_->WatchEvents(options);
+  SessionPtr session = session_.Current();
+  if (session == nullptr && options_.names_tenant) {
+    CAIRN_ASSIGN_OR_RETURN(session, session_.Get(clock_->Now() + options.deadline));
+  }
+  return main_->WatchEvents(session, options);
 }
 
 ClientStats TransportClient::GetStats() const {

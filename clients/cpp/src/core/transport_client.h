@@ -24,6 +24,8 @@ class TransportClient final : public CacheClient {
     Duration max_reconnect_backoff = std::chrono::seconds(1);
     uint64_t seed = 0;       // Of the jitter between attempts to open a session.
     bool near_only = false;  // Never sends bytes over the main path.
+    // The sessions name a tenant: a watch must be a session's, so that it tells no more than that.
+    bool names_tenant = false;
     // A thread of the client keeps the session open. Otherwise calls do: a client that nobody calls
     // does nothing, and everything happens on the threads of its callers.
     bool session_thread = false;

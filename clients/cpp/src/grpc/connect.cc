@@ -83,6 +83,7 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
                                .max_reconnect_backoff = options.max_reconnect_backoff,
                                .seed = seed,
                                .near_only = options.path == PathChoice::kLocal,
+                               .names_tenant = !options.tenant.empty(),
                                .session_thread = true},
       clock, std::move(near), std::move(main));
 }

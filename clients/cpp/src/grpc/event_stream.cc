@@ -34,10 +34,12 @@ Result<std::optional<CacheEvent>> FromProto(const v1::Event& in) {
 
 class GrpcEventStream final : public EventStream {
  public:
-  GrpcEventStream(grpc::GenericStub* stub, const WatchOptions& options, const Clock* clock)
+  GrpcEventStream(grpc::GenericStub* stub, const std::string& session, const WatchOptions& options,
+                  const Clock* clock)
       : clock_(clock), call_(stub, "/cairn.v1.Cache/Watch", std::nullopt, {}) {
     if (options.fingerprint) request_.set_fingerprint(std::string(options.fingerprint->View()));
     request_.set_snapshot(options.snapshot);
+    request_.set_session_id(session);
   }
 
   Result<std::optional<CacheEvent>> Next(Duration wait) override {
@@ -95,9 +97,9 @@ class GrpcEventStream final : public EventStream {
 
 }  // namespace
 
-std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const WatchOptions& options,
-                                            const Clock* clock) {
-  return std::make_unique<GrpcEventStream>(stub, options, clock);
+std::unique_ptr<EventStream> NewEventStream(grpc::GenericStub* stub, const std::string& session,
+                                            const WatchOptions& options, const Clock* clock) {
+  return std::make_unique<GrpcEventStream>(stub, session, options, clock);
 }
 
 }  // namespace cairn::client

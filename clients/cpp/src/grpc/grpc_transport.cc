@@ -235,8 +235,10 @@ Result<NodeStats> GrpcTransport::Stat(const CallOptions& options, TimePoint dead
   return FromProto(response);
 }
 
-Result<std::unique_ptr<EventStream>> GrpcTransport::WatchEvents(const WatchOptions& options) {
-  return NewEventStream(events_.get(), options, clock_);
+Result<std::unique_ptr<EventStream>> GrpcTransport::WatchEvents(const SessionPtr& session,
+                                                                const WatchOptions& options) {
+  return NewEventStream(events_.get(), session == nullptr ? std::string() : session->id, options,
+                        clock_);
 }
 
 }  // namespace cairn::client

@@ -64,7 +64,8 @@ class GrpcTransport final : public MainTransport {
                                    const CallOptions& options) override;
   Status Flush(const CallOptions& options, TimePoint deadline) override;
   Result<NodeStats> Stat(const CallOptions& options, TimePoint deadline) override;
-  Result<std::unique_ptr<EventStream>> WatchEvents(const WatchOptions& options) override;
+  Result<std::unique_ptr<EventStream>> WatchEvents(const SessionPtr& session,
+                                                   const WatchOptions& options) override;
 
  private:
   // Asks for slices that came wrong once more, under a lease of its own: that of the call has ended

@@ -46,6 +46,10 @@ struct NativeLayout {
   std::vector<LayerGroup> groups;
   uint32_t kv_heads = 0;
   KeyRotation key_rotation = KeyRotation::kAfterRope;
+
+  // Appends layers. Those that are like the last group make it longer, so that a decoder keeps no
+  // more groups than the layout has.
+  void Append(LayerGroup group);
   bool operator==(const NativeLayout&) const = default;
 };
 

@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -101,6 +102,10 @@ void WriteHeader(std::span<std::byte> header, Codec codec, const PartRect& rect,
 // DATA_LOSS, which names the wrong field. Does not hash the slices. `part` may be a prefix of the
 // part if it has the whole header.
 Result<PartHeader> ParseHeader(std::span<const std::byte> part);
+
+// The table's entry of a slice, by its number in the part, of a part whose header was checked. So a
+// reader need not keep the table. nullopt: it lies outside of the part, which changed since.
+std::optional<SliceEntry> SliceAt(std::span<const std::byte> part, uint32_t slice);
 
 // True when the bytes of the slice match its hash.
 bool VerifySlice(const SliceEntry& entry, std::span<const std::byte> slice);

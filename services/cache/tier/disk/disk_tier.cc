@@ -43,6 +43,7 @@ Status DiskTier::ListMeta(
 DiskTierStats DiskTier::GetDiskStats() const { return impl_->GetDiskStats(); }
 const std::string& DiskTier::io_mode() const { return impl_->io_mode; }
 const std::string& DiskTier::node_id() const { return impl_->directory.node_id(); }
+uint64_t DiskTier::MapBytes() const { return impl_->MapBytes(); }
 uint64_t DiskTier::memory_bytes() const { return impl_->memory_bytes(); }
 
 }  // namespace cairn::cache

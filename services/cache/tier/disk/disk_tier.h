@@ -98,6 +98,7 @@ class DiskTier final : public PersistentTier {
   Status Flush(std::chrono::nanoseconds limit, const std::function<bool()>& cancelled) override;
   Result<std::string> RecordOf(const Extent& extent) override;
   VictimGroup NextVictims() override;
+  uint64_t MapBytes() const override;
   void SetDamageListener(DamageListener listener) override;
   Status PutMeta(std::string_view name, std::string_view value) override;
   Status DeleteMeta(std::string_view name) override;

@@ -316,11 +316,12 @@ DiskTierStats DiskTier::Impl::GetDiskStats() const {
   return stats;
 }
 
-uint64_t DiskTier::Impl::memory_bytes() const {
-  const uint64_t database = store_->MemoryBytes();
+uint64_t DiskTier::Impl::MapBytes() const {
   MutexLock lock(mu_);
   // And a byte of control for each slot, and each id once more in its segment.
-  return database + entries_.capacity() * (sizeof(decltype(entries_)::value_type) + 1 + 8);
+  return entries_.capacity() * (sizeof(decltype(entries_)::value_type) + 1 + 8);
 }
+
+uint64_t DiskTier::Impl::memory_bytes() const { return store_->MemoryBytes() + MapBytes(); }
 
 }  // namespace cairn::cache

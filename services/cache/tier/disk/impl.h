@@ -65,6 +65,7 @@ class DiskTier::Impl {
   TierStats GetStats() const;
   DiskTierStats GetDiskStats() const;
   uint64_t memory_bytes() const;
+  uint64_t MapBytes() const;
 
   const DiskTierOptions options;
   disk::Directory directory;

@@ -16,9 +16,6 @@
 namespace cairn::cache::disk {
 namespace {
 
-constexpr size_t kHeadBytes = 32;
-constexpr size_t kHashBytes = 8;
-
 std::array<char, 8> BigEndian(uint64_t value) {
   std::array<char, 8> key;
   for (int i = 0; i < 8; ++i)
@@ -37,56 +34,6 @@ uint64_t FromBigEndian(const rocksdb::Slice& key) {
 rocksdb::Slice ToSlice(const std::array<char, 8>& key) { return {key.data(), key.size()}; }
 rocksdb::Slice ToSlice(std::string_view view) { return {view.data(), view.size()}; }
 std::string_view ToView(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
-
-template <typename T>
-T Load(const char* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
-
-template <typename T>
-void Append(std::string* out, T value) {
-  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-// Of the id and the value: a record under another's key is as wrong as a damaged one.
-uint64_t RecordHash(uint64_t id, std::string_view value) {
-  std::string whole;
-  Append(&whole, id);
-  whole.append(value);
-  return Xxh3(std::as_bytes(std::span(whole)));
-}
-
-// segment u32, page u32, length u32, record bytes u32, order u64, hash u64, record, XXH3 of id and
-// all of it.
-std::string Encode(const StoredExtent& extent) {
-  std::string value;
-  value.reserve(kHeadBytes + extent.record.size() + kHashBytes);
-  Append(&value, extent.place.segment);
-  Append(&value, extent.place.page);
-  Append(&value, extent.length);
-  Append(&value, static_cast<uint32_t>(extent.record.size()));
-  Append(&value, extent.order);
-  Append(&value, extent.hash);
-  value.append(extent.record);
-  Append(&value, RecordHash(extent.id, value));
-  return value;
-}
-
-bool Decode(uint64_t id, std::string_view value, StoredExtent* extent) {
-  if (value.size() < kHeadBytes + kHashBytes) return false;
-  const std::string_view hashed = value.substr(0, value.size() - kHashBytes);
-  if (RecordHash(id, hashed) != Load<uint64_t>(value.data() + hashed.size())) return false;
-  if (Load<uint32_t>(value.data() + 12) != hashed.size() - kHeadBytes) return false;
-  *extent = {.id = id,
-             .place = {Load<uint32_t>(value.data()), Load<uint32_t>(value.data() + 4)},
-             .length = Load<uint32_t>(value.data() + 8),
-             .order = Load<uint64_t>(value.data() + 16),
-             .hash = Load<uint64_t>(value.data() + 24),
-             .record = hashed.substr(kHeadBytes)};
-  return true;
-}
 
 Status FromRocksDb(const rocksdb::Status& status, const char* operation) {
   if (status.ok()) return OkStatus();
@@ -209,7 +156,7 @@ Status MetaStore::Apply(std::span<const uint64_t> forget, std::span<const Stored
     status = batch.Delete(records_, ToSlice(BigEndian(forget[i])));
   }
   for (size_t i = 0; status.ok() && i < store.size(); ++i) {
-    status = batch.Put(records_, ToSlice(BigEndian(store[i].id)), Encode(store[i]));
+    status = batch.Put(records_, ToSlice(BigEndian(store[i].id)), EncodeExtent(store[i]));
   }
   if (status.ok()) status = db_->Write(rocksdb::WriteOptions(), &batch);
   return FromRocksDb(status, "write of records");
@@ -222,7 +169,7 @@ Result<std::string> MetaStore::RecordOf(uint64_t id) {
   const auto status = db_->Get(rocksdb::ReadOptions(), records_, ToSlice(BigEndian(id)), &value);
   if (!status.ok()) return FromRocksDb(status, "read of a record");
   StoredExtent extent;
-  if (!Decode(id, ToView(value), &extent)) {
+  if (!DecodeExtent(id, ToView(value), &extent)) {
     return Errorf(StatusCode::kDataLoss, "disk tier: record of extent {} is damaged", id);
   }
   return std::string(extent.record);
@@ -238,7 +185,7 @@ Status MetaStore::Scan(const std::function<void(const StoredExtent&)>& visitor,
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
     const uint64_t id = FromBigEndian(it->key());
     StoredExtent extent;
-    if (it->key().size() == 8 && Decode(id, ToView(it->value()), &extent)) {
+    if (it->key().size() == 8 && DecodeExtent(id, ToView(it->value()), &extent)) {
       visitor(extent);
     } else {
       damaged(id);

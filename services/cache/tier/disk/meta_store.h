@@ -23,18 +23,9 @@
 #include <utility>
 
 #include "cairn/common/status.h"
-#include "services/cache/tier/disk/value_file_map.h"
+#include "services/cache/tier/disk/stored_extent.h"
 
 namespace cairn::cache::disk {
-
-struct StoredExtent {
-  uint64_t id = 0;
-  Place place;
-  uint32_t length = 0;
-  uint64_t order = 0;  // Of its segment.
-  uint64_t hash = 0;   // XXH3 of the bytes.
-  std::string_view record;
-};
 
 class MetaStore {
  public:

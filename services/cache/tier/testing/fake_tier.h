@@ -30,6 +30,7 @@ struct FakeTierOptions {
   TierKind kind = TierKind::kDisk;
   uint64_t capacity_bytes = 1 << 20;
   uint32_t max_extent_bytes = 1 << 20;
+  uint64_t map_bytes_per_extent = 0;
 };
 
 class FakeTier final : public PersistentTier {
@@ -80,6 +81,11 @@ class FakeTier final : public PersistentTier {
   void HoldCallbacks(bool hold = true) {
     MutexLock lock(mu_);
     hold_ = hold;
+  }
+  // While operations are held: reads beyond `count` are refused, as by a full queue.
+  void LimitReads(size_t count) {
+    MutexLock lock(mu_);
+    read_limit_ = count;
   }
   // Runs the oldest held operation and its callback. False when there is none.
   bool RunOneHeld() {
@@ -145,6 +151,7 @@ class FakeTier final : public PersistentTier {
     std::deque<std::function<void()>> dropped;
     MutexLock lock(mu_);
     dropped.swap(held_);
+    reads_held_ = 0;
     extents_ = durable_;
     used_bytes_ = 0;
     for (const auto& [id, stored] : extents_) used_bytes_ += stored.length;
@@ -191,11 +198,26 @@ class FakeTier final : public PersistentTier {
   }
 
   void Read(const Extent& extent, std::span<std::byte> destination, IoCallback done) override {
-    RunOrHold([this, extent, destination, done = std::move(done)] {
+    bool held = false;
+    bool refused = false;
+    {
+      MutexLock lock(mu_);
+      held = hold_;
+      refused = held && reads_held_ >= read_limit_;
+      if (held && !refused) most_reads_held_ = std::max(most_reads_held_, ++reads_held_);
+      if (refused) ++io_errors_;
+    }
+    if (refused) return done(Errorf(StatusCode::kResourceExhausted, "the read queue is full"));
+    RunOrHold([this, extent, destination, held, done = std::move(done)] {
+      if (held) {
+        MutexLock lock(mu_);
+        --reads_held_;
+      }
       done(ReadNow(extent, destination));
     });
   }
 
+  uint64_t MapBytes() const override { return GetStats().extents * options_.map_bytes_per_extent; }
   TierStats GetStats() const override {
     MutexLock lock(mu_);
     return {.capacity_bytes = options_.capacity_bytes,
@@ -293,6 +315,10 @@ class FakeTier final : public PersistentTier {
     MutexLock lock(mu_);
     return releases_;
   }
+  size_t most_reads_held() const {
+    MutexLock lock(mu_);
+    return most_reads_held_;
+  }
 
  private:
   struct Stored {
@@ -389,6 +415,9 @@ class FakeTier final : public PersistentTier {
   uint64_t last_victim_ ABSL_GUARDED_BY(mu_) = 0;
   DamageListener listener_ ABSL_GUARDED_BY(mu_);
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
+  size_t read_limit_ ABSL_GUARDED_BY(mu_) = SIZE_MAX;
+  size_t reads_held_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t most_reads_held_ ABSL_GUARDED_BY(mu_) = 0;
   bool refuse_reservations_ ABSL_GUARDED_BY(mu_) = false;
   bool recovered_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "common/status/matchers.h"
 
 namespace cairn::cache {
@@ -37,6 +39,45 @@ TEST(PartGridTest, PartsFitOnlyWhereNothingIs) {
   EXPECT_EQ(FitPart({0, 2, 0, 2}, taken), PartFit::kCovered);
   EXPECT_EQ(FitPart({0, 1, 0, 1}, taken), PartFit::kCovered);
   EXPECT_EQ(FitPart({1, 3, 0, 2}, taken), PartFit::kOverlaps);
+}
+
+// Against a walk over the layers, which the check of a part must not make.
+TEST(LayerSizesTest, SumsWhatTheLayersHave) {
+  std::mt19937 random(1);
+  const auto any = [&](uint32_t least, uint32_t most) {
+    return least + static_cast<uint32_t>(random() % (most - least + 1));
+  };
+  for (int round = 0; round < 50; ++round) {
+    Layout layout;
+    layout.block_tokens = 16;
+    NativeLayout native{.groups = {}, .kv_heads = 4};
+    for (uint32_t g = any(1, 8); g > 0; --g) {
+      LayerGroup group{.count = any(1, 5), .planes = {}};
+      for (uint32_t p = any(0, 3); p > 0; --p) {
+        group.planes.push_back({"p", any(0, 1) == 0 ? 4u : any(1, 3), any(1, 9), DType::kF16});
+      }
+      native.groups.push_back(group);
+    }
+    layout.form = native;
+    const LayerSizes sizes(layout);
+    for (int i = 0; i < 50; ++i) {
+      format::PartRect rect;
+      rect.layer_begin = static_cast<uint16_t>(any(0, layout.Layers() - 1));
+      rect.layer_end = static_cast<uint16_t>(any(rect.layer_begin + 1u, layout.Layers()));
+      rect.head_begin = static_cast<uint16_t>(any(0, 3));
+      rect.head_end = static_cast<uint16_t>(any(rect.head_begin + 1u, 4));
+      LayerSizes::Total expected;
+      for (uint32_t layer = rect.layer_begin; layer < rect.layer_end; ++layer) {
+        const uint64_t bytes = layout.SliceBytes(layer, rect.head_begin, rect.head_end);
+        EXPECT_EQ(sizes.From(layer).front().SliceBytes(rect.head_begin, rect.head_end), bytes);
+        expected.bytes += bytes;
+        expected.layers += bytes > 0;
+      }
+      const LayerSizes::Total total = sizes.Of(rect);
+      EXPECT_EQ(total.bytes, expected.bytes);
+      EXPECT_EQ(total.layers, expected.layers);
+    }
+  }
 }
 
 TEST(PartGridTest, CompleteMeansThatAllCellsAreCovered) {

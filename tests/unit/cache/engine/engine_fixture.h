@@ -10,6 +10,7 @@
 
 #include "common/status/matchers.h"
 #include "services/cache/engine/cache_engine.h"
+#include "services/cache/state/memory_account.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/testing/fake_tier.h"
 
@@ -101,7 +102,8 @@ struct EngineTestOptions {
   const EvictionPolicy* eviction = nullptr;
   BlockSource* source = nullptr;
   Timers* timers = nullptr;
-  EngineOptions engine;
+  std::optional<MemoryAccount::Bounds> memory = std::nullopt;  // Of `account_`.
+  EngineOptions engine = {};
 };
 
 // In a tier: a block of the fixture needs a little less.
@@ -131,6 +133,7 @@ class EngineTest : public ::testing::Test {
           FakeTier::Options{.kind = TierKind::kDevice, .capacity_bytes = options.device_bytes});
       tiers.Add(static_cast<Tier*>(device_.get()));
     }
+    if (options.memory) memory_ = &account_.emplace(*options.memory);
     CAIRN_ASSIGN_OR_RETURN(engine_,
                            CacheEngine::Create(options.engine, {.tiers = tiers,
                                                                 .clock = &clock_,
@@ -281,7 +284,8 @@ class EngineTest : public ::testing::Test {
   FakeClock clock_;
   InlineExecutor inline_;
   Executor* executor_ = &inline_;
-  MemoryAccount* memory_ = nullptr;  // Nothing is bounded.
+  std::optional<MemoryAccount> account_;  // Charges go back to it until the engine is gone.
+  MemoryAccount* memory_ = nullptr;       // Nothing is bounded.
   NamespaceSpec spec_ = TestSpec();
   Options options_;
   std::unique_ptr<HostTier> host_;

@@ -234,7 +234,7 @@ TEST_F(FairEvictionTest, BlocksThatWaitForTheirCopyAreMoved) {
   executor_ = &later;
   StartArena(/*disk=*/true, 16);
   Tenant a = Add("a");
-  while (StoreOne(a).ok()) clock_.Advance(std::chrono::milliseconds(20));
+  Fill(a);
   later.RunAll();
   Shuffle(a);
   // One of twelve, in any segment.
@@ -257,6 +257,45 @@ TEST_F(FairEvictionTest, BlocksThatWaitForTheirCopyAreMoved) {
   Verify(b);
   later.RunAll();
   End();
+}
+
+// Small blocks of another tenant, of which every second one may go: none of the holes is large
+// enough.
+TEST_F(FairEvictionTest, HolesOfSmallBlocksKeepNobodyFromStoringLargeOnes) {
+  StartArena(/*disk=*/false, 4);
+  Tenant large = Add("large", /*owner=*/false);
+  for (int i = 0; i < 20; ++i) ASSERT_OK(StoreOne(large));
+  NamespaceSpec small = spec_;
+  small.tenant = "small";
+  small.layout.form = OpaqueLayout{"small", 1024, 1};
+  ns_ = engine_->OpenNamespace(small, false)->fingerprint;
+  const std::vector<uint64_t> lengths = {100};
+  std::vector<std::byte> bytes(format::PartBytes(lengths));
+  format::SealPart(bytes, format::Codec::kOpaque, small.layout.WholeRect(),
+                   static_cast<uint16_t>(small.layout.block_tokens), lengths);
+  const auto store_small = [&](uint64_t n, std::optional<uint64_t> parent) {
+    ReservePartRequest part;
+    part.key = TestKey(n);
+    if (parent) part.parent = TestKey(*parent);
+    part.part = small.layout.WholeRect();
+    part.bytes = bytes.size();
+    const auto id = Reserve(part);
+    ASSERT_OK(id);
+    ASSERT_OK(engine_->Write(session_, *id, 0, bytes));
+    ASSERT_OK(CommitOne(*id));
+  };
+  std::vector<BlockKey> roots;
+  for (uint64_t n = 1; Evicted() == 0; n += 2) {
+    store_small(n, std::nullopt);
+    store_small(n + 1, n);
+    roots.push_back(TestKey(n));
+  }
+  // Their leases keep the roots.
+  for (const BlockKey& root : roots) (void)Match({root});
+  ASSERT_GT(roots.size(), 500u);
+  clock_.Advance(std::chrono::seconds(10));
+  Shuffle(large);  // What goes first are the small ones.
+  for (int i = 0; i < 10; ++i) ASSERT_OK(StoreOne(large)) << i;
 }
 
 // On a node with an executor, the segment is emptied there: the newcomer's own blocks make room

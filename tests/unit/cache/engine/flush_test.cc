@@ -138,11 +138,35 @@ TEST_F(FlushTest, ADiskThatDoesNotAnswerDoesNotStopStores) {
   }
   EXPECT_EQ(ServeAndVerify(1000, 1000), 1u);
   EXPECT_EQ(refused, 0u);
+  EXPECT_EQ(engine_->GetStats().copy_stalls, 1u);
   disk_->HoldCallbacks(false);
   disk_->RunHeld();
   for (int i = 0; i < 20; ++i) Step();
   EXPECT_OK(engine_->Flush(clock_.Now() + seconds(5)));
   EXPECT_GT(BlocksIn(TierKind::kDisk), 150u);
+}
+
+// A writer that is faster than the disk has its share of what waits. The blocks of others, and its
+// own, find room meanwhile, and what was turned away is copied later, used or not.
+TEST_F(FlushTest, AWriterFasterThanTheDiskKeepsNobodyFromStoring) {
+  StartWithoutDevice();  // 4 MiB of host: some 240 blocks.
+  disk_->HoldCallbacks();
+  uint64_t refused = 0;
+  for (uint64_t n = 1; n <= 1000; ++n) refused += !Store(n, std::nullopt).ok();
+  EXPECT_EQ(refused, 0u);
+  NamespaceSpec spec = spec_;
+  spec.tenant = "other";
+  ns_ = engine_->OpenNamespace(spec, false)->fingerprint;
+  for (uint64_t n = 2001; n <= 2020; ++n) ASSERT_OK(Store(n, std::nullopt)) << n;
+  EXPECT_EQ(ServeAndVerify(2020, 2020), 1u);
+  const EngineStats stats = engine_->GetStats();
+  EXPECT_GT(stats.crowded_copies, 700u);
+  EXPECT_GT(stats.tiers[TierKind::kHost]->evicted_blocks, 700u);
+  const uint64_t in_host = BlocksIn(TierKind::kHost);
+  disk_->HoldCallbacks(false);
+  disk_->RunHeld();
+  for (int i = 0; i < 20; ++i) Step();
+  EXPECT_EQ(BlocksIn(TierKind::kDisk), in_host) << "nobody flushed, and nobody used them";
 }
 
 // A layout of 200 layers, each part a layer of a block.

@@ -78,7 +78,7 @@ class LadderTest : public EngineTest {
     const auto keys = TestKeys(first, last);
     std::vector<PlacedPart> places;
     MatchRequest request{.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""};
-    const auto match = engine_->in_place()->MatchInPlace(request, &places);
+    const auto match = engine_->in_place()->MatchInPlace(request, SIZE_MAX, &places);
     EXPECT_OK(match);
     *lease = *match->lease;
     return places;

@@ -7,6 +7,7 @@
 namespace cairn::cache::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -221,8 +222,9 @@ TEST_F(NamespaceLimitsTest, ALowerLimitRefusesToStartAndLosesNothing) {
   Options options = options_;
   options.engine.max_namespaces = 5;
   disk_->Crash();
-  EXPECT_THAT(Create(options),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("limits.namespaces")));
+  EXPECT_THAT(Create(options), StatusIs(StatusCode::kFailedPrecondition,
+                                        AllOf(HasSubstr("limits.namespaces"),
+                                              HasSubstr("none of these blocks was deleted"))));
   options.engine.max_namespaces = 40;
   disk_->Crash();
   StartWithoutDevice(options);

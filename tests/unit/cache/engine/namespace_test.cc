@@ -123,7 +123,7 @@ TEST_F(NamespaceTest, WatchersSeeWhatHappensInOrder) {
   options.disk = false;
   Start(options);
   StoreChain(1, 2);
-  auto queue = engine_->Watch(ns_, /*snapshot=*/true);
+  auto queue = *engine_->Watch({.fingerprint = ns_, .snapshot = true});
   auto events = Events(*queue);
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].kind, Kind::kStored);
@@ -152,7 +152,7 @@ TEST_F(NamespaceTest, WatchersSeeWhatHappensInOrder) {
 
 TEST_F(NamespaceTest, TierChangesAreEvents) {
   Start();
-  auto queue = engine_->Watch(std::nullopt, false);
+  auto queue = *engine_->Watch({});
   ASSERT_OK(Store(1, std::nullopt));
   const auto events = Events(*queue);
   ASSERT_EQ(events.size(), 2u);
@@ -166,12 +166,12 @@ TEST_F(NamespaceTest, ASlowWatcherLosesItsQueueAndCancelWakes) {
   options.disk = false;
   options.engine.watch_queue_capacity = 4;
   Start(options);
-  auto queue = engine_->Watch(std::nullopt, false);
+  auto queue = *engine_->Watch({});
   StoreChain(1, 5);
   EXPECT_THAT(queue->Next(10, clock_.Now()).status(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("snapshot")));
   EXPECT_GT(engine_->GetStats().dropped_events, 0u);
-  auto other = engine_->Watch(std::nullopt, false);
+  auto other = *engine_->Watch({});
   other->Cancel();
   EXPECT_EQ(other->Next(10, TimePoint::max()).status().code(), StatusCode::kCancelled);
 }

@@ -323,7 +323,7 @@ TEST_F(HostOnlyTest, ARottenBlockThatAReaderInPlaceReportsIsAMissAtOnce) {
   const auto keys = TestKeys(1, 2);
   std::vector<PlacedPart> places;
   const auto match = engine_->in_place()->MatchInPlace(
-      {.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""}, &places);
+      {.session = session_, .fingerprint = ns_, .keys = keys, .trace = ""}, SIZE_MAX, &places);
   ASSERT_OK(match);
   ASSERT_EQ(places.size(), 2u);
   const auto misses = [&] {

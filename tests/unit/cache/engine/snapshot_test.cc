@@ -65,13 +65,13 @@ class SnapshotTest : public ::testing::Test {
     event.kind = kind;
     event.fingerprint = ns.fingerprint;
     event.key = Key(n);
-    hub_.Publish(event);
+    hub_.Publish(event, ns.spec.tenant);
   }
   std::unique_ptr<EventQueue> Watch(const std::optional<Digest>& fingerprint = std::nullopt) {
-    auto snapshot = std::make_shared<Snapshot>(&tiers_, registry_, fingerprint);
-    return hub_.Subscribe(fingerprint, [snapshot](std::vector<CacheEvent>* events) {
-      return snapshot->NextPage(events);
-    });
+    const EventFilter filter{.fingerprint = fingerprint};
+    auto snapshot = std::make_shared<Snapshot>(&tiers_, registry_, filter);
+    return hub_.Subscribe(
+        filter, [snapshot](std::vector<CacheEvent>* events) { return snapshot->NextPage(events); });
   }
   std::vector<CacheEvent> Next(EventQueue& queue, size_t max) {
     auto events = queue.Next(max, TimePoint());
@@ -98,7 +98,7 @@ TEST_F(SnapshotTest, TellsEachBlockOnceInPagesOfBoundedSize) {
   const NamespacePtr a = Open("a"), b = Open("b");
   for (uint64_t n = 0; n < 20'000; ++n) Store(a, n, n == 0 ? std::nullopt : std::optional(n - 1));
   Store(b, 7, std::nullopt);
-  Snapshot snapshot(&tiers_, registry_, std::nullopt);
+  Snapshot snapshot(&tiers_, registry_, EventFilter{});
   Blocks told;
   std::vector<CacheEvent> page;
   while (snapshot.NextPage(&page)) {

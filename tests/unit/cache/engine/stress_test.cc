@@ -82,7 +82,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
   busy = 5;
   for (uint64_t s = 0; s < 3; ++s) threads.emplace_back(writer, s);
   for (uint64_t s = 0; s < 2; ++s) threads.emplace_back(reader, 100 + s);
-  auto watch = engine_->Watch(std::nullopt, true);
+  auto watch = *engine_->Watch({.snapshot = true});
   int ticks = 0;
   while (busy > 0) {
     engine_->Tick();
@@ -99,7 +99,7 @@ TEST_F(StressTest, WritersReadersAndDropsShareOneEngine) {
                              .fingerprint = ns_,
                              .keys = hinted,
                              .needed_in = std::chrono::milliseconds(ticks % 50)});
-    if (ticks % 20 == 0) watch = engine_->Watch(ns_, true);
+    if (ticks % 20 == 0) watch = *engine_->Watch({.fingerprint = ns_, .snapshot = true});
     if (++ticks % 50 == 0) {
       ASSERT_OK(engine_->BumpEpoch(ns_));
       (void)engine_->Flush(clock_.Now());

@@ -100,7 +100,7 @@ TEST_P(UnreadableNamespaceTest, NobodyReadsOrWritesIt) {
 
 TEST_P(UnreadableNamespaceTest, OthersAreNotToldOfIt) {
   StartOverThem();
-  auto watch = engine_->Watch(std::nullopt, true);
+  auto watch = *engine_->Watch({.snapshot = true});
   for (;;) {
     const auto events = watch->Next(1000, clock_.Now());
     ASSERT_OK(events);

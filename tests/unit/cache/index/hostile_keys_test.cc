@@ -91,6 +91,34 @@ TEST_F(HostileKeysTest, APinEndsWithoutAWalkOverTheOthers) {
   EXPECT_TRUE(index_.CheckInvariants());
 }
 
+TEST_F(HostileKeysTest, APinTakesNoStepsInTiersThatHoldNothing) {
+  // A path of nodes that cannot be merged.
+  constexpr uint64_t kDeep = 5000;
+  for (uint64_t n = 1; n <= kDeep; ++n) {
+    Store(n, n == 1 ? std::nullopt : std::optional(n - 1));
+    if (n > 1) Store(kDeep + n, n - 1);
+  }
+  const uint64_t before = index_.steps();
+  const PinId pin = index_.PinBlock(*index_.Find(KeyOf(kDeep)));
+  EXPECT_LE(index_.steps() - before, kTierCount);
+  EXPECT_TRUE(index_.IsPinned(*index_.Find(KeyOf(1))));
+  EXPECT_TRUE(index_.CheckInvariants());
+
+  // Once the tier is used, the pin counts there too: no block that it reaches is evicted.
+  const BlockRef root = *index_.Find(KeyOf(1));
+  std::vector<Extent> extents;
+  for (const PartPlace& part : index_.PartsOf(root)) {
+    extents.push_back({.id = 1'000'000, .length = part.bytes[TierKind::kHost]});
+  }
+  index_.AddToTier(root, TierKind::kDisk, extents);
+  EXPECT_TRUE(index_.CheckInvariants());
+  EXPECT_TRUE(index_.IsPinned(root));
+  EXPECT_FALSE(index_.EvictOne(TierKind::kDisk, &released_).has_value());
+  index_.Unpin(pin, &released_);
+  EXPECT_TRUE(index_.CheckInvariants());
+  EXPECT_TRUE(index_.EvictOne(TierKind::kDisk, &released_).has_value());
+}
+
 TEST_F(HostileKeysTest, RootsAreLinkedInStepsByTheirNumber) {
   constexpr uint64_t kRoots = 4000;
   std::vector<uint64_t> roots;

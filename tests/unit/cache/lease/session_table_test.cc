@@ -77,12 +77,31 @@ TEST_F(SessionTableTest, OtherSessionsCannotTouchIt) {
 
 TEST_F(SessionTableTest, SealingWaitsForWriters) {
   const ReservationPtr reservation = NewReservation(10);
-  ASSERT_TRUE(reservation->BeginWrite());
+  ASSERT_OK(reservation->BeginWrite(0, 10));
   EXPECT_FALSE(reservation->Seal());
   reservation->EndWrite();
   EXPECT_TRUE(reservation->Seal());
-  EXPECT_FALSE(reservation->BeginWrite());
+  EXPECT_THAT(reservation->BeginWrite(0, 10),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("committed")));
   EXPECT_FALSE(reservation->Seal());
+  EXPECT_OK(reservation->CheckWhole());
+}
+
+TEST_F(SessionTableTest, WhatWasNotWrittenIsNamed) {
+  const ReservationPtr reservation = NewReservation(10);
+  reservation->rect = {1, 3, 0, 2};
+  for (const auto& [offset, bytes, missing] : {std::tuple(3, 7, 0), {0, 2, 2}, {2, 0, 2}}) {
+    ASSERT_OK(reservation->BeginWrite(offset, bytes));
+    reservation->EndWrite();
+    EXPECT_THAT(reservation->CheckWhole(),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         HasSubstr(fmt::format("layers [1, 3) and heads [0, 2): byte {} was not "
+                                               "written, expected all 10 bytes",
+                                               missing))));
+  }
+  ASSERT_OK(reservation->BeginWrite(1, 2));
+  reservation->EndWrite();
+  EXPECT_OK(reservation->CheckWhole());
 }
 
 }  // namespace

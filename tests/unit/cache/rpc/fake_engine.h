@@ -155,7 +155,10 @@ class FakeEngine final : public CacheEngine {
     MutexLock lock(mu);
     return stats;
   }
-  std::unique_ptr<EventQueue> Watch(const std::optional<Digest>&, bool) override {
+  Result<std::unique_ptr<EventQueue>> Watch(const WatchRequest& request) override {
+    if (request.fingerprint) CAIRN_RETURN_IF_ERROR(GetNamespace(*request.fingerprint).status());
+    MutexLock watch_lock(mu);
+    watched_by.push_back(request.session);
     class Queue final : public EventQueue {
      public:
       explicit Queue(FakeEngine* engine) : engine_(engine) {}
@@ -214,6 +217,7 @@ class FakeEngine final : public CacheEngine {
   EngineStats stats;
   std::vector<CacheEvent> events;
   Status watch_end;
+  std::vector<std::optional<SessionId>> watched_by;
 };
 
 // A slice of block `block` that keeps its own bytes.

@@ -362,6 +362,28 @@ TEST_F(ServiceTest, StreamsNameEveryBadField) {
   }
 }
 
+TEST_F(ServiceTest, AWatchIsOfTheSessionThatItNames) {
+  const auto watch = [&](const std::string& session) {
+    grpc::ClientContext watch_context;
+    v1::WatchRequest request;
+    request.set_session_id(session);
+    auto reader = stub->Watch(&watch_context, request);
+    v1::Event got;
+    if (reader->Read(&got)) watch_context.TryCancel();
+    return reader->Finish();
+  };
+  engine.events.emplace_back().sequence = 1;
+  EXPECT_THAT(watch("short").error_message(), HasSubstr("session_id"));
+  EXPECT_EQ(watch("short").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(watch(std::string(16, 'x')).error_code(), grpc::StatusCode::NOT_FOUND);
+  watch(Session());
+  watch("");
+  MutexLock lock(engine.mu);
+  ASSERT_EQ(engine.watched_by.size(), 2u);
+  EXPECT_TRUE(engine.watched_by[0].has_value());
+  EXPECT_FALSE(engine.watched_by[1].has_value());
+}
+
 TEST_F(ServiceTest, AdminCallsNameEveryBadField) {
   grpc::Status status;
   v1::DropResponse response;

@@ -21,7 +21,7 @@ class EventHubTest : public ::testing::Test {
     return bounds;
   }
   void Publish(size_t count) {
-    for (size_t i = 0; i < count; ++i) hub_.Publish({});
+    for (size_t i = 0; i < count; ++i) hub_.Publish({}, "tenant");
   }
   // What the queue has, until it is empty.
   static size_t Drain(EventQueue& queue) {
@@ -40,7 +40,7 @@ class EventHubTest : public ::testing::Test {
 };
 
 TEST_F(EventHubTest, WaitingEventsAreChargedAndGivenBack) {
-  auto queue = hub_.Subscribe(std::nullopt);
+  auto queue = hub_.Subscribe({});
   EXPECT_EQ(memory_.used(MemoryItem::kWatches), 0u);
   Publish(1000);
   EXPECT_GE(memory_.used(MemoryItem::kWatches), 1000 * sizeof(CacheEvent));
@@ -52,9 +52,9 @@ TEST_F(EventHubTest, WaitingEventsAreChargedAndGivenBack) {
 
 // The watcher that would exceed the bound starts again; the others keep what they have.
 TEST_F(EventHubTest, AllWatchersTogetherStayWithinTheBound) {
-  auto slow = hub_.Subscribe(std::nullopt);
+  auto slow = hub_.Subscribe({});
   Publish(3000);
-  auto late = hub_.Subscribe(std::nullopt);
+  auto late = hub_.Subscribe({});
   for (int i = 0; i < 3000; ++i) {
     Publish(1);
     ASSERT_LE(memory_.used(MemoryItem::kWatches), kBound);
@@ -66,6 +66,27 @@ TEST_F(EventHubTest, AllWatchersTogetherStayWithinTheBound) {
   EXPECT_EQ(Drain(*late), 3000u);
   EXPECT_GT(memory_.refusals(MemoryItem::kWatches), 0u);
   EXPECT_GT(hub_.dropped(), 3000u);
+}
+
+TEST_F(EventHubTest, AWatcherOfATenantGetsItsEventsAlone) {
+  Fingerprint one, two;
+  one.bytes.fill(1);
+  two.bytes.fill(2);
+  auto all = hub_.Subscribe({});
+  auto mine = hub_.Subscribe({.tenant = "mine"});
+  auto one_of_mine = hub_.Subscribe({.fingerprint = one, .tenant = "mine"});
+  auto none = hub_.Subscribe({.fingerprint = one, .tenant = "min"});
+  for (const Fingerprint& fingerprint : {one, two}) {
+    CacheEvent event;
+    event.fingerprint = fingerprint;
+    hub_.Publish(event, "mine");
+    hub_.Publish(event, "theirs");
+    hub_.Publish(event, "");
+  }
+  EXPECT_EQ(Drain(*all), 6u);
+  EXPECT_EQ(Drain(*mine), 2u);
+  EXPECT_EQ(Drain(*one_of_mine), 1u);
+  EXPECT_EQ(Drain(*none), 0u);
 }
 
 }  // namespace

@@ -326,6 +326,20 @@ TEST(NamespaceFingerprint, FieldsCannotRunIntoEachOther) {
   EXPECT_NE(Fingerprint(a), Fingerprint(b));
 }
 
+TEST(NamespaceFingerprint, DecodersMergeEqualLayers) {
+  NamespaceSpec split = Gqa();
+  Native(split).groups = std::vector<LayerGroup>(65535, {1, Kv(3, 64, DType::kF16)});
+  EXPECT_OK(Validate(split));
+  NativeLayout merged;
+  for (const LayerGroup& group : Native(split).groups) merged.Append(group);
+  ASSERT_EQ(merged.groups.size(), 1u);
+  EXPECT_EQ(merged.groups[0].count, 65535u);
+  const auto decoded = DecodeNamespaceSpec(Encode(split));
+  ASSERT_OK(decoded);
+  EXPECT_EQ(std::get<NativeLayout>(decoded->layout.form).groups.size(), 1u);
+  EXPECT_EQ(Fingerprint(*decoded), Fingerprint(split));
+}
+
 TEST(NamespaceFingerprint, SplittingARunOfEqualLayersChangesNothing) {
   NamespaceSpec split = Gqa();
   Native(split).groups = {{10, Kv(3, 64, DType::kF16)}, {20, Kv(3, 64, DType::kF16)}};
@@ -422,6 +436,27 @@ TEST(NamespaceValidate, NamesFieldValueAndExpectation) {
          Native(s).groups = std::vector<LayerGroup>(70000, {65535, Kv(3, 64, DType::kF16)});
        },
        {"'layout.native.groups'", "4587450000", "1 to 65535"}},
+      {"groups",
+       [](NamespaceSpec& s) {
+         Native(s).groups = {{1, Kv(3, 64, DType::kF16)}};
+         for (uint32_t i = 0; i < 1024; ++i)
+           Native(s).groups.push_back({1, Kv(i % 2, 64, DType::kF16)});
+         for (auto& group : Native(s).groups) {
+           if (group.planes[0].heads == 0) group.planes.clear();
+         }
+       },
+       {"'layout.native.groups'", "1025 groups", "at most 1024"}},
+      {"planes in all",
+       [](NamespaceSpec& s) {
+         Native(s).groups.clear();
+         for (uint32_t g = 0; g < 1000; ++g) {
+           LayerGroup& group = Native(s).groups.emplace_back(LayerGroup{.count = 1, .planes = {}});
+           for (uint32_t p = 0; p < 5; ++p) {
+             group.planes.push_back({fmt::format("p{}", p), 3, 1 + g, DType::kF16});
+           }
+         }
+       },
+       {"'layout.native.groups'", "5000 planes", "at most 4096"}},
       {"planes",
        [](NamespaceSpec& s) { Native(s).groups[0].planes.resize(17); },
        {"groups[0].planes'", "17", "at most 16"}},

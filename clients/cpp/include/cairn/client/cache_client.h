@@ -184,6 +184,9 @@ class InPlacePush {
 struct WatchOptions {
   std::optional<Digest> fingerprint = {};  // nullopt: all namespaces.
   bool snapshot = false;  // Starts with a kStored per stored block, then kSnapshotEnd.
+  // How long a client that names a tenant waits for its session, without which the node would tell
+  // it events of all tenants.
+  Duration deadline = std::chrono::seconds(10);
 };
 
 // The events of a node. Not thread-safe, except for Cancel. The destructor ends the watch.
@@ -191,8 +194,8 @@ class EventStream {
  public:
   virtual ~EventStream() = default;
   // Returns the next event, or nullopt when no event came within `wait`. UNAVAILABLE: the
-  // connection broke. RESOURCE_EXHAUSTED: this watcher was too slow, start again with a snapshot.
-  // CANCELLED: Cancel was called.
+  // connection broke. NOT_FOUND: the client's session had ended: watch again. RESOURCE_EXHAUSTED:
+  // this watcher was too slow, start again with a snapshot. CANCELLED: Cancel was called.
   virtual Result<std::optional<CacheEvent>> Next(Duration wait) = 0;
   // Any thread may call it.
   virtual void Cancel() = 0;

@@ -154,7 +154,9 @@ class FakeMain final : public FakePath<MainTransport, Path::kGrpc> {
   }
   Status Flush(const CallOptions&, TimePoint) override { return OkStatus(); }
   Result<NodeStats> Stat(const CallOptions&, TimePoint) override { return NodeStats{}; }
-  Result<std::unique_ptr<EventStream>> WatchEvents(const WatchOptions&) override {
+  Result<std::unique_ptr<EventStream>> WatchEvents(const SessionPtr& session,
+                                                   const WatchOptions&) override {
+    watched_by.push_back(session == nullptr ? "" : session->id);
     return Errorf(StatusCode::kUnimplemented, "no events");
   }
 
@@ -163,6 +165,7 @@ class FakeMain final : public FakePath<MainTransport, Path::kGrpc> {
   bool creates = false;  // The next namespace is new to the node.
   std::optional<FakeGet> got;
   int namespaces_opened = 0, gets = 0;
+  std::vector<std::string> watched_by;  // Ids of sessions; empty: nobody's.
 };
 
 }  // namespace cairn::client::testing

@@ -310,5 +310,23 @@ TEST_F(TransportClientTest, OpeningANamespacePreparesTheNearPath) {
   EXPECT_EQ(near_->remembered, 1);
 }
 
+TEST_F(TransportClientTest, AWatchNamesTheSessionThatIsOpen) {
+  EXPECT_FALSE(client_->WatchEvents({}).ok());
+  ASSERT_OK(Match());
+  EXPECT_FALSE(client_->WatchEvents({}).ok());
+  EXPECT_THAT(main_->watched_by, ElementsAre("", "session-1"));
+}
+
+// Without its session, the node would tell it of all tenants.
+TEST_F(TransportClientTest, AClientThatNamesATenantWatchesWithASessionOnly) {
+  Start({.names_tenant = true});
+  EXPECT_FALSE(client_->WatchEvents({}).ok());
+  EXPECT_THAT(main_->watched_by, ElementsAre("session-1"));
+  Start({.names_tenant = true});
+  main_->link_.refusal = Failure(StatusCode::kUnavailable);
+  EXPECT_THAT(client_->WatchEvents({}).status(), StatusIs(StatusCode::kUnavailable, _));
+  EXPECT_THAT(main_->watched_by, IsEmpty());
+}
+
 }  // namespace
 }  // namespace cairn::client

@@ -425,6 +425,7 @@ TEST_F(GrpcCacheClientTest, RefusesBadRequestsWithoutTheNode) {
 }
 
 TEST_F(GrpcCacheClientTest, WatchesEventsAndSkipsUnknownKinds) {
+  Store();  // Opens the session.
   auto events = client_->WatchEvents({});
   ASSERT_OK(events);
   auto event = (*events)->Next(seconds(10));
@@ -433,6 +434,7 @@ TEST_F(GrpcCacheClientTest, WatchesEventsAndSkipsUnknownKinds) {
   EXPECT_EQ((*event)->kind, CacheEvent::Kind::kStored);
   EXPECT_EQ((*event)->sequence, 7u);
   EXPECT_EQ((*event)->tier, TierKind::kDisk);
+  EXPECT_THAT(node_->watched_by, ElementsAre("session-00000001"));
   event = (*events)->Next(milliseconds(10));
   ASSERT_OK(event);
   EXPECT_FALSE(event->has_value());

@@ -92,6 +92,7 @@ class ScriptedNode final : public v1::Cache::Service {
   int match_calls = 0;
   int commit_calls = 0;
   std::multiset<uint64_t> released;
+  std::vector<std::string> watched_by;  // Session ids.
   std::multiset<uint64_t> aborted;
   std::set<std::string> traces;
   bool knows(const std::string& fingerprint) const { return namespaces_.contains(fingerprint); }
@@ -276,8 +277,12 @@ class ScriptedNode final : public v1::Cache::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest*,
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
                      grpc::ServerWriter<v1::Event>* writer) override {
+    {
+      MutexLock lock(mu_);
+      watched_by.push_back(request->session_id());
+    }
     v1::Event event;
     event.set_kind(static_cast<v1::Event::Kind>(50));  // Of the future.
     writer->Write(event);
