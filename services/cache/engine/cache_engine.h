@@ -41,6 +41,7 @@ class EvictionPolicy;
 class FurtherMatch;
 class InPlaceEngine;
 class MemoryAccount;
+class PeerEngine;
 
 struct MatchRequest {
   SessionId session = 0;
@@ -230,6 +231,8 @@ class CacheEngine {
 
   // For sessions on this machine (in_place.h); nullptr where the engine has no such side.
   virtual InPlaceEngine* in_place() { return nullptr; }
+  // For other members of a cluster (for_peers.h); nullptr where the engine has no such side.
+  virtual PeerEngine* for_peers() { return nullptr; }
 
   // Expires leases, reservations and incomplete blocks, retries postponed copies to disk. Called
   // every 100 ms or so by the owner; tests call it after moving the clock.

@@ -2,12 +2,14 @@
 // Calls to other members of the cluster, as an injected dependency.
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cairn/common/clock.h"
 #include "services/cache/directory/directory.h"
+#include "services/cache/peer/peer_messages.h"
 #include "services/cache/source/block_source.h"
 
 namespace cairn::cache {
@@ -15,6 +17,12 @@ namespace cairn::cache {
 struct FoundHolders {
   std::vector<std::vector<Holder>> holders;  // By waymark, in the order of the question.
   bool young = false;                        // The owner may not know all yet.
+};
+
+// A namespace as a call names it.
+struct PeerNamespace {
+  Digest fingerprint;
+  uint64_t bumps_digest = 0;  // Of the bumps that the caller knows.
 };
 
 // What a member has of the keys that it was asked for, in its own tiers: the first ones.
@@ -29,20 +37,37 @@ struct PeerMatch {
 // Errors: UNAVAILABLE: the member cannot be reached. DEADLINE_EXCEEDED: it did not answer in time.
 class PeerLinks {
  public:
+  using HelloDone = std::function<void(Result<PeerHelloAnswer>)>;
+  using AnnounceDone = std::function<void(Status)>;
+  using BumpsDone = std::function<void(Result<BumpPage>)>;
   using FindDone = std::function<void(Result<FoundHolders>)>;
   using MatchDone = std::function<void(Result<PeerMatch>)>;
   // `others`: of a member that is busy, the members that have just taken the block from it.
   using ReadDone = std::function<void(Status status, std::vector<std::string> others)>;
 
   virtual ~PeerLinks() = default;
+
+  // Where members listen, by id. Calls to others fail with UNAVAILABLE.
+  virtual void SetAddresses(const std::map<std::string, std::string>& addresses) = 0;
+
+  // Who is there? `address`: "host:port".
+  virtual void Hello(const std::string& address, const PeerHello& hello, TimePoint deadline,
+                     HelloDone done) = 0;
+  // Errors as Directory::Apply.
+  virtual void Announce(const std::string& member, const Announcement& message, TimePoint deadline,
+                        AnnounceDone done) = 0;
+  // Tells the member bumps, and brings a page of its own.
+  virtual void ExchangeBumps(const std::string& member, const BumpPage& page, TimePoint deadline,
+                             BumpsDone done) = 0;
   // Asks an owner who holds these waymarks.
   virtual void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks,
                     TimePoint deadline, FindDone done) = 0;
-  // `keys` are valid until `done` has run or is destroyed.
-  virtual void Match(const std::string& member, const Digest& fingerprint,
+  // `keys` are valid until `done` has run or is destroyed. FAILED_PRECONDITION: the member knows
+  // other bumps of the namespace.
+  virtual void Match(const std::string& member, const PeerNamespace& ns,
                      std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) = 0;
   // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`.
-  virtual void Read(const std::string& member, const Digest& fingerprint, const BlockKey& key,
+  virtual void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
                     TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) = 0;
 };
 

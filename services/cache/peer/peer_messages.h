@@ -1,0 +1,57 @@
+#pragma once
+// What members of a cluster tell each other about themselves, without the form it has on the wire.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cairn/common/hash.h"
+
+namespace cairn::cache {
+
+// The versions of the peers' protocol that this build speaks.
+inline constexpr uint32_t kOldestPeerVersion = 1, kNewestPeerVersion = 1;
+
+// On whose behalf a call is made.
+struct PeerCaller {
+  std::string cluster = {};
+  std::string id = {};
+  uint64_t incarnation = 0;  // Random for each start.
+  bool operator==(const PeerCaller&) const = default;
+};
+
+struct PeerHello {
+  PeerCaller caller = {};
+  uint64_t epoch = 0;  // Grows with each start of this id.
+  uint32_t oldest_version = kOldestPeerVersion, newest_version = kNewestPeerVersion;
+  std::string address = {};  // Where it listens for other members.
+  std::string host = {}, zone = {};
+  uint64_t view_digest = 0;   // Of the ids of the members that it sees.
+  uint64_t bumps_digest = 0;  // Of all bumps that it knows.
+  bool leaving = false;       // It drains.
+};
+
+struct PeerHelloAnswer {
+  PeerHello callee;
+  uint64_t announced = 0;  // The last announcement that the callee has from the caller. 0: none.
+};
+
+// A bump hides the blocks of a namespace that were stored before it. A member that has not seen a
+// bump has old blocks, so only members that know the same bumps of a namespace serve each other.
+struct Bump {
+  using Id = std::array<uint8_t, 16>;
+  Digest fingerprint;
+  Id id{};
+  bool operator==(const Bump&) const = default;
+};
+
+struct BumpPage {
+  static constexpr size_t kMost = 4096;
+  std::vector<Bump> bumps = {};
+  // In a question: the first one that the answer shall bring. In an answer: where the next page
+  // begins. 0: there is none.
+  uint64_t next = 0;
+};
+
+}  // namespace cairn::cache
