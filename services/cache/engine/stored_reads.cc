@@ -37,8 +37,8 @@ class Read final : public StoredBlockRead {
     size_t parts = 0;
     {
       NamespaceLock lock(ns, context.tiers);
-      const auto ref = ns.dropped.load(std::memory_order_relaxed) ? std::nullopt
-                                                                  : ns.index.FindAlive(slot_.key);
+      const auto ref =
+          ns.dropped.load(std::memory_order_relaxed) ? std::nullopt : ns.index.FindAlive(slot_.key);
       if (!ref) return NotHere(slot_.key);
       pins_->Add(ns.index.PinBlock(*ref));
       const BlockMeta& meta = ns.index.MetaAt(*ref);
@@ -77,9 +77,9 @@ class Read final : public StoredBlockRead {
  private:
   static constexpr uint64_t kFixedBytes =
       sizeof(FetchSlot) + sizeof(Lease) + sizeof(StoredBlock) + sizeof(Hold) + kPinBytes + 512;
-  static constexpr uint64_t kBytesOfPart =
-      sizeof(PartPlace) + sizeof(FetchSlot::Part) + sizeof(SourceBlock::Part) +
-      sizeof(std::span<const std::byte>);
+  static constexpr uint64_t kBytesOfPart = sizeof(PartPlace) + sizeof(FetchSlot::Part) +
+                                           sizeof(SourceBlock::Part) +
+                                           sizeof(std::span<const std::byte>);
 
   // Bytes that were read are verified, since only this removes a bad copy.
   bool IsSound() const {
