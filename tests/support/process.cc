@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -54,6 +55,7 @@ Result<std::unique_ptr<Process>> Process::Start(const Options& options) {
     if (getppid() != parent) _exit(126);
     dup2(out[1], 1);
     dup2(err[1], 2);
+    if (options.network >= 0 && setns(options.network, CLONE_NEWNET) != 0) _exit(126);
     if (!options.directory.empty() && chdir(options.directory.c_str()) != 0) _exit(126);
     execve(argv[0], argv.data(), envp.data());
     _exit(127);

@@ -19,14 +19,15 @@ struct ExitStatus {
   int code = 0;         // Exit code or signal number.
 };
 
-// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, and with
-// this process. Not thread-safe.
+// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, with this
+// process, and with the thread that started it. Not thread-safe.
 class Process {
  public:
   struct Options {
     std::vector<std::string> argv;              // argv[0] is a path.
     std::vector<std::string> environment = {};  // "NAME=value", beside this process's own.
     std::string directory = {};                 // Working directory; empty: this one's.
+    int network = -1;  // Descriptor of its network namespace (network_lab.h); -1: this one's.
   };
   static Result<std::unique_ptr<Process>> Start(const Options& options);
   ~Process();
