@@ -1,4 +1,5 @@
-// The network that tests build for real processes: what it delivers, loses, delays and leaves behind.
+// The network of tests with real processes: what it delivers, loses and delays, and that it leaves
+// nothing behind.
 #include "tests/support/network_lab.h"
 
 #include <arpa/inet.h>
@@ -11,6 +12,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +26,6 @@ namespace cairn::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using SteadyTime = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -147,6 +148,12 @@ bool IsDead(pid_t pid) {
 
 bool HasInterface(const std::string& name) { return if_nametoindex(name.c_str()) != 0; }
 
+bool SameNamespace(const NetworkNamespace& a, const NetworkNamespace& b) {
+  struct stat of_a {
+  }, of_b{};
+  return fstat(a.fd(), &of_a) == 0 && fstat(b.fd(), &of_b) == 0 && of_a.st_ino == of_b.st_ino;
+}
+
 class NetworkLabTest : public ::testing::TestWithParam<NetworkLab::Wiring> {
  protected:
   void Make(NetworkLab::Options options) {
@@ -197,6 +204,23 @@ TEST_P(NetworkLabTest, AProcessSeesItsMachineOnly) {
   EXPECT_THAT((*process)->out(), HasSubstr(lab_->Address(1) + "/24"));
   EXPECT_THAT((*process)->out(), HasSubstr("127.0.0.1/8"));
   EXPECT_EQ(std::ranges::count((*process)->out(), '\n'), 2) << (*process)->out();
+}
+
+TEST_P(NetworkLabTest, AHelperStartsItsProcessInAMachine) {
+  MAKE_LAB({.machines = 2});
+  std::unique_ptr<Process> process;
+  {
+    const InNetwork inside(lab_->network(1));
+    auto started = Process::Start({.argv = {FindProgram("ip"), "-oneline", "-4", "addr"}});
+    ASSERT_TRUE(started.ok()) << started.status();
+    process = *std::move(started);
+  }
+  ASSERT_TRUE(process->WaitExit(kPatience).ok());
+  EXPECT_THAT(process->out(), HasSubstr(lab_->Address(1) + "/24"));
+  // This thread is where it was.
+  const NetworkNamespace now = *NetworkNamespace::Current();
+  EXPECT_TRUE(SameNamespace(now, lab_->network(lab_->tester())));
+  EXPECT_FALSE(SameNamespace(now, lab_->network(1)));
 }
 
 TEST_P(NetworkLabTest, ACutStopsOneDirectionUntilItIsRestored) {

@@ -156,7 +156,7 @@ Status NetworkLab::GiveAddress(size_t place) {
 std::string NetworkLab::Address(size_t place) const { return fmt::format("10.77.0.{}", place + 1); }
 
 Result<Process*> NetworkLab::Start(size_t machine, Process::Options options) {
-  options.network = places_[machine].network.fd();
+  options.network = &places_[machine].network;
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<Process> process, Process::Start(options));
   processes_.push_back(std::move(process));
   return processes_.back().get();

@@ -63,6 +63,8 @@ class NetworkLab {
   // makes are the machine's. Not for clients of gRPC, whose threads make sockets.
   void Run(size_t machine, const std::function<void()>& function) const;
   const NetworkNamespace& network(size_t place) const { return places_[place].network; }
+  // For EtcdCluster and NameServer, which must go before the lab.
+  ServerPlace PlaceOf(size_t machine) const { return {Address(machine), &network(machine)}; }
 
   // Of one place, to it and from it. 0: as fast as it can. FAILED_PRECONDITION: not kBridge.
   Status SetRate(size_t place, uint64_t bits_per_second);

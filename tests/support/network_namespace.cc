@@ -73,19 +73,25 @@ std::string NetworkNamespace::path() const { return fmt::format("/proc/{}/fd/{}"
 
 void NetworkNamespace::Run(const std::function<void()>& function) const {
   std::thread([&] {
-    CAIRN_CHECK(setns(fd(), CLONE_NEWNET) == 0);
+    const InNetwork inside(*this);
     function();
   }).join();
 }
 
 Status NetworkNamespace::Command(const std::vector<std::string>& command) const {
-  Process::Options options{.argv = command, .network = fd()};
+  Process::Options options{.argv = command, .network = this};
   options.argv[0] = FindProgram(command[0]);
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Process> process, Process::Start(options));
   CAIRN_ASSIGN_OR_RETURN(const ExitStatus exit, process->WaitExit(std::chrono::seconds(30)));
   if (exit.exited && exit.code == 0) return OkStatus();
   return Errorf(StatusCode::kInternal, "{}: {}", fmt::join(command, " "), process->err());
 }
+
+InNetwork::InNetwork(const NetworkNamespace& network) : before_(*NetworkNamespace::Current()) {
+  CAIRN_CHECK(setns(network.fd(), CLONE_NEWNET) == 0);
+}
+
+InNetwork::~InNetwork() { CAIRN_CHECK(setns(before_.fd(), CLONE_NEWNET) == 0); }
 
 std::string FindProgram(const std::string& name) {
   for (const char* const folder : {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"}) {

@@ -47,6 +47,19 @@ class NetworkNamespace {
   OwnedFd fd_;
 };
 
+// While it exists, the calling thread is in the namespace, and so are the processes and threads
+// that it starts: for helpers that start processes themselves (WorkerProcess::Start). Not for
+// clients of gRPC, whose threads outlive it.
+class InNetwork {
+ public:
+  explicit InNetwork(const NetworkNamespace& network);
+  ~InNetwork();
+  InNetwork(const InNetwork&) = delete;
+
+ private:
+  const NetworkNamespace before_;
+};
+
 // Where a system program lies: "/usr/sbin/ip". Empty: it is not installed.
 std::string FindProgram(const std::string& name);
 

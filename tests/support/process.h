@@ -14,6 +14,8 @@
 
 namespace cairn::testing {
 
+class NetworkNamespace;
+
 struct ExitStatus {
   bool exited = false;  // By itself; else by a signal.
   int code = 0;         // Exit code or signal number.
@@ -27,7 +29,7 @@ class Process {
     std::vector<std::string> argv;              // argv[0] is a path.
     std::vector<std::string> environment = {};  // "NAME=value", beside this process's own.
     std::string directory = {};                 // Working directory; empty: this one's.
-    int network = -1;  // Descriptor of its network namespace (network_lab.h); -1: this one's.
+    const NetworkNamespace* network = nullptr;  // network_lab.h. nullptr: this thread's.
   };
   static Result<std::unique_ptr<Process>> Start(const Options& options);
   ~Process();
@@ -56,6 +58,12 @@ class Process {
   std::string out_, err_;
   bool reaped_ = false;
   ExitStatus status_;
+};
+
+// Where a server of a test listens: here, or in a machine of a network (network_lab.h).
+struct ServerPlace {
+  std::string address = "127.0.0.1";
+  const NetworkNamespace* network = nullptr;  // Of Process::Options. It outlives the server.
 };
 
 // Path of a binary of this build: Binary("cairn-cache").
