@@ -28,17 +28,28 @@ class PeerSource final : public BlockSource {
     // For all look-ups of one Locate, at most half of what its caller has left.
     Duration lookup_deadline = std::chrono::milliseconds(15);
     Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
+    Duration busy_pause = std::chrono::milliseconds(5);  // Until a busy holder is asked again.
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
     size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
     size_t remembered_blocks = 262'144;
   };
-  // 0: this node does not know the namespace.
-  using BlockTokens = std::function<uint32_t(const Digest& fingerprint)>;
-  // All must outlive it, and `links` let go of its callbacks before it is destroyed. `directory` is
-  // this member's own part.
-  PeerSource(Options options, PeerLinks* links, const Directory* directory,
-             BlockTokens block_tokens, Timers* timers, const Clock* clock);
+  // What this node knows of a namespace.
+  struct Known {
+    uint32_t block_tokens = 0;  // 0: it does not know the namespace.
+    uint64_t bumps_digest = 0;
+  };
+  struct Dependencies {
+    PeerLinks* links = nullptr;
+    const Directory* directory = nullptr;  // This member's own part.
+    std::function<Known(const Digest& fingerprint)> known;
+    // Told of a member that knows other bumps of a namespace. Short.
+    std::function<void(const std::string& member)> bumps_differ = [](const std::string&) {};
+    Timers* timers = nullptr;
+    const Clock* clock = nullptr;
+  };
+  // All must outlive it, and `links` let go of its callbacks before it is destroyed.
+  PeerSource(Options options, Dependencies dependencies);
 
   void SetOwners(std::shared_ptr<const OwnerMap> owners);
 
@@ -56,9 +67,9 @@ class PeerSource final : public BlockSource {
   void Note(const std::string& member, const Status& status);
 
   const Options options_;
+  const Dependencies dependencies_;
   PeerLinks& links_;
   const Directory& directory_;
-  const BlockTokens block_tokens_;
   Timers& timers_;
   const Clock& clock_;
   PeerHealth health_;
