@@ -192,6 +192,7 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     source_reads_.Kick();
     reclaimer_.Kick();
     context_.tiers.host->SweepRetired();
+    context_.memory.Measure(MemoryItem::kTransfers, budget_.used());
   }
   void BeginDrain() override { draining_.store(true); }
 

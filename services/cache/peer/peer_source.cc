@@ -1,9 +1,12 @@
 #include "services/cache/peer/peer_source.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "services/cache/peer/called_always.h"
 
 namespace cairn::cache {
 namespace {
@@ -16,49 +19,21 @@ bool Answered(const Status& status) {
   return !Broken(status) && status.code() != StatusCode::kDeadlineExceeded;
 }
 
-// A callback that runs in any case: with CANCELLED when it is dropped.
-template <typename Function>
-class Always {
- public:
-  explicit Always(Function function) : function_(std::move(function)) {}
-  ~Always() {
-    if (!called_) function_(Errorf(StatusCode::kCancelled, "the link to the member has ended"));
-  }
-  Always(const Always&) = delete;
-  Always& operator=(const Always&) = delete;
-  template <typename T>
-  void Call(T value) {
-    called_ = true;
-    function_(std::move(value));
-  }
-
- private:
-  Function function_;
-  bool called_ = false;
-};
-
-// In a form that std::function takes.
-template <typename T, typename Function>
-std::function<void(Result<T>)> CalledAlways(Function function) {
-  auto always = std::make_shared<Always<Function>>(std::move(function));
-  return [always](Result<T> value) { always->Call(std::move(value)); };
-}
-
 }  // namespace
 
 // One Locate. It lives as long as a call that it has made, or its timer.
 class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
  public:
-  Lookup(PeerSource* source, const Digest& fingerprint, std::span<const BlockKey> keys,
+  Lookup(PeerSource* source, const PeerNamespace& ns, std::span<const BlockKey> keys,
          TimePoint deadline, LocateDone done)
       : source_(*source),
-        fingerprint_(fingerprint),
+        ns_(ns),
         keys_(keys.begin(), keys.end()),
         deadline_(deadline),
         done_(std::move(done)) {}
 
   void Start(uint32_t block_tokens) {
-    asked_ = WaymarksToAsk(WaymarksOf(fingerprint_, keys_, block_tokens));
+    asked_ = WaymarksToAsk(WaymarksOf(ns_.fingerprint, keys_, block_tokens));
     std::shared_ptr<const OwnerMap> owners;
     bool both = false;
     {
@@ -113,8 +88,8 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       }
       source_.links_.Find(
           owner, hashes, deadline_,
-          CalledAlways<FoundHolders>([self = shared_from_this(), owner = owner,
-                                      numbers = numbers](Result<FoundHolders> found) {
+          CalledAlways<Result<FoundHolders>>([self = shared_from_this(), owner = owner,
+                                              numbers = numbers](Result<FoundHolders> found) {
             self->Found(owner, numbers, std::move(found));
           }));
     }
@@ -198,11 +173,11 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       }
     }
     if (holder.empty()) return End();
-    source_.links_.Match(
-        holder, fingerprint_, std::span(keys_).subspan(at), deadline_,
-        CalledAlways<PeerMatch>([self = shared_from_this(), holder, at](Result<PeerMatch> match) {
-          self->Matched(holder, at, std::move(match));
-        }));
+    source_.links_.Match(holder, ns_, std::span(keys_).subspan(at), deadline_,
+                         CalledAlways<Result<PeerMatch>>(
+                             [self = shared_from_this(), holder, at](Result<PeerMatch> match) {
+                               self->Matched(holder, at, std::move(match));
+                             }));
   }
 
   void Matched(const std::string& holder, uint32_t at, Result<PeerMatch> match) {
@@ -218,7 +193,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
         for (const auto& [id, known] : holders_) {
           if (id != holder) plan->push_back(id);
         }
-        source_.plans_.Put(fingerprint_, std::span(keys_).subspan(at, blocks), plan);
+        source_.plans_.Put(ns_.fingerprint, std::span(keys_).subspan(at, blocks), plan);
         const double before = located_.runs.empty() ? 0 : located_.runs.back().seconds;
         located_.runs.push_back(
             {.blocks = blocks, .bytes = match->bytes, .seconds = std::max(before, match->seconds)});
@@ -239,6 +214,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       located = std::move(located_);
     }
     source_.timers_.Cancel(timer_);
+    for (const SourceRun& run : located.runs) source_.found_blocks_.fetch_add(run.blocks);
     // What was found in time counts.
     if (late && located.runs.empty()) {
       return done(Errorf(StatusCode::kDeadlineExceeded, "no member answered in time"));
@@ -247,7 +223,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   }
 
   PeerSource& source_;
-  const Digest fingerprint_;
+  const PeerNamespace ns_;
   // The caller's are gone when the deadline has passed, and links may still read them.
   const std::vector<BlockKey> keys_;
   const TimePoint deadline_;
@@ -265,83 +241,132 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   Located located_ ABSL_GUARDED_BY(mu_);
 };
 
-// One Read: holders are asked one after the other.
+namespace {
+
+// Counts the bytes on their way into another sink.
+class CountingSink final : public BlockSink {
+ public:
+  explicit CountingSink(BlockSink* sink) : sink_(*sink) {}
+  Result<std::vector<std::span<std::byte>>> Begin(const SourceBlock& block) override {
+    bytes_ = 0;
+    for (const SourceBlock::Part& part : block.parts) bytes_ += part.bytes;
+    return sink_.Begin(block);
+  }
+  Status Finish() override { return sink_.Finish(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  BlockSink& sink_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+// One Read: holders are asked one after the other. When all that are left are busy, they are asked
+// again after a pause, until the deadline.
 class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
  public:
   BlockRead(PeerSource* source, const Digest& fingerprint, const BlockKey& key, TimePoint deadline,
             BlockSink* sink, std::vector<std::string> holders, ReadDone done)
       : source_(*source),
-        fingerprint_(fingerprint),
+        ns_{fingerprint, source->dependencies_.known(fingerprint).bumps_digest},
         key_(key),
         deadline_(deadline),
-        sink_(sink),
-        holders_(std::move(holders)),
+        counted_(sink),
+        holders_(holders.begin(), holders.end()),
         done_(std::move(done)) {}
 
   void Next() {
-    while (!holders_.empty() && tried_.size() < source_.options_.max_holders) {
-      const std::string holder = std::move(holders_.front());
-      holders_.erase(holders_.begin());
+    while (!holders_.empty() && failures_ < source_.options_.max_holders) {
+      std::string holder = std::move(holders_.front());
+      holders_.pop_front();
       if (holder == source_.options_.self || !tried_.insert(holder).second) continue;
-      if (!source_.health_.MayCall(holder)) continue;
-      struct Answer {
-        Status status;
-        std::vector<std::string> others;
-      };
-      auto done = CalledAlways<Answer>([self = shared_from_this(), holder](Result<Answer> answer) {
-        self->Ended(holder, answer.ok() ? answer->status : answer.status(),
-                    answer.ok() ? std::move(answer->others) : std::vector<std::string>());
-      });
-      return source_.links_.Read(
-          holder, fingerprint_, key_, deadline_, source_.options_.silence, sink_,
-          [done = std::move(done)](Status status, std::vector<std::string> others) {
-            done(Answer{std::move(status), std::move(others)});
-          });
+      if (source_.health_.MayCall(holder)) return Ask(std::move(holder));
     }
-    const ReadDone done = std::exchange(done_, nullptr);
-    done(worst_);
+    if (busy_.empty() || source_.clock_.Now() >= deadline_) {
+      source_.failed_reads_.fetch_add(1);
+      const ReadDone done = std::exchange(done_, nullptr);
+      return done(worst_);
+    }
+    source_.timers_.At(source_.clock_.Now() + source_.options_.busy_pause,
+                       [self = shared_from_this()] {
+                         for (const std::string& holder : self->busy_) {
+                           self->tried_.erase(holder);
+                           self->holders_.push_back(holder);
+                         }
+                         self->busy_.clear();
+                         self->Next();
+                       });
   }
 
  private:
+  void Ask(std::string holder) {
+    struct Answer {
+      Status status;
+      std::vector<std::string> others;
+    };
+    auto done =
+        CalledAlways<Result<Answer>>([self = shared_from_this(), holder](Result<Answer> answer) {
+          self->Ended(holder, answer.ok() ? answer->status : answer.status(),
+                      answer.ok() ? std::move(answer->others) : std::vector<std::string>());
+        });
+    source_.links_.Read(holder, ns_, key_, deadline_, source_.options_.silence, &counted_,
+                        [done = std::move(done)](Status status, std::vector<std::string> others) {
+                          done(Answer{std::move(status), std::move(others)});
+                        });
+  }
+
   void Ended(const std::string& holder, const Status& status, std::vector<std::string> others) {
+    source_.Note(holder, status);
     if (status.ok()) {
-      source_.Note(holder, status);
+      source_.read_blocks_.fetch_add(1);
+      source_.read_bytes_.fetch_add(counted_.bytes());
       const ReadDone done = std::exchange(done_, nullptr);
       return done(status);
     }
-    source_.Note(holder, status);
-    // Damage says more than absence, and a deadline ends everything.
+    // Damage says more than absence.
     if (worst_.code() != StatusCode::kDataLoss) worst_ = status;
     if (status.code() == StatusCode::kCancelled || source_.clock_.Now() >= deadline_) {
       holders_.clear();
+      busy_.clear();
+      return Next();
     }
-    // Whoever has just taken the block from a busy member is not busy yet.
-    holders_.insert(holders_.begin(), std::make_move_iterator(others.begin()),
-                    std::make_move_iterator(others.end()));
+    if (status.code() == StatusCode::kResourceExhausted) {
+      source_.busy_answers_.fetch_add(1);
+      busy_.insert(holder);
+      // Whoever has just taken the block from a busy member, or takes it now, may have it.
+      for (std::string& other : others) {
+        busy_.insert(other);
+        holders_.push_front(std::move(other));
+      }
+    } else if (status.code() != StatusCode::kNotFound) {
+      ++failures_;
+    }
     Next();
   }
 
-  // One thread at a time uses it: that of the answer before.
+  // One thread at a time uses it: that of the answer before, or of the timer.
   PeerSource& source_;
-  const Digest fingerprint_;
+  const PeerNamespace ns_;
   const BlockKey key_;
   const TimePoint deadline_;
-  BlockSink* const sink_;
-  std::vector<std::string> holders_;
+  CountingSink counted_;
+  std::deque<std::string> holders_;
   std::set<std::string> tried_;
+  std::set<std::string> busy_;  // They, and those whom they named, are asked again.
+  size_t failures_ = 0;
   Status worst_ = Errorf(StatusCode::kNotFound, "no member is known to have the block");
   ReadDone done_;
 };
 
-PeerSource::PeerSource(Options options, PeerLinks* links, const Directory* directory,
-                       BlockTokens block_tokens, Timers* timers, const Clock* clock)
+PeerSource::PeerSource(Options options, Dependencies dependencies)
     : options_(std::move(options)),
-      links_(*links),
-      directory_(*directory),
-      block_tokens_(std::move(block_tokens)),
-      timers_(*timers),
-      clock_(*clock),
-      health_(clock),
+      dependencies_(std::move(dependencies)),
+      links_(*dependencies_.links),
+      directory_(*dependencies_.directory),
+      timers_(*dependencies_.timers),
+      clock_(*dependencies_.clock),
+      health_(dependencies_.clock),
       plans_(options_.remembered_blocks) {}
 
 void PeerSource::SetOwners(std::shared_ptr<const OwnerMap> owners) {
@@ -353,6 +378,7 @@ void PeerSource::SetOwners(std::shared_ptr<const OwnerMap> owners) {
 void PeerSource::Note(const std::string& member, const Status& status) {
   // The link ended on this side.
   if (status.code() == StatusCode::kCancelled) return;
+  if (status.code() == StatusCode::kFailedPrecondition) dependencies_.bumps_differ(member);
   if (Answered(status)) {
     health_.Worked(member);
   } else {
@@ -362,12 +388,14 @@ void PeerSource::Note(const std::string& member, const Status& status) {
 
 void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> keys,
                         TimePoint deadline, LocateDone done) {
-  const uint32_t block_tokens = block_tokens_(fingerprint);
-  if (block_tokens == 0 || keys.empty()) return done(Located());
+  const Known known = dependencies_.known(fingerprint);
+  if (known.block_tokens == 0 || keys.empty()) return done(Located());
   const TimePoint now = clock_.Now();
-  const Duration left = deadline > now ? (deadline - now) / 2 : Duration(0);
+  // Early enough to tell what was found by then.
+  const Duration left = deadline > now ? (deadline - now) / 8 * 7 : Duration(0);
   const TimePoint end = now + std::min(left, options_.lookup_deadline);
-  std::make_shared<Lookup>(this, fingerprint, keys, end, std::move(done))->Start(block_tokens);
+  const PeerNamespace ns{fingerprint, known.bumps_digest};
+  std::make_shared<Lookup>(this, ns, keys, end, std::move(done))->Start(known.block_tokens);
 }
 
 void PeerSource::Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline,

@@ -7,6 +7,7 @@
 //
 // What the directory says is a hint: only a Match of the holder counts.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,21 +25,32 @@ namespace cairn::cache {
 class PeerSource final : public BlockSource {
  public:
   struct Options {
-    std::string self;  // The id of this member.
-    // For all look-ups of one Locate, at most half of what its caller has left.
+    std::string self = {};  // The id of this member.
+    // For all look-ups of one Locate, at most seven eighths of what its caller has left.
     Duration lookup_deadline = std::chrono::milliseconds(15);
     Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
+    Duration busy_pause = std::chrono::milliseconds(5);  // Until a busy holder is asked again.
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
     size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
     size_t remembered_blocks = 262'144;
   };
-  // 0: this node does not know the namespace.
-  using BlockTokens = std::function<uint32_t(const Digest& fingerprint)>;
-  // All must outlive it, and `links` let go of its callbacks before it is destroyed. `directory` is
-  // this member's own part.
-  PeerSource(Options options, PeerLinks* links, const Directory* directory,
-             BlockTokens block_tokens, Timers* timers, const Clock* clock);
+  // What this node knows of a namespace.
+  struct Known {
+    uint32_t block_tokens = 0;  // 0: it does not know the namespace.
+    uint64_t bumps_digest = 0;
+  };
+  struct Dependencies {
+    PeerLinks* links = nullptr;
+    const Directory* directory = nullptr;  // This member's own part.
+    std::function<Known(const Digest& fingerprint)> known;
+    // Told of a member that knows other bumps of a namespace. Short.
+    std::function<void(const std::string& member)> bumps_differ = [](const std::string&) {};
+    Timers* timers = nullptr;
+    const Clock* clock = nullptr;
+  };
+  // All must outlive it, and `links` let go of its callbacks before it is destroyed.
+  PeerSource(Options options, Dependencies dependencies);
 
   void SetOwners(std::shared_ptr<const OwnerMap> owners);
 
@@ -48,6 +60,20 @@ class PeerSource final : public BlockSource {
             ReadDone done) override;
 
   const PeerHealth& health() const { return health_; }
+  // Totals since start.
+  struct Counts {
+    uint64_t found_blocks = 0;  // That Locate told.
+    uint64_t read_blocks = 0, read_bytes = 0;
+    uint64_t failed_reads = 0;  // Blocks.
+    uint64_t busy_answers = 0;
+  };
+  Counts counts() const {
+    return {.found_blocks = found_blocks_.load(),
+            .read_blocks = read_blocks_.load(),
+            .read_bytes = read_bytes_.load(),
+            .failed_reads = failed_reads_.load(),
+            .busy_answers = busy_answers_.load()};
+  }
 
  private:
   class Lookup;
@@ -56,9 +82,9 @@ class PeerSource final : public BlockSource {
   void Note(const std::string& member, const Status& status);
 
   const Options options_;
+  const Dependencies dependencies_;
   PeerLinks& links_;
   const Directory& directory_;
-  const BlockTokens block_tokens_;
   Timers& timers_;
   const Clock& clock_;
   PeerHealth health_;
@@ -66,6 +92,8 @@ class PeerSource final : public BlockSource {
   mutable Mutex mu_;
   std::shared_ptr<const OwnerMap> owners_ ABSL_GUARDED_BY(mu_) = std::make_shared<OwnerMap>();
   TimePoint owners_since_ ABSL_GUARDED_BY(mu_){};
+  std::atomic<uint64_t> found_blocks_{0}, read_blocks_{0}, read_bytes_{0}, failed_reads_{0},
+      busy_answers_{0};
 };
 
 }  // namespace cairn::cache

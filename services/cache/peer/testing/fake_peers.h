@@ -24,6 +24,7 @@ class FakePeers final : public PeerLinks {
     FakeBlockSource answers;  // Delays and faults of its Find: those of Locate.
     Directory directory{{}};
     bool young = false;
+    uint64_t bumps_digest = 0;        // Of all namespaces.
     std::vector<std::string> others;  // Its reads answer that it is busy, and name these.
     int finds = 0, matches = 0, reads = 0;
   };
@@ -86,12 +87,25 @@ class FakePeers final : public PeerLinks {
           done(FoundHolders{.holders = member.directory.Find(waymarks), .young = member.young});
         });
   }
-  void Match(const std::string& id, const Digest& fingerprint, std::span<const BlockKey> keys,
+  void SetAddresses(const std::map<std::string, std::string>&) override {}
+  void Hello(const std::string& /*address*/, const PeerHello&, TimePoint, HelloDone done) override {
+    done(Errorf(StatusCode::kUnimplemented, "these members only have blocks"));
+  }
+  void Announce(const std::string& id, const Announcement& message, TimePoint,
+                AnnounceDone done) override {
+    done(at(id).directory.Apply("announcer", 1, message));
+  }
+  void ExchangeBumps(const std::string& /*id*/, const BumpPage&, TimePoint,
+                     BumpsDone done) override {
+    done(BumpPage());
+  }
+  void Match(const std::string& id, const PeerNamespace& ns, std::span<const BlockKey> keys,
              TimePoint deadline, MatchDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.matches;
-    member.blocks.Locate(fingerprint, keys, deadline,
+    if (member.bumps_digest != ns.bumps_digest) return done(BumpsDiffer());
+    member.blocks.Locate(ns.fingerprint, keys, deadline,
                          [done = std::move(done)](Result<Located> located) {
                            if (!located.ok()) return done(located.status());
                            PeerMatch match;
@@ -103,20 +117,24 @@ class FakePeers final : public PeerLinks {
                            done(match);
                          });
   }
-  void Read(const std::string& id, const Digest& fingerprint, const BlockKey& key,
-            TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) override {
+  void Read(const std::string& id, const PeerNamespace& ns, const BlockKey& key, TimePoint deadline,
+            Duration silence, BlockSink* sink, ReadDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.reads;
+    if (member.bumps_digest != ns.bumps_digest) return done(BumpsDiffer(), {});
     if (!member.others.empty()) {
       return done(Errorf(StatusCode::kResourceExhausted, "busy"), member.others);
     }
     const TimePoint end = std::min(deadline, clock_->Now() + silence);
-    member.blocks.Read(fingerprint, key, end, sink,
+    member.blocks.Read(ns.fingerprint, key, end, sink,
                        [done = std::move(done)](Status status) { done(std::move(status), {}); });
   }
 
  private:
+  static Status BumpsDiffer() {
+    return Errorf(StatusCode::kFailedPrecondition, "the member knows other bumps");
+  }
   struct Told {
     uint64_t sequence = 0, count = 0, check = 0;
   };

@@ -17,8 +17,13 @@ class PeersUnderTest final : public SourceUnderTest {
     for (const char* const id : {"self", "a", "b"}) peers_.Add(id);
     owners_ = std::make_shared<const OwnerMap>(peers_.ids());
     source_ = std::make_unique<PeerSource>(
-        PeerSource::Options{.self = "self"}, &peers_, &peers_.at("self").directory,
-        [](const Digest&) { return kBlockTokens; }, &timers_, &clock_);
+        PeerSource::Options{.self = "self"},
+        PeerSource::Dependencies{
+            .links = &peers_,
+            .directory = &peers_.at("self").directory,
+            .known = [](const Digest&) { return PeerSource::Known{.block_tokens = kBlockTokens}; },
+            .timers = &timers_,
+            .clock = &clock_});
     source_->SetOwners(owners_);
   }
   BlockSource& source() override { return *source_; }

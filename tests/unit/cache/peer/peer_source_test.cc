@@ -40,8 +40,14 @@ class PeerSourceTest : public ::testing::Test {
     owners_ = std::make_shared<const OwnerMap>(ids);
     options.self = "self";
     source_ = std::make_unique<PeerSource>(
-        options, &peers_, &peers_.at("self").directory, [](const Digest&) { return kBlockTokens; },
-        &timers_, &clock_);
+        options,
+        PeerSource::Dependencies{
+            .links = &peers_,
+            .directory = &peers_.at("self").directory,
+            .known = [](const Digest&) { return PeerSource::Known{.block_tokens = kBlockTokens}; },
+            .bumps_differ = [this](const std::string& member) { differ_.push_back(member); },
+            .timers = &timers_,
+            .clock = &clock_});
     source_->SetOwners(owners_);
     clock_.Advance(options.settling);
   }
@@ -97,6 +103,7 @@ class PeerSourceTest : public ::testing::Test {
   std::vector<BlockKey> keys_;
   std::optional<Result<Located>> answer_;
   std::optional<Status> read_;
+  std::vector<std::string> differ_;
   Sink sink_;
 };
 
@@ -190,13 +197,16 @@ TEST_F(PeerSourceTest, WhatWasFoundBeforeTheDeadlineCounts) {
   EXPECT_EQ((*answer_)->runs[0].blocks, 8u);
 }
 
-TEST_F(PeerSourceTest, LookupsTakeAtMostHalfOfTheCallersTime) {
+TEST_F(PeerSourceTest, LookupsEndBeforeTheirCallerGivesUp) {
   Start({"self", "a"});
   Store("a", 0, 4);
   peers_.at("a").answers.DelayAnswers(seconds(60));
   peers_.at("a").blocks.DelayAnswers(seconds(60));
-  EXPECT_EQ(Locate(4, milliseconds(10)), std::nullopt);
-  clock_.Advance(milliseconds(5));
+  EXPECT_EQ(Locate(4, milliseconds(8)), std::nullopt);
+  clock_.Advance(milliseconds(6));
+  timers_.RunDue();
+  EXPECT_FALSE(answer_.has_value());
+  clock_.Advance(milliseconds(1));
   timers_.RunDue();
   EXPECT_TRUE(answer_.has_value());
 }
@@ -235,9 +245,43 @@ TEST_F(PeerSourceTest, ABusyMemberNamesOthers) {
   peers_.at("a").others = {"a", "b"};
   EXPECT_THAT(Read(0), ::testing::Optional(OkStatus()));
   EXPECT_EQ(peers_.at("a").reads, 1);
-  // Members that name each other end nowhere, and soon.
+  // Members that name each other are asked again after a pause, until one is free.
   peers_.at("b").others = {"a"};
-  EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kResourceExhausted, _)));
+  EXPECT_EQ(Read(0), std::nullopt);
+  const int reads = peers_.at("b").reads;
+  peers_.at("b").others.clear();
+  timers_.RunDue();
+  EXPECT_EQ(peers_.at("b").reads, reads);
+  clock_.Advance(milliseconds(5));
+  timers_.RunDue();
+  EXPECT_THAT(read_, ::testing::Optional(OkStatus()));
+}
+
+TEST_F(PeerSourceTest, AMemberThatStaysBusyCostsTheDeadlineAtMost) {
+  Start({"self", "a"});
+  Store("a", 0, 1);
+  ASSERT_THAT(Runs(1), ::testing::ElementsAre(1));
+  peers_.at("a").others = {"a"};
+  EXPECT_EQ(Read(0), std::nullopt);
+  for (int i = 0; i < 300 && !read_; ++i) {
+    clock_.Advance(milliseconds(5));
+    timers_.RunDue();
+  }
+  EXPECT_THAT(read_, ::testing::Optional(StatusIs(StatusCode::kResourceExhausted, _)));
+  EXPECT_EQ(timers_.pending(), 0u);
+}
+
+TEST_F(PeerSourceTest, WhoKnowsOtherBumpsServesNothing) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 4);
+  Store("b", 0, 4);
+  peers_.at("a").bumps_digest = 1;
+  EXPECT_THAT(Runs(4), ::testing::ElementsAre(4));
+  EXPECT_EQ(peers_.at("a").matches + peers_.at("b").matches, differ_.empty() ? 1 : 2);
+  // Between the match and the read the other one learns of a bump.
+  peers_.at("b").bumps_digest = 1;
+  EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kFailedPrecondition, _)));
+  EXPECT_THAT(differ_, ::testing::IsSupersetOf({"a", "b"}));
 }
 
 TEST_F(PeerSourceTest, OneThatNobodyLocatedIsNotFound) {
