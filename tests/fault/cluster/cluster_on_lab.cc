@@ -51,11 +51,14 @@ std::string ClusterOnLab::Address(size_t node) const {
   return fmt::format("{}:{}", lab_->Address(node), kPort);
 }
 
+std::string ClusterOnLab::AdminAddress(size_t node) const {
+  return fmt::format("{}:{}", lab_->Address(node), kAdminPort);
+}
+
 Status ClusterOnLab::Launch(size_t node) {
   std::vector<std::string> argv = {
       testing::Binary("cairn-cache"), "--listen", Address(node), "--admin.listen",
-      fmt::format("{}:{}", lab_->Address(node), kAdminPort), "--host.capacity", "64MiB",
-      "--log.level", "error",
+      AdminAddress(node), "--host.capacity", "64MiB", "--log.level", "error",
       // Sockets with a path would lead around the network.
       "--local.socket", "off", "--admin.socket", "off", "--i-accept-plaintext-on-the-network"};
   if (size() > 1) {
