@@ -43,6 +43,9 @@ def test_actions_are_those_of_the_documentation():
     [
         ({"address": ""}, cairn.InvalidArgumentError, "address"),
         ({"address": "nonsense"}, cairn.InvalidArgumentError, "nonsense"),
+        ({"address": "127.0.0.1:1,b"}, cairn.InvalidArgumentError, "'b' in '127.0.0.1:1,b'"),
+        ({"address": "dns:b"}, cairn.InvalidArgumentError, "'dns:b'.*dns:name:port"),
+        ({"host": "h" * 129}, cairn.InvalidArgumentError, "'host'.*129"),
         ({"address": 5}, TypeError, None),
         ({"path": "carrier pigeon"}, cairn.InvalidArgumentError, "'path'.*carrier pigeon.*local"),
         ({"client_name": "x" * 129}, cairn.InvalidArgumentError, "client_name.*129"),

@@ -72,8 +72,8 @@ def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
 
 
 class Client:
-    """Talks to a cache node, or to one of several at a time. Thread-safe. Calls wait without the GIL and end at their deadline at
-    the latest.
+    """Talks to a cache node, or to one of several at a time. Thread-safe. Calls wait without the
+    GIL and end at their deadline at the latest.
 
     The constructor returns at once and connects in the background. A node that cannot be reached is
     not an error there, but calls then raise UnavailableError. When node and client are on the same
@@ -426,11 +426,12 @@ class StagedPush:
 
 
 class EventStream:
-    """Events of the node that the client uses. One thread reads, and any thread may close it. Iteration waits for the next
-    event without a limit.
+    """Events of the node that the client uses. One thread reads, and any thread may close it.
+    Iteration waits for the next event without a limit.
 
-    UnavailableError: the connection broke, or the client uses another node now. ResourceExhaustedError: this reader was too slow. After
-    either of them start again, with a snapshot.
+    UnavailableError: the connection broke, or the client uses another node now.
+    ResourceExhaustedError: this reader was too slow. After either of them start again, with a
+    snapshot.
     """
 
     def __init__(self, connection: _native.Connection, stream: int) -> None:

@@ -51,11 +51,11 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
   schema.Text("cache.host", &c.cache_host,
               "This machine, as the nodes' cluster.host call theirs. Of several nodes the worker "
               "prefers one on the same host. Empty: unknown.",
-              {.max_length = 128, .env = "CAIRN_CACHE_HOST"});
+              {.env = "CAIRN_CACHE_HOST", .max_length = 128});
   schema.Text("cache.zone", &c.cache_zone,
               "This machine's network zone, as the nodes' cluster.zone call theirs. The worker "
               "prefers a node in the same zone after one on the same host. Empty: unknown.",
-              {.max_length = 128, .env = "CAIRN_CACHE_ZONE"});
+              {.env = "CAIRN_CACHE_ZONE", .max_length = 128});
   schema.Text("cache.home_key", &c.cache_home_key,
               "Workers with the same text prefer the same one of several nodes. Empty: the name of "
               "the machine and the listening address.",

@@ -16,15 +16,18 @@ namespace cairn::client {
 // Decides only: its owner makes connections, reports what it sees of them, and asks where calls go.
 // ConnectOptions has the rule in words.
 //
-//              session opens                       pause passed, or it opens
-//   untried ──────────────────► open ◄──────────────────────────────────────── lost
-//      └──── no session in time ─┴──── session ends, breaker opens, drains ─────►
+//              session opens
+//   untried ───────────────────► open
+//      │   ▲                      │ ▲
+//      │   └─ chosen when its ─┐  │ │ session opens again
+//      │      pause is over    │  ▼ │
+//      └──────────────────────► lost       no session in time, session ended, breaker open, drains
 //
 //   home    the address that calls use. If it is lost: the most preferred one that is not.
-//   trial   an address that is preferred to the home, or may be (a client with a host or a zone does
-//           not know where a node is before it has a session there). The owner keeps a session with
-//           it. It becomes the home when it has been open for Options::steady. One that is nearer
-//           than the home and that never failed becomes the home at once.
+//   trial   an address that is preferred to the home, or may be: a client with a host or a zone
+//           learns where a node is only in a session. The owner keeps a session with it. It becomes
+//           the home when it has been open for Options::steady. One that is nearer than the home
+//           and that never failed becomes the home at once.
 //
 // One thread at a time.
 class HomeChooser {

@@ -7,8 +7,8 @@
 
 namespace cairn::client {
 
-// Makes the steps of `Stepped` until it is destroyed: Step() returns when there will be something to
-// do again, WaitForWork(until) waits for that and is false after Stop(). `stepped` must outlive the
+// Makes the steps of `stepped` until it is destroyed. Step() returns the time of the next thing to
+// do, WaitForWork(until) waits for that and is false after Stop(). `stepped` must outlive the
 // thread. Thread-compatible.
 template <typename Stepped>
 class StepThread {

@@ -226,9 +226,9 @@ struct ClientStats {
   uint64_t corrupt_slices = 0;   // Slices that did not match their hash here.
   uint64_t sessions = 0;         // Sessions opened, including the first.
   uint64_t breaker_opened = 0;
-  uint64_t breaker_rejected = 0;             // Calls answered UNAVAILABLE without asking the node.
-  uint64_t dropped_releases = 0;             // Leases left to expire: too many releases waited.
-  uint64_t home_changes = 0;                 // Of a client of several nodes: moves between them.
+  uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
+  uint64_t dropped_releases = 0;  // Leases left to expire: too many releases waited.
+  uint64_t home_changes = 0;      // Of a client of several nodes: moves between them.
   // Calls that ended, by absl::StatusCode. A call that a second node answered counts at both.
   std::array<uint64_t, 17> calls_by_code{};
   // Now:
