@@ -1,11 +1,13 @@
 #pragma once
-// Makes gRPC credentials from TlsOptions.
+// Makes gRPC credentials from files.
 
 #include <memory>
+#include <string>
 
 #include "common/net/tls.h"
 
 namespace grpc {
+class ChannelCredentials;
 class ServerContextBase;
 class ServerCredentials;
 }  // namespace grpc
@@ -14,6 +16,15 @@ namespace cairn::net {
 
 // Credentials that follow the files when they change. REQUIRES: Check(options).ok().
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TlsOptions& options);
+
+// PEM files of a caller's side; each may be empty. `authorities`: to trust instead of the system's.
+struct ChannelFiles {
+  std::string authorities, certificate, private_key;
+  Duration reload_interval = std::chrono::seconds(60);  // In whole seconds, rounded up, at least 1.
+};
+// TLS credentials that follow the files when they change. Channels with the same files share what
+// reads them.
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const ChannelFiles& files);
 
 Caller CallerOf(const grpc::ServerContextBase& context);
 

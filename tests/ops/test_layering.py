@@ -62,6 +62,7 @@ ORDERS = {
         "lease",
         "mover",
         "engine",
+        "cluster",
         "local",
         "rpc",
         "node",

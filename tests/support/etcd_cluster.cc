@@ -15,8 +15,6 @@ constexpr char kServer[] = "/usr/bin/etcd";
 constexpr char kClient[] = "/usr/bin/etcdctl";
 constexpr std::chrono::seconds kPatience(30);
 
-std::string Local(int port) { return fmt::format("127.0.0.1:{}", port); }
-
 }  // namespace
 
 int FreePort() {
@@ -41,7 +39,9 @@ Result<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(Options options) {
   std::unique_ptr<EtcdCluster> cluster(new EtcdCluster(std::move(options)));
   cluster->token_ = fmt::format("cairn-test-{}-{}", getpid(), FreePort());
   cluster->members_.resize(static_cast<size_t>(cluster->options_.members));
-  for (Member& member : cluster->members_) {
+  for (size_t i = 0; i < cluster->members_.size(); ++i) {
+    Member& member = cluster->members_[i];
+    if (!cluster->options_.places.empty()) member.place = cluster->options_.places[i];
     member.client_port = FreePort();
     member.peer_port = FreePort();
     member.directory = std::make_unique<TemporaryDirectory>();
@@ -55,25 +55,24 @@ Result<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(Options options) {
 
 Status EtcdCluster::Launch(int i) {
   const bool tls = !options_.certificate.empty();
-  const std::string client = tls ? "https://" : "http://";
+  Member& member = members_[static_cast<size_t>(i)];
+  const std::string client = (tls ? "https://" : "http://") + member.client();
   std::string all;
   for (size_t m = 0; m < members_.size(); ++m) {
-    all += fmt::format("{}m{}=http://{}", m == 0 ? "" : ",", m, Local(members_[m].peer_port));
+    all += fmt::format("{}m{}={}", m == 0 ? "" : ",", m, members_[m].peer());
   }
-  Member& member = members_[static_cast<size_t>(i)];
   Process::Options options{
       .argv = {kServer, "--name", fmt::format("m{}", i), "--data-dir",
-               member.directory->path() + "/data", "--listen-client-urls",
-               client + Local(member.client_port), "--advertise-client-urls",
-               client + Local(member.client_port), "--listen-peer-urls",
-               "http://" + Local(member.peer_port), "--initial-advertise-peer-urls",
-               "http://" + Local(member.peer_port), "--initial-cluster", all,
+               member.directory->path() + "/data", "--listen-client-urls", client,
+               "--advertise-client-urls", client, "--listen-peer-urls", member.peer(),
+               "--initial-advertise-peer-urls", member.peer(), "--initial-cluster", all,
                "--initial-cluster-token", token_, "--initial-cluster-state", "new",
                // Nobody reads its pipe, and a full one would stop it.
                "--logger", "zap", "--log-level", "error", "--log-outputs",
                member.directory->path() + "/log",
                // The disks of test machines are slow, and the data need not outlive the test.
-               "--unsafe-no-fsync"}};
+               "--unsafe-no-fsync"},
+      .network = member.place.network};
   if (tls) {
     options.argv.insert(options.argv.end(),
                         {"--cert-file", options_.certificate, "--key-file", options_.key});
@@ -87,13 +86,13 @@ Status EtcdCluster::Launch(int i) {
 
 std::vector<std::string> EtcdCluster::endpoints() const {
   std::vector<std::string> endpoints;
-  for (const Member& member : members_) endpoints.push_back(Local(member.client_port));
+  for (const Member& member : members_) endpoints.push_back(member.client());
   return endpoints;
 }
 
 Result<int> EtcdCluster::Leader() {
   for (size_t i = 0; i < members_.size(); ++i) {
-    auto process = Process::Start({.argv = {kClient, "--endpoints", Local(members_[i].client_port),
+    auto process = Process::Start({.argv = {kClient, "--endpoints", members_[i].client(),
                                             "--command-timeout", "1s", "endpoint", "status"},
                                    .environment = {"ETCDCTL_API=3"}});
     if (!process.ok()) return process.status();

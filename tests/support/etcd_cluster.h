@@ -1,5 +1,6 @@
 #pragma once
-// etcd in tests: real members of one cluster, as child processes on free ports of loopback.
+// etcd in tests: real members of one cluster, as child processes on free ports of loopback, or each
+// in a machine of a network (network_lab.h).
 
 #include <memory>
 #include <string>
@@ -15,6 +16,8 @@ class EtcdCluster {
  public:
   struct Options {
     int members = 3;
+    // Empty: loopback, here. Else one for each member, which this process can reach.
+    std::vector<ServerPlace> places = {};
     // Added to each member's arguments.
     std::vector<std::string> arguments = {};
     // Clients connect with TLS: PEM files of the server.
@@ -23,7 +26,7 @@ class EtcdCluster {
   // Returns when the cluster answers. NOT_FOUND: etcd is not installed.
   static Result<std::unique_ptr<EtcdCluster>> Start(Options options);
 
-  std::vector<std::string> endpoints() const;  // "127.0.0.1:PORT".
+  std::vector<std::string> endpoints() const;  // "ADDRESS:PORT".
   Process& member(int i) { return *members_[static_cast<size_t>(i)].process; }
   // The index of the leader. UNAVAILABLE: there is none.
   Result<int> Leader();
@@ -37,7 +40,10 @@ class EtcdCluster {
 
  private:
   struct Member {
+    ServerPlace place;
     int client_port = 0, peer_port = 0;
+    std::string client() const { return fmt::format("{}:{}", place.address, client_port); }
+    std::string peer() const { return fmt::format("http://{}:{}", place.address, peer_port); }
     std::unique_ptr<TemporaryDirectory> directory;
     std::unique_ptr<Process> process;
   };

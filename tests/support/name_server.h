@@ -1,5 +1,6 @@
 #pragma once
-// A name server in tests: a real dnsmasq on a free port of loopback.
+// A name server in tests: a real dnsmasq on a free port of loopback, or of a machine of a network
+// (network_lab.h).
 
 #include <memory>
 #include <string>
@@ -23,17 +24,18 @@ class NameServer {
     std::vector<Service> services = {};
   };
   // Nothing runs until Serve. NOT_FOUND: dnsmasq is not installed.
-  static Result<std::unique_ptr<NameServer>> Create();
+  static Result<std::unique_ptr<NameServer>> Create(ServerPlace place = {});
 
   // Answers from now on as `zone` says, and returns when it does so.
   Status Serve(const Zone& zone);
   // Nobody listens any more.
   void Stop();
   Process& process() { return *process_; }
-  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+  std::string address() const { return fmt::format("{}:{}", place_.address, port_); }
 
  private:
-  explicit NameServer(int port) : port_(port) {}
+  NameServer(ServerPlace place, int port) : place_(std::move(place)), port_(port) {}
+  const ServerPlace place_;
   const int port_;
   std::unique_ptr<Process> process_;
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -12,6 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/network_namespace.h"
 
 namespace cairn::testing {
 namespace {
@@ -45,6 +48,7 @@ Result<std::unique_ptr<Process>> Process::Start(const Options& options) {
   for (std::string& variable : environment) envp.push_back(variable.data());
   envp.push_back(nullptr);
 
+  const int network = options.network == nullptr ? -1 : options.network->fd();
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Errorf(StatusCode::kInternal, "fork: {}", std::strerror(errno));
@@ -54,6 +58,7 @@ Result<std::unique_ptr<Process>> Process::Start(const Options& options) {
     if (getppid() != parent) _exit(126);
     dup2(out[1], 1);
     dup2(err[1], 2);
+    if (network >= 0 && setns(network, CLONE_NEWNET) != 0) _exit(126);
     if (!options.directory.empty() && chdir(options.directory.c_str()) != 0) _exit(126);
     execve(argv[0], argv.data(), envp.data());
     _exit(127);

@@ -14,19 +14,22 @@
 
 namespace cairn::testing {
 
+class NetworkNamespace;
+
 struct ExitStatus {
   bool exited = false;  // By itself; else by a signal.
   int code = 0;         // Exit code or signal number.
 };
 
-// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, and with
-// this process. Not thread-safe.
+// One child process. Its stdout and stderr are kept; it dies by SIGKILL with this object, with this
+// process, and with the thread that started it. Not thread-safe.
 class Process {
  public:
   struct Options {
     std::vector<std::string> argv;              // argv[0] is a path.
     std::vector<std::string> environment = {};  // "NAME=value", beside this process's own.
     std::string directory = {};                 // Working directory; empty: this one's.
+    const NetworkNamespace* network = nullptr;  // network_lab.h. nullptr: this thread's.
   };
   static Result<std::unique_ptr<Process>> Start(const Options& options);
   ~Process();
@@ -55,6 +58,12 @@ class Process {
   std::string out_, err_;
   bool reaped_ = false;
   ExitStatus status_;
+};
+
+// Where a server of a test listens: here, or in a machine of a network (network_lab.h).
+struct ServerPlace {
+  std::string address = "127.0.0.1";
+  const NetworkNamespace* network = nullptr;  // Of Process::Options. It outlives the server.
 };
 
 // Path of a binary of this build: Binary("cairn-cache").

@@ -177,6 +177,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     source_reads_.Kick();
     reclaimer_.Kick();
     context_.tiers.host->SweepRetired();
+    context_.memory.Measure(MemoryItem::kTransfers, budget_.used());
   }
   void BeginDrain() override { draining_.store(true); }
 

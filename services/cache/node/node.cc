@@ -11,6 +11,7 @@
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "services/cache/node/cluster_member.h"
 #include "services/cache/node/descriptors.h"
 #include "services/cache/node/engine_metrics.h"
 #include "services/cache/node/exit_guard.h"
@@ -64,8 +65,14 @@ class Node final : public service::Service {
   Status Start() override {
     CAIRN_RETURN_IF_ERROR(RaiseDescriptorLimit());
     CAIRN_RETURN_IF_ERROR(OpenTiers());
+    if (config_.cluster.enabled()) {
+      CAIRN_ASSIGN_OR_RETURN(
+          cluster_, ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch, &registry_));
+    }
     CAIRN_RETURN_IF_ERROR(OpenEngine());
-    return Serve();
+    if (cluster_ != nullptr) cluster_->Attach(engine_.get());
+    CAIRN_RETURN_IF_ERROR(Serve());
+    return cluster_ == nullptr ? OkStatus() : cluster_->Start();
   }
 
   std::string address() const override { return server_.address(); }
@@ -91,6 +98,7 @@ class Node final : public service::Service {
   Status DrainAndFlush() {
     rpc_.draining = true;
     grpc_health_.Tick();
+    if (cluster_ != nullptr) cluster_->Leave();
     engine_->BeginDrain();
     service_->AnnounceDrain();
     WaitForClients();
@@ -143,6 +151,8 @@ class Node final : public service::Service {
                                       .node_id = rpc_.node_id,
                                       .node_epoch = rpc_.node_epoch,
                                       .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode(),
+                                      .source = cluster_ == nullptr ? nullptr : cluster_->source(),
+                                      .timers = cluster_ == nullptr ? nullptr : cluster_->timers(),
                                       .memory = &memory_}));
     const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
@@ -189,6 +199,7 @@ class Node final : public service::Service {
     service_->AddTo(server_.calls());
     AddAdminService(server_.calls(), &rpc_);
     grpc_health_.AddTo(server_.calls());
+    if (cluster_ != nullptr) cluster_->AddTo(server_.calls(), &rpc_);
 
     const int largest =
         std::max<int>(kLargestRequest, static_cast<int>(config_.rpc.max_frame_bytes)) + (64 << 10);
@@ -276,8 +287,10 @@ class Node final : public service::Service {
     flushes_.Stop();
     service_.reset();
     local_.reset();
+    if (cluster_ != nullptr) cluster_->StopThreads();
     mover_.Stop();
     engine_.reset();
+    cluster_.reset();
     disk_.reset();
     host_.reset();
   }
@@ -294,6 +307,7 @@ class Node final : public service::Service {
   ThreadPool mover_, calls_, fetches_, flushes_;
   std::unique_ptr<HostTier> host_;
   std::unique_ptr<DiskTier> disk_;
+  std::unique_ptr<ClusterMember> cluster_;  // nullptr: the node is alone.
   std::unique_ptr<CacheEngine> engine_;
   // Matches of the same-node path count as those of gRPC do.
   struct LocalLookups final : MatchObserver {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/net/address.h"
+#include "services/cache/node/cluster_config.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/memory_limit.h"
 
@@ -328,6 +329,7 @@ MemoryAccount::Bounds NodeConfig::MemoryBounds() const {
   at(MemoryItem::kRpc) = rpc_memory;
   at(MemoryItem::kWatches) = watch_memory;
   at(MemoryItem::kSessions) = session_memory;
+  at(MemoryItem::kCluster) = cluster.enabled() ? cluster.memory : 0;
   at(MemoryItem::kDisk) = disk_path.empty() ? 0 : kDiskMemory;
   at(MemoryItem::kProcess) = kProcessMemory;
   return bounds;
@@ -339,6 +341,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
   RegisterTiers(config, schema);
   RegisterLimits(config, schema);
   RegisterRpc(config, schema);
+  RegisterCluster(config, schema);
   schema->Text("node.id", &config->node_id,
                "Name of the node in events and statistics. Empty: the name in the disk tier's "
                "directory, or a new one.",

@@ -6,12 +6,37 @@
 #include <vector>
 
 #include "common/config/config.h"
+#include "common/membership/etcd/etcd_client.h"
 #include "common/service/service.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/rpc/rpc_context.h"
 #include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
+
+// cluster.*; registered in cluster_config.h.
+struct ClusterConfig {
+  std::string discovery = "none";
+  std::string name = "cairn";
+  std::string advertise;
+  std::vector<std::string> members;
+  std::vector<std::string> dns_names;
+  uint32_t dns_port = 7400;
+  std::string dns_servers;
+  Duration dns_interval = std::chrono::seconds(5);
+  membership::EtcdOptions etcd;
+  Duration etcd_ttl = std::chrono::seconds(10);
+  std::string host, zone;
+  std::vector<std::string> peer_identities;
+  std::string tls_ca;
+  Duration lookup_deadline = std::chrono::milliseconds(15);
+  Duration silence = std::chrono::milliseconds(250);
+  uint64_t memory = 64ull << 20;
+  uint32_t threads = 4;
+  uint32_t speak = 0;
+
+  bool enabled() const { return discovery != "none"; }
+};
 
 struct NodeConfig {
   service::Settings process{.admin_listen = "127.0.0.1:7401"};
@@ -61,6 +86,8 @@ struct NodeConfig {
   uint32_t rpc_fetch_threads = 8;
   Duration max_connection_age = std::chrono::minutes(5);
   Duration keepalive = std::chrono::seconds(30);
+
+  ClusterConfig cluster;
 
   Duration drain_grace = std::chrono::seconds(1);
   Duration drain_timeout = std::chrono::seconds(10);

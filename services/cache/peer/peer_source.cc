@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "services/cache/peer/called_always.h"
+
 namespace cairn::cache {
 namespace {
 
@@ -15,34 +17,6 @@ bool Broken(const Status& status) { return status.code() == StatusCode::kUnavail
 // Whether the member works, whatever it answered.
 bool Answered(const Status& status) {
   return !Broken(status) && status.code() != StatusCode::kDeadlineExceeded;
-}
-
-// A callback that runs in any case: with CANCELLED when it is dropped.
-template <typename Function>
-class Always {
- public:
-  explicit Always(Function function) : function_(std::move(function)) {}
-  ~Always() {
-    if (!called_) function_(Errorf(StatusCode::kCancelled, "the link to the member has ended"));
-  }
-  Always(const Always&) = delete;
-  Always& operator=(const Always&) = delete;
-  template <typename T>
-  void Call(T value) {
-    called_ = true;
-    function_(std::move(value));
-  }
-
- private:
-  Function function_;
-  bool called_ = false;
-};
-
-// In a form that std::function takes.
-template <typename T, typename Function>
-std::function<void(Result<T>)> CalledAlways(Function function) {
-  auto always = std::make_shared<Always<Function>>(std::move(function));
-  return [always](Result<T> value) { always->Call(std::move(value)); };
 }
 
 }  // namespace
@@ -114,8 +88,8 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       }
       source_.links_.Find(
           owner, hashes, deadline_,
-          CalledAlways<FoundHolders>([self = shared_from_this(), owner = owner,
-                                      numbers = numbers](Result<FoundHolders> found) {
+          CalledAlways<Result<FoundHolders>>([self = shared_from_this(), owner = owner,
+                                              numbers = numbers](Result<FoundHolders> found) {
             self->Found(owner, numbers, std::move(found));
           }));
     }
@@ -199,11 +173,11 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       }
     }
     if (holder.empty()) return End();
-    source_.links_.Match(
-        holder, ns_, std::span(keys_).subspan(at), deadline_,
-        CalledAlways<PeerMatch>([self = shared_from_this(), holder, at](Result<PeerMatch> match) {
-          self->Matched(holder, at, std::move(match));
-        }));
+    source_.links_.Match(holder, ns_, std::span(keys_).subspan(at), deadline_,
+                         CalledAlways<Result<PeerMatch>>(
+                             [self = shared_from_this(), holder, at](Result<PeerMatch> match) {
+                               self->Matched(holder, at, std::move(match));
+                             }));
   }
 
   void Matched(const std::string& holder, uint32_t at, Result<PeerMatch> match) {
@@ -240,6 +214,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       located = std::move(located_);
     }
     source_.timers_.Cancel(timer_);
+    for (const SourceRun& run : located.runs) source_.found_blocks_.fetch_add(run.blocks);
     // What was found in time counts.
     if (late && located.runs.empty()) {
       return done(Errorf(StatusCode::kDeadlineExceeded, "no member answered in time"));
@@ -266,6 +241,27 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   Located located_ ABSL_GUARDED_BY(mu_);
 };
 
+namespace {
+
+// Counts the bytes on their way into another sink.
+class CountingSink final : public BlockSink {
+ public:
+  explicit CountingSink(BlockSink* sink) : sink_(*sink) {}
+  Result<std::vector<std::span<std::byte>>> Begin(const SourceBlock& block) override {
+    bytes_ = 0;
+    for (const SourceBlock::Part& part : block.parts) bytes_ += part.bytes;
+    return sink_.Begin(block);
+  }
+  Status Finish() override { return sink_.Finish(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  BlockSink& sink_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
 // One Read: holders are asked one after the other. When all that are left are busy, they are asked
 // again after a pause, until the deadline.
 class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
@@ -276,7 +272,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
         ns_{fingerprint, source->dependencies_.known(fingerprint).bumps_digest},
         key_(key),
         deadline_(deadline),
-        sink_(sink),
+        counted_(sink),
         holders_(holders.begin(), holders.end()),
         done_(std::move(done)) {}
 
@@ -288,6 +284,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       if (source_.health_.MayCall(holder)) return Ask(std::move(holder));
     }
     if (busy_.empty() || source_.clock_.Now() >= deadline_) {
+      source_.failed_reads_.fetch_add(1);
       const ReadDone done = std::exchange(done_, nullptr);
       return done(worst_);
     }
@@ -308,20 +305,22 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       Status status;
       std::vector<std::string> others;
     };
-    auto done = CalledAlways<Answer>([self = shared_from_this(), holder](Result<Answer> answer) {
-      self->Ended(holder, answer.ok() ? answer->status : answer.status(),
-                  answer.ok() ? std::move(answer->others) : std::vector<std::string>());
-    });
-    source_.links_.Read(
-        holder, ns_, key_, deadline_, source_.options_.silence, sink_,
-        [done = std::move(done)](Status status, std::vector<std::string> others) {
-          done(Answer{std::move(status), std::move(others)});
+    auto done =
+        CalledAlways<Result<Answer>>([self = shared_from_this(), holder](Result<Answer> answer) {
+          self->Ended(holder, answer.ok() ? answer->status : answer.status(),
+                      answer.ok() ? std::move(answer->others) : std::vector<std::string>());
         });
+    source_.links_.Read(holder, ns_, key_, deadline_, source_.options_.silence, &counted_,
+                        [done = std::move(done)](Status status, std::vector<std::string> others) {
+                          done(Answer{std::move(status), std::move(others)});
+                        });
   }
 
   void Ended(const std::string& holder, const Status& status, std::vector<std::string> others) {
     source_.Note(holder, status);
     if (status.ok()) {
+      source_.read_blocks_.fetch_add(1);
+      source_.read_bytes_.fetch_add(counted_.bytes());
       const ReadDone done = std::exchange(done_, nullptr);
       return done(status);
     }
@@ -333,6 +332,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       return Next();
     }
     if (status.code() == StatusCode::kResourceExhausted) {
+      source_.busy_answers_.fetch_add(1);
       busy_.insert(holder);
       // Whoever has just taken the block from a busy member, or takes it now, may have it.
       for (std::string& other : others) {
@@ -350,7 +350,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
   const PeerNamespace ns_;
   const BlockKey key_;
   const TimePoint deadline_;
-  BlockSink* const sink_;
+  CountingSink counted_;
   std::deque<std::string> holders_;
   std::set<std::string> tried_;
   std::set<std::string> busy_;  // They, and those whom they named, are asked again.
@@ -391,7 +391,8 @@ void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> key
   const Known known = dependencies_.known(fingerprint);
   if (known.block_tokens == 0 || keys.empty()) return done(Located());
   const TimePoint now = clock_.Now();
-  const Duration left = deadline > now ? (deadline - now) / 2 : Duration(0);
+  // Early enough to tell what was found by then.
+  const Duration left = deadline > now ? (deadline - now) / 8 * 7 : Duration(0);
   const TimePoint end = now + std::min(left, options_.lookup_deadline);
   const PeerNamespace ns{fingerprint, known.bumps_digest};
   std::make_shared<Lookup>(this, ns, keys, end, std::move(done))->Start(known.block_tokens);

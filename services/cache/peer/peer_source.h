@@ -7,6 +7,7 @@
 //
 // What the directory says is a hint: only a Match of the holder counts.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,8 +25,8 @@ namespace cairn::cache {
 class PeerSource final : public BlockSource {
  public:
   struct Options {
-    std::string self;  // The id of this member.
-    // For all look-ups of one Locate, at most half of what its caller has left.
+    std::string self = {};  // The id of this member.
+    // For all look-ups of one Locate, at most seven eighths of what its caller has left.
     Duration lookup_deadline = std::chrono::milliseconds(15);
     Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
     Duration busy_pause = std::chrono::milliseconds(5);  // Until a busy holder is asked again.
@@ -59,6 +60,20 @@ class PeerSource final : public BlockSource {
             ReadDone done) override;
 
   const PeerHealth& health() const { return health_; }
+  // Totals since start.
+  struct Counts {
+    uint64_t found_blocks = 0;  // That Locate told.
+    uint64_t read_blocks = 0, read_bytes = 0;
+    uint64_t failed_reads = 0;  // Blocks.
+    uint64_t busy_answers = 0;
+  };
+  Counts counts() const {
+    return {.found_blocks = found_blocks_.load(),
+            .read_blocks = read_blocks_.load(),
+            .read_bytes = read_bytes_.load(),
+            .failed_reads = failed_reads_.load(),
+            .busy_answers = busy_answers_.load()};
+  }
 
  private:
   class Lookup;
@@ -77,6 +92,8 @@ class PeerSource final : public BlockSource {
   mutable Mutex mu_;
   std::shared_ptr<const OwnerMap> owners_ ABSL_GUARDED_BY(mu_) = std::make_shared<OwnerMap>();
   TimePoint owners_since_ ABSL_GUARDED_BY(mu_){};
+  std::atomic<uint64_t> found_blocks_{0}, read_blocks_{0}, read_bytes_{0}, failed_reads_{0},
+      busy_answers_{0};
 };
 
 }  // namespace cairn::cache

@@ -21,6 +21,7 @@ constexpr std::array<ItemText, kMemoryItems> kTexts = {{
     {"rpc", "rpc.memory"},
     {"watches", "watch.memory"},
     {"sessions", "limits.session_memory"},
+    {"cluster", "cluster.memory"},
     {"disk", ""},
     {"process", ""},
 }};

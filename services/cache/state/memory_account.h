@@ -25,10 +25,11 @@ enum class MemoryItem : uint8_t {
   kRpc,           // Frames and messages of gRPC.
   kWatches,       // Events that wait for watchers.
   kSessions,      // Sessions, and the rings of the same-node path.
+  kCluster,       // Waymarks: this node's own, and those of others that it keeps.
   kDisk,          // RocksDB, blocks that are moved, copied or encoded again.
   kProcess,       // Code, threads, gRPC itself.
 };
-inline constexpr size_t kMemoryItems = 11;
+inline constexpr size_t kMemoryItems = 12;
 
 // As in metrics and errors: "fetch_headers".
 std::string_view Name(MemoryItem item);

@@ -3,19 +3,15 @@
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <sstream>
 
 #include "clients/cpp/src/core/node_list.h"
-#include "common/concurrency/mutex.h"
+#include "common/net/credentials.h"
 #include "common/rpc/connection_limits.h"
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
@@ -38,28 +34,6 @@ Status CheckPem(std::string_view field, const std::string& path) {
   return OkStatus();
 }
 
-// What reads the files again. A client has several channels, and a process several clients: those
-// with the same files share one, because each has a thread.
-std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider> Watcher(const TlsOptions& tls) {
-  using Provider = grpc::experimental::FileWatcherCertificateProvider;
-  const int64_t seconds =
-      std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(tls.reload_interval).count());
-  static Mutex mu;
-  static auto* const watchers = new std::map<std::string, std::weak_ptr<Provider>>();
-  const std::string key =
-      fmt::format("{}\n{}\n{}\n{}", tls.key_file, tls.cert_file, tls.ca_file, seconds);
-  MutexLock lock(mu);
-  std::erase_if(*watchers, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Provider>& known = (*watchers)[key];
-  std::shared_ptr<Provider> provider = known.lock();
-  if (provider == nullptr) {
-    provider = std::make_shared<Provider>(tls.key_file, tls.cert_file, tls.ca_file,
-                                          static_cast<unsigned>(seconds));
-    known = provider;
-  }
-  return provider;
-}
-
 Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& tls) {
   if (!tls.enabled && tls.ca_file.empty() && tls.cert_file.empty() && tls.key_file.empty()) {
     return grpc::InsecureChannelCredentials();
@@ -73,13 +47,10 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& 
   CAIRN_RETURN_IF_ERROR(CheckPem("tls.ca_file", tls.ca_file));
   CAIRN_RETURN_IF_ERROR(CheckPem("tls.cert_file", tls.cert_file));
   CAIRN_RETURN_IF_ERROR(CheckPem("tls.key_file", tls.key_file));
-  grpc::experimental::TlsChannelCredentialsOptions options;
-  if (!tls.ca_file.empty() || !tls.cert_file.empty()) {
-    options.set_certificate_provider(Watcher(tls));
-    if (!tls.ca_file.empty()) options.watch_root_certs();
-    if (!tls.cert_file.empty()) options.watch_identity_key_cert_pairs();
-  }
-  return grpc::experimental::TlsCredentials(options);
+  return net::MakeChannelCredentials({.authorities = tls.ca_file,
+                                      .certificate = tls.cert_file,
+                                      .private_key = tls.key_file,
+                                      .reload_interval = tls.reload_interval});
 }
 
 }  // namespace

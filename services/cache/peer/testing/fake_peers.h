@@ -24,7 +24,7 @@ class FakePeers final : public PeerLinks {
     FakeBlockSource answers;  // Delays and faults of its Find: those of Locate.
     Directory directory{{}};
     bool young = false;
-    uint64_t bumps_digest = 0;  // Of all namespaces.
+    uint64_t bumps_digest = 0;        // Of all namespaces.
     std::vector<std::string> others;  // Its reads answer that it is busy, and name these.
     int finds = 0, matches = 0, reads = 0;
   };
@@ -118,7 +118,7 @@ class FakePeers final : public PeerLinks {
                          });
   }
   void Read(const std::string& id, const PeerNamespace& ns, const BlockKey& key, TimePoint deadline,
-             Duration silence, BlockSink* sink, ReadDone done) override {
+            Duration silence, BlockSink* sink, ReadDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.reads;

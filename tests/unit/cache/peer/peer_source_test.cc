@@ -197,13 +197,16 @@ TEST_F(PeerSourceTest, WhatWasFoundBeforeTheDeadlineCounts) {
   EXPECT_EQ((*answer_)->runs[0].blocks, 8u);
 }
 
-TEST_F(PeerSourceTest, LookupsTakeAtMostHalfOfTheCallersTime) {
+TEST_F(PeerSourceTest, LookupsEndBeforeTheirCallerGivesUp) {
   Start({"self", "a"});
   Store("a", 0, 4);
   peers_.at("a").answers.DelayAnswers(seconds(60));
   peers_.at("a").blocks.DelayAnswers(seconds(60));
-  EXPECT_EQ(Locate(4, milliseconds(10)), std::nullopt);
-  clock_.Advance(milliseconds(5));
+  EXPECT_EQ(Locate(4, milliseconds(8)), std::nullopt);
+  clock_.Advance(milliseconds(6));
+  timers_.RunDue();
+  EXPECT_FALSE(answer_.has_value());
+  clock_.Advance(milliseconds(1));
   timers_.RunDue();
   EXPECT_TRUE(answer_.has_value());
 }

@@ -1,0 +1,74 @@
+#include "services/cache/cluster/bump_exchange.h"
+
+#include <utility>
+
+#include "common/log/log.h"
+#include "services/cache/peer/called_always.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr uint64_t kEnd = UINT64_MAX;
+
+}  // namespace
+
+void BumpExchange::Begin(const std::string& member) {
+  {
+    MutexLock lock(mu_);
+    if (clock_.Now() < not_before_[member] || !under_way_.insert(member).second) return;
+    not_before_[member] = clock_.Now() + kPause;
+    ++exchanges_;
+  }
+  Ask(member, {});
+}
+
+void BumpExchange::Ask(const std::string& member, Progress progress) {
+  BumpPage page;
+  if (progress.mine != kEnd) {
+    page = engine_->Bumps(progress.mine, BumpPage::kMost);
+    progress.mine = page.next == 0 ? kEnd : page.next;
+  }
+  page.next = progress.theirs;
+  links_.ExchangeBumps(
+      member, page, clock_.Now() + kDeadline,
+      CalledAlways<Result<BumpPage>>([this, member, progress](Result<BumpPage> answer) {
+        if (!answer.ok()) return End(member, false);
+        // Taking over waits for the disk.
+        const Status posted = executor_.Post([this, member, progress, page = *std::move(answer)] {
+          Answered(member, progress, page);
+        });
+        if (!posted.ok()) End(member, false);
+      }));
+}
+
+void BumpExchange::Answered(const std::string& member, Progress progress, const BumpPage& answer) {
+  const Result<size_t> taken = engine_->TakeOverBumps(answer.bumps);
+  if (!taken.ok()) {
+    log::Warn("bumps_not_taken", {{"member", member}, {"reason", Message(taken.status())}});
+    return End(member, false);
+  }
+  if (*taken > 0) log::Info("bumps_taken", {{"member", member}, {"bumps", log::Num(*taken)}});
+  // A member that leads in circles is left alone.
+  const bool forward = answer.next > progress.theirs || answer.next == 0;
+  progress.theirs = answer.next == 0 || !forward ? kEnd : answer.next;
+  if (progress.theirs == kEnd && progress.mine == kEnd) return End(member, forward);
+  Ask(member, progress);
+}
+
+void BumpExchange::End(const std::string& member, bool done) {
+  MutexLock lock(mu_);
+  under_way_.erase(member);
+  done_once_ |= done;
+}
+
+bool BumpExchange::done_once() const {
+  MutexLock lock(mu_);
+  return done_once_;
+}
+
+uint64_t BumpExchange::exchanges() const {
+  MutexLock lock(mu_);
+  return exchanges_;
+}
+
+}  // namespace cairn::cache

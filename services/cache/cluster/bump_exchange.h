@@ -1,0 +1,56 @@
+#pragma once
+// Brings bumps to members that lack them, and theirs here.
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "services/cache/engine/for_peers.h"
+#include "services/cache/peer/peer_links.h"
+
+namespace cairn::cache {
+
+// One exchange at a time with each member: a page each way, until both sides have told all. Members
+// whose digests differ afterwards, because there was news meanwhile, begin again.
+//
+// Thread-safe. `links` lets go of its callbacks, and `executor` of its tasks, before it is
+// destroyed.
+class BumpExchange {
+ public:
+  BumpExchange(PeerLinks* links, Executor* executor, const Clock* clock)
+      : links_(*links), executor_(*executor), clock_(*clock) {}
+  // `engine` outlives it.
+  void Attach(PeerEngine* engine) { engine_ = engine; }
+
+  // The member's bumps differ from those of this node.
+  void Begin(const std::string& member);
+  // Some exchange has come to its end.
+  bool done_once() const;
+  uint64_t exchanges() const;
+
+ private:
+  static constexpr Duration kDeadline = std::chrono::seconds(5);
+  static constexpr Duration kPause = std::chrono::milliseconds(500);  // Between two with a member.
+  // Where both sides are. `theirs` or `mine` UINT64_MAX: at the end.
+  struct Progress {
+    uint64_t mine = 0, theirs = 0;
+  };
+
+  void Ask(const std::string& member, Progress progress);
+  void Answered(const std::string& member, Progress progress, const BumpPage& answer);
+  void End(const std::string& member, bool done);
+
+  PeerLinks& links_;
+  Executor& executor_;
+  const Clock& clock_;
+  PeerEngine* engine_ = nullptr;
+  mutable Mutex mu_;
+  std::set<std::string> under_way_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, TimePoint> not_before_ ABSL_GUARDED_BY(mu_);
+  uint64_t exchanges_ ABSL_GUARDED_BY(mu_) = 0;
+  bool done_once_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace cairn::cache

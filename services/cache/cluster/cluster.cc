@@ -1,0 +1,238 @@
+#include "services/cache/cluster/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cairn/common/hash.h"
+#include "common/log/log.h"
+#include "services/cache/peer/called_always.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr Duration kHelloDeadline = std::chrono::seconds(1);
+constexpr int kFollowedAtOnce = 16;  // Steps of the follower in one tick.
+
+uint64_t HashOf(const std::string& id) { return Xxh3(std::as_bytes(std::span(id))); }
+
+PeerSource::Options SourceOptions(const Cluster::Options& options) {
+  PeerSource::Options source = options.source;
+  source.self = options.self.caller.id;
+  return source;
+}
+
+}  // namespace
+
+Cluster::Cluster(Options options, const Dependencies& dependencies)
+    : options_(std::move(options)),
+      links_(*dependencies.links),
+      clock_(*dependencies.clock),
+      members_(options_.members, options_.self),
+      directory_(options_.directory),
+      announcer_(options_.announcer),
+      sender_({.self = options_.self.caller}, &announcer_, &directory_, &links_, &clock_),
+      source_(SourceOptions(options_),
+              {.links = &links_,
+               .directory = &directory_,
+               .known =
+                   [this](const Digest& fingerprint) {
+                     const auto spec = engine_->GetNamespace(fingerprint);
+                     if (!spec.ok()) return PeerSource::Known();
+                     return PeerSource::Known{.block_tokens = (*spec)->layout.block_tokens,
+                                              .bumps_digest = blocks_->BumpsDigestOf(fingerprint)};
+                   },
+               .bumps_differ = [this](const std::string& member) { bumps_.Begin(member); },
+               .timers = dependencies.timers,
+               .clock = &clock_}),
+      bumps_(&links_, dependencies.executor, &clock_),
+      host_([this] { return self(); }, &members_, &directory_, &clock_) {
+  UpdateMembers();
+}
+
+void Cluster::Attach(CacheEngine* engine) {
+  engine_ = engine;
+  blocks_ = engine->for_peers();
+  bumps_.Attach(blocks_);
+  host_.Attach(engine);
+  follower_.emplace(engine, &announcer_, &clock_);
+  MutexLock lock(mu_);
+  attached_ = true;
+  bumps_digest_ = blocks_->BumpsDigest();
+}
+
+void Cluster::Detach() {
+  {
+    MutexLock lock(mu_);
+    if (!std::exchange(attached_, false)) return;
+  }
+  follower_.reset();
+  host_.Detach();
+}
+
+PeerHello Cluster::self() const {
+  PeerHello hello = options_.self;
+  MutexLock lock(mu_);
+  hello.view_digest = view_digest_;
+  hello.bumps_digest = bumps_digest_;
+  hello.leaving = leaving_;
+  return hello;
+}
+
+void Cluster::OnView(const membership::View& view) { members_.SetView(view); }
+
+void Cluster::Tick() {
+  {
+    MutexLock lock(mu_);
+    if (!attached_) return;
+  }
+  const uint64_t digest = blocks_->BumpsDigest();
+  bool news = false;
+  std::vector<LiveMember> live;
+  {
+    MutexLock lock(mu_);
+    news = std::exchange(bumps_digest_, digest) != digest;
+    live = live_;
+  }
+  for (const LiveMember& member : live) {
+    if (news || member.hello.bumps_digest != digest) bumps_.Begin(member.hello.caller.id);
+  }
+  Greet();
+  UpdateMembers();
+  for (int i = 0; i < kFollowedAtOnce && follower_->Step(); ++i) {
+  }
+  if (!members_.replaced_by()) sender_.Step();
+  directory_.SweepSome();
+  host_.Tick();
+}
+
+void Cluster::Greet() {
+  const PeerHello hello = self();
+  std::map<std::string, std::string> ids;  // By address.
+  {
+    MutexLock lock(mu_);
+    for (const LiveMember& member : live_) ids[member.address] = member.hello.caller.id;
+  }
+  for (const std::string& address : members_.TakeDue(clock_.Now())) {
+    // UINT64_MAX: what it has of the announcements cannot be judged.
+    uint64_t asked_at = UINT64_MAX;
+    if (const auto it = ids.find(address); it != ids.end()) {
+      asked_at = sender_.Settled(it->second).value_or(UINT64_MAX);
+    }
+    links_.Hello(address, hello, clock_.Now() + kHelloDeadline,
+                 CalledAlways<Result<PeerHelloAnswer>>(
+                     [this, address, asked_at](const Result<PeerHelloAnswer>& answer) {
+                       Answered(address, asked_at, answer);
+                     }));
+  }
+}
+
+void Cluster::Answered(const std::string& address, uint64_t asked_at,
+                       const Result<PeerHelloAnswer>& answer) {
+  const TimePoint now = clock_.Now();
+  if (!answer.ok()) return members_.Failed(address, answer.status(), now);
+  const PeerHello& callee = answer->callee;
+  const Status taken = members_.Heard(address, callee, now);
+  if (!taken.ok()) {
+    log::Warn("no_member", {{"address", address}, {"reason", Message(taken)}});
+    return;
+  }
+  if (callee.caller.id == options_.self.caller.id) return;
+  {
+    MutexLock lock(mu_);
+    equal_once_ |= callee.bumps_digest == bumps_digest_;
+  }
+  if (asked_at != UINT64_MAX) sender_.Check(callee.caller.id, answer->announced, asked_at);
+}
+
+void Cluster::UpdateMembers() {
+  const TimePoint now = clock_.Now();
+  // A process whose place was taken is alone, and serves its own clients.
+  std::vector<LiveMember> live;
+  if (!members_.replaced_by()) live = members_.live(now);
+  std::vector<std::string> ids{options_.self.caller.id}, restarted;
+  std::map<std::string, std::string> addresses;
+  uint64_t view_digest = HashOf(options_.self.caller.id);
+  bool changed = false;
+  {
+    MutexLock lock(mu_);
+    for (const LiveMember& member : live) {
+      const std::string& id = member.hello.caller.id;
+      ids.push_back(id);
+      addresses[id] = member.address;
+      view_digest ^= HashOf(id);
+      const auto before = std::find_if(live_.begin(), live_.end(), [&](const LiveMember& other) {
+        return other.hello.caller.id == id;
+      });
+      if (before != live_.end() && !(before->hello.caller == member.hello.caller)) {
+        restarted.push_back(id);
+      }
+    }
+    changed = live != live_ || view_digest != view_digest_;
+    live_ = std::move(live);
+    view_digest_ = view_digest;
+  }
+  for (const std::string& id : restarted) sender_.Restart(id);
+  if (!changed) return;
+  links_.SetAddresses(addresses);
+  directory_.SetMembers(ids);
+  const auto owners = std::make_shared<const OwnerMap>(std::move(ids));
+  announcer_.SetOwners(owners);
+  source_.SetOwners(owners);
+}
+
+void Cluster::Leave() {
+  std::vector<LiveMember> live;
+  {
+    MutexLock lock(mu_);
+    leaving_ = true;
+    live = live_;
+  }
+  const PeerHello hello = self();
+  for (const LiveMember& member : live) {
+    links_.Hello(member.address, hello, clock_.Now() + kHelloDeadline, [](const auto&) {});
+  }
+}
+
+bool Cluster::settled() const {
+  if (bumps_.done_once()) return true;
+  MutexLock lock(mu_);
+  return equal_once_ || (members_.asked_all() && live_.empty());
+}
+
+ClusterView Cluster::view() const {
+  const TimePoint now = clock_.Now();
+  ClusterView view;
+  view.self = self();
+  view.absent = members_.absent(now);
+  view.replaced_by = members_.replaced_by();
+  view.view_digest = view.self.view_digest;
+  {
+    MutexLock lock(mu_);
+    for (const LiveMember& member : live_) {
+      view.members.push_back({.member = member,
+                              .since_heard = now - member.heard,
+                              .same_view = member.hello.view_digest == view_digest_,
+                              .same_bumps = member.hello.bumps_digest == bumps_digest_,
+                              .skipped = !source_.health().Hopeful(member.hello.caller.id)});
+    }
+  }
+  view.waymarks = announcer_.waymarks();
+  view.directory_entries = directory_.entries();
+  view.directory_bytes = directory_.bytes();
+  view.directory_forgotten = directory_.forgotten();
+  view.announcements = sender_.messages();
+  view.failed_announcements = sender_.failures();
+  view.announcing = announcer_.Waiting().size();
+  const PeerSource::Counts counts = source_.counts();
+  view.found_blocks = counts.found_blocks;
+  view.read_blocks = counts.read_blocks;
+  view.read_bytes = counts.read_bytes;
+  view.failed_reads = counts.failed_reads;
+  view.busy_reads = counts.busy_answers;
+  view.sent_bytes = host_.sent_bytes();
+  view.busy_answers = host_.busy_answers();
+  view.bump_exchanges = bumps_.exchanges();
+  return view;
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,147 @@
+#include "services/cache/cluster/member_list.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn::cache {
+namespace {
+
+std::pair<uint64_t, uint64_t> Age(const PeerHello& hello) {
+  return {hello.epoch, hello.caller.incarnation};
+}
+
+}  // namespace
+
+void MemberList::SetView(const membership::View& view) {
+  MutexLock lock(mu_);
+  std::map<std::string, Place> places;
+  for (const membership::Member& member : view) {
+    const auto known = places_.find(member.address);
+    places[member.address] = known == places_.end() ? Place() : std::move(known->second);
+  }
+  places_ = std::move(places);
+}
+
+std::vector<std::string> MemberList::TakeDue(TimePoint now) {
+  MutexLock lock(mu_);
+  std::vector<std::string> due;
+  for (auto& [address, place] : places_) {
+    if (place.greeting || now < place.next) continue;
+    place.greeting = true;
+    due.push_back(address);
+  }
+  return due;
+}
+
+Status MemberList::Check(const PeerHello& hello) const {
+  if (hello.caller.cluster != self_.caller.cluster) {
+    return Errorf(StatusCode::kFailedPrecondition, "cluster.name: it is in '{}', expected '{}'",
+                  hello.caller.cluster, self_.caller.cluster);
+  }
+  if (std::max(hello.oldest_version, self_.oldest_version) >
+      std::min(hello.newest_version, self_.newest_version)) {
+    return Errorf(StatusCode::kFailedPrecondition,
+                  "it speaks versions {} to {} of the peers' protocol, this node {} to {}",
+                  hello.oldest_version, hello.newest_version, self_.oldest_version,
+                  self_.newest_version);
+  }
+  return OkStatus();
+}
+
+Status MemberList::Take(Place& place, const PeerHello& hello, TimePoint now) {
+  place.greeting = false;
+  place.asked = true;
+  place.next = now + options_.hello_every;
+  place.retry = Duration(0);
+  place.last = Check(hello);
+  if (!place.last.ok()) {
+    place.hello.reset();
+    return place.last;
+  }
+  place.heard = now;
+  place.hello = hello;
+  if (hello.caller.id == self_.caller.id && hello.caller.incarnation != self_.caller.incarnation &&
+      Age(hello) > Age(self_)) {
+    replaced_by_ = hello;
+  }
+  return OkStatus();
+}
+
+Status MemberList::Heard(const std::string& address, const PeerHello& hello, TimePoint now) {
+  MutexLock lock(mu_);
+  const auto it = places_.find(address);
+  if (it == places_.end()) return OkStatus();  // It left the view meanwhile.
+  return Take(it->second, hello, now);
+}
+
+void MemberList::Failed(const std::string& address, const Status& why, TimePoint now) {
+  MutexLock lock(mu_);
+  const auto it = places_.find(address);
+  if (it == places_.end()) return;
+  Place& place = it->second;
+  place.greeting = false;
+  place.asked = true;
+  place.last = why;
+  place.retry = place.retry == Duration(0) ? options_.first_retry
+                                           : std::min(place.retry * 2, options_.hello_every);
+  place.next = now + place.retry;
+}
+
+Status MemberList::Greeted(const PeerHello& hello, TimePoint now) {
+  CAIRN_RETURN_IF_ERROR(Check(hello));
+  MutexLock lock(mu_);
+  const auto it = places_.find(hello.address);
+  if (it == places_.end()) return OkStatus();
+  const bool greeting = it->second.greeting;
+  const Status taken = Take(it->second, hello, now);
+  it->second.greeting = greeting;
+  return taken;
+}
+
+bool MemberList::Lives(const Place& place, TimePoint now) const {
+  return place.hello && !place.hello->leaving && now < place.heard + options_.absent_after &&
+         place.hello->caller.id != self_.caller.id;
+}
+
+std::vector<LiveMember> MemberList::live(TimePoint now) const {
+  MutexLock lock(mu_);
+  std::map<std::string, LiveMember> members;
+  for (const auto& [address, place] : places_) {
+    if (!Lives(place, now)) continue;
+    LiveMember member{*place.hello, address, place.heard};
+    const auto [it, added] = members.try_emplace(place.hello->caller.id, member);
+    if (!added && Age(member.hello) > Age(it->second.hello)) it->second = std::move(member);
+  }
+  std::vector<LiveMember> list;
+  for (auto& [id, member] : members) list.push_back(std::move(member));
+  return list;
+}
+
+std::vector<AbsentMember> MemberList::absent(TimePoint now) const {
+  MutexLock lock(mu_);
+  std::vector<AbsentMember> list;
+  for (const auto& [address, place] : places_) {
+    if (Lives(place, now)) continue;
+    if (place.hello && place.hello->caller.incarnation == self_.caller.incarnation) continue;
+    Status why = place.last;
+    if (why.ok() && place.hello && place.hello->leaving) {
+      why = Errorf(StatusCode::kUnavailable, "it is leaving");
+    }
+    if (why.ok()) why = Errorf(StatusCode::kFailedPrecondition, "it has the id of this node");
+    list.push_back({address, std::move(why)});
+  }
+  return list;
+}
+
+std::optional<PeerHello> MemberList::replaced_by() const {
+  MutexLock lock(mu_);
+  return replaced_by_;
+}
+
+bool MemberList::asked_all() const {
+  MutexLock lock(mu_);
+  return !places_.empty() && std::all_of(places_.begin(), places_.end(),
+                                         [](const auto& entry) { return entry.second.asked; });
+}
+
+}  // namespace cairn::cache

@@ -1,0 +1,94 @@
+#pragma once
+// Answers the calls of other members. It asks nobody in turn.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/cache/cluster/member_list.h"
+#include "services/cache/cluster/taker_table.h"
+#include "services/cache/directory/directory.h"
+#include "services/cache/engine/for_peers.h"
+#include "services/cache/peer/peer_links.h"
+
+namespace cairn::cache {
+
+// Thread-safe. Errors of all calls: PERMISSION_DENIED: the caller is of another cluster.
+class PeerHost {
+ public:
+  // All outlive it. `self` says what this process tells about itself now.
+  PeerHost(std::function<PeerHello()> self, MemberList* members, Directory* directory,
+           const Clock* clock)
+      : self_(std::move(self)), members_(*members), directory_(*directory), clock_(*clock) {}
+  ~PeerHost() { Detach(); }
+  // Until Detach. `engine` has a side for peers.
+  void Attach(CacheEngine* engine);
+  void Detach();
+
+  PeerHelloAnswer Hello(const PeerHello& hello);
+  // As Directory::Apply.
+  Status Announce(const PeerCaller& caller, const Announcement& message);
+  Result<FoundHolders> Find(const PeerCaller& caller, std::span<const WaymarkHash> waymarks);
+  // What the tiers have is leased for a few seconds, if there is room for a lease.
+  Result<PeerMatch> Match(const PeerCaller& caller, const PeerNamespace& ns,
+                          std::span<const BlockKey> keys);
+  // Blocks: waits for the disk.
+  Result<BumpPage> ExchangeBumps(const PeerCaller& caller, const BumpPage& page);
+
+  // A read of one block, from Begin to the end of its life.
+  class Read {
+   public:
+    ~Read() { owner_.takers_.End(block_, member_, taken_); }
+    Read(const Read&) = delete;
+    Read& operator=(const Read&) = delete;
+    StoredBlockRead& block() { return *read_; }
+    // All bytes were sent.
+    void SetTaken() { taken_ = true; }
+
+   private:
+    friend class PeerHost;
+    Read(PeerHost* owner, WaymarkHash block, std::string member)
+        : owner_(*owner), block_(block), member_(std::move(member)) {}
+    PeerHost& owner_;
+    const WaymarkHash block_;
+    const std::string member_;
+    std::unique_ptr<StoredBlockRead> read_;
+    bool taken_ = false;
+  };
+  // nullptr: too many take the block now; `named` gets members that may have it.
+  Result<std::unique_ptr<Read>> BeginRead(const PeerCaller& caller, const PeerNamespace& ns,
+                                          const BlockKey& key, std::vector<std::string>* named);
+
+  // Closes sessions of members that were silent for a while.
+  void Tick();
+  uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
+  void CountSent(uint64_t bytes) { sent_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t busy_answers() const { return busy_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Session {
+    uint64_t incarnation = 0;
+    SessionId id = 0;
+    TimePoint used{};
+  };
+  Status Check(const PeerCaller& caller) const;
+  // FAILED_PRECONDITION: the caller knows other bumps.
+  Status CheckBumps(const PeerNamespace& ns) const;
+  Result<SessionId> SessionOf(const PeerCaller& caller);
+
+  const std::function<PeerHello()> self_;
+  MemberList& members_;
+  Directory& directory_;
+  const Clock& clock_;
+  CacheEngine* engine_ = nullptr;
+  PeerEngine* blocks_ = nullptr;
+  TakerTable takers_;
+  std::atomic<uint64_t> sent_bytes_{0}, busy_{0};
+  Mutex mu_;
+  std::map<std::string, Session> sessions_ ABSL_GUARDED_BY(mu_);    // By member.
+  std::map<std::string, uint64_t> announced_ ABSL_GUARDED_BY(mu_);  // By member.
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,66 @@
+#pragma once
+// The node's part in a cluster, as a process has it: discovery, connections, threads.
+
+#include <memory>
+
+#include "common/concurrency/executor.h"
+#include "common/concurrency/timers.h"
+#include "common/membership/discovery.h"
+#include "common/membership/resolver.h"
+#include "common/metrics/metrics.h"
+#include "common/rpc/call_server.h"
+#include "services/cache/cluster/cluster.h"
+#include "services/cache/node/node_config.h"
+#include "services/cache/rpc/grpc_peer_links.h"
+#include "services/cache/rpc/rpc_context.h"
+
+namespace cairn::cache {
+
+// Made before the engine, which asks its source. In this order: Create, the engine, Attach,
+// AddTo, Start, and at the end Leave, StopThreads, and after the engine the destructor.
+class ClusterMember {
+ public:
+  // INVALID_ARGUMENT or FAILED_PRECONDITION names the setting that cannot work.
+  static Result<std::unique_ptr<ClusterMember>> Create(const NodeConfig& config,
+                                                       const std::string& node_id,
+                                                       uint64_t node_epoch,
+                                                       metrics::Registry* registry);
+  ~ClusterMember();
+
+  BlockSource* source() { return cluster_->source(); }
+  Timers* timers() { return &timers_; }
+  Cluster& cluster() { return *cluster_; }
+  // The service for other members, before the server starts.
+  void AddTo(rpc::CallServer* server, RpcContext* rpc);
+  // The engine is there. Before the server starts.
+  void Attach(CacheEngine* engine);
+  // The server listens. Waits for a moment until the node knows the bumps that other members know,
+  // if any of them answers.
+  Status Start();
+  // Members do not count on this node any more. It goes on to answer them.
+  void Leave();
+  // Nothing asks or tells the engine any more. The server has shut down. The timers run on until
+  // the destructor: reads that wait for one end with it.
+  void StopThreads();
+
+ private:
+  explicit ClusterMember(const NodeConfig& config) : config_(config) {}
+  Status MakeDiscovery();
+  void Run();
+
+  const NodeConfig config_;
+  // A pool of its own: what other members want must not hold up this node's clients.
+  std::unique_ptr<ThreadPool> executor_;
+  Timers timers_{&SteadyClock::Get()};
+  std::unique_ptr<membership::Resolver> resolver_;
+  std::unique_ptr<membership::Discovery> discovery_;
+  std::unique_ptr<GrpcPeerLinks> links_;
+  std::unique_ptr<Cluster> cluster_;
+  bool discovering_ = false;
+  Mutex mu_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace cairn::cache

@@ -1,0 +1,163 @@
+#include "services/cache/rpc/peer_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cairn/v1/peer.grpc.pb.h"
+#include "common/log/log.h"
+#include "common/net/credentials.h"
+#include "common/rpc/streamed_call.h"
+#include "common/rpc/unary_call.h"
+#include "protocol/wire/convert.h"
+#include "services/cache/rpc/peer_convert.h"
+
+namespace cairn::cache {
+namespace {
+
+constexpr std::string_view kPlaceholder = "{node_id}";
+constexpr Duration kLongestRead = std::chrono::seconds(30);
+
+bool Fits(const net::Caller& caller, const std::string& identity) {
+  const std::vector<std::string>* names = &caller.names;
+  std::string_view expected = identity;
+  if (expected.starts_with(net::AdminRule::kCommonName)) {
+    expected.remove_prefix(net::AdminRule::kCommonName.size());
+    names = &caller.common_names;
+  }
+  return std::find(names->begin(), names->end(), expected) != names->end();
+}
+
+class Service {
+ public:
+  Service(RpcContext* rpc, Cluster* cluster, PeerRule rule)
+      : rpc_(*rpc), host_(cluster->host()), rule_(std::move(rule)) {}
+
+  // Who calls, if he may.
+  Result<PeerCaller> CallerOf(const rpc::Call& call, const v1::PeerCaller& proto) const {
+    CAIRN_ASSIGN_OR_RETURN(PeerCaller caller, ToCaller(proto));
+    if (!rule_.certificates || rule_.identities.empty()) return caller;
+    const net::Caller there = net::CallerOf(call.grpc());
+    for (std::string identity : rule_.identities) {
+      if (const size_t at = identity.find(kPlaceholder); at != std::string::npos) {
+        identity.replace(at, kPlaceholder.size(), caller.id);
+      }
+      if (Fits(there, identity)) return caller;
+    }
+    call.Rejected(rpc::Rejection::kAuth);
+    log::Warn(
+        "peer_refused",
+        {{"node_id", caller.id}, {"peer", call.grpc().peer()}, {"identity", there.Describe()}});
+    return Errorf(StatusCode::kPermissionDenied,
+                  "cluster.peer_identities: the certificate of {} does not fit node '{}'",
+                  there.Describe(), caller.id);
+  }
+
+  Status Hello(const rpc::Call& call, const v1::HelloRequest& request,
+               v1::HelloResponse* response) {
+    CAIRN_RETURN_IF_ERROR(CallerOf(call, request.caller()).status());
+    CAIRN_ASSIGN_OR_RETURN(const PeerHello hello, ToHello(request));
+    const PeerHelloAnswer answer = host_.Hello(hello);
+    ToProto(answer.callee, response->mutable_callee());
+    response->set_announced(answer.announced);
+    return OkStatus();
+  }
+  Status Announce(const rpc::Call& call, const v1::AnnounceRequest& request,
+                  v1::AnnounceResponse*) {
+    CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, CallerOf(call, request.caller()));
+    return host_.Announce(caller, ToAnnouncement(request));
+  }
+  Status Find(const rpc::Call& call, const v1::FindRequest& request, v1::FindResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, CallerOf(call, request.caller()));
+    const std::vector<WaymarkHash> waymarks(request.waymarks().begin(), request.waymarks().end());
+    CAIRN_ASSIGN_OR_RETURN(const FoundHolders found, host_.Find(caller, waymarks));
+    ToProto(found, response);
+    return OkStatus();
+  }
+  Status Match(const rpc::Call& call, const v1::PeerMatchRequest& request,
+               v1::PeerMatchResponse* response) {
+    CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, CallerOf(call, request.caller()));
+    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                           Digest::FromBytes(request.fingerprint(), "fingerprint"));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+    CAIRN_ASSIGN_OR_RETURN(const PeerMatch match,
+                           host_.Match(caller, {fingerprint, request.bumps_digest()}, keys));
+    response->set_blocks(match.blocks);
+    response->set_bytes(match.bytes);
+    response->set_seconds(match.seconds);
+    return OkStatus();
+  }
+  Status ExchangeBumps(const rpc::Call& call, const v1::BumpPage& request, v1::BumpPage* response) {
+    CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, CallerOf(call, request.caller()));
+    CAIRN_ASSIGN_OR_RETURN(const BumpPage page, ToBumpPage(request));
+    CAIRN_ASSIGN_OR_RETURN(const BumpPage answer, host_.ExchangeBumps(caller, page));
+    ToProto(answer, response);
+    return OkStatus();
+  }
+
+  using WriteFrame = rpc::StreamedCall<v1::PeerReadRequest, v1::PeerReadFrame>::Write;
+  Status Read(const rpc::Call& call, const v1::PeerReadRequest& request, const WriteFrame& write) {
+    CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, CallerOf(call, request.caller()));
+    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
+                           Digest::FromBytes(request.fingerprint(), "fingerprint"));
+    CAIRN_ASSIGN_OR_RETURN(const BlockKey key, BlockKey::FromBytes(request.key(), "key"));
+    v1::PeerReadFrame frame;
+    std::vector<std::string> takers;
+    CAIRN_ASSIGN_OR_RETURN(
+        const auto read,
+        host_.BeginRead(caller, {fingerprint, request.bumps_digest()}, key, &takers));
+    if (read == nullptr) {
+      frame.mutable_busy()->mutable_takers()->Assign(takers.begin(), takers.end());
+      return write(frame) ? OkStatus() : rpc::Gone();
+    }
+    CAIRN_ASSIGN_OR_RETURN(const StoredBlock block,
+                           read->block().Next(call.Deadline(kLongestRead)));
+    ToProto(block, frame.mutable_block());
+    for (const std::span<const std::byte> part : block.bytes) {
+      for (size_t at = 0; at < part.size();) {
+        const size_t size = std::min<size_t>(part.size() - at, rpc_.options.fetch_frame_bytes);
+        frame.set_data(part.data() + at, size);
+        if (!write(frame)) return rpc::Gone();
+        host_.CountSent(size);
+        frame.clear_block();
+        at += size;
+      }
+    }
+    read->SetTaken();
+    return OkStatus();
+  }
+
+ private:
+  RpcContext& rpc_;
+  PeerHost& host_;
+  const PeerRule rule_;
+};
+
+}  // namespace
+
+void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, PeerRule rule,
+                    Executor* executor) {
+  // The methods own it together.
+  const auto service = std::make_shared<Service>(rpc, cluster, std::move(rule));
+  const std::string_view name = v1::Peer::service_full_name();
+  Executor* const on_the_poller = nullptr;
+  const auto add = [&]<typename Request, typename Response>(
+                       std::string_view method, Executor* where,
+                       Status (Service::*handler)(const rpc::Call&, const Request&, Response*)) {
+    rpc::AddUnary<Request, Response>(
+        server, rpc, name, method, where,
+        [service, handler](rpc::Call& call, const Request& request, Response* response) {
+          return ((*service).*handler)(call, request, response);
+        });
+  };
+  add("Hello", on_the_poller, &Service::Hello);
+  add("Announce", on_the_poller, &Service::Announce);
+  add("Find", on_the_poller, &Service::Find);
+  add("Match", on_the_poller, &Service::Match);
+  add("ExchangeBumps", executor, &Service::ExchangeBumps);  // What it brings is written to disk.
+  rpc::AddStreamed<v1::PeerReadRequest, v1::PeerReadFrame>(
+      server, rpc, name, "Read", executor,
+      [service](rpc::Call& call, const v1::PeerReadRequest& request,
+                const Service::WriteFrame& write) { return service->Read(call, request, write); });
+}
+
+}  // namespace cairn::cache
