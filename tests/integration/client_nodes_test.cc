@@ -2,6 +2,7 @@
 // home is killed, stopped or drained, and when the home is back.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <map>
@@ -188,6 +189,32 @@ TEST_F(ClientNodesTest, BackWhenItsFirstHomeIsSteady) {
   EXPECT_EQ(Home(), first);
   EXPECT_GE(steady_clock::now() - restarted, seconds(30));
   EXPECT_EQ(client_->GetStats().home_changes, 2u);
+}
+
+TEST_F(ClientNodesTest, ANodeTellsItsHostAndClientsThereFindIt) {
+  // Unix sockets and loopback addresses are near anyway, so another address of this machine.
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
+  std::string addresses;
+  std::vector<std::unique_ptr<CacheNode>> nodes;
+  for (const std::string host : {"one", "two"}) {
+    auto node = CacheNode::Start({"--cluster.host", host, "--listen", fmt::format("{}:0", name),
+                                  "--i-accept-plaintext-on-the-network"});
+    if (!node.ok()) GTEST_SKIP() << "no address but loopback: " << ToString(node.status());
+    addresses += (nodes.empty() ? "" : ",") + (*node)->address();
+    nodes.push_back(*std::move(node));
+  }
+  for (const std::string host : {"one", "two"}) {
+    auto client = Connect({.address = addresses, .host = host});
+    ASSERT_OK(client);
+    ASSERT_OK((*client)->OpenNamespace(spec_, kCall));
+    const std::string expected = nodes[host == "one" ? 0 : 1]->address();
+    const auto begin = steady_clock::now();
+    while ((*client)->GetStats().home != expected && steady_clock::now() - begin < seconds(10)) {
+      ASSERT_OK((*client)->Match(fingerprint_, chain_.keys, {.deadline = seconds(5)}));
+    }
+    EXPECT_EQ((*client)->GetStats().home, expected);
+  }
 }
 
 TEST_F(ClientNodesTest, ANameStandsForItsAddresses) {

@@ -147,6 +147,17 @@ def test_workers_use_the_nodes_that_the_values_name(chart, address, expected):
     assert host["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
 
 
+def test_workers_of_a_cluster_use_one_of_its_nodes(chart):
+    cluster = {"replicas": 3, "cluster": {"zone": "z"}}
+    docs = render(chart, {**TLS, **WORKER, "cache": cluster})
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
+    assert config["cache"] == {
+        "address": "dns:test-cache-peers.kv.svc:7400",
+        "server_name": "test-cache.kv.svc",
+        "zone": "z",
+    }
+
+
 def test_memory_limit_covers_arena_and_overhead(chart):
     docs = render(chart, {**TLS, "cache": {"host": {"capacityMiB": 2048}, "overheadMiB": 1500}})
     resources = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][

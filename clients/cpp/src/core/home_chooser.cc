@@ -155,15 +155,25 @@ std::optional<std::string> HomeChooser::Trial(TimePoint now) {
   return trial_;
 }
 
+bool HomeChooser::MayBeNext(const Candidates::value_type& candidate, const Tried& tried,
+                            TimePoint now) {
+  const auto& [address, state] = candidate;
+  return (!state.lost || now >= state.retry_at) &&
+         std::find(tried.begin(), tried.end(), address) == tried.end();
+}
+
+bool HomeChooser::HasNext(const std::vector<std::string>& tried, TimePoint now) const {
+  return std::any_of(candidates_.begin(), candidates_.end(),
+                     [&](const auto& candidate) { return MayBeNext(candidate, tried, now); });
+}
+
 std::optional<std::string> HomeChooser::Next(const std::vector<std::string>& tried,
                                              TimePoint now) const {
   const Candidates::value_type* best = nullptr;
   for (const auto& other : candidates_) {
-    const Candidate& candidate = other.second;
-    if (std::find(tried.begin(), tried.end(), other.first) != tried.end()) continue;
-    if (candidate.lost && now < candidate.retry_at) continue;
+    if (!MayBeNext(other, tried, now)) continue;
     const auto order = [](const Candidate& c) { return std::pair(c.lost, RankOf(c)); };
-    if (best == nullptr || order(candidate) < order(best->second)) best = &other;
+    if (best == nullptr || order(other.second) < order(best->second)) best = &other;
   }
   if (best == nullptr) return std::nullopt;
   return best->first;

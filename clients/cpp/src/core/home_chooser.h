@@ -64,6 +64,8 @@ class HomeChooser {
   std::optional<std::string> Trial(TimePoint now);
   // The address for another attempt of a call that failed at those in `tried`.
   std::optional<std::string> Next(const std::vector<std::string>& tried, TimePoint now) const;
+  // Whether there would be one. Does not look at all of them.
+  bool HasNext(const std::vector<std::string>& tried, TimePoint now) const;
 
   // Moves from one address to another.
   uint64_t changes() const { return changes_; }
@@ -82,6 +84,9 @@ class HomeChooser {
   using Candidates = std::map<std::string, Candidate>;
   using Rank = std::pair<int, uint64_t>;  // The smaller is preferred.
 
+  using Tried = std::vector<std::string>;
+
+  static bool MayBeNext(const Candidates::value_type& candidate, const Tried& tried, TimePoint now);
   static Rank RankOf(const Candidate& candidate);
   // As good as it may turn out to be.
   Rank HopeOf(const Candidate& candidate) const;

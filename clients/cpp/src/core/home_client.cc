@@ -93,7 +93,7 @@ struct HomeClient::Node {
   std::string address;
   std::unique_ptr<NodeClient> client;
   std::shared_ptr<Tag> tag = std::make_shared<Tag>();
-  TimePoint last_used = {};
+  TimePoint last_used = {};  // By a call.
   TimePoint next_probe = {};
 };
 
@@ -202,7 +202,6 @@ Result<HomeClient::NodePtr> HomeClient::Open(const std::string& address) {
   node->address = address;
   node->client = std::move(client);
   node->tag->is_home = address == told_home_;
-  node->last_used = clock_->Now();
   nodes_.emplace(address, node);
   return node;
 }
@@ -230,7 +229,7 @@ const std::string& HomeClient::Home() {
 }
 
 Status HomeClient::WaitForAddresses(TimePoint deadline) {
-  MutexLock lock(mu_);
+  if (!chooser_.empty()) return OkStatus();
   // Only the first look-up is worth waiting for.
   changed_.WaitUntil(mu_, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return looked_up_.has_value() || stopping_;
@@ -242,42 +241,38 @@ Status HomeClient::WaitForAddresses(TimePoint deadline) {
                                    : ToString(*looked_up_));
 }
 
-Result<HomeClient::NodePtr> HomeClient::Choose(const std::vector<std::string>& tried,
-                                               TimePoint deadline) {
-  CAIRN_RETURN_IF_ERROR(WaitForAddresses(deadline));
+Result<HomeClient::NodePtr> HomeClient::Choose(TimePoint deadline, std::vector<std::string>* tried,
+                                               bool* last) {
   MutexLock lock(mu_);
+  CAIRN_RETURN_IF_ERROR(WaitForAddresses(deadline));
   std::string address = Home();
-  if (std::find(tried.begin(), tried.end(), address) != tried.end()) {
-    const auto next = chooser_.Next(tried, clock_->Now());
+  if (std::find(tried->begin(), tried->end(), address) != tried->end()) {
+    const auto next = chooser_.Next(*tried, clock_->Now());
     if (!next) return Errorf(StatusCode::kUnavailable, "no other node may be asked now");
     address = *next;
   }
   CAIRN_ASSIGN_OR_RETURN(NodePtr node, Open(address));
   node->last_used = clock_->Now();
+  tried->push_back(address);
+  *last = tried->size() >= kMaxAttempts || !chooser_.HasNext(*tried, clock_->Now());
   return node;
-}
-
-bool HomeClient::HasNext(const std::vector<std::string>& tried) {
-  if (tried.size() >= kMaxAttempts) return false;
-  MutexLock lock(mu_);
-  return chooser_.Next(tried, clock_->Now()).has_value();
 }
 
 template <typename Answer, typename Call>
 Answer HomeClient::Repeat(Duration within, Call call, const std::function<bool()>& may_repeat) {
   const TimePoint deadline = clock_->Now() + within;
   std::vector<std::string> tried;
-  std::optional<Answer> last;
+  std::optional<Answer> answer;
   for (;;) {
-    Result<NodePtr> node = Choose(tried, deadline);
-    if (!node.ok()) return last ? *std::move(last) : Answer{node.status()};
-    tried.push_back((*node)->address);
+    bool last = false;
+    Result<NodePtr> node = Choose(deadline, &tried, &last);
+    if (!node.ok()) return answer ? *std::move(answer) : Answer{node.status()};
     const Duration left = deadline - clock_->Now();
     // A node that hangs must leave some time for the next one.
-    last.emplace(call((*node)->tag, *(*node)->client, HasNext(tried) ? left * 3 / 4 : left));
-    if (!MayBeGone(StatusOf(*last)) || clock_->Now() >= deadline || tried.size() >= kMaxAttempts ||
-        (may_repeat && !may_repeat())) {
-      return *std::move(last);
+    answer.emplace(call((*node)->tag, *(*node)->client, last ? left : left * 3 / 4));
+    if (!MayBeGone(StatusOf(*answer)) || clock_->Now() >= deadline ||
+        tried.size() >= kMaxAttempts || (may_repeat && !may_repeat())) {
+      return *std::move(answer);
     }
     MutexLock lock(mu_);
     Look(**node);
@@ -286,7 +281,9 @@ Answer HomeClient::Repeat(Duration within, Call call, const std::function<bool()
 
 template <typename Answer, typename Call>
 Answer HomeClient::Once(Duration within, Call call) {
-  const Result<NodePtr> node = Choose({}, clock_->Now() + within);
+  std::vector<std::string> tried;
+  bool last = false;
+  const Result<NodePtr> node = Choose(clock_->Now() + within, &tried, &last);
   if (!node.ok()) return Answer{node.status()};
   return call(**node);
 }

@@ -101,12 +101,11 @@ class HomeClient final : public CacheClient {
   // Returns call(home).
   template <typename Answer, typename Call>
   Answer Once(Duration within, Call call);
-  // The node for the next attempt. An error if there is none: UNAVAILABLE, or that of its client.
-  Result<NodePtr> Choose(const std::vector<std::string>& tried, TimePoint deadline);
-  // Whether another attempt could follow at once.
-  bool HasNext(const std::vector<std::string>& tried);
+  // The node for the next attempt, which is added to `tried`. `*last`: no other one can follow. An
+  // error if there is no node: UNAVAILABLE, or that of its client.
+  Result<NodePtr> Choose(TimePoint deadline, std::vector<std::string>* tried, bool* last);
   // Waits until there is an address.
-  Status WaitForAddresses(TimePoint deadline);
+  Status WaitForAddresses(TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The node that the lease is from. nullptr: its client is closed.
   NodePtr NodeOf(const Lease& lease);
   Status Remember(const NamespaceSpec& spec);

@@ -7,7 +7,7 @@
 namespace cairn::client {
 
 // The addresses in the list, and those of its names (A and AAAA). Waits for the resolver, as long
-// as /etc/resolv.conf lets it. UNAVAILABLE in the status: a name has no address, or nobody answered;
+// as /etc/resolv.conf lets it. UNAVAILABLE in the status: a name has no address or nobody answered;
 // the message has the name.
 HomeClient::Found LookUpNodes(const NodeList& nodes);
 

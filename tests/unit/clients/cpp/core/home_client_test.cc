@@ -278,6 +278,10 @@ TEST_F(HomeClientTest, ANodeOnTheSameHostIsFound) {
     Use(nodes_.NewClient({.key = "client", .host = "host " + std::to_string(i)}));
     Advance(seconds(5));
     EXPECT_EQ(HomeNumber(), i);
+    Advance(seconds(15));
+    uint64_t sessions = 0;
+    for (size_t node = 0; node < 3; ++node) sessions += nodes_.engine(node).GetStats().sessions;
+    EXPECT_EQ(sessions, 1u) << "those that were only looked at are closed";
   }
 }
 
