@@ -217,6 +217,16 @@ TEST_F(ClientNodesTest, ANodeTellsItsHostAndClientsThereFindIt) {
   }
 }
 
+TEST_F(ClientNodesTest, ANodeThatWasNeverThereIsLeftInTheFirstCall) {
+  const std::string there = nodes_.begin()->first;
+  for (int i = 0; i < 20; ++i) {
+    auto client = Connect({.address = "127.0.0.1:1," + there, .home_key = std::to_string(i)});
+    ASSERT_OK(client);
+    ASSERT_OK((*client)->Stat(kCall));
+    EXPECT_EQ((*client)->GetStats().home, there) << "this one has answered";
+  }
+}
+
 TEST_F(ClientNodesTest, ANameStandsForItsAddresses) {
   const std::string address = nodes_.begin()->first;
   const std::string port = address.substr(address.rfind(':') + 1);

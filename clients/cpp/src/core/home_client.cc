@@ -276,6 +276,11 @@ Answer HomeClient::Repeat(Duration within, Call call, const std::function<bool()
     }
     MutexLock lock(mu_);
     Look(**node);
+    // Refused, and there has never been a session: nobody is there.
+    if (StatusOf(*answer).code() == StatusCode::kUnavailable &&
+        (*node)->client->condition() == NodeCondition::kOpening) {
+      chooser_.Saw((*node)->address, NodeCondition::kLost, clock_->Now());
+    }
   }
 }
 
