@@ -39,11 +39,11 @@ void Print(const Rows& rows, bool json) {
     std::sort(sorted.begin(), sorted.end());
     const double median = sorted.empty() ? 0 : sorted[sorted.size() / 2];
     if (json) {
-      std::cout
-          << fmt::format(
-                 R"({{"name":"{}","median":{:.6g},"unit":"{}","samples":[{:.6g}],"yardstick":"{}"}})",
-                 row.name, median, row.unit, fmt::join(row.samples, ","), row.yardstick)
-          << std::endl;
+      std::cout << fmt::format(R"({{"name":"{}","median":{:.6g},"unit":"{}","samples":[{:.6g}],)"
+                               R"("yardstick":"{}"}})",
+                               row.name, median, row.unit, fmt::join(row.samples, ","),
+                               row.yardstick)
+                << std::endl;
     } else {
       std::cout << fmt::format("{:28} {:10.4g} {:14} {}\n", row.name, median, row.unit,
                                row.yardstick)

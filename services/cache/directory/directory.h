@@ -34,7 +34,7 @@ class Directory {
   // stream goes on after it. False: it must begin, and replaces everything when it is complete.
   bool Open(const std::string& holder, uint64_t incarnation, uint64_t told);
   // ABORTED: a message is missing, or the sums differ: the stream must begin again.
-  // INVALID_ARGUMENT: more waymarks than a message, or a holder, may have. NOT_FOUND: the holder has
+  // INVALID_ARGUMENT: more waymarks than a message, or a holder, may have. NOT_FOUND: it has
   // no stream, or another process has taken its place.
   Status Apply(const std::string& holder, uint64_t incarnation, const Announcement& message);
 

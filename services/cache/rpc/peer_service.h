@@ -10,7 +10,8 @@ namespace cairn::cache {
 // Who may call, beside what the transport demands of all callers.
 struct PeerRule {
   // With mutual TLS: a name of the caller's certificate must be one of these, where {node_id}
-  // stands for the id that the caller says it has. Empty: any certificate that the authority signed.
+  // stands for the id that the caller says it has. Empty: any certificate that the authority
+  // signed.
   std::vector<std::string> identities;
   bool certificates = false;  // Callers show certificates.
 };
