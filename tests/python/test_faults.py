@@ -106,6 +106,35 @@ def test_recipes_that_need_a_codec_are_refused(node):
             client.push(ns, [cairn.Part(bytes(32), bytes(spec.layout.bytes()))])
 
 
+def test_of_several_nodes_the_next_one_answers(start_node):
+    nodes = {node.grpc: node for node in (start_node(), start_node())}
+    with cairn.Client(",".join(nodes), home_key="test") as client:
+        ns = client.open_namespace(opaque_spec(), deadline=SLOW).fingerprint
+        first = client.stats().home
+        nodes[first].kill()
+        with client.match(ns, [bytes(32)], holders=["some-node"], deadline=SLOW) as match:
+            assert match.matched_blocks == 0
+        until = time.monotonic() + SLOW
+        while client.stats().home == first:
+            assert time.monotonic() < until, "it stays at the dead one"
+            client.match(ns, [bytes(32)], deadline=SLOW)
+        assert client.stats().home in nodes
+        assert client.stats().home_changes == 1
+
+
+def test_holders_are_checked(node):
+    with connect(node) as client:
+        ns = client.open_namespace(opaque_spec()).fingerprint
+        for holders, error, text in [
+            (["n"] * 5, cairn.InvalidArgumentError, "'holders'.*5"),
+            ([""], cairn.InvalidArgumentError, r"'holders\[0\]'.*0"),
+            ("node", TypeError, "holders.*str"),
+            ([1], TypeError, "holders.*int"),
+        ]:
+            with pytest.raises(error, match=text):
+                client.match(ns, [bytes(32)], holders=holders)
+
+
 def test_a_node_that_is_away_is_an_error_of_the_calls(path):
     with cairn.Client("127.0.0.1:1", path=path) as client:
         spec = opaque_spec()
