@@ -142,6 +142,47 @@ TEST_F(DirectoryTest, AStreamThatIsWholeIsTakenUpAgain) {
   EXPECT_THAT(Find(8), SizeIs(1));
 }
 
+TEST_F(DirectoryTest, AMessageThatComesTwiceCountsOnce) {
+  EXPECT_FALSE(directory_.Open("a", 1, 0));
+  const Announcement first = Message(1, {8});
+  ASSERT_OK(directory_.Apply("a", 1, first));
+  EXPECT_FALSE(directory_.Open("a", 1, 0));  // The sender begins, once more.
+  ASSERT_OK(directory_.Apply("a", 1, first));
+  const Announcement second = Message(2, {16});
+  ASSERT_OK(directory_.Apply("a", 1, second));
+  ASSERT_OK(directory_.Apply("a", 1, second));
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 2u);
+  const Announcement third = Message(3, {24});
+  ASSERT_OK(directory_.Apply("a", 1, third));
+  // One that was very late changes nothing.
+  EXPECT_THAT(directory_.Apply("a", 1, second),
+              StatusIs(StatusCode::kAborted, HasSubstr("before")));
+  ASSERT_OK(directory_.Apply("a", 1, Message(4, {32})));
+  for (const WaymarkHash hash : {8, 16, 24, 32}) EXPECT_THAT(Find(hash), SizeIs(1)) << hash;
+}
+
+TEST_F(DirectoryTest, AStreamThatBeginsAgainWithOtherThingsIsNoRepetition) {
+  EXPECT_FALSE(directory_.Open("a", 1, 0));
+  ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
+  count_ = check_ = 0;
+  ASSERT_OK(directory_.Apply("a", 1, Message(1, {16})));
+  EXPECT_THAT(Find(8), IsEmpty());
+  EXPECT_THAT(Find(16), SizeIs(1));
+}
+
+TEST_F(DirectoryTest, ItSaysWhatItHasOfAStream) {
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 0u);
+  EXPECT_FALSE(directory_.Open("a", 1, 0));
+  ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
+  ASSERT_OK(directory_.Apply("a", 1, Message(2, {16})));
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 2u);
+  EXPECT_EQ(directory_.SequenceOf("a", 2), 0u);
+  // A member that left for a moment is asked for everything again.
+  directory_.SetMembers({"b"});
+  directory_.SetMembers({"a", "b"});
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 0u);
+}
+
 TEST_F(DirectoryTest, GapsAndWrongSumsEndAStream) {
   EXPECT_FALSE(directory_.Open("a", 1, 0));
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
