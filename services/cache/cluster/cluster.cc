@@ -86,16 +86,15 @@ void Cluster::Tick() {
     if (!attached_) return;
   }
   const uint64_t digest = blocks_->BumpsDigest();
-  bool news = false;
-  std::vector<LiveMember> live;
+  std::vector<std::string> differ;
   {
     MutexLock lock(mu_);
-    news = std::exchange(bumps_digest_, digest) != digest;
-    live = live_;
+    const bool news = std::exchange(bumps_digest_, digest) != digest;
+    for (const LiveMember& member : live_) {
+      if (news || member.hello.bumps_digest != digest) differ.push_back(member.hello.caller.id);
+    }
   }
-  for (const LiveMember& member : live) {
-    if (news || member.hello.bumps_digest != digest) bumps_.Begin(member.hello.caller.id);
-  }
+  for (const std::string& member : differ) bumps_.Begin(member);
   Greet();
   UpdateMembers();
   for (int i = 0; i < kFollowedAtOnce && follower_->Step(); ++i) {
@@ -106,13 +105,15 @@ void Cluster::Tick() {
 }
 
 void Cluster::Greet() {
+  const std::vector<std::string> due = members_.TakeDue(clock_.Now());
+  if (due.empty()) return;
   const PeerHello hello = self();
   std::map<std::string, std::string> ids;  // By address.
   {
     MutexLock lock(mu_);
     for (const LiveMember& member : live_) ids[member.address] = member.hello.caller.id;
   }
-  for (const std::string& address : members_.TakeDue(clock_.Now())) {
+  for (const std::string& address : due) {
     // UINT64_MAX: what it has of the announcements cannot be judged.
     uint64_t asked_at = UINT64_MAX;
     if (const auto it = ids.find(address); it != ids.end()) {
@@ -146,6 +147,11 @@ void Cluster::Answered(const std::string& address, uint64_t asked_at,
 
 void Cluster::UpdateMembers() {
   const TimePoint now = clock_.Now();
+  const uint64_t version = members_.version(now);
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(members_version_, version) == version) return;
+  }
   // A process whose place was taken is alone, and serves its own clients.
   std::vector<LiveMember> live;
   if (!members_.replaced_by()) live = members_.live(now);
@@ -206,15 +212,13 @@ ClusterView Cluster::view() const {
   view.absent = members_.absent(now);
   view.replaced_by = members_.replaced_by();
   view.view_digest = view.self.view_digest;
-  {
-    MutexLock lock(mu_);
-    for (const LiveMember& member : live_) {
-      view.members.push_back({.member = member,
-                              .since_heard = now - member.heard,
-                              .same_view = member.hello.view_digest == view_digest_,
-                              .same_bumps = member.hello.bumps_digest == bumps_digest_,
-                              .skipped = !source_.health().Hopeful(member.hello.caller.id)});
-    }
+  for (const LiveMember& member :
+       view.replaced_by ? std::vector<LiveMember>() : members_.live(now)) {
+    view.members.push_back({.member = member,
+                            .since_heard = now - member.heard,
+                            .same_view = member.hello.view_digest == view.self.view_digest,
+                            .same_bumps = member.hello.bumps_digest == view.self.bumps_digest,
+                            .skipped = !source_.health().Hopeful(member.hello.caller.id)});
   }
   view.waymarks = announcer_.waymarks();
   view.directory_entries = directory_.entries();
