@@ -103,9 +103,13 @@ Status MemberList::Greeted(const PeerHello& hello, TimePoint now) {
   MutexLock lock(mu_);
   const auto it = places_.find(hello.address);
   if (it == places_.end()) return OkStatus();
-  const bool greeting = it->second.greeting;
-  const Status taken = Take(it->second, hello, now);
-  it->second.greeting = greeting;
+  Place& place = it->second;
+  const bool greeting = place.greeting;
+  // Whoever greets is greeted all the same: only that tells what it has of the announcements.
+  const TimePoint next = Lives(place, now) ? place.next : now;
+  const Status taken = Take(place, hello, now);
+  place.greeting = greeting;
+  if (taken.ok()) place.next = next;
   return taken;
 }
 

@@ -79,6 +79,19 @@ TEST_F(MemberListTest, AMemberThatIsSilentForLongIsNone) {
   EXPECT_THAT(Live(), ElementsAre("a/1"));
 }
 
+TEST_F(MemberListTest, WhoGreetsIsGreetedAllTheSame) {
+  SetView({"at-a"});
+  (void)members_.TakeDue(now_);
+  Fail("at-a");
+  EXPECT_OK(members_.Greeted(HelloOf("a"), now_));
+  EXPECT_THAT(members_.TakeDue(now_), ElementsAre("at-a"));
+  EXPECT_OK(members_.Heard("at-a", HelloOf("a"), now_));
+  now_ += seconds(9);
+  EXPECT_OK(members_.Greeted(HelloOf("a"), now_));
+  now_ += seconds(1);
+  EXPECT_THAT(members_.TakeDue(now_), ElementsAre("at-a"));
+}
+
 TEST_F(MemberListTest, WhoGreetsFromAnUnknownAddressIsNoMember) {
   SetView({"at-a"});
   EXPECT_OK(members_.Greeted(HelloOf("b"), now_));
