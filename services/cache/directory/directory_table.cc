@@ -80,8 +80,10 @@ bool DirectoryTable::Change(Slots& slots, HolderEntry entry) {
   return false;
 }
 
-bool DirectoryTable::Put(Slots& slots, HolderEntry entry) {
-  const auto free = std::find(slots.begin(), slots.end(), Packed{0});
+bool DirectoryTable::Put(Slots& slots, HolderEntry entry) const {
+  const auto free = std::find_if(slots.begin(), slots.end(), [this](Packed packed) {
+    return packed == 0 || !alive(Unpack(packed).holder);
+  });
   if (free == slots.end()) return false;
   *free = Pack(entry);
   return true;

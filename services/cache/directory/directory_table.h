@@ -83,7 +83,8 @@ class DirectoryTable {
   static size_t Bytes(const Map& map) { return map.capacity() * (sizeof(Map::value_type) + 1); }
   // True: it was there.
   static bool Change(Slots& slots, HolderEntry entry);
-  static bool Put(Slots& slots, HolderEntry entry);
+  // In a free place. Those of holders that are gone are free before a sweep comes, too.
+  bool Put(Slots& slots, HolderEntry entry) const;
   static bool Clear(Slots& slots, HolderNumber holder);
   static bool Empty(const Slots& slots);
   void SweepMap(Map& map) const;

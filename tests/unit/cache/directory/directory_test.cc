@@ -142,6 +142,22 @@ TEST_F(DirectoryTest, AStreamThatIsWholeIsTakenUpAgain) {
   EXPECT_THAT(Find(8), SizeIs(1));
 }
 
+TEST_F(DirectoryTest, HoldersThatAreGoneLeaveTheirPlacesAtOnce) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back("holder-" + std::to_string(i));
+  // Their streams begin again, and no sweep comes between.
+  for (const uint64_t incarnation : {1, 2, 3}) {
+    directory_.SetMembers({"a"});
+    directory_.SetMembers(ids);
+    for (const std::string& id : ids) {
+      directory_.Open(id, incarnation, 0);
+      count_ = check_ = 0;
+      ASSERT_OK(directory_.Apply(id, incarnation, Message(1, {8})));
+    }
+    EXPECT_THAT(Find(8), SizeIs(8)) << incarnation;
+  }
+}
+
 TEST_F(DirectoryTest, AMessageThatComesTwiceCountsOnce) {
   EXPECT_FALSE(directory_.Open("a", 1, 0));
   const Announcement first = Message(1, {8});
