@@ -86,15 +86,21 @@ void Cluster::Tick() {
     if (!attached_) return;
   }
   const uint64_t digest = blocks_->BumpsDigest();
-  std::vector<std::string> differ;
+  std::vector<std::pair<std::string, uint64_t>> differ;
   {
     MutexLock lock(mu_);
     const bool news = std::exchange(bumps_digest_, digest) != digest;
     for (const LiveMember& member : live_) {
-      if (news || member.hello.bumps_digest != digest) differ.push_back(member.hello.caller.id);
+      const uint64_t theirs = member.hello.bumps_digest;
+      if (!news && theirs == digest) continue;
+      // What a member said last is old after an exchange, until it is greeted again.
+      const uint64_t parts[] = {digest, theirs, member.hello.caller.incarnation};
+      differ.emplace_back(member.hello.caller.id, Xxh3(std::as_bytes(std::span(parts))));
     }
   }
-  for (const std::string& member : differ) bumps_.Begin(member);
+  for (const auto& [member, reason] : differ) {
+    if (!bumps_.Settled(member, reason)) bumps_.Begin(member, reason);
+  }
   Greet();
   UpdateMembers();
   for (int i = 0; i < kFollowedAtOnce && follower_->Step(); ++i) {

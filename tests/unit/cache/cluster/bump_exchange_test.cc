@@ -82,6 +82,19 @@ TEST_F(BumpExchangeTest, OneExchangeAtATimeAndThenAPause) {
   EXPECT_EQ(exchange_.exchanges(), 3u);
 }
 
+TEST_F(BumpExchangeTest, ItRemembersWhatAnExchangeThatEndedWasFor) {
+  exchange_.Begin("there", 7);
+  EXPECT_FALSE(exchange_.Settled("there", 7));
+  Serve();
+  EXPECT_TRUE(exchange_.Settled("there", 7));
+  EXPECT_FALSE(exchange_.Settled("there", 8));
+  EXPECT_FALSE(exchange_.Settled("elsewhere", 7));
+  clock_.Advance(milliseconds(500));
+  exchange_.Begin("there", 8);
+  links_.TakeBumps().done(Errorf(StatusCode::kUnavailable, "gone"));
+  EXPECT_FALSE(exchange_.Settled("there", 8));
+}
+
 TEST_F(BumpExchangeTest, AMemberThatDoesNotAnswerIsAskedAgain) {
   exchange_.Begin("there");
   links_.TakeBumps().done(Errorf(StatusCode::kUnavailable, "gone"));
