@@ -43,7 +43,7 @@ int ShowTargets(size_t nodes) {
 }
 
 int Fails(const ClusterSchedule& schedule, const PlayResult& result) {
-  std::cout << "seed " << schedule.seed << " fails: " << result.wrong.front() << "\n";
+  std::cout << "seed " << schedule.seed << " fails: " << result.wrong.front() << std::endl;
   const ClusterSchedule shorter = Shorten(schedule);
   std::cout << ToText(shorter) << "// " << Play(shorter).wrong.front() << std::endl;
   return 1;

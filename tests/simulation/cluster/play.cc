@@ -20,6 +20,7 @@ constexpr uint32_t kPrompts = 12;
 constexpr uint32_t kMostBlocks = 64;
 constexpr uint32_t kNamespaces = 2;
 constexpr double kKilobyte = 1000;
+constexpr double kLinkSpeed = 50e3;  // A block takes 5 ms.
 // Discovery asks every 5 s, and believes an absence the second time. Members greet each other every
 // 10 s, or 10 s after a failure.
 constexpr Duration kCalm = seconds(45);
@@ -87,7 +88,7 @@ class Player {
     options.process.engine.capacity_blocks = 100 + schedule.seed * 37 % 400;
     // Some followers of events are too slow.
     if (schedule.seed % 3 == 0) options.process.engine.events = 20;
-    options.network.bytes_per_second = 1e6;
+    options.network.bytes_per_second = kLinkSpeed;
     options.piece_bytes = 100;
     return options;
   }
@@ -200,7 +201,7 @@ class Player {
     world_.network().options().loss = world_.network().options().duplicates = 0;
     size_t living = 0;
     for (uint32_t i = 0; i < world_.machines(); ++i) {
-      world_.network().SetSpeed(i, 1e6);
+      world_.network().SetSpeed(i, kLinkSpeed);
       Process* const node = At(i);
       if (node == nullptr) continue;
       ++living;
@@ -268,7 +269,10 @@ class Player {
       for (const cache::Holder& holder : found->holders[0]) there.insert(holder.id);
       const std::vector<std::string> ids = owners.IdsOf(hash);
       const bool owns = std::find(ids.begin(), ids.end(), node.options().id) != ids.end();
-      if (owns && there.size() < std::min(holders.size(), cache::DirectoryTable::kMostHolders)) {
+      // Of more than 8 holders the further ones are left out, and stay so when others leave.
+      const bool counts = world_.machines() <= cache::DirectoryTable::kMostHolders;
+      if (owns && counts &&
+          there.size() < std::min(holders.size(), cache::DirectoryTable::kMostHolders)) {
         ++missing;
       }
       for (const std::string& id : there) {
@@ -289,7 +293,8 @@ class Player {
   }
 
   void AskFor(Process& node, uint32_t prompt, bool must_be_found) {
-    const std::vector<BlockKey> keys = KeysOf(prompt, kMostBlocks);
+    // Of more waymarks only some are asked for.
+    const std::vector<BlockKey> keys = KeysOf(prompt, cache::kMostAsked);
     const Digest ns = NamespaceOf(prompt);
     uint32_t best = 0;
     for (Process* const other : newest_) {
@@ -298,7 +303,8 @@ class Player {
     node.engine().Know(ns, BlockTokensOf(prompt));
     ++unanswered_;
     // Not every block of the other namespace is a waymark.
-    const bool all = BlockTokensOf(prompt) == 512;
+    const bool all =
+        BlockTokensOf(prompt) == 512 && world_.machines() <= cache::DirectoryTable::kMostHolders;
     node.engine().Get(ns, keys,
                       [this, best, all, must_be_found, prompt,
                        machine = node.options().machine](const LightEngine::Outcome& got) {

@@ -22,7 +22,7 @@ constexpr std::pair<Kind, const char*> kNamesOfKinds[] = {
 
 // How often each fault comes, among all.
 constexpr std::pair<Kind, uint32_t> kFaults[] = {
-    {Kind::kBump, 6},      {Kind::kDrop, 2},   {Kind::kCut, 8},      {Kind::kIsolate, 4},
+    {Kind::kBump, 12},     {Kind::kDrop, 2},   {Kind::kCut, 8},      {Kind::kIsolate, 4},
     {Kind::kPartition, 4}, {Kind::kHeal, 12},  {Kind::kPause, 8},    {Kind::kResume, 12},
     {Kind::kKill, 8},      {Kind::kStart, 14}, {Kind::kCopyDisk, 3}, {Kind::kClone, 2},
     {Kind::kLeave, 3},     {Kind::kNames, 10}, {Kind::kSlowLink, 4}, {Kind::kLoss, 5},
@@ -47,13 +47,13 @@ class Maker {
     ClusterEvent event;
     event.a = Below(machines);
     const uint32_t what = Below(100);
-    if (what < 40) {
+    if (what < 35) {
       event.kind = Kind::kStore;
       event.b = Below(12);
       event.c = 1 + Below(64);
       return event;
     }
-    if (what < 85) {
+    if (what < 75) {
       event.kind = Kind::kGet;
       event.b = Below(12);
       event.c = 1 + Below(64);
@@ -80,7 +80,7 @@ class Maker {
         event.c = Below(4) == 0 ? 1 : 0;
         break;
       case Kind::kSlowLink:
-        event.b = 20 + Below(2000);
+        event.b = 5 + Below(100);
         break;
       case Kind::kLoss:
         event.b = Below(3) == 0 ? 0 : Below(100);

@@ -61,7 +61,7 @@ struct PlayResult {
 PlayResult Play(const ClusterSchedule& schedule);
 
 // Leaves out events as long as it still fails, in at most so many plays.
-ClusterSchedule Shorten(ClusterSchedule schedule, size_t plays = 200);
+ClusterSchedule Shorten(ClusterSchedule schedule, size_t plays = 100);
 
 // As C++, for a test of it.
 std::string ToText(const ClusterSchedule& schedule);
