@@ -71,10 +71,12 @@ void Cluster::Detach() {
 
 PeerHello Cluster::self() const {
   PeerHello hello = options_.self;
+  // A process whose id was taken is no member, even if the other one ends.
+  const bool replaced = members_.replaced_by().has_value();
   MutexLock lock(mu_);
   hello.view_digest = view_digest_;
   hello.bumps_digest = bumps_digest_;
-  hello.leaving = leaving_;
+  hello.leaving = leaving_ || replaced;
   return hello;
 }
 
