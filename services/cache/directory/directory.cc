@@ -79,10 +79,10 @@ Status Directory::Apply(const std::string& holder, uint64_t incarnation,
   stream.sequence = message.sequence;
   for (const AnnouncedWaymark& add : message.adds) {
     stream.check ^= add.hash;
-    table_.Add(add.hash, {stream.arriving, add.tier});
+    table_.Add(add.hash, {stream.arriving, add.tier}, stream.before);
   }
   for (const AnnouncedWaymark& change : message.changes) {
-    table_.Add(change.hash, {stream.arriving, change.tier});
+    table_.Add(change.hash, {stream.arriving, change.tier}, stream.before);
   }
   for (const WaymarkHash hash : message.removes) {
     stream.check ^= hash;

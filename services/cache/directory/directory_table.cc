@@ -50,6 +50,7 @@ bool DirectoryTable::SweepSome() {
     SweepMap(shard.recent);
     SweepMap(shard.old);
     SweepMap(shard.more);
+    FillUp(shard);
   }
   MutexLock lock(mu_);
   next_shard_ = (at + 1) % kShards;
@@ -67,6 +68,19 @@ void DirectoryTable::SweepMap(Map& map) const {
     }
     const auto at = it++;
     if (Empty(slots)) map.erase(at);
+  }
+}
+
+void DirectoryTable::FillUp(Shard& shard) const {
+  for (auto it = shard.more.begin(); it != shard.more.end();) {
+    const auto at = it++;
+    const auto old = shard.old.find(at->first);
+    // The sweep removes a waymark whose first four have gone.
+    Slots& slots = old != shard.old.end() ? old->second : shard.recent[at->first];
+    for (Packed& packed : at->second) {
+      if (packed != 0 && Put(slots, Unpack(packed))) packed = 0;
+    }
+    if (Empty(at->second)) shard.more.erase(at);
   }
 }
 
@@ -101,7 +115,7 @@ bool DirectoryTable::Clear(Slots& slots, HolderNumber holder) {
 
 bool DirectoryTable::Empty(const Slots& slots) { return slots == Slots{}; }
 
-void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry) {
+void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry, HolderNumber instead) {
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mu);
   auto it = shard.recent.find(hash);
@@ -123,7 +137,10 @@ void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry) {
   if (Change(it->second, entry)) return;
   const auto more = shard.more.find(hash);
   if (more != shard.more.end() && Change(more->second, entry)) return;
-  if (!Put(it->second, entry)) Put(shard.more[hash], entry);
+  if (Put(it->second, entry) || Put(shard.more[hash], entry) || instead == 0) return;
+  for (Slots* const slots : {&it->second, &shard.more[hash]}) {
+    if (Clear(*slots, instead) && Put(*slots, entry)) return;
+  }
 }
 
 void DirectoryTable::Remove(WaymarkHash hash, HolderNumber holder) {

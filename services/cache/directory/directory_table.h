@@ -48,8 +48,8 @@ class DirectoryTable {
   // complete. Call it again and again, from one thread.
   bool SweepSome();
 
-  // Adds a holder or changes its tier.
-  void Add(WaymarkHash hash, HolderEntry entry);
+  // Adds a holder or changes its tier. When there is no place left, it takes that of `instead`.
+  void Add(WaymarkHash hash, HolderEntry entry, HolderNumber instead = 0);
   void Remove(WaymarkHash hash, HolderNumber holder);
   // Who holds it, best tier first.
   HolderEntries Find(WaymarkHash hash) const;
@@ -88,6 +88,8 @@ class DirectoryTable {
   static bool Clear(Slots& slots, HolderNumber holder);
   static bool Empty(const Slots& slots);
   void SweepMap(Map& map) const;
+  // Holders beyond the first four get places among them that have become free.
+  void FillUp(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   bool alive(HolderNumber holder) const {
     return alive_[holder].load(std::memory_order_relaxed) != 0;
   }

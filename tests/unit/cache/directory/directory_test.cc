@@ -142,6 +142,38 @@ TEST_F(DirectoryTest, AStreamThatIsWholeIsTakenUpAgain) {
   EXPECT_THAT(Find(8), SizeIs(1));
 }
 
+TEST(DirectoryTableTest, HoldersBeyondTheFirstFourStayWhenTheseAreSwept) {
+  DirectoryTable table(1 << 20);
+  std::vector<HolderNumber> holders;
+  for (int i = 0; i < 6; ++i) {
+    holders.push_back(table.NewHolder());
+    table.Add(8, {holders.back(), kMemory});
+  }
+  for (int i = 0; i < 4; ++i) table.RemoveHolder(holders[i]);
+  while (!table.SweepSome()) {
+  }
+  EXPECT_THAT(table.Find(8), SizeIs(2));
+  table.Remove(8, holders[4]);
+  table.Remove(8, holders[5]);
+  EXPECT_THAT(table.Find(8), IsEmpty());
+  EXPECT_EQ(table.entries(), 0u);
+}
+
+TEST_F(DirectoryTest, EightHoldersStayWhenTheirStreamsBeginAgain) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back("holder-" + std::to_string(i));
+  directory_.SetMembers(ids);
+  for (const uint64_t incarnation : {1, 2}) {
+    for (const std::string& id : ids) {
+      directory_.Open(id, incarnation, 0);
+      count_ = check_ = 0;
+      ASSERT_OK(directory_.Apply(id, incarnation, Message(1, {8}, /*complete=*/false)));
+      ASSERT_OK(directory_.Apply(id, incarnation, Message(2, {})));
+    }
+    EXPECT_THAT(Find(8), SizeIs(8)) << incarnation;
+  }
+}
+
 TEST_F(DirectoryTest, HoldersThatAreGoneLeaveTheirPlacesAtOnce) {
   std::vector<std::string> ids;
   for (int i = 0; i < 8; ++i) ids.push_back("holder-" + std::to_string(i));
