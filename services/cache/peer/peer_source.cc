@@ -288,11 +288,11 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       const ReadDone done = std::exchange(done_, nullptr);
       return done(worst_);
     }
-    source_.timers_.At(source_.clock_.Now() + source_.options_.busy_pause,
-                       [self = shared_from_this()] {
-                         self->AskAgain();
-                         self->Next();
-                       });
+    const Duration pause = source_.options_.busy_pause * (1 << std::min(rounds_++, kLongestPause));
+    source_.timers_.At(source_.clock_.Now() + pause, [self = shared_from_this()] {
+      self->AskAgain();
+      self->Next();
+    });
   }
 
  private:
@@ -372,7 +372,8 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     Next();
   }
 
-  static constexpr size_t kMostNamed = 8;
+  static constexpr size_t kMostNamed = 4;
+  static constexpr int kLongestPause = 4;  // 2^4 times the first one.
 
   // One thread at a time uses it: that of the answer before, or of the timer.
   PeerSource& source_;
@@ -385,6 +386,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
   // Both are asked again: who was busy, and whom these named, the newest first.
   std::vector<std::string> busy_, named_;
   size_t failures_ = 0;
+  int rounds_ = 0;
   Status worst_ = Errorf(StatusCode::kNotFound, "no member is known to have the block");
   ReadDone done_;
 };
