@@ -163,7 +163,7 @@ void Cluster::UpdateMembers() {
   // A process whose place was taken is alone, and serves its own clients.
   std::vector<LiveMember> live;
   if (!members_.replaced_by()) live = members_.live(now);
-  std::vector<std::string> ids{options_.self.caller.id}, restarted;
+  std::vector<std::string> ids{options_.self.caller.id}, restarted, renewed;
   std::map<std::string, std::string> addresses;
   uint64_t view_digest = HashOf(options_.self.caller.id);
   bool changed = false;
@@ -177,15 +177,16 @@ void Cluster::UpdateMembers() {
       const auto before = std::find_if(live_.begin(), live_.end(), [&](const LiveMember& other) {
         return other.hello.caller.id == id;
       });
-      if (before != live_.end() && !(before->hello.caller == member.hello.caller)) {
-        restarted.push_back(id);
-      }
+      const bool known = before != live_.end();
+      if (known && before->hello.caller != member.hello.caller) restarted.push_back(id);
+      if (!known || before->hello.caller != member.hello.caller) renewed.push_back(id);
     }
     changed = live != live_ || view_digest != view_digest_;
     live_ = std::move(live);
     view_digest_ = view_digest;
   }
   for (const std::string& id : restarted) sender_.Restart(id);
+  for (const std::string& id : renewed) source_.Renew(id);
   if (!changed) return;
   links_.SetAddresses(addresses);
   directory_.SetMembers(ids);

@@ -60,6 +60,8 @@ class PeerSource final : public BlockSource {
             ReadDone done) override;
 
   const PeerHealth& health() const { return health_; }
+  // A member has come, or come back: what failed before says nothing.
+  void Renew(const std::string& member) { health_.Worked(member); }
   // Totals since start.
   struct Counts {
     uint64_t found_blocks = 0;  // That Locate told.
