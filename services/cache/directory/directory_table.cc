@@ -137,10 +137,15 @@ void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry, HolderNumber inste
   if (Change(it->second, entry)) return;
   const auto more = shard.more.find(hash);
   if (more != shard.more.end() && Change(more->second, entry)) return;
-  if (Put(it->second, entry) || Put(shard.more[hash], entry) || instead == 0) return;
-  for (Slots* const slots : {&it->second, &shard.more[hash]}) {
-    if (Clear(*slots, instead) && Put(*slots, entry)) return;
+  if (Put(it->second, entry)) return;
+  Slots& further = shard.more[hash];
+  if (Put(further, entry)) return;
+  for (Slots* const slots : {&it->second, &further}) {
+    if (instead != 0 && Clear(*slots, instead) && Put(*slots, entry)) return;
   }
+  // News is worth more: whoever has just got the block will keep it longest.
+  std::rotate(further.begin(), further.begin() + 1, further.end());
+  further.back() = Pack(entry);
 }
 
 void DirectoryTable::Remove(WaymarkHash hash, HolderNumber holder) {

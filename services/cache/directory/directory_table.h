@@ -34,7 +34,7 @@ using HolderEntries = absl::InlinedVector<HolderEntry, 4>;
 // Thread-safe.
 class DirectoryTable {
  public:
-  static constexpr size_t kMostHolders = 8;  // Of a waymark. Further ones are left out.
+  static constexpr size_t kMostHolders = 8;  // Of a waymark.
   static constexpr HolderNumber kMostNumbers = (1 << 14) - 1;
 
   explicit DirectoryTable(uint64_t max_bytes);
@@ -48,7 +48,8 @@ class DirectoryTable {
   // complete. Call it again and again, from one thread.
   bool SweepSome();
 
-  // Adds a holder or changes its tier. When there is no place left, it takes that of `instead`.
+  // Adds a holder or changes its tier. When there is no place left, it takes that of `instead`, or
+  // of one that came before.
   void Add(WaymarkHash hash, HolderEntry entry, HolderNumber instead = 0);
   void Remove(WaymarkHash hash, HolderNumber holder);
   // Who holds it, best tier first.
