@@ -172,6 +172,8 @@ std::vector<Process*> ClusterWorld::Newest() {
   };
   for (Machine& machine : machines_) {
     if (machine.process == nullptr) continue;
+    // Once its id was taken, a process stays away.
+    if (machine.process->cluster().view().replaced_by) continue;
     Process*& newest = by_id[machine.id];
     if (newest == nullptr || age(*machine.process) > age(*newest)) newest = machine.process.get();
   }

@@ -69,7 +69,7 @@ class ClusterWorld {
   uint64_t Random() { return random_(); }
   static std::string AddressOf(size_t machine);
   static size_t MachineAt(const std::string& address);
-  // All processes, but those whose id a newer one has.
+  // All processes, but those whose id a newer one has, or had.
   std::vector<Process*> Newest();
 
   // --- What is seen

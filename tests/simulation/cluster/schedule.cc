@@ -122,8 +122,9 @@ ClusterSchedule MakeSchedule(uint64_t seed, size_t machines, Duration length) {
   // Some clusters see few faults close to each other, others many.
   const Duration gap = std::chrono::milliseconds(100 + maker.Below(500));
   Duration at{0};
-  while (at < length) {
+  while (true) {
     at += Duration(maker.Below(gap.count()));
+    if (at >= length) break;
     ClusterEvent event = maker.Event(schedule.machines);
     event.at = at;
     schedule.events.push_back(event);

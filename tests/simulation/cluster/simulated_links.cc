@@ -58,7 +58,8 @@ uint64_t SimulatedLinks::Begin(const std::string& address, int kind, TimePoint d
   call.life = world_.life(call.machine);
   world_.Note(static_cast<uint64_t>(kind), self_.options().machine, call.machine);
   calls_.emplace(id, std::move(call));
-  self_.Later(deadline, [this, id] { Fail(id, Late()); });
+  // A read is watched more closely.
+  if (kind != kRead) self_.Later(deadline, [this, id] { Fail(id, Late()); });
   return id;
 }
 
@@ -193,7 +194,7 @@ void SimulatedLinks::Read(const std::string& member, const cache::PeerNamespace&
                              .sink = sink,
                              .silence = silence,
                              .heard = self_.clock().Now()});
-  WatchSilence(id);
+  WatchSilence(id, deadline);
   const size_t from = self_.options().machine, to = ClusterWorld::MachineAt(*address);
   const uint64_t life = self_.options().life;
   ClusterWorld& world = world_;
@@ -331,12 +332,12 @@ void SimulatedLinks::EndRead(uint64_t id, const Status& status, std::vector<std:
   (*static_cast<ReadDone*>(call.answer.get()))(status, std::move(others));
 }
 
-void SimulatedLinks::WatchSilence(uint64_t id) {
+void SimulatedLinks::WatchSilence(uint64_t id, TimePoint deadline) {
   const auto it = calls_.find(id);
   if (it == calls_.end()) return;
-  const TimePoint ends = it->second.heard + it->second.silence;
+  const TimePoint ends = std::min(deadline, it->second.heard + it->second.silence);
   if (self_.clock().Now() >= ends) return Fail(id, Late());
-  self_.Later(ends, [this, id] { WatchSilence(id); });
+  self_.Later(ends, [this, id, deadline] { WatchSilence(id, deadline); });
 }
 
 }  // namespace cairn::testing

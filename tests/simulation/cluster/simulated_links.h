@@ -87,7 +87,7 @@ class SimulatedLinks final : public cache::PeerLinks {
   void Arrived(uint64_t call, const cache::StoredBlock& block, uint64_t begin, uint64_t bytes,
                bool damaged);
   void EndRead(uint64_t call, const Status& status, std::vector<std::string> others);
-  void WatchSilence(uint64_t call);
+  void WatchSilence(uint64_t call, TimePoint deadline);
 
   ClusterWorld& world_;
   Process& self_;
