@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/cache/cluster/held_blocks.h"
+
 namespace cairn::cache {
 namespace {
 
@@ -101,7 +103,7 @@ Result<SessionId> PeerHost::SessionOf(const PeerCaller& caller) {
 }
 
 Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace& ns,
-                                  std::span<const BlockKey> keys) {
+                                  std::span<const BlockKey> keys, PeerLease lease) {
   CAIRN_RETURN_IF_ERROR(Check(caller));
   CAIRN_RETURN_IF_ERROR(CheckBumps(ns));
   CAIRN_ASSIGN_OR_RETURN(const SessionId session, SessionOf(caller));
@@ -109,6 +111,7 @@ Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace&
                        .fingerprint = ns.fingerprint,
                        .keys = keys,
                        .lease_ttl = kLease,
+                       .lease = lease == PeerLease::kTake,
                        .trace = ""};
   Result<MatchResult> result = engine_->Match(request);
   if (!result.ok() && result.status().code() == StatusCode::kResourceExhausted) {
@@ -116,9 +119,7 @@ Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace&
     result = engine_->Match(request);
   }
   CAIRN_RETURN_IF_ERROR(result.status());
-  return PeerMatch{.blocks = result->matched_blocks,
-                   .bytes = result->bytes,
-                   .seconds = result->estimated_fetch_seconds};
+  return ToPeerMatch(*result);
 }
 
 Result<std::unique_ptr<PeerHost::Read>> PeerHost::BeginRead(const PeerCaller& caller,
