@@ -118,6 +118,7 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
         ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
+        ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
     ],
 )
@@ -125,6 +126,36 @@ def test_bad_values_are_refused_and_named(chart, values, named):
     with pytest.raises(helm.HelmError) as error:
         chart.render(values)
     assert named in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "address, expected",
+    [
+        ("", "test-cache.kv.svc:7400"),
+        ("a:7400,b:7400", "a:7400,b:7400"),
+        ("dns:nodes.kv.svc:7400", "dns:nodes.kv.svc:7400"),
+    ],
+)
+def test_workers_use_the_nodes_that_the_values_name(chart, address, expected):
+    worker = {**WORKER["worker"], "cacheAddress": address}
+    docs = render(chart, {**TLS, "worker": worker})
+    config = find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"]
+    assert yaml.safe_load(config)["cache"]["address"] == expected
+    (container,) = find(docs, "Deployment", "test-worker")["spec"]["template"]["spec"]["containers"]
+    (host,) = container["env"]
+    assert host["name"] == "CAIRN_CACHE_HOST"
+    assert host["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+
+
+def test_workers_of_a_cluster_use_one_of_its_nodes(chart):
+    cluster = {"replicas": 3, "cluster": {"zone": "z"}}
+    docs = render(chart, {**TLS, **WORKER, "cache": cluster})
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
+    assert config["cache"] == {
+        "address": "dns:test-cache-peers.kv.svc:7400",
+        "server_name": "test-cache.kv.svc",
+        "zone": "z",
+    }
 
 
 def test_memory_limit_covers_arena_and_overhead(chart):

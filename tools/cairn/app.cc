@@ -128,7 +128,11 @@ void AddChat(CLI::App& app, ChatOptions& o) {
 
 void AddStat(CLI::App& app, StatOptions& o) {
   CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node stores and what it has done");
-  c.add_option("--cache", o.cache, "Address of the node, HOST:PORT")->capture_default_str();
+  c.add_option(
+       "--cache", o.cache,
+       "Address of the node, HOST:PORT. Of several with commas, or of dns:NAME:PORT, the one "
+       "that a client would use answers")
+      ->capture_default_str();
   c.add_option("--timeout", o.timeout_s, "Seconds to wait for its answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();

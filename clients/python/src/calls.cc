@@ -81,9 +81,14 @@ nb::tuple FromEvent(const client::CacheEvent& event) {
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
                                     nb::handle max_reconnect_backoff, nb::handle spin,
-                                    const std::string& tenant) {
-  client::ConnectOptions options = {
-      .address = address, .client_name = client_name, .tenant = tenant};
+                                    const std::string& tenant, const std::string& host,
+                                    const std::string& zone, const std::string& home_key) {
+  client::ConnectOptions options = {.address = address,
+                                    .client_name = client_name,
+                                    .host = host,
+                                    .zone = zone,
+                                    .home_key = home_key,
+                                    .tenant = tenant};
   options.path = ValueOrThrow(client::ParsePathChoice(path, "path"));
   options.tls = ToTls(tls);
   if (!breaker.is_none()) {
@@ -129,8 +134,8 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
 }
 
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
-                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
-                 const std::string& trace) {
+                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
+                 nb::handle deadline, const std::string& trace) {
   const Digest ns = ToDigest(fingerprint, "fingerprint");
   const std::vector<BlockKey> native = Keys(keys);
   const client::MatchOptions options = {
@@ -138,7 +143,8 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
       .lease_ttl = Seconds(lease_ttl, "lease_ttl"),
       .lease = lease,
       .prefill_tokens_per_second = Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
-      .trace = trace};
+      .trace = trace,
+      .holders = Texts(holders, "holders")};
   auto outcome = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
   return MatchTuple(outcome, std::move(outcome.lease));
@@ -188,7 +194,7 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
 }
 
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
-               nb::handle rect, nb::handle lookup_deadline, nb::handle progress,
+               nb::handle rect, nb::handle holders, nb::handle lookup_deadline, nb::handle progress,
                nb::handle deadline, const std::stop_source* cancel, const std::string& trace) {
   const Digest digest = ToDigest(fingerprint, "fingerprint");
   const auto ns = ValueOrThrow(connection.Find(digest));
@@ -202,7 +208,8 @@ nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, 
   Reading reading(connection, ns->spec.layout, into, 0, rect, cancel);
   const client::FetchOptions options = reading.Options(progress, deadline, trace);
   const client::MatchOptions match = {.deadline = Seconds(lookup_deadline, "lookup_deadline"),
-                                      .trace = trace};
+                                      .trace = trace,
+                                      .holders = Texts(holders, "holders")};
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
     const client::FetchRange range = reading.Range(count);
     CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
@@ -342,6 +349,9 @@ nb::object Stats(Connection& connection) {
   CAIRN_FIELD(breaker_opened);
   CAIRN_FIELD(breaker_rejected);
   CAIRN_FIELD(dropped_releases);
+  CAIRN_FIELD(home);
+  CAIRN_FIELD(home_node_id);
+  CAIRN_FIELD(home_changes);
   CAIRN_FIELD(connected);
   CAIRN_FIELD(path_reason);
 #undef CAIRN_FIELD

@@ -188,6 +188,8 @@ void Cluster::UpdateMembers() {
   const auto owners = std::make_shared<const OwnerMap>(std::move(ids));
   announcer_.SetOwners(owners);
   source_.SetOwners(owners);
+  // The others see soon that both views are the same again.
+  members_.GreetAllSoon(now);
 }
 
 void Cluster::Leave() {

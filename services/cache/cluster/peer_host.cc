@@ -119,6 +119,8 @@ Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace&
     result = engine_->Match(request);
   }
   CAIRN_RETURN_IF_ERROR(result.status());
+  // A bump may have come meanwhile: these blocks would be newer than the caller's bumps.
+  CAIRN_RETURN_IF_ERROR(CheckBumps(ns));
   return ToPeerMatch(*result);
 }
 
@@ -135,6 +137,7 @@ Result<std::unique_ptr<PeerHost::Read>> PeerHost::BeginRead(const PeerCaller& ca
   }
   std::unique_ptr<Read> read(new Read(this, block, caller.id));
   CAIRN_ASSIGN_OR_RETURN(read->read_, blocks_->ReadStored(ns.fingerprint, key));
+  CAIRN_RETURN_IF_ERROR(CheckBumps(ns));  // As in Match.
   return read;
 }
 

@@ -52,6 +52,8 @@ struct MatchRequest {
   bool lease = true;
   double prefill_tokens_per_second = 0;
   std::string_view trace;
+  // Ids of nodes that are known to hold the blocks. At most 4. Valid until Match returns.
+  std::span<const std::string> holders = {};
 };
 
 struct MatchResult : MatchedPrefix {

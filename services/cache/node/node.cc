@@ -66,6 +66,8 @@ class Node final : public service::Service {
   Status Start() override {
     CAIRN_RETURN_IF_ERROR(RaiseDescriptorLimit());
     CAIRN_RETURN_IF_ERROR(OpenTiers());
+    rpc_.host = config_.cluster.host;
+    rpc_.zone = config_.cluster.zone;
     if (config_.cluster.enabled()) {
       CAIRN_ASSIGN_OR_RETURN(
           cluster_, ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch, &registry_));

@@ -140,7 +140,8 @@ class Service final : public CacheService {
                     .lease_ttl_ms = request.lease_ttl_ms(),
                     .lease = !request.no_lease(),
                     .prefill_tokens_per_second = request.prefill_tokens_per_second(),
-                    .trace = call.call().trace()},
+                    .trace = call.call().trace(),
+                    .holders = {request.holders().begin(), request.holders().end()}},
                    [this, &call, session = *session](Result<MatchResult> result, bool waited) {
                      AnswerMatch(call, session, std::move(result), waited);
                    });

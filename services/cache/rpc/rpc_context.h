@@ -53,6 +53,8 @@ struct RpcContext : rpc::Context {
   RpcOptions options;
   std::string node_id;
   uint64_t node_epoch = 0;
+  // Told to clients, which prefer a node that is near. Empty: not set.
+  std::string host = {}, zone = {};
 };
 
 }  // namespace cairn::cache

@@ -55,6 +55,8 @@ class ClusterOnLab {
   };
   explicit ClusterOnLab(Options options) : options_(std::move(options)) {}
   Status Launch(size_t node);
+  // What the node says of its cluster, for failed tests.
+  std::string ClusterMetrics(size_t node) const;
 
   const Options options_;
   std::unique_ptr<testing::NetworkLab> lab_;

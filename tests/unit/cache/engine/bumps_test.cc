@@ -97,7 +97,7 @@ TEST_F(BumpsTest, IdsAreTheSystemsUnlessTheOwnerGivesOthers) {
 }
 
 TEST_F(BumpsTest, ABumpOfAnotherMemberHidesWhatIsHere) {
-  Start();
+  StartWithoutDevice();
   StoreChain(1, 3);
   auto queue = *engine_->Watch({.fingerprint = ns_});
   const MatchResult match = Match(TestKeys(1, 3));
