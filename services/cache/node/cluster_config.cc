@@ -59,6 +59,7 @@ Status CheckCluster(NodeConfig* config) {
         "callers show no certificates",
         cluster.peer_identities.size());
   }
+  config->engine.source_read_timeout = cluster.read_timeout;
   // What the members found in time has to reach the engine in time.
   config->engine.source_lookup_timeout =
       cluster.lookup_deadline / 7 * 8 + std::chrono::milliseconds(1);
@@ -128,8 +129,8 @@ void RegisterCluster(NodeConfig* config, config::Schema* s) {
   s->Time("cluster.silence", &c->silence,
           "After this time without a byte the node asks the next holder for a block.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::seconds(10)});
-  s->Time("cluster.read_timeout", &config->engine.source_read_timeout,
-          "Most time that the read of a block from other members may take.",
+  s->Time("cluster.read_timeout", &c->read_timeout,
+          "Most time that the read of one block from other members may take, once it has begun.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::minutes(1)});
   s->Bytes("cluster.memory", &c->memory, "Memory for the directory: which member holds what.",
            {.min = 1 << 20});

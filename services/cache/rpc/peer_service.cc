@@ -15,6 +15,9 @@ namespace cairn::cache {
 namespace {
 
 constexpr std::string_view kPlaceholder = "{node_id}";
+// A reader takes silence for a sign that this member hangs, and sees whole frames only: over a slow
+// link that others use, too, a frame has to come several times within cluster.silence.
+constexpr size_t kFrameBytes = 64 << 10;
 constexpr Duration kLongestRead = std::chrono::seconds(30);
 
 bool Fits(const net::Caller& caller, const std::string& identity) {
@@ -29,8 +32,7 @@ bool Fits(const net::Caller& caller, const std::string& identity) {
 
 class Service {
  public:
-  Service(RpcContext* rpc, Cluster* cluster, PeerRule rule)
-      : rpc_(*rpc), host_(cluster->host()), rule_(std::move(rule)) {}
+  Service(Cluster* cluster, PeerRule rule) : host_(cluster->host()), rule_(std::move(rule)) {}
 
   // Who calls, if he may.
   Result<PeerCaller> CallerOf(const rpc::Call& call, const v1::PeerCaller& proto) const {
@@ -113,7 +115,7 @@ class Service {
     ToProto(block, frame.mutable_block());
     for (const std::span<const std::byte> part : block.bytes) {
       for (size_t at = 0; at < part.size();) {
-        const size_t size = std::min<size_t>(part.size() - at, rpc_.options.fetch_frame_bytes);
+        const size_t size = std::min(part.size() - at, kFrameBytes);
         frame.set_data(part.data() + at, size);
         if (!write(frame)) return rpc::Gone();
         host_.CountSent(size);
@@ -126,7 +128,6 @@ class Service {
   }
 
  private:
-  RpcContext& rpc_;
   PeerHost& host_;
   const PeerRule rule_;
 };
@@ -136,7 +137,7 @@ class Service {
 void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, PeerRule rule,
                     Executor* executor) {
   // The methods own it together.
-  const auto service = std::make_shared<Service>(rpc, cluster, std::move(rule));
+  const auto service = std::make_shared<Service>(cluster, std::move(rule));
   const std::string_view name = v1::Peer::service_full_name();
   Executor* const on_the_poller = nullptr;
   const auto add = [&]<typename Request, typename Response>(
