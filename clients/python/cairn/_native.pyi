@@ -82,6 +82,26 @@ class Connection:
     def close(self) -> None: ...
 
 @final
+class ClusterWatch:
+    def next(
+        self, wait: float | None
+    ) -> (
+        tuple[int, str, str, tuple[int, int, int, bytes, bytes, bytes | None, int] | None] | None
+    ): ...
+    def members(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+def watch_cluster(
+    address: str,
+    client_name: str,
+    tls: Tls | None,
+    tenant: str,
+    fingerprint: bytes | None,
+    refresh: float,
+    lost_after: float,
+) -> ClusterWatch: ...
+
+@final
 class PendingMatch:
     def done(self) -> bool: ...
     def wait(self, seconds: float) -> bool: ...

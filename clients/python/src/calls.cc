@@ -15,9 +15,6 @@
 namespace cairn::python {
 namespace {
 
-// Between looks for a signal (Ctrl-C) while an event is awaited.
-constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
-
 // Runs `call` with the client, without the GIL.
 template <typename F>
 auto WithClient(Connection& connection, F call)
@@ -65,6 +62,22 @@ nb::list StatusList(const std::vector<Status>& statuses) {
 
 }  // namespace
 
+client::TlsOptions ToTls(nb::handle tls) {
+  if (tls.is_none()) return {};
+  return {.ca_file = Text(tls.attr("ca_file"), "tls.ca_file"),
+          .cert_file = Text(tls.attr("cert_file"), "tls.cert_file"),
+          .key_file = Text(tls.attr("key_file"), "tls.key_file"),
+          .server_name = Text(tls.attr("server_name"), "tls.server_name"),
+          .enabled = true};
+}
+
+nb::tuple FromEvent(const client::CacheEvent& event) {
+  return nb::make_tuple(static_cast<int>(event.kind), event.node_epoch, event.sequence,
+                        FromDigest(event.fingerprint), FromDigest(event.key),
+                        event.parent ? nb::object(FromDigest(*event.parent)) : nb::none(),
+                        static_cast<int>(event.tier));
+}
+
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
                                     nb::handle max_reconnect_backoff, nb::handle spin,
@@ -77,13 +90,7 @@ std::shared_ptr<Connection> Connect(const std::string& address, const std::strin
                                     .home_key = home_key,
                                     .tenant = tenant};
   options.path = ValueOrThrow(client::ParsePathChoice(path, "path"));
-  if (!tls.is_none()) {
-    options.tls = {.ca_file = Text(tls.attr("ca_file"), "tls.ca_file"),
-                   .cert_file = Text(tls.attr("cert_file"), "tls.cert_file"),
-                   .key_file = Text(tls.attr("key_file"), "tls.key_file"),
-                   .server_name = Text(tls.attr("server_name"), "tls.server_name"),
-                   .enabled = true};
-  }
+  options.tls = ToTls(tls);
   if (!breaker.is_none()) {
     options.breaker.failures =
         static_cast<uint32_t>(Integer(breaker.attr("failures"), UINT32_MAX, "breaker.failures"));
@@ -380,10 +387,7 @@ nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait) {
     if (!event && std::chrono::steady_clock::now() >= until) return nb::none();
     if (!event && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
-  return nb::make_tuple(static_cast<int>(event->kind), event->node_epoch, event->sequence,
-                        FromDigest(event->fingerprint), FromDigest(event->key),
-                        event->parent ? nb::object(FromDigest(*event->parent)) : nb::none(),
-                        static_cast<int>(event->tier));
+  return FromEvent(*event);
 }
 
 }  // namespace cairn::python

@@ -65,7 +65,14 @@ void Flush(Connection& connection, nb::handle deadline, const std::string& trace
 nb::object Stat(Connection& connection, nb::handle deadline, const std::string& trace);
 nb::object Stats(Connection& connection);
 uint64_t Watch(Connection& connection, nb::handle fingerprint, bool snapshot);
-// (kind, node_epoch, sequence, fingerprint, key, parent, tier), or None when `wait` has passed.
+// FromEvent, or None when `wait` has passed.
 nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait);
+
+// None: plaintext.
+client::TlsOptions ToTls(nb::handle tls);
+// (kind, node_epoch, sequence, fingerprint, key, parent, tier).
+nb::tuple FromEvent(const client::CacheEvent& event);
+// Between looks for a signal (Ctrl-C) while an event is awaited.
+inline constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
 
 }  // namespace cairn::python

@@ -13,6 +13,7 @@
 #include "cairn/client/rect_assembler.h"
 #include "clients/python/src/arguments.h"
 #include "clients/python/src/calls.h"
+#include "clients/python/src/cluster_calls.h"
 #include "clients/python/src/released_gil.h"
 #include "clients/python/src/status_error.h"
 #include "common/log/log.h"
@@ -125,6 +126,13 @@ NB_MODULE(_native, m) {
   m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
         "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none(), "tenant"_a, "host"_a,
         "zone"_a, "home_key"_a);
+
+  nb::class_<ClusterWatch>(m, "ClusterWatch")
+      .def("next", &NextMemberEvent, "wait"_a.none())
+      .def("members", &MemberIds)
+      .def("close", &ClusterWatch::Close, nb::call_guard<ReleasedGil>());
+  m.def("watch_cluster", &WatchCluster, "address"_a, "client_name"_a, "tls"_a.none(), "tenant"_a,
+        "fingerprint"_a.none(), "refresh"_a.none(), "lost_after"_a.none());
 
   nb::class_<PendingMatch>(m, "PendingMatch")
       .def("done", &PendingMatch::Done)

@@ -2,6 +2,7 @@
 
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
+#include "cairn/v1/cluster.grpc.pb.h"
 #include "common/config/config.h"
 #include "common/keys/call_limits.h"
 #include "common/rpc/deferred_call.h"
@@ -272,7 +273,8 @@ class Service final : public CacheService {
 }  // namespace
 
 std::vector<std::string> ServiceNames() {
-  return {v1::Cache::service_full_name(), v1::Admin::service_full_name()};
+  return {v1::Cache::service_full_name(), v1::Admin::service_full_name(),
+          v1::Cluster::service_full_name()};
 }
 
 std::unique_ptr<CacheService> CacheService::Create(RpcContext* rpc, metrics::Registry* registry) {

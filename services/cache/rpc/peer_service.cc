@@ -77,11 +77,10 @@ class Service {
     CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
                            Digest::FromBytes(request.fingerprint(), "fingerprint"));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<BlockKey> keys, wire::KeysFromProto(request.keys()));
+    const PeerLease lease = request.no_lease() ? PeerLease::kNone : PeerLease::kTake;
     CAIRN_ASSIGN_OR_RETURN(const PeerMatch match,
-                           host_.Match(caller, {fingerprint, request.bumps_digest()}, keys));
-    response->set_blocks(match.blocks);
-    response->set_bytes(match.bytes);
-    response->set_seconds(match.seconds);
+                           host_.Match(caller, {fingerprint, request.bumps_digest()}, keys, lease));
+    ToProto(match, response);
     return OkStatus();
   }
   Status ExchangeBumps(const rpc::Call& call, const v1::BumpPage& request, v1::BumpPage* response) {

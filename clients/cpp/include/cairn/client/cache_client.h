@@ -325,6 +325,8 @@ class AdminClient {
                                         const CallOptions& options = {}) = 0;
   virtual Result<DropResult> BumpEpoch(const Digest& fingerprint,
                                        const CallOptions& options = {}) = 0;
+  // Makes the node end as SIGTERM does; returns before it ends. False: it drained already.
+  virtual Result<bool> Drain(const CallOptions& options = {}) = 0;
 };
 
 }  // namespace cairn::client
