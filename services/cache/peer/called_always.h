@@ -9,7 +9,8 @@
 
 namespace cairn::cache {
 
-// Calls a function once: with a value, or with CANCELLED when it is destroyed without one.
+// Calls a function once: with a value, or with CANCELLED when it is destroyed without one. One
+// thread at a time uses it.
 template <typename Function>
 class CalledOnce {
  public:
