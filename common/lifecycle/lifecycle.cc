@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -31,6 +32,8 @@ void ShutdownSignals::RestoreDefaults() {
   signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
+
+void ShutdownSignals::Request() { kill(getpid(), SIGTERM); }
 
 int ShutdownSignals::Wait() {
   const sigset_t set = ShutdownSet();

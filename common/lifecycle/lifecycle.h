@@ -25,6 +25,9 @@ class ShutdownSignals {
   // that hangs.
   int Wait();
   int WaitUntil(TimePoint deadline);
+  // Sends this process SIGTERM, on which the thread in Wait returns. Any thread. Call it once: a
+  // second signal ends the process at once.
+  static void Request();
 
  private:
   void RestoreDefaults();

@@ -55,6 +55,7 @@ class SendBudget {
       used_by[std::string(party)] += bytes;
     }
     void GiveBack(std::string_view party, uint64_t bytes) {
+      if (bytes == 0) return;  // The party may have nothing, and no entry.
       MutexLock lock(mu);
       used -= bytes;
       const auto it = used_by.find(party);

@@ -201,7 +201,10 @@ std::set<std::string> DocumentedNames(const std::string& text) {
 
 TEST(NodeMetrics, TheDocumentListsWhatIsExportedAndNothingElse) {
   TemporaryDirectory directory;
-  auto node = CacheNode::Start({"--disk.path", directory.path()});
+  // Of a cluster in which it finds nobody else.
+  const std::string nobody = "127.0.0.1:1";
+  auto node = CacheNode::Start({"--disk.path", directory.path(), "--cluster.discovery", "static",
+                                "--cluster.members", nobody, "--cluster.advertise", nobody});
   ASSERT_OK(node);
   NodeClient client((*node)->address());
   const std::string fingerprint = client.Open(NodeClient::Spec());

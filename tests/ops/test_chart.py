@@ -18,9 +18,11 @@ VALUES = {
     "plaintext": {"tls": {"acceptPlaintextOnTheNetwork": True}},
     "worker": {**TLS, **WORKER},
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
+    "cluster": {**TLS, "cache": {"replicas": 3}},
     "everything": {
         **TLS,
         **WORKER,
+        "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
         "image": {"digest": "sha256:" + "0" * 64},
         "imagePullSecrets": [{"name": "pull"}],
         "cache": {
@@ -70,6 +72,8 @@ def test_manifests_are_valid_kubernetes(chart, name, version):
     docs = render(chart, VALUES[name])
     assert docs
     for doc in docs:
+        if doc["kind"] == "PrometheusRule":
+            continue  # No kind of Kubernetes' own.
         kubernetes_validate.validate(doc, version, strict=True)
 
 
@@ -108,11 +112,13 @@ def test_the_profile_check_finds_planted_violations(chart):
     [
         ({}, "tls.existingSecret"),
         ({"tls": {"existingSecret": "s", "acceptPlaintextOnTheNetwork": True}}, "contradict"),
-        ({**TLS, "cache": {"replicas": 2}}, "/cache/replicas"),
+        ({**TLS, "cache": {"replicas": 0}}, "/cache/replicas"),
+        ({**TLS, "cache": {"cluster": {"name": "two words"}}}, "/cache/cluster/name"),
         ({**TLS, "cahce": {}}, "cahce"),
         ({**TLS, "cache": {"host": {"capacityMiB": "1Gi"}}}, "capacityMiB"),
         ({**TLS, "cache": {"disk": {"flushAfter": "soon"}}}, "flushAfter"),
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
+        ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
     ],
 )
@@ -120,6 +126,36 @@ def test_bad_values_are_refused_and_named(chart, values, named):
     with pytest.raises(helm.HelmError) as error:
         chart.render(values)
     assert named in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "address, expected",
+    [
+        ("", "test-cache.kv.svc:7400"),
+        ("a:7400,b:7400", "a:7400,b:7400"),
+        ("dns:nodes.kv.svc:7400", "dns:nodes.kv.svc:7400"),
+    ],
+)
+def test_workers_use_the_nodes_that_the_values_name(chart, address, expected):
+    worker = {**WORKER["worker"], "cacheAddress": address}
+    docs = render(chart, {**TLS, "worker": worker})
+    config = find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"]
+    assert yaml.safe_load(config)["cache"]["address"] == expected
+    (container,) = find(docs, "Deployment", "test-worker")["spec"]["template"]["spec"]["containers"]
+    (host,) = container["env"]
+    assert host["name"] == "CAIRN_CACHE_HOST"
+    assert host["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+
+
+def test_workers_of_a_cluster_use_one_of_its_nodes(chart):
+    cluster = {"replicas": 3, "cluster": {"zone": "z"}}
+    docs = render(chart, {**TLS, **WORKER, "cache": cluster})
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
+    assert config["cache"] == {
+        "address": "dns:test-cache-peers.kv.svc:7400",
+        "server_name": "test-cache.kv.svc",
+        "zone": "z",
+    }
 
 
 def test_memory_limit_covers_arena_and_overhead(chart):
@@ -180,6 +216,45 @@ def test_probes_ask_the_admin_port(chart):
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
 
 
+def test_more_nodes_are_a_cluster(chart):
+    docs = render(chart, VALUES["cluster"])
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-cache")["data"]["cache.yaml"])
+    assert config["cluster"]["discovery"] == "dns"
+    # Members are found by the port of the Service that also names pods which are not ready.
+    (name,) = config["cluster"]["dns_names"]
+    service = find(docs, "Service", "test-cache-peers")["spec"]
+    assert name == "_grpc._tcp.test-cache-peers.kv.svc"
+    assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
+    assert "grpc" in {port["name"] for port in service["ports"]}
+    spec = find(docs, "StatefulSet", "test-cache")["spec"]
+    assert spec["serviceName"] == "test-cache-peers"
+    assert spec["updateStrategy"]["type"] == "RollingUpdate"
+    container = spec["template"]["spec"]["containers"][0]
+    fields = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in container["env"]}
+    assert fields == {"POD_NAME": "metadata.name", "POD_NODE": "spec.nodeName"}
+    assert "--cluster.host=$(POD_NODE)" in container["command"]
+    assert "--node.id=$(POD_NAME)" in container["command"]
+
+
+def test_one_node_is_no_cluster(chart):
+    docs = render(chart, TLS)
+    config = yaml.safe_load(find(docs, "ConfigMap", "test-cache")["data"]["cache.yaml"])
+    assert "cluster" not in config
+    container = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][0]
+    assert "env" not in container
+
+
+def test_alerts_are_those_of_the_files(chart, root):
+    docs = render(chart, VALUES["everything"])
+    rule = find(docs, "PrometheusRule", "test")
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    groups = []
+    for path in sorted((root / "helm/cairn/files/rules").glob("*.yaml")):
+        groups += yaml.safe_load(path.read_text())["groups"]
+    assert rule["spec"]["groups"] == groups
+    assert not [d for d in render(chart, TLS) if d["kind"] == "PrometheusRule"]
+
+
 @pytest.fixture(scope="module")
 def tls_folder(tmp_path_factory):
     """What the Secret would hold: --check-config reads the files too."""
@@ -208,6 +283,20 @@ def tls_folder(tmp_path_factory):
     return folder
 
 
+def flags_of(docs, program):
+    """The flags that a pod gives its program beside its file, as in the pod number 0."""
+    for doc in docs:
+        for _, spec in pod_specs(doc):
+            command = spec["containers"][0]["command"]
+            if command[0] == program:
+                flags = [flag for flag in command[1:] if flag.startswith(("--cluster", "--node"))]
+                names = {"$(POD_NAME)": "test-cache-0", "$(POD_NODE)": "machine"}
+                for name, value in names.items():
+                    flags = [flag.replace(name, value) for flag in flags]
+                return flags
+    raise AssertionError(f"no pod runs {program}")
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_the_programs_accept_the_rendered_configuration(
     chart, programs, tls_folder, tmp_path, name
@@ -223,7 +312,7 @@ def test_the_programs_accept_the_rendered_configuration(
             path.write_text(text.replace("/etc/cairn-tls", str(tls_folder)))
             program = programs / f"cairn-{file.removesuffix('.yaml')}"
             done = subprocess.run(
-                [program, "--config", path, "--check-config"],
+                [program, "--config", path, "--check-config", *flags_of(docs, program.name)],
                 capture_output=True,
                 text=True,
                 timeout=60,

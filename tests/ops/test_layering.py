@@ -76,6 +76,7 @@ ORDERS = {
         "bench",
         "demo",
         "fidelity",
+        "cluster",
         "commands",
     ],
 }
@@ -142,7 +143,15 @@ LIBRARIES = {
     r"openssl/": ["common/hash/hash.cc", "common/net/tls.cc"],
     r"nanobind/": [
         f"clients/python/src/{name}."
-        for name in ("arguments", "calls", "memory", "module", "part_source", "reading")
+        for name in (
+            "arguments",
+            "calls",
+            "cluster_calls",
+            "memory",
+            "module",
+            "part_source",
+            "reading",
+        )
     ],
     r"pcre2": ["model/pre_tokenizer.cc"],
     r"CLI/": ["tools/cairn/app.cc"],

@@ -43,6 +43,9 @@ def test_actions_are_those_of_the_documentation():
     [
         ({"address": ""}, cairn.InvalidArgumentError, "address"),
         ({"address": "nonsense"}, cairn.InvalidArgumentError, "nonsense"),
+        ({"address": "127.0.0.1:1,b"}, cairn.InvalidArgumentError, "'b' in '127.0.0.1:1,b'"),
+        ({"address": "dns:b"}, cairn.InvalidArgumentError, "'dns:b'.*dns:name:port"),
+        ({"host": "h" * 129}, cairn.InvalidArgumentError, "'host'.*129"),
         ({"address": 5}, TypeError, None),
         ({"path": "carrier pigeon"}, cairn.InvalidArgumentError, "'path'.*carrier pigeon.*local"),
         ({"client_name": "x" * 129}, cairn.InvalidArgumentError, "client_name.*129"),
@@ -101,6 +104,35 @@ def test_recipes_that_need_a_codec_are_refused(node):
         ns = client.open_namespace(spec).fingerprint
         with pytest.raises(cairn.UnimplementedError, match="'recipe'.*int8.*raw"):
             client.push(ns, [cairn.Part(bytes(32), bytes(spec.layout.bytes()))])
+
+
+def test_of_several_nodes_the_next_one_answers(start_node):
+    nodes = {node.grpc: node for node in (start_node(), start_node())}
+    with cairn.Client(",".join(nodes), home_key="test") as client:
+        ns = client.open_namespace(opaque_spec(), deadline=SLOW).fingerprint
+        first = client.stats().home
+        nodes[first].kill()
+        with client.match(ns, [bytes(32)], holders=["some-node"], deadline=SLOW) as match:
+            assert match.matched_blocks == 0
+        until = time.monotonic() + SLOW
+        while client.stats().home == first:
+            assert time.monotonic() < until, "it stays at the dead one"
+            client.match(ns, [bytes(32)], deadline=SLOW)
+        assert client.stats().home in nodes
+        assert client.stats().home_changes == 1
+
+
+def test_holders_are_checked(node):
+    with connect(node) as client:
+        ns = client.open_namespace(opaque_spec()).fingerprint
+        for holders, error, text in [
+            (["n"] * 5, cairn.InvalidArgumentError, "'holders'.*5"),
+            ([""], cairn.InvalidArgumentError, r"'holders\[0\]'.*0"),
+            ("node", TypeError, "holders.*str"),
+            ([1], TypeError, "holders.*int"),
+        ]:
+            with pytest.raises(error, match=text):
+                client.match(ns, [bytes(32)], holders=holders)
 
 
 def test_a_node_that_is_away_is_an_error_of_the_calls(path):

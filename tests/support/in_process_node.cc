@@ -37,16 +37,22 @@ void InProcessNode::SetFaults(const InProcessFaults& faults) {
   faults_ = faults;
 }
 
+void InProcessNode::SetPlace(client::NodePlace place) {
+  MutexLock lock(mu_);
+  place_ = std::move(place);
+}
+
 InProcessFaults InProcessNode::faults() const {
   MutexLock lock(mu_);
   return faults_;
 }
 
-std::unique_ptr<client::CacheClient> InProcessNode::NewClient(
+std::unique_ptr<client::NodeClient> InProcessNode::NewClient(
     const InProcessClientOptions& options) {
   return std::make_unique<client::TransportClient>(
       client::TransportClient::Options{.breaker = options.breaker,
-                                       .max_reconnect_backoff = options.max_reconnect_backoff},
+                                       .max_reconnect_backoff = options.max_reconnect_backoff,
+                                       .namespaces = options.namespaces},
       clock_, nullptr, std::make_unique<InProcessTransport>(this, clock_, options.name));
 }
 
@@ -92,7 +98,11 @@ Result<client::SessionInfo> InProcessNode::OpenSession(const std::string& client
   MutexLock lock(mu_);
   const std::string id = fmt::format("session-{}", next_session_++);
   sessions_.emplace(id, session);
-  return client::SessionInfo{.id = id, .node_id = "in-process", .node_epoch = epoch_};
+  return client::SessionInfo{.id = id,
+                             .node_id = place_.node_id,
+                             .host = place_.host,
+                             .zone = place_.zone,
+                             .node_epoch = epoch_};
 }
 
 void InProcessNode::CloseSession(const std::string& session) {

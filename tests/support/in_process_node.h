@@ -33,6 +33,7 @@
 #include "cairn/client/cache_client.h"
 #include "cairn/client/connect.h"
 #include "cairn/common/clock.h"
+#include "clients/cpp/src/core/node_client.h"
 #include "clients/cpp/src/core/transport.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/engine/cache_engine.h"
@@ -48,12 +49,14 @@ struct InProcessFaults {
   // The node dies (Die) in the middle of the next fetch that delivers more slices than this.
   std::optional<uint64_t> die_after_slices = {};
   bool refuse_sessions = false;  // RESOURCE_EXHAUSTED.
+  bool draining = false;         // The node says that it is shutting down.
 };
 
 struct InProcessClientOptions {
   std::string name = "client";
   client::BreakerOptions breaker = {};
   Duration max_reconnect_backoff = std::chrono::seconds(1);
+  std::vector<NamespaceSpec> namespaces = {};  // To open in each session.
 };
 
 // Thread-safe, except that Die must not run at the same time as a call of another thread. It must
@@ -75,7 +78,10 @@ class InProcessNode {
 
   // A client with the core of every client. Its breaker and its reconnecting use the fake clock. It
   // opens its session in the first call that needs one.
-  std::unique_ptr<client::CacheClient> NewClient(const InProcessClientOptions& options = {});
+  std::unique_ptr<client::NodeClient> NewClient(const InProcessClientOptions& options = {});
+
+  // What the node says of itself when a session opens.
+  void SetPlace(client::NodePlace place);
 
   // Moves the clock, in steps of at most 100 ms. After each the engine ticks and does all its work.
   void Advance(Duration by);
@@ -118,6 +124,7 @@ class InProcessNode {
   std::map<std::string, cache::SessionId> sessions_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<Watch>> watches_ ABSL_GUARDED_BY(mu_);
   InProcessFaults faults_ ABSL_GUARDED_BY(mu_);
+  client::NodePlace place_ ABSL_GUARDED_BY(mu_) = {.node_id = "in-process"};
 };
 
 }  // namespace cairn::testing

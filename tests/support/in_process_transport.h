@@ -18,6 +18,7 @@ class InProcessLink final : public client::SessionLink {
 
   Result<client::SessionInfo> Open() override;
   bool IsOpen(bool) override { return node_->Find(session_).ok(); }
+  bool IsDraining() const override { return node_->faults().draining; }
   Status Close() override;
   void Wait(TimePoint) override {}
   void Cancel() override {}

@@ -128,13 +128,95 @@ void AddChat(CLI::App& app, ChatOptions& o) {
 
 void AddStat(CLI::App& app, StatOptions& o) {
   CLI::App& c = *app.add_subcommand("stat", "Shows what a cache node stores and what it has done");
-  c.add_option("--cache", o.cache, "Address of the node, HOST:PORT")->capture_default_str();
+  c.add_option(
+       "--cache", o.cache,
+       "Address of the node, HOST:PORT. Of several with commas, or of dns:NAME:PORT, the one "
+       "that a client would use answers")
+      ->capture_default_str();
   c.add_option("--timeout", o.timeout_s, "Seconds to wait for its answer")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  c.add_flag("--cluster", o.cluster,
+             "Ask the nodes at --cache (several with commas), and every member that they name");
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "With --cluster the exit code is 0 if all members answer and see each other, 1 if not, and "
+      "2\n"
+      "if no node at --cache could be asked.\n"
+      "Examples:\n"
+      "  cairn stat --cache 127.0.0.1:7400\n"
+      "  cairn stat --cluster --cache 10.0.0.1:7400,10.0.0.2:7400");
+}
+
+// One command of `cairn cluster`.
+CLI::App& AddClusterCommand(CLI::App& group, ClusterOptions& o, const char* name, const char* help,
+                            const char* cache_help) {
+  CLI::App& c = *group.add_subcommand(name, help);
+  c.add_option("--cache", o.cache, cache_help)->capture_default_str();
+  c.add_option("--timeout", o.timeout_s, "Seconds to wait for each answer")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   AddTlsFlags(c, o.tls);
   AddJson(c, o.json, "Print one JSON object");
-  c.footer("Example:\n  cairn stat --cache 127.0.0.1:7400");
+  return c;
+}
+
+void AddWait(CLI::App& c, ClusterOptions& o, double seconds, const char* help) {
+  o.wait_s = seconds;
+  c.add_option("--wait", o.wait_s, help)->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+}
+
+constexpr char kOneNode[] = "Address of the node, HOST:PORT";
+constexpr char kSomeNodes[] = "Addresses of one or more members, HOST:PORT with commas";
+constexpr char kNamespace[] = "Fingerprint of the namespace, 64 hexadecimal digits";
+
+struct ClusterCommands {
+  ClusterOptions members, locate, drain, bump, drop_tenant;
+};
+
+void AddCluster(CLI::App& app, ClusterCommands& o) {
+  CLI::App& group = *app.add_subcommand("cluster", "Looks at a cluster of nodes and changes it");
+  group.require_subcommand(1);
+  AddClusterCommand(group, o.members, "members", "Shows which members one node sees", kOneNode)
+      .footer("Example:\n  cairn cluster members --cache 127.0.0.1:7400");
+  CLI::App& locate = AddClusterCommand(group, o.locate, "locate",
+                                       "Shows which nodes hold how much of a prompt", kOneNode);
+  locate.add_option("--namespace", o.locate.fingerprint, kNamespace)->required();
+  locate
+      .add_option("--keys", o.locate.keys,
+                  "File with the prompt's block keys in hexadecimal, one per line; -: standard "
+                  "input")
+      ->capture_default_str();
+  locate.footer("Example:\n  cairn cluster locate --namespace FINGERPRINT --keys keys.txt");
+  CLI::App& drain =
+      AddClusterCommand(group, o.drain, "drain",
+                        "Makes a node leave its cluster, finish its calls and stop", kOneNode);
+  AddWait(drain, o.drain, 120, "Seconds to wait until the node is gone; 0: do not wait");
+  drain.footer("Needs the admin role.\nExample:\n  cairn cluster drain --cache 10.0.0.2:7400");
+  CLI::App& bump = AddClusterCommand(
+      group, o.bump, "bump", "Hides all blocks of a namespace at all members, for changed weights",
+      kSomeNodes);
+  bump.add_option("--namespace", o.bump.fingerprint, kNamespace)->required();
+  AddWait(bump, o.bump, 60, "Seconds to wait until all members know the bump");
+  bump.footer(
+      "Needs the admin role at one member that knows the namespace. Fails if a member does not\n"
+      "know the bump in time: it then learns it before it serves other members again.\n"
+      "Example:\n  cairn cluster bump --namespace FINGERPRINT");
+  CLI::App& drop = AddClusterCommand(group, o.drop_tenant, "drop-tenant",
+                                     "Drops all namespaces of a tenant at all members", kSomeNodes);
+  drop.add_option("--tenant", o.drop_tenant.tenant, "The tenant")->required();
+  drop.footer(
+      "Needs the admin role at all members.\nExample:\n  cairn cluster drop-tenant --tenant "
+      "team-a");
+}
+
+int RunCluster(const CLI::App& group, const ClusterCommands& o) {
+  if (group.got_subcommand("members")) return RunClusterMembers(o.members);
+  if (group.got_subcommand("locate")) return RunClusterLocate(o.locate);
+  if (group.got_subcommand("drain")) return RunClusterDrain(o.drain);
+  if (group.got_subcommand("bump")) return RunClusterBump(o.bump);
+  return RunClusterDropTenant(o.drop_tenant);
 }
 
 void AddDoctor(CLI::App& app, DoctorOptions& o) {
@@ -304,6 +386,9 @@ std::vector<CommandSpec> Describe(const CLI::App& app) {
       if (o.name == "--arithmetic") o.values = {"fast", "float32"};
       spec.options.push_back(std::move(o));
     }
+    for (const CLI::App* nested : sub->get_subcommands([](const CLI::App*) { return true; })) {
+      spec.arguments.push_back(nested->get_name());
+    }
     commands.push_back(std::move(spec));
   }
   return commands;
@@ -321,6 +406,7 @@ int RunApp(int argc, char** argv) {
   GenerateOptions generate;
   ChatOptions chat;
   StatOptions stat;
+  ClusterCommands cluster;
   DoctorOptions doctor;
   FidelityOptions fidelity;
   DemoOptions demo;
@@ -329,6 +415,7 @@ int RunApp(int argc, char** argv) {
   AddGenerate(app, generate);
   AddChat(app, chat);
   AddStat(app, stat);
+  AddCluster(app, cluster);
   AddDoctor(app, doctor);
   AddFidelity(app, fidelity);
   AddDemo(app, demo);
@@ -359,7 +446,8 @@ int RunApp(int argc, char** argv) {
     return RunGenerate(generate);
   }
   if (app.got_subcommand("chat")) return RunChat(chat);
-  if (app.got_subcommand("stat")) return RunStat(stat);
+  if (app.got_subcommand("stat")) return stat.cluster ? RunClusterStat(stat) : RunStat(stat);
+  if (app.got_subcommand("cluster")) return RunCluster(*app.get_subcommand("cluster"), cluster);
   if (app.got_subcommand("doctor")) return RunDoctor(doctor);
   if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
   if (app.got_subcommand("demo")) return RunDemo(demo);

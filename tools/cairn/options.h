@@ -62,6 +62,19 @@ struct StatOptions {
   std::string cache = "127.0.0.1:7400";
   double timeout_s = 5;
   TlsFlags tls;
+  bool cluster = false;  // All members, instead of one node.
+  bool json = false;
+};
+
+// Shared by all of `cairn cluster ...`.
+struct ClusterOptions {
+  std::string cache = "127.0.0.1:7400";
+  double timeout_s = 5;  // Of each call.
+  double wait_s = 0;     // For all of it; each command has a default of its own.
+  std::string fingerprint;
+  std::string keys = "-";  // File, or "-".
+  std::string tenant;
+  TlsFlags tls;
   bool json = false;
 };
 

@@ -10,6 +10,20 @@ Status CheckKeys(std::span<const BlockKey> keys) {
                          kMaxKeysPerCall);
 }
 
+Status CheckHolders(std::span<const std::string> holders) {
+  if (holders.size() > kMaxHolders) {
+    return InvalidArgument("field 'holders': got {} nodes, expected at most {}", holders.size(),
+                           kMaxHolders);
+  }
+  for (size_t i = 0; i < holders.size(); ++i) {
+    if (!holders[i].empty() && holders[i].size() <= kMaxNodeId) continue;
+    return InvalidArgument(
+        "field 'holders[{}]': got {} characters, expected the id of a node, of 1 to {}", i,
+        holders[i].size(), kMaxNodeId);
+  }
+  return OkStatus();
+}
+
 Status CheckLayers(const LayerRange& layers) {
   if (layers.end == 0 || layers.begin < layers.end) return OkStatus();
   return InvalidArgument("field 'layers': got [{}, {}), expected the first below the second",

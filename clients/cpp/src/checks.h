@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "cairn/client/cache_client.h"
 
@@ -10,6 +11,7 @@ namespace cairn::client {
 
 // INVALID_ARGUMENT naming the field.
 Status CheckKeys(std::span<const BlockKey> keys);
+Status CheckHolders(std::span<const std::string> holders);
 Status CheckLayers(const LayerRange& layers);
 Status CheckRange(const FetchRange& range, uint32_t lease_blocks);
 

@@ -280,6 +280,7 @@ Result<MatchOutcome> InMemoryCacheClient::Match(const Digest& fingerprint,
                                                 std::span<const BlockKey> keys,
                                                 const MatchOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  CAIRN_RETURN_IF_ERROR(CheckHolders(options.holders));
   CAIRN_RETURN_IF_ERROR(store_->Enter(options.deadline));
   MutexLock lock(store_->mu);
   CAIRN_ASSIGN_OR_RETURN(Namespace * ns, store_->Find(fingerprint));

@@ -16,6 +16,7 @@ each code. A miss is an answer and not a failure.
 from cairn._native import Cancellation, Lease
 from cairn.aio import AsyncClient, AsyncEventStream, AsyncStagedPush
 from cairn.client import Client, EventStream, PendingMatch, StagedPush, set_log_level
+from cairn.cluster import ClusterEvents, MemberEvent, MemberEventKind
 from cairn.errors import *  # noqa: F403
 from cairn.errors import __all__ as _errors
 from cairn.keys import block_key, block_keys, fingerprint
@@ -29,8 +30,11 @@ __all__ = [
     "AsyncStagedPush",
     "Cancellation",
     "Client",
+    "ClusterEvents",
     "EventStream",
     "Lease",
+    "MemberEvent",
+    "MemberEventKind",
     "PendingMatch",
     "StagedPush",
     "block_key",

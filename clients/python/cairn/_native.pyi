@@ -14,6 +14,7 @@ class Connection:
         lease: bool,
         lease_ttl: float,
         prefill_tokens_per_second: float,
+        holders: object,
         deadline: float,
         trace: str,
     ) -> tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float]: ...
@@ -42,6 +43,7 @@ class Connection:
         keys: object,
         into: object,
         rect: object,
+        holders: object,
         lookup_deadline: float,
         progress: float,
         deadline: float,
@@ -78,6 +80,26 @@ class Connection:
     ) -> tuple[int, int, int, bytes, bytes, bytes | None, int] | None: ...
     def end_watch(self, stream: int) -> None: ...
     def close(self) -> None: ...
+
+@final
+class ClusterWatch:
+    def next(
+        self, wait: float | None
+    ) -> (
+        tuple[int, str, str, tuple[int, int, int, bytes, bytes, bytes | None, int] | None] | None
+    ): ...
+    def members(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+def watch_cluster(
+    address: str,
+    client_name: str,
+    tls: Tls | None,
+    tenant: str,
+    fingerprint: bytes | None,
+    refresh: float,
+    lost_after: float,
+) -> ClusterWatch: ...
 
 @final
 class PendingMatch:
@@ -135,6 +157,9 @@ def connect(
     max_reconnect_backoff: float,
     spin: float | None,
     tenant: str,
+    host: str,
+    zone: str,
+    home_key: str,
 ) -> Connection: ...
 def fingerprint(spec: object) -> bytes: ...
 def block_keys(fingerprint: bytes, tokens: object, block_tokens: int) -> list[bytes]: ...

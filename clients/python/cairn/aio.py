@@ -85,6 +85,7 @@ class AsyncClient:
         lease: bool = True,
         lease_ttl: float = 0.0,
         prefill_tokens_per_second: float = 0.0,
+        holders: Sequence[str] = (),
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
@@ -96,6 +97,7 @@ class AsyncClient:
                 lease=lease,
                 lease_ttl=lease_ttl,
                 prefill_tokens_per_second=prefill_tokens_per_second,
+                holders=holders,
                 deadline=deadline,
                 trace=trace,
             )
@@ -135,6 +137,7 @@ class AsyncClient:
         into: BlockMemory,
         *,
         rect: Rect | None = None,
+        holders: Sequence[str] = (),
         lookup_deadline: float = 0.05,
         progress: float = 1.0,
         deadline: float = 30.0,
@@ -148,6 +151,7 @@ class AsyncClient:
                 keys,
                 into,
                 rect=rect,
+                holders=holders,
                 lookup_deadline=lookup_deadline,
                 progress=progress,
                 deadline=deadline,

@@ -72,8 +72,8 @@ def _fetched(answer: tuple[int, str, int, int, dict[int, int]]) -> Fetched:
 
 
 class Client:
-    """Talks to one cache node. Thread-safe. Calls wait without the GIL and end at their deadline at
-    the latest.
+    """Talks to a cache node, or to one of several at a time. Thread-safe. Calls wait without the
+    GIL and end at their deadline at the latest.
 
     The constructor returns at once and connects in the background. A node that cannot be reached is
     not an error there, but calls then raise UnavailableError. When node and client are on the same
@@ -96,13 +96,32 @@ class Client:
         max_reconnect_backoff: float = 1.0,
         spin: float | None = None,
         tenant: str = "",
+        host: str = "",
+        zone: str = "",
+        home_key: str = "",
     ) -> None:
-        """`address`: host:port or unix:/path. `spin`: how long a call over shared memory looks for
-        its answer before it sleeps. None: the client chooses. `tenant`: the only tenant whose
+        """`address`: host:port, unix:/path, or dns:name:port for all addresses of a name; several
+        of these with commas between them. `spin`: how long a call over shared memory looks for its
+        answer before it sleeps. None: the client chooses. `tenant`: the only tenant whose
         namespaces this client will use. The node then refuses others, and shares the memory of no
-        other one with this client. Empty: any."""
+        other one with this client. Empty: any.
+
+        Of several nodes the client uses one, its home: preferably one whose `cluster.host` is
+        `host`, then one whose `cluster.zone` is `zone`. Among equals clients with the same
+        `home_key` (empty: `client_name`) prefer the same node. When the home is lost, calls go to
+        the next one, and they return 30 seconds after it is back."""
         self._connection = _native.connect(
-            address, client_name, path, tls, breaker, max_reconnect_backoff, spin, tenant
+            address,
+            client_name,
+            path,
+            tls,
+            breaker,
+            max_reconnect_backoff,
+            spin,
+            tenant,
+            host,
+            zone,
+            home_key,
         )
         _open_clients.add(self)
 
@@ -127,6 +146,7 @@ class Client:
         lease: bool = True,
         lease_ttl: float = 0.0,
         prefill_tokens_per_second: float = 0.0,
+        holders: Sequence[str] = (),
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
@@ -134,10 +154,19 @@ class Client:
 
         A miss is an answer with `matched_blocks` 0. `lease=False` only asks. `lease_ttl` 0: the
         node's default (30 s). `prefill_tokens_per_second`: for the node's metric of seconds saved.
+        `holders`: ids of at most 4 nodes that are known to hold the blocks; a node of a cluster
+        asks them first.
         """
         return _match(
             self._connection.match(
-                fingerprint, keys, lease, lease_ttl, prefill_tokens_per_second, deadline, trace
+                fingerprint,
+                keys,
+                lease,
+                lease_ttl,
+                prefill_tokens_per_second,
+                holders,
+                deadline,
+                trace,
             )
         )
 
@@ -196,6 +225,7 @@ class Client:
         into: BlockMemory,
         *,
         rect: Rect | None = None,
+        holders: Sequence[str] = (),
         lookup_deadline: float = 0.05,
         progress: float = 1.0,
         deadline: float = 30.0,
@@ -206,12 +236,21 @@ class Client:
         the node has, from the first one on.
 
         `into` has memory for each key, as for `fetch`. A block that the node does not have is in
-        `Fetched.failed`. `deadline` is for the fetch and `lookup_deadline` for the match, which
-        `cancel` does not end.
+        `Fetched.failed`. `holders` as for `match`. `deadline` is for the fetch and
+        `lookup_deadline` for the match, which `cancel` does not end.
         """
         return _fetched(
             self._connection.get(
-                fingerprint, keys, into, rect, lookup_deadline, progress, deadline, cancel, trace
+                fingerprint,
+                keys,
+                into,
+                rect,
+                holders,
+                lookup_deadline,
+                progress,
+                deadline,
+                cancel,
+                trace,
             )
         )
 
@@ -387,11 +426,12 @@ class StagedPush:
 
 
 class EventStream:
-    """Events of a node. One thread reads, and any thread may close it. Iteration waits for the next
-    event without a limit.
+    """Events of the node that the client uses. One thread reads, and any thread may close it.
+    Iteration waits for the next event without a limit.
 
-    UnavailableError: the connection broke. ResourceExhaustedError: this reader was too slow. After
-    either of them start again, with a snapshot.
+    UnavailableError: the connection broke, or the client uses another node now.
+    ResourceExhaustedError: this reader was too slow. After either of them start again, with a
+    snapshot.
     """
 
     def __init__(self, connection: _native.Connection, stream: int) -> None:

@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -206,6 +207,9 @@ def _node(options: Options) -> Iterator[Check]:
             path=options.path,
             tls=options.tls,
             tenant=options.tenant,
+            host=options.host,
+            zone=options.zone,
+            home_key=options.home_key or socket.gethostname(),
         ) as client:
             stat = client.stat(deadline=5.0)
             # The way of the bytes is chosen for a tenant, when it opens its first namespace.

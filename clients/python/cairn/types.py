@@ -335,6 +335,12 @@ class ClientStats:
     breaker_opened: int
     breaker_rejected: int
     dropped_releases: int
+    home: str
+    """The address of the node that the client uses now. Empty: none yet."""
+    home_node_id: str
+    """What that node calls itself. Empty before the first session."""
+    home_changes: int
+    """Moves from one of several nodes to another."""
     connected: bool
     breaker: str
     """"closed", "open" or "half_open"."""

@@ -139,6 +139,15 @@ std::string Text(nb::handle object, const Field& field) {
   return nb::cast<std::string>(object);
 }
 
+std::vector<std::string> Texts(nb::handle object, const Field& field) {
+  // A text is a sequence of texts, too, which nobody means.
+  if (PyUnicode_Check(object.ptr())) WrongType(object, "a sequence of str", field);
+  const nb::object items = Sequence(object, "a sequence of str", field);
+  std::vector<std::string> texts;
+  for (nb::handle item : items) texts.push_back(Text(item, field));
+  return texts;
+}
+
 std::string Bytes(nb::handle object, const Field& field) {
   if (!PyBytes_Check(object.ptr())) WrongType(object, "bytes", field);
   return {PyBytes_AS_STRING(object.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))};

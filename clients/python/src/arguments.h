@@ -23,6 +23,8 @@ std::string TypeName(nanobind::handle object);
 uint64_t Integer(nanobind::handle object, uint64_t max, const Field& field);
 double Number(nanobind::handle object, const Field& field);
 std::string Text(nanobind::handle object, const Field& field);
+// A sequence of texts.
+std::vector<std::string> Texts(nanobind::handle object, const Field& field);
 // bytes of any length.
 std::string Bytes(nanobind::handle object, const Field& field);
 // Seconds, 0 to 1e9.

@@ -15,9 +15,6 @@
 namespace cairn::python {
 namespace {
 
-// Between looks for a signal (Ctrl-C) while an event is awaited.
-constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
-
 // Runs `call` with the client, without the GIL.
 template <typename F>
 auto WithClient(Connection& connection, F call)
@@ -65,20 +62,35 @@ nb::list StatusList(const std::vector<Status>& statuses) {
 
 }  // namespace
 
+client::TlsOptions ToTls(nb::handle tls) {
+  if (tls.is_none()) return {};
+  return {.ca_file = Text(tls.attr("ca_file"), "tls.ca_file"),
+          .cert_file = Text(tls.attr("cert_file"), "tls.cert_file"),
+          .key_file = Text(tls.attr("key_file"), "tls.key_file"),
+          .server_name = Text(tls.attr("server_name"), "tls.server_name"),
+          .enabled = true};
+}
+
+nb::tuple FromEvent(const client::CacheEvent& event) {
+  return nb::make_tuple(static_cast<int>(event.kind), event.node_epoch, event.sequence,
+                        FromDigest(event.fingerprint), FromDigest(event.key),
+                        event.parent ? nb::object(FromDigest(*event.parent)) : nb::none(),
+                        static_cast<int>(event.tier));
+}
+
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
                                     nb::handle max_reconnect_backoff, nb::handle spin,
-                                    const std::string& tenant) {
-  client::ConnectOptions options = {
-      .address = address, .client_name = client_name, .tenant = tenant};
+                                    const std::string& tenant, const std::string& host,
+                                    const std::string& zone, const std::string& home_key) {
+  client::ConnectOptions options = {.address = address,
+                                    .client_name = client_name,
+                                    .host = host,
+                                    .zone = zone,
+                                    .home_key = home_key,
+                                    .tenant = tenant};
   options.path = ValueOrThrow(client::ParsePathChoice(path, "path"));
-  if (!tls.is_none()) {
-    options.tls = {.ca_file = Text(tls.attr("ca_file"), "tls.ca_file"),
-                   .cert_file = Text(tls.attr("cert_file"), "tls.cert_file"),
-                   .key_file = Text(tls.attr("key_file"), "tls.key_file"),
-                   .server_name = Text(tls.attr("server_name"), "tls.server_name"),
-                   .enabled = true};
-  }
+  options.tls = ToTls(tls);
   if (!breaker.is_none()) {
     options.breaker.failures =
         static_cast<uint32_t>(Integer(breaker.attr("failures"), UINT32_MAX, "breaker.failures"));
@@ -122,8 +134,8 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
 }
 
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
-                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
-                 const std::string& trace) {
+                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
+                 nb::handle deadline, const std::string& trace) {
   const Digest ns = ToDigest(fingerprint, "fingerprint");
   const std::vector<BlockKey> native = Keys(keys);
   const client::MatchOptions options = {
@@ -131,7 +143,8 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
       .lease_ttl = Seconds(lease_ttl, "lease_ttl"),
       .lease = lease,
       .prefill_tokens_per_second = Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
-      .trace = trace};
+      .trace = trace,
+      .holders = Texts(holders, "holders")};
   auto outcome = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
   return MatchTuple(outcome, std::move(outcome.lease));
@@ -181,7 +194,7 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
 }
 
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
-               nb::handle rect, nb::handle lookup_deadline, nb::handle progress,
+               nb::handle rect, nb::handle holders, nb::handle lookup_deadline, nb::handle progress,
                nb::handle deadline, const std::stop_source* cancel, const std::string& trace) {
   const Digest digest = ToDigest(fingerprint, "fingerprint");
   const auto ns = ValueOrThrow(connection.Find(digest));
@@ -195,7 +208,8 @@ nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, 
   Reading reading(connection, ns->spec.layout, into, 0, rect, cancel);
   const client::FetchOptions options = reading.Options(progress, deadline, trace);
   const client::MatchOptions match = {.deadline = Seconds(lookup_deadline, "lookup_deadline"),
-                                      .trace = trace};
+                                      .trace = trace,
+                                      .holders = Texts(holders, "holders")};
   const Status status = WithClient(connection, [&](client::CacheClient& c) -> Status {
     const client::FetchRange range = reading.Range(count);
     CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome found,
@@ -335,6 +349,9 @@ nb::object Stats(Connection& connection) {
   CAIRN_FIELD(breaker_opened);
   CAIRN_FIELD(breaker_rejected);
   CAIRN_FIELD(dropped_releases);
+  CAIRN_FIELD(home);
+  CAIRN_FIELD(home_node_id);
+  CAIRN_FIELD(home_changes);
   CAIRN_FIELD(connected);
   CAIRN_FIELD(path_reason);
 #undef CAIRN_FIELD
@@ -370,10 +387,7 @@ nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait) {
     if (!event && std::chrono::steady_clock::now() >= until) return nb::none();
     if (!event && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
-  return nb::make_tuple(static_cast<int>(event->kind), event->node_epoch, event->sequence,
-                        FromDigest(event->fingerprint), FromDigest(event->key),
-                        event->parent ? nb::object(FromDigest(*event->parent)) : nb::none(),
-                        static_cast<int>(event->tier));
+  return FromEvent(*event);
 }
 
 }  // namespace cairn::python

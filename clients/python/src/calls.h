@@ -17,15 +17,16 @@ namespace nb = nanobind;
 std::shared_ptr<Connection> Connect(const std::string& address, const std::string& client_name,
                                     const std::string& path, nb::handle tls, nb::handle breaker,
                                     nb::handle max_reconnect_backoff, nb::handle spin,
-                                    const std::string& tenant);
+                                    const std::string& tenant, const std::string& host,
+                                    const std::string& zone, const std::string& home_key);
 
 // (fingerprint, created, [(field, stored, requested, stored_blocks)]).
 nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
                 const std::string& trace);
 // (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds).
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
-                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle deadline,
-                 const std::string& trace);
+                 nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
+                 nb::handle deadline, const std::string& trace);
 // The same without a lease, and nobody waits for it. `prefetch_in`: None, or the seconds after
 // which the node should have the matched blocks in memory.
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,
@@ -40,7 +41,7 @@ nb::object Fetch(Connection& connection, const LeaseHandle& lease, nb::handle in
 // Match, Fetch of what matched, and the lease's end. As Fetch; a block that did not match has the
 // match's reason.
 nb::object Get(Connection& connection, nb::handle fingerprint, nb::handle keys, nb::handle into,
-               nb::handle rect, nb::handle lookup_deadline, nb::handle progress,
+               nb::handle rect, nb::handle holders, nb::handle lookup_deadline, nb::handle progress,
                nb::handle deadline, const std::stop_source* cancel, const std::string& trace);
 // [None or (code, message)].
 nb::object Push(Connection& connection, nb::handle fingerprint, nb::handle parts,
@@ -64,7 +65,14 @@ void Flush(Connection& connection, nb::handle deadline, const std::string& trace
 nb::object Stat(Connection& connection, nb::handle deadline, const std::string& trace);
 nb::object Stats(Connection& connection);
 uint64_t Watch(Connection& connection, nb::handle fingerprint, bool snapshot);
-// (kind, node_epoch, sequence, fingerprint, key, parent, tier), or None when `wait` has passed.
+// FromEvent, or None when `wait` has passed.
 nb::object NextEvent(Connection& connection, uint64_t stream, nb::handle wait);
+
+// None: plaintext.
+client::TlsOptions ToTls(nb::handle tls);
+// (kind, node_epoch, sequence, fingerprint, key, parent, tier).
+nb::tuple FromEvent(const client::CacheEvent& event);
+// Between looks for a signal (Ctrl-C) while an event is awaited.
+inline constexpr Duration kSignalPeriod = std::chrono::milliseconds(100);
 
 }  // namespace cairn::python

@@ -13,6 +13,7 @@
 #include "cairn/client/rect_assembler.h"
 #include "clients/python/src/arguments.h"
 #include "clients/python/src/calls.h"
+#include "clients/python/src/cluster_calls.h"
 #include "clients/python/src/released_gil.h"
 #include "clients/python/src/status_error.h"
 #include "common/log/log.h"
@@ -95,15 +96,15 @@ NB_MODULE(_native, m) {
   nb::class_<Connection>(m, "Connection")
       .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a,
-           "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "deadline"_a.none(),
-           "trace"_a)
+           "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "holders"_a.none(),
+           "deadline"_a.none(), "trace"_a)
       .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(),
            "prefetch_in"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(),
            "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(), "trace"_a)
       .def("get", &Get, "fingerprint"_a.none(), "keys"_a.none(), "into"_a.none(), "rect"_a.none(),
-           "lookup_deadline"_a.none(), "progress"_a.none(), "deadline"_a.none(), "cancel"_a.none(),
-           "trace"_a)
+           "holders"_a.none(), "lookup_deadline"_a.none(), "progress"_a.none(), "deadline"_a.none(),
+           "cancel"_a.none(), "trace"_a)
       .def("push", &Push, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
            "deadline"_a.none(), "trace"_a)
       .def("stage", &Stage, "fingerprint"_a.none(), "parts"_a.none(), "reservation_ttl"_a.none(),
@@ -123,7 +124,15 @@ NB_MODULE(_native, m) {
       .def("end_watch", &Connection::EndWatch, "stream"_a, nb::call_guard<ReleasedGil>())
       .def("close", &Connection::Close, nb::call_guard<ReleasedGil>());
   m.def("connect", &Connect, "address"_a, "client_name"_a, "path"_a, "tls"_a.none(),
-        "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none(), "tenant"_a);
+        "breaker"_a.none(), "max_reconnect_backoff"_a.none(), "spin"_a.none(), "tenant"_a, "host"_a,
+        "zone"_a, "home_key"_a);
+
+  nb::class_<ClusterWatch>(m, "ClusterWatch")
+      .def("next", &NextMemberEvent, "wait"_a.none())
+      .def("members", &MemberIds)
+      .def("close", &ClusterWatch::Close, nb::call_guard<ReleasedGil>());
+  m.def("watch_cluster", &WatchCluster, "address"_a, "client_name"_a, "tls"_a.none(), "tenant"_a,
+        "fingerprint"_a.none(), "refresh"_a.none(), "lost_after"_a.none());
 
   nb::class_<PendingMatch>(m, "PendingMatch")
       .def("done", &PendingMatch::Done)

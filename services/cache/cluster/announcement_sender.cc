@@ -7,7 +7,7 @@
 namespace cairn::cache {
 namespace {
 
-constexpr int kOwnersStepsAtOnce = 4;
+constexpr int kOwnersStepsAtOnce = 32;  // Shards of the walk to new owners.
 
 }  // namespace
 

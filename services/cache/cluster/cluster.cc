@@ -34,16 +34,11 @@ Cluster::Cluster(Options options, const Dependencies& dependencies)
       source_(SourceOptions(options_),
               {.links = &links_,
                .directory = &directory_,
-               .known =
-                   [this](const Digest& fingerprint) {
-                     const auto spec = engine_->GetNamespace(fingerprint);
-                     if (!spec.ok()) return PeerSource::Known();
-                     return PeerSource::Known{.block_tokens = (*spec)->layout.block_tokens,
-                                              .bumps_digest = blocks_->BumpsDigestOf(fingerprint)};
-                   },
+               .known = [this](const Digest& fingerprint) { return KnownOf(fingerprint); },
                .bumps_differ = [this](const std::string& member) { bumps_.Begin(member); },
                .timers = dependencies.timers,
                .clock = &clock_}),
+      locator_({}, &source_.search(), &links_, dependencies.timers, &clock_),
       bumps_(&links_, dependencies.executor, &clock_),
       host_([this] { return self(); }, &members_, &directory_, &clock_) {
   UpdateMembers();
@@ -78,6 +73,21 @@ PeerHello Cluster::self() const {
   hello.bumps_digest = bumps_digest_;
   hello.leaving = leaving_ || replaced;
   return hello;
+}
+
+PeerSource::Known Cluster::KnownOf(const Digest& fingerprint) const {
+  const auto spec = engine_->GetNamespace(fingerprint);
+  if (!spec.ok()) return {};
+  return {.block_tokens = (*spec)->layout.block_tokens,
+          .bumps_digest = blocks_->BumpsDigestOf(fingerprint)};
+}
+
+void Cluster::Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
+                     Locator::Done done) {
+  const PeerSource::Known known = KnownOf(fingerprint);
+  if (known.block_tokens == 0 || keys.empty()) return done({});
+  locator_.Locate({fingerprint, known.bumps_digest}, keys, known.block_tokens, deadline,
+                  std::move(done));
 }
 
 void Cluster::OnView(const membership::View& view) { members_.SetView(view); }
@@ -193,6 +203,8 @@ void Cluster::UpdateMembers() {
   const auto owners = std::make_shared<const OwnerMap>(std::move(ids));
   announcer_.SetOwners(owners);
   source_.SetOwners(owners);
+  // The others see soon that both views are the same again.
+  members_.GreetAllSoon(now);
 }
 
 void Cluster::Leave() {

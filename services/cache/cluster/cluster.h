@@ -22,6 +22,7 @@
 #include "services/cache/cluster/member_list.h"
 #include "services/cache/cluster/peer_host.h"
 #include "services/cache/cluster/waymark_follower.h"
+#include "services/cache/peer/locator.h"
 #include "services/cache/peer/peer_source.h"
 
 namespace cairn::cache {
@@ -84,11 +85,17 @@ class Cluster {
   // It has learned what a starting node must know of bumps, or nobody is there to tell it.
   bool settled() const;
 
+  // How much other members hold of a prompt. `done` runs once, at `deadline` at the latest: inside
+  // the call, or on another thread. A namespace that this node does not know is nowhere.
+  void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
+              Locator::Done done);
+
   PeerHost& host() { return host_; }
   PeerHello self() const;
   ClusterView view() const;
 
  private:
+  PeerSource::Known KnownOf(const Digest& fingerprint) const;
   void Greet();
   void Answered(const std::string& address, uint64_t asked_at,
                 const Result<PeerHelloAnswer>& answer);
@@ -103,6 +110,7 @@ class Cluster {
   Announcer announcer_;
   AnnouncementSender sender_;
   PeerSource source_;
+  Locator locator_;
   BumpExchange bumps_;
   PeerHost host_;
   CacheEngine* engine_ = nullptr;

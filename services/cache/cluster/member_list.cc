@@ -41,6 +41,13 @@ std::vector<std::string> MemberList::TakeDue(TimePoint now) {
   return due;
 }
 
+void MemberList::GreetAllSoon(TimePoint now) {
+  MutexLock lock(mu_);
+  for (auto& [address, place] : places_) {
+    if (place.hello) place.next = std::min(place.next, now + std::chrono::seconds(1));
+  }
+}
+
 Status MemberList::Check(const PeerHello& hello) const {
   if (hello.caller.cluster != self_.caller.cluster) {
     return Errorf(StatusCode::kFailedPrecondition, "cluster.name: it is in '{}', expected '{}'",

@@ -45,6 +45,8 @@ class MemberList {
   void SetView(const membership::View& view);
   // Addresses that are to be greeted now. Each waits for Heard or Failed.
   std::vector<std::string> TakeDue(TimePoint now);
+  // All addresses are due within a second, those that are due sooner stay so.
+  void GreetAllSoon(TimePoint now);
   // Somebody answered at this address. FAILED_PRECONDITION: it is no member of this cluster.
   Status Heard(const std::string& address, const PeerHello& hello, TimePoint now);
   void Failed(const std::string& address, const Status& why, TimePoint now);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/cache/cluster/held_blocks.h"
+
 namespace cairn::cache {
 namespace {
 
@@ -91,7 +93,7 @@ Result<SessionId> PeerHost::SessionOf(const PeerCaller& caller) {
 }
 
 Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace& ns,
-                                  std::span<const BlockKey> keys) {
+                                  std::span<const BlockKey> keys, PeerLease lease) {
   CAIRN_RETURN_IF_ERROR(Check(caller));
   CAIRN_RETURN_IF_ERROR(CheckBumps(ns));
   CAIRN_ASSIGN_OR_RETURN(const SessionId session, SessionOf(caller));
@@ -99,6 +101,7 @@ Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace&
                        .fingerprint = ns.fingerprint,
                        .keys = keys,
                        .lease_ttl = kLease,
+                       .lease = lease == PeerLease::kTake,
                        .trace = ""};
   Result<MatchResult> result = engine_->Match(request);
   if (!result.ok() && result.status().code() == StatusCode::kResourceExhausted) {
@@ -106,9 +109,9 @@ Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace&
     result = engine_->Match(request);
   }
   CAIRN_RETURN_IF_ERROR(result.status());
-  return PeerMatch{.blocks = result->matched_blocks,
-                   .bytes = result->bytes,
-                   .seconds = result->estimated_fetch_seconds};
+  // A bump may have come meanwhile: these blocks would be newer than the caller's bumps.
+  CAIRN_RETURN_IF_ERROR(CheckBumps(ns));
+  return ToPeerMatch(*result);
 }
 
 Result<std::unique_ptr<PeerHost::Read>> PeerHost::BeginRead(const PeerCaller& caller,
@@ -124,6 +127,7 @@ Result<std::unique_ptr<PeerHost::Read>> PeerHost::BeginRead(const PeerCaller& ca
   }
   std::unique_ptr<Read> read(new Read(this, block, caller.id));
   CAIRN_ASSIGN_OR_RETURN(read->read_, blocks_->ReadStored(ns.fingerprint, key));
+  CAIRN_RETURN_IF_ERROR(CheckBumps(ns));  // As in Match.
   return read;
 }
 

@@ -31,9 +31,10 @@ class PeerHost {
   // As Directory::Apply.
   Status Announce(const PeerCaller& caller, const Announcement& message);
   Result<FoundHolders> Find(const PeerCaller& caller, std::span<const WaymarkHash> waymarks);
-  // What the tiers have is leased for a few seconds, if there is room for a lease.
+  // What the tiers have is leased for a few seconds, if the caller wants that and there is room for
+  // a lease.
   Result<PeerMatch> Match(const PeerCaller& caller, const PeerNamespace& ns,
-                          std::span<const BlockKey> keys);
+                          std::span<const BlockKey> keys, PeerLease lease);
   // Blocks: waits for the disk.
   Result<BumpPage> ExchangeBumps(const PeerCaller& caller, const BumpPage& page);
 

@@ -68,9 +68,9 @@ void Announcer::SetOwners(std::shared_ptr<const OwnerMap> owners) {
 void Announcer::BeginWalk(std::shared_ptr<const OwnerMap> owners) {
   before_ = std::exchange(owners_, std::move(owners));
   walked_ = 0;
-  std::erase_if(streams_,
-                [&](const auto& entry) { return !Contains(owners_->ids(), entry.first); });
-  for (const std::string& id : owners_->ids()) {
+  const std::vector<std::string>& ids = owners_->ids();
+  std::erase_if(streams_, [&](const auto& entry) { return !Contains(ids, entry.first); });
+  for (const std::string& id : ids) {
     // The walk tells a newcomer everything.
     const auto [it, is_new] = streams_.try_emplace(id);
     if (is_new) it->second.next_shard = kShards;

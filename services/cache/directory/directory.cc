@@ -122,10 +122,11 @@ void Directory::SetMembers(const std::vector<std::string>& ids) {
 
 bool Directory::young() const {
   MutexLock lock(mu_);
-  return std::any_of(members_.begin(), members_.end(), [&](const std::string& id) {
+  for (const std::string& id : members_) {
     const auto it = streams_.find(id);
-    return it == streams_.end() || !(it->second.complete || it->second.before != 0);
-  });
+    if (it == streams_.end() || !(it->second.complete || it->second.before != 0)) return true;
+  }
+  return false;
 }
 
 std::vector<std::vector<Holder>> Directory::Find(std::span<const WaymarkHash> hashes) const {

@@ -57,7 +57,7 @@ bool DirectoryTable::SweepSome() {
   if (next_shard_ != 0) return false;
   free_.insert(free_.end(), sweeping_.begin(), sweeping_.end());
   sweeping_.clear();
-  return true;
+  return removed_.empty();
 }
 
 void DirectoryTable::SweepMap(Map& map) const {

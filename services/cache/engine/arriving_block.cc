@@ -7,7 +7,6 @@ namespace cairn::cache {
 namespace {
 
 constexpr TierKind kHost = TierKind::kHost;
-constexpr size_t kMaxParts = 1024;
 
 MissReason ReasonOf(const Status& status) {
   switch (status.code()) {
@@ -27,9 +26,9 @@ MissReason ReasonOf(const Status& status) {
 
 Status ArrivingBlock::CheckParts(const SourceBlock& block) const {
   const PartForm& form = ns->storage().in_tier[kHost];
-  if (block.parts.empty() || block.parts.size() > kMaxParts) {
+  if (block.parts.empty() || block.parts.size() > SourceBlock::kMaxParts) {
     return InvalidArgument("field 'parts': got {}, expected 1 to {}", block.parts.size(),
-                           kMaxParts);
+                           SourceBlock::kMaxParts);
   }
   std::vector<format::PartRect> rects;
   for (const SourceBlock::Part& part : block.parts) {

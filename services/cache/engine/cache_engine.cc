@@ -1,8 +1,12 @@
 #include "services/cache/engine/cache_engine.h"
 
+#include <sys/random.h>
+
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
 #include "services/cache/engine/block_intake.h"
+#include "services/cache/engine/bump_records.h"
+#include "services/cache/engine/for_peers.h"
 #include "services/cache/engine/in_place_path.h"
 #include "services/cache/engine/namespace_admin.h"
 #include "services/cache/engine/prefetch_path.h"
@@ -11,6 +15,7 @@
 #include "services/cache/engine/recovery.h"
 #include "services/cache/engine/snapshot.h"
 #include "services/cache/engine/source_reads.h"
+#include "services/cache/engine/stored_reads.h"
 #include "services/cache/engine/write_path.h"
 #include "services/cache/lease/session_table.h"
 #include "services/cache/mover/promoters.h"
@@ -29,8 +34,14 @@ TierKind PersistentKind(const Tiers& tiers) {
   return tiers.persistent != nullptr ? tiers.persistent->kind() : TierKind::kDisk;
 }
 
+Bump::Id RandomBumpId() {
+  Bump::Id id;
+  CAIRN_CHECK(getrandom(id.data(), id.size(), 0) == static_cast<ssize_t>(id.size()));
+  return id;
+}
+
 // Wires the parts together; each call goes to the one that does it.
-class Engine final : public CacheEngine, public InPlaceEngine {
+class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine {
  public:
   Engine(const EngineOptions& options, const Dependencies& dependencies)
       : node_id_(dependencies.node_id),
@@ -51,7 +62,10 @@ class Engine final : public CacheEngine, public InPlaceEngine {
         prefetches_(&context_, &sessions_, &promoters_),
         writes_(&context_, &sessions_, &evictor_, &intake_),
         reclaimer_(&context_, &writes_),
-        admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_}) {}
+        stored_reads_({&context_, &promoters_, &budget_, &source_reads_}),
+        bump_records_(dependencies.tiers.persistent),
+        admin_({&context_, &sessions_, &reads_, &writes_, &write_back_, &reclaimer_, &bump_records_,
+                dependencies.new_bump_id ? dependencies.new_bump_id : RandomBumpId}) {}
 
   ~Engine() override {
     if (context_.tiers.persistent != nullptr) context_.tiers.persistent->SetDamageListener(nullptr);
@@ -74,6 +88,7 @@ class Engine final : public CacheEngine, public InPlaceEngine {
           if (ns == nullptr) return;
           context_.RemoveCorrupt(*ns, record->key, context_.tiers.persistent->kind(), extent.id);
         });
+    CAIRN_RETURN_IF_ERROR(bump_records_.Load(&context_.bumps));
     CAIRN_ASSIGN_OR_RETURN(const RecoveryResult found, RecoverFromDisk(context_));
     log::Info("recovered", {{"namespaces", log::Num(found.namespaces)},
                             {"unreadable_namespaces", log::Num(found.unreadable_namespaces)},
@@ -210,6 +225,22 @@ class Engine final : public CacheEngine, public InPlaceEngine {
     context_.counters.pushed_bytes.Add(written);
   }
 
+  PeerEngine* for_peers() override { return this; }
+  Result<std::unique_ptr<StoredBlockRead>> ReadStored(const Fingerprint& fingerprint,
+                                                      const BlockKey& key) override {
+    return stored_reads_.Begin(fingerprint, key);
+  }
+  uint64_t BumpsDigestOf(const Fingerprint& fingerprint) const override {
+    return context_.bumps.DigestOf(fingerprint);
+  }
+  uint64_t BumpsDigest() const override { return context_.bumps.digest(); }
+  BumpPage Bumps(uint64_t begin, size_t most) const override {
+    return context_.bumps.Page(begin, most);
+  }
+  Result<size_t> TakeOverBumps(std::span<const Bump> bumps) override {
+    return admin_.TakeOver(bumps);
+  }
+
  private:
   const std::string node_id_;
   const std::string disk_io_mode_;
@@ -227,6 +258,8 @@ class Engine final : public CacheEngine, public InPlaceEngine {
   PrefetchPath prefetches_;
   WritePath writes_;
   Reclaimer reclaimer_;
+  StoredReads stored_reads_;
+  BumpRecords bump_records_;
   NamespaceAdmin admin_;
   std::atomic<bool> draining_{false};
 };

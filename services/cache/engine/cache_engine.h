@@ -7,6 +7,7 @@
 // Errors: INVALID_ARGUMENT names field, value and expectation; NOT_FOUND names an unknown session,
 // lease, reservation or namespace; RESOURCE_EXHAUSTED says which budget is used up.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,8 @@ struct MatchRequest {
   bool lease = true;
   double prefill_tokens_per_second = 0;
   std::string_view trace;
+  // Ids of nodes that are known to hold the blocks. At most 4. Valid until Match returns.
+  std::span<const std::string> holders = {};
 };
 
 struct MatchResult : MatchedPrefix {
@@ -161,6 +164,9 @@ class CacheEngine {
     // What grows with the requests of clients is charged to it. nullptr: nothing bounds it. It
     // outlives the engine.
     MemoryAccount* memory = nullptr;
+    // The id of a new bump: random bytes, which no other member may ever draw. nullptr: the
+    // system's.
+    std::function<std::array<uint8_t, 16>()> new_bump_id = nullptr;
   };
   // Recovers from the persistent tier before it returns.
   static Result<std::unique_ptr<CacheEngine>> Create(const EngineOptions& options,

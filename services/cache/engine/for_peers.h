@@ -44,14 +44,19 @@ class PeerEngine {
                                                               const BlockKey& key) = 0;
 
   // Equal on two members if and only if (but for collisions) they know the same bumps of the
-  // namespace, or of all. 0: none.
+  // namespace, or of all. 0: none. While a bump hides a namespace, the namespace's digest is one
+  // that no other member has. So what is read from a namespace belongs to the digest that the
+  // namespace had both before and after; a copy belongs to the digest that it was asked for with.
   virtual uint64_t BumpsDigestOf(const Fingerprint& fingerprint) const = 0;
   virtual uint64_t BumpsDigest() const = 0;
   // A page of the bumps that are known, in an order that changes only at its end while none is
   // forgotten.
   virtual BumpPage Bumps(uint64_t begin, size_t most) const = 0;
   // Takes over those that are not known: hides what the namespaces have, and remembers the bumps.
-  // Blocks: both are on disk, if there is one, when it returns OK. Returns how many were new.
+  // Blocks: both are on disk, if there is one, when it returns OK. Returns how many were new. After
+  // an error none of them is known, though some namespaces may have been hidden: ask again.
+  // RESOURCE_EXHAUSTED: there is no memory to remember them. INVALID_ARGUMENT: more than
+  // BumpPage::kMost.
   virtual Result<size_t> TakeOverBumps(std::span<const Bump> bumps) = 0;
 };
 

@@ -6,9 +6,12 @@
 namespace cairn::cache {
 namespace {
 
-constexpr size_t kLocateAtOnce = 256;     // Slots looked up under one lock.
-constexpr int kStepsAtOnce = 4;           // Of a window, after the deadline has passed.
-constexpr uint64_t kWindowFloor = 8192;   // Bytes that every window has in any case.
+constexpr size_t kLocateAtOnce = 256;    // Slots looked up under one lock.
+constexpr int kStepsAtOnce = 4;          // Of a window, after the deadline has passed.
+constexpr uint64_t kWindowFloor = 8192;  // Bytes that every window has in any case.
+// Of blocks that a source located. They come one after the other and go on as they came, so a
+// larger window would only keep the first of them back.
+constexpr uint64_t kSourceWindow = 1 << 20;
 constexpr uint64_t kLookAheadEvery = 64;  // Items between two looks at the window that comes next.
 
 }  // namespace
@@ -121,7 +124,8 @@ LayeredFetch::Step LayeredFetch::GrowElsewhere(Window& window, bool hurry) {
   }
   // As many blocks as buffers allow. The others of the chunk are asked for all the same, and are on
   // their way when their window comes.
-  const uint64_t limit = services_.budget->capacity() / 8;
+  uint64_t limit = services_.budget->capacity() / 8;
+  if (slots.front().located) limit = std::min(limit, kSourceWindow);
   uint64_t bytes = 0;
   uint64_t memory = 0;
   size_t count = 0;

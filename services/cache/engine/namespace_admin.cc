@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/log/log.h"
 #include "services/cache/block/record.h"
 
@@ -172,7 +173,54 @@ Result<DropResult> NamespaceAdmin::BumpEpoch(const Fingerprint& fingerprint) {
   return result;
 }
 
+uint64_t NamespaceAdmin::NobodysDigest() const {
+  const Bump::Id id = s_.new_bump_id();
+  return std::max<uint64_t>(1, Xxh3(std::as_bytes(std::span(id))));
+}
+
 Status NamespaceAdmin::Hide(const NamespacePtr& ns, bool keep, DropResult* result) {
+  MutexLock one(bumps_mu_);
+  BumpLog& known = s_.context->bumps;
+  const Bump bump{ns->fingerprint, s_.new_bump_id()};
+  const std::span<const Bump> bumps(&bump, 1);
+  const BumpLog::Change change(&known, bumps, NobodysDigest());
+  Status durable = HideGeneration(ns, keep, result);
+  if (durable.ok()) {
+    durable = Annotate(s_.bump_records->Append(bumps),
+                       "dropped, but other members are not told of it after a restart");
+  }
+  // Whatever the disk says: the others must hide theirs, too.
+  known.Add(bumps);
+  return durable;
+}
+
+Result<size_t> NamespaceAdmin::TakeOver(std::span<const Bump> bumps) {
+  if (bumps.size() > BumpPage::kMost) {
+    return InvalidArgument("field 'bumps': got {}, expected at most {}", bumps.size(),
+                           BumpPage::kMost);
+  }
+  MutexLock one(bumps_mu_);
+  BumpLog& known = s_.context->bumps;
+  const std::vector<Bump> unknown = known.UnknownOf(bumps);
+  if (unknown.empty()) return size_t{0};
+  CAIRN_ASSIGN_OR_RETURN(const MemoryCharge room, known.ChargeFor(unknown.size()));
+  const BumpLog::Change change(&known, unknown, NobodysDigest());
+  DropResult hidden;
+  absl::flat_hash_set<Fingerprint> done;
+  for (const Bump& bump : unknown) {
+    if (!done.insert(bump.fingerprint).second) continue;
+    const NamespacePtr ns = s_.context->registry.Find(bump.fingerprint);
+    if (ns != nullptr) CAIRN_RETURN_IF_ERROR(HideGeneration(ns, /*keep=*/true, &hidden));
+  }
+  CAIRN_RETURN_IF_ERROR(s_.bump_records->Append(unknown));
+  known.Add(unknown);
+  log::Info("bumps_taken_over", {{"bumps", log::Num(unknown.size())},
+                                 {"namespaces", log::Num(hidden.namespaces)},
+                                 {"hidden_blocks", log::Num(hidden.hidden_blocks)}});
+  return unknown.size();
+}
+
+Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropResult* result) {
   NodeContext& context = *s_.context;
   Status durable;
   {

@@ -8,7 +8,19 @@
 // A namespace's record on disk carries its generation, and so does every block's. A drop writes the
 // next generation first of all: blocks of an older one are never shown again, whatever is still to
 // be reclaimed.
+//
+// Each drop and each new epoch is a bump with an id of its own, which the node remembers and tells
+// to other members (../state/bump_log.h). Those of other members hide what is here in the same way.
+// One after the other:
+//
+//   the digest is nobody's ─► hidden in memory ─► hidden on disk ─► bump on disk ─► bump known
+//
+// A node that dies in between does not know the bump, and hides once more when it hears of it.
 
+#include <functional>
+#include <span>
+
+#include "services/cache/engine/bump_records.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/engine/read_path.h"
 #include "services/cache/engine/reclaimer.h"
@@ -28,8 +40,10 @@ class NamespaceAdmin {
     WritePath* writes;
     WriteBack* write_back;
     Reclaimer* reclaimer;
+    BumpRecords* bump_records;
+    std::function<Bump::Id()> new_bump_id;
   };
-  explicit NamespaceAdmin(const Services& services) : s_(services) {}
+  explicit NamespaceAdmin(Services services) : s_(std::move(services)) {}
 
   // As CacheEngine's.
   Result<OpenedNamespace> Open(const NamespaceSpec& spec, bool strict);
@@ -37,6 +51,8 @@ class NamespaceAdmin {
   Result<DropResult> Drop(const Fingerprint& fingerprint);
   Result<DropResult> DropTenant(std::string_view tenant);
   Result<DropResult> BumpEpoch(const Fingerprint& fingerprint);
+  // As PeerEngine's.
+  Result<size_t> TakeOver(std::span<const Bump> bumps);
 
  private:
   // Of the same tenant, in all but one field; those with most blocks, at most kMaxSimilar.
@@ -45,10 +61,17 @@ class NamespaceAdmin {
   Result<NamespaceRegistry::Opened> Add(const std::shared_ptr<const StoredNamespace>& wanted);
   // False: somebody uses it. Takes the caller's reference: its memory is free when the last goes.
   bool GiveBack(NamespacePtr ns);
-  // Replaces a generation by an empty one, or by nothing. Adds to `result`.
+  // Hides a generation for a bump of this node.
   Status Hide(const NamespacePtr& ns, bool keep, DropResult* result);
+  // Replaces a generation by an empty one, or by nothing. Adds to `result`.
+  Status HideGeneration(const NamespacePtr& ns, bool keep, DropResult* result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(bumps_mu_);
+  // Of namespaces under a change (BumpLog::Change).
+  uint64_t NobodysDigest() const;
 
   const Services s_;
+  // One bump after the other: held during I/O, before all other locks.
+  Mutex bumps_mu_;
 };
 
 }  // namespace cairn::cache

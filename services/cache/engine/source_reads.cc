@@ -46,21 +46,20 @@ std::shared_ptr<ArrivingBlock> SourceReads::Request(const NamespacePtr& ns, cons
     if (const auto it = entries_.find(id); it != entries_.end()) return it->second.block;
     if (entries_.size() >= context_.options.mover_queue_capacity) return nullptr;
     block = std::make_shared<ArrivingBlock>(&context_, &intake_, &budget_, ns, key);
-    const TimePoint deadline = context_.clock->Now() + context_.options.source_read_timeout;
-    const auto timer = timers_->At(deadline, [this, weak = std::weak_ptr(block)] {
-      if (const auto late = weak.lock()) GiveUp(late);
-    });
-    entries_[id] = {.block = block, .deadline = deadline, .timer = timer};
+    entries_[id].block = block;
+    if (line_.empty()) last_end_ = context_.clock->Now();
     line_.push_back(id);
+    WatchLine();
   }
   pump_.Kick();
   return block;
 }
 
 bool SourceReads::StartOne() {
-  std::vector<Entry> forgotten;
+  std::vector<Entry> forgotten;  // Destroyed without the lock.
   std::shared_ptr<Operation> operation;
   TimePoint deadline;
+  Timers::Id line_timer = 0;
   {
     MutexLock lock(mu_);
     while (operation == nullptr && under_way_ < kMaxUnderWay && !line_.empty()) {
@@ -75,11 +74,15 @@ bool SourceReads::StartOne() {
       }
       it->second.started = true;
       ++under_way_;
-      deadline = it->second.deadline;
+      deadline = context_.clock->Now() + context_.options.source_read_timeout;
+      it->second.timer = timers_->At(deadline, [this, weak = std::weak_ptr(it->second.block)] {
+        if (const auto late = weak.lock()) GiveUp(late);
+      });
       operation = std::make_shared<Operation>(this, it->second.block);
     }
+    if (line_.empty()) line_timer = std::exchange(line_timer_, 0);
   }
-  for (const Entry& entry : forgotten) timers_->Cancel(entry.timer);
+  if (line_timer != 0) timers_->Cancel(line_timer);
   if (operation == nullptr) return false;
   const std::shared_ptr<ArrivingBlock> block = operation->block;
   source_->Read(block->ns->fingerprint, block->key, deadline, block.get(),
@@ -102,8 +105,9 @@ void SourceReads::Finish(std::shared_ptr<ArrivingBlock> block, const Status& sta
     MutexLock lock(mu_);
     entry = TakeEntry(*block);
     --under_way_;
+    last_end_ = context_.clock->Now();
   }
-  if (entry) timers_->Cancel(entry->timer);
+  if (entry && entry->started) timers_->Cancel(entry->timer);
   context_.progress.Notify();
   pump_.Kick();
 }
@@ -118,14 +122,44 @@ void SourceReads::GiveUp(const std::shared_ptr<ArrivingBlock>& block) {
   context_.progress.Notify();
 }
 
+void SourceReads::WatchLine() {
+  if (line_timer_ != 0) return;
+  line_timer_ = timers_->At(
+      last_end_ + context_.options.source_read_timeout,
+      [this, token = std::make_shared<InFlight::Token>(&context_.in_flight)] { LookAtLine(); });
+}
+
+void SourceReads::LookAtLine() {
+  std::vector<std::shared_ptr<ArrivingBlock>> late;
+  {
+    MutexLock lock(mu_);
+    line_timer_ = 0;
+    if (line_.empty()) return;
+    if (context_.clock->Now() < last_end_ + context_.options.source_read_timeout) {
+      return WatchLine();
+    }
+    for (const Id& id : line_) {
+      const auto it = entries_.find(id);
+      if (it != entries_.end() && !it->second.started) late.push_back(it->second.block);
+    }
+    line_.clear();
+  }
+  for (const auto& block : late) GiveUp(block);
+}
+
 void SourceReads::Close() {
   absl::flat_hash_map<Id, Entry> entries;
+  Timers::Id line_timer = 0;
   {
     MutexLock lock(mu_);
     entries.swap(entries_);
     line_.clear();
+    line_timer = std::exchange(line_timer_, 0);
   }
-  for (const auto& [id, entry] : entries) timers_->Cancel(entry.timer);
+  if (line_timer != 0) timers_->Cancel(line_timer);
+  for (const auto& [id, entry] : entries) {
+    if (entry.started) timers_->Cancel(entry.timer);
+  }
 }
 
 }  // namespace cairn::cache

@@ -59,6 +59,7 @@ Status CheckCluster(NodeConfig* config) {
         "callers show no certificates",
         cluster.peer_identities.size());
   }
+  config->engine.source_read_timeout = cluster.read_timeout;
   // What the members found in time has to reach the engine in time.
   config->engine.source_lookup_timeout =
       cluster.lookup_deadline / 7 * 8 + std::chrono::milliseconds(1);
@@ -128,14 +129,19 @@ void RegisterCluster(NodeConfig* config, config::Schema* s) {
   s->Time("cluster.silence", &c->silence,
           "After this time without a byte the node asks the next holder for a block.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::seconds(10)});
-  s->Time("cluster.read_timeout", &config->engine.source_read_timeout,
-          "Most time that the read of a block from other members may take.",
+  s->Time("cluster.read_timeout", &c->read_timeout,
+          "Most time that the read of one block from other members may take, once it has begun.",
           {.min = std::chrono::milliseconds(10), .max = std::chrono::minutes(1)});
   s->Bytes("cluster.memory", &c->memory, "Memory for the directory: which member holds what.",
            {.min = 1 << 20});
   s->Integer("cluster.threads", &c->threads,
-             "Threads that read blocks for other members: so many blocks are sent at a time.",
+             "Threads that wait for the disk on behalf of other members.",
              {.min = 1, .max = 256, .unit = "threads"});
+  s->Integer(
+      "cluster.max_reads", &c->max_reads,
+      "Most blocks that are sent to other members at a time. One member gets at most half of "
+      "what others leave.",
+      {.min = 1, .max = 10000, .unit = "blocks"});
   s->Integer("cluster.speak", &c->speak,
              "The newest version of the members' protocol that this node speaks, so that a new "
              "build can wait until all members are new. 0: the newest it knows.");

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/config/config.h"
 #include "common/log/log.h"
 #include "common/membership/cares_resolver.h"
 #include "common/membership/dns_discovery.h"
@@ -34,6 +35,7 @@ PeerHello SelfOf(const NodeConfig& config, const std::string& node_id, uint64_t 
   self.address = cluster.advertise;
   self.host = cluster.host;
   self.zone = cluster.zone;
+  self.program = config::Version();
   if (cluster.speak != 0) self.newest_version = cluster.speak;
   return self;
 }
@@ -102,7 +104,7 @@ void ClusterMember::AddTo(rpc::CallServer* server, RpcContext* rpc) {
   AddPeerService(
       server, rpc, cluster_.get(),
       {.identities = config_.cluster.peer_identities, .certificates = config_.rpc.tls.mutual()},
-      executor_.get());
+      executor_.get(), &reads_);
 }
 
 void ClusterMember::Attach(CacheEngine* engine) {

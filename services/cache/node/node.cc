@@ -20,6 +20,7 @@
 #include "services/cache/node/local_socket.h"
 #include "services/cache/rpc/admin_service.h"
 #include "services/cache/rpc/cache_service.h"
+#include "services/cache/rpc/cluster_service.h"
 #include "services/cache/rpc/lookup_metrics.h"
 #include "services/cache/tier/disk/disk_tier.h"
 #include "services/cache/tier/host_tier.h"
@@ -65,6 +66,8 @@ class Node final : public service::Service {
   Status Start() override {
     CAIRN_RETURN_IF_ERROR(RaiseDescriptorLimit());
     CAIRN_RETURN_IF_ERROR(OpenTiers());
+    rpc_.host = config_.cluster.host;
+    rpc_.zone = config_.cluster.zone;
     if (config_.cluster.enabled()) {
       CAIRN_ASSIGN_OR_RETURN(
           cluster_, ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch, &registry_));
@@ -189,6 +192,7 @@ class Node final : public service::Service {
     rpc_.metrics = &rpc_metrics_;
     rpc_.gate = &gate_;
     rpc_.sessions = &sessions_;
+    rpc_.begin_drain = [] { ShutdownSignals::Request(); };
     rpc_.options = config_.rpc;
     rpc_.options.max_sessions = config_.engine.max_sessions;
     // One budget for all bytes in flight: a half for what is sent, three eighths for what gRPC
@@ -198,6 +202,7 @@ class Node final : public service::Service {
     service_ = CacheService::Create(&rpc_, &registry_);
     service_->AddTo(server_.calls());
     AddAdminService(server_.calls(), &rpc_);
+    AddClusterService(server_.calls(), &rpc_, cluster_ == nullptr ? nullptr : &cluster_->cluster());
     grpc_health_.AddTo(server_.calls());
     if (cluster_ != nullptr) cluster_->AddTo(server_.calls(), &rpc_);
 

@@ -232,7 +232,8 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
       "and pins.",
       {.min = 1 << 20});
   s->Bytes("limits.namespace_memory", &c->namespace_memory,
-           "Memory for the texts and layouts of namespaces.", {.min = 1 << 20});
+           "Memory for the texts and layouts of namespaces, and for known bumps.",
+           {.min = 1 << 20});
   s->Bytes("limits.session_memory", &c->session_memory,
            "Memory for sessions, and for the rings of the same-node path.", {.min = 1 << 20});
   s->Bytes("limits.fetch_headers", &c->fetch_headers,

@@ -31,8 +31,10 @@ struct ClusterConfig {
   std::string tls_ca;
   Duration lookup_deadline = std::chrono::milliseconds(15);
   Duration silence = std::chrono::milliseconds(250);
+  Duration read_timeout = std::chrono::seconds(5);
   uint64_t memory = 64ull << 20;
   uint32_t threads = 4;
+  uint32_t max_reads = 128;
   uint32_t speak = 0;
 
   bool enabled() const { return discovery != "none"; }

@@ -10,7 +10,7 @@
 namespace cairn::cache {
 
 // Calls a function once: with a value, or with CANCELLED when it is destroyed without one. One
-// thread at a time uses it.
+// thread at a time.
 template <typename Function>
 class CalledOnce {
  public:

@@ -30,7 +30,13 @@ struct PeerMatch {
   uint32_t blocks = 0;
   uint64_t bytes = 0;
   double seconds = 0;  // Until the last byte could be on its way.
+  // Of `blocks` and `bytes`, those in memory. The others are on disk.
+  uint32_t memory_blocks = 0;
+  uint64_t memory_bytes = 0;
 };
+
+// Whether a Match keeps the blocks that it told for a few seconds.
+enum class PeerLease : uint8_t { kTake, kNone };
 
 // Thread-safe. As BlockSource: no call blocks, each callback runs at most once, on any thread,
 // possibly inside the call, and links that go away destroy the callbacks that they have not run.
@@ -65,7 +71,8 @@ class PeerLinks {
   // `keys` are valid until `done` has run or is destroyed. FAILED_PRECONDITION: the member knows
   // other bumps of the namespace.
   virtual void Match(const std::string& member, const PeerNamespace& ns,
-                     std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) = 0;
+                     std::span<const BlockKey> keys, PeerLease lease, TimePoint deadline,
+                     MatchDone done) = 0;
   // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`.
   virtual void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
                     TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) = 0;

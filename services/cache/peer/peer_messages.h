@@ -30,6 +30,7 @@ struct PeerHello {
   uint64_t view_digest = 0;   // Of the ids of the members that it sees.
   uint64_t bumps_digest = 0;  // Of all bumps that it knows.
   bool leaving = false;       // It drains.
+  std::string program = {};   // Version of the program. Empty: unknown.
 };
 
 struct PeerHelloAnswer {

@@ -9,17 +9,6 @@
 #include "services/cache/peer/called_always.h"
 
 namespace cairn::cache {
-namespace {
-
-// A broken connection tells more than an answer that was late.
-bool Broken(const Status& status) { return status.code() == StatusCode::kUnavailable; }
-
-// Whether the member works, whatever it answered.
-bool Answered(const Status& status) {
-  return !Broken(status) && status.code() != StatusCode::kDeadlineExceeded;
-}
-
-}  // namespace
 
 // One Locate. It lives as long as a call that it has made, or its timer.
 class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
@@ -33,102 +22,19 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
         done_(std::move(done)) {}
 
   void Start(uint32_t block_tokens) {
-    asked_ = WaymarksToAsk(WaymarksOf(ns_.fingerprint, keys_, block_tokens));
-    std::shared_ptr<const OwnerMap> owners;
-    bool both = false;
-    {
-      MutexLock lock(source_.mu_);
-      owners = source_.owners_;
-      both = source_.clock_.Now() < source_.owners_since_ + source_.options_.settling;
-    }
-    if (asked_.empty() || owners->empty()) return End();
-    // An owner that is skipped leaves its questions to the other one.
-    Questions wave;
-    for (size_t i = 0; i < asked_.size(); ++i) {
-      const std::vector<std::string> ids = owners->IdsOf(asked_[i].hash);
-      bool first = true;
-      for (const std::string& id : ids) {
-        if (id != source_.options_.self && !source_.health_.Hopeful(id)) continue;
-        if (first || both) {
-          wave[id].push_back(i);
-        } else {
-          MutexLock lock(mu_);
-          second_of_[i] = id;
-        }
-        first = false;
-      }
-    }
     timer_ =
         source_.timers_.At(deadline_, [self = shared_from_this()] { self->End(/*late=*/true); });
-    Ask(wave);
+    source_.search_.Find(
+        ns_.fingerprint, keys_, block_tokens, deadline_,
+        [self = shared_from_this()](KnownHolders known) { self->Found(std::move(known)); });
   }
 
  private:
-  // By owner: numbers of the waymarks in asked_.
-  using Questions = std::map<std::string, std::vector<size_t>>;
-
-  void Ask(const Questions& wave) {
-    {
-      MutexLock lock(mu_);
-      // One more, so that answers inside the calls do not end the wave.
-      waiting_ += wave.size() + 1;
-    }
-    for (const auto& [owner, numbers] : wave) {
-      std::vector<WaymarkHash> hashes;
-      for (const size_t i : numbers) hashes.push_back(asked_[i].hash);
-      if (owner == source_.options_.self) {
-        Found(owner, numbers,
-              FoundHolders{.holders = source_.directory_.Find(hashes),
-                           .young = source_.directory_.young()});
-        continue;
-      }
-      if (!source_.health_.MayCall(owner)) {
-        Found(owner, numbers, Errorf(StatusCode::kCancelled, "member '{}' is skipped", owner));
-        continue;
-      }
-      source_.links_.Find(
-          owner, hashes, deadline_,
-          CalledAlways<Result<FoundHolders>>([self = shared_from_this(), owner = owner,
-                                              numbers = numbers](Result<FoundHolders> found) {
-            self->Found(owner, numbers, std::move(found));
-          }));
-    }
-    OneDone();
-  }
-
-  void Found(const std::string& owner, const std::vector<size_t>& numbers,
-             Result<FoundHolders> found) {
-    if (owner != source_.options_.self) source_.Note(owner, found.status());
-    const bool ok = found.ok() && found->holders.size() == numbers.size();
-    Questions more;
+  void Found(KnownHolders known) {
     {
       MutexLock lock(mu_);
       if (over_) return;
-      if (ok) {
-        for (size_t k = 0; k < numbers.size(); ++k) {
-          for (const Holder& holder : found->holders[k]) {
-            if (holder.id != source_.options_.self)
-              holders_[holder.id].emplace(numbers[k], holder.tier);
-          }
-        }
-      }
-      if (!ok || found->young) {
-        for (const size_t i : numbers) {
-          const auto second = second_of_.find(i);
-          if (second == second_of_.end()) continue;
-          more[second->second].push_back(i);
-          second_of_.erase(second);
-        }
-      }
-    }
-    if (!more.empty()) Ask(more);
-    OneDone();
-  }
-
-  void OneDone() {
-    {
-      MutexLock lock(mu_);
-      if (--waiting_ > 0 || over_) return;
+      known_ = std::move(known);
     }
     AskNextHolder();
   }
@@ -137,12 +43,12 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   std::string BestHolder(uint32_t at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::string best;
     std::pair<size_t, int> best_score{0, 0};
-    for (const auto& [id, known] : holders_) {
+    for (const auto& [id, known] : known_.tiers) {
       if (tried_.contains(id)) continue;
       std::pair<size_t, int> score{0, 0};
       int slowest = 0;
-      for (size_t i = 0; i < asked_.size(); ++i) {
-        if (asked_[i].position < at) continue;
+      for (size_t i = 0; i < known_.waymarks.size(); ++i) {
+        if (known_.waymarks[i].position < at) continue;
         const auto it = known.find(i);
         if (it == known.end()) break;
         ++score.first;
@@ -168,12 +74,12 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
         holder = BestHolder(at);
         if (holder.empty()) break;
         tried_.insert(holder);
-        if (source_.health_.MayCall(holder)) break;
+        if (source_.search_.health().MayCall(holder)) break;
         holder.clear();
       }
     }
     if (holder.empty()) return End();
-    source_.links_.Match(holder, ns_, std::span(keys_).subspan(at), deadline_,
+    source_.links_.Match(holder, ns_, std::span(keys_).subspan(at), PeerLease::kTake, deadline_,
                          CalledAlways<Result<PeerMatch>>(
                              [self = shared_from_this(), holder, at](Result<PeerMatch> match) {
                                self->Matched(holder, at, std::move(match));
@@ -181,7 +87,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   }
 
   void Matched(const std::string& holder, uint32_t at, Result<PeerMatch> match) {
-    source_.Note(holder, match.status());
+    source_.search_.Note(holder, match.status());
     {
       MutexLock lock(mu_);
       if (over_) return;
@@ -190,7 +96,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
             static_cast<uint32_t>(std::min<size_t>(match->blocks, keys_.size() - at));
         // The others that may have it come after the one that said so.
         auto plan = std::make_shared<std::vector<std::string>>(1, holder);
-        for (const auto& [id, known] : holders_) {
+        for (const auto& [id, known] : known_.tiers) {
           if (id != holder) plan->push_back(id);
         }
         source_.plans_.Put(ns_.fingerprint, std::span(keys_).subspan(at, blocks), plan);
@@ -227,15 +133,12 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   // The caller's are gone when the deadline has passed, and links may still read them.
   const std::vector<BlockKey> keys_;
   const TimePoint deadline_;
-  std::vector<PromptWaymark> asked_;
   Timers::Id timer_ = 0;
 
   Mutex mu_;
   LocateDone done_ ABSL_GUARDED_BY(mu_);
   bool over_ ABSL_GUARDED_BY(mu_) = false;
-  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<size_t, std::string> second_of_ ABSL_GUARDED_BY(mu_);  // By number in asked_.
-  std::map<std::string, std::map<size_t, TierClass>> holders_ ABSL_GUARDED_BY(mu_);
+  KnownHolders known_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> tried_ ABSL_GUARDED_BY(mu_);
   uint32_t reached_ ABSL_GUARDED_BY(mu_) = 0;
   Located located_ ABSL_GUARDED_BY(mu_);
@@ -281,7 +184,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       std::string holder = std::move(holders_.front());
       holders_.pop_front();
       if (holder == source_.options_.self || !tried_.insert(holder).second) continue;
-      if (source_.health_.MayCall(holder)) return Ask(std::move(holder));
+      if (source_.search_.health().MayCall(holder)) return Ask(std::move(holder));
     }
     if ((busy_.empty() && named_.empty()) || source_.clock_.Now() >= deadline_) {
       source_.failed_reads_.fetch_add(1);
@@ -344,7 +247,7 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
   }
 
   void Ended(const std::string& holder, const Status& status, std::vector<std::string> others) {
-    source_.Note(holder, status);
+    source_.search_.Note(holder, status);
     if (status.ok()) {
       source_.read_blocks_.fetch_add(1);
       source_.read_bytes_.fetch_add(counted_.bytes());
@@ -395,28 +298,14 @@ PeerSource::PeerSource(Options options, Dependencies dependencies)
     : options_(std::move(options)),
       dependencies_(std::move(dependencies)),
       links_(*dependencies_.links),
-      directory_(*dependencies_.directory),
       timers_(*dependencies_.timers),
       clock_(*dependencies_.clock),
-      health_(dependencies_.clock),
+      search_({.self = options_.self, .settling = options_.settling},
+              {.links = dependencies_.links,
+               .directory = dependencies_.directory,
+               .bumps_differ = dependencies_.bumps_differ,
+               .clock = dependencies_.clock}),
       plans_(options_.remembered_blocks) {}
-
-void PeerSource::SetOwners(std::shared_ptr<const OwnerMap> owners) {
-  MutexLock lock(mu_);
-  owners_ = std::move(owners);
-  owners_since_ = clock_.Now();
-}
-
-void PeerSource::Note(const std::string& member, const Status& status) {
-  // The link ended on this side.
-  if (status.code() == StatusCode::kCancelled) return;
-  if (status.code() == StatusCode::kFailedPrecondition) dependencies_.bumps_differ(member);
-  if (Answered(status)) {
-    health_.Worked(member);
-  } else {
-    health_.Failed(member, Broken(status));
-  }
-}
 
 void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> keys,
                         TimePoint deadline, LocateDone done) {

@@ -11,12 +11,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/concurrency/timers.h"
-#include "services/cache/directory/owners.h"
-#include "services/cache/peer/peer_health.h"
-#include "services/cache/peer/peer_links.h"
+#include "services/cache/peer/holder_search.h"
 #include "services/cache/peer/plan_table.h"
 
 namespace cairn::cache {
@@ -52,16 +51,18 @@ class PeerSource final : public BlockSource {
   // All must outlive it, and `links` let go of its callbacks before it is destroyed.
   PeerSource(Options options, Dependencies dependencies);
 
-  void SetOwners(std::shared_ptr<const OwnerMap> owners);
+  void SetOwners(std::shared_ptr<const OwnerMap> owners) { search_.SetOwners(std::move(owners)); }
 
   void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
               LocateDone done) override;
   void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline, BlockSink* sink,
             ReadDone done) override;
 
-  const PeerHealth& health() const { return health_; }
+  const PeerHealth& health() const { return search_.health(); }
   // A member has come, or come back: what failed before says nothing.
-  void Renew(const std::string& member) { health_.Worked(member); }
+  void Renew(const std::string& member) { search_.health().Worked(member); }
+  // For others that look for holders, and that call members.
+  HolderSearch& search() { return search_; }
   // Totals since start.
   struct Counts {
     uint64_t found_blocks = 0;  // That Locate told.
@@ -80,20 +81,14 @@ class PeerSource final : public BlockSource {
  private:
   class Lookup;
   class BlockRead;
-  // How a call to a member ended.
-  void Note(const std::string& member, const Status& status);
 
   const Options options_;
   const Dependencies dependencies_;
   PeerLinks& links_;
-  const Directory& directory_;
   Timers& timers_;
   const Clock& clock_;
-  PeerHealth health_;
+  HolderSearch search_;
   PlanTable plans_;
-  mutable Mutex mu_;
-  std::shared_ptr<const OwnerMap> owners_ ABSL_GUARDED_BY(mu_) = std::make_shared<OwnerMap>();
-  TimePoint owners_since_ ABSL_GUARDED_BY(mu_){};
   std::atomic<uint64_t> found_blocks_{0}, read_blocks_{0}, read_bytes_{0}, failed_reads_{0},
       busy_answers_{0};
 };

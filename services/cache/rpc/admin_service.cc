@@ -1,5 +1,8 @@
 #include "services/cache/rpc/admin_service.h"
 
+#include <atomic>
+#include <memory>
+
 #include "cairn/v1/admin.grpc.pb.h"
 #include "common/log/log.h"
 #include "common/net/credentials.h"
@@ -44,6 +47,23 @@ void Add(rpc::CallServer* server, RpcContext* rpc, std::string_view method,
       });
 }
 
+void AddDrain(rpc::CallServer* server, RpcContext* rpc) {
+  // A second signal would end the process at once.
+  const auto begun = std::make_shared<std::atomic<bool>>(false);
+  Add<v1::DrainRequest, v1::DrainResponse>(
+      server, rpc, "Drain", [rpc, begun](const auto&, auto* response) -> Status {
+        if (!rpc->begin_drain) {
+          return Errorf(StatusCode::kUnimplemented, "this process cannot be drained by a call");
+        }
+        response->set_already(rpc->draining.load() || begun->exchange(true));
+        if (response->already()) return OkStatus();
+        log::Info("drain_asked_for", {});
+        // The answer is a call under way, for which the end of the process waits.
+        rpc->begin_drain();
+        return OkStatus();
+      });
+}
+
 }  // namespace
 
 void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
@@ -84,6 +104,7 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
         return Report("epoch_bumped", fingerprint.Hex(), rpc->engine->BumpEpoch(fingerprint),
                       response);
       });
+  AddDrain(server, rpc);
 }
 
 }  // namespace cairn::cache

@@ -2,6 +2,7 @@
 
 #include "cairn/v1/admin.grpc.pb.h"
 #include "cairn/v1/cache.grpc.pb.h"
+#include "cairn/v1/cluster.grpc.pb.h"
 #include "common/config/config.h"
 #include "common/keys/call_limits.h"
 #include "common/rpc/deferred_call.h"
@@ -139,7 +140,8 @@ class Service final : public CacheService {
                     .lease_ttl_ms = request.lease_ttl_ms(),
                     .lease = !request.no_lease(),
                     .prefill_tokens_per_second = request.prefill_tokens_per_second(),
-                    .trace = call.call().trace()},
+                    .trace = call.call().trace(),
+                    .holders = {request.holders().begin(), request.holders().end()}},
                    [this, &call, session = *session](Result<MatchResult> result, bool waited) {
                      AnswerMatch(call, session, std::move(result), waited);
                    });
@@ -271,7 +273,8 @@ class Service final : public CacheService {
 }  // namespace
 
 std::vector<std::string> ServiceNames() {
-  return {v1::Cache::service_full_name(), v1::Admin::service_full_name()};
+  return {v1::Cache::service_full_name(), v1::Admin::service_full_name(),
+          v1::Cluster::service_full_name()};
 }
 
 std::unique_ptr<CacheService> CacheService::Create(RpcContext* rpc, metrics::Registry* registry) {

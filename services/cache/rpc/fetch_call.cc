@@ -80,7 +80,8 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
        .keys = lookup.keys(),
        .lease_ttl_ms = kMaxTtlMs,
        .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
-       .trace = call_.trace()},
+       .trace = call_.trace(),
+       .holders = {lookup.holders().begin(), lookup.holders().end()}},
       [this](Result<MatchResult> result, bool waited) { TakeMatch(std::move(result), waited); });
   return OkStatus();
 }

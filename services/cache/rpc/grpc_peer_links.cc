@@ -380,7 +380,8 @@ void GrpcPeerLinks::Find(const std::string& member, const std::vector<WaymarkHas
 }
 
 void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
-                          std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) {
+                          std::span<const BlockKey> keys, PeerLease lease, TimePoint deadline,
+                          MatchDone done) {
   auto to = To(member);
   if (to == nullptr) return done(NoAddress(member));
   v1::PeerMatchRequest request;
@@ -389,12 +390,12 @@ void GrpcPeerLinks::Match(const std::string& member, const PeerNamespace& ns,
   request.set_bumps_digest(ns.bumps_digest);
   request.mutable_keys()->reserve(keys.size() * sizeof(BlockKey));
   for (const BlockKey& key : keys) request.mutable_keys()->append(key.View());
+  request.set_no_lease(lease == PeerLease::kNone);
   Call<v1::PeerMatchRequest, v1::PeerMatchResponse>(
       std::move(to), request, deadline,
       [done = std::move(done)](const Status& status, const v1::PeerMatchResponse& response) {
         if (!status.ok()) return done(status);
-        done(PeerMatch{
-            .blocks = response.blocks(), .bytes = response.bytes(), .seconds = response.seconds()});
+        done(ToPeerMatch(response));
       },
       &v1::Peer::Stub::PrepareAsyncMatch);
 }

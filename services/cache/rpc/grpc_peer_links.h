@@ -41,7 +41,7 @@ class GrpcPeerLinks final : public PeerLinks {
   void Find(const std::string& member, const std::vector<WaymarkHash>& waymarks, TimePoint deadline,
             FindDone done) override;
   void Match(const std::string& member, const PeerNamespace& ns, std::span<const BlockKey> keys,
-             TimePoint deadline, MatchDone done) override;
+             PeerLease lease, TimePoint deadline, MatchDone done) override;
   void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
             TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) override;
 

@@ -17,6 +17,7 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
   CAIRN_ASSIGN_OR_RETURN(const Duration ttl, ToTtl(question.lease_ttl_ms, "lease_ttl_ms"));
   CAIRN_RETURN_IF_ERROR(CheckNumber(question.prefill_tokens_per_second, kMaxTokensPerSecond,
                                     "prefill_tokens_per_second"));
+  CAIRN_RETURN_IF_ERROR(CheckHolders(question.holders, "holders"));
   CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespace(fingerprint));
   *asked = {keys.size(), spec->layout.block_tokens};
   return engine_->Match({.session = question.session,
@@ -25,7 +26,8 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
                          .lease_ttl = ttl,
                          .lease = question.lease,
                          .prefill_tokens_per_second = question.prefill_tokens_per_second,
-                         .trace = question.trace});
+                         .trace = question.trace,
+                         .holders = question.holders});
 }
 
 void ToProto(const MatchResult& result, v1::MatchResponse* out) {

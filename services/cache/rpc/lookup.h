@@ -1,8 +1,10 @@
 #pragma once
 // A client's request for a prefix, in a call of its own (Match) or at the beginning of a Fetch.
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cairn/v1/cache.pb.h"
 #include "common/rpc/call.h"
@@ -24,6 +26,7 @@ class Lookups {
     bool lease = true;
     double prefill_tokens_per_second = 0;
     std::string_view trace;
+    std::vector<std::string> holders = {};
   };
   // Calls `done(Result<MatchResult>, bool waited)` once: in this call, or, if a source is asked, on
   // another thread (waited) after a few milliseconds. `call`: on whose behalf; `done` ends it.

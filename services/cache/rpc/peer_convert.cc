@@ -54,6 +54,7 @@ void ToProto(const PeerHello& hello, v1::HelloRequest* out) {
   out->set_view_digest(hello.view_digest);
   out->set_bumps_digest(hello.bumps_digest);
   out->set_leaving(hello.leaving);
+  out->set_program(hello.program);
 }
 
 Result<PeerHello> ToHello(const v1::HelloRequest& hello) {
@@ -62,6 +63,7 @@ Result<PeerHello> ToHello(const v1::HelloRequest& hello) {
   CAIRN_RETURN_IF_ERROR(CheckLength(hello.address(), 1, kLongestAddress, "address"));
   CAIRN_RETURN_IF_ERROR(CheckLength(hello.host(), 0, kLongestPlace, "host"));
   CAIRN_RETURN_IF_ERROR(CheckLength(hello.zone(), 0, kLongestPlace, "zone"));
+  CAIRN_RETURN_IF_ERROR(CheckLength(hello.program(), 0, kLongestPlace, "program"));
   to.epoch = hello.epoch();
   to.oldest_version = hello.oldest_version();
   to.newest_version = hello.newest_version();
@@ -71,6 +73,7 @@ Result<PeerHello> ToHello(const v1::HelloRequest& hello) {
   to.view_digest = hello.view_digest();
   to.bumps_digest = hello.bumps_digest();
   to.leaving = hello.leaving();
+  to.program = hello.program();
   return to;
 }
 
@@ -152,6 +155,22 @@ Result<FoundHolders> ToFoundHolders(const v1::FindResponse& found, size_t waymar
     }
   }
   return to;
+}
+
+void ToProto(const PeerMatch& match, v1::PeerMatchResponse* out) {
+  out->set_blocks(match.blocks);
+  out->set_bytes(match.bytes);
+  out->set_seconds(match.seconds);
+  out->set_memory_blocks(match.memory_blocks);
+  out->set_memory_bytes(match.memory_bytes);
+}
+
+PeerMatch ToPeerMatch(const v1::PeerMatchResponse& match) {
+  return {.blocks = match.blocks(),
+          .bytes = match.bytes(),
+          .seconds = std::isfinite(match.seconds()) ? std::max(0.0, match.seconds()) : 0,
+          .memory_blocks = std::min(match.memory_blocks(), match.blocks()),
+          .memory_bytes = std::min(match.memory_bytes(), match.bytes())};
 }
 
 void ToProto(const BumpPage& page, v1::BumpPage* out) {

@@ -19,6 +19,9 @@ Announcement ToAnnouncement(const v1::AnnounceRequest& message);
 void ToProto(const FoundHolders& found, v1::FindResponse* out);
 Result<FoundHolders> ToFoundHolders(const v1::FindResponse& found, size_t waymarks);
 
+void ToProto(const PeerMatch& match, v1::PeerMatchResponse* out);
+PeerMatch ToPeerMatch(const v1::PeerMatchResponse& match);
+
 void ToProto(const BumpPage& page, v1::BumpPage* out);
 Result<BumpPage> ToBumpPage(const v1::BumpPage& page);
 

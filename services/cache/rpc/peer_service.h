@@ -10,14 +10,15 @@ namespace cairn::cache {
 // Who may call, beside what the transport demands of all callers.
 struct PeerRule {
   // With mutual TLS: a name of the caller's certificate must be one of these, where {node_id}
-  // stands for the id that the caller says it has. Empty: any certificate that the authority signed.
+  // stands for the id that the caller says it has. Empty: any certificate that the authority
+  // signed.
   std::vector<std::string> identities;
   bool certificates = false;  // Callers show certificates.
 };
 
-// Adds the service before the server starts. `executor` runs what waits for the disk. All outlive
-// the server.
+// Adds the service before the server starts. `executor` runs what waits for the disk, `gate` bounds
+// the reads under way. All outlive the server.
 void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, PeerRule rule,
-                    Executor* executor);
+                    Executor* executor, Gate* gate);
 
 }  // namespace cairn::cache

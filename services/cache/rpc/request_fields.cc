@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/keys/call_limits.h"
 #include "protocol/wire/convert.h"
 
 namespace cairn::cache {
@@ -66,6 +67,19 @@ Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] == 0) CAIRN_RETURN_IF_ERROR(CheckId(0, fmt::format("{}[{}]", field, i)));
+  }
+  return OkStatus();
+}
+
+Status CheckHolders(std::span<const std::string> holders, const std::string& field) {
+  if (holders.size() > kMaxHolders) {
+    return InvalidArgument("{}: got {} of them, expected at most {}", field, holders.size(),
+                           kMaxHolders);
+  }
+  for (size_t i = 0; i < holders.size(); ++i) {
+    if (!holders[i].empty() && holders[i].size() <= kMaxNodeId) continue;
+    return InvalidArgument("{}[{}]: got {} characters, expected 1 to {}", field, i,
+                           holders[i].size(), kMaxNodeId);
   }
   return OkStatus();
 }

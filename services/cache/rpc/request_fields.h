@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,8 @@ Status CheckNumber(double value, double max, const std::string& field);
 Status CheckId(uint64_t id, const std::string& field);
 // Each at least 1; min to max of them.
 Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std::string& field);
+// At most 4 ids of nodes, of 1 to 128 characters each.
+Status CheckHolders(std::span<const std::string> holders, const std::string& field);
 Status CheckClientName(std::string_view name);
 // 1 to 128 of [A-Za-z0-9._-].
 Status CheckTenant(std::string_view tenant);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,13 @@ struct RpcContext : rpc::Context {
   Sessions* sessions = nullptr;
   // The same-node path; nullptr where there is none. Set once, after the first calls may have come.
   std::atomic<LocalServer*> local{nullptr};
+  // Makes the process drain, without waiting. Empty: it cannot.
+  std::function<void()> begin_drain;
   RpcOptions options;
   std::string node_id;
   uint64_t node_epoch = 0;
+  // Told to clients, which prefer a node that is near. Empty: not set.
+  std::string host = {}, zone = {};
 };
 
 }  // namespace cairn::cache

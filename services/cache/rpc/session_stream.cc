@@ -56,6 +56,8 @@ v1::SessionEvent SessionStream::Event(bool draining) const {
   event.set_node_epoch(rpc.node_epoch);
   event.set_max_frame_bytes(rpc.options.max_frame_bytes);
   event.set_draining(draining);
+  event.set_host(rpc.host);
+  event.set_zone(rpc.zone);
   if (local_ != nullptr) {
     event.set_local_socket(local_->path());
     event.set_local_token(local_token_.data(), local_token_.size());

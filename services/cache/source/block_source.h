@@ -43,6 +43,7 @@ struct Located {
 
 // What a source tells about a block before it gives the bytes.
 struct SourceBlock {
+  static constexpr size_t kMaxParts = 1024;
   struct Part {
     format::PartRect rect;
     uint32_t bytes = 0;  // Including the part's header.

@@ -19,7 +19,8 @@ enum class MemoryItem : uint8_t {
   kIndex,         // Blocks, their parts, where they lie on disk, and what remembers removed ones.
   kLeases,        // What leases and reservations hold beside the bytes of the blocks, and what
                   // leases keep of the index of dropped namespaces.
-  kNamespaces,    // Texts and layouts of namespaces, in the engine and in the protocol's cache.
+  kNamespaces,    // Texts and layouts of namespaces, in the engine and in the protocol's cache, and
+                  // bumps.
   kFetchHeaders,  // Keys and places of the blocks that fetches under way have taken.
   kTransfers,     // Buffers of fetches that read from disk or from a source.
   kRpc,           // Frames and messages of gRPC.

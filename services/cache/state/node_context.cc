@@ -36,6 +36,7 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
       policy(policy_in != nullptr ? *policy_in : DefaultPolicy()),
       seed(RandomSeed()),
       registry(options_in.max_namespaces),
+      bumps(&memory),
       events(options_in.watch_queue_capacity, node_epoch, *clock_in, &memory),
       pace{{ReadPace(clock_in), ReadPace(clock_in), ReadPace(clock_in)}} {}
 

@@ -7,6 +7,7 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/index/recently_gone.h"
+#include "services/cache/state/bump_log.h"
 #include "services/cache/state/counters.h"
 #include "services/cache/state/engine_options.h"
 #include "services/cache/state/event_hub.h"
@@ -116,6 +117,7 @@ struct NodeContext {
   const EvictionPolicy& policy;  // LruPolicy unless the owner of the node gave another.
   const uint64_t seed;           // Of the key maps.
   NamespaceRegistry registry;
+  BumpLog bumps;
   // Orders what is written about namespaces on disk. Held across PutMeta; never together with a
   // namespace's lock held before.
   Mutex meta_mu;

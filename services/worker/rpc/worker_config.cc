@@ -44,8 +44,22 @@ void RegisterCache(config::Schema& schema, WorkerConfig& c) {
               "File with the tenant's salt, so that other tenants cannot guess keys.",
               {.env = "CAIRN_TENANT_SALT_FILE"});
   schema.Text("cache.address", &c.cache_address,
-              "Cache node, HOST:PORT or unix:/path. Empty: the worker computes everything.",
+              "Cache node, HOST:PORT or unix:/path. Several with commas between them, or "
+              "dns:NAME:PORT for all addresses of a name: the worker uses one of them at a time. "
+              "Empty: the worker computes everything.",
               {.env = "CAIRN_CACHE"});
+  schema.Text("cache.host", &c.cache_host,
+              "This machine, as the nodes' cluster.host call theirs. Of several nodes the worker "
+              "prefers one on the same host. Empty: unknown.",
+              {.env = "CAIRN_CACHE_HOST", .max_length = 128});
+  schema.Text("cache.zone", &c.cache_zone,
+              "This machine's network zone, as the nodes' cluster.zone call theirs. The worker "
+              "prefers a node in the same zone after one on the same host. Empty: unknown.",
+              {.env = "CAIRN_CACHE_ZONE", .max_length = 128});
+  schema.Text("cache.home_key", &c.cache_home_key,
+              "Workers with the same text prefer the same one of several nodes. Empty: the name of "
+              "the machine and the listening address.",
+              {.max_length = 128});
   schema.Text("cache.recipe", &c.recipe,
               "How the cache stores KV: raw, a codec such as int8 or turbo:bits=4, a ladder of "
               "codecs, or a selection of tokens and a codec, such as streaming:keep=0.4+int8 "
@@ -198,6 +212,8 @@ client::ConnectOptions CacheConnection(const WorkerConfig& c) {
   };
   client::ConnectOptions options;
   options.address = c.cache_address;
+  options.host = c.cache_host;
+  options.zone = c.cache_zone;
   options.tenant = c.tenant;
   options.path = c.path == "grpc"    ? client::PathChoice::kGrpc
                  : c.path == "local" ? client::PathChoice::kLocal
@@ -205,6 +221,8 @@ client::ConnectOptions CacheConnection(const WorkerConfig& c) {
   char host[65] = {};
   gethostname(host, sizeof(host) - 1);
   options.client_name = fmt::format("cairn-worker {} {}", host, getpid());
+  // Not the process: after a restart the blocks are still where they were.
+  options.home_key = either(c.cache_home_key, fmt::format("{} {}", host, c.listen).substr(0, 128));
   options.tls.ca_file = either(c.cache_ca, c.tls.client_ca);
   options.tls.cert_file = either(c.cache_certificate, c.tls.certificate);
   options.tls.key_file = either(c.cache_private_key, c.tls.private_key);

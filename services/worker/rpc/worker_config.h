@@ -28,6 +28,9 @@ struct WorkerConfig {
   std::string tenant = "default";
   std::string tenant_salt_file;
   std::string cache_address;
+  std::string cache_host;
+  std::string cache_zone;
+  std::string cache_home_key;
   std::string recipe = "raw";
   std::string publish;
   std::string calibration = "calibration";

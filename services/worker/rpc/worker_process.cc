@@ -29,7 +29,9 @@ class Worker final : public service::Service {
     CAIRN_ASSIGN_OR_RETURN(const WorkerEngine::Options options, EngineOptions(config_));
     std::unique_ptr<client::CacheClient> cache;
     if (!config_.cache_address.empty()) {
-      CAIRN_ASSIGN_OR_RETURN(cache, client::Connect(CacheConnection(config_)));
+      auto connected = client::Connect(CacheConnection(config_));
+      if (!connected.ok()) return Annotate(connected.status(), "settings cache.*");
+      cache = *std::move(connected);
     }
     CAIRN_ASSIGN_OR_RETURN(engine_, WorkerEngine::Create(options, std::move(cache)));
     metrics_.emplace(registry_, *engine_);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cairn/client/connect.h"
 #include "cairn/client/testing/in_memory_cache_client.h"
@@ -10,6 +11,7 @@
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/testing/fake_tier.h"
 #include "tests/support/in_process_node.h"
+#include "tests/support/in_process_nodes.h"
 #include "tests/support/process.h"
 
 namespace cairn::client {
@@ -57,18 +59,30 @@ class InProcess final : public World {
   cairn::testing::InProcessNode node_{&clock_, [this] { return executor_.RunOne(); }};
 };
 
-template <PathChoice kChoice>
+// Two nodes, of which all clients prefer the same one.
+class TwoInProcess final : public World {
+ public:
+  std::shared_ptr<CacheClient> Client() override { return nodes_.NewClient({.key = "suite"}); }
+
+ private:
+  FakeClock clock_;
+  cairn::testing::InProcessNodes nodes_{&clock_, 2};
+};
+
+template <PathChoice kChoice, int kNodes = 1>
 class RealNode final : public World {
  public:
   RealNode() {
-    auto node =
-        cairn::testing::CacheNode::Start({"--local.socket", directory_.path() + "/node.sock"});
-    CAIRN_CHECK(node.ok());
-    node_ = *std::move(node);
+    for (int i = 0; i < kNodes; ++i) {
+      auto node = cairn::testing::CacheNode::Start(
+          {"--local.socket", fmt::format("{}/node{}.sock", directory_.path(), i)});
+      CAIRN_CHECK(node.ok());
+      addresses_ += (i == 0 ? "" : ",") + (*node)->address();
+      nodes_.push_back(*std::move(node));
+    }
   }
   std::shared_ptr<CacheClient> Client() override {
-    auto client =
-        Connect({.address = node_->address(), .client_name = "conformance", .path = kChoice});
+    auto client = Connect({.address = addresses_, .client_name = "conformance", .path = kChoice});
     CAIRN_CHECK(client.ok());
     return *std::move(client);
   }
@@ -76,15 +90,19 @@ class RealNode final : public World {
 
  private:
   const cairn::testing::TemporaryDirectory directory_;
-  std::unique_ptr<cairn::testing::CacheNode> node_;
+  std::vector<std::unique_ptr<cairn::testing::CacheNode>> nodes_;
+  std::string addresses_;
 };
 
-using Worlds = ::testing::Types<InMemory, InProcess, RealNode<PathChoice::kGrpc>,
-                                RealNode<PathChoice::kLocal>, RealNode<PathChoice::kAuto>>;
+using Worlds =
+    ::testing::Types<InMemory, InProcess, RealNode<PathChoice::kGrpc>, RealNode<PathChoice::kLocal>,
+                     RealNode<PathChoice::kAuto>, TwoInProcess, RealNode<PathChoice::kGrpc, 2>,
+                     RealNode<PathChoice::kAuto, 2>>;
 struct WorldNames {
   template <typename T>
   static std::string GetName(int i) {
-    const char* const names[] = {"InMemory", "InProcess", "Grpc", "Local", "Auto"};
+    const char* const names[] = {"InMemory", "InProcess",    "Grpc",    "Local",
+                                 "Auto",     "TwoInProcess", "TwoGrpc", "TwoAuto"};
     return names[i];
   }
 };

@@ -1,7 +1,10 @@
 #include "tests/fault/cluster/cluster_on_lab.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
+
+#include "common/metrics/admin_server.h"
 
 namespace cairn::fault {
 namespace {
@@ -48,20 +51,25 @@ std::string ClusterOnLab::Address(size_t node) const {
   return fmt::format("{}:{}", lab_->Address(node), kPort);
 }
 
+std::string ClusterOnLab::AdminAddress(size_t node) const {
+  return fmt::format("{}:{}", lab_->Address(node), kAdminPort);
+}
+
 Status ClusterOnLab::Launch(size_t node) {
   std::vector<std::string> argv = {
       testing::Binary("cairn-cache"), "--listen", Address(node), "--admin.listen",
-      fmt::format("{}:{}", lab_->Address(node), kAdminPort), "--host.capacity", "64MiB",
-      "--log.level", "error",
+      AdminAddress(node), "--host.capacity", "64MiB", "--log.level", "error",
       // Sockets with a path would lead around the network.
       "--local.socket", "off", "--admin.socket", "off", "--i-accept-plaintext-on-the-network"};
   if (size() > 1) {
-    argv.insert(argv.end(),
-                {"--cluster.discovery", "static", "--cluster.name", "lab", "--cluster.advertise",
-                 Address(node), "--cluster.host", fmt::format("machine-{}", node)});
+    std::string members;
     for (size_t member = 0; member < size(); ++member) {
-      argv.insert(argv.end(), {"--cluster.members", Address(member)});
+      if (member > 0) members += ',';
+      members += Address(member);
     }
+    argv.insert(argv.end(), {"--cluster.discovery", "static", "--cluster.name", "lab",
+                             "--cluster.members", members, "--cluster.advertise", Address(node),
+                             "--cluster.host", fmt::format("machine-{}", node)});
   }
   argv.insert(argv.end(), options_.args.begin(), options_.args.end());
   CAIRN_ASSIGN_OR_RETURN(nodes_[node].process, lab_->Start(node, {.argv = argv}));
@@ -93,12 +101,26 @@ Status ClusterOnLab::WaitUntilWhole(milliseconds timeout) {
         return matched == keys.size();
       };
       if (!WaitUntil(found, timeout)) {
-        return Errorf(StatusCode::kDeadlineExceeded, "node {} finds {} of {} blocks of node {}",
-                      reader, matched, keys.size(), holder);
+        return Errorf(StatusCode::kDeadlineExceeded,
+                      "node {} finds {} of {} blocks of node {}; the reader:\n{}the holder:\n{}",
+                      reader, matched, keys.size(), holder, ClusterMetrics(reader),
+                      ClusterMetrics(holder));
       }
     }
   }
   return OkStatus();
+}
+
+std::string ClusterOnLab::ClusterMetrics(size_t node) const {
+  const auto text = metrics::HttpGet(fmt::format("{}:{}", lab_->Address(node), kAdminPort),
+                                     "/metrics", seconds(5));
+  if (!text.ok()) return ToString(text.status()) + "\n";
+  std::istringstream lines(*text);
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("cairn_cluster_")) found += line + "\n";
+  }
+  return found;
 }
 
 }  // namespace cairn::fault

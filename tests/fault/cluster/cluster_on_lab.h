@@ -27,10 +27,16 @@ class ClusterOnLab {
   testing::NetworkLab& lab() { return *lab_; }
   size_t size() const { return nodes_.size(); }
   std::string Address(size_t node) const;  // For clients and other nodes.
+  std::string AdminAddress(size_t node) const;
   Process& process(size_t node) { return *nodes_[node].process; }
 
   // Returns when every node finds what is stored at every other one; else what is still missing.
   Status WaitUntilWhole(milliseconds timeout = seconds(60));
+
+  Result<double> Metric(size_t node, const std::string& name,
+                        const std::string& labels = {}) const {
+    return SumOfMetric(AdminAddress(node), name, labels);
+  }
 
   void Kill(size_t node) { process(node).Kill(); }
   // After Kill or an exit: with the same flags and, if it has any, the same disk.
@@ -49,6 +55,8 @@ class ClusterOnLab {
   };
   explicit ClusterOnLab(Options options) : options_(std::move(options)) {}
   Status Launch(size_t node);
+  // What the node says of its cluster, for failed tests.
+  std::string ClusterMetrics(size_t node) const;
 
   const Options options_;
   std::unique_ptr<testing::NetworkLab> lab_;

@@ -90,7 +90,12 @@ Status Node::Stop() {
 }
 
 Result<double> Node::Metric(const std::string& name, const std::string& labels) const {
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, metrics::HttpGet(admin(), "/metrics", seconds(5)));
+  return SumOfMetric(admin(), name, labels);
+}
+
+Result<double> SumOfMetric(const std::string& admin, const std::string& name,
+                           const std::string& labels) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, metrics::HttpGet(admin, "/metrics", seconds(5)));
   double sum = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());

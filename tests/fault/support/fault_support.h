@@ -49,8 +49,7 @@ class Node {
   Status Stop();
   double last_start_seconds() const { return start_seconds_; }
 
-  // Sum of the samples of a metric whose labels contain `labels` (`reason="corrupt"`); 0 when there
-  // are none.
+  // SumOfMetric at this node.
   Result<double> Metric(const std::string& name, const std::string& labels = {}) const;
 
  private:
@@ -58,6 +57,11 @@ class Node {
   std::unique_ptr<CacheNode> node_;
   double start_seconds_ = 0;
 };
+
+// Sum of the samples of a metric whose labels contain `labels` (`reason="corrupt"`), as the process
+// with this admin port shows it; 0 when there are none.
+Result<double> SumOfMetric(const std::string& admin, const std::string& name,
+                           const std::string& labels = {});
 
 // For tests: gives up and comes back quickly.
 std::unique_ptr<client::CacheClient> ConnectTo(const std::string& address,

@@ -9,6 +9,13 @@ namespace cairn::cli {
 int RunGenerate(const GenerateOptions& options);
 int RunChat(const ChatOptions& options);
 int RunStat(const StatOptions& options);
+// `stat --cluster`.
+int RunClusterStat(const StatOptions& options);
+int RunClusterMembers(const ClusterOptions& options);
+int RunClusterLocate(const ClusterOptions& options);
+int RunClusterDrain(const ClusterOptions& options);
+int RunClusterBump(const ClusterOptions& options);
+int RunClusterDropTenant(const ClusterOptions& options);
 int RunDoctor(const DoctorOptions& options);
 int RunFidelity(const FidelityOptions& options);
 int RunDemo(const DemoOptions& options);

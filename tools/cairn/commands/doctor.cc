@@ -25,8 +25,8 @@ Check CheckCacheNode(const std::string& address, const TlsFlags& tls) {
     status = stats.status();
     if (stats.ok()) {
       check.verdict = Verdict::kOk;
-      check.found =
-          fmt::format("{}: version {}, {} blocks", address, stats->version, stats->blocks);
+      check.found = fmt::format("{}: version {}, {} blocks", (*client)->GetStats().home,
+                                stats->version, stats->blocks);
       return check;
     }
   }

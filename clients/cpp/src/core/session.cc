@@ -67,6 +67,18 @@ bool Session::open() const {
   return state_ == State::kOpen;
 }
 
+SessionPtr Session::Last() const {
+  MutexLock lock(mu_);
+  return current_;
+}
+
+NodeCondition Session::condition() const {
+  MutexLock lock(mu_);
+  if (state_ == State::kOpen && !draining_) return NodeCondition::kOpen;
+  const bool first = state_ == State::kConnecting && times_opened_ == 0;
+  return first ? NodeCondition::kOpening : NodeCondition::kLost;
+}
+
 uint64_t Session::times_opened() const {
   MutexLock lock(mu_);
   return times_opened_;
@@ -143,6 +155,7 @@ TimePoint Session::TryToOpen() {
     MutexLock lock(mu_);
     current_ = std::make_shared<const SessionInfo>(*std::move(opened));
     state_ = State::kOpen;
+    draining_ = false;
     next_reopen_ = {};
     ++times_opened_;
     log::Info("cache_session_open",
@@ -167,6 +180,7 @@ TimePoint Session::LookAtSession() {
   if (!link_.IsOpen(thorough)) return End();
   {
     MutexLock lock(mu_);
+    draining_ = link_.IsDraining();
     looks_done_ = wanted;
     changed_.NotifyAll();
   }

@@ -11,6 +11,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/status.h"
+#include "clients/cpp/src/core/node_client.h"
 #include "clients/cpp/src/core/transport.h"
 #include "common/concurrency/mutex.h"
 
@@ -22,7 +23,7 @@ namespace cairn::client {
 //
 // In the state away, Get fails at once, so that nobody waits for a node that is known to be gone.
 //
-// Somebody makes the steps: a SessionThread, or, without one, the calls that need the session. Then
+// Somebody makes the steps: a StepThread, or, without one, the calls that need the session. Then
 // no call waits, and everything happens on the threads of the callers.
 //
 // Thread-safe.
@@ -31,7 +32,7 @@ class Session {
   struct Options {
     Duration max_backoff = std::chrono::seconds(1);
     uint64_t seed = 0;        // Of the back-off's jitter.
-    bool has_thread = false;  // A SessionThread makes the steps.
+    bool has_thread = false;  // A StepThread makes the steps.
   };
 
   // Runs `on_open` in a step, after each time a session opened. All outlive the session.
@@ -45,6 +46,9 @@ class Session {
   SessionPtr Current() const;
   bool IsCurrent(const std::string& id) const;
   bool open() const;
+  // The last session, open or not. nullptr before the first.
+  SessionPtr Last() const;
+  NodeCondition condition() const;
   uint64_t times_opened() const;
 
   // Opens the namespace at the beginning of each session. RESOURCE_EXHAUSTED: there are too many.
@@ -63,7 +67,7 @@ class Session {
   // Does what is due, and returns when there will be something to do again. One step at a time is
   // made.
   TimePoint Step();
-  // For a SessionThread: waits until `until`, or for something to do before. False after Stop.
+  // For a StepThread: waits until `until`, or for something to do before. False after Stop.
   bool WaitForWork(TimePoint until);
   // Ends the steps, and what they wait for.
   void Stop();
@@ -103,6 +107,7 @@ class Session {
   Status why_away_ ABSL_GUARDED_BY(mu_);
   TimePoint retry_at_ ABSL_GUARDED_BY(mu_) = {};
   SessionPtr current_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;  // While it is open.
   uint64_t times_opened_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Digest, NamespaceSpec> namespaces_ ABSL_GUARDED_BY(mu_);
   std::set<Digest> created_ ABSL_GUARDED_BY(mu_);

@@ -26,6 +26,7 @@ namespace cairn::client {
 struct SessionInfo {
   std::string id = {};
   std::string node_id = {};
+  std::string host = {}, zone = {};  // Of the node. Empty: it does not say.
   uint64_t node_epoch = 0;
   uint32_t max_frame_bytes = 0;   // Of one frame of a Push.
   std::string local_socket = {};  // Empty: the node has no same-node sessions.
@@ -138,6 +139,8 @@ class SessionLink {
   // False once the session has ended. Does not wait. `thorough`: a call has failed, so look at
   // everything that came.
   virtual bool IsOpen(bool thorough) = 0;
+  // True if the node has said, in what IsOpen has read, that it is shutting down.
+  virtual bool IsDraining() const { return false; }
   // Ends the session, or what is left of it. Returns why the node ended it.
   virtual Status Close() = 0;
   // While there is no session: returns at `until` at the latest.

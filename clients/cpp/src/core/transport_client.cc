@@ -16,6 +16,7 @@ const Status& StatusOf(const Result<T>& result) {
   return result.status();
 }
 const Status& StatusOf(const PushReport& report) { return report.status; }
+const Status& StatusOf(const Status& status) { return status; }
 
 Status NotAsked() {
   return Errorf(StatusCode::kUnavailable,
@@ -83,6 +84,7 @@ TransportClient::TransportClient(const Options& options, const Clock* clock,
                  // The old session's, if there was one.
                  if (near_ != nullptr) near_->CheckAlive();
                }) {
+  for (const NamespaceSpec& spec : options.namespaces) (void)Remember(spec);
   if (options.session_thread) session_thread_.emplace(&session_);
 }
 
@@ -109,6 +111,10 @@ Answer TransportClient::Guarded(TimePoint deadline, Call call) {
   }
   totals_.AddCall(code);
   return answer;
+}
+
+bool TransportClient::AsksNear(const MatchOptions& options) const {
+  return options.holders.empty() || options_.near_only;  // Its messages have no room for them.
 }
 
 template <typename Answer, typename Ask>
@@ -185,13 +191,16 @@ Result<MatchOutcome> TransportClient::Match(const Digest& fingerprint,
                                             std::span<const BlockKey> keys,
                                             const MatchOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  CAIRN_RETURN_IF_ERROR(CheckHolders(options.holders));
   const TimePoint begin = clock_->Now();
   const TimePoint deadline = begin + options.deadline;
   using Answer = Result<MatchOutcome>;
   Answer outcome = Guarded<Answer>(deadline, [&](const SessionPtr& session) -> Answer {
-    CAIRN_ASSIGN_OR_RETURN(Matched matched, AskPaths<Result<Matched>>([&](Transport& path) {
-                             return path.Match({session, deadline}, fingerprint, keys, options);
-                           }));
+    const auto ask = [&](Transport& path) {
+      return path.Match({session, deadline}, fingerprint, keys, options);
+    };
+    CAIRN_ASSIGN_OR_RETURN(Matched matched,
+                           AsksNear(options) ? AskPaths<Result<Matched>>(ask) : *ask(*main_));
     return ToOutcome(std::move(matched), session, fingerprint, begin);
   });
   if (outcome.status().code() == StatusCode::kNotFound) session_.ReopenNamespaces();
@@ -286,6 +295,7 @@ Result<MatchOutcome> TransportClient::Get(const Digest& fingerprint, std::span<c
                                           const MatchOptions& match, const FetchOptions& fetch) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(CheckLayers(layers));
+  CAIRN_RETURN_IF_ERROR(CheckHolders(match.holders));
   const TimePoint begin = clock_->Now();
   const TimePoint answer_by = begin + match.deadline;
   MatchOptions leased = match;
@@ -293,8 +303,11 @@ Result<MatchOutcome> TransportClient::Get(const Digest& fingerprint, std::span<c
   leased.lease_ttl = Duration(0);
   Got got = Guarded<Got>(answer_by, [&](const SessionPtr& session) -> Got {
     const TransportCall call = {session, answer_by};
-    auto near = AskNear<Result<Matched>>(
-        [&](Transport& path) { return path.Match(call, fingerprint, keys, leased); });
+    std::optional<Result<Matched>> near;
+    if (AsksNear(match)) {
+      near = AskNear<Result<Matched>>(
+          [&](Transport& path) { return path.Match(call, fingerprint, keys, leased); });
+    }
     if (!near) {
       return GetOverMain(call, fingerprint, keys, layers, sink, match, fetch,
                          begin + fetch.deadline);
@@ -452,6 +465,30 @@ Result<std::unique_ptr<EventStream>> TransportClient::WatchEvents(const WatchOpt
   return main_->WatchEvents(session, options);
 }
 
+NodeCondition TransportClient::condition() const {
+  return breaker_.state() == BreakerState::kClosed ? session_.condition() : NodeCondition::kLost;
+}
+
+std::optional<NodePlace> TransportClient::place() const {
+  const SessionPtr session = session_.Last();
+  if (session == nullptr) return std::nullopt;
+  return NodePlace{.node_id = session->node_id, .host = session->host, .zone = session->zone};
+}
+
+Status TransportClient::Remember(const NamespaceSpec& spec) {
+  CAIRN_RETURN_IF_ERROR(session_.Remember(spec));
+  if (near_ != nullptr) near_->Remember(Fingerprint(spec), spec.tenant);
+  session_.ReopenNamespaces();
+  return OkStatus();
+}
+
+Status TransportClient::Probe(Duration within) {
+  const TimePoint deadline = clock_->Now() + within;
+  return Guarded<Status>(deadline, [&](const SessionPtr&) {
+    return main_->Stat({.deadline = within}, deadline).status();
+  });
+}
+
 ClientStats TransportClient::GetStats() const {
   ClientStats stats = totals_.Get();
   NearTransport::State near = {.reason = "the client uses no same-node sessions"};
@@ -464,6 +501,8 @@ ClientStats TransportClient::GetStats() const {
   stats.breaker_rejected = breaker_.rejected();
   stats.dropped_releases = main_->dropped_releases();
   stats.connected = session_.open();
+  stats.home = options_.address;
+  if (const SessionPtr session = session_.Last()) stats.home_node_id = session->node_id;
   stats.breaker = breaker_.state();
   return stats;
 }

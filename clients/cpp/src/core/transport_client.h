@@ -3,21 +3,23 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cairn/client/connect.h"
 #include "clients/cpp/src/buffered_push.h"
 #include "clients/cpp/src/circuit_breaker.h"
 #include "clients/cpp/src/core/client_totals.h"
+#include "clients/cpp/src/core/node_client.h"
 #include "clients/cpp/src/core/session.h"
-#include "clients/cpp/src/core/session_thread.h"
+#include "clients/cpp/src/core/step_thread.h"
 #include "clients/cpp/src/core/transport.h"
 
 namespace cairn::client {
 
 // Checks arguments, asks the breaker, gets the session, chooses the path, gives leases to callers
 // and takes them back, and counts how each call ended. Thread-safe.
-class TransportClient final : public CacheClient {
+class TransportClient final : public NodeClient {
  public:
   struct Options {
     BreakerOptions breaker = {};
@@ -29,6 +31,8 @@ class TransportClient final : public CacheClient {
     // A thread of the client keeps the session open. Otherwise calls do: a client that nobody calls
     // does nothing, and everything happens on the threads of its callers.
     bool session_thread = false;
+    std::string address = {};                    // Of the node, for GetStats.
+    std::vector<NamespaceSpec> namespaces = {};  // To open in the first session. Valid.
   };
 
   // `near` may be nullptr. `clock` must outlive the client.
@@ -62,6 +66,11 @@ class TransportClient final : public CacheClient {
   Result<std::unique_ptr<EventStream>> WatchEvents(const WatchOptions& options) override;
   ClientStats GetStats() const override;
 
+  NodeCondition condition() const override;
+  std::optional<NodePlace> place() const override;
+  Status Remember(const NamespaceSpec& spec) override;
+  Status Probe(Duration within) override;
+
  private:
   class LeaseReturn;
   struct Got;
@@ -71,6 +80,8 @@ class TransportClient final : public CacheClient {
   // Status, and StatusOf(answer) is its status.
   template <typename Answer, typename Call>
   Answer Guarded(TimePoint deadline, Call call);
+  // Whether the near path may answer a match.
+  bool AsksNear(const MatchOptions& options) const;
   // What the near path answers, or UNAVAILABLE if there is none and must be. nullopt: the call is
   // for the main path. `ask(near)` as the functions of Transport.
   template <typename Answer, typename Ask>
@@ -107,7 +118,7 @@ class TransportClient final : public CacheClient {
   const std::shared_ptr<PartBuffers> buffers_;
   const std::shared_ptr<LeaseReturn> leases_;
   Session session_;
-  std::optional<SessionThread> session_thread_;  // Last: it uses everything above.
+  std::optional<StepThread<Session>> session_thread_;  // Last: it uses everything above.
 };
 
 }  // namespace cairn::client

@@ -6,11 +6,11 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
+#include "clients/cpp/src/core/node_list.h"
 #include "common/net/credentials.h"
 #include "common/rpc/connection_limits.h"
 #include "common/rpc/trace.h"
@@ -19,24 +19,6 @@
 
 namespace cairn::client {
 namespace {
-
-Status CheckAddress(const std::string& address) {
-  const auto bad = [&] {
-    return InvalidArgument("field 'address': got '{}', expected host:port or unix:/path", address);
-  };
-  if (address.starts_with("unix:")) return address.size() > 5 ? OkStatus() : bad();
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) return bad();
-  const std::string host = address.substr(0, colon);
-  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
-  if (!bracketed && host.find_first_of(":/[] \t") != std::string::npos) return bad();
-  const char* const begin = address.data() + colon + 1;
-  const char* const end = address.data() + address.size();
-  unsigned port = 0;
-  const auto [rest, error] = std::from_chars(begin, end, port);
-  if (error != std::errc() || rest != end || port < 1 || port > 65535) return bad();
-  return OkStatus();
-}
 
 // gRPC would report a file that it cannot use only as a failed handshake, over and over.
 Status CheckPem(std::string_view field, const std::string& path) {

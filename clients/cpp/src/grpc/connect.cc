@@ -8,11 +8,15 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 
+#include "clients/cpp/src/core/home_client.h"
+#include "clients/cpp/src/core/node_list.h"
 #include "clients/cpp/src/core/transport_client.h"
 #include "clients/cpp/src/grpc/channel.h"
 #include "clients/cpp/src/grpc/grpc_admin_client.h"
 #include "clients/cpp/src/grpc/grpc_transport.h"
+#include "clients/cpp/src/grpc/look_up.h"
 #include "clients/cpp/src/local/local_transport.h"
 #include "common/net/address.h"
 #include "common/net/operator_path.h"
@@ -22,6 +26,8 @@ namespace {
 
 // Two cores gain up to here; each costs the node some KiB once it has been used.
 constexpr size_t kDataConnections = 4;
+constexpr size_t kMaxName = 128;  // Characters of client_name, host, zone, home_key.
+constexpr Duration kLookUpInterval = std::chrono::seconds(30);
 
 // The socket for operators of a node on this machine, if this user may use it; "" otherwise.
 std::string OperatorSocketOf(const std::string& address) {
@@ -51,11 +57,22 @@ Result<PathChoice> ParsePathChoice(std::string_view text, std::string_view field
   return InvalidArgument("field '{}': got '{}', expected auto, grpc or local", field, text);
 }
 
-Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
-  if (options.client_name.size() > 128) {
-    return InvalidArgument("field 'client_name': got {} characters, expected 0 to 128",
-                           options.client_name.size());
+namespace {
+
+Status CheckNames(const ConnectOptions& options) {
+  for (const auto& [field, text] :
+       {std::pair("client_name", &options.client_name), std::pair("host", &options.host),
+        std::pair("zone", &options.zone), std::pair("home_key", &options.home_key)}) {
+    if (text->size() <= kMaxName) continue;
+    return InvalidArgument("field '{}': got {} characters, expected 0 to {}", field, text->size(),
+                           kMaxName);
   }
+  return OkStatus();
+}
+
+// `options.address` is one address.
+Result<std::unique_ptr<NodeClient>> ConnectToNode(const ConnectOptions& options,
+                                                  std::vector<NamespaceSpec> namespaces) {
   GrpcTransport::Channels channels;
   CAIRN_ASSIGN_OR_RETURN(channels.control, NewChannel(options));
   CAIRN_ASSIGN_OR_RETURN(channels.events, NewChannel(options));
@@ -84,8 +101,41 @@ Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
                                .seed = seed,
                                .near_only = options.path == PathChoice::kLocal,
                                .names_tenant = !options.tenant.empty(),
-                               .session_thread = true},
+                               .session_thread = true,
+                               .address = options.address,
+                               .namespaces = std::move(namespaces)},
       clock, std::move(near), std::move(main));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CacheClient>> Connect(const ConnectOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckNames(options));
+  CAIRN_ASSIGN_OR_RETURN(const NodeList nodes, ParseNodeList(options.address));
+  if (!nodes.several()) {
+    ConnectOptions one = options;
+    one.address = nodes.addresses.front();
+    return ConnectToNode(one, {});
+  }
+  const auto connect = [options](const NodeAddress& node, std::vector<NamespaceSpec> namespaces) {
+    ConnectOptions one = options;
+    one.address = node.address;
+    // The certificate has the name that people wrote, not the address behind it.
+    if (one.tls.server_name.empty()) one.tls.server_name = node.name;
+    return ConnectToNode(one, std::move(namespaces));
+  };
+  // What cannot work with any address is said now. This connects to nothing.
+  ConnectOptions any = options;
+  any.address = nodes.addresses.empty() ? "localhost:1" : nodes.addresses.front();
+  CAIRN_RETURN_IF_ERROR(NewChannel(any).status());
+  return std::make_unique<HomeClient>(
+      HomeClient::Options{
+          .choice = {.key = options.home_key.empty() ? options.client_name : options.home_key,
+                     .host = options.host,
+                     .zone = options.zone},
+          .look_up_interval = nodes.names.empty() ? Duration(0) : kLookUpInterval,
+          .has_thread = true},
+      &SteadyClock::Get(), [nodes] { return LookUpNodes(nodes); }, connect);
 }
 
 Result<std::unique_ptr<AdminClient>> ConnectAdmin(const ConnectOptions& options) {

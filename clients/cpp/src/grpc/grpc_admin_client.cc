@@ -4,8 +4,7 @@
 
 #include "cairn/client/connect.h"
 #include "cairn/v1/admin.grpc.pb.h"
-#include "clients/cpp/src/grpc/channel.h"
-#include "common/rpc/status.h"
+#include "clients/cpp/src/grpc/unary_call.h"
 #include "protocol/wire/convert.h"
 
 namespace cairn::client {
@@ -60,6 +59,12 @@ class GrpcAdminClient final : public AdminClient {
     return Dropped(Call(&v1::Admin::Stub::BumpEpoch, request, options));
   }
 
+  Result<bool> Drain(const CallOptions& options) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto response,
+                           Call(&v1::Admin::Stub::Drain, v1::DrainRequest(), options));
+    return !response.already();
+  }
+
  private:
   template <typename Request, typename Response>
   using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*, const Request&, Response*);
@@ -67,11 +72,7 @@ class GrpcAdminClient final : public AdminClient {
   template <typename Request, typename Response>
   Result<Response> Call(Method<Request, Response> method, const Request& request,
                         const CallOptions& options) {
-    grpc::ClientContext context;
-    Prepare(context, clock_->Now() + options.deadline, options.trace);
-    Response response;
-    CAIRN_RETURN_IF_ERROR(rpc::FromGrpc((stub_.get()->*method)(&context, request, &response)));
-    return response;
+    return CallUnary(stub_.get(), method, request, *clock_, options);
   }
 
   static Result<DropResult> Dropped(const Result<v1::DropResponse>& response) {

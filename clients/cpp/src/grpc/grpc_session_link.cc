@@ -57,6 +57,8 @@ Result<SessionInfo> GrpcSessionLink::First() {
   }
   return SessionInfo{.id = event.session_id(),
                      .node_id = event.node_id(),
+                     .host = event.host(),
+                     .zone = event.zone(),
                      .node_epoch = event.node_epoch(),
                      .max_frame_bytes = event.max_frame_bytes(),
                      .local_socket = event.local_socket(),
@@ -65,12 +67,16 @@ Result<SessionInfo> GrpcSessionLink::First() {
 
 bool GrpcSessionLink::IsOpen(bool thorough) {
   for (int read = 0; read < (thorough ? kThoroughReads : 1); ++read) {
-    // What the node says after the first event tells only that it lives.
     grpc::ByteBuffer beat;
-    if (stream_->Read(&beat, /*ahead=*/true, TimePoint()) == FrameCall::Outcome::kClosed) {
+    const FrameCall::Outcome outcome = stream_->Read(&beat, /*ahead=*/true, TimePoint());
+    if (outcome == FrameCall::Outcome::kClosed) {
       ended_ = true;
       return false;
     }
+    // An event after the first tells that the node lives, and whether it is about to end.
+    v1::SessionEvent event;
+    if (outcome == FrameCall::Outcome::kDone && rpc::FromFrame(beat, &event))
+      draining_ = event.draining();
   }
   return true;
 }
@@ -88,7 +94,7 @@ void GrpcSessionLink::Drop() {
     to_cancel_ = nullptr;
   }
   stream_.reset();
-  ended_ = false;
+  ended_ = draining_ = false;
 }
 
 void GrpcSessionLink::Wait(TimePoint until) {

@@ -30,6 +30,7 @@ class GrpcSessionLink final : public SessionLink {
 
   Result<SessionInfo> Open() override;
   bool IsOpen(bool thorough) override;
+  bool IsDraining() const override { return draining_; }
   Status Close() override;
   void Wait(TimePoint until) override;
   void Cancel() override;
@@ -45,6 +46,7 @@ class GrpcSessionLink final : public SessionLink {
   grpc::GenericStub stub_;
   std::unique_ptr<FrameCall> stream_;  // Of the thread that uses it.
   bool ended_ = false;                 // The same.
+  bool draining_ = false;              // The same.
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

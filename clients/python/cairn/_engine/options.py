@@ -26,7 +26,16 @@ class Options:
     """Settings that all adapters have. Times in seconds."""
 
     address: str = "127.0.0.1:7400"
-    """The node: host:port or unix:/path."""
+    """The node: host:port or unix:/path. Several with commas between them, or dns:name:port for all
+    addresses of a name: one of them is used at a time."""
+    host: str = ""
+    """This machine, as the nodes' cluster.host call theirs; of several nodes, one there is
+    preferred."""
+    zone: str = ""
+    """This machine's network zone, as the nodes' cluster.zone call theirs."""
+    home_key: str = ""
+    """Of several nodes, all processes with the same text prefer the same one, and so must all
+    processes of one engine. Empty: the name of the machine."""
     path: Literal["auto", "grpc", "local"] = "auto"
     """How bytes come: "auto" (shared memory where the node is a neighbour), "local" or "grpc"."""
     tls_ca: str = ""

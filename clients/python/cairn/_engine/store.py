@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -89,6 +90,10 @@ class Store:
             path=options.path,
             tls=options.tls,
             tenant=spec.tenant,
+            host=options.host,
+            zone=options.zone,
+            # The processes of an engine look up, load and store parts of the same blocks.
+            home_key=options.home_key or socket.gethostname(),
         )
         # A node that comes later opens it with the session.
         self._opening = threading.Thread(target=self._open, name="cairn-open", daemon=True)

@@ -26,7 +26,7 @@ class FakePeers final : public PeerLinks {
     bool young = false;
     uint64_t bumps_digest = 0;        // Of all namespaces.
     std::vector<std::string> others;  // Its reads answer that it is busy, and name these.
-    int finds = 0, matches = 0, reads = 0;
+    int finds = 0, matches = 0, leases = 0, reads = 0;
   };
   Member& Add(const std::string& id) {
     auto& member = members_[id];
@@ -100,10 +100,11 @@ class FakePeers final : public PeerLinks {
     done(BumpPage());
   }
   void Match(const std::string& id, const PeerNamespace& ns, std::span<const BlockKey> keys,
-             TimePoint deadline, MatchDone done) override {
+             PeerLease lease, TimePoint deadline, MatchDone done) override {
     if (ended_) return;
     Member& member = at(id);
     ++member.matches;
+    if (lease == PeerLease::kTake) ++member.leases;
     if (member.bumps_digest != ns.bumps_digest) return done(BumpsDiffer());
     member.blocks.Locate(ns.fingerprint, keys, deadline,
                          [done = std::move(done)](Result<Located> located) {

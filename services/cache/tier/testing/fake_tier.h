@@ -59,6 +59,12 @@ class FakeTier final : public PersistentTier {
     MutexLock lock(mu_);
     flush_fault_ = {0, count, std::move(status)};
   }
+  // After `skip` more named values were written or deleted, the next `count` are not. With a large
+  // `count` and Crash: the process died between two of them.
+  void FailMeta(int count, Status status, int skip = 0) {
+    MutexLock lock(mu_);
+    meta_fault_ = {skip, count, std::move(status)};
+  }
   // The next `count` reads succeed with one byte flipped, as a tier without checksums would.
   void CorruptReads(int count) {
     MutexLock lock(mu_);
@@ -286,11 +292,13 @@ class FakeTier final : public PersistentTier {
 
   Status PutMeta(std::string_view name, std::string_view value) override {
     MutexLock lock(mu_);
+    if (Status fault = meta_fault_.Next(); !fault.ok()) return fault;
     meta_[std::string(name)] = std::string(value);
     return OkStatus();
   }
   Status DeleteMeta(std::string_view name) override {
     MutexLock lock(mu_);
+    if (Status fault = meta_fault_.Next(); !fault.ok()) return fault;
     meta_.erase(std::string(name));
     return OkStatus();
   }
@@ -408,6 +416,7 @@ class FakeTier final : public PersistentTier {
   Fault write_fault_ ABSL_GUARDED_BY(mu_);
   Fault read_fault_ ABSL_GUARDED_BY(mu_);
   Fault flush_fault_ ABSL_GUARDED_BY(mu_);
+  Fault meta_fault_ ABSL_GUARDED_BY(mu_);
   int corrupt_reads_ ABSL_GUARDED_BY(mu_) = 0;
   size_t group_size_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t group_keep_bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -103,6 +103,7 @@ struct EngineTestOptions {
   BlockSource* source = nullptr;
   Timers* timers = nullptr;
   std::optional<MemoryAccount::Bounds> memory = std::nullopt;  // Of `account_`.
+  std::function<std::array<uint8_t, 16>()> new_bump_id = nullptr;
   EngineOptions engine = {};
 };
 
@@ -134,16 +135,17 @@ class EngineTest : public ::testing::Test {
       tiers.Add(static_cast<Tier*>(device_.get()));
     }
     if (options.memory) memory_ = &account_.emplace(*options.memory);
-    CAIRN_ASSIGN_OR_RETURN(engine_,
-                           CacheEngine::Create(options.engine, {.tiers = tiers,
-                                                                .clock = &clock_,
-                                                                .executor = executor_,
-                                                                .node_id = "node",
-                                                                .node_epoch = 1,
-                                                                .eviction = options.eviction,
-                                                                .source = options.source,
-                                                                .timers = options.timers,
-                                                                .memory = memory_}));
+    CAIRN_ASSIGN_OR_RETURN(
+        engine_, CacheEngine::Create(options.engine, {.tiers = tiers,
+                                                      .clock = &clock_,
+                                                      .executor = executor_,
+                                                      .node_id = "node",
+                                                      .node_epoch = 1,
+                                                      .eviction = options.eviction,
+                                                      .source = options.source,
+                                                      .timers = options.timers,
+                                                      .memory = memory_,
+                                                      .new_bump_id = options.new_bump_id}));
     return OkStatus();
   }
 

@@ -40,6 +40,8 @@ class FakeEngine final : public CacheEngine {
   Result<MatchResult> Match(const MatchRequest& request) override {
     MutexLock lock(mu);
     trace = request.trace;
+    match_leased = request.lease;
+    holders.assign(request.holders.begin(), request.holders.end());
     MatchResult result;
     result.matched_blocks = static_cast<uint32_t>(request.keys.size()) - 1;
     result.lease = 7;
@@ -202,7 +204,9 @@ class FakeEngine final : public CacheEngine {
   std::set<SessionId> open;
   std::optional<NamespaceSpec> spec;
   std::string trace;
-  bool asks_source = false;  // Matches go on at a source.
+  bool match_leased = false;         // Of the last match.
+  std::vector<std::string> holders;  // Of the last match.
+  bool asks_source = false;          // Matches go on at a source.
   std::vector<FurtherMatch::Done> waiting;
   Duration prefetch_needed_in{0};
   std::vector<FetchStream::Item> items;

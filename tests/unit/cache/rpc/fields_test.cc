@@ -13,6 +13,7 @@ namespace cairn::cache {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Calls of each kind with one field made wrong.
@@ -58,7 +59,17 @@ TEST_F(ServiceTest, MatchNamesEveryBadField) {
        {"prefill_tokens_per_second",
         [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::quiet_NaN()); }},
        {"prefill_tokens_per_second",
-        [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::infinity()); }}},
+        [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::infinity()); }},
+       {"holders: got 5 of them, expected at most 4",
+        [](R* r) {
+          for (int i = 0; i < 5; ++i) r->add_holders("node");
+        }},
+       {"holders[1]: got 0 characters, expected 1 to 128",
+        [](R* r) {
+          r->add_holders("node");
+          r->add_holders("");
+        }},
+       {"holders[0]: got 129 characters", [](R* r) { r->add_holders(std::string(129, 'n')); }}},
       [&](const R& request) {
         grpc::ClientContext context;
         v1::MatchResponse response;
@@ -274,6 +285,13 @@ TEST_F(ServiceTest, OtherCallsNameEveryBadField) {
             r->mutable_lookup()->set_fingerprint(FingerprintBytes());
             r->mutable_lookup()->set_keys(std::string(64, 'k'));
             r->mutable_lookup()->set_prefill_tokens_per_second(-1);
+          }},
+         {"holders[0]",
+          [&](R* r) {
+            r->clear_lease_id();
+            r->mutable_lookup()->set_fingerprint(FingerprintBytes());
+            r->mutable_lookup()->set_keys(std::string(64, 'k'));
+            r->mutable_lookup()->add_holders("");
           }}},
         [&](const R& request) {
           grpc::ClientContext context;
@@ -416,6 +434,31 @@ TEST_F(ServiceTest, AdminCallsNameEveryBadField) {
   v1::ListNamespacesResponse listed;
   list.set_tenant("a b");
   EXPECT_THAT(admin->ListNamespaces(&context, list, &listed).error_message(), HasSubstr("tenant"));
+}
+
+TEST_F(ServiceTest, HoldersReachTheEngine) {
+  v1::MatchRequest match;
+  match.set_session_id(Session());
+  match.set_fingerprint(FingerprintBytes());
+  match.set_keys(std::string(64, 'k'));
+  match.add_holders("node-1");
+  match.add_holders("node-2");
+  grpc::ClientContext context;
+  v1::MatchResponse response;
+  ASSERT_TRUE(stub->Match(&context, match, &response).ok());
+  EXPECT_THAT(engine.holders, ElementsAre("node-1", "node-2"));
+
+  v1::FetchRequest fetch;
+  fetch.set_session_id(match.session_id());
+  fetch.mutable_lookup()->set_fingerprint(FingerprintBytes());
+  fetch.mutable_lookup()->set_keys(match.keys());
+  fetch.mutable_lookup()->add_holders("node-3");
+  grpc::ClientContext fetching;
+  auto reader = stub->Fetch(&fetching, fetch);
+  v1::FetchFrame frame;
+  while (reader->Read(&frame)) {
+  }
+  EXPECT_THAT(engine.holders, ElementsAre("node-3"));
 }
 
 TEST_F(ServiceTest, TraceIsCheckedAndReachesTheEngine) {

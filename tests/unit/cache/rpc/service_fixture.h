@@ -19,6 +19,7 @@
 #include "common/rpc/health_service.h"
 #include "services/cache/rpc/admin_service.h"
 #include "services/cache/rpc/cache_service.h"
+#include "services/cache/rpc/cluster_service.h"
 #include "tests/unit/cache/rpc/fake_engine.h"
 
 namespace cairn::cache {
@@ -59,6 +60,7 @@ class ServiceTest : public ::testing::Test {
     service = CacheService::Create(&rpc, &registry);
     service->AddTo(&calls);
     AddAdminService(&calls, &rpc);
+    AddClusterService(&calls, &rpc, /*cluster=*/nullptr);
     health.AddTo(&calls);
     grpc::ServerBuilder builder;
     calls.Register(&builder);

@@ -37,6 +37,18 @@ TEST(SendBudgetTest, WhatIsNotNeededGoesToOthers) {
   EXPECT_EQ(budget.used(), 100u);
 }
 
+TEST(SendBudgetTest, AShareMayShrinkToNothing) {
+  // As of a frame that only says what was matched.
+  SendBudget budget(100);
+  Waiter a;
+  auto share = budget.Take("a", 100, &a, false);
+  share->ShrinkTo(0);
+  EXPECT_EQ(budget.used(), 0u);
+  share.reset();
+  EXPECT_EQ(budget.used(), 0u);
+  EXPECT_NE(budget.Take("b", 100, &a, false), nullptr);
+}
+
 TEST(SendBudgetTest, WhoForgetsIsNotTold) {
   SendBudget budget(100);
   Waiter a, b, c;

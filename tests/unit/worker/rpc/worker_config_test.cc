@@ -1,5 +1,7 @@
 #include "services/worker/rpc/worker_config.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class WorkerConfigTest : public ::testing::Test {
  protected:
@@ -43,6 +46,19 @@ TEST_F(WorkerConfigTest, FlagsReachTheEngine) {
   EXPECT_EQ(options->prefix.match_deadline, std::chrono::milliseconds(20));
   EXPECT_FALSE(options->prefix.overlap);
   EXPECT_EQ(CacheConnection(config_).address, "node:1");
+}
+
+TEST_F(WorkerConfigTest, OfSeveralNodesWorkersPreferTheirOwnAndKeepIt) {
+  ASSERT_OK(Load({"--model", "m.gguf", "--cache", "a:1,dns:b:2", "--cache.host", "h",
+                  "--cache.zone", "z", "--listen", "127.0.0.1:7"}));
+  const client::ConnectOptions options = CacheConnection(config_);
+  EXPECT_EQ(options.address, "a:1,dns:b:2");
+  EXPECT_EQ(options.host, "h");
+  EXPECT_EQ(options.zone, "z");
+  EXPECT_THAT(options.home_key, HasSubstr("127.0.0.1:7"));
+  EXPECT_THAT(options.home_key, Not(HasSubstr(std::to_string(getpid())))) << "the same next time";
+  config_.cache_home_key = "rack";
+  EXPECT_EQ(CacheConnection(config_).home_key, "rack");
 }
 
 TEST_F(WorkerConfigTest, ModelIsRequired) {

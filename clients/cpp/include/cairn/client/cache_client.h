@@ -16,6 +16,9 @@
 // cache that is slow, wrong or not reachable never makes a request fail. A call ends at its
 // deadline at the latest. After several failures in a row a circuit breaker answers UNAVAILABLE at
 // once, so that later calls do not wait for their deadlines.
+//
+// A client may know several nodes (ConnectOptions::address). It uses one of them at a time, its
+// home, and what this page calls "the node" is the home.
 
 #include <array>
 #include <cstddef>
@@ -39,6 +42,10 @@ struct MatchOptions {
   bool lease = true;                     // False: only ask. The node promotes nothing.
   double prefill_tokens_per_second = 0;  // For the node's metric of saved seconds. 0: unknown.
   std::string trace = {};
+  // Ids of nodes (NodeStats::node_id) that the caller knows to hold the blocks, for example the
+  // node that a prefill worker pushed to. A node that belongs to a cluster asks them first. At most
+  // 4, of 1 to 128 characters each. A match that names any goes over gRPC, and so do its bytes.
+  std::vector<std::string> holders = {};
 };
 
 // The fields of MatchedPrefix (cairn/common/kv/answers.h), and the lease on these blocks.
@@ -189,7 +196,8 @@ struct WatchOptions {
   Duration deadline = std::chrono::seconds(10);
 };
 
-// The events of a node. Not thread-safe, except for Cancel. The destructor ends the watch.
+// The events of a node. Not thread-safe, except for Cancel. The destructor ends the watch. A client
+// of several nodes watches its home: when it takes another home, the watch ends with UNAVAILABLE.
 class EventStream {
  public:
   virtual ~EventStream() = default;
@@ -218,14 +226,19 @@ struct ClientStats {
   uint64_t corrupt_slices = 0;   // Slices that did not match their hash here.
   uint64_t sessions = 0;         // Sessions opened, including the first.
   uint64_t breaker_opened = 0;
-  uint64_t breaker_rejected = 0;             // Calls answered UNAVAILABLE without asking the node.
-  uint64_t dropped_releases = 0;             // Leases left to expire: too many releases waited.
-  std::array<uint64_t, 17> calls_by_code{};  // Calls that ended, by absl::StatusCode.
+  uint64_t breaker_rejected = 0;  // Calls answered UNAVAILABLE without asking the node.
+  uint64_t dropped_releases = 0;  // Leases left to expire: too many releases waited.
+  uint64_t home_changes = 0;      // Of a client of several nodes: moves between them.
+  // Calls that ended, by absl::StatusCode. A call that a second node answered counts at both.
+  std::array<uint64_t, 17> calls_by_code{};
   // Now:
   bool connected = false;
   BreakerState breaker = BreakerState::kClosed;
-  Path path = Path::kGrpc;       // Path of the next Match, Fetch or Push.
-  std::string path_reason = {};  // For people: why `path` is not kLocal. Empty if it is.
+  // Of a client of one node: its address, always. Of several: the home's, empty if there is none.
+  std::string home = {};
+  std::string home_node_id = {};  // What the home calls itself. Empty before a session opened.
+  Path path = Path::kGrpc;        // Path of the next Match, Fetch or Push.
+  std::string path_reason = {};   // For people: why `path` is not kLocal. Empty if it is.
 };
 
 // Thread-safe.
@@ -312,6 +325,8 @@ class AdminClient {
                                         const CallOptions& options = {}) = 0;
   virtual Result<DropResult> BumpEpoch(const Digest& fingerprint,
                                        const CallOptions& options = {}) = 0;
+  // Makes the node end as SIGTERM does; returns before it ends. False: it drained already.
+  virtual Result<bool> Drain(const CallOptions& options = {}) = 0;
 };
 
 }  // namespace cairn::client

@@ -44,9 +44,36 @@ struct BreakerOptions {
   uint64_t seed = 0;  // Of the random numbers for the jitter.
 };
 
+// With more than one address the client uses one node at a time, its home. The others matter only
+// when the home is lost, and nothing is spread over them or written to two of them.
+//
+//   preferred   a Unix socket, a loopback address, or a node whose `host` is this client's `host`;
+//               then a node whose `zone` is this client's; then any. Among equals the order follows
+//               a hash of `home_key` and the address (rendezvous hashing): clients spread over the
+//               nodes, each always prefers the same one, and when a node goes or comes, only its
+//               own clients move.
+//   lost        The session broke, the breaker opened, or the node drains. The next call goes to
+//               the next node. Match, Get (before its first slice), Exists, Prefetch, OpenNamespace
+//               and Stat also try again at up to two further nodes within their own deadline: the
+//               first attempt has three quarters of the time. Leases and reservations of the lost
+//               node end as when a single node goes: a fetch or a push fails, which is a miss.
+//   back        When a node that is preferred to the home has answered for 30 s without a break,
+//               new calls go there. Calls and leases of the home go on until they end.
+//   unknown     A node tells its host and zone only in a session. A client with a `host` or `zone`
+//               opens one session after the other, until it knows a node that is as near as can be.
 struct ConnectOptions {
-  std::string address = {};            // host:port, or unix:/path.
+  // host:port, unix:/path, or dns:name:port for all addresses (A, AAAA) of a name. Several of these
+  // with commas between them. The client looks names up every 30 s, and soon after it lost a node.
+  // A look-up that fails changes nothing.
+  std::string address = {};
   std::string client_name = "client";  // For the node's logs, at most 128 characters.
+  // With several addresses. This client's machine and network zone, as the nodes' settings
+  // cluster.host and cluster.zone call theirs. Empty: unknown. At most 128 characters each.
+  std::string host = {}, zone = {};
+  // With several addresses: clients with the same text prefer the same node. Ranks of one inference
+  // engine that write parts of the same blocks need that, because a node has a block only when it
+  // has all its parts. Empty: client_name.
+  std::string home_key = {};
   // The only tenant whose namespaces this client will use. The node then refuses others with
   // PERMISSION_DENIED, and lets shared memory of this tenant alone be mapped. Empty: any.
   std::string tenant = {};

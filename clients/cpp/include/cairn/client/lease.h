@@ -19,6 +19,8 @@ struct LeaseInfo {
   uint32_t blocks = 0;
   TimePoint expires_at = {};  // By this machine's clock, counted from before the match was sent,
                               // so that it is never later than the node's own time.
+  // In a client of several nodes: which of them gave the lease. Opaque.
+  std::shared_ptr<const void> node = {};
 };
 
 // Takes leases back. Clients implement it. Thread-safe.
@@ -52,6 +54,9 @@ class Lease {
   bool held() const { return info_ != nullptr; }
   // REQUIRES: held().
   const LeaseInfo& info() const { return *info_; }
+
+  // For clients of several nodes. REQUIRES: held().
+  void SetNode(std::shared_ptr<const void> node) { info_->node = std::move(node); }
 
   void Release() {
     if (info_ == nullptr) return;

@@ -113,6 +113,29 @@ TEST_F(TransportClientTest, NearOnlyNeverSendsBytesOverTheMainPath) {
   EXPECT_THAT(main_->fetched_ranges, IsEmpty());
 }
 
+TEST_F(TransportClientTest, AMatchThatNamesHoldersTakesTheMainPathIfThatMayBe) {
+  const MatchOptions holders = {.holders = {"node-1"}};
+  ASSERT_OK(client_->Match(fingerprint_, chain_.keys, holders));
+  EXPECT_EQ(main_->matches, 1);
+  EXPECT_EQ(near_->matches, 0);
+  Start({.near_only = true});
+  ASSERT_OK(client_->Match(fingerprint_, chain_.keys, holders));
+  EXPECT_EQ(near_->matches, 1);
+}
+
+TEST_F(TransportClientTest, BadHoldersAreNamed) {
+  const auto match = [this](std::vector<std::string> holders) {
+    return client_->Match(fingerprint_, chain_.keys, {.holders = std::move(holders)}).status();
+  };
+  EXPECT_OK(match(std::vector<std::string>(4, std::string(128, 'n'))));
+  EXPECT_THAT(match(std::vector<std::string>(5, "n")),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'holders': got 5")));
+  EXPECT_THAT(match({"n", ""}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'holders[1]': got 0")));
+  EXPECT_THAT(match({std::string(129, 'n')}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'holders[0]': got 129")));
+}
+
 TEST_F(TransportClientTest, AFetchTakesTheMainPathForWhatTheNearOneLeaves) {
   const Lease lease = NewLease();
   near_->fetched = FetchReport{.counts = {.slices = 4, .bytes = {0, 100}, .lent_bytes = 60},

@@ -1,0 +1,49 @@
+#include "tools/cairn/cluster/grpc_nodes.h"
+
+#include "cairn/client/connect.h"
+#include "tools/cairn/generator/connection.h"
+
+namespace cairn::cli {
+namespace {
+
+class Nodes final : public ClusterNodes {
+ public:
+  Nodes(const TlsFlags& tls, Duration timeout) : tls_(tls), timeout_(timeout) {}
+
+  Result<client::ClusterMembers> Members(const std::string& address) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectCluster(ConnectionTo(address, tls_)));
+    return node->Members(Call());
+  }
+  Result<client::NodeStats> Stat(const std::string& address) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto node, client::Connect(ConnectionTo(address, tls_)));
+    return node->Stat(Call());
+  }
+  Result<client::DropResult> BumpEpoch(const std::string& address,
+                                       const Digest& fingerprint) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectAdmin(ConnectionTo(address, tls_)));
+    return node->BumpEpoch(fingerprint, Call());
+  }
+  Result<client::DropResult> DropTenant(const std::string& address,
+                                        std::string_view tenant) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectAdmin(ConnectionTo(address, tls_)));
+    return node->DropTenant(tenant, Call());
+  }
+  Result<bool> Drain(const std::string& address) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectAdmin(ConnectionTo(address, tls_)));
+    return node->Drain(Call());
+  }
+
+ private:
+  client::CallOptions Call() const { return {.deadline = timeout_, .trace = ""}; }
+
+  const TlsFlags tls_;
+  const Duration timeout_;
+};
+
+}  // namespace
+
+std::unique_ptr<ClusterNodes> NewClusterNodes(const TlsFlags& tls, Duration timeout) {
+  return std::make_unique<Nodes>(tls, timeout);
+}
+
+}  // namespace cairn::cli

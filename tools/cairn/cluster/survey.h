@@ -1,0 +1,37 @@
+#pragma once
+// What all members of a cluster say of themselves and of each other.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/cairn/cluster/nodes.h"
+
+namespace cairn::cli {
+
+// One node that was asked.
+struct SurveyedNode {
+  std::string address;
+  std::string node_id;  // Empty: nobody knows it.
+  Status status;        // Of its answer. Not OK: what follows is empty.
+  client::ClusterMembers view;
+  std::optional<client::NodeStats> stats;
+
+  // Whether it sees the member.
+  bool Sees(const std::string& other) const;
+};
+
+struct Survey {
+  std::string cluster;  // Empty: a node that is alone.
+  std::vector<SurveyedNode> nodes;
+  // What does not fit, one sentence each. Empty: all see the same members, know the same bumps of
+  // namespaces, and answered.
+  std::vector<std::string> differences;
+};
+
+// Asks the nodes at `addresses` for their members, and then each member that one of them names.
+// With `stats` also for what their tiers hold. An error: none of `addresses` answered. One thread.
+Result<Survey> TakeSurvey(ClusterNodes* nodes, const std::vector<std::string>& addresses,
+                          bool stats);
+
+}  // namespace cairn::cli
