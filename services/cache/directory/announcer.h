@@ -15,14 +15,8 @@
 
 namespace cairn::cache {
 
-<<<<<<< HEAD
-// A stream per owner. What changes waits in the stream until Next takes it, so that the owner of
-// the announcer may send at its pace. A stream that has too much waiting begins again, which is
-// cheaper.
-=======
 // A stream per owner. What changes waits in the stream until Next takes it, so that whoever sends
 // it may do so at his pace. A stream with too much that waits begins again, which is cheaper.
->>>>>>> cluster
 //
 // Thread-safe. Its work per call is bounded by a shard (1/256 of the waymarks), but for SetOwners.
 class Announcer {

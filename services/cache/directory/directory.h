@@ -35,13 +35,8 @@ class Directory {
   bool Open(const std::string& holder, uint64_t incarnation, uint64_t told);
   // A message may come twice: the sender repeats it when it had no answer. ABORTED: a message is
   // missing, or the sums differ: the stream must begin again. INVALID_ARGUMENT: more waymarks than
-<<<<<<< HEAD
-  // a message, or a holder, may have. NOT_FOUND: the holder has no stream, or another process has
-  // taken its place.
-=======
   // a message, or a holder, may have. NOT_FOUND: it has
   // no stream, or another process has taken its place.
->>>>>>> cluster
   Status Apply(const std::string& holder, uint64_t incarnation, const Announcement& message);
 
   // The last message of this process that counts. 0: its stream must begin.
