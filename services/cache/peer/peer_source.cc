@@ -358,6 +358,10 @@ void PeerSource::LocateAt(const Digest& fingerprint, std::span<const BlockKey> k
 
 void PeerSource::Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline,
                       BlockSink* sink, ReadDone done) {
+  // Without the namespace its digest is that of members which miss the bump that dropped it.
+  if (dependencies_.known(fingerprint).block_tokens == 0) {
+    return done(Errorf(StatusCode::kNotFound, "namespace {} is not known here", fingerprint.Hex()));
+  }
   std::vector<std::string> holders;
   if (const ReadPlan plan = plans_.Find(fingerprint, key)) holders = *plan;
   std::make_shared<BlockRead>(this, fingerprint, key, deadline, sink, std::move(holders),

@@ -12,7 +12,7 @@
 namespace cairn::testing {
 namespace {
 
-constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kSeeds = 1000;
 
 class ClusterSimulationTest : public ::testing::Test {
  protected:

@@ -20,20 +20,21 @@ namespace {
 struct Options {
   uint64_t seed = 0;
   uint64_t nodes = 0;
+  uint64_t herd = 300;
   uint64_t seconds = 60;
   double minutes = 1;
   bool targets = false;
 };
 
-int ShowTargets(size_t nodes) {
+int ShowTargets(size_t nodes, size_t herd) {
   bool met = true;
   for (const auto& measure : {
            std::function([&] { return MeasureBalance(1000); }),
            std::function([&] { return MeasureHerd(8, 3.5, 4); }),
-           std::function([&] { return MeasureHerd(301, 5, 4); }),
            std::function([&] { return MeasureSleepingDiscovery(); }),
            std::function([&] { return MeasureTwoVersions(); }),
            std::function([&] { return MeasureChurn(nodes == 0 ? 100 : nodes); }),
+           std::function([&] { return MeasureHerd(herd + 1, 5, 5); }),
        }) {
     const std::vector<TargetRow> rows = measure();
     std::cout << Table(rows) << std::flush;
@@ -51,7 +52,7 @@ int Fails(const ClusterSchedule& schedule, const PlayResult& result) {
 
 int Run(const Options& options) {
   log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
-  if (options.targets) return ShowTargets(options.nodes);
+  if (options.targets) return ShowTargets(options.nodes, options.herd);
   const auto begun = std::chrono::steady_clock::now();
   const auto day = std::chrono::duration_cast<std::chrono::days>(
       std::chrono::system_clock::now().time_since_epoch());
@@ -92,6 +93,7 @@ int main(int argc, char** argv) {
                         "cairn_cluster_simulation --minutes 5");
   schema.Integer("seed", &options.seed, "Plays this one only. 0: seeds from the day's on.");
   schema.Integer("nodes", &options.nodes, "Machines. 0: the seed decides.");
+  schema.Integer("herd", &options.herd, "Members that want one prefix, among the targets.");
   schema.Integer("seconds", &options.seconds, "Of trouble, in simulated time, for each seed.");
   schema.Real("minutes", &options.minutes, "How long it plays seeds.",
               {.min = 0, .unit = "minutes"});

@@ -60,7 +60,7 @@ class Player {
     Pass(kCalm);
     LookAtMembers();
     LookAtDirectories();
-    // After failures, one call finds out whether a member works again, and others skip it meanwhile.
+    // After failures, one call finds out whether a member works again, and others skip it.
     for (int round = 0; round < 2; ++round) {
       AskForEverything(/*must_be_found=*/false);
       Pass(kLastGets);
@@ -274,8 +274,8 @@ class Player {
       for (const cache::Holder& holder : found->holders[0]) there.insert(holder.id);
       const std::vector<std::string> ids = owners.IdsOf(hash);
       const bool owns = std::find(ids.begin(), ids.end(), node.options().id) != ids.end();
-      // Of more than 8 holders the further ones are left out, and stay so when others leave. While a
-      // stream begins again, its holder counts twice.
+      // Of more than 8 holders only some are kept. While a stream begins again, its holder may
+      // count twice.
       const bool counts = 2 * holders.size() <= cache::DirectoryTable::kMostHolders;
       if (owns && counts &&
           there.size() < std::min(holders.size(), cache::DirectoryTable::kMostHolders)) {
