@@ -78,10 +78,12 @@ Result<Got> Get(client::CacheClient& client, const FaultModel& model,
                 std::span<const BlockKey> keys) {
   Sink sink;
   const double begin = Now();
-  const client::FetchOptions fetch{.progress = kPatience, .deadline = kPatience};
-  CAIRN_ASSIGN_OR_RETURN(
-      const client::MatchOutcome match,
-      client.Get(model.fingerprint(), keys, {}, sink, {.deadline = seconds(5)}, fetch));
+  CAIRN_ASSIGN_OR_RETURN(const client::MatchOutcome match,
+                         client.Match(model.fingerprint(), keys, {.deadline = seconds(5)}));
+  if (match.matched_blocks > 0) {
+    CAIRN_RETURN_IF_ERROR(
+        client.Fetch(match.lease, {}, sink, {.progress = kPatience, .deadline = kPatience}));
+  }
   return Got{.blocks = match.matched_blocks - static_cast<uint32_t>(sink.failed),
              .seconds = Now() - begin,
              .first_seconds = sink.first - begin};
@@ -92,10 +94,8 @@ Result<Got> GetAll(client::CacheClient& client, const FaultModel& model,
                    std::span<const BlockKey> keys) {
   const TimePoint deadline = SteadyClock::Get().Now() + kPatience;
   while (SteadyClock::Get().Now() < deadline) {
-    CAIRN_ASSIGN_OR_RETURN(
-        const client::MatchOutcome match,
-        client.Match(model.fingerprint(), keys, {.deadline = seconds(5), .lease = false}));
-    if (match.matched_blocks == keys.size()) return Get(client, model, keys);
+    CAIRN_ASSIGN_OR_RETURN(const Got got, Get(client, model, keys));
+    if (got.blocks == keys.size()) return got;
     std::this_thread::sleep_for(milliseconds(20));
   }
   return Errorf(StatusCode::kDeadlineExceeded, "a prompt was not found");

@@ -135,8 +135,13 @@ void RegisterCluster(NodeConfig* config, config::Schema* s) {
   s->Bytes("cluster.memory", &c->memory, "Memory for the directory: which member holds what.",
            {.min = 1 << 20});
   s->Integer("cluster.threads", &c->threads,
-             "Threads that read blocks for other members: so many blocks are sent at a time.",
+             "Threads that wait for the disk on behalf of other members.",
              {.min = 1, .max = 256, .unit = "threads"});
+  s->Integer(
+      "cluster.max_reads", &c->max_reads,
+      "Most blocks that are sent to other members at a time. One member gets at most half of "
+      "what others leave.",
+      {.min = 1, .max = 10000, .unit = "blocks"});
   s->Integer("cluster.speak", &c->speak,
              "The newest version of the members' protocol that this node speaks, so that a new "
              "build can wait until all members are new. 0: the newest it knows.");

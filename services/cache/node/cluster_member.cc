@@ -104,7 +104,7 @@ void ClusterMember::AddTo(rpc::CallServer* server, RpcContext* rpc) {
   AddPeerService(
       server, rpc, cluster_.get(),
       {.identities = config_.cluster.peer_identities, .certificates = config_.rpc.tls.mutual()},
-      executor_.get());
+      executor_.get(), &reads_);
 }
 
 void ClusterMember::Attach(CacheEngine* engine) {

@@ -44,11 +44,13 @@ class ClusterMember {
   void StopThreads();
 
  private:
-  explicit ClusterMember(const NodeConfig& config) : config_(config) {}
+  explicit ClusterMember(const NodeConfig& config)
+      : config_(config), reads_(config.cluster.max_reads) {}
   Status MakeDiscovery();
   void Run();
 
   const NodeConfig config_;
+  Gate reads_;  // Of other members, under way.
   // A pool of its own: what other members want must not hold up this node's clients.
   std::unique_ptr<ThreadPool> executor_;
   Timers timers_{&SteadyClock::Get()};

@@ -34,6 +34,7 @@ struct ClusterConfig {
   Duration read_timeout = std::chrono::seconds(5);
   uint64_t memory = 64ull << 20;
   uint32_t threads = 4;
+  uint32_t max_reads = 128;
   uint32_t speak = 0;
 
   bool enabled() const { return discovery != "none"; }

@@ -6,19 +6,15 @@
 #include "cairn/v1/peer.grpc.pb.h"
 #include "common/log/log.h"
 #include "common/net/credentials.h"
-#include "common/rpc/streamed_call.h"
 #include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
 #include "services/cache/rpc/peer_convert.h"
+#include "services/cache/rpc/peer_read_call.h"
 
 namespace cairn::cache {
 namespace {
 
 constexpr std::string_view kPlaceholder = "{node_id}";
-// A reader takes silence for a sign that this member hangs, and sees whole frames only: over a slow
-// link that others use, too, a frame has to come several times within cluster.silence.
-constexpr size_t kFrameBytes = 64 << 10;
-constexpr Duration kLongestRead = std::chrono::seconds(30);
 
 bool Fits(const net::Caller& caller, const std::string& identity) {
   const std::vector<std::string>* names = &caller.names;
@@ -95,38 +91,6 @@ class Service {
     return OkStatus();
   }
 
-  using WriteFrame = rpc::StreamedCall<v1::PeerReadRequest, v1::PeerReadFrame>::Write;
-  Status Read(const rpc::Call& call, const v1::PeerReadRequest& request, const WriteFrame& write) {
-    CAIRN_ASSIGN_OR_RETURN(const PeerCaller caller, CallerOf(call, request.caller()));
-    CAIRN_ASSIGN_OR_RETURN(const Digest fingerprint,
-                           Digest::FromBytes(request.fingerprint(), "fingerprint"));
-    CAIRN_ASSIGN_OR_RETURN(const BlockKey key, BlockKey::FromBytes(request.key(), "key"));
-    v1::PeerReadFrame frame;
-    std::vector<std::string> takers;
-    CAIRN_ASSIGN_OR_RETURN(
-        const auto read,
-        host_.BeginRead(caller, {fingerprint, request.bumps_digest()}, key, &takers));
-    if (read == nullptr) {
-      frame.mutable_busy()->mutable_takers()->Assign(takers.begin(), takers.end());
-      return write(frame) ? OkStatus() : rpc::Gone();
-    }
-    CAIRN_ASSIGN_OR_RETURN(const StoredBlock block,
-                           read->block().Next(call.Deadline(kLongestRead)));
-    ToProto(block, frame.mutable_block());
-    for (const std::span<const std::byte> part : block.bytes) {
-      for (size_t at = 0; at < part.size();) {
-        const size_t size = std::min(part.size() - at, kFrameBytes);
-        frame.set_data(part.data() + at, size);
-        if (!write(frame)) return rpc::Gone();
-        host_.CountSent(size);
-        frame.clear_block();
-        at += size;
-      }
-    }
-    read->SetTaken();
-    return OkStatus();
-  }
-
  private:
   PeerHost& host_;
   const PeerRule rule_;
@@ -135,7 +99,7 @@ class Service {
 }  // namespace
 
 void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, PeerRule rule,
-                    Executor* executor) {
+                    Executor* executor, Gate* gate) {
   // The methods own it together.
   const auto service = std::make_shared<Service>(cluster, std::move(rule));
   const std::string_view name = v1::Peer::service_full_name();
@@ -154,10 +118,21 @@ void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, 
   add("Find", on_the_poller, &Service::Find);
   add("Match", on_the_poller, &Service::Match);
   add("ExchangeBumps", executor, &Service::ExchangeBumps);  // What it brings is written to disk.
-  rpc::AddStreamed<v1::PeerReadRequest, v1::PeerReadFrame>(
-      server, rpc, name, "Read", executor,
-      [service](rpc::Call& call, const v1::PeerReadRequest& request,
-                const Service::WriteFrame& write) { return service->Read(call, request, write); });
+  // The server owns it with the method.
+  const auto reads = std::make_shared<PeerReads>(
+      PeerReads{.rpc = rpc,
+                .method = rpc->metrics->Add(name, "Read"),
+                .host = &cluster->host(),
+                .executor = executor,
+                .gate = gate,
+                .limit = "cluster.max_reads",
+                .caller = [service](const rpc::Call& call, const v1::PeerCaller& caller) {
+                  return service->CallerOf(call, caller);
+                }});
+  server->Add(reads->method->path(),
+              [reads](std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
+                PeerReadCall::Start(reads.get(), std::move(call), request);
+              });
 }
 
 }  // namespace cairn::cache

@@ -16,9 +16,9 @@ struct PeerRule {
   bool certificates = false;  // Callers show certificates.
 };
 
-// Adds the service before the server starts. `executor` runs what waits for the disk. All outlive
-// the server.
+// Adds the service before the server starts. `executor` runs what waits for the disk, `gate` bounds
+// the reads under way. All outlive the server.
 void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, PeerRule rule,
-                    Executor* executor);
+                    Executor* executor, Gate* gate);
 
 }  // namespace cairn::cache
