@@ -51,6 +51,11 @@ size_t Timers::pending() const {
   return tasks_.size();
 }
 
+TimePoint Timers::next() const {
+  MutexLock lock(mu_);
+  return tasks_.empty() ? TimePoint::max() : tasks_.begin()->first.first;
+}
+
 void Timers::Start() {
   thread_ = std::thread([this] { Run(); });
 }

@@ -30,6 +30,8 @@ class Timers {
   // Runs the tasks whose time has come, earliest first, on this thread. Returns how many ran.
   size_t RunDue();
   size_t pending() const;
+  // When the earliest task is due. TimePoint::max(): there is none.
+  TimePoint next() const;
 
   // Runs the tasks on a thread of its own. REQUIRES: the clock is the steady clock.
   void Start();

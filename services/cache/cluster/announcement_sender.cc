@@ -18,7 +18,7 @@ void AnnouncementSender::Step() {
   {
     MutexLock lock(mu_);
     for (const auto& [owner, stream] : streams_) {
-      if (stream.unanswered && !stream.under_way) owners.push_back(owner);
+      if (stream.unanswered && stream.under_way == 0) owners.push_back(owner);
     }
   }
   for (const std::string& owner : owners) Send(owner);
@@ -26,20 +26,20 @@ void AnnouncementSender::Step() {
 
 void AnnouncementSender::Send(const std::string& owner) {
   Announcement message;
+  uint64_t call = 0;
   {
     MutexLock lock(mu_);
     Stream& stream = streams_[owner];
-    if (stream.under_way || clock_.Now() < stream.not_before) return;
+    if (stream.under_way != 0 || clock_.Now() < stream.not_before) return;
     if (!stream.unanswered) stream.unanswered = announcer_.Next(owner);
     if (!stream.unanswered) return;
-    stream.under_way = true;
-    ++messages_;
+    call = stream.under_way = ++messages_;
     message = *stream.unanswered;
   }
-  if (owner == options_.self.id) return Sent(owner, ApplyHere(message));
-  links_.Announce(
-      owner, message, clock_.Now() + options_.deadline,
-      CalledAlways<Status>([this, owner](const Status& status) { Sent(owner, status); }));
+  if (owner == options_.self.id) return Sent(owner, call, ApplyHere(message));
+  links_.Announce(owner, message, clock_.Now() + options_.deadline,
+                  CalledAlways<Status>(
+                      [this, owner, call](const Status& status) { Sent(owner, call, status); }));
 }
 
 Status AnnouncementSender::ApplyHere(const Announcement& message) {
@@ -47,14 +47,15 @@ Status AnnouncementSender::ApplyHere(const Announcement& message) {
   return own_.Apply(options_.self.id, options_.self.incarnation, message);
 }
 
-void AnnouncementSender::Sent(const std::string& owner, const Status& status) {
+void AnnouncementSender::Sent(const std::string& owner, uint64_t call, const Status& status) {
   bool restart = false;
   {
     MutexLock lock(mu_);
     const auto it = streams_.find(owner);
-    if (it == streams_.end()) return;  // It has begun again.
+    // The stream may have begun again, with a call of its own.
+    if (it == streams_.end() || it->second.under_way != call) return;
     Stream& stream = it->second;
-    stream.under_way = false;
+    stream.under_way = 0;
     if (status.ok()) {
       stream.unanswered.reset();
       return;

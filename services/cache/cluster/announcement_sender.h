@@ -43,12 +43,12 @@ class AnnouncementSender {
 
  private:
   struct Stream {
-    bool under_way = false;
+    uint64_t under_way = 0;                  // The call. 0: none.
     std::optional<Announcement> unanswered;  // Sent again as it was.
     TimePoint not_before{};
   };
   void Send(const std::string& owner);
-  void Sent(const std::string& owner, const Status& status);
+  void Sent(const std::string& owner, uint64_t call, const Status& status);
   Status ApplyHere(const Announcement& message);
 
   const Options options_;

@@ -12,10 +12,10 @@ constexpr uint64_t kEnd = UINT64_MAX;
 
 }  // namespace
 
-void BumpExchange::Begin(const std::string& member) {
+void BumpExchange::Begin(const std::string& member, uint64_t reason) {
   {
     MutexLock lock(mu_);
-    if (clock_.Now() < not_before_[member] || !under_way_.insert(member).second) return;
+    if (clock_.Now() < not_before_[member] || !under_way_.emplace(member, reason).second) return;
     not_before_[member] = clock_.Now() + kPause;
     ++exchanges_;
   }
@@ -57,8 +57,15 @@ void BumpExchange::Answered(const std::string& member, Progress progress, const 
 
 void BumpExchange::End(const std::string& member, bool done) {
   MutexLock lock(mu_);
-  under_way_.erase(member);
+  const auto ended = under_way_.extract(member);
+  if (done && !ended.empty()) settled_[member] = ended.mapped();
   done_once_ |= done;
+}
+
+bool BumpExchange::Settled(const std::string& member, uint64_t reason) const {
+  MutexLock lock(mu_);
+  const auto it = settled_.find(member);
+  return it != settled_.end() && it->second == reason;
 }
 
 bool BumpExchange::done_once() const {

@@ -2,7 +2,6 @@
 // Brings bumps to members that lack them, and theirs here.
 
 #include <map>
-#include <set>
 #include <string>
 
 #include "common/concurrency/executor.h"
@@ -24,8 +23,10 @@ class BumpExchange {
   // `engine` outlives it.
   void Attach(PeerEngine* engine) { engine_ = engine; }
 
-  // The member's bumps differ from those of this node.
-  void Begin(const std::string& member);
+  // The member's bumps differ from those of this node. `reason`: any number for what showed that.
+  void Begin(const std::string& member, uint64_t reason = 0);
+  // The last exchange with the member was for this reason, and came to its end.
+  bool Settled(const std::string& member, uint64_t reason) const;
   // Some exchange has come to its end.
   bool done_once() const;
   uint64_t exchanges() const;
@@ -47,7 +48,8 @@ class BumpExchange {
   const Clock& clock_;
   PeerEngine* engine_ = nullptr;
   mutable Mutex mu_;
-  std::set<std::string> under_way_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, uint64_t> under_way_ ABSL_GUARDED_BY(mu_);  // With the reasons.
+  std::map<std::string, uint64_t> settled_ ABSL_GUARDED_BY(mu_);    // The same.
   std::map<std::string, TimePoint> not_before_ ABSL_GUARDED_BY(mu_);
   uint64_t exchanges_ ABSL_GUARDED_BY(mu_) = 0;
   bool done_once_ ABSL_GUARDED_BY(mu_) = false;

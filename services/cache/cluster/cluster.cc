@@ -66,10 +66,12 @@ void Cluster::Detach() {
 
 PeerHello Cluster::self() const {
   PeerHello hello = options_.self;
+  // A process whose id was taken is no member, even if the other one ends.
+  const bool replaced = members_.replaced_by().has_value();
   MutexLock lock(mu_);
   hello.view_digest = view_digest_;
   hello.bumps_digest = bumps_digest_;
-  hello.leaving = leaving_;
+  hello.leaving = leaving_ || replaced;
   return hello;
 }
 
@@ -96,15 +98,20 @@ void Cluster::Tick() {
     if (!attached_) return;
   }
   const uint64_t digest = blocks_->BumpsDigest();
-  bool news = false;
-  std::vector<LiveMember> live;
+  std::vector<std::pair<std::string, uint64_t>> differ;
   {
     MutexLock lock(mu_);
-    news = std::exchange(bumps_digest_, digest) != digest;
-    live = live_;
+    const bool news = std::exchange(bumps_digest_, digest) != digest;
+    for (const LiveMember& member : live_) {
+      const uint64_t theirs = member.hello.bumps_digest;
+      if (!news && theirs == digest) continue;
+      // What a member said last is old after an exchange, until it is greeted again.
+      const uint64_t parts[] = {digest, theirs, member.hello.caller.incarnation};
+      differ.emplace_back(member.hello.caller.id, Xxh3(std::as_bytes(std::span(parts))));
+    }
   }
-  for (const LiveMember& member : live) {
-    if (news || member.hello.bumps_digest != digest) bumps_.Begin(member.hello.caller.id);
+  for (const auto& [member, reason] : differ) {
+    if (!bumps_.Settled(member, reason)) bumps_.Begin(member, reason);
   }
   Greet();
   UpdateMembers();
@@ -116,13 +123,15 @@ void Cluster::Tick() {
 }
 
 void Cluster::Greet() {
+  const std::vector<std::string> due = members_.TakeDue(clock_.Now());
+  if (due.empty()) return;
   const PeerHello hello = self();
   std::map<std::string, std::string> ids;  // By address.
   {
     MutexLock lock(mu_);
     for (const LiveMember& member : live_) ids[member.address] = member.hello.caller.id;
   }
-  for (const std::string& address : members_.TakeDue(clock_.Now())) {
+  for (const std::string& address : due) {
     // UINT64_MAX: what it has of the announcements cannot be judged.
     uint64_t asked_at = UINT64_MAX;
     if (const auto it = ids.find(address); it != ids.end()) {
@@ -156,10 +165,15 @@ void Cluster::Answered(const std::string& address, uint64_t asked_at,
 
 void Cluster::UpdateMembers() {
   const TimePoint now = clock_.Now();
+  const uint64_t version = members_.version(now);
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(members_version_, version) == version) return;
+  }
   // A process whose place was taken is alone, and serves its own clients.
   std::vector<LiveMember> live;
   if (!members_.replaced_by()) live = members_.live(now);
-  std::vector<std::string> ids{options_.self.caller.id}, restarted;
+  std::vector<std::string> ids{options_.self.caller.id}, restarted, renewed;
   std::map<std::string, std::string> addresses;
   uint64_t view_digest = HashOf(options_.self.caller.id);
   bool changed = false;
@@ -173,15 +187,16 @@ void Cluster::UpdateMembers() {
       const auto before = std::find_if(live_.begin(), live_.end(), [&](const LiveMember& other) {
         return other.hello.caller.id == id;
       });
-      if (before != live_.end() && !(before->hello.caller == member.hello.caller)) {
-        restarted.push_back(id);
-      }
+      const bool known = before != live_.end();
+      if (known && before->hello.caller != member.hello.caller) restarted.push_back(id);
+      if (!known || before->hello.caller != member.hello.caller) renewed.push_back(id);
     }
     changed = live != live_ || view_digest != view_digest_;
     live_ = std::move(live);
     view_digest_ = view_digest;
   }
   for (const std::string& id : restarted) sender_.Restart(id);
+  for (const std::string& id : renewed) source_.Renew(id);
   if (!changed) return;
   links_.SetAddresses(addresses);
   directory_.SetMembers(ids);
@@ -218,15 +233,13 @@ ClusterView Cluster::view() const {
   view.absent = members_.absent(now);
   view.replaced_by = members_.replaced_by();
   view.view_digest = view.self.view_digest;
-  {
-    MutexLock lock(mu_);
-    for (const LiveMember& member : live_) {
-      view.members.push_back({.member = member,
-                              .since_heard = now - member.heard,
-                              .same_view = member.hello.view_digest == view_digest_,
-                              .same_bumps = member.hello.bumps_digest == bumps_digest_,
-                              .skipped = !source_.health().Hopeful(member.hello.caller.id)});
-    }
+  for (const LiveMember& member :
+       view.replaced_by ? std::vector<LiveMember>() : members_.live(now)) {
+    view.members.push_back({.member = member,
+                            .since_heard = now - member.heard,
+                            .same_view = member.hello.view_digest == view.self.view_digest,
+                            .same_bumps = member.hello.bumps_digest == view.self.bumps_digest,
+                            .skipped = !source_.health().Hopeful(member.hello.caller.id)});
   }
   view.waymarks = announcer_.waymarks();
   view.directory_entries = directory_.entries();

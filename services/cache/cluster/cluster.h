@@ -121,6 +121,7 @@ class Cluster {
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<LiveMember> live_ ABSL_GUARDED_BY(mu_);
+  uint64_t members_version_ ABSL_GUARDED_BY(mu_) = 0;  // Of `live_`.
   uint64_t view_digest_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t bumps_digest_ ABSL_GUARDED_BY(mu_) = 0;  // When it was last looked at.
   bool equal_once_ ABSL_GUARDED_BY(mu_) = false;    // A member was found that knows the same bumps.

@@ -10,6 +10,13 @@ std::pair<uint64_t, uint64_t> Age(const PeerHello& hello) {
   return {hello.epoch, hello.caller.incarnation};
 }
 
+// For those who look at members, not at what these see.
+bool SaysTheSame(const PeerHello& a, const PeerHello& b) {
+  return a.caller == b.caller && a.epoch == b.epoch && a.newest_version == b.newest_version &&
+         a.host == b.host && a.zone == b.zone && a.bumps_digest == b.bumps_digest &&
+         a.leaving == b.leaving;
+}
+
 }  // namespace
 
 void MemberList::SetView(const membership::View& view) {
@@ -20,6 +27,7 @@ void MemberList::SetView(const membership::View& view) {
     places[member.address] = known == places_.end() ? Place() : std::move(known->second);
   }
   places_ = std::move(places);
+  ++version_;
 }
 
 std::vector<std::string> MemberList::TakeDue(TimePoint now) {
@@ -62,14 +70,17 @@ Status MemberList::Take(Place& place, const PeerHello& hello, TimePoint now) {
   place.retry = Duration(0);
   place.last = Check(hello);
   if (!place.last.ok()) {
-    place.hello.reset();
+    if (std::exchange(place.hello, std::nullopt)) ++version_;
     return place.last;
   }
+  if (!Lives(place, now) || !SaysTheSame(*place.hello, hello)) ++version_;
   place.heard = now;
+  next_absence_ = std::min(next_absence_, now + options_.absent_after);
   place.hello = hello;
   if (hello.caller.id == self_.caller.id && hello.caller.incarnation != self_.caller.incarnation &&
       Age(hello) > Age(self_)) {
     replaced_by_ = hello;
+    ++version_;
   }
   return OkStatus();
 }
@@ -99,9 +110,13 @@ Status MemberList::Greeted(const PeerHello& hello, TimePoint now) {
   MutexLock lock(mu_);
   const auto it = places_.find(hello.address);
   if (it == places_.end()) return OkStatus();
-  const bool greeting = it->second.greeting;
-  const Status taken = Take(it->second, hello, now);
-  it->second.greeting = greeting;
+  Place& place = it->second;
+  const bool greeting = place.greeting;
+  // Whoever greets is greeted all the same: only that tells what it has of the announcements.
+  const TimePoint next = Lives(place, now) ? place.next : now;
+  const Status taken = Take(place, hello, now);
+  place.greeting = greeting;
+  if (taken.ok()) place.next = next;
   return taken;
 }
 
@@ -122,6 +137,18 @@ std::vector<LiveMember> MemberList::live(TimePoint now) const {
   std::vector<LiveMember> list;
   for (auto& [id, member] : members) list.push_back(std::move(member));
   return list;
+}
+
+uint64_t MemberList::version(TimePoint now) {
+  MutexLock lock(mu_);
+  if (now < next_absence_) return version_;
+  next_absence_ = TimePoint::max();
+  for (const auto& [address, place] : places_) {
+    if (Lives(place, now)) {
+      next_absence_ = std::min(next_absence_, place.heard + options_.absent_after);
+    }
+  }
+  return ++version_;
 }
 
 std::vector<AbsentMember> MemberList::absent(TimePoint now) const {

@@ -56,6 +56,9 @@ class MemberList {
 
   // Without this process, by id.
   std::vector<LiveMember> live(TimePoint now) const;
+  // Grows when `live` or `replaced_by` may say something else, but for when somebody was heard and
+  // for view digests. Looking is cheap, however many members there are.
+  uint64_t version(TimePoint now);
   std::vector<AbsentMember> absent(TimePoint now) const;
   // A newer process with the id of this one was seen: this one has to keep out of the cluster.
   std::optional<PeerHello> replaced_by() const;
@@ -84,6 +87,9 @@ class MemberList {
   mutable Mutex mu_;
   std::map<std::string, Place> places_ ABSL_GUARDED_BY(mu_);  // By address.
   std::optional<PeerHello> replaced_by_ ABSL_GUARDED_BY(mu_);
+  uint64_t version_ ABSL_GUARDED_BY(mu_) = 1;
+  // No member becomes absent before.
+  TimePoint next_absence_ ABSL_GUARDED_BY(mu_) = TimePoint::max();
 };
 
 }  // namespace cairn::cache

@@ -45,24 +45,14 @@ Status PeerHost::CheckBumps(const PeerNamespace& ns) const {
 PeerHelloAnswer PeerHost::Hello(const PeerHello& hello) {
   // A stranger gets an answer, too: it shows him what does not fit.
   (void)members_.Greeted(hello, clock_.Now());
-  PeerHelloAnswer answer{.callee = self_()};
-  MutexLock lock(mu_);
-  const auto it = announced_.find(hello.caller.id);
-  if (it != announced_.end()) answer.announced = it->second;
-  return answer;
+  return {.callee = self_(),
+          .announced = directory_.SequenceOf(hello.caller.id, hello.caller.incarnation)};
 }
 
 Status PeerHost::Announce(const PeerCaller& caller, const Announcement& message) {
   CAIRN_RETURN_IF_ERROR(Check(caller));
   if (message.begins) (void)directory_.Open(caller.id, caller.incarnation, 0);
-  const Status applied = directory_.Apply(caller.id, caller.incarnation, message);
-  MutexLock lock(mu_);
-  if (applied.ok()) {
-    announced_[caller.id] = message.sequence;
-  } else {
-    announced_.erase(caller.id);
-  }
-  return applied;
+  return directory_.Apply(caller.id, caller.incarnation, message);
 }
 
 Result<FoundHolders> PeerHost::Find(const PeerCaller& caller,

@@ -88,8 +88,7 @@ class PeerHost {
   TakerTable takers_;
   std::atomic<uint64_t> sent_bytes_{0}, busy_{0};
   Mutex mu_;
-  std::map<std::string, Session> sessions_ ABSL_GUARDED_BY(mu_);    // By member.
-  std::map<std::string, uint64_t> announced_ ABSL_GUARDED_BY(mu_);  // By member.
+  std::map<std::string, Session> sessions_ ABSL_GUARDED_BY(mu_);  // By member.
 };
 
 }  // namespace cairn::cache

@@ -11,10 +11,21 @@ bool Directory::Open(const std::string& holder, uint64_t incarnation, uint64_t t
   MutexLock lock(mu_);
   if (!members_.contains(holder)) return false;
   Stream& stream = streams_[holder];
-  if (told != 0 && stream.incarnation == incarnation && stream.sequence == told) return true;
+  if (stream.incarnation == incarnation) return told != 0 && stream.sequence == told;
   stream.incarnation = incarnation;
   stream.sequence = 0;
   return false;
+}
+
+uint64_t Directory::SequenceOf(const std::string& holder, uint64_t incarnation) const {
+  MutexLock lock(mu_);
+  const auto it = streams_.find(holder);
+  return it == streams_.end() || it->second.incarnation != incarnation ? 0 : it->second.sequence;
+}
+
+bool Directory::Has(const Stream& stream, const Announcement& message) {
+  return message.sequence == stream.sequence && message.count == stream.count &&
+         message.check == stream.check && message.complete <= stream.complete;
 }
 
 void Directory::Forget(HolderNumber number) {
@@ -54,7 +65,12 @@ Status Directory::Apply(const std::string& holder, uint64_t incarnation,
     return Errorf(StatusCode::kNotFound, "announcement: '{}' has no open stream", holder);
   }
   Stream& stream = found->second;
-  if (message.begins != (message.sequence == 1) || message.sequence != stream.sequence + 1) {
+  if (Has(stream, message)) return OkStatus();
+  if (message.begins != (message.sequence == 1) ||
+      (!message.begins && message.sequence != stream.sequence + 1)) {
+    if (message.sequence < stream.sequence) {
+      return Errorf(StatusCode::kAborted, "announcement: number {} came before", message.sequence);
+    }
     const uint64_t expected = std::exchange(stream.sequence, 0) + 1;
     return Errorf(StatusCode::kAborted, "announcement: got number {}, expected {}",
                   message.sequence, expected);
@@ -63,10 +79,10 @@ Status Directory::Apply(const std::string& holder, uint64_t incarnation,
   stream.sequence = message.sequence;
   for (const AnnouncedWaymark& add : message.adds) {
     stream.check ^= add.hash;
-    table_.Add(add.hash, {stream.arriving, add.tier});
+    table_.Add(add.hash, {stream.arriving, add.tier}, stream.before);
   }
   for (const AnnouncedWaymark& change : message.changes) {
-    table_.Add(change.hash, {stream.arriving, change.tier});
+    table_.Add(change.hash, {stream.arriving, change.tier}, stream.before);
   }
   for (const WaymarkHash hash : message.removes) {
     stream.check ^= hash;

@@ -33,10 +33,14 @@ class Directory {
   // sequence number of an older stream that broke; true if this process has all of that, and the
   // stream goes on after it. False: it must begin, and replaces everything when it is complete.
   bool Open(const std::string& holder, uint64_t incarnation, uint64_t told);
-  // ABORTED: a message is missing, or the sums differ: the stream must begin again.
-  // INVALID_ARGUMENT: more waymarks than a message, or a holder, may have. NOT_FOUND: it has
+  // A message may come twice: the sender repeats it when it had no answer. ABORTED: a message is
+  // missing, or the sums differ: the stream must begin again. INVALID_ARGUMENT: more waymarks than
+  // a message, or a holder, may have. NOT_FOUND: it has
   // no stream, or another process has taken its place.
   Status Apply(const std::string& holder, uint64_t incarnation, const Announcement& message);
+
+  // The last message of this process that counts. 0: its stream must begin.
+  uint64_t SequenceOf(const std::string& holder, uint64_t incarnation) const;
 
   // Who may hold something: entries of all others go.
   void SetMembers(const std::vector<std::string>& ids);
@@ -63,6 +67,8 @@ class Directory {
     bool complete = false;
   };
 
+  // It was applied before.
+  static bool Has(const Stream& stream, const Announcement& message);
   Status Begin(const std::string& holder, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget(HolderNumber number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -50,6 +50,7 @@ bool DirectoryTable::SweepSome() {
     SweepMap(shard.recent);
     SweepMap(shard.old);
     SweepMap(shard.more);
+    FillUp(shard);
   }
   MutexLock lock(mu_);
   next_shard_ = (at + 1) % kShards;
@@ -70,6 +71,19 @@ void DirectoryTable::SweepMap(Map& map) const {
   }
 }
 
+void DirectoryTable::FillUp(Shard& shard) const {
+  for (auto it = shard.more.begin(); it != shard.more.end();) {
+    const auto at = it++;
+    const auto old = shard.old.find(at->first);
+    // The sweep removes a waymark whose first four have gone.
+    Slots& slots = old != shard.old.end() ? old->second : shard.recent[at->first];
+    for (Packed& packed : at->second) {
+      if (packed != 0 && Put(slots, Unpack(packed))) packed = 0;
+    }
+    if (Empty(at->second)) shard.more.erase(at);
+  }
+}
+
 bool DirectoryTable::Change(Slots& slots, HolderEntry entry) {
   for (Packed& packed : slots) {
     if (packed != 0 && Unpack(packed).holder == entry.holder) {
@@ -80,8 +94,10 @@ bool DirectoryTable::Change(Slots& slots, HolderEntry entry) {
   return false;
 }
 
-bool DirectoryTable::Put(Slots& slots, HolderEntry entry) {
-  const auto free = std::find(slots.begin(), slots.end(), Packed{0});
+bool DirectoryTable::Put(Slots& slots, HolderEntry entry) const {
+  const auto free = std::find_if(slots.begin(), slots.end(), [this](Packed packed) {
+    return packed == 0 || !alive(Unpack(packed).holder);
+  });
   if (free == slots.end()) return false;
   *free = Pack(entry);
   return true;
@@ -99,7 +115,7 @@ bool DirectoryTable::Clear(Slots& slots, HolderNumber holder) {
 
 bool DirectoryTable::Empty(const Slots& slots) { return slots == Slots{}; }
 
-void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry) {
+void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry, HolderNumber instead) {
   Shard& shard = ShardOf(hash);
   MutexLock lock(shard.mu);
   auto it = shard.recent.find(hash);
@@ -121,7 +137,15 @@ void DirectoryTable::Add(WaymarkHash hash, HolderEntry entry) {
   if (Change(it->second, entry)) return;
   const auto more = shard.more.find(hash);
   if (more != shard.more.end() && Change(more->second, entry)) return;
-  if (!Put(it->second, entry)) Put(shard.more[hash], entry);
+  if (Put(it->second, entry)) return;
+  Slots& further = shard.more[hash];
+  if (Put(further, entry)) return;
+  for (Slots* const slots : {&it->second, &further}) {
+    if (instead != 0 && Clear(*slots, instead) && Put(*slots, entry)) return;
+  }
+  // News is worth more: whoever has just got the block will keep it longest.
+  std::rotate(further.begin(), further.begin() + 1, further.end());
+  further.back() = Pack(entry);
 }
 
 void DirectoryTable::Remove(WaymarkHash hash, HolderNumber holder) {

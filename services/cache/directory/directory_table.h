@@ -34,7 +34,7 @@ using HolderEntries = absl::InlinedVector<HolderEntry, 4>;
 // Thread-safe.
 class DirectoryTable {
  public:
-  static constexpr size_t kMostHolders = 8;  // Of a waymark. Further ones are left out.
+  static constexpr size_t kMostHolders = 8;  // Of a waymark.
   static constexpr HolderNumber kMostNumbers = (1 << 14) - 1;
 
   explicit DirectoryTable(uint64_t max_bytes);
@@ -48,8 +48,9 @@ class DirectoryTable {
   // complete. Call it again and again, from one thread.
   bool SweepSome();
 
-  // Adds a holder or changes its tier.
-  void Add(WaymarkHash hash, HolderEntry entry);
+  // Adds a holder or changes its tier. When there is no place left, it takes that of `instead`, or
+  // of one that came before.
+  void Add(WaymarkHash hash, HolderEntry entry, HolderNumber instead = 0);
   void Remove(WaymarkHash hash, HolderNumber holder);
   // Who holds it, best tier first.
   HolderEntries Find(WaymarkHash hash) const;
@@ -83,10 +84,13 @@ class DirectoryTable {
   static size_t Bytes(const Map& map) { return map.capacity() * (sizeof(Map::value_type) + 1); }
   // True: it was there.
   static bool Change(Slots& slots, HolderEntry entry);
-  static bool Put(Slots& slots, HolderEntry entry);
+  // In a free place. Those of holders that are gone are free before a sweep comes, too.
+  bool Put(Slots& slots, HolderEntry entry) const;
   static bool Clear(Slots& slots, HolderNumber holder);
   static bool Empty(const Slots& slots);
   void SweepMap(Map& map) const;
+  // Holders beyond the first four get places among them that have become free.
+  void FillUp(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   bool alive(HolderNumber holder) const {
     return alive_[holder].load(std::memory_order_relaxed) != 0;
   }

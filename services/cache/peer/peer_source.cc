@@ -186,23 +186,50 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       if (holder == source_.options_.self || !tried_.insert(holder).second) continue;
       if (source_.search_.health().MayCall(holder)) return Ask(std::move(holder));
     }
-    if (busy_.empty() || source_.clock_.Now() >= deadline_) {
+    if ((busy_.empty() && named_.empty()) || source_.clock_.Now() >= deadline_) {
       source_.failed_reads_.fetch_add(1);
       const ReadDone done = std::exchange(done_, nullptr);
       return done(worst_);
     }
-    source_.timers_.At(source_.clock_.Now() + source_.options_.busy_pause,
-                       [self = shared_from_this()] {
-                         for (const std::string& holder : self->busy_) {
-                           self->tried_.erase(holder);
-                           self->holders_.push_back(holder);
-                         }
-                         self->busy_.clear();
-                         self->Next();
-                       });
+    const Duration pause = source_.options_.busy_pause * (1 << std::min(rounds_++, kLongestPause));
+    source_.timers_.At(source_.clock_.Now() + pause, [self = shared_from_this()] {
+      self->AskAgain();
+      self->Next();
+    });
   }
 
  private:
+  // Whoever was named first, then whoever was busy: so a herd gets most copies from each other.
+  void AskAgain() {
+    for (auto* const members : {&named_, &busy_}) {
+      for (const std::string& member : *members) {
+        tried_.erase(member);
+        holders_.push_back(member);
+      }
+    }
+    named_.clear();
+    busy_.clear();
+  }
+  // Adds the members that a busy one named. Each reader has an order of its own, so that not all
+  // turn to the same one.
+  void Name(const std::vector<std::string>& others) {
+    const auto before = [&](const std::string& a, const std::string& b) {
+      const auto place = [&](const std::string& id) {
+        const std::string all = id + source_.options_.self + std::string(key_.View());
+        return Xxh3(std::as_bytes(std::span(all)));
+      };
+      return place(a) < place(b);
+    };
+    std::vector<std::string> mine;
+    for (const std::string& other : others) {
+      if (std::find(named_.begin(), named_.end(), other) == named_.end()) mine.push_back(other);
+    }
+    std::sort(mine.begin(), mine.end(), before);
+    holders_.insert(holders_.begin(), mine.begin(), mine.end());
+    named_.insert(named_.begin(), mine.begin(), mine.end());
+    if (named_.size() > kMostNamed) named_.resize(kMostNamed);
+  }
+
   void Ask(std::string holder) {
     struct Answer {
       Status status;
@@ -232,21 +259,24 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     if (status.code() == StatusCode::kCancelled || source_.clock_.Now() >= deadline_) {
       holders_.clear();
       busy_.clear();
+      named_.clear();
       return Next();
     }
     if (status.code() == StatusCode::kResourceExhausted) {
       source_.busy_answers_.fetch_add(1);
-      busy_.insert(holder);
       // Whoever has just taken the block from a busy member, or takes it now, may have it.
-      for (std::string& other : others) {
-        busy_.insert(other);
-        holders_.push_front(std::move(other));
+      Name(others);
+      if (std::find(named_.begin(), named_.end(), holder) == named_.end()) {
+        busy_.push_back(holder);
       }
     } else if (status.code() != StatusCode::kNotFound) {
       ++failures_;
     }
     Next();
   }
+
+  static constexpr size_t kMostNamed = 4;
+  static constexpr int kLongestPause = 4;  // 2^4 times the first one.
 
   // One thread at a time uses it: that of the answer before, or of the timer.
   PeerSource& source_;
@@ -256,8 +286,10 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
   CountingSink counted_;
   std::deque<std::string> holders_;
   std::set<std::string> tried_;
-  std::set<std::string> busy_;  // They, and those whom they named, are asked again.
+  // Both are asked again: who was busy, and whom these named, the newest first.
+  std::vector<std::string> busy_, named_;
   size_t failures_ = 0;
+  int rounds_ = 0;
   Status worst_ = Errorf(StatusCode::kNotFound, "no member is known to have the block");
   ReadDone done_;
 };

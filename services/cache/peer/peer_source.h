@@ -28,7 +28,7 @@ class PeerSource final : public BlockSource {
     // For all look-ups of one Locate, at most seven eighths of what its caller has left.
     Duration lookup_deadline = std::chrono::milliseconds(15);
     Duration silence = std::chrono::milliseconds(250);  // Of a read, until another holder is asked.
-    Duration busy_pause = std::chrono::milliseconds(5);  // Until a busy holder is asked again.
+    Duration busy_pause = std::chrono::milliseconds(5);
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
     size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
@@ -59,6 +59,8 @@ class PeerSource final : public BlockSource {
             ReadDone done) override;
 
   const PeerHealth& health() const { return search_.health(); }
+  // A member has come, or come back: what failed before says nothing.
+  void Renew(const std::string& member) { search_.health().Worked(member); }
   // For others that look for holders, and that call members.
   HolderSearch& search() { return search_; }
   // Totals since start.

@@ -44,11 +44,11 @@ TEST(DirectoryTableTest, KeepsEightHoldersOfAWaymark) {
   EXPECT_THAT(table.Find(16), SizeIs(DirectoryTable::kMostHolders));
   // The places of those that go are there for others.
   table.Remove(16, holders[0]);
-  table.Remove(16, holders[5]);
+  table.Remove(16, holders[11]);  // The newest is always there.
   EXPECT_THAT(table.Find(16), SizeIs(6));
-  table.Add(16, {holders[11], kMemory});
+  table.Add(16, {holders[5], kMemory});
   EXPECT_THAT(table.Find(16), SizeIs(7));
-  EXPECT_EQ(table.Find(16)[0], (HolderEntry{holders[11], kMemory}));
+  EXPECT_EQ(table.Find(16)[0], (HolderEntry{holders[5], kMemory}));
   for (const HolderNumber holder : holders) table.Remove(16, holder);
   EXPECT_EQ(table.entries(), 0u);
 }
@@ -140,6 +140,95 @@ TEST_F(DirectoryTest, AStreamThatIsWholeIsTakenUpAgain) {
   EXPECT_TRUE(directory_.Open("a", 1, 1));
   ASSERT_OK(directory_.Apply("a", 1, Message(2, {16})));
   EXPECT_THAT(Find(8), SizeIs(1));
+}
+
+TEST(DirectoryTableTest, HoldersBeyondTheFirstFourStayWhenTheseAreSwept) {
+  DirectoryTable table(1 << 20);
+  std::vector<HolderNumber> holders;
+  for (int i = 0; i < 6; ++i) {
+    holders.push_back(table.NewHolder());
+    table.Add(8, {holders.back(), kMemory});
+  }
+  for (int i = 0; i < 4; ++i) table.RemoveHolder(holders[i]);
+  while (!table.SweepSome()) {
+  }
+  EXPECT_THAT(table.Find(8), SizeIs(2));
+  table.Remove(8, holders[4]);
+  table.Remove(8, holders[5]);
+  EXPECT_THAT(table.Find(8), IsEmpty());
+  EXPECT_EQ(table.entries(), 0u);
+}
+
+TEST_F(DirectoryTest, EightHoldersStayWhenTheirStreamsBeginAgain) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back("holder-" + std::to_string(i));
+  directory_.SetMembers(ids);
+  for (const uint64_t incarnation : {1, 2}) {
+    for (const std::string& id : ids) {
+      directory_.Open(id, incarnation, 0);
+      count_ = check_ = 0;
+      ASSERT_OK(directory_.Apply(id, incarnation, Message(1, {8}, /*complete=*/false)));
+      ASSERT_OK(directory_.Apply(id, incarnation, Message(2, {})));
+    }
+    EXPECT_THAT(Find(8), SizeIs(8)) << incarnation;
+  }
+}
+
+TEST_F(DirectoryTest, HoldersThatAreGoneLeaveTheirPlacesAtOnce) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back("holder-" + std::to_string(i));
+  // Their streams begin again, and no sweep comes between.
+  for (const uint64_t incarnation : {1, 2, 3}) {
+    directory_.SetMembers({"a"});
+    directory_.SetMembers(ids);
+    for (const std::string& id : ids) {
+      directory_.Open(id, incarnation, 0);
+      count_ = check_ = 0;
+      ASSERT_OK(directory_.Apply(id, incarnation, Message(1, {8})));
+    }
+    EXPECT_THAT(Find(8), SizeIs(8)) << incarnation;
+  }
+}
+
+TEST_F(DirectoryTest, AMessageThatComesTwiceCountsOnce) {
+  EXPECT_FALSE(directory_.Open("a", 1, 0));
+  const Announcement first = Message(1, {8});
+  ASSERT_OK(directory_.Apply("a", 1, first));
+  EXPECT_FALSE(directory_.Open("a", 1, 0));  // The sender begins, once more.
+  ASSERT_OK(directory_.Apply("a", 1, first));
+  const Announcement second = Message(2, {16});
+  ASSERT_OK(directory_.Apply("a", 1, second));
+  ASSERT_OK(directory_.Apply("a", 1, second));
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 2u);
+  const Announcement third = Message(3, {24});
+  ASSERT_OK(directory_.Apply("a", 1, third));
+  // One that was very late changes nothing.
+  EXPECT_THAT(directory_.Apply("a", 1, second),
+              StatusIs(StatusCode::kAborted, HasSubstr("before")));
+  ASSERT_OK(directory_.Apply("a", 1, Message(4, {32})));
+  for (const WaymarkHash hash : {8, 16, 24, 32}) EXPECT_THAT(Find(hash), SizeIs(1)) << hash;
+}
+
+TEST_F(DirectoryTest, AStreamThatBeginsAgainWithOtherThingsIsNoRepetition) {
+  EXPECT_FALSE(directory_.Open("a", 1, 0));
+  ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
+  count_ = check_ = 0;
+  ASSERT_OK(directory_.Apply("a", 1, Message(1, {16})));
+  EXPECT_THAT(Find(8), IsEmpty());
+  EXPECT_THAT(Find(16), SizeIs(1));
+}
+
+TEST_F(DirectoryTest, ItSaysWhatItHasOfAStream) {
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 0u);
+  EXPECT_FALSE(directory_.Open("a", 1, 0));
+  ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
+  ASSERT_OK(directory_.Apply("a", 1, Message(2, {16})));
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 2u);
+  EXPECT_EQ(directory_.SequenceOf("a", 2), 0u);
+  // A member that left for a moment is asked for everything again.
+  directory_.SetMembers({"b"});
+  directory_.SetMembers({"a", "b"});
+  EXPECT_EQ(directory_.SequenceOf("a", 1), 0u);
 }
 
 TEST_F(DirectoryTest, GapsAndWrongSumsEndAStream) {

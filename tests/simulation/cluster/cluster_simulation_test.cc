@@ -1,0 +1,72 @@
+// Clusters with random troubles, and what they must be able to do.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "common/log/log.h"
+#include "tests/simulation/cluster/schedule.h"
+#include "tests/simulation/cluster/targets.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr uint64_t kSeeds = 200;
+
+class ClusterSimulationTest : public ::testing::Test {
+ protected:
+  // That nodes go away is what happens here.
+  void SetUp() override { log::Configure({.level = log::Level::kError}); }
+};
+
+void ExpectMet(const std::vector<TargetRow>& rows) {
+  for (const TargetRow& row : rows) EXPECT_TRUE(row.met()) << Table({row});
+}
+
+TEST_F(ClusterSimulationTest, ASeedAlwaysPlaysTheSame) {
+  std::set<uint64_t> traces;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const ClusterSchedule schedule = MakeSchedule(seed);
+    const PlayResult first = Play(schedule);
+    EXPECT_EQ(Play(schedule).trace, first.trace) << seed;
+    EXPECT_TRUE(traces.insert(first.trace).second) << seed;
+  }
+}
+
+// New seeds each day. `cairn_cluster_simulation --seed` plays one of them again.
+TEST_F(ClusterSimulationTest, NoTroubleBreaksAnInvariant) {
+  const auto day = std::chrono::duration_cast<std::chrono::days>(
+      std::chrono::system_clock::now().time_since_epoch());
+  const uint64_t first = static_cast<uint64_t>(day.count()) * 1000;
+  std::cout << "seeds from " << first << " on\n";
+  uint64_t served = 0, outdated = 0;
+  for (uint64_t seed = first; seed < first + kSeeds; ++seed) {
+    const ClusterSchedule schedule = MakeSchedule(seed);
+    const PlayResult result = Play(schedule);
+    served += result.served_by_peers;
+    outdated += result.outdated;
+    if (result.wrong.empty()) continue;
+    FAIL() << "seed " << seed << ": " << result.wrong.front() << "\n" << ToText(Shorten(schedule));
+  }
+  // Otherwise the seeds show nothing.
+  EXPECT_GT(served, kSeeds);
+  std::cout << served << " requests served by members, " << outdated << " copies outdated\n";
+}
+
+TEST_F(ClusterSimulationTest, DirectoriesAreEven) { ExpectMet(MeasureBalance(1000)); }
+
+TEST_F(ClusterSimulationTest, SevenThatWantOnePrefixShareTheCopies) {
+  ExpectMet(MeasureHerd(8, 3.5, 4));
+}
+
+TEST_F(ClusterSimulationTest, WhenMembersComeAndGoMostIsStillFound) { ExpectMet(MeasureChurn(40)); }
+
+TEST_F(ClusterSimulationTest, NoViewChangesWhileDiscoverySleeps) {
+  ExpectMet(MeasureSleepingDiscovery());
+}
+
+TEST_F(ClusterSimulationTest, TwoVersionsWorkTogether) { ExpectMet(MeasureTwoVersions()); }
+
+}  // namespace
+}  // namespace cairn::testing

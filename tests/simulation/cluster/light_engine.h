@@ -1,0 +1,186 @@
+#pragma once
+// An engine without tiers, for simulations of many nodes: blocks are numbers in memory, from which
+// their bytes are made when somebody reads them.
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "services/cache/engine/for_peers.h"
+
+namespace cairn::testing {
+
+// Where a block lies, and what it was made of.
+using BlockId = std::pair<Digest, BlockKey>;
+
+// What survives the death of a process.
+struct LightDisk {
+  std::map<Digest, uint32_t> namespaces;             // Tokens of a block.
+  std::vector<std::pair<BlockId, uint64_t>> blocks;  // With their stamps, oldest first.
+  std::vector<cache::Bump> bumps;
+};
+
+// The bytes of a block: its key, its stamp, filling, and the hash of all that. The stamp is the
+// digest of the bumps that its writer knew.
+std::vector<std::byte> LightBytes(const BlockKey& key, uint64_t stamp, size_t size);
+
+// All in one thread. Blocks that have no room push out the least recently used.
+class LightEngine final : public cache::CacheEngine, public cache::PeerEngine {
+ public:
+  struct Options {
+    size_t capacity_blocks = 1000;
+    size_t block_bytes = 256;
+    size_t events = 65536;      // That a watcher may lag behind.
+    size_t reads_at_once = 16;  // Of one request, from a source.
+    Duration lookup_patience = std::chrono::milliseconds(30);
+    Duration read_patience = std::chrono::seconds(1);
+  };
+  // Told of what must never happen.
+  using Wrong = std::function<void(const std::string& what)>;
+  LightEngine(Options options, const Clock* clock, cache::BlockSource* source, uint64_t seed,
+              Wrong wrong);
+  ~LightEngine() override;
+
+  // --- For the simulation
+
+  void Load(const LightDisk& disk);
+  LightDisk Save() const;
+  void Know(const Digest& fingerprint, uint32_t block_tokens);
+  // A worker has computed these blocks.
+  void Store(const Digest& fingerprint, std::span<const BlockKey> keys);
+  // A request: what is here, then what the source has.
+  struct Outcome {
+    uint32_t local = 0, located = 0, read = 0, failed = 0;
+    Status lookup = OkStatus();
+  };
+  using Done = std::function<void(const Outcome&)>;
+  void Get(const Digest& fingerprint, std::vector<BlockKey> keys, Done done);
+  // Requests that are under way go on no further.
+  void Close() { closed_ = true; }
+
+  bool Has(const Digest& fingerprint, const BlockKey& key) const {
+    return blocks_.contains({fingerprint, key});
+  }
+  uint32_t Prefix(const Digest& fingerprint, std::span<const BlockKey> keys) const;
+  const std::list<BlockId>& blocks() const { return order_; }  // Oldest first.
+  bool Knows(const Digest& fingerprint) const { return namespaces_.contains(fingerprint); }
+  uint32_t BlockTokens(const Digest& fingerprint) const;
+  size_t sessions() const { return sessions_.size(); }
+  size_t leases() const;
+  uint64_t accepted() const { return accepted_; }
+  uint64_t outdated() const { return outdated_; }  // Copies that a bump overtook.
+
+  // --- PeerEngine
+
+  Result<std::unique_ptr<cache::StoredBlockRead>> ReadStored(const Digest& fingerprint,
+                                                             const BlockKey& key) override;
+  uint64_t BumpsDigestOf(const Digest& fingerprint) const override;
+  uint64_t BumpsDigest() const override;
+  cache::BumpPage Bumps(uint64_t begin, size_t most) const override;
+  Result<size_t> TakeOverBumps(std::span<const cache::Bump> bumps) override;
+
+  // --- CacheEngine: what the cluster calls
+
+  cache::PeerEngine* for_peers() override { return this; }
+  using CacheEngine::OpenSession;
+  Result<cache::SessionId> OpenSession(std::string_view client, std::string_view tenant) override;
+  void CloseSession(cache::SessionId session) override;
+  Result<std::shared_ptr<const NamespaceSpec>> GetNamespace(
+      const Digest& fingerprint) const override;
+  Result<cache::MatchResult> Match(const cache::MatchRequest& request) override;
+  Result<std::unique_ptr<cache::EventQueue>> Watch(const cache::WatchRequest& request) override;
+  Result<DropResult> DropNamespace(const Digest& fingerprint) override;
+  Result<DropResult> BumpEpoch(const Digest& fingerprint) override;
+  void Tick() override;
+
+  // --- CacheEngine: what nobody calls here
+
+  Result<OpenedNamespace> OpenNamespace(const NamespaceSpec&, bool) override { return None(); }
+  Result<std::unique_ptr<cache::FetchStream>> Fetch(const cache::FetchRequest&) override {
+    return None();
+  }
+  Status Release(cache::SessionId, std::span<const cache::LeaseId>) override { return None(); }
+  Result<Duration> RenewLease(cache::SessionId, cache::LeaseId, Duration) override {
+    return None();
+  }
+  Result<PrefetchOutcome> Prefetch(const cache::PrefetchRequest&) override { return None(); }
+  Result<std::vector<std::optional<TierKind>>> Exists(const Digest&,
+                                                      std::span<const BlockKey>) override {
+    return None();
+  }
+  Result<std::vector<Result<cache::ReservationId>>> Reserve(
+      cache::SessionId, const Digest&, std::span<const cache::ReservePartRequest>,
+      Duration) override {
+    return None();
+  }
+  Status Write(cache::SessionId, cache::ReservationId, uint64_t,
+               std::span<const std::byte>) override {
+    return None();
+  }
+  Result<std::vector<Status>> Commit(cache::SessionId, std::span<const cache::ReservationId>,
+                                     std::string_view) override {
+    return None();
+  }
+  Status Abort(cache::SessionId, std::span<const cache::ReservationId>) override { return None(); }
+  Status Flush(const cache::FlushRequest&) override { return OkStatus(); }
+  cache::EngineStats GetStats() const override { return {}; }
+  std::vector<NamespaceInfo> ListNamespaces(std::string_view) const override { return {}; }
+  Result<DropResult> DropTenant(std::string_view) override { return None(); }
+  void BeginDrain() override {}
+
+ private:
+  static Status None() { return Errorf(StatusCode::kUnimplemented, "a light engine"); }
+  struct Stored {
+    uint64_t stamp = 0;
+    std::list<BlockId>::iterator place;
+  };
+  struct Lease {
+    cache::SessionId session = 0;
+    TimePoint ends{};
+  };
+  class Queue;
+  class Read;
+  class Sink;
+  struct Request;
+
+  void Put(const BlockId& id, uint64_t stamp);
+  void Remove(const BlockId& id);
+  // Front blocks are used last, so that a prompt leaves from its end.
+  void Touch(const Digest& fingerprint, std::span<const BlockKey> keys);
+  void Hide(const Digest& fingerprint);
+  void Tell(CacheEvent event);
+  // Reads of this request that may begin now.
+  void Pump(const std::shared_ptr<Request>& request);
+  void Locate(const std::shared_ptr<Request>& request);
+  void ReadOne(const std::shared_ptr<Request>& request, uint32_t number);
+  bool Remember(const cache::Bump& bump);
+  DropResult BumpHere(const Digest& fingerprint);
+
+  const Options options_;
+  const Clock& clock_;
+  cache::BlockSource* const source_;
+  const Wrong wrong_;
+  uint64_t random_;
+  bool closed_ = false;
+  std::map<Digest, uint32_t> namespaces_;
+  absl::flat_hash_map<BlockId, Stored> blocks_;
+  std::list<BlockId> order_;
+  std::vector<cache::Bump> bumps_;
+  std::map<Digest, std::set<cache::Bump::Id>> known_bumps_;
+  std::map<Digest, uint64_t> bump_digests_;
+  uint64_t bumps_digest_ = 0;
+  std::set<cache::SessionId> sessions_;
+  std::vector<Lease> leases_;
+  uint64_t next_session_ = 1;
+  std::vector<Queue*> queues_;
+  // Blocks that are read, and who waits for them.
+  std::map<BlockId, std::vector<std::function<void(bool)>>> reading_;
+  uint64_t accepted_ = 0, outdated_ = 0;
+};
+
+}  // namespace cairn::testing

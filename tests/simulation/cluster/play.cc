@@ -1,0 +1,361 @@
+// Plays a schedule, and looks at the invariants of the cluster.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/simulation/cluster/cluster_world.h"
+#include "tests/simulation/cluster/schedule.h"
+
+namespace cairn::testing {
+namespace {
+
+using cache::WaymarkHash;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint32_t kPrompts = 12;
+constexpr uint32_t kMostBlocks = 64;
+constexpr uint32_t kNamespaces = 2;
+constexpr double kKilobyte = 1000;
+constexpr double kLinkSpeed = 50e3;  // A block takes 5 ms.
+// All requests at once are no load: a read that is silent for long is a failure of the member.
+constexpr double kCalmLinkSpeed = 10e6;
+// Discovery asks every 5 s, and believes an absence the second time. Members greet each other every
+// 10 s, or 10 s after a failure.
+constexpr Duration kCalm = seconds(45);
+constexpr Duration kLastGets = seconds(5);
+// Sessions of members that ask for nothing end after 60 s.
+constexpr Duration kSilence = seconds(70);
+
+Digest NamespaceOf(uint32_t prompt) {
+  return Sha256::Of(fmt::format("namespace {}", prompt % kNamespaces));
+}
+uint32_t BlockTokensOf(uint32_t prompt) { return prompt % kNamespaces == 0 ? 512 : 64; }
+
+// Prompts of a namespace share their first blocks by pairs.
+std::vector<BlockKey> KeysOf(uint32_t prompt, uint32_t blocks) {
+  std::vector<BlockKey> keys;
+  for (uint32_t i = 0; i < blocks; ++i) {
+    const uint32_t family = i < 16 ? prompt % 4 : prompt;
+    keys.push_back(Sha256::Of(fmt::format("block {} {}", family, i)));
+  }
+  return keys;
+}
+
+class Player {
+ public:
+  explicit Player(const ClusterSchedule& schedule)
+      : schedule_(schedule), world_(OptionsOf(schedule)) {}
+
+  PlayResult Run() {
+    for (size_t i = 0; i < schedule_.started; ++i) world_.Start(i);
+    for (const ClusterEvent& event : schedule_.events) {
+      world_.agenda().At(world_.Now() + event.at, [this, event] { Do(event); });
+    }
+    Pass(schedule_.length);
+    BecomeCalm();
+    Pass(kCalm);
+    LookAtMembers();
+    LookAtDirectories();
+    // After failures, one call finds out whether a member works again, and others skip it meanwhile.
+    for (int round = 0; round < 2; ++round) {
+      AskForEverything(/*must_be_found=*/false);
+      Pass(kLastGets);
+    }
+    AskForEverything(/*must_be_found=*/true);
+    Pass(kLastGets);
+    LookAtAnswers();
+    if (schedule_.seed % 8 == 0) {
+      Pass(kSilence);
+      LookAtSessions();
+    }
+    result_.wrong = world_.wrong();
+    result_.trace = world_.trace();
+    result_.steps = world_.agenda().ran();
+    for (Process* const process : world_.Newest()) {
+      result_.accepted += process->engine().accepted();
+      result_.outdated += process->engine().outdated();
+      const SimulatedLinks::Counts& counts = process->links().counts();
+      result_.calls += counts.hellos + counts.announces + counts.bumps + counts.finds +
+                       counts.matches + counts.reads;
+    }
+    return result_;
+  }
+
+ private:
+  static ClusterWorld::Options OptionsOf(const ClusterSchedule& schedule) {
+    ClusterWorld::Options options{.seed = schedule.seed, .machines = schedule.machines};
+    options.process.tick = milliseconds(50);
+    options.process.engine.capacity_blocks = 100 + schedule.seed * 37 % 400;
+    // Some followers of events are too slow.
+    if (schedule.seed % 3 == 0) options.process.engine.events = 20;
+    options.network.bytes_per_second = kLinkSpeed;
+    options.piece_bytes = 100;
+    return options;
+  }
+
+  // The rest of a play that went wrong tells nothing.
+  void Pass(Duration time) {
+    for (Duration passed{0}; passed < time && world_.wrong().empty(); passed += milliseconds(100)) {
+      world_.Run(milliseconds(100));
+    }
+  }
+
+  Process* At(uint32_t machine) { return world_.process(machine % world_.machines()); }
+
+  // In the process, as soon as it runs.
+  void In(uint32_t machine, const std::function<void(Process&)>& what) {
+    Process* const process = At(machine);
+    if (process != nullptr) process->Enter([process, what] { what(*process); });
+  }
+
+  void Do(const ClusterEvent& event) {
+    using Kind = ClusterEvent::Kind;
+    const auto a = static_cast<uint32_t>(event.a % world_.machines());
+    const auto b = static_cast<uint32_t>(event.b % world_.machines());
+    world_.Note(200 + static_cast<uint64_t>(event.kind), event.a, event.b, event.c);
+    switch (event.kind) {
+      case Kind::kStore:
+        return In(a, [event](Process& node) {
+          if (!node.ready()) return;
+          node.engine().Know(NamespaceOf(event.b), BlockTokensOf(event.b));
+          node.engine().Store(NamespaceOf(event.b), KeysOf(event.b, event.c));
+        });
+      case Kind::kGet:
+        return In(a, [this, event](Process& node) { Get(node, event.b, event.c); });
+      case Kind::kBump:
+        return In(a,
+                  [event](Process& node) { (void)node.engine().BumpEpoch(NamespaceOf(event.b)); });
+      case Kind::kDrop:
+        return In(
+            a, [event](Process& node) { (void)node.engine().DropNamespace(NamespaceOf(event.b)); });
+      case Kind::kCut:
+        return world_.network().Cut(a, b);
+      case Kind::kIsolate:
+        for (size_t i = 0; i < world_.machines(); ++i) {
+          world_.network().Cut(a, i);
+          world_.network().Cut(i, a);
+        }
+        return;
+      case Kind::kPartition:
+        return Partition(event.b + 1);
+      case Kind::kHeal:
+        return world_.network().HealAll();
+      case Kind::kPause:
+        if (Process* const node = At(a)) node->Pause();
+        return;
+      case Kind::kResume:
+        if (Process* const node = At(a)) node->Resume();
+        return;
+      case Kind::kKill:
+        return world_.Kill(a);
+      case Kind::kStart:
+        return world_.Start(a, static_cast<ClusterWorld::Disk>(event.b % 3));
+      case Kind::kCopyDisk:
+        return world_.CopyDisk(a);
+      case Kind::kClone:
+        return world_.Clone(a, b);
+      case Kind::kLeave:
+        return world_.Leave(a);
+      case Kind::kNames:
+        for (size_t i = 0; i < world_.machines(); ++i) {
+          if (event.c != 0 || i == a) world_.SetNames(i, static_cast<NamesAre>(event.b % 7));
+        }
+        return;
+      case Kind::kSlowLink:
+        return world_.network().SetSpeed(a, event.b * kKilobyte);
+      case Kind::kLoss:
+        world_.network().options().loss = event.b / 1000.0;
+        world_.network().options().duplicates = event.c / 1000.0;
+        return;
+      case Kind::kClockRate:
+        if (Process* const node = At(a)) node->clock().SetRate(event.b / 1000.0);
+        return;
+      case Kind::kLie:
+        if (Process* const node = At(a)) node->lies = event.b != 0;
+        return;
+    }
+  }
+
+  void Partition(uint32_t groups) {
+    for (size_t i = 0; i < world_.machines(); ++i) {
+      for (size_t k = 0; k < world_.machines(); ++k) {
+        if (i % groups != k % groups) world_.network().Cut(i, k);
+      }
+    }
+  }
+
+  void Get(Process& node, uint32_t prompt, uint32_t blocks) {
+    if (!node.ready()) return;
+    node.engine().Know(NamespaceOf(prompt), BlockTokensOf(prompt));
+    ++result_.requests;
+    node.engine().Get(NamespaceOf(prompt), KeysOf(prompt, blocks),
+                      [this, machine = node.options().machine](const LightEngine::Outcome& got) {
+                        world_.Note(300, machine, got.local << 16 | got.located,
+                                    got.read << 16 | got.failed);
+                        if (got.read > 0) ++result_.served_by_peers;
+                      });
+  }
+
+  void BecomeCalm() {
+    world_.network().HealAll();
+    world_.network().options().loss = world_.network().options().duplicates = 0;
+    size_t living = 0;
+    for (uint32_t i = 0; i < world_.machines(); ++i) {
+      world_.network().SetSpeed(i, kCalmLinkSpeed);
+      Process* const node = At(i);
+      if (node == nullptr) continue;
+      ++living;
+      node->lies = false;
+      node->clock().SetRate(1);
+      node->Resume();
+    }
+    if (living == 0) world_.Start(0);
+    world_.NameWhoLives();
+  }
+
+  // Everybody sees all others, and knows the same bumps.
+  void LookAtMembers() {
+    if (!world_.wrong().empty()) return;
+    newest_ = world_.Newest();
+    const std::set<Process*> expected(newest_.begin(), newest_.end());
+    for (size_t i = 0; i < world_.machines(); ++i) {
+      Process* const node = world_.process(i);
+      if (node == nullptr) continue;
+      const cache::ClusterView view = node->cluster().view();
+      if (!expected.contains(node)) {
+        if (!view.replaced_by) {
+          world_.Wrong(fmt::format("machine {} does not know that its id was taken", i));
+        }
+        continue;
+      }
+      if (view.members.size() + 1 != newest_.size()) {
+        world_.Wrong(fmt::format("machine {} sees {} other members of {}", i, view.members.size(),
+                                 newest_.size() - 1));
+      }
+      if (node->engine().BumpsDigest() != newest_[0]->engine().BumpsDigest()) {
+        world_.Wrong(fmt::format("machine {} knows other bumps", i));
+      }
+    }
+  }
+
+  // Each live waymark is at both its owners, and nothing else is.
+  void LookAtDirectories() {
+    if (!world_.wrong().empty()) return;
+    std::vector<std::string> ids;
+    for (Process* const node : newest_) ids.push_back(node->options().id);
+    const cache::OwnerMap owners(ids);
+    std::map<WaymarkHash, std::set<std::string>> held;
+    for (uint32_t prompt = 0; prompt < kPrompts; ++prompt) {
+      for (const BlockKey& key : KeysOf(prompt, kMostBlocks)) {
+        const Digest ns = NamespaceOf(prompt);
+        const WaymarkHash hash = cache::HashForWaymark(ns, key);
+        if (!cache::IsWaymark(hash, BlockTokensOf(prompt))) continue;
+        auto& holders = held[hash];
+        for (Process* const node : newest_) {
+          if (node->engine().Has(ns, key)) holders.insert(node->options().id);
+        }
+      }
+    }
+    for (Process* const node : newest_) LookAtDirectory(*node, owners, held);
+  }
+
+  void LookAtDirectory(Process& node, const cache::OwnerMap& owners,
+                       const std::map<WaymarkHash, std::set<std::string>>& held) {
+    const cache::PeerCaller caller = node.cluster().self().caller;
+    size_t missing = 0, surplus = 0;
+    std::string first;
+    for (const auto& [hash, holders] : held) {
+      const auto found = node.cluster().host().Find(caller, {&hash, 1});
+      std::set<std::string> there;
+      for (const cache::Holder& holder : found->holders[0]) there.insert(holder.id);
+      const std::vector<std::string> ids = owners.IdsOf(hash);
+      const bool owns = std::find(ids.begin(), ids.end(), node.options().id) != ids.end();
+      // Of more than 8 holders the further ones are left out, and stay so when others leave. While a
+      // stream begins again, its holder counts twice.
+      const bool counts = 2 * holders.size() <= cache::DirectoryTable::kMostHolders;
+      if (owns && counts &&
+          there.size() < std::min(holders.size(), cache::DirectoryTable::kMostHolders)) {
+        ++missing;
+        for (const std::string& id : holders) {
+          if (first.empty() && !there.contains(id)) first = id + " is missing";
+        }
+      }
+      for (const std::string& id : there) {
+        if (owns && holders.contains(id)) continue;
+        ++surplus;
+        if (first.empty())
+          first = fmt::format("{} {}", id, owns ? "holds it no more" : "elsewhere");
+      }
+    }
+    if (missing + surplus == 0) return;
+    world_.Wrong(fmt::format("the directory of machine {} lacks {} holders and has {} too many: {}",
+                             node.options().machine, missing, surplus, first));
+  }
+
+  // Every node asks for every prompt. What another one has must be found.
+  void AskForEverything(bool must_be_found) {
+    if (!world_.wrong().empty()) return;
+    for (Process* const node : newest_) {
+      for (uint32_t prompt = 0; prompt < kPrompts; ++prompt) AskFor(*node, prompt, must_be_found);
+    }
+  }
+
+  void AskFor(Process& node, uint32_t prompt, bool must_be_found) {
+    // Of more waymarks only some are asked for.
+    const std::vector<BlockKey> keys = KeysOf(prompt, cache::kMostAsked);
+    const Digest ns = NamespaceOf(prompt);
+    uint32_t best = 0;
+    for (Process* const other : newest_) {
+      if (other->engine().Knows(ns)) best = std::max(best, other->engine().Prefix(ns, keys));
+    }
+    node.engine().Know(ns, BlockTokensOf(prompt));
+    ++unanswered_;
+    // Not every block of the other namespace is a waymark.
+    const bool all =
+        BlockTokensOf(prompt) == 512 && world_.machines() <= cache::DirectoryTable::kMostHolders;
+    node.engine().Get(ns, keys,
+                      [this, best, all, must_be_found, prompt,
+                       machine = node.options().machine](const LightEngine::Outcome& got) {
+                        --unanswered_;
+                        if (!must_be_found) return;
+                        if (!got.lookup.ok() || (all && got.local + got.located < best)) {
+                          world_.Wrong(fmt::format(
+                              "machine {} found {} + {} blocks of prompt {}, another has {}: {}",
+                              machine, got.local, got.located, prompt, best, ToString(got.lookup)));
+                        }
+                      });
+  }
+
+  void LookAtAnswers() {
+    if (world_.wrong().empty() && unanswered_ != 0) {
+      world_.Wrong(fmt::format("{} requests have no end", unanswered_));
+    }
+  }
+
+  void LookAtSessions() {
+    for (Process* const node : newest_) {
+      if (!world_.wrong().empty()) return;
+      if (node->engine().sessions() + node->engine().leases() > 0) {
+        world_.Wrong(fmt::format("machine {} keeps {} sessions and {} leases",
+                                 node->options().machine, node->engine().sessions(),
+                                 node->engine().leases()));
+      }
+    }
+  }
+
+  const ClusterSchedule& schedule_;
+  PlayResult result_;
+  std::vector<Process*> newest_;
+  int64_t unanswered_ = 0;
+  ClusterWorld world_;
+};
+
+}  // namespace
+
+PlayResult Play(const ClusterSchedule& schedule) { return Player(schedule).Run(); }
+
+}  // namespace cairn::testing

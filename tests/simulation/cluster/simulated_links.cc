@@ -1,0 +1,343 @@
+#include "tests/simulation/cluster/simulated_links.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tests/simulation/cluster/cluster_world.h"
+#include "tests/simulation/cluster/process.h"
+
+namespace cairn::testing {
+namespace {
+
+// Of packets, in the trace.
+enum Kind : int { kHello = 1, kAnnounce, kBumps, kFind, kMatch, kRead, kPiece, kAnswer };
+
+// How often a sender tries again over a link that is cut.
+constexpr Duration kResend = std::chrono::milliseconds(200);
+
+Status Late() { return Errorf(StatusCode::kDeadlineExceeded, "no answer came in time"); }
+Status Refused() { return Errorf(StatusCode::kUnavailable, "nobody listens there"); }
+
+}  // namespace
+
+void SimulatedLinks::Stop() {
+  ended_ = true;
+  // Callbacks may call again, which does nothing now.
+  while (!calls_.empty()) (void)calls_.extract(calls_.begin());
+}
+
+void SimulatedLinks::Broken(size_t machine, uint64_t life) {
+  std::vector<uint64_t> broken;
+  for (const auto& [id, call] : calls_) {
+    if (call.machine == machine && call.life == life) broken.push_back(id);
+  }
+  for (const uint64_t id : broken) {
+    Fail(id, Errorf(StatusCode::kUnavailable, "the connection broke"));
+  }
+}
+
+const std::string* SimulatedLinks::AddressOf(const std::string& member) const {
+  const auto it = addresses_.find(member);
+  return it == addresses_.end() ? nullptr : &it->second;
+}
+
+void SimulatedLinks::Fail(uint64_t id, const Status& status) {
+  const auto it = calls_.find(id);
+  if (it == calls_.end()) return;
+  const Call call = std::move(it->second);
+  calls_.erase(it);
+  call.fail(status);
+}
+
+uint64_t SimulatedLinks::Begin(const std::string& address, int kind, TimePoint deadline,
+                               Call call) {
+  if (world_.in_host()) world_.Wrong("a call of a member caused a call to another member");
+  const uint64_t id = next_++;
+  call.machine = ClusterWorld::MachineAt(address);
+  call.life = world_.life(call.machine);
+  world_.Note(static_cast<uint64_t>(kind), self_.options().machine, call.machine);
+  calls_.emplace(id, std::move(call));
+  // A read is watched more closely.
+  if (kind != kRead) self_.Later(deadline, [this, id] { Fail(id, Late()); });
+  return id;
+}
+
+template <typename Answer>
+void SimulatedLinks::Answered(uint64_t id, Answer answer) {
+  const auto it = calls_.find(id);
+  if (it == calls_.end()) return;
+  const Call call = std::move(it->second);
+  calls_.erase(it);
+  (*static_cast<std::function<void(Answer)>*>(call.answer.get()))(std::move(answer));
+}
+
+template <typename Answer>
+void SimulatedLinks::Ask(const std::string& address, int kind, TimePoint deadline,
+                         std::function<Answer(Process&)> serve, std::function<void(Answer)> done) {
+  if (ended_) return;
+  const auto answer = std::make_shared<std::function<void(Answer)>>(std::move(done));
+  const uint64_t id = Begin(
+      address, kind, deadline,
+      {.fail = [answer](const Status& status) { (*answer)(Answer(status)); }, .answer = answer});
+  const size_t from = self_.options().machine, to = ClusterWorld::MachineAt(address);
+  const uint64_t life = self_.options().life;
+  ClusterWorld& world = world_;
+  const auto reply = [&world, from, to, life, id](Answer value) {
+    const auto back = world.network().Travel(to, from);
+    if (!back) return;
+    world.agenda().At(
+        world.Now() + *back, [&world, from, to, life, id, value = std::move(value)]() mutable {
+          Process* const caller = world.process(from, life);
+          if (caller == nullptr) return;
+          caller->Enter([&world, caller, from, to, id, value = std::move(value)]() mutable {
+            world.Note(kAnswer, to, from, id);
+            caller->links().Answered<Answer>(id, std::move(value));
+          });
+        });
+  };
+  const int copies = world.network().Duplicates() ? 2 : 1;
+  for (int copy = 0; copy < copies; ++copy) {
+    const auto there = world.network().Travel(from, to);
+    if (!there) continue;
+    world.agenda().At(world.Now() + *there, [&world, to, serve, reply] {
+      Process* const callee = world.process(to);
+      if (callee == nullptr) return reply(Answer(Refused()));
+      callee->Enter([&world, callee, serve, reply] {
+        world.EnterHost();
+        Answer value = serve(*callee);
+        world.LeaveHost();
+        reply(std::move(value));
+      });
+    });
+  }
+}
+
+void SimulatedLinks::Hello(const std::string& address, const cache::PeerHello& hello,
+                           TimePoint deadline, HelloDone done) {
+  ++counts_.hellos;
+  Ask<Result<cache::PeerHelloAnswer>>(
+      address, kHello, deadline,
+      [hello](Process& callee) -> Result<cache::PeerHelloAnswer> {
+        return callee.cluster().host().Hello(hello);
+      },
+      std::move(done));
+}
+
+void SimulatedLinks::Announce(const std::string& member, const cache::Announcement& message,
+                              TimePoint deadline, AnnounceDone done) {
+  const std::string* const address = AddressOf(member);
+  if (address == nullptr) return done(Refused());
+  ++counts_.announces;
+  counts_.announced_waymarks += message.size();
+  const auto shared = std::make_shared<const cache::Announcement>(message);
+  Ask<Status>(
+      *address, kAnnounce, deadline,
+      [shared, caller = self_.cluster().self().caller](Process& callee) {
+        return callee.cluster().host().Announce(caller, *shared);
+      },
+      std::move(done));
+}
+
+void SimulatedLinks::ExchangeBumps(const std::string& member, const cache::BumpPage& page,
+                                   TimePoint deadline, BumpsDone done) {
+  const std::string* const address = AddressOf(member);
+  if (address == nullptr) return done(Refused());
+  ++counts_.bumps;
+  Ask<Result<cache::BumpPage>>(
+      *address, kBumps, deadline,
+      [page, caller = self_.cluster().self().caller](Process& callee) {
+        return callee.cluster().host().ExchangeBumps(caller, page);
+      },
+      std::move(done));
+}
+
+void SimulatedLinks::Find(const std::string& member,
+                          const std::vector<cache::WaymarkHash>& waymarks, TimePoint deadline,
+                          FindDone done) {
+  const std::string* const address = AddressOf(member);
+  if (address == nullptr) return done(Refused());
+  ++counts_.finds;
+  Ask<Result<cache::FoundHolders>>(
+      *address, kFind, deadline,
+      [waymarks, caller = self_.cluster().self().caller](Process& callee) {
+        return callee.cluster().host().Find(caller, waymarks);
+      },
+      std::move(done));
+}
+
+void SimulatedLinks::Match(const std::string& member, const cache::PeerNamespace& ns,
+                           std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) {
+  const std::string* const address = AddressOf(member);
+  if (address == nullptr) return done(Refused());
+  ++counts_.matches;
+  Ask<Result<cache::PeerMatch>>(
+      *address, kMatch, deadline,
+      [ns, keys = std::vector<BlockKey>(keys.begin(), keys.end()),
+       caller = self_.cluster().self().caller](Process& callee) {
+        return callee.cluster().host().Match(caller, ns, keys);
+      },
+      std::move(done));
+}
+
+void SimulatedLinks::Read(const std::string& member, const cache::PeerNamespace& ns,
+                          const BlockKey& key, TimePoint deadline, Duration silence,
+                          cache::BlockSink* sink, ReadDone done) {
+  if (ended_) return;
+  const std::string* const address = AddressOf(member);
+  if (address == nullptr) return done(Refused(), {});
+  ++counts_.reads;
+  const auto answer = std::make_shared<ReadDone>(std::move(done));
+  const uint64_t id = Begin(*address, kRead, deadline,
+                            {.fail = [answer](const Status& status) { (*answer)(status, {}); },
+                             .answer = answer,
+                             .sink = sink,
+                             .silence = silence,
+                             .heard = self_.clock().Now()});
+  WatchSilence(id, deadline);
+  const size_t from = self_.options().machine, to = ClusterWorld::MachineAt(*address);
+  const uint64_t life = self_.options().life;
+  ClusterWorld& world = world_;
+  const auto there = world.network().Travel(from, to);
+  if (!there) return;
+  const TimePoint ends = self_.clock().ToWorld(deadline);
+  world.agenda().At(world.Now() + *there, [&world, from, life, to, id, ns, key, ends,
+                                           caller = self_.cluster().self().caller] {
+    Process* const holder = world.process(to);
+    if (holder == nullptr) {
+      return Tell(world, to, from, life,
+                  [id](SimulatedLinks& links) { links.EndRead(id, Refused(), {}); });
+    }
+    holder->Enter([&world, holder, from, life, id, ns, key, ends, caller] {
+      Serve(world, *holder, caller,
+            {.reader = from, .reader_life = life, .call = id, .deadline = ends}, ns, key);
+    });
+  });
+}
+
+// Something small comes back to the caller, unless it is lost.
+void SimulatedLinks::Tell(ClusterWorld& world, size_t from, size_t to, uint64_t life,
+                          std::function<void(SimulatedLinks&)> what) {
+  const auto back = world.network().Travel(from, to);
+  if (!back) return;
+  world.agenda().At(world.Now() + *back, [&world, from, to, life, what = std::move(what)] {
+    Process* const caller = world.process(to, life);
+    if (caller == nullptr) return;
+    caller->Enter([&world, caller, from, to, what] {
+      world.Note(kAnswer, from, to);
+      what(caller->links());
+    });
+  });
+}
+
+void SimulatedLinks::Serve(ClusterWorld& world, Process& holder, const cache::PeerCaller& caller,
+                           Serving serving, const cache::PeerNamespace& ns, const BlockKey& key) {
+  const auto refuse = [&](Status status, std::vector<std::string> others) {
+    Tell(world, holder.options().machine, serving.reader, serving.reader_life,
+         [id = serving.call, status = std::move(status), others = std::move(others)](
+             SimulatedLinks& links) { links.EndRead(id, status, others); });
+  };
+  std::vector<std::string> others;
+  world.EnterHost();
+  auto read = holder.cluster().host().BeginRead(caller, ns, key, &others);
+  Result<cache::StoredBlock> block = Errorf(StatusCode::kNotFound, "not read");
+  if (read.ok() && *read != nullptr) block = (*read)->block().Next(TimePoint::max());
+  world.LeaveHost();
+  if (!read.ok()) return refuse(read.status(), {});
+  if (*read == nullptr) {
+    return refuse(Errorf(StatusCode::kResourceExhausted, "too many take the block"), others);
+  }
+  if (!block.ok()) return refuse(block.status(), {});
+  serving.read = *std::move(read);
+  serving.block = *std::move(block);
+  for (const auto& part : serving.block.bytes) serving.bytes += part.size();
+  const uint64_t number = holder.NextServing();
+  holder.serving()[number] = std::move(serving);
+  SendPiece(world, holder.options().machine, holder.options().life, number);
+}
+
+void SimulatedLinks::SendPiece(ClusterWorld& world, size_t machine, uint64_t life,
+                               uint64_t number) {
+  Process* const holder = world.process(machine, life);
+  if (holder == nullptr) return;
+  const auto it = holder->serving().find(number);
+  if (it == holder->serving().end()) return;
+  Serving& serving = it->second;
+  const auto again = [&](TimePoint when) {
+    world.agenda().At(when, [&world, machine, life, number] {
+      Process* const sender = world.process(machine, life);
+      if (sender == nullptr) return;
+      sender->Enter([&world, machine, life, number] { SendPiece(world, machine, life, number); });
+    });
+  };
+  // The deadline goes with the call. A reader that gave up, or died, says so if it can.
+  Process* const reader = world.process(serving.reader, serving.reader_life);
+  const bool cut = world.network().IsCut(machine, serving.reader);
+  const bool heard = !world.network().IsCut(serving.reader, machine);
+  const bool gone =
+      reader == nullptr || (!reader->paused() && !reader->links().calls_.contains(serving.call));
+  if (world.Now() >= serving.deadline || (gone && heard)) {
+    holder->serving().erase(it);
+    return;
+  }
+  if (cut) return again(world.Now() + kResend);
+  const uint64_t size = std::min(world.options().piece_bytes, serving.bytes - serving.sent);
+  const auto passage = world.network().Send(machine, serving.reader, size);
+  const uint64_t begin = std::exchange(serving.sent, serving.sent + size);
+  const bool last = serving.sent == serving.bytes;
+  const auto block = std::make_shared<const cache::StoredBlock>(serving.block);
+  world.agenda().At(passage.arrived,
+                    [&world, machine, to = serving.reader, to_life = serving.reader_life,
+                     call = serving.call, block, begin, size, lies = holder->lies] {
+                      Process* const there = world.process(to, to_life);
+                      if (there == nullptr) return;
+                      there->Enter([&world, there, machine, to, call, block, begin, size, lies] {
+                        world.Note(kPiece, machine, to, size);
+                        there->links().Arrived(call, *block, begin, size, lies);
+                      });
+                    });
+  holder->cluster().host().CountSent(size);
+  if (!last) return again(passage.sent);
+  serving.read->SetTaken();
+  // It takes its place until the last byte is on its way.
+  world.agenda().At(passage.sent, [&world, machine, life, number] {
+    if (Process* const sender = world.process(machine, life)) sender->serving().erase(number);
+  });
+}
+
+void SimulatedLinks::Arrived(uint64_t id, const cache::StoredBlock& block, uint64_t begin,
+                             uint64_t bytes, bool damaged) {
+  const auto it = calls_.find(id);
+  if (it == calls_.end()) return;
+  Call& call = it->second;
+  call.heard = self_.clock().Now();
+  if (begin == 0) {
+    auto room = call.sink->Begin(block);
+    if (!room.ok()) return EndRead(id, room.status(), {});
+    call.room = *std::move(room);
+  }
+  // Blocks here have one part.
+  const std::span<const std::byte> source = block.bytes[0];
+  std::memcpy(call.room[0].data() + begin, source.data() + begin, bytes);
+  if (damaged) call.room[0][begin] ^= std::byte{1};
+  if (begin + bytes < source.size()) return;
+  EndRead(id, call.sink->Finish(), {});
+}
+
+void SimulatedLinks::EndRead(uint64_t id, const Status& status, std::vector<std::string> others) {
+  const auto it = calls_.find(id);
+  if (it == calls_.end()) return;
+  const Call call = std::move(it->second);
+  calls_.erase(it);
+  (*static_cast<ReadDone*>(call.answer.get()))(status, std::move(others));
+}
+
+void SimulatedLinks::WatchSilence(uint64_t id, TimePoint deadline) {
+  const auto it = calls_.find(id);
+  if (it == calls_.end()) return;
+  const TimePoint ends = std::min(deadline, it->second.heard + it->second.silence);
+  if (self_.clock().Now() >= ends) return Fail(id, Late());
+  self_.Later(ends, [this, id, deadline] { WatchSilence(id, deadline); });
+}
+
+}  // namespace cairn::testing

@@ -1,0 +1,68 @@
+#include "services/cache/cluster/taker_table.h"
+
+#include <gmock/gmock.h>
+
+namespace cairn::cache {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Names = std::vector<std::string>;
+
+TEST(TakerTableTest, TwoTakeABlockAndOthersHearWhoTheyAre) {
+  TakerTable takers;
+  Names named;
+  EXPECT_TRUE(takers.Begin(1, "a", &named));
+  EXPECT_TRUE(takers.Begin(1, "b", &named));
+  EXPECT_THAT(named, IsEmpty());
+  EXPECT_FALSE(takers.Begin(1, "c", &named));
+  EXPECT_THAT(named, ElementsAre("b", "a"));
+  EXPECT_TRUE(takers.Begin(2, "c", &named));
+}
+
+TEST(TakerTableTest, APlaceIsFreeAgainWhetherItWasTakenOrNot) {
+  TakerTable takers;
+  Names named;
+  for (const bool taken : {true, false}) {
+    EXPECT_TRUE(takers.Begin(1, "a", &named));
+    EXPECT_TRUE(takers.Begin(1, "b", &named));
+    takers.End(1, "a", taken);
+    takers.End(1, "b", taken);
+  }
+  EXPECT_TRUE(takers.Begin(1, "c", &named));
+}
+
+TEST(TakerTableTest, WhoTookItAllIsNamedFirstNewestFirst) {
+  TakerTable takers;
+  Names named;
+  for (const char* member : {"a", "b", "c", "d", "e"}) {
+    EXPECT_TRUE(takers.Begin(1, member, &named));
+    takers.End(1, member, member != Names{"c"}[0]);
+  }
+  EXPECT_TRUE(takers.Begin(1, "x", &named));
+  EXPECT_TRUE(takers.Begin(1, "y", &named));
+  EXPECT_FALSE(takers.Begin(1, "z", &named));
+  EXPECT_THAT(named, ElementsAre("e", "d", "b", "a"));
+}
+
+TEST(TakerTableTest, NobodyIsNamedToItself) {
+  TakerTable takers;
+  Names named;
+  EXPECT_TRUE(takers.Begin(1, "a", &named));
+  EXPECT_TRUE(takers.Begin(1, "b", &named));
+  EXPECT_FALSE(takers.Begin(1, "a", &named));
+  EXPECT_THAT(named, ElementsAre("b"));
+}
+
+TEST(TakerTableTest, AnEndWithoutABeginChangesNothing) {
+  TakerTable takers;
+  Names named;
+  takers.End(1, "a", true);
+  EXPECT_TRUE(takers.Begin(1, "a", &named));
+  takers.End(1, "b", true);
+  EXPECT_TRUE(takers.Begin(1, "c", &named));
+  EXPECT_FALSE(takers.Begin(1, "d", &named));
+}
+
+}  // namespace
+}  // namespace cairn::cache
