@@ -167,15 +167,16 @@ void SimulatedLinks::Find(const std::string& member,
 }
 
 void SimulatedLinks::Match(const std::string& member, const cache::PeerNamespace& ns,
-                           std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) {
+                           std::span<const BlockKey> keys, cache::PeerLease lease,
+                           TimePoint deadline, MatchDone done) {
   const std::string* const address = AddressOf(member);
   if (address == nullptr) return done(Refused());
   ++counts_.matches;
   Ask<Result<cache::PeerMatch>>(
       *address, kMatch, deadline,
-      [ns, keys = std::vector<BlockKey>(keys.begin(), keys.end()),
+      [ns, lease, keys = std::vector<BlockKey>(keys.begin(), keys.end()),
        caller = self_.cluster().self().caller](Process& callee) {
-        return callee.cluster().host().Match(caller, ns, keys);
+        return callee.cluster().host().Match(caller, ns, keys, lease);
       },
       std::move(done));
 }

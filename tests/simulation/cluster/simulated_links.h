@@ -37,7 +37,8 @@ class SimulatedLinks final : public cache::PeerLinks {
   void Find(const std::string& member, const std::vector<cache::WaymarkHash>& waymarks,
             TimePoint deadline, FindDone done) override;
   void Match(const std::string& member, const cache::PeerNamespace& ns,
-             std::span<const BlockKey> keys, TimePoint deadline, MatchDone done) override;
+             std::span<const BlockKey> keys, cache::PeerLease lease, TimePoint deadline,
+             MatchDone done) override;
   void Read(const std::string& member, const cache::PeerNamespace& ns, const BlockKey& key,
             TimePoint deadline, Duration silence, cache::BlockSink* sink, ReadDone done) override;
 

@@ -38,8 +38,8 @@ class HeldLinks final : public PeerLinks {
     bumps.push_back({member, page, std::move(done)});
   }
   void Find(const std::string&, const std::vector<WaymarkHash>&, TimePoint, FindDone) override {}
-  void Match(const std::string&, const PeerNamespace&, std::span<const BlockKey>, TimePoint,
-             MatchDone) override {}
+  void Match(const std::string&, const PeerNamespace&, std::span<const BlockKey>, PeerLease,
+             TimePoint, MatchDone) override {}
   void Read(const std::string&, const PeerNamespace&, const BlockKey&, TimePoint, Duration,
             BlockSink*, ReadDone) override {}
 
