@@ -150,6 +150,7 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                               .rest = {request.keys.begin() + walk.matched,
                                        request.keys.begin() + static_cast<ptrdiff_t>(different)},
                               .repeated = static_cast<uint32_t>(request.keys.size() - different),
+                              .holders = {request.holders.begin(), request.holders.end()},
                               .result = result});
     return result;
   }

@@ -37,10 +37,10 @@ void SourceLookup::Find(TimePoint deadline, Done done) {
   if (limit <= now) {
     return Finish(Errorf(StatusCode::kDeadlineExceeded, "the caller's deadline has passed"));
   }
-  source_.Locate(fingerprint_, local_.rest, limit,
-                 [answer = std::make_shared<Answer>(self)](const Result<Located>& located) {
-                   answer->lookup->Finish(located);
-                 });
+  source_.LocateAt(fingerprint_, local_.rest, local_.holders, limit,
+                   [answer = std::make_shared<Answer>(self)](const Result<Located>& located) {
+                     answer->lookup->Finish(located);
+                   });
 }
 
 void SourceLookup::Finish(const Result<Located>& located) {

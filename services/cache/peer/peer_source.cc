@@ -14,29 +14,51 @@ namespace cairn::cache {
 class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
  public:
   Lookup(PeerSource* source, const PeerNamespace& ns, std::span<const BlockKey> keys,
-         TimePoint deadline, LocateDone done)
+         std::span<const std::string> holders, TimePoint deadline, LocateDone done)
       : source_(*source),
         ns_(ns),
         keys_(keys.begin(), keys.end()),
         deadline_(deadline),
+        told_(holders.begin(), holders.end()),
         done_(std::move(done)) {}
 
   void Start(uint32_t block_tokens) {
+    block_tokens_ = block_tokens;
+    // Whoever gave the blocks before these, or was asked for these a moment ago, has them, too. A
+    // short rest has no waymark by which others could be found.
+    if (const ReadPlan plan = source_.plans_.Find(ns_.fingerprint, keys_.front())) {
+      told_.insert(told_.end(), plan->begin(), plan->end());
+    }
     timer_ =
         source_.timers_.At(deadline_, [self = shared_from_this()] { self->End(/*late=*/true); });
-    source_.search_.Find(
-        ns_.fingerprint, keys_, block_tokens, deadline_,
-        [self = shared_from_this()](KnownHolders known) { self->Found(std::move(known)); });
+    AskNextHolder();
   }
 
  private:
-  void Found(KnownHolders known) {
+  void Search(uint32_t at) {
+    source_.search_.Find(
+        ns_.fingerprint, std::span(keys_).subspan(at), block_tokens_, deadline_,
+        [self = shared_from_this(), at](KnownHolders known) { self->Found(at, std::move(known)); });
+  }
+  void Found(uint32_t at, KnownHolders known) {
     {
       MutexLock lock(mu_);
       if (over_) return;
       known_ = std::move(known);
+      for (PromptWaymark& waymark : known_.waymarks) waymark.position += at;
     }
     AskNextHolder();
+  }
+
+  // The next one of those who were told to have the first key; "": nobody is left. One place is
+  // kept for a holder that the directory knows.
+  std::string NextTold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (!told_.empty() && tried_.size() + 1 < source_.options_.max_holders) {
+      std::string member = std::move(told_.front());
+      told_.pop_front();
+      if (member != source_.options_.self && !tried_.contains(member)) return member;
+    }
+    return "";
   }
 
   // The holder that knows most of the waymarks from `at` on without a gap, the faster tier first.
@@ -66,18 +88,23 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   void AskNextHolder() {
     std::string holder;
     uint32_t at = 0;
+    bool search = false;
     {
       MutexLock lock(mu_);
       if (over_) return;
       at = reached_;
       while (tried_.size() < source_.options_.max_holders && at < keys_.size()) {
-        holder = BestHolder(at);
-        if (holder.empty()) break;
+        holder = searched_ ? BestHolder(at) : NextTold();
+        if (holder.empty()) {
+          search = !std::exchange(searched_, true);
+          break;
+        }
         tried_.insert(holder);
         if (source_.search_.health().MayCall(holder)) break;
         holder.clear();
       }
     }
+    if (search) return Search(at);
     if (holder.empty()) return End();
     source_.links_.Match(holder, ns_, std::span(keys_).subspan(at), PeerLease::kTake, deadline_,
                          CalledAlways<Result<PeerMatch>>(
@@ -133,9 +160,12 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   // The caller's are gone when the deadline has passed, and links may still read them.
   const std::vector<BlockKey> keys_;
   const TimePoint deadline_;
+  uint32_t block_tokens_ = 0;
   Timers::Id timer_ = 0;
 
   Mutex mu_;
+  std::deque<std::string> told_ ABSL_GUARDED_BY(mu_);
+  bool searched_ ABSL_GUARDED_BY(mu_) = false;  // The directory was, or is being, asked.
   LocateDone done_ ABSL_GUARDED_BY(mu_);
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   KnownHolders known_ ABSL_GUARDED_BY(mu_);
@@ -309,6 +339,12 @@ PeerSource::PeerSource(Options options, Dependencies dependencies)
 
 void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> keys,
                         TimePoint deadline, LocateDone done) {
+  LocateAt(fingerprint, keys, {}, deadline, std::move(done));
+}
+
+void PeerSource::LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
+                          std::span<const std::string> holders, TimePoint deadline,
+                          LocateDone done) {
   const Known known = dependencies_.known(fingerprint);
   if (known.block_tokens == 0 || keys.empty()) return done(Located());
   const TimePoint now = clock_.Now();
@@ -316,7 +352,8 @@ void PeerSource::Locate(const Digest& fingerprint, std::span<const BlockKey> key
   const Duration left = deadline > now ? (deadline - now) / 8 * 7 : Duration(0);
   const TimePoint end = now + std::min(left, options_.lookup_deadline);
   const PeerNamespace ns{fingerprint, known.bumps_digest};
-  std::make_shared<Lookup>(this, ns, keys, end, std::move(done))->Start(known.block_tokens);
+  std::make_shared<Lookup>(this, ns, keys, holders, end, std::move(done))
+      ->Start(known.block_tokens);
 }
 
 void PeerSource::Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline,

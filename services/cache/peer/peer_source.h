@@ -1,8 +1,9 @@
 #pragma once
 // Blocks that other members of the cluster hold.
 //
-//   Locate   waymarks of the keys ─► their owners (one wave, in parallel) ─► holders
-//            ─► the best holder's Match says how far it reaches ─► the next one's from there on
+//   Locate   members that are known to have the first key, if any ─► their Match
+//            ─► for what is left the directory (holder_search.h) ─► the best holder's Match says
+//            how far it reaches ─► the next one's from there on
 //   Read     the block from the member that Locate named; the next one if it fails or falls silent
 //
 // What the directory says is a hint: only a Match of the holder counts.
@@ -55,6 +56,8 @@ class PeerSource final : public BlockSource {
 
   void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
               LocateDone done) override;
+  void LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
+                std::span<const std::string> holders, TimePoint deadline, LocateDone done) override;
   void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline, BlockSink* sink,
             ReadDone done) override;
 

@@ -17,6 +17,8 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -83,6 +85,13 @@ class BlockSource {
   // node's clock; a source that has none by then calls back with DEADLINE_EXCEEDED.
   virtual void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
                       LocateDone done) = 0;
+
+  // The same for a caller who was told that these members of a cluster hold the blocks. At most 4.
+  virtual void LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
+                        std::span<const std::string> /*holders*/, TimePoint deadline,
+                        LocateDone done) {
+    Locate(fingerprint, keys, deadline, std::move(done));
+  }
 
   // Brings one block into `sink`, which is valid until `done` has run or is destroyed. OK only
   // after an OK of BlockSink::Finish. NOT_FOUND: it does not have the block. DATA_LOSS: all that it

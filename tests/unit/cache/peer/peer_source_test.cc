@@ -61,10 +61,14 @@ class PeerSourceTest : public ::testing::Test {
     for (uint64_t n = 0; n < count; ++n) keys.push_back(Key(n));
     return keys;
   }
-  void Store(const std::string& id, uint64_t first, uint64_t end,
-             TierClass tier = TierClass::kMemory) {
+  static SourceBlock OneBlock() {
     SourceBlock block;
     block.parts.push_back({{0, 1, 0, 1}, kBytes});
+    return block;
+  }
+  void Store(const std::string& id, uint64_t first, uint64_t end,
+             TierClass tier = TierClass::kMemory) {
+    const SourceBlock block = OneBlock();
     for (uint64_t n = first; n < end; ++n) {
       peers_.at(id).blocks.Put(ns_, Key(n), block, {std::vector<std::byte>(kBytes, std::byte{7})});
       peers_.Announce(*owners_, id, HashForWaymark(ns_, Key(n)), tier);
@@ -140,7 +144,8 @@ TEST_F(PeerSourceTest, NobodyIsAskedWhereNobodyHoldsAnything) {
 }
 
 TEST_F(PeerSourceTest, TheSecondOwnerAnswersForOneThatFails) {
-  Start({"self", "a", "b", "c"});
+  // The directory is asked each time.
+  Start({"self", "a", "b", "c"}, {.remembered_blocks = 1});
   Store("c", 0, 16);
   peers_.at("a").answers.FailLocates(1000, Errorf(StatusCode::kUnavailable, "gone"));
   EXPECT_THAT(Runs(16), ::testing::ElementsAre(16));
@@ -255,6 +260,35 @@ TEST_F(PeerSourceTest, ABusyMemberNamesOthers) {
   clock_.Advance(milliseconds(5));
   timers_.RunDue();
   EXPECT_THAT(read_, ::testing::Optional(OkStatus()));
+}
+
+TEST_F(PeerSourceTest, WhoWasToldIsAskedBeforeTheDirectory) {
+  Start({"self", "a", "b", "c"});
+  Store("a", 0, 8);
+  // Nobody has announced what "b" has.
+  peers_.at("b").blocks.Put(ns_, Key(0), OneBlock(),
+                            {std::vector<std::byte>(kBytes, std::byte{7})});
+  keys_ = Keys(8);
+  const std::vector<std::string> told = {"self", "b"};
+  std::optional<Result<Located>> answer;
+  source_->LocateAt(ns_, keys_, told, clock_.Now() + seconds(1),
+                    [&answer](Result<Located> located) { answer = std::move(located); });
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_OK(*answer);
+  ASSERT_EQ((*answer)->runs.size(), 2u);
+  EXPECT_EQ((*answer)->runs[0].blocks, 1u);
+  EXPECT_EQ((*answer)->runs[1].blocks, 7u);
+  EXPECT_EQ(peers_.at("b").matches, 1);
+}
+
+TEST_F(PeerSourceTest, WhatWasFoundIsFoundAgainWithoutTheDirectory) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 8);
+  EXPECT_THAT(Runs(8), ::testing::ElementsAre(8));
+  const int finds = peers_.at("a").finds + peers_.at("b").finds;
+  EXPECT_THAT(Runs(8), ::testing::ElementsAre(8));
+  EXPECT_EQ(peers_.at("a").finds + peers_.at("b").finds, finds);
+  EXPECT_EQ(peers_.at("a").matches, 2);
 }
 
 TEST_F(PeerSourceTest, AMemberThatStaysBusyCostsTheDeadlineAtMost) {
