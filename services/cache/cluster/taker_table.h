@@ -1,9 +1,9 @@
 #pragma once
 // Who takes a block from this node, and who has just taken it.
 //
-// When many members want the same blocks at once, only two at a time get one from here. The others
-// are told who has it already, or soon will, so that the copies grow like a tree instead of all
-// going over the link of the first holder.
+// When many members want the same blocks, only two at a time get one from here, and when two have
+// taken it lately, the next ones are first told to ask these. So the copies grow like a tree
+// instead of all going over the link of the first holder.
 
 #include <algorithm>
 #include <string>
@@ -24,11 +24,12 @@ class TakerTable {
   static constexpr size_t kNamed = 4;
 
   // A member wants the block. True: it may take it, and End follows. False: `named` gets the
-  // members that take it or took it last, newest first, at most kNamed.
+  // members that take it or took it last, newest first, at most kNamed. Who was only told to ask
+  // others first gets it if it comes again.
   bool Begin(WaymarkHash block, const std::string& member, std::vector<std::string>* named) {
     MutexLock lock(mu_);
     Members& taking = taking_[block];
-    if (taking.size() < kAtOnce) {
+    if (taking.size() < kAtOnce && !SendElsewhere(block, member)) {
       taking.push_back(member);
       return true;
     }
@@ -38,9 +39,10 @@ class TakerTable {
       }
     };
     for (const auto* const map : {&recent_, &old_}) {
-      if (const auto it = map->find(block); it != map->end()) name(it->second);
+      if (const auto it = map->find(block); it != map->end()) name(it->second.took);
     }
     name(taking);
+    if (taking.empty()) taking_.erase(block);
     return false;
   }
   // `taken`: all of it was sent.
@@ -57,7 +59,7 @@ class TakerTable {
     if (recent_.size() >= kRemembered && !recent_.contains(block)) {
       old_ = std::exchange(recent_, {});
     }
-    Members& last = recent_[block];
+    Members& last = recent_[block].took;
     last.erase(std::remove(last.begin(), last.end(), member), last.end());
     last.push_back(member);
     if (last.size() > kNamed) last.erase(last.begin());
@@ -65,12 +67,31 @@ class TakerTable {
 
  private:
   static constexpr size_t kRemembered = 16384;  // Blocks, in each of the two maps.
+  static constexpr size_t kSent = 8;            // Members of a block that were sent elsewhere.
   using Members = absl::InlinedVector<std::string, 2>;
-  using Map = absl::flat_hash_map<WaymarkHash, Members>;
+  struct Past {
+    Members took;
+    Members sent;  // Elsewhere.
+  };
+
+  // Enough others took the block lately, and the member was not told so yet.
+  bool SendElsewhere(WaymarkHash block, const std::string& member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto it = recent_.find(block);
+    if (it == recent_.end()) return false;
+    Past& past = it->second;
+    const auto others = std::count_if(past.took.begin(), past.took.end(),
+                                      [&](const std::string& other) { return other != member; });
+    if (static_cast<size_t>(others) < kAtOnce) return false;
+    if (std::find(past.sent.begin(), past.sent.end(), member) != past.sent.end()) return false;
+    past.sent.push_back(member);
+    if (past.sent.size() > kSent) past.sent.erase(past.sent.begin());
+    return true;
+  }
 
   Mutex mu_;
-  Map taking_ ABSL_GUARDED_BY(mu_);
-  Map recent_ ABSL_GUARDED_BY(mu_), old_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<WaymarkHash, Members> taking_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<WaymarkHash, Past> recent_ ABSL_GUARDED_BY(mu_), old_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::cache

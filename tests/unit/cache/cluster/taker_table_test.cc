@@ -29,20 +29,34 @@ TEST(TakerTableTest, APlaceIsFreeAgainWhetherItWasTakenOrNot) {
     takers.End(1, "a", taken);
     takers.End(1, "b", taken);
   }
-  EXPECT_TRUE(takers.Begin(1, "c", &named));
+  EXPECT_TRUE(takers.Begin(1, "a", &named));
 }
 
 TEST(TakerTableTest, WhoTookItAllIsNamedFirstNewestFirst) {
   TakerTable takers;
   Names named;
   for (const char* member : {"a", "b", "c", "d", "e"}) {
-    EXPECT_TRUE(takers.Begin(1, member, &named));
+    // Those after the second one are told to ask others first, and come again.
+    if (!takers.Begin(1, member, &named)) EXPECT_TRUE(takers.Begin(1, member, &named));
     takers.End(1, member, member != Names{"c"}[0]);
   }
-  EXPECT_TRUE(takers.Begin(1, "x", &named));
-  EXPECT_TRUE(takers.Begin(1, "y", &named));
+  named.clear();
   EXPECT_FALSE(takers.Begin(1, "z", &named));
   EXPECT_THAT(named, ElementsAre("e", "d", "b", "a"));
+}
+
+TEST(TakerTableTest, WhoComesAfterTwoOthersIsSentToThemOnce) {
+  TakerTable takers;
+  Names named;
+  for (const char* member : {"a", "b"}) {
+    EXPECT_TRUE(takers.Begin(1, member, &named));
+    takers.End(1, member, true);
+  }
+  EXPECT_FALSE(takers.Begin(1, "c", &named));
+  EXPECT_THAT(named, ElementsAre("b", "a"));
+  EXPECT_TRUE(takers.Begin(1, "c", &named)) << "the others may have lost it";
+  // One that took it and lost it again is sent to the other one only if there are two others.
+  EXPECT_TRUE(takers.Begin(1, "a", &named));
 }
 
 TEST(TakerTableTest, NobodyIsNamedToItself) {
