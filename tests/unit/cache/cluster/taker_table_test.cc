@@ -37,7 +37,8 @@ TEST(TakerTableTest, WhoTookItAllIsNamedFirstNewestFirst) {
   Names named;
   for (const char* member : {"a", "b", "c", "d", "e"}) {
     // Those after the second one are told to ask others first, and come again.
-    if (!takers.Begin(1, member, &named)) EXPECT_TRUE(takers.Begin(1, member, &named));
+    const bool may = takers.Begin(1, member, &named) || takers.Begin(1, member, &named);
+    EXPECT_TRUE(may) << member;
     takers.End(1, member, member != Names{"c"}[0]);
   }
   named.clear();
