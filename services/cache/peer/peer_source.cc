@@ -176,21 +176,26 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
 
 namespace {
 
-// Counts the bytes on their way into another sink.
+// Counts the bytes on their way into another sink, and knows whether it wants them.
 class CountingSink final : public BlockSink {
  public:
   explicit CountingSink(BlockSink* sink) : sink_(*sink) {}
   Result<std::vector<std::span<std::byte>>> Begin(const SourceBlock& block) override {
     bytes_ = 0;
     for (const SourceBlock::Part& part : block.parts) bytes_ += part.bytes;
-    return sink_.Begin(block);
+    auto rooms = sink_.Begin(block);
+    refused_ = rooms.status();
+    return rooms;
   }
   Status Finish() override { return sink_.Finish(); }
   uint64_t bytes() const { return bytes_; }
+  // Why the last Begin gave no room; OK: it did.
+  const Status& refused() const { return refused_; }
 
  private:
   BlockSink& sink_;
   uint64_t bytes_ = 0;
+  Status refused_;
 };
 
 }  // namespace
@@ -281,6 +286,12 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
     if (status.ok()) {
       source_.read_blocks_.fetch_add(1);
       source_.read_bytes_.fetch_add(counted_.bytes());
+      const ReadDone done = std::exchange(done_, nullptr);
+      return done(status);
+    }
+    // This node does not want the bytes, whoever brings them.
+    if (!counted_.refused().ok() && counted_.refused().code() == status.code()) {
+      source_.failed_reads_.fetch_add(1);
       const ReadDone done = std::exchange(done_, nullptr);
       return done(status);
     }
