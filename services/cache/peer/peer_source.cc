@@ -29,8 +29,9 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     if (const ReadPlan plan = source_.plans_.Find(ns_.fingerprint, keys_.front())) {
       told_.insert(told_.end(), plan->begin(), plan->end());
     }
-    timer_ =
-        source_.timers_.At(deadline_, [self = shared_from_this()] { self->End(/*late=*/true); });
+    timer_ = source_.timers_.At(deadline_, [self = shared_from_this()] {
+      self->End(Errorf(StatusCode::kDeadlineExceeded, "no member answered in time"));
+    });
     AskNextHolder();
   }
 
@@ -115,6 +116,8 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
 
   void Matched(const std::string& holder, uint32_t at, Result<PeerMatch> match) {
     source_.search_.Note(holder, match.status());
+    // The links have ended, for all members.
+    if (match.status().code() == StatusCode::kCancelled) return End(match.status());
     {
       MutexLock lock(mu_);
       if (over_) return;
@@ -136,8 +139,8 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     AskNextHolder();
   }
 
-  // `late`: somebody has not answered.
-  void End(bool late = false) {
+  // `why`: somebody has not answered. What was found in time counts all the same.
+  void End(const Status& why = OkStatus()) {
     LocateDone done;
     Located located;
     {
@@ -148,10 +151,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     }
     source_.timers_.Cancel(timer_);
     for (const SourceRun& run : located.runs) source_.found_blocks_.fetch_add(run.blocks);
-    // What was found in time counts.
-    if (late && located.runs.empty()) {
-      return done(Errorf(StatusCode::kDeadlineExceeded, "no member answered in time"));
-    }
+    if (!why.ok() && located.runs.empty()) return done(why);
     done(std::move(located));
   }
 
