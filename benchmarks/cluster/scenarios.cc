@@ -169,7 +169,7 @@ Result<Rows> MeasureTrace(const Options& options) {
     CAIRN_ASSIGN_OR_RETURN(
         const double announced,
         Metric(*eight, node, "cairn_rpc_received_bytes_total", "method=\"Announce\""));
-    CAIRN_ASSIGN_OR_RETURN(const double blocks, Metric(*eight, node, "cairn_index_blocks"));
+    CAIRN_ASSIGN_OR_RETURN(const double blocks, Metric(*eight, node, "cairn_tier_blocks"));
     directory += bytes;
     wire += announced;
     stored += blocks;
