@@ -27,6 +27,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     // Whoever gave the blocks before these, or was asked for these a moment ago, has them, too. A
     // short rest has no waymark by which others could be found.
     if (const ReadPlan plan = source_.plans_.Find(ns_.fingerprint, keys_.front())) {
+      MutexLock lock(mu_);
       told_.insert(told_.end(), plan->begin(), plan->end());
     }
     timer_ = source_.timers_.At(deadline_, [self = shared_from_this()] {
