@@ -6,8 +6,8 @@
 // (some ten thousand blocks; window_room.h). Where blocks must come from disk, a window is as many
 // as an eighth of the transfer budget holds, and while one is sent the next is on its way: promoted
 // to host if there is room, else read into a buffer. Blocks that a source located go the same way,
-// after those that the lease pins, in windows of a MiB. Waiting for a buffer, or for memory, never happens with one in
-// hand, so fetches cannot block each other for ever.
+// after those that the lease pins, in windows of a MiB. Waiting for a buffer, or for memory, never
+// happens with one in hand, so fetches cannot block each other for ever.
 //
 // A call of Next whose deadline has passed looks up a thousand blocks at most, and reads no headers
 // of a block that has more than 1 MiB of them: such windows are not made on a polling thread.
