@@ -68,7 +68,8 @@ Result<std::vector<Bump>> DecodeBumps(std::string_view bytes) {
                   count);
   }
   std::vector<Bump> bumps(count);
-  std::memcpy(bumps.data(), bytes.data() + kHeadBytes, body - kHeadBytes);
+  // Not from and to nowhere, which memcpy forbids even for no bytes.
+  if (count > 0) std::memcpy(bumps.data(), bytes.data() + kHeadBytes, body - kHeadBytes);
   return bumps;
 }
 

@@ -26,6 +26,7 @@ class PeersUnderTest final : public SourceUnderTest {
             .clock = &clock_});
     source_->SetOwners(owners_);
   }
+  ~PeersUnderTest() override { peers_.DropAll(); }
   BlockSource& source() override { return *source_; }
   void Put(const Digest& fingerprint, const BlockKey& key, const SourceBlock& block,
            const std::vector<std::vector<std::byte>>& bytes) override {

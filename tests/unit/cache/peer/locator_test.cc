@@ -21,6 +21,8 @@ constexpr size_t kBytes = 1000;
 
 class LocatorTest : public ::testing::Test {
  protected:
+  // Links let go of callbacks before what they call goes.
+  ~LocatorTest() override { peers_.DropAll(); }
   void Start(const std::vector<std::string>& ids, Locator::Options options = {}) {
     for (const std::string& id : ids) peers_.Add(id);
     owners_ = std::make_shared<const OwnerMap>(ids);

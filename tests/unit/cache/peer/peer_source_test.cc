@@ -35,6 +35,8 @@ class Sink final : public BlockSink {
 
 class PeerSourceTest : public ::testing::Test {
  protected:
+  // Links let go of callbacks before what they call goes.
+  ~PeerSourceTest() override { peers_.DropAll(); }
   void Start(const std::vector<std::string>& ids, PeerSource::Options options = {}) {
     for (const std::string& id : ids) peers_.Add(id);
     owners_ = std::make_shared<const OwnerMap>(ids);
