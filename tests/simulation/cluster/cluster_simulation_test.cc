@@ -12,7 +12,15 @@
 namespace cairn::testing {
 namespace {
 
+// Builds with a sanitizer are ten times slower: they play fewer seeds, and count no targets, which
+// are the same in every build.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CAIRN_SANITIZED 1
+constexpr uint64_t kSeeds = 150;
+#else
+#define CAIRN_SANITIZED 0
 constexpr uint64_t kSeeds = 1000;
+#endif
 
 class ClusterSimulationTest : public ::testing::Test {
  protected:
@@ -54,6 +62,7 @@ TEST_F(ClusterSimulationTest, NoTroubleBreaksAnInvariant) {
   std::cout << served << " requests served by members, " << outdated << " copies outdated\n";
 }
 
+#if !CAIRN_SANITIZED
 TEST_F(ClusterSimulationTest, DirectoriesAreEven) { ExpectMet(MeasureBalance(1000)); }
 
 TEST_F(ClusterSimulationTest, SevenThatWantOnePrefixShareTheCopies) {
@@ -65,6 +74,7 @@ TEST_F(ClusterSimulationTest, WhenMembersComeAndGoMostIsStillFound) { ExpectMet(
 TEST_F(ClusterSimulationTest, NoViewChangesWhileDiscoverySleeps) {
   ExpectMet(MeasureSleepingDiscovery());
 }
+#endif
 
 TEST_F(ClusterSimulationTest, TwoVersionsWorkTogether) { ExpectMet(MeasureTwoVersions()); }
 
