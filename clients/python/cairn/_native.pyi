@@ -94,7 +94,7 @@ class ClusterWatch:
 def watch_cluster(
     address: str,
     client_name: str,
-    tls: Tls | None,
+    tls: object,
     tenant: str,
     fingerprint: bytes | None,
     refresh: float,
