@@ -106,6 +106,15 @@ std::string Caller::Describe() const {
   return "(no certificate)";
 }
 
+bool HasIdentity(const Caller& caller, std::string_view identity) {
+  const std::vector<std::string>* names = &caller.names;
+  if (identity.starts_with(AdminRule::kCommonName)) {
+    identity.remove_prefix(AdminRule::kCommonName.size());
+    names = &caller.common_names;
+  }
+  return std::find(names->begin(), names->end(), identity) != names->end();
+}
+
 Status CheckAdmin(const Caller& caller, const AdminRule& rule) {
   if (caller.is_operator) return OkStatus();
   if (!rule.certificates) {
@@ -115,15 +124,8 @@ Status CheckAdmin(const Caller& caller, const AdminRule& rule) {
                   "may do this{}",
                   caller.local ? ", or callers on its machine if admin.allow_loopback is set" : "");
   }
-  const auto has = [](const std::vector<std::string>& all, std::string_view one) {
-    return std::find(all.begin(), all.end(), one) != all.end();
-  };
-  for (const std::string_view identity : rule.identities) {
-    if (identity.starts_with(AdminRule::kCommonName)
-            ? has(caller.common_names, identity.substr(AdminRule::kCommonName.size()))
-            : has(caller.names, identity)) {
-      return OkStatus();
-    }
+  for (const std::string& identity : rule.identities) {
+    if (HasIdentity(caller, identity)) return OkStatus();
   }
   return Errorf(StatusCode::kPermissionDenied, "admin: caller '{}' is not in tls.admin_identities",
                 caller.Describe());

@@ -59,6 +59,9 @@ struct AdminRule {
   static constexpr std::string_view kCommonName = "cn:";
 };
 
+// Whether the caller's certificate has this name, which AdminRule::identities describes.
+bool HasIdentity(const Caller& caller, std::string_view identity);
+
 // PERMISSION_DENIED, with what would allow it.
 Status CheckAdmin(const Caller& caller, const AdminRule& rule);
 

@@ -40,7 +40,9 @@ Cluster::Cluster(Options options, const Dependencies& dependencies)
                .clock = &clock_}),
       locator_({}, &source_.search(), &links_, dependencies.timers, &clock_),
       bumps_(&links_, dependencies.executor, &clock_),
-      host_([this] { return self(); }, &members_, &directory_, &clock_) {
+      host_(
+          options_.self.caller.cluster, [this] { return self(); }, &members_, &directory_,
+          &clock_) {
   UpdateMembers();
 }
 

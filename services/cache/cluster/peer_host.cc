@@ -29,10 +29,9 @@ void PeerHost::Detach() {
 }
 
 Status PeerHost::Check(const PeerCaller& caller) const {
-  const PeerHello self = self_();
-  if (caller.cluster == self.caller.cluster) return OkStatus();
+  if (caller.cluster == cluster_) return OkStatus();
   return Errorf(StatusCode::kPermissionDenied, "field 'cluster': got '{}', expected '{}'",
-                caller.cluster, self.caller.cluster);
+                caller.cluster, cluster_);
 }
 
 Status PeerHost::CheckBumps(const PeerNamespace& ns) const {

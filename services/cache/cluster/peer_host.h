@@ -19,9 +19,13 @@ namespace cairn::cache {
 class PeerHost {
  public:
   // All outlive it. `self` says what this process tells about itself now.
-  PeerHost(std::function<PeerHello()> self, MemberList* members, Directory* directory,
-           const Clock* clock)
-      : self_(std::move(self)), members_(*members), directory_(*directory), clock_(*clock) {}
+  PeerHost(std::string cluster, std::function<PeerHello()> self, MemberList* members,
+           Directory* directory, const Clock* clock)
+      : cluster_(std::move(cluster)),
+        self_(std::move(self)),
+        members_(*members),
+        directory_(*directory),
+        clock_(*clock) {}
   ~PeerHost() { Detach(); }
   // Until Detach. `engine` has a side for peers.
   void Attach(CacheEngine* engine);
@@ -79,6 +83,7 @@ class PeerHost {
   Status CheckBumps(const PeerNamespace& ns) const;
   Result<SessionId> SessionOf(const PeerCaller& caller);
 
+  const std::string cluster_;
   const std::function<PeerHello()> self_;
   MemberList& members_;
   Directory& directory_;

@@ -1,16 +1,14 @@
 #include "services/cache/rpc/grpc_peer_links.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
 
 #include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "cairn/v1/peer.grpc.pb.h"
-#include "common/rpc/connection_limits.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "protocol/wire/message_limits.h"
 #include "services/cache/rpc/peer_convert.h"
@@ -19,31 +17,6 @@ namespace cairn::cache {
 namespace {
 
 constexpr Duration kIdle = std::chrono::seconds(60);
-
-// gRPC takes deadlines by the wall clock.
-std::chrono::system_clock::time_point WallDeadline(TimePoint deadline) {
-  const auto left = deadline - SteadyClock::Get().Now();
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
-}
-
-std::shared_ptr<grpc::Channel> NewChannel(
-    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(wire::kMaxMessageBytes);
-  args.SetMaxSendMessageSize(wire::kMaxMessageBytes);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, rpc::kHttp2FrameBytes);
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, rpc::kKeepaliveTimeMs);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc::kKeepaliveTimeoutMs);
-  // Who calls again after a pause wants an attempt, and not the news that one will come later.
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-  return grpc::CreateCustomChannel(address, credentials, args);
-}
 
 Status NoAddress(const std::string& member) {
   return Errorf(StatusCode::kUnavailable, "member '{}' is not in the cluster at present", member);
@@ -56,7 +29,7 @@ class GrpcPeerLinks::Operation {
  public:
   explicit Operation(GrpcPeerLinks* owner, std::shared_ptr<Connection> to, TimePoint deadline)
       : owner_(*owner), to_(std::move(to)), stub_(to_->channel) {
-    context_.set_deadline(WallDeadline(deadline));
+    context_.set_deadline(rpc::WallDeadline(deadline));
   }
   virtual ~Operation() = default;
   // An event on the poller. `ok`: as gRPC's. False: it was the last one.
@@ -285,7 +258,8 @@ std::shared_ptr<GrpcPeerLinks::Connection> GrpcPeerLinks::ToAddress(const std::s
   std::shared_ptr<Connection>& connection = connections_[address];
   if (connection == nullptr) {
     connection = std::make_shared<Connection>();
-    connection->channel = NewChannel(address, credentials_);
+    connection->channel = grpc::CreateCustomChannel(address, credentials_,
+                                                    rpc::ChannelArguments(wire::kMaxMessageBytes));
   }
   connection->used = SteadyClock::Get().Now();
   return connection;

@@ -1,6 +1,5 @@
 #include "services/cache/rpc/peer_service.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "cairn/v1/peer.grpc.pb.h"
@@ -16,16 +15,6 @@ namespace {
 
 constexpr std::string_view kPlaceholder = "{node_id}";
 
-bool Fits(const net::Caller& caller, const std::string& identity) {
-  const std::vector<std::string>* names = &caller.names;
-  std::string_view expected = identity;
-  if (expected.starts_with(net::AdminRule::kCommonName)) {
-    expected.remove_prefix(net::AdminRule::kCommonName.size());
-    names = &caller.common_names;
-  }
-  return std::find(names->begin(), names->end(), expected) != names->end();
-}
-
 class Service {
  public:
   Service(Cluster* cluster, PeerRule rule) : host_(cluster->host()), rule_(std::move(rule)) {}
@@ -39,7 +28,7 @@ class Service {
       if (const size_t at = identity.find(kPlaceholder); at != std::string::npos) {
         identity.replace(at, kPlaceholder.size(), caller.id);
       }
-      if (Fits(there, identity)) return caller;
+      if (net::HasIdentity(there, identity)) return caller;
     }
     call.Rejected(rpc::Rejection::kAuth);
     log::Warn(

@@ -1,9 +1,7 @@
 #include "clients/cpp/src/grpc/channel.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,7 +10,6 @@
 
 #include "clients/cpp/src/core/node_list.h"
 #include "common/net/credentials.h"
-#include "common/rpc/connection_limits.h"
 #include "common/rpc/trace.h"
 #include "protocol/wire/convert.h"
 #include "protocol/wire/message_limits.h"
@@ -58,37 +55,9 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const TlsOptions& 
 Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckAddress(options.address));
   CAIRN_ASSIGN_OR_RETURN(const auto credentials, Credentials(options.tls));
-  // gRPC lives until the process ends. Otherwise it shuts down with the last channel, and closing
-  // that one waits for its poller: up to 10 s in gRPC 1.51.
-  [[maybe_unused]] static const bool kept = (grpc_init(), true);
-  grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(wire::kMaxMessageBytes);
-  args.SetMaxSendMessageSize(wire::kMaxMessageBytes);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, rpc::kHttp2FrameBytes);
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A proxy of the environment is for the Internet, not for a node next door.
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Finds out that a machine vanished without a word. Also sets TCP_USER_TIMEOUT.
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, rpc::kKeepaliveTimeMs);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc::kKeepaliveTimeoutMs);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Also the time that one attempt to connect may take: the session's own back-off is what spaces
-  // attempts.
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  grpc::ChannelArguments args = rpc::ChannelArguments(wire::kMaxMessageBytes);
   if (!options.tls.server_name.empty()) args.SetSslTargetNameOverride(options.tls.server_name);
   return grpc::CreateCustomChannel(options.address, credentials, args);
-}
-
-std::chrono::system_clock::time_point WallDeadline(TimePoint deadline) {
-  const TimePoint now = std::chrono::steady_clock::now();
-  // gRPC would wait a whole millisecond for what is over by less.
-  if (deadline <= now) return {};
-  const auto left = deadline - now;
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
 }
 
 void Prepare(grpc::ClientContext& context, TimePoint deadline, const std::string& trace) {

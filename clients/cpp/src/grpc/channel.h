@@ -10,15 +10,15 @@
 #include "cairn/client/connect.h"
 #include "cairn/common/clock.h"
 #include "cairn/common/status.h"
+#include "common/rpc/channel.h"
 
 namespace cairn::client {
+
+using rpc::WallDeadline;
 
 // A channel with its own connection. Does not connect yet. INVALID_ARGUMENT, which names the bad
 // address or TLS file.
 Result<std::shared_ptr<grpc::Channel>> NewChannel(const ConnectOptions& options);
-
-// gRPC takes deadlines by the wall clock.
-std::chrono::system_clock::time_point WallDeadline(TimePoint deadline);
 
 // Deadline (TimePoint::max(): none) and trace of a call. A trace that the node would refuse is left
 // out.
