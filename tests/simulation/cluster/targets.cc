@@ -150,7 +150,6 @@ std::vector<TargetRow> MeasureBalance(size_t members) {
     stored += kHeldByEach;
     for (const std::string& owner : announcer.Waiting()) {
       cache::Directory& directory = *directories[numbers[owner]];
-      (void)directory.Open(ids[i], 1, 0);
       while (const auto message = announcer.Next(owner)) {
         wire += message->size() * sizeof(cache::WaymarkHash);
         (void)directory.Apply(ids[i], 1, *message);

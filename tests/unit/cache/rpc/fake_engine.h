@@ -187,6 +187,7 @@ class FakeEngine final : public CacheEngine {
   Result<DropResult> BumpEpoch(const Digest&) override { return DropResult{1, 5}; }
   void Tick() override {}
   void BeginDrain() override {}
+  PeerEngine* for_peers() override { return peers; }
 
   // Waits, with a deadline, for something that another thread brings about.
   template <typename Predicate>
@@ -221,6 +222,7 @@ class FakeEngine final : public CacheEngine {
   EngineStats stats;
   std::vector<CacheEvent> events;
   Status watch_end;
+  PeerEngine* peers = nullptr;
   std::vector<std::optional<SessionId>> watched_by;
 };
 
