@@ -62,7 +62,7 @@ void ClusterWorld::Start(size_t number, Disk disk) {
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(Now().time_since_epoch());
   options.epoch = machine.epoch = std::max<uint64_t>(machine.epoch + 1, now.count());
   options.incarnation = random_() | 1;
-  if (options_.versions_differ) options.newest_version += random_() % 2;
+  if (options_.versions_differ) options.newest_version -= random_() % 2;  // N beside N-1.
   if (options_.clocks_differ) {
     options.clock_offset = std::chrono::milliseconds(random_() % 3'600'000);
     options.clock_rate = 1 + (static_cast<double>(random_() % 2001) - 1000) * 1e-6;

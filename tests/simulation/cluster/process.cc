@@ -99,7 +99,7 @@ class Process::CheckedSource final : public cache::BlockSource {
     source_.Locate(
         fingerprint, keys, deadline,
         [this, begun_in_world, latest, done = std::move(done)](Result<cache::Located> located) {
-          const bool paused = process_.resumed_ > begun_in_world;
+          const bool paused = process_.paused_ || process_.resumed_ > begun_in_world;
           if (!paused && process_.clock_.Now() > latest) {
             process_.world_.Wrong("a look-up ended after its deadline");
           }

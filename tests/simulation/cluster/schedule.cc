@@ -11,22 +11,36 @@ namespace {
 using Kind = ClusterEvent::Kind;
 
 constexpr std::pair<Kind, const char*> kNamesOfKinds[] = {
-    {Kind::kStore, "kStore"},         {Kind::kGet, "kGet"},           {Kind::kBump, "kBump"},
-    {Kind::kDrop, "kDrop"},           {Kind::kCut, "kCut"},           {Kind::kIsolate, "kIsolate"},
-    {Kind::kPartition, "kPartition"}, {Kind::kHeal, "kHeal"},         {Kind::kPause, "kPause"},
-    {Kind::kResume, "kResume"},       {Kind::kKill, "kKill"},         {Kind::kStart, "kStart"},
-    {Kind::kCopyDisk, "kCopyDisk"},   {Kind::kClone, "kClone"},       {Kind::kLeave, "kLeave"},
-    {Kind::kNames, "kNames"},         {Kind::kSlowLink, "kSlowLink"}, {Kind::kLoss, "kLoss"},
-    {Kind::kClockRate, "kClockRate"}, {Kind::kLie, "kLie"},
+    {Kind::kStore, "kStore"},
+    {Kind::kGet, "kGet"},
+    {Kind::kBump, "kBump"},
+    {Kind::kDrop, "kDrop"},
+    {Kind::kCut, "kCut"},
+    {Kind::kIsolate, "kIsolate"},
+    {Kind::kPartition, "kPartition"},
+    {Kind::kHeal, "kHeal"},
+    {Kind::kPause, "kPause"},
+    {Kind::kResume, "kResume"},
+    {Kind::kKill, "kKill"},
+    {Kind::kStart, "kStart"},
+    {Kind::kCopyDisk, "kCopyDisk"},
+    {Kind::kClone, "kClone"},
+    {Kind::kLeave, "kLeave"},
+    {Kind::kNames, "kNames"},
+    {Kind::kSlowLink, "kSlowLink"},
+    {Kind::kLoss, "kLoss"},
+    {Kind::kClockRate, "kClockRate"},
+    {Kind::kLie, "kLie"},
+    {Kind::kFalseHello, "kFalseHello"},
 };
 
 // How often each fault comes, among all.
 constexpr std::pair<Kind, uint32_t> kFaults[] = {
-    {Kind::kBump, 12},     {Kind::kDrop, 2},   {Kind::kCut, 8},      {Kind::kIsolate, 4},
-    {Kind::kPartition, 4}, {Kind::kHeal, 12},  {Kind::kPause, 8},    {Kind::kResume, 12},
-    {Kind::kKill, 8},      {Kind::kStart, 14}, {Kind::kCopyDisk, 3}, {Kind::kClone, 2},
-    {Kind::kLeave, 3},     {Kind::kNames, 10}, {Kind::kSlowLink, 4}, {Kind::kLoss, 5},
-    {Kind::kClockRate, 3}, {Kind::kLie, 4},
+    {Kind::kBump, 12},     {Kind::kDrop, 2},   {Kind::kCut, 8},        {Kind::kIsolate, 4},
+    {Kind::kPartition, 4}, {Kind::kHeal, 12},  {Kind::kPause, 8},      {Kind::kResume, 12},
+    {Kind::kKill, 8},      {Kind::kStart, 14}, {Kind::kCopyDisk, 3},   {Kind::kClone, 2},
+    {Kind::kLeave, 3},     {Kind::kNames, 10}, {Kind::kSlowLink, 4},   {Kind::kLoss, 5},
+    {Kind::kClockRate, 3}, {Kind::kLie, 4},    {Kind::kFalseHello, 5},
 };
 
 class Maker {
@@ -67,6 +81,7 @@ class Maker {
         break;
       case Kind::kCut:
       case Kind::kClone:
+      case Kind::kFalseHello:
         event.b = Below(machines);
         break;
       case Kind::kPartition:
