@@ -87,7 +87,9 @@ test-tsan: setup ## Engine cores and kernels under TSan
 	cmake --build build/tsan -j $(JOBS)
 	$(call run_tests,build/tsan,-L 'unit|conformance')
 
-torture: build ## Hostile clients against a node for HOURS (default 4), with a new seed
+torture: build ## Hostile clients against a node for HOURS (default 4), and etcd away for a minute
+	CAIRN_ETCD_AWAY_SECONDS=60 $(BUILD)/tests/cluster_integration_test \
+		--gtest_filter='ClusterEtcdTest.*'
 	$(BUILD)/bin/cairn_adversary --seed $$(date +%s) \
 		--seconds $$(awk 'BEGIN { print $(HOURS) * 3600 }')
 
