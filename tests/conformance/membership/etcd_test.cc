@@ -217,12 +217,15 @@ TEST_F(EtcdTest, WithTlsAndUsersALostMemberOfEtcdChangesNoView) {
   const std::string certificate = directory_.path() + "/etcd.pem",
                     key = directory_.path() + "/etcd.key";
   auto openssl = cairn::testing::Process::Start(
-      {.argv = {"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=etcd", "-days", "2",
-                "-addext", "subjectAltName=IP:127.0.0.1"}});
+      {.argv = {"/bin/sh", "-c",
+                "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " +
+                    key + " -out " + certificate +
+                    " -subj /CN=etcd -days 2 -addext subjectAltName=IP:127.0.0.1"}});
   ASSERT_OK(openssl);
-  ASSERT_OK((*openssl)->WaitExit(std::chrono::seconds(30)));
-  StartCluster({.certificate = certificate, .key = key});
+  const auto made = (*openssl)->WaitExit(std::chrono::seconds(30));
+  ASSERT_OK(made);
+  ASSERT_EQ(made->code, 0) << (*openssl)->err();
+  ASSERT_NO_FATAL_FAILURE(StartCluster({.certificate = certificate, .key = key}));
   auto options = Options();
   options.etcd.password_file = AskForUsers();
   options.etcd.user = "cairn";
