@@ -209,7 +209,7 @@ class Player {
       for (const BlockKey& key : waymarks_[prompt]) {
         size_t holders = 0;
         for (size_t i = 0; i < world_.machines(); ++i) {
-          const Process* const node = world_.process(i);
+          Process* const node = world_.process(i);
           if (node != nullptr && node->engine().Has(ns, key)) ++holders;
         }
         if (IsCrowd(holders)) crowded_.insert(cache::HashForWaymark(ns, key));
