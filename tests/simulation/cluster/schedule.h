@@ -21,7 +21,7 @@ struct ClusterEvent {
     kHeal,       // All cuts.
     kPause,      // Node a stops.
     kResume,     // It goes on.
-    kKill,       // kill -9
+    kKill,       // kill -9 of node a, or, if b is 2, a power loss.
     kStart,      // Node a again, with its disk as it was, empty, or an old copy of it (b).
     kCopyDisk,   // Of node a.
     kClone,      // A machine b comes with a copy of the disk of a.
@@ -31,6 +31,7 @@ struct ClusterEvent {
     kLoss,       // b in 1,000 messages are lost, and c in 1,000 come twice.
     kClockRate,  // Node a: b is parts in 1,000, from 900 on.
     kLie,        // Node a damages what it sends (b: 1), or no more (0).
+    kDisk,       // Of node a: the next c operations go wrong (b: a DiskFault).
   };
   Kind kind = Kind::kGet;
   Duration at{0};
@@ -42,6 +43,7 @@ struct ClusterSchedule {
   size_t machines = 8;
   size_t started = 6;  // The others come later, or never.
   Duration length = std::chrono::seconds(60);
+  bool whole = false;  // Nodes have their whole engine, not the light one.
   std::vector<ClusterEvent> events = {};
 };
 
