@@ -214,11 +214,12 @@ void WholeEngine::Store(const SimulatedNamespace& ns, std::span<const BlockKey> 
   const Layout& layout = ns.spec.layout;
   for (size_t i = 0; i < keys.size(); ++i) {
     for (const format::PartRect& rect : RectsOf(layout, options_.parts)) {
-      cache::ReservePartRequest part{.key = keys[i],
-                                     .first_position = i * layout.block_tokens,
-                                     .part = rect,
-                                     .bytes = format::PartBytes(SliceLengths(layout, rect))};
+      cache::ReservePartRequest part;
+      part.key = keys[i];
       if (i > 0) part.parent = keys[i - 1];
+      part.first_position = i * layout.block_tokens;
+      part.part = rect;
+      part.bytes = format::PartBytes(SliceLengths(layout, rect));
       const Status stored = StoreOne(*session, ns, part, stamp);
       // Another writer was first, with another number of parts perhaps.
       if (stored.ok() || stored.code() == StatusCode::kAlreadyExists) continue;
@@ -255,7 +256,8 @@ void WholeEngine::Get(const SimulatedNamespace& ns, std::vector<BlockKey> keys, 
   const auto match = engine_->Match({.session = *session,
                                      .fingerprint = ns.fingerprint,
                                      .keys = request->keys,
-                                     .lease_ttl = options_.fetch_patience});
+                                     .lease_ttl = options_.fetch_patience,
+                                     .trace = ""});
   if (!match.ok()) return Matched(request, match);
   request->outcome.local = match->matched_blocks;
   if (match->further == nullptr) return Matched(request, match);
@@ -285,8 +287,10 @@ void WholeEngine::Matched(const RequestPtr& request, const Result<cache::MatchRe
 }
 
 void WholeEngine::BeginFetch(const RequestPtr& request, const cache::MatchResult& match) {
-  auto stream =
-      engine_->Fetch({.session = request->session, .lease = *match.lease, .reader_verifies = true});
+  auto stream = engine_->Fetch({.session = request->session,
+                                .lease = *match.lease,
+                                .reader_verifies = true,
+                                .trace = ""});
   if (!stream.ok()) {
     // A bump ended the lease between match and fetch.
     if (stream.status().code() != StatusCode::kNotFound) {
