@@ -29,6 +29,7 @@ constexpr double kCalmLinkSpeed = 10e6;
 // Discovery asks every 5 s, and believes an absence the second time. Members greet each other every
 // 10 s, or 10 s after a failure.
 constexpr Duration kCalm = seconds(45);
+constexpr Duration kSettle = seconds(5);
 constexpr Duration kLastGets = seconds(5);
 // Sessions of members that ask for nothing end after 60 s.
 constexpr Duration kSilence = seconds(70);
@@ -291,7 +292,15 @@ class Player {
 
   // Each live waymark is at both its owners, and nothing else is.
   void LookAtDirectories() {
-    if (!world_.wrong().empty()) return;
+    if (!world_.wrong().empty() || WrongInDirectories().empty()) return;
+    // Somebody may have found the last member, or moved a block, a moment ago.
+    Pass(kSettle);
+    const std::string wrong = WrongInDirectories();
+    if (!wrong.empty()) world_.Wrong(wrong);
+  }
+
+  // What is wrong in the first one where something is.
+  std::string WrongInDirectories() {
     std::vector<std::string> ids;
     for (Process* const node : newest_) ids.push_back(node->options().id);
     const cache::OwnerMap owners(ids);
@@ -307,11 +316,16 @@ class Player {
         }
       }
     }
-    for (Process* const node : newest_) LookAtDirectory(*node, owners, held);
+    std::string wrong;
+    for (Process* const node : newest_) {
+      if (wrong.empty()) wrong = WrongIn(*node, owners, held);
+    }
+    return wrong;
   }
 
-  void LookAtDirectory(Process& node, const cache::OwnerMap& owners,
-                       const std::map<WaymarkHash, std::set<std::string>>& held) {
+  // Empty: nothing.
+  std::string WrongIn(Process& node, const cache::OwnerMap& owners,
+                      const std::map<WaymarkHash, std::set<std::string>>& held) {
     const cache::PeerCaller caller = node.cluster().self().caller;
     size_t missing = 0, surplus = 0;
     std::string first;
@@ -338,9 +352,9 @@ class Player {
           first = fmt::format("{} {}", id, owns ? "holds it no more" : "elsewhere");
       }
     }
-    if (missing + surplus == 0) return;
-    world_.Wrong(fmt::format("the directory of machine {} lacks {} holders and has {} too many: {}",
-                             node.options().machine, missing, surplus, first));
+    if (missing + surplus == 0) return "";
+    return fmt::format("the directory of machine {} lacks {} holders and has {} too many: {}",
+                       node.options().machine, missing, surplus, first);
   }
 
   // Every node asks for every prompt. What another one has must be found.
