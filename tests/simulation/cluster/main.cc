@@ -8,7 +8,10 @@
 // Exit code 1: an invariant broke.
 
 #include <chrono>
+#include <functional>
 #include <iostream>
+#include <string>
+#include <utility>
 
 #include "common/config/config.h"
 #include "common/log/log.h"
@@ -27,20 +30,24 @@ struct Options {
   bool whole = false;
   bool targets = false;
   bool json = false;
+  std::string only;
 };
 
-int ShowTargets(size_t nodes, size_t herd, bool json) {
+int ShowTargets(const Options& options) {
+  const size_t nodes = options.nodes == 0 ? 100 : options.nodes;
+  const std::pair<const char*, std::function<std::vector<TargetRow>()>> targets[] = {
+      {"balance", [] { return MeasureBalance(1000); }},
+      {"herd", [] { return MeasureHerd(8, kEight); }},
+      {"sleep", [] { return MeasureSleepingDiscovery(); }},
+      {"versions", [] { return MeasureTwoVersions(); }},
+      {"churn", [nodes] { return MeasureChurn(nodes); }},
+      {"large_herd", [&options] { return MeasureHerd(options.herd + 1, kHundreds); }},
+  };
   bool met = true;
-  for (const auto& measure : {
-           std::function([&] { return MeasureBalance(1000); }),
-           std::function([&] { return MeasureHerd(8, kEight); }),
-           std::function([&] { return MeasureSleepingDiscovery(); }),
-           std::function([&] { return MeasureTwoVersions(); }),
-           std::function([&] { return MeasureChurn(nodes == 0 ? 100 : nodes); }),
-           std::function([&] { return MeasureHerd(herd + 1, kHundreds); }),
-       }) {
+  for (const auto& [name, measure] : targets) {
+    if (!options.only.empty() && options.only != name) continue;
     const std::vector<TargetRow> rows = measure();
-    std::cout << (json ? Json(rows) : Table(rows)) << std::flush;
+    std::cout << (options.json ? Json(rows) : Table(rows)) << std::flush;
     for (const TargetRow& row : rows) met &= row.met();
   }
   return met ? 0 : 1;
@@ -59,7 +66,7 @@ int Run(const Options& options) {
     std::cerr << "whole: got " << options.nodes << " nodes, expected at most 32\n";
     return 2;
   }
-  if (options.targets) return ShowTargets(options.nodes, options.herd, options.json);
+  if (options.targets) return ShowTargets(options);
   const auto begun = std::chrono::steady_clock::now();
   const auto day = std::chrono::duration_cast<std::chrono::days>(
       std::chrono::system_clock::now().time_since_epoch());
@@ -106,6 +113,8 @@ int main(int argc, char** argv) {
   schema.Real("minutes", &options.minutes, "How long it plays seeds.",
               {.min = 0, .unit = "minutes"});
   schema.Switch("whole", &options.whole, "Nodes have their whole engine. At most 32 of them.");
+  schema.Text("only", &options.only,
+              "Of the targets: balance, herd, sleep, versions, churn or large_herd. Empty: all.");
   schema.Switch("json", &options.json, "One line of JSON for each target.");
   schema.Switch("targets", &options.targets,
                 "Prints the table of targets, and ends. Members come and go among --nodes.");
