@@ -287,10 +287,8 @@ void WholeEngine::Matched(const RequestPtr& request, const Result<cache::MatchRe
 }
 
 void WholeEngine::BeginFetch(const RequestPtr& request, const cache::MatchResult& match) {
-  auto stream = engine_->Fetch({.session = request->session,
-                                .lease = *match.lease,
-                                .reader_verifies = true,
-                                .trace = ""});
+  auto stream = engine_->Fetch(
+      {.session = request->session, .lease = *match.lease, .reader_verifies = true, .trace = ""});
   if (!stream.ok()) {
     // A bump ended the lease between match and fetch.
     if (stream.status().code() != StatusCode::kNotFound) {
