@@ -59,7 +59,7 @@ wheel: setup $(BUILD)/build.ninja $(VENV)/.done
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-index --no-deps \
 	  --force-reinstall build/wheels/cairn-*.whl
 
-demo: ## Runs the main job: cold, from RAM, on another worker, from disk after kill -9
+demo: ## Runs the main job: cold, from RAM, on another worker, in a cluster, from disk after kill -9
 demo: setup $(BUILD)/build.ninja $(MODEL)
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-worker
 	$(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
