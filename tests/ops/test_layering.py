@@ -67,7 +67,7 @@ ORDERS = {
         "rpc",
         "node",
     ],
-    "services/worker": ["kv", "compute", "session", "engine", "rpc"],
+    "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
     "tools/cairn": [
         "output",
         "process",

@@ -13,7 +13,7 @@
 #include "kernels/selections/selection.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/scheduling/scheduler.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/kv/kv_pool.h"
 #include "services/worker/session/kv_codec.h"

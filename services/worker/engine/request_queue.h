@@ -15,6 +15,7 @@
 #include "common/concurrency/mutex.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/engine/request.h"
+#include "services/worker/scheduling/scheduler.h"
 
 namespace cairn::worker {
 
@@ -29,6 +30,10 @@ class Job {
   const GenerateRequest& request() const { return request_; }
   const PreparedPrompt& prompt() const { return prompt_; }
   TimePoint queued_at() const { return queued_at_; }
+  // What orders its prompt among others.
+  PromptClaim claim() const {
+    return {.prefill_tokens = std::ssize(prompt_.tokens), .arrived = queued_at_};
+  }
 
   void Cancel() {
     MutexLock lock(mu_);

@@ -43,6 +43,24 @@ Step RequestRun::Next(int64_t max_rows) {
   return {Step::Kind::kFinished};
 }
 
+Scheduler::Candidate RequestRun::candidate() const {
+  Scheduler::Candidate candidate;
+  candidate.id = id_;
+  candidate.decoding = state_ == State::kDecode;
+  candidate.ending = stopped();
+  candidate.position = sequence_->length();
+  candidate.claim = job_->claim();
+  const int64_t all = std::ssize(job_->prompt().tokens);
+  // Nothing is known before the match; a score is computed like a prompt.
+  if (candidate.position > 0) candidate.claim.prefill_tokens = all - candidate.position;
+  if (state_ == State::kScore) {
+    candidate.claim.prefill_tokens =
+        std::ssize(job_->request().score_tokens) - static_cast<int64_t>(scored_);
+  }
+  if (candidate.decoding) candidate.claim.prefill_tokens = 0;
+  return candidate;
+}
+
 void RequestRun::WaitBriefly() {
   if (state_ == State::kPrompt) prompt_->WaitBriefly();
   if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));

@@ -22,6 +22,7 @@
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/step.h"
+#include "services/worker/scheduling/scheduler.h"
 
 namespace cairn::worker {
 
@@ -60,6 +61,8 @@ class RequestRun {
 
   uint64_t id() const { return id_; }
   State state() const { return state_; }
+  // How the scheduler sees it.
+  Scheduler::Candidate candidate() const;
   const std::shared_ptr<Job>& job() const { return job_; }
   // When finished: the answer, and the KV of prompt and answer. Each can be taken once.
   Result<GenerateSummary> TakeOutcome() { return std::move(outcome_); }

@@ -28,26 +28,43 @@ RunLoop::Round RunLoop::Step() {
 
 RunLoop::Chunks RunLoop::Collect(Round* round) {
   std::vector<Scheduler::Candidate> candidates;
-  for (const auto& run : runs_) {
-    candidates.push_back({run->id(), run->state() == RequestRun::State::kDecode});
-  }
+  for (const auto& run : runs_) candidates.push_back(run->candidate());
   Chunks work;
-  for (const size_t index : scheduler_.Pick(candidates)) {
+  const StepPlan plan = scheduler_.Next(candidates, parts_.clock.Now());
+  for (const size_t index : plan.order) {
     RequestRun& run = *runs_.at(index);
-    const worker::Step step = run.Next(parts_.transformer.max_rows() - work.rows);
+    int64_t rows = parts_.transformer.max_rows() - work.rows;
+    if (!candidates[index].decoding) {
+      rows = std::min(rows, plan.prefill_tokens - work.shape.prefill_tokens);
+    }
+    const worker::Step step = run.Next(rows);
     if (step.kind != worker::Step::Kind::kWaiting) round->progressed = true;
-    if (step.kind != worker::Step::Kind::kChunk) continue;
-    work.runs.push_back(&run);
-    work.chunks.push_back(step.chunk);
-    work.rows += std::ssize(step.chunk.tokens);
+    if (step.kind == worker::Step::Kind::kChunk) work.Add(run, step.chunk);
   }
   return work;
+}
+
+void RunLoop::Chunks::Add(RequestRun& run, const SequenceChunk& chunk) {
+  const int64_t count = std::ssize(chunk.tokens);
+  runs.push_back(&run);
+  chunks.push_back(chunk);
+  rows += count;
+  if (chunk.phase == Phase::kDecode) {
+    ++shape.decodes;
+    return;
+  }
+  // The mean over all prompts of the pass.
+  const int64_t middle = chunk.sequence->length() + count / 2;
+  const int64_t before = shape.prefill_position * shape.prefill_tokens;
+  shape.prefill_tokens += count;
+  shape.prefill_position = (before + middle * count) / shape.prefill_tokens;
 }
 
 void RunLoop::Compute(const Chunks& work) {
   const TimePoint start = parts_.clock.Now();
   const Status status = parts_.transformer.Forward(work.chunks);
   const double seconds = Seconds(parts_.clock.Now() - start);
+  if (status.ok()) scheduler_.Computed(work.shape, seconds);
   const bool shared = work.chunks.size() > 1;
   for (size_t i = 0; i < work.chunks.size(); ++i) {
     const SequenceChunk& chunk = work.chunks[i];

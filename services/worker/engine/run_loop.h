@@ -10,7 +10,7 @@
 #include "cairn/common/clock.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request_run.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/scheduling/scheduler.h"
 
 namespace cairn::worker {
 
@@ -39,6 +39,9 @@ class RunLoop {
     std::vector<RequestRun*> runs;
     std::vector<SequenceChunk> chunks;
     int64_t rows = 0;
+    PassShape shape;
+
+    void Add(RequestRun& run, const SequenceChunk& chunk);
   };
   Chunks Collect(Round* round);
   void Compute(const Chunks& work);

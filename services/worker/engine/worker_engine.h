@@ -22,7 +22,7 @@
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/scheduling/scheduler.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
