@@ -30,6 +30,7 @@ from rows import (
     disk,
     index,
     node,
+    order,
     peers,
     peers_lmcache,
     push,  # noqa: E402  (needs the path above)
@@ -54,6 +55,7 @@ GROUPS = {
     "selection_memory": selection_memory,
     "chooser": chooser,
     "worker": worker,
+    "order": order,
 }
 
 

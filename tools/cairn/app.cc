@@ -102,6 +102,16 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
        "--prefix-end", o.prefix_end,
        "How many first tokens other prompts share, for recipes with a selection; 0: unknown")
       ->capture_default_str();
+  c.add_option("--stop", o.stop, "End the answer before this text; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  c.add_option("--priority", o.priority, "-10 to 10; a greater one goes first at a busy worker")
+      ->capture_default_str();
+  c.add_option("--tenant", o.tenant, "Whom a busy worker charges; empty: the worker's tenant");
+  c.add_option("--deadline", o.deadline_seconds,
+               "Seconds after which the answer ends with what there is; 0: none")
+      ->check(CLI::Range(0.0, 604800.0))
+      ->capture_default_str();
   c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(

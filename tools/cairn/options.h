@@ -45,6 +45,10 @@ struct GenerateOptions {
   std::string prompt_file;  // "-": standard input.
   std::string system;
   uint32_t prefix_end = 0;
+  std::vector<std::string> stop;
+  int32_t priority = 0;
+  std::string tenant;
+  double deadline_seconds = 0;  // 0: none.
   bool raw = false;
   bool ignore_eos = false;
   bool json = false;

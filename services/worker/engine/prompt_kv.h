@@ -73,6 +73,11 @@ class PromptKv {
   // Does all steps of a PromptRun that is alone.
   Report Compute(const Request& request);
 
+  // The cache stores KV in another form than it was computed in.
+  bool lossy() const { return session_ != nullptr && session_->codec().lossy(); }
+  // Of the prompts so far; 0: not known.
+  double prefill_tokens_per_second() const { return prefiller_.tokens_per_second(); }
+
   // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
   // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
   // and are the sequence's own; the pass must be repeated. Otherwise the error of the prefill.

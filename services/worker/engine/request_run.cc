@@ -15,18 +15,26 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
       logits_(static_cast<size_t>(parts.transformer.vocab())),
       outcome_(Status(StatusCode::kInternal, "the request has not finished")),
       sampler_(job_->request().sampling),
-      decoder_(parts.model.tokenizer()) {
+      decoder_(parts.model.tokenizer()),
+      stop_text_(job_->request().stop) {
   summary_.queue_seconds = Seconds(start_ - job_->queued_at());
   summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
 }
 
 Step RequestRun::Next(int64_t max_rows) {
+  const bool begun = prompt_ && prompt_->state() != PromptRun::State::kMatch;
+  if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
+    PromptKv::Report report;
+    report.status = Status(StatusCode::kCancelled, "stopped before the match");
+    EndPrompt(report);
+    return {Step::Kind::kWorked};
+  }
   switch (state_) {
     case State::kReserve:
       return Reserve();
     case State::kPrompt: {
       Step step = prompt_->Next(max_rows);
-      if (step.kind != Step::Kind::kFinished) return step;
+      if (prompt_->state() != PromptRun::State::kFinished) return step;
       EndPrompt(prompt_->report());
       return {Step::Kind::kWorked};
     }
@@ -48,6 +56,7 @@ Scheduler::Candidate RequestRun::candidate() const {
   candidate.id = id_;
   candidate.decoding = state_ == State::kDecode;
   candidate.ending = stopped();
+  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr;
   candidate.position = sequence_->length();
   candidate.claim = job_->claim();
   const int64_t all = std::ssize(job_->prompt().tokens);
@@ -79,6 +88,10 @@ PromptKv::Request RequestRun::Wanted() {
   wanted.sequence = sequence_;
   wanted.logits = scoring() ? nullptr : logits_.data();
   wanted.use_cache = !request.no_cache;
+  // What was computed the first time must not come back in a lossy form.
+  if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
+    wanted.use_cache = false;
+  }
   wanted.prefix_end = request.prefix_end;
   wanted.trace = request.trace;
   wanted.stop = [this] { return stopped(); };
@@ -91,7 +104,12 @@ Step RequestRun::Reserve() {
     return {Step::Kind::kWorked};
   }
   const Status room = parts_.reserve(*sequence_, TokensNeeded());
-  if (room.ok()) {
+  if (room.ok() && parked_) {
+    parked_->Restore(*sequence_);
+    parked_.reset();
+    decoded_ = summary_.tokens.size();
+    state_ = State::kDecode;
+  } else if (room.ok()) {
     prompt_.emplace(parts_.prompt_kv, Wanted(), alone_);
     state_ = State::kPrompt;
   } else {
@@ -100,6 +118,23 @@ Step RequestRun::Reserve() {
     EndPrompt(report);
   }
   return {Step::Kind::kWorked};
+}
+
+size_t RequestRun::parked_bytes() const {
+  return ParkedKv::Bytes(sequence_->layout(), sequence_->length());
+}
+
+void RequestRun::Park(bool keep) {
+  CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
+  if (keep && state_ == State::kDecode && !repeat_) parked_ = ParkedKv::Of(*sequence_);
+  resumed_ = resumed_ || state_ == State::kDecode;
+  prompt_.reset();
+  repeat_ = false;
+  // Pushes that wait may still hold it.
+  sequence_->DropLoans();
+  sequence_ = std::make_shared<KvSequence>(parts_.pool.NewSequence());
+  decoded_ = 0;
+  state_ = State::kReserve;
 }
 
 void RequestRun::ComputeSelected() {
@@ -117,6 +152,7 @@ void RequestRun::ComputeSelected() {
 
 void RequestRun::EndPrompt(const PromptKv::Report& report) {
   const auto block_tokens = static_cast<uint32_t>(parts_.pool.layout().block_tokens);
+  if (resumed_) return EndPromptAgain(report.status);
   summary_.fetched_tokens = report.fetched_blocks * block_tokens;
   summary_.computed_tokens = summary_.prompt_tokens - summary_.fetched_tokens;
   summary_.miss_reason = report.miss_reason;
@@ -145,10 +181,25 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   }
 }
 
+void RequestRun::EndPromptAgain(const Status& status) {
+  prompt_.reset();
+  if (status.ok()) {
+    state_ = State::kDecode;
+    return;
+  }
+  if (status.code() != StatusCode::kCancelled) return Finish(status);
+  summary_.finish_reason = "cancelled";
+  summary_.text += stop_text_.Add(decoder_.Finish()) + stop_text_.Finish();
+  Finish(OkStatus());
+}
+
 Step RequestRun::Decode() {
+  // The KV of these tokens was lost.
+  if (decoded_ < summary_.tokens.size() && !stopped()) return DecodeToken();
   const auto finish = [&](const char* reason) -> Step {
-    summary_.finish_reason = reason;
-    summary_.text += decoder_.Finish();
+    if (!stop_text_.stopped()) summary_.text += stop_text_.Add(decoder_.Finish());
+    summary_.text += stop_text_.Finish();
+    summary_.finish_reason = stop_text_.stopped() ? "stop" : reason;
     Finish(OkStatus());
     return {Step::Kind::kWorked};
   };
@@ -163,11 +214,17 @@ Step RequestRun::Decode() {
     return finish("stop");
   }
   summary_.tokens.push_back(token_);
-  std::string text = decoder_.Add(token_);
+  std::string text = stop_text_.Add(decoder_.Add(token_));
   summary_.text += text;
   job_->PutToken(token_, std::move(text));
+  if (stop_text_.stopped()) return finish("stop");
   if (summary_.tokens.size() >= job_->prompt().max_tokens) return finish("length");
   if (stopped()) return finish("cancelled");
+  return DecodeToken();
+}
+
+Step RequestRun::DecodeToken() {
+  token_ = summary_.tokens[decoded_++];
   pass_ = Chunk({&token_, 1});
   pass_.chunk.phase = Phase::kDecode;
   pass_.chunk.logits = logits_.data();

@@ -22,7 +22,9 @@
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/step.h"
+#include "services/worker/engine/stop_text.h"
 #include "services/worker/scheduling/scheduler.h"
+#include "services/worker/session/parked_kv.h"
 
 namespace cairn::worker {
 
@@ -59,6 +61,16 @@ class RequestRun {
   // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting.
   void WaitBriefly();
 
+  // Gives all pages back between two steps. The next step gets them again and goes on where the
+  // request was: from a copy of its KV, if `keep` says that there is memory for one. Otherwise the
+  // prompt is matched again, and the generated tokens are decoded again, given and not sampled. A
+  // prompt that is not complete always begins again. REQUIRES: candidate().can_park.
+  void Park(bool keep);
+  // Of the copy that Park would keep now, and of the one that it has kept.
+  size_t parked_bytes() const;
+  size_t kept_bytes() const { return parked_ ? parked_->bytes() : 0; }
+  int64_t TokensNeeded() const;
+
   uint64_t id() const { return id_; }
   State state() const { return state_; }
   // How the scheduler sees it.
@@ -73,7 +85,6 @@ class RequestRun {
   bool stopped() const {
     return job_->cancelled() || parts_.cancel_all.load(std::memory_order_relaxed);
   }
-  int64_t TokensNeeded() const;
   PromptKv::Request Wanted();
   Step Reserve();
   void ComputeSelected();
@@ -81,6 +92,10 @@ class RequestRun {
   void EndPrompt(const PromptKv::Report& report);
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
+  // Yields the chunk of the first generated token whose KV is not there.
+  Step DecodeToken();
+  // The prompt's KV is there again, after Park.
+  void EndPromptAgain(const Status& status);
   Step Score();
   Step Chunk(std::span<const TokenId> tokens);
   void Finish(Status status);
@@ -100,9 +115,13 @@ class RequestRun {
   // kDecode and kScore.
   Sampler sampler_;
   StreamDecoder decoder_;
+  StopText stop_text_;
   TokenId token_ = 0;
   size_t scored_ = 0;
   std::vector<float> scores_;
+  std::optional<ParkedKv> parked_;
+  bool resumed_ = false;     // It was parked: its summary tells of the first time.
+  size_t decoded_ = 0;       // Generated tokens whose KV is there, or under way.
   Step pass_;                // The chunk under way.
   int64_t pass_length_ = 0;  // Of the sequence, before it.
   bool repeat_ = false;      // The node took lent memory back under the pass.

@@ -15,6 +15,19 @@ void RunLoop::Add(std::shared_ptr<Job> job) {
   runs_.push_back(std::make_unique<RequestRun>(parts_, std::move(job), next_id_++, alone_));
 }
 
+void RunLoop::Add(std::unique_ptr<RequestRun> run) {
+  CAIRN_CHECK(HasRoom());
+  const auto later =
+      std::ranges::find_if(runs_, [&](const auto& one) { return one->id() > run->id(); });
+  runs_.insert(later, std::move(run));
+}
+
+std::unique_ptr<RequestRun> RunLoop::TakeOut(size_t index) {
+  std::unique_ptr<RequestRun> run = std::move(runs_.at(index));
+  runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(index));
+  return run;
+}
+
 RunLoop::Round RunLoop::Step() {
   Round round;
   const Chunks work = Collect(&round);
@@ -26,9 +39,14 @@ RunLoop::Round RunLoop::Step() {
   return round;
 }
 
-RunLoop::Chunks RunLoop::Collect(Round* round) {
+std::vector<Scheduler::Candidate> RunLoop::Candidates() const {
   std::vector<Scheduler::Candidate> candidates;
   for (const auto& run : runs_) candidates.push_back(run->candidate());
+  return candidates;
+}
+
+RunLoop::Chunks RunLoop::Collect(Round* round) {
+  const std::vector<Scheduler::Candidate> candidates = Candidates();
   Chunks work;
   const StepPlan plan = scheduler_.Next(candidates, parts_.clock.Now());
   for (const size_t index : plan.order) {

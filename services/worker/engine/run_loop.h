@@ -24,6 +24,13 @@ class RunLoop {
   bool empty() const { return runs_.empty(); }
   // REQUIRES: HasRoom().
   void Add(std::shared_ptr<Job> job);
+  // Goes on with a run that was taken out. REQUIRES: HasRoom().
+  void Add(std::unique_ptr<RequestRun> run);
+  // The run of this place in Candidates(), which does not step until it is added again.
+  std::unique_ptr<RequestRun> TakeOut(size_t index);
+
+  // The running requests as the scheduler sees them, oldest first.
+  std::vector<Scheduler::Candidate> Candidates() const;
 
   struct Round {
     bool progressed = false;  // False: every request that was picked waits.

@@ -32,6 +32,7 @@ class ThreadedEngine final : public WorkerEngine {
   bool WaitIdle(std::chrono::milliseconds timeout) override { return core_.WaitIdle(timeout); }
   Info GetInfo() const override { return core_.GetInfo(); }
   Stats GetStats() const override { return core_.GetStats(); }
+  Load GetLoad() const override { return core_.GetLoad(); }
   const Model& model() const override { return core_.model(); }
 
   void Shutdown(std::chrono::milliseconds drain) override {

@@ -44,6 +44,8 @@ struct MeasuredRates {
   double prefill_tokens_per_second = 0;
   double step_seconds = 0;    // Of a step that decodes, before the first request's share.
   double decode_seconds = 0;  // What one more decode adds to a step.
+  // Prompt tokens computed in a second while prompts wait, the time of decodes included.
+  double drain_tokens_per_second = 0;
 };
 
 // Called from the engine's thread only.
@@ -61,6 +63,7 @@ class Scheduler {
     // Cancelled, or past its deadline. Its next step ends it and computes nothing, and gives back
     // its pages and its lease.
     bool ending = false;
+    bool can_park = true;  // It may give its pages to another one and come back.
     int64_t position = 0;  // Tokens whose KV is there.
     PromptClaim claim;     // claim.prefill_tokens is 0 when it decodes.
   };
