@@ -10,7 +10,7 @@ namespace {
 
 // What follows `"name":` in a line of JSON without nesting.
 Result<std::string_view> Field(std::string_view line, size_t number, std::string_view name) {
-  const std::string quoted = "\"" + std::string(name) + "\":";
+  const std::string quoted = fmt::format("\"{}\":", name);
   const size_t at = line.find(quoted);
   if (at == std::string_view::npos) {
     return InvalidArgument("line {}: field '{}': not there, expected it", number, name);

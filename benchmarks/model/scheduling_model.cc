@@ -153,7 +153,7 @@ int Main(int argc, char** argv) {
       scenarios = {{"order", CompareOrder}, {"overload", CompareOverload}, {"flood", CompareFlood}};
   std::vector<Row> rows;
   for (const auto& [name, run] : scenarios) {
-    if (("," + options.only + ",").find("," + name + ",") != std::string::npos) {
+    if (fmt::format(",{},", options.only).find(fmt::format(",{},", name)) != std::string::npos) {
       run(*requests, &rows);
     }
   }

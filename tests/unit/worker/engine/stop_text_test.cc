@@ -13,7 +13,7 @@ struct Streamed {
   bool stopped = false;
 };
 
-Streamed Run(const std::vector<std::string>& stops, const std::vector<std::string>& tokens) {
+Streamed Play(const std::vector<std::string>& stops, const std::vector<std::string>& tokens) {
   StopText stop(stops);
   Streamed out;
   for (const std::string& token : tokens) {
@@ -27,52 +27,52 @@ Streamed Run(const std::vector<std::string>& stops, const std::vector<std::strin
 }
 
 TEST(StopTextTest, WithoutStopTextsEverythingPasses) {
-  const Streamed got = Run({}, {"a", "b\n", "c"});
+  const Streamed got = Play({}, {"a", "b\n", "c"});
   EXPECT_EQ(got.text, "ab\nc");
   EXPECT_FALSE(got.stopped);
 }
 
 TEST(StopTextTest, EndsInTheMiddleOfAToken) {
-  const Streamed got = Run({"END"}, {"one ", "two END three", "four"});
+  const Streamed got = Play({"END"}, {"one ", "two END three", "four"});
   EXPECT_EQ(got.text, "one two ");
   EXPECT_TRUE(got.stopped);
   EXPECT_EQ(got.pieces.size(), 2u);
 }
 
 TEST(StopTextTest, SpansTokensAndNothingOfItIsStreamed) {
-  const Streamed got = Run({"\n\nUser:"}, {"Hi.", "\n", "\n", "Us", "er", ": x"});
+  const Streamed got = Play({"\n\nUser:"}, {"Hi.", "\n", "\n", "Us", "er", ": x"});
   EXPECT_EQ(got.text, "Hi.");
   EXPECT_TRUE(got.stopped);
   EXPECT_EQ(got.pieces, (std::vector<std::string>{"Hi.", "", "", "", "", ""}));
 }
 
 TEST(StopTextTest, ABeginningThatDoesNotGoOnIsStreamedThen) {
-  const Streamed got = Run({"abcd"}, {"xab", "c", "e"});
+  const Streamed got = Play({"abcd"}, {"xab", "c", "e"});
   EXPECT_EQ(got.pieces, (std::vector<std::string>{"x", "", "abce"}));
   EXPECT_FALSE(got.stopped);
 }
 
 TEST(StopTextTest, ABeginningInsideOfABeginning) {
   // "aab" begins at the second of three letters a.
-  const Streamed got = Run({"aab"}, {"a", "a", "a", "b", "c"});
+  const Streamed got = Play({"aab"}, {"a", "a", "a", "b", "c"});
   EXPECT_EQ(got.text, "a");
   EXPECT_TRUE(got.stopped);
 }
 
 TEST(StopTextTest, TheFirstOfSeveralCounts) {
-  EXPECT_EQ(Run({"two", "one"}, {"zero one two"}).text, "zero ");
-  EXPECT_EQ(Run({"b", "abc"}, {"xab", "c"}).text, "xa");
+  EXPECT_EQ(Play({"two", "one"}, {"zero one two"}).text, "zero ");
+  EXPECT_EQ(Play({"b", "abc"}, {"xab", "c"}).text, "xa");
 }
 
 TEST(StopTextTest, WhatWasHeldBackComesWithTheEnd) {
-  const Streamed got = Run({"STOP"}, {"go ST"});
+  const Streamed got = Play({"STOP"}, {"go ST"});
   EXPECT_EQ(got.pieces, (std::vector<std::string>{"go "}));
   EXPECT_EQ(got.text, "go ST");
 }
 
 TEST(StopTextTest, WholeCharactersStayWhole) {
   // Both letters begin with the same byte.
-  const Streamed got = Run({"\u00e4"}, {"\u00f6", "\u00fc", "\u00e4", "x"});
+  const Streamed got = Play({"\u00e4"}, {"\u00f6", "\u00fc", "\u00e4", "x"});
   EXPECT_EQ(got.pieces, (std::vector<std::string>{"\u00f6", "\u00fc", ""}));
   EXPECT_TRUE(got.stopped);
 }

@@ -147,10 +147,11 @@ TEST_F(PromptQueueTest, ATenantsOwnBound) {
 }
 
 TEST_F(PromptQueueTest, AnUrgentRequestTakesThePlaceOfOneThatIsNot) {
-  PromptQueue queue({.capacity = 2}, accounts_);
+  PromptQueue queue({.capacity = 1}, accounts_);
   queue.Put(Prompt("gold", 1), now_);
-  queue.Put(Prompt("gold", 1), now_);
-  EXPECT_EQ(queue.Put(Prompt("gold", 1, 2), now_).answer, Answer::kAccepted);
+  const auto put = queue.Put(Prompt("gold", 1, 2), now_);
+  EXPECT_EQ(put.answer, Answer::kAccepted);
+  EXPECT_EQ(put.pushed_out, 0u);
   EXPECT_EQ(queue.Put(Prompt("plain", 1, 2), now_).answer, Answer::kFull);
 }
 
