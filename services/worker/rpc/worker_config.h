@@ -64,8 +64,8 @@ void Register(config::Schema& schema, WorkerConfig& config);
 // --admin.listen, --kv-pool is --kv_pool.
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args);
 
-// "chat=2" and "batch=0.5:-1" are a tenant, its weight, and the greatest priority that counts before
-// other tenants' requests. Errors name the setting.
+// "chat=2" and "batch=0.5:-1" are a tenant, its weight, and the greatest priority that counts
+// before other tenants' requests. Errors name the setting.
 Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries);
 
 // Errors name the setting, for example a salt file that cannot be read.
