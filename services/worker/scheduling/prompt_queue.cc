@@ -18,7 +18,7 @@ void PromptQueue::SetRunning(std::vector<PromptClaim> running, double tokens_per
 }
 
 PromptQueue::Outcome PromptQueue::Put(const Prompt& prompt, TimePoint now) {
-  const double wait = ExpectedWait(prompt.claim);
+  const double wait = ExpectedWait(prompt.claim, now);
   if (options_.tenant_capacity > 0) {
     const auto own = std::ranges::count_if(
         waiting_, [&](const auto& one) { return one.second.claim.tenant == prompt.claim.tenant; });
@@ -129,16 +129,18 @@ int32_t PromptQueue::CountedPriority(const PromptClaim& claim) const {
   return std::min(claim.priority, accounts_.StandingOf(claim.tenant).max_priority);
 }
 
-double PromptQueue::ExpectedWait(const PromptClaim& claim) const {
+double PromptQueue::ExpectedWait(const PromptClaim& claim, TimePoint now) const {
   if (tokens_per_second_ <= 0) return 0;
   const int32_t priority = CountedPriority(claim);
+  const PromptRank rank = order_.Rank(claim, tokens_per_second_, now);
   double before = 0, own = 0;
   std::map<uint32_t, double> others;
   const auto add = [&](const PromptClaim& one) {
     const auto tokens = static_cast<double>(one.prefill_tokens);
     const int32_t counted = CountedPriority(one);
     if (one.tenant == claim.tenant) {
-      own += one.priority >= claim.priority ? tokens : 0;
+      // A long prompt that was accepted does not keep short ones out: they go before it.
+      own += order_.Rank(one, tokens_per_second_, now) <= rank ? tokens : 0;
     } else if (counted > priority) {
       before += tokens;
     } else if (counted == priority) {

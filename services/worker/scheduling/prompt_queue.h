@@ -74,8 +74,8 @@ class PromptQueue {
   const Options& options() const { return options_; }
   // In no particular order.
   std::vector<Prompt> All() const;
-  // Seconds before a prompt with this claim would begin.
-  double ExpectedWait(const PromptClaim& claim) const;
+  // Seconds before a prompt with this claim would begin, if nobody else came.
+  double ExpectedWait(const PromptClaim& claim, TimePoint now) const;
   // Of the prompts that wait and that run.
   double BacklogSeconds() const;
 

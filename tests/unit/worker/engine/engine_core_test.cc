@@ -180,7 +180,12 @@ TEST_F(EngineCoreTest, AnAnswerEndsBeforeItsStopText) {
   ASSERT_OK(all);
   ASSERT_GT(all->text.size(), 8u);
   // From the middle of one token to the middle of another one, as likely as not.
-  request.stop = {all->text.substr(all->text.size() / 2, 3)};
+  const auto character = [&](size_t byte) {
+    while (byte < all->text.size() && (all->text[byte] & 0xc0) == 0x80) ++byte;
+    return byte;
+  };
+  const size_t begin = character(all->text.size() / 2);
+  request.stop = {all->text.substr(begin, character(begin + 3) - begin)};
   const size_t at = all->text.find(request.stop[0]);
   const auto stopped = Submit(*core, request);
   EXPECT_EQ(Drive(*core), Progress::kIdle);

@@ -222,7 +222,12 @@ TEST_F(WorkerServiceTest, AnAnswerEndsBeforeItsStopText) {
   const Answer whole = Generate(request);
   ASSERT_TRUE(whole.status.ok());
   const std::string& all = whole.summary.text();
-  request.add_stop(all.substr(all.size() / 2, 3));
+  const auto character = [&](size_t byte) {
+    while (byte < all.size() && (all[byte] & 0xc0) == 0x80) ++byte;
+    return byte;
+  };
+  const size_t begin = character(all.size() / 2);
+  request.add_stop(all.substr(begin, character(begin + 3) - begin));
   const Answer stopped = Generate(request);
   ASSERT_TRUE(stopped.status.ok()) << stopped.status.error_message();
   EXPECT_EQ(stopped.summary.text(), all.substr(0, all.find(request.stop(0))));

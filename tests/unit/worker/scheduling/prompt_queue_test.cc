@@ -161,11 +161,15 @@ TEST_F(PromptQueueTest, WhoWouldWaitTooLongIsRefusedAndToldWhenToComeBack) {
   queue.SetRunning({{.tenant = a, .prefill_tokens = 2000}}, 1000);
   EXPECT_EQ(queue.Put(Prompt("a", 900), now_).answer, Answer::kAccepted);
   EXPECT_EQ(queue.Put(Prompt("a", 1600), now_).answer, Answer::kAccepted);
-  const auto refused = queue.Put(Prompt("a", 10), now_);
+  const auto refused = queue.Put(Prompt("a", 1700), now_);
   EXPECT_EQ(refused.answer, Answer::kTooLong);
   EXPECT_NEAR(refused.wait_seconds, 4.5, 1e-9);
   EXPECT_NEAR(refused.retry_seconds, 1.5, 1e-9);
   EXPECT_NEAR(queue.BacklogSeconds(), 4.5, 1e-9);
+  // A short one goes before those that wait, so they do not keep it out.
+  const auto brief = queue.Put(Prompt("a", 10), now_);
+  EXPECT_EQ(brief.answer, Answer::kAccepted);
+  EXPECT_NEAR(brief.wait_seconds, 2, 1e-9);
 }
 
 TEST_F(PromptQueueTest, AFloodDoesNotMakeOthersWaitTooLong) {
