@@ -2,6 +2,9 @@
 
 #include "services/worker/engine/engine_core.h"
 
+#include <algorithm>
+#include <random>
+
 #include "tests/unit/worker/engine/engine_fixture.h"
 
 namespace cairn::worker {
@@ -119,6 +122,51 @@ TEST_P(ParkingTest, AParkedRequestCanBeCancelled) {
   EXPECT_GE(got->tokens.size(), 10u);
   EXPECT_EQ(Drive(*core), Progress::kIdle);
   EXPECT_OK(second->Consume({}));
+}
+
+TEST_F(EngineCoreTest, RandomSchedulesWithParkingGiveTheAnswersOfEachRequestAlone) {
+  auto alone = WorkerWithoutCache();
+  uint64_t parked = 0;
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto pick = [&](uint32_t below) { return static_cast<uint32_t>(random() % below); };
+    WorkerEngine::Options options = Options();
+    options.kv_pool_bytes = 14 * kLayers * kLayerBytes;
+    const uint64_t memory[] = {0, 6 * kLayers * kLayerBytes, 1ull << 30};
+    options.parking_bytes = memory[seed % 3];
+    auto core = Batch(options);
+    std::vector<GenerateRequest> requests;
+    std::vector<std::shared_ptr<Job>> jobs;
+    std::vector<bool> cancelled;
+    while (jobs.size() < 12) {
+      GenerateRequest request =
+          Request(30 + pick(400), static_cast<int32_t>(pick(1000)), 1 + pick(40));
+      request.priority = -static_cast<int32_t>(pick(4));
+      jobs.push_back(Submit(*core, request));
+      requests.push_back(std::move(request));
+      cancelled.push_back(false);
+      for (uint32_t steps = pick(25); steps > 0; --steps) core->Step();
+      if (pick(6) == 0) {
+        const uint32_t one = pick(static_cast<uint32_t>(jobs.size()));
+        jobs[one]->Cancel();
+        cancelled[one] = true;
+      }
+    }
+    EXPECT_EQ(Drive(*core), Progress::kIdle);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const auto got = jobs[i]->Consume({});
+      ASSERT_OK(got);
+      const GenerateSummary want = Run(*alone, requests[i]);
+      if (!cancelled[i]) ExpectSameAnswer(*got, want);
+      // Also what a cancelled request has is right.
+      ASSERT_LE(got->tokens.size(), want.tokens.size());
+      EXPECT_TRUE(std::equal(got->tokens.begin(), got->tokens.end(), want.tokens.begin()));
+    }
+    EXPECT_EQ(core->GetStats().kv_pages_free, core->GetStats().kv_pages_total);
+    parked += core->GetStats().requests_parked;
+  }
+  EXPECT_GT(parked, 6u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, ParkingTest, ::testing::Values(0, 1ull << 30));
