@@ -40,6 +40,7 @@ Step RequestRun::Next(int64_t max_rows) {
     }
     case State::kDecode:
     case State::kScore:
+      if (stopped() && state_ == State::kScore) return Score();  // Which needs no rows to end.
       if (max_rows < (state_ == State::kDecode ? 1 : sequence_->layout().block_tokens)) {
         return {Step::Kind::kWaiting};
       }
@@ -194,8 +195,6 @@ void RequestRun::EndPromptAgain(const Status& status) {
 }
 
 Step RequestRun::Decode() {
-  // The KV of these tokens was lost.
-  if (decoded_ < summary_.tokens.size() && !stopped()) return DecodeToken();
   const auto finish = [&](const char* reason) -> Step {
     if (!stop_text_.stopped()) summary_.text += stop_text_.Add(decoder_.Finish());
     summary_.text += stop_text_.Finish();
@@ -203,6 +202,8 @@ Step RequestRun::Decode() {
     Finish(OkStatus());
     return {Step::Kind::kWorked};
   };
+  // The KV of these tokens was lost. The logits are not those of the last one yet.
+  if (decoded_ < summary_.tokens.size()) return stopped() ? finish("cancelled") : DecodeToken();
   const Result<TokenId> token = sampler_.Sample(logits_);
   if (!token.ok()) {
     Finish(token.status());
