@@ -106,10 +106,10 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
   bool busy = false;
   {
     MutexLock lock(mu_);
-    busy = open_requests_ > 0;
+    busy = open_requests_ >= parts_.scheduler->max_running();
     ++open_requests_;
   }
-  // A request that need not wait is matched at once.
+  // A request that gets a place is matched at once.
   if (busy) job->ExpectPrefill(std::ssize(job->prompt().tokens) - CachedTokens(*job));
   std::shared_ptr<Job> displaced;
   Status status = queue_.Put(job, &displaced);
