@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rows import (
+    batch,
     chooser,
     codecs,
     clients,
@@ -55,6 +56,7 @@ GROUPS = {
     "selection_memory": selection_memory,
     "chooser": chooser,
     "worker": worker,
+    "batch": batch,
     "order": order,
 }
 

@@ -55,6 +55,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
           [this] {
             if (push_) push_->DropPending();
           },
+      .company = [this] { return loop_->HasRoom() && queue_.size() > 0; },
   });
   loop_.emplace(*request_parts_, *parts_.scheduler);
 }
@@ -240,7 +241,7 @@ bool EngineCore::ParkOne() {
 void EngineCore::EndParked() {
   for (auto& run : parked_) {
     if (!run->job()->cancelled() && !cancel_all_.load()) continue;
-    run->Next(0);  // Ends it: it computes nothing.
+    run->Next(0, /*alone=*/false);  // Ends it: it computes nothing.
     const auto job = run->job();
     running_.push_back({.job = job, .charged_tokens = job->generated()});
     FinishRun(std::move(run));
@@ -322,6 +323,7 @@ void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
       totals_.prompt_tokens += outcome->prompt_tokens;
       totals_.fetched_tokens += outcome->fetched_tokens;
       totals_.computed_tokens += outcome->computed_tokens;
+      totals_.shared_tokens += outcome->shared_tokens;
       totals_.chosen_tokens += outcome->chosen_tokens;
       totals_.generated_tokens += outcome->tokens.size();
     } else {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,12 +56,16 @@ class PromptKv {
     bool background = false;
     std::string trace;
     std::function<bool()> stop;  // Asked between chunks.
+    // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
+    // Null: nobody is kept from anything by a step that waits.
+    std::function<bool()> company = nullptr;
   };
 
   struct Report {
     Status status;  // CANCELLED when stopped.
     uint32_t fetched_blocks = 0;
     uint32_t computed_tokens = 0;
+    uint32_t shared_blocks = 0;  // Taken from other runs, which computed them.
     uint32_t chosen_blocks = 0;  // At the node, but computed, since that was sooner.
     // Of the first full block that was not fetched, chosen ones apart.
     MissReason miss_reason = MissReason::kNone;
@@ -99,6 +104,8 @@ class PromptKv {
   SelectionPublisher* const selections_;
   // The run that published selections watch: one at a time. Null: none.
   const PromptRun* watched_ = nullptr;
+  // Blocks that runs compute in this round, under the names by which they are shared.
+  std::set<BlockKey> claims_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
 };

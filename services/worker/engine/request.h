@@ -76,7 +76,8 @@ inline constexpr int32_t kGreatestPriority = 10;
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
   uint32_t fetched_tokens = 0;
-  uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens.
+  uint32_t shared_tokens = 0;    // Taken from other requests, which computed the same tokens.
+  uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens - shared_tokens.
   std::vector<TokenId> tokens;   // The end token is not among them; those of a stop text are.
   std::string text;              // Without the stop text, and what its tokens had after it.
   double ttft_seconds = 0;       // From leaving the queue to the first token.
@@ -87,6 +88,8 @@ struct GenerateSummary {
   std::string finish_reason;  // "stop", "length", "cancelled" or "deadline".
   // SHA-256 of the last prompt token's float32 logits, little-endian. Only with want_logits_digest.
   std::optional<Digest> prompt_logits_sha256;
+  // The same of all the logits that tokens were taken from, one row after the other.
+  std::optional<Digest> answer_logits_sha256;
   // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
   MissReason miss_reason = MissReason::kNone;
   BytesByTier fetched;

@@ -5,11 +5,10 @@
 
 namespace cairn::worker {
 
-RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id, bool alone)
+RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id)
     : parts_(parts),
       job_(std::move(job)),
       id_(id),
-      alone_(alone),
       start_(parts.clock.Now()),
       sequence_(std::make_shared<KvSequence>(parts.pool.NewSequence())),
       logits_(static_cast<size_t>(parts.transformer.vocab())),
@@ -21,7 +20,7 @@ RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint
   summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
 }
 
-Step RequestRun::Next(int64_t max_rows) {
+Step RequestRun::Next(int64_t max_rows, bool alone) {
   const bool begun = prompt_ && prompt_->state() != PromptRun::State::kMatch;
   if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
     PromptKv::Report report;
@@ -31,9 +30,9 @@ Step RequestRun::Next(int64_t max_rows) {
   }
   switch (state_) {
     case State::kReserve:
-      return Reserve();
+      return Reserve(alone);
     case State::kPrompt: {
-      Step step = prompt_->Next(max_rows);
+      Step step = prompt_->Next(max_rows, alone);
       if (prompt_->state() != PromptRun::State::kFinished) return step;
       EndPrompt(prompt_->report());
       return {Step::Kind::kWorked};
@@ -71,9 +70,9 @@ Scheduler::Candidate RequestRun::candidate() const {
   return candidate;
 }
 
-void RequestRun::WaitBriefly() {
-  if (state_ == State::kPrompt) prompt_->WaitBriefly();
+bool RequestRun::WaitBriefly() {
   if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
+  return state_ == State::kScore || (state_ == State::kPrompt && prompt_->WaitBriefly());
 }
 
 int64_t RequestRun::TokensNeeded() const {
@@ -96,10 +95,11 @@ PromptKv::Request RequestRun::Wanted() {
   wanted.prefix_end = request.prefix_end;
   wanted.trace = request.trace;
   wanted.stop = [this] { return stopped(); };
+  wanted.company = parts_.company;
   return wanted;
 }
 
-Step RequestRun::Reserve() {
+Step RequestRun::Reserve(bool alone) {
   if (parts_.selected_prompt != nullptr) {
     ComputeSelected();
     return {Step::Kind::kWorked};
@@ -110,14 +110,22 @@ Step RequestRun::Reserve() {
     parked_.reset();
     decoded_ = summary_.tokens.size();
     state_ = State::kDecode;
-  } else if (room.ok()) {
-    prompt_.emplace(parts_.prompt_kv, Wanted(), alone_);
-    state_ = State::kPrompt;
-  } else {
-    PromptKv::Report report;
-    report.status = room;
-    EndPrompt(report);
+    return {Step::Kind::kWorked};
   }
+  if (room.ok()) {
+    prompt_.emplace(parts_.prompt_kv, Wanted());
+    state_ = State::kPrompt;
+    return {Step::Kind::kWorked};
+  }
+  const KvPool& pool = parts_.pool;
+  const bool fits = TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
+  // Others will give pages back.
+  if (room.code() == StatusCode::kResourceExhausted && fits && !alone) {
+    return {Step::Kind::kWaiting};
+  }
+  PromptKv::Report report;
+  report.status = room;
+  EndPrompt(report);
   return {Step::Kind::kWorked};
 }
 
@@ -155,7 +163,9 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   const auto block_tokens = static_cast<uint32_t>(parts_.pool.layout().block_tokens);
   if (resumed_) return EndPromptAgain(report.status);
   summary_.fetched_tokens = report.fetched_blocks * block_tokens;
-  summary_.computed_tokens = summary_.prompt_tokens - summary_.fetched_tokens;
+  summary_.shared_tokens = report.shared_blocks * block_tokens;
+  summary_.computed_tokens =
+      summary_.prompt_tokens - summary_.fetched_tokens - summary_.shared_tokens;
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
   summary_.match_seconds = report.match_seconds;
@@ -204,6 +214,9 @@ Step RequestRun::Decode() {
   };
   // The KV of these tokens was lost. The logits are not those of the last one yet.
   if (decoded_ < summary_.tokens.size()) return stopped() ? finish("cancelled") : DecodeToken();
+  if (job_->request().want_logits_digest) {
+    answer_digest_.Update(std::as_bytes(std::span<const float>(logits_)));
+  }
   const Result<TokenId> token = sampler_.Sample(logits_);
   if (!token.ok()) {
     Finish(token.status());
@@ -240,7 +253,7 @@ Step RequestRun::Score() {
     return {Step::Kind::kWorked};
   }
   // Others need not wait for a reader that is slow.
-  if (!alone_ && !job_->HasRoomForScores()) return {Step::Kind::kWaiting};
+  if (!job_->HasRoomForScores()) return {Step::Kind::kWaiting};
   // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
   // vocabulary.
   const auto step = static_cast<size_t>(sequence_->layout().block_tokens);
@@ -279,6 +292,7 @@ void RequestRun::Computed(const Status& status, const Pass& pass) {
 void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
+  if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {
     outcome_ = std::move(summary_);
   } else {

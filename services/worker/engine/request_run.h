@@ -40,6 +40,8 @@ struct RequestParts {
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
   std::function<void()> make_room;  // As in SelectedPrompt::Request.
+  // True: a request waits that may run now, beside those that do.
+  std::function<bool()> company;
 };
 
 // Not thread-safe: the engine's thread. The job's caller may read what it puts into the job.
@@ -47,19 +49,20 @@ class RequestRun {
  public:
   enum class State : uint8_t { kReserve, kPrompt, kDecode, kScore, kFinished };
 
-  // The request leaves the queue now. `id`: as in Scheduler::Candidate. `alone`: no other run is
-  // stepped until this one is finished; it may then wait where it otherwise says kWaiting.
-  RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id, bool alone);
+  // The request leaves the queue now. `id`: as in Scheduler::Candidate.
+  RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id);
   RequestRun(const RequestRun&) = delete;
   RequestRun& operator=(const RequestRun&) = delete;
 
-  // Does one piece of work. `max_rows`: tokens that a chunk may have. REQUIRES: the last chunk was
-  // given to Computed.
-  Step Next(int64_t max_rows);
+  // Does one piece of work. `max_rows`: tokens that a chunk may have. `alone`: there is no other
+  // run. Then it may wait where it otherwise says kWaiting, and it fails if there is no room for
+  // its KV; otherwise it waits for pages. REQUIRES: the last chunk was given to Computed.
+  Step Next(int64_t max_rows, bool alone);
   // The chunk of the last step went through the forward pass with this result.
   void Computed(const Status& status, const Pass& pass);
-  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting.
-  void WaitBriefly();
+  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting. False:
+  // it waits for neither.
+  bool WaitBriefly();
 
   // Gives all pages back between two steps. The next step gets them again and goes on where the
   // request was: from a copy of its KV, if `keep` says that there is memory for one. Otherwise the
@@ -86,7 +89,7 @@ class RequestRun {
     return job_->cancelled() || parts_.cancel_all.load(std::memory_order_relaxed);
   }
   PromptKv::Request Wanted();
-  Step Reserve();
+  Step Reserve(bool alone);
   void ComputeSelected();
   // The prompt's KV is there, or the report says why not.
   void EndPrompt(const PromptKv::Report& report);
@@ -103,7 +106,6 @@ class RequestRun {
   const RequestParts& parts_;
   const std::shared_ptr<Job> job_;
   const uint64_t id_;
-  const bool alone_;
   const TimePoint start_;
   State state_ = State::kReserve;
   std::shared_ptr<KvSequence> sequence_;
@@ -113,6 +115,7 @@ class RequestRun {
   Result<GenerateSummary> outcome_;
 
   // kDecode and kScore.
+  Sha256 answer_digest_;  // Only with want_logits_digest.
   Sampler sampler_;
   StreamDecoder decoder_;
   StopText stop_text_;

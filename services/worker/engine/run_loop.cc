@@ -6,13 +6,13 @@
 namespace cairn::worker {
 
 RunLoop::RunLoop(const RequestParts& parts, Scheduler& scheduler)
-    : parts_(parts), scheduler_(scheduler), alone_(scheduler.max_running() == 1) {
+    : parts_(parts), scheduler_(scheduler) {
   CAIRN_CHECK(scheduler.max_running() >= 1);
 }
 
 void RunLoop::Add(std::shared_ptr<Job> job) {
   CAIRN_CHECK(HasRoom());
-  runs_.push_back(std::make_unique<RequestRun>(parts_, std::move(job), next_id_++, alone_));
+  runs_.push_back(std::make_unique<RequestRun>(parts_, std::move(job), next_id_++));
 }
 
 void RunLoop::Add(std::unique_ptr<RequestRun> run) {
@@ -24,6 +24,7 @@ void RunLoop::Add(std::unique_ptr<RequestRun> run) {
 
 std::unique_ptr<RequestRun> RunLoop::TakeOut(size_t index) {
   std::unique_ptr<RequestRun> run = std::move(runs_.at(index));
+  if (run->id() == wants_pages_) wants_pages_ = 0;
   runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(index));
   return run;
 }
@@ -55,11 +56,27 @@ RunLoop::Chunks RunLoop::Collect(Round* round) {
     if (!candidates[index].decoding) {
       rows = std::min(rows, plan.prefill_tokens - work.shape.prefill_tokens);
     }
-    const worker::Step step = run.Next(rows);
+    const worker::Step step = StepOne(run, rows);
     if (step.kind != worker::Step::Kind::kWaiting) round->progressed = true;
     if (step.kind == worker::Step::Kind::kChunk) work.Add(run, step.chunk);
   }
   return work;
+}
+
+worker::Step RunLoop::StepOne(RequestRun& run, int64_t rows) {
+  const bool reserves = run.state() == RequestRun::State::kReserve;
+  // Small requests must not take the pages that a large one waits for.
+  if (reserves && wants_pages_ != 0 && run.id() > wants_pages_ && !run.job()->cancelled()) {
+    return {worker::Step::Kind::kWaiting};
+  }
+  const worker::Step step = run.Next(rows, /*alone=*/runs_.size() == 1);
+  if (!reserves) return step;
+  if (step.kind == worker::Step::Kind::kWaiting) {
+    wants_pages_ = run.id();
+  } else if (run.id() == wants_pages_) {
+    wants_pages_ = 0;
+  }
+  return step;
 }
 
 void RunLoop::Chunks::Add(RequestRun& run, const SequenceChunk& chunk) {
@@ -94,7 +111,10 @@ void RunLoop::Compute(const Chunks& work) {
 }
 
 void RunLoop::WaitBriefly() {
-  for (const auto& run : runs_) run->WaitBriefly();
+  // One wait for all: what another run waits for is seen 10 ms late at most.
+  for (const auto& run : runs_) {
+    if (run->WaitBriefly()) return;
+  }
 }
 
 }  // namespace cairn::worker

@@ -51,12 +51,15 @@ class RunLoop {
     void Add(RequestRun& run, const SequenceChunk& chunk);
   };
   Chunks Collect(Round* round);
+  // One step of a run, which may have chunks of `rows` tokens.
+  worker::Step StepOne(RequestRun& run, int64_t rows);
   void Compute(const Chunks& work);
 
   const RequestParts& parts_;
   Scheduler& scheduler_;
-  const bool alone_;
   uint64_t next_id_ = 1;
+  // The run that has no pages yet although it asked: those behind it ask after it. 0: none.
+  uint64_t wants_pages_ = 0;
   std::vector<std::unique_ptr<RequestRun>> runs_;  // Oldest first.
 };
 

@@ -95,6 +95,7 @@ class WorkerEngine {
     uint64_t prompt_tokens = 0;
     uint64_t fetched_tokens = 0;
     uint64_t computed_tokens = 0;
+    uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
     uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
     uint64_t generated_tokens = 0;
     uint64_t idle_prefilled_tokens = 0;

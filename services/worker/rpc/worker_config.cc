@@ -31,6 +31,9 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Bytes(
       "kv_pool", &c.kv_pool,
       "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB.");
+  schema.Integer("batch.max_running", &c.max_running,
+                 "Most requests that are computed at the same time. The others wait.",
+                 {.min = 1, .max = 128});
   schema.Integer("queue.capacity", &c.queue_capacity,
                  "Most requests that may wait. The worker refuses more.", {.min = 1, .max = 4096});
   schema.Integer("queue.tenant_capacity", &c.queue_tenant_capacity,
@@ -229,6 +232,7 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.threads = static_cast<int>(c.threads);
   options.max_context = static_cast<int32_t>(c.context);
   options.kv_pool_bytes = c.kv_pool;
+  options.max_running = c.max_running;
   options.queue_capacity = c.queue_capacity;
   options.tenant_queue_capacity = c.queue_tenant_capacity;
   options.queue_max_wait = c.queue_max_wait;

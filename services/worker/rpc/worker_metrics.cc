@@ -26,10 +26,11 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
                number(stats.requests_parked));
   const std::string tokens = "cairn_worker_tokens_total";
   const std::string tokens_help =
-      "Tokens by kind: prompt tokens fetched or computed, generated ones, and ones prefilled in "
-      "idle time.";
+      "Tokens by kind: prompt tokens fetched, computed, or shared with a request that computed "
+      "them; generated ones; and ones prefilled in idle time.";
   sink.Counter(tokens, tokens_help, {{"kind", "fetched"}}, number(stats.fetched_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "computed"}}, number(stats.computed_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "shared"}}, number(stats.shared_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, number(stats.generated_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "idle"}}, number(stats.idle_prefilled_tokens));
   sink.Counter("cairn_worker_idle_turns_dropped_total",

@@ -99,6 +99,7 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   out->set_prompt_tokens(summary.prompt_tokens);
   out->set_fetched_tokens(summary.fetched_tokens);
   out->set_computed_tokens(summary.computed_tokens);
+  out->set_shared_tokens(summary.shared_tokens);
   out->mutable_tokens()->Add(summary.tokens.begin(), summary.tokens.end());
   out->set_text(summary.text);
   out->set_ttft_seconds(summary.ttft_seconds);

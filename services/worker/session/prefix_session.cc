@@ -390,11 +390,12 @@ void PrefixFetch::Computed(double seconds, double expected_seconds) {
 
 void PrefixFetch::SetComputing(bool computing) { state_->progress.SetComputing(computing); }
 
-Status PrefixFetch::WaitLayer(int layer, uint32_t front) {
-  return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front);
+Status PrefixFetch::WaitLayer(int layer, uint32_t front, const std::function<bool()>& interrupt) {
+  return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front, interrupt);
 }
 
 bool PrefixFetch::TurnedBack() const { return state_->progress.TurnedBack(); }
+void PrefixFetch::FetchTheRest() { state_->progress.FetchTheRest(); }
 bool PrefixFetch::PollDone() { return state_->progress.PollDone(); }
 void PrefixFetch::WaitBriefly() { state_->progress.WaitBriefly(); }
 bool PrefixFetch::Broken() const { return state_->progress.Broken(); }

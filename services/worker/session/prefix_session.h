@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -208,10 +209,11 @@ class PrefixFetch {
 
   // Waits until the layer is there for all blocks that were not claimed; `front`: blocks that are
   // there. An error means that it will not be (Finish), or that computing is better now
-  // (TurnedBack:
-  // Decide again).
-  Status WaitLayer(int layer, uint32_t front = 0);
+  // (TurnedBack: Decide again), or that `interrupt` said true.
+  Status WaitLayer(int layer, uint32_t front = 0, const std::function<bool()>& interrupt = nullptr);
   bool TurnedBack() const;
+  // Brings all blocks that were not claimed. No Decide or Claim follows.
+  void FetchTheRest();
   // True when Finish would not wait for the node. Never waits.
   bool PollDone();
   // Waits at most 10 ms for PollDone to become true.
