@@ -1,5 +1,5 @@
-// Random mixes of requests under random schedules, one seed each: every request that is not
-// cancelled gets the logits, to the last bit, and the answer that it gets alone. With all kernels
+// Random mixes of requests under random schedules, one seed each, with joins, cancels, and requests
+// that are parked and come back: every request that is not cancelled gets the logits, to the last bit, and the answer that it gets alone. With all kernels
 // that run on this machine.
 
 #include <algorithm>
@@ -39,11 +39,14 @@ class RandomScheduleTest : public EngineFixture, public ::testing::WithParamInte
  protected:
   std::unique_ptr<EngineCore> Core(const kernels::Backend& backend,
                                    std::unique_ptr<client::CacheClient> cache,
-                                   std::unique_ptr<Scheduler> scheduler, uint64_t pages) {
+                                   std::unique_ptr<Scheduler> scheduler, uint64_t pages,
+                                   uint64_t parked_pages = 0) {
     WorkerEngine::Options options = Options();
     const KvLayout kv{.layers = kLayers, .kv_heads = kKvHeads, .head_dim = 64};
     options.kv_pool_bytes = pages * kv.page_bytes();
+    options.parking_bytes = parked_pages * kv.page_bytes();
     options.queue_capacity = 64;
+    options.queue_max_wait = Duration(0);
     auto parts =
         LoadEngineParts(options, std::move(cache), std::move(scheduler), SteadyClock::Get());
     EXPECT_OK(parts);
@@ -71,6 +74,8 @@ class RandomScheduleTest : public EngineFixture, public ::testing::WithParamInte
       request.sampling.seed = rng();
     }
     request.no_cache = rng() % 8 == 0;
+    // Lower ones give their pages to others, and come back.
+    request.priority = rng() % 3 == 0 ? -1 : 0;
     return request;
   }
 
@@ -103,6 +108,7 @@ class RandomScheduleTest : public EngineFixture, public ::testing::WithParamInte
 };
 
 TEST_P(RandomScheduleTest, LogitsAreThoseOfEachRequestAlone) {
+  uint64_t parked = 0;
   for (const kernels::Backend* backend : kernels::Backends()) {
     if (backend->forward == nullptr || !backend->runs_inline) continue;
     std::mt19937 rng(GetParam());
@@ -110,8 +116,9 @@ TEST_P(RandomScheduleTest, LogitsAreThoseOfEachRequestAlone) {
     InMemoryCacheClient node;
     auto alone = Core(*backend, nullptr, std::make_unique<FifoScheduler>(), 40);
     // Sometimes there are too few pages for all.
-    auto core = Core(*backend, cache ? std::make_unique<SharedClient>(node) : nullptr,
-                     std::make_unique<RandomScheduler>(2 + rng() % 7, rng()), 10 + rng() % 40);
+    auto core =
+        Core(*backend, cache ? std::make_unique<SharedClient>(node) : nullptr,
+             std::make_unique<RandomScheduler>(2 + rng() % 7, rng()), 10 + rng() % 40, rng() % 12);
     // The reference computes in double precision, and slowly.
     const size_t requests = std::string(backend->name) == "reference" ? 2 : 12;
     for (const Sent& sent : Play(*core, requests, rng)) {
@@ -136,9 +143,11 @@ TEST_P(RandomScheduleTest, LogitsAreThoseOfEachRequestAlone) {
       while (core->push_queue()->RunOnce()) {
       }
     }
+    parked += core->GetStats().requests_parked;
     EXPECT_EQ(core->GetStats().kv_pages_free, core->GetStats().kv_pages_total);
     EXPECT_EQ(node.leases(), 0u);
   }
+  RecordProperty("parked", static_cast<int>(parked));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomScheduleTest, ::testing::Range(1u, 9u));
