@@ -132,7 +132,7 @@ TEST_F(RunLoopTest, PromptsThatShareTheEngineFetchAndPush) {
 TEST_F(RunLoopTest, AFetchThatHangsHoldsUpNobodyElse) {
   auto worker = WorkerWith<Alternate>();
   const GenerateRequest slow = Request(500, 1);
-  GenerateRequest other = Request(300, 2);
+  GenerateRequest other = Request(100, 2, 2);  // Over before the fetch takes too long.
   other.no_cache = true;
   const GenerateSummary want_slow = Run(*worker, slow);
   const GenerateSummary want_other = Run(*worker, other);
