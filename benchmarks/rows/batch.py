@@ -19,7 +19,7 @@ def run(build, model, repeat, work):
 
     def trials(case, count):
         done = subprocess.run(
-            [str(build / "benchmarks/batch_bench"), model, case, "--repeat", str(count)],
+            [str(build / "benchmarks/batch_bench"), model, case, str(count)],
             capture_output=True,
             text=True,
             timeout=1800,

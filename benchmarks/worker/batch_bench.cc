@@ -1,6 +1,6 @@
 // A worker's engine with many chats at once beside one at a time, in turn. Without a cache node.
 //
-//   batch_bench MODEL CASE [--repeat N]     one line of JSON for each trial
+//   batch_bench MODEL CASE [REPEAT [THREADS]]     one line of JSON for each trial
 //
 //   chats    16 short chats, one after the other and all at once: seconds for all of them.
 //   prefix   16 chats with a common prefix of 2,048 tokens, and with different ones: tokens per
@@ -11,7 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,8 +34,18 @@ double Seconds(SteadyTime::time_point from, SteadyTime::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
+int threads = 0;  // That compute. 0: one for each processor.
+
+// Of all threads: with one that computes, neighbours that take the processor away do not count.
+double ProcessorSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 std::unique_ptr<WorkerEngine> Engine(const std::string& model, uint32_t max_running) {
   WorkerEngine::Options options;
+  options.threads = threads;
   options.model_path = model;
   options.max_running = max_running;
   options.kv_pool_bytes = 3ull << 30;
@@ -118,15 +129,19 @@ void Chats(const std::string& model, int repeat) {
     // A quarter of them one after the other says as much as all.
     constexpr uint32_t kSome = kChats / 4;
     const auto start = SteadyTime::now();
+    const double start_cpu = ProcessorSeconds();
     for (uint32_t i = 0; i < kSome; ++i) Generate(*engine, chats[i]);
     const auto between = SteadyTime::now();
+    const double between_cpu = ProcessorSeconds();
     AtOnce(*engine, chats);
     const auto end = SteadyTime::now();
+    const double one_cpu = kChats / kSome * (between_cpu - start_cpu);
+    const double all_cpu = ProcessorSeconds() - between_cpu;
     const double one = kChats / kSome * Seconds(start, between), all = Seconds(between, end);
     std::printf(
         "{\"one_tokens_per_second\": %.2f, \"all_tokens_per_second\": %.2f, "
-        "\"ratio\": %.4f}\n",
-        kChats * 192 / one, kChats * 192 / all, one / all);
+        "\"ratio\": %.4f, \"processor_ratio\": %.4f}\n",
+        kChats * 192 / one, kChats * 192 / all, one / all, one_cpu / all_cpu);
     std::fflush(stdout);
   }
 }
@@ -140,12 +155,19 @@ class Together {
   bool OnToken(uint64_t count) {
     std::lock_guard lock(mu_);
     const auto now = SteadyTime::now();
-    if (count == 1 && ++begun_ == chats_) begin_ = now;
+    if (count == 1 && ++begun_ == chats_) {
+      begin_ = now;
+      begin_cpu_ = ProcessorSeconds();
+    }
     if (begun_ < chats_ || seconds_ > 0) return seconds_ == 0;
-    if (++tokens_ == chats_ * kTokens) seconds_ = Seconds(begin_, now);
+    if (++tokens_ == chats_ * kTokens) {
+      seconds_ = Seconds(begin_, now);
+      cpu_ = ProcessorSeconds() - begin_cpu_;
+    }
     return seconds_ == 0;
   }
   double tokens_per_second() const { return static_cast<double>(tokens_) / seconds_; }
+  double tokens_per_processor_second() const { return static_cast<double>(tokens_) / cpu_; }
 
  private:
   static constexpr uint64_t kTokens = 64;  // Of each chat, on average.
@@ -154,13 +176,13 @@ class Together {
   std::mutex mu_;
   uint64_t begun_ = 0, tokens_ = 0;
   SteadyTime::time_point begin_;
-  double seconds_ = 0;
+  double seconds_ = 0, begin_cpu_ = 0, cpu_ = 0;
 };
 
 void Prefix(const std::string& model, int repeat) {
   const auto engine = Engine(model, kChats);
   for (int trial = 0; trial < repeat; ++trial) {
-    double speed[2];
+    double speed[2], cpu_speed[2];
     for (const bool common : {false, true}) {
       Together together(kChats);
       std::vector<std::thread> callers;
@@ -182,11 +204,12 @@ void Prefix(const std::string& model, int repeat) {
       }
       for (std::thread& caller : callers) caller.join();
       speed[common ? 1 : 0] = together.tokens_per_second();
+      cpu_speed[common ? 1 : 0] = together.tokens_per_processor_second();
     }
     std::printf(
         "{\"different_tokens_per_second\": %.2f, \"common_tokens_per_second\": %.2f, "
-        "\"ratio\": %.4f}\n",
-        speed[0], speed[1], speed[1] / speed[0]);
+        "\"ratio\": %.4f, \"processor_ratio\": %.4f}\n",
+        speed[0], speed[1], speed[1] / speed[0], cpu_speed[1] / cpu_speed[0]);
     std::fflush(stdout);
   }
 }
@@ -226,7 +249,8 @@ void Alone(const std::string& model, int repeat) {
 
 int Main(int argc, char** argv) {
   const std::string which = argc > 2 ? argv[2] : "";
-  const int repeat = argc > 4 && std::strcmp(argv[3], "--repeat") == 0 ? std::atoi(argv[4]) : 3;
+  const int repeat = argc > 3 ? std::atoi(argv[3]) : 3;
+  if (argc > 4) threads = std::atoi(argv[4]);
   const std::vector<std::pair<std::string, std::function<void(const std::string&, int)>>> cases = {
       {"chats", Chats}, {"prefix", Prefix}, {"prompts", Prompts}, {"alone", Alone}};
   for (const auto& [name, run] : cases) {
@@ -234,7 +258,7 @@ int Main(int argc, char** argv) {
     run(argv[1], repeat);
     return 0;
   }
-  std::fprintf(stderr, "usage: batch_bench MODEL chats|prefix|prompts|alone [--repeat N]\n");
+  std::fprintf(stderr, "usage: batch_bench MODEL chats|prefix|prompts|alone [REPEAT [THREADS]]\n");
   return 2;
 }
 
