@@ -308,10 +308,12 @@ TEST_F(WorkerEngineTest, BlocksThatFailAreComputedFromTheFirstOn) {
     ExpectSameAnswer(corrupt, want);
     EXPECT_EQ(corrupt.fetched_tokens, block * kBlockTokens);
     EXPECT_EQ(corrupt.miss_reason, MissReason::kCorrupt);
+    Idle(*worker);  // The next one would take pages that a push still holds.
     node_.SetFaults(Fault(&Faults::evict_block, block));
     const GenerateSummary evicted = Run(*worker, request);
     ExpectSameAnswer(evicted, want);
     EXPECT_EQ(evicted.miss_reason, MissReason::kEvicted);
+    Idle(*worker);
   }
 }
 
