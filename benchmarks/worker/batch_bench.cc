@@ -49,6 +49,8 @@ std::unique_ptr<WorkerEngine> Engine(const std::string& model, uint32_t max_runn
   options.model_path = model;
   options.max_running = max_running;
   options.kv_pool_bytes = 3ull << 30;
+  options.queue_max_wait = Duration(0);
+  options.decode_share = 0.1;  // What is measured begins when all prompts are computed.
   auto engine = WorkerEngine::Create(options, nullptr);
   if (!engine.ok()) {
     std::fprintf(stderr, "%s\n", ToString(engine.status()).c_str());
