@@ -1,6 +1,6 @@
 // Random mixes of requests under random schedules, one seed each, with joins, cancels, and requests
-// that are parked and come back: every request that is not cancelled gets the logits, to the last bit, and the answer that it gets alone. With all kernels
-// that run on this machine.
+// that are parked and come back: every request that is not cancelled gets the logits, to the last
+// bit, and the answer that it gets alone. With all kernels that run on this machine.
 
 #include <algorithm>
 #include <random>
