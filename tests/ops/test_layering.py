@@ -77,6 +77,7 @@ ORDERS = {
         "demo",
         "fidelity",
         "cluster",
+        "replay",
         "commands",
     ],
 }

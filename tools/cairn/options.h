@@ -50,6 +50,19 @@ struct GenerateOptions {
   bool json = false;
 };
 
+// What --policy calls the offline bound.
+inline constexpr char kOptimum[] = "optimum";
+
+struct ReplayFlags {
+  std::string trace;  // "-": standard input.
+  uint64_t capacity_tokens = 0;
+  uint64_t disk_tokens = 0;
+  uint32_t block_tokens = 512;
+  std::string policy = "lru";
+  uint32_t hints = 0;  // Percent of the requests.
+  bool json = false;
+};
+
 struct ChatOptions {
   WorkerOptions worker;
   SamplingFlags sampling;

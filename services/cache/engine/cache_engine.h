@@ -38,7 +38,6 @@
 namespace cairn::cache {
 
 class BlockSource;
-class EvictionPolicy;
 class FurtherMatch;
 class InPlaceEngine;
 class MemoryAccount;
@@ -154,9 +153,6 @@ class CacheEngine {
     uint64_t node_epoch = 0;
     // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
     std::string disk_io_mode = {};
-    // Which blocks leave a tier first, in all tiers. nullptr: the least recently used. It outlives
-    // the engine.
-    const EvictionPolicy* eviction = nullptr;
     // Asked for blocks that no tier has. nullptr: the node has no source. It outlives the engine,
     // and lets go of every callback before the engine is destroyed.
     BlockSource* source = nullptr;

@@ -79,7 +79,7 @@ Result<NamespaceRegistry::Opened> NamespaceAdmin::Add(
     return context.registry.Open(wanted->fingerprint, wanted->spec.tenant,
                                  [&](uint64_t generation) {
                                    return std::make_shared<NamespaceState>(
-                                       wanted, generation, &context.policy, context.seed, charge);
+                                       wanted, generation, context.options.eviction, context.seed, charge);
                                  });
   };
   Result<NamespaceRegistry::Opened> added = try_to_add();
@@ -227,7 +227,7 @@ Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropRes
     MutexLock meta(context.meta_mu);
     NamespacePtr next;
     if (keep) {
-      next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1, &context.policy,
+      next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1, context.options.eviction,
                                               context.seed, ns->charge);
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);

@@ -100,7 +100,7 @@ class Recovery {
         fingerprint, stored->spec.tenant,
         [&](uint64_t generation) {
           auto ns =
-              std::make_shared<NamespaceState>(stored, generation, &context_.policy, context_.seed,
+              std::make_shared<NamespaceState>(stored, generation, context_.options.eviction, context_.seed,
                                                std::make_shared<MemoryCharge>(*std::move(charge)));
           ns->persisted.store(true);
           return ns;
