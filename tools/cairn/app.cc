@@ -102,6 +102,9 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
        "--prefix-end", o.prefix_end,
        "How many first tokens other prompts share, for recipes with a selection; 0: unknown")
       ->capture_default_str();
+  c.add_option("--next", o.next, "What the conversation does next: a hint for the cache node")
+      ->check(CLI::IsMember({"unknown", "soon", "later", "never"}))
+      ->capture_default_str();
   c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(

@@ -45,6 +45,7 @@ struct GenerateOptions {
   std::string prompt_file;  // "-": standard input.
   std::string system;
   uint32_t prefix_end = 0;
+  std::string next = "unknown";
   bool raw = false;
   bool ignore_eos = false;
   bool json = false;

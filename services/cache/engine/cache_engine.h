@@ -23,6 +23,7 @@
 #include "cairn/common/kv/cache_event.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/next_use.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
@@ -53,6 +54,8 @@ struct MatchRequest {
   std::string_view trace;
   // Ids of nodes that are known to hold the blocks. At most 4. Valid until Match returns.
   std::span<const std::string> holders = {};
+  // A hint for placement. It counts with a lease only.
+  NextUse next = NextUse::kUnknown;
 };
 
 struct MatchResult : MatchedPrefix {

@@ -10,6 +10,9 @@ namespace {
 constexpr uint64_t kLinkSteps = 1024;
 constexpr uint64_t kMatchLinkSteps = 65536;
 
+// Half a second. A block that was used less than that ago leaves only if LRU takes it.
+constexpr uint32_t kFreshTicks = 30;
+
 BlockUse UseOf(const BlockMeta& meta, size_t tier) {
   return {meta.last_use, meta.uses, meta.group, meta.bytes[tier], meta.recompute_seconds};
 }
@@ -84,6 +87,7 @@ bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) co
 bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& parent,
                         const PartPlaces& parts, TierKind tier, float recompute_seconds,
                         uint32_t now) {
+  latest_ = std::max<uint64_t>(latest_, now);
   const bool has_parent = parent.has_value() && *parent != key;
   auto ref = Find(key);
   if (ref && has_parent) {
@@ -239,6 +243,7 @@ BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now,
                                    NextUse next) {
   Walk walk = WalkKeys(keys);
   if (!touch) return walk;
+  latest_ = std::max<uint64_t>(latest_, now);
   // The prompt says what follows what: roots whose parents nobody named find their place now.
   bool linked = false;
   uint64_t steps = kMatchLinkSteps;
@@ -475,11 +480,14 @@ std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
     if (!victim) return oldest;
     use = TailUse(*victim, tier);
   } while (policy_->Spare(tier, *victim, use));
-  if (use.last_use >= below) return oldest;
+  // Nor the beginning of a path that is being stored, nor what a hint protects.
+  if (use.last_use >= below || use.last_use + kFreshTicks > latest_) return oldest;
   policy_->Evict(tier, *victim, use);
   if (*victim == oldest) return victim;
   const size_t t = static_cast<size_t>(tier);
-  const uint64_t handed_on = use.last_use;
+  // It may have got the time of another one before.
+  const uint64_t handed_on =
+      std::max<uint64_t>(use.last_use, heap.RankAt(node(*victim).heap_position[t]));
   if (handed_on > heap.top().rank) {
     heap.Update(node(oldest).heap_position[t], handed_on,
                 [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });

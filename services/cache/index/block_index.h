@@ -177,7 +177,8 @@ class BlockIndex {
   // policy can keep blocks, but not more of them.
   uint64_t NextRank(TierKind tier) const;
   // Evicts the candidate that the policy names. nullopt: all blocks are pinned, dirty or gone, or
-  // NextRank is not less than `below`. A block that was used at `below` or later never goes.
+  // NextRank is not less than `below`. A block that was used at `below` or later never goes, and one
+  // that was used in the last half second or is protected only if LRU takes it, too.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
   // What the policy has learned; nullopt: it does not learn.
@@ -317,11 +318,12 @@ class BlockIndex {
   const format::PartRect whole_;
   const std::unique_ptr<EvictionPolicy> policy_;
   const bool learns_;
+  uint64_t latest_ = 0;  // UseTicks of the latest use or store.
   KeyMap map_;
   NodePool<Node> nodes_;
   PinTable pins_;
   CandidateHeap heaps_[kTierCount];  // By last use.
-  bool in_use_[kTierCount] = {};  // Tiers that held a block once.
+  bool in_use_[kTierCount] = {};     // Tiers that held a block once.
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
   size_t many_parts_bytes_ = 0;

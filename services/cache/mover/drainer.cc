@@ -157,8 +157,8 @@ std::optional<std::vector<Drainer::Found>> Drainer::BlocksIn(uint32_t segment) {
       bytes += HostRoom(part.bytes[kHost]);
     }
     if (!here) return;
-    found.push_back({ns, index.KeyAt(ref), index.MetaAt(ref).last_use,
-                     index.HasMoreBelow(ref, kHost)});
+    found.push_back(
+        {ns, index.KeyAt(ref), index.MetaAt(ref).last_use, index.HasMoreBelow(ref, kHost)});
   });
   if (bytes != host->UsedBytesIn(segment)) return std::nullopt;
   // What makes room for a block must lie elsewhere: the less valuable ones, and the ends of paths,

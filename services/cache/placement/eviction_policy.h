@@ -20,10 +20,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
+#include "cairn/common/kv/answers.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/next_use.h"
 #include "cairn/common/tier_kind.h"
@@ -45,25 +44,15 @@ struct BlockUse {
 // A match that counts as a use.
 struct MatchedRequest {
   std::span<const BlockKey> keys = {};  // All that were asked for.
-  uint32_t matched = 0;            // The first so many are here.
+  uint32_t matched = 0;                 // The first so many are here.
   BlockUse last = {};                   // The last of them, as it was before; if there are any.
   NextUse next = NextUse::kUnknown;
   uint32_t now = 0;  // UseTicks.
 };
 
-// What a policy has learned about a group of blocks, for people.
-struct LearnedGroup {
-  std::string name;
-  double uses = 0;           // Recent uses of its blocks; older ones count less.
-  double block_seconds = 0;  // Time that these blocks waited, remembered ones included.
-  uint64_t blocks = 0;       // Known now, remembered ones included.
-};
 struct LearnedPlacement {
   std::vector<LearnedGroup> groups;
   uint64_t remembered_blocks = 0;  // That left, but whose group is still known.
-  bool learned_serves = false;     // False: the order of least recent use serves.
-  // Hits of the sampled requests in the shadow caches; older ones count less.
-  double shadow_hits = 0, shadow_lru_hits = 0;
 };
 
 // Not thread-safe: the owner of the index locks.

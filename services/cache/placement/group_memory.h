@@ -83,8 +83,8 @@ class GroupMemory {
         return std::nullopt;
       }
       // The low bits of slots: ages up to 39 hours are told apart.
-      if (oldest == nullptr || static_cast<uint16_t>(now - place.slot) >
-                                   static_cast<uint16_t>(now - oldest->slot)) {
+      if (oldest == nullptr ||
+          static_cast<uint16_t>(now - place.slot) > static_cast<uint16_t>(now - oldest->slot)) {
         oldest = &place;
       }
     }

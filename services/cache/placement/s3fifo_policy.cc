@@ -29,9 +29,8 @@ void S3FifoPolicy::Left(const BlockKey& key, const BlockUse& use) {
 
 void S3FifoPolicy::Put(Order* order, CandidateId id, bool main, uint64_t rank) {
   order->places[id].main = main;
-  order->queues[main].Push(id, rank, [order](uint32_t i, uint32_t at) {
-    order->places[i].position = at;
-  });
+  order->queues[main].Push(id, rank,
+                           [order](uint32_t i, uint32_t at) { order->places[i].position = at; });
 }
 
 void S3FifoPolicy::Enter(TierKind tier, CandidateId id, const BlockUse& use) {

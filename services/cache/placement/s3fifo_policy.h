@@ -9,9 +9,9 @@
 
 #include <vector>
 
-#include "services/cache/placement/group_memory.h"
 #include "services/cache/placement/candidate_heap.h"
 #include "services/cache/placement/eviction_policy.h"
+#include "services/cache/placement/group_memory.h"
 
 namespace cairn::cache {
 
@@ -38,7 +38,7 @@ class S3FifoPolicy final : public EvictionPolicy {
     bool main = false;
   };
   struct Order {
-    CandidateHeap queues[2];  // Small, main: by the time of entry.
+    CandidateHeap queues[2];    // Small, main: by the time of entry.
     std::vector<Place> places;  // By candidate.
   };
 

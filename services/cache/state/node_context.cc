@@ -15,8 +15,8 @@ uint64_t RandomSeed() {
 }  // namespace
 
 NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
-                         const Clock* clock_in, Executor* executor_in,
-                         uint64_t node_epoch, MemoryAccount* memory_in)
+                         const Clock* clock_in, Executor* executor_in, uint64_t node_epoch,
+                         MemoryAccount* memory_in)
     : options(options_in),
       tiers(tiers_in),
       clock(clock_in),

@@ -53,6 +53,7 @@ class PromptKv {
     // Idle work: one block a chunk so that it can stop soon, pushes go on meanwhile, and the last
     // token need not be computed when the cache has its block.
     bool background = false;
+    NextUse next = NextUse::kUnknown;  // Goes with the match.
     std::string trace;
     std::function<bool()> stop;  // Asked between chunks.
   };

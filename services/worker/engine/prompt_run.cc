@@ -76,7 +76,7 @@ void PromptRun::Match() {
   if (wanted_.empty()) return BeginChunks();
   PrefixSession& session = *kv_.session_;
   PrefixSession::Match match =
-      session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace);
+      session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace, request_.next);
   report_.match_seconds = match.seconds;
   report_.miss_reason = match.reason;
   report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,

@@ -14,6 +14,7 @@
 #include "cairn/client/types.h"
 #include "cairn/common/hash.h"
 #include "cairn/common/kv/miss_reason.h"
+#include "cairn/common/next_use.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/worker/compute/sampler.h"
@@ -50,8 +51,9 @@ struct GenerateRequest {
   // 0:
   // not said. At most the prompt's tokens.
   uint32_t prefix_end = 0;
-  bool want_timeline = false;  // Fill GenerateSummary::timeline.
-  std::string trace;           // Goes with every request to the cache node. May be empty.
+  NextUse next = NextUse::kUnknown;  // What the caller expects of the conversation.
+  bool want_timeline = false;        // Fill GenerateSummary::timeline.
+  std::string trace;                 // Goes with every request to the cache node. May be empty.
 };
 inline constexpr size_t kMaxScoreTokens = 1024;
 

@@ -62,6 +62,7 @@ PromptKv::Request RequestRun::Wanted() {
   wanted.logits = scoring() ? nullptr : logits_.data();
   wanted.use_cache = !request.no_cache;
   wanted.prefix_end = request.prefix_end;
+  wanted.next = request.next;
   wanted.trace = request.trace;
   wanted.stop = [this] { return stopped(); };
   return wanted;

@@ -73,6 +73,11 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
   request.keep_turn = proto.keep_turn();
   request.want_timeline = proto.want_timeline();
   request.prefix_end = proto.prefix_end();
+  if (!v1::NextUse_IsValid(proto.next())) {
+    return InvalidArgument("field 'next': got {}, expected 0 to {}", static_cast<int>(proto.next()),
+                           kNextUseCount - 1);
+  }
+  request.next = static_cast<NextUse>(proto.next());
   return request;
 }
 

@@ -163,12 +163,13 @@ std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> to
 }
 
 PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, double prefill_speed,
-                                           const std::string& trace) {
+                                           const std::string& trace, NextUse next) {
   const TimePoint start = clock_.Now();
   client::MatchOptions ask;
   ask.deadline = options_.match_deadline;
   ask.prefill_tokens_per_second = prefill_speed;
   ask.trace = trace;
+  ask.next = next;
   auto outcome = client_.Match(ns_.fingerprint, keys, ask);
   Match match;
   match.seconds = Seconds(clock_.Now() - start);

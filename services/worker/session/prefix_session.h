@@ -19,6 +19,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
@@ -126,7 +127,8 @@ class PrefixSession {
 
   // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens
   // per second, for the node's metric of seconds saved; 0 if unknown.
-  Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace);
+  Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace,
+               NextUse next = NextUse::kUnknown);
 
   struct FetchWanted {
     int64_t prompt_tokens = 0;   // Of the whole prompt.

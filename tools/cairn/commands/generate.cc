@@ -29,6 +29,7 @@ int RunGenerate(const GenerateOptions& options) {
   worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
   request.ignore_eos = options.ignore_eos;
   request.prefix_end = options.prefix_end;
+  request.next = *ParseNextUse(options.next);
   request.want_logits_digest = options.json;
 
   std::string prompt = options.prompt;

@@ -1,3 +1,5 @@
+#include "tools/cairn/replay/replay.h"
+
 #include <fstream>
 #include <iostream>
 
@@ -5,7 +7,6 @@
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/output/json.h"
 #include "tools/cairn/output/progress.h"
-#include "tools/cairn/replay/replay.h"
 
 namespace cairn::cli {
 namespace {

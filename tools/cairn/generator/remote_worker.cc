@@ -39,6 +39,7 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_keep_turn(request.keep_turn);
   proto.set_want_timeline(request.want_timeline);
   proto.set_prefix_end(request.prefix_end);
+  proto.set_next(static_cast<v1::NextUse>(request.next));
   return proto;
 }
 

@@ -46,8 +46,8 @@ class Replayer {
   }
 
   void Add(const TraceRequest& request) {
-    now_ = cache::UseTicks(std::chrono::duration_cast<Duration>(
-        std::chrono::duration<double>(request.seconds)));
+    now_ = cache::UseTicks(
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(request.seconds)));
     prompt_.clear();
     for (const uint32_t block : request.blocks) prompt_.push_back(keys_[block]);
     const auto walk = index_.Match(prompt_, now_, /*touch=*/true, request.next);
@@ -77,8 +77,8 @@ class Replayer {
   static constexpr format::PartRect kWhole{0, 1, 0, 1};
 
   void Count(const TraceRequest& request, uint32_t matched) {
-    const uint64_t hit = std::min<uint64_t>(uint64_t{matched} * trace_.block_tokens,
-                                            request.input_tokens);
+    const uint64_t hit =
+        std::min<uint64_t>(uint64_t{matched} * trace_.block_tokens, request.input_tokens);
     ++result_.requests;
     result_.blocks += request.blocks.size();
     result_.hit_blocks += matched;
@@ -126,10 +126,9 @@ class Replayer {
     if (!ref || index_.MetaAt(*ref).in(TierKind::kDisk)) return;
     const double used = static_cast<double>(index_.blocks_in(TierKind::kDisk)) /
                         static_cast<double>(capacity_[TierKind::kDisk]);
-    const auto decision = admission_.Decide({.bytes = trace_.block_tokens,
-                                             .used_share = used,
-                                             .touched = index_.MetaAt(*ref).uses > 0},
-                                            TimePoint());
+    const auto decision = admission_.Decide(
+        {.bytes = trace_.block_tokens, .used_share = used, .touched = index_.MetaAt(*ref).uses > 0},
+        TimePoint());
     if (decision.verdict != cache::DiskAdmission::Verdict::kCopy) return;
     result_.disk_writes += CopyTo(TierKind::kDisk, key);
   }

@@ -43,7 +43,8 @@ class Reader {
   }
 
   Result<Trace> Finish() {
-    if (trace_.requests.empty()) return InvalidArgument("{}: got no line, expected requests", name_);
+    if (trace_.requests.empty())
+      return InvalidArgument("{}: got no line, expected requests", name_);
     trace_.distinct_blocks = static_cast<uint32_t>(numbers_.size());
     Spread();
     return std::move(trace_);
@@ -105,8 +106,8 @@ class Reader {
       // The last stamp lasts as long as the one before.
       if (end < requests.size()) gap = requests[end].seconds - stamp;
       for (size_t i = begin; i < end; ++i) {
-        requests[i].seconds = stamp - start + gap * static_cast<double>(i - begin) /
-                                                  static_cast<double>(end - begin);
+        requests[i].seconds =
+            stamp - start + gap * static_cast<double>(i - begin) / static_cast<double>(end - begin);
       }
     }
   }
@@ -154,7 +155,7 @@ void AddHints(Trace* trace, uint32_t percent) {
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     if (Mix(i) % 100 >= percent) continue;
-    requests[i].next = !goes_on[i] ? NextUse::kNever
+    requests[i].next = !goes_on[i]                                         ? NextUse::kNever
                        : *goes_on[i] - requests[i].seconds <= kSoonSeconds ? NextUse::kSoon
                                                                            : NextUse::kLater;
   }

@@ -30,8 +30,7 @@ struct Trace {
   // Of block `at` of a request.
   uint32_t TokensOf(const TraceRequest& request, size_t at) const {
     const uint64_t begin = uint64_t{block_tokens} * at;
-    return static_cast<uint32_t>(
-        std::min<uint64_t>(block_tokens, request.input_tokens - begin));
+    return static_cast<uint32_t>(std::min<uint64_t>(block_tokens, request.input_tokens - begin));
   }
 };
 

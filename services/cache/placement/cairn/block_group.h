@@ -62,8 +62,7 @@ constexpr BlockGroup TailGroup(int turn, NextUse next) {
   if (next == NextUse::kUnknown) {
     return static_cast<BlockGroup>(kFirstTailGroup + std::clamp(turn, 0, kTurns - 1));
   }
-  return static_cast<BlockGroup>(kFirstHintedGroup +
-                                 static_cast<int>(next) * kGroupsPerHint - 1);
+  return static_cast<BlockGroup>(kFirstHintedGroup + static_cast<int>(next) * kGroupsPerHint - 1);
 }
 
 constexpr GroupMeaning MeaningOf(BlockGroup group) {

@@ -47,9 +47,7 @@ class Arrivals {
 struct CairnPolicy::Learner {
   using Cells = std::array<uint32_t, AgeCells::kCells>;
 
-  uint32_t& Known(BlockGroup group, int cell) {
-    return known[group][static_cast<size_t>(cell)];
-  }
+  uint32_t& Known(BlockGroup group, int cell) { return known[group][static_cast<size_t>(cell)]; }
   void Add(BlockGroup group, int cell, uint32_t count) {
     Known(group, cell) += count;
     blocks_of[group] += count;
@@ -117,7 +115,8 @@ void CairnPolicy::Advance(uint32_t now) {
   if (learner_ != nullptr && slot - learner_->learned_at >= kSlotsPerLesson) {
     learner_->learned_at = slot;
     if (learner_->requests > 0) {
-      learner_->density.Decay(static_cast<float>(std::exp2(-static_cast<double>(learner_->requests) / kHalfLife)));
+      learner_->density.Decay(
+          static_cast<float>(std::exp2(-static_cast<double>(learner_->requests) / kHalfLife)));
       learner_->requests = 0;
     }
     learner_->density.Learn();
@@ -205,9 +204,8 @@ void CairnPolicy::Left(const BlockKey& key, const BlockUse& use) {
   Learner& learner = *learner_;
   if (learner.blocks > 0) --learner.blocks;
   const int64_t slot = std::min(AgeCells::SlotOf(use.last_use), cells_.now_slot());
-  const auto forgotten =
-      learner.memory.Put(key.Hash(), static_cast<uint16_t>(slot), use.group, use.uses,
-                         static_cast<uint16_t>(cells_.now_slot()));
+  const auto forgotten = learner.memory.Put(key.Hash(), static_cast<uint16_t>(slot), use.group,
+                                            use.uses, static_cast<uint16_t>(cells_.now_slot()));
   if (!forgotten) return;
   const uint32_t tick = TickOf(forgotten->slot, cells_.now_slot());
   learner.Remove(forgotten->group, cells_.CellOf(tick), 1);
@@ -226,8 +224,7 @@ void CairnPolicy::File(TierKind tier, CandidateId id, uint32_t last_use, BlockGr
   if (candidates->Contains(id)) candidates->Remove(id, cells_.CellOf(candidates->At(id).last_use));
   std::optional<int> cell;
   if (last_use + kFreshTicks <= now_) cell = cells_.CellOf(last_use);
-  candidates->Add(id, last_use, group, cell,
-                  [this](BlockGroup g, int c) { return Density(g, c); });
+  candidates->Add(id, last_use, group, cell, [this](BlockGroup g, int c) { return Density(g, c); });
 }
 
 // A block that is protected until a time in the future is filed as used now. When its turn comes
@@ -264,8 +261,7 @@ std::optional<CandidateId> CairnPolicy::Victim(TierKind tier) {
     if (filed.last_use + kFreshTicks > now_) break;
     File(tier, *id, filed.last_use, filed.group);
   }
-  return candidates.Lowest(
-      [this](BlockGroup group, int cell) { return Density(group, cell); });
+  return candidates.Lowest([this](BlockGroup group, int cell) { return Density(group, cell); });
 }
 
 size_t CairnPolicy::MemoryBytes() const {
@@ -282,7 +278,6 @@ size_t CairnPolicy::MemoryBytes() const {
 std::optional<LearnedPlacement> CairnPolicy::Learned() const {
   LearnedPlacement learned;
   if (learner_ == nullptr) return learned;
-  learned.learned_serves = true;
   learned.remembered_blocks = learner_->memory.size();
   for (int group = 0; group < kGroupCount; ++group) {
     const auto g = static_cast<BlockGroup>(group);

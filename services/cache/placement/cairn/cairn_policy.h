@@ -20,9 +20,9 @@
 #include <optional>
 
 #include "services/cache/placement/cairn/candidate_cells.h"
-#include "services/cache/placement/group_memory.h"
 #include "services/cache/placement/cairn/hit_density.h"
 #include "services/cache/placement/eviction_policy.h"
+#include "services/cache/placement/group_memory.h"
 
 namespace cairn::cache {
 

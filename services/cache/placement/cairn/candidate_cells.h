@@ -117,8 +117,8 @@ class CandidateCells {
       FindLowest(static_cast<BlockGroup>(std::countr_zero(stale_)), density);
     }
     if (best_ == kNone) {
-      best_ = static_cast<uint32_t>(std::min_element(lowest_.begin(), lowest_.end()) -
-                                    lowest_.begin());
+      best_ =
+          static_cast<uint32_t>(std::min_element(lowest_.begin(), lowest_.end()) - lowest_.begin());
     }
     const Group& best = groups_[best_];
     return best.filled == 0 ? FirstFresh() : best.head[lowest_cell_[best_]];

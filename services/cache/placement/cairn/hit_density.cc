@@ -69,8 +69,7 @@ HitDensity::Hazards HitDensity::PooledHazards() const {
       exposure += at(g, bin).exposure;
     }
     const double weight = kPriorBlocks * AgeCells::WidthOfBin(bin);
-    pooled[static_cast<size_t>(bin)] =
-        (uses + weight * PriorHazard(bin)) / (exposure + weight);
+    pooled[static_cast<size_t>(bin)] = (uses + weight * PriorHazard(bin)) / (exposure + weight);
   }
   return pooled;
 }
@@ -112,8 +111,7 @@ void HitDensity::FindDensities(const Hazards& hazards, float* densities) const {
   for (int bin = 0; bin < kBins; ++bin) {
     const double hazard = std::max(hazards[static_cast<size_t>(bin)], 1e-12);
     const bool last = bin + 1 == kBins;
-    const double used =
-        last ? left : left * (1 - std::exp(-hazard * AgeCells::WidthOfBin(bin)));
+    const double used = last ? left : left * (1 - std::exp(-hazard * AgeCells::WidthOfBin(bin)));
     const Point& at = curve[static_cast<size_t>(bin)];
     curve[static_cast<size_t>(bin) + 1] = {at.kept + used / hazard, at.used + used};
     left -= used;
@@ -127,8 +125,7 @@ void HitDensity::FindDensities(const Hazards& hazards, float* densities) const {
   };
   for (int bin = kBins - 1; bin >= 0; --bin) {
     const Point& at = curve[static_cast<size_t>(bin)];
-    while (points > 1 &&
-           slope(at, hull[points - 1]) <= slope(hull[points - 1], hull[points - 2])) {
+    while (points > 1 && slope(at, hull[points - 1]) <= slope(hull[points - 1], hull[points - 2])) {
       --points;
     }
     densities[bin] = static_cast<float>(slope(at, hull[points - 1]));

@@ -34,7 +34,8 @@ class SnapshotTest : public ::testing::Test {
   NamespacePtr Open(const std::string& model) {
     const NamespaceSpec spec = Spec(model);
     const auto opened = registry_.Open(Fingerprint(spec), spec.tenant, [&](uint64_t generation) {
-      return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation, EvictionKind::kLru, 1);
+      return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation,
+                                              EvictionKind::kLru, 1);
     });
     EXPECT_OK(opened);
     return opened->state;
