@@ -32,6 +32,7 @@ from rows import (
     node,
     peers,
     peers_lmcache,
+    placement,
     push,  # noqa: E402  (needs the path above)
     selection_memory,
     ttft,
@@ -50,6 +51,7 @@ GROUPS = {
     "peers_lmcache": peers_lmcache,
     "ttft": ttft,
     "ttft_recipes": ttft_recipes,
+    "placement": placement,
     "push": push,
     "selection_memory": selection_memory,
     "chooser": chooser,

@@ -13,16 +13,16 @@ std::optional<EvictionKind> ParseEvictionKind(std::string_view name) {
   return std::nullopt;
 }
 
-std::unique_ptr<EvictionPolicy> MakePolicy(EvictionKind kind) {
+std::unique_ptr<EvictionPolicy> MakePolicy(EvictionKind kind, uint64_t seed) {
   switch (kind) {
     case EvictionKind::kLru:
       return nullptr;
     case EvictionKind::kS3Fifo:
-      return std::make_unique<S3FifoPolicy>();
+      return std::make_unique<S3FifoPolicy>(seed);
     case EvictionKind::kGdsf:
       return std::make_unique<GdsfPolicy>();
     case EvictionKind::kCairn:
-      return std::make_unique<CairnPolicy>();
+      return std::make_unique<CairnPolicy>(seed);
   }
   return nullptr;
 }

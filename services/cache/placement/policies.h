@@ -29,7 +29,8 @@ constexpr std::string_view Name(EvictionKind kind) {
 // nullopt: none of the names.
 std::optional<EvictionKind> ParseEvictionKind(std::string_view name);
 
-// For one index. nullptr for kLru: that is the order of the index itself.
-std::unique_ptr<EvictionPolicy> MakePolicy(EvictionKind kind);
+// For one index. nullptr for kLru: that is the order of the index itself. `seed`: a secret, for
+// tables of keys.
+std::unique_ptr<EvictionPolicy> MakePolicy(EvictionKind kind, uint64_t seed);
 
 }  // namespace cairn::cache

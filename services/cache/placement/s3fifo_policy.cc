@@ -19,12 +19,12 @@ uint16_t SlotOf(uint32_t tick) { return static_cast<uint16_t>(tick >> 7); }
 uint8_t S3FifoPolicy::Stored(const BlockKey& key, std::optional<uint8_t>, uint32_t now) {
   now_ = std::max(now_, now);
   memory_.Fit(++blocks_);
-  return memory_.Take(key.Hash()) ? kCameBack : kNew;
+  return memory_.Take(hash_(key)) ? kCameBack : kNew;
 }
 
 void S3FifoPolicy::Left(const BlockKey& key, const BlockUse& use) {
   if (blocks_ > 0) --blocks_;
-  (void)memory_.Put(key.Hash(), SlotOf(use.last_use), 0, use.uses, SlotOf(now_));
+  (void)memory_.Put(hash_(key), SlotOf(use.last_use), 0, use.uses, SlotOf(now_));
 }
 
 void S3FifoPolicy::Put(Order* order, CandidateId id, bool main, uint64_t rank) {

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "common/hash/keyed_hash.h"
 #include "services/cache/placement/candidate_heap.h"
 #include "services/cache/placement/eviction_policy.h"
 #include "services/cache/placement/group_memory.h"
@@ -17,6 +18,7 @@ namespace cairn::cache {
 
 class S3FifoPolicy final : public EvictionPolicy {
  public:
+  explicit S3FifoPolicy(uint64_t seed) : hash_(seed) {}
   bool Learns() const override { return true; }
   uint8_t Stored(const BlockKey& key, std::optional<uint8_t> parent_group, uint32_t now) override;
   void Left(const BlockKey& key, const BlockUse& use) override;
@@ -44,6 +46,7 @@ class S3FifoPolicy final : public EvictionPolicy {
 
   void Put(Order* order, CandidateId id, bool main, uint64_t rank);
 
+  const KeyedHash hash_;
   ByTier<Order> orders_;
   GroupMemory memory_;
   uint64_t blocks_ = 0;

@@ -32,7 +32,7 @@ class NamespaceState {
         fingerprint(stored->fingerprint),
         generation(generation_in),
         whole(spec.layout.WholeRect()),
-        index(whole, MakePolicy(eviction), seed),
+        index(whole, MakePolicy(eviction, seed), seed),
         pending(whole) {
     for (auto& rank : next_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
   }

@@ -35,7 +35,7 @@ class Replayer {
  public:
   Replayer(const Trace& trace, const ReplayOptions& options)
       : trace_(trace),
-        index_(kWhole, cache::MakePolicy(options.policy), /*seed=*/1),
+        index_(kWhole, cache::MakePolicy(options.policy, /*seed=*/1), /*seed=*/1),
         admission_({.high_water = kDiskHighWater}) {
     capacity_[TierKind::kHost] = options.capacity_tokens / trace.block_tokens;
     capacity_[TierKind::kDisk] = options.disk_tokens / trace.block_tokens;

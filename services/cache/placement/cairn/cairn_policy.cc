@@ -71,7 +71,7 @@ struct CairnPolicy::Learner {
   int64_t learned_at = 0;
 };
 
-CairnPolicy::CairnPolicy() = default;
+CairnPolicy::CairnPolicy(uint64_t seed) : hash_(seed) {}
 CairnPolicy::~CairnPolicy() = default;
 
 // The tick of a remembered slot: the last time with these low bits.
@@ -139,7 +139,7 @@ void CairnPolicy::BeginRequest(const MatchedRequest& request) {
   uint32_t last_uses = request.last.uses;
   const uint32_t first_missing = known;
   for (; known < count; ++known) {
-    const auto entry = learner.memory.Take(request.keys[known].Hash());
+    const auto entry = learner.memory.Take(hash_(request.keys[known]));
     if (!entry) break;
     const uint32_t tick = TickOf(entry->slot, cells_.now_slot());
     const int cell = cells_.CellOf(tick);
@@ -154,12 +154,12 @@ void CairnPolicy::BeginRequest(const MatchedRequest& request) {
   const int turn = goes_on ? MeaningOf(last_group).turn + (fresh > 0 ? 1 : 0) : 0;
   request_.group = RequestGroup(turn, fresh, request.next);
   if (first_missing < known) {
-    learner.arrivals.Expect(request.keys[first_missing].Hash(),
+    learner.arrivals.Expect(hash_(request.keys[first_missing]),
                             GroupAfterUse(last_group, last_uses + 1));
   }
   if (known < count) {
-    learner.arrivals.Expect(request.keys[known].Hash(), request_.group);
-    learner.arrivals.Expect(request.keys[count - 1].Hash(), TailGroup(turn, request.next));
+    learner.arrivals.Expect(hash_(request.keys[known]), request_.group);
+    learner.arrivals.Expect(hash_(request.keys[count - 1]), TailGroup(turn, request.next));
   }
 }
 
@@ -189,7 +189,7 @@ uint8_t CairnPolicy::Stored(const BlockKey& key, std::optional<uint8_t> parent_g
   Learner& learner = *learner_;
   ++learner.blocks;
   learner.memory.Fit(kRememberedPerBlock * learner.blocks);
-  auto group = learner.arrivals.Take(key.Hash());
+  auto group = learner.arrivals.Take(hash_(key));
   if (!group && parent_group && !IsShared(*parent_group)) group = parent_group;
   const BlockGroup result = group.value_or(kUnknownGroup);
   learner.Add(result, cells_.CellOf(now), 1);
@@ -204,7 +204,7 @@ void CairnPolicy::Left(const BlockKey& key, const BlockUse& use) {
   Learner& learner = *learner_;
   if (learner.blocks > 0) --learner.blocks;
   const int64_t slot = std::min(AgeCells::SlotOf(use.last_use), cells_.now_slot());
-  const auto forgotten = learner.memory.Put(key.Hash(), static_cast<uint16_t>(slot), use.group,
+  const auto forgotten = learner.memory.Put(hash_(key), static_cast<uint16_t>(slot), use.group,
                                             use.uses, static_cast<uint16_t>(cells_.now_slot()));
   if (!forgotten) return;
   const uint32_t tick = TickOf(forgotten->slot, cells_.now_slot());

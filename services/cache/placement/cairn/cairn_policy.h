@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/hash/keyed_hash.h"
 #include "services/cache/placement/cairn/candidate_cells.h"
 #include "services/cache/placement/cairn/hit_density.h"
 #include "services/cache/placement/eviction_policy.h"
@@ -28,7 +29,7 @@ namespace cairn::cache {
 
 class CairnPolicy final : public EvictionPolicy {
  public:
-  CairnPolicy();
+  explicit CairnPolicy(uint64_t seed);
   ~CairnPolicy() override;
 
   bool Learns() const override { return true; }
@@ -61,6 +62,7 @@ class CairnPolicy final : public EvictionPolicy {
   bool Refile(TierKind tier, CandidateId id, const BlockUse& use);
   BlockGroup GroupAfterUse(BlockGroup before, uint32_t uses) const;
 
+  const KeyedHash hash_;
   uint32_t now_ = 0;     // The latest tick that it saw.
   uint64_t stored_ = 0;  // Blocks, until the learner begins.
   std::unique_ptr<Learner> learner_;

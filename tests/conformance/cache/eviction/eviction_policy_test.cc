@@ -26,7 +26,7 @@ BlockKey KeyOf(uint64_t n) {
 class EvictionPolicyTest : public ::testing::TestWithParam<EvictionKind> {
  protected:
   static std::unique_ptr<BlockIndex> NewIndex(EvictionKind kind) {
-    return std::make_unique<BlockIndex>(kWhole, MakePolicy(kind), 1);
+    return std::make_unique<BlockIndex>(kWhole, MakePolicy(kind, 1), 1);
   }
 
   // A path of `count` blocks with keys from `first` on, after a match as a worker sends it.
