@@ -1,6 +1,6 @@
 #pragma once
-// Traces of requests for tests of placement, made from a seed: workloads that no parameter was tuned
-// on. An hour of some 8,000 requests each, in blocks of 512 tokens.
+// Traces of requests for tests of placement, made from a seed: workloads that no parameter was
+// tuned on. An hour of some 8,000 requests each, in blocks of 512 tokens.
 
 #include <cstdint>
 #include <string>

@@ -98,8 +98,8 @@ class BlockIndex {
     bool unused_prefetch = false;
   };
 
-  // `whole`: the part grid. `policy`: which candidate goes first; nullptr: the one that was not used
-  // for the longest time. `seed`: a secret for the key map.
+  // `whole`: the part grid. `policy`: which candidate goes first; nullptr: the one that was not
+  // used for the longest time. `seed`: a secret for the key map.
   BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy, uint64_t seed);
 
   // The block's place, tombstones included.
@@ -128,8 +128,8 @@ class BlockIndex {
 
   // Finds the longest living prefix of `keys`, which may start in the middle of a path. It ends
   // before a key that was matched already: no chain of hashes has a key twice. `touch`: the match
-  // counts as a use, and neighbours in `keys` that were unrelated roots are linked. `next`: what the
-  // client expects of the conversation.
+  // counts as a use, and neighbours in `keys` that were unrelated roots are linked. `next`: what
+  // the client expects of the conversation.
   Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
              NextUse next = NextUse::kUnknown);
 
@@ -177,8 +177,8 @@ class BlockIndex {
   // policy can keep blocks, but not more of them.
   uint64_t NextRank(TierKind tier) const;
   // Evicts the candidate that the policy names. nullopt: all blocks are pinned, dirty or gone, or
-  // NextRank is not less than `below`. A block that was used at `below` or later never goes, and one
-  // that was used in the last half second or is protected only if LRU takes it, too.
+  // NextRank is not less than `below`. A block that was used at `below` or later never goes, and
+  // one that was used in the last half second or is protected only if LRU takes it, too.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
   // What the policy has learned; nullopt: it does not learn.

@@ -24,10 +24,10 @@ class Evictor {
 
   // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is leased,
   // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks
-  // that were last used before this tick are evicted. `room`: for whom, in the host tier. There it evicts bytes of the
-  // order of `bytes`, and if that is of no use, at most twice a segment, twice. `own`: the
-  // namespace of the block, whose blocks are as large: if those of others leave no hole that is
-  // large enough, one of these does.
+  // that were last used before this tick are evicted. `room`: for whom, in the host tier. There it
+  // evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
+  // `own`: the namespace of the block, whose blocks are as large: if those of others leave no hole
+  // that is large enough, one of these does.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
                          const RoomFor& room = {}, NamespaceState* own = nullptr);
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:

@@ -1,10 +1,11 @@
 #pragma once
 // Learns how blocks of each group are used again with age, and says what it is worth to keep one.
 //
-// Per group and age bin it counts uses and exposure: the time that blocks of the group spent at that
-// age, remembered ones included. Their ratio is a hazard. A group with few blocks leans on the shape
-// of all groups together, times the factor by which the group is used more. From hazards follows
-// the *hit density* of a block of age a: the most hits per time of room that some keep time gives,
+// Per group and age bin it counts uses and exposure: the time that blocks of the group spent at
+// that age, remembered ones included. Their ratio is a hazard. A group with few blocks leans on the
+// shape of all groups together, times the factor by which the group is used more. From hazards
+// follows the *hit density* of a block of age a: the most hits per time of room that some keep time
+// gives,
 //
 //     max over m of  P(used within m more seconds) / E[seconds kept until then]
 //

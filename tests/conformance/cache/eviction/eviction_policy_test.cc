@@ -1,4 +1,5 @@
-// What every eviction policy keeps, whatever it prefers: one suite over the index with each of them.
+// What every eviction policy keeps, whatever it prefers: one suite over the index with each of
+// them.
 
 #include <gtest/gtest.h>
 

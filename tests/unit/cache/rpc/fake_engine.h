@@ -42,6 +42,7 @@ class FakeEngine final : public CacheEngine {
     trace = request.trace;
     match_leased = request.lease;
     holders.assign(request.holders.begin(), request.holders.end());
+    next = request.next;
     MatchResult result;
     result.matched_blocks = static_cast<uint32_t>(request.keys.size()) - 1;
     result.lease = 7;
@@ -206,6 +207,7 @@ class FakeEngine final : public CacheEngine {
   std::string trace;
   bool match_leased = false;         // Of the last match.
   std::vector<std::string> holders;  // Of the last match.
+  NextUse next = NextUse::kUnknown;  // Of the last match.
   bool asks_source = false;          // Matches go on at a source.
   std::vector<FurtherMatch::Done> waiting;
   Duration prefetch_needed_in{0};
