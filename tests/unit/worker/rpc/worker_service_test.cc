@@ -26,6 +26,10 @@ TEST(FromProtoTest, RefusesWhatThePlainFormCannotHold) {
   expect_refused("field 'prompt': not set");
   proto.set_raw_text("x");
   EXPECT_OK(FromProto(proto));
+  proto.set_next(static_cast<v1::NextUse>(4));
+  expect_refused("field 'next': got 4, expected 0 to 3");
+  proto.set_next(v1::NEXT_USE_SOON);
+  EXPECT_EQ(FromProto(proto)->next, NextUse::kSoon);
   proto.set_temperature(-0.5);
   expect_refused("field 'temperature': got -0.5, expected 0 to 10");
   proto.set_temperature(std::numeric_limits<double>::quiet_NaN());
