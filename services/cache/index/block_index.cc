@@ -482,7 +482,8 @@ std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
   } while (policy_->Spare(tier, *victim, use));
   // Nor the beginning of a path that is being stored, nor what a hint protects.
   if (use.last_use >= below || use.last_use + kFreshTicks > latest_) return oldest;
-  policy_->Evict(tier, *victim, use);
+  const Node& leaves = node(*victim);
+  policy_->Evict(tier, leaves.run.key(leaves.tail[static_cast<size_t>(tier)] - 1));
   if (*victim == oldest) return victim;
   const size_t t = static_cast<size_t>(tier);
   // It may have got the time of another one before.

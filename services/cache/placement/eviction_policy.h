@@ -82,8 +82,8 @@ class EvictionPolicy {
   // True: the victim stays, since it was used after it was filed, and has its place among the
   // others again. False at the latest when every candidate has been spared once.
   virtual bool Spare(TierKind tier, CandidateId id, const BlockUse& use) = 0;
-  // The candidate's block is about to leave the tier to make room.
-  virtual void Evict(TierKind tier, CandidateId id, const BlockUse& use) = 0;
+  // The victim's block, which has this key, is about to leave the tier to make room.
+  virtual void Evict(TierKind tier, const BlockKey& key) = 0;
 
   virtual size_t MemoryBytes() const = 0;
   // nullopt: the policy learns nothing.

@@ -65,7 +65,7 @@ bool GdsfPolicy::Spare(TierKind tier, CandidateId id, const BlockUse& use) {
   return true;
 }
 
-void GdsfPolicy::Evict(TierKind tier, CandidateId, const BlockUse&) {
+void GdsfPolicy::Evict(TierKind tier, const BlockKey&) {
   Order& order = orders_[tier];
   const double level = std::bit_cast<double>(order.heap.top().rank);
   if (level <= order.level) return;

@@ -19,7 +19,7 @@ class GdsfPolicy final : public EvictionPolicy {
   void Exit(TierKind tier, CandidateId id) override;
   std::optional<CandidateId> Victim(TierKind tier) override;
   bool Spare(TierKind tier, CandidateId id, const BlockUse& use) override;
-  void Evict(TierKind tier, CandidateId id, const BlockUse& use) override;
+  void Evict(TierKind tier, const BlockKey& key) override;
   size_t MemoryBytes() const override;
 
  private:

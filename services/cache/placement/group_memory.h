@@ -52,6 +52,12 @@ class GroupMemory {
     return forgotten;
   }
 
+  // The next call is about this block: begins to read its bucket.
+  void Prefetch(uint64_t hash) const {
+    if (buckets_.empty()) return;
+    __builtin_prefetch(&buckets_[Tag(hash) & (buckets_.size() - 1)]);
+  }
+
   // Removes it.
   std::optional<Entry> Take(uint64_t hash) {
     if (buckets_.empty()) return std::nullopt;

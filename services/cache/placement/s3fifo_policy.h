@@ -27,7 +27,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   void Exit(TierKind tier, CandidateId id) override;
   std::optional<CandidateId> Victim(TierKind tier) override;
   bool Spare(TierKind tier, CandidateId id, const BlockUse& use) override;
-  void Evict(TierKind, CandidateId, const BlockUse&) override {}
+  void Evict(TierKind, const BlockKey&) override {}
   size_t MemoryBytes() const override;
 
  private:

@@ -264,6 +264,11 @@ std::optional<CandidateId> CairnPolicy::Victim(TierKind tier) {
   return candidates.Lowest([this](BlockGroup group, int cell) { return Density(group, cell); });
 }
 
+// Left comes soon, and would wait for the memory.
+void CairnPolicy::Evict(TierKind, const BlockKey& key) {
+  if (learner_ != nullptr) learner_->memory.Prefetch(hash_(key));
+}
+
 size_t CairnPolicy::MemoryBytes() const {
   size_t total = sizeof(*this);
   for (const auto& candidates : candidates_) {

@@ -42,7 +42,7 @@ class CairnPolicy final : public EvictionPolicy {
   void Exit(TierKind tier, CandidateId id) override;
   std::optional<CandidateId> Victim(TierKind tier) override;
   bool Spare(TierKind tier, CandidateId id, const BlockUse& use) override;
-  void Evict(TierKind, CandidateId, const BlockUse&) override {}
+  void Evict(TierKind tier, const BlockKey& key) override;
 
   size_t MemoryBytes() const override;
   std::optional<LearnedPlacement> Learned() const override;
