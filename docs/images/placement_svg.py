@@ -8,8 +8,11 @@ python3 docs/images/placement_svg.py --cairn build/release/bin/cairn
 import argparse
 import json
 import math
+import os
 import pathlib
+import platform
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRACE = "tests/data/traces/conversation_trace.jsonl"
@@ -50,8 +53,10 @@ def y_of(rate):
 
 def draw(results):
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
     for step in range(5):
@@ -94,7 +99,20 @@ def main():
         for policy, hints, _ in LINES
         for capacity in CAPACITIES
     ]
-    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = {
+        "machine": f"{os.cpu_count()} CPUs, {platform.machine()}",
+        "commit": commit.stdout.strip(),
+        "command": " ".join(sys.argv),
+        "replays": results,
+    }
+    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
     arguments.svg.write_text(draw(results))
 
 
