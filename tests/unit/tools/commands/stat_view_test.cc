@@ -6,6 +6,7 @@
 namespace cairn::cli {
 namespace {
 
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
