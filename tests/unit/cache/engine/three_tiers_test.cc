@@ -143,8 +143,10 @@ class EvictionPolicyTest : public EngineTest {
     EXPECT_OK(Store(1, std::nullopt));
     EXPECT_EQ(ServeAndVerify(1, 1), 1u);
     EXPECT_EQ(ServeAndVerify(1, 1), 1u);
-    clock_.Advance(std::chrono::seconds(1));
-    for (uint64_t n = 1000; n < 1040; ++n) EXPECT_OK(Store(n, std::nullopt));
+    for (uint64_t n = 1000; n < 1040; ++n) {
+      clock_.Advance(std::chrono::seconds(1));
+      EXPECT_OK(Store(n, std::nullopt));
+    }
     return Match({TestKey(1)}, /*lease=*/false).matched_blocks == 1;
   }
 };
