@@ -59,7 +59,7 @@ wheel: setup $(BUILD)/build.ninja $(VENV)/.done
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-index --no-deps \
 	  --force-reinstall build/wheels/cairn-*.whl
 
-demo: ## Runs the main job: cold, from RAM, on another worker, from disk after kill -9
+demo: ## Runs the main job: cold, from RAM, on another worker, in a cluster, from disk after kill -9
 demo: setup $(BUILD)/build.ninja $(MODEL)
 	cmake --build $(BUILD) -j $(JOBS) --target cairn cairn-cache cairn-worker
 	$(BUILD)/bin/cairn demo --model $(MODEL) --out build/demo
@@ -87,7 +87,9 @@ test-tsan: setup ## Engine cores and kernels under TSan
 	cmake --build build/tsan -j $(JOBS)
 	$(call run_tests,build/tsan,-L 'unit|conformance')
 
-torture: build ## Hostile clients against a node for HOURS (default 4), with a new seed
+torture: build ## Hostile clients against a node for HOURS (default 4), and etcd away for a minute
+	CAIRN_ETCD_AWAY_SECONDS=60 $(BUILD)/tests/cluster_integration_test \
+		--gtest_filter='ClusterEtcdTest.*'
 	$(BUILD)/bin/cairn_adversary --seed $$(date +%s) \
 		--seconds $$(awk 'BEGIN { print $(HOURS) * 3600 }')
 

@@ -23,15 +23,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rows import (
+    batch,
     chooser,
     codecs,
     clients,
+    cluster,
+    cluster_simulated,
     data_path,
     disk,
     index,
     node,
+    order,
     peers,
     peers_lmcache,
+    placement,
     push,  # noqa: E402  (needs the path above)
     selection_memory,
     ttft,
@@ -46,14 +51,19 @@ GROUPS = {
     "data": data_path,
     "disk": disk,
     "clients": clients,
+    "cluster": cluster,
+    "cluster_simulated": cluster_simulated,
     "peers": peers,
     "peers_lmcache": peers_lmcache,
     "ttft": ttft,
     "ttft_recipes": ttft_recipes,
+    "placement": placement,
     "push": push,
     "selection_memory": selection_memory,
     "chooser": chooser,
     "worker": worker,
+    "batch": batch,
+    "order": order,
 }
 
 

@@ -69,7 +69,7 @@ class Loader {
         if (equals == std::string::npos) {
           return InvalidArgument("flag --set: got '{}', expected KEY=VALUE", pair);
         }
-        settings_.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+        AddSetting(pair.substr(0, equals), pair.substr(equals + 1));
       } else {
         const Schema::Field* field = schema_.Find(name);
         if (field == nullptr) return UnknownFlag(name);
@@ -81,11 +81,25 @@ class Loader {
           settings_.emplace_back(name, "true");
         } else {
           CAIRN_ASSIGN_OR_RETURN(std::string value, Value(&i, name, inlined));
-          settings_.emplace_back(name, std::move(value));
+          AddSetting(name, std::move(value));
         }
       }
     }
     return OkStatus();
+  }
+
+  // A list that comes several times has the items of all of them. Of anything else the last counts.
+  void AddSetting(const std::string& name, std::string value) {
+    const Schema::Field* const field = schema_.Find(name);
+    if (field != nullptr && field->parse_list) {
+      for (auto& [key, items] : settings_) {
+        if (key != name) continue;
+        if (!items.empty() && !value.empty()) items += ",";
+        items += value;
+        return;
+      }
+    }
+    settings_.emplace_back(name, std::move(value));
   }
 
   Result<bool> ScanAction(const std::string& name, const std::optional<std::string>& inlined) {

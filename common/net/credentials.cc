@@ -71,7 +71,14 @@ Caller CallerOf(const grpc::ServerContextBase& context) {
   caller.is_operator = peer.rfind("fd:", 0) == 0;
   caller.local = peer.rfind("unix:", 0) == 0 || peer.rfind("ipv4:127.", 0) == 0 ||
                  peer.rfind("ipv6:[::1]", 0) == 0 || peer.rfind("ipv6:%5B::1%5D", 0) == 0;
-  const auto auth = context.auth_context();
+  Caller named = NamesOf(context.auth_context().get());
+  caller.names = std::move(named.names);
+  caller.common_names = std::move(named.common_names);
+  return caller;
+}
+
+Caller NamesOf(const grpc::AuthContext* auth) {
+  Caller caller;
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return caller;
   const auto add = [&](const char* property, std::vector<std::string>* to) {
     for (const auto& value : auth->FindPropertyValues(property)) {

@@ -7,6 +7,7 @@
 #include "common/net/tls.h"
 
 namespace grpc {
+class AuthContext;
 class ChannelCredentials;
 class ServerContextBase;
 class ServerCredentials;
@@ -27,5 +28,8 @@ struct ChannelFiles {
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const ChannelFiles& files);
 
 Caller CallerOf(const grpc::ServerContextBase& context);
+// The names in the other side's certificate: of a server, when a call to it has ended. nullptr:
+// none.
+Caller NamesOf(const grpc::AuthContext* auth);
 
 }  // namespace cairn::net

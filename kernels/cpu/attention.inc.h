@@ -106,41 +106,83 @@ static inline Vec Shuffle(Vec a, Vec b, IntVec at) {
 #endif
 }
 
-// Lane l of the result is the sum of the lanes of v[l]. Destroys v.
-static inline Vec SumEach(Vec* v) {
-#pragma GCC unroll 4
-  for (int bit = kWidth / 2; bit > 0; bit /= 2) {
-    IntVec keep, swap;
-    for (int l = 0; l < kWidth; ++l) {
-      keep[l] = (l & bit) != 0 ? kWidth + l : l;
-      swap[l] = (l & bit) != 0 ? kWidth + (l ^ bit) : l ^ bit;
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < bit; ++i) {
-      v[i] = Shuffle(v[i], v[i + bit], keep) + Shuffle(v[i], v[i + bit], swap);
-    }
+// f of each lane, as the elements of a vector that the compiler knows.
+#if defined(__AVX512F__)
+#define CAIRN_LANES(f)                                                                             \
+  {                                                                                                \
+    f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), \
+        f(15)                                                                                      \
   }
-  return v[0];
+#elif defined(__AVX2__)
+#define CAIRN_LANES(f) \
+  { f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7) }
+#else
+#define CAIRN_LANES(f) \
+  { f(0), f(1), f(2), f(3) }
+#endif
+
+// Lanes with the bit kBit get from b[lane] + b[lane ^ kBit], the others the same of a.
+template <int kBit>
+static inline Vec AddNeighbours(Vec a, Vec b) {
+#define CAIRN_KEEP(l) ((l)&kBit) != 0 ? kWidth + (l) : (l)
+#define CAIRN_SWAP(l) ((l)&kBit) != 0 ? kWidth + ((l) ^ kBit) : (l) ^ kBit
+  constexpr IntVec keep = CAIRN_LANES(CAIRN_KEEP), swap = CAIRN_LANES(CAIRN_SWAP);
+#undef CAIRN_KEEP
+#undef CAIRN_SWAP
+  return Shuffle(a, b, keep) + Shuffle(a, b, swap);
 }
 
-// Scores of kHeads heads for `count` (<= kWidth) neighbouring tokens of a page.
-template <int kHeads>
-static inline void ScoreTokens(const float* q, int64_t dim, const uint16_t* k, int64_t count,
+// Lane l of the result is the sum of the lanes of v[l]. Destroys v.
+template <int kBit = kWidth / 2>
+static inline __attribute__((always_inline)) Vec SumEach(Vec* v) {
+  if constexpr (kBit == 0) {
+    return v[0];
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < kBit; ++i) v[i] = AddNeighbours<kBit>(v[i], v[i + kBit]);
+    return SumEach<kBit / 2>(v);
+  }
+}
+
+#undef CAIRN_LANES
+
+// Numbers of a page, or of a tile of it that was widened.
+static inline Vec LoadNumbers(const uint16_t* p) { return LoadHalf(p); }
+static inline Vec LoadNumbers(const float* p) { return Load(p); }
+static inline float NumberAt(const uint16_t* p) { return ScalarFromHalf(*p); }
+static inline float NumberAt(const float* p) { return *p; }
+
+// score[h]: scores of kHeads queries for `count` (<= kWidth) neighbouring tokens of a page.
+template <int kHeads, typename T>
+static inline void ScoreTokens(const float* const* q, int64_t dim, const T* k, int64_t count,
                                Vec* score) {
   Vec acc[kHeads][kWidth];
   const int64_t whole = dim / kWidth * kWidth;
-  for (int64_t t = 0; t < count; ++t) {
-    Vec s[kHeads];
-    for (int h = 0; h < kHeads; ++h) s[h] = Set(0.0f);
+  // Two tokens at a time share what is loaded of the queries.
+  for (int64_t t = 0; t < count; t += 2) {
+    const T* const k0 = k + t * dim;
+    const T* const k1 = t + 1 < count ? k0 + dim : k0;
+    Vec s0[kHeads], s1[kHeads];
+    for (int h = 0; h < kHeads; ++h) s0[h] = s1[h] = Set(0.0f);
     for (int64_t d = 0; d < whole; d += kWidth) {
-      const Vec x = LoadHalf(k + t * dim + d);
-      for (int h = 0; h < kHeads; ++h) s[h] += x * Load(q + h * dim + d);
+      const Vec x0 = LoadNumbers(k0 + d), x1 = LoadNumbers(k1 + d);
+      for (int h = 0; h < kHeads; ++h) {
+        const Vec y = Load(q[h] + d);
+        s0[h] += x0 * y;
+        s1[h] += x1 * y;
+      }
     }
     for (int64_t d = whole; d < dim; ++d) {
-      const float x = ScalarFromHalf(k[t * dim + d]);
-      for (int h = 0; h < kHeads; ++h) s[h][0] += x * q[h * dim + d];
+      const float x0 = NumberAt(k0 + d), x1 = NumberAt(k1 + d);
+      for (int h = 0; h < kHeads; ++h) {
+        s0[h][0] += x0 * q[h][d];
+        s1[h][0] += x1 * q[h][d];
+      }
     }
-    for (int h = 0; h < kHeads; ++h) acc[h][t] = s[h];
+    for (int h = 0; h < kHeads; ++h) {
+      acc[h][t] = s0[h];
+      acc[h][t + 1] = s1[h];  // kWidth is even.
+    }
   }
   for (int64_t t = count; t < kWidth; ++t) {
     for (int h = 0; h < kHeads; ++h) acc[h][t] = Set(0.0f);
@@ -149,29 +191,28 @@ static inline void ScoreTokens(const float* q, int64_t dim, const uint16_t* k, i
 }
 
 // acc[h] += sum over tokens of weight[h][t] * v[t], for kVectors vectors of channels.
-template <int kHeads, int kVectors>
-static inline void AddValues(const float* weight, int64_t weight_stride, const uint16_t* v,
-                             int64_t dim, int64_t count, float* acc) {
+template <int kHeads, int kVectors, typename T>
+static inline void AddValues(const float* weight, int64_t weight_stride, const T* v, int64_t dim,
+                             int64_t count, float* const* acc, int64_t from) {
   Vec sum[kHeads][kVectors];
   for (int h = 0; h < kHeads; ++h) {
-    for (int i = 0; i < kVectors; ++i) sum[h][i] = Load(acc + h * dim + i * kWidth);
+    for (int i = 0; i < kVectors; ++i) sum[h][i] = Load(acc[h] + from + i * kWidth);
   }
   for (int64_t t = 0; t < count; ++t) {
     Vec x[kVectors];
-    for (int i = 0; i < kVectors; ++i) x[i] = LoadHalf(v + t * dim + i * kWidth);
+    for (int i = 0; i < kVectors; ++i) x[i] = LoadNumbers(v + t * dim + from + i * kWidth);
     for (int h = 0; h < kHeads; ++h) {
       const Vec w = Set(weight[h * weight_stride + t]);
       for (int i = 0; i < kVectors; ++i) sum[h][i] += w * x[i];
     }
   }
   for (int h = 0; h < kHeads; ++h) {
-    for (int i = 0; i < kVectors; ++i) Store(acc + h * dim + i * kWidth, sum[h][i]);
+    for (int i = 0; i < kVectors; ++i) Store(acc[h] + from + i * kWidth, sum[h][i]);
   }
 }
 
-// Tokens handled together in decode, and how far ahead of them is prefetched: pages are scattered,
-// and each head's part of a page is too short for the hardware to get going.
-inline constexpr int64_t kPartTokens = 16;
+// How far ahead of what decode reads is prefetched: pages are scattered, and each head's part of a
+// page is too short for the hardware to get going.
 inline constexpr int64_t kAheadTokens = 32;
 
 static inline void PrefetchTokens(const uint16_t* rows, int64_t count, int64_t dim) {
@@ -179,92 +220,174 @@ static inline void PrefetchTokens(const uint16_t* rows, int64_t count, int64_t d
   for (int64_t i = 0; i < count * dim * 2; i += 64) __builtin_prefetch(p + i);
 }
 
-template <int kHeads>
-static void PartHeads(const AttentionPartArgs& a, int64_t g) {
-  const int64_t dim = a.kv.head_dim;
-  const int64_t stride = RoundUp(a.end - a.begin, 32);
-  float* score = reinterpret_cast<float*>(a.scratch);
-  const float* q = a.q + (a.kv_head * a.group + g) * dim;
-  const int64_t page = a.kv.block_tokens;
+// A part of decode attention. Its queries are all rows' heads of the group, one row after the
+// other. What comes of a query does not depend on the others: it goes through the same vectors in
+// the same order whether tiles are read as they are or widened first. One thread uses it.
+class PartOfAttention {
+ public:
+  explicit PartOfAttention(const AttentionPartArgs& a)
+      : a_(a),
+        dim_(a.kv.head_dim),
+        stride_(RoundUp(a.end - a.begin, 32)),
+        queries_(a.rows * a.group),
+        scores_(reinterpret_cast<float*>(a.scratch)),
+        tops_(scores_ + queries_ * stride_),
+        tile_(tops_ + queries_ * kWidth) {}
 
-  Vec top[kHeads];
-  for (int h = 0; h < kHeads; ++h) top[h] = Set(-kInfinity);
-  // Groups of kWidth tokens count from `begin`, and end at page ends: the same for every caller.
-  for (int64_t t = a.begin; t < a.end;) {
-    const int64_t in_page = Min(a.end - t, page - t % page);
-    const int64_t count = Min(in_page, kWidth);
-    const int64_t ahead = t + kAheadTokens;
-    if (ahead < a.end) PrefetchTokens(a.kv.K(a.kv_head, ahead), count, dim);
-    Vec s[kHeads];
-    ScoreTokens<kHeads>(q, dim, a.kv.K(a.kv_head, t), count, s);
-    for (int h = 0; h < kHeads; ++h) {
-      float buffer[kWidth];
-      Store(buffer, s[h] * a.scale);
-      for (int64_t j = count; j < kWidth; ++j) buffer[j] = -kInfinity;
-      const Vec v = Load(buffer);
-      top[h] = Max(top[h], v);
-      std::memcpy(score + h * stride + (t - a.begin), buffer,
-                  static_cast<size_t>(count) * sizeof(float));
+  // One row reads its tokens once: widening them first would not pay.
+  void Run() {
+    for (int64_t i = 0; i < queries_; ++i) Store(tops_ + i * kWidth, Set(-kInfinity));
+    if (a_.rows == 1) {
+      Score<16>([](const uint16_t* k, int64_t) { return k; });
+    } else {
+      Score<kAttentionPartTile>(Widen{tile_, dim_});
     }
-    t += count;
+    for (int64_t i = 0; i < queries_; ++i) Softmax(i);
+    if (a_.rows == 1) {
+      Add<16>([](const uint16_t* v, int64_t) { return v; });
+    } else {
+      Add<kAttentionPartTile>(Widen{tile_, dim_});
+    }
   }
 
-  const int64_t tokens = a.end - a.begin;
-  for (int h = 0; h < kHeads; ++h) {
-    const float max = MaxOf(top[h]);
-    float* s = score + h * stride;
-    for (int64_t t = tokens; t < stride; ++t) s[t] = -kInfinity;
+ private:
+  struct Widen {
+    float* tile;
+    int64_t dim;
+    const float* operator()(const uint16_t* rows, int64_t count) const {
+      FromHalf({rows, tile, count * dim});
+      return tile;
+    }
+  };
+
+  // Of a query: its row, and its head in the group.
+  struct Place {
+    int64_t row;
+    int64_t head;
+  };
+  Place PlaceOf(int64_t i) const {
+    return a_.rows == 1 ? Place{0, i} : Place{i / a_.group, i % a_.group};
+  }
+  Place Next(Place p) const {
+    return p.head + 1 < a_.group ? Place{p.row, p.head + 1} : Place{p.row + 1, 0};
+  }
+  int64_t Result(Place p) const { return p.row * a_.row_stride + p.head; }
+  const float* Query(Place p) const {
+    return a_.q + p.row * a_.q_stride + (a_.kv_head * a_.group + p.head) * dim_;
+  }
+  float* Acc(Place p) const { return a_.acc + Result(p) * dim_; }
+
+  // Calls use(rows, first, count) for tiles of the plane of K or V, which end at page ends.
+  template <int64_t kTile, typename Plane, typename Use>
+  void ForEachTile(Plane&& plane, Use&& use) {
+    const int64_t page = a_.kv.block_tokens;
+    for (int64_t t = a_.begin; t < a_.end;) {
+      const int64_t count = Min(Min(a_.end - t, page - t % page), kTile);
+      const int64_t ahead = t + kAheadTokens;
+      if (ahead < a_.end) PrefetchTokens(plane(ahead), count, dim_);
+      use(plane(t), t - a_.begin, count);
+      t += count;
+    }
+  }
+
+  template <int64_t kTile, typename Read>
+  void Score(Read&& read) {
+    ForEachTile<kTile>(
+        [&](int64_t t) { return a_.kv.K(a_.kv_head, t); },
+        [&](const uint16_t* rows, int64_t first, int64_t count) {
+          const auto* const k = read(rows, count);
+          ByFours(queries_, [&](auto n, int64_t i) { ScoreTile<n.value>(i, k, first, count); });
+        });
+  }
+
+  // Groups of kWidth tokens count from the tile's first token: the same for every size of a tile.
+  template <int kHeads, typename T>
+  inline void ScoreTile(int64_t i, const T* k, int64_t first, int64_t count) {
+    const float* q[kHeads];
+    Vec top[kHeads];
+    Place place = PlaceOf(i);
+    for (int h = 0; h < kHeads; ++h, place = Next(place)) {
+      q[h] = Query(place);
+      top[h] = Load(tops_ + (i + h) * kWidth);
+    }
+    for (int64_t t = 0; t < count; t += kWidth) {
+      const int64_t here = Min(kWidth, count - t);
+      Vec s[kHeads];
+      ScoreTokens<kHeads>(q, dim_, k + t * dim_, here, s);
+      for (int h = 0; h < kHeads; ++h) {
+        float buffer[kWidth];
+        Store(buffer, s[h] * a_.scale);
+        for (int64_t j = here; j < kWidth; ++j) buffer[j] = -kInfinity;
+        top[h] = Max(top[h], Load(buffer));
+        std::memcpy(scores_ + (i + h) * stride_ + first + t, buffer,
+                    static_cast<size_t>(here) * sizeof(float));
+      }
+    }
+    for (int h = 0; h < kHeads; ++h) Store(tops_ + (i + h) * kWidth, top[h]);
+  }
+
+  // Turns a query's scores into weights in place.
+  void Softmax(int64_t i) {
+    const float max = MaxOf(Load(tops_ + i * kWidth));
+    float* s = scores_ + i * stride_;
+    for (int64_t t = a_.end - a_.begin; t < stride_; ++t) s[t] = -kInfinity;
     Vec total = Set(0.0f);
-    for (int64_t t = 0; t < stride; t += kWidth) {
+    for (int64_t t = 0; t < stride_; t += kWidth) {
       const Vec x = Load(s + t);
       const Vec p = x == -kInfinity ? Set(0.0f) : Exp(x - max);
       Store(s + t, p);
       total += p;
     }
-    a.max[g + h] = max;
-    a.sum[g + h] = Sum(total);
-    for (int64_t d = 0; d < dim; ++d) a.acc[(g + h) * dim + d] = 0.0f;
+    const Place place = PlaceOf(i);
+    a_.max[Result(place)] = max;
+    a_.sum[Result(place)] = Sum(total);
+    for (int64_t d = 0; d < dim_; ++d) Acc(place)[d] = 0.0f;
   }
 
-  for (int64_t t = a.begin; t < a.end;) {
-    const int64_t count = Min(Min(a.end - t, page - t % page), kPartTokens);
-    const int64_t ahead = t + kAheadTokens;
-    if (ahead < a.end) PrefetchTokens(a.kv.V(a.kv_head, ahead), count, dim);
-    const uint16_t* v = a.kv.V(a.kv_head, t);
-    const float* weight = score + (t - a.begin);
-    float* acc = a.acc + g * dim;
+  template <int64_t kTile, typename Read>
+  void Add(Read&& read) {
+    ForEachTile<kTile>([&](int64_t t) { return a_.kv.V(a_.kv_head, t); },
+                       [&](const uint16_t* rows, int64_t first, int64_t count) {
+                         const auto* const v = read(rows, count);
+                         ByFours(queries_,
+                                 [&](auto n, int64_t i) { AddTile<n.value>(i, v, first, count); });
+                       });
+  }
+
+  template <int kHeads, typename T>
+  inline void AddTile(int64_t i, const T* v, int64_t first, int64_t count) {
+    const float* weight = scores_ + i * stride_ + first;
+    float* acc[kHeads];
+    Place place = PlaceOf(i);
+    for (int h = 0; h < kHeads; ++h, place = Next(place)) acc[h] = Acc(place);
     int64_t d = 0;
-    for (; d + 4 * kWidth <= dim; d += 4 * kWidth) {
-      AddValues<kHeads, 4>(weight, stride, v + d, dim, count, acc + d);
+    // Four heads of four vectors have no registers left for what is read.
+    constexpr int kVectors = kHeads == 4 && kWidth < 16 ? 2 : 4;
+    for (; d + kVectors * kWidth <= dim_; d += kVectors * kWidth) {
+      AddValues<kHeads, kVectors>(weight, stride_, v, dim_, count, acc, d);
     }
-    for (; d + kWidth <= dim; d += kWidth) {
-      AddValues<kHeads, 1>(weight, stride, v + d, dim, count, acc + d);
+    for (; d + kWidth <= dim_; d += kWidth) {
+      AddValues<kHeads, 1>(weight, stride_, v, dim_, count, acc, d);
     }
-    for (; d < dim; ++d) {
+    for (; d < dim_; ++d) {
       for (int h = 0; h < kHeads; ++h) {
         for (int64_t j = 0; j < count; ++j) {
-          acc[h * dim + d] += weight[h * stride + j] * ScalarFromHalf(v[j * dim + d]);
+          acc[h][d] += weight[h * stride_ + j] * NumberAt(v + j * dim_ + d);
         }
       }
     }
-    t += count;
   }
-}
 
-static void AttentionPart(const AttentionPartArgs& a) {
-  int64_t g = 0;
-  for (; g + 4 <= a.group; g += 4) PartHeads<4>(a, g);
-  switch (a.group - g) {
-    case 3:
-      return PartHeads<3>(a, g);
-    case 2:
-      return PartHeads<2>(a, g);
-    case 1:
-      return PartHeads<1>(a, g);
-    default:
-      return;
-  }
-}
+  const AttentionPartArgs& a_;
+  const int64_t dim_;
+  const int64_t stride_;
+  const int64_t queries_;
+  float* const scores_;  // [queries][stride]
+  float* const tops_;    // [queries][kWidth]: the largest scores so far, by lane.
+  float* const tile_;    // [kAttentionPartTile][dim]
+};
+
+static void AttentionPart(const AttentionPartArgs& a) { PartOfAttention(a).Run(); }
 
 static void AttentionMerge(const AttentionMergeArgs& a) {
   for (int64_t g = 0; g < a.group; ++g) {

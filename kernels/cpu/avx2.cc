@@ -49,73 +49,104 @@ static inline __m256i Pair(const int16_t* q) {
   return _mm256_set1_epi32(two);
 }
 
-template <bool kNibble>
-static inline __m256i StepDot(const std::byte* numbers, const int16_t* q, int from, int to) {
-  __m256i dot = _mm256_setzero_si256();
+// dot[row][half of the panel]: the sums over the vectors [kFrom, kTo) of a step.
+template <bool kNibble, int kFrom, int kTo, int kRows>
+static inline __attribute__((always_inline)) void StepDots(const std::byte* numbers,
+                                                           const Step* const* x,
+                                                           __m256i (*dot)[2]) {
   const __m256i low = _mm256_set1_epi32(0x000f000f);
-  for (int j = from; j < to; ++j) {
-    const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers + j * 64));
+  for (int r = 0; r < kRows; ++r) dot[r][0] = dot[r][1] = _mm256_setzero_si256();
+  const auto add = [&](int q, __m256i w0, __m256i w1) __attribute__((always_inline)) {
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i pair = Pair(x[r]->q + q);
+      dot[r][0] = _mm256_add_epi32(dot[r][0], _mm256_madd_epi16(w0, pair));
+      dot[r][1] = _mm256_add_epi32(dot[r][1], _mm256_madd_epi16(w1, pair));
+      // Added in this order: GCC would add products to each other first, and run out of registers.
+      asm("" : "+x"(dot[r][0]), "+x"(dot[r][1]));
+    }
+  };
+#pragma GCC unroll 8
+  for (int j = kFrom; j < kTo; ++j) {
+    const auto* raw = reinterpret_cast<const __m256i*>(numbers + j * 64);
+    const __m256i a = _mm256_loadu_si256(raw), b = _mm256_loadu_si256(raw + 1);
     if constexpr (kNibble) {
-      const int16_t* x = q + 8 * j;
-      dot = _mm256_add_epi32(dot, _mm256_madd_epi16(_mm256_and_si256(raw, low), Pair(x)));
-      dot = _mm256_add_epi32(
-          dot, _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi32(raw, 8), low), Pair(x + 2)));
-      dot = _mm256_add_epi32(
-          dot, _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi32(raw, 4), low), Pair(x + 4)));
-      dot = _mm256_add_epi32(
-          dot, _mm256_madd_epi16(_mm256_and_si256(_mm256_srli_epi32(raw, 12), low), Pair(x + 6)));
+      const int q = 8 * j;
+      add(q, _mm256_and_si256(a, low), _mm256_and_si256(b, low));
+      add(q + 2, _mm256_and_si256(_mm256_srli_epi32(a, 8), low),
+          _mm256_and_si256(_mm256_srli_epi32(b, 8), low));
+      add(q + 4, _mm256_and_si256(_mm256_srli_epi32(a, 4), low),
+          _mm256_and_si256(_mm256_srli_epi32(b, 4), low));
+      add(q + 6, _mm256_and_si256(_mm256_srli_epi32(a, 12), low),
+          _mm256_and_si256(_mm256_srli_epi32(b, 12), low));
     } else {
-      const int16_t* x = q + 4 * j;
-      const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(raw, 8), 8);
-      const __m256i odd = _mm256_srai_epi16(raw, 8);
-      dot = _mm256_add_epi32(dot, _mm256_madd_epi16(even, Pair(x)));
-      dot = _mm256_add_epi32(dot, _mm256_madd_epi16(odd, Pair(x + 2)));
+      const int q = 4 * j;
+      add(q, _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8),
+          _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+      add(q + 2, _mm256_srai_epi16(a, 8), _mm256_srai_epi16(b, 8));
     }
   }
-  return dot;
 }
 
-template <bool kNibble>
-static void IntegerMatVec(const MatVecArgs& a) {
+// Some rows times one panel: acc[row].
+template <bool kNibble, int kGroup, int kRows>
+static inline void IntegerPanelDots(const MatVecArgs& a, int64_t panel, int64_t first, Panel* acc) {
   const PackedView& w = a.w;
   const PackedFormat& f = w.format();
   const size_t number_bytes = f.number_bytes_per_step();
   const size_t scale_bytes = f.scale_bytes_per_step();
   constexpr int kVectors = kNibble ? 4 : 8;
-  for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
-    for (int64_t r = 0; r < a.rows; ++r) {
-      const Step* x = reinterpret_cast<const Step*>(a.activation + r * a.activation_stride);
-      const std::byte* numbers = w.numbers(p);
-      const std::byte* scales = w.scales(p);
-      Panel acc = {};
-      for (int64_t s = 0; s < w.steps(); ++s, ++x) {
-        const Panel d = LoadScales(scales, f.wide);
-        if (f.group == 16) {
-          const Panel d1 = LoadScales(scales + ScaleRowBytes(f), f.wide);
-          for (int i = 0; i < kVecs; ++i) {
-            const __m256i lo = StepDot<kNibble>(numbers + 32 * i, x->q, 0, kVectors / 2);
-            const __m256i hi = StepDot<kNibble>(numbers + 32 * i, x->q, kVectors / 2, kVectors);
-            acc.v[i] += d.v[i] * (ToFloat((IntVec)lo) * x->scale);
-            acc.v[i] += d1.v[i] * (ToFloat((IntVec)hi) * x->scale);
-          }
-        } else {
-          for (int i = 0; i < kVecs; ++i) {
-            const __m256i dot =
-                _mm256_sub_epi32(StepDot<kNibble>(numbers + 32 * i, x->q, 0, kVectors),
-                                 _mm256_set1_epi32(f.offset * x->sum));
-            acc.v[i] += d.v[i] * (ToFloat((IntVec)dot) * x->scale);
-          }
+  const Step* x[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = reinterpret_cast<const Step*>(a.activation + (first + r) * a.activation_stride);
+    acc[r] = {};
+  }
+  const std::byte* numbers = w.numbers(panel);
+  const std::byte* scales = w.scales(panel);
+  for (int64_t s = 0; s < w.steps(); ++s, numbers += number_bytes, scales += scale_bytes) {
+    const Panel d = LoadScales(scales, f.wide);
+    __m256i dot[kRows][2];
+    if constexpr (kGroup == 16) {
+      const Panel d1 = LoadScales(scales + ScaleRowBytes(f), f.wide);
+      StepDots<kNibble, 0, kVectors / 2, kRows>(numbers, x, dot);
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kVecs; ++i) {
+          acc[r].v[i] += d.v[i] * (ToFloat((IntVec)dot[r][i]) * x[r]->scale);
         }
-        if (f.has_min) {
-          const Panel m = LoadScales(scales + ScaleRowBytes(f), f.wide);
-          for (int i = 0; i < kVecs; ++i) acc.v[i] += m.v[i] * x->scaled_sum;
-        }
-        numbers += number_bytes;
-        scales += scale_bytes;
       }
-      StoreOutputs(acc, w.rows() - p * kPanelRows, a.accumulate,
-                   a.y + r * a.y_stride + p * kPanelRows);
+      StepDots<kNibble, kVectors / 2, kVectors, kRows>(numbers, x, dot);
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kVecs; ++i) {
+          acc[r].v[i] += d1.v[i] * (ToFloat((IntVec)dot[r][i]) * x[r]->scale);
+        }
+      }
+    } else {
+      StepDots<kNibble, 0, kVectors, kRows>(numbers, x, dot);
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i shift = _mm256_set1_epi32(f.offset * x[r]->sum);
+        for (int i = 0; i < kVecs; ++i) {
+          acc[r].v[i] +=
+              d.v[i] * (ToFloat((IntVec)_mm256_sub_epi32(dot[r][i], shift)) * x[r]->scale);
+        }
+      }
     }
+    if (f.has_min) {
+      const Panel m = LoadScales(scales + ScaleRowBytes(f), f.wide);
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kVecs; ++i) acc[r].v[i] += m.v[i] * x[r]->scaled_sum;
+      }
+    }
+    for (int r = 0; r < kRows; ++r) ++x[r];
+  }
+}
+
+template <bool kNibble, int kGroup>
+static void IntegerMatVec(const MatVecArgs& a) {
+  for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
+    ByFours(a.rows, [&](auto rows, int64_t first) {
+      Panel acc[rows.value];
+      IntegerPanelDots<kNibble, kGroup, rows.value>(a, p, first, acc);
+      StoreRows(a, p, first, rows.value, acc);
+    });
   }
 }
 
@@ -123,9 +154,9 @@ static void MatVec(const MatVecArgs& a) {
   if (a.activation == nullptr) return MatVecFloat(a);
   switch (a.w.format().kind) {
     case PackedKind::kNibble:
-      return IntegerMatVec<true>(a);
+      return IntegerMatVec<true, 32>(a);
     case PackedKind::kByte:
-      return IntegerMatVec<false>(a);
+      return a.w.format().group == 16 ? IntegerMatVec<false, 16>(a) : IntegerMatVec<false, 32>(a);
     default:
       return MatVecFloat(a);
   }

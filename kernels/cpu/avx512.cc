@@ -50,31 +50,37 @@ static inline __m512i Four(const int8_t* q) {
   return _mm512_set1_epi32(four);
 }
 
-// Sum over the vectors [kFrom, kTo) of a step, plus `start`.
-template <bool kNibble, int kFrom, int kTo>
-static inline __m512 StepDot(const std::byte* numbers, const Step& x, int32_t start) {
-  __m512i high = _mm512_setzero_si512();
-  __m512i low = _mm512_set1_epi32(start);
+// dot[row]: the sum over the vectors [kFrom, kTo) of a step, plus `start`.
+template <bool kNibble, int kFrom, int kTo, int kRows>
+static inline void StepDots(const std::byte* numbers, const Step* const* x, const int32_t* start,
+                            __m512* dot) {
+  __m512i high[kRows], low[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    high[r] = _mm512_setzero_si512();
+    low[r] = _mm512_set1_epi32(start[r]);
+  }
   const __m512i mask = _mm512_set1_epi8(15);
   const __m512i flip = _mm512_set1_epi8(-128);
+  const auto add = [&](int q, __m512i w) {
+    for (int r = 0; r < kRows; ++r) {
+      high[r] = _mm512_dpbusd_epi32(high[r], w, Four(x[r]->high + q));
+      low[r] = _mm512_dpbusd_epi32(low[r], w, Four(x[r]->low + q));
+    }
+  };
 #pragma GCC unroll 8
   for (int j = kFrom; j < kTo; ++j) {
     const __m512i raw = _mm512_loadu_si512(numbers + j * 64);
     if constexpr (kNibble) {
-      const __m512i w0 = _mm512_and_si512(raw, mask);
-      const __m512i w1 = _mm512_and_si512(_mm512_srli_epi16(raw, 4), mask);
-      high = _mm512_dpbusd_epi32(high, w0, Four(x.high + 8 * j));
-      low = _mm512_dpbusd_epi32(low, w0, Four(x.low + 8 * j));
-      high = _mm512_dpbusd_epi32(high, w1, Four(x.high + 8 * j + 4));
-      low = _mm512_dpbusd_epi32(low, w1, Four(x.low + 8 * j + 4));
+      add(8 * j, _mm512_and_si512(raw, mask));
+      add(8 * j + 4, _mm512_and_si512(_mm512_srli_epi16(raw, 4), mask));
     } else {
       // Signed weight + 128 is unsigned; `start` takes the 128 back.
-      const __m512i w = _mm512_xor_si512(raw, flip);
-      high = _mm512_dpbusd_epi32(high, w, Four(x.high + 4 * j));
-      low = _mm512_dpbusd_epi32(low, w, Four(x.low + 4 * j));
+      add(4 * j, _mm512_xor_si512(raw, flip));
     }
   }
-  return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 7), low));
+  for (int r = 0; r < kRows; ++r) {
+    dot[r] = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high[r], 7), low[r]));
+  }
 }
 
 template <bool kWide>
@@ -95,51 +101,71 @@ static inline void Prefetch(const std::byte* p) {
   }
 }
 
-template <bool kNibble, int kGroup, bool kMin, bool kWide>
-static void IntegerMatVec(const MatVecArgs& a) {
+// Some rows times one panel: acc[row].
+template <bool kNibble, int kGroup, bool kMin, bool kWide, int kRows>
+static inline void IntegerPanelDots(const MatVecArgs& a, int64_t panel, int64_t first, Panel* out) {
   const PackedView& w = a.w;
   constexpr int kVectors = kNibble ? 4 : 8;
   constexpr size_t kScaleRow = kWide ? 64 : 32;
   constexpr size_t kScaleStep = kScaleRow * (kGroup == 16 ? 2 : 1) + (kMin ? kScaleRow : 0);
   constexpr size_t kStepBytes = kVectors * 64 + kScaleStep;
   const int32_t offset = kNibble ? w.format().offset : 128;
-  for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
-    for (int64_t r = 0; r < a.rows; ++r) {
-      const Step* x = reinterpret_cast<const Step*>(a.activation + r * a.activation_stride);
-      const std::byte* numbers = w.numbers(p);
-      const std::byte* scales = w.scales(p);
-      const std::byte* ahead = numbers + kPrefetchBytes;
-      __m512 acc = _mm512_setzero_ps();
-      const int64_t steps = w.steps();
-      for (int64_t s = 0; s < steps; ++s, ++x) {
-        Prefetch<kStepBytes>(ahead);
-        ahead += kStepBytes;
-        const __m512 scale = _mm512_set1_ps(x->scale);
-        const __m512 d = Scales<kWide>(scales);
-        if constexpr (kGroup == 16) {
-          const __m512 d1 = Scales<kWide>(scales + kScaleRow);
-          const __m512 lo = StepDot<kNibble, 0, kVectors / 2>(numbers, *x, -offset * x->sum[0]);
-          const __m512 hi =
-              StepDot<kNibble, kVectors / 2, kVectors>(numbers, *x, -offset * x->sum[1]);
-          acc = _mm512_fmadd_ps(d, _mm512_mul_ps(lo, scale), acc);
-          acc = _mm512_fmadd_ps(d1, _mm512_mul_ps(hi, scale), acc);
-        } else {
-          const __m512 dot =
-              StepDot<kNibble, 0, kVectors>(numbers, *x, -offset * (x->sum[0] + x->sum[1]));
-          acc = _mm512_fmadd_ps(d, _mm512_mul_ps(dot, scale), acc);
-        }
-        if constexpr (kMin) {
-          acc = _mm512_fmadd_ps(Scales<kWide>(scales + kScaleStep - kScaleRow),
-                                _mm512_set1_ps(x->scaled_sum), acc);
-        }
-        numbers += kVectors * 64;
-        scales += kScaleStep;
+  const Step* x[kRows];
+  __m512 acc[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = reinterpret_cast<const Step*>(a.activation + (first + r) * a.activation_stride);
+    acc[r] = _mm512_setzero_ps();
+  }
+  const std::byte* numbers = w.numbers(panel);
+  const std::byte* scales = w.scales(panel);
+  const std::byte* ahead = numbers + kPrefetchBytes;
+  const int64_t steps = w.steps();
+  for (int64_t s = 0; s < steps; ++s, numbers += kVectors * 64, scales += kScaleStep) {
+    // The rows after the first four find the panel in the cache.
+    if (first == 0) Prefetch<kStepBytes>(ahead);
+    ahead += kStepBytes;
+    const __m512 d = Scales<kWide>(scales);
+    int32_t start[kRows];
+    __m512 dot[kRows];
+    if constexpr (kGroup == 16) {
+      const __m512 d1 = Scales<kWide>(scales + kScaleRow);
+      __m512 hi[kRows];
+      for (int r = 0; r < kRows; ++r) start[r] = -offset * x[r]->sum[0];
+      StepDots<kNibble, 0, kVectors / 2, kRows>(numbers, x, start, dot);
+      for (int r = 0; r < kRows; ++r) start[r] = -offset * x[r]->sum[1];
+      StepDots<kNibble, kVectors / 2, kVectors, kRows>(numbers, x, start, hi);
+      for (int r = 0; r < kRows; ++r) {
+        const __m512 scale = _mm512_set1_ps(x[r]->scale);
+        acc[r] = _mm512_fmadd_ps(d, _mm512_mul_ps(dot[r], scale), acc[r]);
+        acc[r] = _mm512_fmadd_ps(d1, _mm512_mul_ps(hi[r], scale), acc[r]);
       }
-      Panel out;
-      out.v[0] = (Vec)acc;
-      StoreOutputs(out, w.rows() - p * kPanelRows, a.accumulate,
-                   a.y + r * a.y_stride + p * kPanelRows);
+    } else {
+      for (int r = 0; r < kRows; ++r) start[r] = -offset * (x[r]->sum[0] + x[r]->sum[1]);
+      StepDots<kNibble, 0, kVectors, kRows>(numbers, x, start, dot);
+      for (int r = 0; r < kRows; ++r) {
+        const __m512 scale = _mm512_set1_ps(x[r]->scale);
+        acc[r] = _mm512_fmadd_ps(d, _mm512_mul_ps(dot[r], scale), acc[r]);
+      }
     }
+    if constexpr (kMin) {
+      const __m512 m = Scales<kWide>(scales + kScaleStep - kScaleRow);
+      for (int r = 0; r < kRows; ++r) {
+        acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(x[r]->scaled_sum), acc[r]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) ++x[r];
+  }
+  for (int r = 0; r < kRows; ++r) out[r].v[0] = (Vec)acc[r];
+}
+
+template <bool kNibble, int kGroup, bool kMin, bool kWide>
+static void IntegerMatVec(const MatVecArgs& a) {
+  for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
+    ByFours(a.rows, [&](auto rows, int64_t first) {
+      Panel acc[rows.value];
+      IntegerPanelDots<kNibble, kGroup, kMin, kWide, rows.value>(a, p, first, acc);
+      StoreRows(a, p, first, rows.value, acc);
+    });
   }
 }
 

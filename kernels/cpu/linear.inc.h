@@ -4,6 +4,29 @@ namespace cairn::kernels::CAIRN_KERNEL_NS {
 
 inline constexpr int kVecs = 16 / kWidth;  // Vectors per panel.
 
+template <int kN>
+struct Count {
+  static constexpr int value = kN;
+};
+
+// Calls use(Count, first) for 0 to n, by fours and what is left over. Four rows share what a
+// product unpacks; the sums of more would not fit in the registers.
+template <typename Use>
+static inline __attribute__((always_inline)) void ByFours(int64_t n, Use&& use) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) use(Count<4>{}, i);
+  switch (n - i) {
+    case 3:
+      return use(Count<3>{}, i);
+    case 2:
+      return use(Count<2>{}, i);
+    case 1:
+      return use(Count<1>{}, i);
+    default:
+      return;
+  }
+}
+
 struct Panel {
   Vec v[kVecs];
 };
@@ -68,46 +91,55 @@ static inline __attribute__((always_inline)) void ForColumns(const std::byte* st
   }
 }
 
-// One row times one panel. Columns are summed inside their group first, then scaled.
-template <PackedKind kKind>
-static inline Panel PanelDot(const PackedView& w, int64_t panel, const float* x) {
+// Some rows times one panel: acc[row]. Columns are summed inside their group first, then scaled.
+// The sums of a row do not depend on how many rows there are.
+template <PackedKind kKind, int kRows>
+static inline void PanelDots(const PackedView& w, int64_t panel, const float* x, int64_t x_stride,
+                             Panel* acc) {
   const PackedFormat& f = w.format();
   const size_t step_bytes = f.number_bytes_per_step();
   const size_t scale_bytes = f.scale_bytes_per_step();
   const std::byte* step = w.numbers(panel);
   const std::byte* scale = w.scales(panel);
-  Panel acc = {};
+  for (int r = 0; r < kRows; ++r) acc[r] = {};
   for (int64_t s = 0; s < w.steps(); ++s, step += step_bytes, scale += scale_bytes, x += 32) {
     if constexpr (kKind == PackedKind::kNibble || kKind == PackedKind::kByte) {
-      Panel dot[2] = {};
+      Panel dot[kRows][2] = {};
       ForColumns<kKind>(step, [&](int c, const Panel& q) {
-        for (int i = 0; i < kVecs; ++i) dot[c / 16].v[i] += q.v[i] * x[c];
-      });
-      float sum = 0.0f;
-      if (f.has_min || f.offset != 0) {
-        for (int c = 0; c < kStepColumns; ++c) sum += x[c];
-      }
-      const Panel d = LoadScales(scale, f.wide);
-      if (f.group == 16) {
-        const Panel d1 = LoadScales(scale + ScaleRowBytes(f), f.wide);
-        for (int i = 0; i < kVecs; ++i) acc.v[i] += d.v[i] * dot[0].v[i] + d1.v[i] * dot[1].v[i];
-      } else {
-        const float shift = sum * static_cast<float>(f.offset);
-        for (int i = 0; i < kVecs; ++i) {
-          acc.v[i] += d.v[i] * (dot[0].v[i] + dot[1].v[i] - shift);
+        for (int r = 0; r < kRows; ++r) {
+          for (int i = 0; i < kVecs; ++i) dot[r][c / 16].v[i] += q.v[i] * x[r * x_stride + c];
         }
-      }
-      if (f.has_min) {
-        const Panel m = LoadScales(scale + ScaleRowBytes(f), f.wide);
-        for (int i = 0; i < kVecs; ++i) acc.v[i] += m.v[i] * sum;
+      });
+      const Panel d = LoadScales(scale, f.wide);
+      for (int r = 0; r < kRows; ++r) {
+        float sum = 0.0f;
+        if (f.has_min || f.offset != 0) {
+          for (int c = 0; c < kStepColumns; ++c) sum += x[r * x_stride + c];
+        }
+        if (f.group == 16) {
+          const Panel d1 = LoadScales(scale + ScaleRowBytes(f), f.wide);
+          for (int i = 0; i < kVecs; ++i) {
+            acc[r].v[i] += d.v[i] * dot[r][0].v[i] + d1.v[i] * dot[r][1].v[i];
+          }
+        } else {
+          const float shift = sum * static_cast<float>(f.offset);
+          for (int i = 0; i < kVecs; ++i) {
+            acc[r].v[i] += d.v[i] * (dot[r][0].v[i] + dot[r][1].v[i] - shift);
+          }
+        }
+        if (f.has_min) {
+          const Panel m = LoadScales(scale + ScaleRowBytes(f), f.wide);
+          for (int i = 0; i < kVecs; ++i) acc[r].v[i] += m.v[i] * sum;
+        }
       }
     } else {
       ForColumns<kKind>(step, [&](int c, const Panel& q) {
-        for (int i = 0; i < kVecs; ++i) acc.v[i] += q.v[i] * x[c];
+        for (int r = 0; r < kRows; ++r) {
+          for (int i = 0; i < kVecs; ++i) acc[r].v[i] += q.v[i] * x[r * x_stride + c];
+        }
       });
     }
   }
-  return acc;
 }
 
 // Writes a panel's outputs, of which the last panel may have fewer than 16.
@@ -123,14 +155,22 @@ static inline void StoreOutputs(const Panel& acc, int64_t outputs, bool accumula
   for (int64_t n = 0; n < outputs; ++n) y[n] = accumulate ? y[n] + buffer[n] : buffer[n];
 }
 
+static inline void StoreRows(const MatVecArgs& a, int64_t panel, int64_t first, int rows,
+                             const Panel* acc) {
+  for (int r = 0; r < rows; ++r) {
+    StoreOutputs(acc[r], a.w.rows() - panel * kPanelRows, a.accumulate,
+                 a.y + (first + r) * a.y_stride + panel * kPanelRows);
+  }
+}
+
 template <PackedKind kKind>
 static void MatVecKind(const MatVecArgs& a) {
   for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
-    for (int64_t r = 0; r < a.rows; ++r) {
-      const Panel acc = PanelDot<kKind>(a.w, p, a.x + r * a.x_stride);
-      StoreOutputs(acc, a.w.rows() - p * kPanelRows, a.accumulate,
-                   a.y + r * a.y_stride + p * kPanelRows);
-    }
+    ByFours(a.rows, [&](auto rows, int64_t first) {
+      Panel acc[rows.value];
+      PanelDots<kKind, rows.value>(a.w, p, a.x + first * a.x_stride, a.x_stride, acc);
+      StoreRows(a, p, first, rows.value, acc);
+    });
   }
 }
 

@@ -210,13 +210,17 @@ void AttentionPart(const AttentionPartArgs& a) {
   double max, sum;
   std::vector<Row> rows;
   AddRows(a.kv, a.kv_head, a.begin, a.end, &rows);
-  for (int64_t g = 0; g < a.group; ++g) {
-    Attend(rows, a.kv.head_dim, a.q + (a.kv_head * a.group + g) * a.kv.head_dim, a.scale, &acc,
-           &max, &sum);
-    a.max[g] = static_cast<float>(max);
-    a.sum[g] = static_cast<float>(sum);
-    for (int64_t d = 0; d < a.kv.head_dim; ++d) {
-      a.acc[g * a.kv.head_dim + d] = static_cast<float>(acc[static_cast<size_t>(d)]);
+  const int64_t dim = a.kv.head_dim;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    for (int64_t g = 0; g < a.group; ++g) {
+      const int64_t head = r * a.row_stride + g;
+      Attend(rows, dim, a.q + r * a.q_stride + (a.kv_head * a.group + g) * dim, a.scale, &acc, &max,
+             &sum);
+      a.max[head] = static_cast<float>(max);
+      a.sum[head] = static_cast<float>(sum);
+      for (int64_t d = 0; d < dim; ++d) {
+        a.acc[head * dim + d] = static_cast<float>(acc[static_cast<size_t>(d)]);
+      }
     }
   }
 }

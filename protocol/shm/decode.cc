@@ -90,7 +90,7 @@ Result<DecodedSubmission> Decode(const Submission& s, uint32_t scratch_bytes) {
   }
   DecodedSubmission d;
   d.op = static_cast<Op>(s.op);
-  const uint8_t known = d.op == Op::kMatch ? kNoLease | kPlaces : 0;
+  const uint8_t known = d.op == Op::kMatch ? kNoLease | kPlaces | kNextUse : 0;
   if ((s.flags & ~known) != 0 || s.reserved != 0) {
     return InvalidArgument(
         "field 'flags': got {:#x} and reserved {:#x}, expected no more than {:#x} and 0", s.flags,

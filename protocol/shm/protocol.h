@@ -66,9 +66,11 @@ enum class Op : uint8_t {
 inline constexpr uint8_t kLastOp = 9;
 
 enum SubmissionFlag : uint8_t {
-  kNoLease = 1,  // kMatch: only ask. No lease, no places, no effect on eviction.
-  kPlaces = 2,   // kMatch: also write where the parts lie, as far as `output` reaches.
+  kNoLease = 1,   // kMatch: only ask. No lease, no places, no effect on eviction.
+  kPlaces = 2,    // kMatch: also write where the parts lie, as far as `output` reaches.
+  kNextUse = 12,  // kMatch: two bits with the number of a NextUse.
 };
+inline constexpr int kNextUseShift = 2;
 
 // A range of the scratch area. Offsets are multiples of 8.
 struct Area {

@@ -13,8 +13,8 @@
 #include "cairn/client/connect.h"
 #include "cairn/common/namespace_spec.h"
 #include "cairn/common/part.h"
-#include "model/model.h"
 #include "tests/integration/cli_support.h"
+#include "tests/integration/demo_support.h"
 #include "tools/cairn/demo/texts.h"
 
 namespace cairn::testing {
@@ -23,41 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint32_t kPoisonedBlocks = 2;
-
-// The namespace that the workers will use, as a worker of the same model leaves it at the node.
-client::NamespaceInfo NamespaceOfWorkers(const CacheNode& node) {
-  const CommandResult first = Cairn(
-      {"generate", "--model", kTinyModel, "--cache", node.address(), "--max-tokens", "1", "--json",
-       "--prompt", "Long enough for one full block of sixty-four tokens: stones, stones, stones."});
-  EXPECT_EQ(first.code, 0) << first.err;
-  auto admin = client::ConnectAdmin([&] {
-    client::ConnectOptions options;
-    options.address = node.address();
-    return options;
-  }());
-  EXPECT_TRUE(admin.ok()) << admin.status();
-  const auto namespaces =
-      (*admin)->ListNamespaces("", {.deadline = std::chrono::seconds(5), .trace = ""});
-  EXPECT_TRUE(namespaces.ok()) << namespaces.status();
-  EXPECT_EQ(namespaces->size(), 1u);
-  return namespaces->at(0);
-}
-
-std::vector<int32_t> TokensOfFirstQuestion(const std::string& document) {
-  const auto model = worker::Model::Load(kTinyModel);
-  EXPECT_TRUE(model.ok()) << model.status();
-  const auto texts = cli::TextsWithDocument(document);
-  EXPECT_TRUE(texts.ok()) << texts.status();
-  const std::vector<worker::ChatMessage> messages = {{"system", texts->shared_system},
-                                                     {"user", texts->questions[0]}};
-  const auto chat_template = (*model)->chat_template();
-  EXPECT_TRUE(chat_template.ok()) << chat_template.status();
-  const auto pieces = (*chat_template)->Render(messages, /*add_generation_prompt=*/true);
-  EXPECT_TRUE(pieces.ok()) << pieces.status();
-  const auto tokens = (*model)->tokenizer().EncodePrompt(*pieces);
-  EXPECT_TRUE(tokens.ok()) << tokens.status();
-  return {tokens->begin(), tokens->end()};
-}
 
 // A sealed part of one block: random binary16 numbers of the size that keys and values have.
 std::vector<std::byte> RandomPart(const Layout& layout, std::mt19937& random) {
@@ -78,8 +43,11 @@ std::vector<std::byte> RandomPart(const Layout& layout, std::mt19937& random) {
 }
 
 void Poison(const CacheNode& node, const std::string& document) {
-  const client::NamespaceInfo ns = NamespaceOfWorkers(node);
-  const std::vector<int32_t> tokens = TokensOfFirstQuestion(document);
+  const client::NamespaceInfo ns = NamespaceOfWorkers(node.address());
+  const auto texts = cli::TextsWithDocument(document);
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  const std::vector<int32_t> tokens =
+      TinyTokenizer().Tokens({{"system", texts->shared_system}, {"user", texts->questions[0]}});
   ASSERT_GT(tokens.size(), kPoisonedBlocks * ns.spec.layout.block_tokens);
   BlockKeyChain chain(ns.fingerprint);
   const std::vector<BlockKey> keys = chain.Keys(tokens, ns.spec.layout.block_tokens);

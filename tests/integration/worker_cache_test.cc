@@ -6,8 +6,8 @@
 
 #include "cairn/client/connect.h"
 #include "common/status/matchers.h"
-#include "tests/integration/worker_proxy.h"
 #include "tests/integration/worker_support.h"
+#include "tools/cairn/process/tcp_relay.h"
 
 namespace cairn::testing {
 namespace {
@@ -108,7 +108,9 @@ TEST_F(WorkerCacheTest, OnTheSameMachineBlocksAreReadInTheNodesMemory) {
 }
 
 TEST_F(WorkerCacheTest, NodeThatIsAwayAtTheStartIsUsedOnceItIsThere) {
-  TcpProxy proxy("127.0.0.1:1");  // Nobody listens there.
+  const auto relay = cli::TcpRelay::Start("127.0.0.1:1");
+  ASSERT_OK(relay);
+  cli::TcpRelay& proxy = **relay;  // Nobody listens there.
   auto worker = Worker(proxy.address());
   const Answer alone = worker->Generate(kPrompt);
   ExpectSame(alone);
@@ -129,7 +131,9 @@ TEST_F(WorkerCacheTest, NodeThatIsAwayAtTheStartIsUsedOnceItIsThere) {
 
 TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
   StartNode();
-  TcpProxy proxy(node_->address());
+  const auto relay = cli::TcpRelay::Start(node_->address());
+  ASSERT_OK(relay);
+  cli::TcpRelay& proxy = **relay;
   auto worker = Worker(proxy.address(), {"--cache.path", "grpc"});
   Warm(*worker);
   const uint64_t before = proxy.bytes_from_node();
@@ -149,7 +153,9 @@ TEST_F(WorkerCacheTest, NodeKilledInTheMiddleOfAFetchChangesNoAnswer) {
 
 TEST_F(WorkerCacheTest, NodeStoppedInTheMiddleOfAFetchCostsTheStallDeadlineAtMost) {
   StartNode();
-  TcpProxy proxy(node_->address());
+  const auto relay = cli::TcpRelay::Start(node_->address());
+  ASSERT_OK(relay);
+  cli::TcpRelay& proxy = **relay;
   auto worker =
       Worker(proxy.address(), {"--cache.stall_deadline", "250ms", "--cache.path", "grpc"});
   Warm(*worker);
@@ -201,7 +207,9 @@ TEST_F(WorkerCacheTest, StoppedNodeDelaysEachRequestByTheMatchDeadlineUntilTheBr
 TEST_F(WorkerCacheTest, PrefixIsServedFromDiskAfterTheNodeWasKilled) {
   TemporaryDirectory disk;
   StartNode({"--disk.path", disk.path()});
-  TcpProxy proxy(node_->address());
+  const auto relay = cli::TcpRelay::Start(node_->address());
+  ASSERT_OK(relay);
+  cli::TcpRelay& proxy = **relay;
   {
     auto worker = Worker(proxy.address());
     Warm(*worker);

@@ -67,7 +67,7 @@ ORDERS = {
         "rpc",
         "node",
     ],
-    "services/worker": ["kv", "compute", "session", "engine", "rpc"],
+    "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
     "tools/cairn": [
         "output",
         "process",
@@ -77,6 +77,7 @@ ORDERS = {
         "demo",
         "fidelity",
         "cluster",
+        "replay",
         "commands",
     ],
 }

@@ -16,6 +16,7 @@ CASES = {
     "CairnClusterViewsDiffer": ('cairn_cluster_members{state="other_view"}', "2", "0", "3m"),
     "CairnBumpsDiffer": ('cairn_cluster_members{state="other_bumps"}', "1", "0", "2m"),
     "CairnNodeReplaced": ("cairn_cluster_replaced{}", "1", "0", "2m"),
+    "CairnMemberSendsWrongBytes": ('cairn_cluster_members{state="sent_wrong"}', "1", "0", "1m"),
     "CairnDiscoveryDown": ("cairn_cluster_discovery_up{}", "0", "1", "6m"),
     "CairnAnnouncementsLate": ("cairn_cluster_announcing_members{}", "1", "0", "6m"),
     "CairnDirectoryFull": ("cairn_cluster_directory_forgotten_total{}", "0+10x60", "7", "20m"),

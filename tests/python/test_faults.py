@@ -135,6 +135,15 @@ def test_holders_are_checked(node):
                 client.match(ns, [bytes(32)], holders=holders)
 
 
+def test_hints_for_placement_are_checked(node):
+    with connect(node) as client:
+        ns = client.open_namespace(opaque_spec()).fingerprint
+        for next_use in ("unknown", "soon", "later", "never"):
+            client.match(ns, [bytes(32)], next=next_use, deadline=SLOW)
+        with pytest.raises(ValueError, match="next: got 'maybe', expected soon, later, never"):
+            client.match(ns, [bytes(32)], next="maybe")
+
+
 def test_a_node_that_is_away_is_an_error_of_the_calls(path):
     with cairn.Client("127.0.0.1:1", path=path) as client:
         spec = opaque_spec()

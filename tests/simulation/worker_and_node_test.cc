@@ -140,8 +140,9 @@ TEST(WorkerAndNodeTest, TheFrontIsComputedWhileTheTailIsOnItsWay) {
 class TwoAtATime final : public worker::Scheduler {
  public:
   size_t max_running() const override { return 2; }
-  std::vector<size_t> Pick(std::span<const Candidate> running) override {
-    return running.size() == 1 ? std::vector<size_t>{0} : std::vector<size_t>{0, 1};
+  worker::StepPlan Next(std::span<const Candidate> running, TimePoint /*now*/) override {
+    if (running.size() == 1) return {.order = {0}};
+    return {.order = {0, 1}};
   }
 };
 

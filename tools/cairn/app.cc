@@ -102,6 +102,19 @@ void AddGenerate(CLI::App& app, GenerateOptions& o) {
        "--prefix-end", o.prefix_end,
        "How many first tokens other prompts share, for recipes with a selection; 0: unknown")
       ->capture_default_str();
+  c.add_option("--stop", o.stop, "End the answer before this text; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  c.add_option("--priority", o.priority, "-10 to 10; a greater one goes first at a busy worker")
+      ->capture_default_str();
+  c.add_option("--tenant", o.tenant, "Whom a busy worker charges; empty: the worker's tenant");
+  c.add_option("--deadline", o.deadline_seconds,
+               "Seconds after which the answer ends with what there is; 0: none")
+      ->check(CLI::Range(0.0, 604800.0))
+      ->capture_default_str();
+  c.add_option("--next", o.next, "What the conversation does next: a hint for the cache node")
+      ->check(CLI::IsMember({"unknown", "soon", "later", "never"}))
+      ->capture_default_str();
   c.add_flag("--ignore-eos", o.ignore_eos, "Continue until --max-tokens");
   AddJson(c, o.json, "Print one JSON object instead of the text");
   c.footer(
@@ -366,13 +379,39 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
       "  cairn bench put --json");
 }
 
+void AddReplay(CLI::App& app, ReplayFlags& o) {
+  CLI::App& c = *app.add_subcommand(
+      "replay", "Replays a trace of requests against the placement of a node, without bytes");
+  c.add_option("trace", o.trace, "File with one request per line; -: standard input")->required();
+  c.add_option("--capacity-tokens", o.capacity_tokens, "Room of the host tier, in tokens")
+      ->required();
+  c.add_option("--disk-tokens", o.disk_tokens, "Room of a disk tier, in tokens; 0: none")
+      ->capture_default_str();
+  c.add_option("--block-tokens", o.block_tokens, "Tokens of a block of the trace")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  c.add_option("--policy", o.policy,
+               "Which block leaves first; optimum: the bound that knows the future")
+      ->check(CLI::IsMember({"lru", "s3fifo", "gdsf", "cairn", kOptimum}))
+      ->capture_default_str();
+  c.add_option("--hints", o.hints,
+               "Percent of the requests that say whether their conversation goes on")
+      ->check(CLI::Range(0u, 100u))
+      ->capture_default_str();
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Example:\n"
+      "  cairn replay tests/data/traces/conversation_trace.jsonl --capacity-tokens 3000000 "
+      "--policy cairn --json");
+}
+
 std::vector<CommandSpec> Describe(const CLI::App& app) {
   std::vector<CommandSpec> commands;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     CommandSpec spec{
         .name = sub->get_name(), .help = sub->get_description(), .options = {}, .arguments = {}};
     for (const CLI::Option* option : sub->get_options()) {
-      if (option->get_positional()) {
+      if (option->get_positional() && sub->get_name() != "replay") {
         spec.arguments = sub->get_name() == "bench"
                              ? bench::WorkloadNames()
                              : std::vector<std::string>{"bash", "zsh", "fish"};
@@ -410,6 +449,7 @@ int RunApp(int argc, char** argv) {
   DoctorOptions doctor;
   FidelityOptions fidelity;
   DemoOptions demo;
+  ReplayFlags replay;
   bench::BenchFlags bench;
   std::string shell;
   AddGenerate(app, generate);
@@ -419,6 +459,7 @@ int RunApp(int argc, char** argv) {
   AddDoctor(app, doctor);
   AddFidelity(app, fidelity);
   AddDemo(app, demo);
+  AddReplay(app, replay);
   AddBench(app, bench);
   CLI::App* completion = app.add_subcommand("completion", "Prints a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")
@@ -451,6 +492,7 @@ int RunApp(int argc, char** argv) {
   if (app.got_subcommand("doctor")) return RunDoctor(doctor);
   if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
   if (app.got_subcommand("demo")) return RunDemo(demo);
+  if (app.got_subcommand("replay")) return RunReplay(replay);
   if (app.got_subcommand("bench")) return RunBench(bench);
   const auto script = CompletionScript(shell, "cairn", Describe(app));
   if (!script.ok()) return Fail(script.status());

@@ -45,8 +45,26 @@ struct GenerateOptions {
   std::string prompt_file;  // "-": standard input.
   std::string system;
   uint32_t prefix_end = 0;
+  std::vector<std::string> stop;
+  int32_t priority = 0;
+  std::string tenant;
+  double deadline_seconds = 0;  // 0: none.
+  std::string next = "unknown";
   bool raw = false;
   bool ignore_eos = false;
+  bool json = false;
+};
+
+// What --policy calls the offline bound.
+inline constexpr char kOptimum[] = "optimum";
+
+struct ReplayFlags {
+  std::string trace;  // "-": standard input.
+  uint64_t capacity_tokens = 0;
+  uint64_t disk_tokens = 0;
+  uint32_t block_tokens = 512;
+  std::string policy = "lru";
+  uint32_t hints = 0;  // Percent of the requests.
   bool json = false;
 };
 

@@ -15,6 +15,7 @@ class Connection:
         lease_ttl: float,
         prefill_tokens_per_second: float,
         holders: object,
+        next: str,
         deadline: float,
         trace: str,
     ) -> tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float]: ...

@@ -86,6 +86,7 @@ class AsyncClient:
         lease_ttl: float = 0.0,
         prefill_tokens_per_second: float = 0.0,
         holders: Sequence[str] = (),
+        next: str = "unknown",
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
@@ -98,6 +99,7 @@ class AsyncClient:
                 lease_ttl=lease_ttl,
                 prefill_tokens_per_second=prefill_tokens_per_second,
                 holders=holders,
+                next=next,
                 deadline=deadline,
                 trace=trace,
             )

@@ -147,6 +147,7 @@ class Client:
         lease_ttl: float = 0.0,
         prefill_tokens_per_second: float = 0.0,
         holders: Sequence[str] = (),
+        next: str = "unknown",
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
@@ -155,7 +156,8 @@ class Client:
         A miss is an answer with `matched_blocks` 0. `lease=False` only asks. `lease_ttl` 0: the
         node's default (30 s). `prefill_tokens_per_second`: for the node's metric of seconds saved.
         `holders`: ids of at most 4 nodes that are known to hold the blocks; a node of a cluster
-        asks them first.
+        asks them first. `next`: what the conversation does next, as far as the caller knows: it
+        goes on "soon" (within minutes) or "later", or "never". The node keeps blocks accordingly.
         """
         return _match(
             self._connection.match(
@@ -165,6 +167,7 @@ class Client:
                 lease_ttl,
                 prefill_tokens_per_second,
                 holders,
+                next,
                 deadline,
                 trace,
             )

@@ -133,9 +133,16 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
   return nb::make_tuple(FromDigest(opened.fingerprint), opened.created, differs);
 }
 
+NextUse ToNextUse(const std::string& next) {
+  const auto parsed = ParseNextUse(next);
+  if (parsed) return *parsed;
+  const std::string text = "next: got '" + next + "', expected soon, later, never or unknown";
+  throw nb::value_error(text.c_str());
+}
+
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
                  nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
-                 nb::handle deadline, const std::string& trace) {
+                 const std::string& next, nb::handle deadline, const std::string& trace) {
   const Digest ns = ToDigest(fingerprint, "fingerprint");
   const std::vector<BlockKey> native = Keys(keys);
   const client::MatchOptions options = {
@@ -144,7 +151,8 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
       .lease = lease,
       .prefill_tokens_per_second = Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
       .trace = trace,
-      .holders = Texts(holders, "holders")};
+      .holders = Texts(holders, "holders"),
+      .next = ToNextUse(next)};
   auto outcome = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
   return MatchTuple(outcome, std::move(outcome.lease));

@@ -96,7 +96,7 @@ NB_MODULE(_native, m) {
   nb::class_<Connection>(m, "Connection")
       .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a,
-           "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "holders"_a.none(),
+           "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "holders"_a.none(), "next"_a,
            "deadline"_a.none(), "trace"_a)
       .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(),
            "prefetch_in"_a.none(), "deadline"_a.none(), "trace"_a)

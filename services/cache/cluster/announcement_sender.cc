@@ -43,7 +43,6 @@ void AnnouncementSender::Send(const std::string& owner) {
 }
 
 Status AnnouncementSender::ApplyHere(const Announcement& message) {
-  if (message.begins) (void)own_.Open(options_.self.id, options_.self.incarnation, 0);
   return own_.Apply(options_.self.id, options_.self.incarnation, message);
 }
 

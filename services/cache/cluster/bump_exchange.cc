@@ -12,6 +12,15 @@ constexpr uint64_t kEnd = UINT64_MAX;
 
 }  // namespace
 
+Result<BumpPage> AnswerBumps(PeerEngine* engine, const BumpPage& page, bool tells_digest) {
+  CAIRN_RETURN_IF_ERROR(engine->TakeOverBumps(page.bumps).status());
+  const uint64_t digest = tells_digest ? engine->BumpsDigest() : 0;
+  if (digest != 0 && digest == page.digest) return BumpPage{.digest = digest};
+  BumpPage answer = engine->Bumps(page.next, BumpPage::kMost);
+  answer.digest = digest;
+  return answer;
+}
+
 void BumpExchange::Begin(const std::string& member, uint64_t reason) {
   {
     MutexLock lock(mu_);
@@ -19,20 +28,22 @@ void BumpExchange::Begin(const std::string& member, uint64_t reason) {
     not_before_[member] = clock_.Now() + kPause;
     ++exchanges_;
   }
-  Ask(member, {});
+  Ask(member, {.digest_only = tells_digest_});
 }
 
 void BumpExchange::Ask(const std::string& member, Progress progress) {
   BumpPage page;
-  if (progress.mine != kEnd) {
+  if (progress.mine != kEnd && !std::exchange(progress.digest_only, false)) {
     page = engine_->Bumps(progress.mine, BumpPage::kMost);
     progress.mine = page.next == 0 ? kEnd : page.next;
   }
   page.next = progress.theirs;
+  // 0 if this node knows none: then the first page of the member tells whether it does.
+  if (tells_digest_) page.digest = engine_->BumpsDigest();
   links_.ExchangeBumps(
       member, page, clock_.Now() + kDeadline,
       CalledAlways<Result<BumpPage>>([this, member, progress](Result<BumpPage> answer) {
-        if (!answer.ok()) return End(member, false);
+        if (!answer.ok()) return Failed(member, answer.status());
         // Taking over waits for the disk.
         const Status posted = executor_.Post([this, member, progress, page = *std::move(answer)] {
           Answered(member, progress, page);
@@ -48,11 +59,20 @@ void BumpExchange::Answered(const std::string& member, Progress progress, const 
     return End(member, false);
   }
   if (*taken > 0) log::Info("bumps_taken", {{"member", member}, {"bumps", log::Num(*taken)}});
+  if (answer.digest != 0 && answer.digest == engine_->BumpsDigest()) return End(member, true);
   // A member that leads in circles is left alone.
   const bool forward = answer.next > progress.theirs || answer.next == 0;
   progress.theirs = answer.next == 0 || !forward ? kEnd : answer.next;
   if (progress.theirs == kEnd && progress.mine == kEnd) return End(member, forward);
   Ask(member, progress);
+}
+
+void BumpExchange::Failed(const std::string& member, const Status& why) {
+  if (why.code() == StatusCode::kResourceExhausted) {
+    MutexLock lock(mu_);
+    not_before_[member] = clock_.Now() + kLongPause;
+  }
+  End(member, false);
 }
 
 void BumpExchange::End(const std::string& member, bool done) {

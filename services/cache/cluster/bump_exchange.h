@@ -11,15 +11,22 @@
 
 namespace cairn::cache {
 
-// One exchange at a time with each member: a page each way, until both sides have told all. Members
-// whose digests differ afterwards, because there was news meanwhile, begin again.
+// The answer to a page: takes over what is new, and brings what was asked for, or only the digest
+// if both sides know the same by then. `tells_digest`: since version 2 of the peers' protocol.
+// Errors as PeerEngine::TakeOverBumps.
+Result<BumpPage> AnswerBumps(PeerEngine* engine, const BumpPage& page, bool tells_digest);
+
+// One exchange at a time with each member: first the digest alone, and if the member's differs, a
+// page each way until both sides know the same or have told all. Members whose digests differ
+// afterwards, because there was news meanwhile, begin again.
 //
 // Thread-safe. `links` lets go of its callbacks, and `executor` of its tasks, before it is
 // destroyed.
 class BumpExchange {
  public:
-  BumpExchange(PeerLinks* links, Executor* executor, const Clock* clock)
-      : links_(*links), executor_(*executor), clock_(*clock) {}
+  // `tells_digest`: as AnswerBumps.
+  BumpExchange(bool tells_digest, PeerLinks* links, Executor* executor, const Clock* clock)
+      : tells_digest_(tells_digest), links_(*links), executor_(*executor), clock_(*clock) {}
   // `engine` outlives it.
   void Attach(PeerEngine* engine) { engine_ = engine; }
 
@@ -34,15 +41,20 @@ class BumpExchange {
  private:
   static constexpr Duration kDeadline = std::chrono::seconds(5);
   static constexpr Duration kPause = std::chrono::milliseconds(500);  // Between two with a member.
+  // After a member said that this one comes too often.
+  static constexpr Duration kLongPause = std::chrono::seconds(10);
   // Where both sides are. `theirs` or `mine` UINT64_MAX: at the end.
   struct Progress {
+    bool digest_only = false;  // Nothing of this side was told yet.
     uint64_t mine = 0, theirs = 0;
   };
 
   void Ask(const std::string& member, Progress progress);
   void Answered(const std::string& member, Progress progress, const BumpPage& answer);
+  void Failed(const std::string& member, const Status& why);
   void End(const std::string& member, bool done);
 
+  const bool tells_digest_;
   PeerLinks& links_;
   Executor& executor_;
   const Clock& clock_;

@@ -11,9 +11,14 @@ namespace cairn::cache {
 namespace {
 
 constexpr Duration kHelloDeadline = std::chrono::seconds(1);
-constexpr int kFollowedAtOnce = 16;  // Steps of the follower in one tick.
+constexpr int kTicksBetweenSums = 50;  // Of memory.
+constexpr int kFollowedAtOnce = 16;    // Steps of the follower in one tick.
 
 uint64_t HashOf(const std::string& id) { return Xxh3(std::as_bytes(std::span(id))); }
+
+bool TellsBumpDigests(const Cluster::Options& options) {
+  return options.self.newest_version >= kPeerVersionWithBumpDigests;
+}
 
 PeerSource::Options SourceOptions(const Cluster::Options& options) {
   PeerSource::Options source = options.source;
@@ -39,10 +44,10 @@ Cluster::Cluster(Options options, const Dependencies& dependencies)
                .timers = dependencies.timers,
                .clock = &clock_}),
       locator_({}, &source_.search(), &links_, dependencies.timers, &clock_),
-      bumps_(&links_, dependencies.executor, &clock_),
+      bumps_(TellsBumpDigests(options_), &links_, dependencies.executor, &clock_),
       host_(
-          options_.self.caller.cluster, [this] { return self(); }, &members_, &directory_,
-          &clock_) {
+          options_.self.caller.cluster, TellsBumpDigests(options_), [this] { return self(); },
+          &members_, &directory_, &clock_) {
   UpdateMembers();
 }
 
@@ -68,7 +73,7 @@ void Cluster::Detach() {
 
 PeerHello Cluster::self() const {
   PeerHello hello = options_.self;
-  // A process whose id was taken is no member, even if the other one ends.
+  // A process whose id was taken is no member as long as the other one answers.
   const bool replaced = members_.replaced_by().has_value();
   MutexLock lock(mu_);
   hello.view_digest = view_digest_;
@@ -119,6 +124,7 @@ void Cluster::Tick() {
   UpdateMembers();
   for (int i = 0; i < kFollowedAtOnce && follower_->Step(); ++i) {
   }
+  if (ticks_++ % kTicksBetweenSums == 0) follower_bytes_ = follower_->bytes();
   if (!members_.replaced_by()) sender_.Step();
   directory_.SweepSome();
   host_.Tick();
@@ -194,8 +200,12 @@ void Cluster::UpdateMembers() {
       if (!known || before->hello.caller != member.hello.caller) renewed.push_back(id);
     }
     changed = live != live_ || view_digest != view_digest_;
-    live_ = std::move(live);
     view_digest_ = view_digest;
+  }
+  host_.SetMembers(live);
+  {
+    MutexLock lock(mu_);
+    live_ = std::move(live);
   }
   for (const std::string& id : restarted) sender_.Restart(id);
   for (const std::string& id : renewed) source_.Renew(id);
@@ -228,6 +238,11 @@ bool Cluster::settled() const {
   return equal_once_ || (members_.asked_all() && live_.empty());
 }
 
+uint64_t Cluster::bytes() const {
+  return directory_.bytes() + announcer_.bytes() + follower_bytes_ + source_.bytes() +
+         host_.bytes();
+}
+
 ClusterView Cluster::view() const {
   const TimePoint now = clock_.Now();
   ClusterView view;
@@ -237,11 +252,13 @@ ClusterView Cluster::view() const {
   view.view_digest = view.self.view_digest;
   for (const LiveMember& member :
        view.replaced_by ? std::vector<LiveMember>() : members_.live(now)) {
-    view.members.push_back({.member = member,
-                            .since_heard = now - member.heard,
-                            .same_view = member.hello.view_digest == view.self.view_digest,
-                            .same_bumps = member.hello.bumps_digest == view.self.bumps_digest,
-                            .skipped = !source_.health().Hopeful(member.hello.caller.id)});
+    view.members.push_back(
+        {.member = member,
+         .since_heard = now - member.heard,
+         .same_view = member.hello.view_digest == view.self.view_digest,
+         .same_bumps = member.hello.bumps_digest == view.self.bumps_digest,
+         .skipped = !source_.health().Hopeful(member.hello.caller.id),
+         .sent_wrong = source_.health().SkippedForWrong(member.hello.caller.id)});
   }
   view.waymarks = announcer_.waymarks();
   view.directory_entries = directory_.entries();
@@ -255,6 +272,7 @@ ClusterView Cluster::view() const {
   view.read_blocks = counts.read_blocks;
   view.read_bytes = counts.read_bytes;
   view.failed_reads = counts.failed_reads;
+  view.wrong_reads = counts.wrong_reads;
   view.busy_reads = counts.busy_answers;
   view.sent_bytes = host_.sent_bytes();
   view.busy_answers = host_.busy_answers();

@@ -10,6 +10,7 @@
 //
 // No code here knows gRPC, threads or real time: the owner calls Tick, and the links call back.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -35,7 +36,8 @@ struct ClusterView {
     Duration since_heard{0};
     bool same_view = false;  // It sees the same members.
     bool same_bumps = false;
-    bool skipped = false;  // Calls to it fail at present.
+    bool skipped = false;     // Calls to it fail at present, or it sent wrong bytes.
+    bool sent_wrong = false;  // It is skipped because it sent wrong bytes several times.
   };
   std::vector<Row> members;  // Without this node.
   std::vector<AbsentMember> absent;
@@ -47,6 +49,7 @@ struct ClusterView {
   size_t announcing = 0;      // Members that were not told everything yet.
   uint64_t found_blocks = 0;  // Of keys that were asked for, those that peers said they have.
   uint64_t read_blocks = 0, read_bytes = 0, failed_reads = 0, busy_reads = 0;
+  uint64_t wrong_reads = 0;  // Reads in which a member sent wrong bytes.
   uint64_t sent_bytes = 0, busy_answers = 0;
   uint64_t bump_exchanges = 0;
 };
@@ -93,6 +96,8 @@ class Cluster {
   PeerHost& host() { return host_; }
   PeerHello self() const;
   ClusterView view() const;
+  // Memory of it, which cluster.memory bounds: the directory most of all.
+  uint64_t bytes() const;
 
  private:
   PeerSource::Known KnownOf(const Digest& fingerprint) const;
@@ -116,6 +121,8 @@ class Cluster {
   CacheEngine* engine_ = nullptr;
   PeerEngine* blocks_ = nullptr;
   std::optional<WaymarkFollower> follower_;
+  int ticks_ = 0;  // Of the thread that ticks.
+  std::atomic<uint64_t> follower_bytes_{0};
 
   mutable Mutex mu_;
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;

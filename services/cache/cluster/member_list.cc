@@ -28,6 +28,7 @@ void MemberList::SetView(const membership::View& view) {
   }
   places_ = std::move(places);
   ++version_;
+  FindReplacement();
 }
 
 std::vector<std::string> MemberList::TakeDue(TimePoint now) {
@@ -71,18 +72,31 @@ Status MemberList::Take(Place& place, const PeerHello& hello, TimePoint now) {
   place.last = Check(hello);
   if (!place.last.ok()) {
     if (std::exchange(place.hello, std::nullopt)) ++version_;
+    FindReplacement();
     return place.last;
   }
   if (!Lives(place, now) || !SaysTheSame(*place.hello, hello)) ++version_;
   place.heard = now;
   next_absence_ = std::min(next_absence_, now + options_.absent_after);
+  const bool replaced = Replaces(place.hello);
   place.hello = hello;
-  if (hello.caller.id == self_.caller.id && hello.caller.incarnation != self_.caller.incarnation &&
-      Age(hello) > Age(self_)) {
-    replaced_by_ = hello;
-    ++version_;
-  }
+  if (replaced || Replaces(hello)) FindReplacement();
   return OkStatus();
+}
+
+bool MemberList::Replaces(const std::optional<PeerHello>& hello) const {
+  return hello && hello->caller.id == self_.caller.id &&
+         hello->caller.incarnation != self_.caller.incarnation && Age(*hello) > Age(self_);
+}
+
+void MemberList::FindReplacement() {
+  std::optional<PeerHello> newest;
+  for (const auto& [address, place] : places_) {
+    if (!Replaces(place.hello)) continue;
+    if (!newest || Age(*place.hello) > Age(*newest)) newest = place.hello;
+  }
+  if (newest.has_value() != replaced_by_.has_value()) ++version_;
+  replaced_by_ = std::move(newest);
 }
 
 Status MemberList::Heard(const std::string& address, const PeerHello& hello, TimePoint now) {
@@ -111,6 +125,12 @@ Status MemberList::Greeted(const PeerHello& hello, TimePoint now) {
   const auto it = places_.find(hello.address);
   if (it == places_.end()) return OkStatus();
   Place& place = it->second;
+  if (hello.caller.incarnation == self_.caller.incarnation) return OkStatus();
+  const bool own_id = hello.caller.id == self_.caller.id;
+  if (own_id || !place.hello || place.hello->caller != hello.caller) {
+    place.next = std::min(place.next, now);
+    return OkStatus();
+  }
   const bool greeting = place.greeting;
   // Whoever greets is greeted all the same: only that tells what it has of the announcements.
   const TimePoint next = Lives(place, now) ? place.next : now;
@@ -132,7 +152,12 @@ std::vector<LiveMember> MemberList::live(TimePoint now) const {
     if (!Lives(place, now)) continue;
     LiveMember member{*place.hello, address, place.heard};
     const auto [it, added] = members.try_emplace(place.hello->caller.id, member);
-    if (!added && Age(member.hello) > Age(it->second.hello)) it->second = std::move(member);
+    if (added || member.hello.caller == it->second.hello.caller) continue;
+    if (Age(member.hello) > Age(it->second.hello)) {
+      std::swap(member, it->second);
+      it->second.older_incarnations = std::move(member.older_incarnations);
+    }
+    it->second.older_incarnations.push_back(member.hello.caller.incarnation);
   }
   std::vector<LiveMember> list;
   for (auto& [id, member] : members) list.push_back(std::move(member));
@@ -143,11 +168,16 @@ uint64_t MemberList::version(TimePoint now) {
   MutexLock lock(mu_);
   if (now < next_absence_) return version_;
   next_absence_ = TimePoint::max();
-  for (const auto& [address, place] : places_) {
-    if (Lives(place, now)) {
-      next_absence_ = std::min(next_absence_, place.heard + options_.absent_after);
+  for (auto& [address, place] : places_) {
+    const TimePoint absent = place.heard + options_.absent_after;
+    const bool replaces = Replaces(place.hello);
+    if (Lives(place, now) || (replaces && now < absent)) {
+      next_absence_ = std::min(next_absence_, absent);
+    } else if (replaces) {
+      place.hello.reset();
     }
   }
+  FindReplacement();
   return ++version_;
 }
 

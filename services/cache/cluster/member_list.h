@@ -19,6 +19,8 @@ struct LiveMember {
   PeerHello hello;      // As it said last.
   std::string address;  // Where it was found.
   TimePoint heard{};    // When it answered last.
+  // Of older processes that answer with the same id.
+  std::vector<uint64_t> older_incarnations = {};
   bool operator==(const LiveMember& other) const {
     return hello.caller == other.hello.caller && address == other.address;
   }
@@ -50,8 +52,9 @@ class MemberList {
   // Somebody answered at this address. FAILED_PRECONDITION: it is no member of this cluster.
   Status Heard(const std::string& address, const PeerHello& hello, TimePoint now);
   void Failed(const std::string& address, const Status& why, TimePoint now);
-  // A process greets this one. If it listens where discovery says, this is as good as an answer.
-  // FAILED_PRECONDITION: it is no member of this cluster.
+  // A process greets this one. From the process that answered at its address before, this is as
+  // good as an answer. Anybody else may have written it, so the address is greeted at once, and
+  // what it answers counts. FAILED_PRECONDITION: it is no member of this cluster.
   Status Greeted(const PeerHello& hello, TimePoint now);
 
   // Without this process, by id.
@@ -60,7 +63,8 @@ class MemberList {
   // for view digests. Looking is cheap, however many members there are.
   uint64_t version(TimePoint now);
   std::vector<AbsentMember> absent(TimePoint now) const;
-  // A newer process with the id of this one was seen: this one has to keep out of the cluster.
+  // A newer process answers with the id of this one, which has to keep out of the cluster: until
+  // the address answers as somebody else, leaves the view, or is silent for `absent_after`.
   std::optional<PeerHello> replaced_by() const;
   // Discovery has named somebody, and every address has been asked once.
   bool asked_all() const;
@@ -80,6 +84,9 @@ class MemberList {
   Status Check(const PeerHello& hello) const;
   Status Take(Place& place, const PeerHello& hello, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether this is a newer process with the id of this one.
+  bool Replaces(const std::optional<PeerHello>& hello) const;
+  void FindReplacement() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Lives(const Place& place, TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/cache/cluster/bump_exchange.h"
 #include "services/cache/cluster/held_blocks.h"
 
 namespace cairn::cache {
@@ -20,18 +21,52 @@ void PeerHost::Attach(CacheEngine* engine) {
 }
 
 void PeerHost::Detach() {
-  std::map<std::string, Session> sessions;
+  SetMembers({});
+  std::optional<Session> others;
   {
     MutexLock lock(mu_);
-    sessions.swap(sessions_);
+    others.swap(session_of_others_);
   }
-  for (const auto& [member, session] : sessions) engine_->CloseSession(session.id);
+  if (others) engine_->CloseSession(others->id);
+}
+
+void PeerHost::SetMembers(const std::vector<LiveMember>& members) {
+  std::vector<SessionId> ended;
+  {
+    MutexLock lock(mu_);
+    absl::flat_hash_map<std::string, Member> known;
+    for (const LiveMember& member : members) {
+      const PeerCaller& caller = member.hello.caller;
+      Member& to = known[caller.id];
+      if (const auto before = known_.find(caller.id); before != known_.end()) {
+        to.bumps = before->second.bumps;
+        if (before->second.incarnation == caller.incarnation) {
+          to.session = std::exchange(before->second.session, std::nullopt);
+        }
+      }
+      to.incarnation = caller.incarnation;
+      to.older = member.older_incarnations;
+    }
+    for (const auto& [id, member] : known_) {
+      if (member.session) ended.push_back(member.session->id);
+    }
+    known_ = std::move(known);
+  }
+  for (const SessionId session : ended) engine_->CloseSession(session);
 }
 
 Status PeerHost::Check(const PeerCaller& caller) const {
-  if (caller.cluster == cluster_) return OkStatus();
-  return Errorf(StatusCode::kPermissionDenied, "field 'cluster': got '{}', expected '{}'",
-                caller.cluster, cluster_);
+  if (caller.cluster != cluster_) {
+    return Errorf(StatusCode::kPermissionDenied, "field 'cluster': got '{}', expected '{}'",
+                  caller.cluster, cluster_);
+  }
+  MutexLock lock(mu_);
+  const auto it = known_.find(caller.id);
+  if (it == known_.end()) return OkStatus();
+  const std::vector<uint64_t>& older = it->second.older;
+  if (std::find(older.begin(), older.end(), caller.incarnation) == older.end()) return OkStatus();
+  return Errorf(StatusCode::kPermissionDenied,
+                "field 'incarnation': a newer process has the id '{}'", caller.id);
 }
 
 Status PeerHost::CheckBumps(const PeerNamespace& ns) const {
@@ -50,7 +85,6 @@ PeerHelloAnswer PeerHost::Hello(const PeerHello& hello) {
 
 Status PeerHost::Announce(const PeerCaller& caller, const Announcement& message) {
   CAIRN_RETURN_IF_ERROR(Check(caller));
-  if (message.begins) (void)directory_.Open(caller.id, caller.incarnation, 0);
   return directory_.Apply(caller.id, caller.incarnation, message);
 }
 
@@ -64,43 +98,43 @@ Result<FoundHolders> PeerHost::Find(const PeerCaller& caller,
   return FoundHolders{.holders = directory_.Find(waymarks), .young = directory_.young()};
 }
 
-Result<SessionId> PeerHost::SessionOf(const PeerCaller& caller) {
-  std::optional<SessionId> old;
-  Result<SessionId> found = SessionId{0};
-  {
-    MutexLock lock(mu_);
-    Session& session = sessions_[caller.id];
-    if (session.id != 0 && session.incarnation != caller.incarnation) {
-      old = std::exchange(session.id, SessionId{0});
-    }
-    if (session.id == 0) {
-      found = engine_->OpenSession("peer " + caller.id);
-      if (found.ok()) {
-        session.id = *found;
-        session.incarnation = caller.incarnation;
-      } else {
-        sessions_.erase(caller.id);
-      }
-    }
-    if (found.ok()) {
-      session.used = clock_.Now();
-      found = session.id;
-    }
+Result<PeerHost::Place> PeerHost::PlaceOf(const PeerCaller& caller) {
+  MutexLock lock(mu_);
+  const auto it = known_.find(caller.id);
+  const bool member = it != known_.end() && it->second.incarnation == caller.incarnation;
+  std::optional<Session>& session = member ? it->second.session : session_of_others_;
+  if (!session) {
+    CAIRN_ASSIGN_OR_RETURN(
+        const SessionId opened,
+        engine_->OpenSession(member ? "peer " + caller.id : "peers that are no members"));
+    session = Session{.id = opened};
   }
-  if (old) engine_->CloseSession(*old);
-  return found;
+  session->used = clock_.Now();
+  return Place{.session = session->id, .member = member};
+}
+
+uint64_t PeerHost::bytes() const {
+  MutexLock lock(mu_);
+  return takers_.bytes() + known_.capacity() * (sizeof(std::string) + sizeof(Member) + 1);
+}
+
+size_t PeerHost::sessions() const {
+  MutexLock lock(mu_);
+  const auto have_one = [](const auto& entry) { return entry.second.session.has_value(); };
+  return static_cast<size_t>(std::count_if(known_.begin(), known_.end(), have_one)) +
+         (session_of_others_ ? 1 : 0);
 }
 
 Result<PeerMatch> PeerHost::Match(const PeerCaller& caller, const PeerNamespace& ns,
                                   std::span<const BlockKey> keys, PeerLease lease) {
   CAIRN_RETURN_IF_ERROR(Check(caller));
   CAIRN_RETURN_IF_ERROR(CheckBumps(ns));
-  CAIRN_ASSIGN_OR_RETURN(const SessionId session, SessionOf(caller));
-  MatchRequest request{.session = session,
+  CAIRN_ASSIGN_OR_RETURN(const Place place, PlaceOf(caller));
+  MatchRequest request{.session = place.session,
                        .fingerprint = ns.fingerprint,
                        .keys = keys,
                        .lease_ttl = kLease,
-                       .lease = lease == PeerLease::kTake,
+                       .lease = place.member && lease == PeerLease::kTake,
                        .trace = ""};
   Result<MatchResult> result = engine_->Match(request);
   if (!result.ok() && result.status().code() == StatusCode::kResourceExhausted) {
@@ -136,21 +170,31 @@ Result<BumpPage> PeerHost::ExchangeBumps(const PeerCaller& caller, const BumpPag
     return InvalidArgument("field 'bumps': got {}, expected at most {}", page.bumps.size(),
                            BumpPage::kMost);
   }
-  CAIRN_RETURN_IF_ERROR(blocks_->TakeOverBumps(page.bumps).status());
-  return blocks_->Bumps(page.next, BumpPage::kMost);
+  CAIRN_RETURN_IF_ERROR(CheckBumpRate(caller));
+  return AnswerBumps(blocks_, page, tells_digests_);
+}
+
+Status PeerHost::CheckBumpRate(const PeerCaller& caller) {
+  MutexLock lock(mu_);
+  const auto it = known_.find(caller.id);
+  CallRate& rate = it == known_.end() ? bumps_of_others_ : it->second.bumps;
+  if (rate.Take(clock_.Now())) return OkStatus();
+  return Errorf(StatusCode::kResourceExhausted,
+                "ExchangeBumps: '{}' came more often than {} times at once and {} times a second",
+                caller.id, CallRate::kAtOnce, CallRate::kPerSecond);
 }
 
 void PeerHost::Tick() {
   std::vector<SessionId> silent;
   {
     MutexLock lock(mu_);
-    const TimePoint now = clock_.Now();
-    for (auto it = sessions_.begin(); it != sessions_.end();) {
-      const auto at = it++;
-      if (now < at->second.used + kSilentSession) continue;
-      silent.push_back(at->second.id);
-      sessions_.erase(at);
-    }
+    const auto end_if_silent = [&, now = clock_.Now()](std::optional<Session>& session) {
+      if (!session || now < session->used + kSilentSession) return;
+      silent.push_back(session->id);
+      session.reset();
+    };
+    for (auto& [id, member] : known_) end_if_silent(member.session);
+    end_if_silent(session_of_others_);
   }
   for (const SessionId session : silent) engine_->CloseSession(session);
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "services/cache/cluster/call_rate.h"
 #include "services/cache/cluster/member_list.h"
 #include "services/cache/cluster/taker_table.h"
 #include "services/cache/directory/directory.h"
@@ -15,13 +17,19 @@
 
 namespace cairn::cache {
 
-// Thread-safe. Errors of all calls: PERMISSION_DENIED: the caller is of another cluster.
+// Thread-safe. Errors of all calls: PERMISSION_DENIED: the caller is of another cluster, or it is
+// an older process of a member that has a newer one.
+//
+// A call names any id and process that its sender likes. So only a process that this node knows as
+// a member has a session, and with it leases; all others share one session without leases.
 class PeerHost {
  public:
   // All outlive it. `self` says what this process tells about itself now.
-  PeerHost(std::string cluster, std::function<PeerHello()> self, MemberList* members,
-           Directory* directory, const Clock* clock)
+  // `tells_digests`: answers to exchanges of bumps carry the digest of all bumps.
+  PeerHost(std::string cluster, bool tells_digests, std::function<PeerHello()> self,
+           MemberList* members, Directory* directory, const Clock* clock)
       : cluster_(std::move(cluster)),
+        tells_digests_(tells_digests),
         self_(std::move(self)),
         members_(*members),
         directory_(*directory),
@@ -30,16 +38,18 @@ class PeerHost {
   // Until Detach. `engine` has a side for peers.
   void Attach(CacheEngine* engine);
   void Detach();
+  // Who is a member now. Sessions of others end.
+  void SetMembers(const std::vector<LiveMember>& members);
 
   PeerHelloAnswer Hello(const PeerHello& hello);
   // As Directory::Apply.
   Status Announce(const PeerCaller& caller, const Announcement& message);
   Result<FoundHolders> Find(const PeerCaller& caller, std::span<const WaymarkHash> waymarks);
-  // What the tiers have is leased for a few seconds, if the caller wants that and there is room for
-  // a lease.
+  // What the tiers have is leased for a few seconds, if the caller wants that, is a member, and
+  // there is room for a lease.
   Result<PeerMatch> Match(const PeerCaller& caller, const PeerNamespace& ns,
                           std::span<const BlockKey> keys, PeerLease lease);
-  // Blocks: waits for the disk.
+  // Blocks: waits for the disk. RESOURCE_EXHAUSTED: the caller comes too often.
   Result<BumpPage> ExchangeBumps(const PeerCaller& caller, const BumpPage& page);
 
   // A read of one block, from Begin to the end of its life.
@@ -51,6 +61,8 @@ class PeerHost {
     StoredBlockRead& block() { return *read_; }
     // All bytes were sent.
     void SetTaken() { taken_ = true; }
+    // Another member was turned away since this read began, because two take the block.
+    bool holds_up_others() const { return owner_.takers_.TurnedAway(block_); }
 
    private:
     friend class PeerHost;
@@ -70,20 +82,35 @@ class PeerHost {
   void Tick();
   uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
   void CountSent(uint64_t bytes) { sent_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  // Sessions of members and of all others now.
+  size_t sessions() const;
+  // Of what it remembers of members and of who takes what. The engine charges their sessions.
+  uint64_t bytes() const;
   uint64_t busy_answers() const { return busy_.load(std::memory_order_relaxed); }
 
  private:
   struct Session {
-    uint64_t incarnation = 0;
     SessionId id = 0;
     TimePoint used{};
+  };
+  struct Member {
+    uint64_t incarnation = 0;
+    std::vector<uint64_t> older;  // Incarnations that have no place any more.
+    std::optional<Session> session;
+    CallRate bumps;
   };
   Status Check(const PeerCaller& caller) const;
   // FAILED_PRECONDITION: the caller knows other bumps.
   Status CheckBumps(const PeerNamespace& ns) const;
-  Result<SessionId> SessionOf(const PeerCaller& caller);
+  struct Place {
+    SessionId session = 0;
+    bool member = false;  // As far as this node knows.
+  };
+  Result<Place> PlaceOf(const PeerCaller& caller);
+  Status CheckBumpRate(const PeerCaller& caller);
 
   const std::string cluster_;
+  const bool tells_digests_;
   const std::function<PeerHello()> self_;
   MemberList& members_;
   Directory& directory_;
@@ -92,8 +119,11 @@ class PeerHost {
   PeerEngine* blocks_ = nullptr;
   TakerTable takers_;
   std::atomic<uint64_t> sent_bytes_{0}, busy_{0};
-  Mutex mu_;
-  std::map<std::string, Session> sessions_ ABSL_GUARDED_BY(mu_);  // By member.
+  mutable Mutex mu_;
+  absl::flat_hash_map<std::string, Member> known_ ABSL_GUARDED_BY(mu_);  // By id.
+  // Of all that are no members.
+  std::optional<Session> session_of_others_ ABSL_GUARDED_BY(mu_);
+  CallRate bumps_of_others_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::cache

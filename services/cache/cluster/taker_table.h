@@ -28,9 +28,9 @@ class TakerTable {
   // others first gets it if it comes again.
   bool Begin(WaymarkHash block, const std::string& member, std::vector<std::string>* named) {
     MutexLock lock(mu_);
-    Members& taking = taking_[block];
-    if (taking.size() < kAtOnce && !SendElsewhere(block, member)) {
-      taking.push_back(member);
+    Taking& taking = taking_[block];
+    if (taking.members.size() < kAtOnce && !SendElsewhere(block, member)) {
+      taking.members.push_back(member);
       return true;
     }
     const auto name = [&](const Members& members) {
@@ -41,19 +41,37 @@ class TakerTable {
     for (const auto* const map : {&recent_, &old_}) {
       if (const auto it = map->find(block); it != map->end()) name(it->second.took);
     }
-    name(taking);
-    if (taking.empty()) taking_.erase(block);
+    name(taking.members);
+    if (taking.members.empty()) {
+      taking_.erase(block);
+    } else {
+      taking.turned_away = true;
+    }
     return false;
+  }
+  // Without names of members that are longer than a string's own room.
+  uint64_t bytes() const {
+    MutexLock lock(mu_);
+    const uint64_t blocks = recent_.capacity() + old_.capacity();
+    return taking_.capacity() * (sizeof(WaymarkHash) + sizeof(Taking) + 1) +
+           blocks * (sizeof(WaymarkHash) + sizeof(Past) + 1);
+  }
+  // Somebody else wanted the block since those that take it now began.
+  bool TurnedAway(WaymarkHash block) const {
+    MutexLock lock(mu_);
+    const auto it = taking_.find(block);
+    return it != taking_.end() && it->second.turned_away;
   }
   // `taken`: all of it was sent.
   void End(WaymarkHash block, const std::string& member, bool taken) {
     MutexLock lock(mu_);
     const auto it = taking_.find(block);
     if (it == taking_.end()) return;
-    Members& taking = it->second;
+    Members& taking = it->second.members;
     if (const auto at = std::find(taking.begin(), taking.end(), member); at != taking.end()) {
       taking.erase(at);
     }
+    it->second.turned_away = false;  // There is a place for whoever it was.
     if (taking.empty()) taking_.erase(it);
     if (!taken) return;
     if (recent_.size() >= kRemembered && !recent_.contains(block)) {
@@ -69,6 +87,10 @@ class TakerTable {
   static constexpr size_t kRemembered = 16384;  // Blocks, in each of the two maps.
   static constexpr size_t kSent = 8;            // Members of a block that were sent elsewhere.
   using Members = absl::InlinedVector<std::string, 2>;
+  struct Taking {
+    Members members;
+    bool turned_away = false;
+  };
   struct Past {
     Members took;
     Members sent;  // Elsewhere.
@@ -89,8 +111,8 @@ class TakerTable {
     return true;
   }
 
-  Mutex mu_;
-  absl::flat_hash_map<WaymarkHash, Members> taking_ ABSL_GUARDED_BY(mu_);
+  mutable Mutex mu_;
+  absl::flat_hash_map<WaymarkHash, Taking> taking_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<WaymarkHash, Past> recent_ ABSL_GUARDED_BY(mu_), old_ ABSL_GUARDED_BY(mu_);
 };
 

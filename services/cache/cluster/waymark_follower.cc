@@ -85,6 +85,14 @@ void WaymarkFollower::Handle(const CacheEvent& event) {
   if (held.tiers == 0) followed->waymarks.erase(hash);
 }
 
+uint64_t WaymarkFollower::bytes() const {
+  uint64_t bytes = namespaces_.capacity() * (sizeof(Digest) + sizeof(Followed) + 1);
+  for (const auto& [fingerprint, followed] : namespaces_) {
+    bytes += followed.waymarks.capacity() * (sizeof(WaymarkHash) + sizeof(Held) + 1);
+  }
+  return bytes;
+}
+
 void WaymarkFollower::EndSnapshot() {
   for (auto& [fingerprint, followed] : namespaces_) {
     absl::erase_if(followed.waymarks, [&](const auto& entry) {

@@ -20,6 +20,8 @@ class WaymarkFollower {
   // Reads some of what has happened; never waits. True: there may be more.
   bool Step();
   uint64_t restarts() const { return restarts_; }
+  // Of what it remembers. On the thread of Step.
+  uint64_t bytes() const;
 
  private:
   struct Held {

@@ -182,6 +182,17 @@ uint64_t Announcer::SequenceOf(const std::string& owner) const {
   return found == streams_.end() ? 0 : found->second.sequence;
 }
 
+uint64_t Announcer::bytes() const {
+  MutexLock lock(mu_);
+  uint64_t bytes = sizeof(Shards);
+  for (const Shard& shard : *shards_) bytes += shard.capacity() * (sizeof(Shard::value_type) + 1);
+  for (const auto& [owner, stream] : streams_) {
+    bytes +=
+        sizeof(stream) + stream.waiting.capacity() * (sizeof(WaymarkHash) + 2 * sizeof(Change));
+  }
+  return bytes;
+}
+
 uint64_t Announcer::waymarks() const {
   MutexLock lock(mu_);
   uint64_t total = 0;

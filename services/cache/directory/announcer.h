@@ -46,6 +46,7 @@ class Announcer {
   uint64_t SequenceOf(const std::string& owner) const;
 
   uint64_t waymarks() const;
+  uint64_t bytes() const;
 
  private:
   static constexpr size_t kShards = 256;

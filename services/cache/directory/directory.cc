@@ -7,16 +7,6 @@ namespace cairn::cache {
 
 Directory::Directory(Options options) : options_(options), table_(options.max_bytes) {}
 
-bool Directory::Open(const std::string& holder, uint64_t incarnation, uint64_t told) {
-  MutexLock lock(mu_);
-  if (!members_.contains(holder)) return false;
-  Stream& stream = streams_[holder];
-  if (stream.incarnation == incarnation) return told != 0 && stream.sequence == told;
-  stream.incarnation = incarnation;
-  stream.sequence = 0;
-  return false;
-}
-
 uint64_t Directory::SequenceOf(const std::string& holder, uint64_t incarnation) const {
   MutexLock lock(mu_);
   const auto it = streams_.find(holder);
@@ -60,6 +50,10 @@ Status Directory::Apply(const std::string& holder, uint64_t incarnation,
                            Announcement::kMost);
   }
   MutexLock lock(mu_);
+  if (message.begins && members_.contains(holder)) {
+    Stream& opened = streams_[holder];
+    if (std::exchange(opened.incarnation, incarnation) != incarnation) opened.sequence = 0;
+  }
   const auto found = streams_.find(holder);
   if (found == streams_.end() || found->second.incarnation != incarnation) {
     return Errorf(StatusCode::kNotFound, "announcement: '{}' has no open stream", holder);

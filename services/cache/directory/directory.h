@@ -29,14 +29,12 @@ class Directory {
   };
   explicit Directory(Options options);
 
-  // A stream of announcements from `holder`, whose process is `incarnation`. `told`: the last
-  // sequence number of an older stream that broke; true if this process has all of that, and the
-  // stream goes on after it. False: it must begin, and replaces everything when it is complete.
-  bool Open(const std::string& holder, uint64_t incarnation, uint64_t told);
-  // A message may come twice: the sender repeats it when it had no answer. ABORTED: a message is
+  // A message of the announcements from `holder`, whose process is `incarnation`. A stream that
+  // begins replaces everything when it is complete, and that of any other process at once. A
+  // message may come twice: the sender repeats it when it had no answer. ABORTED: a message is
   // missing, or the sums differ: the stream must begin again. INVALID_ARGUMENT: more waymarks than
-  // a message, or a holder, may have. NOT_FOUND: it has
-  // no stream, or another process has taken its place.
+  // a message, or a holder, may have. NOT_FOUND: the holder is no member, it has no stream, or
+  // another process has taken its place.
   Status Apply(const std::string& holder, uint64_t incarnation, const Announcement& message);
 
   // The last message of this process that counts. 0: its stream must begin.

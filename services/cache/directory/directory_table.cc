@@ -13,7 +13,7 @@ constexpr uint64_t kEntryBytes = 40;
 DirectoryTable::DirectoryTable(uint64_t max_bytes)
     : max_shard_entries_(std::max<uint64_t>(2, max_bytes / kEntryBytes / kShards)),
       shards_(std::make_unique<std::array<Shard, kShards>>()),
-      alive_(std::make_unique<std::atomic<uint8_t>[]>(kMostNumbers + 1)) {}
+      alive_(std::make_unique<std::array<std::atomic<uint64_t>, kAliveWords>>()) {}
 
 HolderNumber DirectoryTable::NewHolder() {
   MutexLock lock(mu_);
@@ -24,13 +24,14 @@ HolderNumber DirectoryTable::NewHolder() {
   } else if (next_number_ <= kMostNumbers) {
     number = next_number_++;
   }
-  if (number != 0) alive_[number].store(1, std::memory_order_relaxed);
+  if (number != 0) (*alive_)[number / 64].fetch_or(Bit(number), std::memory_order_relaxed);
   return number;
 }
 
 void DirectoryTable::RemoveHolder(HolderNumber holder) {
   MutexLock lock(mu_);
-  if (alive_[holder].exchange(0, std::memory_order_relaxed) != 0) removed_.push_back(holder);
+  const uint64_t before = (*alive_)[holder / 64].fetch_and(~Bit(holder), std::memory_order_relaxed);
+  if ((before & Bit(holder)) != 0) removed_.push_back(holder);
 }
 
 bool DirectoryTable::SweepSome() {
@@ -203,7 +204,7 @@ uint64_t DirectoryTable::entries() const {
 }
 
 uint64_t DirectoryTable::bytes() const {
-  uint64_t total = sizeof(*shards_) + kMostNumbers + 1;
+  uint64_t total = sizeof(*shards_) + sizeof(*alive_);
   for (const Shard& shard : *shards_) {
     MutexLock lock(shard.mu);
     total += Bytes(shard.recent) + Bytes(shard.old) + Bytes(shard.more);

@@ -65,7 +65,9 @@ class DirectoryTable {
   static constexpr size_t kInEntry = 4;
   using Slots = std::array<Packed, kInEntry>;
   using Map = absl::flat_hash_map<WaymarkHash, Slots>;
-  static constexpr size_t kShards = 256;
+  // An empty shard takes some 150 bytes, which counts while a directory is small.
+  static constexpr size_t kShardBits = 7;
+  static constexpr size_t kShards = size_t{1} << kShardBits;
   struct Shard {
     mutable Mutex mu;
     // What was announced since the shard was last full, and what was before. A waymark is in one of
@@ -91,16 +93,18 @@ class DirectoryTable {
   void SweepMap(Map& map) const;
   // Holders beyond the first four get places among them that have become free.
   void FillUp(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
+  static uint64_t Bit(HolderNumber holder) { return uint64_t{1} << holder % 64; }
   bool alive(HolderNumber holder) const {
-    return alive_[holder].load(std::memory_order_relaxed) != 0;
+    return ((*alive_)[holder / 64].load(std::memory_order_relaxed) & Bit(holder)) != 0;
   }
   // The waymarks are multiples of a power of two; their upper bits are even.
-  Shard& ShardOf(WaymarkHash hash) const { return (*shards_)[hash >> 56]; }
+  Shard& ShardOf(WaymarkHash hash) const { return (*shards_)[hash >> (64 - kShardBits)]; }
 
   const uint64_t max_shard_entries_;
   const std::unique_ptr<std::array<Shard, kShards>> shards_;
-  // By number: whether its entries count.
-  const std::unique_ptr<std::atomic<uint8_t>[]> alive_;
+  // A bit for each number: whether its entries count.
+  static constexpr size_t kAliveWords = (kMostNumbers + 64) / 64;
+  const std::unique_ptr<std::array<std::atomic<uint64_t>, kAliveWords>> alive_;
   std::atomic<uint64_t> forgotten_{0};
 
   Mutex mu_;

@@ -48,7 +48,7 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
         disk_io_mode_(dependencies.disk_io_mode),
         node_epoch_(dependencies.node_epoch),
         context_(options, dependencies.tiers, dependencies.clock, dependencies.executor,
-                 dependencies.eviction, dependencies.node_epoch, dependencies.memory),
+                 dependencies.node_epoch, dependencies.memory),
         sessions_(options.max_sessions, options.max_leases_per_session),
         evictor_(&context_),
         promoters_(&context_, &evictor_),

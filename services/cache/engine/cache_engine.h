@@ -23,6 +23,7 @@
 #include "cairn/common/kv/cache_event.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/next_use.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
@@ -38,7 +39,6 @@
 namespace cairn::cache {
 
 class BlockSource;
-class EvictionPolicy;
 class FurtherMatch;
 class InPlaceEngine;
 class MemoryAccount;
@@ -54,6 +54,8 @@ struct MatchRequest {
   std::string_view trace;
   // Ids of nodes that are known to hold the blocks. At most 4. Valid until Match returns.
   std::span<const std::string> holders = {};
+  // A hint for placement. It counts with a lease only.
+  NextUse next = NextUse::kUnknown;
 };
 
 struct MatchResult : MatchedPrefix {
@@ -154,9 +156,6 @@ class CacheEngine {
     uint64_t node_epoch = 0;
     // For the statistics: "io_uring/direct" and the like, or empty without a disk tier.
     std::string disk_io_mode = {};
-    // Which blocks leave a tier first, in all tiers. nullptr: the least recently used. It outlives
-    // the engine.
-    const EvictionPolicy* eviction = nullptr;
     // Asked for blocks that no tier has. nullptr: the node has no source. It outlives the engine,
     // and lets go of every callback before the engine is destroyed.
     BlockSource* source = nullptr;

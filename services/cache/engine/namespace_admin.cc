@@ -76,11 +76,11 @@ Result<NamespaceRegistry::Opened> NamespaceAdmin::Add(
           context.memory.Charge(MemoryItem::kNamespaces, NamespaceState::Cost(*wanted)));
       charge = std::make_shared<const MemoryCharge>(std::move(taken));
     }
-    return context.registry.Open(wanted->fingerprint, wanted->spec.tenant,
-                                 [&](uint64_t generation) {
-                                   return std::make_shared<NamespaceState>(
-                                       wanted, generation, &context.policy, context.seed, charge);
-                                 });
+    return context.registry.Open(
+        wanted->fingerprint, wanted->spec.tenant, [&](uint64_t generation) {
+          return std::make_shared<NamespaceState>(wanted, generation, context.options.eviction,
+                                                  context.seed, charge);
+        });
   };
   Result<NamespaceRegistry::Opened> added = try_to_add();
   if (added.ok() || added.status().code() != StatusCode::kResourceExhausted) return added;
@@ -131,6 +131,11 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     constexpr TierKind kHost = TierKind::kHost;
     const HostTier& host = *s_.context->tiers.host;
+    std::optional<LearnedPlacement> learned;
+    {
+      MutexLock lock(ns->mu);
+      learned = ns->index.Learned();
+    }
     list.push_back({.spec = ns->spec,
                     .fingerprint = ns->fingerprint,
                     .blocks = ns->blocks.load(kRelaxed),
@@ -139,7 +144,9 @@ std::vector<NamespaceInfo> NamespaceAdmin::List(std::string_view tenant) const {
                     .host_blocks = ns->blocks_in[kHost].load(kRelaxed),
                     .evicted_host_blocks = ns->evicted_blocks[kHost].load(kRelaxed),
                     .evicted_host_bytes = ns->evicted_bytes[kHost].load(kRelaxed),
-                    .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant))});
+                    .tenant_host_bytes = host.BytesOf(host.FindOwner(ns->spec.tenant)),
+                    .learned = learned ? std::move(learned->groups) : std::vector<LearnedGroup>(),
+                    .remembered_blocks = learned ? learned->remembered_blocks : 0});
   }
   return list;
 }
@@ -227,8 +234,8 @@ Status NamespaceAdmin::HideGeneration(const NamespacePtr& ns, bool keep, DropRes
     MutexLock meta(context.meta_mu);
     NamespacePtr next;
     if (keep) {
-      next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1, &context.policy,
-                                              context.seed, ns->charge);
+      next = std::make_shared<NamespaceState>(ns->stored, ns->generation + 1,
+                                              context.options.eviction, context.seed, ns->charge);
     }
     context.registry.RememberGeneration(ns->fingerprint, ns->generation + 1);
     if (!context.registry.Replace(ns, next))

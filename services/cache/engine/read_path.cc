@@ -82,6 +82,19 @@ ReadPath::ReadPath(NodeContext* context, SessionTable* sessions, Promoters* prom
       source_(source),
       timers_(timers) {}
 
+void ReadPath::CountHint(NextUse next) {
+  switch (next) {
+    case NextUse::kSoon:
+      return context_.counters.hints_soon.Add();
+    case NextUse::kLater:
+      return context_.counters.hints_later.Add();
+    case NextUse::kNever:
+      return context_.counters.hints_never.Add();
+    case NextUse::kUnknown:
+      return;
+  }
+}
+
 Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeysPerCall));
@@ -98,8 +111,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   {
     NamespaceLock lock(*ns, context_.tiers);
     if (ns->dropped.load(std::memory_order_relaxed)) return Dropped(*ns);
-    const BlockIndex::Walk& walk =
-        walked.emplace(ns->index.Match(request.keys, context_.UseTicksNow(), request.lease));
+    const BlockIndex::Walk& walk = walked.emplace(
+        ns->index.Match(request.keys, context_.UseTicksNow(), request.lease, request.next));
+    if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
     if (request.lease && walk.matched > 0) {
       CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk));
     }

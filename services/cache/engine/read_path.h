@@ -54,6 +54,7 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
+  void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
                    uint32_t prefetched, double prefill_tokens_per_second);

@@ -10,14 +10,21 @@ namespace {
 constexpr uint64_t kLinkSteps = 1024;
 constexpr uint64_t kMatchLinkSteps = 65536;
 
+// Half a second. A block that was used less than that ago leaves only if LRU takes it.
+constexpr uint32_t kFreshTicks = 30;
+
 BlockUse UseOf(const BlockMeta& meta, size_t tier) {
-  return {meta.last_use, meta.uses, meta.bytes[tier], meta.recompute_seconds};
+  return {meta.last_use, meta.uses, meta.group, meta.bytes[tier], meta.recompute_seconds};
 }
 
 }  // namespace
 
-BlockIndex::BlockIndex(const format::PartRect& whole, const EvictionPolicy* policy, uint64_t seed)
-    : whole_(whole), policy_(policy), map_(seed) {}
+BlockIndex::BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy,
+                       uint64_t seed)
+    : whole_(whole),
+      policy_(std::move(policy)),
+      learns_(policy_ != nullptr && policy_->Learns()),
+      map_(seed) {}
 
 std::optional<BlockRef> BlockIndex::Find(const BlockKey& key) const {
   return map_.Find(key, [this](BlockRef ref) -> const BlockKey& { return KeyAt(ref); });
@@ -80,6 +87,7 @@ bool BlockIndex::LiesAt(BlockRef ref, TierKind tier, const PartPlaces& parts) co
 bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& parent,
                         const PartPlaces& parts, TierKind tier, float recompute_seconds,
                         uint32_t now) {
+  latest_ = std::max<uint64_t>(latest_, now);
   const bool has_parent = parent.has_value() && *parent != key;
   auto ref = Find(key);
   if (ref && has_parent) {
@@ -99,6 +107,7 @@ bool BlockIndex::Insert(const BlockKey& key, const std::optional<BlockKey>& pare
   meta = BlockMeta{};
   meta.last_use = now;
   meta.recompute_seconds = recompute_seconds;
+  if (learns_) meta.group = StoredGroup(key, *ref, now);
   const size_t t = static_cast<size_t>(tier);
   for (const PartPlace& part : parts) meta.bytes[t] += part.bytes[t];
   if (parts.size() == 1) {
@@ -176,6 +185,7 @@ bool BlockIndex::RemoveFromTier(BlockRef ref, TierKind tier, ReleaseList* releas
   const bool gone = !meta.alive();
   if (gone) {
     --alive_;
+    if (learns_) policy_->Left(n.run.key(ref.offset), UseOf(meta, t));
     ForgetParts(meta);
     meta.flags = 0;
   }
@@ -215,9 +225,25 @@ void BlockIndex::Link(const BlockKey& key, const BlockKey& parent) {
   LinkRoot(ref->node, parent, &steps);
 }
 
-BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch) {
-  Walk walk = WalkKeys(keys, now, touch);
-  if (!touch || walk.path_runs.size() < 2) return walk;
+uint8_t BlockIndex::StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const {
+  const Node& n = node(ref.node);
+  const BlockMeta* parent = nullptr;
+  if (ref.offset > 0) {
+    parent = &n.run.meta(ref.offset - 1);
+  } else if (n.parent != kNoNode) {
+    const BlockRun& run = node(n.parent).run;
+    parent = &run.meta(run.size() - 1);
+  }
+  std::optional<uint8_t> parent_group;
+  if (parent != nullptr && parent->alive()) parent_group = parent->group;
+  return policy_->Stored(key, parent_group, now);
+}
+
+BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
+                                   NextUse next) {
+  Walk walk = WalkKeys(keys);
+  if (!touch) return walk;
+  latest_ = std::max<uint64_t>(latest_, now);
   // The prompt says what follows what: roots whose parents nobody named find their place now.
   bool linked = false;
   uint64_t steps = kMatchLinkSteps;
@@ -229,7 +255,60 @@ BlockIndex::Walk BlockIndex::Match(std::span<const BlockKey> keys, uint32_t now,
     LinkRoot(ref->node, keys[at - 1], &steps);
     linked = true;
   }
-  return linked ? WalkKeys(keys, now, false) : walk;
+  if (linked) walk = WalkKeys(keys);
+  if (learns_) {
+    MatchedRequest request{.keys = keys, .matched = walk.matched, .next = next, .now = now};
+    if (walk.matched > 0) {
+      const BlockMeta& last = MetaAt(walk.path_runs.back().deepest);
+      request.last = UseOf(last, static_cast<size_t>(last.served_from()));
+    }
+    policy_->BeginRequest(request);
+  }
+  walk.prefetched = UsePaths(walk, now);
+  return walk;
+}
+
+// Blocks that a hint brought and that are used for the first time.
+uint32_t BlockIndex::UsePaths(const Walk& walk, uint32_t now) {
+  uint32_t prefetched = 0;
+  for (const PathRun& path : walk.path_runs) {
+    BlockRef at = path.deepest;
+    for (uint32_t left = path.count; left > 0;) {
+      Node& n = node(at.node);
+      const uint32_t here = std::min(left, at.offset + 1);
+      // Neighbours are mostly alike, and are told to the policy together.
+      BlockUse before;
+      uint32_t alike = 0;
+      const auto tell = [&](uint32_t first) {
+        if (alike == 0) return;
+        const uint8_t group = policy_->Used(before, alike);
+        for (uint32_t i = first; i < first + alike; ++i) n.run.meta(i).group = group;
+        alike = 0;
+      };
+      for (uint32_t i = 0; i < here; ++i) {
+        const uint32_t offset = at.offset - i;
+        BlockMeta& meta = n.run.meta(offset);
+        if (learns_) {
+          const bool as_before = alike > 0 && meta.last_use == before.last_use &&
+                                 meta.group == before.group && meta.uses == before.uses;
+          if (!as_before) {
+            tell(offset + 1);
+            before = UseOf(meta, static_cast<size_t>(meta.served_from()));
+          }
+          ++alike;
+        }
+        meta.last_use = std::max(meta.last_use, now);
+        prefetched += (meta.flags & BlockMeta::kPrefetched) != 0;
+        meta.flags &= static_cast<uint8_t>(~BlockMeta::kPrefetched);
+        if (meta.uses != UINT8_MAX) ++meta.uses;
+      }
+      tell(at.offset + 1 - here);
+      left -= here;
+      at.node = n.parent;
+      if (left > 0) at.offset = node(at.node).run.size() - 1;
+    }
+  }
+  return prefetched;
 }
 
 // A walk that goes down a path meets no block twice, so only one that jumps remembers its blocks.
@@ -260,14 +339,14 @@ class BlockIndex::Visited {
   absl::flat_hash_set<uint64_t> places_;
 };
 
-BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t now, bool touch) {
+BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys) {
   Walk walk;
   Visited visited;
   BlockRef last;
   while (walk.matched < keys.size() && !walk.repeated) {
     const auto ref = Find(keys[walk.matched]);
     if (!ref) break;
-    Node& n = node(ref->node);
+    const Node& n = node(ref->node);
     const bool follows = last.node != kNoNode && ref->offset == 0 && n.parent == last.node &&
                          last.offset + 1 == node(last.node).run.size();
     if (last.node != kNoNode && !follows && !visited.jumped()) visited.Jump();
@@ -279,7 +358,7 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
     uint32_t taken = 0;
     for (; taken < limit; ++taken) {
       if (std::memcmp(run_keys + taken, wanted + taken, sizeof(BlockKey)) != 0) break;
-      BlockMeta& meta = n.run.meta(ref->offset + taken);
+      const BlockMeta& meta = n.run.meta(ref->offset + taken);
       if (!meta.alive()) break;
       if (remember && !visited.Add({ref->node, ref->offset + taken})) {
         walk.repeated = true;
@@ -289,12 +368,6 @@ BlockIndex::Walk BlockIndex::WalkKeys(std::span<const BlockKey> keys, uint32_t n
       if (walk.runs.empty() || walk.runs.back().tier != tier) walk.runs.push_back({tier, 0, 0});
       ++walk.runs.back().blocks;
       walk.runs.back().bytes += meta.bytes_in(tier);
-      if (touch) {
-        meta.last_use = std::max(meta.last_use, now);
-        walk.prefetched += (meta.flags & BlockMeta::kPrefetched) != 0;
-        meta.flags &= static_cast<uint8_t>(~BlockMeta::kPrefetched);
-        if (meta.uses != UINT16_MAX) ++meta.uses;
-      }
     }
     if (taken == 0) break;
     if (!remember) visited.Add(*ref, taken);
@@ -373,23 +446,62 @@ uint64_t BlockIndex::NextRank(TierKind tier) const {
   return heap.empty() ? UINT64_MAX : heap.top().rank;
 }
 
-std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released,
-                                                        uint64_t below) {
+BlockUse BlockIndex::TailUse(NodeId id, TierKind tier) const {
+  const Node& n = node(id);
+  const size_t t = static_cast<size_t>(tier);
+  return UseOf(n.run.meta(n.tail[t] - 1), t);
+}
+
+// Makes the heap's first entry exact. False: there is none.
+bool BlockIndex::RefreshOldest(TierKind tier) {
   const size_t t = static_cast<size_t>(tier);
   CandidateHeap& heap = heaps_[t];
   while (!heap.empty()) {
     const CandidateHeap::Entry top = heap.top();
     const Node& n = node(top.id);
     const uint64_t rank = TailRank(n, t);
-    if (rank > top.rank) {  // It was used since: ranks in the heap are lower bounds.
-      heap.Update(n.heap_position[t], rank,
-                  [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
-      continue;
-    }
-    if (rank >= below) return std::nullopt;
-    return EvictBlock({top.id, n.tail[t] - 1}, tier, released);
+    if (rank <= top.rank) return true;
+    // It was used since: ranks in the heap are lower bounds.
+    heap.Update(n.heap_position[t], rank,
+                [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
   }
-  return std::nullopt;
+  return false;
+}
+
+// REQUIRES: RefreshOldest, whose block was used before `below`.
+std::optional<NodeId> BlockIndex::ChooseVictim(TierKind tier, uint64_t below) {
+  CandidateHeap& heap = heaps_[static_cast<size_t>(tier)];
+  const NodeId oldest = heap.top().id;
+  if (policy_ == nullptr) return oldest;
+  std::optional<CandidateId> victim;
+  BlockUse use;
+  do {
+    victim = policy_->Victim(tier);
+    if (!victim) return oldest;
+    use = TailUse(*victim, tier);
+  } while (policy_->Spare(tier, *victim, use));
+  // Nor the beginning of a path that is being stored, nor what a hint protects.
+  if (use.last_use >= below || use.last_use + kFreshTicks > latest_) return oldest;
+  const Node& leaves = node(*victim);
+  policy_->Evict(tier, leaves.run.key(leaves.tail[static_cast<size_t>(tier)] - 1));
+  if (*victim == oldest) return victim;
+  const size_t t = static_cast<size_t>(tier);
+  // It may have got the time of another one before.
+  const uint64_t handed_on =
+      std::max<uint64_t>(use.last_use, heap.RankAt(node(*victim).heap_position[t]));
+  if (handed_on > heap.top().rank) {
+    heap.Update(node(oldest).heap_position[t], handed_on,
+                [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
+  }
+  return victim;
+}
+
+std::optional<BlockIndex::Evicted> BlockIndex::EvictOne(TierKind tier, ReleaseList* released,
+                                                        uint64_t below) {
+  if (!RefreshOldest(tier) || NextRank(tier) >= below) return std::nullopt;
+  const auto victim = ChooseVictim(tier, below);
+  if (!victim) return std::nullopt;
+  return EvictBlock({*victim, node(*victim).tail[static_cast<size_t>(tier)] - 1}, tier, released);
 }
 
 BlockIndex::Evicted BlockIndex::EvictBlock(BlockRef ref, TierKind tier, ReleaseList* released) {
@@ -521,7 +633,7 @@ void BlockIndex::Refresh(NodeId id, size_t tier) {
 }
 
 uint64_t BlockIndex::TailRank(const Node& n, size_t tier) const {
-  return policy_->Rank(UseOf(n.run.meta(n.tail[tier] - 1), tier));
+  return n.run.meta(n.tail[tier] - 1).last_use;
 }
 
 // Puts the node into the tier's heap or takes it out, as it is a candidate now.
@@ -535,6 +647,14 @@ void BlockIndex::Reconsider(NodeId id, size_t tier) {
     node(i).heap_position[tier] = p;
   };
   const uint32_t position = n.heap_position[tier];
+  const auto kind = static_cast<TierKind>(tier);
+  if (policy_ != nullptr) {
+    if (candidate) {
+      policy_->Enter(kind, id, TailUse(id, kind));
+    } else if (position != CandidateHeap::kNotInHeap) {
+      policy_->Exit(kind, id);
+    }
+  }
   if (candidate) {
     if (position == CandidateHeap::kNotInHeap) {
       heaps_[tier].Push(id, TailRank(n, tier), set_position);
@@ -551,6 +671,7 @@ size_t BlockIndex::MemoryBytes() const {
                  graves_.capacity() * sizeof(Grave) + many_parts_bytes_ +
                  many_parts_.capacity() * (sizeof(std::vector<PartPlace>) + 9);
   for (const CandidateHeap& heap : heaps_) total += heap.MemoryBytes();
+  if (policy_ != nullptr) total += policy_->MemoryBytes();
   return total;
 }
 

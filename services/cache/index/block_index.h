@@ -22,6 +22,7 @@
 // that the owner must give back to the tiers.
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -97,8 +98,9 @@ class BlockIndex {
     bool unused_prefetch = false;
   };
 
-  // `whole`: the part grid. `policy` must outlive the index. `seed`: a secret for the key map.
-  BlockIndex(const format::PartRect& whole, const EvictionPolicy* policy, uint64_t seed);
+  // `whole`: the part grid. `policy`: which candidate goes first; nullptr: the one that was not
+  // used for the longest time. `seed`: a secret for the key map.
+  BlockIndex(const format::PartRect& whole, std::unique_ptr<EvictionPolicy> policy, uint64_t seed);
 
   // The block's place, tombstones included.
   std::optional<BlockRef> Find(const BlockKey& key) const;
@@ -126,8 +128,10 @@ class BlockIndex {
 
   // Finds the longest living prefix of `keys`, which may start in the middle of a path. It ends
   // before a key that was matched already: no chain of hashes has a key twice. `touch`: the match
-  // counts as a use, and neighbours in `keys` that were unrelated roots are linked.
-  Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch);
+  // counts as a use, and neighbours in `keys` that were unrelated roots are linked. `next`: what
+  // the client expects of the conversation.
+  Walk Match(std::span<const BlockKey> keys, uint32_t now, bool touch,
+             NextUse next = NextUse::kUnknown);
 
   PinId PinBlock(BlockRef ref);
   // Appends extents that were waiting for this pin.
@@ -165,12 +169,22 @@ class BlockIndex {
   // The block's first token is the first of its sequence.
   void MarkAtStart(BlockRef ref);
 
-  // Rank of the tier's next victim (a lower bound), UINT64_MAX when it has none.
+  // What the tier would lose next under LRU: UseTicks of its last use (a lower bound), UINT64_MAX
+  // when there is no candidate. It says which namespace gives a block, whatever the policy.
+  //
+  // When the policy lets another candidate go, the one that LRU would have taken gets the time of
+  // the one that went. So the times of a namespace are those that it would have under LRU, and its
+  // policy can keep blocks, but not more of them.
   uint64_t NextRank(TierKind tier) const;
-  // Evicts the tier's lowest candidate. nullopt: all blocks are pinned, dirty or gone, or no
-  // candidate has a rank below `below`.
+  // Evicts the candidate that the policy names. nullopt: all blocks are pinned, dirty or gone, or
+  // NextRank is not less than `below`. A block that was used at `below` or later never goes, and
+  // one that was used in the last half second or is protected only if LRU takes it, too.
   std::optional<Evicted> EvictOne(TierKind tier, ReleaseList* released,
                                   uint64_t below = UINT64_MAX);
+  // What the policy has learned; nullopt: it does not learn.
+  std::optional<LearnedPlacement> Learned() const {
+    return policy_ == nullptr ? std::nullopt : policy_->Learned();
+  }
 
   // What pins reach, as they are now: the beginnings of tree nodes.
   class PinnedPaths {
@@ -293,16 +307,23 @@ class BlockIndex {
   void Reconsider(NodeId id, size_t tier);
   void RefreshAll(NodeId id);
   uint64_t TailRank(const Node& n, size_t tier) const;
+  BlockUse TailUse(NodeId id, TierKind tier) const;
+  bool RefreshOldest(TierKind tier);
+  std::optional<NodeId> ChooseVictim(TierKind tier, uint64_t below);
+  uint32_t UsePaths(const Walk& walk, uint32_t now);
+  uint8_t StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const;
   void DrainGraves(ReleaseList* released);
-  Walk WalkKeys(std::span<const BlockKey> keys, uint32_t now, bool touch);
+  Walk WalkKeys(std::span<const BlockKey> keys);
 
   const format::PartRect whole_;
-  const EvictionPolicy* const policy_;
+  const std::unique_ptr<EvictionPolicy> policy_;
+  const bool learns_;
+  uint64_t latest_ = 0;  // UseTicks of the latest use or store.
   KeyMap map_;
   NodePool<Node> nodes_;
   PinTable pins_;
-  CandidateHeap heaps_[kTierCount];
-  bool in_use_[kTierCount] = {};  // Tiers that held a block once.
+  CandidateHeap heaps_[kTierCount];  // By last use.
+  bool in_use_[kTierCount] = {};     // Tiers that held a block once.
   absl::flat_hash_map<uint64_t, std::vector<PartPlace>> many_parts_;
   uint64_t next_many_parts_ = 1;
   size_t many_parts_bytes_ = 0;

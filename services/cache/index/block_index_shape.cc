@@ -9,6 +9,7 @@ void BlockIndex::FreeNode(NodeId id) {
   Node& n = node(id);
   for (size_t t = 0; t < kTierCount; ++t) {
     if (n.heap_position[t] == CandidateHeap::kNotInHeap) continue;
+    if (policy_ != nullptr) policy_->Exit(static_cast<TierKind>(t), id);
     heaps_[t].Remove(n.heap_position[t],
                      [this, t](uint32_t i, uint32_t p) { node(i).heap_position[t] = p; });
   }

@@ -34,7 +34,8 @@ struct BlockMeta {
   ByTier<uint32_t> bytes = {};
   uint32_t last_use = 0;  // UseTicks.
   float recompute_seconds = 0;
-  uint16_t uses = 0;
+  uint8_t uses = 0;   // Matches since it was stored; saturates.
+  uint8_t group = 0;  // Of the eviction policy.
   uint8_t flags = 0;
   // Bit sets of TierKind. `dirty`: the copy waits to be copied to another tier and is not evicted
   // until then.

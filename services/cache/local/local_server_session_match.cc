@@ -24,7 +24,8 @@ Status LocalServerSession::Match(const DecodedSubmission& call, uint64_t cookie,
            .keys = buffers.keys,
            .lease = lease,
            .prefill_tokens_per_second = static_cast<double>(std::bit_cast<float>(call.argument)),
-           .trace = {}},
+           .trace = {},
+           .next = static_cast<NextUse>((call.flags & shm::kNextUse) >> shm::kNextUseShift)},
           MostPlaces(call), WantsPlaces(call) ? &buffers.placed : nullptr));
   if (match.lease) {
     if (held_bytes() + match.bytes > options_.quota_bytes) {

@@ -113,7 +113,7 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
     bool pinned = false;
     bool dirty = false;
     uint64_t blocks = 0;
-    double ranks = 0;
+    double last_uses = 0;
   };
   if (candidates.empty()) return std::nullopt;
   HostTier* const host = context_.tiers.host;
@@ -126,7 +126,7 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
       use.bytes += HostRoom(part.bytes[kHost]);
       use.pinned |= pinned || (meta.dirty_in(kHost) && large);
       use.dirty |= meta.dirty_in(kHost);
-      use.ranks += static_cast<double>(evictor_.RankOf(meta, kHost));
+      use.last_uses += meta.last_use;
       ++use.blocks;
     }
   });
@@ -137,7 +137,7 @@ std::optional<uint32_t> Drainer::Choose(const std::vector<uint32_t>& candidates)
     const Use& use = uses[segment];
     // Other bytes are reserved, or of blocks that are not complete.
     if (use.pinned || use.bytes != host->UsedBytesIn(segment)) continue;
-    const double mean = use.blocks == 0 ? 0 : use.ranks / static_cast<double>(use.blocks);
+    const double mean = use.blocks == 0 ? 0 : use.last_uses / static_cast<double>(use.blocks);
     const Cost cost{use.dirty, use.bytes / grain, mean};
     if (!best || cost < best->first) best.emplace(cost, segment);
   }
@@ -157,8 +157,8 @@ std::optional<std::vector<Drainer::Found>> Drainer::BlocksIn(uint32_t segment) {
       bytes += HostRoom(part.bytes[kHost]);
     }
     if (!here) return;
-    found.push_back({ns, index.KeyAt(ref), evictor_.RankOf(index.MetaAt(ref), kHost),
-                     index.HasMoreBelow(ref, kHost)});
+    found.push_back(
+        {ns, index.KeyAt(ref), index.MetaAt(ref).last_use, index.HasMoreBelow(ref, kHost)});
   });
   if (bytes != host->UsedBytesIn(segment)) return std::nullopt;
   // What makes room for a block must lie elsewhere: the less valuable ones, and the ends of paths,
@@ -214,7 +214,7 @@ bool Drainer::Clear(const Found& found, uint32_t segment, uint64_t* budget) {
     parts = ns.index.PartsOf(*ref);
     if (!lies_here(parts)) return true;
     if (ns.dropped.load(std::memory_order_relaxed) || ns.index.IsPinned(*ref)) return false;
-    below = evictor_.RankOf(ns.index.MetaAt(*ref), kHost);
+    below = ns.index.MetaAt(*ref).last_use;
     more_below = ns.index.HasMoreBelow(*ref, kHost);
   }
   // Without it, nothing after it on its path would be found: a block that is worth as much goes

@@ -142,7 +142,10 @@ uint64_t Evictor::EvictLowest(TierKind tier, uint64_t below, const std::optional
     const auto all = context_.registry.All();
     for (const NamespacePtr& ns : *all) {
       const uint64_t rank = ns->next_rank[tier].load(std::memory_order_relaxed);
-      if (rank >= lowest) continue;
+      // Of equal ones always the same, however the list is ordered: simulations repeat runs.
+      const bool lower = rank < lowest || (victim != nullptr && rank == lowest &&
+                                           ns->fingerprint < victim->fingerprint);
+      if (!lower) continue;
       if (owner && OwnerOf(*ns) != *owner) continue;
       lowest = rank;
       victim = ns;

@@ -1,5 +1,6 @@
 #pragma once
-// Makes room in a tier: the lowest-ranked leaf of all namespaces goes first. In host, tenants whose
+// Makes room in a tier: the namespace whose leaf was not used for the longest time gives a block,
+// the one that its policy names. In host, tenants whose
 // clients read in place have segments of their own, so their blocks make room for themselves only;
 // a tenant that has less than its share gets a segment of others, which drainer.h empties.
 // Thread-safe.
@@ -22,11 +23,11 @@ class Evictor {
   ~Evictor();
 
   // Takes room, evicting as much as it needs. RESOURCE_EXHAUSTED when everything left is leased,
-  // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks of
-  // a lower rank are evicted. `room`: for whom, in the host tier. There it evicts bytes of the
-  // order of `bytes`, and if that is of no use, at most twice a segment, twice. `own`: the
-  // namespace of the block, whose blocks are as large: if those of others leave no hole that is
-  // large enough, one of these does.
+  // waits for its copy to disk, or belongs to blocks that are not complete. `below`: only blocks
+  // that were last used before this tick are evicted. `room`: for whom, in the host tier. There it
+  // evicts bytes of the order of `bytes`, and if that is of no use, at most twice a segment, twice.
+  // `own`: the namespace of the block, whose blocks are as large: if those of others leave no hole
+  // that is large enough, one of these does.
   Result<Extent> Reserve(TierKind tier, uint32_t bytes, uint64_t below = UINT64_MAX,
                          const RoomFor& room = {}, NamespaceState* own = nullptr);
   // Room for every part of a block, or nothing; in order. `lengths`: of the parts. `keep_free`:
@@ -46,10 +47,6 @@ class Evictor {
   // Whose segments the tenant's blocks may lie in; kCommon: no one's. No lock unless owners came or
   // went since the last call for this namespace.
   OwnerId OwnerOf(const NamespaceState& ns) const;
-  uint64_t RankOf(const BlockMeta& meta, TierKind tier) const {
-    return context_.policy.Rank(
-        {meta.last_use, meta.uses, meta.bytes_in(tier), meta.recompute_seconds});
-  }
   void CountEvicted(NamespaceState& ns, const BlockIndex::Evicted& evicted, TierKind tier);
   // Sealed room of the namespace's tenant in host; other tiers do not tell tenants apart.
   RoomFor RoomOf(const NamespaceState& ns, TierKind tier = TierKind::kHost) const {

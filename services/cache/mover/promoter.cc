@@ -83,10 +83,7 @@ bool Promoter::StartOne() {
 uint64_t Promoter::RankBelowHint(const BlockMeta& hinted) const {
   const uint32_t now = context_.UseTicksNow();
   const uint32_t left = hinted.last_use > now ? hinted.last_use - now : 0;
-  return context_.policy.Rank({.last_use = now - std::min(now, left),
-                               .uses = hinted.uses,
-                               .bytes = hinted.bytes_in(route_.source),
-                               .recompute_seconds = hinted.recompute_seconds});
+  return now - std::min(now, left);
 }
 
 // Runs on the thread of the last callback, without locks held.

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/config/config.h"
@@ -27,6 +28,11 @@ uint64_t RandomNumber() {
   return value;
 }
 
+// An eighth of the memory is for what look-ups found. The directory takes three quarters.
+size_t RememberedBlocks(uint64_t memory) {
+  return std::clamp<size_t>(memory / 8 / PlanTable::kMostBytesOfABlock, 8192, 262'144);
+}
+
 PeerHello SelfOf(const NodeConfig& config, const std::string& node_id, uint64_t node_epoch) {
   const ClusterConfig& cluster = config.cluster;
   PeerHello self;
@@ -45,6 +51,7 @@ PeerHello SelfOf(const NodeConfig& config, const std::string& node_id, uint64_t 
 Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(const NodeConfig& config,
                                                              const std::string& node_id,
                                                              uint64_t node_epoch,
+                                                             MemoryAccount* memory,
                                                              metrics::Registry* registry) {
   std::unique_ptr<ClusterMember> member(new ClusterMember(config));
   CAIRN_RETURN_IF_ERROR(member->MakeDiscovery());
@@ -59,20 +66,22 @@ Result<std::unique_ptr<ClusterMember>> ClusterMember::Create(const NodeConfig& c
       .files = {.authorities = cluster.tls_ca.empty() ? tls.client_ca : cluster.tls_ca,
                 .certificate = tls.mutual() ? tls.certificate : "",
                 .private_key = tls.mutual() ? tls.private_key : "",
-                .reload_interval = tls.reload_interval}});
+                .reload_interval = tls.reload_interval},
+      .rule = member->rule_});
   member->cluster_ = std::make_unique<Cluster>(
       Cluster::Options{.self = self,
                        .directory = {.max_bytes = cluster.memory / 4 * 3},
                        .source = {.self = node_id,
                                   .lookup_deadline = cluster.lookup_deadline,
-                                  .silence = cluster.silence},
+                                  .silence = cluster.silence,
+                                  .remembered_blocks = RememberedBlocks(cluster.memory)},
                        .members = {},
                        .announcer = {}},
       Cluster::Dependencies{.links = member->links_.get(),
                             .timers = &member->timers_,
                             .executor = member->executor_.get(),
                             .clock = &SteadyClock::Get()});
-  ExportCluster(member->cluster_.get(), member->discovery_.get(), registry);
+  ExportCluster(member->cluster_.get(), member->discovery_.get(), memory, registry);
   return member;
 }
 
@@ -101,10 +110,7 @@ Status ClusterMember::MakeDiscovery() {
 ClusterMember::~ClusterMember() { StopThreads(); }
 
 void ClusterMember::AddTo(rpc::CallServer* server, RpcContext* rpc) {
-  AddPeerService(
-      server, rpc, cluster_.get(),
-      {.identities = config_.cluster.peer_identities, .certificates = config_.rpc.tls.mutual()},
-      executor_.get(), &reads_);
+  peer_reads_ = AddPeerService(server, rpc, cluster_.get(), rule_, executor_.get(), &reads_);
 }
 
 void ClusterMember::Attach(CacheEngine* engine) {
@@ -139,6 +145,7 @@ void ClusterMember::Run() {
   for (;;) {
     links_->Tick();
     cluster_->Tick();
+    peer_reads_->Tick();
     MutexLock lock(mu_);
     if (!settled && cluster_->settled()) {
       settled = true;

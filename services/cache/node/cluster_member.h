@@ -12,6 +12,7 @@
 #include "services/cache/cluster/cluster.h"
 #include "services/cache/node/node_config.h"
 #include "services/cache/rpc/grpc_peer_links.h"
+#include "services/cache/rpc/peer_read_call.h"
 #include "services/cache/rpc/rpc_context.h"
 
 namespace cairn::cache {
@@ -23,7 +24,7 @@ class ClusterMember {
   // INVALID_ARGUMENT or FAILED_PRECONDITION names the setting that cannot work.
   static Result<std::unique_ptr<ClusterMember>> Create(const NodeConfig& config,
                                                        const std::string& node_id,
-                                                       uint64_t node_epoch,
+                                                       uint64_t node_epoch, MemoryAccount* memory,
                                                        metrics::Registry* registry);
   ~ClusterMember();
 
@@ -45,11 +46,15 @@ class ClusterMember {
 
  private:
   explicit ClusterMember(const NodeConfig& config)
-      : config_(config), reads_(config.cluster.max_reads) {}
+      : config_(config),
+        rule_{.identities = config.cluster.peer_identities,
+              .certificates = config.rpc.tls.mutual()},
+        reads_(config.cluster.max_reads) {}
   Status MakeDiscovery();
   void Run();
 
   const NodeConfig config_;
+  const PeerRule rule_;
   Gate reads_;  // Of other members, under way.
   // A pool of its own: what other members want must not hold up this node's clients.
   std::unique_ptr<ThreadPool> executor_;
@@ -58,6 +63,7 @@ class ClusterMember {
   std::unique_ptr<membership::Discovery> discovery_;
   std::unique_ptr<GrpcPeerLinks> links_;
   std::unique_ptr<Cluster> cluster_;
+  std::shared_ptr<PeerReads> peer_reads_;
   bool discovering_ = false;
   Mutex mu_;
   CondVar wake_;

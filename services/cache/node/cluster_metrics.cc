@@ -22,6 +22,8 @@ void ShowMembers(const ClusterView& view, Sink& sink) {
   sink.Gauge(name, help, {{"state", "absent"}}, D(view.absent.size()));
   sink.Gauge(name, help, {{"state", "skipped"}},
              Count(view.members, [](const Row& row) { return row.skipped; }));
+  sink.Gauge(name, help, {{"state", "sent_wrong"}},
+             Count(view.members, [](const Row& row) { return row.sent_wrong; }));
   sink.Gauge(name, help, {{"state", "other_view"}},
              Count(view.members, [](const Row& row) { return !row.same_view; }));
   sink.Gauge(name, help, {{"state", "other_bumps"}},
@@ -57,6 +59,9 @@ void ShowReads(const ClusterView& view, Sink& sink) {
   sink.Counter("cairn_cluster_failed_reads_total",
                "Blocks that no member could give, though one had said that it has them.", {},
                D(view.failed_reads));
+  sink.Counter("cairn_cluster_wrong_reads_total",
+               "Reads in which a member sent bytes that are not those of the block.", {},
+               D(view.wrong_reads));
   const std::string name = "cairn_cluster_bytes_total";
   const std::string help = "Bytes of blocks that went from member to member.";
   sink.Counter(name, help, {{"direction", "read"}}, D(view.read_bytes));
@@ -71,9 +76,10 @@ void ShowReads(const ClusterView& view, Sink& sink) {
 
 }  // namespace
 
-void ExportCluster(Cluster* cluster, membership::Discovery* discovery,
+void ExportCluster(Cluster* cluster, membership::Discovery* discovery, MemoryAccount* account,
                    metrics::Registry* registry) {
-  registry->AddCollector([cluster, discovery](Sink& sink) {
+  registry->AddCollector([cluster, discovery, account](Sink& sink) {
+    account->Measure(MemoryItem::kCluster, cluster->bytes());
     const ClusterView view = cluster->view();
     ShowMembers(view, sink);
     ShowDirectory(view, sink);

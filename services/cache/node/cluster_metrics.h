@@ -4,10 +4,12 @@
 #include "common/membership/discovery.h"
 #include "common/metrics/metrics.h"
 #include "services/cache/cluster/cluster.h"
+#include "services/cache/state/memory_account.h"
 
 namespace cairn::cache {
 
-// Both outlive the registry.
-void ExportCluster(Cluster* cluster, membership::Discovery* discovery, metrics::Registry* registry);
+// All outlive the registry. Also measures the cluster's memory.
+void ExportCluster(Cluster* cluster, membership::Discovery* discovery, MemoryAccount* account,
+                   metrics::Registry* registry);
 
 }  // namespace cairn::cache

@@ -20,6 +20,8 @@ double D(uint64_t value) { return static_cast<double>(value); }
 constexpr std::pair<std::string_view, std::string_view> kSharedMetrics[] = {
     {"cairn_transfer_bytes_total", "Bytes moved between two places."},
     {"cairn_prefetched_blocks_total", "Blocks that hints brought to the host tier, by outcome."},
+    {"cairn_hinted_matches_total",
+     "Matches whose client said what the conversation does next, by what it said."},
     {"cairn_declined_copies_total", "Committed blocks that were not copied to disk, by reason."},
     {"cairn_recoded_bytes_total",
      "Bytes that ladders encoded again on their way to disk, before and after."},

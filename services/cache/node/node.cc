@@ -69,8 +69,8 @@ class Node final : public service::Service {
     rpc_.host = config_.cluster.host;
     rpc_.zone = config_.cluster.zone;
     if (config_.cluster.enabled()) {
-      CAIRN_ASSIGN_OR_RETURN(
-          cluster_, ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch, &registry_));
+      CAIRN_ASSIGN_OR_RETURN(cluster_, ClusterMember::Create(config_, rpc_.node_id, rpc_.node_epoch,
+                                                             &memory_, &registry_));
     }
     CAIRN_RETURN_IF_ERROR(OpenEngine());
     if (cluster_ != nullptr) cluster_->Attach(engine_.get());

@@ -173,6 +173,12 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           {.choices = {"off", "try", "require"}});
   s->Bool("host.prefault", &c->host_prefault,
           "Touch the arena's pages at start, in the background.");
+  s->Text("eviction.policy", &c->eviction_policy,
+          "Which block of a namespace leaves a tier first. lru: the one that was not used for the "
+          "longest time. s3fifo: one that was used less than twice. gdsf: one that is used rarely "
+          "and quickly computed again. cairn: the one with the fewest expected hits, learned from "
+          "the requests and from the hints of clients.",
+          {.choices = {"lru", "s3fifo", "gdsf", "cairn"}});
   s->Text("disk.path", &c->disk_path, "Directory of the disk tier. Empty: no disk tier.");
   s->Bytes("disk.capacity", &c->disk_capacity,
            "Bytes of blocks on disk. The directory stays below 1.3 times this.",
@@ -203,6 +209,11 @@ void RegisterTiers(NodeConfig* c, config::Schema* s) {
           "Delete a directory of another format or of another node instead of refusing to start.");
   s->Bool("disk.wipe_on_damage", &c->disk_wipe_on_damage,
           "Delete a directory whose database cannot be opened instead of refusing to start.");
+}
+
+Status CheckEviction(NodeConfig* config) {
+  config->engine.eviction = *ParseEvictionKind(config->eviction_policy);
+  return OkStatus();
 }
 
 void RegisterLimits(NodeConfig* c, config::Schema* s) {
@@ -354,6 +365,7 @@ void NodeConfig::Register(NodeConfig* config, config::Schema* schema) {
     return OkStatus();
   });
   schema->Check([config] { return CheckNetwork(config); });
+  schema->Check([config] { return CheckEviction(config); });
   schema->Check([config] { return CheckLocal(*config); });
   schema->Check([config] { return CheckMemory(*config); });
 }

@@ -49,6 +49,7 @@ struct NodeConfig {
 
   uint64_t host_capacity = 1ull << 30;
   std::string host_huge_pages = "off";
+  std::string eviction_policy = "lru";
   bool host_prefault = true;
 
   std::string disk_path;

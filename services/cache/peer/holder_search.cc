@@ -139,7 +139,7 @@ HolderSearch::HolderSearch(Options options, Dependencies dependencies)
       links_(*dependencies_.links),
       directory_(*dependencies_.directory),
       clock_(*dependencies_.clock),
-      health_(dependencies_.clock) {}
+      health_(dependencies_.clock, options_.wrong_pause) {}
 
 void HolderSearch::SetOwners(std::shared_ptr<const OwnerMap> owners) {
   MutexLock lock(mu_);

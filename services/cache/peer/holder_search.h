@@ -29,6 +29,7 @@ class HolderSearch {
     std::string self = {};  // The id of this member.
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
+    Duration wrong_pause = PeerHealth::kWrongPause;  // Of a member that sent wrong bytes.
   };
   struct Dependencies {
     PeerLinks* links = nullptr;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "services/cache/peer/called_always.h"
+#include "services/cache/peer/timed_end.h"
 
 namespace cairn::cache {
 
@@ -16,13 +17,11 @@ class Locator::Question : public std::enable_shared_from_this<Question> {
         ns_(ns),
         keys_(keys.begin(), keys.end()),
         deadline_(deadline),
-        done_(std::move(done)) {}
+        done_(std::move(done)),
+        end_(&locator->timers_) {}
 
   void Start(uint32_t block_tokens) {
-    {
-      MutexLock lock(mu_);
-      timer_ = locator_.timers_.At(deadline_, [self = shared_from_this()] { self->End(); });
-    }
+    end_.At(deadline_, [self = shared_from_this()] { self->End(); });
     locator_.search_.Find(
         ns_.fingerprint, keys_, block_tokens, deadline_,
         [self = shared_from_this()](const KnownHolders& known) { self->AskAll(known); });
@@ -37,7 +36,7 @@ class Locator::Question : public std::enable_shared_from_this<Question> {
                       members.end(), std::greater<>());
     {
       MutexLock lock(mu_);
-      if (over_) return;
+      if (end_.over()) return;
       // One more, so that answers inside the calls do not end it.
       waiting_ = asked + 1;
       found_.silent = static_cast<uint32_t>(asked);
@@ -61,7 +60,7 @@ class Locator::Question : public std::enable_shared_from_this<Question> {
     locator_.search_.Note(id, match.status());
     if (match.ok()) {
       MutexLock lock(mu_);
-      if (!over_) {
+      if (!end_.over()) {
         --found_.silent;
         PeerMatch held = *match;
         held.blocks = static_cast<uint32_t>(std::min<size_t>(held.blocks, keys_.size()));
@@ -80,15 +79,12 @@ class Locator::Question : public std::enable_shared_from_this<Question> {
   }
 
   void End() {
+    if (!end_.Begin()) return;
     Locations found;
-    Timers::Id timer = 0;
     {
       MutexLock lock(mu_);
-      if (std::exchange(over_, true)) return;
       found = std::move(found_);
-      timer = timer_;
     }
-    locator_.timers_.Cancel(timer);
     std::sort(found.members.begin(), found.members.end(), [](const auto& a, const auto& b) {
       if (a.held.blocks != b.held.blocks) return a.held.blocks > b.held.blocks;
       if (a.held.seconds != b.held.seconds) return a.held.seconds < b.held.seconds;
@@ -102,9 +98,8 @@ class Locator::Question : public std::enable_shared_from_this<Question> {
   const std::vector<BlockKey> keys_;  // Links may still read them when the deadline has passed.
   const TimePoint deadline_;
   const Done done_;
+  TimedEnd end_;
   Mutex mu_;
-  Timers::Id timer_ ABSL_GUARDED_BY(mu_) = 0;
-  bool over_ ABSL_GUARDED_BY(mu_) = false;
   size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
   Locations found_ ABSL_GUARDED_BY(mu_);
 };

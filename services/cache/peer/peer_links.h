@@ -73,7 +73,8 @@ class PeerLinks {
   virtual void Match(const std::string& member, const PeerNamespace& ns,
                      std::span<const BlockKey> keys, PeerLease lease, TimePoint deadline,
                      MatchDone done) = 0;
-  // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`.
+  // As BlockSource::Read. DEADLINE_EXCEEDED also when no byte came for `silence`. DATA_LOSS: what
+  // came is not the block; a member that says itself that its copy is damaged has none, NOT_FOUND.
   virtual void Read(const std::string& member, const PeerNamespace& ns, const BlockKey& key,
                     TimePoint deadline, Duration silence, BlockSink* sink, ReadDone done) = 0;
 };

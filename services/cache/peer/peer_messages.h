@@ -10,8 +10,10 @@
 
 namespace cairn::cache {
 
-// The versions of the peers' protocol that this build speaks.
-inline constexpr uint32_t kOldestPeerVersion = 1, kNewestPeerVersion = 1;
+// The versions of the peers' protocol that this build speaks. 2: pages of bumps carry the digest of
+// all bumps.
+inline constexpr uint32_t kOldestPeerVersion = 1, kNewestPeerVersion = 2;
+inline constexpr uint32_t kPeerVersionWithBumpDigests = 2;
 
 // On whose behalf a call is made.
 struct PeerCaller {
@@ -53,6 +55,8 @@ struct BumpPage {
   // In a question: the first one that the answer shall bring. In an answer: where the next page
   // begins. 0: there is none.
   uint64_t next = 0;
+  // Of all bumps that the sender knows, before the question or after it. 0: none, or not told.
+  uint64_t digest = 0;
 };
 
 }  // namespace cairn::cache

@@ -6,7 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "common/log/log.h"
 #include "services/cache/peer/called_always.h"
+#include "services/cache/peer/timed_end.h"
 
 namespace cairn::cache {
 
@@ -19,6 +21,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
         ns_(ns),
         keys_(keys.begin(), keys.end()),
         deadline_(deadline),
+        end_(&source->timers_),
         told_(holders.begin(), holders.end()),
         done_(std::move(done)) {}
 
@@ -30,7 +33,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
       MutexLock lock(mu_);
       told_.insert(told_.end(), plan->begin(), plan->end());
     }
-    timer_ = source_.timers_.At(deadline_, [self = shared_from_this()] {
+    end_.At(deadline_, [self = shared_from_this()] {
       self->End(Errorf(StatusCode::kDeadlineExceeded, "no member answered in time"));
     });
     AskNextHolder();
@@ -45,7 +48,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   void Found(uint32_t at, KnownHolders known) {
     {
       MutexLock lock(mu_);
-      if (over_) return;
+      if (end_.over()) return;
       known_ = std::move(known);
       for (PromptWaymark& waymark : known_.waymarks) waymark.position += at;
     }
@@ -93,7 +96,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     bool search = false;
     {
       MutexLock lock(mu_);
-      if (over_) return;
+      if (end_.over()) return;
       at = reached_;
       while (tried_.size() < source_.options_.max_holders && at < keys_.size()) {
         holder = searched_ ? BestHolder(at) : NextTold();
@@ -121,7 +124,7 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
     if (match.status().code() == StatusCode::kCancelled) return End(match.status());
     {
       MutexLock lock(mu_);
-      if (over_) return;
+      if (end_.over()) return;
       if (match.ok() && match->blocks > 0) {
         const auto blocks =
             static_cast<uint32_t>(std::min<size_t>(match->blocks, keys_.size() - at));
@@ -142,15 +145,14 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
 
   // `why`: somebody has not answered. What was found in time counts all the same.
   void End(const Status& why = OkStatus()) {
+    if (!end_.Begin()) return;
     LocateDone done;
     Located located;
     {
       MutexLock lock(mu_);
-      if (std::exchange(over_, true)) return;
       done = std::move(done_);
       located = std::move(located_);
     }
-    source_.timers_.Cancel(timer_);
     for (const SourceRun& run : located.runs) source_.found_blocks_.fetch_add(run.blocks);
     if (!why.ok() && located.runs.empty()) return done(why);
     done(std::move(located));
@@ -162,13 +164,12 @@ class PeerSource::Lookup : public std::enable_shared_from_this<Lookup> {
   const std::vector<BlockKey> keys_;
   const TimePoint deadline_;
   uint32_t block_tokens_ = 0;
-  Timers::Id timer_ = 0;
+  TimedEnd end_;
 
   Mutex mu_;
   std::deque<std::string> told_ ABSL_GUARDED_BY(mu_);
   bool searched_ ABSL_GUARDED_BY(mu_) = false;  // The directory was, or is being, asked.
   LocateDone done_ ABSL_GUARDED_BY(mu_);
-  bool over_ ABSL_GUARDED_BY(mu_) = false;
   KnownHolders known_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> tried_ ABSL_GUARDED_BY(mu_);
   uint32_t reached_ ABSL_GUARDED_BY(mu_) = 0;
@@ -290,8 +291,11 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
       const ReadDone done = std::exchange(done_, nullptr);
       return done(status);
     }
-    // This node does not want the bytes, whoever brings them.
-    if (!counted_.refused().ok() && counted_.refused().code() == status.code()) {
+    if (status.code() == StatusCode::kDataLoss) source_.NoteWrong(holder, status);
+    // This node does not want the bytes, whoever brings them. A block of a shape that is not its
+    // namespace's may have the right one elsewhere.
+    if (!counted_.refused().ok() && counted_.refused().code() == status.code() &&
+        status.code() != StatusCode::kInvalidArgument) {
       source_.failed_reads_.fetch_add(1);
       const ReadDone done = std::exchange(done_, nullptr);
       return done(status);
@@ -336,13 +340,27 @@ class PeerSource::BlockRead : public std::enable_shared_from_this<BlockRead> {
   ReadDone done_;
 };
 
+void PeerSource::NoteWrong(const std::string& member, const Status& status) {
+  wrong_reads_.fetch_add(1);
+  if (!search_.health().SentWrong(member)) return;
+  log::Warn(
+      "member_skipped",
+      {{"member", member},
+       {"reason", "it sent wrong bytes several times"},
+       {"last", Message(status)},
+       {"seconds",
+        log::Num(std::chrono::duration_cast<std::chrono::seconds>(options_.wrong_pause).count())}});
+}
+
 PeerSource::PeerSource(Options options, Dependencies dependencies)
     : options_(std::move(options)),
       dependencies_(std::move(dependencies)),
       links_(*dependencies_.links),
       timers_(*dependencies_.timers),
       clock_(*dependencies_.clock),
-      search_({.self = options_.self, .settling = options_.settling},
+      search_({.self = options_.self,
+               .settling = options_.settling,
+               .wrong_pause = options_.wrong_pause},
               {.links = dependencies_.links,
                .directory = dependencies_.directory,
                .bumps_differ = dependencies_.bumps_differ,

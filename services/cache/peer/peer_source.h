@@ -32,6 +32,7 @@ class PeerSource final : public BlockSource {
     Duration busy_pause = std::chrono::milliseconds(5);
     // After members changed, both owners are asked.
     Duration settling = std::chrono::seconds(30);
+    Duration wrong_pause = PeerHealth::kWrongPause;  // Of a member that sent wrong bytes.
     size_t max_holders = 3;  // That one Locate asks for a Match, and one Read for a block.
     size_t remembered_blocks = 262'144;
   };
@@ -61,6 +62,8 @@ class PeerSource final : public BlockSource {
   void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline, BlockSink* sink,
             ReadDone done) override;
 
+  // Of what it remembers.
+  uint64_t bytes() const { return plans_.bytes(); }
   const PeerHealth& health() const { return search_.health(); }
   // A member has come, or come back: what failed before says nothing.
   void Renew(const std::string& member) { search_.health().Worked(member); }
@@ -71,6 +74,7 @@ class PeerSource final : public BlockSource {
     uint64_t found_blocks = 0;  // That Locate told.
     uint64_t read_blocks = 0, read_bytes = 0;
     uint64_t failed_reads = 0;  // Blocks.
+    uint64_t wrong_reads = 0;   // Times that a member sent wrong bytes.
     uint64_t busy_answers = 0;
   };
   Counts counts() const {
@@ -78,12 +82,16 @@ class PeerSource final : public BlockSource {
             .read_blocks = read_blocks_.load(),
             .read_bytes = read_bytes_.load(),
             .failed_reads = failed_reads_.load(),
+            .wrong_reads = wrong_reads_.load(),
             .busy_answers = busy_answers_.load()};
   }
 
  private:
   class Lookup;
   class BlockRead;
+
+  // A member sent bytes that are not those of the block.
+  void NoteWrong(const std::string& member, const Status& status);
 
   const Options options_;
   const Dependencies dependencies_;
@@ -93,7 +101,7 @@ class PeerSource final : public BlockSource {
   HolderSearch search_;
   PlanTable plans_;
   std::atomic<uint64_t> found_blocks_{0}, read_blocks_{0}, read_bytes_{0}, failed_reads_{0},
-      busy_answers_{0};
+      wrong_reads_{0}, busy_answers_{0};
 };
 
 }  // namespace cairn::cache

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,15 @@ class PlanTable {
       if (recent_.size() >= half_) old_ = std::exchange(recent_, {});
       recent_.insert_or_assign(HashForWaymark(fingerprint, key), plan);
     }
+  }
+  // Of the tables, when both are as full as they get: so much for each block of `capacity`.
+  static constexpr uint64_t kMostBytesOfABlock = 57;
+  uint64_t bytes() const {
+    MutexLock lock(mu_);
+    const auto one = [](const auto& map) {
+      return map.capacity() * (sizeof(typename std::decay_t<decltype(map)>::value_type) + 1);
+    };
+    return one(recent_) + one(old_);
   }
   // nullptr: nobody is known.
   ReadPlan Find(const Digest& fingerprint, const BlockKey& key) const {

@@ -24,6 +24,7 @@ class CandidateHeap {
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
   const Entry& top() const { return entries_.front(); }
+  uint64_t RankAt(uint32_t position) const { return entries_[position].rank; }
   size_t MemoryBytes() const { return entries_.capacity() * sizeof(Entry); }
 
   template <typename SetPosition>

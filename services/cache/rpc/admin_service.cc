@@ -81,6 +81,14 @@ void AddAdminService(rpc::CallServer* server, RpcContext* rpc) {
           to->set_evicted_host_blocks(info.evicted_host_blocks);
           to->set_evicted_host_bytes(info.evicted_host_bytes);
           to->set_tenant_host_bytes(info.tenant_host_bytes);
+          to->set_remembered_blocks(info.remembered_blocks);
+          for (const LearnedGroup& group : info.learned) {
+            v1::LearnedGroup* const learned = to->add_learned();
+            learned->set_name(group.name);
+            learned->set_uses(group.uses);
+            learned->set_block_seconds(group.block_seconds);
+            learned->set_blocks(group.blocks);
+          }
         }
         return OkStatus();
       });

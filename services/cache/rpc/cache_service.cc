@@ -141,7 +141,8 @@ class Service final : public CacheService {
                     .lease = !request.no_lease(),
                     .prefill_tokens_per_second = request.prefill_tokens_per_second(),
                     .trace = call.call().trace(),
-                    .holders = {request.holders().begin(), request.holders().end()}},
+                    .holders = {request.holders().begin(), request.holders().end()},
+                    .next = request.next()},
                    [this, &call, session = *session](Result<MatchResult> result, bool waited) {
                      AnswerMatch(call, session, std::move(result), waited);
                    });

@@ -81,7 +81,8 @@ Status FetchCall::Begin(const grpc::ByteBuffer& request) {
        .lease_ttl_ms = kMaxTtlMs,
        .prefill_tokens_per_second = lookup.prefill_tokens_per_second(),
        .trace = call_.trace(),
-       .holders = {lookup.holders().begin(), lookup.holders().end()}},
+       .holders = {lookup.holders().begin(), lookup.holders().end()},
+       .next = lookup.next()},
       [this](Result<MatchResult> result, bool waited) { TakeMatch(std::move(result), waited); });
   return OkStatus();
 }

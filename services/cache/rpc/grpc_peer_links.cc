@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "cairn/v1/peer.grpc.pb.h"
@@ -59,7 +60,15 @@ class GrpcPeerLinks::Unary final : public Operation {
     reader_->Finish(&response_, &status_, static_cast<Operation*>(this));
   }
   bool Proceed(bool /*ok*/) override {
-    done_(rpc::FromGrpc(status_), response_);
+    Status status = rpc::FromGrpc(status_);
+    if constexpr (std::is_same_v<Response, v1::HelloResponse>) {
+      // Later calls go to this address because of what it says here.
+      if (status.ok()) {
+        status = owner_.options_.rule.Check(net::NamesOf(context_.auth_context().get()),
+                                            response_.callee().caller().node_id());
+      }
+    }
+    done_(status, response_);
     return false;
   }
 
@@ -134,8 +143,9 @@ class GrpcPeerLinks::BlockRead final : public Operation {
       return Errorf(StatusCode::kResourceExhausted, "too many members take the block now");
     }
     if (frame_.has_block()) {
-      CAIRN_ASSIGN_OR_RETURN(const SourceBlock block, ToSourceBlock(frame_.block()));
-      CAIRN_ASSIGN_OR_RETURN(rooms_, sink_.Begin(block));
+      const Result<SourceBlock> block = ToSourceBlock(frame_.block());
+      if (!block.ok()) return Errorf(StatusCode::kDataLoss, "{}", Message(block.status()));
+      CAIRN_ASSIGN_OR_RETURN(rooms_, sink_.Begin(*block));
       part_ = at_ = 0;
       began_ = true;
     }
@@ -162,6 +172,9 @@ class GrpcPeerLinks::BlockRead final : public Operation {
       status = Errorf(StatusCode::kDeadlineExceeded, "the member was silent");
     }
     if (status.ok()) status = rpc::FromGrpc(status_);
+    if (verdict_.ok() && status.code() == StatusCode::kDataLoss) {
+      status = Errorf(StatusCode::kNotFound, "the member's copy is damaged: {}", Message(status));
+    }
     if (status.ok() && (!began_ || part_ < rooms_.size())) {
       status = Errorf(StatusCode::kDataLoss, "the member sent fewer bytes than the block has");
     }

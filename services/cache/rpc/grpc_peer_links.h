@@ -13,6 +13,7 @@
 #include "common/concurrency/mutex.h"
 #include "common/net/credentials.h"
 #include "services/cache/peer/peer_links.h"
+#include "services/cache/rpc/peer_rule.h"
 
 namespace cairn::cache {
 
@@ -24,6 +25,7 @@ class GrpcPeerLinks final : public PeerLinks {
     PeerCaller self;
     bool tls = false;
     net::ChannelFiles files;
+    PeerRule rule = {};  // Who may answer as which member.
   };
   explicit GrpcPeerLinks(Options options);
   // Ends the calls. Their callbacks are destroyed.

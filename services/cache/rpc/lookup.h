@@ -27,6 +27,7 @@ class Lookups {
     double prefill_tokens_per_second = 0;
     std::string_view trace;
     std::vector<std::string> holders = {};
+    int next = 0;  // As on the wire.
   };
   // Calls `done(Result<MatchResult>, bool waited)` once: in this call, or, if a source is asked, on
   // another thread (waited) after a few milliseconds. `call`: on whose behalf; `done` ends it.

@@ -180,6 +180,7 @@ void ToProto(const BumpPage& page, v1::BumpPage* out) {
     to->set_id(bump.id.data(), bump.id.size());
   }
   out->set_next(page.next);
+  out->set_digest(page.digest);
 }
 
 Result<BumpPage> ToBumpPage(const v1::BumpPage& page) {
@@ -187,7 +188,7 @@ Result<BumpPage> ToBumpPage(const v1::BumpPage& page) {
     return InvalidArgument("field 'bumps': got {}, expected at most {}", page.bumps_size(),
                            BumpPage::kMost);
   }
-  BumpPage to{.bumps = {}, .next = page.next()};
+  BumpPage to{.bumps = {}, .next = page.next(), .digest = page.digest()};
   for (const v1::Bump& bump : page.bumps()) {
     Bump& added = to.bumps.emplace_back();
     CAIRN_ASSIGN_OR_RETURN(added.fingerprint,

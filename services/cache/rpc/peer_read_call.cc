@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log/log.h"
 #include "common/rpc/frames.h"
 #include "services/cache/rpc/peer_convert.h"
 
@@ -18,17 +19,26 @@ constexpr Duration kLook = std::chrono::milliseconds(250);
 
 }  // namespace
 
-void PeerReadCall::Start(const PeerReads* reads, std::unique_ptr<rpc::RawCall> raw,
+void PeerReads::Tick() {
+  for (const auto& call : open.All()) call->Tick();
+}
+
+void PeerReadCall::Start(PeerReads* reads, std::unique_ptr<rpc::RawCall> raw,
                          const grpc::ByteBuffer& request) {
-  auto* const call = new PeerReadCall(reads, std::move(raw));
+  auto call = std::make_shared<PeerReadCall>(reads, std::move(raw));
+  call->self_ = call;
+  reads->open.Add(call);
   call->call_.Received(request);
   if (const Status begun = call->Begin(request); !begun.ok()) call->End(begun);
 }
 
-PeerReadCall::PeerReadCall(const PeerReads* reads, std::unique_ptr<rpc::RawCall> raw)
+PeerReadCall::PeerReadCall(PeerReads* reads, std::unique_ptr<rpc::RawCall> raw)
     : rpc::CallReactor(std::move(raw)),
       reads_(*reads),
-      call_(reads->rpc, reads->method, &context()) {}
+      call_(reads->rpc, reads->method, &context()),
+      grpc_call_(context().c_call()) {
+  grpc_call_ref(grpc_call_);
+}
 
 Status PeerReadCall::Begin(const grpc::ByteBuffer& request) {
   CAIRN_RETURN_IF_ERROR(call_.Admit());
@@ -93,10 +103,44 @@ void PeerReadCall::SendNext() {
   message_.clear_block();
   call_.Sent(frame_);
   reads_.host->CountSent(size);
+  {
+    MutexLock lock(mu_);
+    writing_since_ = reads_.rpc->clock->Now();
+  }
   StartWrite(&frame_);
 }
 
+void PeerReadCall::Tick() {
+  const RpcOptions& options = reads_.rpc->options;
+  const char* why = nullptr;
+  {
+    MutexLock lock(mu_);
+    // While a write is under way, nobody ends the read.
+    if (!writing_since_ || cut_off_) return;
+    const Duration stuck = reads_.rpc->clock->Now() - *writing_since_;
+    if (stuck > options.fetch_stall) {
+      why = "the reader took no frame for longer than rpc.fetch_stall";
+    } else if (stuck > options.patience && read_->holds_up_others()) {
+      why = "the reader took no frame for a while, and another member wants the block";
+    }
+    if (why == nullptr) return;
+    cut_off_ = true;
+  }
+  call_.Rejected(rpc::Rejection::kStalled);
+  log::Info("peer_read_cut_off", {{"why", why}, {"trace", call_.trace()}});
+  grpc_call_cancel_with_status(grpc_call_, GRPC_STATUS_RESOURCE_EXHAUSTED, why, nullptr);
+}
+
+void PeerReadCall::OnDone() {
+  reads_.open.Remove(this);
+  std::shared_ptr<PeerReadCall> self = std::move(self_);  // May delete this.
+}
+
 void PeerReadCall::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(mu_);
+    writing_since_.reset();
+  }
   frame_.Clear();
   if (!ok) return End(rpc::Gone());
   SendNext();

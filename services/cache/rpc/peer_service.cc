@@ -8,12 +8,9 @@
 #include "common/rpc/unary_call.h"
 #include "protocol/wire/convert.h"
 #include "services/cache/rpc/peer_convert.h"
-#include "services/cache/rpc/peer_read_call.h"
 
 namespace cairn::cache {
 namespace {
-
-constexpr std::string_view kPlaceholder = "{node_id}";
 
 class Service {
  public:
@@ -22,21 +19,14 @@ class Service {
   // Who calls, if he may.
   Result<PeerCaller> CallerOf(const rpc::Call& call, const v1::PeerCaller& proto) const {
     CAIRN_ASSIGN_OR_RETURN(PeerCaller caller, ToCaller(proto));
-    if (!rule_.certificates || rule_.identities.empty()) return caller;
     const net::Caller there = net::CallerOf(call.grpc());
-    for (std::string identity : rule_.identities) {
-      if (const size_t at = identity.find(kPlaceholder); at != std::string::npos) {
-        identity.replace(at, kPlaceholder.size(), caller.id);
-      }
-      if (net::HasIdentity(there, identity)) return caller;
-    }
+    const Status fits = rule_.Check(there, caller.id);
+    if (fits.ok()) return caller;
     call.Rejected(rpc::Rejection::kAuth);
     log::Warn(
         "peer_refused",
         {{"node_id", caller.id}, {"peer", call.grpc().peer()}, {"identity", there.Describe()}});
-    return Errorf(StatusCode::kPermissionDenied,
-                  "cluster.peer_identities: the certificate of {} does not fit node '{}'",
-                  there.Describe(), caller.id);
+    return fits;
   }
 
   Status Hello(const rpc::Call& call, const v1::HelloRequest& request,
@@ -87,8 +77,9 @@ class Service {
 
 }  // namespace
 
-void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, PeerRule rule,
-                    Executor* executor, Gate* gate) {
+std::shared_ptr<PeerReads> AddPeerService(rpc::CallServer* server, RpcContext* rpc,
+                                          Cluster* cluster, PeerRule rule, Executor* executor,
+                                          Gate* gate) {
   // The methods own it together.
   const auto service = std::make_shared<Service>(cluster, std::move(rule));
   const std::string_view name = v1::Peer::service_full_name();
@@ -108,20 +99,21 @@ void AddPeerService(rpc::CallServer* server, RpcContext* rpc, Cluster* cluster, 
   add("Match", on_the_poller, &Service::Match);
   add("ExchangeBumps", executor, &Service::ExchangeBumps);  // What it brings is written to disk.
   // The server owns it with the method.
-  const auto reads = std::make_shared<PeerReads>(
-      PeerReads{.rpc = rpc,
-                .method = rpc->metrics->Add(name, "Read"),
-                .host = &cluster->host(),
-                .executor = executor,
-                .gate = gate,
-                .limit = "cluster.max_reads",
-                .caller = [service](const rpc::Call& call, const v1::PeerCaller& caller) {
-                  return service->CallerOf(call, caller);
-                }});
+  const auto reads = std::make_shared<PeerReads>();
+  reads->rpc = rpc;
+  reads->method = rpc->metrics->Add(name, "Read");
+  reads->host = &cluster->host();
+  reads->executor = executor;
+  reads->gate = gate;
+  reads->limit = "cluster.max_reads";
+  reads->caller = [service](const rpc::Call& call, const v1::PeerCaller& caller) {
+    return service->CallerOf(call, caller);
+  };
   server->Add(reads->method->path(),
               [reads](std::unique_ptr<rpc::RawCall> call, const grpc::ByteBuffer& request) {
                 PeerReadCall::Start(reads.get(), std::move(call), request);
               });
+  return reads;
 }
 
 }  // namespace cairn::cache

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cairn/common/clock.h"
+#include "services/cache/placement/policies.h"
 
 namespace cairn::cache {
 
@@ -41,6 +42,8 @@ struct EngineOptions {
   // Share of the disk tier above which a block needs a second touch. 1: none does.
   double disk_high_water = 1.0;
   uint64_t disk_write_budget = 0;  // Bytes a second; 0: no limit.
+  // Which block of a namespace leaves a tier first (placement/policies.h).
+  EvictionKind eviction = EvictionKind::kLru;
 };
 
 }  // namespace cairn::cache

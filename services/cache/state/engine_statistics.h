@@ -18,6 +18,12 @@ namespace cairn::cache {
       "Bytes that prefetch hints protect.")                                                        \
   ROW(kNow, retired_bytes, "cairn_retired_bytes", "",                                              \
       "Memory that left the host tier, but that same-node clients still map.")                     \
+  ROW(kCounted, hints_soon, "cairn_hinted_matches_total", "next=soon",                             \
+      "Matches whose client said that the conversation goes on soon.")                             \
+  ROW(kCounted, hints_later, "cairn_hinted_matches_total", "next=later",                           \
+      "Matches whose client said that the conversation goes on later.")                            \
+  ROW(kCounted, hints_never, "cairn_hinted_matches_total", "next=never",                           \
+      "Matches whose client said that the conversation is over.")                                  \
   ROW(kCounted, matched_blocks, "", "",                                                            \
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \

@@ -13,6 +13,7 @@
 #include "services/cache/block/stored_namespace.h"
 #include "services/cache/index/block_index.h"
 #include "services/cache/index/pending_blocks.h"
+#include "services/cache/placement/policies.h"
 #include "services/cache/state/ids.h"
 #include "services/cache/state/memory_account.h"
 #include "services/cache/state/tiers.h"
@@ -23,7 +24,7 @@ class NamespaceState {
  public:
   // `charge_in`: for what Cost says. All generations share it.
   NamespaceState(std::shared_ptr<const StoredNamespace> stored_in, uint64_t generation_in,
-                 const EvictionPolicy* policy, uint64_t seed,
+                 EvictionKind eviction, uint64_t seed,
                  std::shared_ptr<const MemoryCharge> charge_in = nullptr)
       : stored(std::move(stored_in)),
         charge(std::move(charge_in)),
@@ -31,7 +32,7 @@ class NamespaceState {
         fingerprint(stored->fingerprint),
         generation(generation_in),
         whole(spec.layout.WholeRect()),
-        index(whole, policy, seed),
+        index(whole, MakePolicy(eviction, seed), seed),
         pending(whole) {
     for (auto& rank : next_rank) rank.store(UINT64_MAX, std::memory_order_relaxed);
   }

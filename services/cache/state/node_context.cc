@@ -12,17 +12,10 @@ uint64_t RandomSeed() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// Least recently used first, for owners that give no policy.
-const EvictionPolicy& DefaultPolicy() {
-  static const LruPolicy policy;
-  return policy;
-}
-
 }  // namespace
 
 NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
-                         const Clock* clock_in, Executor* executor_in,
-                         const EvictionPolicy* policy_in, uint64_t node_epoch,
+                         const Clock* clock_in, Executor* executor_in, uint64_t node_epoch,
                          MemoryAccount* memory_in)
     : options(options_in),
       tiers(tiers_in),
@@ -33,7 +26,6 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
                      : std::make_unique<MemoryAccount>(MemoryAccount::Unbounded())),
       memory(memory_in != nullptr ? *memory_in : *own_memory),
       start(clock_in->Now()),
-      policy(policy_in != nullptr ? *policy_in : DefaultPolicy()),
       seed(RandomSeed()),
       registry(options_in.max_namespaces),
       bumps(&memory),

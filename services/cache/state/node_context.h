@@ -81,8 +81,7 @@ class InFlight {
 
 struct NodeContext {
   NodeContext(const EngineOptions& options_in, const Tiers& tiers_in, const Clock* clock_in,
-              Executor* executor_in, const EvictionPolicy* policy_in = nullptr,
-              uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
+              Executor* executor_in, uint64_t node_epoch = 0, MemoryAccount* memory_in = nullptr);
 
   uint32_t UseTicksNow() const { return UseTicks(clock->Now() - start); }
   // Memory of the index: all namespaces and what is shared. Asked for each part that is reserved.
@@ -114,8 +113,7 @@ struct NodeContext {
   const std::unique_ptr<MemoryAccount> own_memory;
   MemoryAccount& memory;
   const TimePoint start;
-  const EvictionPolicy& policy;  // LruPolicy unless the owner of the node gave another.
-  const uint64_t seed;           // Of the key maps.
+  const uint64_t seed;  // Of the key maps.
   NamespaceRegistry registry;
   BumpLog bumps;
   // Orders what is written about namespaces on disk. Held across PutMeta; never together with a

@@ -67,36 +67,46 @@ Status ForwardPass::Layer(int i, bool first_slab, bool last_slab) {
   return OkStatus();
 }
 
+void ForwardPass::ArrangeWide(const SequenceChunk& chunk) {
+  const auto total = static_cast<int64_t>(chunk.tokens.size());
+  if (wide_rows_ < total) {
+    wide_ = std::make_unique<WideRows>(hp_, total);
+    wide_rows_ = total;
+  }
+  for (int64_t begin = 0; begin < total; begin += max_rows_) {
+    Slab slab;
+    slab.rows = slab.prefill_rows = std::min(max_rows_, total - begin);
+    slab.runs.push_back({&chunk, 0, slab.rows, begin, chunk.sequence->length() + begin});
+    slab.x = wide_->x.get() + begin * hp_.hidden;
+    slab.cosine = wide_->cosine.get() + begin * (hp_.rope_dim / 2);
+    slab.sine = wide_->sine.get() + begin * (hp_.rope_dim / 2);
+    slabs_.push_back(std::move(slab));
+  }
+}
+
 void ForwardPass::Arrange(std::span<const SequenceChunk> chunks) {
   slabs_.clear();
-  const int64_t total = static_cast<int64_t>(chunks[0].tokens.size());
-  if (total > max_rows_) {
-    // One wide chunk, cut into slabs.
-    if (wide_rows_ < total) {
-      wide_ = std::make_unique<WideRows>(hp_, total);
-      wide_rows_ = total;
-    }
-    for (int64_t begin = 0; begin < total; begin += max_rows_) {
-      Slab slab;
-      slab.rows = slab.prefill_rows = std::min(max_rows_, total - begin);
-      slab.runs.push_back({&chunks[0], 0, slab.rows, begin, chunks[0].sequence->length() + begin});
-      slab.x = wide_->x.get() + begin * hp_.hidden;
-      slab.cosine = wide_->cosine.get() + begin * (hp_.rope_dim / 2);
-      slab.sine = wide_->sine.get() + begin * (hp_.rope_dim / 2);
-      slabs_.push_back(std::move(slab));
-    }
-    return;
-  }
+  if (std::ssize(chunks[0].tokens) > max_rows_) return ArrangeWide(chunks[0]);
+  std::vector<const SequenceChunk*> decodes;
   Slab slab{{}, 0, 0, ws_.x.get(), ws_.cosine.get(), ws_.sine.get()};
-  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
-    for (const SequenceChunk& c : chunks) {
-      if (c.phase != phase) continue;
-      const auto count = static_cast<int64_t>(c.tokens.size());
-      slab.runs.push_back({&c, slab.rows, count, 0, c.sequence->length()});
-      slab.rows += count;
+  const auto add = [&](const SequenceChunk& c) {
+    const auto count = static_cast<int64_t>(c.tokens.size());
+    slab.runs.push_back({&c, slab.rows, count, 0, c.sequence->length()});
+    slab.rows += count;
+  };
+  for (const SequenceChunk& c : chunks) {
+    if (c.phase == Phase::kPrefill) {
+      add(c);
+    } else {
+      decodes.push_back(&c);
     }
-    if (phase == Phase::kPrefill) slab.prefill_rows = slab.rows;
   }
+  slab.prefill_rows = slab.rows;
+  std::ranges::stable_sort(decodes, [](const SequenceChunk* a, const SequenceChunk* b) {
+    return std::ranges::lexicographical_compare(a->sequence->pages(), b->sequence->pages(),
+                                                std::less<>());
+  });
+  for (const SequenceChunk* c : decodes) add(*c);
   slabs_.push_back(std::move(slab));
 }
 
@@ -212,30 +222,41 @@ void ForwardPass::Products(std::span<const Output> outputs, MatrixInput* input, 
 }
 
 void ForwardPass::RotateAndStore(int layer) {
+  constexpr int64_t kPiece = 8;
+  struct Piece {
+    const Rows* run;
+    int64_t begin;
+  };
+  std::vector<Piece> pieces;
+  for (const Rows& run : runs_) {
+    for (int64_t begin = 0; begin < run.rows; begin += kPiece) pieces.push_back({&run, begin});
+  }
+  pool_.ParallelFor(std::ssize(pieces), [&](int64_t piece, int) {
+    const Rows& run = *pieces[static_cast<size_t>(piece)].run;
+    const int64_t begin = pieces[static_cast<size_t>(piece)].begin;
+    RotateAndStoreRows(run, begin, std::min(run.rows, begin + kPiece), layer);
+  });
+}
+
+void ForwardPass::RotateAndStoreRows(const Rows& run, int64_t begin, int64_t end, int layer) {
   const int64_t dim = hp_.head_dim;
   const int64_t half = hp_.rope_dim / 2;
-  for (const Rows& run : runs_) {
-    const kernels::PagedKv view = PagesView(*run.chunk->sequence, layer);
-    const int64_t first_token = run.first_position - run.chunk->sequence->base();
-    constexpr int64_t kPiece = 8;
-    pool_.ParallelFor((run.rows + kPiece - 1) / kPiece, [&](int64_t piece, int) {
-      const int64_t end = std::min(run.rows, (piece + 1) * kPiece);
-      for (int64_t i = piece * kPiece; i < end; ++i) {
-        const int64_t r = run.first_row + i;
-        float* q = ws_.q.get() + r * hp_.heads * dim;
-        float* k = ws_.k.get() + r * hp_.kv_heads * dim;
-        const float* v = ws_.v.get() + r * hp_.kv_heads * dim;
-        const float* cosine = cosine_ + r * half;
-        const float* sine = sine_ + r * half;
-        kernels_.rope(stream_, {q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
-        kernels_.rope(stream_, {k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
-        const int64_t token = first_token + i;
-        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-          kernels_.to_half(stream_, {k + h * dim, const_cast<uint16_t*>(view.K(h, token)), dim});
-          kernels_.to_half(stream_, {v + h * dim, const_cast<uint16_t*>(view.V(h, token)), dim});
-        }
-      }
-    });
+  const kernels::PagedKv view = PagesView(*run.chunk->sequence, layer);
+  const int64_t first_token = run.first_position - run.chunk->sequence->base();
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t r = run.first_row + i;
+    float* q = ws_.q.get() + r * hp_.heads * dim;
+    float* k = ws_.k.get() + r * hp_.kv_heads * dim;
+    const float* v = ws_.v.get() + r * hp_.kv_heads * dim;
+    const float* cosine = cosine_ + r * half;
+    const float* sine = sine_ + r * half;
+    kernels_.rope(stream_, {q, 1, hp_.heads, dim, hp_.rope_dim, 0, cosine, sine});
+    kernels_.rope(stream_, {k, 1, hp_.kv_heads, dim, hp_.rope_dim, 0, cosine, sine});
+    const int64_t token = first_token + i;
+    for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+      kernels_.to_half(stream_, {k + h * dim, const_cast<uint16_t*>(view.K(h, token)), dim});
+      kernels_.to_half(stream_, {v + h * dim, const_cast<uint16_t*>(view.V(h, token)), dim});
+    }
   }
 }
 
@@ -250,39 +271,89 @@ ForwardPass::DecodeSpan ForwardPass::SpanOf(const Rows& run, int layer) const {
   return span;
 }
 
-std::vector<ForwardPass::AttentionPiece> ForwardPass::PlanAttention(int layer, int64_t* parts) {
+std::span<const ForwardPass::Rows> ForwardPass::DecodeRuns() const {
+  const auto first = std::ranges::find_if(
+      runs_, [](const Rows& run) { return run.chunk->phase == Phase::kDecode; });
+  return runs_.subspan(static_cast<size_t>(first - runs_.begin()));
+}
+
+std::vector<ForwardPass::AttentionPiece> ForwardPass::PlanAttention(int layer) {
   std::vector<AttentionPiece> pieces;
+  for (const Rows& run : runs_) {
+    if (run.chunk->phase == Phase::kPrefill) PlanPrefill(run, &pieces);
+  }
+  most_parts_ = 0;
+  for (const Rows& run : DecodeRuns()) {
+    most_parts_ = std::max(most_parts_, SpanOf(run, layer).parts());
+  }
+  PlanDecode(layer, &pieces);
+  return pieces;
+}
+
+void ForwardPass::PlanPrefill(const Rows& run, std::vector<AttentionPiece>* pieces) const {
   const int64_t rows_per_piece = prefill_rows_ > Workspace::kAttentionRows
                                      ? Workspace::kAttentionRows
                                      : Workspace::kAttentionRows / 2;
-  *parts = 0;
-  for (const Rows& run : runs_) {
-    if (run.chunk->phase == Phase::kPrefill) {
-      // Late rows have the most keys: started first, they do not end last.
-      for (int64_t b = (run.rows - 1) / rows_per_piece * rows_per_piece; b >= 0;
-           b -= rows_per_piece) {
-        for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-          pieces.push_back({&run, b, std::min(rows_per_piece, run.rows - b), h, 0, false});
-        }
-      }
-      continue;
+  // Late rows have the most keys: started first, they do not end last.
+  for (int64_t b = (run.rows - 1) / rows_per_piece * rows_per_piece; b >= 0; b -= rows_per_piece) {
+    for (int64_t h = 0; h < hp_.kv_heads; ++h) {
+      pieces->push_back({&run, b, std::min(rows_per_piece, run.rows - b), h});
     }
-    constexpr int64_t kSplit = Workspace::kSplitTokens;
+  }
+}
+
+int64_t ForwardPass::SharersOf(std::span<const Rows> decodes, size_t first,
+                               std::span<const int64_t> planned) const {
+  constexpr int64_t kSplit = Workspace::kSplitTokens;
+  const int64_t begin = planned[first];
+  // A split may begin or end inside a page.
+  const auto pages = [&](const Rows& run) {
+    const int64_t page = begin / kv_.block_tokens;
+    const int64_t end = (begin + kSplit + kv_.block_tokens - 1) / kv_.block_tokens;
+    return run.chunk->sequence->pages().subspan(static_cast<size_t>(page),
+                                                static_cast<size_t>(end - page));
+  };
+  const auto whole = [&](const Rows& run) {
+    return run.chunk->sequence->prefix() == nullptr && run.first_position + 1 >= begin + kSplit;
+  };
+  int64_t sharers = 1;
+  if (!whole(decodes[first])) return sharers;
+  for (size_t i = first + 1; i < decodes.size() && sharers < Workspace::kSharedRows; ++i) {
+    if (planned[i] != begin || !whole(decodes[i]) ||
+        !std::ranges::equal(pages(decodes[first]), pages(decodes[i]))) {
+      break;
+    }
+    ++sharers;
+  }
+  return sharers;
+}
+
+void ForwardPass::PlanDecode(int layer, std::vector<AttentionPiece>* pieces) const {
+  constexpr int64_t kSplit = Workspace::kSplitTokens;
+  const std::span<const Rows> decodes = DecodeRuns();
+  std::vector<int64_t> planned(decodes.size());  // Tokens of each run that are in pieces.
+  for (size_t i = 0; i < decodes.size(); ++i) {
+    const Rows& run = decodes[i];
     const DecodeSpan span = SpanOf(run, layer);
-    for (int64_t t = 0; t < span.prefix_rows; t += kSplit, ++*parts) {
+    int64_t part = 0;
+    for (int64_t t = 0; t < span.prefix_rows; t += kSplit, ++part) {
       for (int64_t h = 0; h < hp_.kv_heads; ++h) {
         // Of a head with fewer rows nothing: such parts do not count.
         const int64_t rows = run.chunk->sequence->prefix()->rows(layer, static_cast<int>(h));
-        pieces.push_back({&run, t, std::clamp<int64_t>(rows - t, 0, kSplit), h, *parts, true});
+        pieces->push_back({&run, t, std::clamp<int64_t>(rows - t, 0, kSplit), h, part, true});
       }
     }
-    for (int64_t t = 0; t < span.tokens; t += kSplit, ++*parts) {
+    part += planned[i] / kSplit;
+    for (int64_t t = planned[i]; t < span.tokens; t += kSplit, ++part) {
+      const int64_t sharers = SharersOf(decodes, i, planned);
+      for (size_t other = i; other < i + static_cast<size_t>(sharers); ++other) {
+        planned[other] = t + kSplit;
+      }
       for (int64_t h = 0; h < hp_.kv_heads; ++h) {
-        pieces.push_back({&run, t, std::min(kSplit, span.tokens - t), h, *parts, false});
+        pieces->push_back({&run, t, std::min(kSplit, span.tokens - t), h, part, false, sharers});
       }
     }
   }
-  return pieces;
 }
 
 void ForwardPass::AttendPrefill(const AttentionPiece& p, int layer, int thread) {
@@ -315,13 +386,16 @@ void ForwardPass::AttendDecodePart(const AttentionPiece& p, int layer, int threa
   kernels::AttentionPartArgs a;
   a.kv = p.prefix ? PrefixView(*sequence.prefix(), layer, static_cast<int>(p.head))
                   : PagesView(sequence, layer);
-  a.q = ws_.q.get() + p.run->first_row * int64_t{hp_.heads} * hp_.head_dim;
+  a.q_stride = int64_t{hp_.heads} * hp_.head_dim;
+  a.q = ws_.q.get() + p.run->first_row * a.q_stride;
+  a.rows = p.sharers;
+  a.row_stride = most_parts_ * hp_.heads;
   a.kv_head = p.head;
   a.group = group;
   a.begin = p.begin;
   a.end = p.begin + p.count;
   a.scale = 1.0f / std::sqrt(static_cast<float>(hp_.head_dim));
-  const int64_t first_head = p.part * hp_.heads + p.head * group;
+  const int64_t first_head = PartPlace(*p.run, p.part) * hp_.heads + p.head * group;
   a.acc = ws_.part_acc.data() + first_head * hp_.head_dim;
   a.max = ws_.part_max.data() + first_head;
   a.sum = ws_.part_sum.data() + first_head;
@@ -329,29 +403,23 @@ void ForwardPass::AttendDecodePart(const AttentionPiece& p, int layer, int threa
   kernels_.attention_part(stream_, a);
 }
 
-void ForwardPass::MergeDecodeParts(int layer) {
-  const int64_t dim = hp_.head_dim;
-  const int64_t q_width = int64_t{hp_.heads} * dim;
-  int64_t parts = 0;
-  for (const Rows& run : runs_) {
-    if (run.chunk->phase == Phase::kPrefill) continue;
-    const int64_t count = SpanOf(run, layer).parts();
-    // All heads at once: to the merge they are one large group.
-    kernels_.attention_merge(
-        stream_, {ws_.part_acc.data() + parts * q_width, ws_.part_max.data() + parts * hp_.heads,
-                  ws_.part_sum.data() + parts * hp_.heads, ws_.attended.row(run.first_row), count,
-                  hp_.heads, dim});
-    parts += count;
-  }
+void ForwardPass::MergeDecodeParts(const Rows& run, int layer) {
+  const int64_t place = PartPlace(run, 0);
+  // All heads at once: to the merge they are one large group.
+  kernels_.attention_merge(
+      stream_,
+      {ws_.part_acc.data() + place * hp_.heads * hp_.head_dim,
+       ws_.part_max.data() + place * hp_.heads, ws_.part_sum.data() + place * hp_.heads,
+       ws_.attended.row(run.first_row), SpanOf(run, layer).parts(), hp_.heads, hp_.head_dim});
 }
 
 void ForwardPass::Attend(int layer) {
-  int64_t parts = 0;
-  const std::vector<AttentionPiece> pieces = PlanAttention(layer, &parts);
-  ws_.part_acc.resize(static_cast<size_t>(parts * hp_.heads * hp_.head_dim));
-  ws_.part_max.resize(static_cast<size_t>(parts * hp_.heads));
-  ws_.part_sum.resize(static_cast<size_t>(parts * hp_.heads));
-  pool_.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+  const std::vector<AttentionPiece> pieces = PlanAttention(layer);
+  const int64_t heads = (rows_ - prefill_rows_) * most_parts_ * hp_.heads;
+  ws_.part_acc.resize(static_cast<size_t>(heads * hp_.head_dim));
+  ws_.part_max.resize(static_cast<size_t>(heads));
+  ws_.part_sum.resize(static_cast<size_t>(heads));
+  pool_.ParallelFor(std::ssize(pieces), [&](int64_t i, int thread) {
     const AttentionPiece& piece = pieces[static_cast<size_t>(i)];
     if (piece.run->chunk->phase == Phase::kPrefill) {
       AttendPrefill(piece, layer, thread);
@@ -359,10 +427,15 @@ void ForwardPass::Attend(int layer) {
       AttendDecodePart(piece, layer, thread);
     }
   });
-  MergeDecodeParts(layer);
+  const std::span<const Rows> decodes = DecodeRuns();
+  pool_.ParallelFor(std::ssize(decodes), [&](int64_t i, int) {
+    const Rows& run = decodes[static_cast<size_t>(i)];
+    MergeDecodeParts(run, layer);
+    PrepareRows(&ws_.attended, run.first_row, run.first_row + 1);
+  });
   constexpr int64_t kPiece = 16;
-  pool_.ParallelFor((rows_ + kPiece - 1) / kPiece, [&](int64_t i, int) {
-    PrepareRows(&ws_.attended, i * kPiece, std::min(rows_, (i + 1) * kPiece));
+  pool_.ParallelFor((prefill_rows_ + kPiece - 1) / kPiece, [&](int64_t i, int) {
+    PrepareRows(&ws_.attended, i * kPiece, std::min(prefill_rows_, (i + 1) * kPiece));
   });
 }
 
@@ -387,48 +460,66 @@ void ForwardPass::FeedForward(const PackedLayer& w) {
         kernels_.to_bf16(stream_, {g, act.bf16_row(r) + c, count});
     }
   });
-  if (rows_ > prefill_rows_) PrepareRows(&act, prefill_rows_, rows_);
+  pool_.ParallelFor(rows_ - prefill_rows_, [&](int64_t i, int) {
+    PrepareRows(&act, prefill_rows_ + i, prefill_rows_ + i + 1);
+  });
   const Output down[] = {{&w.down, x_, hp_.hidden}};
   Products(down, &act, true);
 }
 
 void ForwardPass::Logits() {
   // A prompt's last row goes the way of a decoded one, through the mat_vec.
+  std::vector<LogitsRow> wanted;
   for (const Rows& run : runs_) {
     if (run.chunk->logits == nullptr) continue;
-    if (run.chunk->logits_of_every_token) {
-      RowLogits(run.first_row, run.rows, run.chunk->logits);
-    } else {
-      RowLogits(run.first_row + run.rows - 1, 1, run.chunk->logits);
+    for (int64_t i = run.chunk->logits_of_every_token ? 0 : run.rows - 1; i < run.rows; ++i) {
+      const int64_t place = run.chunk->logits_of_every_token ? i : 0;
+      wanted.push_back({run.first_row + i, run.chunk->logits + place * weights_.output.rows()});
     }
+  }
+  constexpr size_t kMost = Workspace::kLogitsRows;
+  for (size_t first = 0; first < wanted.size(); first += kMost) {
+    RowLogits(std::span(wanted).subspan(first, std::min(kMost, wanted.size() - first)));
   }
 }
 
-void ForwardPass::RowLogits(int64_t first, int64_t rows, float* logits) {
-  kernels_.rms_norm(stream_,
-                    {x_ + first * hp_.hidden, weights_.output_norm.data(), ws_.normed.row(0), rows,
-                     hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
-  if (integer_decode_) {
-    for (int64_t r = 0; r < rows; ++r) {
-      kernels_.prepare_activation(
-          stream_, {ws_.normed.row(r), ws_.normed.width, ws_.normed.activation_row(r)});
-    }
+void ForwardPass::RowLogits(std::span<const LogitsRow> rows) {
+  pool_.ParallelFor(std::ssize(rows), [&](int64_t i, int) {
+    float* const normed = ws_.normed.row(i);
+    kernels_.rms_norm(
+        stream_, {x_ + rows[static_cast<size_t>(i)].row * hp_.hidden, weights_.output_norm.data(),
+                  normed, 1, hp_.hidden, hp_.hidden, ws_.normed.stride, hp_.rms_eps});
+    if (!integer_decode_) return;
+    kernels_.prepare_activation(stream_, {normed, ws_.normed.width, ws_.normed.activation_row(i)});
+  });
+  const int64_t vocab = weights_.output.rows();
+  bool in_place = true;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    in_place = in_place && rows[i].logits == rows[0].logits + static_cast<int64_t>(i) * vocab;
   }
+  if (!in_place) ws_.logits.resize(static_cast<size_t>(Workspace::kLogitsRows * vocab));
+  float* const outputs = in_place ? rows[0].logits : ws_.logits.data();
   const int64_t panels = weights_.output.panels();
   constexpr int64_t kPiece = 32;
-  pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t i, int) {
+  pool_.ParallelFor((panels + kPiece - 1) / kPiece, [&](int64_t piece, int) {
     kernels::MatVecArgs m;
     m.w = weights_.output;
     m.x = ws_.normed.row(0);
     m.activation = integer_decode_ ? ws_.normed.activation_row(0) : nullptr;
-    m.y = logits;
-    m.rows = rows;
+    m.y = outputs;
+    m.rows = std::ssize(rows);
     m.x_stride = ws_.normed.stride;
     m.activation_stride = ws_.normed.activation_stride;
-    m.y_stride = weights_.output.rows();
-    m.panel_begin = i * kPiece;
-    m.panel_end = std::min(panels, (i + 1) * kPiece);
+    m.y_stride = vocab;
+    m.panel_begin = piece * kPiece;
+    m.panel_end = std::min(panels, m.panel_begin + kPiece);
     kernels_.mat_vec(stream_, m);
+    if (in_place) return;
+    const int64_t begin = m.panel_begin * kPanelRows;
+    const int64_t count = std::min(vocab, m.panel_end * kPanelRows) - begin;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::copy_n(outputs + static_cast<int64_t>(i) * vocab + begin, count, rows[i].logits + begin);
+    }
   });
 }
 

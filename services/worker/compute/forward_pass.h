@@ -33,7 +33,8 @@ class ForwardPass {
   Status Run(std::span<const SequenceChunk> chunks);
 
  private:
-  // A chunk's rows in the workspace. Rows of prefill chunks come first.
+  // A chunk's rows in the workspace. Rows of prefill chunks come first. Those of decode chunks are
+  // in an order in which sequences that begin with the same pages are neighbours.
   struct Rows {
     const SequenceChunk* chunk;
     int64_t first_row;
@@ -60,6 +61,7 @@ class ForwardPass {
   };
 
   void Arrange(std::span<const SequenceChunk> chunks);
+  void ArrangeWide(const SequenceChunk& chunk);
   void Select(size_t slab);
   Status Layer(int layer, bool first_slab, bool last_slab);
   void Embed();
@@ -72,6 +74,8 @@ class ForwardPass {
                int thread);
   void Products(std::span<const Output> outputs, MatrixInput* input, bool accumulate);
   void RotateAndStore(int layer);
+  // Of rows [begin, end) of a run.
+  void RotateAndStoreRows(const Rows& run, int64_t begin, int64_t end, int layer);
   // Attention of all rows: plans the pieces that threads take, runs them, and then merges the parts
   // of decode rows.
   void Attend(int layer);
@@ -82,18 +86,29 @@ class ForwardPass {
     int64_t begin;
     int64_t count;
     int64_t head;
-    int64_t part;  // Decode: place of the part's results.
-    bool prefix;   // Decode: of the prefix's rows.
+    int64_t part = 0;     // Decode: of the run, from 0 on.
+    bool prefix = false;  // Decode: of the prefix's rows.
+    int64_t sharers = 1;  // Decode: runs, from `run` on, that hold these keys in the same pages.
   };
-  // `parts` becomes the number of parts of all decode rows.
-  std::vector<AttentionPiece> PlanAttention(int layer, int64_t* parts);
+  std::vector<AttentionPiece> PlanAttention(int layer);
+  void PlanPrefill(const Rows& run, std::vector<AttentionPiece>* pieces) const;
+  void PlanDecode(int layer, std::vector<AttentionPiece>* pieces) const;
+  // Runs, from decode run `first` on, whose next kSplitTokens tokens are in the same pages. The
+  // tokens before, `planned` of each run, are in pieces already.
+  int64_t SharersOf(std::span<const Rows> decodes, size_t first,
+                    std::span<const int64_t> planned) const;
   void AttendPrefill(const AttentionPiece& piece, int layer, int thread);
   void AttendDecodePart(const AttentionPiece& piece, int layer, int thread);
-  void MergeDecodeParts(int layer);
+  void MergeDecodeParts(const Rows& run, int layer);
   void FeedForward(const PackedLayer& w);
+  // A row whose logits somebody wants.
+  struct LogitsRow {
+    int64_t row;
+    float* logits;  // [vocab]
+  };
   void Logits();
-  // Of rows [first, first + rows), to `logits` [rows][vocab].
-  void RowLogits(int64_t first, int64_t rows, float* logits);
+  // Of at most Workspace::kLogitsRows rows.
+  void RowLogits(std::span<const LogitsRow> rows);
 
   // What a decoded token attends to in a layer.
   struct DecodeSpan {
@@ -105,6 +120,11 @@ class ForwardPass {
     }
   };
   DecodeSpan SpanOf(const Rows& run, int layer) const;
+  std::span<const Rows> DecodeRuns() const;
+  // Where the results of a run's part begin, in parts.
+  int64_t PartPlace(const Rows& run, int64_t part) const {
+    return (run.first_row - prefill_rows_) * most_parts_ + part;
+  }
   int64_t PanelsPerPiece(int64_t panels) const;
 
   const Hyperparameters& hp_;
@@ -131,6 +151,7 @@ class ForwardPass {
   float* sine_ = nullptr;
   int64_t rows_ = 0;
   int64_t prefill_rows_ = 0;
+  int64_t most_parts_ = 0;  // Of a decode run, in the current layer.
 };
 
 }  // namespace cairn::worker

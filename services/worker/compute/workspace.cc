@@ -18,7 +18,8 @@ size_t ScratchBytes(const Hyperparameters& hp) {
   const size_t bytes =
       std::max({kernels::GemmScratchBytes(widest),
                 kernels::AttentionScratchBytes(Workspace::kAttentionRows, group, hp.head_dim),
-                kernels::AttentionPartScratchBytes(Workspace::kSplitTokens, group)});
+                kernels::AttentionPartScratchBytes(Workspace::kSplitTokens,
+                                                   Workspace::kSharedRows * group, hp.head_dim)});
   // Two threads never share a page.
   return (bytes + 4095) / 4096 * 4096;
 }

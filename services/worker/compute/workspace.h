@@ -53,6 +53,10 @@ struct Workspace {
   static constexpr int64_t kSplitTokens = 256;
   // Most rows that one piece of prefill attention takes.
   static constexpr int64_t kAttentionRows = 64;
+  // Most decode rows that one piece reads common pages for.
+  static constexpr int64_t kSharedRows = 16;
+  // Most rows of one product with the output matrix.
+  static constexpr int64_t kLogitsRows = 16;
 
   Workspace(const Hyperparameters& hp, int64_t max_rows, int threads);
 
@@ -68,8 +72,9 @@ struct Workspace {
   AlignedArray<float> up;            // [rows][activated.stride]
   AlignedArray<float> cosine, sine;  // [rows][rope_dim / 2]
 
-  // Decode attention, per split: [heads][head_dim], [heads], [heads].
+  // Decode attention, per part of each row: [heads][head_dim], [heads], [heads].
   std::vector<float> part_acc, part_max, part_sum;
+  std::vector<float> logits;  // [kLogitsRows][vocab], of rows whose logits go to different places.
 
   size_t scratch_bytes;
   AlignedArray<std::byte> scratch;

@@ -1,10 +1,13 @@
 #include "services/worker/engine/engine_core.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "common/log/log.h"
 #include "services/worker/engine/prompt.h"
+#include "services/worker/scheduling/preemption.h"
 
 namespace cairn::worker {
 namespace {
@@ -25,7 +28,11 @@ void AddCodec(const KvCodec::Stats& codec, std::vector<KvCodec::Stats>* all) {
 EngineCore::EngineCore(EngineParts parts, Executor* executor)
     : parts_(std::move(parts)),
       clock_(*parts_.clock),
-      queue_(parts_.options.queue_capacity, clock_) {
+      order_(*parts_.accounts),
+      queue_({.capacity = parts_.options.queue_capacity,
+              .tenant_capacity = parts_.options.tenant_queue_capacity,
+              .max_wait_seconds = Seconds(parts_.options.queue_max_wait)},
+             *parts_.accounts, parts_.options.tenant, clock_) {
   if (parts_.cache != nullptr) ConnectCache(*executor);
   PrefixSession* const session = session_ ? &*session_ : nullptr;
   prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
@@ -48,6 +55,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
           [this] {
             if (push_) push_->DropPending();
           },
+      .company = [this] { return loop_->HasRoom() && queue_.size() > 0; },
   });
   loop_.emplace(*request_parts_, *parts_.scheduler);
 }
@@ -90,17 +98,32 @@ Result<GenerateSummary> EngineCore::Generate(const GenerateRequest& request,
 Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) {
   CAIRN_ASSIGN_OR_RETURN(PreparedPrompt prompt,
                          PreparePrompt(*parts_.model, context(), BlockTokens(), request));
+  if (request.deadline && *request.deadline <= clock_.Now()) {
+    return InvalidArgument(
+        "field 'deadline': got a time {:.3f} s in the past, expected one to come",
+        Seconds(clock_.Now() - *request.deadline));
+  }
   auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
+  bool busy = false;
   {
     MutexLock lock(mu_);
+    busy = open_requests_ >= parts_.scheduler->max_running();
     ++open_requests_;
   }
-  Status status = queue_.Put(job);
+  // A request that gets a place is matched at once.
+  if (busy) job->ExpectPrefill(std::ssize(job->prompt().tokens) - CachedTokens(*job));
+  std::shared_ptr<Job> displaced;
+  Status status = queue_.Put(job, &displaced);
   if (status.code() == StatusCode::kResourceExhausted) {
-    for (const auto& gone : queue_.TakeCancelled()) {
-      FinishJob(*gone, CancelledSummary(*gone, clock_.Now()));
+    for (const auto& ended : queue_.TakeEnded()) {
+      FinishJob(*ended, EndedSummary(*ended, clock_.Now()));
     }
-    status = queue_.Put(job);
+    status = queue_.Put(job, &displaced);
+  }
+  if (displaced != nullptr) {
+    FinishJob(*displaced, Status(StatusCode::kResourceExhausted,
+                                 "request queue: full, and requests of a tenant with fewer of them "
+                                 "or of a greater priority have come; try again later"));
   }
   if (!status.ok()) {
     MutexLock lock(mu_);
@@ -110,6 +133,22 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
     return status;
   }
   return job;
+}
+
+int64_t EngineCore::CachedTokens(const Job& job) {
+  // Long enough for a node nearby. Without an answer, all of the prompt counts.
+  constexpr std::chrono::milliseconds kDeadline{10};
+  if (!session_ || job.request().no_cache) return 0;
+  const auto& tokens = job.prompt().tokens;
+  const std::vector<BlockKey> keys =
+      session_->Keys(std::span<const TokenId>(tokens).first(tokens.size() - 1));
+  if (keys.empty()) return 0;
+  const auto found = parts_.cache->Exists(session_->fingerprint(), keys,
+                                          {.deadline = kDeadline, .trace = job.request().trace});
+  if (!found.ok()) return 0;
+  const auto missing =
+      std::ranges::find_if(*found, [](const auto& tier) { return !tier.has_value(); });
+  return (missing - found->begin()) * BlockTokens();
 }
 
 void EngineCore::Run() {
@@ -141,15 +180,108 @@ EngineCore::Progress EngineCore::Step() {
 }
 
 void EngineCore::StartJobs() {
-  while (loop_->HasRoom()) {
-    const std::shared_ptr<Job> job = queue_.Take();
-    if (job == nullptr) return;
-    if (job->cancelled()) {
-      FinishJob(*job, CancelledSummary(*job, clock_.Now()));
-    } else {
-      loop_->Add(job);
+  for (const auto& ended : queue_.TakeEnded()) {
+    FinishJob(*ended, EndedSummary(*ended, clock_.Now()));
+  }
+  EndParked();
+  Account();
+  while (StartOne() || ParkOne()) {
+  }
+}
+
+bool EngineCore::StartOne() {
+  if (!loop_->HasRoom()) return false;
+  // Those that have begun in this step have not taken their pages yet.
+  int64_t pages = parts_.pool->free_pages();
+  for (const Running& one : running_) pages -= one.reserved ? 0 : PagesFor(*one.job);
+  // A request that runs keeps its pages to its end. One for which there are none yet waits in front
+  // of the queue. A request that is alone gets whatever the engine can spare.
+  const auto fits = [&](const Job& job) { return running_.empty() || PagesFor(job) <= pages; };
+  const auto parked = std::ranges::max_element(parked_, {}, [&](const auto& run) {
+    return -order_.Rank(run->job()->claim(), 0, clock_.Now()).priority;
+  });
+  if (parked != parked_.end()) {
+    const std::optional<PromptClaim> first = queue_.FirstClaim();
+    const int32_t priority = order_.Rank((*parked)->job()->claim(), 0, clock_.Now()).priority;
+    // Negated: smaller is more urgent.
+    if (!first || order_.Rank(*first, 0, clock_.Now()).priority >= priority) {
+      if (!fits(*(*parked)->job())) return false;
+      running_.push_back(
+          {.job = (*parked)->job(), .charged_tokens = (*parked)->job()->generated()});
+      loop_->Add(std::move(*parked));
+      parked_.erase(parked);
+      return true;
     }
   }
+  const std::shared_ptr<Job> job = queue_.Take(fits);
+  if (job == nullptr) return false;
+  running_.push_back({.job = job});
+  loop_->Add(job);
+  return true;
+}
+
+bool EngineCore::ParkOne() {
+  const std::optional<PromptClaim> waiting = queue_.FirstClaim();
+  if (!waiting) return false;
+  const std::optional<size_t> victim = ChooseVictim(loop_->Candidates(), *waiting, order_);
+  if (!victim) return false;
+  std::unique_ptr<RequestRun> run = loop_->TakeOut(*victim);
+  uint64_t held = 0;
+  for (const auto& one : parked_) held += one->kept_bytes();
+  run->Park(held + run->parked_bytes() <= parts_.options.parking_bytes);
+  {
+    MutexLock lock(mu_);
+    ++totals_.requests_parked;
+  }
+  std::erase_if(running_, [&](const Running& one) { return one.job == run->job(); });
+  parked_.push_back(std::move(run));
+  return true;
+}
+
+void EngineCore::EndParked() {
+  for (auto& run : parked_) {
+    if (!run->job()->cancelled() && !cancel_all_.load()) continue;
+    run->Next(0, /*alone=*/false);  // Ends it: it computes nothing.
+    const auto job = run->job();
+    running_.push_back({.job = job, .charged_tokens = job->generated()});
+    FinishRun(std::move(run));
+  }
+  std::erase(parked_, nullptr);
+}
+
+int64_t EngineCore::PagesFor(const Job& job) const {
+  const size_t scored = job.request().score_tokens.size();
+  const auto tokens = static_cast<int64_t>(job.prompt().tokens.size() +
+                                           (scored > 0 ? scored : job.prompt().max_tokens));
+  return (tokens + BlockTokens() - 1) / BlockTokens();
+}
+
+void EngineCore::Account() {
+  for (Running& one : running_) {
+    const uint64_t generated = one.job->generated();
+    parts_.accounts->Charge(
+        one.job->claim().tenant,
+        TenantAccounts::kGeneratedCost * static_cast<double>(generated - one.charged_tokens));
+    one.charged_tokens = generated;
+  }
+  WorkerEngine::Load now;
+  now.rates = parts_.scheduler->rates();
+  // What runs alone is computed in steps of its own, which the scheduler does not see.
+  double& speed = now.rates.prefill_tokens_per_second;
+  if (speed <= 0) speed = prompt_kv_->prefill_tokens_per_second();
+  double& drain = now.rates.drain_tokens_per_second;
+  if (drain <= 0) drain = speed;
+  std::vector<PromptClaim> prompts;
+  for (Running& one : running_) one.reserved = true;  // Whoever ran has had a step.
+  for (const Scheduler::Candidate& one : loop_->Candidates()) {
+    now.running_decodes += one.decoding ? 1 : 0;
+    if (!one.decoding && !one.ending) prompts.push_back(one.claim);
+  }
+  now.running_prompts = prompts.size();
+  now.parked = parked_.size();
+  queue_.SetRunning(std::move(prompts), drain);
+  MutexLock lock(mu_);
+  load_ = std::move(now);
 }
 
 void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
@@ -162,18 +294,36 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
   // Pushes that wait hold the sequence, but read only pages that it computed.
   sequence->DropLoans();
   sequence.reset();  // Before the caller hears of the end: its next request may need the pages.
+  // The match may have found more or less than was expected.
+  if (outcome.ok()) {
+    parts_.accounts->Charge(job->claim().tenant,
+                            static_cast<double>(outcome->computed_tokens) -
+                                static_cast<double>(job->claim().prefill_tokens));
+  }
+  const auto running = std::ranges::find(running_, job, &Running::job);
+  parts_.accounts->Charge(job->claim().tenant,
+                          TenantAccounts::kGeneratedCost *
+                              static_cast<double>(job->generated() - running->charged_tokens));
+  running_.erase(running);
   FinishJob(*job, std::move(outcome));
 }
 
 void EngineCore::FinishJob(Job& job, Result<GenerateSummary> outcome) {
+  if (outcome.ok() && outcome->finish_reason == "cancelled" && job.expired() &&
+      !cancel_all_.load()) {
+    outcome->finish_reason = "deadline";
+  }
+  queue_.Over(job);
   {
     MutexLock lock(mu_);
     if (outcome.ok()) {
       ++totals_.requests;
       totals_.requests_cancelled += outcome->finish_reason == "cancelled" ? 1 : 0;
+      totals_.requests_expired += outcome->finish_reason == "deadline" ? 1 : 0;
       totals_.prompt_tokens += outcome->prompt_tokens;
       totals_.fetched_tokens += outcome->fetched_tokens;
       totals_.computed_tokens += outcome->computed_tokens;
+      totals_.shared_tokens += outcome->shared_tokens;
       totals_.chosen_tokens += outcome->chosen_tokens;
       totals_.generated_tokens += outcome->tokens.size();
     } else {
@@ -321,6 +471,26 @@ WorkerEngine::Stats EngineCore::GetStats() const {
     for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);
   }
   return stats;
+}
+
+WorkerEngine::Load EngineCore::GetLoad() const {
+  WorkerEngine::Load load;
+  {
+    MutexLock lock(mu_);
+    load = load_;
+  }
+  load.prefill_seconds = queue_.BacklogSeconds();
+  load.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
+  load.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
+  std::map<int32_t, WorkerEngine::Load::Queued, std::greater<>> queued;
+  for (const PromptClaim& claim : queue_.Waiting()) {
+    WorkerEngine::Load::Queued& one = queued[claim.priority];
+    one.priority = claim.priority;
+    ++one.requests;
+    one.prefill_tokens += static_cast<uint64_t>(claim.prefill_tokens);
+  }
+  for (const auto& [priority, one] : queued) load.queued.push_back(one);
+  return load;
 }
 
 void EngineCore::Close(TimePoint deadline) {

@@ -27,6 +27,7 @@
 #include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/selection_publisher.h"
 #include "services/worker/engine/worker_engine.h"
+#include "services/worker/scheduling/prompt_order.h"
 
 namespace cairn::worker {
 
@@ -46,6 +47,7 @@ class EngineCore {
   bool WaitIdle(Duration timeout);
   WorkerEngine::Info GetInfo() const;
   WorkerEngine::Stats GetStats() const;
+  WorkerEngine::Load GetLoad() const;
   const Model& model() const { return *parts_.model; }
 
   // Queues a request; Job::Consume gives its answer. Errors: those of Generate that come before the
@@ -86,11 +88,26 @@ class EngineCore {
   void ConnectCache(Executor& executor);
   // A node that is away is not waited for again: the client opens them once it is there.
   void OpenPublished();
+  // Tokens at the beginning of the prompt that the node has now, for the order of prompts. Asks it
+  // once and promises nothing.
+  int64_t CachedTokens(const Job& job);
   void FinishJob(Job& job, Result<GenerateSummary> outcome);
 
   // The driver's.
-  // Lets requests that wait run, as far as the scheduler allows.
+  // Ends requests that wait and are of no use any more, and lets others run, as far as the
+  // scheduler allows.
   void StartJobs();
+  // Lets one request run, if there are a place and pages: one that was parked, or the first of the
+  // queue if it is more urgent.
+  bool StartOne();
+  // Parks a request that is less urgent than the first of the queue.
+  bool ParkOne();
+  // Ends parked requests that are of no use any more.
+  void EndParked();
+  // Of its prompt and the longest answer.
+  int64_t PagesFor(const Job& job) const;
+  // Charges what was generated to its tenants, and tells the queue what runs.
+  void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
   void Keep(const Job& job, const GenerateSummary& summary, std::shared_ptr<KvSequence> sequence);
   // False: there is none.
@@ -109,6 +126,7 @@ class EngineCore {
   std::optional<PrefixSession> session_;
   std::optional<PushQueue> push_;
 
+  const PromptOrder order_;
   RequestQueue queue_;
 
   // The driver's.
@@ -117,6 +135,13 @@ class EngineCore {
   std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
   std::optional<RequestParts> request_parts_;
   std::optional<RunLoop> loop_;
+  struct Running {
+    std::shared_ptr<Job> job;
+    uint64_t charged_tokens = 0;  // Generated ones.
+    bool reserved = false;        // It has its pages, or has had a step to take them.
+  };
+  std::vector<Running> running_;
+  std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
 
   mutable Mutex mu_;
   CondVar changed_;
@@ -124,6 +149,8 @@ class EngineCore {
   bool idle_running_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;  // Accepted and not finished.
   WorkerEngine::Stats totals_ ABSL_GUARDED_BY(mu_);
+  // What the driver saw last: what runs, and the rates.
+  WorkerEngine::Load load_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> cancel_all_{false};
 };
 

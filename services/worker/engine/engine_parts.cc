@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/worker/scheduling/batch_scheduler.h"
+
 namespace cairn::worker {
 namespace {
 
@@ -62,6 +64,26 @@ Status MakeNamespaces(EngineParts& parts) {
   return OkStatus();
 }
 
+Status CheckScheduling(const WorkerEngine::Options& options) {
+  if (options.max_running < 1) {
+    return InvalidArgument("option 'max_running': got {}, expected at least 1",
+                           options.max_running);
+  }
+  if (!(options.decode_share > 0 && options.decode_share < 1)) {
+    return InvalidArgument("option 'decode_share': got {}, expected more than 0 and less than 1",
+                           options.decode_share);
+  }
+  for (const auto& [tenant, terms] : options.tenant_terms) {
+    if (!(terms.weight > 0)) {
+      return InvalidArgument(
+          "option 'tenant_terms': got weight {} for tenant '{}', expected more "
+          "than 0",
+          terms.weight, tenant);
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<EngineParts> LoadEngineParts(const WorkerEngine::Options& options,
@@ -71,14 +93,22 @@ Result<EngineParts> LoadEngineParts(const WorkerEngine::Options& options,
     return InvalidArgument("option 'queue_capacity': got {}, expected at least 1",
                            options.queue_capacity);
   }
+  CAIRN_RETURN_IF_ERROR(CheckScheduling(options));
   EngineParts parts;
   parts.options = options;
   parts.clock = &clock;
   parts.cache = std::move(cache);
+  parts.accounts = std::make_unique<TenantAccounts>(options.tenant_terms);
   parts.scheduler = std::move(scheduler);
-  if (parts.scheduler == nullptr) parts.scheduler = std::make_unique<FifoScheduler>();
   CAIRN_RETURN_IF_ERROR(LoadModel(parts));
   CAIRN_RETURN_IF_ERROR(MakePool(parts));
+  if (parts.scheduler == nullptr) {
+    parts.scheduler = std::make_unique<BatchScheduler>(
+        BatchScheduler::Options{.max_running = options.max_running,
+                                .block_tokens = parts.pool->layout().block_tokens,
+                                .decode_share = options.decode_share},
+        *parts.accounts);
+  }
   CAIRN_RETURN_IF_ERROR(MakeNamespaces(parts));
   return parts;
 }

@@ -13,9 +13,10 @@
 #include "kernels/selections/selection.h"
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
-#include "services/worker/engine/scheduler.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/kv/kv_pool.h"
+#include "services/worker/scheduling/scheduler.h"
+#include "services/worker/scheduling/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/worker_namespace.h"
 
@@ -25,6 +26,7 @@ namespace cairn::worker {
 struct EngineParts {
   WorkerEngine::Options options;  // max_context and kv_pool_bytes are filled in.
   const Clock* clock = nullptr;   // Required. Must outlive the engine.
+  std::unique_ptr<TenantAccounts> accounts;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Model> model;
   std::unique_ptr<Transformer> transformer;

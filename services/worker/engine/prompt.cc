@@ -4,6 +4,8 @@
 #include <cctype>
 #include <utility>
 
+#include "model/utf8.h"
+
 namespace cairn::worker {
 namespace {
 
@@ -17,6 +19,41 @@ Status CheckTrace(const std::string& trace) {
   if (legal) return OkStatus();
   return InvalidArgument("field 'trace': got {} characters, expected at most {} of [A-Za-z0-9-]",
                          trace.size(), kMaxTraceLength);
+}
+
+bool ValidUtf8Text(std::string_view text) { return ValidUtf8Prefix(text) == text.size(); }
+
+Status CheckStops(const std::vector<std::string>& stops) {
+  if (stops.size() > kMaxStops) {
+    return InvalidArgument("field 'stop': got {} texts, expected at most {}", stops.size(),
+                           kMaxStops);
+  }
+  for (size_t i = 0; i < stops.size(); ++i) {
+    if (stops[i].empty() || stops[i].size() > kMaxStopBytes) {
+      return InvalidArgument("field 'stop[{}]': got {} bytes, expected 1 to {}", i, stops[i].size(),
+                             kMaxStopBytes);
+    }
+    if (!ValidUtf8Text(stops[i])) {
+      return InvalidArgument("field 'stop[{}]': got bytes that are not UTF-8, expected text", i);
+    }
+  }
+  return OkStatus();
+}
+
+// What orders the request among others.
+Status CheckOrder(const GenerateRequest& request) {
+  if (request.priority < kLeastPriority || request.priority > kGreatestPriority) {
+    return InvalidArgument("field 'priority': got {}, expected {} to {}", request.priority,
+                           kLeastPriority, kGreatestPriority);
+  }
+  const bool printable =
+      std::ranges::all_of(request.tenant, [](unsigned char c) { return c > ' ' && c != 0x7f; });
+  if (request.tenant.size() > kMaxTenantBytes || !printable || !ValidUtf8Text(request.tenant)) {
+    return InvalidArgument(
+        "field 'tenant': got {} bytes, expected at most {} of UTF-8 without spaces",
+        request.tenant.size(), kMaxTenantBytes);
+  }
+  return OkStatus();
 }
 
 // Text that cannot fit the context however long its tokens are is refused before the work of making
@@ -101,6 +138,8 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
                                      uint32_t block_tokens, const GenerateRequest& request) {
   CAIRN_RETURN_IF_ERROR(Validate(request.sampling));
   CAIRN_RETURN_IF_ERROR(CheckTrace(request.trace));
+  CAIRN_RETURN_IF_ERROR(CheckStops(request.stop));
+  CAIRN_RETURN_IF_ERROR(CheckOrder(request));
   if (request.max_tokens < 1 || request.max_tokens > context_tokens) {
     return InvalidArgument("field 'max_tokens': got {}, expected 1 to {}", request.max_tokens,
                            context_tokens);

@@ -21,9 +21,9 @@ PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* 
       block_tokens_(transformer.kv_layout().block_tokens) {}
 
 PromptKv::Report PromptKv::Compute(const Request& request) {
-  PromptRun run(*this, request, /*alone=*/true);
+  PromptRun run(*this, request);
   while (true) {
-    const Step step = run.Next(transformer_.max_rows());
+    const Step step = run.Next(transformer_.max_rows(), /*alone=*/true);
     if (step.kind == Step::Kind::kFinished) return std::move(run.report());
     if (step.kind != Step::Kind::kChunk) continue;
     const TimePoint start = clock_.Now();
@@ -72,6 +72,7 @@ std::vector<ComputedBlock> PromptKv::Blocks(const PromptRun& run, std::span<cons
       std::min<size_t>(keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
   std::vector<ComputedBlock> blocks;
   for (size_t b = first; b < end; ++b) {
+    if (run.adopted_[b]) continue;  // Whoever computed it pushes it.
     ComputedBlock block;
     block.key = keys[b];
     if (b > 0) block.parent = keys[b - 1];

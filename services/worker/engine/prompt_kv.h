@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,14 +54,19 @@ class PromptKv {
     // Idle work: one block a chunk so that it can stop soon, pushes go on meanwhile, and the last
     // token need not be computed when the cache has its block.
     bool background = false;
+    NextUse next = NextUse::kUnknown;  // Goes with the match.
     std::string trace;
     std::function<bool()> stop;  // Asked between chunks.
+    // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
+    // Null: nobody is kept from anything by a step that waits.
+    std::function<bool()> company = nullptr;
   };
 
   struct Report {
     Status status;  // CANCELLED when stopped.
     uint32_t fetched_blocks = 0;
     uint32_t computed_tokens = 0;
+    uint32_t shared_blocks = 0;  // Taken from other runs, which computed them.
     uint32_t chosen_blocks = 0;  // At the node, but computed, since that was sooner.
     // Of the first full block that was not fetched, chosen ones apart.
     MissReason miss_reason = MissReason::kNone;
@@ -72,6 +78,11 @@ class PromptKv {
   };
   // Does all steps of a PromptRun that is alone.
   Report Compute(const Request& request);
+
+  // The cache stores KV in another form than it was computed in.
+  bool lossy() const { return session_ != nullptr && session_->codec().lossy(); }
+  // Of the prompts so far; 0: not known.
+  double prefill_tokens_per_second() const { return prefiller_.tokens_per_second(); }
 
   // Call after each forward pass over a sequence with lent pages. OK: what it computed is right, or
   // was made so. ABORTED: the node took lent memory back meanwhile. The pages are computed again
@@ -94,6 +105,8 @@ class PromptKv {
   SelectionPublisher* const selections_;
   // The run that published selections watch: one at a time. Null: none.
   const PromptRun* watched_ = nullptr;
+  // Blocks that runs compute in this round, under the names by which they are shared.
+  std::set<BlockKey> claims_;
   Prefiller prefiller_;
   const int64_t block_tokens_;
 };

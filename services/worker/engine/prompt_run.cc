@@ -12,11 +12,10 @@ constexpr int kMostFurtherMatches = 8;
 
 }  // namespace
 
-PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request, bool alone)
+PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
     : kv_(kv),
       request_(std::move(request)),
       sequence_(*request_.sequence),
-      alone_(alone),
       use_cache_(request_.use_cache && kv.session_ != nullptr),
       total_(std::ssize(request_.tokens)),
       held_(sequence_.length()),
@@ -30,6 +29,16 @@ PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request, bool alone)
         wanted_.first(std::min(keys_.size(), static_cast<size_t>((total_ - 1) / kv.block_tokens_)));
   }
   block_seconds_.resize(static_cast<size_t>((total_ + kv.block_tokens_ - 1) / kv.block_tokens_));
+  adopted_.resize(block_seconds_.size());
+  if (request_.use_cache && !request_.background) {
+    // All of the pool is KV of one model, so without a namespace any root will do.
+    names_ = use_cache_ ? keys_
+                        : BlockKeyChain(Digest()).Keys(request_.tokens,
+                                                       static_cast<uint32_t>(kv.block_tokens_));
+    most_adopted_ = request_.logits == nullptr
+                        ? names_.size()
+                        : static_cast<size_t>((total_ - 1) / kv.block_tokens_);
+  }
   if (use_cache_ && kv.selections_ != nullptr && held_ == 0 && kv.watched_ == nullptr) {
     kv.selections_->Begin(request_.tokens, request_.prefix_end,
                           std::ssize(wanted_) * kv.block_tokens_, sequence_);
@@ -39,27 +48,21 @@ PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request, bool alone)
 }
 
 PromptRun::~PromptRun() {
+  Unclaim();
   if (kv_.watched_ != this) return;
   kv_.selections_->Drop();
   kv_.watched_ = nullptr;
 }
 
-Step PromptRun::Next(int64_t max_rows) {
+Step PromptRun::Next(int64_t max_rows, bool alone) {
+  // With company there is always some prompt under way: pushes would never go out.
+  if (!alone) pause_.reset();
   switch (state_) {
     case State::kMatch:
-      Match();
+      Match(alone);
       return {Step::Kind::kWorked};
     case State::kFetching:
-      if (overlap_) {
-        if (Overlap()) SettleFetch();
-        return {Step::Kind::kWorked};
-      }
-      if (!alone_ && !fetch_->PollDone()) {
-        if (!request_.stop || !request_.stop()) return {Step::Kind::kWaiting};
-        fetch_->Cancel();
-      }
-      SettleFetch();
-      return {Step::Kind::kWorked};
+      return NextFetching();
     case State::kChunk:
       return NextChunk(max_rows);
     case State::kFinished:
@@ -68,15 +71,33 @@ Step PromptRun::Next(int64_t max_rows) {
   return {Step::Kind::kFinished};
 }
 
-void PromptRun::WaitBriefly() {
-  if (fetch_ != nullptr) fetch_->WaitBriefly();
+Step PromptRun::NextFetching() {
+  if (overlap_) {
+    if (Overlap()) SettleFetch(/*wait=*/true);
+    return {Step::Kind::kWorked};
+  }
+  const bool polls = request_.company != nullptr;
+  if (polls && !fetch_->PollDone()) {
+    if (!request_.stop || !request_.stop()) return {Step::Kind::kWaiting};
+    fetch_->Cancel();
+  }
+  SettleFetch(/*wait=*/!polls);
+  return {Step::Kind::kWorked};
 }
 
-void PromptRun::Match() {
+bool PromptRun::WaitBriefly() {
+  if (fetch_ != nullptr) fetch_->WaitBriefly();
+  return fetch_ != nullptr;
+}
+
+void PromptRun::Match(bool alone) {
   if (wanted_.empty()) return BeginChunks();
   PrefixSession& session = *kv_.session_;
+  const auto here = static_cast<size_t>(names_.empty() ? 0 : sequence_.Published(wanted_));
+  // The node's decoded blocks go first, so only it can say what a lossy recipe shares.
+  if (here == wanted_.size() && !session.codec().lossy()) return BeginChunks();
   PrefixSession::Match match =
-      session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace);
+      session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace, request_.next);
   report_.match_seconds = match.seconds;
   report_.miss_reason = match.reason;
   report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
@@ -88,11 +109,11 @@ void PromptRun::Match() {
     // Idle work on pages that a push may be reading: they are not fetched over.
     return matched_ < wanted_.size() ? BeginChunks() : Finish();
   }
-  if (matched_ == 0) {
-    session.CountMissed(match.reason, wanted_.size());
+  if (matched_ == 0 || (matched_ <= here && !session.codec().lossy())) {
+    session.CountMissed(match.reason, wanted_.size() - here);
     return BeginChunks();
   }
-  StartFetch(std::move(match));
+  StartFetch(std::move(match), alone);
 }
 
 void PromptRun::MatchFurther(PrefixSession::Match* match) {
@@ -107,10 +128,10 @@ void PromptRun::MatchFurther(PrefixSession::Match* match) {
   }
 }
 
-void PromptRun::StartFetch(PrefixSession::Match match) {
+void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
   selecting_ = false;
   const PrefixSession::Options& options = kv_.session_->options();
-  overlap_ = alone_ && options.overlap && matched_ * kv_.block_tokens_ < total_;
+  overlap_ = alone && options.overlap && matched_ * kv_.block_tokens_ < total_;
   choose_ = options.choose && overlap_ && !request_.background;
   // Where parts of a lossy prefix are computed instead of fetched, what follows has bytes that
   // depend on where they meet, and is not pushed. So nothing is chosen while there is more to push
@@ -131,7 +152,12 @@ bool PromptRun::Overlap() {
   do {
     if (choose_) report_.status = ComputeFront();
     if (report_.status.ok()) report_.status = ComputeRest();
-  } while (report_.status.code() == StatusCode::kAborted && fetch_->TurnedBack());
+  } while (report_.status.code() == StatusCode::kAborted && !gave_way_ && fetch_->TurnedBack());
+  if (gave_way_ && report_.status.code() == StatusCode::kAborted) {
+    overlap_ = false;
+    fetch_->FetchTheRest();
+    return false;
+  }
   if (report_.status.code() != StatusCode::kCancelled) return true;
   // Not worth waiting for; what has been computed may stand on KV that never came.
   fetch_.reset();
@@ -140,15 +166,19 @@ bool PromptRun::Overlap() {
   return false;
 }
 
-void PromptRun::SettleFetch() {
+void PromptRun::SettleFetch(bool wait) {
   const bool done = overlap_ && report_.status.ok();
-  const PrefixFetch::Outcome outcome = fetch_->Finish(/*wait=*/alone_ && !done);
+  const PrefixFetch::Outcome outcome = fetch_->Finish(wait && !done);
   fetch_.reset();
   NoteFetched(outcome);
   uint32_t good = outcome.blocks;
   if (done && good == matched_) {
     const int64_t broken = sequence_.FirstBrokenLoan();
-    if (broken == sequence_.page_count()) return Finish();
+    if (broken == sequence_.page_count()) {
+      Publish(0, front_);
+      Publish(matched_, total_ / kv_.block_tokens_);
+      return Finish();
+    }
     // The node took its memory back while it was read.
     good = static_cast<uint32_t>(broken);
     report_.miss_reason = MissReason::kUnavailable;
@@ -170,6 +200,7 @@ void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
   report_.fetched_blocks = outcome.fetched_blocks;
   report_.chosen_blocks = outcome.blocks - outcome.fetched_blocks;
   as_pushed_ = outcome.as_pushed;
+  if (kv_.session_->codec().lossy() && outcome.fetched_blocks > 0) names_.clear();
   const double offset = Seconds(outcome.start - start_);
   for (size_t layer = 0; layer < outcome.layers.size(); ++layer) {
     const FetchProgress::LayerTimes& times = outcome.layers[layer];
@@ -194,6 +225,7 @@ Status PromptRun::ComputeFront() {
     front_ = step.front;
     if (!first_target_) first_target_ = step.target;
     if (step.target <= front_) return OkStatus();
+    if (GiveWay()) return Status(StatusCode::kAborted, "other requests have come");
     const int64_t begin = front_ * kv_.block_tokens_;
     // When everything is computed, a chunk may reach into the rest of the prompt.
     const int64_t most = step.target == matched_ ? total_ : step.target * kv_.block_tokens_;
@@ -212,6 +244,11 @@ Status PromptRun::ComputeFront() {
     front_ = front_end;
     if (end > matched_ * kv_.block_tokens_) return OkStatus();
   }
+}
+
+bool PromptRun::GiveWay() {
+  gave_way_ = request_.company && request_.company();
+  return gave_way_;
 }
 
 Status PromptRun::ComputeRest() {
@@ -238,7 +275,7 @@ Status PromptRun::ComputeRest() {
     if (request_.stop && request_.stop()) {
       return Status(StatusCode::kCancelled, "prefill stopped");
     }
-    const Status there = fetch_->WaitLayer(layer, front_);
+    const Status there = fetch_->WaitLayer(layer, front_, [this] { return GiveWay(); });
     computing = kv_.clock_.Now();
     return there;
   });
@@ -285,6 +322,7 @@ void PromptRun::BeginChunks() {
 }
 
 Step PromptRun::NextChunk(int64_t max_rows) {
+  AdoptBlocks();
   const int64_t begin = sequence_.length();
   if (begin == total_) {
     EndChunks(OkStatus());
@@ -295,11 +333,12 @@ Step PromptRun::NextChunk(int64_t max_rows) {
     return {Step::Kind::kWorked};
   }
   const int64_t most = request_.background ? kv_.block_tokens_ : kv_.prefiller_.chunk_tokens();
-  int64_t count = std::min({most, total_ - begin, max_rows});
+  int64_t count = Unshared(std::min({most, total_ - begin, max_rows}));
   // A chunk ends at a block boundary or at the prompt's end.
   if (count < total_ - begin) count = count / kv_.block_tokens_ * kv_.block_tokens_;
   if (count <= 0) return {Step::Kind::kWaiting};
   chunk_tokens_ = count;
+  Claim();
   Step step{Step::Kind::kChunk};
   step.chunk.sequence = &sequence_;
   step.chunk.tokens =
@@ -312,10 +351,60 @@ Step PromptRun::NextChunk(int64_t max_rows) {
   return step;
 }
 
+void PromptRun::AdoptBlocks() {
+  auto block = static_cast<size_t>(sequence_.length() / kv_.block_tokens_);
+  const size_t end = std::min(names_.size(), most_adopted_);
+  for (; block < end; ++block) {
+    const std::byte* const own = sequence_.pages()[block];
+    if (!sequence_.Adopt(static_cast<int64_t>(block), names_[block])) return;
+    sequence_.SetLength(static_cast<int64_t>(block + 1) * kv_.block_tokens_);
+    if (sequence_.pages()[block] == own) continue;  // Computed before loans were found broken.
+    adopted_[block] = true;
+    ++report_.shared_blocks;
+    selecting_ = false;  // Nobody has seen the queries of these tokens.
+  }
+}
+
+int64_t PromptRun::Unshared(int64_t count) const {
+  const int64_t begin = sequence_.length() / kv_.block_tokens_;
+  for (int64_t block = begin; (block - begin) * kv_.block_tokens_ < count; ++block) {
+    const auto b = static_cast<size_t>(block);
+    if (b >= std::min(names_.size(), most_adopted_)) break;
+    if (kv_.claims_.contains(names_[b]) || sequence_.Published({&names_[b], 1}) > 0) {
+      return (block - begin) * kv_.block_tokens_;
+    }
+  }
+  return count;
+}
+
+void PromptRun::Claim() {
+  if (names_.empty()) return;
+  const auto begin = static_cast<size_t>(sequence_.length() / kv_.block_tokens_);
+  claimed_ =
+      std::span(names_).subspan(begin, static_cast<size_t>(chunk_tokens_ / kv_.block_tokens_));
+  kv_.claims_.insert(claimed_.begin(), claimed_.end());
+}
+
+void PromptRun::Unclaim() {
+  for (const BlockKey& name : claimed_) kv_.claims_.erase(name);
+  claimed_ = {};
+}
+
+void PromptRun::Publish(int64_t begin, int64_t end) {
+  // What was computed over memory that the node has taken back is computed again.
+  if (names_.empty() || sequence_.FirstBrokenLoan() != sequence_.page_count()) return;
+  for (int64_t b = begin; b < end; ++b) {
+    if (!sequence_.lent(b)) sequence_.Publish(b, names_[static_cast<size_t>(b)]);
+  }
+}
+
 void PromptRun::Computed(const Status& status, const Pass& pass) {
+  Unclaim();
   if (!status.ok()) return EndChunks(status);
-  kv_.prefiller_.Measure(sequence_.length() - chunk_tokens_, chunk_tokens_, pass.seconds,
-                         pass.disturbed || request_.background, &block_seconds_);
+  const int64_t begin = sequence_.length() - chunk_tokens_;
+  kv_.prefiller_.Measure(begin, chunk_tokens_, pass.seconds, pass.disturbed || request_.background,
+                         &block_seconds_);
+  Publish(begin / kv_.block_tokens_, sequence_.length() / kv_.block_tokens_);
   if (sequence_.length() == total_) EndChunks(OkStatus());
 }
 
@@ -336,7 +425,9 @@ void PromptRun::EndChunks(const Status& status) {
 void PromptRun::Finish() {
   state_ = State::kFinished;
   int64_t there = std::max<int64_t>(held_, report_.fetched_blocks * kv_.block_tokens_);
+  there += report_.shared_blocks * kv_.block_tokens_;
   report_.computed_tokens = static_cast<uint32_t>(std::max<int64_t>(0, sequence_.length() - there));
+  there -= report_.shared_blocks * kv_.block_tokens_;
   // The node has the blocks that were computed by choice.
   there += report_.chosen_blocks * kv_.block_tokens_;
   bool push = use_cache_;

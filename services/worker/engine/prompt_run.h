@@ -8,10 +8,17 @@
 // kMatch asks the cache node (one step, within the match deadline). kFetching waits for matched
 // blocks. kChunk yields the rest of the prompt as chunks for Transformer::Forward.
 //
-// A run that is alone overlaps fetching with computing, layer by layer, as prompt_kv.h describes:
-// kFetching is then one step, which may wait until the fetch ends. A run that shares the engine
-// never waits for fetched bytes: it says kWaiting until the fetch is over, and computes then. Both
-// ways give the same KV.
+// A run that is alone when its fetch begins overlaps fetching with computing, layer by layer, as
+// prompt_kv.h describes: kFetching is then one step, which may wait until the fetch ends or until
+// other requests come. A run that shares the engine never waits for fetched bytes: it says kWaiting
+// until the fetch is over, and computes then. Both ways give the same KV.
+//
+// Prompts that begin alike compute what they share once. A run publishes each block that it has
+// computed under its key of exact lineage (KvSequence::Publish), and takes blocks that others have
+// published instead of computing them. What another run computes in the same round it waits for. So
+// a late prompt joins at the block under way, and if the run that computes is cancelled or fails,
+// another one goes on. Only computed blocks of exact lineage are shared: with a lossy recipe a run
+// for which the node had decoded blocks neither takes nor publishes any.
 
 #include <cstdint>
 #include <functional>
@@ -32,21 +39,22 @@ class PromptRun {
  public:
   enum class State : uint8_t { kMatch, kFetching, kChunk, kFinished };
 
-  // `kv` and what the request points to must outlive it. `alone`: no other run is stepped until
-  // this one is finished.
-  PromptRun(PromptKv& kv, PromptKv::Request request, bool alone);
+  // `kv` and what the request points to must outlive it.
+  PromptRun(PromptKv& kv, PromptKv::Request request);
   ~PromptRun();
   PromptRun(const PromptRun&) = delete;
   PromptRun& operator=(const PromptRun&) = delete;
 
-  // Does one piece of work. `max_rows`: tokens that a chunk may have. REQUIRES: the last chunk was
-  // given to Computed.
-  Step Next(int64_t max_rows);
+  // Does one piece of work. `max_rows`: tokens that a chunk may have. `alone`: no other run waits
+  // to be stepped, so a fetch that begins now may overlap with computing. REQUIRES: the last chunk
+  // was given to Computed.
+  Step Next(int64_t max_rows, bool alone);
   // The chunk of the last step went through the forward pass with this result.
   void Computed(const Status& status, const Pass& pass);
 
-  // Waits at most 10 ms for fetched bytes, when the last step was kWaiting.
-  void WaitBriefly();
+  // Waits at most 10 ms for fetched bytes, when the last step was kWaiting. False: nothing is
+  // fetched.
+  bool WaitBriefly();
 
   State state() const { return state_; }
   // Complete when the state is kFinished.
@@ -55,14 +63,19 @@ class PromptRun {
  private:
   friend class PromptKv;
 
-  void Match();
+  void Match(bool alone);
   // Takes deeper matches that somebody computed over decoded blocks. Only for lossy codecs.
   void MatchFurther(PrefixSession::Match* match);
-  void StartFetch(PrefixSession::Match match);
-  // Computes on what the fetch brings, while it runs. False: cancelled, and finished.
+  void StartFetch(PrefixSession::Match match, bool alone);
+  Step NextFetching();
+  // Says whether others want to run: then waiting and computing in one step ends.
+  bool GiveWay();
+  // Computes on what the fetch brings, while it runs. False: not to be settled now, since it was
+  // cancelled and is finished, or since others have come and the rest is polled.
   bool Overlap();
-  // The fetch is over: notes what came of it, and goes on with what is missing.
-  void SettleFetch();
+  // The fetch is over: notes what came of it, and goes on with what is missing. `wait`: for what
+  // can still come.
+  void SettleFetch(bool wait);
   void NoteFetched(const PrefixFetch::Outcome& outcome);
   // Computes blocks of the front until the fetch is better waited for, or is over.
   Status ComputeFront();
@@ -74,6 +87,15 @@ class PromptRun {
 
   void BeginChunks();
   Step NextChunk(int64_t max_rows);
+  // Takes the next blocks that others have published.
+  void AdoptBlocks();
+  // Of `count` tokens from the sequence's length on, those that nobody else has or computes.
+  int64_t Unshared(int64_t count) const;
+  // Others wait for the blocks of the chunk, until Unclaim.
+  void Claim();
+  void Unclaim();
+  // Blocks [begin, end) are computed: others may have them.
+  void Publish(int64_t begin, int64_t end);
   // All chunks are computed, or `status` says why not.
   void EndChunks(const Status& status);
   void Finish();
@@ -81,7 +103,6 @@ class PromptRun {
   PromptKv& kv_;
   const PromptKv::Request request_;
   KvSequence& sequence_;
-  const bool alone_;
   const bool use_cache_;
   const int64_t total_;  // Tokens of the prompt.
   const int64_t held_;   // Tokens that the sequence began with.
@@ -89,12 +110,18 @@ class PromptRun {
   std::optional<PushPause> pause_;
   std::vector<BlockKey> keys_;        // Of all full blocks; none without the cache.
   std::span<const BlockKey> wanted_;  // Of the blocks that may be fetched.
+  // Under which full blocks are shared with other runs: their keys of exact lineage. Empty: nothing
+  // is shared.
+  std::vector<BlockKey> names_;
+  size_t most_adopted_ = 0;    // The last token is computed when its logits are wanted.
+  std::vector<bool> adopted_;  // By block.
   std::vector<double> block_seconds_;
 
   State state_ = State::kMatch;
   std::unique_ptr<PrefixFetch> fetch_;
   bool overlap_ = false;
   bool choose_ = false;
+  bool gave_way_ = false;
   uint32_t matched_ = 0;
   uint32_t exact_ = 0;  // Of the matched blocks, those of exact lineage.
   std::vector<BlockKey>
@@ -111,6 +138,7 @@ class PromptRun {
   int64_t chunks_begin_ = 0;
   TimePoint chunks_start_;
   int64_t chunk_tokens_ = 0;  // Of the chunk that is being computed.
+  std::span<const BlockKey> claimed_;
 
   PromptKv::Report report_;
 };

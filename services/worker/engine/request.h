@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "cairn/client/types.h"
+#include "cairn/common/clock.h"
 #include "cairn/common/hash.h"
 #include "cairn/common/kv/miss_reason.h"
+#include "cairn/common/next_use.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "services/worker/compute/sampler.h"
@@ -50,25 +52,46 @@ struct GenerateRequest {
   // 0:
   // not said. At most the prompt's tokens.
   uint32_t prefix_end = 0;
-  bool want_timeline = false;  // Fill GenerateSummary::timeline.
-  std::string trace;           // Goes with every request to the cache node. May be empty.
+  // The answer ends before the first of these texts. At most kMaxStops, each 1 to kMaxStopBytes
+  // bytes of UTF-8.
+  std::vector<std::string> stop = {};
+  // kLeastPriority to kGreatestPriority; a greater one goes first. docs/scheduling.md says what it
+  // counts next to other tenants' requests.
+  int32_t priority = 0;
+  // Whom the request is charged to when prompts are ordered. Empty: the worker's own tenant. The KV
+  // is the worker's tenant's in any case.
+  std::string tenant = {};
+  // The answer is of no use after this time, on the engine's clock: the request ends then, with
+  // what it has. In the past: an error.
+  std::optional<TimePoint> deadline = std::nullopt;
+  NextUse next = NextUse::kUnknown;  // What the caller expects of the conversation.
+  bool want_timeline = false;        // Fill GenerateSummary::timeline.
+  std::string trace;                 // Goes with every request to the cache node. May be empty.
 };
 inline constexpr size_t kMaxScoreTokens = 1024;
+inline constexpr size_t kMaxStops = 16;
+inline constexpr size_t kMaxStopBytes = 256;
+inline constexpr size_t kMaxTenantBytes = 128;
+inline constexpr int32_t kLeastPriority = -10;
+inline constexpr int32_t kGreatestPriority = 10;
 
 struct GenerateSummary {
   uint32_t prompt_tokens = 0;
   uint32_t fetched_tokens = 0;
-  uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens.
-  std::vector<TokenId> tokens;   // The end token is not among them.
-  std::string text;
-  double ttft_seconds = 0;   // From leaving the queue to the first token.
-  double total_seconds = 0;  // From leaving the queue to the last token.
+  uint32_t shared_tokens = 0;    // Taken from other requests, which computed the same tokens.
+  uint32_t computed_tokens = 0;  // prompt_tokens - fetched_tokens - shared_tokens.
+  std::vector<TokenId> tokens;   // The end token is not among them; those of a stop text are.
+  std::string text;              // Without the stop text, and what its tokens had after it.
+  double ttft_seconds = 0;       // From leaving the queue to the first token.
+  double total_seconds = 0;      // From leaving the queue to the last token.
   double queue_seconds = 0;
   double match_seconds = 0;
   double fetch_seconds = 0;   // From the match's answer to the last slice.
-  std::string finish_reason;  // "stop", "length" or "cancelled".
+  std::string finish_reason;  // "stop", "length", "cancelled" or "deadline".
   // SHA-256 of the last prompt token's float32 logits, little-endian. Only with want_logits_digest.
   std::optional<Digest> prompt_logits_sha256;
+  // The same of all the logits that tokens were taken from, one row after the other.
+  std::optional<Digest> answer_logits_sha256;
   // Why the first full block that was not fetched was not; kNone when all were, or with no_cache.
   MissReason miss_reason = MissReason::kNone;
   BytesByTier fetched;

@@ -1,6 +1,5 @@
 #include "services/worker/engine/request_queue.h"
 
-#include <algorithm>
 #include <chrono>
 
 namespace cairn::worker {
@@ -14,6 +13,7 @@ constexpr std::chrono::milliseconds kCancelPoll{20};
 void Job::PutToken(TokenId id, std::string text) {
   MutexLock lock(mu_);
   tokens_.push_back({id, std::move(text)});
+  generated_.fetch_add(1, std::memory_order_relaxed);
   changed_.NotifyAll();
 }
 
@@ -59,19 +59,19 @@ Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
       outcome_.reset();
     }
     for (const Token& token : tokens) {
-      if (cancelled()) break;
+      if (left()) break;
       if (callbacks.on_token && !callbacks.on_token(token.id, token.text)) Cancel();
     }
     for (const Scores& s : scores) {
-      if (cancelled()) break;
+      if (left()) break;
       if (callbacks.on_scores && !callbacks.on_scores(s.first, s.rows, s.logits)) Cancel();
     }
     if (outcome) return *std::move(outcome);
-    if (!cancelled() && callbacks.cancelled && callbacks.cancelled()) Cancel();
+    if (!left() && callbacks.cancelled && callbacks.cancelled()) Cancel();
   }
 }
 
-GenerateSummary CancelledSummary(const Job& job, TimePoint now) {
+GenerateSummary EndedSummary(const Job& job, TimePoint now) {
   GenerateSummary summary;
   summary.prompt_tokens = static_cast<uint32_t>(job.prompt().tokens.size());
   summary.queue_seconds = Seconds(now - job.queued_at());
@@ -79,16 +79,50 @@ GenerateSummary CancelledSummary(const Job& job, TimePoint now) {
   return summary;
 }
 
-Status RequestQueue::Put(std::shared_ptr<Job> job) {
+Status RequestQueue::Put(const std::shared_ptr<Job>& job, std::shared_ptr<Job>* displaced) {
   MutexLock lock(mu_);
   if (closed_) return Status(StatusCode::kUnavailable, "the worker is shutting down");
-  if (jobs_.size() >= capacity_) {
-    return Errorf(StatusCode::kResourceExhausted,
-                  "request queue: {} requests wait, expected at most {}", jobs_.size(), capacity_);
+  const std::string& tenant = job->request().tenant;
+  job->claim_.tenant = accounts_.Enter(tenant.empty() ? tenant_ : tenant);
+  job->id_ = next_id_++;
+  const PromptQueue::Outcome outcome =
+      prompts_.Put({.id = job->id_,
+                    .claim = job->claim_,
+                    .deadline = job->request().deadline.value_or(TimePoint::max())},
+                   clock_.Now());
+  if (outcome.answer != PromptQueue::Answer::kAccepted) {
+    accounts_.Leave(job->claim_.tenant);
+    return Refusal(outcome, *job);
   }
-  jobs_.push_back(std::move(job));
+  if (outcome.pushed_out) {
+    const auto out = jobs_.find(*outcome.pushed_out);
+    *displaced = std::move(out->second);
+    jobs_.erase(out);
+  }
+  jobs_.emplace(job->id_, job);
   changed_.NotifyAll();
   return OkStatus();
+}
+
+Status RequestQueue::Refusal(const PromptQueue::Outcome& outcome, const Job& job) const {
+  const auto refuse = [&](const std::string& why) {
+    return Errorf(StatusCode::kResourceExhausted, "request queue: {}; try again in {:.1f} s", why,
+                  outcome.retry_seconds);
+  };
+  switch (outcome.answer) {
+    case PromptQueue::Answer::kTenantFull:
+      return refuse(fmt::format("the tenant's share of {} waiting requests is used up",
+                                prompts_.options().tenant_capacity));
+    case PromptQueue::Answer::kTooLong:
+      return refuse(fmt::format(
+          "expected to wait {:.1f} s, expected at most {}", outcome.wait_seconds,
+          job.request().deadline ? "queue.max_wait and until the deadline" : "queue.max_wait"));
+    case PromptQueue::Answer::kAccepted:
+    case PromptQueue::Answer::kFull:
+      break;
+  }
+  return refuse(fmt::format("{} requests wait, expected at most {}", prompts_.size(),
+                            prompts_.options().capacity));
 }
 
 void RequestQueue::WaitForJob() {
@@ -97,22 +131,45 @@ void RequestQueue::WaitForJob() {
                 [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !jobs_.empty() || closed_; });
 }
 
-std::shared_ptr<Job> RequestQueue::Take() {
+std::shared_ptr<Job> RequestQueue::Take(const std::function<bool(const Job&)>& fits) {
   MutexLock lock(mu_);
-  if (jobs_.empty()) return nullptr;
-  std::shared_ptr<Job> job = std::move(jobs_.front());
-  jobs_.pop_front();
+  const auto prompt = prompts_.First(clock_.Now());
+  if (!prompt) return nullptr;
+  const auto first = jobs_.find(prompt->id);
+  std::shared_ptr<Job> job = first->second;
+  if (fits && !fits(*job)) return nullptr;
+  prompts_.Remove(prompt->id);
+  jobs_.erase(first);
+  accounts_.Charge(job->claim_.tenant, static_cast<double>(job->claim_.prefill_tokens));
   return job;
 }
 
-std::vector<std::shared_ptr<Job>> RequestQueue::TakeCancelled() {
+std::optional<PromptClaim> RequestQueue::FirstClaim() const {
   MutexLock lock(mu_);
-  const auto first = std::stable_partition(jobs_.begin(), jobs_.end(),
-                                           [](const auto& job) { return !job->cancelled(); });
-  std::vector<std::shared_ptr<Job>> cancelled(std::make_move_iterator(first),
-                                              std::make_move_iterator(jobs_.end()));
-  jobs_.erase(first, jobs_.end());
-  return cancelled;
+  const auto prompt = prompts_.First(clock_.Now());
+  return prompt ? std::optional(prompt->claim) : std::nullopt;
+}
+
+void RequestQueue::Over(const Job& job) { accounts_.Leave(job.claim_.tenant); }
+
+std::vector<std::shared_ptr<Job>> RequestQueue::TakeEnded() {
+  MutexLock lock(mu_);
+  std::vector<std::shared_ptr<Job>> ended;
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    if (!it->second->cancelled()) {
+      ++it;
+      continue;
+    }
+    prompts_.Remove(it->first);
+    ended.push_back(std::move(it->second));
+    it = jobs_.erase(it);
+  }
+  return ended;
+}
+
+void RequestQueue::SetRunning(std::vector<PromptClaim> running, double tokens_per_second) {
+  MutexLock lock(mu_);
+  prompts_.SetRunning(std::move(running), tokens_per_second);
 }
 
 void RequestQueue::Close() {
@@ -131,9 +188,21 @@ size_t RequestQueue::size() const {
   return jobs_.size();
 }
 
+std::vector<PromptClaim> RequestQueue::Waiting() const {
+  MutexLock lock(mu_);
+  std::vector<PromptClaim> claims;
+  for (const auto& [id, job] : jobs_) claims.push_back(job->claim_);
+  return claims;
+}
+
+double RequestQueue::BacklogSeconds() const {
+  MutexLock lock(mu_);
+  return prompts_.BacklogSeconds();
+}
+
 void RequestQueue::CancelAll() {
   MutexLock lock(mu_);
-  for (const auto& job : jobs_) job->Cancel();
+  for (const auto& [id, job] : jobs_) job->Cancel();
 }
 
 }  // namespace cairn::worker

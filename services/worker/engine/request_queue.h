@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +17,9 @@
 #include "common/concurrency/mutex.h"
 #include "services/worker/engine/prompt.h"
 #include "services/worker/engine/request.h"
+#include "services/worker/scheduling/prompt_queue.h"
+#include "services/worker/scheduling/scheduler.h"
+#include "services/worker/scheduling/tenant_accounts.h"
 
 namespace cairn::worker {
 
@@ -24,18 +29,30 @@ class Job {
  public:
   // `clock` must outlive it.
   Job(const GenerateRequest& request, PreparedPrompt prompt, const Clock& clock)
-      : request_(request), prompt_(std::move(prompt)), clock_(clock), queued_at_(clock.Now()) {}
+      : request_(request), prompt_(std::move(prompt)), clock_(clock), queued_at_(clock.Now()) {
+    claim_.priority = request_.priority;
+    claim_.prefill_tokens = std::ssize(prompt_.tokens);
+    claim_.arrived = queued_at_;
+  }
 
   const GenerateRequest& request() const { return request_; }
   const PreparedPrompt& prompt() const { return prompt_; }
   TimePoint queued_at() const { return queued_at_; }
+  // What orders its prompt among others. Constant while it waits and runs.
+  const PromptClaim& claim() const { return claim_; }
+  // Before it is queued: how much of the prompt must be computed, as far as is known.
+  void ExpectPrefill(int64_t tokens) { claim_.prefill_tokens = tokens; }
 
   void Cancel() {
     MutexLock lock(mu_);
-    cancelled_.store(true, std::memory_order_relaxed);
+    left_.store(true, std::memory_order_relaxed);
     changed_.NotifyAll();
   }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  // The caller has left, or the deadline has passed: there is no more use in working on it.
+  bool cancelled() const { return left() || expired(); }
+  bool expired() const {
+    return request_.deadline && clock_.Now() >= *request_.deadline && !left();
+  }
 
   // Engine's side. A reader that is slow never holds the engine up: at most max_tokens tokens wait.
   void PutToken(TokenId id, std::string text);
@@ -44,11 +61,16 @@ class Job {
   // True when PutScores would not wait. Waits at most `wait` for that.
   bool HasRoomForScores(Duration wait = Duration(0));
   void Finish(Result<GenerateSummary> outcome);
+  // Tokens so far.
+  uint64_t generated() const { return generated_.load(std::memory_order_relaxed); }
 
   // Caller's side: runs the callbacks until the outcome is there.
   Result<GenerateSummary> Consume(const GenerateCallbacks& callbacks);
 
  private:
+  friend class RequestQueue;
+  bool left() const { return left_.load(std::memory_order_relaxed); }
+
   struct Token {
     TokenId id;
     std::string text;
@@ -64,7 +86,10 @@ class Job {
   const PreparedPrompt prompt_;
   const Clock& clock_;
   const TimePoint queued_at_;
-  std::atomic<bool> cancelled_{false};
+  PromptClaim claim_;
+  uint64_t id_ = 0;  // In the queue.
+  std::atomic<bool> left_{false};
+  std::atomic<uint64_t> generated_{0};
 
   Mutex mu_;
   CondVar changed_;
@@ -73,38 +98,62 @@ class Job {
   std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
 };
 
-// What is said about a request that was cancelled before it began.
-GenerateSummary CancelledSummary(const Job& job, TimePoint now);
+// What is said about a request that ended before it began: its caller left, or its deadline passed.
+GenerateSummary EndedSummary(const Job& job, TimePoint now);
 
-// Thread-safe.
+// The jobs that wait, in the order of a PromptQueue. Each job enters the accounts of its tenant
+// with Put and leaves them with Over. Thread-safe.
 class RequestQueue {
  public:
-  // `clock` must outlive it.
-  RequestQueue(size_t capacity, const Clock& clock) : capacity_(capacity), clock_(clock) {}
+  // `accounts` and `clock` must outlive it. `tenant`: of requests that name none.
+  RequestQueue(const PromptQueue::Options& options, TenantAccounts& accounts, std::string tenant,
+               const Clock& clock)
+      : accounts_(accounts),
+        tenant_(std::move(tenant)),
+        clock_(clock),
+        prompts_(options, accounts) {}
 
-  // RESOURCE_EXHAUSTED when `capacity` requests wait, UNAVAILABLE after Close.
-  [[nodiscard]] Status Put(std::shared_ptr<Job> job);
+  // RESOURCE_EXHAUSTED: too many requests wait, or this one would wait too long; says when to try
+  // again. UNAVAILABLE after Close. `displaced`: the request that lost its place to this one, or
+  // null; the caller finishes it.
+  [[nodiscard]] Status Put(const std::shared_ptr<Job>& job, std::shared_ptr<Job>* displaced);
 
-  // The oldest request. Null: there is none.
-  std::shared_ptr<Job> Take();
+  // The request that goes next. Its prefill is charged to its tenant. Null: there is none, or
+  // `fits` says that it cannot run yet; nobody then goes before it. `fits` must not call the queue.
+  std::shared_ptr<Job> Take(const std::function<bool(const Job&)>& fits = nullptr);
+  // The claim of the request that goes next. nullopt: none waits.
+  std::optional<PromptClaim> FirstClaim() const;
+  // A job that was accepted is over.
+  void Over(const Job& job);
   // Waits until there is a request, or the queue is closed.
   void WaitForJob();
 
-  // Takes those out that are cancelled, so that they hold no place.
-  std::vector<std::shared_ptr<Job>> TakeCancelled();
+  // Takes those out that are cancelled or past their deadline, so that they hold no place.
+  std::vector<std::shared_ptr<Job>> TakeEnded();
+  // As PromptQueue::SetRunning.
+  void SetRunning(std::vector<PromptClaim> running, double tokens_per_second);
   // No new requests. Those that wait can still be taken.
   void Close();
   bool closed() const;
   size_t size() const;
+  // What waits, and the seconds of prefill that wait and run.
+  std::vector<PromptClaim> Waiting() const;
+  double BacklogSeconds() const;
   // Cancels all that wait.
   void CancelAll();
 
  private:
-  const size_t capacity_;
+  Status Refusal(const PromptQueue::Outcome& outcome, const Job& job) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  TenantAccounts& accounts_;
+  const std::string tenant_;
   const Clock& clock_;
   mutable Mutex mu_;
   CondVar changed_;
-  std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);
+  PromptQueue prompts_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // By id.
+  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -5,33 +5,41 @@
 
 namespace cairn::worker {
 
-RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id, bool alone)
+RequestRun::RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id)
     : parts_(parts),
       job_(std::move(job)),
       id_(id),
-      alone_(alone),
       start_(parts.clock.Now()),
       sequence_(std::make_shared<KvSequence>(parts.pool.NewSequence())),
       logits_(static_cast<size_t>(parts.transformer.vocab())),
       outcome_(Status(StatusCode::kInternal, "the request has not finished")),
       sampler_(job_->request().sampling),
-      decoder_(parts.model.tokenizer()) {
+      decoder_(parts.model.tokenizer()),
+      stop_text_(job_->request().stop) {
   summary_.queue_seconds = Seconds(start_ - job_->queued_at());
   summary_.prompt_tokens = static_cast<uint32_t>(job_->prompt().tokens.size());
 }
 
-Step RequestRun::Next(int64_t max_rows) {
+Step RequestRun::Next(int64_t max_rows, bool alone) {
+  const bool begun = prompt_ && prompt_->state() != PromptRun::State::kMatch;
+  if ((state_ == State::kReserve || state_ == State::kPrompt) && !begun && stopped()) {
+    PromptKv::Report report;
+    report.status = Status(StatusCode::kCancelled, "stopped before the match");
+    EndPrompt(report);
+    return {Step::Kind::kWorked};
+  }
   switch (state_) {
     case State::kReserve:
-      return Reserve();
+      return Reserve(alone);
     case State::kPrompt: {
-      Step step = prompt_->Next(max_rows);
-      if (step.kind != Step::Kind::kFinished) return step;
+      Step step = prompt_->Next(max_rows, alone);
+      if (prompt_->state() != PromptRun::State::kFinished) return step;
       EndPrompt(prompt_->report());
       return {Step::Kind::kWorked};
     }
     case State::kDecode:
     case State::kScore:
+      if (stopped() && state_ == State::kScore) return Score();  // Which needs no rows to end.
       if (max_rows < (state_ == State::kDecode ? 1 : sequence_->layout().block_tokens)) {
         return {Step::Kind::kWaiting};
       }
@@ -43,9 +51,28 @@ Step RequestRun::Next(int64_t max_rows) {
   return {Step::Kind::kFinished};
 }
 
-void RequestRun::WaitBriefly() {
-  if (state_ == State::kPrompt) prompt_->WaitBriefly();
+Scheduler::Candidate RequestRun::candidate() const {
+  Scheduler::Candidate candidate;
+  candidate.id = id_;
+  candidate.decoding = state_ == State::kDecode;
+  candidate.ending = stopped();
+  candidate.can_park = state_ != State::kScore && parts_.selected_prompt == nullptr;
+  candidate.position = sequence_->length();
+  candidate.claim = job_->claim();
+  const int64_t all = std::ssize(job_->prompt().tokens);
+  // Nothing is known before the match; a score is computed like a prompt.
+  if (candidate.position > 0) candidate.claim.prefill_tokens = all - candidate.position;
+  if (state_ == State::kScore) {
+    candidate.claim.prefill_tokens =
+        std::ssize(job_->request().score_tokens) - static_cast<int64_t>(scored_);
+  }
+  if (candidate.decoding) candidate.claim.prefill_tokens = 0;
+  return candidate;
+}
+
+bool RequestRun::WaitBriefly() {
   if (state_ == State::kScore) job_->HasRoomForScores(std::chrono::milliseconds(10));
+  return state_ == State::kScore || (state_ == State::kPrompt && prompt_->WaitBriefly());
 }
 
 int64_t RequestRun::TokensNeeded() const {
@@ -61,27 +88,63 @@ PromptKv::Request RequestRun::Wanted() {
   wanted.sequence = sequence_;
   wanted.logits = scoring() ? nullptr : logits_.data();
   wanted.use_cache = !request.no_cache;
+  // What was computed the first time must not come back in a lossy form.
+  if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
+    wanted.use_cache = false;
+  }
   wanted.prefix_end = request.prefix_end;
+  wanted.next = request.next;
   wanted.trace = request.trace;
   wanted.stop = [this] { return stopped(); };
+  wanted.company = parts_.company;
   return wanted;
 }
 
-Step RequestRun::Reserve() {
+Step RequestRun::Reserve(bool alone) {
   if (parts_.selected_prompt != nullptr) {
     ComputeSelected();
     return {Step::Kind::kWorked};
   }
   const Status room = parts_.reserve(*sequence_, TokensNeeded());
-  if (room.ok()) {
-    prompt_.emplace(parts_.prompt_kv, Wanted(), alone_);
-    state_ = State::kPrompt;
-  } else {
-    PromptKv::Report report;
-    report.status = room;
-    EndPrompt(report);
+  if (room.ok() && parked_) {
+    parked_->Restore(*sequence_);
+    parked_.reset();
+    decoded_ = summary_.tokens.size();
+    state_ = State::kDecode;
+    return {Step::Kind::kWorked};
   }
+  if (room.ok()) {
+    prompt_.emplace(parts_.prompt_kv, Wanted());
+    state_ = State::kPrompt;
+    return {Step::Kind::kWorked};
+  }
+  const KvPool& pool = parts_.pool;
+  const bool fits = TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
+  // Others will give pages back.
+  if (room.code() == StatusCode::kResourceExhausted && fits && !alone) {
+    return {Step::Kind::kWaiting};
+  }
+  PromptKv::Report report;
+  report.status = room;
+  EndPrompt(report);
   return {Step::Kind::kWorked};
+}
+
+size_t RequestRun::parked_bytes() const {
+  return ParkedKv::Bytes(sequence_->layout(), sequence_->length());
+}
+
+void RequestRun::Park(bool keep) {
+  CAIRN_CHECK(candidate().can_park && state_ != State::kFinished);
+  if (keep && state_ == State::kDecode && !repeat_) parked_ = ParkedKv::Of(*sequence_);
+  resumed_ = resumed_ || state_ == State::kDecode;
+  prompt_.reset();
+  repeat_ = false;
+  // Pushes that wait may still hold it.
+  sequence_->DropLoans();
+  sequence_ = std::make_shared<KvSequence>(parts_.pool.NewSequence());
+  decoded_ = 0;
+  state_ = State::kReserve;
 }
 
 void RequestRun::ComputeSelected() {
@@ -99,8 +162,11 @@ void RequestRun::ComputeSelected() {
 
 void RequestRun::EndPrompt(const PromptKv::Report& report) {
   const auto block_tokens = static_cast<uint32_t>(parts_.pool.layout().block_tokens);
+  if (resumed_) return EndPromptAgain(report.status);
   summary_.fetched_tokens = report.fetched_blocks * block_tokens;
-  summary_.computed_tokens = summary_.prompt_tokens - summary_.fetched_tokens;
+  summary_.shared_tokens = report.shared_blocks * block_tokens;
+  summary_.computed_tokens =
+      summary_.prompt_tokens - summary_.fetched_tokens - summary_.shared_tokens;
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
   summary_.match_seconds = report.match_seconds;
@@ -127,13 +193,31 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   }
 }
 
+void RequestRun::EndPromptAgain(const Status& status) {
+  prompt_.reset();
+  if (status.ok()) {
+    state_ = State::kDecode;
+    return;
+  }
+  if (status.code() != StatusCode::kCancelled) return Finish(status);
+  summary_.finish_reason = "cancelled";
+  summary_.text += stop_text_.Add(decoder_.Finish()) + stop_text_.Finish();
+  Finish(OkStatus());
+}
+
 Step RequestRun::Decode() {
   const auto finish = [&](const char* reason) -> Step {
-    summary_.finish_reason = reason;
-    summary_.text += decoder_.Finish();
+    if (!stop_text_.stopped()) summary_.text += stop_text_.Add(decoder_.Finish());
+    summary_.text += stop_text_.Finish();
+    summary_.finish_reason = stop_text_.stopped() ? "stop" : reason;
     Finish(OkStatus());
     return {Step::Kind::kWorked};
   };
+  // The KV of these tokens was lost. The logits are not those of the last one yet.
+  if (decoded_ < summary_.tokens.size()) return stopped() ? finish("cancelled") : DecodeToken();
+  if (job_->request().want_logits_digest) {
+    answer_digest_.Update(std::as_bytes(std::span<const float>(logits_)));
+  }
   const Result<TokenId> token = sampler_.Sample(logits_);
   if (!token.ok()) {
     Finish(token.status());
@@ -145,11 +229,17 @@ Step RequestRun::Decode() {
     return finish("stop");
   }
   summary_.tokens.push_back(token_);
-  std::string text = decoder_.Add(token_);
+  std::string text = stop_text_.Add(decoder_.Add(token_));
   summary_.text += text;
   job_->PutToken(token_, std::move(text));
+  if (stop_text_.stopped()) return finish("stop");
   if (summary_.tokens.size() >= job_->prompt().max_tokens) return finish("length");
   if (stopped()) return finish("cancelled");
+  return DecodeToken();
+}
+
+Step RequestRun::DecodeToken() {
+  token_ = summary_.tokens[decoded_++];
   pass_ = Chunk({&token_, 1});
   pass_.chunk.phase = Phase::kDecode;
   pass_.chunk.logits = logits_.data();
@@ -164,7 +254,7 @@ Step RequestRun::Score() {
     return {Step::Kind::kWorked};
   }
   // Others need not wait for a reader that is slow.
-  if (!alone_ && !job_->HasRoomForScores()) return {Step::Kind::kWaiting};
+  if (!job_->HasRoomForScores()) return {Step::Kind::kWaiting};
   // Whole blocks, since a prefill chunk begins at one; small ones, since a row is 4 bytes x
   // vocabulary.
   const auto step = static_cast<size_t>(sequence_->layout().block_tokens);
@@ -203,6 +293,7 @@ void RequestRun::Computed(const Status& status, const Pass& pass) {
 void RequestRun::Finish(Status status) {
   state_ = State::kFinished;
   summary_.total_seconds = Seconds(parts_.clock.Now() - start_);
+  if (summary_.prompt_logits_sha256) summary_.answer_logits_sha256 = answer_digest_.Finish();
   if (status.ok()) {
     outcome_ = std::move(summary_);
   } else {

@@ -22,6 +22,9 @@
 #include "services/worker/engine/request_queue.h"
 #include "services/worker/engine/selected_prompt.h"
 #include "services/worker/engine/step.h"
+#include "services/worker/engine/stop_text.h"
+#include "services/worker/scheduling/scheduler.h"
+#include "services/worker/session/parked_kv.h"
 
 namespace cairn::worker {
 
@@ -37,6 +40,8 @@ struct RequestParts {
   // Gives a sequence room for some tokens. RESOURCE_EXHAUSTED when the pool is too small.
   std::function<Status(KvSequence& sequence, int64_t tokens)> reserve;
   std::function<void()> make_room;  // As in SelectedPrompt::Request.
+  // True: a request waits that may run now, beside those that do.
+  std::function<bool()> company;
 };
 
 // Not thread-safe: the engine's thread. The job's caller may read what it puts into the job.
@@ -44,22 +49,35 @@ class RequestRun {
  public:
   enum class State : uint8_t { kReserve, kPrompt, kDecode, kScore, kFinished };
 
-  // The request leaves the queue now. `id`: as in Scheduler::Candidate. `alone`: no other run is
-  // stepped until this one is finished; it may then wait where it otherwise says kWaiting.
-  RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id, bool alone);
+  // The request leaves the queue now. `id`: as in Scheduler::Candidate.
+  RequestRun(const RequestParts& parts, std::shared_ptr<Job> job, uint64_t id);
   RequestRun(const RequestRun&) = delete;
   RequestRun& operator=(const RequestRun&) = delete;
 
-  // Does one piece of work. `max_rows`: tokens that a chunk may have. REQUIRES: the last chunk was
-  // given to Computed.
-  Step Next(int64_t max_rows);
+  // Does one piece of work. `max_rows`: tokens that a chunk may have. `alone`: there is no other
+  // run. Then it may wait where it otherwise says kWaiting, and it fails if there is no room for
+  // its KV; otherwise it waits for pages. REQUIRES: the last chunk was given to Computed.
+  Step Next(int64_t max_rows, bool alone);
   // The chunk of the last step went through the forward pass with this result.
   void Computed(const Status& status, const Pass& pass);
-  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting.
-  void WaitBriefly();
+  // Waits at most 10 ms for fetched bytes or a slow reader, when the last step was kWaiting. False:
+  // it waits for neither.
+  bool WaitBriefly();
+
+  // Gives all pages back between two steps. The next step gets them again and goes on where the
+  // request was: from a copy of its KV, if `keep` says that there is memory for one. Otherwise the
+  // prompt is matched again, and the generated tokens are decoded again, given and not sampled. A
+  // prompt that is not complete always begins again. REQUIRES: candidate().can_park.
+  void Park(bool keep);
+  // Of the copy that Park would keep now, and of the one that it has kept.
+  size_t parked_bytes() const;
+  size_t kept_bytes() const { return parked_ ? parked_->bytes() : 0; }
+  int64_t TokensNeeded() const;
 
   uint64_t id() const { return id_; }
   State state() const { return state_; }
+  // How the scheduler sees it.
+  Scheduler::Candidate candidate() const;
   const std::shared_ptr<Job>& job() const { return job_; }
   // When finished: the answer, and the KV of prompt and answer. Each can be taken once.
   Result<GenerateSummary> TakeOutcome() { return std::move(outcome_); }
@@ -70,14 +88,17 @@ class RequestRun {
   bool stopped() const {
     return job_->cancelled() || parts_.cancel_all.load(std::memory_order_relaxed);
   }
-  int64_t TokensNeeded() const;
   PromptKv::Request Wanted();
-  Step Reserve();
+  Step Reserve(bool alone);
   void ComputeSelected();
   // The prompt's KV is there, or the report says why not.
   void EndPrompt(const PromptKv::Report& report);
   // Takes the next token from the logits, and yields the chunk that computes its own.
   Step Decode();
+  // Yields the chunk of the first generated token whose KV is not there.
+  Step DecodeToken();
+  // The prompt's KV is there again, after Park.
+  void EndPromptAgain(const Status& status);
   Step Score();
   Step Chunk(std::span<const TokenId> tokens);
   void Finish(Status status);
@@ -85,7 +106,6 @@ class RequestRun {
   const RequestParts& parts_;
   const std::shared_ptr<Job> job_;
   const uint64_t id_;
-  const bool alone_;
   const TimePoint start_;
   State state_ = State::kReserve;
   std::shared_ptr<KvSequence> sequence_;
@@ -95,11 +115,16 @@ class RequestRun {
   Result<GenerateSummary> outcome_;
 
   // kDecode and kScore.
+  Sha256 answer_digest_;  // Only with want_logits_digest.
   Sampler sampler_;
   StreamDecoder decoder_;
+  StopText stop_text_;
   TokenId token_ = 0;
   size_t scored_ = 0;
   std::vector<float> scores_;
+  std::optional<ParkedKv> parked_;
+  bool resumed_ = false;     // It was parked: its summary tells of the first time.
+  size_t decoded_ = 0;       // Generated tokens whose KV is there, or under way.
   Step pass_;                // The chunk under way.
   int64_t pass_length_ = 0;  // Of the sequence, before it.
   bool repeat_ = false;      // The node took lent memory back under the pass.

@@ -6,13 +6,27 @@
 namespace cairn::worker {
 
 RunLoop::RunLoop(const RequestParts& parts, Scheduler& scheduler)
-    : parts_(parts), scheduler_(scheduler), alone_(scheduler.max_running() == 1) {
+    : parts_(parts), scheduler_(scheduler) {
   CAIRN_CHECK(scheduler.max_running() >= 1);
 }
 
 void RunLoop::Add(std::shared_ptr<Job> job) {
   CAIRN_CHECK(HasRoom());
-  runs_.push_back(std::make_unique<RequestRun>(parts_, std::move(job), next_id_++, alone_));
+  runs_.push_back(std::make_unique<RequestRun>(parts_, std::move(job), next_id_++));
+}
+
+void RunLoop::Add(std::unique_ptr<RequestRun> run) {
+  CAIRN_CHECK(HasRoom());
+  const auto later =
+      std::ranges::find_if(runs_, [&](const auto& one) { return one->id() > run->id(); });
+  runs_.insert(later, std::move(run));
+}
+
+std::unique_ptr<RequestRun> RunLoop::TakeOut(size_t index) {
+  std::unique_ptr<RequestRun> run = std::move(runs_.at(index));
+  if (run->id() == wants_pages_) wants_pages_ = 0;
+  runs_.erase(runs_.begin() + static_cast<std::ptrdiff_t>(index));
+  return run;
 }
 
 RunLoop::Round RunLoop::Step() {
@@ -26,28 +40,66 @@ RunLoop::Round RunLoop::Step() {
   return round;
 }
 
-RunLoop::Chunks RunLoop::Collect(Round* round) {
+std::vector<Scheduler::Candidate> RunLoop::Candidates() const {
   std::vector<Scheduler::Candidate> candidates;
-  for (const auto& run : runs_) {
-    candidates.push_back({run->id(), run->state() == RequestRun::State::kDecode});
-  }
+  for (const auto& run : runs_) candidates.push_back(run->candidate());
+  return candidates;
+}
+
+RunLoop::Chunks RunLoop::Collect(Round* round) {
+  const std::vector<Scheduler::Candidate> candidates = Candidates();
   Chunks work;
-  for (const size_t index : scheduler_.Pick(candidates)) {
+  const StepPlan plan = scheduler_.Next(candidates, parts_.clock.Now());
+  for (const size_t index : plan.order) {
     RequestRun& run = *runs_.at(index);
-    const worker::Step step = run.Next(parts_.transformer.max_rows() - work.rows);
+    int64_t rows = parts_.transformer.max_rows() - work.rows;
+    if (!candidates[index].decoding) {
+      rows = std::min(rows, plan.prefill_tokens - work.shape.prefill_tokens);
+    }
+    const worker::Step step = StepOne(run, rows);
     if (step.kind != worker::Step::Kind::kWaiting) round->progressed = true;
-    if (step.kind != worker::Step::Kind::kChunk) continue;
-    work.runs.push_back(&run);
-    work.chunks.push_back(step.chunk);
-    work.rows += std::ssize(step.chunk.tokens);
+    if (step.kind == worker::Step::Kind::kChunk) work.Add(run, step.chunk);
   }
   return work;
+}
+
+worker::Step RunLoop::StepOne(RequestRun& run, int64_t rows) {
+  const bool reserves = run.state() == RequestRun::State::kReserve;
+  // Small requests must not take the pages that a large one waits for.
+  if (reserves && wants_pages_ != 0 && run.id() > wants_pages_ && !run.job()->cancelled()) {
+    return {worker::Step::Kind::kWaiting};
+  }
+  const worker::Step step = run.Next(rows, /*alone=*/runs_.size() == 1);
+  if (!reserves) return step;
+  if (step.kind == worker::Step::Kind::kWaiting) {
+    wants_pages_ = run.id();
+  } else if (run.id() == wants_pages_) {
+    wants_pages_ = 0;
+  }
+  return step;
+}
+
+void RunLoop::Chunks::Add(RequestRun& run, const SequenceChunk& chunk) {
+  const int64_t count = std::ssize(chunk.tokens);
+  runs.push_back(&run);
+  chunks.push_back(chunk);
+  rows += count;
+  if (chunk.phase == Phase::kDecode) {
+    ++shape.decodes;
+    return;
+  }
+  // The mean over all prompts of the pass.
+  const int64_t middle = chunk.sequence->length() + count / 2;
+  const int64_t before = shape.prefill_position * shape.prefill_tokens;
+  shape.prefill_tokens += count;
+  shape.prefill_position = (before + middle * count) / shape.prefill_tokens;
 }
 
 void RunLoop::Compute(const Chunks& work) {
   const TimePoint start = parts_.clock.Now();
   const Status status = parts_.transformer.Forward(work.chunks);
   const double seconds = Seconds(parts_.clock.Now() - start);
+  if (status.ok()) scheduler_.Computed(work.shape, seconds);
   const bool shared = work.chunks.size() > 1;
   for (size_t i = 0; i < work.chunks.size(); ++i) {
     const SequenceChunk& chunk = work.chunks[i];
@@ -59,7 +111,10 @@ void RunLoop::Compute(const Chunks& work) {
 }
 
 void RunLoop::WaitBriefly() {
-  for (const auto& run : runs_) run->WaitBriefly();
+  // One wait for all: what another run waits for is seen 10 ms late at most.
+  for (const auto& run : runs_) {
+    if (run->WaitBriefly()) return;
+  }
 }
 
 }  // namespace cairn::worker

@@ -10,7 +10,7 @@
 #include "cairn/common/clock.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request_run.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/scheduling/scheduler.h"
 
 namespace cairn::worker {
 
@@ -24,6 +24,13 @@ class RunLoop {
   bool empty() const { return runs_.empty(); }
   // REQUIRES: HasRoom().
   void Add(std::shared_ptr<Job> job);
+  // Goes on with a run that was taken out. REQUIRES: HasRoom().
+  void Add(std::unique_ptr<RequestRun> run);
+  // The run of this place in Candidates(), which does not step until it is added again.
+  std::unique_ptr<RequestRun> TakeOut(size_t index);
+
+  // The running requests as the scheduler sees them, oldest first.
+  std::vector<Scheduler::Candidate> Candidates() const;
 
   struct Round {
     bool progressed = false;  // False: every request that was picked waits.
@@ -39,14 +46,20 @@ class RunLoop {
     std::vector<RequestRun*> runs;
     std::vector<SequenceChunk> chunks;
     int64_t rows = 0;
+    PassShape shape;
+
+    void Add(RequestRun& run, const SequenceChunk& chunk);
   };
   Chunks Collect(Round* round);
+  // One step of a run, which may have chunks of `rows` tokens.
+  worker::Step StepOne(RequestRun& run, int64_t rows);
   void Compute(const Chunks& work);
 
   const RequestParts& parts_;
   Scheduler& scheduler_;
-  const bool alone_;
   uint64_t next_id_ = 1;
+  // The run that has no pages yet although it asked: those behind it ask after it. 0: none.
+  uint64_t wants_pages_ = 0;
   std::vector<std::unique_ptr<RequestRun>> runs_;  // Oldest first.
 };
 

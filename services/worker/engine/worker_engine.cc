@@ -12,12 +12,13 @@
 namespace cairn::worker {
 namespace {
 
-// The threads of an engine: one drives it, one pushes, two fetch.
+// The threads of an engine: one drives it, one pushes, others fetch.
 class ThreadedEngine final : public WorkerEngine {
  public:
   explicit ThreadedEngine(EngineParts parts)
       : clock_(*parts.clock),
-        background_(parts.cache == nullptr ? nullptr : std::make_unique<ThreadPool>(Background())),
+        background_(parts.cache == nullptr ? nullptr
+                                           : std::make_unique<ThreadPool>(Background(parts))),
         core_(std::move(parts), background_.get()) {
     if (core_.push_queue() != nullptr) push_thread_.emplace(*core_.push_queue());
     thread_ = std::thread([this] { core_.Run(); });
@@ -32,6 +33,7 @@ class ThreadedEngine final : public WorkerEngine {
   bool WaitIdle(std::chrono::milliseconds timeout) override { return core_.WaitIdle(timeout); }
   Info GetInfo() const override { return core_.GetInfo(); }
   Stats GetStats() const override { return core_.GetStats(); }
+  Load GetLoad() const override { return core_.GetLoad(); }
   const Model& model() const override { return core_.model(); }
 
   void Shutdown(std::chrono::milliseconds drain) override {
@@ -44,9 +46,11 @@ class ThreadedEngine final : public WorkerEngine {
   }
 
  private:
-  static ThreadPool::Options Background() {
-    // A question about the namespace must not hold a fetch up.
-    return {.name = "cairn-fetch", .threads = 2, .queue_capacity = 4};
+  static ThreadPool::Options Background(const EngineParts& parts) {
+    // All running requests may fetch at the same time, and none may wait for another: a fetch that
+    // brings nothing for long is given up. Nor may a question about the namespace hold one up.
+    const size_t running = parts.scheduler->max_running();
+    return {.name = "cairn-fetch", .threads = running + 1, .queue_capacity = running + 4};
   }
 
   const Clock& clock_;

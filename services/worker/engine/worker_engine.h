@@ -2,7 +2,7 @@
 // A worker without its network: a model, a KV pool, and a prefix session with a cache node.
 //
 // Requests wait in a bounded queue and run on the engine's own thread, in steps that a scheduler
-// orders: one request at a time unless another scheduler is given. While none is waiting, the
+// orders (../scheduling). While none is waiting, the
 // engine prefills finished turns. A cache node that is away, slow or wrong costs at most the
 // deadlines below and never changes an answer.
 //
@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,8 @@
 #include "model/model.h"
 #include "services/worker/compute/transformer.h"
 #include "services/worker/engine/request.h"
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/scheduling/scheduler.h"
+#include "services/worker/scheduling/tenant_accounts.h"
 #include "services/worker/session/kv_codec.h"
 #include "services/worker/session/prefix_session.h"
 #include "services/worker/session/push_queue.h"
@@ -43,8 +45,19 @@ class WorkerEngine {
     int32_t max_context = 0;  // Tokens of prompt and answer. 0: the model's.
     // KV memory. 0: two sequences of max_context, at least 256 MiB.
     uint64_t kv_pool_bytes = 0;
-    uint32_t queue_capacity = 16;  // Requests that wait; the running one is not counted.
-    uint32_t idle_turns = 4;       // Finished turns that wait for prefill; the oldest is dropped.
+    uint32_t queue_capacity = 16;        // Requests that wait; running ones are not counted.
+    uint32_t tenant_queue_capacity = 0;  // Of one tenant. 0: as many as in all.
+    // A request that would wait longer is refused. 0: none is refused for that.
+    Duration queue_max_wait = std::chrono::seconds(60);
+    std::map<std::string, TenantTerms> tenant_terms = {};  // By tenant; others have the defaults.
+    // Requests that run at the same time. 1: one at a time.
+    uint32_t max_running = 1;
+    // Memory for the KV of requests that gave their pages to more urgent ones. What does not fit is
+    // computed again.
+    uint64_t parking_bytes = 256ull << 20;
+    // Of the time, what decodes get while prompts wait. More than 0, less than 1.
+    double decode_share = 0.5;
+    uint32_t idle_turns = 4;  // Finished turns that wait for prefill; the oldest is dropped.
     std::string tenant = "default";
     std::string salt;  // Of the tenant's namespaces; see proto/cairn/v1/common.proto.
     // How KV is stored at the cache: common/recipe. A selection of tokens holds without a
@@ -75,11 +88,14 @@ class WorkerEngine {
   struct Stats {
     uint64_t requests = 0;  // Finished, cancelled ones included.
     uint64_t requests_cancelled = 0;
-    uint64_t requests_refused = 0;  // Queue full.
+    uint64_t requests_expired = 0;  // Past their deadline. Of `requests`.
+    uint64_t requests_parked = 0;   // Times that a request gave its pages to a more urgent one.
+    uint64_t requests_refused = 0;  // Too many wait, or it would have waited too long.
     uint64_t requests_failed = 0;   // Errors after the request was accepted.
     uint64_t prompt_tokens = 0;
     uint64_t fetched_tokens = 0;
     uint64_t computed_tokens = 0;
+    uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
     uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
     uint64_t generated_tokens = 0;
     uint64_t idle_prefilled_tokens = 0;
@@ -92,9 +108,27 @@ class WorkerEngine {
     std::vector<KvCodec::Stats> codecs;  // None without a cache.
   };
 
+  // What the worker has to do now.
+  struct Load {
+    // Of the prompts that wait and that run, before those of a new request.
+    double prefill_seconds = 0;
+    uint64_t running_prompts = 0;  // Being matched, fetched or computed.
+    uint64_t running_decodes = 0;
+    uint64_t parked = 0;
+    uint64_t kv_pages_total = 0;
+    uint64_t kv_pages_free = 0;
+    MeasuredRates rates;
+    struct Queued {
+      int32_t priority = 0;
+      uint64_t requests = 0;
+      uint64_t prefill_tokens = 0;  // As far as is known.
+    };
+    std::vector<Queued> queued;  // Greatest priority first; none without requests.
+  };
+
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a
   // node that is away does not delay the start. `scheduler`: which requests run at the same time;
-  // null: one at a time, in the order of their arrival. Errors: those of Model::Load,
+  // null: a BatchScheduler of max_running requests. Errors: those of Model::Load,
   // Transformer::Create and KvPool::Create; INVALID_ARGUMENT naming an option; FAILED_PRECONDITION
   // for a calibration that a recipe names and that is not there, damaged, or of another model.
   static Result<std::unique_ptr<WorkerEngine>> Create(
@@ -106,8 +140,9 @@ class WorkerEngine {
 
   // Runs one request; returns when it is done. Thread-safe.
   // INVALID_ARGUMENT naming field, value and what was expected; RESOURCE_EXHAUSTED when the queue
-  // is full or the KV pool too small for the request; UNAVAILABLE while shutting down. A cancelled
-  // request is no error: its finish_reason is "cancelled".
+  // is full, the request would wait too long, another tenant's request took its place, or the KV
+  // pool is too small for it; UNAVAILABLE while shutting down. A request that was cancelled or ran
+  // into its deadline is no error: its finish_reason is "cancelled" or "deadline".
   virtual Result<GenerateSummary> Generate(const GenerateRequest& request,
                                            const GenerateCallbacks& callbacks) = 0;
 
@@ -117,6 +152,7 @@ class WorkerEngine {
 
   virtual Info GetInfo() const = 0;
   virtual Stats GetStats() const = 0;
+  virtual Load GetLoad() const = 0;
   virtual const Model& model() const = 0;
 
   // Refuses new requests, lets accepted ones finish and pushes go out until `drain` has passed,

@@ -143,6 +143,26 @@ void KvSequence::Compact(const std::function<std::vector<int32_t>(int, int)>& ro
   base_ = length_;
 }
 
+void KvSequence::Publish(int64_t page, const Digest& name) {
+  CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
+  pool_->Publish(pages_[static_cast<size_t>(page)], name);
+}
+
+bool KvSequence::Adopt(int64_t page, const Digest& name) {
+  CAIRN_CHECK(page >= 0 && page < page_count() && !lent(page));
+  std::byte* const adopted = pool_->Hold(name);
+  if (adopted == nullptr) return false;
+  // Its own page may be that page: then the count is as before.
+  std::byte* const own = std::exchange(pages_[static_cast<size_t>(page)], adopted);
+  pool_->Free({&own, 1});
+  return true;
+}
+
+int64_t KvSequence::Published(std::span<const Digest> names) const {
+  CAIRN_CHECK(pool_ != nullptr);
+  return pool_->Published(names);
+}
+
 std::span<std::byte> KvSequence::LayerSlice(int64_t page, int layer) {
   const KvLayout& l = layout();
   CAIRN_CHECK(page >= 0 && page < page_count() && layer >= 0 && layer < l.layers && !lent(page));
@@ -178,7 +198,10 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, size_t by
 }
 
 KvPool::KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages)
-    : layout_(layout), base_(base), total_pages_(total_pages) {
+    : layout_(layout),
+      base_(base),
+      total_pages_(total_pages),
+      pages_(static_cast<size_t>(total_pages)) {
   free_.reserve(static_cast<size_t>(total_pages));
   for (int64_t i = total_pages; i-- > 0;) free_.push_back(static_cast<int32_t>(i));
 }
@@ -205,24 +228,69 @@ Status KvPool::Allocate(int64_t count, std::vector<std::byte*>* pages) {
   }
   for (int64_t i = 0; i < count; ++i) {
     pages->push_back(base_ + static_cast<size_t>(free_.back()) * layout_.page_bytes());
+    pages_[static_cast<size_t>(free_.back())].holders = 1;
     free_.pop_back();
   }
   return OkStatus();
 }
 
+std::vector<int32_t> KvPool::LetGo(std::span<std::byte* const> pages) {
+  std::vector<int32_t> unheld;
+  for (const std::byte* address : pages) {
+    const int32_t number = NumberOf(address);
+    Page& page = pages_[static_cast<size_t>(number)];
+    CAIRN_CHECK(page.holders > 0);
+    if (--page.holders > 0) continue;
+    if (page.name) published_.erase(*page.name);
+    page.name.reset();
+    unheld.push_back(number);
+  }
+  return unheld;
+}
+
 void KvPool::Free(std::span<std::byte* const> pages) {
   MutexLock lock(mu_);
+  const std::vector<int32_t> unheld = LetGo(pages);
   // Last page first, so that the next sequence gets them in the same order.
-  for (size_t i = pages.size(); i-- > 0;) {
-    free_.push_back(
-        static_cast<int32_t>(static_cast<size_t>(pages[i] - base_) / layout_.page_bytes()));
+  free_.insert(free_.end(), unheld.rbegin(), unheld.rend());
+}
+
+void KvPool::Publish(std::byte* page, const Digest& name) {
+  MutexLock lock(mu_);
+  const int32_t number = NumberOf(page);
+  std::optional<Digest>& current = pages_[static_cast<size_t>(number)].name;
+  if (current || !published_.emplace(name, number).second) return;
+  current = name;
+}
+
+std::byte* KvPool::Hold(const Digest& name) {
+  MutexLock lock(mu_);
+  const auto found = published_.find(name);
+  if (found == published_.end()) return nullptr;
+  ++pages_[static_cast<size_t>(found->second)].holders;
+  return base_ + static_cast<size_t>(found->second) * layout_.page_bytes();
+}
+
+int64_t KvPool::Published(std::span<const Digest> names) const {
+  MutexLock lock(mu_);
+  int64_t count = 0;
+  for (const Digest& name : names) {
+    if (!published_.contains(name)) break;
+    ++count;
   }
+  return count;
 }
 
 void KvPool::Release(std::span<std::byte* const> pages) {
+  std::vector<int32_t> unheld;
+  {
+    MutexLock lock(mu_);
+    unheld = LetGo(pages);
+  }
   const size_t bytes = layout_.page_bytes();
   constexpr uintptr_t kSystemPage = 4096;
-  for (std::byte* page : pages) {
+  for (const int32_t number : unheld) {
+    const std::byte* const page = base_ + static_cast<size_t>(number) * bytes;
     // What shares a system page with a neighbour stays.
     const uintptr_t begin =
         (reinterpret_cast<uintptr_t>(page) + kSystemPage - 1) & ~(kSystemPage - 1);
@@ -231,11 +299,7 @@ void KvPool::Release(std::span<std::byte* const> pages) {
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
   }
   MutexLock lock(mu_);
-  std::vector<int32_t> numbers;
-  for (std::byte* page : pages) {
-    numbers.push_back(static_cast<int32_t>(static_cast<size_t>(page - base_) / bytes));
-  }
-  free_.insert(free_.begin(), numbers.begin(), numbers.end());  // Taken last.
+  free_.insert(free_.begin(), unheld.begin(), unheld.end());  // Taken last.
 }
 
 }  // namespace cairn::worker

@@ -9,6 +9,9 @@
 // so the slice of a layer is one contiguous run of bytes, which goes to the cache and comes from it
 // unchanged. Keys are stored after RoPE, channels in half-split order.
 //
+// A page that will not change any more may be published under a name. Other sequences then read it
+// in the place of a page of their own, and it goes back to the pool with the last of them.
+//
 // The pool is thread-safe. A KvSequence belongs to one thread at a time. At the same time other
 // threads may write the slices of layers that this thread does not read yet, and lend pages that it
 // does not touch yet (a fetch that runs ahead of the forward pass).
@@ -16,10 +19,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "cairn/common/hash.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 
@@ -129,6 +135,16 @@ class KvSequence {
   // The first page whose loan is no longer intact, or page_count() if all are intact.
   int64_t FirstBrokenLoan() const;
 
+  // Other sequences may adopt the page from now on, as long as somebody holds it. `name` stands for
+  // its bytes, which nobody may change any more. No effect if the name or the page has been
+  // published. REQUIRES: page < page_count(), not lent.
+  void Publish(int64_t page, const Digest& name);
+  // Holds the page that is published under `name` in the place of its own, which goes back to the
+  // pool. False: there is none, and nothing has changed. REQUIRES: page < page_count(), not lent.
+  bool Adopt(int64_t page, const Digest& name);
+  // How many of `names` are published, from the first one on.
+  int64_t Published(std::span<const Digest> names) const;
+
   // Base addresses of the pages, for the attention kernels, which only write beyond length(). Lent
   // pages are mapped read-only.
   std::span<std::byte* const> pages() const { return pages_; }
@@ -174,6 +190,18 @@ class KvPool {
   friend class RaggedPrefix;
   KvPool(const KvLayout& layout, std::byte* base, int64_t total_pages);
 
+  // As in KvSequence.
+  void Publish(std::byte* page, const Digest& name);
+  // The page under `name`, with one more holder. Null: there is none.
+  std::byte* Hold(const Digest& name);
+  int64_t Published(std::span<const Digest> names) const;
+
+  int32_t NumberOf(const std::byte* page) const {
+    return static_cast<int32_t>(static_cast<size_t>(page - base_) / layout_.page_bytes());
+  }
+  // Takes a holder from each page. Numbers of those that nobody holds any more, in the same order.
+  std::vector<int32_t> LetGo(std::span<std::byte* const> pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Appends `count` pages to `pages`, all or none.
   Status Allocate(int64_t count, std::vector<std::byte*>* pages);
   void Free(std::span<std::byte* const> pages);
@@ -187,6 +215,12 @@ class KvPool {
 
   mutable Mutex mu_;
   std::vector<int32_t> free_ ABSL_GUARDED_BY(mu_);  // Last in, first out: warm pages first.
+  struct Page {
+    int32_t holders = 0;         // Sequences. 0: free.
+    std::optional<Digest> name;  // Published.
+  };
+  std::vector<Page> pages_ ABSL_GUARDED_BY(mu_);
+  std::map<Digest, int32_t> published_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::worker

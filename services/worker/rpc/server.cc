@@ -1,11 +1,14 @@
 #include "services/worker/rpc/server.h"
 
+#include <optional>
 #include <utility>
 
 #include "common/concurrency/executor.h"
+#include "common/concurrency/ticker.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
+#include "services/worker/rpc/load_reports.h"
 #include "services/worker/rpc/worker_service.h"
 
 namespace cairn::worker {
@@ -30,7 +33,8 @@ struct Server::Impl {
         waits({.name = "wait", .threads = kWaitThreads, .queue_capacity = kWaitingCalls}),
         // One: the engine's threads need the processors.
         tokenize({.name = "tokenize", .threads = 1, .queue_capacity = kWaitingCalls}),
-        service(engine, worker_metrics) {
+        service(engine, worker_metrics),
+        loads(engine, &context) {
     context.clock = &SteadyClock::Get();
     context.metrics = &call_metrics;
     context.gate = &gate;
@@ -38,6 +42,7 @@ struct Server::Impl {
     service.AddTo(server.calls(), &context,
                   {.requests = &requests, .waits = &waits, .tokenize = &tokenize});
     health.AddTo(server.calls());
+    loads.AddTo(server.calls());
   }
 
   rpc::CallMetrics call_metrics;
@@ -46,7 +51,10 @@ struct Server::Impl {
   ThreadPool requests, waits, tokenize;
   WorkerService service;
   rpc::HealthService health{&context, {kWorkerService}};
+  LoadReports loads;
   rpc::Server server;  // Ends first: its calls need all of the above.
+  // Slow work of the process must not make reports late.
+  std::optional<Ticker> load_ticker;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -63,6 +71,7 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, WorkerEngi
                                             .listen_unix = {},
                                             .tls = options.tls,
                                             .max_message_bytes = kMaxMessageBytes}));
+  impl->load_ticker.emplace(LoadReports::kTick, [loads = &impl->loads] { loads->Tick(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -78,6 +87,7 @@ void Server::BeginDrain() {
 void Server::Shutdown(std::chrono::milliseconds grace) {
   BeginDrain();
   impl_->health.EndStreams();
+  impl_->loads.EndStreams();
   impl_->server.Shutdown(grace);
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -30,8 +31,27 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Bytes(
       "kv_pool", &c.kv_pool,
       "Memory for the KV of requests. 0: two sequences of the whole context, at least 256MiB.");
+  schema.Integer("batch.max_running", &c.max_running,
+                 "Most requests that are computed at the same time. The others wait.",
+                 {.min = 1, .max = 128});
   schema.Integer("queue.capacity", &c.queue_capacity,
                  "Most requests that may wait. The worker refuses more.", {.min = 1, .max = 4096});
+  schema.Integer("queue.tenant_capacity", &c.queue_tenant_capacity,
+                 "Most requests of one tenant that may wait. 0: as many as in all.", {.max = 4096});
+  schema.Time("queue.max_wait", &c.queue_max_wait,
+              "The worker refuses a request that would wait longer, by its measured speed. 0: it "
+              "refuses none for that.");
+  schema.TextList("queue.tenants", &c.queue_tenants,
+                  "Shares of tenants when prompts are ordered, as NAME=WEIGHT or "
+                  "NAME=WEIGHT:PRIORITY. PRIORITY is the greatest that counts before other "
+                  "tenants' requests. All others have weight 1 and priority 0.",
+                  {.max_length = 256});
+  schema.Real("batch.decode_share", &c.decode_share,
+              "Share of the time that requests which decode get while prompts wait.",
+              {.min = 0.01, .max = 0.99});
+  schema.Bytes("parking", &c.parking,
+               "Memory for the KV of requests that gave their pages to more urgent ones. What does "
+               "not fit is computed again.");
   schema.Integer("idle_turns", &c.idle_turns,
                  "Most finished turns that may wait for their prefill in idle time. 0: none.",
                  {.max = 1024});
@@ -157,6 +177,7 @@ void Register(config::Schema& schema, WorkerConfig& c) {
                            : OkStatus();
   });
   schema.Check([&c] { return CheckAddresses(c); });
+  schema.Check([&c] { return ParseTenants(c.queue_tenants).status(); });
 }
 
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) {
@@ -173,6 +194,37 @@ std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args) 
   return expanded;
 }
 
+Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries) {
+  std::map<std::string, TenantTerms> tenants;
+  for (const std::string& entry : entries) {
+    const auto wrong = [&](const char* what) {
+      return InvalidArgument(
+          "queue.tenants: got '{}', expected NAME=WEIGHT or "
+          "NAME=WEIGHT:PRIORITY, {}",
+          entry, what);
+    };
+    const size_t equals = entry.rfind('=');
+    if (equals == std::string::npos || equals == 0) return wrong("with a name");
+    TenantTerms terms;
+    const char* at = entry.data() + equals + 1;
+    const char* const end = entry.data() + entry.size();
+    auto parsed = std::from_chars(at, end, terms.weight);
+    if (parsed.ec != std::errc() || !(terms.weight >= 0.001 && terms.weight <= 1000)) {
+      return wrong("WEIGHT from 0.001 to 1000");
+    }
+    if (parsed.ptr != end) {
+      if (*parsed.ptr != ':') return wrong("nothing after WEIGHT but :PRIORITY");
+      parsed = std::from_chars(parsed.ptr + 1, end, terms.max_priority);
+      if (parsed.ec != std::errc() || parsed.ptr != end || terms.max_priority < kLeastPriority ||
+          terms.max_priority > kGreatestPriority) {
+        return wrong("PRIORITY from -10 to 10");
+      }
+    }
+    if (!tenants.emplace(entry.substr(0, equals), terms).second) return wrong("each name once");
+  }
+  return tenants;
+}
+
 Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   WorkerEngine::Options options;
   options.model_path = c.model;
@@ -180,7 +232,13 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.threads = static_cast<int>(c.threads);
   options.max_context = static_cast<int32_t>(c.context);
   options.kv_pool_bytes = c.kv_pool;
+  options.max_running = c.max_running;
   options.queue_capacity = c.queue_capacity;
+  options.tenant_queue_capacity = c.queue_tenant_capacity;
+  options.queue_max_wait = c.queue_max_wait;
+  CAIRN_ASSIGN_OR_RETURN(options.tenant_terms, ParseTenants(c.queue_tenants));
+  options.decode_share = c.decode_share;
+  options.parking_bytes = c.parking;
   options.idle_turns = c.idle_turns;
   options.tenant = c.tenant;
   options.recipe = c.recipe;

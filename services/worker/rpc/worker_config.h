@@ -2,6 +2,7 @@
 // Settings of the process cairn-worker.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,13 @@ struct WorkerConfig {
   uint32_t threads = 0;
   uint32_t context = 0;
   uint64_t kv_pool = 0;
+  uint32_t max_running = 16;
   uint32_t queue_capacity = 16;
+  uint32_t queue_tenant_capacity = 0;
+  Duration queue_max_wait = std::chrono::seconds(60);
+  std::vector<std::string> queue_tenants;
+  double decode_share = 0.5;
+  uint64_t parking = 256ull << 20;
   uint32_t idle_turns = 4;
   Duration drain = std::chrono::seconds(20);
 
@@ -57,6 +64,10 @@ void Register(config::Schema& schema, WorkerConfig& config);
 // Short forms of the flags that are used most: --cache is --cache.address, --admin is
 // --admin.listen, --kv-pool is --kv_pool.
 std::vector<std::string> ExpandShortFlags(const std::vector<std::string>& args);
+
+// "chat=2" and "batch=0.5:-1" are a tenant, its weight, and the greatest priority that counts
+// before other tenants' requests. Errors name the setting.
+Result<std::map<std::string, TenantTerms>> ParseTenants(const std::vector<std::string>& entries);
 
 // Errors name the setting, for example a salt file that cannot be read.
 Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& config);

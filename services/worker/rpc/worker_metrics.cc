@@ -16,16 +16,21 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   const std::string help = "Requests by how they ended.";
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
   sink.Counter(requests, help, {{"result", "completed"}},
-               number(stats.requests - stats.requests_cancelled));
+               number(stats.requests - stats.requests_cancelled - stats.requests_expired));
   sink.Counter(requests, help, {{"result", "cancelled"}}, number(stats.requests_cancelled));
+  sink.Counter(requests, help, {{"result", "deadline"}}, number(stats.requests_expired));
   sink.Counter(requests, help, {{"result", "refused"}}, number(stats.requests_refused));
   sink.Counter(requests, help, {{"result", "failed"}}, number(stats.requests_failed));
+  sink.Counter("cairn_worker_parked_total",
+               "Times that a request gave its pages to a more urgent one.", {},
+               number(stats.requests_parked));
   const std::string tokens = "cairn_worker_tokens_total";
   const std::string tokens_help =
-      "Tokens by kind: prompt tokens fetched or computed, generated ones, and ones prefilled in "
-      "idle time.";
+      "Tokens by kind: prompt tokens fetched, computed, or shared with a request that computed "
+      "them; generated ones; and ones prefilled in idle time.";
   sink.Counter(tokens, tokens_help, {{"kind", "fetched"}}, number(stats.fetched_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "computed"}}, number(stats.computed_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "shared"}}, number(stats.shared_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, number(stats.generated_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "idle"}}, number(stats.idle_prefilled_tokens));
   sink.Counter("cairn_worker_idle_turns_dropped_total",
@@ -37,6 +42,29 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
              number(stats.kv_pages_free));
   sink.Gauge("cairn_worker_kv_pages", "Pages of the KV pool.", {{"state", "used"}},
              number(stats.kv_pages_total - stats.kv_pages_free));
+}
+
+void ExportLoad(const WorkerEngine::Load& load, metrics::Sink& sink) {
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  const std::string running = "cairn_worker_running_requests";
+  const std::string help = "Requests that run, by what they do.";
+  sink.Gauge(running, help, {{"state", "prompt"}}, number(load.running_prompts));
+  sink.Gauge(running, help, {{"state", "decode"}}, number(load.running_decodes));
+  sink.Gauge(running, help, {{"state", "parked"}}, number(load.parked));
+  sink.Gauge("cairn_worker_prefill_backlog_seconds",
+             "Seconds until the prompts that wait or run are computed.", {}, load.prefill_seconds);
+  sink.Gauge("cairn_worker_prefill_tokens_per_second",
+             "Prompt tokens computed in a second while nothing else is, as measured. 0: unknown.",
+             {}, load.rates.prefill_tokens_per_second);
+  sink.Gauge("cairn_worker_drain_tokens_per_second",
+             "Prompt tokens computed in a second while others decode, as measured. 0: unknown.", {},
+             load.rates.drain_tokens_per_second);
+  sink.Gauge("cairn_worker_step_seconds",
+             "A step that decodes, before the first request's share, as measured. 0: unknown.", {},
+             load.rates.step_seconds);
+  sink.Gauge("cairn_worker_decode_seconds",
+             "What one more decode adds to a step, as measured. 0: unknown.", {},
+             load.rates.decode_seconds);
 }
 
 void ExportCache(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
@@ -113,6 +141,7 @@ WorkerMetrics::WorkerMetrics(metrics::Registry& registry, const WorkerEngine& en
   registry.AddCollector([&engine](metrics::Sink& sink) {
     const WorkerEngine::Stats stats = engine.GetStats();
     ExportRequests(stats, sink);
+    ExportLoad(engine.GetLoad(), sink);
     ExportCache(stats, sink);
     for (const KvCodec::Stats& codec : stats.codecs) ExportCodec(codec, sink);
   });

@@ -38,7 +38,7 @@ class Worker final : public service::Service {
     Server::Options serve;
     serve.listen = config_.listen;
     serve.tls = config_.tls;
-    serve.max_requests = config_.queue_capacity + 1;
+    serve.max_requests = config_.queue_capacity + options.max_running;
     CAIRN_ASSIGN_OR_RETURN(server_, Server::Start(serve, *engine_, *metrics_, &registry_));
     serving_.store(server_.get(), std::memory_order_release);
     const WorkerEngine::Info info = engine_->GetInfo();

@@ -43,9 +43,24 @@ Result<SamplingOptions> SamplingFromProto(const v1::GenerateRequest& proto) {
   return sampling;
 }
 
+Result<std::optional<TimePoint>> DeadlineFromProto(int64_t unix_ms, TimePoint now,
+                                                   std::chrono::system_clock::time_point wall) {
+  if (unix_ms == 0) return std::optional<TimePoint>();
+  const int64_t wall_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(wall.time_since_epoch()).count();
+  if (unix_ms <= wall_ms) {
+    return InvalidArgument("field 'deadline_unix_ms': got {}, expected a time after {} (now)",
+                           unix_ms, wall_ms);
+  }
+  // Beyond this a deadline says nothing, and sums of times must not overflow.
+  constexpr int64_t kMostMs = 7LL * 24 * 3600 * 1000;
+  return std::optional(now + std::chrono::milliseconds(std::min(unix_ms - wall_ms, kMostMs)));
+}
+
 }  // namespace
 
-Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto, TimePoint now,
+                                  std::chrono::system_clock::time_point wall) {
   GenerateRequest request;
   switch (proto.prompt_case()) {
     case v1::GenerateRequest::kChat: {
@@ -73,6 +88,15 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
   request.keep_turn = proto.keep_turn();
   request.want_timeline = proto.want_timeline();
   request.prefix_end = proto.prefix_end();
+  request.stop.assign(proto.stop().begin(), proto.stop().end());
+  request.priority = proto.priority();
+  request.tenant = proto.tenant();
+  CAIRN_ASSIGN_OR_RETURN(request.deadline, DeadlineFromProto(proto.deadline_unix_ms(), now, wall));
+  if (!v1::NextUse_IsValid(proto.next())) {
+    return InvalidArgument("field 'next': got {}, expected 0 to {}", static_cast<int>(proto.next()),
+                           kNextUseCount - 1);
+  }
+  request.next = static_cast<NextUse>(proto.next());
   return request;
 }
 
@@ -80,6 +104,7 @@ void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out) {
   out->set_prompt_tokens(summary.prompt_tokens);
   out->set_fetched_tokens(summary.fetched_tokens);
   out->set_computed_tokens(summary.computed_tokens);
+  out->set_shared_tokens(summary.shared_tokens);
   out->mutable_tokens()->Add(summary.tokens.begin(), summary.tokens.end());
   out->set_text(summary.text);
   out->set_ttft_seconds(summary.ttft_seconds);
@@ -143,7 +168,8 @@ void WorkerService::AddTo(rpc::CallServer* server, const rpc::Context* context,
 
 Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& request,
                                const WriteGenerate& write) {
-  CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request));
+  CAIRN_ASSIGN_OR_RETURN(GenerateRequest wanted, FromProto(request, SteadyClock::Get().Now(),
+                                                           std::chrono::system_clock::now()));
   wanted.trace = call.trace();
 
   GenerateCallbacks callbacks;

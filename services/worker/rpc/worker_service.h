@@ -1,6 +1,7 @@
 #pragma once
 // The Worker service of proto/cairn/v1/worker.proto over a WorkerEngine: decode, call, encode.
 
+#include <chrono>
 #include <memory>
 
 #include "cairn/v1/worker.pb.h"
@@ -15,7 +16,9 @@ namespace cairn::worker {
 
 // The request in plain C++. INVALID_ARGUMENT naming field, value and what was expected, for what
 // the plain form cannot hold; WorkerEngine::Generate checks the rest.
-Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto);
+// `now`: on the clock of the engine, and of the wall.
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto, TimePoint now,
+                                  std::chrono::system_clock::time_point wall);
 void ToProto(const GenerateSummary& summary, v1::GenerateSummary* out);
 
 inline constexpr char kWorkerService[] = "cairn.v1.Worker";

@@ -221,7 +221,8 @@ void FetchProgress::WaitProgress(Done done, Tick tick) {
   }
 }
 
-Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front) {
+Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front,
+                                const std::function<bool()>& interrupt) {
   MutexLock lock(mu_);
   turned_back_ = false;
   const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -230,10 +231,11 @@ Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front) {
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return arrived() || first_failed_ < shape_.blocks;
   };
-  const auto turn_back = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto give_up = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (interrupt && interrupt()) return true;
     return turned_back_ = pilot_.ShouldTurnBack(front, layer, Now());
   };
-  WaitProgress(done, turn_back);
+  WaitProgress(done, give_up);
   if (arrived() && first_failed_ == shape_.blocks) return OkStatus();
   return Errorf(StatusCode::kAborted, "fetch: layer {}: {} of {} blocks did not arrive", layer,
                 pilot_.plan().LayerMissing(layer), shape_.blocks);
@@ -242,6 +244,12 @@ Status FetchProgress::WaitLayer(uint32_t layer, uint32_t front) {
 bool FetchProgress::TurnedBack() const {
   MutexLock lock(mu_);
   return turned_back_ && !timed_out_ && !ended_ && first_failed_ == shape_.blocks;
+}
+
+void FetchProgress::FetchTheRest() {
+  MutexLock lock(mu_);
+  pilot_.plan().SetTarget(0);
+  changed_.NotifyAll();
 }
 
 void FetchProgress::WaitDone() {

@@ -94,8 +94,12 @@ class FetchProgress {
   // Waits until `layer` of all blocks that are not claimed is there: OK. ABORTED when a block
   // failed, the fetch ended without it, a deadline passed (then TimedOut()), or computing more of
   // the front is better now (then TurnedBack()).
-  Status WaitLayer(uint32_t layer, uint32_t front = 0);
+  // `interrupt`, if not null, is asked every 10 ms while it waits; true ends the wait, ABORTED.
+  Status WaitLayer(uint32_t layer, uint32_t front = 0,
+                   const std::function<bool()>& interrupt = nullptr);
   bool TurnedBack() const;
+  // Asks for all blocks that are not claimed: nobody will call Decide and Claim any more.
+  void FetchTheRest();
   // Waits until every block before the first failed one is complete, the fetch has ended, or a
   // deadline passed.
   void WaitDone();

@@ -163,12 +163,13 @@ std::vector<BlockKey> PrefixSession::KeysOverDecoded(std::span<const int32_t> to
 }
 
 PrefixSession::Match PrefixSession::Lookup(std::span<const BlockKey> keys, double prefill_speed,
-                                           const std::string& trace) {
+                                           const std::string& trace, NextUse next) {
   const TimePoint start = clock_.Now();
   client::MatchOptions ask;
   ask.deadline = options_.match_deadline;
   ask.prefill_tokens_per_second = prefill_speed;
   ask.trace = trace;
+  ask.next = next;
   auto outcome = client_.Match(ns_.fingerprint, keys, ask);
   Match match;
   match.seconds = Seconds(clock_.Now() - start);
@@ -390,11 +391,12 @@ void PrefixFetch::Computed(double seconds, double expected_seconds) {
 
 void PrefixFetch::SetComputing(bool computing) { state_->progress.SetComputing(computing); }
 
-Status PrefixFetch::WaitLayer(int layer, uint32_t front) {
-  return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front);
+Status PrefixFetch::WaitLayer(int layer, uint32_t front, const std::function<bool()>& interrupt) {
+  return state_->progress.WaitLayer(static_cast<uint32_t>(layer), front, interrupt);
 }
 
 bool PrefixFetch::TurnedBack() const { return state_->progress.TurnedBack(); }
+void PrefixFetch::FetchTheRest() { state_->progress.FetchTheRest(); }
 bool PrefixFetch::PollDone() { return state_->progress.PollDone(); }
 void PrefixFetch::WaitBriefly() { state_->progress.WaitBriefly(); }
 bool PrefixFetch::Broken() const { return state_->progress.Broken(); }

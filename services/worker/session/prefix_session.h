@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "cairn/common/clock.h"
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/next_use.h"
 #include "cairn/common/status.h"
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
@@ -126,7 +128,8 @@ class PrefixSession {
 
   // How many of `keys` the node can serve. Returns within match_deadline. `prefill_speed`: tokens
   // per second, for the node's metric of seconds saved; 0 if unknown.
-  Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace);
+  Match Lookup(std::span<const BlockKey> keys, double prefill_speed, const std::string& trace,
+               NextUse next = NextUse::kUnknown);
 
   struct FetchWanted {
     int64_t prompt_tokens = 0;   // Of the whole prompt.
@@ -208,10 +211,11 @@ class PrefixFetch {
 
   // Waits until the layer is there for all blocks that were not claimed; `front`: blocks that are
   // there. An error means that it will not be (Finish), or that computing is better now
-  // (TurnedBack:
-  // Decide again).
-  Status WaitLayer(int layer, uint32_t front = 0);
+  // (TurnedBack: Decide again), or that `interrupt` said true.
+  Status WaitLayer(int layer, uint32_t front = 0, const std::function<bool()>& interrupt = nullptr);
   bool TurnedBack() const;
+  // Brings all blocks that were not claimed. No Decide or Claim follows.
+  void FetchTheRest();
   // True when Finish would not wait for the node. Never waits.
   bool PollDone();
   // Waits at most 10 ms for PollDone to become true.

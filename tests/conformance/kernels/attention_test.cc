@@ -172,7 +172,7 @@ TEST_P(AttentionTest, DecodeInPartsEqualsTheReference) {
       const int64_t parts = (tokens + split - 1) / split;
       Guarded<float> acc(here(), parts * heads * c.dim), max(here(), parts * heads),
           sum(here(), parts * heads);
-      std::byte* const scratch = here().Scratch(AttentionPartScratchBytes(split, c.group));
+      std::byte* const scratch = here().Scratch(AttentionPartScratchBytes(split, c.group, c.dim));
       for (int64_t p = 0; p < parts; ++p) {
         for (int64_t h = 0; h < c.kv_heads; ++h) {
           AttentionPartArgs a;
@@ -196,6 +196,53 @@ TEST_P(AttentionTest, DecodeInPartsEqualsTheReference) {
                  {acc.get(), max.get(), sum.get(), got.get(), parts, heads, c.dim});
       ExpectClose(want, got.Read(), 1e-5, 1e-6, Describe(c) + ", split " + std::to_string(split));
     }
+  }
+}
+
+// Rows of one sequence or of several: the part's tokens are read once for all.
+TEST_P(AttentionTest, PartsOfRowsThatShareTokensAreThoseOfEachRowAlone) {
+  for (const Case& c : kCases) {
+    const Pages pages(c, &rng());
+    const int64_t heads = c.kv_heads * c.group, width = heads * c.dim;
+    const int64_t tokens = c.first + c.rows;
+    constexpr int64_t kRows = 6;
+    const std::vector<float> q = Random(kRows * width);
+    const PagedKv kv = pages.In(here());
+    const float* const queries = here().In(q);
+    std::byte* const scratch =
+        here().Scratch(AttentionPartScratchBytes(tokens, kRows * c.group, c.dim));
+    const auto run = [&](int64_t step) {
+      Guarded<float> acc(here(), kRows * width), max(here(), kRows * heads),
+          sum(here(), kRows * heads);
+      for (int64_t r = 0; r < kRows; r += step) {
+        for (int64_t h = 0; h < c.kv_heads; ++h) {
+          AttentionPartArgs a;
+          a.kv = kv;
+          a.q = queries + r * width;
+          a.rows = step;
+          a.q_stride = width;
+          a.row_stride = heads;
+          a.kv_head = h;
+          a.group = c.group;
+          a.begin = tokens / 3;  // Also inside a page.
+          a.end = tokens;
+          a.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
+          const int64_t first = r * heads + h * c.group;
+          a.acc = acc.get() + first * c.dim;
+          a.max = max.get() + first;
+          a.sum = sum.get() + first;
+          a.scratch = scratch;
+          here().Run(&ForwardKernels::attention_part, a);
+        }
+      }
+      std::vector<float> all = acc.Read();
+      for (const float x : max.Read()) all.push_back(x);
+      for (const float x : sum.Read()) all.push_back(x);
+      return all;
+    };
+    const std::vector<float> alone = run(1);
+    ASSERT_EQ(run(kRows), alone) << Describe(c);
+    ASSERT_EQ(run(2), alone) << Describe(c);
   }
 }
 
@@ -383,7 +430,8 @@ TEST_P(AttentionTest, ARaggedPrefixEqualsAMaskInEveryDecodedToken) {
   const RaggedCase c(500, kDecoded, {30, 0, 70}, &rng());
   const std::vector<PagedKv> prefixes = c.Prefixes(here());
   const PagedKv tail = c.Tail(here());
-  std::byte* const scratch = here().Scratch(AttentionPartScratchBytes(kSplit, RaggedCase::kGroup));
+  std::byte* const scratch =
+      here().Scratch(AttentionPartScratchBytes(kSplit, RaggedCase::kGroup, kDim));
   for (int64_t row = 0; row < kDecoded; ++row) {
     const std::vector<float> q = Random(kQueries * kDim);
     const int64_t prefix_parts = (c.MostRows() + kSplit - 1) / kSplit;

@@ -260,6 +260,50 @@ TEST_P(LinearTest, PanelRangesAndRowCountsDoNotChangeABit) {
   }
 }
 
+TEST_P(LinearTest, ARowOfAMatVecHasTheBitsThatItHasAlone) {
+  constexpr int64_t kRows = 11;  // By fours, and three are left.
+  for (const WeightType type : kWeightTypes) {
+    for (const Shape& s : Shapes(type)) {
+      const TestMatrix m = MakeMatrix(type, s.rows, s.cols, &rng());
+      const int64_t stride = m.packed.steps() * kStepColumns;
+      const std::vector<float> x = Input(kRows, s.cols, stride, kRows);
+      const float* const input = here().In(x);
+      const auto activation_stride = static_cast<int64_t>(ActivationBytes(s.cols));
+      const bool integers = here().forward().prepare_activation != nullptr;
+      Guarded<std::byte> activation(here(), kRows * activation_stride);
+      for (int64_t r = 0; integers && r < kRows; ++r) {
+        here().Run(&ForwardKernels::prepare_activation,
+                   {input + r * stride, s.cols, activation.get() + r * activation_stride});
+      }
+      for (const bool in_integers : {false, true}) {
+        if (in_integers && !integers) continue;
+        const auto run = [&](int64_t step) {
+          Guarded<float> y(here(), kRows * s.rows, 2.0f);
+          for (int64_t r = 0; r < kRows; r += step) {
+            MatVecArgs a;
+            a.w = here().In(m.packed);
+            a.x = input + r * stride;
+            a.activation = in_integers ? activation.get() + r * activation_stride : nullptr;
+            a.y = y.get() + r * s.rows;
+            a.rows = std::min(step, kRows - r);
+            a.x_stride = stride;
+            a.activation_stride = activation_stride;
+            a.y_stride = s.rows;
+            a.panel_end = m.packed.panels();
+            a.accumulate = true;
+            here().Run(&ForwardKernels::mat_vec, a);
+          }
+          return y.Read();
+        };
+        const std::vector<float> alone = run(1);
+        for (const int64_t step : {2, 3, 4, 11}) {
+          ASSERT_EQ(run(step), alone) << Describe(type, s, step);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, AccumulateAddsToWhatIsThere) {
   for (const int64_t outputs : {32, 37}) {
     const TestMatrix m = MakeMatrix(WeightType::kQ8_0, outputs, 64, &rng());

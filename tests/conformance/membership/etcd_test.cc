@@ -51,6 +51,28 @@ class EtcdTest : public ::testing::Test {
     return addresses;
   }
 
+  // Asks for users from now on: "cairn" may read and write the members, "stranger" nothing. Both
+  // have the password that the returned file has.
+  std::string AskForUsers() {
+    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+             {"user", "add", "root:secret"},
+             {"user", "add", "cairn:word"},
+             {"user", "add", "stranger:word"},
+             {"role", "add", "members"},
+             {"role", "grant-permission", "members", "readwrite", kPrefix, "cairn/test/members0"},
+             {"user", "grant-role", "cairn", "members"},
+             {"role", "add", "root"},
+             {"user", "grant-role", "root", "root"},
+             {"auth", "enable"}}) {
+      const auto done = cluster_->Ctl(command);
+      EXPECT_TRUE(done.ok()) << command[0] << " " << command[1] << ": " << ToString(done.status());
+    }
+    const std::string password = directory_.path() + "/password";
+    std::ofstream(password) << "word\n";
+    return password;
+  }
+
+  const cairn::testing::TemporaryDirectory directory_;
   std::unique_ptr<EtcdCluster> cluster_;
 };
 
@@ -176,21 +198,7 @@ TEST_F(EtcdTest, ACompactedHistoryIsReadAnew) {
 
 TEST_F(EtcdTest, UsersLogInAndOthersAreRefused) {
   StartCluster({.members = 1});
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"user", "add", "root:secret"},
-           {"user", "add", "cairn:word"},
-           {"user", "add", "stranger:word"},
-           {"role", "add", "members"},
-           {"role", "grant-permission", "members", "readwrite", kPrefix, "cairn/test/members0"},
-           {"user", "grant-role", "cairn", "members"},
-           {"role", "add", "root"},
-           {"user", "grant-role", "root", "root"},
-           {"auth", "enable"}}) {
-    ASSERT_OK(cluster_->Ctl(command)) << command[0] << " " << command[1];
-  }
-  const cairn::testing::TemporaryDirectory directory;
-  const std::string password = directory.path() + "/password";
-  { std::ofstream(password) << "word\n"; }
+  const std::string password = AskForUsers();
   auto options = Options();
   const auto without = Join(5, options);
   options.etcd.password_file = password;
@@ -203,6 +211,44 @@ TEST_F(EtcdTest, UsersLogInAndOthersAreRefused) {
       [&] { return stranger->discovery->health().last.code() == StatusCode::kPermissionDenied; }));
   EXPECT_TRUE(Eventually([&] { return !without->discovery->health().last.ok(); }));
   EXPECT_THAT(stranger->observer.views(), SizeIs(0));
+}
+
+TEST_F(EtcdTest, WithTlsAndUsersALostMemberOfEtcdChangesNoView) {
+  const std::string certificate = directory_.path() + "/etcd.pem",
+                    key = directory_.path() + "/etcd.key";
+  auto openssl = cairn::testing::Process::Start(
+      {.argv = {"/bin/sh", "-c",
+                "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " +
+                    key + " -out " + certificate +
+                    " -subj /CN=etcd -days 2 -addext subjectAltName=IP:127.0.0.1"}});
+  ASSERT_OK(openssl);
+  const auto made = (*openssl)->WaitExit(std::chrono::seconds(30));
+  ASSERT_OK(made);
+  ASSERT_EQ(made->code, 0) << (*openssl)->err();
+  ASSERT_NO_FATAL_FAILURE(StartCluster({.certificate = certificate, .key = key}));
+  auto options = Options();
+  options.etcd.password_file = AskForUsers();
+  options.etcd.user = "cairn";
+  const auto plain = Join(5, options);
+  options.etcd.ca = certificate;
+  const auto a = Join(1, options), b = Join(2, options);
+  options.etcd.user = "stranger";
+  const auto stranger = Join(6, options);
+  options.etcd.user = "cairn";
+  ASSERT_TRUE(a->observer.WaitFor(Addresses({1, 2})));
+  EXPECT_TRUE(Eventually(
+      [&] { return stranger->discovery->health().last.code() == StatusCode::kPermissionDenied; }));
+  EXPECT_TRUE(Eventually([&] { return !plain->discovery->health().last.ok(); }));
+  EXPECT_THAT(stranger->observer.views(), SizeIs(0));
+  EXPECT_THAT(plain->observer.views(), SizeIs(0));
+  // The members log in again at those that are left.
+  const size_t before = a->observer.views().size();
+  cluster_->Kill(0);
+  const auto c = Join(3, options);
+  EXPECT_TRUE(a->observer.WaitFor(Addresses({1, 2, 3})));
+  EXPECT_TRUE(c->observer.WaitFor(Addresses({1, 2, 3})));
+  const auto views = a->observer.views();
+  for (size_t i = before; i < views.size(); ++i) EXPECT_GE(views[i].size(), 2u) << i;
 }
 
 TEST_F(EtcdTest, OfAnIdThatTwoProcessesHaveTheNewerIsSeen) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/common/clock.h"
+#include "cairn/common/status.h"
 
 namespace cairn::testing {
 
@@ -68,6 +69,15 @@ class ProcessClock final : public Clock {
     local_ = Now();
     world_ = agenda_.Now();
     rate_ = rate;
+  }
+  void JumpTo(TimePoint local) {
+    local_ = std::max(local, Now());
+    world_ = agenda_.Now();
+  }
+  // Nothing may wait here: what happens is an event, and would have to happen meanwhile.
+  void Wait(CondVar& /*changed*/, Mutex& /*mu*/, TimePoint /*deadline*/,
+            const std::function<bool()>& /*ready*/) const override {
+    CAIRN_CHECK(false);
   }
 
  private:

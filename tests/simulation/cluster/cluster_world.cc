@@ -62,7 +62,9 @@ void ClusterWorld::Start(size_t number, Disk disk) {
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(Now().time_since_epoch());
   options.epoch = machine.epoch = std::max<uint64_t>(machine.epoch + 1, now.count());
   options.incarnation = random_() | 1;
-  if (options_.versions_differ) options.newest_version += random_() % 2;
+  // Some writers of blocks are one rank, others are two.
+  options.whole_engine.parts = 1 + number % 2;
+  if (options_.versions_differ) options.newest_version -= random_() % 2;  // N beside N-1.
   if (options_.clocks_differ) {
     options.clock_offset = std::chrono::milliseconds(random_() % 3'600'000);
     options.clock_rate = 1 + (static_cast<double>(random_() % 2001) - 1000) * 1e-6;
@@ -73,10 +75,10 @@ void ClusterWorld::Start(size_t number, Disk disk) {
   machine.process->Start();
 }
 
-void ClusterWorld::Kill(size_t number) {
+void ClusterWorld::Kill(size_t number, bool power_loss) {
   Machine& machine = machines_[number];
   if (machine.process == nullptr) return;
-  machine.disk = machine.process->engine().Save();
+  machine.disk = machine.process->engine().Save(power_loss);
   machine.process.reset();
   Note(101, number, machine.lives);
   // The kernel tells those that were connected.
@@ -105,7 +107,8 @@ void ClusterWorld::Leave(size_t number) {
 
 void ClusterWorld::CopyDisk(size_t number) {
   Machine& machine = machines_[number];
-  machine.copy = machine.process == nullptr ? machine.disk : machine.process->engine().Save();
+  machine.copy = machine.process == nullptr ? machine.disk
+                                            : machine.process->engine().Save(/*power_loss=*/false);
 }
 
 void ClusterWorld::Clone(size_t from, size_t to) {

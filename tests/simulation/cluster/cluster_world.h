@@ -41,7 +41,7 @@ class ClusterWorld {
   enum class Disk { kOld, kEmpty, kCopy };
   // Starts a process, with what is on the disk of the machine.
   void Start(size_t machine, Disk disk = Disk::kOld);
-  void Kill(size_t machine);
+  void Kill(size_t machine, bool power_loss = false);
   // Says that it leaves, and ends a second later.
   void Leave(size_t machine);
   void CopyDisk(size_t machine);
@@ -98,7 +98,7 @@ class ClusterWorld {
     uint64_t epoch = 0;
     uint64_t lives = 0;
     std::unique_ptr<Process> process;
-    LightDisk disk, copy;
+    SimulatedDisk disk, copy;
     bool named = false;
     NamesAre names = NamesAre::kComplete;
     TimePoint names_since{};

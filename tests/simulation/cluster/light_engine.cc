@@ -131,7 +131,7 @@ struct LightEngine::Request {
 };
 
 LightEngine::LightEngine(Options options, const Clock* clock, cache::BlockSource* source,
-                         uint64_t seed, Wrong wrong)
+                         uint64_t seed, TellWrong wrong)
     : options_(options), clock_(*clock), source_(source), wrong_(std::move(wrong)), random_(seed) {}
 
 LightEngine::~LightEngine() = default;
@@ -142,19 +142,10 @@ void LightEngine::Load(const LightDisk& disk) {
   for (const auto& [id, stamp] : disk.blocks) Put(id, stamp);
 }
 
-LightDisk LightEngine::Save() const {
+SimulatedDisk LightEngine::Save(bool /*power_loss*/) const {
   LightDisk disk{.namespaces = namespaces_, .blocks = {}, .bumps = bumps_};
   for (const BlockId& id : order_) disk.blocks.emplace_back(id, blocks_.at(id).stamp);
-  return disk;
-}
-
-void LightEngine::Know(const Digest& fingerprint, uint32_t block_tokens) {
-  namespaces_[fingerprint] = block_tokens;
-}
-
-uint32_t LightEngine::BlockTokens(const Digest& fingerprint) const {
-  const auto it = namespaces_.find(fingerprint);
-  return it == namespaces_.end() ? 0 : it->second;
+  return {.light = std::move(disk)};
 }
 
 void LightEngine::Tell(CacheEvent event) {
@@ -183,19 +174,21 @@ void LightEngine::Touch(const Digest& fingerprint, std::span<const BlockKey> key
   }
 }
 
-void LightEngine::Store(const Digest& fingerprint, std::span<const BlockKey> keys) {
+void LightEngine::Store(const SimulatedNamespace& ns, std::span<const BlockKey> keys) {
+  const Digest& fingerprint = ns.fingerprint;
   const uint64_t stamp = BumpsDigestOf(fingerprint);
   for (const BlockKey& key : keys) Put({fingerprint, key}, stamp);
   Touch(fingerprint, keys);
 }
 
-uint32_t LightEngine::Prefix(const Digest& fingerprint, std::span<const BlockKey> keys) const {
+uint32_t LightEngine::Prefix(const Digest& fingerprint, std::span<const BlockKey> keys) {
   uint32_t count = 0;
   while (count < keys.size() && Has(fingerprint, keys[count])) ++count;
   return count;
 }
 
-void LightEngine::Get(const Digest& fingerprint, std::vector<BlockKey> keys, Done done) {
+void LightEngine::Get(const SimulatedNamespace& ns, std::vector<BlockKey> keys, Done done) {
+  const Digest& fingerprint = ns.fingerprint;
   const auto request = std::make_shared<Request>();
   request->fingerprint = fingerprint;
   request->keys = std::move(keys);
@@ -366,7 +359,7 @@ Result<std::shared_ptr<const NamespaceSpec>> LightEngine::GetNamespace(
     const Digest& fingerprint) const {
   if (!Knows(fingerprint)) return Errorf(StatusCode::kNotFound, "no such namespace");
   auto spec = std::make_shared<NamespaceSpec>();
-  spec->layout.block_tokens = BlockTokens(fingerprint);
+  spec->layout.block_tokens = namespaces_.at(fingerprint);
   return spec;
 }
 
@@ -383,8 +376,6 @@ Result<cache::MatchResult> LightEngine::Match(const cache::MatchRequest& request
   }
   return result;
 }
-
-size_t LightEngine::leases() const { return leases_.size(); }
 
 Result<std::unique_ptr<cache::EventQueue>> LightEngine::Watch(const cache::WatchRequest& request) {
   auto queue = std::make_unique<Queue>(this);

@@ -11,26 +11,18 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "services/cache/engine/for_peers.h"
+#include "tests/simulation/cluster/simulated_engine.h"
 
 namespace cairn::testing {
-
-// Where a block lies, and what it was made of.
-using BlockId = std::pair<Digest, BlockKey>;
-
-// What survives the death of a process.
-struct LightDisk {
-  std::map<Digest, uint32_t> namespaces;             // Tokens of a block.
-  std::vector<std::pair<BlockId, uint64_t>> blocks;  // With their stamps, oldest first.
-  std::vector<cache::Bump> bumps;
-};
 
 // The bytes of a block: its key, its stamp, filling, and the hash of all that. The stamp is the
 // digest of the bumps that its writer knew.
 std::vector<std::byte> LightBytes(const BlockKey& key, uint64_t stamp, size_t size);
 
 // All in one thread. Blocks that have no room push out the least recently used.
-class LightEngine final : public cache::CacheEngine, public cache::PeerEngine {
+class LightEngine final : public SimulatedEngine,
+                          public cache::CacheEngine,
+                          public cache::PeerEngine {
  public:
   struct Options {
     size_t capacity_blocks = 1000;
@@ -40,40 +32,30 @@ class LightEngine final : public cache::CacheEngine, public cache::PeerEngine {
     Duration lookup_patience = std::chrono::milliseconds(30);
     Duration read_patience = std::chrono::seconds(1);
   };
-  // Told of what must never happen.
-  using Wrong = std::function<void(const std::string& what)>;
   LightEngine(Options options, const Clock* clock, cache::BlockSource* source, uint64_t seed,
-              Wrong wrong);
+              TellWrong wrong);
   ~LightEngine() override;
 
-  // --- For the simulation
+  // --- SimulatedEngine
 
   void Load(const LightDisk& disk);
-  LightDisk Save() const;
-  void Know(const Digest& fingerprint, uint32_t block_tokens);
-  // A worker has computed these blocks.
-  void Store(const Digest& fingerprint, std::span<const BlockKey> keys);
-  // A request: what is here, then what the source has.
-  struct Outcome {
-    uint32_t local = 0, located = 0, read = 0, failed = 0;
-    Status lookup = OkStatus();
-  };
-  using Done = std::function<void(const Outcome&)>;
-  void Get(const Digest& fingerprint, std::vector<BlockKey> keys, Done done);
-  // Requests that are under way go on no further.
-  void Close() { closed_ = true; }
-
-  bool Has(const Digest& fingerprint, const BlockKey& key) const {
+  cache::CacheEngine& cache() override { return *this; }
+  void Know(const SimulatedNamespace& ns) override {
+    namespaces_[ns.fingerprint] = ns.spec.layout.block_tokens;
+  }
+  void Store(const SimulatedNamespace& ns, std::span<const BlockKey> keys) override;
+  void Get(const SimulatedNamespace& ns, std::vector<BlockKey> keys, Done done) override;
+  void Close() override { closed_ = true; }
+  SimulatedDisk Save(bool power_loss) const override;
+  bool Has(const Digest& fingerprint, const BlockKey& key) override {
     return blocks_.contains({fingerprint, key});
   }
-  uint32_t Prefix(const Digest& fingerprint, std::span<const BlockKey> keys) const;
-  const std::list<BlockId>& blocks() const { return order_; }  // Oldest first.
-  bool Knows(const Digest& fingerprint) const { return namespaces_.contains(fingerprint); }
-  uint32_t BlockTokens(const Digest& fingerprint) const;
-  size_t sessions() const { return sessions_.size(); }
-  size_t leases() const;
-  uint64_t accepted() const { return accepted_; }
-  uint64_t outdated() const { return outdated_; }  // Copies that a bump overtook.
+  uint32_t Prefix(const Digest& fingerprint, std::span<const BlockKey> keys) override;
+  bool Knows(const Digest& fingerprint) const override { return namespaces_.contains(fingerprint); }
+  size_t sessions() const override { return sessions_.size(); }
+  size_t leases() const override { return leases_.size(); }
+  uint64_t accepted() const override { return accepted_; }
+  uint64_t outdated() const override { return outdated_; }
 
   // --- PeerEngine
 
@@ -164,7 +146,7 @@ class LightEngine final : public cache::CacheEngine, public cache::PeerEngine {
   const Options options_;
   const Clock& clock_;
   cache::BlockSource* const source_;
-  const Wrong wrong_;
+  const TellWrong wrong_;
   uint64_t random_;
   bool closed_ = false;
   std::map<Digest, uint32_t> namespaces_;

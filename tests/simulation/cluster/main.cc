@@ -2,12 +2,16 @@
 //
 //   cairn_cluster_simulation --minutes 5          seeds from the number of today on
 //   cairn_cluster_simulation --seed 17            one seed, shortened if it fails
+//   cairn_cluster_simulation --whole --minutes 5  the same with the whole engine of a node
 //   cairn_cluster_simulation --targets            the table of targets
 //
 // Exit code 1: an invariant broke.
 
 #include <chrono>
+#include <functional>
 #include <iostream>
+#include <string>
+#include <utility>
 
 #include "common/config/config.h"
 #include "common/log/log.h"
@@ -23,21 +27,27 @@ struct Options {
   uint64_t herd = 300;
   uint64_t seconds = 60;
   double minutes = 1;
+  bool whole = false;
   bool targets = false;
+  bool json = false;
+  std::string only;
 };
 
-int ShowTargets(size_t nodes, size_t herd) {
+int ShowTargets(const Options& options) {
+  const size_t nodes = options.nodes == 0 ? 100 : options.nodes;
+  const std::pair<const char*, std::function<std::vector<TargetRow>()>> targets[] = {
+      {"balance", [] { return MeasureBalance(1000); }},
+      {"herd", [] { return MeasureHerd(8, kEight); }},
+      {"sleep", [] { return MeasureSleepingDiscovery(); }},
+      {"versions", [] { return MeasureTwoVersions(); }},
+      {"churn", [nodes] { return MeasureChurn(nodes); }},
+      {"large_herd", [&options] { return MeasureHerd(options.herd + 1, kHundreds); }},
+  };
   bool met = true;
-  for (const auto& measure : {
-           std::function([&] { return MeasureBalance(1000); }),
-           std::function([&] { return MeasureHerd(8, 3.5, 4); }),
-           std::function([&] { return MeasureSleepingDiscovery(); }),
-           std::function([&] { return MeasureTwoVersions(); }),
-           std::function([&] { return MeasureChurn(nodes == 0 ? 100 : nodes); }),
-           std::function([&] { return MeasureHerd(herd + 1, 5, 5); }),
-       }) {
+  for (const auto& [name, measure] : targets) {
+    if (!options.only.empty() && options.only != name) continue;
     const std::vector<TargetRow> rows = measure();
-    std::cout << Table(rows) << std::flush;
+    std::cout << (options.json ? Json(rows) : Table(rows)) << std::flush;
     for (const TargetRow& row : rows) met &= row.met();
   }
   return met ? 0 : 1;
@@ -52,7 +62,11 @@ int Fails(const ClusterSchedule& schedule, const PlayResult& result) {
 
 int Run(const Options& options) {
   log::Configure({.level = log::Level::kError});  // That nodes go away is what happens here.
-  if (options.targets) return ShowTargets(options.nodes, options.herd);
+  if (options.whole && options.nodes > 32) {
+    std::cerr << "whole: got " << options.nodes << " nodes, expected at most 32\n";
+    return 2;
+  }
+  if (options.targets) return ShowTargets(options);
   const auto begun = std::chrono::steady_clock::now();
   const auto day = std::chrono::duration_cast<std::chrono::days>(
       std::chrono::system_clock::now().time_since_epoch());
@@ -62,7 +76,8 @@ int Run(const Options& options) {
   uint64_t seeds = 0;
   int failed = 0;
   do {
-    const ClusterSchedule schedule = MakeSchedule(seed, options.nodes, length);
+    ClusterSchedule schedule = MakeSchedule(seed, options.nodes, length);
+    schedule.whole = options.whole;
     const PlayResult result = Play(schedule);
     ++seeds;
     total.steps += result.steps;
@@ -97,6 +112,10 @@ int main(int argc, char** argv) {
   schema.Integer("seconds", &options.seconds, "Of trouble, in simulated time, for each seed.");
   schema.Real("minutes", &options.minutes, "How long it plays seeds.",
               {.min = 0, .unit = "minutes"});
+  schema.Switch("whole", &options.whole, "Nodes have their whole engine. At most 32 of them.");
+  schema.Text("only", &options.only,
+              "Of the targets: balance, herd, sleep, versions, churn or large_herd. Empty: all.");
+  schema.Switch("json", &options.json, "One line of JSON for each target.");
   schema.Switch("targets", &options.targets,
                 "Prints the table of targets, and ends. Members come and go among --nodes.");
   const auto line = config::Load(schema, {argv + 1, argv + argc});

@@ -20,29 +20,64 @@ constexpr uint32_t kPrompts = 12;
 constexpr uint32_t kMostBlocks = 64;
 constexpr uint32_t kNamespaces = 2;
 constexpr double kKilobyte = 1000;
-constexpr double kLinkSpeed = 50e3;  // A block takes 5 ms.
+// A block takes 5 ms. In the whole engine blocks are larger, and the links faster.
+constexpr double kLinkSpeed = 50e3;
+constexpr uint64_t kPiece = 100;
+constexpr uint32_t kWholeFactor = 16;
 // All requests at once are no load: a read that is silent for long is a failure of the member.
 constexpr double kCalmLinkSpeed = 10e6;
 // Discovery asks every 5 s, and believes an absence the second time. Members greet each other every
 // 10 s, or 10 s after a failure.
 constexpr Duration kCalm = seconds(45);
+constexpr Duration kSettle = seconds(5);
 constexpr Duration kLastGets = seconds(5);
 // Sessions of members that ask for nothing end after 60 s.
 constexpr Duration kSilence = seconds(70);
+// What a member holds at another one ends sooner.
+constexpr Duration kLease = seconds(6);
 
-Digest NamespaceOf(uint32_t prompt) {
-  return Sha256::Of(fmt::format("namespace {}", prompt % kNamespaces));
+const SimulatedNamespace& NamespaceOf(uint32_t prompt) {
+  static const std::vector<SimulatedNamespace> all = {MakeNamespace("a", 256),
+                                                      MakeNamespace("b", 64)};
+  return all[prompt % kNamespaces];
 }
-uint32_t BlockTokensOf(uint32_t prompt) { return prompt % kNamespaces == 0 ? 512 : 64; }
+// Every block of the first namespace is one.
+bool AllAreWaymarks(uint32_t prompt) { return prompt % kNamespaces == 0; }
+bool IsWaymarkOf(uint32_t prompt, WaymarkHash hash) {
+  return cache::IsWaymark(hash, NamespaceOf(prompt).spec.layout.block_tokens);
+}
 
-// Prompts of a namespace share their first blocks by pairs.
-std::vector<BlockKey> KeysOf(uint32_t prompt, uint32_t blocks) {
-  std::vector<BlockKey> keys;
-  for (uint32_t i = 0; i < blocks; ++i) {
-    const uint32_t family = i < 16 ? prompt % 4 : prompt;
-    keys.push_back(Sha256::Of(fmt::format("block {} {}", family, i)));
+BlockKey MakeKey(uint32_t prompt, uint32_t number) {
+  // Prompts of a namespace share their first blocks.
+  const uint32_t family = number < 16 ? prompt % 4 : prompt;
+  for (int attempt = 0;; ++attempt) {
+    const BlockKey key = Sha256::Of(fmt::format("block {} {} {}", family, number, attempt));
+    const WaymarkHash hash = cache::HashForWaymark(NamespaceOf(prompt).fingerprint, key);
+    if (!AllAreWaymarks(prompt) || IsWaymarkOf(prompt, hash)) return key;
   }
-  return keys;
+}
+
+std::vector<BlockKey> KeysOf(uint32_t prompt, uint32_t blocks) {
+  static const std::vector<std::vector<BlockKey>> all = [] {
+    std::vector<std::vector<BlockKey>> made(kPrompts);
+    for (uint32_t p = 0; p < kPrompts; ++p) {
+      for (uint32_t i = 0; i < kMostBlocks; ++i) made[p].push_back(MakeKey(p, i));
+    }
+    return made;
+  }();
+  const std::vector<BlockKey>& keys = all[prompt % kPrompts];
+  return {keys.begin(), keys.begin() + std::min(blocks, kMostBlocks)};
+}
+
+std::vector<std::vector<BlockKey>> AllWaymarks() {
+  std::vector<std::vector<BlockKey>> all(kPrompts);
+  for (uint32_t prompt = 0; prompt < kPrompts; ++prompt) {
+    all[prompt] = KeysOf(prompt, kMostBlocks);
+    std::erase_if(all[prompt], [prompt](const BlockKey& key) {
+      return !IsWaymarkOf(prompt, cache::HashForWaymark(NamespaceOf(prompt).fingerprint, key));
+    });
+  }
+  return all;
 }
 
 class Player {
@@ -68,6 +103,10 @@ class Player {
     AskForEverything(/*must_be_found=*/true);
     Pass(kLastGets);
     LookAtAnswers();
+    if (schedule_.whole) {
+      Pass(kLease);
+      LookAtLeases();
+    }
     if (schedule_.seed % 8 == 0) {
       Pass(kSilence);
       LookAtSessions();
@@ -89,11 +128,24 @@ class Player {
   static ClusterWorld::Options OptionsOf(const ClusterSchedule& schedule) {
     ClusterWorld::Options options{.seed = schedule.seed, .machines = schedule.machines};
     options.process.tick = milliseconds(50);
+    // It ends while the cluster becomes calm.
+    options.process.source.wrong_pause = kCalm / 2;
+    options.versions_differ = schedule.seed % 2 == 1;
     options.process.engine.capacity_blocks = 100 + schedule.seed * 37 % 400;
     // Some followers of events are too slow.
     if (schedule.seed % 3 == 0) options.process.engine.events = 20;
     options.network.bytes_per_second = kLinkSpeed;
-    options.piece_bytes = 100;
+    options.piece_bytes = kPiece;
+    if (schedule.whole) {
+      options.process.whole = true;
+      options.network.bytes_per_second *= kWholeFactor;
+      options.piece_bytes *= kWholeFactor;
+      WholeEngine::Options& engine = options.process.whole_engine;
+      engine.events = options.process.engine.events;
+      // All prompts take about 5 MiB in memory, and 2 MiB on disk.
+      engine.host_bytes = (1 << 20) + schedule.seed * 37 % 64 * (32 << 10);
+      engine.disk_bytes = (512 << 10) + schedule.seed * 11 % 8 * (256 << 10);
+    }
     return options;
   }
 
@@ -117,21 +169,25 @@ class Player {
     const auto a = static_cast<uint32_t>(event.a % world_.machines());
     const auto b = static_cast<uint32_t>(event.b % world_.machines());
     world_.Note(200 + static_cast<uint64_t>(event.kind), event.a, event.b, event.c);
+    // Small clusters have no crowds that become small again often enough to be worth the time.
+    if (world_.machines() > cache::DirectoryTable::kMostHolders) NoteCrowds();
     switch (event.kind) {
       case Kind::kStore:
         return In(a, [event](Process& node) {
           if (!node.ready()) return;
-          node.engine().Know(NamespaceOf(event.b), BlockTokensOf(event.b));
+          node.engine().Know(NamespaceOf(event.b));
           node.engine().Store(NamespaceOf(event.b), KeysOf(event.b, event.c));
         });
       case Kind::kGet:
         return In(a, [this, event](Process& node) { Get(node, event.b, event.c); });
       case Kind::kBump:
-        return In(a,
-                  [event](Process& node) { (void)node.engine().BumpEpoch(NamespaceOf(event.b)); });
+        return In(a, [event](Process& node) {
+          (void)node.engine().cache().BumpEpoch(NamespaceOf(event.b).fingerprint);
+        });
       case Kind::kDrop:
-        return In(
-            a, [event](Process& node) { (void)node.engine().DropNamespace(NamespaceOf(event.b)); });
+        return In(a, [event](Process& node) {
+          (void)node.engine().cache().DropNamespace(NamespaceOf(event.b).fingerprint);
+        });
       case Kind::kCut:
         return world_.network().Cut(a, b);
       case Kind::kIsolate:
@@ -151,7 +207,7 @@ class Player {
         if (Process* const node = At(a)) node->Resume();
         return;
       case Kind::kKill:
-        return world_.Kill(a);
+        return world_.Kill(a, /*power_loss=*/event.b == 2);
       case Kind::kStart:
         return world_.Start(a, static_cast<ClusterWorld::Disk>(event.b % 3));
       case Kind::kCopyDisk:
@@ -166,7 +222,8 @@ class Player {
         }
         return;
       case Kind::kSlowLink:
-        return world_.network().SetSpeed(a, event.b * kKilobyte);
+        return world_.network().SetSpeed(
+            a, event.b * kKilobyte * (schedule_.whole ? kWholeFactor : 1));
       case Kind::kLoss:
         world_.network().options().loss = event.b / 1000.0;
         world_.network().options().duplicates = event.c / 1000.0;
@@ -177,6 +234,51 @@ class Player {
       case Kind::kLie:
         if (Process* const node = At(a)) node->lies = event.b != 0;
         return;
+      case Kind::kFalseHello:
+        return GreetFalsely(a, b);
+      case Kind::kDisk:
+        if (Process* const node = At(a)) {
+          node->engine().Break(static_cast<DiskFault>(event.b % 4), static_cast<int>(event.c));
+        }
+        return;
+    }
+  }
+
+  // Whether a waymark that so many hold may have lost some: while its stream begins again, a holder
+  // counts twice.
+  static bool IsCrowd(size_t holders) { return 2 * holders > cache::DirectoryTable::kMostHolders; }
+  // Nobody tells a holder that it lost its place to others, which may be gone by the end.
+  void NoteCrowds() {
+    for (uint32_t prompt = 0; prompt < kPrompts; ++prompt) {
+      const Digest& ns = NamespaceOf(prompt).fingerprint;
+      for (const BlockKey& key : waymarks_[prompt]) {
+        size_t holders = 0;
+        for (size_t i = 0; i < world_.machines(); ++i) {
+          Process* const node = world_.process(i);
+          if (node != nullptr && node->engine().Has(ns, key)) ++holders;
+        }
+        if (IsCrowd(holders)) crowded_.insert(cache::HashForWaymark(ns, key));
+      }
+    }
+  }
+
+  // Nobody is replaced because of it, and nobody's place is taken.
+  void GreetFalsely(uint32_t as, uint32_t at) {
+    Process* const named = At(as);
+    if (named == nullptr) return;
+    cache::PeerHello lie = named->cluster().self();
+    lie.caller.incarnation = 1;
+    lie.epoch = UINT64_MAX;
+    lie.address = ClusterWorld::AddressOf(at);
+    for (uint32_t i = 0; i < world_.machines(); ++i) {
+      In(i, [this, i, lie](Process& node) {
+        const auto before = node.cluster().view().replaced_by;
+        (void)node.cluster().host().Hello(lie);
+        const auto after = node.cluster().view().replaced_by;
+        if (after && (!before || after->caller != before->caller)) {
+          world_.Wrong(fmt::format("machine {} believed a greeting that was made up", i));
+        }
+      });
     }
   }
 
@@ -190,14 +292,14 @@ class Player {
 
   void Get(Process& node, uint32_t prompt, uint32_t blocks) {
     if (!node.ready()) return;
-    node.engine().Know(NamespaceOf(prompt), BlockTokensOf(prompt));
+    node.engine().Know(NamespaceOf(prompt));
     ++result_.requests;
-    node.engine().Get(NamespaceOf(prompt), KeysOf(prompt, blocks),
-                      [this, machine = node.options().machine](const LightEngine::Outcome& got) {
-                        world_.Note(300, machine, got.local << 16 | got.located,
-                                    got.read << 16 | got.failed);
-                        if (got.read > 0) ++result_.served_by_peers;
-                      });
+    node.engine().Get(
+        NamespaceOf(prompt), KeysOf(prompt, blocks),
+        [this, machine = node.options().machine](const SimulatedEngine::Outcome& got) {
+          world_.Note(300, machine, got.local << 16 | got.located, got.read << 16 | got.failed);
+          if (got.read > 0) ++result_.served_by_peers;
+        });
   }
 
   void BecomeCalm() {
@@ -210,6 +312,7 @@ class Player {
       if (node == nullptr) continue;
       ++living;
       node->lies = false;
+      node->engine().Break(DiskFault::kNone, 0);
       node->clock().SetRate(1);
       node->Resume();
     }
@@ -236,7 +339,8 @@ class Player {
         world_.Wrong(fmt::format("machine {} sees {} other members of {}", i, view.members.size(),
                                  newest_.size() - 1));
       }
-      if (node->engine().BumpsDigest() != newest_[0]->engine().BumpsDigest()) {
+      if (node->engine().cache().for_peers()->BumpsDigest() !=
+          newest_[0]->engine().cache().for_peers()->BumpsDigest()) {
         world_.Wrong(fmt::format("machine {} knows other bumps", i));
       }
     }
@@ -244,27 +348,40 @@ class Player {
 
   // Each live waymark is at both its owners, and nothing else is.
   void LookAtDirectories() {
-    if (!world_.wrong().empty()) return;
+    if (!world_.wrong().empty() || WrongInDirectories().empty()) return;
+    // Somebody may have found the last member, or moved a block, a moment ago.
+    Pass(kSettle);
+    const std::string wrong = WrongInDirectories();
+    if (!wrong.empty()) world_.Wrong(wrong);
+  }
+
+  // What is wrong in the first one where something is.
+  std::string WrongInDirectories() {
     std::vector<std::string> ids;
     for (Process* const node : newest_) ids.push_back(node->options().id);
     const cache::OwnerMap owners(ids);
     std::map<WaymarkHash, std::set<std::string>> held;
     for (uint32_t prompt = 0; prompt < kPrompts; ++prompt) {
       for (const BlockKey& key : KeysOf(prompt, kMostBlocks)) {
-        const Digest ns = NamespaceOf(prompt);
+        const Digest& ns = NamespaceOf(prompt).fingerprint;
         const WaymarkHash hash = cache::HashForWaymark(ns, key);
-        if (!cache::IsWaymark(hash, BlockTokensOf(prompt))) continue;
+        if (!IsWaymarkOf(prompt, hash)) continue;
         auto& holders = held[hash];
         for (Process* const node : newest_) {
           if (node->engine().Has(ns, key)) holders.insert(node->options().id);
         }
       }
     }
-    for (Process* const node : newest_) LookAtDirectory(*node, owners, held);
+    std::string wrong;
+    for (Process* const node : newest_) {
+      if (wrong.empty()) wrong = WrongIn(*node, owners, held);
+    }
+    return wrong;
   }
 
-  void LookAtDirectory(Process& node, const cache::OwnerMap& owners,
-                       const std::map<WaymarkHash, std::set<std::string>>& held) {
+  // Empty: nothing.
+  std::string WrongIn(Process& node, const cache::OwnerMap& owners,
+                      const std::map<WaymarkHash, std::set<std::string>>& held) {
     const cache::PeerCaller caller = node.cluster().self().caller;
     size_t missing = 0, surplus = 0;
     std::string first;
@@ -276,7 +393,7 @@ class Player {
       const bool owns = std::find(ids.begin(), ids.end(), node.options().id) != ids.end();
       // Of more than 8 holders only some are kept. While a stream begins again, its holder may
       // count twice.
-      const bool counts = 2 * holders.size() <= cache::DirectoryTable::kMostHolders;
+      const bool counts = !IsCrowd(holders.size()) && !crowded_.contains(hash);
       if (owns && counts &&
           there.size() < std::min(holders.size(), cache::DirectoryTable::kMostHolders)) {
         ++missing;
@@ -291,9 +408,9 @@ class Player {
           first = fmt::format("{} {}", id, owns ? "holds it no more" : "elsewhere");
       }
     }
-    if (missing + surplus == 0) return;
-    world_.Wrong(fmt::format("the directory of machine {} lacks {} holders and has {} too many: {}",
-                             node.options().machine, missing, surplus, first));
+    if (missing + surplus == 0) return "";
+    return fmt::format("the directory of machine {} lacks {} holders and has {} too many: {}",
+                       node.options().machine, missing, surplus, first);
   }
 
   // Every node asks for every prompt. What another one has must be found.
@@ -307,19 +424,20 @@ class Player {
   void AskFor(Process& node, uint32_t prompt, bool must_be_found) {
     // Of more waymarks only some are asked for.
     const std::vector<BlockKey> keys = KeysOf(prompt, cache::kMostAsked);
-    const Digest ns = NamespaceOf(prompt);
+    const SimulatedNamespace& ns = NamespaceOf(prompt);
     uint32_t best = 0;
     for (Process* const other : newest_) {
-      if (other->engine().Knows(ns)) best = std::max(best, other->engine().Prefix(ns, keys));
+      if (!other->engine().Knows(ns.fingerprint)) continue;
+      best = std::max(best, other->engine().Prefix(ns.fingerprint, keys));
     }
-    node.engine().Know(ns, BlockTokensOf(prompt));
+    node.engine().Know(ns);
     ++unanswered_;
     // Not every block of the other namespace is a waymark.
     const bool all =
-        BlockTokensOf(prompt) == 512 && world_.machines() <= cache::DirectoryTable::kMostHolders;
+        AllAreWaymarks(prompt) && world_.machines() <= cache::DirectoryTable::kMostHolders;
     node.engine().Get(ns, keys,
                       [this, best, all, must_be_found, prompt,
-                       machine = node.options().machine](const LightEngine::Outcome& got) {
+                       machine = node.options().machine](const SimulatedEngine::Outcome& got) {
                         --unanswered_;
                         if (!must_be_found) return;
                         if (!got.lookup.ok() || (all && got.local + got.located < best)) {
@@ -333,6 +451,14 @@ class Player {
   void LookAtAnswers() {
     if (world_.wrong().empty() && unanswered_ != 0) {
       world_.Wrong(fmt::format("{} requests have no end", unanswered_));
+    }
+  }
+
+  void LookAtLeases() {
+    for (Process* const node : newest_) {
+      if (!world_.wrong().empty() || node->engine().leases() == 0) continue;
+      world_.Wrong(fmt::format("machine {} keeps {} leases", node->options().machine,
+                               node->engine().leases()));
     }
   }
 
@@ -350,6 +476,8 @@ class Player {
   const ClusterSchedule& schedule_;
   PlayResult result_;
   std::vector<Process*> newest_;
+  const std::vector<std::vector<BlockKey>> waymarks_ = AllWaymarks();  // By prompt.
+  std::set<WaymarkHash> crowded_;
   int64_t unanswered_ = 0;
   ClusterWorld world_;
 };

@@ -13,22 +13,25 @@ namespace {
 constexpr Duration kReadyAfter = std::chrono::seconds(2);
 constexpr Duration kEngineTick = std::chrono::milliseconds(100);
 constexpr Duration kDisk = std::chrono::milliseconds(3);
+constexpr Duration kThread = std::chrono::microseconds(50);  // Until it has a task.
 constexpr Duration kNamesAnswer = std::chrono::milliseconds(2);
 constexpr Duration kNamesTimeout = std::chrono::seconds(5);
 // After names went wrong: answers from before may still come, and an absence may count.
 constexpr Duration kNamesSettle = std::chrono::seconds(20);
+// After which busy holders are asked again.
+constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 constexpr Duration kSlack = std::chrono::microseconds(10);
 
 }  // namespace
 
-// Tasks that wait for the disk.
+// Tasks that a thread runs after a moment.
 class Process::TaskQueue final : public Executor {
  public:
-  explicit TaskQueue(Process* process) : process_(*process) {}
+  TaskQueue(Process* process, Duration delay) : process_(*process), delay_(delay) {}
   Status Post(std::function<void()> task) override {
     if (stopped_) return Errorf(StatusCode::kUnavailable, "the executor was stopped");
     tasks_.push_back(std::move(task));
-    process_.Later(process_.clock_.Now() + kDisk, [this] {
+    process_.Later(process_.clock_.Now() + delay_, [this] {
       if (tasks_.empty()) return;
       const auto next = std::move(tasks_.front());
       tasks_.pop_front();
@@ -43,6 +46,7 @@ class Process::TaskQueue final : public Executor {
 
  private:
   Process& process_;
+  const Duration delay_;
   bool stopped_ = false;
   std::deque<std::function<void()>> tasks_;
 };
@@ -85,22 +89,26 @@ class Process::NameServer final : public membership::Resolver {
   std::map<uint64_t, Done> questions_;
 };
 
-// Looks that each look-up ends in time.
+// Looks that each look-up and each read ends in time.
 class Process::CheckedSource final : public cache::BlockSource {
  public:
   CheckedSource(Process* process, cache::BlockSource* source)
       : process_(*process), source_(*source) {}
   void Locate(const Digest& fingerprint, std::span<const BlockKey> keys, TimePoint deadline,
               LocateDone done) override {
+    LocateAt(fingerprint, keys, {}, deadline, std::move(done));
+  }
+  void LocateAt(const Digest& fingerprint, std::span<const BlockKey> keys,
+                std::span<const std::string> holders, TimePoint deadline,
+                LocateDone done) override {
     const TimePoint begun = process_.clock_.Now();
     const TimePoint begun_in_world = process_.world_.Now();
     const TimePoint latest =
         std::min(deadline, begun + process_.options_.source.lookup_deadline) + kSlack;
-    source_.Locate(
-        fingerprint, keys, deadline,
+    source_.LocateAt(
+        fingerprint, keys, holders, deadline,
         [this, begun_in_world, latest, done = std::move(done)](Result<cache::Located> located) {
-          const bool paused = process_.resumed_ > begun_in_world;
-          if (!paused && process_.clock_.Now() > latest) {
+          if (IsLate(begun_in_world, latest)) {
             process_.world_.Wrong("a look-up ended after its deadline");
           }
           done(std::move(located));
@@ -108,20 +116,34 @@ class Process::CheckedSource final : public cache::BlockSource {
   }
   void Read(const Digest& fingerprint, const BlockKey& key, TimePoint deadline,
             cache::BlockSink* sink, ReadDone done) override {
-    source_.Read(fingerprint, key, deadline, sink, std::move(done));
+    const TimePoint begun_in_world = process_.world_.Now();
+    source_.Read(fingerprint, key, deadline, sink,
+                 [this, begun_in_world, latest = deadline + kLongestPause,
+                  done = std::move(done)](const Status& status) {
+                   if (IsLate(begun_in_world, latest)) {
+                     process_.world_.Wrong("a read ended long after its deadline");
+                   }
+                   done(status);
+                 });
   }
 
  private:
+  bool IsLate(TimePoint begun_in_world, TimePoint latest) const {
+    const bool stopped = process_.dies_ || process_.paused_ || process_.resumed_ > begun_in_world;
+    return !stopped && process_.clock_.Now() > latest;
+  }
+
   Process& process_;
   cache::BlockSource& source_;
 };
 
-Process::Process(ClusterWorld* world, Options options, const LightDisk& disk)
+Process::Process(ClusterWorld* world, Options options, const SimulatedDisk& disk)
     : world_(*world),
       options_(std::move(options)),
       clock_(&world->agenda(), options_.clock_offset, options_.clock_rate),
       started_(clock_.Now()),
-      executor_(std::make_unique<TaskQueue>(this)),
+      executor_(std::make_unique<TaskQueue>(this, kDisk)),
+      mover_(std::make_unique<TaskQueue>(this, kThread)),
       names_(std::make_unique<NameServer>(this)),
       links_(world, this) {
   cache::PeerHello self;
@@ -138,23 +160,57 @@ Process::Process(ClusterWorld* world, Options options, const LightDisk& disk)
       cache::Cluster::Dependencies{
           .links = &links_, .timers = &timers_, .executor = executor_.get(), .clock = &clock_});
   source_ = std::make_unique<CheckedSource>(this, cluster_->source());
-  engine_ = std::make_unique<LightEngine>(
-      options_.engine, &clock_, source_.get(), options_.incarnation,
-      [this](const std::string& what) {
-        world_.Wrong(fmt::format("{} (machine {})", what, options_.machine));
-      });
-  engine_->Load(disk);
-  cluster_->Attach(engine_.get());
+  engine_ = MakeEngine(disk);
+  cluster_->Attach(&engine_->cache());
+}
+
+std::unique_ptr<SimulatedEngine> Process::MakeEngine(const SimulatedDisk& disk) {
+  const auto wrong = [this](const std::string& what) {
+    world_.Wrong(fmt::format("{} (machine {})", what, options_.machine));
+  };
+  if (options_.whole) {
+    return std::make_unique<WholeEngine>(
+        options_.whole_engine,
+        WholeEngine::Surroundings{.node_id = options_.id,
+                                  .epoch = options_.epoch,
+                                  .seed = options_.incarnation,
+                                  .clock = &clock_,
+                                  .timers = &timers_,
+                                  .executor = mover_.get(),
+                                  .source = source_.get(),
+                                  .later =
+                                      [this](Duration time, std::function<void()> task) {
+                                        Later(clock_.Now() + time, std::move(task));
+                                      },
+                                  .wrong = wrong},
+        disk);
+  }
+  auto engine = std::make_unique<LightEngine>(options_.engine, &clock_, source_.get(),
+                                              options_.incarnation, wrong);
+  engine->Load(disk.light);
+  return engine;
 }
 
 Process::~Process() {
+  dies_ = true;
   engine_->Close();
   if (discovery_ != nullptr) discovery_->Stop();
   names_->Stop();
   executor_->Stop();
+  mover_->Stop();
   links_.Stop();
   serving_.clear();
   cluster_->Detach();
+  RunAllTimers();
+  engine_.reset();
+}
+
+void Process::RunAllTimers() {
+  // The engine waits for the reads that it began, and some of them wait for a time.
+  while (timers_.pending() > 0) {
+    clock_.JumpTo(timers_.next());
+    timers_.RunDue();
+  }
 }
 
 void Process::Start() {

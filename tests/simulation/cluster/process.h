@@ -1,5 +1,5 @@
 #pragma once
-// A process of a node: the real cores of the cluster, and a light engine.
+// A process of a node: the real cores of the cluster, and the real engine or a light one.
 
 #include <deque>
 #include <map>
@@ -11,6 +11,7 @@
 #include "tests/simulation/cluster/agenda.h"
 #include "tests/simulation/cluster/light_engine.h"
 #include "tests/simulation/cluster/simulated_links.h"
+#include "tests/simulation/cluster/whole_engine.h"
 
 namespace cairn::testing {
 
@@ -29,13 +30,15 @@ class Process {
     Duration clock_offset{0};
     double clock_rate = 1;
     Duration tick = std::chrono::milliseconds(20);
-    bool dns = true;  // Otherwise the simulation hands out the views.
+    bool dns = true;     // Otherwise the simulation hands out the views.
+    bool whole = false;  // The engine of a node. Otherwise the light one.
     LightEngine::Options engine;
+    WholeEngine::Options whole_engine;
     cache::MemberList::Options members;
     cache::Directory::Options directory;
     cache::PeerSource::Options source;
   };
-  Process(ClusterWorld* world, Options options, const LightDisk& disk);
+  Process(ClusterWorld* world, Options options, const SimulatedDisk& disk);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -53,7 +56,7 @@ class Process {
   // It serves clients: it knows about bumps, or nobody answers.
   bool ready() const;
   cache::Cluster& cluster() { return *cluster_; }
-  LightEngine& engine() { return *engine_; }
+  SimulatedEngine& engine() { return *engine_; }
   SimulatedLinks& links() { return links_; }
   ProcessClock& clock() { return clock_; }
   const Options& options() const { return options_; }
@@ -66,23 +69,26 @@ class Process {
   class NameServer;
   class CheckedSource;
 
+  std::unique_ptr<SimulatedEngine> MakeEngine(const SimulatedDisk& disk);
   void Tick();
   void ArmTimers();
+  // What waits for a time comes to its end now.
+  void RunAllTimers();
 
   ClusterWorld& world_;
   const Options options_;
   ProcessClock clock_;
   const TimePoint started_;
   Timers timers_{&clock_};
-  std::unique_ptr<TaskQueue> executor_;
+  std::unique_ptr<TaskQueue> executor_, mover_;
   std::unique_ptr<NameServer> names_;
   SimulatedLinks links_;
   std::unique_ptr<cache::Cluster> cluster_;
   std::unique_ptr<CheckedSource> source_;
-  std::unique_ptr<LightEngine> engine_;
+  std::unique_ptr<SimulatedEngine> engine_;
   std::unique_ptr<membership::DnsDiscovery> discovery_;
   std::map<uint64_t, SimulatedLinks::Serving> serving_;
-  bool paused_ = false;
+  bool paused_ = false, dies_ = false;
   TimePoint resumed_{};  // Of the world.
   std::deque<std::function<void()>> inbox_;
   TimePoint armed_ = TimePoint::max();

@@ -11,22 +11,37 @@ namespace {
 using Kind = ClusterEvent::Kind;
 
 constexpr std::pair<Kind, const char*> kNamesOfKinds[] = {
-    {Kind::kStore, "kStore"},         {Kind::kGet, "kGet"},           {Kind::kBump, "kBump"},
-    {Kind::kDrop, "kDrop"},           {Kind::kCut, "kCut"},           {Kind::kIsolate, "kIsolate"},
-    {Kind::kPartition, "kPartition"}, {Kind::kHeal, "kHeal"},         {Kind::kPause, "kPause"},
-    {Kind::kResume, "kResume"},       {Kind::kKill, "kKill"},         {Kind::kStart, "kStart"},
-    {Kind::kCopyDisk, "kCopyDisk"},   {Kind::kClone, "kClone"},       {Kind::kLeave, "kLeave"},
-    {Kind::kNames, "kNames"},         {Kind::kSlowLink, "kSlowLink"}, {Kind::kLoss, "kLoss"},
-    {Kind::kClockRate, "kClockRate"}, {Kind::kLie, "kLie"},
+    {Kind::kStore, "kStore"},
+    {Kind::kGet, "kGet"},
+    {Kind::kBump, "kBump"},
+    {Kind::kDrop, "kDrop"},
+    {Kind::kCut, "kCut"},
+    {Kind::kIsolate, "kIsolate"},
+    {Kind::kPartition, "kPartition"},
+    {Kind::kHeal, "kHeal"},
+    {Kind::kPause, "kPause"},
+    {Kind::kResume, "kResume"},
+    {Kind::kKill, "kKill"},
+    {Kind::kStart, "kStart"},
+    {Kind::kCopyDisk, "kCopyDisk"},
+    {Kind::kClone, "kClone"},
+    {Kind::kLeave, "kLeave"},
+    {Kind::kNames, "kNames"},
+    {Kind::kSlowLink, "kSlowLink"},
+    {Kind::kLoss, "kLoss"},
+    {Kind::kClockRate, "kClockRate"},
+    {Kind::kLie, "kLie"},
+    {Kind::kFalseHello, "kFalseHello"},
+    {Kind::kDisk, "kDisk"},
 };
 
 // How often each fault comes, among all.
 constexpr std::pair<Kind, uint32_t> kFaults[] = {
-    {Kind::kBump, 12},     {Kind::kDrop, 2},   {Kind::kCut, 8},      {Kind::kIsolate, 4},
-    {Kind::kPartition, 4}, {Kind::kHeal, 12},  {Kind::kPause, 8},    {Kind::kResume, 12},
-    {Kind::kKill, 8},      {Kind::kStart, 14}, {Kind::kCopyDisk, 3}, {Kind::kClone, 2},
-    {Kind::kLeave, 3},     {Kind::kNames, 10}, {Kind::kSlowLink, 4}, {Kind::kLoss, 5},
-    {Kind::kClockRate, 3}, {Kind::kLie, 4},
+    {Kind::kBump, 12},     {Kind::kDrop, 2},   {Kind::kCut, 8},        {Kind::kIsolate, 4},
+    {Kind::kPartition, 4}, {Kind::kHeal, 12},  {Kind::kPause, 8},      {Kind::kResume, 12},
+    {Kind::kKill, 8},      {Kind::kStart, 14}, {Kind::kCopyDisk, 3},   {Kind::kClone, 2},
+    {Kind::kLeave, 3},     {Kind::kNames, 10}, {Kind::kSlowLink, 4},   {Kind::kLoss, 5},
+    {Kind::kClockRate, 3}, {Kind::kLie, 4},    {Kind::kFalseHello, 5}, {Kind::kDisk, 5},
 };
 
 class Maker {
@@ -67,7 +82,15 @@ class Maker {
         break;
       case Kind::kCut:
       case Kind::kClone:
+      case Kind::kFalseHello:
         event.b = Below(machines);
+        break;
+      case Kind::kKill:
+        event.b = Below(3);
+        break;
+      case Kind::kDisk:
+        event.b = Below(4);
+        event.c = 1 + Below(10);
         break;
       case Kind::kPartition:
         event.b = 1 + Below(2);
@@ -160,10 +183,11 @@ ClusterSchedule Shorten(ClusterSchedule schedule, size_t plays) {
 
 std::string ToText(const ClusterSchedule& schedule) {
   std::string text = fmt::format(
-      "Play({{.seed = {}, .machines = {}, .started = {}, .length = milliseconds({}), .events = "
-      "{{\n",
+      "Play({{.seed = {}, .machines = {}, .started = {}, .length = milliseconds({}), "
+      ".whole = {}, .events = {{\n",
       schedule.seed, schedule.machines, schedule.started,
-      std::chrono::duration_cast<std::chrono::milliseconds>(schedule.length).count());
+      std::chrono::duration_cast<std::chrono::milliseconds>(schedule.length).count(),
+      schedule.whole);
   for (const ClusterEvent& event : schedule.events) {
     const auto* const name =
         std::find_if(std::begin(kNamesOfKinds), std::end(kNamesOfKinds),

@@ -11,26 +11,28 @@ namespace cairn::testing {
 
 struct ClusterEvent {
   enum class Kind : uint8_t {
-    kStore,      // Node a stores prompt b, c blocks of it.
-    kGet,        // Node a asks for prompt b, c blocks of it.
-    kBump,       // At node a, of namespace b.
-    kDrop,       // The same.
-    kCut,        // From a to b, one way.
-    kIsolate,    // a from all others.
-    kPartition,  // Into b + 1 groups.
-    kHeal,       // All cuts.
-    kPause,      // Node a stops.
-    kResume,     // It goes on.
-    kKill,       // kill -9
-    kStart,      // Node a again, with its disk as it was, empty, or an old copy of it (b).
-    kCopyDisk,   // Of node a.
-    kClone,      // A machine b comes with a copy of the disk of a.
-    kLeave,      // Node a.
-    kNames,      // Node a hears something else (b) about who may exist; c: all nodes.
-    kSlowLink,   // Node a: b kilobytes a second.
-    kLoss,       // b in 1,000 messages are lost, and c in 1,000 come twice.
-    kClockRate,  // Node a: b is parts in 1,000, from 900 on.
-    kLie,        // Node a damages what it sends (b: 1), or no more (0).
+    kStore,       // Node a stores prompt b, c blocks of it.
+    kGet,         // Node a asks for prompt b, c blocks of it.
+    kBump,        // At node a, of namespace b.
+    kDrop,        // The same.
+    kCut,         // From a to b, one way.
+    kIsolate,     // a from all others.
+    kPartition,   // Into b + 1 groups.
+    kHeal,        // All cuts.
+    kPause,       // Node a stops.
+    kResume,      // It goes on.
+    kKill,        // kill -9 of node a, or, if b is 2, a power loss.
+    kStart,       // Node a again, with its disk as it was, empty, or an old copy of it (b).
+    kCopyDisk,    // Of node a.
+    kClone,       // A machine b comes with a copy of the disk of a.
+    kLeave,       // Node a.
+    kNames,       // Node a hears something else (b) about who may exist; c: all nodes.
+    kSlowLink,    // Node a: b kilobytes a second.
+    kLoss,        // b in 1,000 messages are lost, and c in 1,000 come twice.
+    kClockRate,   // Node a: b is parts in 1,000, from 900 on.
+    kLie,         // Node a damages what it sends (b: 1), or no more (0).
+    kFalseHello,  // Somebody greets all as a newer process of node a at the address of b.
+    kDisk,        // Of node a: the next c operations go wrong (b: a DiskFault).
   };
   Kind kind = Kind::kGet;
   Duration at{0};
@@ -42,6 +44,7 @@ struct ClusterSchedule {
   size_t machines = 8;
   size_t started = 6;  // The others come later, or never.
   Duration length = std::chrono::seconds(60);
+  bool whole = false;  // Nodes have their whole engine, not the light one.
   std::vector<ClusterEvent> events = {};
 };
 

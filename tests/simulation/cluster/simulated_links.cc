@@ -1,7 +1,6 @@
 #include "tests/simulation/cluster/simulated_links.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "tests/simulation/cluster/cluster_world.h"
@@ -15,6 +14,8 @@ enum Kind : int { kHello = 1, kAnnounce, kBumps, kFind, kMatch, kRead, kPiece, k
 
 // How often a sender tries again over a link that is cut.
 constexpr Duration kResend = std::chrono::milliseconds(200);
+// How often a holder looks whether a block has come from its disk.
+constexpr Duration kLook = std::chrono::milliseconds(1);
 
 Status Late() { return Errorf(StatusCode::kDeadlineExceeded, "no answer came in time"); }
 Status Refused() { return Errorf(StatusCode::kUnavailable, "nobody listens there"); }
@@ -233,28 +234,64 @@ void SimulatedLinks::Tell(ClusterWorld& world, size_t from, size_t to, uint64_t 
 
 void SimulatedLinks::Serve(ClusterWorld& world, Process& holder, const cache::PeerCaller& caller,
                            Serving serving, const cache::PeerNamespace& ns, const BlockKey& key) {
-  const auto refuse = [&](Status status, std::vector<std::string> others) {
-    Tell(world, holder.options().machine, serving.reader, serving.reader_life,
-         [id = serving.call, status = std::move(status), others = std::move(others)](
-             SimulatedLinks& links) { links.EndRead(id, status, others); });
-  };
   std::vector<std::string> others;
   world.EnterHost();
   auto read = holder.cluster().host().BeginRead(caller, ns, key, &others);
-  Result<cache::StoredBlock> block = Errorf(StatusCode::kNotFound, "not read");
-  if (read.ok() && *read != nullptr) block = (*read)->block().Next(TimePoint::max());
   world.LeaveHost();
-  if (!read.ok()) return refuse(read.status(), {});
+  if (!read.ok()) return Refuse(world, holder, serving, read.status(), {});
   if (*read == nullptr) {
-    return refuse(Errorf(StatusCode::kResourceExhausted, "too many take the block"), others);
+    return Refuse(world, holder, serving,
+                  Errorf(StatusCode::kResourceExhausted, "too many take the block"), others);
   }
-  if (!block.ok()) return refuse(block.status(), {});
   serving.read = *std::move(read);
-  serving.block = *std::move(block);
-  for (const auto& part : serving.block.bytes) serving.bytes += part.size();
   const uint64_t number = holder.NextServing();
   holder.serving()[number] = std::move(serving);
-  SendPiece(world, holder.options().machine, holder.options().life, number);
+  WaitForBlock(world, holder.options().machine, holder.options().life, number);
+}
+
+void SimulatedLinks::Refuse(ClusterWorld& world, const Process& holder, const Serving& serving,
+                            const Status& status, const std::vector<std::string>& others) {
+  Tell(world, holder.options().machine, serving.reader, serving.reader_life,
+       [id = serving.call, status, others](SimulatedLinks& links) {
+         links.EndRead(id, status, others);
+       });
+}
+
+void SimulatedLinks::WaitForBlock(ClusterWorld& world, size_t machine, uint64_t life,
+                                  uint64_t number) {
+  Process* const holder = world.process(machine, life);
+  if (holder == nullptr) return;
+  const auto it = holder->serving().find(number);
+  if (it == holder->serving().end()) return;
+  Serving& serving = it->second;
+  if (IsOver(world, *holder, serving)) {
+    holder->serving().erase(it);
+    return;
+  }
+  world.EnterHost();
+  Result<cache::StoredBlock> block = serving.read->block().Next(TimePoint::min());
+  world.LeaveHost();
+  if (block.ok()) {
+    serving.block = *std::move(block);
+    for (const auto& part : serving.block.bytes) serving.bytes += part.size();
+    return SendPiece(world, machine, life, number);
+  }
+  if (block.status().code() == StatusCode::kDeadlineExceeded) {
+    return holder->Later(holder->clock().Now() + kLook, [&world, machine, life, number] {
+      WaitForBlock(world, machine, life, number);
+    });
+  }
+  Refuse(world, *holder, serving, block.status(), {});
+  holder->serving().erase(it);
+}
+
+// The deadline goes with the call. A reader that gave up, or died, says so if it can.
+bool SimulatedLinks::IsOver(ClusterWorld& world, const Process& holder, const Serving& serving) {
+  Process* const reader = world.process(serving.reader, serving.reader_life);
+  const bool heard = !world.network().IsCut(serving.reader, holder.options().machine);
+  const bool gone =
+      reader == nullptr || (!reader->paused() && !reader->links().calls_.contains(serving.call));
+  return world.Now() >= serving.deadline || (gone && heard);
 }
 
 void SimulatedLinks::SendPiece(ClusterWorld& world, size_t machine, uint64_t life,
@@ -271,17 +308,11 @@ void SimulatedLinks::SendPiece(ClusterWorld& world, size_t machine, uint64_t lif
       sender->Enter([&world, machine, life, number] { SendPiece(world, machine, life, number); });
     });
   };
-  // The deadline goes with the call. A reader that gave up, or died, says so if it can.
-  Process* const reader = world.process(serving.reader, serving.reader_life);
-  const bool cut = world.network().IsCut(machine, serving.reader);
-  const bool heard = !world.network().IsCut(serving.reader, machine);
-  const bool gone =
-      reader == nullptr || (!reader->paused() && !reader->links().calls_.contains(serving.call));
-  if (world.Now() >= serving.deadline || (gone && heard)) {
+  if (IsOver(world, *holder, serving)) {
     holder->serving().erase(it);
     return;
   }
-  if (cut) return again(world.Now() + kResend);
+  if (world.network().IsCut(machine, serving.reader)) return again(world.Now() + kResend);
   const uint64_t size = std::min(world.options().piece_bytes, serving.bytes - serving.sent);
   const auto passage = world.network().Send(machine, serving.reader, size);
   const uint64_t begin = std::exchange(serving.sent, serving.sent + size);
@@ -317,11 +348,18 @@ void SimulatedLinks::Arrived(uint64_t id, const cache::StoredBlock& block, uint6
     if (!room.ok()) return EndRead(id, room.status(), {});
     call.room = *std::move(room);
   }
-  // Blocks here have one part.
-  const std::span<const std::byte> source = block.bytes[0];
-  std::memcpy(call.room[0].data() + begin, source.data() + begin, bytes);
-  if (damaged) call.room[0][begin] ^= std::byte{1};
-  if (begin + bytes < source.size()) return;
+  // The parts follow each other on the way.
+  uint64_t part_begin = 0;
+  for (size_t part = 0; part < block.bytes.size(); ++part) {
+    const std::span<const std::byte> source = block.bytes[part];
+    const uint64_t part_end = part_begin + source.size();
+    for (uint64_t at = std::max(begin, part_begin); at < std::min(begin + bytes, part_end); ++at) {
+      call.room[part][at - part_begin] = source[at - part_begin];
+      if (damaged && at == begin) call.room[part][at - part_begin] ^= std::byte{1};
+    }
+    part_begin = part_end;
+  }
+  if (begin + bytes < part_begin) return;
   EndRead(id, call.sink->Finish(), {});
 }
 

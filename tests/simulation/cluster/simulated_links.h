@@ -84,6 +84,10 @@ class SimulatedLinks final : public cache::PeerLinks {
                    std::function<void(SimulatedLinks&)> what);
   static void Serve(ClusterWorld& world, Process& holder, const cache::PeerCaller& caller,
                     Serving serving, const cache::PeerNamespace& ns, const BlockKey& key);
+  static void Refuse(ClusterWorld& world, const Process& holder, const Serving& serving,
+                     const Status& status, const std::vector<std::string>& others);
+  static void WaitForBlock(ClusterWorld& world, size_t machine, uint64_t life, uint64_t number);
+  static bool IsOver(ClusterWorld& world, const Process& holder, const Serving& serving);
   static void SendPiece(ClusterWorld& world, size_t machine, uint64_t life, uint64_t number);
   void Arrived(uint64_t call, const cache::StoredBlock& block, uint64_t begin, uint64_t bytes,
                bool damaged);

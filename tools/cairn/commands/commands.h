@@ -19,6 +19,8 @@ int RunClusterDropTenant(const ClusterOptions& options);
 int RunDoctor(const DoctorOptions& options);
 int RunFidelity(const FidelityOptions& options);
 int RunDemo(const DemoOptions& options);
+// `flags.policy` must be a name of a policy, or kOptimum.
+int RunReplay(const ReplayFlags& flags);
 int RunBench(const bench::BenchFlags& flags);
 
 }  // namespace cairn::cli

@@ -71,6 +71,10 @@ void PrintReport(const DemoReport& report, const std::vector<TimelinePicture>& t
       "the rows besides. Their answers may differ: the table says\n"
       "how many of the first tokens do not; above they stand under the answers of cold.\n"
       "copied: of the fetched bytes, by the worker; what it reads in shared memory is not.\n"
+      "from peers: read by the worker's node from other nodes of its cluster. holder-killed: the "
+      "only\nnode with the KV dies (kill -9) when it has sent half of it; home-killed: the "
+      "worker's "
+      "node dies.\n"
       "%s for the workload; report in %s, picture of the timelines in %s\n",
       kComparedTokens, HumanSeconds(seconds).c_str(), path.c_str(), picture.c_str());
 }
@@ -98,7 +102,8 @@ int RunDemo(const DemoOptions& options) {
   std::error_code ignored;
   std::filesystem::remove_all(disk, ignored);
   for (const char* log : {"node", "worker1", "worker2", "worker-grpc", "worker-auto", "int8-push",
-                          "int8-fetch", "turbo4-push", "turbo4-fetch", "cold", "cold-chat"}) {
+                          "int8-fetch", "turbo4-push", "turbo4-fetch", "cold", "cold-chat", "node2",
+                          "node3", "worker-cluster", "worker-neighbour"}) {
     std::filesystem::remove(fmt::format("{}/{}.log", options.out, log), ignored);
   }
 

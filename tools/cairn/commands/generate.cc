@@ -29,7 +29,11 @@ int RunGenerate(const GenerateOptions& options) {
   worker::GenerateRequest request = RequestFromFlags(options.sampling, options.worker);
   request.ignore_eos = options.ignore_eos;
   request.prefix_end = options.prefix_end;
+  request.next = *ParseNextUse(options.next);
   request.want_logits_digest = options.json;
+  request.stop = options.stop;
+  request.priority = options.priority;
+  request.tenant = options.tenant;
 
   std::string prompt = options.prompt;
   if (!options.prompt_file.empty()) {
@@ -50,6 +54,12 @@ int RunGenerate(const GenerateOptions& options) {
   auto worker = OpenWorker(options.worker);
   if (!worker.ok()) return Fail(worker.status());
 
+  // Loading the model does not count.
+  if (options.deadline_seconds > 0) {
+    request.deadline =
+        SteadyClock::Get().Now() + std::chrono::duration_cast<Duration>(
+                                       std::chrono::duration<double>(options.deadline_seconds));
+  }
   std::string streamed;
   worker::GenerateCallbacks callbacks;
   callbacks.on_token = [&](worker::TokenId, std::string_view text) {

@@ -45,6 +45,7 @@ Json ToJson(const worker::GenerateSummary& summary) {
   Json json = {{"prompt_tokens", summary.prompt_tokens},
                {"fetched_tokens", summary.fetched_tokens},
                {"computed_tokens", summary.computed_tokens},
+               {"shared_tokens", summary.shared_tokens},
                {"tokens", summary.tokens},
                {"text", summary.text},
                {"ttft_s", summary.ttft_seconds},

@@ -97,6 +97,37 @@ std::string Namespaces(std::span<const client::NamespaceInfo> namespaces,
   return table.Render(terminal);
 }
 
+// What the eviction policies have learned.
+std::string Learned(std::span<const client::NamespaceInfo> namespaces, const Terminal& terminal) {
+  Table table({{"namespace", Align::kLeft},
+               {"learned group of blocks", Align::kLeft},
+               {"blocks", Align::kRight},
+               {"uses", Align::kRight},
+               {"seconds per use", Align::kRight}});
+  bool any = false;
+  for (const client::NamespaceInfo& ns : namespaces) {
+    for (const LearnedGroup& group : ns.learned) {
+      any = true;
+      table.AddRow(
+          {ns.fingerprint.Hex().substr(0, 12), group.name, Grouped(group.blocks),
+           fmt::format("{:.0f}", group.uses),
+           group.uses < 0.5 ? "-" : fmt::format("{:.0f}", group.block_seconds / group.uses)});
+    }
+  }
+  return any ? table.Render(terminal) : "";
+}
+
+Json LearnedJson(const client::NamespaceInfo& ns) {
+  Json list = Json::array();
+  for (const LearnedGroup& group : ns.learned) {
+    list.push_back({{"group", group.name},
+                    {"blocks", group.blocks},
+                    {"uses", group.uses},
+                    {"block_seconds", group.block_seconds}});
+  }
+  return list;
+}
+
 // What an operator asks when one tenant complains about another. By tenant's name.
 struct TenantFigures {
   uint64_t namespaces = 0;
@@ -169,6 +200,7 @@ std::string StatText(const client::NodeStats& stats,
   out += Misses(stats, terminal);
   out += Tenants(namespaces, terminal);
   out += Namespaces(namespaces, terminal);
+  out += Learned(namespaces, terminal);
   return out;
 }
 
@@ -196,7 +228,9 @@ Json StatJson(const client::NodeStats& stats, std::span<const client::NamespaceI
                     {"generation", ns.generation},
                     {"host_blocks", ns.host_blocks},
                     {"evicted_host_blocks", ns.evicted_host_blocks},
-                    {"evicted_host_bytes", ns.evicted_host_bytes}});
+                    {"evicted_host_bytes", ns.evicted_host_bytes},
+                    {"remembered_blocks", ns.remembered_blocks},
+                    {"learned", LearnedJson(ns)}});
   }
   Json out = {{"node_id", stats.node_id},           {"node_epoch", stats.node_epoch},
               {"version", stats.version},           {"uptime_seconds", stats.uptime_seconds},

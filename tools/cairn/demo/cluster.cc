@@ -76,17 +76,20 @@ Status DemoNode::Start(uint64_t host_bytes) {
     CAIRN_ASSIGN_OR_RETURN(process_, StartCacheNode({.address = address_,
                                                      .host_bytes = host_bytes,
                                                      .disk_directory = options_.disk_directory,
-                                                     .log_path = options_.log_path}));
+                                                     .log_path = options_.log_path,
+                                                     .settings = options_.settings}));
     address_ = process_.address;
   }
   CAIRN_ASSIGN_OR_RETURN(client_, client::Connect(ConnectionTo(address_)));
   CAIRN_ASSIGN_OR_RETURN(admin_, client::ConnectAdmin(ConnectionTo(address_)));
+  CAIRN_ASSIGN_OR_RETURN(cluster_, client::ConnectCluster(ConnectionTo(address_)));
   return Stat().status();
 }
 
 void DemoNode::Kill() {
   client_.reset();
   admin_.reset();
+  cluster_.reset();
   process_.child->Kill();
 }
 
@@ -94,6 +97,12 @@ Result<client::NodeStats> DemoNode::Stat() {
   auto stats = client_->Stat({.deadline = kCall, .trace = ""});
   if (!stats.ok()) return Annotate(stats.status(), "cache node at " + address_);
   return stats;
+}
+
+Result<client::ClusterMembers> DemoNode::Members() {
+  auto members = cluster_->Members({.deadline = kCall, .trace = ""});
+  if (!members.ok()) return Annotate(members.status(), "cache node at " + address_);
+  return members;
 }
 
 Result<client::NamespaceInfo> DemoNode::Namespace(const std::string& fingerprint) {

@@ -1,5 +1,5 @@
 #pragma once
-// The processes of the demo: one cache node that can be killed and started again at its address,
+// The processes of the demo: cache nodes that can be killed and started again at their address,
 // and workers.
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/client/cache_client.h"
+#include "cairn/client/cluster.h"
 #include "cairn/common/status.h"
 #include "tools/cairn/generator/generator.h"
 #include "tools/cairn/process/cache_node.h"
@@ -64,19 +65,26 @@ class DemoNode {
     std::string disk_directory;
     std::string log_path;
     std::string external;  // Address of a node that runs already; empty: start one.
+    // Where the node that is started listens.
+    std::string address = "127.0.0.1:0";
+    std::vector<std::string> settings = {};  // More flags of this node.
   };
-  explicit DemoNode(Options options) : options_(std::move(options)) {}
+  explicit DemoNode(Options options) : options_(std::move(options)), address_(options_.address) {}
 
   // Starts it, at the address of the last time if there was one. An external node is only
   // connected.
   Status Start(uint64_t host_bytes);
-  // SIGKILL. REQUIRES: not external.
+  // SIGKILL. REQUIRES: started, and not external.
   void Kill();
+  // REQUIRES: as Kill.
+  pid_t pid() const { return process_.child->pid(); }
 
   const std::string& address() const { return address_; }
   bool external() const { return !options_.external.empty(); }
 
   Result<client::NodeStats> Stat();
+  // How it sees its cluster, and what it has read from other members and sent to them.
+  Result<client::ClusterMembers> Members();
   // Of a worker's `fingerprint`, 32 bytes. NOT_FOUND when the node does not know it.
   Result<client::NamespaceInfo> Namespace(const std::string& fingerprint);
   // Everything committed is on disk.
@@ -84,10 +92,11 @@ class DemoNode {
 
  private:
   const Options options_;
-  std::string address_ = "127.0.0.1:0";
+  std::string address_;
   CacheNodeProcess process_;
   std::unique_ptr<client::CacheClient> client_;
   std::unique_ptr<client::AdminClient> admin_;
+  std::unique_ptr<client::ClusterClient> cluster_;
 };
 
 }  // namespace cairn::cli

@@ -25,6 +25,13 @@ bool Identical(const Answer& answer, const Answer& reference);
 // How many tokens both begin with.
 uint32_t SameIds(const Answer& answer, const Answer& reference);
 
+// A node that was killed with SIGKILL for a row.
+struct KilledNode {
+  std::string node;            // "holder": only it had the prompt's KV. "home": the worker's.
+  bool during_answer = false;  // Before the first token, when the node had sent a part.
+  uint64_t sent_bytes = 0;     // Of the holder, to other nodes, for this row.
+};
+
 struct DemoRow {
   std::string name;  // "phase/item": "cold/q1", "chat/turn2".
   uint32_t prompt_tokens = 0;
@@ -46,6 +53,9 @@ struct DemoRow {
   std::optional<std::string> recipe = {};  // As the worker was told.
   std::optional<double> bits_per_number = {};
   std::string answer = {};
+  // Blocks that the worker's node read from other nodes for the row, with their headers.
+  uint64_t peer_bytes = 0;
+  std::optional<KilledNode> killed = {};
   uint32_t same_ids_as_full = 0;  // Of the generated tokens, those before the first that differs.
 
   std::string phase() const { return name.substr(0, name.find('/')); }
@@ -65,8 +75,9 @@ struct DemoReport {
 std::string ReportJson(const DemoReport& report);
 
 // Every promise that a row breaks, as a sentence that names the row; empty when all is well: each
-// answer is identical, unless its recipe is lossy; rows of a warm phase fetched tokens; disk/* came
-// from the disk.
+// answer is identical, unless its recipe is lossy; rows of a warm phase fetched tokens,
+// disk/* from the disk and cluster/* from another node; the holder of holder-killed/* died while it
+// answered (its row need not have fetched a whole block).
 std::vector<std::string> BrokenPromises(const DemoReport& report);
 
 // All rows with a bar for the time to the first token, then one line per phase.

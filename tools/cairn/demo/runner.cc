@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "tools/cairn/output/units.h"
 #include "tools/cairn/process/interrupt.h"
@@ -23,6 +24,7 @@ constexpr struct {
 constexpr size_t kRecipeQuestions = 2;
 constexpr std::chrono::seconds kIdle(120);
 constexpr std::chrono::seconds kReconnect(20);
+constexpr std::chrono::seconds kWhole(30);
 
 std::string Item(const char* kind, size_t i) { return fmt::format("{}{}", kind, i + 1); }
 
@@ -48,12 +50,7 @@ DemoRow RowOf(std::string name, const worker::GenerateSummary& summary) {
 }  // namespace
 
 DemoRunner::DemoRunner(Options options, DemoTexts texts, Progress& progress)
-    : options_(std::move(options)),
-      texts_(std::move(texts)),
-      progress_(progress),
-      node_({.disk_directory = options_.out_directory + "/disk",
-             .log_path = options_.out_directory + "/node.log",
-             .external = options_.cache}) {}
+    : options_(std::move(options)), texts_(std::move(texts)), progress_(progress) {}
 
 Status DemoRunner::Run() {
   CAIRN_RETURN_IF_ERROR(RunCold());
@@ -66,11 +63,14 @@ Status DemoRunner::Run() {
   // Before the recipes: the phases below fetch no lossy block.
   CAIRN_ASSIGN_OR_RETURN(const uint64_t working_set, WorkingSet());
   CAIRN_RETURN_IF_ERROR(RunRecipes());
-  if (node_.external()) {
-    progress_.Done("A node that was there before is not killed: no disk and small-arena phases.");
+  if (node_->external()) {
+    progress_.Done(
+        "A node that was there before is not killed: no phases with a cluster, disk and small "
+        "arena.");
     return OkStatus();
   }
-  CAIRN_RETURN_IF_ERROR(node_.Flush());
+  CAIRN_RETURN_IF_ERROR(node_->Flush());
+  CAIRN_RETURN_IF_ERROR(RunCluster());
   CAIRN_RETURN_IF_ERROR(RunDisk());
   return RunSmallArena(working_set);
 }
@@ -108,6 +108,7 @@ Status DemoRunner::RunColdChat() {
     messages.push_back({"user", texts_.chat_turns[i]});
     CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker->generator(), messages, false));
     references_[Item("turn", i)] = {.answer = AnswerOf(summary), .ttft_s = summary.ttft_seconds};
+    last_turn_ = messages;
     messages.push_back({"assistant", summary.text});
   }
   return OkStatus();
@@ -115,7 +116,17 @@ Status DemoRunner::RunColdChat() {
 
 Status DemoRunner::StartWarm() {
   progress_.Doing("starting a cache node and two workers ...");
-  CAIRN_RETURN_IF_ERROR(node_.Start(kHostBytes));
+  DemoNode::Options node;
+  if (options_.cache.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(members_, DemoMembers::Create(options_.out_directory));
+    // The first node of a cluster, whose others start later.
+    node = members_->Holder();
+    node.disk_directory = options_.out_directory + "/disk";
+  }
+  node.log_path = options_.out_directory + "/node.log";
+  node.external = options_.cache;
+  node_ = std::make_unique<DemoNode>(std::move(node));
+  CAIRN_RETURN_IF_ERROR(node_->Start(kHostBytes));
   CAIRN_ASSIGN_OR_RETURN(first_, StartWarmWorker("worker1"));
   CAIRN_ASSIGN_OR_RETURN(second_, StartWarmWorker("worker2"));
   progress_.Doing("worker 1 computes the shared prefix and pushes it ...");
@@ -205,6 +216,69 @@ Status DemoRunner::RunRecipes() {
   return OkStatus();
 }
 
+Status DemoRunner::RunCluster() {
+  progress_.Doing("starting two more nodes ...");
+  CAIRN_RETURN_IF_ERROR(members_->StartOthers(kHostBytes));
+  DemoNode* home = &members_->second();
+  DemoNode* other = &members_->third();
+  CAIRN_ASSIGN_OR_RETURN(const auto worker,
+                         StartWarmWorker("worker-cluster", {},
+                                         fmt::format("{},{}", home->address(), other->address())));
+  CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, worker->generator().GetInfo());
+  // The worker chose one of the two as its home, and the other one knows nothing of it yet.
+  if (!home->Namespace(info.fingerprint).ok()) std::swap(home, other);
+  CAIRN_ASSIGN_OR_RETURN(const auto neighbour,
+                         StartWarmWorker("worker-neighbour", {}, other->address()));
+  CAIRN_RETURN_IF_ERROR(members_->WaitUntilWhole(*node_, kWhole));
+
+  const size_t last = texts_.questions.size() - 1;
+  CAIRN_RETURN_IF_ERROR(
+      AskRow("cluster/q1", worker->generator(), Question(0), false, references_["q1"], home)
+          .status());
+  CAIRN_RETURN_IF_ERROR(AskRow("cluster/neighbour", neighbour->generator(), Question(0), false,
+                               references_["q1"], other)
+                            .status());
+  CAIRN_RETURN_IF_ERROR(KillTheHolder(*worker, *home));
+
+  // The worker is asked at once: it learns of the loss from its own calls.
+  progress_.Doing("kill -9 of the worker's home ...");
+  home->Kill();
+  const std::string item = Item("q", last);
+  CAIRN_RETURN_IF_ERROR(AskRow("home-killed/" + item, worker->generator(), Question(last), false,
+                               references_[item], other)
+                            .status());
+  rows_.back().killed = KilledNode{.node = "home"};
+  return OkStatus();
+}
+
+Status DemoRunner::KillTheHolder(WorkerProcess& worker, DemoNode& home) {
+  const std::string item = Item("turn", texts_.chat_turns.size() - 1);
+  const auto before = std::find_if(rows_.begin(), rows_.end(),
+                                   [&](const DemoRow& row) { return row.name == "chat/" + item; });
+  CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, worker.generator().GetInfo());
+  CAIRN_ASSIGN_OR_RETURN(const client::NamespaceInfo stored, node_->Namespace(info.fingerprint));
+  if (before == rows_.end() || stored.blocks == 0) {
+    return Errorf(StatusCode::kInternal, "the chat's KV is not at the node any more");
+  }
+  // What the node has of this prompt is at least what the chat fetched of it.
+  const uint64_t bytes =
+      stored.bytes / stored.blocks * before->fetched_tokens / stored.spec.layout.block_tokens;
+  bool killed_before_first_token = false;
+  members_->KillAfter(bytes / 2, *node_);
+  CAIRN_RETURN_IF_ERROR(AskRow("holder-killed/" + item, worker.generator(), last_turn_, false,
+                               references_[item], &home,
+                               [&] { killed_before_first_token = members_->killed(); })
+                            .status());
+  members_->StopWatching();
+  rows_.back().killed = KilledNode{.node = "holder",
+                                   .during_answer = killed_before_first_token,
+                                   .sent_bytes = members_->sent_bytes()};
+  if (!killed_before_first_token) {
+    progress_.Done("The holder was NOT killed while it answered: the row above does not count.");
+  }
+  return OkStatus();
+}
+
 // Killed anew before each question: the first one would bring the shared prefix back to RAM for all
 // that follow.
 Status DemoRunner::RunDisk() {
@@ -225,7 +299,7 @@ Status DemoRunner::RunSmallArena(uint64_t working_set) {
   CAIRN_RETURN_IF_ERROR(RestartNode(quarter));
   progress_.Done(fmt::format("The node has {} of RAM now for {} of blocks.", HumanBytes(quarter),
                              HumanBytes(working_set)));
-  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node_.Stat());
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node_->Stat());
   for (size_t i = 0; i < texts_.questions.size(); ++i) {
     const std::string item = Item("q", i);
     WorkerProcess& worker = i % 2 == 0 ? *first_ : *second_;
@@ -236,7 +310,7 @@ Status DemoRunner::RunSmallArena(uint64_t working_set) {
         AskRow("small-arena/" + item, worker.generator(), Question(i), false, references_[item])
             .status());
   }
-  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node_.Stat());
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node_->Stat());
   const NodeTraffic traffic = Difference(before, after);
   progress_.Done(fmt::format("Meanwhile {} blocks were promoted to RAM and {} evicted from it.",
                              traffic.promoted_blocks, traffic.evicted_blocks));
@@ -256,15 +330,16 @@ Result<std::unique_ptr<WorkerProcess>> DemoRunner::StartWorker(const std::string
 }
 
 Result<std::unique_ptr<WorkerProcess>> DemoRunner::StartWarmWorker(
-    const std::string& name, std::vector<std::string> settings) {
-  CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker(name, node_.address(), std::move(settings)));
+    const std::string& name, std::vector<std::string> settings, const std::string& cache) {
+  CAIRN_ASSIGN_OR_RETURN(auto worker, StartWorker(name, cache.empty() ? node_->address() : cache,
+                                                  std::move(settings)));
   CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), true, kReconnect));
   CAIRN_RETURN_IF_ERROR(WarmUp(worker->generator()));
   return worker;
 }
 
 Result<uint64_t> DemoRunner::WorkingSet() {
-  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats stats, node_.Stat());
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats stats, node_->Stat());
   for (const client::TierStat& tier : stats.tiers) {
     if (tier.tier == client::TierKind::kHost) return tier.used_bytes;
   }
@@ -299,7 +374,8 @@ Status DemoRunner::AskOnce(Generator& worker, std::vector<worker::ChatMessage> m
 
 Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
                                                 std::vector<worker::ChatMessage> messages,
-                                                bool keep_turn, bool no_cache) {
+                                                bool keep_turn, bool no_cache,
+                                                const std::function<void()>& at_first_token) {
   worker::GenerateRequest request;
   request.prompt = worker::ChatPrompt{std::move(messages)};
   request.prefix_end = prefix_end_;
@@ -309,27 +385,39 @@ Result<worker::GenerateSummary> DemoRunner::Ask(Generator& worker,
   request.keep_turn = keep_turn;
   request.no_cache = no_cache;
   request.want_timeline = true;
-  auto summary = worker.Generate(request, {.on_token = nullptr, .cancelled = Interrupted});
+  bool first = true;
+  const auto on_token = [&](worker::TokenId, std::string_view) {
+    if (std::exchange(first, false) && at_first_token) at_first_token();
+    return true;
+  };
+  auto summary = worker.Generate(request, {.on_token = on_token, .cancelled = Interrupted});
   if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
   return summary;
 }
 
 Result<worker::GenerateSummary> DemoRunner::AskRow(const std::string& name, Generator& worker,
                                                    std::vector<worker::ChatMessage> messages,
-                                                   bool keep_turn, const Reference& reference) {
+                                                   bool keep_turn, const Reference& reference,
+                                                   DemoNode* node,
+                                                   std::function<void()> at_first_token) {
   progress_.Doing(name + " ...");
-  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node_.Stat());
-  CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker, std::move(messages), keep_turn));
+  if (node == nullptr) node = node_.get();
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats before, node->Stat());
+  CAIRN_ASSIGN_OR_RETURN(const client::ClusterMembers peers_before, node->Members());
+  CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker, std::move(messages), keep_turn,
+                                                 /*no_cache=*/false, at_first_token));
   CAIRN_RETURN_IF_ERROR(worker.WaitIdle(kIdle));
-  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node_.Stat());
+  CAIRN_ASSIGN_OR_RETURN(const client::NodeStats after, node->Stat());
+  CAIRN_ASSIGN_OR_RETURN(const client::ClusterMembers peers_after, node->Members());
   CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, worker.GetInfo());
-  CAIRN_ASSIGN_OR_RETURN(const client::NamespaceInfo stored, node_.Namespace(info.fingerprint));
+  CAIRN_ASSIGN_OR_RETURN(const client::NamespaceInfo stored, node->Namespace(info.fingerprint));
   const NodeTraffic traffic = Difference(before, after);
   const Answer answer = AnswerOf(summary);
   DemoRow row = RowOf(name, summary);
   row.bytes = traffic.bytes;
   row.host_bytes = traffic.host;
   row.disk_bytes = traffic.disk;
+  row.peer_bytes = peers_after.numbers.read_bytes - peers_before.numbers.read_bytes;
   row.identical = Identical(answer, reference.answer);
   row.same_ids_as_full = SameIds(answer, reference.answer);
   row.recipe = stored.spec.recipe;
@@ -343,12 +431,12 @@ Result<worker::GenerateSummary> DemoRunner::AskRow(const std::string& name, Gene
 Status DemoRunner::RestartNode(uint64_t host_bytes) {
   if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
   progress_.Doing("kill -9 of the cache node, start on the same directory ...");
-  node_.Kill();
+  node_->Kill();
   // A worker that has not noticed yet would take the dead connection for the new one.
   for (WorkerProcess* worker : {first_.get(), second_.get()}) {
     CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), false, kReconnect));
   }
-  CAIRN_RETURN_IF_ERROR(node_.Start(host_bytes));
+  CAIRN_RETURN_IF_ERROR(node_->Start(host_bytes));
   for (WorkerProcess* worker : {first_.get(), second_.get()}) {
     CAIRN_RETURN_IF_ERROR(WaitForCache(worker->generator(), true, kReconnect));
   }
@@ -361,10 +449,13 @@ std::vector<worker::ChatMessage> DemoRunner::Question(size_t i) const {
 
 void DemoRunner::Show(const DemoRow& row, const NodeTraffic& traffic) {
   std::string line =
-      fmt::format("{:<15} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
+      fmt::format("{:<19} {:>5} prompt tokens, {:>5} fetched, first token {:>7}", row.name,
                   row.prompt_tokens, row.fetched_tokens, HumanSeconds(row.ttft_s));
   if (row.host_bytes > 0) line += fmt::format(", {} from RAM", HumanBytes(row.host_bytes));
   if (row.disk_bytes > 0) line += fmt::format(", {} from disk", HumanBytes(row.disk_bytes));
+  if (row.peer_bytes > 0) {
+    line += fmt::format(", {} from other nodes", HumanBytes(row.peer_bytes));
+  }
   if (traffic.evicted_blocks > 0)
     line += fmt::format(", {} blocks evicted", traffic.evicted_blocks);
   if (row.lossy()) {

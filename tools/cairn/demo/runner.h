@@ -1,9 +1,10 @@
 #pragma once
 // The demo's workload: the same questions cold, from RAM, on another worker, stored by lossy
-// recipes, from disk and with too little RAM, and one chat. Every answer is compared with that of a
-// process that never saw a cache.
+// recipes, from other nodes of a cluster that dies node by node, from disk and with too little RAM,
+// and one chat. Every answer is compared with that of a process that never saw a cache.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "cairn/common/status.h"
 #include "tools/cairn/demo/cluster.h"
+#include "tools/cairn/demo/members.h"
 #include "tools/cairn/demo/report.h"
 #include "tools/cairn/demo/texts.h"
 #include "tools/cairn/demo/timeline.h"
@@ -25,7 +27,7 @@ class DemoRunner {
     std::string model_path;
     std::string out_directory;  // Exists. Logs and the node's disk/ go there.
     std::string cache;          // Address of a running node; empty: start one. With one, nothing is
-                                // killed, so there are no disk and small-arena phases.
+        // killed, so there are no phases with a cluster, disk and small arena.
     int threads = 0;
   };
   // `progress` must outlive the runner.
@@ -57,6 +59,11 @@ class DemoRunner {
   // Each lossy recipe in a namespace of its own: one worker computes the shared prefix and pushes
   // it in all of them, another one for each fetches it.
   Status RunRecipes();
+  // Three nodes: what the first one holds is read through the second and the third, then the first
+  // one is killed while it sends, then the second one.
+  Status RunCluster();
+  // A turn of the chat, which only the first node holds, through the second. Adds a row.
+  Status KillTheHolder(WorkerProcess& worker, DemoNode& home);
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);
 
@@ -65,9 +72,10 @@ class DemoRunner {
                                                      std::vector<std::string> settings = {});
   // A short prompt of its own, so that no row pays for first touches of weights and code.
   Status WarmUp(Generator& worker);
-  // Connected to the node, and warm.
+  // Connected to the node, or to one of those at `cache`, and warm.
   Result<std::unique_ptr<WorkerProcess>> StartWarmWorker(const std::string& name,
-                                                         std::vector<std::string> settings = {});
+                                                         std::vector<std::string> settings = {},
+                                                         const std::string& cache = {});
   // Bytes of blocks in the node's RAM.
   Result<uint64_t> WorkingSet();
   // The shared prefix, once, with a question that no row asks.
@@ -75,11 +83,14 @@ class DemoRunner {
   // A request that is no row, and the pushes that follow.
   Status AskOnce(Generator& worker, std::vector<worker::ChatMessage> messages);
   Result<worker::GenerateSummary> Ask(Generator& worker, std::vector<worker::ChatMessage> messages,
-                                      bool keep_turn, bool no_cache = false);
-  // Asks, waits for background work, adds a row that is compared with `reference`.
+                                      bool keep_turn, bool no_cache = false,
+                                      const std::function<void()>& at_first_token = nullptr);
+  // Asks, waits for background work, adds a row that is compared with `reference`. `node`: that the
+  // worker uses; nullptr: the one of most phases. `at_first_token` is called once.
   Result<worker::GenerateSummary> AskRow(const std::string& name, Generator& worker,
                                          std::vector<worker::ChatMessage> messages, bool keep_turn,
-                                         const Reference& reference);
+                                         const Reference& reference, DemoNode* node = nullptr,
+                                         std::function<void()> at_first_token = nullptr);
   // Kills the node and starts it on the same directory; the workers are connected again.
   Status RestartNode(uint64_t host_bytes);
   std::vector<worker::ChatMessage> Question(size_t i) const;
@@ -93,7 +104,9 @@ class DemoRunner {
   std::vector<TimelinePicture> timelines_;
   uint32_t prefix_end_ = 0;                      // Of requests, in tokens; 0: they name none.
   std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
-  DemoNode node_;
+  std::vector<worker::ChatMessage> last_turn_;   // The chat up to its last question.
+  std::unique_ptr<DemoMembers> members_;         // nullptr: the node is external.
+  std::unique_ptr<DemoNode> node_;
   std::unique_ptr<WorkerProcess> first_;
   std::unique_ptr<WorkerProcess> second_;
 };

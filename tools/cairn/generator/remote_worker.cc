@@ -39,6 +39,16 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_keep_turn(request.keep_turn);
   proto.set_want_timeline(request.want_timeline);
   proto.set_prefix_end(request.prefix_end);
+  proto.mutable_stop()->Add(request.stop.begin(), request.stop.end());
+  proto.set_priority(request.priority);
+  proto.set_tenant(request.tenant);
+  if (request.deadline) {
+    const auto wall = std::chrono::system_clock::now().time_since_epoch();
+    const auto left = *request.deadline - SteadyClock::Get().Now();
+    proto.set_deadline_unix_ms(
+        std::chrono::duration_cast<std::chrono::milliseconds>(wall + left).count());
+  }
+  proto.set_next(static_cast<v1::NextUse>(request.next));
   return proto;
 }
 

@@ -7,6 +7,7 @@ worker::GenerateSummary SummaryFromProto(const v1::GenerateSummary& proto) {
   summary.prompt_tokens = proto.prompt_tokens();
   summary.fetched_tokens = proto.fetched_tokens();
   summary.computed_tokens = proto.computed_tokens();
+  summary.shared_tokens = proto.shared_tokens();
   summary.tokens.assign(proto.tokens().begin(), proto.tokens().end());
   summary.text = proto.text();
   summary.ttft_seconds = proto.ttft_seconds();

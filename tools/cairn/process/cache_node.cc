@@ -1,10 +1,32 @@
 #include "tools/cairn/process/cache_node.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "tools/cairn/process/programs.h"
 
 namespace cairn::cli {
+
+Result<std::string> FreeLoopbackAddress() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool found = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (!found) {
+    return Errorf(StatusCode::kInternal, "no free port on loopback: {}", std::strerror(error));
+  }
+  return fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+}
 
 Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options) {
   std::vector<std::string> argv = {SiblingProgram("cairn-cache"),

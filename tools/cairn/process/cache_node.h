@@ -25,6 +25,10 @@ struct CacheNodeProcess {
   std::string address;  // Where it really listens.
 };
 
+// "127.0.0.1:PORT" with a port that nobody uses now, for processes that must know the addresses of
+// each other before they start. INTERNAL when there is none.
+Result<std::string> FreeLoopbackAddress();
+
 // Ready to serve. Errors of Child::Start and WaitReady.
 Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options);
 

@@ -36,6 +36,13 @@ class GrpcAdminClient final : public AdminClient {
       info.evicted_host_blocks = in.evicted_host_blocks();
       info.evicted_host_bytes = in.evicted_host_bytes();
       info.tenant_host_bytes = in.tenant_host_bytes();
+      info.remembered_blocks = in.remembered_blocks();
+      for (const v1::LearnedGroup& group : in.learned()) {
+        info.learned.push_back({.name = group.name(),
+                                .uses = group.uses(),
+                                .block_seconds = group.block_seconds(),
+                                .blocks = group.blocks()});
+      }
       out.push_back(std::move(info));
     }
     return out;

@@ -77,6 +77,7 @@ std::optional<Result<Matched>> GrpcTransport::Match(const TransportCall& call,
   request.set_no_lease(!options.lease);
   request.set_prefill_tokens_per_second(options.prefill_tokens_per_second);
   request.mutable_holders()->Assign(options.holders.begin(), options.holders.end());
+  request.set_next(static_cast<v1::NextUse>(options.next));
   const Status status = rpc::FromGrpc(stub_->Match(&context, request, &response));
   if (!status.ok()) return status;
   Result<MatchOutcome> outcome = ToOutcome(response, keys.size());
@@ -118,6 +119,7 @@ std::optional<GetReport> GrpcTransport::Get(const TransportCall& call, const Dig
   wanted.set_keys(wire::KeysToProto(keys));
   wanted.set_prefill_tokens_per_second(match.prefill_tokens_per_second);
   wanted.mutable_holders()->Assign(match.holders.begin(), match.holders.end());
+  wanted.set_next(static_cast<v1::NextUse>(match.next));
   GrpcFetch::Lookup lookup = {.asked = keys.size(), .deadline = call.deadline};
   GrpcFetch fetch(&data_, clock_, &sink, static_cast<uint32_t>(keys.size()), options, deadline);
   Status status = fetch.Run(request, &lookup);

@@ -185,6 +185,8 @@ Result<LocalSession::Matched> LocalSession::Match(const Digest& fingerprint,
     const uint64_t wanted = std::min<uint64_t>(keys.size() * sizeof(shm::PlaceEntry), left / 2);
     request.output_bytes = static_cast<uint32_t>(std::max<uint64_t>(wanted / 64 * 64, kTextBytes));
   }
+  const uint8_t flags = request.flags;
+  request.flags |= static_cast<uint8_t>(static_cast<int>(options.next) << shm::kNextUseShift);
   // The session cannot hold itself in its own slots; the channel ends with it.
   request.undo = [this](const shm::Completion& completion, std::span<const std::byte>) {
     if (completion.lease == 0) return;
@@ -192,7 +194,13 @@ Result<LocalSession::Matched> LocalSession::Match(const Digest& fingerprint,
     leases_.push_back(completion.lease);
     owes_.store(true);
   };
-  CAIRN_ASSIGN_OR_RETURN(const RingChannel::Answer answer, Run(request, deadline));
+  auto answered = Run(request, deadline);
+  // An older node does not know the hint.
+  if (flags != request.flags && answered.status().code() == StatusCode::kInvalidArgument) {
+    request.flags = flags;
+    answered = Run(request, deadline);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const RingChannel::Answer answer, std::move(answered));
   const shm::Completion& completion = answer.completion;
 
   Matched matched;

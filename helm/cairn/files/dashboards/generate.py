@@ -157,6 +157,12 @@ ROWS = [
                 [("{{tier}}", f"sum by (tier) (rate(cairn_evicted_blocks_total{{{SEL}}}{RI}))")],
             ),
             (
+                "Hints for placement",
+                "ops",
+                "Matches whose client said what the conversation does next.",
+                [("{{next}}", f"sum by (next) (rate(cairn_hinted_matches_total{{{SEL}}}{RI}))")],
+            ),
+            (
                 "Not yet on disk",
                 "bytes",
                 "Committed bytes that a kill -9 would lose.",

@@ -95,24 +95,36 @@ constexpr size_t AttentionScratchBytes(int64_t rows, int64_t group, int64_t head
          8192;
 }
 
-// One row's attention over tokens [begin, end) only, for flash-decoding: splits of fixed length are
-// computed by different threads, then merged in order.
+// Attention over tokens [begin, end) only, for flash-decoding: splits of fixed length are computed
+// by different threads, then merged in order. Several rows may attend to the same tokens, which are
+// then read once for all of them (the shared phase of ChunkAttention, Ye et al. 2024, section 3.2).
+// What comes of a row is the same as alone.
 struct AttentionPartArgs {
   PagedKv kv;
-  const float* q = nullptr;  // The row: query head kv_head * group + g at the head's offset.
+  const float* q = nullptr;  // Row 0: query head kv_head * group + g at the head's offset.
+  int64_t rows = 1;
+  int64_t q_stride = 0;    // Numbers from one row's queries to the next one's.
+  int64_t row_stride = 0;  // Heads from one row's results to the next one's, in acc, max and sum.
   int64_t kv_head = 0;
   int64_t group = 1;
   int64_t begin = 0;
   int64_t end = 0;
   float scale = 1.0f;
-  float* acc = nullptr;          // [group][head_dim]: sum of exp(score - max) * V
-  float* max = nullptr;          // [group]; -infinity when begin == end
-  float* sum = nullptr;          // [group]: sum of exp(score - max)
+  float* acc = nullptr;          // Of a row, [group][head_dim]: sum of exp(score - max) * V
+  float* max = nullptr;          // Of a row, [group]; -infinity when begin == end
+  float* sum = nullptr;          // Of a row, [group]: sum of exp(score - max)
   std::byte* scratch = nullptr;  // AttentionPartScratchBytes(...), 64-byte aligned.
 };
 
-constexpr size_t AttentionPartScratchBytes(int64_t tokens, int64_t group) {
-  return static_cast<size_t>(((tokens + 31) / 32 * 32) * group) * sizeof(float) + 64;
+inline constexpr int64_t kAttentionPartTile = 32;  // Tokens that are widened at a time.
+
+// `queries`: rows * group.
+constexpr size_t AttentionPartScratchBytes(int64_t tokens, int64_t queries, int64_t head_dim) {
+  // Scores, the largest ones by lane, a tile of keys or values.
+  return static_cast<size_t>(((tokens + 31) / 32 * 32 + 16) * queries +
+                             kAttentionPartTile * head_dim) *
+             sizeof(float) +
+         64;
 }
 
 // out[g] = sum over parts of acc * exp(max - common max), divided by the sum likewise.

@@ -53,10 +53,7 @@ class FakePeers final : public PeerLinks {
       message.count = told.count;
       message.check = told.check;
       Directory& directory = at(owner).directory;
-      if (message.begins) {
-        directory.SetMembers(owners.ids());
-        directory.Open(holder, 1, 0);
-      }
+      if (message.begins) directory.SetMembers(owners.ids());
       CAIRN_CHECK(directory.Apply(holder, 1, message).ok());
     }
   }

@@ -17,6 +17,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,8 +75,9 @@ class FakeTier final : public PersistentTier {
   bool CorruptStored(const Extent& extent, size_t offset) {
     MutexLock lock(mu_);
     const auto it = extents_.find(extent.id);
-    if (it == extents_.end() || it->second.bytes.size() <= offset) return false;
-    it->second.bytes[offset] ^= std::byte{1};
+    if (it == extents_.end() || it->second.bytes == nullptr) return false;
+    if (it->second.bytes->size() <= offset) return false;
+    (*it->second.bytes)[offset] ^= std::byte{1};
     return true;
   }
   // Forgets stored bytes: reads answer NOT_FOUND.
@@ -114,6 +116,11 @@ class FakeTier final : public PersistentTier {
   size_t held() const {
     MutexLock lock(mu_);
     return held_.size();
+  }
+  // Told of each operation that is held, for owners that run them by and by.
+  void OnHeld(std::function<void()> told) {
+    MutexLock lock(mu_);
+    on_held_ = std::move(told);
   }
   // The tier mixes up two extents that are written and equally long: each has the bytes and the
   // record of the other. False: there are no such extents.
@@ -162,6 +169,21 @@ class FakeTier final : public PersistentTier {
     used_bytes_ = 0;
     for (const auto& [id, stored] : extents_) used_bytes_ += stored.length;
     recovered_ = false;
+  }
+
+  // Another tier, on a copy of the device as it is found after a power loss, or else after a
+  // kill -9, which loses nothing that was written.
+  std::unique_ptr<FakeTier> CopyDevice(bool power_loss) const {
+    auto copy = std::make_unique<FakeTier>(options_);
+    MutexLock lock(mu_);
+    MutexLock other(copy->mu_);
+    copy->durable_ = durable_;
+    if (!power_loss) copy->durable_ = WrittenExtents();
+    copy->extents_ = copy->durable_;
+    for (const auto& [id, stored] : copy->extents_) copy->used_bytes_ += stored.length;
+    copy->meta_ = meta_;
+    copy->next_id_ = next_id_;
+    return copy;
   }
 
   // --- Tier
@@ -258,10 +280,7 @@ class FakeTier final : public PersistentTier {
     MutexLock lock(mu_);
     ++flushes_;
     if (Status fault = flush_fault_.Next(); !fault.ok()) return fault;
-    durable_.clear();
-    for (const auto& [id, stored] : extents_) {
-      if (stored.written) durable_.emplace(id, stored);
-    }
+    durable_ = WrittenExtents();
     return OkStatus();
   }
 
@@ -333,7 +352,7 @@ class FakeTier final : public PersistentTier {
     uint32_t length = 0;
     bool written = false;
     std::string record;
-    std::vector<std::byte> bytes;
+    std::shared_ptr<std::vector<std::byte>> bytes;  // Shared by what is there and what is durable.
   };
   struct Fault {
     int skip = 0;
@@ -350,15 +369,28 @@ class FakeTier final : public PersistentTier {
     }
   };
 
+  std::map<uint64_t, Stored> WrittenExtents() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::map<uint64_t, Stored> written;
+    for (const auto& entry : extents_) {
+      if (entry.second.written) written.insert(written.end(), entry);
+    }
+    return written;
+  }
+
   void RunOrHold(std::function<void()> operation) {
+    std::function<void()> told;
     {
       MutexLock lock(mu_);
       if (hold_) {
-        held_.push_back(std::move(operation));
-        return;
+        held_.push_back(std::exchange(operation, nullptr));
+        told = on_held_;
       }
     }
-    operation();
+    if (operation) {
+      operation();
+    } else if (told) {
+      told();
+    }
   }
 
   Status WriteNow(const Extent& extent, std::string_view record,
@@ -379,7 +411,7 @@ class FakeTier final : public PersistentTier {
     }
     it->second.written = true;
     it->second.record = std::string(record);
-    it->second.bytes.assign(source.begin(), source.end());
+    it->second.bytes = std::make_shared<std::vector<std::byte>>(source.begin(), source.end());
     written_bytes_ += source.size();
     return OkStatus();
   }
@@ -398,7 +430,7 @@ class FakeTier final : public PersistentTier {
     if (it == extents_.end() || !it->second.written) {
       return Errorf(StatusCode::kNotFound, "extent {}: no bytes", extent.id);
     }
-    std::memcpy(destination.data(), it->second.bytes.data(), destination.size());
+    std::memcpy(destination.data(), it->second.bytes->data(), destination.size());
     if (corrupt_reads_ > 0) {
       --corrupt_reads_;
       destination[destination.size() / 2] ^= std::byte{1};
@@ -423,6 +455,7 @@ class FakeTier final : public PersistentTier {
   std::chrono::nanoseconds group_age_ ABSL_GUARDED_BY(mu_){0};
   uint64_t last_victim_ ABSL_GUARDED_BY(mu_) = 0;
   DamageListener listener_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> on_held_ ABSL_GUARDED_BY(mu_);
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   size_t read_limit_ ABSL_GUARDED_BY(mu_) = SIZE_MAX;
   size_t reads_held_ ABSL_GUARDED_BY(mu_) = 0;

@@ -31,9 +31,12 @@ class BumpExchangeTest : public ::testing::Test {
   void Serve() {
     while (!links_.bumps.empty()) {
       auto call = links_.TakeBumps();
-      ASSERT_OK(there_.TakeOverBumps(call.page.bumps));
-      ++pages_;
-      call.done(there_.Bumps(call.page.next, BumpPage::kMost));
+      ++calls_;
+      told_ += call.page.bumps.size();
+      auto answer = AnswerBumps(&there_, call.page, there_tells_digest_);
+      ASSERT_OK(answer);
+      brought_ += answer->bumps.size();
+      call.done(*std::move(answer));
       executor_.RunAll();
     }
   }
@@ -43,8 +46,10 @@ class BumpExchangeTest : public ::testing::Test {
   testing::HeldLinks links_;
   LightEngine here_{{}, &clock_, nullptr, 1, [](const std::string&) {}};
   LightEngine there_{{}, &clock_, nullptr, 2, [](const std::string&) {}};
-  BumpExchange exchange_{&links_, &executor_, &clock_};
-  int pages_ = 0;
+  BumpExchange exchange_{/*tells_digest=*/true, &links_, &executor_, &clock_};
+  bool there_tells_digest_ = true;
+  int calls_ = 0;
+  size_t told_ = 0, brought_ = 0;
 };
 
 TEST_F(BumpExchangeTest, AfterwardsBothKnowTheSame) {
@@ -56,7 +61,59 @@ TEST_F(BumpExchangeTest, AfterwardsBothKnowTheSame) {
   EXPECT_EQ(here_.BumpsDigest(), there_.BumpsDigest());
   EXPECT_EQ(here_.Bumps(0, 100).bumps.size(), 5u);
   EXPECT_TRUE(exchange_.done_once());
-  EXPECT_EQ(pages_, 1);
+  EXPECT_EQ(calls_, 2);
+}
+
+TEST_F(BumpExchangeTest, MembersThatKnowTheSameTellOnlyTheirDigest) {
+  Give(here_, 3, 1);
+  Give(there_, 3, 1);
+  exchange_.Begin("there", 7);
+  Serve();
+  EXPECT_TRUE(exchange_.Settled("there", 7));
+  EXPECT_EQ(calls_, 1);
+  EXPECT_EQ(told_ + brought_, 0u);
+}
+
+TEST_F(BumpExchangeTest, WhoLacksSomethingIsNotToldBackWhatItTold) {
+  Give(here_, 3, 1);
+  Give(there_, 3, 1);
+  Give(there_, 2, 2);
+  exchange_.Begin("there", 7);
+  Serve();
+  EXPECT_TRUE(exchange_.Settled("there", 7));
+  EXPECT_EQ(here_.BumpsDigest(), there_.BumpsDigest());
+  EXPECT_EQ(calls_, 1);
+  EXPECT_EQ(told_, 0u);
+}
+
+TEST_F(BumpExchangeTest, AMemberOfTheVersionBeforeIsUnderstoodBothWays) {
+  there_tells_digest_ = false;
+  Give(here_, 3, 1);
+  Give(there_, 2, 2);
+  exchange_.Begin("there");
+  Serve();
+  EXPECT_EQ(here_.BumpsDigest(), there_.BumpsDigest());
+  EXPECT_TRUE(exchange_.done_once());
+  // One that is held at the version before, with one that is not.
+  BumpExchange older(/*tells_digest=*/false, &links_, &executor_, &clock_);
+  older.Attach(&here_);
+  Give(here_, 3, 3);
+  there_tells_digest_ = true;
+  older.Begin("there");
+  EXPECT_EQ(links_.bumps.front().page.digest, 0u);
+  Serve();
+  EXPECT_EQ(here_.BumpsDigest(), there_.BumpsDigest());
+}
+
+TEST_F(BumpExchangeTest, AMemberThatIsAskedTooOftenIsLeftAloneForLonger) {
+  exchange_.Begin("there");
+  links_.TakeBumps().done(Errorf(StatusCode::kResourceExhausted, "too often"));
+  clock_.Advance(std::chrono::seconds(10) - milliseconds(1));
+  exchange_.Begin("there");
+  EXPECT_TRUE(links_.bumps.empty());
+  clock_.Advance(milliseconds(1));
+  exchange_.Begin("there");
+  EXPECT_EQ(links_.bumps.size(), 1u);
 }
 
 TEST_F(BumpExchangeTest, ManyGoInPagesBothWays) {

@@ -116,6 +116,87 @@ TEST_F(MemberListTest, ANewerProcessWithTheOwnIdTakesThePlace) {
   EXPECT_THAT(Live(), IsEmpty());
 }
 
+TEST_F(MemberListTest, AFalseGreetingWithTheOwnIdOnlyAsksItsAddress) {
+  SetView({"here", "at-b"});
+  EXPECT_OK(members_.Heard("here", HelloOf("self", 5, 50), now_));
+  EXPECT_OK(members_.Heard("at-b", HelloOf("b"), now_));
+  const uint64_t before = members_.version(now_);
+  PeerHello lie = HelloOf("self", 1'000'000, 7);
+  for (const char* address : {"at-b", "here", "nowhere"}) {
+    lie.address = address;
+    EXPECT_OK(members_.Greeted(lie, now_));
+    EXPECT_FALSE(members_.replaced_by()) << address;
+  }
+  EXPECT_THAT(Live(), ElementsAre("b/1"));
+  EXPECT_EQ(members_.version(now_), before);
+  // The addresses say at once who is there.
+  EXPECT_THAT(members_.TakeDue(now_), ElementsAre("at-b", "here"));
+  EXPECT_OK(members_.Heard("at-b", HelloOf("b"), now_));
+  EXPECT_FALSE(members_.replaced_by());
+}
+
+TEST_F(MemberListTest, AFalseGreetingTakesNobodysPlace) {
+  SetView({"at-a"});
+  EXPECT_OK(members_.Heard("at-a", HelloOf("a", 3, 9), now_));
+  PeerHello lie = HelloOf("x", 1'000'000, 7);
+  lie.address = "at-a";
+  EXPECT_OK(members_.Greeted(lie, now_));
+  lie.caller.id = "a";
+  EXPECT_OK(members_.Greeted(lie, now_));
+  EXPECT_THAT(Live(), ElementsAre("a/3"));
+  EXPECT_THAT(members_.TakeDue(now_), ElementsAre("at-a"));
+}
+
+TEST_F(MemberListTest, AProcessComesBackWhenTheNewerOneIsGone) {
+  SetView({"at-a", "here", "there"});
+  const auto claim = [&] {
+    EXPECT_OK(members_.Heard("at-a", HelloOf("a"), now_));
+    EXPECT_OK(members_.Heard("there", HelloOf("self", 6, 1), now_));
+    (void)members_.version(now_);
+    EXPECT_TRUE(members_.replaced_by());
+  };
+  claim();
+  // Silence.
+  now_ += seconds(20);
+  Fail("there");
+  (void)members_.version(now_);
+  EXPECT_TRUE(members_.replaced_by());
+  const uint64_t before = members_.version(now_);
+  now_ += seconds(10);
+  EXPECT_NE(members_.version(now_), before);
+  EXPECT_FALSE(members_.replaced_by());
+  // Somebody else is at its address.
+  claim();
+  EXPECT_OK(members_.Heard("there", HelloOf("c"), now_));
+  EXPECT_FALSE(members_.replaced_by());
+  EXPECT_THAT(Live(), ElementsAre("a/1", "c/1"));
+  // Discovery names it no more.
+  claim();
+  SetView({"at-a", "here"});
+  EXPECT_FALSE(members_.replaced_by());
+  // Its own greetings do not keep a claim that its address does not confirm.
+  SetView({"at-a", "here", "there"});
+  claim();
+  now_ += seconds(29);
+  PeerHello again = HelloOf("self", 6, 1);
+  again.address = "there";
+  EXPECT_OK(members_.Greeted(again, now_));
+  now_ += seconds(1);
+  (void)members_.version(now_);
+  EXPECT_FALSE(members_.replaced_by());
+}
+
+TEST_F(MemberListTest, OlderProcessesOfAnIdAreNamed) {
+  SetView({"here", "there", "third"});
+  EXPECT_OK(members_.Heard("here", HelloOf("a", 3, 9), now_));
+  EXPECT_OK(members_.Heard("there", HelloOf("a", 5, 1), now_));
+  EXPECT_OK(members_.Heard("third", HelloOf("a", 4, 2), now_));
+  const auto live = members_.live(now_);
+  ASSERT_EQ(live.size(), 1u);
+  EXPECT_EQ(live[0].hello.caller.incarnation, 1u);
+  EXPECT_THAT(live[0].older_incarnations, ::testing::UnorderedElementsAre(9, 2));
+}
+
 TEST_F(MemberListTest, WhoDoesNotFitIsNoMemberAndTheReasonIsKept) {
   SetView({"at-a"});
   PeerHello other = HelloOf("a");

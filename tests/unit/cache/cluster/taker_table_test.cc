@@ -60,6 +60,20 @@ TEST(TakerTableTest, WhoComesAfterTwoOthersIsSentToThemOnce) {
   EXPECT_TRUE(takers.Begin(1, "a", &named));
 }
 
+TEST(TakerTableTest, ItKnowsWhetherSomebodyWasTurnedAwayMeanwhile) {
+  TakerTable takers;
+  Names named;
+  EXPECT_FALSE(takers.TurnedAway(1));
+  EXPECT_TRUE(takers.Begin(1, "a", &named));
+  EXPECT_TRUE(takers.Begin(1, "b", &named));
+  EXPECT_FALSE(takers.TurnedAway(1));
+  EXPECT_FALSE(takers.Begin(1, "c", &named));
+  EXPECT_TRUE(takers.TurnedAway(1));
+  EXPECT_FALSE(takers.TurnedAway(2));
+  takers.End(1, "a", false);
+  EXPECT_FALSE(takers.TurnedAway(1)) << "there is a place now";
+}
+
 TEST(TakerTableTest, NobodyIsNamedToItself) {
   TakerTable takers;
   Names named;

@@ -110,36 +110,26 @@ class DirectoryTest : public ::testing::Test {
 
 TEST_F(DirectoryTest, AnswersFromTheOldStreamUntilTheNewOneIsComplete) {
   EXPECT_TRUE(directory_.young());
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8, 16})));
   EXPECT_TRUE(directory_.young());  // "b" has said nothing.
-  EXPECT_FALSE(directory_.Open("a", 2, 0));
   count_ = check_ = 0;
   ASSERT_OK(directory_.Apply("a", 2, Message(1, {16, 24}, /*complete=*/false)));
   for (const WaymarkHash hash : {8, 16, 24}) EXPECT_THAT(Find(hash), SizeIs(1)) << hash;
   ASSERT_OK(directory_.Apply("a", 2, Message(2, {32})));
   EXPECT_THAT(Find(8), IsEmpty());
   EXPECT_THAT(Find(16), ElementsAre(Holder{"a", kDisk}));
-  EXPECT_FALSE(directory_.Open("b", 1, 0));
   count_ = check_ = 0;
   ASSERT_OK(directory_.Apply("b", 1, Message(1, {})));
   EXPECT_FALSE(directory_.young());
 }
 
-TEST_F(DirectoryTest, AStreamGoesOnAfterAConnectionBroke) {
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
+TEST_F(DirectoryTest, TheStreamOfAnotherProcessEndsTheOneBefore) {
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
-  ASSERT_OK(directory_.Apply("a", 1, Message(2, {16})));
-  EXPECT_FALSE(directory_.Open("a", 9, 2));  // Another process.
-  EXPECT_FALSE(directory_.Open("a", 1, 2));  // And so the stream is over.
-}
-
-TEST_F(DirectoryTest, AStreamThatIsWholeIsTakenUpAgain) {
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
-  ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
-  EXPECT_TRUE(directory_.Open("a", 1, 1));
-  ASSERT_OK(directory_.Apply("a", 1, Message(2, {16})));
-  EXPECT_THAT(Find(8), SizeIs(1));
+  const Announcement second = Message(2, {16});
+  count_ = check_ = 0;
+  ASSERT_OK(directory_.Apply("a", 9, Message(1, {24})));
+  EXPECT_THAT(directory_.Apply("a", 1, second), StatusIs(StatusCode::kNotFound, HasSubstr("'a'")));
+  EXPECT_THAT(Find(24), SizeIs(1));
 }
 
 TEST(DirectoryTableTest, HoldersBeyondTheFirstFourStayWhenTheseAreSwept) {
@@ -165,7 +155,6 @@ TEST_F(DirectoryTest, EightHoldersStayWhenTheirStreamsBeginAgain) {
   directory_.SetMembers(ids);
   for (const uint64_t incarnation : {1, 2}) {
     for (const std::string& id : ids) {
-      directory_.Open(id, incarnation, 0);
       count_ = check_ = 0;
       ASSERT_OK(directory_.Apply(id, incarnation, Message(1, {8}, /*complete=*/false)));
       ASSERT_OK(directory_.Apply(id, incarnation, Message(2, {})));
@@ -182,7 +171,6 @@ TEST_F(DirectoryTest, HoldersThatAreGoneLeaveTheirPlacesAtOnce) {
     directory_.SetMembers({"a"});
     directory_.SetMembers(ids);
     for (const std::string& id : ids) {
-      directory_.Open(id, incarnation, 0);
       count_ = check_ = 0;
       ASSERT_OK(directory_.Apply(id, incarnation, Message(1, {8})));
     }
@@ -191,10 +179,8 @@ TEST_F(DirectoryTest, HoldersThatAreGoneLeaveTheirPlacesAtOnce) {
 }
 
 TEST_F(DirectoryTest, AMessageThatComesTwiceCountsOnce) {
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
   const Announcement first = Message(1, {8});
   ASSERT_OK(directory_.Apply("a", 1, first));
-  EXPECT_FALSE(directory_.Open("a", 1, 0));  // The sender begins, once more.
   ASSERT_OK(directory_.Apply("a", 1, first));
   const Announcement second = Message(2, {16});
   ASSERT_OK(directory_.Apply("a", 1, second));
@@ -210,7 +196,6 @@ TEST_F(DirectoryTest, AMessageThatComesTwiceCountsOnce) {
 }
 
 TEST_F(DirectoryTest, AStreamThatBeginsAgainWithOtherThingsIsNoRepetition) {
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
   count_ = check_ = 0;
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {16})));
@@ -220,7 +205,6 @@ TEST_F(DirectoryTest, AStreamThatBeginsAgainWithOtherThingsIsNoRepetition) {
 
 TEST_F(DirectoryTest, ItSaysWhatItHasOfAStream) {
   EXPECT_EQ(directory_.SequenceOf("a", 1), 0u);
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
   ASSERT_OK(directory_.Apply("a", 1, Message(2, {16})));
   EXPECT_EQ(directory_.SequenceOf("a", 1), 2u);
@@ -232,7 +216,6 @@ TEST_F(DirectoryTest, ItSaysWhatItHasOfAStream) {
 }
 
 TEST_F(DirectoryTest, GapsAndWrongSumsEndAStream) {
-  EXPECT_FALSE(directory_.Open("a", 1, 0));
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
   EXPECT_THAT(directory_.Apply("a", 1, Message(3, {24})),
               StatusIs(StatusCode::kAborted, HasSubstr("got number 3, expected 2")));
@@ -251,7 +234,6 @@ TEST_F(DirectoryTest, GapsAndWrongSumsEndAStream) {
 TEST_F(DirectoryTest, FloodsAreRefused) {
   Directory small({.max_per_holder = 100});
   small.SetMembers({"a"});
-  small.Open("a", 1, 0);
   std::vector<WaymarkHash> many;
   for (uint64_t i = 1; i <= 101; ++i) many.push_back(i * 8);
   EXPECT_THAT(small.Apply("a", 1, Message(1, many)),
@@ -264,7 +246,6 @@ TEST_F(DirectoryTest, FloodsAreRefused) {
 }
 
 TEST_F(DirectoryTest, MembersThatLeaveTakeTheirEntriesAlong) {
-  directory_.Open("a", 1, 0);
   ASSERT_OK(directory_.Apply("a", 1, Message(1, {8})));
   directory_.SetMembers({"b"});
   EXPECT_THAT(Find(8), IsEmpty());
@@ -302,8 +283,9 @@ class ClusterTest : public ::testing::TestWithParam<uint64_t> {
     Node& holder = nodes_.at(from);
     Directory& owner = nodes_.at(to).directory;
     if (!holder.open.contains(to)) {
+      // As a greeting tells.
       const uint64_t told = holder.announcer.SequenceOf(to);
-      if (!owner.Open(from, holder.incarnation, told)) holder.announcer.Restart(to);
+      if (owner.SequenceOf(from, holder.incarnation) != told) holder.announcer.Restart(to);
       holder.open.insert(to);
     }
     const auto message = holder.announcer.Next(to);

@@ -99,7 +99,6 @@ struct EngineTestOptions {
   uint64_t disk_bytes = 64 << 20;
   bool disk = true;
   uint64_t device_bytes = DeviceBytesOfThisRun();  // 0: no device tier.
-  const EvictionPolicy* eviction = nullptr;
   BlockSource* source = nullptr;
   Timers* timers = nullptr;
   std::optional<MemoryAccount::Bounds> memory = std::nullopt;  // Of `account_`.
@@ -141,7 +140,6 @@ class EngineTest : public ::testing::Test {
                                                       .executor = executor_,
                                                       .node_id = "node",
                                                       .node_epoch = 1,
-                                                      .eviction = options.eviction,
                                                       .source = options.source,
                                                       .timers = options.timers,
                                                       .memory = memory_,

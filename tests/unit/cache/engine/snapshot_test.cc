@@ -34,7 +34,8 @@ class SnapshotTest : public ::testing::Test {
   NamespacePtr Open(const std::string& model) {
     const NamespaceSpec spec = Spec(model);
     const auto opened = registry_.Open(Fingerprint(spec), spec.tenant, [&](uint64_t generation) {
-      return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation, &policy_, 1);
+      return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation,
+                                              EvictionKind::kLru, 1);
     });
     EXPECT_OK(opened);
     return opened->state;
@@ -85,7 +86,6 @@ class SnapshotTest : public ::testing::Test {
     if (event.kind == Kind::kRemoved) blocks->erase({event.fingerprint, event.key});
   }
 
-  LruPolicy policy_;
   Tiers tiers_;
   NamespaceRegistry registry_{16};
   FakeClock clock_;
@@ -179,7 +179,6 @@ TEST_F(SnapshotTest, ADroppedNamespaceIsLeftOut) {
 TEST(NamespaceRegistryTest, EachOpenedNamespaceHasAGenerationOfItsOwn) {
   const auto stored = StoredNamespace::Of(Spec("a"));
   const Digest& fingerprint = stored->fingerprint;
-  LruPolicy policy;
   NamespaceRegistry registry(4);
   Mutex mu;
   std::multiset<uint64_t> generations;
@@ -189,7 +188,7 @@ TEST(NamespaceRegistryTest, EachOpenedNamespaceHasAGenerationOfItsOwn) {
       const auto opened = registry.Open(fingerprint, stored->spec.tenant, [&](uint64_t generation) {
         MutexLock lock(mu);
         generations.insert(generation);
-        return std::make_shared<NamespaceState>(stored, generation, &policy, 1);
+        return std::make_shared<NamespaceState>(stored, generation, EvictionKind::kLru, 1);
       });
       EXPECT_OK(opened);
       std::this_thread::yield();

@@ -42,8 +42,7 @@ class Model : public ::testing::TestWithParam<uint64_t> {
 TEST_P(Model, AgreesWithANaiveTree) {
   const uint64_t seed = GetParam();
   std::mt19937_64 rng(seed);
-  LruPolicy lru;
-  BlockIndex index(kWhole, &lru, seed);
+  BlockIndex index(kWhole, nullptr, seed);
   struct Block {
     ByTier<bool> in;
     uint32_t last_use = 0;

@@ -42,8 +42,7 @@ class BlockIndexTest : public ::testing::Test {
     return evicted ? std::optional(evicted->key) : std::nullopt;
   }
 
-  LruPolicy lru_;
-  BlockIndex index_{kWhole, &lru_, 42};
+  BlockIndex index_{kWhole, nullptr, 42};
   ReleaseList released_;
 };
 
@@ -297,8 +296,7 @@ TEST_F(BlockIndexTest, ReclaimGivesEveryExtentBack) {
 TEST_F(BlockIndexTest, ReclaimKeepsWhatPinsKeepAndNothingElse) {
   std::mt19937_64 rng(7);
   for (int round = 0; round < 20; ++round) {
-    const LruPolicy policy;
-    BlockIndex index(kWhole, &policy, 1);
+    BlockIndex index(kWhole, nullptr, 1);
     std::vector<uint64_t> parent(400);
     for (uint64_t n = 1; n < 400; ++n) {
       // Chains, branches, and roots in any order.

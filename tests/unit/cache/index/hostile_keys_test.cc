@@ -43,8 +43,7 @@ class HostileKeysTest : public ::testing::Test {
     return index_.Match(keys, 0, true);
   }
 
-  LruPolicy lru_;
-  BlockIndex index_{kWhole, &lru_, 42};
+  BlockIndex index_{kWhole, nullptr, 42};
   ReleaseList released_;
 };
 
@@ -168,7 +167,7 @@ TEST_F(HostileKeysTest, AnIndexThatWasFullAndIsEmptyIsSmall) {
 
 TEST_F(HostileKeysTest, ManyPartsCountAsWhatTheyTake) {
   const format::PartRect whole{0, 1, 0, 1024};
-  BlockIndex index(whole, &lru_, 42);
+  BlockIndex index(whole, nullptr, 42);
   const size_t before = index.MemoryBytes();
   PartPlaces parts;
   for (uint16_t head = 0; head < 1024; ++head) {

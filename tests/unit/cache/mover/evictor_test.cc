@@ -31,7 +31,7 @@ class EvictorTest : public ::testing::Test {
     return context_->registry
         .Open(stored->fingerprint, stored->spec.tenant,
               [&](uint64_t generation) {
-                return std::make_shared<NamespaceState>(stored, generation, &context_->policy,
+                return std::make_shared<NamespaceState>(stored, generation, EvictionKind::kLru,
                                                         context_->seed);
               })
         ->state;

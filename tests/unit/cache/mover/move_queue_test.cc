@@ -31,8 +31,8 @@ class MoveQueueTest : public ::testing::Test {
     return move ? move->key.bytes[0] : -1;
   }
 
-  LruPolicy policy_;
-  NamespacePtr ns_ = std::make_shared<NamespaceState>(StoredNamespace::Of(Spec()), 1, &policy_, 1);
+  NamespacePtr ns_ =
+      std::make_shared<NamespaceState>(StoredNamespace::Of(Spec()), 1, EvictionKind::kLru, 1);
   std::shared_ptr<int> waiter_ = std::make_shared<int>();
   MoveQueue queue_{{.capacity = 3, .max_under_way = 2}};
 };

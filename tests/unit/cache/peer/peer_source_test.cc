@@ -22,6 +22,9 @@ constexpr size_t kBytes = 1000;
 class Sink final : public BlockSink {
  public:
   Result<std::vector<std::span<std::byte>>> Begin(const SourceBlock&) override {
+    if (const Status refused = std::exchange(refuse_next, OkStatus()); !refused.ok()) {
+      return refused;
+    }
     bytes.assign(kBytes, std::byte{0});
     return std::vector<std::span<std::byte>>{bytes};
   }
@@ -31,6 +34,7 @@ class Sink final : public BlockSink {
                : Errorf(StatusCode::kDataLoss, "wrong bytes");
   }
   std::vector<std::byte> bytes;
+  Status refuse_next;
 };
 
 class PeerSourceTest : public ::testing::Test {
@@ -241,6 +245,47 @@ TEST_F(PeerSourceTest, AReadTurnsToTheNextHolder) {
   EXPECT_EQ(peers_.at(second).reads, 3);
 }
 
+TEST_F(PeerSourceTest, AMemberThatSendsWrongBytesIsSkippedForAWhile) {
+  // The holders are looked up each time.
+  Start({"self", "a", "b"});
+  Store("a", 0, 8);
+  Store("b", 0, 8, TierClass::kDisk);
+  ASSERT_THAT(Runs(8), ::testing::ElementsAre(8));
+  ASSERT_EQ(peers_.at("a").matches, 1);
+  for (uint64_t n = 0; n < PeerHealth::kWrong; ++n) {
+    EXPECT_TRUE(source_->health().Hopeful("a")) << n;
+    peers_.at("a").blocks.FlipBytes(1);
+    EXPECT_THAT(Read(n), ::testing::Optional(OkStatus())) << "from the other one";
+  }
+  EXPECT_FALSE(source_->health().Hopeful("a"));
+  EXPECT_TRUE(source_->health().SkippedForWrong("a"));
+  EXPECT_EQ(source_->counts().wrong_reads, PeerHealth::kWrong);
+  const int reads = peers_.at("a").reads, matches = peers_.at("a").matches;
+  EXPECT_THAT(Read(7), ::testing::Optional(OkStatus()));
+  EXPECT_THAT(Runs(8), ::testing::ElementsAre(8));
+  // Nor does a new process of it change that.
+  source_->Renew("a");
+  EXPECT_THAT(Read(6), ::testing::Optional(OkStatus()));
+  EXPECT_EQ(peers_.at("a").reads, reads);
+  EXPECT_EQ(peers_.at("a").matches, matches);
+  clock_.Advance(PeerHealth::kWrongPause);
+  EXPECT_TRUE(source_->health().Hopeful("a"));
+}
+
+TEST_F(PeerSourceTest, ABlockOfAWrongShapeIsTakenElsewhere) {
+  Start({"self", "a", "b"});
+  Store("a", 0, 1);
+  Store("b", 0, 1, TierClass::kDisk);
+  ASSERT_THAT(Runs(1), ::testing::ElementsAre(1));
+  sink_.refuse_next = Errorf(StatusCode::kInvalidArgument, "parts overlap");
+  EXPECT_THAT(Read(0), ::testing::Optional(OkStatus()));
+  EXPECT_EQ(peers_.at("b").reads, 1);
+  // What this node has no room for, it does not ask others for.
+  sink_.refuse_next = Errorf(StatusCode::kResourceExhausted, "no room");
+  EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kResourceExhausted, _)));
+  EXPECT_EQ(peers_.at("b").reads, 1);
+}
+
 TEST_F(PeerSourceTest, ABusyMemberNamesOthers) {
   Start({"self", "a", "b"});
   Store("a", 0, 4);
@@ -323,6 +368,27 @@ TEST_F(PeerSourceTest, WhoKnowsOtherBumpsServesNothing) {
 TEST_F(PeerSourceTest, OneThatNobodyLocatedIsNotFound) {
   Start({"self", "a"});
   EXPECT_THAT(Read(0), ::testing::Optional(StatusIs(StatusCode::kNotFound, _)));
+}
+
+TEST(PeerHealthTest, WrongBytesThatAreRareAreForgiven) {
+  FakeClock clock;
+  PeerHealth health(&clock);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(health.SentWrong("a"));
+    EXPECT_FALSE(health.SentWrong("a"));
+    clock.Advance(PeerHealth::kWrongWithin);
+  }
+  EXPECT_TRUE(health.MayCall("a"));
+  EXPECT_FALSE(health.SentWrong("a"));
+  EXPECT_FALSE(health.SentWrong("a"));
+  EXPECT_FALSE(health.SentWrong("b"));
+  EXPECT_TRUE(health.SentWrong("a"));
+  EXPECT_FALSE(health.MayCall("a"));
+  EXPECT_TRUE(health.MayCall("b"));
+  health.Worked("a");
+  EXPECT_FALSE(health.MayCall("a"));
+  clock.Advance(PeerHealth::kWrongPause);
+  EXPECT_TRUE(health.MayCall("a"));
 }
 
 TEST(PeerHealthTest, PausesGrowUntilACallWorks) {

@@ -5,8 +5,6 @@
 #include <map>
 #include <random>
 
-#include "services/cache/placement/eviction_policy.h"
-
 namespace cairn::cache {
 namespace {
 
@@ -39,11 +37,6 @@ TEST(CandidateHeapTest, RandomOperationsKeepTheLowestOnTop) {
     ASSERT_EQ(ranks[heap.top().id], lowest);
     ASSERT_EQ(positions[heap.top().id], 0u);
   }
-}
-
-TEST(LruPolicyTest, RanksByLastUseOnly) {
-  LruPolicy lru;
-  EXPECT_LT(lru.Rank({.last_use = 1, .uses = 100}), lru.Rank({.last_use = 2, .uses = 0}));
 }
 
 }  // namespace

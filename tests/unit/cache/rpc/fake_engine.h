@@ -42,6 +42,7 @@ class FakeEngine final : public CacheEngine {
     trace = request.trace;
     match_leased = request.lease;
     holders.assign(request.holders.begin(), request.holders.end());
+    next = request.next;
     MatchResult result;
     result.matched_blocks = static_cast<uint32_t>(request.keys.size()) - 1;
     result.lease = 7;
@@ -187,6 +188,7 @@ class FakeEngine final : public CacheEngine {
   Result<DropResult> BumpEpoch(const Digest&) override { return DropResult{1, 5}; }
   void Tick() override {}
   void BeginDrain() override {}
+  PeerEngine* for_peers() override { return peers; }
 
   // Waits, with a deadline, for something that another thread brings about.
   template <typename Predicate>
@@ -206,6 +208,7 @@ class FakeEngine final : public CacheEngine {
   std::string trace;
   bool match_leased = false;         // Of the last match.
   std::vector<std::string> holders;  // Of the last match.
+  NextUse next = NextUse::kUnknown;  // Of the last match.
   bool asks_source = false;          // Matches go on at a source.
   std::vector<FurtherMatch::Done> waiting;
   Duration prefetch_needed_in{0};
@@ -221,6 +224,7 @@ class FakeEngine final : public CacheEngine {
   EngineStats stats;
   std::vector<CacheEvent> events;
   Status watch_end;
+  PeerEngine* peers = nullptr;
   std::vector<std::optional<SessionId>> watched_by;
 };
 

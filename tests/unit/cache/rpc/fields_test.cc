@@ -60,6 +60,7 @@ TEST_F(ServiceTest, MatchNamesEveryBadField) {
         [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::quiet_NaN()); }},
        {"prefill_tokens_per_second",
         [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::infinity()); }},
+       {"next: got 4, expected 0 to 3", [](R* r) { r->set_next(static_cast<v1::NextUse>(4)); }},
        {"holders: got 5 of them, expected at most 4",
         [](R* r) {
           for (int i = 0; i < 5; ++i) r->add_holders("node");
@@ -459,6 +460,30 @@ TEST_F(ServiceTest, HoldersReachTheEngine) {
   while (reader->Read(&frame)) {
   }
   EXPECT_THAT(engine.holders, ElementsAre("node-3"));
+}
+
+TEST_F(ServiceTest, HintsOfPlacementReachTheEngine) {
+  v1::MatchRequest match;
+  match.set_session_id(Session());
+  match.set_fingerprint(FingerprintBytes());
+  match.set_keys(std::string(64, 'k'));
+  match.set_next(v1::NEXT_USE_LATER);
+  grpc::ClientContext context;
+  v1::MatchResponse response;
+  ASSERT_TRUE(stub->Match(&context, match, &response).ok());
+  EXPECT_EQ(engine.next, NextUse::kLater);
+
+  v1::FetchRequest fetch;
+  fetch.set_session_id(match.session_id());
+  fetch.mutable_lookup()->set_fingerprint(FingerprintBytes());
+  fetch.mutable_lookup()->set_keys(match.keys());
+  fetch.mutable_lookup()->set_next(v1::NEXT_USE_NEVER);
+  grpc::ClientContext fetching;
+  auto reader = stub->Fetch(&fetching, fetch);
+  v1::FetchFrame frame;
+  while (reader->Read(&frame)) {
+  }
+  EXPECT_EQ(engine.next, NextUse::kNever);
 }
 
 TEST_F(ServiceTest, TraceIsCheckedAndReachesTheEngine) {

@@ -61,6 +61,7 @@ class ServiceTest : public ::testing::Test {
     service->AddTo(&calls);
     AddAdminService(&calls, &rpc);
     AddClusterService(&calls, &rpc, /*cluster=*/nullptr);
+    AddMore();
     health.AddTo(&calls);
     grpc::ServerBuilder builder;
     calls.Register(&builder);
@@ -76,9 +77,14 @@ class ServiceTest : public ::testing::Test {
     ticker = std::make_unique<Ticker>(std::chrono::milliseconds(5), [this] {
       service->Tick();
       health.Tick();
+      TickMore();
     });
     engine.spec = Spec();
   }
+
+  // Further services, before the server starts, and what the ticker does for them.
+  virtual void AddMore() {}
+  virtual void TickMore() {}
 
   void TearDown() override {
     ticker.reset();

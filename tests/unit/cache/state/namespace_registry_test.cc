@@ -16,7 +16,8 @@ class NamespaceRegistryTest : public ::testing::Test {
     spec.revision = "1";
     spec.numerics = "f32";
     spec.layout.form = OpaqueLayout{"x", 4096, 1};
-    return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation, &lru_, 1);
+    return std::make_shared<NamespaceState>(StoredNamespace::Of(spec), generation,
+                                            EvictionKind::kLru, 1);
   }
   NamespacePtr Open(const std::string& model) {
     const NamespacePtr made = Make(model, 1);
@@ -42,7 +43,6 @@ class NamespaceRegistryTest : public ::testing::Test {
     return bytes;
   }
 
-  LruPolicy lru_;
   Tiers tiers_{nullptr};
   NamespaceRegistry registry_{100};
 };

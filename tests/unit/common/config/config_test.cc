@@ -134,6 +134,15 @@ TEST_F(ConfigTest, YamlOfTheWrongShapeIsAnErrorWithItsLine) {
   EXPECT_OK(schema.ApplyYaml("# nothing\n", "f"));
 }
 
+TEST_F(ConfigTest, AListMayComeInSeveralFlags) {
+  const std::string path = ::testing::TempDir() + "cairn_config_list_test.yaml";
+  std::ofstream(path) << "tls: {admins: [file]}\nlisten: file\n";
+  ASSERT_OK(Load(schema, {"--config", path, "--tls.admins", "a", "--listen", "one", "--set",
+                          "tls.admins=b,c", "--tls.admins=d", "--listen", "two"}));
+  EXPECT_THAT(options.admins, ElementsAre("a", "b", "c", "d"));
+  EXPECT_EQ(options.listen, "two");
+}
+
 TEST_F(ConfigTest, FlagsWinOverEnvironmentOverFile) {
   const std::string path = ::testing::TempDir() + "cairn_config_test.yaml";
   std::ofstream(path) << "node: {id: file}\nrpc: {threads: 2}\nlisten: file\n";

@@ -6,6 +6,7 @@
 namespace cairn::cli {
 namespace {
 
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
@@ -91,6 +92,20 @@ TEST(StatViewTest, NamespacesAreListed) {
   const std::vector<client::NamespaceInfo> list = {ns};
   EXPECT_THAT(StatText(SomeStats(), list, {}), HasSubstr("some-model"));
   EXPECT_EQ(StatJson(SomeStats(), list)["namespaces"][0]["blocks"], 12);
+}
+
+TEST(StatViewTest, WhatPlacementLearnedIsShown) {
+  client::NamespaceInfo ns;
+  EXPECT_THAT(StatText(SomeStats(), std::span(&ns, 1), {}), Not(HasSubstr("learned group")));
+  ns.remembered_blocks = 77;
+  ns.learned = {
+      {.name = "turn 1, 8 to 15 new blocks", .uses = 20, .block_seconds = 4000, .blocks = 9}};
+  EXPECT_THAT(StatText(SomeStats(), std::span(&ns, 1), {}),
+              AllOf(HasSubstr("turn 1, 8 to 15 new blocks"), HasSubstr("200")));
+  const Json json = StatJson(SomeStats(), std::span(&ns, 1))["namespaces"][0];
+  EXPECT_EQ(json["remembered_blocks"], 77);
+  EXPECT_EQ(json["learned"][0]["group"], "turn 1, 8 to 15 new blocks");
+  EXPECT_EQ(json["learned"][0]["blocks"], 9);
 }
 
 TEST(StatViewTest, FiguresAreSummedByTenant) {

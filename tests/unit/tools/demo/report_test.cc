@@ -77,10 +77,10 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   keys.clear();
   const Json& row = json["rows"][2];
   for (const auto& [key, value] : row.items()) keys.push_back(key);
-  EXPECT_THAT(keys,
-              ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens", "ttft_s",
-                          "bytes", "tiers", "path", "lent_bytes", "copied_bytes", "identical",
-                          "recipe", "bits_per_number", "answer", "same_ids_as_full"));
+  EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens",
+                                "ttft_s", "bytes", "tiers", "peer_bytes", "killed", "path",
+                                "lent_bytes", "copied_bytes", "identical", "recipe",
+                                "bits_per_number", "answer", "same_ids_as_full"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
   EXPECT_TRUE(row["recipe"].is_null());
@@ -121,6 +121,34 @@ TEST(ReportTest, ADiskRowServedFromRamIsAFailure) {
   report.rows[2].disk_bytes = 0;
   EXPECT_THAT(BrokenPromises(report),
               ElementsAre(HasSubstr("disk/q1: no byte came from the disk")));
+}
+
+TEST(ReportTest, AHolderThatDidNotDieWhileItAnsweredIsAFailure) {
+  DemoReport report = GoodReport();
+  DemoRow row{"holder-killed/turn2", 1000, 512, 488, 0.6, 40, 40, 0, true, 1.2};
+  row.killed = KilledNode{.node = "holder", .during_answer = true, .sent_bytes = 40};
+  report.rows.push_back(row);
+  EXPECT_THAT(BrokenPromises(report), IsEmpty());
+  EXPECT_THAT(RenderSummary(report, {}), HasSubstr("holder killed while it answers"));
+  const Json json = Json::parse(ReportJson(report));
+  EXPECT_EQ(json["rows"].back()["killed"]["node"], "holder");
+  EXPECT_EQ(json["rows"].back()["killed"]["sent_bytes"], 40);
+  report.rows.back().fetched_tokens = 0;
+  EXPECT_THAT(BrokenPromises(report), IsEmpty()) << "no block was whole when it died";
+  report.rows.back().killed->during_answer = false;
+  EXPECT_THAT(BrokenPromises(report),
+              ElementsAre(HasSubstr("holder-killed/turn2: the holder was not killed")));
+  EXPECT_THAT(RenderSummary(report, {}), HasSubstr("NOT killed in time"));
+  report.rows.back().killed.reset();
+  EXPECT_EQ(BrokenPromises(report).size(), 1u);
+}
+
+TEST(ReportTest, AClusterRowWithoutBytesOfAnotherNodeIsAFailure) {
+  DemoReport report = GoodReport();
+  report.rows.push_back({"cluster/q1", 4100, 4096, 4, 0.5, 100, 100, 0, true, 4.0});
+  EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("cluster/q1: no byte came from")));
+  report.rows.back().peer_bytes = 100;
+  EXPECT_THAT(BrokenPromises(report), IsEmpty());
 }
 
 TEST(ReportTest, AnEmptyReportIsAFailure) { EXPECT_EQ(BrokenPromises({}).size(), 1u); }

@@ -372,6 +372,106 @@ TEST(TransformerTest, AWideChunkGivesTheBitsOfSmallOnes) {
   EXPECT_FALSE(wide.Run(too_many, Phase::kPrefill).ok());
 }
 
+// Sequences of one transformer that begin with the same pages.
+class Sharers {
+ public:
+  Sharers(const Model& model, const kernels::Backend& backend, Arithmetic arithmetic)
+      : r_(model, {.arithmetic = arithmetic,
+                   .threads = 2,
+                   .block_tokens = 16,
+                   .max_context = 1024,
+                   .backend = &backend}) {}
+
+  // A sequence of `length` tokens, of which the first `common` are in the pages of the first one.
+  void Add(int64_t common, int64_t length) {
+    std::vector<int32_t> tokens = Tokens(length);
+    for (int64_t t = common; t < length; ++t) {
+      auto& token = tokens[static_cast<size_t>(t)];
+      token = (token + static_cast<int32_t>(sequences_.size())) % kVocab;
+    }
+    sequences_.push_back(std::make_unique<KvSequence>(r_.pool->NewSequence()));
+    KvSequence& sequence = *sequences_.back();
+    ASSERT_TRUE(sequence.Reserve(length + 8).ok());
+    for (int64_t page = 0; page < common / 16; ++page) {
+      ASSERT_TRUE(sequence.Adopt(page, Name(page)));
+    }
+    sequence.SetLength(common / 16 * 16);
+    const auto step = static_cast<size_t>(r_.transformer->max_rows());
+    while (sequence.length() < length) {
+      const auto rest = std::span(tokens).subspan(static_cast<size_t>(sequence.length()));
+      Forward({{static_cast<size_t>(sequences_.size() - 1), rest.first(std::min(step, rest.size())),
+                Phase::kPrefill}});
+    }
+    if (sequences_.size() > 1) return;
+    for (int64_t page = 0; page < length / 16; ++page) sequence.Publish(page, Name(page));
+  }
+
+  struct Work {
+    size_t sequence;
+    std::span<const int32_t> tokens;
+    Phase phase;
+  };
+  // The logits of each.
+  std::vector<std::vector<float>> Forward(const std::vector<Work>& work) {
+    std::vector<std::vector<float>> logits(work.size());
+    std::vector<SequenceChunk> chunks(work.size());
+    for (size_t i = 0; i < work.size(); ++i) {
+      logits[i].resize(kVocab);
+      chunks[i].sequence = sequences_[work[i].sequence].get();
+      chunks[i].tokens = work[i].tokens;
+      chunks[i].phase = work[i].phase;
+      chunks[i].logits = logits[i].data();
+    }
+    const Status status = r_.transformer->Forward(chunks);
+    EXPECT_TRUE(status.ok()) << status;
+    return logits;
+  }
+  size_t size() const { return sequences_.size(); }
+  void Back(size_t sequence, int64_t length) { sequences_[sequence]->SetLength(length); }
+  int64_t Length(size_t sequence) const { return sequences_[sequence]->length(); }
+
+ private:
+  static Digest Name(int64_t page) {
+    Digest name;
+    name.bytes[0] = static_cast<uint8_t>(page);
+    return name;
+  }
+  Runner r_;
+  std::vector<std::unique_ptr<KvSequence>> sequences_;
+};
+
+TEST(TransformerTest, SequencesThatShareAPrefixDecodeAsAlone) {
+  const GeneratedModel model(kOthers);
+  for (const kernels::Backend* backend : kernels::Backends()) {
+    for (const Arithmetic arithmetic : {Arithmetic::kFloat32, Arithmetic::kFast}) {
+      Sharers all(*model, *backend, arithmetic);
+      all.Add(0, 600);
+      // Common splits of 256 tokens: two, two, one, none, one of which the last is not full.
+      for (const auto& [common, length] :
+           {std::pair{600, 610}, {560, 570}, {400, 520}, {0, 300}, {272, 273}, {256, 256}}) {
+        ASSERT_NO_FATAL_FAILURE(all.Add(common, length));
+      }
+      const int32_t token = 7;
+      const std::vector<int32_t> prompt = Tokens(16);
+      std::vector<Sharers::Work> together;
+      std::vector<std::vector<float>> alone;
+      for (size_t i = 0; i < all.size(); ++i) {
+        const int64_t length = all.Length(i);
+        // The last one computes a part of its prompt meanwhile.
+        const Sharers::Work work = i + 1 < all.size()
+                                       ? Sharers::Work{i, {&token, 1}, Phase::kDecode}
+                                       : Sharers::Work{i, prompt, Phase::kPrefill};
+        together.push_back(work);
+        alone.push_back(all.Forward({work}).front());
+        all.Back(i, length);
+      }
+      std::reverse(together.begin(), together.end());
+      std::reverse(alone.begin(), alone.end());
+      EXPECT_EQ(all.Forward(together), alone) << backend->name;
+    }
+  }
+}
+
 TEST(TransformerTest, ImpossibleOptionsNameTheOption) {
   const GeneratedModel model(kOthers);
   const auto message = [&](const Transformer::Options& options) {

@@ -33,8 +33,10 @@ class Hold final : public client::LentHold {
   }
   ~Hold() override { --wire_.holds; }
   bool Pinned() const override {
+    if (gone_) return false;
     if (wire_.pinned_answers < 0 || wire_.pinned_answers-- > 0) return true;
     // From now on the bytes are somebody else's.
+    gone_ = true;
     std::fill(bytes_.begin(), bytes_.end(), std::byte{0x3c});
     return false;
   }
@@ -44,6 +46,7 @@ class Hold final : public client::LentHold {
 
  private:
   mutable std::vector<std::byte> bytes_;
+  mutable std::atomic<bool> gone_{false};
   Wire& wire_;
 };
 

@@ -102,6 +102,36 @@ TEST_F(PromptTest, EveryFieldIsChecked) {
   ExpectRefused("chat", "pirate");
 }
 
+TEST_F(PromptTest, StopTextsAreAFewShortTexts) {
+  request_.stop = std::vector<std::string>(16, "x");
+  request_.stop[3] = std::string(256, 'x');
+  EXPECT_OK(Prepare());
+  request_.stop[3] += 'x';
+  ExpectRefused("field 'stop[3]'", "got 257 bytes, expected 1 to 256");
+  request_.stop[3] = "";
+  ExpectRefused("field 'stop[3]'", "got 0 bytes");
+  request_.stop[3] = "\xff";
+  ExpectRefused("field 'stop[3]'", "not UTF-8");
+  request_.stop = std::vector<std::string>(17, "x");
+  ExpectRefused("field 'stop'", "got 17 texts, expected at most 16");
+}
+
+TEST_F(PromptTest, PriorityAndTenantHaveBounds) {
+  for (const int32_t legal : {-10, 0, 10}) {
+    request_.priority = legal;
+    EXPECT_OK(Prepare());
+  }
+  request_.priority = 11;
+  ExpectRefused("field 'priority'", "got 11, expected -10 to 10");
+  request_.priority = 0;
+  request_.tenant = std::string(128, 'a');
+  EXPECT_OK(Prepare());
+  request_.tenant += 'a';
+  ExpectRefused("field 'tenant'", "got 129 bytes, expected at most 128");
+  request_.tenant = "a\nb";
+  ExpectRefused("field 'tenant'", "without spaces");
+}
+
 TEST_F(PromptTest, AnswerIsCutToTheContext) {
   request_.prompt = TokenPrompt{std::vector<TokenId>(1000, 20)};
   request_.max_tokens = 100;

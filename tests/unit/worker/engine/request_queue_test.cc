@@ -9,55 +9,89 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::shared_ptr<Job> MakeJob() {
+std::shared_ptr<Job> MakeJob(const std::string& tenant = {}) {
+  GenerateRequest request;
+  request.tenant = tenant;
   PreparedPrompt prompt;
   prompt.tokens = {1, 2, 3};
-  return std::make_shared<Job>(GenerateRequest(), prompt, SteadyClock::Get());
+  return std::make_shared<Job>(request, prompt, SteadyClock::Get());
 }
 
-TEST(RequestQueueTest, FirstInFirstOutUpToItsCapacity) {
-  RequestQueue queue(2, SteadyClock::Get());
+class RequestQueueTest : public ::testing::Test {
+ protected:
+  RequestQueue Queue(size_t capacity) {
+    return RequestQueue({.capacity = capacity}, accounts_, "own", SteadyClock::Get());
+  }
+  Status Put(RequestQueue& queue, const std::shared_ptr<Job>& job) {
+    return queue.Put(job, &displaced_);
+  }
+
+  TenantAccounts accounts_;
+  std::shared_ptr<Job> displaced_;
+};
+
+TEST_F(RequestQueueTest, TheOldestFirstUpToItsCapacity) {
+  RequestQueue queue = Queue(2);
   const auto first = MakeJob(), second = MakeJob();
-  EXPECT_OK(queue.Put(first));
-  EXPECT_OK(queue.Put(second));
-  EXPECT_THAT(queue.Put(MakeJob()),
-              testing::StatusIs(StatusCode::kResourceExhausted, HasSubstr("2 requests wait")));
+  EXPECT_OK(Put(queue, first));
+  EXPECT_OK(Put(queue, second));
+  EXPECT_THAT(
+      Put(queue, MakeJob()),
+      testing::StatusIs(StatusCode::kResourceExhausted,
+                        ::testing::AllOf(HasSubstr("2 requests wait"), HasSubstr("try again in"))));
   EXPECT_EQ(queue.Take(), first);
   EXPECT_EQ(queue.Take(), second);
   EXPECT_EQ(queue.Take(), nullptr);
 }
 
-TEST(RequestQueueTest, CancelledRequestsGiveTheirPlacesBack) {
-  RequestQueue queue(3, SteadyClock::Get());
+TEST_F(RequestQueueTest, RequestsWithoutATenantAreTheWorkers) {
+  RequestQueue queue = Queue(2);
+  const auto job = MakeJob();
+  EXPECT_OK(Put(queue, job));
+  EXPECT_EQ(accounts_.Enter("own"), job->claim().tenant);
+}
+
+TEST_F(RequestQueueTest, WhoLosesItsPlaceIsHandedBack) {
+  RequestQueue queue = Queue(2);
+  const auto first = MakeJob("flood"), second = MakeJob("flood");
+  EXPECT_OK(Put(queue, first));
+  EXPECT_OK(Put(queue, second));
+  EXPECT_OK(Put(queue, MakeJob("other")));
+  EXPECT_EQ(displaced_, second);
+  EXPECT_EQ(queue.size(), 2u);
+}
+
+TEST_F(RequestQueueTest, CancelledRequestsGiveTheirPlacesBack) {
+  RequestQueue queue = Queue(3);
   const auto gone = MakeJob(), stays = MakeJob();
-  EXPECT_OK(queue.Put(gone));
-  EXPECT_OK(queue.Put(stays));
+  EXPECT_OK(Put(queue, gone));
+  EXPECT_OK(Put(queue, stays));
   gone->Cancel();
-  const auto cancelled = queue.TakeCancelled();
-  ASSERT_EQ(cancelled.size(), 1u);
-  EXPECT_EQ(cancelled[0], gone);
+  const auto ended = queue.TakeEnded();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0], gone);
   EXPECT_EQ(queue.size(), 1u);
   EXPECT_EQ(queue.Take(), stays);
 }
 
-TEST(RequestQueueTest, CloseRefusesButLetsTheRestBeTaken) {
-  RequestQueue queue(2, SteadyClock::Get());
-  EXPECT_OK(queue.Put(MakeJob()));
+TEST_F(RequestQueueTest, CloseRefusesButLetsTheRestBeTaken) {
+  RequestQueue queue = Queue(2);
+  EXPECT_OK(Put(queue, MakeJob()));
   queue.Close();
-  EXPECT_THAT(queue.Put(MakeJob()), testing::StatusIs(StatusCode::kUnavailable, ::testing::_));
+  EXPECT_THAT(Put(queue, MakeJob()), testing::StatusIs(StatusCode::kUnavailable, ::testing::_));
   EXPECT_NE(queue.Take(), nullptr);
   EXPECT_EQ(queue.Take(), nullptr);
 }
 
-TEST(RequestQueueTest, ARequestAndTheEndWakeTheDriver) {
-  RequestQueue queue(1, SteadyClock::Get());
+TEST_F(RequestQueueTest, ARequestAndTheEndWakeTheDriver) {
+  RequestQueue queue = Queue(1);
   std::thread driver([&] {
     queue.WaitForJob();
     EXPECT_NE(queue.Take(), nullptr);
     queue.WaitForJob();
     EXPECT_TRUE(queue.closed());
   });
-  EXPECT_OK(queue.Put(MakeJob()));
+  EXPECT_OK(Put(queue, MakeJob()));
   queue.Close();
   driver.join();
 }
@@ -89,7 +123,7 @@ TEST(JobTest, CallerThatLeavesCancelsTheJob) {
   const auto job = MakeJob();
   std::thread engine([&] {
     while (!job->cancelled()) std::this_thread::yield();
-    job->Finish(CancelledSummary(*job, SteadyClock::Get().Now()));
+    job->Finish(EndedSummary(*job, SteadyClock::Get().Now()));
   });
   GenerateCallbacks callbacks;
   callbacks.cancelled = [] { return true; };

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <future>
 
-#include "services/worker/engine/scheduler.h"
+#include "services/worker/scheduling/scheduler.h"
 #include "tests/unit/worker/engine/engine_fixture.h"
 
 namespace cairn::worker {
@@ -23,12 +23,12 @@ class Alternate : public Scheduler {
  public:
   explicit Alternate(Seen& seen) : seen_(seen) {}
   size_t max_running() const override { return 3; }
-  std::vector<size_t> Pick(std::span<const Candidate> running) override {
+  StepPlan Next(std::span<const Candidate> running, TimePoint /*now*/) override {
     if (!Gathered(running)) return {};
     const size_t pick = round_++ % running.size();
     if (running[pick].id != last_) ++seen_.switches;
     last_ = running[pick].id;
-    return {pick};
+    return {.order = {pick}};
   }
 
  protected:
@@ -48,12 +48,12 @@ class Alternate : public Scheduler {
 class Together final : public Alternate {
  public:
   using Alternate::Alternate;
-  std::vector<size_t> Pick(std::span<const Candidate> running) override {
+  StepPlan Next(std::span<const Candidate> running, TimePoint /*now*/) override {
     if (!Gathered(running)) return {};
     if (std::ranges::count(running, true, &Candidate::decoding) > 1) ++seen_.decode_rounds;
     std::vector<size_t> all;
     for (size_t i = 0; i < running.size(); ++i) all.push_back(i);
-    return all;
+    return {.order = std::move(all)};
   }
 };
 
@@ -132,7 +132,7 @@ TEST_F(RunLoopTest, PromptsThatShareTheEngineFetchAndPush) {
 TEST_F(RunLoopTest, AFetchThatHangsHoldsUpNobodyElse) {
   auto worker = WorkerWith<Alternate>();
   const GenerateRequest slow = Request(500, 1);
-  GenerateRequest other = Request(300, 2);
+  GenerateRequest other = Request(100, 2, 2);  // Over before the fetch takes too long.
   other.no_cache = true;
   const GenerateSummary want_slow = Run(*worker, slow);
   const GenerateSummary want_other = Run(*worker, other);

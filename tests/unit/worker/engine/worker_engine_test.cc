@@ -289,10 +289,12 @@ TEST_F(WorkerEngineTest, FetchThatBreaksAtAnySliceDoesNotChangeTheAnswer) {
     ExpectSameAnswer(got, want);
     EXPECT_LT(got.fetched_tokens, 320u);
     EXPECT_EQ(got.miss_reason, MissReason::kUnavailable) << n;
+    Idle(*worker);  // The next one would take pages that a push still holds.
     node_.SetFaults(Fault(&Faults::hang_fetch_after, n));
     const GenerateSummary late = Run(*impatient, request);
     ExpectSameAnswer(late, want);
     EXPECT_EQ(late.miss_reason, MissReason::kDeadline) << n;
+    Idle(*impatient);
   }
   EXPECT_EQ(node_.leases(), 0u);
 }
@@ -308,10 +310,12 @@ TEST_F(WorkerEngineTest, BlocksThatFailAreComputedFromTheFirstOn) {
     ExpectSameAnswer(corrupt, want);
     EXPECT_EQ(corrupt.fetched_tokens, block * kBlockTokens);
     EXPECT_EQ(corrupt.miss_reason, MissReason::kCorrupt);
+    Idle(*worker);  // The next one would take pages that a push still holds.
     node_.SetFaults(Fault(&Faults::evict_block, block));
     const GenerateSummary evicted = Run(*worker, request);
     ExpectSameAnswer(evicted, want);
     EXPECT_EQ(evicted.miss_reason, MissReason::kEvicted);
+    Idle(*worker);
   }
 }
 

@@ -101,6 +101,60 @@ TEST(KvPoolTest, MovingASequenceMovesItsPages) {
   EXPECT_EQ(pool->free_pages(), 2);
 }
 
+Digest NameOf(uint8_t n) {
+  Digest name;
+  name.bytes[0] = n;
+  return name;
+}
+
+TEST(KvPoolTest, APublishedPageIsHeldByAllThatAdoptIt) {
+  const auto pool = MakePool(4);
+  KvSequence a = pool->NewSequence(), b = pool->NewSequence();
+  ASSERT_TRUE(a.Reserve(32).ok());
+  ASSERT_TRUE(b.Reserve(32).ok());
+  EXPECT_EQ(pool->free_pages(), 0);
+  EXPECT_FALSE(b.Adopt(0, NameOf(1)));
+  a.Publish(0, NameOf(1));
+  a.Publish(1, NameOf(2));
+  EXPECT_EQ(b.Published(std::vector{NameOf(1), NameOf(2), NameOf(3)}), 2);
+  EXPECT_EQ(b.Published(std::vector{NameOf(3), NameOf(1)}), 0);
+  ASSERT_TRUE(b.Adopt(0, NameOf(1)));
+  EXPECT_EQ(b.pages()[0], a.pages()[0]);
+  EXPECT_NE(b.pages()[1], a.pages()[1]);
+  EXPECT_EQ(pool->free_pages(), 1);  // b's own page.
+
+  a.Clear();
+  EXPECT_EQ(pool->free_pages(), 2);
+  // b still has the first page, and nobody the second.
+  EXPECT_EQ(b.Published(std::vector{NameOf(1), NameOf(2)}), 1);
+  b.Clear();
+  EXPECT_EQ(pool->free_pages(), 4);
+  EXPECT_EQ(b.Published(std::vector{NameOf(1)}), 0);
+}
+
+TEST(KvPoolTest, ANameStaysWithTheFirstPageThatGotIt) {
+  const auto pool = MakePool(3);
+  KvSequence a = pool->NewSequence(), b = pool->NewSequence();
+  ASSERT_TRUE(a.Reserve(16).ok());
+  ASSERT_TRUE(b.Reserve(32).ok());
+  a.Publish(0, NameOf(1));
+  b.Publish(0, NameOf(1));
+  std::byte* const own = b.pages()[0];
+  b.Clear();
+  ASSERT_TRUE(b.Reserve(32).ok());
+  EXPECT_EQ(b.pages()[0], own);
+  ASSERT_TRUE(b.Adopt(1, NameOf(1)));
+  EXPECT_EQ(b.pages()[1], a.pages()[0]);
+  // To adopt one's own page changes nothing.
+  ASSERT_TRUE(a.Adopt(0, NameOf(1)));
+  EXPECT_EQ(a.pages()[0], b.pages()[1]);
+  b.Truncate(0);
+  a.Clear();
+  EXPECT_EQ(pool->free_pages(), 1);  // b has length 0, and keeps what it reserved.
+  b.Clear();
+  EXPECT_EQ(pool->free_pages(), 3);
+}
+
 TEST(KvPoolTest, ImpossibleLayoutsNameTheField) {
   KvLayout layout = kLayout;
   layout.block_tokens = 8;

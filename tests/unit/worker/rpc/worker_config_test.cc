@@ -89,6 +89,24 @@ TEST_F(WorkerConfigTest, TheDocumentIsTheTable) {
       << "print it with cairn-worker --print-config-docs";
 }
 
+TEST(ParseTenantsTest, NamesWeightsAndPriorities) {
+  const auto tenants = ParseTenants({"chat=2", "batch=0.5:-1", "a=b=1:10"});
+  ASSERT_OK(tenants);
+  EXPECT_EQ(tenants->at("chat").weight, 2);
+  EXPECT_EQ(tenants->at("chat").max_priority, 0);
+  EXPECT_EQ(tenants->at("batch").weight, 0.5);
+  EXPECT_EQ(tenants->at("batch").max_priority, -1);
+  EXPECT_EQ(tenants->at("a=b").max_priority, 10);
+  for (const char* wrong : {"chat", "=1", "chat=", "chat=0", "chat=-1", "chat=nan", "chat=1001",
+                            "chat=1x", "chat=1:", "chat=1:11", "chat=1:2x"}) {
+    EXPECT_THAT(
+        ParseTenants({wrong}).status(),
+        testing::StatusIs(StatusCode::kInvalidArgument,
+                          ::testing::HasSubstr(fmt::format("queue.tenants: got '{}'", wrong))));
+  }
+  EXPECT_FALSE(ParseTenants({"a=1", "a=2"}).ok());
+}
+
 TEST_F(WorkerConfigTest, SaltComesFromAFile) {
   config_.tenant_salt_file = "no/such/file";
   EXPECT_THAT(EngineOptions(config_),

@@ -16,6 +16,12 @@
 namespace cairn::worker {
 namespace {
 
+constexpr std::chrono::system_clock::time_point kWall{std::chrono::seconds(1'000'000)};
+
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto) {
+  return worker::FromProto(proto, FakeClock().Now(), kWall);
+}
+
 using ::testing::HasSubstr;
 
 TEST(FromProtoTest, RefusesWhatThePlainFormCannotHold) {
@@ -26,6 +32,10 @@ TEST(FromProtoTest, RefusesWhatThePlainFormCannotHold) {
   expect_refused("field 'prompt': not set");
   proto.set_raw_text("x");
   EXPECT_OK(FromProto(proto));
+  proto.set_next(static_cast<v1::NextUse>(4));
+  expect_refused("field 'next': got 4, expected 0 to 3");
+  proto.set_next(v1::NEXT_USE_SOON);
+  EXPECT_EQ(FromProto(proto)->next, NextUse::kSoon);
   proto.set_temperature(-0.5);
   expect_refused("field 'temperature': got -0.5, expected 0 to 10");
   proto.set_temperature(std::numeric_limits<double>::quiet_NaN());
@@ -38,6 +48,24 @@ TEST(FromProtoTest, RefusesWhatThePlainFormCannotHold) {
   proto.set_top_p(0);
   proto.set_top_k(4'000'000'000u);
   expect_refused("field 'top_k': got 4000000000");
+  proto.set_top_k(0);
+  proto.set_deadline_unix_ms(999'999'999);
+  expect_refused("field 'deadline_unix_ms': got 999999999, expected a time after 1000000000");
+}
+
+TEST(FromProtoTest, ADeadlineIsATimeOfTheWall) {
+  v1::GenerateRequest proto;
+  proto.set_raw_text("x");
+  proto.set_deadline_unix_ms(1'000'001'500);
+  proto.add_stop("end");
+  proto.set_priority(-3);
+  proto.set_tenant("t");
+  const auto request = FromProto(proto);
+  ASSERT_OK(request);
+  EXPECT_EQ(request->deadline, FakeClock().Now() + std::chrono::milliseconds(1500));
+  EXPECT_EQ(request->stop, std::vector<std::string>{"end"});
+  EXPECT_EQ(request->priority, -3);
+  EXPECT_EQ(request->tenant, "t");
 }
 
 TEST(FromProtoTest, ZeroMeansTheDefault) {
@@ -142,6 +170,72 @@ TEST_F(WorkerServiceTest, StreamsTokensThenTheSummary) {
   EXPECT_EQ(answer.summary.prompt_tokens(), 100u);
   EXPECT_EQ(answer.summary.finish_reason(), "length");
   EXPECT_GT(answer.summary.ttft_seconds(), 0);
+}
+
+TEST_F(WorkerServiceTest, LoadIsReportedAtOnceAndThenAgainAndAgain) {
+  grpc::ClientContext context;
+  v1::WatchLoadRequest request;
+  auto reader = stub_->WatchLoad(&context, request);
+  v1::LoadReport report;
+  const auto begin = std::chrono::steady_clock::now();
+  for (uint64_t i = 1; i <= 5; ++i) {
+    ASSERT_TRUE(reader->Read(&report));
+    EXPECT_EQ(report.sequence(), i);
+  }
+  // Four intervals of 100 ms. A machine that is busy may be late, and none is early.
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(290));
+  EXPECT_GT(report.kv_pages_total(), 0u);
+  EXPECT_EQ(report.kv_pages_free(), report.kv_pages_total());
+  EXPECT_FALSE(report.draining());
+  // What was measured is in the reports that follow.
+  ASSERT_TRUE(Generate(Proto(300, 20)).status.ok());
+  ASSERT_TRUE(reader->Read(&report));
+  ASSERT_TRUE(reader->Read(&report));
+  EXPECT_GT(report.prefill_tokens_per_second(), 0);
+  EXPECT_GT(report.step_seconds() + report.decode_seconds(), 0);
+  server_->BeginDrain();
+  while (reader->Read(&report) && !report.draining()) {
+  }
+  EXPECT_TRUE(report.draining());
+  context.TryCancel();
+  while (reader->Read(&report)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(WorkerServiceTest, StreamsOfReportsAreBounded) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::LoadReport>>> readers;
+  size_t refused = 0;
+  for (int i = 0; i < 66; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub_->WatchLoad(contexts.back().get(), {}));
+    v1::LoadReport report;
+    if (readers.back()->Read(&report)) continue;
+    ++refused;
+    EXPECT_EQ(readers.back()->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    readers.pop_back();
+    contexts.pop_back();
+  }
+  EXPECT_GE(refused, 2u);
+  for (auto& context : contexts) context->TryCancel();
+}
+
+TEST_F(WorkerServiceTest, AnAnswerEndsBeforeItsStopText) {
+  v1::GenerateRequest request = Proto(100, 40);
+  const Answer whole = Generate(request);
+  ASSERT_TRUE(whole.status.ok());
+  const std::string& all = whole.summary.text();
+  const auto character = [&](size_t byte) {
+    while (byte < all.size() && (all[byte] & 0xc0) == 0x80) ++byte;
+    return byte;
+  };
+  const size_t begin = character(all.size() / 2);
+  request.add_stop(all.substr(begin, character(begin + 3) - begin));
+  const Answer stopped = Generate(request);
+  ASSERT_TRUE(stopped.status.ok()) << stopped.status.error_message();
+  EXPECT_EQ(stopped.summary.text(), all.substr(0, all.find(request.stop(0))));
+  EXPECT_EQ(stopped.summary.finish_reason(), "stop");
 }
 
 TEST_F(WorkerServiceTest, ScoresOfATokenizedTextComeInOrderThenTheSummary) {

@@ -54,6 +54,17 @@ TEST_F(FetchProgressTest, LayerIsThereWhenAllBlocksHaveIt) {
   EXPECT_EQ(progress_.bytes().host, 10u * kBlocks * kLayers);
 }
 
+TEST_F(FetchProgressTest, AWaitForALayerEndsWhenItsCallerIsWantedElsewhere) {
+  int asked = 0;
+  const Status status = progress_.WaitLayer(0, 0, [&] { return ++asked == 3; });
+  EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
+  EXPECT_EQ(asked, 3);
+  EXPECT_FALSE(progress_.TurnedBack());
+  EXPECT_FALSE(progress_.Broken());
+  ArriveAll();
+  EXPECT_OK(progress_.WaitLayer(0, 0, [] { return true; }));
+}
+
 TEST_F(FetchProgressTest, PollingSaysWhenTheFetchIsOver) {
   EXPECT_FALSE(progress_.PollDone());
   ArriveAll();

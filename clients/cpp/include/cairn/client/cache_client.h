@@ -33,6 +33,7 @@
 
 #include "cairn/client/lease.h"
 #include "cairn/client/types.h"
+#include "cairn/common/next_use.h"
 
 namespace cairn::client {
 
@@ -46,6 +47,9 @@ struct MatchOptions {
   // node that a prefill worker pushed to. A node that belongs to a cluster asks them first. At most
   // 4, of 1 to 128 characters each. A match that names any goes over gRPC, and so do its bytes.
   std::vector<std::string> holders = {};
+  // What the conversation does next, for the node's choice of what it keeps. A hint that does not
+  // come true soon counts nothing in this namespace; others never pay for it. Needs a lease.
+  NextUse next = NextUse::kUnknown;
 };
 
 // The fields of MatchedPrefix (cairn/common/kv/answers.h), and the lease on these blocks.

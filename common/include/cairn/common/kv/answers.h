@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cairn/common/hash.h"
@@ -70,6 +71,14 @@ struct SliceInfo {
   std::optional<TierKind> tier = TierKind::kHost;
 };
 
+// What the eviction policy of a namespace has learned about a group of blocks.
+struct LearnedGroup {
+  std::string name = {};     // For people, such as "turn 1, 8 to 15 new blocks".
+  double uses = 0;           // Recent uses of its blocks; older ones count less.
+  double block_seconds = 0;  // Time that its blocks waited meanwhile, remembered ones included.
+  uint64_t blocks = 0;       // That are in it now, remembered ones included.
+};
+
 struct NamespaceInfo {
   // With an empty layout if this version does not know the layout's kind of values.
   NamespaceSpec spec = {};
@@ -83,6 +92,10 @@ struct NamespaceInfo {
   uint64_t evicted_host_bytes = 0;
   // Of the whole tenant: memory of the host tier that only its blocks use.
   uint64_t tenant_host_bytes = 0;
+  // Empty: the policy learns nothing, or has too few blocks for it.
+  std::vector<LearnedGroup> learned = {};
+  // Blocks that left, but whose group the policy still knows.
+  uint64_t remembered_blocks = 0;
 };
 
 struct DropResult {

@@ -1,4 +1,4 @@
-#include "tests/integration/worker_proxy.h"
+#include "tools/cairn/process/tcp_relay.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
-#include "cairn/common/status.h"
-
-namespace cairn::testing {
+namespace cairn::cli {
 namespace {
 
 sockaddr_in Loopback(uint16_t port) {
@@ -37,7 +37,7 @@ bool SendAll(int fd, const char* data, size_t size) {
 
 }  // namespace
 
-struct TcpProxy::Connection {
+struct TcpRelay::Connection {
   int client = -1;
   int node = -1;
   std::thread to_node;
@@ -56,18 +56,29 @@ struct TcpProxy::Connection {
   }
 };
 
-TcpProxy::TcpProxy(const std::string& target) : target_(target) {
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+TcpRelay::TcpRelay(int listener, std::string address, std::string target)
+    : listener_(listener),
+      address_(std::move(address)),
+      target_(std::move(target)),
+      acceptor_([this] { Accept(); }) {}
+
+Result<std::unique_ptr<TcpRelay>> TcpRelay::Start(const std::string& target) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
-  CAIRN_CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  CAIRN_CHECK(listen(listener_, 16) == 0);
-  getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-  address_ = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
-  acceptor_ = std::thread([this] { Accept(); });
+  if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener, 16) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    const int error = errno;
+    if (listener >= 0) close(listener);
+    return Errorf(StatusCode::kInternal, "a relay to {} cannot listen: {}", target,
+                  std::strerror(error));
+  }
+  return std::unique_ptr<TcpRelay>(
+      new TcpRelay(listener, fmt::format("127.0.0.1:{}", ntohs(address.sin_port)), target));
 }
 
-TcpProxy::~TcpProxy() {
+TcpRelay::~TcpRelay() {
   stopping_ = true;
   Release();
   shutdown(listener_, SHUT_RDWR);
@@ -80,39 +91,39 @@ TcpProxy::~TcpProxy() {
   }
 }
 
-void TcpProxy::SetTarget(const std::string& target) {
+void TcpRelay::SetTarget(const std::string& target) {
   MutexLock lock(mu_);
   target_ = target;
 }
 
-void TcpProxy::After(uint64_t bytes, std::function<void()> action) {
+void TcpRelay::After(uint64_t bytes, std::function<void()> action) {
   MutexLock lock(mu_);
   trigger_at_ = from_node_.load() + bytes;
   action_ = std::move(action);
 }
 
-void TcpProxy::Hold() {
+void TcpRelay::Hold() {
   MutexLock lock(mu_);
   held_ = true;
 }
 
-void TcpProxy::Release() {
+void TcpRelay::Release() {
   MutexLock lock(mu_);
   held_ = false;
   changed_.NotifyAll();
 }
 
-void TcpProxy::BreakAll() {
+void TcpRelay::BreakAll() {
   MutexLock lock(mu_);
   for (const auto& connection : connections_) connection->Break();
 }
 
-bool TcpProxy::Triggered() const {
+bool TcpRelay::Triggered() const {
   MutexLock lock(mu_);
   return action_ == nullptr;
 }
 
-void TcpProxy::Accept() {
+void TcpRelay::Accept() {
   while (!stopping_) {
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) return;
@@ -142,7 +153,7 @@ void TcpProxy::Accept() {
   }
 }
 
-void TcpProxy::Forward(Connection* connection, int from, int to, bool from_node) {
+void TcpRelay::Forward(Connection* connection, int from, int to, bool from_node) {
   std::vector<char> buffer(64 << 10);
   while (true) {
     const ssize_t got = recv(from, buffer.data(), buffer.size(), 0);
@@ -154,7 +165,7 @@ void TcpProxy::Forward(Connection* connection, int from, int to, bool from_node)
   connection->Break();
 }
 
-void TcpProxy::CountFromNode(uint64_t bytes) {
+void TcpRelay::CountFromNode(uint64_t bytes) {
   const uint64_t total = from_node_.fetch_add(bytes) + bytes;
   std::function<void()> action;
   {
@@ -166,4 +177,4 @@ void TcpProxy::CountFromNode(uint64_t bytes) {
   changed_.Wait(mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !held_; });
 }
 
-}  // namespace cairn::testing
+}  // namespace cairn::cli

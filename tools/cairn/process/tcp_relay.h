@@ -1,6 +1,6 @@
 #pragma once
-// A TCP proxy between a worker and its cache node that does something to the node at an exact byte
-// of the answer stream, so that "in the middle of a fetch" is not a matter of luck.
+// A TCP relay in front of a cache node that does something to the node at an exact byte of what it
+// sends, so that "in the middle of a fetch" is not a matter of luck.
 
 #include <atomic>
 #include <cstdint>
@@ -10,24 +10,26 @@
 #include <thread>
 #include <vector>
 
+#include "cairn/common/status.h"
 #include "common/concurrency/mutex.h"
 
-namespace cairn::testing {
+namespace cairn::cli {
 
 // Forwards bytes between clients and 127.0.0.1:target_port. Thread-safe.
-class TcpProxy {
+class TcpRelay {
  public:
-  explicit TcpProxy(const std::string& target);
-  ~TcpProxy();
-  TcpProxy(const TcpProxy&) = delete;
-  TcpProxy& operator=(const TcpProxy&) = delete;
+  // Listens on a free port. INTERNAL when there is none. Nobody needs to listen at the target yet.
+  static Result<std::unique_ptr<TcpRelay>> Start(const std::string& target);
+  ~TcpRelay();
+  TcpRelay(const TcpRelay&) = delete;
+  TcpRelay& operator=(const TcpRelay&) = delete;
 
   // "127.0.0.1:PORT": connect here.
   const std::string& address() const { return address_; }
   // Connections from now on go there.
   void SetTarget(const std::string& target);
-  // When `bytes` more bytes have come from the node: `action`, once, before the next one is
-  // forwarded.
+  // When `bytes` more bytes have come from the node: `action`, once, on a thread of the relay,
+  // before the next one of their connection is forwarded.
   void After(uint64_t bytes, std::function<void()> action);
   // For actions. What the node had sent before it was stopped or killed would still arrive, out of
   // the kernel's buffers: these keep it back.
@@ -40,12 +42,13 @@ class TcpProxy {
 
  private:
   struct Connection;
+  TcpRelay(int listener, std::string address, std::string target);
   void Accept();
   void Forward(Connection* connection, int from, int to, bool from_node);
   void CountFromNode(uint64_t bytes);
 
-  int listener_ = -1;
-  std::string address_;
+  const int listener_;
+  const std::string address_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> from_node_{0};
 
@@ -59,4 +62,4 @@ class TcpProxy {
   std::thread acceptor_;
 };
 
-}  // namespace cairn::testing
+}  // namespace cairn::cli

@@ -1,0 +1,39 @@
+#pragma once
+// Several workers, a router, and what came of the requests.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "benchmarks/model/requests.h"
+#include "benchmarks/model/routing.h"
+#include "benchmarks/model/worker_model.h"
+
+namespace cairn::model {
+
+struct ClusterOptions {
+  size_t workers = 4;
+  WorkerOptions worker;
+  Route route = CostRule;
+  double report_seconds = 0.1;
+};
+
+struct Outcome {
+  std::vector<double> ttft;  // Seconds, of answered requests.
+  size_t refused = 0;
+  double tokens_per_second = 0;  // Generated ones, from the first arrival to the last one.
+  double hit_share = 0;          // Of prompt tokens.
+
+  double mean() const;
+  // share: 0 to 1.
+  double percentile(double share) const;
+};
+
+// Plays all requests. `tenant`: whose requests the times are of. Empty: everybody's.
+Outcome Play(const std::vector<Request>& requests, const ClusterOptions& options,
+             const std::string& tenant = {});
+
+// The work of the requests without any hit, over what the workers could do meanwhile.
+double LoadOf(const std::vector<Request>& requests, const WorkerSpeeds& speeds, size_t workers);
+
+}  // namespace cairn::model

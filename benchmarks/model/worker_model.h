@@ -1,0 +1,126 @@
+#pragma once
+// A worker that takes time by a formula, under the policies of a real one.
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "benchmarks/model/requests.h"
+#include "services/worker/scheduling/batch_scheduler.h"
+#include "services/worker/scheduling/prompt_queue.h"
+#include "services/worker/scheduling/tenant_accounts.h"
+
+namespace cairn::model {
+
+// Seconds, and tokens per second.
+struct WorkerSpeeds {
+  double step = 0.008;
+  double decode = 0.00015;
+  double prefill_rate = 8000;
+  int64_t step_tokens = 2048;    // Of prompts, at most.
+  double context_unit = 60'000;  // A token at this context takes twice as long.
+  double fetch_rate = 160'000;
+  int64_t cache_tokens = 3'000'000;
+
+  double PrefillSeconds(int64_t position, int64_t tokens) const {
+    const double middle = static_cast<double>(position) + static_cast<double>(tokens) / 2;
+    return static_cast<double>(tokens) / prefill_rate * (1 + middle / context_unit);
+  }
+  double DecodeSeconds(int64_t context) const {
+    return decode * (1 + static_cast<double>(context) / context_unit);
+  }
+  // Everything takes `factor` times as long.
+  WorkerSpeeds Slower(double factor) const;
+};
+
+// Blocks of prompts, the least recently used evicted first.
+class LruBlocks {
+ public:
+  explicit LruBlocks(int64_t tokens) : capacity_(static_cast<size_t>(tokens / kTraceBlock)) {}
+  // Blocks at the beginning that are there.
+  size_t Match(std::span<const uint64_t> blocks) const;
+  void Use(std::span<const uint64_t> blocks);
+
+ private:
+  const size_t capacity_;
+  std::list<uint64_t> order_;  // Last used first.
+  std::unordered_map<uint64_t, std::list<uint64_t>::iterator> where_;
+};
+
+struct WorkerOptions {
+  WorkerSpeeds speeds;
+  bool first_in_first_out = false;  // Instead of PromptOrder.
+  worker::PromptQueue::Options queue = {.capacity = 1 << 20};
+  size_t max_running = 256;
+  // Prompts get nearly all of the time, as in an engine whose budget is in tokens.
+  double decode_share = 0.05;
+};
+
+// What a request got.
+struct Answered {
+  size_t request = 0;
+  double first_token = 0;  // Times since the beginning.
+  double last_token = 0;
+};
+
+// What a worker tells a router.
+struct WorkerReport {
+  double queue_seconds = 0;
+  int64_t decodes = 0;
+};
+
+// Not thread-safe.
+class WorkerModel {
+ public:
+  // `requests` must outlive it.
+  WorkerModel(const WorkerOptions& options, const std::vector<Request>& requests);
+
+  // False: refused. `displaced`: a request that lost its place.
+  bool Arrive(size_t request, double now, std::optional<size_t>* displaced);
+  // When the step under way ends; nullopt: the worker is idle and nothing waits.
+  std::optional<double> next_event() const { return step_end_; }
+  // Ends the step, begins the next one. Answers that are complete go to `done`.
+  void Step(double now, std::vector<Answered>* done);
+
+  WorkerReport Report() const;
+  int64_t CachedTokens(const Request& request) const;
+  double busy_seconds() const { return busy_seconds_; }
+  const WorkerOptions& options() const { return options_; }
+
+ private:
+  struct Run {
+    size_t request = 0;
+    uint64_t id = 0;
+    worker::PromptClaim claim;
+    double ready = 0;      // Its fetch is over.
+    int64_t position = 0;  // Tokens that are there.
+    int64_t generated = 0;
+    double first_token = 0;
+    int64_t rows = 0;  // In the step under way.
+  };
+
+  void Start(double now);
+  void BeginStep(double now);
+  void EndStep(double now, std::vector<Answered>* done);
+  std::vector<worker::PromptClaim> Prompts() const;
+  worker::Scheduler::Candidate CandidateOf(const Run& run) const;
+
+  const WorkerOptions options_;
+  const std::vector<Request>& requests_;
+  worker::TenantAccounts accounts_;
+  worker::BatchScheduler scheduler_;
+  worker::PromptQueue queue_;
+  LruBlocks cache_;
+  std::vector<Run> running_;
+  uint64_t next_id_ = 0;
+  std::optional<double> step_end_;
+  double step_seconds_ = 0;  // 0: no pass is under way, only a wait for a fetch.
+  worker::PassShape pass_;
+  double busy_seconds_ = 0;
+};
+
+}  // namespace cairn::model

@@ -1,0 +1,79 @@
+// Real nodes whose members are in etcd: what happens to them while etcd is away. How long it is
+// away: CAIRN_ETCD_AWAY_SECONDS, or some leases.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cstdlib>
+
+#include "tests/integration/cluster_nodes.h"
+
+namespace cairn::testing {
+namespace {
+
+// Three leases of two seconds, and a little more.
+constexpr int kAwaySeconds = 7;
+
+class ClusterEtcdTest : public ClusterNodesTest {
+ protected:
+  void SetUp() override {
+    auto etcd = EtcdCluster::Start({});
+    ASSERT_OK(etcd);
+    etcd_ = *std::move(etcd);
+    TakePorts(4);
+    for (size_t i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(StartNode(i, Etcd()));
+    ASSERT_TRUE(Eventually([&] { return SeesAll({0, 1, 2}); }));
+    Fill(1, "stored-before");
+    ASSERT_TRUE(Eventually([&] { return Reads(0, "stored-before"); }));
+  }
+  std::vector<std::string> Etcd() const {
+    return {"--cluster.discovery",      "etcd",
+            "--cluster.etcd_endpoints", fmt::format("{}", fmt::join(etcd_->endpoints(), ",")),
+            "--cluster.etcd_ttl",       "2s"};
+  }
+  // Looks at all views, again and again, while etcd is away; what changed, or "".
+  std::string ChangeWhileAway(const std::vector<size_t>& nodes) {
+    const char* const setting = std::getenv("CAIRN_ETCD_AWAY_SECONDS");
+    const int seconds = setting == nullptr ? kAwaySeconds : std::atoi(setting);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      for (const size_t i : nodes) {
+        const std::vector<std::string> sees = Sees(i);
+        if (sees.size() + 1 != nodes.size()) {
+          return fmt::format("node {} sees {}", i, fmt::join(sees, ", "));
+        }
+      }
+      Pause();
+    }
+    return "";
+  }
+
+  std::unique_ptr<EtcdCluster> etcd_;
+};
+
+TEST_F(ClusterEtcdTest, WithoutEtcdNoViewChangesAndHitsGoOn) {
+  for (int i = 0; i < 3; ++i) etcd_->member(i).Signal(SIGSTOP);
+  EXPECT_EQ(ChangeWhileAway({0, 1, 2}), "");
+  Fill(2, "stored-meanwhile");
+  EXPECT_TRUE(Eventually([&] { return Reads(0, "stored-meanwhile"); }));
+  EXPECT_TRUE(Eventually([&] { return Reads(2, "stored-before"); }));
+  for (int i = 0; i < 3; ++i) etcd_->member(i).Signal(SIGCONT);
+  // All leases have ended, and all are members again for those that start now.
+  ASSERT_OK(etcd_->WaitUntilReady());
+  ASSERT_NO_FATAL_FAILURE(StartNode(3, Etcd()));
+  EXPECT_TRUE(Eventually([&] { return SeesAll({0, 1, 2, 3}); }));
+}
+
+TEST_F(ClusterEtcdTest, AStoppedLeaderOfEtcdChangesNoView) {
+  const auto leader = etcd_->Leader();
+  ASSERT_OK(leader);
+  etcd_->member(*leader).Signal(SIGSTOP);
+  EXPECT_EQ(ChangeWhileAway({0, 1, 2}), "");
+  // Those that start now are found through the members that have a new leader.
+  ASSERT_NO_FATAL_FAILURE(StartNode(3, Etcd()));
+  EXPECT_TRUE(Eventually([&] { return SeesAll({0, 1, 2, 3}); }));
+  etcd_->member(*leader).Signal(SIGCONT);
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,138 @@
+// Real nodes that show each other certificates: who is no member though it has one.
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "cairn/v1/peer.grpc.pb.h"
+#include "tests/integration/cluster_nodes.h"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ClusterTlsTest : public ClusterNodesTest {
+ protected:
+  void Sh(const std::string& command) {
+    auto process =
+        Process::Start({.argv = {"/bin/sh", "-c", command}, .directory = directory_.path()});
+    ASSERT_OK(process);
+    const auto exit = (*process)->WaitExit(std::chrono::seconds(30));
+    ASSERT_OK(exit);
+    ASSERT_EQ(exit->code, 0) << command << (*process)->err();
+  }
+  void MakeAuthority() {
+    Sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out "
+       "ca.pem -subj /CN=ca -days 2");
+  }
+  // A certificate for loopback with one more name.
+  void Issue(const std::string& file, const std::string& name) {
+    std::ofstream(Path(file + ".ext")) << "subjectAltName=IP:127.0.0.1," << name << "\n";
+    Sh("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + file +
+       ".key -out " + file + ".csr -subj /CN=" + file + " && openssl x509 -req -in " + file +
+       ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -out " + file + ".pem -days 2 -extfile " +
+       file + ".ext");
+  }
+  std::string Path(const std::string& file) const { return directory_.path() + "/" + file; }
+  std::vector<std::string> Args(const std::string& certificate) const {
+    std::vector<std::string> args = Static();
+    args.insert(args.end(), {"--tls.cert", Path(certificate + ".pem"), "--tls.key",
+                             Path(certificate + ".key"), "--tls.client_ca", Path("ca.pem"),
+                             "--cluster.peer_identities", "spiffe://example/cairn/{node_id}"});
+    return args;
+  }
+  std::shared_ptr<grpc::ChannelCredentials> As(const std::string& certificate) const {
+    const auto read = [&](const std::string& file) {
+      std::ifstream stream(Path(file));
+      std::ostringstream text;
+      text << stream.rdbuf();
+      return text.str();
+    };
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = read("ca.pem");
+    options.pem_cert_chain = read(certificate + ".pem");
+    options.pem_private_key = read(certificate + ".key");
+    return grpc::SslCredentials(options);
+  }
+  client::ConnectOptions Connect() const {
+    client::ConnectOptions options;
+    options.tls.enabled = true;
+    options.tls.ca_file = Path("ca.pem");
+    options.tls.cert_file = Path("n0.pem");
+    options.tls.key_file = Path("n0.key");
+    return options;
+  }
+  // Why node `i` does not take node `other` for a member.
+  std::string WhyAbsent(size_t i, size_t other) const {
+    for (const auto& absent : View(i, Connect()).absent) {
+      if (absent.address == addresses_[other]) return absent.reason;
+    }
+    return "";
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(ClusterTlsTest, WhoseCertificateDoesNotFitItsIdIsNoMember) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority());
+  for (const char* const id : {"n0", "n1"}) {
+    Issue(id, std::string("URI:spiffe://example/cairn/") + id);
+  }
+  Issue("foreign", "URI:spiffe://example/cairn/n9");  // Of another node.
+  Issue("worker", "DNS:worker.example");              // Of no node.
+  TakePorts(4);
+  ASSERT_NO_FATAL_FAILURE(StartNode(0, Args("n0")));
+  ASSERT_NO_FATAL_FAILURE(StartNode(1, Args("n1")));
+  ASSERT_NO_FATAL_FAILURE(StartNode(2, Args("foreign")));
+  ASSERT_NO_FATAL_FAILURE(StartNode(3, Args("worker")));
+  EXPECT_TRUE(Eventually([&] {
+    return Sees(0, Connect()) == std::vector<std::string>{"n1"} &&
+           Sees(1, Connect()) == std::vector<std::string>{"n0"};
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    return WhyAbsent(0, 2).find("peer_identities") != std::string::npos &&
+           WhyAbsent(0, 3).find("peer_identities") != std::string::npos;
+  })) << WhyAbsent(0, 2);
+  EXPECT_THAT(WhyAbsent(0, 2), HasSubstr("'n2'"));
+  // Those that are refused hear why.
+  EXPECT_TRUE(
+      Eventually([&] { return WhyAbsent(2, 0).find("peer_identities") != std::string::npos; }));
+  EXPECT_THAT(Sees(2, Connect()), IsEmpty());
+  // Members share, and what a stranger holds nobody is told of.
+  Fill(0, "of-a-member", As("n0"));
+  EXPECT_TRUE(Eventually([&] { return Reads(1, "of-a-member", As("n1")); }));
+  EXPECT_FALSE(Reads(2, "of-a-member", As("foreign")));
+  Fill(2, "of-a-stranger", As("foreign"));
+  EXPECT_FALSE(Reads(0, "of-a-stranger", As("n0")));
+  EXPECT_THAT(Sees(0, Connect()), ElementsAre("n1"));
+}
+
+TEST_F(ClusterTlsTest, AMemberSpeaksForItsOwnIdOnly) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority());
+  Issue("n0", "URI:spiffe://example/cairn/n0");
+  Issue("n1", "URI:spiffe://example/cairn/n1");
+  TakePorts(1);
+  ASSERT_NO_FATAL_FAILURE(StartNode(0, Args("n0")));
+  const auto stub = v1::Peer::NewStub(grpc::CreateChannel(addresses_[0], As("n1")));
+  const auto find_as = [&](const std::string& id) {
+    grpc::ClientContext context;
+    v1::FindRequest request;
+    v1::FindResponse response;
+    request.mutable_caller()->set_cluster("cairn");
+    request.mutable_caller()->set_node_id(id);
+    request.add_waymarks(8);
+    return stub->Find(&context, request, &response);
+  };
+  EXPECT_TRUE(find_as("n1").ok());
+  const grpc::Status refused = find_as("n2");
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("does not fit node 'n2'"));
+}
+
+}  // namespace
+}  // namespace cairn::testing
