@@ -49,8 +49,8 @@ class Bench {
     ns_ = context_.registry
               .Open(stored->fingerprint, stored->spec.tenant,
                     [&](uint64_t generation) {
-                      return std::make_shared<NamespaceState>(stored, generation, &context_.policy,
-                                                              context_.seed);
+                      return std::make_shared<NamespaceState>(
+                          stored, generation, context_.options.eviction, context_.seed);
                     })
               ->state;
     session_ = *sessions_.Open("bench", "");

@@ -31,8 +31,11 @@ TEST(CliReplayTest, PoliciesStandAsTheDocumentationSays) {
     }
     const double hit = json["hit_rate_blocks"];
     EXPECT_GE(hit, lru) << policy;
-    if (policy == "lru") EXPECT_NEAR(hit, 0.136, 0.001);
-    if (policy == "optimum") EXPECT_NEAR(hit, 0.353, 0.001);
+    if (policy == "lru") {
+      EXPECT_NEAR(hit, 0.136, 0.001);
+    } else if (policy == "optimum") {
+      EXPECT_NEAR(hit, 0.353, 0.001);
+    }
     lru = std::max(lru, hit);
   }
   const auto hinted = Replay("cairn", {"--hints", "100"}).Json();

@@ -67,9 +67,11 @@ class ProcessClock final : public Clock {
   }
   void SetRate(double rate) {
     local_ = Now();
-    world_ = agenda_.Now();
+    world_ = rate_since_ = agenda_.Now();
     rate_ = rate;
   }
+  // Of the world: until then it went at another rate. Timers that began before come late or early.
+  TimePoint rate_since() const { return rate_since_; }
   void JumpTo(TimePoint local) {
     local_ = std::max(local, Now());
     world_ = agenda_.Now();
@@ -84,6 +86,7 @@ class ProcessClock final : public Clock {
   const Agenda& agenda_;
   TimePoint world_, local_;  // A moment, on both clocks.
   double rate_;
+  TimePoint rate_since_{};
 };
 
 }  // namespace cairn::testing

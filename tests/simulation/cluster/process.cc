@@ -21,6 +21,8 @@ constexpr Duration kNamesSettle = std::chrono::seconds(20);
 // After which busy holders are asked again.
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 constexpr Duration kSlack = std::chrono::microseconds(10);
+// A timer of a second that began at another rate of the clock.
+constexpr Duration kOtherRate = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -130,7 +132,8 @@ class Process::CheckedSource final : public cache::BlockSource {
  private:
   bool IsLate(TimePoint begun_in_world, TimePoint latest) const {
     const bool stopped = process_.dies_ || process_.paused_ || process_.resumed_ > begun_in_world;
-    return !stopped && process_.clock_.Now() > latest;
+    const bool other_rate = process_.clock_.rate_since() > begun_in_world;
+    return !stopped && process_.clock_.Now() > latest + (other_rate ? kOtherRate : Duration(0));
   }
 
   Process& process_;
@@ -201,6 +204,7 @@ Process::~Process() {
   links_.Stop();
   serving_.clear();
   cluster_->Detach();
+  engine_->FinishDisk();  // May begin reads that wait for a time.
   RunAllTimers();
   engine_.reset();
 }

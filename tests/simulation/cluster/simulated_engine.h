@@ -67,6 +67,8 @@ class SimulatedEngine {
 
   // The process ends: requests that are under way go on no further.
   virtual void Close() = 0;
+  // After Close: whatever the disk does now is lost, but it comes to its end.
+  virtual void FinishDisk() {}
   virtual SimulatedDisk Save(bool power_loss) const = 0;
   virtual void Tick() = 0;  // Every 100 ms.
   virtual void Break(DiskFault /*fault*/, int /*operations*/) {}

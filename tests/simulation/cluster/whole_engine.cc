@@ -148,11 +148,14 @@ WholeEngine::WholeEngine(Options options, Surroundings surroundings, const Simul
 
 WholeEngine::~WholeEngine() {
   CAIRN_CHECK(closed_);
-  // Whatever the disk does now is lost, but it must come to its end.
+  FinishDisk();
+  engine_.reset();
+}
+
+void WholeEngine::FinishDisk() {
   disk_->OnHeld(nullptr);
   disk_->HoldCallbacks(false);
   disk_->RunHeld();
-  engine_.reset();
 }
 
 Duration WholeEngine::DiskTime() {

@@ -49,6 +49,7 @@ class WholeEngine final : public SimulatedEngine {
   void Store(const SimulatedNamespace& ns, std::span<const BlockKey> keys) override;
   void Get(const SimulatedNamespace& ns, std::vector<BlockKey> keys, Done done) override;
   void Close() override;
+  void FinishDisk() override;
   SimulatedDisk Save(bool power_loss) const override;
   void Tick() override;
   void Break(DiskFault fault, int operations) override;

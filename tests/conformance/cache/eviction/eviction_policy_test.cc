@@ -194,7 +194,9 @@ TEST_P(EvictionPolicyTest, StaysSoundWhateverHappens) {
       default:
         for (int i = 0; i < 6; ++i) (void)Evict();
     }
-    if (step % 1000 == 0) ASSERT_TRUE(index_->CheckInvariants()) << step;
+    if (step % 1000 == 0) {
+      ASSERT_TRUE(index_->CheckInvariants()) << step;
+    }
   }
   for (const PinId pin : pins) index_->Unpin(pin, &released_);
   while (Evict()) {

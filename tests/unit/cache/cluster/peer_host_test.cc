@@ -17,8 +17,10 @@ PeerCaller CallerOf(const std::string& id, uint64_t incarnation = 1) {
 class PeerHostTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    engine_.Know(ns_, 512);
-    engine_.Store(ns_, keys_);
+    cairn::testing::SimulatedNamespace ns{.spec = {}, .fingerprint = ns_};
+    ns.spec.layout.block_tokens = 512;
+    engine_.Know(ns);
+    engine_.Store(ns, keys_);
     host_.Attach(&engine_);
   }
   void TearDown() override { host_.Detach(); }

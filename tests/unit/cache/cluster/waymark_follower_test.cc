@@ -9,13 +9,21 @@
 namespace cairn::cache {
 namespace {
 
+using cairn::testing::SimulatedNamespace;
+
+SimulatedNamespace NamespaceOf(std::string_view name, uint32_t block_tokens) {
+  SimulatedNamespace ns{.spec = {}, .fingerprint = Sha256::Of(name)};
+  ns.spec.layout.block_tokens = block_tokens;
+  return ns;
+}
+
 class WaymarkFollowerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     announcer_.SetOwners(std::make_shared<const OwnerMap>(std::vector<std::string>{"owner"}));
     while (!announcer_.Step()) {
     }
-    engine_.Know(ns_, 512);
+    engine_.Know(ns_);
   }
   static std::vector<BlockKey> Keys(int first, int end) {
     std::vector<BlockKey> keys;
@@ -37,11 +45,11 @@ class WaymarkFollowerTest : public ::testing::Test {
   }
   std::set<WaymarkHash> Hashes(const std::vector<BlockKey>& keys) const {
     std::set<WaymarkHash> hashes;
-    for (const BlockKey& key : keys) hashes.insert(HashForWaymark(ns_, key));
+    for (const BlockKey& key : keys) hashes.insert(HashForWaymark(ns_.fingerprint, key));
     return hashes;
   }
 
-  const Digest ns_ = Sha256::Of("namespace");
+  const SimulatedNamespace ns_ = NamespaceOf("namespace", 512);
   FakeClock clock_;
   cairn::testing::LightEngine engine_{
       {.capacity_blocks = 30, .events = 20}, &clock_, nullptr, 1, [](const std::string&) {}};
@@ -61,13 +69,14 @@ TEST_F(WaymarkFollowerTest, WhatIsStoredAndEvictedIsTold) {
 }
 
 TEST_F(WaymarkFollowerTest, OnlyWaymarksAreTold) {
-  const Digest other = Sha256::Of("small blocks");
-  engine_.Know(other, 64);
+  const SimulatedNamespace other = NamespaceOf("small blocks", 64);
+  engine_.Know(other);
   const std::vector<BlockKey> keys = Keys(0, 30);
   engine_.Store(other, keys);
   Follow();
   size_t waymarks = 0;
-  for (const BlockKey& key : keys) waymarks += IsWaymark(HashForWaymark(other, key), 64) ? 1 : 0;
+  for (const BlockKey& key : keys)
+    waymarks += IsWaymark(HashForWaymark(other.fingerprint, key), 64) ? 1 : 0;
   EXPECT_EQ(Told().size(), waymarks);
   EXPECT_LT(waymarks, keys.size() / 2);
 }
@@ -80,7 +89,9 @@ TEST_F(WaymarkFollowerTest, AfterAQueueThatGaveUpTheRestIsFoundInTheSnapshot) {
   Follow();
   EXPECT_EQ(follower_.restarts(), 1u);
   std::set<WaymarkHash> held;
-  for (const auto& [fingerprint, key] : engine_.blocks()) held.insert(HashForWaymark(ns_, key));
+  for (const BlockKey& key : Keys(0, 40)) {
+    if (engine_.Has(ns_.fingerprint, key)) held.insert(HashForWaymark(ns_.fingerprint, key));
+  }
   EXPECT_EQ(held.size(), 30u);
   EXPECT_EQ(Told(), held);
 }
@@ -88,13 +99,13 @@ TEST_F(WaymarkFollowerTest, AfterAQueueThatGaveUpTheRestIsFoundInTheSnapshot) {
 TEST_F(WaymarkFollowerTest, ABumpAndADropLeaveNothing) {
   engine_.Store(ns_, Keys(0, 10));
   Follow();
-  ASSERT_TRUE(engine_.BumpEpoch(ns_).ok());
+  ASSERT_TRUE(engine_.BumpEpoch(ns_.fingerprint).ok());
   Follow();
   EXPECT_TRUE(Told().empty());
   engine_.Store(ns_, Keys(0, 5));
   Follow();
   EXPECT_EQ(Told().size(), 5u);
-  ASSERT_TRUE(engine_.DropNamespace(ns_).ok());
+  ASSERT_TRUE(engine_.DropNamespace(ns_.fingerprint).ok());
   Follow();
   EXPECT_TRUE(Told().empty());
   EXPECT_EQ(announcer_.waymarks(), 0u);
@@ -103,9 +114,9 @@ TEST_F(WaymarkFollowerTest, ABumpAndADropLeaveNothing) {
 TEST_F(WaymarkFollowerTest, ADropThatTheQueueLostIsFoundInTheSnapshot) {
   engine_.Store(ns_, Keys(0, 10));
   Follow();
-  ASSERT_TRUE(engine_.DropNamespace(ns_).ok());
-  const Digest other = Sha256::Of("another");
-  engine_.Know(other, 512);
+  ASSERT_TRUE(engine_.DropNamespace(ns_.fingerprint).ok());
+  const SimulatedNamespace other = NamespaceOf("another", 512);
+  engine_.Know(other);
   engine_.Store(other, Keys(100, 125));
   Follow();
   EXPECT_EQ(follower_.restarts(), 1u);

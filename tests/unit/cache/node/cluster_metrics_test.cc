@@ -20,7 +20,8 @@ class ClusterMemoryTest : public ::testing::Test {
     return options;
   }
   void SetUp() override {
-    engine_.Know(ns_, 512);  // Each block is a waymark.
+    ns_.spec.layout.block_tokens = 512;  // Each block is a waymark.
+    engine_.Know(ns_);
     cluster_.Attach(&engine_);
     ExportCluster(&cluster_, &discovery_, &account_, &registry_);
   }
@@ -33,7 +34,7 @@ class ClusterMemoryTest : public ::testing::Test {
     return account_.used(MemoryItem::kCluster);
   }
 
-  const Digest ns_ = Sha256::Of("namespace");
+  cairn::testing::SimulatedNamespace ns_{.spec = {}, .fingerprint = Sha256::Of("namespace")};
   FakeClock clock_;
   ManualExecutor executor_;
   Timers timers_{&clock_};

@@ -60,7 +60,7 @@ TEST_F(ServiceTest, MatchNamesEveryBadField) {
         [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::quiet_NaN()); }},
        {"prefill_tokens_per_second",
         [](R* r) { r->set_prefill_tokens_per_second(std::numeric_limits<double>::infinity()); }},
-       {"next: got 4, expected 0 to 3", [](R* r) { r->set_next(static_cast<v1::NextUse>(4)); }},
+       {"'next': got 4, expected 0 to 3", [](R* r) { r->set_next(static_cast<v1::NextUse>(4)); }},
        {"holders: got 5 of them, expected at most 4",
         [](R* r) {
           for (int i = 0; i < 5; ++i) r->add_holders("node");

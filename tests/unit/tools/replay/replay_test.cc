@@ -149,7 +149,7 @@ TEST(ReplayTest, ARequestThatIsLargerThanTheTierKeepsItsBeginning) {
   trace.block_tokens = 512;
   trace.distinct_blocks = 20;
   for (int i = 0; i < 2; ++i) {
-    TraceRequest request{.seconds = 10.0 * i, .input_tokens = 20 * 512};
+    TraceRequest request{.seconds = 10.0 * i, .input_tokens = 20 * 512, .blocks = {}};
     for (uint32_t block = 0; block < 20; ++block) request.blocks.push_back(block);
     trace.requests.push_back(std::move(request));
     trace.blocks += 20;
