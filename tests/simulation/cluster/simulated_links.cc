@@ -317,17 +317,17 @@ void SimulatedLinks::SendPiece(ClusterWorld& world, size_t machine, uint64_t lif
   const auto passage = world.network().Send(machine, serving.reader, size);
   const uint64_t begin = std::exchange(serving.sent, serving.sent + size);
   const bool last = serving.sent == serving.bytes;
-  const auto block = std::make_shared<const cache::StoredBlock>(serving.block);
-  world.agenda().At(passage.arrived,
-                    [&world, machine, to = serving.reader, to_life = serving.reader_life,
-                     call = serving.call, block, begin, size, lies = holder->lies] {
-                      Process* const there = world.process(to, to_life);
-                      if (there == nullptr) return;
-                      there->Enter([&world, there, machine, to, call, block, begin, size, lies] {
-                        world.Note(kPiece, machine, to, size);
-                        there->links().Arrived(call, *block, begin, size, lies);
-                      });
-                    });
+  const auto piece = std::make_shared<Piece>(CopyPiece(serving.block, begin, size));
+  if (holder->lies && size > 0) piece->bytes.front() ^= std::byte{1};
+  world.agenda().At(passage.arrived, [&world, machine, to = serving.reader,
+                                      to_life = serving.reader_life, call = serving.call, piece] {
+    Process* const there = world.process(to, to_life);
+    if (there == nullptr) return;
+    there->Enter([&world, there, machine, to, call, piece] {
+      world.Note(kPiece, machine, to, piece->bytes.size());
+      there->links().Arrived(call, *piece);
+    });
+  });
   holder->cluster().host().CountSent(size);
   if (!last) return again(passage.sent);
   serving.read->SetTaken();
@@ -337,29 +337,41 @@ void SimulatedLinks::SendPiece(ClusterWorld& world, size_t machine, uint64_t lif
   });
 }
 
-void SimulatedLinks::Arrived(uint64_t id, const cache::StoredBlock& block, uint64_t begin,
-                             uint64_t bytes, bool damaged) {
+SimulatedLinks::Piece SimulatedLinks::CopyPiece(const cache::StoredBlock& block, uint64_t begin,
+                                                uint64_t size) {
+  Piece piece{.block = block, .begin = begin, .bytes = {}};
+  piece.bytes.reserve(size);
+  uint64_t part_begin = 0;
+  for (const auto& part : block.bytes) {
+    const uint64_t from = std::clamp(begin, part_begin, part_begin + part.size()) - part_begin;
+    const uint64_t to = std::clamp(begin + size, part_begin, part_begin + part.size()) - part_begin;
+    piece.bytes.insert(piece.bytes.end(), part.begin() + from, part.begin() + to);
+    part_begin += part.size();
+  }
+  return piece;
+}
+
+void SimulatedLinks::Arrived(uint64_t id, const Piece& piece) {
   const auto it = calls_.find(id);
   if (it == calls_.end()) return;
   Call& call = it->second;
   call.heard = self_.clock().Now();
-  if (begin == 0) {
-    auto room = call.sink->Begin(block);
+  if (piece.begin == 0) {
+    auto room = call.sink->Begin(piece.block);
     if (!room.ok()) return EndRead(id, room.status(), {});
     call.room = *std::move(room);
   }
   // The parts follow each other on the way.
+  const uint64_t end = piece.begin + piece.bytes.size();
   uint64_t part_begin = 0;
-  for (size_t part = 0; part < block.bytes.size(); ++part) {
-    const std::span<const std::byte> source = block.bytes[part];
-    const uint64_t part_end = part_begin + source.size();
-    for (uint64_t at = std::max(begin, part_begin); at < std::min(begin + bytes, part_end); ++at) {
-      call.room[part][at - part_begin] = source[at - part_begin];
-      if (damaged && at == begin) call.room[part][at - part_begin] ^= std::byte{1};
+  for (size_t part = 0; part < piece.block.parts.size(); ++part) {
+    const uint64_t part_end = part_begin + piece.block.parts[part].bytes;
+    for (uint64_t at = std::max(piece.begin, part_begin); at < std::min(end, part_end); ++at) {
+      call.room[part][at - part_begin] = piece.bytes[at - piece.begin];
     }
     part_begin = part_end;
   }
-  if (begin + bytes < part_begin) return;
+  if (end < part_begin) return;
   EndRead(id, call.sink->Finish(), {});
 }
 

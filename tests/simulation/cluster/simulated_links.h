@@ -70,6 +70,12 @@ class SimulatedLinks final : public cache::PeerLinks {
     TimePoint heard{};
     std::vector<std::span<std::byte>> room = {};
   };
+  // Some bytes of a block, from `begin` on.
+  struct Piece {
+    cache::SourceBlock block;
+    uint64_t begin = 0;
+    std::vector<std::byte> bytes;
+  };
   template <typename Answer>
   void Ask(const std::string& address, int kind, TimePoint deadline,
            std::function<Answer(Process&)> serve, std::function<void(Answer)> done);
@@ -89,8 +95,9 @@ class SimulatedLinks final : public cache::PeerLinks {
   static void WaitForBlock(ClusterWorld& world, size_t machine, uint64_t life, uint64_t number);
   static bool IsOver(ClusterWorld& world, const Process& holder, const Serving& serving);
   static void SendPiece(ClusterWorld& world, size_t machine, uint64_t life, uint64_t number);
-  void Arrived(uint64_t call, const cache::StoredBlock& block, uint64_t begin, uint64_t bytes,
-               bool damaged);
+  // Bytes on their way are a copy: the holder may end before they arrive.
+  static Piece CopyPiece(const cache::StoredBlock& block, uint64_t begin, uint64_t size);
+  void Arrived(uint64_t call, const Piece& piece);
   void EndRead(uint64_t call, const Status& status, std::vector<std::string> others);
   void WatchSilence(uint64_t call, TimePoint deadline);
 
