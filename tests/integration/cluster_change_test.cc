@@ -52,7 +52,10 @@ TEST_F(ClusterChangeTest, ADataDirectoryFromBeforeTheClusterOpensAndIsAnnounced)
   const std::vector<std::string> disk = {"--disk.path", directory.path(),  "--disk.capacity",
                                          "256MiB",      "--disk.min_free", "1MiB"};
   {
-    const auto alone = CacheNode::Start(disk);
+    // A directory belongs to an id, whether it was given or made up.
+    std::vector<std::string> args = disk;
+    args.insert(args.end(), {"--node.id", Id(0)});
+    const auto alone = CacheNode::Start(args);
     ASSERT_OK(alone);
     NodeClient node((*alone)->address());
     const std::string fingerprint = node.Open(NodeClient::Spec("before"));
