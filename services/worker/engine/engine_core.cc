@@ -291,8 +291,10 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
   run.reset();
   if (outcome.ok() && job->request().keep_turn && job->request().score_tokens.empty())
     Keep(*job, *outcome, sequence);
-  // Pushes that wait hold the sequence, but read only pages that it computed.
+  // Pushes that wait hold the sequence, but read only pages that it computed. The next request does
+  // not depend on how far they are: it finds these blocks in the cache, or computes them.
   sequence->DropLoans();
+  sequence->Withdraw();
   sequence.reset();  // Before the caller hears of the end: its next request may need the pages.
   // The match may have found more or less than was expected.
   if (outcome.ok()) {

@@ -158,6 +158,11 @@ bool KvSequence::Adopt(int64_t page, const Digest& name) {
   return true;
 }
 
+void KvSequence::Withdraw() {
+  CAIRN_CHECK(pool_ != nullptr && lent_pages() == 0);
+  pool_->Withdraw(pages_);
+}
+
 int64_t KvSequence::Published(std::span<const Digest> names) const {
   CAIRN_CHECK(pool_ != nullptr);
   return pool_->Published(names);
@@ -261,6 +266,16 @@ void KvPool::Publish(std::byte* page, const Digest& name) {
   std::optional<Digest>& current = pages_[static_cast<size_t>(number)].name;
   if (current || !published_.emplace(name, number).second) return;
   current = name;
+}
+
+void KvPool::Withdraw(std::span<std::byte* const> pages) {
+  MutexLock lock(mu_);
+  for (const std::byte* address : pages) {
+    Page& page = pages_[static_cast<size_t>(NumberOf(address))];
+    if (page.holders > 1 || !page.name) continue;
+    published_.erase(*page.name);
+    page.name.reset();
+  }
 }
 
 std::byte* KvPool::Hold(const Digest& name) {

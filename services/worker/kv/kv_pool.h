@@ -144,6 +144,9 @@ class KvSequence {
   bool Adopt(int64_t page, const Digest& name);
   // How many of `names` are published, from the first one on.
   int64_t Published(std::span<const Digest> names) const;
+  // Nobody may adopt its pages any more, except those that other sequences hold, too. REQUIRES: no
+  // page is lent.
+  void Withdraw();
 
   // Base addresses of the pages, for the attention kernels, which only write beyond length(). Lent
   // pages are mapped read-only.
@@ -195,6 +198,7 @@ class KvPool {
   // The page under `name`, with one more holder. Null: there is none.
   std::byte* Hold(const Digest& name);
   int64_t Published(std::span<const Digest> names) const;
+  void Withdraw(std::span<std::byte* const> pages);
 
   int32_t NumberOf(const std::byte* page) const {
     return static_cast<int32_t>(static_cast<size_t>(page - base_) / layout_.page_bytes());

@@ -107,6 +107,21 @@ Digest NameOf(uint8_t n) {
   return name;
 }
 
+TEST(KvPoolTest, WithdrawnPagesAreAdoptedOnlyIfOthersHoldThem) {
+  const auto pool = MakePool(6);
+  KvSequence a = pool->NewSequence(), b = pool->NewSequence(), c = pool->NewSequence();
+  for (KvSequence* sequence : {&a, &b, &c}) ASSERT_TRUE(sequence->Reserve(32).ok());
+  a.Publish(0, NameOf(1));
+  a.Publish(1, NameOf(2));
+  ASSERT_TRUE(b.Adopt(0, NameOf(1)));
+  a.Withdraw();
+  EXPECT_TRUE(c.Adopt(0, NameOf(1)));
+  EXPECT_FALSE(c.Adopt(1, NameOf(2)));
+  // The page can be published again.
+  a.Publish(1, NameOf(2));
+  EXPECT_TRUE(c.Adopt(1, NameOf(2)));
+}
+
 TEST(KvPoolTest, APublishedPageIsHeldByAllThatAdoptIt) {
   const auto pool = MakePool(4);
   KvSequence a = pool->NewSequence(), b = pool->NewSequence();
