@@ -108,7 +108,6 @@ Status DemoRunner::RunColdChat() {
     messages.push_back({"user", texts_.chat_turns[i]});
     CAIRN_ASSIGN_OR_RETURN(const auto summary, Ask(worker->generator(), messages, false));
     references_[Item("turn", i)] = {.answer = AnswerOf(summary), .ttft_s = summary.ttft_seconds};
-    last_turn_ = messages;
     messages.push_back({"assistant", summary.text});
   }
   return OkStatus();
@@ -150,6 +149,13 @@ Status DemoRunner::RunWarmChat() {
     messages.push_back({"user", texts_.chat_turns[i]});
     CAIRN_ASSIGN_OR_RETURN(const auto summary, AskRow("chat/" + item, first_->generator(), messages,
                                                       true, references_[item]));
+    // The last turn is the longest, so it has a waymark most often.
+    if (i + 1 == texts_.chat_turns.size()) {
+      holder_prompts_.push_back({.item = item,
+                                 .messages = messages,
+                                 .reference = references_[item],
+                                 .tokens = summary.fetched_tokens});
+    }
     messages.push_back({"assistant", summary.text});
   }
   return OkStatus();
@@ -172,6 +178,10 @@ Status DemoRunner::RunLong() {
     CAIRN_ASSIGN_OR_RETURN(const auto summary,
                            AskRow(path == "grpc" ? "long/grpc" : "long/same-node",
                                   worker->generator(), messages, false, reference));
+    holder_prompts_.push_back({.item = fmt::format("long{}", holder_prompts_.size() + 1),
+                               .messages = messages,
+                               .reference = reference,
+                               .tokens = summary.computed_tokens});
     timelines_.push_back(
         {.title = fmt::format("{}: {} of {} prompt tokens fetched, {} copied",
                               summary.fetch_path == client::Path::kLocal ? "shared memory" : "gRPC",
@@ -252,27 +262,30 @@ Status DemoRunner::RunCluster() {
 }
 
 Status DemoRunner::KillTheHolder(WorkerProcess& worker, DemoNode& home) {
-  const std::string item = Item("turn", texts_.chat_turns.size() - 1);
-  const auto before = std::find_if(rows_.begin(), rows_.end(),
-                                   [&](const DemoRow& row) { return row.name == "chat/" + item; });
   CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, worker.generator().GetInfo());
   CAIRN_ASSIGN_OR_RETURN(const client::NamespaceInfo stored, node_->Namespace(info.fingerprint));
-  if (before == rows_.end() || stored.blocks == 0) {
+  if (holder_prompts_.empty() || stored.blocks == 0) {
     return Errorf(StatusCode::kInternal, "the chat's KV is not at the node any more");
   }
-  // What the node has of this prompt is at least what the chat fetched of it.
-  const uint64_t bytes =
-      stored.bytes / stored.blocks * before->fetched_tokens / stored.spec.layout.block_tokens;
   bool killed_before_first_token = false;
-  members_->KillAfter(bytes / 2, *node_);
-  CAIRN_RETURN_IF_ERROR(AskRow("holder-killed/" + item, worker.generator(), last_turn_, false,
-                               references_[item], &home,
-                               [&] { killed_before_first_token = members_->killed(); })
-                            .status());
-  members_->StopWatching();
-  rows_.back().killed = KilledNode{.node = "holder",
-                                   .during_answer = killed_before_first_token,
-                                   .sent_bytes = members_->sent_bytes()};
+  for (const HolderPrompt& prompt : holder_prompts_) {
+    // What came before counts nothing.
+    if (&prompt != &holder_prompts_.front()) rows_.pop_back();
+    const uint64_t bytes =
+        stored.bytes / stored.blocks * prompt.tokens / stored.spec.layout.block_tokens;
+    members_->KillAfter(bytes / 2, *node_);
+    CAIRN_RETURN_IF_ERROR(AskRow("holder-killed/" + prompt.item, worker.generator(),
+                                 prompt.messages, false, prompt.reference, &home,
+                                 [&] { killed_before_first_token = members_->killed(); })
+                              .status());
+    members_->StopWatching();
+    rows_.back().killed = KilledNode{.node = "holder",
+                                     .during_answer = killed_before_first_token,
+                                     .sent_bytes = members_->sent_bytes()};
+    // Dead, if too late, or alive: without a waymark nobody asked it.
+    if (members_->killed()) break;
+    progress_.Done("The prompt above has no waymark, so nobody found it at the holder.");
+  }
   if (!killed_before_first_token) {
     progress_.Done("The holder was NOT killed while it answered: the row above does not count.");
   }

@@ -48,6 +48,14 @@ class DemoRunner {
     double ttft_s = 0;
   };
 
+  // A prompt of which node 1 alone has some KV.
+  struct HolderPrompt {
+    std::string item;
+    std::vector<worker::ChatMessage> messages;
+    Reference reference;
+    uint32_t tokens = 0;  // That node 1 alone has.
+  };
+
   Status RunCold();
   Status RunColdChat();
   Status StartWarm();
@@ -63,6 +71,8 @@ class DemoRunner {
   // one is killed while it sends, then the second one.
   Status RunCluster();
   // A turn of the chat, which only the first node holds, through the second. Adds a row.
+  // Other members find a prompt only if it has a waymark: asks one prompt after the other until the
+  // holder dies.
   Status KillTheHolder(WorkerProcess& worker, DemoNode& home);
   Status RunDisk();
   Status RunSmallArena(uint64_t working_set);
@@ -104,7 +114,7 @@ class DemoRunner {
   std::vector<TimelinePicture> timelines_;
   uint32_t prefix_end_ = 0;                      // Of requests, in tokens; 0: they name none.
   std::map<std::string, Reference> references_;  // By item: "q1", "turn2".
-  std::vector<worker::ChatMessage> last_turn_;   // The chat up to its last question.
+  std::vector<HolderPrompt> holder_prompts_;     // Those of the cluster phase.
   std::unique_ptr<DemoMembers> members_;         // nullptr: the node is external.
   std::unique_ptr<DemoNode> node_;
   std::unique_ptr<WorkerProcess> first_;
