@@ -18,14 +18,7 @@ def run(build, model, repeat, work):
     del work
 
     def trials(case, count):
-        done = subprocess.run(
-            [str(build / "benchmarks/batch_bench"), model, case, str(count)],
-            capture_output=True,
-            text=True,
-            timeout=1800,
-            check=True,
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return _lines(build, ["batch_bench", model, case, str(count)], timeout=1800)
 
     def ratio(samples):
         return statistics.median(s["ratio"] for s in samples)
@@ -87,15 +80,20 @@ def run(build, model, repeat, work):
     return rows + [_products(build), _attention(build)]
 
 
-def _micro(build, program):
+def _lines(build, command, timeout):
+    program, *arguments = command
     done = subprocess.run(
-        [str(build / "benchmarks" / program), "--json"],
+        [str(build / "benchmarks" / program), *arguments],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=timeout,
         check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _micro(build, program):
+    return _lines(build, [program, "--json"], timeout=600)
 
 
 def _products(build):
