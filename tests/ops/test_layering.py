@@ -68,6 +68,7 @@ ORDERS = {
         "node",
     ],
     "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
+    "services/router": ["engine"],
     "tools/cairn": [
         "output",
         "process",
