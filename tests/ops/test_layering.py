@@ -68,7 +68,7 @@ ORDERS = {
         "node",
     ],
     "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
-    "services/router": ["engine"],
+    "services/router": ["index", "policy", "engine"],
     "tools/cairn": [
         "output",
         "process",

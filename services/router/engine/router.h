@@ -18,6 +18,7 @@
 #include "cairn/common/status.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
+#include "services/router/policy/candidate.h"
 
 namespace cairn::router {
 
@@ -78,26 +79,6 @@ class GenerateCall {
   // The worker frees what the request holds within a step. The observer gets its end as usual, or
   // has got it.
   virtual void Cancel() = 0;
-};
-
-// Why a worker was picked, or was not.
-struct Candidate {
-  std::string worker = {};  // Address.
-  bool usable = true;
-  std::string reason = {};   // Of an unusable one, for people.
-  uint32_t held_tokens = 0;  // Of the prompt, that this worker's nodes hold.
-  double queue_seconds = 0;  // As in the cost (docs/router.md).
-  double fetch_seconds = 0;
-  double work_seconds = 0;
-  double delayed_requests = 0;
-  double cost = 0;  // Seconds. Of the policy `cost`.
-};
-
-struct Pick {
-  std::string worker = {};
-  std::string policy = {};
-  uint32_t prompt_tokens = 0;
-  std::vector<Candidate> candidates = {};
 };
 
 struct ServedModel {

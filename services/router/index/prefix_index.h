@@ -1,0 +1,89 @@
+#pragma once
+// Which cache node holds how much of a prompt, from the events of the nodes; and what was sent to
+// workers whose node sends no events.
+//
+//   client::ClusterEvents ── MemberEvent ──► Apply ─┐
+//   what the router sent ─────────────────► Sent ───┼─► Lookup: how much of a prompt, and where
+//                                                   │
+//                     evicts what was used least recently at max_bytes
+//
+// One entry for each key, with a bit for each place that holds the block: a member's memory, its
+// disk. Entries lie in one list in the order of their last use, a block behind the one that it
+// builds on, so a prompt's last blocks leave before its first ones. What was lost (a member, a
+// namespace, what a snapshot no longer has) is gone from all answers at once; its entries are
+// swept a few at a time by later calls, so that no call takes long.
+//
+// The table knows 64 bits of a keyed hash (SipHash) of each key: an answer is wrong with a chance
+// of entries / 2^64, and nobody can choose keys that collide. A wrong answer costs time only.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/client/cluster_events.h"
+#include "cairn/common/namespace_spec.h"
+
+namespace cairn::router {
+
+// A holder of the beginning of a prompt.
+struct Holder {
+  std::string id = {};         // Of the node, or the address of the worker (approximate).
+  bool approximate = false;    // What was sent to a worker, not what a node says.
+  uint32_t blocks = 0;         // That it holds without a gap from the first one on. At least 1.
+  uint32_t memory_blocks = 0;  // Of them, in memory (host or device); the others are on disk.
+};
+
+struct HeldPrefix {
+  std::vector<Holder> holders = {};  // Most blocks first.
+  uint32_t any_blocks = 0;  // From the first one on, each held by some node. Not by workers alone.
+};
+
+// Thread-safe: one mutex. A lookup holds it for as long as it takes (prefix_index_bench).
+class PrefixIndex {
+ public:
+  struct Options {
+    // Of memory in all. At most so much, whatever the nodes send. It is taken as it is used.
+    size_t max_bytes = size_t{256} << 20;
+    // What a worker without events is believed to hold, in blocks. Of what was sent to it the last
+    // half of these to all of these count.
+    uint32_t sent_blocks = 65'536;
+  };
+
+  explicit PrefixIndex(const Options& options);
+  ~PrefixIndex();
+  PrefixIndex(const PrefixIndex&) = delete;
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
+
+  // Events of a member that makes no sense are ignored and counted.
+  void Apply(const client::MemberEvent& event);
+
+  // The worker, whose node sends no events, was sent a prompt with these keys, in order.
+  void Sent(std::string_view worker, const Digest& fingerprint, std::span<const BlockKey> keys);
+  // The worker has restarted, or has gone.
+  void Forget(std::string_view worker);
+
+  // Who holds how much of a prompt with these keys, in order. Counts as a use.
+  HeldPrefix Lookup(const Digest& fingerprint, std::span<const BlockKey> keys);
+
+  struct Numbers {
+    uint64_t entries = 0;  // Blocks, each once however many hold it. Those to be swept included.
+    uint64_t bytes = 0;    // Of the entries.
+    uint64_t max_bytes = 0;
+    uint64_t evicted = 0;  // Entries that left for others since the start.
+    uint64_t ignored = 0;  // Events that made no sense, or for which there was no room.
+    uint64_t members = 0;  // Nodes that hold something or are followed.
+    uint64_t workers = 0;  // Of approximate ones.
+    uint64_t namespaces = 0;
+  };
+  Numbers numbers() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cairn::router

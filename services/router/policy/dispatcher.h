@@ -1,0 +1,168 @@
+#pragma once
+// Decides which worker gets a request, from what the workers report and from what this router has
+// sent them itself.
+//
+//   registry ── Report, Remove ──►  Dispatcher  ◄── Decide ──────── engine
+//                                               ◄── OnFirstToken, OnEnd
+//
+// A request counts at its worker as soon as Decide has returned: a burst does not go to one worker
+// because its next report has not come yet. Several routers share nothing but the workers' reports.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "common/concurrency/mutex.h"
+#include "services/router/policy/candidate.h"
+#include "services/router/policy/policy.h"
+#include "services/router/policy/usage_window.h"
+#include "services/router/policy/worker_state.h"
+
+namespace cairn::router {
+
+// The first tokens of a prompt that a worker need not compute, by where they are: all of `memory`
+// and `disk` are at its own nodes, in any order; `elsewhere` follows them, and its node can get
+// these from another one.
+struct HeldTokens {
+  uint32_t memory = 0;
+  uint32_t disk = 0;
+  uint32_t elsewhere = 0;
+};
+
+// A worker that may get the request.
+struct Offer {
+  std::string worker = {};  // Address.
+  bool usable = true;       // False: it fails, drains, or has been tried.
+  std::string reason = {};  // Of an unusable one, for people.
+  HeldTokens held = {};     // More than the prompt has counts as all of it.
+};
+
+struct Ask {
+  uint32_t prompt_tokens = 0;
+  std::optional<uint32_t> max_tokens = {};  // Of the answer.
+  int32_t priority = 0;
+  std::vector<Offer> offers = {};
+  // False: the request was accepted before and its worker failed. It counts as no new arrival and
+  // is not shed.
+  bool first_try = true;
+  // False: nobody will call OnFirstToken and OnEnd (Router::PickWorker). The request counts until
+  // the worker's reports must show it.
+  bool followed = true;
+};
+
+struct Decision {
+  enum class Kind : uint8_t {
+    kPicked,
+    kShed,      // Every usable worker would let it wait for too long.
+    kNoWorker,  // None is usable.
+  };
+  Kind kind = Kind::kNoWorker;
+  size_t picked = 0;    // An index into the offers. Of kPicked.
+  uint64_t ticket = 0;  // For OnFirstToken and OnEnd. 0: none.
+  // Expected until the request's prefill begins, where that is least, by its priority. 0: kNoWorker.
+  double wait_seconds = 0;
+  Duration retry_after{0};                 // Of kShed: at least a second.
+  std::vector<Candidate> candidates = {};  // One for each offer, in the order of the offers.
+};
+
+// How a request ended.
+struct RequestEnd {
+  uint32_t generated_tokens = 0;
+  // False: it failed or was cancelled, so that its length says nothing about answers.
+  bool complete = false;
+  uint32_t fetched_tokens = 0;  // Of the prompt, that the worker fetched.
+  double fetch_seconds = 0;     // That this took.
+};
+
+// Thread-safe. No call blocks for longer than a few microseconds for each worker.
+class Dispatcher {
+ public:
+  struct Options {
+    // A request is shed if it would wait longer everywhere. 0: none is shed.
+    double max_wait_seconds = 0;
+    // Reports that are older than this say nothing any more: then the router's own picks count.
+    Duration stale_after = std::chrono::seconds(3);
+    // What was sent within this time before a report came may be missing in it.
+    Duration report_delay = std::chrono::milliseconds(10);
+    // Until a worker reports speeds, and of what it fetches until one fetch was measured.
+    double prefill_tokens_per_second = 2'000;
+    double memory_tokens_per_second = 160'000;
+    double disk_tokens_per_second = 80'000;
+    double elsewhere_tokens_per_second = 32'000;
+    double answer_tokens = 300;  // Until one was complete.
+  };
+
+  // `clock` must outlive it. `seed`: of the random choices between equal workers.
+  Dispatcher(const Options& options, std::unique_ptr<Policy> policy, const Clock* clock,
+             uint64_t seed);
+  ~Dispatcher();
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  // A report of the worker has come. Workers come into being with their first report or offer.
+  void Report(std::string_view worker, const WorkerLoad& load);
+  // Forgets the worker: it is not configured any more. Its requests may still end.
+  void Remove(std::string_view worker);
+
+  Decision Decide(const Ask& ask);
+  // The worker has computed the prompt. Unknown and old tickets are ignored, here and below.
+  void OnFirstToken(uint64_t ticket);
+  // Once for each ticket, whatever became of the request.
+  void OnEnd(uint64_t ticket, const RequestEnd& end);
+
+  // What the dispatcher assumes now.
+  struct WorkerNumbers {
+    std::string worker = {};
+    double queue_seconds = 0;
+    double requests = 0;
+    bool reports = false;           // A report came within stale_after.
+    double report_age_seconds = 0;  // Of the last one. 0: none came.
+    uint64_t picks = 0;             // Since it is known.
+    uint64_t followed = 0;          // Requests whose end has not come.
+  };
+  struct Numbers {
+    double arrivals_per_second = 0;
+    double use = 0;
+    double answer_tokens = 0;  // Mean of complete answers, recent ones count more.
+    uint64_t shed = 0;
+    std::vector<WorkerNumbers> workers = {};  // By name.
+  };
+  Numbers numbers() const;
+  std::string_view policy() const { return policy_name_; }
+
+ private:
+  struct Ticket {
+    std::string worker;
+    uint64_t generation = 0;  // Of the worker: it may have been removed and come back.
+    double work_seconds = 0;
+    HeldTokens held;
+    bool waiting = true;  // For its first token.
+  };
+  WorkerState& StateOf(std::string_view worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  WorkerView ViewOf(const Ask& ask, const Offer& offer, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  const Clock* const clock_;
+  const std::unique_ptr<Policy> policy_;
+  const std::string policy_name_;
+  mutable Mutex mu_;
+  Random random_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, WorkerState, std::less<>> workers_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  ArrivalWindow arrivals_ ABSL_GUARDED_BY(mu_);
+  double answer_tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t shed_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace cairn::router

@@ -1,0 +1,33 @@
+#pragma once
+// What a worker says of its load: the message LoadReport of proto/cairn/v1/worker.proto in plain
+// C++.
+
+#include <cstdint>
+#include <vector>
+
+namespace cairn::router {
+
+// Nobody believes a report: numbers that are negative, not finite or beyond reason count as unknown
+// or as the nearest number that makes sense. Speeds are measured by the worker; 0: not known.
+struct WorkerLoad {
+  double prefill_seconds = 0;    // Of the prompts that wait or run, until they are computed.
+  uint32_t running_prompts = 0;  // Being matched, fetched or computed.
+  uint32_t running_decodes = 0;
+  uint32_t parked = 0;
+  uint64_t kv_pages_free = 0;
+  uint64_t kv_pages_total = 0;
+  double prefill_tokens_per_second = 0;  // While nothing else is computed.
+  double drain_tokens_per_second = 0;    // Of prompts, while others decode as they do now.
+  // What the position of a prompt token adds to its prefill: seconds for each token before it.
+  double pair_seconds = 0;
+  double step_seconds = 0;    // Of a step that decodes, before the first request's share.
+  double decode_seconds = 0;  // What one more decode adds to a step.
+  struct Queued {
+    int32_t priority = 0;
+    uint32_t requests = 0;
+    uint64_t prefill_tokens = 0;
+  };
+  std::vector<Queued> queued = {};
+};
+
+}  // namespace cairn::router
