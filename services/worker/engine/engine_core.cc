@@ -250,20 +250,18 @@ void EngineCore::EndParked() {
 }
 
 int64_t EngineCore::PagesFor(const Job& job) const {
-  const size_t scored = job.request().score_tokens.size();
-  const auto tokens = static_cast<int64_t>(job.prompt().tokens.size() +
-                                           (scored > 0 ? scored : job.prompt().max_tokens));
-  return (tokens + BlockTokens() - 1) / BlockTokens();
+  return (job.TokensNeeded() + BlockTokens() - 1) / BlockTokens();
+}
+
+void EngineCore::ChargeGenerated(Running& one) {
+  const uint64_t generated = one.job->generated();
+  const uint64_t more = generated - std::exchange(one.charged_tokens, generated);
+  if (more == 0) return;
+  parts_.accounts->Charge(one.job->claim().tenant,
+                          TenantAccounts::kGeneratedCost * static_cast<double>(more));
 }
 
 void EngineCore::Account() {
-  for (Running& one : running_) {
-    const uint64_t generated = one.job->generated();
-    parts_.accounts->Charge(
-        one.job->claim().tenant,
-        TenantAccounts::kGeneratedCost * static_cast<double>(generated - one.charged_tokens));
-    one.charged_tokens = generated;
-  }
   WorkerEngine::Load now;
   now.rates = parts_.scheduler->rates();
   // What runs alone is computed in steps of its own, which the scheduler does not see.
@@ -272,7 +270,10 @@ void EngineCore::Account() {
   double& drain = now.rates.drain_tokens_per_second;
   if (drain <= 0) drain = speed;
   std::vector<PromptClaim> prompts;
-  for (Running& one : running_) one.reserved = true;  // Whoever ran has had a step.
+  for (Running& one : running_) {
+    ChargeGenerated(one);
+    one.reserved = true;  // Whoever ran has had a step.
+  }
   for (const Scheduler::Candidate& one : loop_->Candidates()) {
     now.running_decodes += one.decoding ? 1 : 0;
     if (!one.decoding && !one.ending) prompts.push_back(one.claim);
@@ -303,9 +304,7 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
                                 static_cast<double>(job->claim().prefill_tokens));
   }
   const auto running = std::ranges::find(running_, job, &Running::job);
-  parts_.accounts->Charge(job->claim().tenant,
-                          TenantAccounts::kGeneratedCost *
-                              static_cast<double>(job->generated() - running->charged_tokens));
+  ChargeGenerated(*running);
   running_.erase(running);
   FinishJob(*job, std::move(outcome));
 }

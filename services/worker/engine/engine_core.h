@@ -85,6 +85,12 @@ class EngineCore {
     std::string trace;
   };
 
+  struct Running {
+    std::shared_ptr<Job> job;
+    uint64_t charged_tokens = 0;  // Generated ones.
+    bool reserved = false;        // It has its pages, or has had a step to take them.
+  };
+
   void ConnectCache(Executor& executor);
   // A node that is away is not waited for again: the client opens them once it is there.
   void OpenPublished();
@@ -106,6 +112,8 @@ class EngineCore {
   void EndParked();
   // Of its prompt and the longest answer.
   int64_t PagesFor(const Job& job) const;
+  // Charges its tenant what was generated since the last time.
+  void ChargeGenerated(Running& one);
   // Charges what was generated to its tenants, and tells the queue what runs.
   void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
@@ -135,11 +143,6 @@ class EngineCore {
   std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
   std::optional<RequestParts> request_parts_;
   std::optional<RunLoop> loop_;
-  struct Running {
-    std::shared_ptr<Job> job;
-    uint64_t charged_tokens = 0;  // Generated ones.
-    bool reserved = false;        // It has its pages, or has had a step to take them.
-  };
   std::vector<Running> running_;
   std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
 

@@ -38,6 +38,11 @@ class Job {
   const GenerateRequest& request() const { return request_; }
   const PreparedPrompt& prompt() const { return prompt_; }
   TimePoint queued_at() const { return queued_at_; }
+  // Room for the KV of its prompt and its longest answer, or of what it scores.
+  int64_t TokensNeeded() const {
+    const size_t scored = request_.score_tokens.size();
+    return static_cast<int64_t>(prompt_.tokens.size() + (scored > 0 ? scored : prompt_.max_tokens));
+  }
   // What orders its prompt among others. Constant while it waits and runs.
   const PromptClaim& claim() const { return claim_; }
   // Before it is queued: how much of the prompt must be computed, as far as is known.
