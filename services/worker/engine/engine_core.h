@@ -94,9 +94,16 @@ class EngineCore {
   void ConnectCache(Executor& executor);
   // A node that is away is not waited for again: the client opens them once it is there.
   void OpenPublished();
-  // Tokens at the beginning of the prompt that the node has now, for the order of prompts. Asks it
-  // once and promises nothing.
-  int64_t CachedTokens(const Job& job);
+  // The blocks at the beginning of a prompt that the node has now.
+  struct Cached {
+    std::vector<BlockKey> keys;
+    size_t below_memory = 0;  // How many of them lie in a tier slower than memory.
+  };
+  // For the order of prompts and for LookAhead. Asks the node once and promises nothing.
+  Cached FindCached(const Job& job);
+  // Asks the node to have the blocks in memory when the request starts. The node bounds what such
+  // hints may hold and evict, and counts it to the namespace.
+  void LookAhead(const Job& job, const Cached& cached);
   void FinishJob(Job& job, Result<GenerateSummary> outcome);
 
   // The driver's.

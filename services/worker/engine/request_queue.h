@@ -47,6 +47,8 @@ class Job {
   const PromptClaim& claim() const { return claim_; }
   // Before it is queued: how much of the prompt must be computed, as far as is known.
   void ExpectPrefill(int64_t tokens) { claim_.prefill_tokens = tokens; }
+  // Seconds that it would wait, as far as was known when it was queued. 0: not known, or none.
+  double expected_wait() const { return expected_wait_; }
 
   void Cancel() {
     MutexLock lock(mu_);
@@ -93,6 +95,7 @@ class Job {
   const TimePoint queued_at_;
   PromptClaim claim_;
   uint64_t id_ = 0;  // In the queue.
+  double expected_wait_ = 0;
   std::atomic<bool> left_{false};
   std::atomic<uint64_t> generated_{0};
 
