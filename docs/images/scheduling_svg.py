@@ -39,7 +39,7 @@ def plot(x_label, y_label, x_ticks, y_ticks, lines, log_x, log_y):
             'font-family="sans-serif" font-size="12">'
         ),
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{LEFT}" y="14" text-anchor="middle">{y_label}</text>',
+        f'<text x="8" y="14">{y_label}</text>',
         (
             f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 10}" '
             f'text-anchor="middle">{x_label}</text>'
@@ -106,14 +106,16 @@ def load(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--chats", required=True, type=pathlib.Path)
-    parser.add_argument("--load", required=True, type=pathlib.Path)
+    parser.add_argument("--chats", type=pathlib.Path, help="draws batch.svg")
+    parser.add_argument("--load", type=pathlib.Path, help="draws order.svg")
     parser.add_argument("--out", required=True, type=pathlib.Path, help="folder of the pictures")
     arguments = parser.parse_args()
-    trials = json.loads(arguments.chats.read_text())["trials"]
-    rows = json.loads(arguments.load.read_text())["rows"]
-    (arguments.out / "batch.svg").write_text(chats(trials))
-    (arguments.out / "order.svg").write_text(load(rows))
+    if arguments.chats:
+        trials = json.loads(arguments.chats.read_text())["trials"]
+        (arguments.out / "batch.svg").write_text(chats(trials))
+    if arguments.load:
+        rows = json.loads(arguments.load.read_text())["rows"]
+        (arguments.out / "order.svg").write_text(load(rows))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ constexpr int64_t kSlotsPerLesson = 16;
 // Entries of the memory of blocks that left, for each block that is here.
 constexpr size_t kRememberedPerBlock = 8;
 
-// Groups of blocks that were asked for and are about to be stored, by their keys. A few get lost when
-// two fall on one place, and then the group of the block before counts. Keys are hashes already: who
-// chooses some that collide only loses the groups of his own namespace.
+// Groups of blocks that were asked for and are about to be stored, by their keys. A few get lost
+// when two fall on one place, and then the group of the block before counts. Keys are hashes
+// already: a client that chooses some which collide only loses the groups of its own namespace.
 class Arrivals {
  public:
   void Expect(const BlockKey& key, BlockGroup group) {
