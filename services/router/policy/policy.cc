@@ -38,13 +38,18 @@ class LeastLoad final : public Policy {
 
 class Affinity final : public Policy {
  public:
+  // A beginning that all prompts share, such as a system prompt, would draw all of them to the
+  // worker that computed it first.
+  static constexpr uint32_t kLeastShare = 4;
+
   size_t Pick(const Situation& situation, Random& random) override {
-    const auto most = std::ranges::max_element(
-        situation.workers, {}, [](const WorkerView& worker) { return worker.held_tokens; });
+    uint32_t most = 0;
+    for (const WorkerView& worker : situation.workers) most = std::max(most, worker.held_tokens);
+    if (most < situation.prompt_tokens / kLeastShare) most = 0;
     std::vector<double> queues;
     std::vector<size_t> who;
     for (size_t i = 0; i < situation.workers.size(); ++i) {
-      if (situation.workers[i].held_tokens < most->held_tokens) continue;
+      if (situation.workers[i].held_tokens < most) continue;
       queues.push_back(situation.workers[i].queue_seconds);
       who.push_back(i);
     }

@@ -67,7 +67,8 @@ class Policy {
 
 // "round_robin": one worker after the other.
 // "least_load":  fewest requests that wait or run, ties at random.
-// "affinity":    most tokens held, then the least queue, ties at random.
+// "affinity":    most tokens held, if that is a quarter of the prompt; then the least queue, ties at
+//                random.
 // "cost":        least CostOf, ties at random.
 // INVALID_ARGUMENT names the policies that there are.
 Result<std::unique_ptr<Policy>> MakePolicy(std::string_view name);

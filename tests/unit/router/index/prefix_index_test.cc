@@ -143,7 +143,9 @@ TEST_F(PrefixIndexTest, StaysWithinItsBytesAndKeepsWhatWasUsedLast) {
   Store("n1", Keys(0, 100));
   for (uint64_t i = 0; i < 200; ++i) {
     Store("n1", Keys(1000 + 100 * i, 100));
-    if (i % 5 == 0) EXPECT_EQ(Held(Keys(0, 100)), (Answer{{"n1", {100, 100}}}));
+    if (i % 5 == 0) {
+      EXPECT_EQ(Held(Keys(0, 100)), (Answer{{"n1", {100, 100}}}));
+    }
   }
   EXPECT_LE(index_->numbers().bytes, kBytes);
   EXPECT_GT(index_->numbers().entries, 1000u);
