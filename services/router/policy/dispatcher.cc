@@ -79,7 +79,6 @@ WorkerView Dispatcher::ViewOf(const Ask& ask, const HeldTokens& held, const Work
   const uint32_t position = tokens < ask.prompt_tokens || tokens == 0 ? tokens : tokens - 1;
   view.prefill_seconds = state.PrefillSeconds(position, ask.prompt_tokens - position);
   view.decode_seconds = answer * state.decode_seconds();
-  view.copied_seconds = state.PrefillSeconds(held.memory + held.disk, held.elsewhere);
   view.requests = state.Requests(now);
   view.held_tokens = tokens;
   return view;
@@ -98,6 +97,10 @@ Decision Dispatcher::Decide(const Ask& ask) {
   Decision decision;
   std::vector<WorkerView> views;
   std::vector<size_t> usable;
+  uint32_t longest = 0;  // That some worker's node holds.
+  for (const Offer& offer : ask.offers) {
+    longest = std::max(longest, Total(Within(offer.held, ask.prompt_tokens)));
+  }
   for (size_t i = 0; i < ask.offers.size(); ++i) {
     const Offer& offer = ask.offers[i];
     Candidate& candidate = decision.candidates.emplace_back();
@@ -109,6 +112,8 @@ Decision Dispatcher::Decide(const Ask& ask) {
     const WorkerState& state = StateOf(offer.worker);
     const HeldTokens held = Within(offer.held, ask.prompt_tokens);
     views.push_back(ViewOf(ask, held, state, now));
+    const uint32_t own = held.memory + held.disk;
+    views.back().copied_seconds = state.PrefillSeconds(own, longest - own);
     candidate.held_tokens = views.back().held_tokens;
   }
   const Situation situation = {.workers = views,
@@ -120,7 +125,8 @@ Decision Dispatcher::Decide(const Ask& ask) {
     HeldTokens held = Within(ask.offers[usable[i]].held, ask.prompt_tokens);
     if (held.elsewhere == 0) continue;
     held.elsewhere = 0;
-    const WorkerView without = ViewOf(ask, held, StateOf(ask.offers[usable[i]].worker), now);
+    WorkerView without = ViewOf(ask, held, StateOf(ask.offers[usable[i]].worker), now);
+    without.copied_seconds = views[i].copied_seconds;
     if (CostOf(without, situation).seconds < CostOf(views[i], situation).seconds) {
       views[i] = without;
     }

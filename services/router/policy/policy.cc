@@ -11,9 +11,11 @@ namespace {
 // Beyond these the queueing formula says nothing.
 constexpr double kMostUse = 0.97;
 constexpr double kMostDelayed = 50;
-// What a copy in a full store costs, over the prefill of its tokens: the chance that what left for
-// it would have been used.
-constexpr double kPlace = 0.2;
+// What a second copy in a full store costs, over the prefill of its tokens: the chance that what
+// left for it would have been used.
+constexpr double kPlace = 0.5;
+// The part of a queue that goes before a request at a worker that computes the least work first.
+constexpr double kBefore = 0.3;
 
 class RoundRobin final : public Policy {
  public:
@@ -79,7 +81,7 @@ Cost CostOf(const WorkerView& worker, const Situation& situation) {
   Cost cost;
   cost.delayed_requests = std::min(kMostDelayed, arrivals * (worker.queue_seconds + work) /
                                                      (1 - std::min(situation.use, kMostUse)));
-  cost.seconds = std::max(worker.queue_seconds, worker.fetch_seconds) +
+  cost.seconds = std::max(kBefore * worker.queue_seconds, worker.fetch_seconds) +
                  (work + kPlace * worker.copied_seconds) * (1 + cost.delayed_requests);
   return cost;
 }

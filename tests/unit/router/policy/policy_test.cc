@@ -81,7 +81,7 @@ TEST(PolicyTest, TheCostIsTheSumInSeconds) {
       .workers = workers, .prompt_tokens = 1, .arrivals_per_second = 4, .use = 0.5};
   const Cost cost = CostOf(worker, situation);
   EXPECT_DOUBLE_EQ(cost.delayed_requests, 14);
-  EXPECT_DOUBLE_EQ(cost.seconds, 3 + (1.5 + 1) * 15);
+  EXPECT_DOUBLE_EQ(cost.seconds, 3 + (1.5 + 2.5) * 15);
 }
 
 TEST(PolicyTest, TheCostStaysFiniteAtFullUse) {
@@ -94,7 +94,7 @@ TEST(PolicyTest, TheCostStaysFiniteAtFullUse) {
 // The trap of the least time to first token: an idle worker computes everything again, although the
 // one that has it is nearly free.
 TEST(PolicyTest, UnderLoadTheCostStaysWithThePrefix) {
-  const std::vector<WorkerView> workers = {View(1.2, 0.1, 8000), View(0, 1, 0)};
+  const std::vector<WorkerView> workers = {View(4, 0.1, 8000), View(0, 1, 0)};
   Random random(1);
   const auto policy = Make("cost");
   EXPECT_EQ(policy->Pick({.workers = workers, .arrivals_per_second = 0, .use = 0}, random), 1u);
