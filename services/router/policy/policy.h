@@ -68,7 +68,7 @@ class Policy {
 
 // "round_robin": one worker after the other.
 // "least_load":  fewest requests that wait or run, ties at random.
-// "affinity":    most tokens held, if that is a quarter of the prompt; then the least queue, ties at
+// "affinity":    most tokens held if that is a quarter of the prompt, then the least queue, ties at
 //                random.
 // "cost":        least CostOf, ties at random.
 // INVALID_ARGUMENT names the policies that there are.
