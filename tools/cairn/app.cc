@@ -38,6 +38,10 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
       ->capture_default_str();
   CLI::Option* worker = command.add_option(
       "--worker", options.worker, "Ask the worker at HOST:PORT instead of running one here");
+  command
+      .add_option("--prefill-worker", options.prefill_worker,
+                  "With --worker: let the worker at HOST:PORT compute the prompt for it")
+      ->needs(worker);
   CLI::Option* cache = command.add_option("--cache", options.cache,
                                           "Fetch from and push to the cache node at HOST:PORT");
   CLI::Option* no_cache =

@@ -20,8 +20,9 @@ struct TlsFlags {
 // Which worker answers, shared by generate and chat.
 struct WorkerOptions {
   std::string model = kDefaultModel;
-  std::string worker;  // Address; empty: in this process.
-  std::string cache;   // Address of a cache node; empty: none.
+  std::string worker;          // Address; empty: in this process.
+  std::string prefill_worker;  // Address of one that computes the prompts for it; empty: none.
+  std::string cache;           // Address of a cache node; empty: none.
   bool no_cache = false;
   std::string arithmetic = "fast";
   std::string recipe = "raw";
