@@ -6,8 +6,8 @@
 //                                          ├─ all writers have left it    ├─► Match again ─► done
 //                                          └─ timer: waited long enough ──┘
 //
-// It holds no lease, no pin and no thread while it waits. Thread-safe, but for Find, which is called
-// once.
+// It holds no lease, no pin and no thread while it waits. Thread-safe, but for Find, which is
+// called once.
 
 #include <memory>
 #include <optional>

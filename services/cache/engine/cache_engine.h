@@ -81,10 +81,10 @@ class FurtherMatch {
   using Done = std::function<void(Result<MatchResult>)>;
   // Asks the source, without waiting. `done` runs once, with the whole answer: in this call, or on
   // another thread after source_lookup_timeout at the latest, or after half of the time until
-  // `deadline` if that is sooner; a match that waits, after that time, too. It must be short. A source that is late or fails adds nothing to
-  // the answer. The lease then covers the blocks that the source located: nothing pins them, and a
-  // fetch reads from the source those that no tier has by then. NOT_FOUND: the session or the
-  // namespace ended meanwhile. Call it once.
+  // `deadline` if that is sooner. A match that waits for writers does so before. `done` must be
+  // short. A source that is late or fails adds nothing to the answer. The lease then covers the
+  // blocks that the source located: nothing pins them, and a fetch reads from the source those that
+  // no tier has by then. NOT_FOUND: the session or the namespace ended meanwhile. Call it once.
   virtual void Find(TimePoint deadline, Done done) = 0;
 };
 

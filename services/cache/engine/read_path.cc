@@ -100,26 +100,31 @@ void ReadPath::CountHint(NextUse next) {
   }
 }
 
-Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
+Result<Duration> ReadPath::CheckMatch(const MatchRequest& request) const {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeysPerCall));
-  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl,
-                                                      context_.options.default_lease_ttl,
-                                                      context_.options.max_lease_ttl));
   CAIRN_RETURN_IF_ERROR(CheckSpeed(request.prefill_tokens_per_second));
-  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
-  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   if (request.announce && !request.lease) {
     return InvalidArgument("field 'announce': got true without a lease, expected one");
   }
   if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
-  if (request.wait > Duration(0)) {
-    MatchResult waits;
-    waits.further = ArrivalWait::Begin(this, &context_, timers_, request, ns);
-    if (waits.further != nullptr) return waits;
-  }
-  std::optional<BlockIndex::Walk> walked;
+  return CheckTtl("lease_ttl", request.lease_ttl, context_.options.default_lease_ttl,
+                  context_.options.max_lease_ttl);
+}
+
+std::shared_ptr<FurtherMatch> ReadPath::Wait(const MatchRequest& request, const NamespacePtr& ns) {
+  if (request.wait <= Duration(0)) return nullptr;
+  return ArrivalWait::Begin(this, &context_, timers_, request, ns);
+}
+
+Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
+  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckMatch(request));
+  CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
+  CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
   MatchResult result;
+  result.further = Wait(request, ns);
+  if (result.further != nullptr) return result;
+  std::optional<BlockIndex::Walk> walked;
   LeasePtr lease;
   {
     NamespaceLock lock(*ns, context_.tiers);

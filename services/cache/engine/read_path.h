@@ -54,6 +54,10 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
+  // The lease's life, or which field is wrong.
+  Result<Duration> CheckMatch(const MatchRequest& request) const;
+  // Null: the match is answered at once.
+  std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
   void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,

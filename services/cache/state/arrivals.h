@@ -66,8 +66,8 @@ class Arrivals {
 
   // False: too many wait, or Close was called.
   Place Enter(SessionId session, const std::string& tenant);
-  // Until Tell or Remove. Call it under the lock of the namespace, under which the block was seen to
-  // have a writer: so no Tell is missed. False after Close.
+  // Until Tell or Remove. Call it under the lock of the namespace, under which the block was seen
+  // to have a writer: so no Tell is missed. False after Close.
   bool Add(const NamespaceState* ns, const BlockKey& key, const WaiterPtr& waiter);
   // It waits no longer.
   void Remove(const NamespaceState* ns, const BlockKey& key, const Waiter* waiter);

@@ -142,6 +142,10 @@ Status CheckApart(const GenerateRequest& request) {
   if (request.no_cache) {
     return InvalidArgument("field 'prefill_only': got true with no_cache, expected one of them");
   }
+  if (request.await_prefill > Duration(0)) {
+    return InvalidArgument("field 'await_prefill': got {} s with prefill_only, expected 0",
+                           Seconds(request.await_prefill));
+  }
   if (!request.score_tokens.empty()) {
     return InvalidArgument("field 'prefill_only': got true with a continuation, expected none");
   }

@@ -74,7 +74,8 @@ std::vector<ComputedBlock> PromptKv::Blocks(const PromptRun& run, std::span<cons
       std::min<size_t>(keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
   std::vector<ComputedBlock> blocks;
   for (size_t b = first; b < end; ++b) {
-    if (run.adopted_[b]) continue;  // Whoever computed it pushes it.
+    // Whoever computed it pushes it, but perhaps later than another worker needs it.
+    if (run.adopted_[b] && !run.request_.hand_over) continue;
     ComputedBlock block;
     block.key = keys[b];
     if (b > 0) block.parent = keys[b - 1];

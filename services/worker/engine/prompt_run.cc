@@ -131,32 +131,39 @@ Step PromptRun::NextAwaiting(bool alone) {
 }
 
 void PromptRun::Announce() {
+  if (!request_.hand_over) return;
   if (use_cache_ && !wanted_.empty()) {
     promise_ = kv_.session_->Announce(wanted_, request_.trace);
   }
   if (request_.announced) request_.announced();
 }
 
-void PromptRun::PushNow(int64_t begin, int64_t end) {
+void PromptRun::PushNow(int64_t end) {
   // Which lineage a lossy prompt has is known at its end. What was computed over memory that the
   // node has taken back is computed again.
-  if (!request_.hand_over || kv_.lossy() || begin < pushed_ ||
+  if (!request_.hand_over || kv_.lossy() || end <= pushed_ ||
       sequence_.FirstBrokenLoan() != sequence_.page_count()) {
     return;
   }
-  kv_.Push(*this, static_cast<uint32_t>(begin));
+  kv_.Push(*this, static_cast<uint32_t>(pushed_));
   pushed_ = end;
 }
 
 void PromptRun::Match(bool alone) {
-  if (request_.hand_over) Announce();
-  if (wanted_.empty()) return BeginChunks();
+  if (wanted_.empty()) {
+    Announce();
+    return BeginChunks();
+  }
   PrefixSession& session = *kv_.session_;
   const auto here = static_cast<size_t>(names_.empty() ? 0 : sequence_.Published(wanted_));
   // The node's decoded blocks go first, so only it can say what a lossy recipe shares.
-  if (here == wanted_.size() && !session.codec().lossy()) return BeginChunks();
+  if (here == wanted_.size() && !session.codec().lossy()) {
+    Announce();
+    return BeginChunks();
+  }
   PrefixSession::Match match =
       session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace, request_.next);
+  Announce();
   report_.match_seconds += match.seconds;
   report_.miss_reason = match.reason;
   report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
@@ -257,6 +264,7 @@ void PromptRun::SettleFetch(bool wait) {
   // Nothing was computed yet, or it stands on KV that did not come.
   for (int64_t page = good; page < sequence_.page_count(); ++page) sequence_.TakeBack(page);
   sequence_.SetLength(good * kv_.block_tokens_);
+  if (request_.hand_over) pushed_ = good;
   if (good == matched_ && MayAwait(good, MissReason::kIncomplete)) return StartAwait(good);
   // What is computed now may read lent pages, too.
   check_loans_ = good * kv_.block_tokens_;
@@ -477,7 +485,7 @@ void PromptRun::Computed(const Status& status, const Pass& pass) {
   kv_.prefiller_.Measure(begin, chunk_tokens_, pass.seconds, pass.disturbed || request_.background,
                          &block_seconds_);
   Publish(begin / kv_.block_tokens_, sequence_.length() / kv_.block_tokens_);
-  PushNow(begin / kv_.block_tokens_, sequence_.length() / kv_.block_tokens_);
+  PushNow(sequence_.length() / kv_.block_tokens_);
   if (sequence_.length() == total_) EndChunks(OkStatus());
 }
 

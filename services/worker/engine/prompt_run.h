@@ -79,8 +79,8 @@ class PromptRun {
   Step NextAwaiting(bool alone);
   // Tells others that this run computes what the node does not have.
   void Announce();
-  // Of a run that hands over: blocks [begin, end) are computed.
-  void PushNow(int64_t begin, int64_t end);
+  // Of a run that hands over: the blocks before `end` are there.
+  void PushNow(int64_t end);
   // Says whether others want to run: then waiting and computing in one step ends.
   bool GiveWay();
   // Computes on what the fetch brings, while it runs. False: not to be settled now, since it was

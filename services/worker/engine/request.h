@@ -120,8 +120,8 @@ struct GenerateCallbacks {
   // Logits after score_tokens[first] to score_tokens[first + rows - 1]: [rows][vocab]. False
   // cancels.
   std::function<bool(size_t first, size_t rows, std::span<const float> logits)> on_scores = nullptr;
-  // The request is with prefill_only, and its blocks are announced: another worker may wait for them
-  // now. At most once. False cancels.
+  // The request is with prefill_only, and its blocks are announced: another worker may wait for
+  // them now. At most once. False cancels.
   std::function<bool()> on_announced = nullptr;
   // Polled about every 20 ms while there is nothing else to do. True cancels.
   std::function<bool()> cancelled;

@@ -149,13 +149,15 @@ class PrefixSession {
   // through before_layer = WaitLayer. One at a time.
   std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
 
-  // For blocks that go from one worker to another while they are computed (docs/disaggregation.md).
-  // Tells the node that this worker computes and pushes the blocks of `keys` which it does not have.
-  // Others may wait for them until the last reference to the answer is gone. Null: the node could
+  // For blocks that go from one worker to another while they are computed
+  // (docs/disaggregation.md).
+  // Tells the node that this worker computes and pushes those blocks of `keys` that the node does
+  // not have. Others may wait for them until the last reference to the answer is gone. Null: the node could
   // not be told. Returns within match_deadline.
   std::shared_ptr<const void> Announce(std::span<const BlockKey> keys, const std::string& trace);
   // Waits in the background until the node has some more than `held` of the blocks, at best
-  // `at_least`, or nobody writes the next one, or `until`. REQUIRES: held < at_least <= keys.size().
+  // `at_least`, or nobody writes the next one, or `until`. REQUIRES: held < at_least, which is at
+  // most keys.size().
   std::unique_ptr<AwaitedBlocks> Await(std::span<const BlockKey> keys, uint32_t held,
                                        uint32_t at_least, TimePoint until,
                                        const std::string& trace);

@@ -71,6 +71,7 @@ class PairedWorkers final : public Generator {
     if (request.no_cache) return decode_->Generate(request, callbacks);
     worker::GenerateRequest first = request;
     first.prefill_only = true;
+    first.await_prefill = Duration(0);
     first.keep_turn = false;
     worker::GenerateRequest second = request;
     if (second.await_prefill == Duration(0)) second.await_prefill = kAwait;

@@ -1,5 +1,5 @@
-// A match that waits for blocks that somebody writes: without a thread, until they are stored, until
-// their writers leave, or until it has waited long enough.
+// A match that waits for blocks that somebody writes: without a thread, until they are stored,
+// until their writers leave, or until it has waited long enough.
 
 #include "common/concurrency/timers.h"
 #include "tests/unit/cache/engine/engine_fixture.h"
@@ -56,8 +56,7 @@ class ArrivalTest : public EngineTest {
     std::optional<SessionId> session = {};
     TimePoint deadline = TimePoint::max();
   };
-  std::shared_ptr<Asked> Wait(const std::vector<BlockKey>& keys, Duration wait,
-                              const Wish& wish = {}) {
+  std::shared_ptr<Asked> Wait(const std::vector<BlockKey>& keys, Duration wait, const Wish& wish) {
     auto asked = std::make_shared<Asked>();
     auto result = engine_->Match({.session = wish.session.value_or(session_),
                                   .fingerprint = ns_,
@@ -76,6 +75,10 @@ class ArrivalTest : public EngineTest {
       asked->answers.push_back(std::move(found));
     });
     return asked;
+  }
+
+  std::shared_ptr<Asked> Wait(const std::vector<BlockKey>& keys, Duration wait) {
+    return Wait(keys, wait, Wish());
   }
 
   Timers timers_{&clock_};
