@@ -107,6 +107,7 @@ bool PromptRun::MayAwait(uint32_t held, MissReason reason) const {
 
 void PromptRun::StartAwait(uint32_t held) {
   held_blocks_ = held;
+  pause_.reset();  // This may take long.
   const auto all = static_cast<uint32_t>(wanted_.size());
   // A lossy prefix is fetched whole: see StartFetch.
   const bool whole = kv_.session_->codec().lossy();

@@ -152,8 +152,8 @@ class PrefixSession {
   // For blocks that go from one worker to another while they are computed
   // (docs/disaggregation.md).
   // Tells the node that this worker computes and pushes those blocks of `keys` that the node does
-  // not have. Others may wait for them until the last reference to the answer is gone. Null: the node could
-  // not be told. Returns within match_deadline.
+  // not have. Others may wait for them until the last reference to the answer is gone. Null: the
+  // node could not be told. Returns within match_deadline.
   std::shared_ptr<const void> Announce(std::span<const BlockKey> keys, const std::string& trace);
   // Waits in the background until the node has some more than `held` of the blocks, at best
   // `at_least`, or nobody writes the next one, or `until`. REQUIRES: held < at_least, which is at
