@@ -102,7 +102,7 @@ class Bench:
     def generate(self, workers, prompt, tokens):
         argv = [str(self.bin / "cairn"), "generate", *workers, "--prompt", prompt]
         return subprocess.Popen(
-            [*argv, "--max-tokens", str(tokens)],
+            [*argv, "--ignore-eos", "--max-tokens", str(tokens)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )

@@ -127,6 +127,10 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
     job->ExpectPrefill(std::ssize(job->prompt().tokens) -
                        std::ssize(cached.keys) * int64_t{BlockTokens()});
   }
+  // What another worker computes is not computed here.
+  if (request.await_prefill > Duration(0)) {
+    job->ExpectPrefill(std::min<int64_t>(job->claim().prefill_tokens, BlockTokens()));
+  }
   std::shared_ptr<Job> displaced;
   Status status = queue_.Put(job, &displaced);
   if (status.code() == StatusCode::kResourceExhausted) {
