@@ -79,6 +79,8 @@ ORDERS = {
         "fidelity",
         "cluster",
         "replay",
+        "launch",
+        "top",
         "commands",
     ],
 }

@@ -96,6 +96,37 @@ struct ClusterOptions {
   bool json = false;
 };
 
+struct UpOptions {
+  std::string directory;  // Empty: the default one.
+  uint32_t nodes = 1, workers = 1;
+  std::string model = kDefaultModel;
+  int threads = 0;  // Of each worker. 0: the CPUs, divided.
+  std::string ram = "512MiB";
+  std::string disk;  // Empty: none.
+  std::vector<std::string> node_settings, worker_settings;
+  double timeout_s = 120;  // For each role to serve.
+  bool foreground = false;
+  bool keep = false;  // With foreground: the nodes' data.
+  bool json = false;
+};
+
+struct DownOptions {
+  std::string directory;
+  double timeout_s = 30;  // For each role to end.
+  bool keep = false;
+  bool json = false;
+};
+
+struct TopOptions {
+  std::string directory;             // Of `cairn up`.
+  std::string cache;                 // Instead of it: addresses, with commas.
+  std::vector<std::string> workers;  // Addresses.
+  double interval_s = 1;
+  uint32_t count = 0;  // Snapshots; 0: until Ctrl-C.
+  TlsFlags tls;
+  bool json = false;
+};
+
 struct DoctorOptions {
   std::string model = kDefaultModel;
   std::string directory = ".";

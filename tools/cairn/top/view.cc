@@ -1,0 +1,217 @@
+#include "tools/cairn/top/view.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "tools/cairn/cluster/figures.h"
+#include "tools/cairn/output/table.h"
+#include "tools/cairn/output/units.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr char kUnknown[] = "-";
+
+std::string Share(std::optional<double> share) {
+  return share ? fmt::format("{:.0f} %", 100 * *share) : kUnknown;
+}
+
+std::string BytesPerSecond(double rate) {
+  return HumanBytes(static_cast<uint64_t>(rate + 0.5)) + "/s";
+}
+
+std::string NameOf(const SurveyedNode& node) {
+  return node.node_id.empty() ? node.address : node.node_id;
+}
+
+Cell Away(const Status& status) {
+  return Cell("away: " + Message(status).substr(0, 60), Style::kRed);
+}
+
+std::string Nodes(const Snapshot* before, const Snapshot& now, const Terminal& terminal) {
+  Table table({{"node", Align::kLeft},
+               {"RAM", Align::kRight},
+               {"full", Align::kRight},
+               {"disk", Align::kRight},
+               {"full", Align::kRight},
+               {"hits", Align::kRight},
+               {"now", Align::kRight},
+               {"to workers", Align::kRight},
+               {"from workers", Align::kRight},
+               {"from peers", Align::kRight},
+               {"leases", Align::kRight}});
+  for (const SurveyedNode& node : now.nodes) {
+    if (!node.stats) {
+      table.AddRow({NameOf(node), Away(node.status)});
+      continue;
+    }
+    const client::NodeStats& stats = *node.stats;
+    const auto full = [&](TierKind kind) {
+      const client::TierStat* const tier = TierOf(stats, kind);
+      return tier == nullptr ? kUnknown : Percent(tier->used_bytes, tier->capacity_bytes);
+    };
+    const auto rates = RatesOf(before, now, node);
+    table.AddRow({NameOf(node), TierFill(stats, TierKind::kHost), full(TierKind::kHost),
+                  TierFill(stats, TierKind::kDisk), full(TierKind::kDisk),
+                  Share(HitShare(stats.matched_tokens, stats.missed_tokens)),
+                  rates ? Share(HitShare(rates->matched_tokens, rates->missed_tokens)) : kUnknown,
+                  rates ? BytesPerSecond(rates->to_workers) : kUnknown,
+                  rates ? BytesPerSecond(rates->from_workers) : kUnknown,
+                  rates ? BytesPerSecond(rates->from_peers) : kUnknown, Grouped(stats.leases)});
+  }
+  return table.Render(terminal);
+}
+
+std::string Workers(const Snapshot& now, const Terminal& terminal) {
+  Table table({{"worker", Align::kLeft},
+               {"waiting", Align::kRight},
+               {"prompts", Align::kRight},
+               {"decodes", Align::kRight},
+               {"parked", Align::kRight},
+               {"free pages", Align::kRight},
+               {"prefill left", Align::kRight},
+               {"prefill speed", Align::kRight},
+               {"a step", Align::kRight},
+               {"node", Align::kLeft}});
+  for (const SampledWorker& worker : now.workers) {
+    if (!worker.status.ok()) {
+      table.AddRow({worker.name, Away(worker.status)});
+      continue;
+    }
+    const WorkerLoad& load = worker.load;
+    const Cell cache = load.cache_address.empty() ? Cell("none")
+                       : load.cache_connected     ? Cell(load.cache_address)
+                                                  : Cell("away", Style::kRed);
+    table.AddRow(
+        {load.draining ? worker.name + ", draining" : worker.name, Grouped(load.queued_requests),
+         Grouped(load.running_prompts), Grouped(load.running_decodes), Grouped(load.parked),
+         fmt::format("{} of {}", Grouped(load.kv_pages_free), Grouped(load.kv_pages_total)),
+         HumanSeconds(load.prefill_seconds),
+         load.prefill_tokens_per_second > 0
+             ? fmt::format("{:.0f} tokens/s", load.prefill_tokens_per_second)
+             : kUnknown,
+         load.step_seconds > 0 ? HumanSeconds(load.step_seconds) : kUnknown, cache});
+  }
+  return table.Render(terminal);
+}
+
+std::string Clock(double unix_seconds) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<time_t>(unix_seconds)));
+}
+
+std::string ShareWord(std::optional<double> share) {
+  return share ? fmt::format("{:.3f}", *share) : kUnknown;
+}
+
+std::string NodeLine(const Snapshot* before, const Snapshot& now, const SurveyedNode& node) {
+  const client::NodeStats& stats = *node.stats;
+  std::string line;
+  for (const client::TierStat& tier : stats.tiers) {
+    line += fmt::format(" {0}_used_bytes={1} {0}_capacity_bytes={2}", Name(tier.tier),
+                        tier.used_bytes, tier.capacity_bytes);
+  }
+  const auto rates = RatesOf(before, now, node);
+  line += " hits=" + ShareWord(HitShare(stats.matched_tokens, stats.missed_tokens));
+  if (rates) {
+    line += fmt::format(
+        " hits_now={} to_workers_bytes_per_s={:.0f} from_workers_bytes_per_s={:.0f} "
+        "from_peers_bytes_per_s={:.0f}",
+        ShareWord(HitShare(rates->matched_tokens, rates->missed_tokens)), rates->to_workers,
+        rates->from_workers, rates->from_peers);
+  }
+  return line + fmt::format(" leases={}", stats.leases);
+}
+
+std::string WorkerLine(const WorkerLoad& load) {
+  return fmt::format(
+      " waiting={} prompts={} decodes={} parked={} free_pages={} pages={} prefill_s={:.3f} "
+      "draining={} cache_connected={}",
+      load.queued_requests, load.running_prompts, load.running_decodes, load.parked,
+      load.kv_pages_free, load.kv_pages_total, load.prefill_seconds, load.draining,
+      load.cache_connected);
+}
+
+Json OrNull(std::optional<double> value) { return value ? Json(*value) : Json(); }
+
+Json NodeJson(const Snapshot* before, const Snapshot& now, const SurveyedNode& node) {
+  Json json = {{"name", NameOf(node)}, {"address", node.address}, {"away", !node.stats}};
+  if (!node.stats) {
+    json["error"] = Message(node.status);
+    return json;
+  }
+  const client::NodeStats& stats = *node.stats;
+  const auto rates = RatesOf(before, now, node);
+  const auto rate = [&](double NodeRates::*field) {
+    return rates ? Json((*rates).*field) : Json();
+  };
+  json["draining"] = stats.draining;
+  json["tiers"] = TierFillJson(stats);
+  json["hit_share"] = OrNull(HitShare(stats.matched_tokens, stats.missed_tokens));
+  json["hit_share_now"] =
+      rates ? OrNull(HitShare(rates->matched_tokens, rates->missed_tokens)) : Json();
+  json["to_workers_bytes_per_s"] = rate(&NodeRates::to_workers);
+  json["from_workers_bytes_per_s"] = rate(&NodeRates::from_workers);
+  json["from_peers_bytes_per_s"] = rate(&NodeRates::from_peers);
+  json["leases"] = stats.leases;
+  return json;
+}
+
+Json WorkerJson(const SampledWorker& worker) {
+  Json json = {{"name", worker.name}, {"address", worker.address}, {"away", !worker.status.ok()}};
+  if (!worker.status.ok()) {
+    json["error"] = Message(worker.status);
+    return json;
+  }
+  const WorkerLoad& load = worker.load;
+  json.update({{"model", load.model},
+               {"waiting", load.queued_requests},
+               {"running_prompts", load.running_prompts},
+               {"running_decodes", load.running_decodes},
+               {"parked", load.parked},
+               {"kv_pages_free", load.kv_pages_free},
+               {"kv_pages_total", load.kv_pages_total},
+               {"prefill_seconds", load.prefill_seconds},
+               {"prefill_tokens_per_second", load.prefill_tokens_per_second},
+               {"step_seconds", load.step_seconds},
+               {"draining", load.draining},
+               {"cache_address", load.cache_address},
+               {"cache_connected", load.cache_connected}});
+  return json;
+}
+
+}  // namespace
+
+std::string TopText(const Snapshot* before, const Snapshot& now, const Terminal& terminal) {
+  std::string text = Clock(now.unix_seconds) + "\n";
+  if (!now.nodes.empty()) text += Nodes(before, now, terminal);
+  if (!now.workers.empty()) text += Workers(now, terminal);
+  return text;
+}
+
+std::string TopLines(const Snapshot* before, const Snapshot& now) {
+  const std::string time = Clock(now.unix_seconds);
+  std::string text;
+  for (const SurveyedNode& node : now.nodes) {
+    text += time + " " + NameOf(node);
+    text += node.stats ? NodeLine(before, now, node) : " away: " + Message(node.status);
+    text += "\n";
+  }
+  for (const SampledWorker& worker : now.workers) {
+    text += time + " " + worker.name;
+    text += worker.status.ok() ? WorkerLine(worker.load) : " away: " + Message(worker.status);
+    text += "\n";
+  }
+  return text;
+}
+
+Json TopJson(const Snapshot* before, const Snapshot& now) {
+  Json nodes = Json::array(), workers = Json::array();
+  for (const SurveyedNode& node : now.nodes) nodes.push_back(NodeJson(before, now, node));
+  for (const SampledWorker& worker : now.workers) workers.push_back(WorkerJson(worker));
+  return {{"time", now.unix_seconds},
+          {"interval_s", before == nullptr ? Json() : Json(Seconds(now.at - before->at))},
+          {"nodes", std::move(nodes)},
+          {"workers", std::move(workers)}};
+}
+
+}  // namespace cairn::cli
