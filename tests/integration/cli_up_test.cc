@@ -289,8 +289,9 @@ TEST_F(CliUpTest, TheCommandsOfTheReadmeRunAsTheyAreWritten) {
   std::string script = readme.substr(begin + title.size());
   script.resize(script.find("```"));
   const std::string folder = "build/release/bin/";
-  for (size_t at = 0; (at = script.find(folder, at)) != script.npos;) {
-    script.replace(at, folder.size(), Binary(""));
+  const std::string here = Binary("");
+  for (size_t at = 0; (at = script.find(folder, at)) != script.npos; at += here.size()) {
+    script.replace(at, folder.size(), here);
   }
   auto shell = Process::Start(
       {.argv = {"/bin/sh", "-e", "-c", script},

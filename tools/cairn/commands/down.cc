@@ -24,7 +24,8 @@ int RunDown(const DownOptions& options) {
   Progress progress(/*silent=*/false);
   const EndReport report = EndAll(
       *state, std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000)), progress);
-  if (const Status removed = (*directory)->Remove(*state, options.keep); !removed.ok()) {
+  if (const Status removed = (*directory)->Remove(state->made_directory, options.keep);
+      !removed.ok()) {
     return Fail(removed);
   }
   if (options.json) {

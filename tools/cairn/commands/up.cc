@@ -81,7 +81,7 @@ Result<LaunchState> TakeOver(const LaunchDirectory& directory) {
   }
   Progress silent(/*silent=*/true);
   (void)EndAll(*before, std::chrono::milliseconds(0), silent);  // Removes their sockets.
-  directory.Forget(*before);
+  directory.Forget();
   state.made_directory = before->made_directory;
   return state;
 }
@@ -103,7 +103,7 @@ int Stay(const LaunchState& state, const std::string& path, bool keep, Progress&
   // `cairn down` works there, or has done so.
   if (!directory.ok() || !StillOurs(state, path)) return kExitOk;
   (void)EndAll(state, kEnd, progress);
-  const Status removed = (*directory)->Remove(state, keep);
+  const Status removed = (*directory)->Remove(state.made_directory, keep);
   return removed.ok() ? kExitOk : Fail(removed);
 }
 
@@ -131,7 +131,7 @@ int RunUp(const UpOptions& options) {
   progress.Clear();
   if (!serves.ok()) {
     (void)EndAll(launcher.state(), kEnd, progress);
-    (void)(*directory)->Remove(launcher.state(), had_data);
+    (void)(*directory)->Remove(launcher.state().made_directory, had_data);
     const int code = Fail(serves);
     return Interrupted() ? kExitInterrupted : code;
   }

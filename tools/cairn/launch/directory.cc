@@ -120,21 +120,26 @@ Status LaunchDirectory::WriteState(const LaunchState& state) const {
   return OkStatus();
 }
 
-void LaunchDirectory::Forget(const LaunchState& state) const {
+void LaunchDirectory::Forget() const {
   std::error_code ignored;
-  for (const LaunchedProcess& process : state.processes) {
-    std::filesystem::remove(LogOf(process.name), ignored);
+  // Not only those of recorded processes: an `up` may have been killed between the two.
+  std::vector<std::filesystem::path> logs;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
+    if (entry.path().extension() == ".log" && IsLaunchName(entry.path().stem().string())) {
+      logs.push_back(entry.path());
+    }
   }
+  for (const std::filesystem::path& log : logs) std::filesystem::remove(log, ignored);
   std::filesystem::remove(path_ + kNewState, ignored);
   std::filesystem::remove(path_ + kState, ignored);
 }
 
-Status LaunchDirectory::Remove(const LaunchState& state, bool keep_data) const {
-  Forget(state);
+Status LaunchDirectory::Remove(bool made, bool keep_data) const {
+  Forget();
   std::error_code error, ignored;
   if (!keep_data) std::filesystem::remove_all(path_ + "/data", error);
   std::filesystem::remove(path_ + kLock, ignored);
-  if (state.made_directory) rmdir(path_.c_str());
+  if (made) rmdir(path_.c_str());
   if (error) {
     return Errorf(StatusCode::kInternal, "dir: cannot remove '{}/data': {}", path_,
                   error.message());

@@ -37,11 +37,11 @@ class LaunchDirectory {
   // Whole or not at all.
   Status WriteState(const LaunchState& state) const;
 
-  // Removes the state and the logs of these processes. Data stays.
-  void Forget(const LaunchState& state) const;
-  // Forget, and removes the data unless `keep_data`, the lock, and the directory itself if `up`
-  // made it and nothing of others is in it. INTERNAL: the data cannot be removed.
-  Status Remove(const LaunchState& state, bool keep_data) const;
+  // Removes the state and the logs. Data stays.
+  void Forget() const;
+  // Forget, and removes the data unless `keep_data`, the lock, and the directory itself if
+  // `up` has `made` it and nothing of others is in it. INTERNAL: the data cannot be removed.
+  Status Remove(bool made, bool keep_data) const;
 
  private:
   LaunchDirectory(std::string path, int lock_fd, bool made)

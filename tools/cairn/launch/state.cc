@@ -63,13 +63,13 @@ Result<std::string> Address(const Json& object, const std::string& path, const c
 }
 
 // The name is part of a path: nothing but the names that `up` gives.
-bool IsNameOf(Role role, const std::string& name) {
+bool IsNameOf(Role role, std::string_view name) {
   const std::string_view kind = Name(role);
   if (role == Role::kRouter) return name == kind;
   if (!name.starts_with(kind) || name.size() < kind.size() + 2 || name[kind.size()] != '-') {
     return false;
   }
-  const std::string number = name.substr(kind.size() + 1);
+  const std::string_view number = name.substr(kind.size() + 1);
   return number.size() <= 4 && number[0] != '0' &&
          number.find_first_not_of("0123456789") == number.npos;
 }
@@ -103,6 +103,11 @@ Result<LaunchedProcess> ParseProcess(const Json& object, const std::string& path
 }
 
 }  // namespace
+
+bool IsLaunchName(std::string_view name) {
+  return std::any_of(std::begin(kRoles), std::end(kRoles),
+                     [&](Role role) { return IsNameOf(role, name); });
+}
 
 std::string_view Name(Role role) {
   switch (role) {

@@ -31,6 +31,9 @@ struct LaunchState {
   bool operator==(const LaunchState&) const = default;
 };
 
+// Whether `up` gives this name to a process: nothing else may be part of a path.
+bool IsLaunchName(std::string_view name);
+
 std::string LaunchStateText(const LaunchState& state);
 // Everybody may write a file: INVALID_ARGUMENT names the field that is wrong, the value, and what
 // was expected. What it accepts holds no name that leaves the directory and no control characters.

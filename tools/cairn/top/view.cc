@@ -16,6 +16,11 @@ std::string Share(std::optional<double> share) {
   return share ? fmt::format("{:.0f} %", 100 * *share) : kUnknown;
 }
 
+std::optional<double> PartOf(uint64_t part, uint64_t whole) {
+  if (whole == 0) return std::nullopt;
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
 std::string BytesPerSecond(double rate) {
   return HumanBytes(static_cast<uint64_t>(rate + 0.5)) + "/s";
 }
@@ -24,75 +29,80 @@ std::string NameOf(const SurveyedNode& node) {
   return node.node_id.empty() ? node.address : node.node_id;
 }
 
-Cell Away(const Status& status) {
-  return Cell("away: " + Message(status).substr(0, 60), Style::kRed);
+// "128 MiB (25 %)".
+std::string Fill(const client::NodeStats& stats, TierKind kind) {
+  const client::TierStat* const tier = TierOf(stats, kind);
+  if (tier == nullptr) return kUnknown;
+  return fmt::format("{} ({})", HumanBytes(tier->used_bytes),
+                     Share(PartOf(tier->used_bytes, tier->capacity_bytes)));
+}
+
+Cell Away() { return Cell("away", Style::kRed); }
+
+// Below a table: reasons are longer than columns.
+std::string WhyAway(const std::string& name, const Status& status) {
+  return fmt::format("{} is away: {}\n", name, Message(status));
 }
 
 std::string Nodes(const Snapshot* before, const Snapshot& now, const Terminal& terminal) {
   Table table({{"node", Align::kLeft},
                {"RAM", Align::kRight},
-               {"full", Align::kRight},
                {"disk", Align::kRight},
-               {"full", Align::kRight},
                {"hits", Align::kRight},
                {"now", Align::kRight},
-               {"to workers", Align::kRight},
-               {"from workers", Align::kRight},
-               {"from peers", Align::kRight},
-               {"leases", Align::kRight}});
+               {"sent", Align::kRight},
+               {"taken", Align::kRight},
+               {"from peers", Align::kRight}});
+  std::string reasons;
   for (const SurveyedNode& node : now.nodes) {
     if (!node.stats) {
-      table.AddRow({NameOf(node), Away(node.status)});
+      table.AddRow({NameOf(node), Away()});
+      reasons += WhyAway(NameOf(node), node.status);
       continue;
     }
     const client::NodeStats& stats = *node.stats;
-    const auto full = [&](TierKind kind) {
-      const client::TierStat* const tier = TierOf(stats, kind);
-      return tier == nullptr ? kUnknown : Percent(tier->used_bytes, tier->capacity_bytes);
-    };
     const auto rates = RatesOf(before, now, node);
-    table.AddRow({NameOf(node), TierFill(stats, TierKind::kHost), full(TierKind::kHost),
-                  TierFill(stats, TierKind::kDisk), full(TierKind::kDisk),
+    table.AddRow({NameOf(node), Fill(stats, TierKind::kHost), Fill(stats, TierKind::kDisk),
                   Share(HitShare(stats.matched_tokens, stats.missed_tokens)),
                   rates ? Share(HitShare(rates->matched_tokens, rates->missed_tokens)) : kUnknown,
                   rates ? BytesPerSecond(rates->to_workers) : kUnknown,
                   rates ? BytesPerSecond(rates->from_workers) : kUnknown,
-                  rates ? BytesPerSecond(rates->from_peers) : kUnknown, Grouped(stats.leases)});
+                  rates ? BytesPerSecond(rates->from_peers) : kUnknown});
   }
-  return table.Render(terminal);
+  return table.Render(terminal) + reasons;
 }
 
 std::string Workers(const Snapshot& now, const Terminal& terminal) {
   Table table({{"worker", Align::kLeft},
                {"waiting", Align::kRight},
-               {"prompts", Align::kRight},
-               {"decodes", Align::kRight},
+               {"batch", Align::kRight},
                {"parked", Align::kRight},
                {"free pages", Align::kRight},
-               {"prefill left", Align::kRight},
-               {"prefill speed", Align::kRight},
-               {"a step", Align::kRight},
+               {"prefill", Align::kRight},
+               {"tokens/s", Align::kRight},
                {"node", Align::kLeft}});
+  std::string reasons;
   for (const SampledWorker& worker : now.workers) {
     if (!worker.status.ok()) {
-      table.AddRow({worker.name, Away(worker.status)});
+      table.AddRow({worker.name, Away()});
+      reasons += WhyAway(worker.name, worker.status);
       continue;
     }
     const WorkerLoad& load = worker.load;
     const Cell cache = load.cache_address.empty() ? Cell("none")
                        : load.cache_connected     ? Cell(load.cache_address)
-                                                  : Cell("away", Style::kRed);
+                                                  : Away();
     table.AddRow(
         {load.draining ? worker.name + ", draining" : worker.name, Grouped(load.queued_requests),
-         Grouped(load.running_prompts), Grouped(load.running_decodes), Grouped(load.parked),
-         fmt::format("{} of {}", Grouped(load.kv_pages_free), Grouped(load.kv_pages_total)),
+         fmt::format("{} + {}", load.running_prompts, load.running_decodes), Grouped(load.parked),
+         fmt::format("{} ({})", Grouped(load.kv_pages_free),
+                     Share(PartOf(load.kv_pages_free, load.kv_pages_total))),
          HumanSeconds(load.prefill_seconds),
-         load.prefill_tokens_per_second > 0
-             ? fmt::format("{:.0f} tokens/s", load.prefill_tokens_per_second)
-             : kUnknown,
-         load.step_seconds > 0 ? HumanSeconds(load.step_seconds) : kUnknown, cache});
+         load.prefill_tokens_per_second > 0 ? fmt::format("{:.0f}", load.prefill_tokens_per_second)
+                                            : kUnknown,
+         cache});
   }
-  return table.Render(terminal);
+  return table.Render(terminal) + reasons;
 }
 
 std::string Clock(double unix_seconds) {

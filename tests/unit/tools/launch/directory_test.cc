@@ -60,7 +60,7 @@ TEST_F(LaunchDirectoryTest, RemoveLeavesNothingOfItsOwn) {
     std::ofstream((*directory)->LogOf("node-1")) << "log";
     std::filesystem::create_directories((*directory)->DataOf("node-1"));
     EXPECT_TRUE((*directory)->HasData());
-    ASSERT_TRUE((*directory)->Remove(OneNode(true), /*keep_data=*/false).ok());
+    ASSERT_TRUE((*directory)->Remove(/*made=*/true, /*keep_data=*/false).ok());
   }
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
@@ -69,7 +69,7 @@ TEST_F(LaunchDirectoryTest, RemoveKeepsDataIfAsked) {
   const auto directory = LaunchDirectory::Open(path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
   std::filesystem::create_directories((*directory)->DataOf("node-1"));
-  ASSERT_TRUE((*directory)->Remove(OneNode(true), /*keep_data=*/true).ok());
+  ASSERT_TRUE((*directory)->Remove(/*made=*/true, /*keep_data=*/true).ok());
   EXPECT_TRUE(std::filesystem::exists(path_ + "/data/node-1"));
 }
 
@@ -79,8 +79,10 @@ TEST_F(LaunchDirectoryTest, RemoveTouchesNothingOfOthers) {
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_FALSE((*directory)->made());
   std::ofstream(path_ + "/thesis.txt") << "years of work";
-  ASSERT_TRUE((*directory)->Remove(OneNode(true), /*keep_data=*/false).ok());
+  std::ofstream(path_ + "/thesis.log") << "years of work";
+  ASSERT_TRUE((*directory)->Remove(/*made=*/true, /*keep_data=*/false).ok());
   EXPECT_TRUE(std::filesystem::exists(path_ + "/thesis.txt"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/thesis.log"));
 }
 
 TEST_F(LaunchDirectoryTest, ADirectoryThatOthersCanWriteToIsRefused) {

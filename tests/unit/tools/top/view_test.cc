@@ -62,7 +62,22 @@ const Terminal kPlain{.colors = false, .unicode = false, .tty = false, .columns 
 
 TEST(TopViewTest, Tables) {
   const Snapshot before = Look(0), now = Look(1);
-  EXPECT_EQ(TopText(&before, now, kPlain), R"(GOLDEN)");
+  EXPECT_EQ(TopText(&before, now, kPlain), R"(2025-11-25T23:00:02Z
++--------+----------------+-----------------+------+------+------------+------------+------------+
+| node   |            RAM |            disk | hits |  now |       sent |      taken | from peers |
++--------+----------------+-----------------+------+------+------------+------------+------------+
+| node-1 | 128 MiB (25 %) | 1.00 GiB (25 %) | 54 % | 75 % | 3.00 MiB/s | 1.00 MiB/s |  512 KiB/s |
+| node-2 |           away |                 |      |      |            |            |            |
++--------+----------------+-----------------+------+------+------------+------------+------------+
+node-2 is away: connection refused
++----------+---------+-------+--------+--------------+---------+----------+----------------+
+| worker   | waiting | batch | parked |   free pages | prefill | tokens/s | node           |
++----------+---------+-------+--------+--------------+---------+----------+----------------+
+| worker-1 |       7 | 1 + 4 |      0 | 1,200 (29 %) |  2.50 s |      812 | 127.0.0.1:7400 |
+| worker-2 |    away |       |        |              |         |          |                |
++----------+---------+-------+--------+--------------+---------+----------+----------------+
+worker-2 is away: connection refused
+)");
 }
 
 TEST(TopViewTest, OneLineForEachProcess) {
