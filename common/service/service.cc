@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cairn/common/clock.h"
+#include "common/concurrency/mutex.h"
 #include "common/concurrency/ticker.h"
 #include "common/lifecycle/lifecycle.h"
 #include "common/log/log.h"
@@ -68,19 +69,38 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   // Probes answer while the service starts.
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<metrics::AdminServer> admin,
                          metrics::AdminServer::Start(settings.admin_listen, &registry, &health));
-  std::atomic<bool> serving{false};
+  Mutex mu;  // Orders the states that are set.
+  bool serving = false;
+  const auto set_ready = [&] {
+    const std::string waiting = service->Waiting();
+    health.SetState(waiting.empty() ? metrics::NodeState::kReady : metrics::NodeState::kStarting,
+                    waiting);
+  };
+  std::atomic<bool> started{false};
   auto ticker = std::make_unique<Ticker>(kTick, [&] {
-    if (serving.load(std::memory_order_acquire)) service->Tick();
+    if (started.load(std::memory_order_acquire)) service->Tick();
+    {
+      MutexLock lock(mu);
+      if (serving) set_ready();
+    }
     health.Beat();
   });
   CAIRN_RETURN_IF_ERROR(service->Start());
-  serving.store(true, std::memory_order_release);
-  health.SetState(metrics::NodeState::kReady, "");
+  {
+    MutexLock lock(mu);
+    serving = true;
+    set_ready();
+  }
+  started.store(true, std::memory_order_release);
   PrintReady(settings, service->address(), admin->address());
 
   const int signal_number = signals.Wait();
   log::Info("draining", {{"signal", log::Num(signal_number)}});
-  health.SetState(metrics::NodeState::kDraining, "draining");
+  {
+    MutexLock lock(mu);
+    serving = false;
+    health.SetState(metrics::NodeState::kDraining, "draining");
+  }
   const Status drained = service->Drain();
   ticker.reset();
   admin.reset();
