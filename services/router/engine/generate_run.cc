@@ -167,11 +167,8 @@ void GenerateRun::Cancel() {
 }
 
 void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
-  if (generated_++ == 0) {
-    engine_->parts_.dispatcher->OnFirstToken(ticket_);
-    if (engine_->observers_.first_token) {
-      engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
-    }
+  if (generated_++ == 0 && engine_->observers_.first_token) {
+    engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
   }
   text_bytes_ += text.size();
   ++engine_->counters_.generated_tokens;

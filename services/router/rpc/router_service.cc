@@ -28,7 +28,7 @@ Status WithRetryAfter(const GenerateError& error) {
 }  // namespace
 
 // One Generate. The worker's link, gRPC and the end of the process call it from any thread.
-class GenerateStream final : public rpc::PushedStream, public GenerateObserver {
+class GenerateStream final : public rpc::PushedStream {
  public:
   GenerateStream(RouterService* service, const rpc::Context* context, rpc::Method* method,
                  std::unique_ptr<rpc::RawCall> call)
@@ -41,7 +41,8 @@ class GenerateStream final : public rpc::PushedStream, public GenerateObserver {
     service_->streams_.Add(self);
     auto request = Admit(frame);
     if (!request.ok()) return Finish(request.status());
-    auto under_way = service_->parts_.engine->Generate(*std::move(request), self);
+    auto under_way =
+        service_->parts_.engine->Generate(*std::move(request), std::make_shared<Observer>(self));
     {
       MutexLock lock(mu_);
       if (!over_) {
@@ -56,7 +57,7 @@ class GenerateStream final : public rpc::PushedStream, public GenerateObserver {
     if (under_way_ != nullptr) under_way_->Cancel();
   }
 
-  void OnToken(worker::TokenId id, std::string_view text) override {
+  void Token(worker::TokenId id, std::string_view text) {
     v1::GenerateResponse message;
     message.mutable_token()->set_id(id);
     message.mutable_token()->set_text(std::string(text));
@@ -74,7 +75,7 @@ class GenerateStream final : public rpc::PushedStream, public GenerateObserver {
       Pump();
     }
   }
-  void OnDone(const GenerateSummary& summary) override {
+  void Done(const GenerateSummary& summary) {
     v1::GenerateResponse message;
     v1::GenerateSummary& done = *message.mutable_done();
     done.set_prompt_tokens(summary.prompt_tokens);
@@ -95,9 +96,21 @@ class GenerateStream final : public rpc::PushedStream, public GenerateObserver {
     }
     Finish(OkStatus());
   }
-  void OnError(const GenerateError& error) override { Finish(WithRetryAfter(error)); }
+  void Fail(const GenerateError& error) { Finish(WithRetryAfter(error)); }
 
  private:
+  // Apart: both bases have an OnDone.
+  class Observer final : public GenerateObserver {
+   public:
+    explicit Observer(std::shared_ptr<GenerateStream> stream) : stream_(std::move(stream)) {}
+    void OnToken(worker::TokenId id, std::string_view text) override { stream_->Token(id, text); }
+    void OnDone(const GenerateSummary& summary) override { stream_->Done(summary); }
+    void OnError(const GenerateError& error) override { stream_->Fail(error); }
+
+   private:
+    const std::shared_ptr<GenerateStream> stream_;
+  };
+
   Result<GenerateRequest> Admit(const grpc::ByteBuffer& frame) {
     call_.Received(frame);
     CAIRN_RETURN_IF_ERROR(call_.Admit());
