@@ -15,8 +15,8 @@ class context;
 
 namespace cairn::http {
 
-// Not thread-safe: used on the strand of its socket only. A callback keeps alive what it needs, and comes on that
-// strand, also after Close. At most one read and one write at a time.
+// Not thread-safe: used on the strand of its socket only. A callback keeps alive what it needs, and
+// comes on that strand, also after Close. At most one read and one write at a time.
 class Transport {
  public:
   using Done = std::function<void(const boost::system::error_code&, size_t)>;

@@ -1,5 +1,5 @@
 #pragma once
-// Who calls: a file of lines `TENANT SHA256HEX`, where the second word is the SHA-256 of an API key.
+// Who calls: a file of lines `TENANT SHA256HEX`. The second word is the SHA-256 of an API key.
 // The file has no keys, so a copy of it lets nobody in.
 
 #include <filesystem>
