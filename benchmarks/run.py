@@ -31,6 +31,7 @@ from rows import (
     cluster_simulated,
     data_path,
     disk,
+    http,
     index,
     node,
     order,
@@ -64,6 +65,7 @@ GROUPS = {
     "worker": worker,
     "batch": batch,
     "order": order,
+    "http": http,
 }
 
 

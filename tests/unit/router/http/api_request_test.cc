@@ -57,7 +57,7 @@ TEST(ApiRequestTest, HasTheDefaultsOfTheApi) {
 
 TEST(ApiRequestTest, ReadsEachField) {
   const ApiRequest all = Chat(
-      R"("model":"m","max_completion_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,"seed":-1,)"
+      R"("model":"m","max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,"seed":-1,)"
       R"("stop":["a","b"],"stream":true,"stream_options":{"include_usage":true},"ignore_eos":true,)"
       R"("user":"u","n":1,"unknown":{"anything":[1]})");
   EXPECT_EQ(all.generate.model, "m");
@@ -72,7 +72,7 @@ TEST(ApiRequestTest, ReadsEachField) {
   EXPECT_TRUE(all.include_usage);
   EXPECT_TRUE(all.generate.ignore_eos);
   EXPECT_THAT(Chat(R"("stop":"end")").generate.stop, ElementsAre("end"));
-  EXPECT_EQ(Chat(R"("max_tokens":3)").generate.max_tokens, 3u);
+  EXPECT_EQ(Chat(R"("max_completion_tokens":3)").generate.max_tokens, 3u);
 }
 
 TEST(ApiRequestTest, NullMeansAbsent) {
