@@ -31,6 +31,7 @@ from rows import (
     cluster_simulated,
     data_path,
     disk,
+    http,
     index,
     node,
     order,
@@ -66,6 +67,7 @@ GROUPS = {
     "batch": batch,
     "order": order,
     "routing": routing,
+    "http": http,
 }
 
 

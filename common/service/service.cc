@@ -21,10 +21,18 @@ constexpr Duration kMaxSilence = std::chrono::seconds(10);
 // How long the end waits for a reader of stderr.
 constexpr Duration kLastLines = std::chrono::milliseconds(500);
 
-void PrintReady(const Settings& settings, const std::string& grpc, const std::string& admin) {
-  const char* format = settings.json ? "{\"ready\": true, \"grpc\": \"%s\", \"admin\": \"%s\"}\n"
-                                     : "ready grpc=%s admin=%s\n";
-  std::printf(format, grpc.c_str(), admin.c_str());
+void PrintReady(const Settings& settings, const Service& service, const std::string& admin) {
+  const std::string http = service.http_address();
+  std::string line;
+  if (settings.json) {
+    line = fmt::format(R"({{"ready": true, "grpc": "{}", "admin": "{}")", service.address(), admin);
+    if (!http.empty()) line += fmt::format(R"(, "http": "{}")", http);
+    line += "}";
+  } else {
+    line = fmt::format("ready grpc={} admin={}", service.address(), admin);
+    if (!http.empty()) line += " http=" + http;
+  }
+  std::puts(line.c_str());
   std::fflush(stdout);
 }
 
@@ -92,7 +100,7 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
     set_ready();
   }
   started.store(true, std::memory_order_release);
-  PrintReady(settings, service->address(), admin->address());
+  PrintReady(settings, *service, admin->address());
 
   const int signal_number = signals.Wait();
   log::Info("draining", {{"signal", log::Num(signal_number)}});

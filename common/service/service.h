@@ -48,6 +48,8 @@ class Service {
   virtual Status Start() = 0;
   // The address of the data port, with the port that was picked. REQUIRES: Start was OK.
   virtual std::string address() const = 0;
+  // The same of its HTTP port. Empty: it has none.
+  virtual std::string http_address() const { return ""; }
   // Called every 100 ms from the moment when Start was OK until after Drain.
   virtual void Tick() {}
   // What it waits for before it can be of use; /readyz answers 503 with it. Empty: nothing. Called

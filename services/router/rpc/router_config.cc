@@ -83,6 +83,11 @@ Status CheckAddresses(RouterConfig& c) {
   CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
                          net::ParseListenAddress(c.listen, "listen"));
   CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
+  if (!c.http.listen.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress http,
+                           net::ParseListenAddress(c.http.listen, "http.listen"));
+    CAIRN_RETURN_IF_ERROR(net::CheckBind(http, c.tls, "http.listen"));
+  }
   // Probes and metrics only, nothing that changes anything: never behind TLS.
   return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
 }
@@ -108,6 +113,7 @@ Status CheckWorkers(const RouterConfig& c) {
 
 void Register(config::Schema& schema, RouterConfig& c) {
   RegisterRouting(schema, c);
+  Register(schema, c.http);
   RegisterTls(schema, c);
   schema.Check([&c] { return CheckWorkers(c); });
   schema.Check([&c] { return CheckAddresses(c); });

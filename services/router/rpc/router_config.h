@@ -9,6 +9,7 @@
 #include "common/config/config.h"
 #include "common/net/tls.h"
 #include "common/service/service.h"
+#include "services/router/http/http_edge.h"
 #include "services/router/rpc/grpc_worker_link.h"
 
 namespace cairn::router {
@@ -31,6 +32,7 @@ struct RouterConfig {
   uint64_t token_cache = 64ull << 20;
   Duration drain = std::chrono::seconds(20);
 
+  HttpConfig http;
   WorkerLinkTls workers_tls;
   std::string cache_ca, cache_certificate, cache_private_key, cache_server_name;
   net::TlsOptions tls;

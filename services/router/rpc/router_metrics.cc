@@ -7,6 +7,9 @@
 namespace cairn::router {
 namespace {
 
+const std::vector<double> kShortTimes = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+                                         0.01,   0.025,   0.05,   0.1,   0.25,   1};
+
 double Number(uint64_t value) { return static_cast<double>(value); }
 
 void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
@@ -80,14 +83,19 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
   });
 }
 
+std::function<void(double)> AddedTime(metrics::Registry* registry) {
+  const metrics::Histogram added = registry->AddHistogram(
+      "cairn_router_http_added_seconds",
+      "Time that the HTTP port took of a complete request before the router had it.", kShortTimes);
+  return [added](double seconds) { added.Observe(seconds); };
+}
+
 RouterEngine::Observers RouterTimes(metrics::Registry* registry) {
-  const std::vector<double> short_times = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
-                                           0.01,   0.025,   0.05,   0.1,   0.25,   1};
   const std::vector<double> long_times = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                           1,     2.5,  5,     10,   30,  60};
   const metrics::Histogram prepared = registry->AddHistogram(
       "cairn_router_prepare_seconds",
-      "Time from a request's arrival until it was sent to its first worker.", short_times);
+      "Time from a request's arrival until it was sent to its first worker.", kShortTimes);
   const metrics::Histogram first_token = registry->AddHistogram(
       "cairn_router_ttft_seconds", "Time from a request's arrival to its first token.", long_times);
   return {.prepared = [prepared](double seconds) { prepared.Observe(seconds); },

@@ -16,6 +16,8 @@ struct RouterParts {
 };
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
+// For HttpEdge: seconds that it took of a request before the router had it.
+std::function<void(double)> AddedTime(metrics::Registry* registry);
 // Counts the times of requests.
 RouterEngine::Observers RouterTimes(metrics::Registry* registry);
 

@@ -12,6 +12,7 @@
 #include "common/rpc/health_service.h"
 #include "common/rpc/server.h"
 #include "model/model.h"
+#include "services/router/http/http_edge.h"
 #include "services/router/rpc/cluster_follower.h"
 #include "services/router/rpc/completion_poller.h"
 #include "services/router/rpc/grpc_worker_link.h"
@@ -123,10 +124,15 @@ class RouterProcess final : public service::Service {
                   .encoder = &core_->encoder},
                  &registry_);
     core_->workers->Tick();
-    return StartServer();
+    CAIRN_RETURN_IF_ERROR(StartServer());
+    if (config_.http.listen.empty()) return OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(
+        http_, HttpEdge::Start(config_.http, config_.tls, &*core_->engine, AddedTime(&registry_)));
+    return OkStatus();
   }
 
   std::string address() const override { return server_.address(); }
+  std::string http_address() const override { return http_ == nullptr ? "" : http_->address(); }
 
   void Tick() override {
     core_->workers->Tick();
@@ -140,8 +146,10 @@ class RouterProcess final : public service::Service {
   Status Drain() override {
     context_.draining = true;
     health_.Tick();
-    const bool ended = core_->engine->Drain(SteadyClock::Get().Now() + config_.drain);
-    if (!ended) log::Warn("router_drain_cancels", {});
+    const TimePoint deadline = SteadyClock::Get().Now() + config_.drain;
+    const bool sent = http_ == nullptr || http_->Drain(config_.drain);
+    const bool ended = core_->engine->Drain(deadline);
+    if (!sent || !ended) log::Warn("router_drain_cancels", {});
     Stop();
     return OkStatus();
   }
@@ -168,6 +176,7 @@ class RouterProcess final : public service::Service {
   void Stop() {
     if (stopped_) return;
     stopped_ = true;
+    http_.reset();
     if (service_) service_->EndStreams();
     health_.EndStreams();
     server_.Shutdown(kLastMessages);
@@ -186,7 +195,8 @@ class RouterProcess final : public service::Service {
   std::optional<Core> core_;
   std::optional<RouterService> service_;
   rpc::HealthService health_{&context_, {kRouterService}};
-  rpc::Server server_;  // Ends first: its calls need all of the above.
+  rpc::Server server_;  // Ends before the above: its calls need it.
+  std::unique_ptr<HttpEdge> http_;
   bool stopped_ = false;
 };
 
