@@ -40,6 +40,7 @@ ORDERS = {
         "config",
         "lifecycle",
         "net",
+        "http",
         "membership",
         "metrics",
         "rpc",
@@ -68,7 +69,7 @@ ORDERS = {
         "node",
     ],
     "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
-    "services/router": ["index", "policy", "engine"],
+    "services/router": ["index", "policy", "engine", "http"],
     "tools/cairn": [
         "output",
         "process",
@@ -98,6 +99,7 @@ EDGES = [
     "services/cache/tier/disk/",
     "services/worker/rpc/",
     "services/worker/main.cc",
+    "services/router/http/",
 ]
 EDGE_ONLY = [
     "services/cache/rpc/",
@@ -107,6 +109,7 @@ EDGE_ONLY = [
     "protocol/wire/",
     "protocol/frames/",
     "cairn/v1/",
+    "common/http/",
     "common/metrics/",
     "common/rpc/",
     "common/service/",
@@ -140,11 +143,20 @@ LIBRARIES = {
     r"nlohmann/": [
         "common/log/log.cc",
         "common/membership/etcd/member_record.cc",
+        "services/router/http/api_answer.cc",
+        "services/router/http/api_error.cc",
+        "services/router/http/api_request.cc",
         "tools/cairn/output/json.h",
     ],
     r"yaml-cpp/": ["common/config/yaml.cc"],
     r"xxhash": ["common/hash/", "common/memory/"],
-    r"openssl/": ["common/hash/hash.cc", "common/net/tls.cc"],
+    r"openssl/": ["common/hash/hash.cc", "common/http/transport.cc", "common/net/tls.cc"],
+    r"boost/": [
+        "common/http/connection.",
+        "common/http/request_parser.cc",
+        "common/http/server.cc",
+        "common/http/transport.",
+    ],
     r"nanobind/": [
         f"clients/python/src/{name}."
         for name in (

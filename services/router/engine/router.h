@@ -50,6 +50,7 @@ struct GenerateSummary {
   std::string finish_reason = {};  // "stop", "length", "cancelled" or "deadline".
   std::string text_tail = {};      // Text that follows the last token's, for example after a stop.
   std::string worker = {};         // The address of the worker that answered.
+  uint32_t shared_tokens = 0;      // Of cached_tokens: from requests that ran at the same time.
 };
 
 struct GenerateError {

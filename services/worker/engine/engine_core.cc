@@ -506,6 +506,7 @@ WorkerEngine::Load EngineCore::GetLoad() const {
     load = load_;
   }
   load.prefill_seconds = queue_.BacklogSeconds();
+  if (session_) load.cache_node_id = session_->node_id();
   load.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   load.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   std::map<int32_t, WorkerEngine::Load::Queued, std::greater<>> queued;

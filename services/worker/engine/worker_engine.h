@@ -126,6 +126,7 @@ class WorkerEngine {
       uint64_t prefill_tokens = 0;  // As far as is known.
     };
     std::vector<Queued> queued;  // Greatest priority first; none without requests.
+    std::string cache_node_id;   // Of the node that it reads from. Empty: none now.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a

@@ -349,6 +349,11 @@ void PrefixSession::CountMissed(MissReason reason, uint64_t blocks) {
   totals_.missed_blocks[static_cast<size_t>(reason)] += blocks;
 }
 
+std::string PrefixSession::node_id() const {
+  client::ClientStats stats = client_.GetStats();
+  return stats.connected ? std::move(stats.home_node_id) : "";
+}
+
 PrefixSession::Stats PrefixSession::GetStats() const {
   const client::ClientStats client = client_.GetStats();
   MutexLock lock(mu_);

@@ -161,6 +161,8 @@ class PrefixSession {
   // Counts the full blocks of a prompt that were computed instead of fetched.
   void CountMissed(MissReason reason, uint64_t blocks);
 
+  // What the cache node calls itself while there is a session with it, else empty.
+  std::string node_id() const;
   Stats GetStats() const;
 
  private:
