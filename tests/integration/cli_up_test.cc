@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +22,29 @@ constexpr std::chrono::seconds kPatience(120);
 
 // Whether the process with this pid runs. One of which only the exit status is left does not.
 bool Runs(pid_t pid) { return cli::IdentityOf(pid).ok(); }
+
+// The whole answer to one request over a connection of its own.
+std::string Post(const std::string& address, const std::string& path, const std::string& body) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  const std::string request = fmt::format(
+      "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+      "content-length: {}\r\n\r\n{}",
+      path, address, body.size(), body);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
+    answer.append(buffer, static_cast<size_t>(n));
+  }
+  close(fd);
+  return answer;
+}
 
 // All sockets of nodes go to a folder of this test, so that it can see what is left.
 class CliUpTest : public ::testing::Test {
@@ -86,7 +111,7 @@ class CliUpTest : public ::testing::Test {
 TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   const CommandResult up = Up({"--nodes", "2", "--workers", "2"});
   ASSERT_EQ(up.code, 0) << up.err;
-  ASSERT_EQ(up_["processes"].size(), 4u);
+  ASSERT_EQ(up_["processes"].size(), 5u);
 
   const std::string prompt(200, 'x');
   const auto generate = [&](const std::string& worker) {
@@ -95,6 +120,17 @@ TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   };
   const CommandResult cold = generate("worker-1");
   ASSERT_EQ(cold.code, 0) << cold.err;
+
+  // The endpoint that `up` prints, as a client of OpenAI uses it.
+  const std::string endpoint = up_["endpoint"];
+  const std::string http = ProcessNamed("router")["http"];
+  EXPECT_EQ(endpoint, "http://" + http + "/v1");
+  const std::string answer =
+      Post(http, "/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 4})");
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("chat.completion"));
+  EXPECT_THAT(answer, HasSubstr("\"usage\""));
 
   const CommandResult top = Run({"top", "--count", "2", "--interval", "0.2", "--json"});
   ASSERT_EQ(top.code, 0) << top.err;
@@ -118,9 +154,13 @@ TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
     EXPECT_EQ(worker["kv_pages_free"], worker["kv_pages_total"]);
   }
 
+  EXPECT_EQ(second["router"]["away"], false) << second["router"];
+  EXPECT_EQ(second["router"]["ready_workers"], 2) << second["router"];
+  EXPECT_EQ(second["router"]["requests_completed"], 1) << second["router"];
+
   const CommandResult down = Run({"down", "--json"});
   ASSERT_EQ(down.code, 0) << down.err;
-  EXPECT_EQ(down.Json()["ended"], 4);
+  EXPECT_EQ(down.Json()["ended"], 5);
   EXPECT_EQ(down.Json()["killed"].size(), 0u);
   ExpectNothingIsLeft();
 }
@@ -181,7 +221,7 @@ TEST_F(CliUpTest, ASecondUpSaysWhatRuns) {
 
 TEST_F(CliUpTest, WhereEverythingDiedANewUpStarts) {
   ASSERT_EQ(Up({}).code, 0);
-  for (const char* name : {"worker-1", "node-1"}) {
+  for (const char* name : {"router", "worker-1", "node-1"}) {
     ASSERT_EQ(kill(PidOf(name), SIGKILL), 0);
     while (Runs(PidOf(name))) usleep(1000);
   }
@@ -301,7 +341,7 @@ TEST_F(CliUpTest, TheCommandsOfTheReadmeRunAsTheyAreWritten) {
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_TRUE(exit->exited && exit->code == 0) << (*shell)->err();
   EXPECT_THAT((*shell)->out(), HasSubstr("worker-2"));
-  EXPECT_THAT((*shell)->out(), HasSubstr("4 processes ended"));
+  EXPECT_THAT((*shell)->out(), HasSubstr("5 processes ended"));
   ExpectNothingIsLeft();
 }
 

@@ -248,7 +248,7 @@ constexpr char kLaunchDirectory[] =
     "folder below the folder for temporary files";
 
 void AddUp(CLI::App& app, UpOptions& o) {
-  CLI::App& c = *app.add_subcommand("up", "Starts nodes and workers on this machine");
+  CLI::App& c = *app.add_subcommand("up", "Starts nodes, workers and a router on this machine");
   CLI::Option* directory = c.add_option("--dir", o.directory, kLaunchDirectory);
   c.add_option("--nodes", o.nodes, "Cache nodes; more than one form a cluster")
       ->check(CLI::Range(0u, 64u))
@@ -270,7 +270,12 @@ void AddUp(CLI::App& app, UpOptions& o) {
               "KEY=VALUE: a setting of each node; may be given several times");
   AddSettings(c, "--worker-set", o.worker_settings,
               "KEY=VALUE: a setting of each worker; may be given several times");
-  c.add_option("--timeout", o.timeout_s, "Seconds until nodes, and then workers, must serve")
+  AddSettings(c, "--router-set", o.router_settings,
+              "KEY=VALUE: a setting of the router; may be given several times");
+  c.add_option("--http", o.http, "Where the router serves HTTP, HOST:PORT; port 0: a free one")
+      ->capture_default_str();
+  c.add_option("--timeout", o.timeout_s,
+               "Seconds until nodes, then workers, and then the router must serve")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
   CLI::Option* foreground =
@@ -291,8 +296,8 @@ void AddDown(CLI::App& app, DownOptions& o) {
   CLI::App& c = *app.add_subcommand("down", "Ends what `cairn up` has started");
   c.add_option("--dir", o.directory, kLaunchDirectory);
   c.add_option("--timeout", o.timeout_s,
-               "Seconds for the workers, and then for the nodes, to end their requests; what is "
-               "left is killed")
+               "Seconds for the router, then the workers, and then the nodes, to end their "
+               "requests; what is left is killed")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   c.add_flag("--keep", o.keep, "Keep what the nodes have on disk, for the next `cairn up`");
@@ -301,7 +306,8 @@ void AddDown(CLI::App& app, DownOptions& o) {
 }
 
 void AddTop(CLI::App& app, TopOptions& o) {
-  CLI::App& c = *app.add_subcommand("top", "Shows nodes and workers at work, again and again");
+  CLI::App& c =
+      *app.add_subcommand("top", "Shows nodes, workers and router at work, again and again");
   CLI::Option* directory = c.add_option("--dir", o.directory, kLaunchDirectory);
   c.add_option("--cache", o.cache,
                "Instead of what `cairn up` started: addresses of nodes, HOST:PORT with commas; "
@@ -310,6 +316,7 @@ void AddTop(CLI::App& app, TopOptions& o) {
   c.add_option("--worker", o.workers, "Address of a worker; may be given several times")
       ->delimiter(',')
       ->excludes(directory);
+  c.add_option("--router", o.router, "Address of a router's gRPC port")->excludes(directory);
   c.add_option("--interval", o.interval_s, "Seconds between two looks")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();

@@ -103,7 +103,8 @@ struct UpOptions {
   int threads = 0;  // Of each worker. 0: the CPUs, divided.
   std::string ram = "512MiB";
   std::string disk;  // Empty: none.
-  std::vector<std::string> node_settings, worker_settings;
+  std::string http = "127.0.0.1:0";
+  std::vector<std::string> node_settings, worker_settings, router_settings;
   double timeout_s = 120;  // For each role to serve.
   bool foreground = false;
   bool keep = false;  // With foreground: the nodes' data.
@@ -121,6 +122,7 @@ struct TopOptions {
   std::string directory;             // Of `cairn up`.
   std::string cache;                 // Instead of it: addresses, with commas.
   std::vector<std::string> workers;  // Addresses.
+  std::string router;                // Address; empty: none.
   double interval_s = 1;
   uint32_t count = 0;  // Snapshots; 0: until Ctrl-C.
   TlsFlags tls;

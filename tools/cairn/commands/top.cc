@@ -20,6 +20,7 @@ constexpr double kMostWait = 1;
 struct Targets {
   std::map<std::string, std::string> nodes;  // Names by address.
   std::vector<TopWorker> workers;
+  TopRouter router = {};
 };
 
 Status AddWorker(const std::string& name, const std::string& address, const TlsFlags& tls,
@@ -29,18 +30,32 @@ Status AddWorker(const std::string& name, const std::string& address, const TlsF
   return OkStatus();
 }
 
+Status AddRouter(const std::string& address, const TlsFlags& tls, Targets* targets) {
+  CAIRN_ASSIGN_OR_RETURN(targets->router.source, ConnectRouterInfo(address, tls));
+  targets->router.address = address;
+  return OkStatus();
+}
+
 Result<Targets> TargetsOf(const TopOptions& options) {
   Targets targets;
   for (const std::string& address : SplitAddresses(options.cache)) targets.nodes[address] = "";
   for (const std::string& address : options.workers) {
     CAIRN_RETURN_IF_ERROR(AddWorker(address, address, options.tls, &targets));
   }
-  if (!options.cache.empty() || !options.workers.empty()) return targets;
+  if (!options.router.empty()) {
+    CAIRN_RETURN_IF_ERROR(AddRouter(options.router, options.tls, &targets));
+  }
+  if (!options.cache.empty() || !options.workers.empty() || !options.router.empty()) {
+    return targets;
+  }
   CAIRN_ASSIGN_OR_RETURN(const std::string directory, LaunchDirectoryOf(options.directory));
   CAIRN_ASSIGN_OR_RETURN(const LaunchState state, ReadLaunchState(directory));
   for (const LaunchedProcess& process : state.processes) {
     if (process.grpc.empty()) continue;  // It has not served yet.
     if (process.role == Role::kNode) targets.nodes[process.grpc] = process.name;
+    if (process.role == Role::kRouter) {
+      CAIRN_RETURN_IF_ERROR(AddRouter(process.grpc, options.tls, &targets));
+    }
     if (process.role == Role::kWorker) {
       CAIRN_RETURN_IF_ERROR(AddWorker(process.name, process.grpc, options.tls, &targets));
     }
@@ -86,7 +101,7 @@ int RunTop(const TopOptions& options) {
   const auto timeout = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(std::min(options.interval_s, kMostWait)));
   Sampler sampler(NewClusterNodes(options.tls, timeout), std::move(targets->nodes),
-                  std::move(targets->workers), timeout);
+                  std::move(targets->workers), std::move(targets->router), timeout);
   CatchInterrupts();
   const Terminal terminal = Terminal::Detect(stdout);
   const Screen screen(terminal.tty && !options.json);

@@ -64,8 +64,10 @@ Result<LaunchPlan> PlanOf(const UpOptions& options) {
                     .threads = options.threads,
                     .ram = options.ram,
                     .disk = options.disk,
+                    .http = options.http,
                     .node_settings = options.node_settings,
-                    .worker_settings = options.worker_settings};
+                    .worker_settings = options.worker_settings,
+                    .router_settings = options.router_settings};
 }
 
 // What an `up` of before has left in the directory, if nothing of it runs any more.

@@ -37,7 +37,8 @@ Launcher::Launcher(const LaunchPlan& plan, const LaunchDirectory& directory, Lau
 
 Status Launcher::Run() {
   CAIRN_RETURN_IF_ERROR(StartNodes());
-  return StartWorkers();
+  CAIRN_RETURN_IF_ERROR(StartWorkers());
+  return StartRouter();
 }
 
 Status Launcher::StartNodes() {
@@ -72,6 +73,11 @@ Status Launcher::StartWorkers() {
     CAIRN_RETURN_IF_ERROR(Await([&] { return probes_.HasCache(process.grpc); }, process.name));
   }
   return OkStatus();
+}
+
+Status Launcher::StartRouter() {
+  return StartAll({{Role::kRouter, std::string(Name(Role::kRouter)),
+                    RouterArguments(plan_, AddressesOf(Role::kWorker), AddressesOf(Role::kNode))}});
 }
 
 Status Launcher::StartAll(const std::vector<Program>& programs) {

@@ -1,5 +1,5 @@
 #pragma once
-// Starts nodes, and workers when the nodes serve.
+// Starts nodes, workers and a router, each role when the one before serves.
 
 #include <chrono>
 #include <functional>
@@ -49,6 +49,7 @@ class Launcher {
   };
   Status StartNodes();
   Status StartWorkers();
+  Status StartRouter();
   Status StartAll(const std::vector<Program>& programs);
   Status WaitReady(size_t begin);  // Of processes from there on.
   // Until `probe` says OK. What it says until then is shown, and why it took too long.

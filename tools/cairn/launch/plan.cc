@@ -52,4 +52,19 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, size_t i,
   return argv;
 }
 
+std::vector<std::string> RouterArguments(const LaunchPlan& plan,
+                                         const std::vector<std::string>& workers,
+                                         const std::vector<std::string>& nodes) {
+  std::vector<std::string> argv = {"--model",        plan.model,
+                                   "--listen",       "127.0.0.1:0",
+                                   "--admin.listen", "127.0.0.1:0",
+                                   "--http.listen",  plan.http,
+                                   "--workers",      fmt::format("{}", fmt::join(workers, ","))};
+  if (!nodes.empty()) {
+    argv.insert(argv.end(), {"--cache", fmt::format("{}", fmt::join(nodes, ","))});
+  }
+  AddSettings(&argv, plan.router_settings);
+  return argv;
+}
+
 }  // namespace cairn::cli

@@ -14,8 +14,9 @@ struct LaunchPlan {
   int threads = 0;         // Of each worker. 0: the machine's CPUs, divided among the workers.
   std::string ram = {};    // Host tier of each node, such as "512MiB".
   std::string disk = {};   // Disk tier of each node. Empty: none.
+  std::string http = {};   // Where the router serves HTTP. Port 0: a free one.
   // More settings, as KEY=VALUE.
-  std::vector<std::string> node_settings = {}, worker_settings = {};
+  std::vector<std::string> node_settings = {}, worker_settings = {}, router_settings = {};
 };
 
 std::string NodeName(size_t i);    // From 0 on: "node-1", "node-2", ...
@@ -28,5 +29,8 @@ std::vector<std::string> NodeArguments(const LaunchPlan& plan, size_t i,
 // Workers are dealt out to the nodes. `cpus`: of the machine.
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, size_t i,
                                          const std::vector<std::string>& nodes, size_t cpus);
+std::vector<std::string> RouterArguments(const LaunchPlan& plan,
+                                         const std::vector<std::string>& workers,
+                                         const std::vector<std::string>& nodes);
 
 }  // namespace cairn::cli

@@ -1,10 +1,19 @@
 #include "tools/cairn/launch/view.h"
 
-#include <algorithm>
-
 #include "tools/cairn/output/table.h"
 
 namespace cairn::cli {
+namespace {
+
+// Base of OpenAI's API. Empty without a router.
+std::string Endpoint(const LaunchState& state) {
+  for (const LaunchedProcess& process : state.processes) {
+    if (!process.http.empty()) return fmt::format("http://{}/v1", process.http);
+  }
+  return "";
+}
+
+}  // namespace
 
 std::string LaunchText(const LaunchState& state, const std::string& directory,
                        const Terminal& terminal) {
@@ -27,22 +36,25 @@ Json LaunchJson(const LaunchState& state, const std::string& directory) {
                          {"pid", process.identity.pid},
                          {"grpc", process.grpc},
                          {"admin", process.admin},
+                         {"http", process.http},
                          {"log", fmt::format("{}/{}.log", directory, process.name)}});
   }
-  return {{"directory", directory}, {"model", state.model}, {"processes", std::move(processes)}};
+  return {{"directory", directory},
+          {"model", state.model},
+          {"endpoint", Endpoint(state)},
+          {"processes", std::move(processes)}};
 }
 
 std::string NextSteps(const LaunchState& state, const std::string& given_directory) {
   const std::string dir = given_directory.empty() ? "" : " --dir " + given_directory;
-  const auto worker =
-      std::find_if(state.processes.begin(), state.processes.end(),
-                   [](const LaunchedProcess& process) { return process.role == Role::kWorker; });
-  std::string text;
-  if (worker != state.processes.end()) {
-    text +=
-        fmt::format("cairn generate --worker {} --prompt 'Why is the sky blue?'\n", worker->grpc);
-  }
-  return text + fmt::format("cairn top{0}\ncairn down{0}\n", dir);
+  return fmt::format(
+      "endpoint {0}\n\n"
+      "curl {0}/chat/completions -H 'content-type: application/json' \\\n"
+      "  -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}}]}}'\n"
+      "export OPENAI_BASE_URL={0} OPENAI_API_KEY=none  # for clients of OpenAI\n"
+      "cairn top{1}\n"
+      "cairn down{1}\n",
+      Endpoint(state), dir);
 }
 
 }  // namespace cairn::cli

@@ -7,10 +7,11 @@
 namespace cairn::cli {
 
 Sampler::Sampler(std::unique_ptr<ClusterNodes> nodes, std::map<std::string, std::string> node_names,
-                 std::vector<TopWorker> workers, Duration timeout)
+                 std::vector<TopWorker> workers, TopRouter router, Duration timeout)
     : nodes_(std::move(nodes)),
       node_names_(std::move(node_names)),
       workers_(std::move(workers)),
+      router_(std::move(router)),
       timeout_(timeout) {}
 
 Snapshot Sampler::Take() {
@@ -27,6 +28,15 @@ Snapshot Sampler::Take() {
       auto load = workers_[i].source->Ask(timeout_);
       out->status = load.status();
       if (load.ok()) out->load = *std::move(load);
+    });
+  }
+  if (router_.source != nullptr) {
+    snapshot.router.emplace();
+    threads.emplace_back([this, out = &*snapshot.router] {
+      out->address = router_.address;
+      auto view = router_.source->Ask(timeout_);
+      out->status = view.status();
+      if (view.ok()) out->view = *std::move(view);
     });
   }
   snapshot.nodes = AskNodes();

@@ -7,6 +7,7 @@
 
 #include "cairn/common/clock.h"
 #include "tools/cairn/cluster/survey.h"
+#include "tools/cairn/generator/router_info.h"
 #include "tools/cairn/generator/worker_load.h"
 
 namespace cairn::cli {
@@ -17,11 +18,18 @@ struct SampledWorker {
   WorkerLoad load = {};
 };
 
+struct SampledRouter {
+  std::string address = {};
+  Status status = {};
+  RouterView view = {};
+};
+
 struct Snapshot {
   double unix_seconds = 0;
   TimePoint at = {};
   std::vector<SurveyedNode> nodes = {};
   std::vector<SampledWorker> workers = {};
+  std::optional<SampledRouter> router = {};
 };
 
 // Of one node, between two snapshots. Empty: it cannot be told, because one of them lacks the node

@@ -105,6 +105,29 @@ std::string Workers(const Snapshot& now, const Terminal& terminal) {
   return table.Render(terminal) + reasons;
 }
 
+std::string Router(const SampledRouter& router, const Terminal& terminal) {
+  if (!router.status.ok()) return WhyAway("router", router.status);
+  const RouterView& view = router.view;
+  if (!view.waiting.empty()) {
+    return terminal.Paint("router waits: " + view.waiting, Style::kRed) + "\n";
+  }
+  Table table({{"router", Align::kLeft},
+               {"workers", Align::kRight},
+               {"requests/s", Align::kRight},
+               {"use", Align::kRight},
+               {"active", Align::kRight},
+               {"done", Align::kRight},
+               {"shed", Align::kRight},
+               {"cached", Align::kRight},
+               {"index", Align::kRight}});
+  table.AddRow({view.policy, fmt::format("{} of {}", view.ready_workers, view.workers),
+                fmt::format("{:.2f}", view.arrivals_per_second), Share(view.use),
+                Grouped(view.requests_active), Grouped(view.requests_completed),
+                Grouped(view.requests_shed), Share(PartOf(view.cached_tokens, view.prompt_tokens)),
+                HumanBytes(view.index_bytes)});
+  return table.Render(terminal);
+}
+
 std::string Clock(double unix_seconds) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<time_t>(unix_seconds)));
 }
@@ -139,6 +162,15 @@ std::string WorkerLine(const WorkerLoad& load) {
       load.queued_requests, load.running_prompts, load.running_decodes, load.parked,
       load.kv_pages_free, load.kv_pages_total, load.prefill_seconds, load.draining,
       load.cache_connected);
+}
+
+std::string RouterLine(const RouterView& view) {
+  return fmt::format(
+      " workers={} ready_workers={} requests_per_s={:.2f} use={:.3f} active={} completed={} "
+      "shed={} cached={} index_bytes={}",
+      view.workers, view.ready_workers, view.arrivals_per_second, view.use, view.requests_active,
+      view.requests_completed, view.requests_shed,
+      ShareWord(PartOf(view.cached_tokens, view.prompt_tokens)), view.index_bytes);
 }
 
 Json OrNull(std::optional<double> value) { return value ? Json(*value) : Json(); }
@@ -189,12 +221,38 @@ Json WorkerJson(const SampledWorker& worker) {
   return json;
 }
 
+Json RouterJson(const SampledRouter& router) {
+  Json json = {{"address", router.address}, {"away", !router.status.ok()}};
+  if (!router.status.ok()) {
+    json["error"] = Message(router.status);
+    return json;
+  }
+  const RouterView& view = router.view;
+  json.update({{"model", view.model},
+               {"policy", view.policy},
+               {"waiting", view.waiting},
+               {"workers", view.workers},
+               {"ready_workers", view.ready_workers},
+               {"arrivals_per_second", view.arrivals_per_second},
+               {"use", view.use},
+               {"requests_active", view.requests_active},
+               {"requests_completed", view.requests_completed},
+               {"requests_shed", view.requests_shed},
+               {"prompt_tokens", view.prompt_tokens},
+               {"cached_tokens", view.cached_tokens},
+               {"index_entries", view.index_entries},
+               {"index_bytes", view.index_bytes},
+               {"index_members", view.index_members}});
+  return json;
+}
+
 }  // namespace
 
 std::string TopText(const Snapshot* before, const Snapshot& now, const Terminal& terminal) {
   std::string text = Clock(now.unix_seconds) + "\n";
   if (!now.nodes.empty()) text += Nodes(before, now, terminal);
   if (!now.workers.empty()) text += Workers(now, terminal);
+  if (now.router) text += Router(*now.router, terminal);
   return text;
 }
 
@@ -211,6 +269,12 @@ std::string TopLines(const Snapshot* before, const Snapshot& now) {
     text += worker.status.ok() ? WorkerLine(worker.load) : " away: " + Message(worker.status);
     text += "\n";
   }
+  if (now.router) {
+    const Status& status = now.router->status;
+    text += time + " router";
+    text += status.ok() ? RouterLine(now.router->view) : " away: " + Message(status);
+    text += "\n";
+  }
   return text;
 }
 
@@ -221,7 +285,8 @@ Json TopJson(const Snapshot* before, const Snapshot& now) {
   return {{"time", now.unix_seconds},
           {"interval_s", before == nullptr ? Json() : Json(Seconds(now.at - before->at))},
           {"nodes", std::move(nodes)},
-          {"workers", std::move(workers)}};
+          {"workers", std::move(workers)},
+          {"router", now.router ? RouterJson(*now.router) : Json()}};
 }
 
 }  // namespace cairn::cli

@@ -93,6 +93,35 @@ TEST(TopViewTest, OneLineForEachProcess) {
             "2025-11-25T23:00:02Z worker-2 away: connection refused\n");
 }
 
+TEST(TopViewTest, ARouterHasARow) {
+  Snapshot now;
+  now.router = SampledRouter{.address = "127.0.0.1:7600",
+                             .view = {.policy = "cost",
+                                      .ready_workers = 1,
+                                      .workers = 2,
+                                      .arrivals_per_second = 1.5,
+                                      .use = 0.4,
+                                      .requests_active = 3,
+                                      .requests_completed = 12345,
+                                      .prompt_tokens = 400,
+                                      .cached_tokens = 100,
+                                      .index_bytes = 2 * kMiB}};
+  EXPECT_EQ(TopText(nullptr, now, kPlain), R"(1970-01-01T00:00:00Z
++--------+---------+------------+------+--------+--------+------+--------+----------+
+| router | workers | requests/s |  use | active |   done | shed | cached |    index |
++--------+---------+------------+------+--------+--------+------+--------+----------+
+| cost   |  1 of 2 |       1.50 | 40 % |      3 | 12,345 |    0 |   25 % | 2.00 MiB |
++--------+---------+------------+------+--------+--------+------+--------+----------+
+)");
+  EXPECT_EQ(TopJson(nullptr, now)["router"]["ready_workers"], 1);
+  now.router->view.waiting = "workers";
+  EXPECT_EQ(TopText(nullptr, now, kPlain), "1970-01-01T00:00:00Z\nrouter waits: workers\n");
+  now.router->status = Errorf(StatusCode::kUnavailable, "connection refused");
+  EXPECT_EQ(TopText(nullptr, now, kPlain),
+            "1970-01-01T00:00:00Z\nrouter is away: connection refused\n");
+  EXPECT_EQ(TopJson(nullptr, now)["router"]["away"], true);
+}
+
 TEST(TopViewTest, TheFirstLookKnowsNoRates) {
   const Snapshot now = Look(1);
   const Json json = TopJson(nullptr, now);
