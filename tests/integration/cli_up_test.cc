@@ -202,7 +202,7 @@ TEST_F(CliUpTest, OneThatHangsIsKilledByDown) {
   ASSERT_EQ(kill(PidOf("worker-1"), SIGSTOP), 0);
   const CommandResult down = Run({"down", "--timeout", "0.5", "--json"});
   ASSERT_EQ(down.code, 0) << down.err;
-  EXPECT_EQ(down.Json()["killed"][0], "worker-1");
+  EXPECT_THAT(down.Json()["killed"].dump(), HasSubstr("worker-1"));
   ExpectNothingIsLeft();
 }
 
