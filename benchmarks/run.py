@@ -38,6 +38,7 @@ from rows import (
     peers_lmcache,
     placement,
     push,  # noqa: E402  (needs the path above)
+    routing,
     selection_memory,
     ttft,
     ttft_recipes,
@@ -64,6 +65,7 @@ GROUPS = {
     "worker": worker,
     "batch": batch,
     "order": order,
+    "routing": routing,
 }
 
 

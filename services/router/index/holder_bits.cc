@@ -45,16 +45,14 @@ std::optional<Bits> HolderBits::BitOf(View* view, TierKind tier) {
 }
 
 void HolderBits::BeginNew(uint32_t holder) {
-  const bool has_old = std::ranges::any_of(
-      views_, [&](const View& view) { return view.holder == holder && view.old; });
-  std::erase_if(views_, [&](View& view) {
+  for (View* view : Of(holder)) view->old = true;
+}
+
+void HolderBits::BeginAgain(uint32_t holder) {
+  std::erase_if(views_, [&](const View& view) {
     if (view.holder != holder || view.old) return false;
-    if (has_old) {
-      Retire(view);
-      return true;
-    }
-    view.old = true;
-    return false;
+    Retire(view);
+    return true;
   });
 }
 

@@ -51,9 +51,10 @@ class HolderBits {
   // The bit of a view, which comes into being. nullopt: all are used.
   std::optional<Bits> BitOf(View* view, TierKind tier);
 
-  // The current view becomes the old one; an old one that there is already stays, and what came
-  // since is retired.
+  // The current view becomes an old one.
   void BeginNew(uint32_t holder);
+  // The current view is retired, the old one stays.
+  void BeginAgain(uint32_t holder);
   // The old views are retired.
   void EndNew(uint32_t holder);
   // All views are retired.

@@ -51,10 +51,10 @@ class PrefixIndex::Impl {
     }
     switch (event.kind) {
       case Kind::kSnapshotBegins:
-        for (auto& [id, space] : spaces_) space.bits.BeginNew(*holder);
-        return;
+        return BeginSnapshot(*holder);
       case Kind::kSnapshotEnds:
         for (auto& [id, space] : spaces_) space.bits.EndNew(*holder);
+        holders_.at(*holder).in_snapshot = false;
         sweeping_ = true;
         return;
       case Kind::kMemberLost:
@@ -169,7 +169,8 @@ class PrefixIndex::Impl {
   struct HolderName {
     std::string id;
     bool worker = false;
-    uint32_t sent = 0;  // Blocks of this generation, of a worker.
+    bool in_snapshot = false;  // It has begun and not ended.
+    uint32_t sent = 0;         // Blocks of this generation, of a worker.
   };
   struct Space {
     Digest fingerprint;
@@ -199,9 +200,23 @@ class PrefixIndex::Impl {
       return std::nullopt;
     }
     const uint32_t holder = next_holder_++;
-    holders_[holder] = {std::string(id), worker, 0};
+    holders_[holder] = {.id = std::string(id), .worker = worker};
     ids_[{worker, std::string(id)}] = holder;
     return holder;
+  }
+
+  // One that begins again never ended: the old view is what is known.
+  void BeginSnapshot(uint32_t holder) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    bool& again = holders_.at(holder).in_snapshot;
+    for (auto& [id, space] : spaces_) {
+      if (again) {
+        space.bits.BeginAgain(holder);
+      } else {
+        space.bits.BeginNew(holder);
+      }
+    }
+    sweeping_ = sweeping_ || again;
+    again = true;
   }
 
   void ForgetHolder(uint32_t holder) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
