@@ -38,7 +38,7 @@ struct Options {
 };
 
 // First in first out is the yardstick of the order.
-void CompareOrder(const std::vector<Request>& requests, std::vector<Row>* rows) {
+void CompareOrder(const std::vector<Request>& requests, Report* report) {
   for (const double load : {0.50, 0.67, 0.84, 1.00, 1.17, 1.34}) {
     const std::vector<Request> sped = AtLoad(requests, load, ClusterOptions().workers);
     ClusterOptions options;

@@ -75,7 +75,8 @@ struct WorkerReport {
   std::string cache_node_id = {};  // Of the node that it reads from. Empty: none now.
 };
 
-// Gets what a worker says of itself: OnInfo, then any number of OnReport, then OnEnd once. As above.
+// Gets what a worker says of itself: OnInfo, then any number of OnReport, then OnEnd once. As
+// above.
 class WorkerWatchObserver {
  public:
   virtual ~WorkerWatchObserver() = default;
