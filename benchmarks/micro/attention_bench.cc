@@ -80,13 +80,40 @@ class Sequence {
   const int64_t tokens_;
 };
 
+// One call for the tokens from `begin` to `end`; the results go to place `row` of each vector.
+struct Results {
+  std::vector<float> acc, max, sum;
+  std::vector<std::byte> scratch;
+
+  Results(int64_t rows, int64_t rows_a_call)
+      : acc(static_cast<size_t>(rows * kGroup * kDim)),
+        max(static_cast<size_t>(rows * kGroup)),
+        sum(max.size()),
+        scratch(AttentionPartScratchBytes(kSplit, rows_a_call * kGroup, kDim) + 64) {}
+
+  AttentionPartArgs Part(const Sequence& rows, int layer, int head, const std::vector<float>& q,
+                         int64_t begin, int64_t end, int64_t row) {
+    AttentionPartArgs a;
+    a.kv = rows.View(layer, head);
+    a.q = q.data();
+    a.kv_head = head;
+    a.group = kGroup;
+    a.begin = begin;
+    a.end = end;
+    a.scale = 0.125f;
+    a.acc = acc.data() + row * kGroup * kDim;
+    a.max = max.data() + row * kGroup;
+    a.sum = sum.data() + row * kGroup;
+    a.scratch = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
+                                             ~uintptr_t{63});
+    return a;
+  }
+};
+
 // Seconds of one token's attention in all layers.
 double Token(const ForwardKernels& kernels, const Sequence& rows, const std::vector<float>& q) {
-  std::vector<float> acc(kGroup * kDim * (kTokens * 2 / kSplit)), max(acc.size()), sum(acc.size()),
-      out(kGroup * kDim);
-  std::vector<std::byte> scratch(AttentionPartScratchBytes(kSplit, kGroup, kDim) + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
-                                               ~uintptr_t{63});
+  Results results(kTokens * 2 / kSplit, 1);
+  std::vector<float> out(kGroup * kDim);
   InlineStream stream;
   const double begin = ProcessorSeconds();
   for (int layer = 0; layer < kLayers; ++layer) {
@@ -94,23 +121,12 @@ double Token(const ForwardKernels& kernels, const Sequence& rows, const std::vec
       const int64_t count = rows.Count(layer, head);
       int64_t parts = 0;
       for (int64_t t = 0; t < count; t += kSplit, ++parts) {
-        AttentionPartArgs a;
-        a.kv = rows.View(layer, head);
-        a.q = q.data();
-        a.kv_head = head;
-        a.group = kGroup;
-        a.begin = t;
-        a.end = std::min(count, t + kSplit);
-        a.scale = 0.125f;
-        a.acc = acc.data() + parts * kGroup * kDim;
-        a.max = max.data() + parts * kGroup;
-        a.sum = sum.data() + parts * kGroup;
-        a.scratch = aligned;
-        kernels.attention_part(stream, a);
+        kernels.attention_part(
+            stream, results.Part(rows, layer, head, q, t, std::min(count, t + kSplit), parts));
       }
       if (parts > 0) {
-        kernels.attention_merge(
-            stream, {acc.data(), max.data(), sum.data(), out.data(), parts, kGroup, kDim});
+        kernels.attention_merge(stream, {results.acc.data(), results.max.data(), results.sum.data(),
+                                         out.data(), parts, kGroup, kDim});
       }
     }
   }
@@ -121,30 +137,16 @@ double Token(const ForwardKernels& kernels, const Sequence& rows, const std::vec
 constexpr int64_t kRows = 16;
 double Shared(const ForwardKernels& kernels, const Sequence& pages, const std::vector<float>& q,
               int64_t step) {
-  std::vector<float> acc(kRows * kGroup * kDim), max(kRows * kGroup), sum(kRows * kGroup);
-  std::vector<std::byte> scratch(AttentionPartScratchBytes(kSplit, kRows * kGroup, kDim) + 64);
-  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) &
-                                               ~uintptr_t{63});
+  Results results(kRows, kRows);
   InlineStream stream;
   const double begin = ProcessorSeconds();
   for (int layer = 0; layer < kLayers; ++layer) {
     for (int64_t r = 0; r < kRows; r += step) {
       for (int head = 0; head < kHeads; ++head) {
         for (int64_t t = 0; t < kTokens; t += kSplit) {
-          AttentionPartArgs a;
-          a.kv = pages.View(layer, head);
-          a.q = q.data();
+          AttentionPartArgs a = results.Part(pages, layer, head, q, t, t + kSplit, r);
           a.rows = step;
           a.row_stride = kGroup;
-          a.kv_head = head;
-          a.group = kGroup;
-          a.begin = t;
-          a.end = t + kSplit;
-          a.scale = 0.125f;
-          a.acc = acc.data() + r * kGroup * kDim;
-          a.max = max.data() + r * kGroup;
-          a.sum = sum.data() + r * kGroup;
-          a.scratch = aligned;
           kernels.attention_part(stream, a);
         }
       }

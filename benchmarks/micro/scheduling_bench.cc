@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/worker/random_chat.h"
 #include "services/worker/engine/engine_core.h"
 #include "services/worker/engine/engine_parts.h"
 #include "services/worker/session/parked_kv.h"
@@ -35,20 +36,6 @@ struct Options {
 };
 
 double Now() { return Seconds(SteadyClock::Get().Now().time_since_epoch()); }
-
-GenerateRequest Request(size_t prompt, uint32_t answer, int32_t seed) {
-  TokenPrompt tokens;
-  uint32_t state = static_cast<uint32_t>(seed) * 2654435761u;
-  for (size_t i = 0; i < prompt; ++i) {
-    state = state * 1664525u + 1013904223u;
-    tokens.ids.push_back(static_cast<int32_t>(100 + (state >> 16) % 20000));
-  }
-  GenerateRequest request;
-  request.prompt = std::move(tokens);
-  request.max_tokens = answer;
-  request.ignore_eos = true;
-  return request;
-}
 
 // What came of some seconds.
 struct Rates {
@@ -118,7 +105,7 @@ class Worker {
 
  private:
   std::shared_ptr<Job> Submit(size_t prompt, uint32_t answer) {
-    auto job = core_->Submit(Request(prompt, answer, ++seed_));
+    auto job = core_->Submit(RandomChat(0, 0, ++seed_, prompt, answer));
     if (!job.ok()) {
       std::fprintf(stderr, "scheduling_bench: %s\n", ToString(job.status()).c_str());
       std::exit(1);
@@ -164,7 +151,7 @@ class Worker {
   const Options options_;
   std::unique_ptr<EngineCore> core_;
   const KvLayout layout_{.layers = 30, .kv_heads = 3, .head_dim = 64};  // SmolLM2-135M's.
-  int32_t seed_ = 0;
+  uint32_t seed_ = 0;
 };
 
 double Median(std::vector<double> values) {

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/worker/random_chat.h"
 #include "services/worker/engine/worker_engine.h"
 
 namespace cairn::worker {
@@ -57,23 +58,6 @@ std::unique_ptr<WorkerEngine> Engine(const std::string& model, uint32_t max_runn
     std::exit(1);
   }
   return *std::move(engine);
-}
-
-// Tokens that depend on `seed`, the first `common` of them only on `family`.
-GenerateRequest Chat(uint32_t family, size_t common, uint32_t seed, size_t prompt,
-                     uint32_t answer) {
-  TokenPrompt tokens;
-  uint32_t state = family * 2654435761u;
-  for (size_t i = 0; i < prompt; ++i) {
-    if (i == common) state = (seed + 1000) * 2654435761u;
-    state = state * 1664525u + 1013904223u;
-    tokens.ids.push_back(static_cast<int32_t>(100 + (state >> 12) % 40000));
-  }
-  GenerateRequest request;
-  request.prompt = std::move(tokens);
-  request.max_tokens = answer;
-  request.ignore_eos = true;
-  return request;
 }
 
 // What a request came to.
@@ -127,7 +111,7 @@ void Chats(const std::string& model, int repeat) {
   const auto engine = Engine(model, kChats);
   for (int trial = 0; trial < repeat; ++trial) {
     std::vector<GenerateRequest> chats;
-    for (uint32_t i = 0; i < kChats; ++i) chats.push_back(Chat(i + 1, 0, i, 64, 192));
+    for (uint32_t i = 0; i < kChats; ++i) chats.push_back(RandomChat(i + 1, 0, i, 64, 192));
     // A quarter of them one after the other says as much as all.
     constexpr uint32_t kSome = kChats / 4;
     const auto start = SteadyTime::now();
@@ -191,7 +175,8 @@ void Prefix(const std::string& model, int repeat) {
       for (uint32_t i = 0; i < kChats; ++i) {
         callers.emplace_back([&, i] {
           // Long enough that the first chats still go on when the last prompt is computed.
-          const GenerateRequest chat = Chat(common ? 1 : i + 1, kPrefix, i, kPrefix + 16, 1400);
+          const GenerateRequest chat =
+              RandomChat(common ? 1 : i + 1, kPrefix, i, kPrefix + 16, 1400);
           uint64_t tokens = 0;
           GenerateCallbacks callbacks;
           callbacks.on_token = [&](TokenId, std::string_view) {
@@ -220,7 +205,8 @@ void Prompts(const std::string& model, int repeat) {
   const auto engine = Engine(model, kChats);
   for (int trial = 0; trial < repeat; ++trial) {
     std::vector<GenerateRequest> chats;
-    for (uint32_t i = 0; i < kChats; ++i) chats.push_back(Chat(1, kPrefix, i, kPrefix + 40 + i, 4));
+    for (uint32_t i = 0; i < kChats; ++i)
+      chats.push_back(RandomChat(1, kPrefix, i, kPrefix + 40 + i, 4));
     uint64_t computed = 0, needed = kPrefix;
     for (const Run& run : AtOnce(*engine, chats)) {
       computed += run.summary.computed_tokens;
@@ -239,7 +225,8 @@ void Alone(const std::string& model, int repeat) {
     double speed[2];
     for (const int i : {0, 1}) {
       const int which = (i + trial) % 2;  // Neither is always the first.
-      speed[which] = DecodeSpeed({Generate(which == 0 ? *one : *many, Chat(1, 0, 1, 64, 256))});
+      speed[which] =
+          DecodeSpeed({Generate(which == 0 ? *one : *many, RandomChat(1, 0, 1, 64, 256))});
     }
     std::printf(
         "{\"one_tokens_per_second\": %.2f, \"many_tokens_per_second\": %.2f, "

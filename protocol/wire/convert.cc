@@ -233,4 +233,9 @@ Status FromProto(const v1::PartResult& proto) {
   return Status(code, proto.message());
 }
 
+Result<NextUse> ToNextUse(int number, std::string_view field) {
+  if (number >= 0 && number < kNextUseCount) return static_cast<NextUse>(number);
+  return InvalidArgument("field '{}': got {}, expected 0 to {}", field, number, kNextUseCount - 1);
+}
+
 }  // namespace cairn::wire

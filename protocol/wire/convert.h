@@ -11,6 +11,7 @@
 
 #include "cairn/common/kv/miss_reason.h"
 #include "cairn/common/namespace_spec.h"
+#include "cairn/common/next_use.h"
 #include "cairn/common/part.h"
 #include "cairn/common/status.h"
 #include "cairn/common/tier_kind.h"
@@ -75,5 +76,7 @@ Result<std::vector<BlockKey>> KeysFromProto(std::string_view bytes);
 void ToProto(const Status& status, v1::PartResult* out);
 // The status of one part. Reads a code beyond google.rpc.Code as UNKNOWN.
 Status FromProto(const v1::PartResult& proto);
+// Of a number of v1::NextUse. INVALID_ARGUMENT: it is none of them.
+Result<NextUse> ToNextUse(int number, std::string_view field);
 
 }  // namespace cairn::wire

@@ -19,6 +19,15 @@ CASES = {
     "CairnMemberSendsWrongBytes": ('cairn_cluster_members{state="sent_wrong"}', "1", "0", "1m"),
     "CairnDiscoveryDown": ("cairn_cluster_discovery_up{}", "0", "1", "6m"),
     "CairnAnnouncementsLate": ("cairn_cluster_announcing_members{}", "1", "0", "6m"),
+    "CairnWorkerBehind": ("cairn_worker_prefill_backlog_seconds{}", "45", "20", "6m"),
+    "CairnWorkerRefusesRequests": (
+        'cairn_worker_requests_total{result="refused"}',
+        "0+10x60",
+        "7",
+        "20m",
+    ),
+    "CairnWorkerParksOften": ("cairn_worker_parked_total{}", "0+10x60", "7", "20m"),
+    "CairnWorkerWithoutCache": ("cairn_worker_cache_connected{}", "0", "1", "6m"),
     "CairnDirectoryFull": ("cairn_cluster_directory_forgotten_total{}", "0+10x60", "7", "20m"),
 }
 
@@ -58,7 +67,8 @@ def test_each_alert_says_what_it_means():
 
 
 def test_alerts_use_metrics_that_are_documented():
-    documented = set(re.findall(r"`(cairn_\w+)`", (ROOT / "docs/metrics.md").read_text()))
+    pages = [(ROOT / "docs" / name).read_text() for name in ("metrics.md", "metrics-worker.md")]
+    documented = set(re.findall(r"`(cairn_\w+)`", "".join(pages)))
     for _, rule in alerts():
         used = set(re.findall(r"cairn_\w+", rule["expr"]))
         assert used <= documented, f"{rule['alert']}: {used - documented}"

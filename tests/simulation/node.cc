@@ -116,11 +116,18 @@ class NodeClient final : public client::CacheClient {
     return node_.engine().Flush(Now() + options.deadline);
   }
 
-  // Workers do not use these.
-  Result<client::PrefetchOutcome> Prefetch(const Digest&, std::span<const BlockKey>, Duration,
-                                           const client::CallOptions&) override {
-    return Status(StatusCode::kUnimplemented, "prefetch");
+  Result<client::PrefetchOutcome> Prefetch(const Digest& fingerprint,
+                                           std::span<const BlockKey> keys, Duration needed_in,
+                                           const client::CallOptions& options) override {
+    const Node::Visit visit(node_);
+    CAIRN_RETURN_IF_ERROR(Call("prefetch", options.deadline));
+    return node_.engine().Prefetch({.session = leases_->session,
+                                    .fingerprint = fingerprint,
+                                    .keys = keys,
+                                    .needed_in = needed_in});
   }
+
+  // Workers do not use these.
   Result<client::NodeStats> Stat(const client::CallOptions&) override {
     return Status(StatusCode::kUnimplemented, "stat");
   }

@@ -171,6 +171,99 @@ TEST(WorkerAndNodeTest, RequestsThatRunTogetherGetTheAnswersThatTheyGetAlone) {
   });
 }
 
+// Prompts whose blocks lie on disk alone.
+void PutOnDisk(Simulation& simulation, Node& node,
+               std::span<const worker::GenerateRequest> prompts) {
+  Worker worker(simulation, NewClient(node));
+  for (const auto& prompt : prompts) worker.Run(prompt);
+  worker.Idle();
+  node.Flush();
+  node.Die();
+  node.Start();
+}
+
+TEST(WorkerAndNodeTest, WhatLiesOnDiskIsInMemoryWhenItsRequestHasWaited) {
+  Play(1, [](Simulation& simulation) {
+    std::vector<worker::GenerateRequest> requests;
+    for (uint32_t seed = 1; seed <= 8; ++seed) requests.push_back(Prompt(300, seed));
+    Node node(simulation);
+    node.Start();
+    PutOnDisk(simulation, node, requests);
+    WorkerOptions options;
+    options.scheduler = std::make_unique<worker::FifoScheduler>();
+    Worker worker(simulation, NewClient(node), std::move(options));
+    SimulatedPool callers(simulation);
+    // It takes more than 90 ms, and so long the others wait.
+    ASSERT_OK(callers.Post([&] { worker.Run(Prompt(900, 99)); }));
+    simulation.Sleep(milliseconds(5));
+    std::vector<GenerateSummary> got(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_OK(callers.Post([&, i] { got[i] = worker.Run(requests[i]); }));
+    }
+    callers.Stop();
+    EXPECT_EQ(worker.engine().GetStats().lookahead_blocks, 8u * 4);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_GT(got[i].queue_seconds, 0.050) << i;
+      EXPECT_EQ(got[i].fetched_tokens, 256u) << i;
+      EXPECT_EQ(got[i].fetched.disk, 0u) << i;
+      EXPECT_EQ(AnswerOf(got[i]), AnswerWithoutCache(simulation, requests[i])) << i;
+    }
+  });
+}
+
+TEST(WorkerAndNodeTest, ARequestThatDoesNotWaitIsNotAnnounced) {
+  Play(1, [](Simulation& simulation) {
+    const std::vector<worker::GenerateRequest> requests = {Prompt(300)};
+    Node node(simulation);
+    node.Start();
+    PutOnDisk(simulation, node, requests);
+    Worker worker(simulation, NewClient(node));
+    const GenerateSummary got = worker.Run(requests[0]);
+    EXPECT_EQ(got.fetched_tokens, 256u);
+    EXPECT_GT(got.fetched.disk, 0u);
+    EXPECT_EQ(worker.engine().GetStats().lookahead_blocks, 0u);
+  });
+}
+
+// Requests at random times, most of which wait, with other prompts in memory that is full.
+TEST(WorkerAndNodeTest, LookAheadBringsNearlyAllBlocksWhoseRequestWaitedLongEnough) {
+  uint64_t host = 0, disk = 0;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    Play(seed, [&](Simulation& simulation) {
+      std::vector<worker::GenerateRequest> requests;
+      for (uint32_t i = 1; i <= 40; ++i) {
+        requests.push_back(Prompt(200 + 100 * simulation.Random(6), i));
+      }
+      Node node(simulation);
+      node.Start();
+      PutOnDisk(simulation, node, requests);
+      WorkerOptions options;
+      options.engine.queue_capacity = 64;
+      options.engine.queue_max_wait = Duration(0);
+      options.scheduler = std::make_unique<worker::FifoScheduler>();
+      Worker worker(simulation, NewClient(node), std::move(options));
+      SimulatedPool callers(simulation);
+      std::vector<GenerateSummary> got(requests.size());
+      for (size_t i = 0; i < requests.size(); ++i) {
+        // About as fast as they are served.
+        simulation.Sleep(milliseconds(simulation.Random(25)));
+        ASSERT_OK(callers.Post([&, i] { got[i] = worker.Run(requests[i]); }));
+      }
+      callers.Stop();
+      for (const GenerateSummary& one : got) {
+        // A fetch from disk takes 2 ms for each four blocks, and 0.2 ms on the way.
+        const double fetch = 0.001 + 0.002 * (one.fetched_tokens / 64 + 3) / 4;
+        if (one.queue_seconds <= fetch) continue;
+        host += one.fetched.host;
+        disk += one.fetched.disk;
+      }
+    });
+  }
+  const double share = static_cast<double>(host) / static_cast<double>(host + disk);
+  ::testing::Test::RecordProperty("share_in_memory", fmt::format("{:.4f}", share));
+  EXPECT_GE(share, 0.98);
+}
+
 // A worker and a node to which everything happens that the seed says.
 std::vector<std::string> PlayTroubles(uint64_t seed) {
   return Play(seed, [](Simulation& simulation) {

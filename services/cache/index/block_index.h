@@ -298,6 +298,15 @@ class BlockIndex {
   void TakeBlocks(NodeId to, NodeId from, uint32_t begin);
   void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
 
+  // What the policy hears and says (block_index_policy.cc).
+  static BlockUse UseOf(const BlockMeta& meta, size_t tier);
+  uint64_t TailRank(const Node& n, size_t tier) const;
+  BlockUse TailUse(NodeId id, TierKind tier) const;
+  bool RefreshOldest(TierKind tier);
+  std::optional<NodeId> ChooseVictim(TierKind tier, uint64_t below);
+  uint32_t UsePaths(const Walk& walk, uint32_t now);
+  uint8_t StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const;
+
   // Bookkeeping (block_index.cc).
   void Recount(NodeId id);
   void KeepParts(BlockMeta& meta, const PartPlaces& parts);
@@ -306,12 +315,6 @@ class BlockIndex {
   void Refresh(NodeId id, size_t tier);
   void Reconsider(NodeId id, size_t tier);
   void RefreshAll(NodeId id);
-  uint64_t TailRank(const Node& n, size_t tier) const;
-  BlockUse TailUse(NodeId id, TierKind tier) const;
-  bool RefreshOldest(TierKind tier);
-  std::optional<NodeId> ChooseVictim(TierKind tier, uint64_t below);
-  uint32_t UsePaths(const Walk& walk, uint32_t now);
-  uint8_t StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const;
   void DrainGraves(ReleaseList* released);
   Walk WalkKeys(std::span<const BlockKey> keys);
 

@@ -18,7 +18,7 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
   CAIRN_RETURN_IF_ERROR(CheckNumber(question.prefill_tokens_per_second, kMaxTokensPerSecond,
                                     "prefill_tokens_per_second"));
   CAIRN_RETURN_IF_ERROR(CheckHolders(question.holders, "holders"));
-  CAIRN_ASSIGN_OR_RETURN(const NextUse next, ToNextUse(question.next, "next"));
+  CAIRN_ASSIGN_OR_RETURN(const NextUse next, wire::ToNextUse(question.next, "next"));
   CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespace(fingerprint));
   *asked = {keys.size(), spec->layout.block_tokens};
   return engine_->Match({.session = question.session,

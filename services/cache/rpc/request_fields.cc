@@ -71,11 +71,6 @@ Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std
   return OkStatus();
 }
 
-Result<NextUse> ToNextUse(int number, std::string_view field) {
-  if (number >= 0 && number < kNextUseCount) return static_cast<NextUse>(number);
-  return InvalidArgument("field '{}': got {}, expected 0 to {}", field, number, kNextUseCount - 1);
-}
-
 Status CheckHolders(std::span<const std::string> holders, const std::string& field) {
   if (holders.size() > kMaxHolders) {
     return InvalidArgument("{}: got {} of them, expected at most {}", field, holders.size(),

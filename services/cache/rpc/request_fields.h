@@ -35,8 +35,6 @@ Status CheckNumber(double value, double max, const std::string& field);
 Status CheckId(uint64_t id, const std::string& field);
 // Each at least 1; min to max of them.
 Status CheckIds(std::span<const uint64_t> ids, size_t min, size_t max, const std::string& field);
-// INVALID_ARGUMENT: a number that is none of v1::NextUse.
-Result<NextUse> ToNextUse(int number, std::string_view field);
 // At most 4 ids of nodes, of 1 to 128 characters each.
 Status CheckHolders(std::span<const std::string> holders, const std::string& field);
 Status CheckClientName(std::string_view name);

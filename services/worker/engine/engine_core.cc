@@ -12,6 +12,12 @@
 namespace cairn::worker {
 namespace {
 
+// Of what the node is asked for a request that waits: long enough for one nearby. Without an
+// answer, all of the prompt counts.
+constexpr std::chrono::milliseconds kQueueCallDeadline{10};
+// The longest time ahead that a node takes hints for (CacheClient::Prefetch).
+constexpr double kMostAheadSeconds = 300;
+
 // One codec may store several namespaces, with other parameters.
 void AddCodec(const KvCodec::Stats& codec, std::vector<KvCodec::Stats>* all) {
   const auto same = std::ranges::find(*all, codec.codec, &KvCodec::Stats::codec);
@@ -111,7 +117,12 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
     ++open_requests_;
   }
   // A request that gets a place is matched at once.
-  if (busy) job->ExpectPrefill(std::ssize(job->prompt().tokens) - CachedTokens(*job));
+  Cached cached;
+  if (busy) {
+    cached = FindCached(*job);
+    job->ExpectPrefill(std::ssize(job->prompt().tokens) -
+                       std::ssize(cached.keys) * int64_t{BlockTokens()});
+  }
   std::shared_ptr<Job> displaced;
   Status status = queue_.Put(job, &displaced);
   if (status.code() == StatusCode::kResourceExhausted) {
@@ -132,23 +143,37 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
     changed_.NotifyAll();
     return status;
   }
+  if (cached.below_memory > 0) LookAhead(*job, cached);
   return job;
 }
 
-int64_t EngineCore::CachedTokens(const Job& job) {
-  // Long enough for a node nearby. Without an answer, all of the prompt counts.
-  constexpr std::chrono::milliseconds kDeadline{10};
-  if (!session_ || job.request().no_cache) return 0;
+EngineCore::Cached EngineCore::FindCached(const Job& job) {
+  Cached cached;
+  if (!session_ || job.request().no_cache) return cached;
   const auto& tokens = job.prompt().tokens;
-  const std::vector<BlockKey> keys =
-      session_->Keys(std::span<const TokenId>(tokens).first(tokens.size() - 1));
-  if (keys.empty()) return 0;
-  const auto found = parts_.cache->Exists(session_->fingerprint(), keys,
-                                          {.deadline = kDeadline, .trace = job.request().trace});
-  if (!found.ok()) return 0;
-  const auto missing =
-      std::ranges::find_if(*found, [](const auto& tier) { return !tier.has_value(); });
-  return (missing - found->begin()) * BlockTokens();
+  cached.keys = session_->Keys(std::span<const TokenId>(tokens).first(tokens.size() - 1));
+  if (cached.keys.empty()) return cached;
+  const auto found =
+      parts_.cache->Exists(session_->fingerprint(), cached.keys,
+                           {.deadline = kQueueCallDeadline, .trace = job.request().trace});
+  size_t matched = 0;
+  while (found.ok() && matched < found->size() && (*found)[matched].has_value()) {
+    cached.below_memory += Faster(TierKind::kHost, *(*found)[matched]) ? 1 : 0;
+    ++matched;
+  }
+  cached.keys.resize(matched);
+  return cached;
+}
+
+void EngineCore::LookAhead(const Job& job, const Cached& cached) {
+  const auto wait = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(job.expected_wait(), kMostAheadSeconds)));
+  const auto asked =
+      parts_.cache->Prefetch(session_->fingerprint(), cached.keys, wait,
+                             {.deadline = kQueueCallDeadline, .trace = job.request().trace});
+  if (!asked.ok()) return;
+  MutexLock lock(mu_);
+  totals_.lookahead_blocks += asked->queued_blocks;
 }
 
 void EngineCore::Run() {
@@ -250,20 +275,18 @@ void EngineCore::EndParked() {
 }
 
 int64_t EngineCore::PagesFor(const Job& job) const {
-  const size_t scored = job.request().score_tokens.size();
-  const auto tokens = static_cast<int64_t>(job.prompt().tokens.size() +
-                                           (scored > 0 ? scored : job.prompt().max_tokens));
-  return (tokens + BlockTokens() - 1) / BlockTokens();
+  return (job.TokensNeeded() + BlockTokens() - 1) / BlockTokens();
+}
+
+void EngineCore::ChargeGenerated(Running& one) {
+  const uint64_t generated = one.job->generated();
+  const uint64_t more = generated - std::exchange(one.charged_tokens, generated);
+  if (more == 0) return;
+  parts_.accounts->Charge(one.job->claim().tenant,
+                          TenantAccounts::kGeneratedCost * static_cast<double>(more));
 }
 
 void EngineCore::Account() {
-  for (Running& one : running_) {
-    const uint64_t generated = one.job->generated();
-    parts_.accounts->Charge(
-        one.job->claim().tenant,
-        TenantAccounts::kGeneratedCost * static_cast<double>(generated - one.charged_tokens));
-    one.charged_tokens = generated;
-  }
   WorkerEngine::Load now;
   now.rates = parts_.scheduler->rates();
   // What runs alone is computed in steps of its own, which the scheduler does not see.
@@ -272,7 +295,10 @@ void EngineCore::Account() {
   double& drain = now.rates.drain_tokens_per_second;
   if (drain <= 0) drain = speed;
   std::vector<PromptClaim> prompts;
-  for (Running& one : running_) one.reserved = true;  // Whoever ran has had a step.
+  for (Running& one : running_) {
+    ChargeGenerated(one);
+    one.reserved = true;  // Whoever ran has had a step.
+  }
   for (const Scheduler::Candidate& one : loop_->Candidates()) {
     now.running_decodes += one.decoding ? 1 : 0;
     if (!one.decoding && !one.ending) prompts.push_back(one.claim);
@@ -303,9 +329,7 @@ void EngineCore::FinishRun(std::unique_ptr<RequestRun> run) {
                                 static_cast<double>(job->claim().prefill_tokens));
   }
   const auto running = std::ranges::find(running_, job, &Running::job);
-  parts_.accounts->Charge(job->claim().tenant,
-                          TenantAccounts::kGeneratedCost *
-                              static_cast<double>(job->generated() - running->charged_tokens));
+  ChargeGenerated(*running);
   running_.erase(running);
   FinishJob(*job, std::move(outcome));
 }

@@ -85,12 +85,25 @@ class EngineCore {
     std::string trace;
   };
 
+  struct Running {
+    std::shared_ptr<Job> job;
+    uint64_t charged_tokens = 0;  // Generated ones.
+    bool reserved = false;        // It has its pages, or has had a step to take them.
+  };
+
   void ConnectCache(Executor& executor);
   // A node that is away is not waited for again: the client opens them once it is there.
   void OpenPublished();
-  // Tokens at the beginning of the prompt that the node has now, for the order of prompts. Asks it
-  // once and promises nothing.
-  int64_t CachedTokens(const Job& job);
+  // The blocks at the beginning of a prompt that the node has now.
+  struct Cached {
+    std::vector<BlockKey> keys;
+    size_t below_memory = 0;  // How many of them lie in a tier slower than memory.
+  };
+  // For the order of prompts and for LookAhead. Asks the node once and promises nothing.
+  Cached FindCached(const Job& job);
+  // Asks the node to have the blocks in memory when the request starts. The node bounds what such
+  // hints may hold and evict, and counts it to the namespace.
+  void LookAhead(const Job& job, const Cached& cached);
   void FinishJob(Job& job, Result<GenerateSummary> outcome);
 
   // The driver's.
@@ -106,6 +119,8 @@ class EngineCore {
   void EndParked();
   // Of its prompt and the longest answer.
   int64_t PagesFor(const Job& job) const;
+  // Charges its tenant what was generated since the last time.
+  void ChargeGenerated(Running& one);
   // Charges what was generated to its tenants, and tells the queue what runs.
   void Account();
   void FinishRun(std::unique_ptr<RequestRun> run);
@@ -135,11 +150,6 @@ class EngineCore {
   std::optional<SelectedPrompt> selected_prompt_;  // Where the recipe selects, in its place.
   std::optional<RequestParts> request_parts_;
   std::optional<RunLoop> loop_;
-  struct Running {
-    std::shared_ptr<Job> job;
-    uint64_t charged_tokens = 0;  // Generated ones.
-    bool reserved = false;        // It has its pages, or has had a step to take them.
-  };
   std::vector<Running> running_;
   std::vector<std::unique_ptr<RequestRun>> parked_;  // Oldest parking first.
 

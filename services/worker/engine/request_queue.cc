@@ -90,6 +90,7 @@ Status RequestQueue::Put(const std::shared_ptr<Job>& job, std::shared_ptr<Job>* 
                     .claim = job->claim_,
                     .deadline = job->request().deadline.value_or(TimePoint::max())},
                    clock_.Now());
+  job->expected_wait_ = outcome.wait_seconds;
   if (outcome.answer != PromptQueue::Answer::kAccepted) {
     accounts_.Leave(job->claim_.tenant);
     return Refusal(outcome, *job);

@@ -38,10 +38,17 @@ class Job {
   const GenerateRequest& request() const { return request_; }
   const PreparedPrompt& prompt() const { return prompt_; }
   TimePoint queued_at() const { return queued_at_; }
+  // Room for the KV of its prompt and its longest answer, or of what it scores.
+  int64_t TokensNeeded() const {
+    const size_t scored = request_.score_tokens.size();
+    return static_cast<int64_t>(prompt_.tokens.size() + (scored > 0 ? scored : prompt_.max_tokens));
+  }
   // What orders its prompt among others. Constant while it waits and runs.
   const PromptClaim& claim() const { return claim_; }
   // Before it is queued: how much of the prompt must be computed, as far as is known.
   void ExpectPrefill(int64_t tokens) { claim_.prefill_tokens = tokens; }
+  // Seconds that it would wait, as far as was known when it was queued. 0: not known, or none.
+  double expected_wait() const { return expected_wait_; }
 
   void Cancel() {
     MutexLock lock(mu_);
@@ -88,6 +95,7 @@ class Job {
   const TimePoint queued_at_;
   PromptClaim claim_;
   uint64_t id_ = 0;  // In the queue.
+  double expected_wait_ = 0;
   std::atomic<bool> left_{false};
   std::atomic<uint64_t> generated_{0};
 

@@ -75,12 +75,6 @@ bool RequestRun::WaitBriefly() {
   return state_ == State::kScore || (state_ == State::kPrompt && prompt_->WaitBriefly());
 }
 
-int64_t RequestRun::TokensNeeded() const {
-  const PreparedPrompt& prompt = job_->prompt();
-  const size_t more = scoring() ? job_->request().score_tokens.size() : prompt.max_tokens;
-  return static_cast<int64_t>(prompt.tokens.size() + more);
-}
-
 PromptKv::Request RequestRun::Wanted() {
   const GenerateRequest& request = job_->request();
   PromptKv::Request wanted;
@@ -105,7 +99,7 @@ Step RequestRun::Reserve(bool alone) {
     ComputeSelected();
     return {Step::Kind::kWorked};
   }
-  const Status room = parts_.reserve(*sequence_, TokensNeeded());
+  const Status room = parts_.reserve(*sequence_, job_->TokensNeeded());
   if (room.ok() && parked_) {
     parked_->Restore(*sequence_);
     parked_.reset();
@@ -119,7 +113,7 @@ Step RequestRun::Reserve(bool alone) {
     return {Step::Kind::kWorked};
   }
   const KvPool& pool = parts_.pool;
-  const bool fits = TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
+  const bool fits = job_->TokensNeeded() <= pool.total_pages() * pool.layout().block_tokens;
   // Others will give pages back.
   if (room.code() == StatusCode::kResourceExhausted && fits && !alone) {
     return {Step::Kind::kWaiting};
@@ -150,7 +144,7 @@ void RequestRun::Park(bool keep) {
 void RequestRun::ComputeSelected() {
   SelectedPrompt::Request request;
   request.prompt = Wanted();
-  request.capacity = TokensNeeded();
+  request.capacity = job_->TokensNeeded();
   request.make_room = parts_.make_room;
   const SelectedPrompt::Report report = parts_.selected_prompt->Compute(request);
   summary_.selected_tokens = report.selected_tokens;

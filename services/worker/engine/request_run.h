@@ -72,7 +72,6 @@ class RequestRun {
   // Of the copy that Park would keep now, and of the one that it has kept.
   size_t parked_bytes() const;
   size_t kept_bytes() const { return parked_ ? parked_->bytes() : 0; }
-  int64_t TokensNeeded() const;
 
   uint64_t id() const { return id_; }
   State state() const { return state_; }

@@ -98,6 +98,8 @@ class WorkerEngine {
     uint64_t shared_tokens = 0;  // Of prompts, computed by another request at the same time.
     uint64_t chosen_tokens = 0;  // Of these: at the node, but computed, since that was sooner.
     uint64_t generated_tokens = 0;
+    // On disk when their request had to wait; the node was asked to bring them to memory.
+    uint64_t lookahead_blocks = 0;
     uint64_t idle_prefilled_tokens = 0;
     uint64_t idle_turns_dropped = 0;
     uint64_t queued_requests = 0;  // Now.

@@ -33,6 +33,9 @@ void ExportRequests(const WorkerEngine::Stats& stats, metrics::Sink& sink) {
   sink.Counter(tokens, tokens_help, {{"kind", "shared"}}, number(stats.shared_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, number(stats.generated_tokens));
   sink.Counter(tokens, tokens_help, {{"kind", "idle"}}, number(stats.idle_prefilled_tokens));
+  sink.Counter("cairn_worker_lookahead_blocks_total",
+               "Blocks on disk that the node brings to memory while their request waits.", {},
+               number(stats.lookahead_blocks));
   sink.Counter("cairn_worker_idle_turns_dropped_total",
                "Finished turns that were not prefilled: too many waited, or there was no room.", {},
                number(stats.idle_turns_dropped));

@@ -92,11 +92,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto, TimePoint no
   request.priority = proto.priority();
   request.tenant = proto.tenant();
   CAIRN_ASSIGN_OR_RETURN(request.deadline, DeadlineFromProto(proto.deadline_unix_ms(), now, wall));
-  if (!v1::NextUse_IsValid(proto.next())) {
-    return InvalidArgument("field 'next': got {}, expected 0 to {}", static_cast<int>(proto.next()),
-                           kNextUseCount - 1);
-  }
-  request.next = static_cast<NextUse>(proto.next());
+  CAIRN_ASSIGN_OR_RETURN(request.next, wire::ToNextUse(proto.next(), "next"));
   return request;
 }
 

@@ -275,6 +275,73 @@ ROWS = [
             ),
         ],
     ),
+    (
+        "Queue and batch of workers",
+        [
+            (
+                "Requests that wait and run",
+                "short",
+                "Prompts that are computed, requests that decode, and those that were parked.",
+                [
+                    ("queued", "sum(cairn_worker_queued_requests)"),
+                    ("{{state}}", "sum by (state) (cairn_worker_running_requests)"),
+                ],
+            ),
+            (
+                "Prefill backlog",
+                "s",
+                "Seconds until the prompts that wait or run are computed, at the measured speed.",
+                [("{{instance}}", "cairn_worker_prefill_backlog_seconds")],
+            ),
+            (
+                "Time in the queue, p50 and p95",
+                "s",
+                "Before a request begins.",
+                [
+                    (
+                        "p50",
+                        "histogram_quantile(0.5, sum by (le) "
+                        "(rate(cairn_worker_queue_seconds_bucket[$__rate_interval])))",
+                    ),
+                    (
+                        "p95",
+                        "histogram_quantile(0.95, sum by (le) "
+                        "(rate(cairn_worker_queue_seconds_bucket[$__rate_interval])))",
+                    ),
+                ],
+            ),
+            (
+                "Requests by how they ended",
+                "ops",
+                "Refused: too many wait, or it would have waited too long.",
+                [("{{result}}", f"sum by (result) (rate(cairn_worker_requests_total{RI}))")],
+            ),
+            (
+                "Parked requests",
+                "ops",
+                "Requests that gave their pages to a more urgent one.",
+                [("{{instance}}", f"rate(cairn_worker_parked_total{RI})")],
+            ),
+            (
+                "KV pages",
+                "short",
+                "Pages of the pool; requests wait when none are free.",
+                [("{{state}}", "sum by (state) (cairn_worker_kv_pages)")],
+            ),
+            (
+                "Prompt tokens that others computed",
+                "short",
+                "Tokens per second that requests took from others which computed them.",
+                [("shared", f'sum(rate(cairn_worker_tokens_total{{kind="shared"}}{RI}))')],
+            ),
+            (
+                "Brought from disk while requests wait",
+                "ops",
+                "Blocks that look-ahead had copied to memory.",
+                [("blocks", f"sum(rate(cairn_worker_lookahead_blocks_total{RI}))")],
+            ),
+        ],
+    ),
 ]
 
 
