@@ -1,6 +1,7 @@
 #include "services/router/rpc/router_metrics.h"
 
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,39 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
     sink.Counter(bytes, help, {{"tokens", "known"}}, Number(cache.hits));
     sink.Counter(bytes, help, {{"tokens", "made"}}, Number(cache.misses));
   });
+}
+
+void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
+  std::map<int, uint64_t> by_code;
+  for (const auto& [answer, count] : stats.api.answers) by_code[answer.second] += count;
+  for (const auto& [code, count] : by_code) {
+    sink.Counter("cairn_router_http_answers_total", "Answers by HTTP status code.",
+                 {{"code", std::to_string(code)}}, Number(count));
+  }
+  sink.Gauge("cairn_router_http_open_streams", "Streams of events that are open.", {},
+             Number(stats.api.open_streams));
+  sink.Counter("cairn_router_http_failed_streams_total",
+               "Streams of events that ended with an error event.", {},
+               Number(stats.api.failed_streams));
+  sink.Counter("cairn_router_http_aborted_total",
+               "Requests whose client went before the answer was complete.", {},
+               Number(stats.api.aborted_calls));
+  sink.Gauge("cairn_router_http_connections", "Connections that are open.", {},
+             Number(stats.server.connections));
+  sink.Gauge("cairn_router_http_unread_bytes",
+             "Bytes of answers that their readers have not taken yet.", {},
+             Number(stats.server.unread_bytes));
+  const std::string refused = "cairn_router_http_refused_total";
+  const std::string help =
+      "Connections without a place, requests that are no HTTP or too large, and connections that "
+      "ended because their sender or reader was too slow.";
+  const auto add = [&](const char* reason, uint64_t count) {
+    sink.Counter(refused, help, {{"reason", reason}}, Number(count));
+  };
+  add("connections", stats.server.refused_connections);
+  add("requests", stats.server.refused_requests);
+  add("slow_sender", stats.server.slow_senders);
+  add("slow_reader", stats.server.slow_readers);
 }
 
 std::function<void(double)> AddedTime(metrics::Registry* registry) {

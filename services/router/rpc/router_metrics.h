@@ -3,6 +3,7 @@
 
 #include "common/metrics/metrics.h"
 #include "services/router/engine/router_engine.h"
+#include "services/router/http/http_edge.h"
 
 namespace cairn::router {
 
@@ -16,6 +17,7 @@ struct RouterParts {
 };
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
+void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink);
 // For HttpEdge: seconds that it took of a request before the router had it.
 std::function<void(double)> AddedTime(metrics::Registry* registry);
 // Counts the times of requests.

@@ -7,6 +7,7 @@
 
 #include "cairn/client/cluster_events.h"
 #include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
 #include "common/log/log.h"
 #include "common/rpc/call_metrics.h"
 #include "common/rpc/health_service.h"
@@ -123,16 +124,23 @@ class RouterProcess final : public service::Service {
                   .index = &core_->index,
                   .encoder = &core_->encoder},
                  &registry_);
+    registry_.AddCollector([this](metrics::Sink& sink) {
+      MutexLock lock(http_mu_);
+      if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
+    });
     core_->workers->Tick();
     CAIRN_RETURN_IF_ERROR(StartServer());
     if (config_.http.listen.empty()) return OkStatus();
-    CAIRN_ASSIGN_OR_RETURN(
-        http_, HttpEdge::Start(config_.http, config_.tls, &*core_->engine, AddedTime(&registry_)));
+    CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
+                                                      AddedTime(&registry_)));
+    http_address_ = http->address();
+    MutexLock lock(http_mu_);
+    http_ = std::move(http);
     return OkStatus();
   }
 
   std::string address() const override { return server_.address(); }
-  std::string http_address() const override { return http_ == nullptr ? "" : http_->address(); }
+  std::string http_address() const override { return http_address_; }
 
   void Tick() override {
     core_->workers->Tick();
@@ -147,7 +155,7 @@ class RouterProcess final : public service::Service {
     context_.draining = true;
     health_.Tick();
     const TimePoint deadline = SteadyClock::Get().Now() + config_.drain;
-    const bool sent = http_ == nullptr || http_->Drain(config_.drain);
+    const bool sent = DrainHttp();
     const bool ended = core_->engine->Drain(deadline);
     if (!sent || !ended) log::Warn("router_drain_cancels", {});
     Stop();
@@ -172,17 +180,30 @@ class RouterProcess final : public service::Service {
                           .tls = config_.tls,
                           .max_message_bytes = kMaxMessageBytes});
   }
+  bool DrainHttp() {
+    HttpEdge* http = nullptr;
+    {
+      MutexLock lock(http_mu_);
+      http = http_.get();  // Only this thread ends it.
+    }
+    return http == nullptr || http->Drain(config_.drain);
+  }
   // Edges first, then the requests that are left, then what they ran on.
   void Stop() {
     if (stopped_) return;
     stopped_ = true;
-    http_.reset();
+    std::unique_ptr<HttpEdge> http;
+    {
+      MutexLock lock(http_mu_);
+      http = std::move(http_);
+    }
+    http.reset();
     if (service_) service_->EndStreams();
     health_.EndStreams();
     server_.Shutdown(kLastMessages);
     if (core_ && core_->engine) {
       // Cancelled ones end when their workers' calls do.
-      (void)core_->engine->Drain(TimePoint::max());
+      (void)core_->engine->Drain(SteadyClock::Get().Now() + std::chrono::hours(24));
       core_->executor.Stop();
     }
   }
@@ -196,7 +217,9 @@ class RouterProcess final : public service::Service {
   std::optional<RouterService> service_;
   rpc::HealthService health_{&context_, {kRouterService}};
   rpc::Server server_;  // Ends before the above: its calls need it.
-  std::unique_ptr<HttpEdge> http_;
+  std::string http_address_;
+  Mutex http_mu_;  // Scrapes read it, too.
+  std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(http_mu_);
   bool stopped_ = false;
 };
 
