@@ -156,6 +156,7 @@ void Dispatcher::Choose(const Ask& ask, const Situation& situation, std::span<co
   }
   // A policy is code of ours, but one may come from a benchmark.
   const size_t picked = std::min(policy_->Pick(situation, random_), usable.size() - 1);
+  CountPick(situation.workers, situation.workers[picked]);
   decision->kind = Decision::Kind::kPicked;
   decision->picked = usable[picked];
   const Offer& offer = ask.offers[decision->picked];
@@ -165,6 +166,18 @@ void Dispatcher::Choose(const Ask& ask, const Situation& situation, std::span<co
   decision->ticket = next_ticket_++;
   tickets_.emplace(decision->ticket,
                    Ticket{offer.worker, state.generation(), Within(offer.held, ask.prompt_tokens)});
+}
+
+void Dispatcher::CountPick(std::span<const WorkerView> workers, const WorkerView& picked) {
+  const uint32_t most =
+      std::ranges::max_element(workers, {}, &WorkerView::held_tokens)->held_tokens;
+  if (most == 0) {
+    ++picks_.held_nowhere;
+  } else if (picked.held_tokens == most) {
+    ++picks_.held_most;
+  } else {
+    ++picks_.held_less;
+  }
 }
 
 void Dispatcher::OnEnd(uint64_t ticket, const RequestEnd& end) {
@@ -203,6 +216,7 @@ Dispatcher::Numbers Dispatcher::numbers() const {
   numbers.use = Use(now);
   numbers.answer_tokens = answer_tokens_;
   numbers.shed = shed_;
+  numbers.picks = picks_;
   for (const auto& [name, state] : workers_) {
     WorkerNumbers& one = numbers.workers.emplace_back();
     one.worker = name;

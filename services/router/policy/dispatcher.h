@@ -126,11 +126,18 @@ class Dispatcher {
     uint64_t picks = 0;             // Since it is known.
     uint64_t followed = 0;          // Requests whose end has not come.
   };
+  // Decisions by how much of the prompt the picked worker held.
+  struct Picks {
+    uint64_t held_most = 0;     // As much as any other usable one.
+    uint64_t held_less = 0;     // Less than another usable one.
+    uint64_t held_nowhere = 0;  // No usable one held any of it.
+  };
   struct Numbers {
     double arrivals_per_second = 0;
     double use = 0;
     double answer_tokens = 0;  // Mean of complete answers, recent ones count more.
     uint64_t shed = 0;
+    Picks picks = {};
     std::vector<WorkerNumbers> workers = {};  // By name.
   };
   Numbers numbers() const;
@@ -148,6 +155,8 @@ class Dispatcher {
   // Sheds, or picks one of the usable offers, whose views and indices these are.
   void Choose(const Ask& ask, const Situation& situation, std::span<const size_t> usable,
               TimePoint now, Decision* decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountPick(std::span<const WorkerView> workers, const WorkerView& picked)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Measure(const HeldTokens& held, const RequestEnd& end, WorkerState* state) const;
   double Use(TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -164,6 +173,7 @@ class Dispatcher {
   ArrivalWindow arrivals_ ABSL_GUARDED_BY(mu_);
   double answer_tokens_ ABSL_GUARDED_BY(mu_);
   uint64_t shed_ ABSL_GUARDED_BY(mu_) = 0;
+  Picks picks_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::router

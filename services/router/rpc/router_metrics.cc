@@ -1,7 +1,6 @@
 #include "services/router/rpc/router_metrics.h"
 
 #include <array>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -49,12 +48,30 @@ void ExportWorkers(const std::vector<RegisteredWorker>& workers, metrics::Sink& 
   }
 }
 
-void ExportIndex(const PrefixIndex::Numbers& index, metrics::Sink& sink) {
+void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
+  const std::string name = "cairn_router_picks_total";
+  const std::string help =
+      "Decisions by how much of the prompt the picked worker holds. most: as much as any other. "
+      "less: less than another one, which would have been slower. none: nobody holds any of it.";
+  const auto add = [&](const char* prefix, uint64_t value) {
+    sink.Counter(name, help, {{"prefix", prefix}}, Number(value));
+  };
+  add("most", picks.held_most);
+  add("less", picks.held_less);
+  add("none", picks.held_nowhere);
+}
+
+// Who follows no nodes has no members: none are missing then.
+void ExportIndex(const PrefixIndex::Numbers& index, bool follows_nodes, metrics::Sink& sink) {
   sink.Gauge("cairn_router_index_entries", "Blocks that the index knows.", {},
              Number(index.entries));
   sink.Gauge("cairn_router_index_bytes", "Memory of these.", {}, Number(index.bytes));
-  sink.Gauge("cairn_router_index_members", "Cache nodes that the index follows.", {},
-             Number(index.members));
+  sink.Gauge("cairn_router_index_max_bytes", "Most memory that these may have.", {},
+             Number(index.max_bytes));
+  if (follows_nodes) {
+    sink.Gauge("cairn_router_index_members", "Cache nodes that the index follows.", {},
+               Number(index.members));
+  }
   sink.Counter("cairn_router_index_evicted_total",
                "Entries of the index that left because its memory was full.", {},
                Number(index.evicted));
@@ -69,8 +86,9 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
   registry->AddCollector([parts](metrics::Sink& sink) {
     ExportRequests(parts.engine->numbers(), sink);
     ExportWorkers(parts.registry->Workers(), sink);
-    ExportIndex(parts.index->numbers(), sink);
+    ExportIndex(parts.index->numbers(), parts.follows_nodes, sink);
     const Dispatcher::Numbers dispatched = parts.dispatcher->numbers();
+    ExportPicks(dispatched.picks, sink);
     sink.Gauge("cairn_router_arrivals_per_second", "Requests in a second, over the last minute.",
                {}, dispatched.arrivals_per_second);
     sink.Gauge("cairn_router_use_ratio",
@@ -85,11 +103,11 @@ void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
 }
 
 void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
-  std::map<int, uint64_t> by_code;
-  for (const auto& [answer, count] : stats.api.answers) by_code[answer.second] += count;
-  for (const auto& [code, count] : by_code) {
-    sink.Counter("cairn_router_http_answers_total", "Answers by HTTP status code.",
-                 {{"code", std::to_string(code)}}, Number(count));
+  for (const auto& [answer, count] : stats.api.answers) {
+    sink.Counter(
+        "cairn_router_http_answers_total", "Answers by route and HTTP status code.",
+        {{"route", std::string(Name(answer.first))}, {"code", std::to_string(answer.second)}},
+        Number(count));
   }
   sink.Gauge("cairn_router_http_open_streams", "Streams of events that are open.", {},
              Number(stats.api.open_streams));

@@ -14,6 +14,7 @@ struct RouterParts {
   const Dispatcher* dispatcher = nullptr;
   const PrefixIndex* index = nullptr;
   const PromptEncoder* encoder = nullptr;
+  bool follows_nodes = false;  // The index gets events of nodes.
 };
 
 void ExportRouter(const RouterParts& parts, metrics::Registry* registry);

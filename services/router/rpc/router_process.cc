@@ -122,7 +122,8 @@ class RouterProcess final : public service::Service {
                   .registry = &*core_->workers,
                   .dispatcher = &core_->dispatcher,
                   .index = &core_->index,
-                  .encoder = &core_->encoder},
+                  .encoder = &core_->encoder,
+                  .follows_nodes = !config_.cache.empty()},
                  &registry_);
     registry_.AddCollector([this](metrics::Sink& sink) {
       MutexLock lock(http_mu_);

@@ -123,6 +123,20 @@ TEST_F(DispatcherTest, ShedsByTheShortestWaitAndSaysWhenToComeBack) {
   EXPECT_EQ(dispatcher_->Decide(Of(100, {{}, {}})).kind, Decision::Kind::kPicked);
 }
 
+TEST_F(DispatcherTest, CountsPicksByWhatTheWorkerHolds) {
+  Make("cost");
+  dispatcher_->Report("a", Load(0));
+  dispatcher_->Report("b", Load(0));
+  EXPECT_EQ(dispatcher_->Decide(Of(1000, {{.memory = 900}, {}})).picked, 0u);
+  EXPECT_EQ(dispatcher_->numbers().picks.held_most, 1u);
+  dispatcher_->Report("a", Load(100));
+  EXPECT_EQ(dispatcher_->Decide(Of(1000, {{.memory = 900}, {}})).picked, 1u);
+  EXPECT_EQ(dispatcher_->numbers().picks.held_less, 1u);
+  dispatcher_->Decide(Of(1000, {{}, {}}));
+  EXPECT_EQ(dispatcher_->numbers().picks.held_nowhere, 1u);
+  EXPECT_EQ(dispatcher_->numbers().picks.held_most, 1u);
+}
+
 TEST_F(DispatcherTest, ARequestThatWasAcceptedIsNotShedWhenItIsTriedAgain) {
   Make("cost", {.max_wait_seconds = 2});
   dispatcher_->Report("a", Load(7.5));
