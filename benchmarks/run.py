@@ -67,7 +67,6 @@ GROUPS = {
     "batch": batch,
     "order": order,
     "routing": routing,
-    "http": http,
 }
 
 

@@ -39,7 +39,7 @@ struct Options {
 
 // First in first out is the yardstick of the order.
 void CompareOrder(const std::vector<Request>& requests, Report* report) {
-  for (const double load : {0.84, 1.17, 1.34}) {
+  for (const double load : {0.50, 0.67, 0.84, 1.00, 1.17, 1.34}) {
     const std::vector<Request> sped = AtLoad(requests, load, ClusterOptions().workers);
     ClusterOptions options;
     const Outcome ordered = Play(sped, options);
@@ -51,6 +51,7 @@ void CompareOrder(const std::vector<Request>& requests, Report* report) {
       report->rows.push_back({fmt::format("order_{}_load_{:.2f}", what, load), value, "s",
                               yardstick, yardstick / value});
     };
+    row("p50_ttft", ordered.percentile(0.5), fifo.percentile(0.5));
     row("mean_ttft", ordered.mean(), fifo.mean());
     row("p99_ttft", ordered.percentile(0.99), fifo.percentile(0.99));
   }

@@ -6,6 +6,7 @@
 //   prefix   16 chats with a common prefix of 2,048 tokens, and with different ones: tokens per
 //            second while all 16 decode.
 //   prompts  16 prompts with a common prefix of 2,048 tokens: tokens that were computed.
+//   counts   1, 2, 4, 8 and 16 short chats at once: tokens per second while all of them decode.
 //   alone    one chat, on an engine for 16 and on one for 1: tokens per second while it decodes.
 
 #include <algorithm>
@@ -219,6 +220,19 @@ void Prompts(const std::string& model, int repeat) {
   }
 }
 
+void Counts(const std::string& model, int repeat) {
+  const auto engine = Engine(model, kChats);
+  for (int trial = 0; trial < repeat; ++trial) {
+    for (uint32_t count = 1; count <= kChats; count *= 2) {
+      std::vector<GenerateRequest> chats;
+      for (uint32_t i = 0; i < count; ++i) chats.push_back(RandomChat(i + 1, 0, i, 64, 192));
+      std::printf("{\"chats\": %u, \"tokens_per_second\": %.2f}\n", count,
+                  DecodeSpeed(AtOnce(*engine, chats)));
+      std::fflush(stdout);
+    }
+  }
+}
+
 void Alone(const std::string& model, int repeat) {
   const auto many = Engine(model, kChats), one = Engine(model, 1);
   for (int trial = 0; trial < repeat; ++trial) {
@@ -241,13 +255,18 @@ int Main(int argc, char** argv) {
   const int repeat = argc > 3 ? std::atoi(argv[3]) : 3;
   if (argc > 4) threads = std::atoi(argv[4]);
   const std::vector<std::pair<std::string, std::function<void(const std::string&, int)>>> cases = {
-      {"chats", Chats}, {"prefix", Prefix}, {"prompts", Prompts}, {"alone", Alone}};
+      {"chats", Chats},
+      {"prefix", Prefix},
+      {"prompts", Prompts},
+      {"counts", Counts},
+      {"alone", Alone}};
   for (const auto& [name, run] : cases) {
     if (name != which) continue;
     run(argv[1], repeat);
     return 0;
   }
-  std::fprintf(stderr, "usage: batch_bench MODEL chats|prefix|prompts|alone [REPEAT [THREADS]]\n");
+  std::fprintf(stderr,
+               "usage: batch_bench MODEL chats|prefix|prompts|counts|alone [REPEAT [THREADS]]\n");
   return 2;
 }
 

@@ -42,6 +42,58 @@ TEST(CliReplayTest, PoliciesStandAsTheDocumentationSays) {
   EXPECT_GT(hinted["hit_rate_blocks"].get<double>(), 0.25);
 }
 
+// The first requests of the trace, in a file of their own.
+std::string Beginning(const TemporaryDirectory& dir, int requests) {
+  std::string path = dir.path() + "/beginning.jsonl";
+  std::ifstream in(kTrace);
+  std::ofstream out(path);
+  std::string line;
+  for (int i = 0; i < requests && std::getline(in, line); ++i) out << line << "\n";
+  return path;
+}
+
+TEST(CliReplayTest, RealNodesHitWhatTheIndexHits) {
+  const TemporaryDirectory dir;
+  const std::string trace = Beginning(dir, 400);
+  // Everything fits, so whatever was asked before is hit.
+  const auto expected =
+      Cairn({"replay", trace, "--capacity-tokens", "1000000000", "--json"}).Json();
+  const auto one = CacheNode::Start({});
+  ASSERT_TRUE(one.ok()) << one.status();
+  const CommandResult alone =
+      Cairn({"replay", trace, "--nodes", (*one)->address(), "--block-bytes", "1024", "--json"});
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const auto got = alone.Json();
+  EXPECT_EQ(got["requests"], 400);
+  EXPECT_EQ(got["hit_rate_blocks"], expected["hit_rate_blocks"]);
+  EXPECT_EQ(got["seconds_saved"], expected["seconds_saved"]);
+  EXPECT_EQ(got["evictions"], 0);
+  EXPECT_EQ(got["refused_blocks"], 0);
+
+  // Another run has a namespace of its own, and a conversation stays at its node.
+  const auto two = CacheNode::Start({});
+  ASSERT_TRUE(two.ok()) << two.status();
+  const CommandResult both =
+      Cairn({"replay", trace, "--nodes", (*one)->address() + "," + (*two)->address(),
+             "--block-bytes", "1024", "--hints", "50", "--json"});
+  ASSERT_EQ(both.code, 0) << both.err;
+  EXPECT_EQ(both.Json()["hit_rate_blocks"], expected["hit_rate_blocks"]);
+}
+
+TEST(CliReplayTest, ANodeWithoutRoomEvictsAndHitsLess) {
+  const TemporaryDirectory dir;
+  const std::string trace = Beginning(dir, 400);
+  const auto node = CacheNode::Start({"--host.capacity", "4MiB"});
+  ASSERT_TRUE(node.ok()) << node.status();
+  const CommandResult small =
+      Cairn({"replay", trace, "--nodes", (*node)->address(), "--block-bytes", "4096", "--json"});
+  ASSERT_EQ(small.code, 0) << small.err;
+  const auto all = Cairn({"replay", trace, "--capacity-tokens", "1000000000", "--json"}).Json();
+  EXPECT_GT(small.Json()["evictions"], 0);
+  EXPECT_GT(small.Json()["hit_rate_blocks"], 0);
+  EXPECT_LT(small.Json()["hit_rate_blocks"], all["hit_rate_blocks"]);
+}
+
 TEST(CliReplayTest, AWrongTraceOrCommandLineIsNamed) {
   const TemporaryDirectory dir;
   const std::string path = dir.path() + "/t.jsonl";
@@ -56,6 +108,8 @@ TEST(CliReplayTest, AWrongTraceOrCommandLineIsNamed) {
   EXPECT_EQ(Cairn({"replay", path}).code, 2);
   EXPECT_EQ(Cairn({"replay", path, "--capacity-tokens", "5000", "--policy", "best"}).code, 2);
   EXPECT_EQ(Cairn({"replay", path, "--capacity-tokens", "5"}).code, 2);
+  EXPECT_EQ(Cairn({"replay", kTrace, "--capacity-tokens", "5000", "--nodes", "localhost:1"}).code,
+            2);
 }
 
 }  // namespace

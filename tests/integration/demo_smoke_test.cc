@@ -102,7 +102,8 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
       EXPECT_EQ(row["same_ids_as_full"], 64) << name;
       EXPECT_EQ(row["recipe"], cold ? nlohmann::json() : nlohmann::json("raw")) << name;
     }
-    EXPECT_EQ(row["fetched_tokens"].get<int>() + row["computed_tokens"].get<int>(),
+    EXPECT_EQ(row["fetched_tokens"].get<int>() + row["computed_tokens"].get<int>() +
+                  row["shared_tokens"].get<int>(),
               row["prompt_tokens"].get<int>())
         << name;
     ExpectClusterRow(row);
@@ -135,6 +136,7 @@ TEST(DemoSmokeTest, EveryPhaseAnswersLikeAProcessWithoutACache) {
                                           "small-arena/q2",
                                           "chat/turn1",
                                           "chat/turn2",
+                                          "together/16-chats",
                                           "long/grpc",
                                           "long/same-node",
                                           "int8/q1",
@@ -160,8 +162,8 @@ TEST(DemoSmokeTest, TablesShowEveryRowAndPhase) {
   const CommandResult result = Cairn(args);
   ASSERT_EQ(result.code, 0) << result.err;
   for (const char* text : {"cold/q1", "small-arena/q1", "chat/turn2", "int8: 8.", "turbo4: 4.",
-                           "chunkkv: ", "holder killed while it answers", "home killed",
-                           "median first token", "report.json"}) {
+                           "chunkkv: ", "16 chats at once", "holder killed while it answers",
+                           "home killed", "median first token", "report.json"}) {
     EXPECT_THAT(result.out, HasSubstr(text));
   }
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/disk"));

@@ -30,8 +30,9 @@ from rows.processes import (  # noqa: E402
 )
 
 MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-# Panels that stay empty as long as nothing goes wrong; their queries must still be accepted.
-MAY_BE_EMPTY = {"Refused RPCs"}
+# Panels that stay empty as long as nothing goes wrong, or with the default policy; their queries
+# must still be accepted.
+MAY_BE_EMPTY = {"Refused RPCs", "Uses per block and hour"}
 
 
 def dashboard_module():

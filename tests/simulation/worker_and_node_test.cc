@@ -225,7 +225,7 @@ TEST(WorkerAndNodeTest, ARequestThatDoesNotWaitIsNotAnnounced) {
   });
 }
 
-// Requests at random times, most of which wait, with other prompts in memory that is full.
+// Requests at random times, most of which wait. Memory has room for all of their blocks.
 TEST(WorkerAndNodeTest, LookAheadBringsNearlyAllBlocksWhoseRequestWaitedLongEnough) {
   uint64_t host = 0, disk = 0;
   for (uint64_t seed = 1; seed <= 3; ++seed) {

@@ -380,11 +380,11 @@ void AddBench(CLI::App& app, bench::BenchFlags& o) {
 }
 
 void AddReplay(CLI::App& app, ReplayFlags& o) {
-  CLI::App& c = *app.add_subcommand(
-      "replay", "Replays a trace of requests against the placement of a node, without bytes");
+  CLI::App& c =
+      *app.add_subcommand("replay", "Replays a trace of requests against the placement of a node");
   c.add_option("trace", o.trace, "File with one request per line; -: standard input")->required();
-  c.add_option("--capacity-tokens", o.capacity_tokens, "Room of the host tier, in tokens")
-      ->required();
+  CLI::Option* const capacity =
+      c.add_option("--capacity-tokens", o.capacity_tokens, "Room of the host tier, in tokens");
   c.add_option("--disk-tokens", o.disk_tokens, "Room of a disk tier, in tokens; 0: none")
       ->capture_default_str();
   c.add_option("--block-tokens", o.block_tokens, "Tokens of a block of the trace")
@@ -398,9 +398,20 @@ void AddReplay(CLI::App& app, ReplayFlags& o) {
                "Percent of the requests that say whether their conversation goes on")
       ->check(CLI::Range(0u, 100u))
       ->capture_default_str();
+  CLI::Option* const nodes =
+      c.add_option("--nodes", o.nodes,
+                   "Replay on the nodes at these addresses, which have their own room and policy")
+          ->delimiter(',')
+          ->excludes(capacity);
+  c.add_option("--block-bytes", o.block_bytes, "Bytes that a node gets for a block of the trace")
+      ->needs(nodes)
+      ->check(CLI::Range(uint64_t{128}, uint64_t{1} << 20))
+      ->capture_default_str();
+  AddTlsFlags(c, o.tls);
   AddJson(c, o.json, "Print one JSON object");
   c.footer(
-      "Example:\n"
+      "Examples:\n"
+      "  cairn replay tests/data/traces/conversation_trace.jsonl --nodes 127.0.0.1:7400\n"
       "  cairn replay tests/data/traces/conversation_trace.jsonl --capacity-tokens 3000000 "
       "--policy cairn --json");
 }

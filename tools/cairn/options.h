@@ -65,6 +65,10 @@ struct ReplayFlags {
   uint32_t block_tokens = 512;
   std::string policy = "lru";
   uint32_t hints = 0;  // Percent of the requests.
+  // Addresses of nodes to replay on. Empty: an index without bytes, in this process.
+  std::vector<std::string> nodes;
+  uint64_t block_bytes = 4096;  // On nodes.
+  TlsFlags tls;                 // For nodes.
   bool json = false;
 };
 

@@ -299,8 +299,12 @@ class BlockIndex {
   void MovePins(NodeId to, NodeId from, uint32_t begin, uint32_t shift);
 
   // What the policy hears and says (block_index_policy.cc).
-  static BlockUse UseOf(const BlockMeta& meta, size_t tier);
-  uint64_t TailRank(const Node& n, size_t tier) const;
+  static BlockUse UseOf(const BlockMeta& meta, size_t tier) {
+    return {meta.last_use, meta.uses, meta.group, meta.bytes[tier], meta.recompute_seconds};
+  }
+  uint64_t TailRank(const Node& n, size_t tier) const {
+    return n.run.meta(n.tail[tier] - 1).last_use;
+  }
   BlockUse TailUse(NodeId id, TierKind tier) const;
   bool RefreshOldest(TierKind tier);
   std::optional<NodeId> ChooseVictim(TierKind tier, uint64_t below);

@@ -9,10 +9,6 @@ constexpr uint32_t kFreshTicks = 30;
 
 }  // namespace
 
-BlockUse BlockIndex::UseOf(const BlockMeta& meta, size_t tier) {
-  return {meta.last_use, meta.uses, meta.group, meta.bytes[tier], meta.recompute_seconds};
-}
-
 uint8_t BlockIndex::StoredGroup(const BlockKey& key, BlockRef ref, uint32_t now) const {
   const Node& n = node(ref.node);
   const BlockMeta* parent = nullptr;
@@ -68,10 +64,6 @@ uint32_t BlockIndex::UsePaths(const Walk& walk, uint32_t now) {
     }
   }
   return prefetched;
-}
-
-uint64_t BlockIndex::TailRank(const Node& n, size_t tier) const {
-  return n.run.meta(n.tail[tier] - 1).last_use;
 }
 
 uint64_t BlockIndex::NextRank(TierKind tier) const {

@@ -1,6 +1,7 @@
 #include "services/cache/node/engine_metrics.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,6 +72,32 @@ void ShowMoves(const std::optional<TierState>& disk, Sink& sink) {
   show("src=disk,dst=host", disk ? disk->read_bytes : 0);
 }
 
+// What policies learned, over all namespaces. "all" is there even if nothing was learned.
+void ShowLearned(const std::vector<NamespaceInfo>& namespaces, Sink& sink) {
+  std::map<std::string, LearnedGroup> groups;
+  groups["all"] = {};
+  for (const NamespaceInfo& info : namespaces) {
+    for (const LearnedGroup& learned : info.learned) {
+      for (const std::string& name : {learned.name, std::string("all")}) {
+        groups[name].uses += learned.uses;
+        groups[name].block_seconds += learned.block_seconds;
+        groups[name].blocks += learned.blocks;
+      }
+    }
+  }
+  for (const auto& [name, group] : groups) {
+    const Labels labels = {{"group", name}};
+    sink.Gauge("cairn_placement_uses",
+               "Recent uses of blocks that the eviction policy learned from, by group.", labels,
+               group.uses);
+    sink.Gauge("cairn_placement_block_seconds",
+               "Time that these blocks waited for a use meanwhile, by group.", labels,
+               group.block_seconds);
+    sink.Gauge("cairn_placement_blocks", "Blocks of the group, remembered ones included.", labels,
+               D(group.blocks));
+  }
+}
+
 void Collect(const EngineStats& stats, Sink& sink) {
   ForEachStatistic(stats, [&](const Statistic& row, auto value) {
     Show(row, {}, static_cast<double>(value), sink);
@@ -92,7 +119,10 @@ void Collect(const EngineStats& stats, Sink& sink) {
 }  // namespace
 
 void ExportEngine(const CacheEngine* engine, metrics::Registry* registry) {
-  registry->AddCollector([engine](Sink& sink) { Collect(engine->GetStats(), sink); });
+  registry->AddCollector([engine](Sink& sink) {
+    Collect(engine->GetStats(), sink);
+    ShowLearned(engine->ListNamespaces(""), sink);
+  });
 }
 
 void ExportMemory(MemoryAccount* account, const CacheEngine* engine, metrics::Registry* registry) {

@@ -129,7 +129,10 @@ void GenerateRun::Send(const RegisteredWorker& worker) {
   }
   WorkerRequest wanted;
   wanted.tokens = tokens_;
-  wanted.max_tokens = request_.max_tokens;
+  if (request_.max_tokens) {
+    // More than the context has is as good as all of it; the worker cuts it to the room left.
+    wanted.max_tokens = std::min(*request_.max_tokens, worker.info->context_tokens);
+  }
   wanted.temperature = request_.temperature;
   wanted.top_k = request_.top_k;
   wanted.top_p = request_.top_p;

@@ -31,18 +31,18 @@ class GenerateRun;
 class RouterEngine final : public Router {
  public:
   struct Options {
-    std::string model_id;              // What requests may call the model.
-    std::vector<std::string> aliases;  // Other names of it.
-    uint32_t context_tokens = 0;       // Most tokens of prompt and answer: the model's limit.
-    std::string tenant = "default";    // Of requests that name none.
-    uint64_t max_requests = 4096;      // Under way at a time. More are refused.
-    uint32_t max_tries = 3;            // Workers that one request may be sent to.
-    bool exact_index = false;          // Nodes send their events to the index.
+    std::string model_id = {};              // What requests may call the model.
+    std::vector<std::string> aliases = {};  // Other names of it.
+    uint32_t context_tokens = 0;            // Most tokens of prompt and answer: the model's limit.
+    std::string tenant = "default";         // Of requests that name none.
+    uint64_t max_requests = 4096;           // Under way at a time. More are refused.
+    uint32_t max_tries = 3;                 // Workers that one request may be sent to.
+    bool exact_index = false;               // Nodes send their events to the index.
   };
   // Seconds of one request. Any thread, must not block.
   struct Observers {
-    std::function<void(double)> prepared;     // From Generate until it was sent the first time.
-    std::function<void(double)> first_token;  // From Generate until its first token.
+    std::function<void(double)> prepared = {};  // From Generate until it was sent the first time.
+    std::function<void(double)> first_token = {};  // From Generate until its first token.
   };
   // All of these must outlive the engine.
   struct Parts {

@@ -1,6 +1,7 @@
 #include "services/router/index/prefix_index.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <unordered_map>

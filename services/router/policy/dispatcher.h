@@ -67,7 +67,8 @@ struct Decision {
   Kind kind = Kind::kNoWorker;
   size_t picked = 0;    // An index into the offers. Of kPicked.
   uint64_t ticket = 0;  // For OnEnd. 0: none.
-  // Expected until the request's prefill begins, where that is least, by its priority. 0: kNoWorker.
+  // Expected until the request's prefill begins, by its priority, at the worker where that is
+  // least. 0: kNoWorker.
   double wait_seconds = 0;
   Duration retry_after{0};                 // Of kShed: at least a second.
   std::vector<Candidate> candidates = {};  // One for each offer, in the order of the offers.

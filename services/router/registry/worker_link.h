@@ -33,7 +33,7 @@ struct WorkerInfo {
 // A request as it goes to a worker. Fields mean what those of GenerateRequest (engine/router.h) do.
 struct WorkerRequest {
   // Shared, since it may go to several workers, one after the other.
-  std::shared_ptr<const std::vector<worker::TokenId>> tokens;
+  std::shared_ptr<const std::vector<worker::TokenId>> tokens = {};
   std::optional<uint32_t> max_tokens = {};
   double temperature = 0;
   uint32_t top_k = 0;
@@ -75,7 +75,8 @@ struct WorkerReport {
   std::string cache_node_id = {};  // Of the node that it reads from. Empty: none now.
 };
 
-// Gets what a worker says of itself: OnInfo, then any number of OnReport, then OnEnd once. As above.
+// Gets what a worker says of itself: OnInfo, then any number of OnReport, then OnEnd once. As
+// above.
 class WorkerWatchObserver {
  public:
   virtual ~WorkerWatchObserver() = default;

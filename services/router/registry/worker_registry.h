@@ -40,7 +40,7 @@ struct RegisteredWorker {
 class WorkerRegistry {
  public:
   struct Options {
-    std::vector<std::string> addresses;
+    std::vector<std::string> addresses = {};
     std::string weights_digest = {};  // Hexadecimal, of the model that is routed. Empty: any.
     Duration first_backoff = std::chrono::milliseconds(100);
     Duration max_backoff = std::chrono::seconds(5);

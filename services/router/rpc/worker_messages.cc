@@ -26,7 +26,6 @@ Status RefuseWorkersFields(const v1::GenerateRequest& in) {
 void ToProto(const WorkerRequest& request, TimePoint now,
              std::chrono::system_clock::time_point wall, v1::GenerateRequest* out) {
   out->mutable_tokens()->mutable_ids()->Add(request.tokens->begin(), request.tokens->end());
-  // More than the context has is as good as all of it; the worker cuts it to the room that is left.
   if (request.max_tokens) out->set_max_tokens(*request.max_tokens);
   out->set_temperature(request.temperature);
   out->set_top_k(request.top_k);

@@ -1,6 +1,7 @@
 #pragma once
 // Workers of a test: links whose answers the test gives, one step at a time.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>

@@ -24,6 +24,7 @@ std::string PhaseTitle(const std::string& phase) {
   if (phase == "disk") return "disk: node killed, restarted";
   if (phase == "small-arena") return "small arena: a quarter of the data";
   if (phase == "chat") return "chat: turn 2 and later";
+  if (phase == "together") return "together: 16 chats at once";
   if (phase == "long") return "long: a long question";
   return phase;
 }
@@ -122,6 +123,7 @@ std::string ReportJson(const DemoReport& report) {
     rows.push_back({{"name", row.name},
                     {"prompt_tokens", row.prompt_tokens},
                     {"fetched_tokens", row.fetched_tokens},
+                    {"shared_tokens", row.shared_tokens},
                     {"computed_tokens", row.computed_tokens},
                     {"ttft_s", row.ttft_s},
                     {"bytes", row.bytes},

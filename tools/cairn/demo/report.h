@@ -36,6 +36,7 @@ struct DemoRow {
   std::string name;  // "phase/item": "cold/q1", "chat/turn2".
   uint32_t prompt_tokens = 0;
   uint32_t fetched_tokens = 0;
+  uint32_t shared_tokens = 0;  // Computed by another request at the same time.
   uint32_t computed_tokens = 0;
   double ttft_s = 0;
   uint64_t bytes = 0;       // Sent to the worker, counted at the node.

@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,10 @@ class DemoRunner {
   Status StartWarm();
   Status RunWarmPhase(const std::string& phase, WorkerProcess& worker);
   Status RunWarmChat();
+  // 16 chats at once, on a worker of their own: two users for each question. One row for all.
+  Status RunTogether();
+  // Their row, without what the node counted: sums of tokens and bytes, medians of times.
+  Status AddTogether(std::span<const std::optional<Result<worker::GenerateSummary>>> answers);
   // A long question on the shared prefix, over gRPC and through shared memory: the prefix's layers
   // arrive while the question is computed on them.
   Status RunLong();

@@ -26,7 +26,8 @@ struct ReplayResult {
   double seconds_saved = 0;
   uint64_t evictions = 0;  // Of all tiers.
   uint64_t disk_writes = 0;
-  double replay_seconds = 0;  // That the replay itself took.
+  uint64_t refused_blocks = 0;  // By real nodes, which had no room. Of ReplayOnNodes only.
+  double replay_seconds = 0;    // That the replay itself took.
 
   double HitRateBlocks() const { return Ratio(hit_blocks, blocks); }
   double HitRateTokens() const { return Ratio(hit_tokens, tokens); }

@@ -177,6 +177,29 @@ ROWS = [
         ],
     ),
     (
+        "What placement learned",
+        [
+            (
+                "Blocks by group",
+                "short",
+                "Of the eviction policy cairn, remembered ones included. lru learns nothing.",
+                [("{{group}}", f"sum by (group) (cairn_placement_blocks{{{SEL}}})")],
+            ),
+            (
+                "Uses per block and hour",
+                "short",
+                "What keeping a block of the group is worth. Empty if the policy learns nothing.",
+                [
+                    (
+                        "{{group}}",
+                        f"3600 * sum by (group) (cairn_placement_uses{{{SEL}}}) "
+                        f"/ sum by (group) (cairn_placement_block_seconds{{{SEL}}})",
+                    )
+                ],
+            ),
+        ],
+    ),
+    (
         "Process",
         [
             (

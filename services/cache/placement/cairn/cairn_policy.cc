@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace cairn::cache {
 namespace {
@@ -16,14 +17,17 @@ constexpr int64_t kSlotsPerLesson = 16;
 // Entries of the memory of blocks that left, for each block that is here.
 constexpr size_t kRememberedPerBlock = 8;
 
-// Groups of blocks that were asked for and are about to be stored, by the hash of their keys. A few
-// get lost when two fall on one place, and then the group of the block before counts.
+// Groups of blocks that were asked for and are about to be stored, by their keys. A few get lost
+// when two fall on one place, and then the group of the block before counts. Keys are hashes
+// already: a client that chooses some which collide only loses the groups of its own namespace.
 class Arrivals {
  public:
-  void Expect(uint64_t hash, BlockGroup group) {
+  void Expect(const BlockKey& key, BlockGroup group) {
+    const uint64_t hash = BitsOf(key);
     places_[hash % kPlaces] = {Tag(hash), group, true};
   }
-  std::optional<BlockGroup> Take(uint64_t hash) {
+  std::optional<BlockGroup> Take(const BlockKey& key) {
+    const uint64_t hash = BitsOf(key);
     Place& place = places_[hash % kPlaces];
     if (!place.full || place.tag != Tag(hash)) return std::nullopt;
     place.full = false;
@@ -38,6 +42,12 @@ class Arrivals {
     bool full = false;
   };
   static uint32_t Tag(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+  static uint64_t BitsOf(const BlockKey& key) {
+    uint64_t first, third;
+    std::memcpy(&first, key.bytes.data(), sizeof(first));
+    std::memcpy(&third, key.bytes.data() + 16, sizeof(third));
+    return first ^ third;
+  }
 
   std::array<Place, kPlaces> places_{};
 };
@@ -154,12 +164,11 @@ void CairnPolicy::BeginRequest(const MatchedRequest& request) {
   const int turn = goes_on ? MeaningOf(last_group).turn + (fresh > 0 ? 1 : 0) : 0;
   request_.group = RequestGroup(turn, fresh, request.next);
   if (first_missing < known) {
-    learner.arrivals.Expect(hash_(request.keys[first_missing]),
-                            GroupAfterUse(last_group, last_uses + 1));
+    learner.arrivals.Expect(request.keys[first_missing], GroupAfterUse(last_group, last_uses + 1));
   }
   if (known < count) {
-    learner.arrivals.Expect(hash_(request.keys[known]), request_.group);
-    learner.arrivals.Expect(hash_(request.keys[count - 1]), TailGroup(turn, request.next));
+    learner.arrivals.Expect(request.keys[known], request_.group);
+    learner.arrivals.Expect(request.keys[count - 1], TailGroup(turn, request.next));
   }
 }
 
@@ -189,7 +198,7 @@ uint8_t CairnPolicy::Stored(const BlockKey& key, std::optional<uint8_t> parent_g
   Learner& learner = *learner_;
   ++learner.blocks;
   learner.memory.Fit(kRememberedPerBlock * learner.blocks);
-  auto group = learner.arrivals.Take(hash_(key));
+  auto group = learner.arrivals.Take(key);
   if (!group && parent_group && !IsShared(*parent_group)) group = parent_group;
   const BlockGroup result = group.value_or(kUnknownGroup);
   learner.Add(result, cells_.CellOf(now), 1);
@@ -204,8 +213,9 @@ void CairnPolicy::Left(const BlockKey& key, const BlockUse& use) {
   Learner& learner = *learner_;
   if (learner.blocks > 0) --learner.blocks;
   const int64_t slot = std::min(AgeCells::SlotOf(use.last_use), cells_.now_slot());
-  const auto forgotten = learner.memory.Put(hash_(key), static_cast<uint16_t>(slot), use.group,
-                                            use.uses, static_cast<uint16_t>(cells_.now_slot()));
+  const uint64_t hash = key == evicting_ ? evicting_hash_ : hash_(key);
+  const auto forgotten = learner.memory.Put(hash, static_cast<uint16_t>(slot), use.group, use.uses,
+                                            static_cast<uint16_t>(cells_.now_slot()));
   if (!forgotten) return;
   const uint32_t tick = TickOf(forgotten->slot, cells_.now_slot());
   learner.Remove(forgotten->group, cells_.CellOf(tick), 1);
@@ -266,7 +276,10 @@ std::optional<CandidateId> CairnPolicy::Victim(TierKind tier) {
 
 // Left comes soon, and would wait for the memory.
 void CairnPolicy::Evict(TierKind, const BlockKey& key) {
-  if (learner_ != nullptr) learner_->memory.Prefetch(hash_(key));
+  if (learner_ == nullptr) return;
+  evicting_ = key;
+  evicting_hash_ = hash_(key);
+  learner_->memory.Prefetch(evicting_hash_);
 }
 
 size_t CairnPolicy::MemoryBytes() const {

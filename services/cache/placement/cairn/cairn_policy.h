@@ -69,6 +69,8 @@ class CairnPolicy final : public EvictionPolicy {
   Request request_;
   ByTier<std::unique_ptr<CandidateCells>> candidates_;
   AgeCells cells_{0};
+  BlockKey evicting_{};  // The block of the last Evict, and its hash.
+  uint64_t evicting_hash_ = 0;
 };
 
 }  // namespace cairn::cache

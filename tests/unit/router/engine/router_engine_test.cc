@@ -82,6 +82,7 @@ class RouterEngineTest : public ::testing::Test {
   static WorkerInfo Info() {
     WorkerInfo info;
     info.block_tokens = 64;
+    info.context_tokens = kContext;
     info.fingerprint = Sha256::Of("namespace");
     return info;
   }
@@ -338,8 +339,10 @@ TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
   EXPECT_EQ(engine_->numbers().rejected, 5u);
   GenerateRequest alias = Tokens(5);
   alias.model = "tiny";
+  alias.max_tokens = 1'000'000;
   Send(alias);
-  EXPECT_NE(Open().second, nullptr);
+  ASSERT_NE(Open().second, nullptr);
+  EXPECT_EQ(Open().second->request.max_tokens, kContext);
 }
 
 TEST_F(RouterEngineTest, TakesNoMoreThanItMayAndNothingWhileItDrains) {
