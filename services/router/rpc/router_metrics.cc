@@ -52,7 +52,7 @@ void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
   const std::string name = "cairn_router_picks_total";
   const std::string help =
       "Decisions by how much of the prompt the picked worker holds. most: as much as any other. "
-      "less: less than another one, which would have been slower. none: nobody holds any of it.";
+      "less: less than another one. none: nobody holds any of it.";
   const auto add = [&](const char* prefix, uint64_t value) {
     sink.Counter(name, help, {{"prefix", prefix}}, Number(value));
   };
