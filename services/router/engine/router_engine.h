@@ -67,7 +67,7 @@ class RouterEngine final : public Router {
     uint64_t generated_tokens = 0;
   };
 
-  RouterEngine(Options options, const Parts& parts, Observers observers = {});
+  RouterEngine(Options options, const Parts& parts, Observers observers);
   // REQUIRES: Shutdown has returned true, or no request was ever taken.
   ~RouterEngine() override = default;
 

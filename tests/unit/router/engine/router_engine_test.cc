@@ -71,13 +71,14 @@ class RouterEngineTest : public ::testing::Test {
     options.model_id = "small";
     options.aliases = {"tiny"};
     options.context_tokens = kContext;
-    engine_ =
-        std::make_unique<RouterEngine>(options, RouterEngine::Parts{.encoder = encoder_.get(),
-                                                                    .registry = registry_.get(),
-                                                                    .index = index_.get(),
-                                                                    .dispatcher = dispatcher_.get(),
-                                                                    .executor = &executor_,
-                                                                    .clock = &clock_});
+    engine_ = std::make_unique<RouterEngine>(options,
+                                             RouterEngine::Parts{.encoder = encoder_.get(),
+                                                                 .registry = registry_.get(),
+                                                                 .index = index_.get(),
+                                                                 .dispatcher = dispatcher_.get(),
+                                                                 .executor = &executor_,
+                                                                 .clock = &clock_},
+                                             RouterEngine::Observers());
   }
   static WorkerInfo Info() {
     WorkerInfo info;
