@@ -138,7 +138,7 @@ class Dispatcher {
     double use = 0;
     double answer_tokens = 0;  // Mean of complete answers, recent ones count more.
     uint64_t shed = 0;
-    Picks picks = {};
+    Picks picks;
     std::vector<WorkerNumbers> workers = {};  // By name.
   };
   Numbers numbers() const;
