@@ -201,6 +201,7 @@ def observed(programs, tmp_path_factory):
                         "cairn_tokens_saved_total",
                         "cairn_worker_ttft_seconds_count",
                         "cairn_router_ttft_seconds_count",
+                        "cairn_router_http_answers_total",
                     )
                 )
 
