@@ -31,6 +31,7 @@ from rows import (
     cluster_simulated,
     data_path,
     disk,
+    http,
     index,
     node,
     order,
@@ -38,6 +39,7 @@ from rows import (
     peers_lmcache,
     placement,
     push,  # noqa: E402  (needs the path above)
+    routing,
     selection_memory,
     ttft,
     ttft_recipes,
@@ -64,6 +66,8 @@ GROUPS = {
     "worker": worker,
     "batch": batch,
     "order": order,
+    "routing": routing,
+    "http": http,
 }
 
 

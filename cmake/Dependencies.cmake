@@ -1,7 +1,8 @@
 # Every find_package call of the project. Debian 12 package names: tools/setup/packages.txt.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
+find_package(Boost 1.74 REQUIRED)  # Headers only: Asio, Beast.
 find_package(absl CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(yaml-cpp CONFIG REQUIRED)

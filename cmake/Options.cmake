@@ -18,6 +18,8 @@ option(CAIRN_STATIC_CHECKS "Make the target static_checks: the product, and each
 # Half of a compilation is reading the same headers. Off in the presets clang, tsan and
 # fuzz, where a file that forgets an include is found.
 option(CAIRN_PCH "Precompile the headers that nearly every file includes" ON)
+# Test files of a program that do not disturb each other are compiled together (test_groups.py).
+option(CAIRN_TEST_GROUPS "Compile several test files as one" ON)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -1,37 +1,53 @@
 #include "benchmarks/model/cluster_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <deque>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <random>
+#include <utility>
+
+#include "benchmarks/model/foreign_rules.h"
+#include "cairn/common/clock.h"
+#include "services/router/policy/dispatcher.h"
 
 namespace cairn::model {
 namespace {
 
-constexpr double kWindow = 60;  // Seconds over which the router measures.
-
 class Cluster {
  public:
   Cluster(const std::vector<Request>& requests, const ClusterOptions& options)
-      : requests_(requests), options_(options) {
+      : requests_(requests), options_(options), facts_(options.workers) {
     for (size_t i = 0; i < options.workers; ++i) {
-      workers_.push_back(std::make_unique<WorkerModel>(options.worker, requests));
+      WorkerOptions worker = options.worker;
+      if (!options.speeds.empty()) worker.speeds = worker.speeds.Slower(1 / options.speeds.at(i));
+      workers_.push_back(std::make_unique<WorkerModel>(worker, requests));
+      names_.push_back(fmt::format("worker-{}", i));
     }
-    reports_.resize(workers_.size());
-    picked_.resize(workers_.size());
+    for (size_t i = 0; i < options.routers; ++i) {
+      auto policy = MakeForeignRule(options.policy, &facts_);
+      if (!policy) policy = router::MakePolicy(options.policy).value();
+      router::Dispatcher::Options settings;
+      settings.max_wait_seconds = options.router_max_wait_seconds;
+      settings.prefill_tokens_per_second = options.worker.speeds.prefill_rate;
+      settings.memory_tokens_per_second = options.worker.speeds.fetch_rate;
+      routers_.push_back(
+          std::make_unique<router::Dispatcher>(settings, std::move(policy), &clock_, i + 1));
+    }
+    tickets_.resize(requests.size());
   }
 
   void Run() {
-    double now = 0;
+    constexpr double kNever = std::numeric_limits<double>::infinity();
     size_t next = 0;
     double report = 0;
     std::vector<Answered> done;
     while (true) {
       size_t worker = 0;
-      double step = std::numeric_limits<double>::infinity();
+      double step = kNever;
       for (size_t i = 0; i < workers_.size(); ++i) {
         const auto end = workers_[i]->next_event();
         if (end && *end < step) {
@@ -39,20 +55,17 @@ class Cluster {
           worker = i;
         }
       }
-      const double arrival = next < requests_.size() ? requests_[next].arrival
-                                                     : std::numeric_limits<double>::infinity();
-      if (std::min(step, arrival) == std::numeric_limits<double>::infinity()) return;
-      now = std::min(step, arrival);
+      const double arrival = next < requests_.size() ? requests_[next].arrival : kNever;
+      const double now = std::min(step, arrival);
+      if (now == kNever) return;
       for (; report <= now; report += options_.report_seconds) Report(report);
+      MoveTo(now);
       if (arrival <= step) {
         Arrive(next++, now);
       } else {
         done.clear();
         workers_[worker]->Step(now, &done);
-        answered_.insert(answered_.end(), done.begin(), done.end());
-        for (const Answered& one : done) {
-          outputs_ += static_cast<double>(requests_[one.request].output_tokens);
-        }
+        for (const Answered& one : done) End(one);
       }
     }
   }
@@ -62,67 +75,71 @@ class Cluster {
   double hit_tokens() const { return hit_tokens_; }
 
  private:
+  router::Dispatcher& RouterOf(size_t request) { return *routers_[request % routers_.size()]; }
+
+  void MoveTo(double now) {
+    const auto since = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(now));
+    clock_.Advance(std::max(Duration(0), start_ + since - clock_.Now()));
+  }
+
   void Report(double now) {
-    double busy = 0;
+    MoveTo(now);
     for (size_t i = 0; i < workers_.size(); ++i) {
-      reports_[i] = workers_[i]->Report();
-      picked_[i] = 0;
-      busy += workers_[i]->busy_seconds();
+      const router::WorkerLoad load = workers_[i]->Report();
+      for (const auto& router : routers_) router->Report(names_[i], load);
     }
-    use_.push_back({now, busy});
-    while (use_.front().time < now - kWindow) use_.pop_front();
-    while (!arrivals_.empty() && arrivals_.front() < now - kWindow) arrivals_.pop_front();
   }
 
   void Arrive(size_t index, double now) {
-    arrivals_.push_back(now);
     const Request& request = requests_[index];
-    const WorkerSpeeds& speeds = options_.worker.speeds;
-    // Nobody knows the length of an answer before: the mean of those so far.
-    const double output =
-        answered_.empty() ? 300 : outputs_ / static_cast<double>(answered_.size());
-    std::vector<WorkerView> views;
+    router::Ask ask;
+    ask.prompt_tokens = static_cast<uint32_t>(request.input_tokens);
     for (size_t i = 0; i < workers_.size(); ++i) {
-      const int64_t cached = workers_[i]->CachedTokens(request);
-      views.push_back(
-          {.queue_seconds = reports_[i].queue_seconds + picked_[i],
-           .fetch_seconds = static_cast<double>(cached) / speeds.fetch_rate,
-           .work_seconds = speeds.PrefillSeconds(cached, request.input_tokens - cached) +
-                           output * speeds.DecodeSeconds(request.input_tokens)});
+      facts_[i] = workers_[i]->Facts();
+      router::Offer offer = {.worker = names_[i]};
+      offer.held.memory = static_cast<uint32_t>(workers_[i]->CachedTokens(request));
+      ask.offers.push_back(std::move(offer));
     }
-    const double span = std::min(kWindow, std::max(now, 1.0));
-    const double busy = use_.empty() ? 0 : use_.back().busy - use_.front().busy;
-    const size_t pick =
-        options_.route({.workers = views,
-                        .arrivals_per_second = static_cast<double>(arrivals_.size()) / span,
-                        .utilization = busy / span / static_cast<double>(workers_.size())},
-                       random_);
-    const int64_t cached = workers_[pick]->CachedTokens(request);
-    std::optional<size_t> displaced;
-    if (!workers_[pick]->Arrive(index, now, &displaced)) {
+    const router::Decision decision = RouterOf(index).Decide(ask);
+    if (decision.kind != router::Decision::Kind::kPicked) {
       ++refused_;
       return;
     }
-    refused_ += displaced ? 1 : 0;
+    tickets_[index] = decision.ticket;
+    WorkerModel& worker = *workers_[decision.picked];
+    const int64_t cached = worker.CachedTokens(request);
+    std::optional<size_t> displaced;
+    if (!worker.Arrive(index, now, &displaced)) {
+      ++refused_;
+      RouterOf(index).OnEnd(decision.ticket, {});
+      return;
+    }
+    if (displaced) {
+      ++refused_;
+      RouterOf(*displaced).OnEnd(tickets_[*displaced], {});
+    }
     hit_tokens_ += static_cast<double>(cached);
-    picked_[pick] += speeds.PrefillSeconds(cached, request.input_tokens - cached);
   }
 
-  struct Use {
-    double time, busy;
-  };
+  void End(const Answered& one) {
+    answered_.push_back(one);
+    const auto tokens = static_cast<uint32_t>(requests_[one.request].output_tokens);
+    RouterOf(one.request)
+        .OnEnd(tickets_[one.request], {.generated_tokens = tokens, .complete = true});
+  }
 
   const std::vector<Request>& requests_;
   const ClusterOptions& options_;
+  FakeClock clock_;
+  const TimePoint start_ = clock_.Now();
+  std::vector<WorkerFacts> facts_;  // As of the last arrival.
+  std::vector<std::string> names_;
   std::vector<std::unique_ptr<WorkerModel>> workers_;
-  std::vector<WorkerReport> reports_;
-  std::vector<double> picked_;  // Seconds of prefill sent since the last report.
-  std::deque<Use> use_;
-  std::deque<double> arrivals_;
+  std::vector<std::unique_ptr<router::Dispatcher>> routers_;
+  std::vector<uint64_t> tickets_;  // By request.
   std::vector<Answered> answered_;
-  double outputs_ = 0, hit_tokens_ = 0;
+  double hit_tokens_ = 0;
   size_t refused_ = 0;
-  std::mt19937_64 random_{1};
 };
 
 }  // namespace

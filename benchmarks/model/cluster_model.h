@@ -6,15 +6,18 @@
 #include <vector>
 
 #include "benchmarks/model/requests.h"
-#include "benchmarks/model/routing.h"
 #include "benchmarks/model/worker_model.h"
 
 namespace cairn::model {
 
 struct ClusterOptions {
   size_t workers = 4;
-  WorkerOptions worker;
-  Route route = CostRule;
+  WorkerOptions worker = {};
+  std::vector<double> speeds = {};  // Of each worker, over worker.speeds. Empty: all 1.
+  // A policy of the router, or a rule of others (foreign_rules.h).
+  std::string policy = "cost";
+  size_t routers = 1;                  // Requests go to them in turn. They share only the reports.
+  double router_max_wait_seconds = 0;  // 0: routers shed nothing.
   double report_seconds = 0.1;
 };
 

@@ -1,4 +1,4 @@
-// scheduling_model [--trace FILE] [--requests N] [--only order,overload,flood] [--json]
+// scheduling_model [--trace FILE] [--requests N] [--only SCENARIO,...] [--json]
 //
 // Compares policies of workers on a trace of requests, in simulated time (README.md).
 
@@ -13,24 +13,9 @@
 
 #include "benchmarks/model/cluster_model.h"
 #include "benchmarks/model/requests.h"
+#include "benchmarks/model/scenarios.h"
 
 namespace cairn::model {
-namespace {
-
-struct Row {
-  std::string name;
-  double value = 0;
-  std::string unit;
-  double yardstick = 0;
-  double ratio = 0;  // More is better.
-};
-
-struct Options {
-  std::string trace = "tests/data/traces/conversation_trace.jsonl";
-  size_t requests = 0;
-  std::string only = "order,overload,flood";
-  bool json = false;
-};
 
 std::vector<Request> AtLoad(const std::vector<Request>& requests, double load, size_t workers) {
   return SpedUp(requests, load / LoadOf(requests, WorkerSpeeds(), workers));
@@ -43,8 +28,17 @@ std::string Line(const Outcome& outcome) {
       outcome.refused, outcome.hit_share);
 }
 
+namespace {
+
+struct Options {
+  std::string trace = "tests/data/traces/conversation_trace.jsonl";
+  size_t requests = 0;
+  std::string only = "order,overload,flood";
+  bool json = false;
+};
+
 // First in first out is the yardstick of the order.
-void CompareOrder(const std::vector<Request>& requests, std::vector<Row>* rows) {
+void CompareOrder(const std::vector<Request>& requests, Report* report) {
   for (const double load : {0.50, 0.67, 0.84, 1.00, 1.17, 1.34}) {
     const std::vector<Request> sped = AtLoad(requests, load, ClusterOptions().workers);
     ClusterOptions options;
@@ -54,8 +48,8 @@ void CompareOrder(const std::vector<Request>& requests, std::vector<Row>* rows) 
     std::fprintf(stderr, "load %.2f first in first out: %s\n", load, Line(fifo).c_str());
     std::fprintf(stderr, "load %.2f order:              %s\n", load, Line(ordered).c_str());
     const auto row = [&](const char* what, double value, double yardstick) {
-      rows->push_back({fmt::format("order_{}_load_{:.2f}", what, load), value, "s", yardstick,
-                       yardstick / value});
+      report->rows.push_back({fmt::format("order_{}_load_{:.2f}", what, load), value, "s",
+                              yardstick, yardstick / value});
     };
     row("p50_ttft", ordered.percentile(0.5), fifo.percentile(0.5));
     row("mean_ttft", ordered.mean(), fifo.mean());
@@ -64,22 +58,23 @@ void CompareOrder(const std::vector<Request>& requests, std::vector<Row>* rows) 
 }
 
 // What workers do at saturation is the yardstick of twice as much.
-void CompareOverload(const std::vector<Request>& requests, std::vector<Row>* rows) {
+void CompareOverload(const std::vector<Request>& requests, Report* report) {
   constexpr double kSaturating = 1.34;
   ClusterOptions options;
   options.worker.queue.max_wait_seconds = 2;
   const Outcome once = Play(AtLoad(requests, kSaturating, options.workers), options);
   const Outcome twice = Play(AtLoad(requests, 2 * kSaturating, options.workers), options);
   std::fprintf(stderr, "saturation: %s\ntwice:      %s\n", Line(once).c_str(), Line(twice).c_str());
-  rows->push_back({"overload_p99_ttft", twice.percentile(0.99), "s", once.percentile(0.99),
-                   once.percentile(0.99) / twice.percentile(0.99)});
-  rows->push_back({"overload_tokens_per_second", twice.tokens_per_second, "tokens/s",
-                   once.tokens_per_second, twice.tokens_per_second / once.tokens_per_second});
+  report->rows.push_back({"overload_p99_ttft", twice.percentile(0.99), "s", once.percentile(0.99),
+                          once.percentile(0.99) / twice.percentile(0.99)});
+  report->rows.push_back({"overload_tokens_per_second", twice.tokens_per_second, "tokens/s",
+                          once.tokens_per_second,
+                          twice.tokens_per_second / once.tokens_per_second});
 }
 
 // One worker. Every fourth request is the tenant's, at a load that half of a worker bears well. The
 // others flood. Its yardstick is to be alone on a worker of half the speed.
-void CompareFlood(const std::vector<Request>& requests, std::vector<Row>* rows) {
+void CompareFlood(const std::vector<Request>& requests, Report* report) {
   std::vector<Request> both = AtLoad(requests, 1.6, 1);
   std::vector<Request> alone;
   for (size_t i = 0; i < both.size(); ++i) {
@@ -95,8 +90,8 @@ void CompareFlood(const std::vector<Request>& requests, std::vector<Row>* rows) 
   const Outcome own = Play(alone, half, "small");
   std::fprintf(stderr, "alone, half speed: %s\nbeside a flood:    %s\n", Line(own).c_str(),
                Line(flooded).c_str());
-  rows->push_back({"flood_p99_ttft", flooded.percentile(0.99), "s", own.percentile(0.99),
-                   own.percentile(0.99) / flooded.percentile(0.99)});
+  report->rows.push_back({"flood_p99_ttft", flooded.percentile(0.99), "s", own.percentile(0.99),
+                          own.percentile(0.99) / flooded.percentile(0.99)});
 }
 
 bool Parse(int argc, char** argv, Options* options) {
@@ -117,7 +112,8 @@ bool Parse(int argc, char** argv, Options* options) {
   return true;
 }
 
-void Print(const std::vector<Row>& rows, bool json) {
+void Print(const Report& report, bool json) {
+  const std::vector<Row>& rows = report.rows;
   if (!json) {
     for (const Row& row : rows) {
       std::printf("%-28s %10.3f %-9s yardstick %10.3f  ratio %.2f\n", row.name.c_str(), row.value,
@@ -133,6 +129,16 @@ void Print(const std::vector<Row>& rows, bool json) {
         i == 0 ? "" : ",", rows[i].name.c_str(), rows[i].value, rows[i].unit.c_str(),
         rows[i].yardstick, rows[i].ratio);
   }
+  std::printf("\n], \"runs\": [");
+  for (size_t i = 0; i < report.runs.size(); ++i) {
+    const PolicyRun& run = report.runs[i];
+    std::printf(
+        "%s\n {\"scenario\": \"%s\", \"policy\": \"%s\", \"load\": %.2f, \"p50\": %.4g, "
+        "\"p90\": %.4g, \"p99\": %.4g, \"mean\": %.4g, \"hit_share\": %.3f, "
+        "\"tokens_per_second\": %.5g, \"refused\": %zu}",
+        i == 0 ? "" : ",", run.scenario.c_str(), run.policy.c_str(), run.load, run.p50, run.p90,
+        run.p99, run.mean, run.hit_share, run.tokens_per_second, run.refused);
+  }
   std::printf("\n]}\n");
 }
 
@@ -141,7 +147,8 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &options)) {
     std::fprintf(stderr,
                  "usage: scheduling_model [--trace FILE] [--requests N] "
-                 "[--only order,overload,flood] [--json]\n");
+                 "[--only order,overload,flood,routing,replicas,shedding,unequal,generated] "
+                 "[--json]\n");
     return 2;
   }
   const auto requests = ReadRequests(options.trace, options.requests);
@@ -150,15 +157,17 @@ int Main(int argc, char** argv) {
                  requests.ok() ? "the trace has no requests" : ToString(requests.status()).c_str());
     return 1;
   }
-  const std::map<std::string, std::function<void(const std::vector<Request>&, std::vector<Row>*)>>
-      scenarios = {{"order", CompareOrder}, {"overload", CompareOverload}, {"flood", CompareFlood}};
-  std::vector<Row> rows;
+  const std::map<std::string, std::function<void(const std::vector<Request>&, Report*)>> scenarios =
+      {{"order", CompareOrder},     {"overload", CompareOverload},  {"flood", CompareFlood},
+       {"routing", CompareRouting}, {"replicas", CompareReplicas},  {"shedding", CompareShedding},
+       {"unequal", CompareUnequal}, {"generated", CompareGenerated}};
+  Report report;
   for (const auto& [name, run] : scenarios) {
     if (fmt::format(",{},", options.only).find(fmt::format(",{},", name)) != std::string::npos) {
-      run(*requests, &rows);
+      run(*requests, &report);
     }
   }
-  Print(rows, options.json);
+  Print(report, options.json);
   return 0;
 }
 

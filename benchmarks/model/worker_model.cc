@@ -1,7 +1,9 @@
 #include "benchmarks/model/worker_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
 
 namespace cairn::model {
 namespace {
@@ -201,18 +203,53 @@ std::vector<worker::PromptClaim> WorkerModel::Prompts() const {
   return prompts;
 }
 
-WorkerReport WorkerModel::Report() const {
-  WorkerReport report;
+router::WorkerLoad WorkerModel::Report() const {
+  router::WorkerLoad report;
   double tokens = 0;
   for (const worker::PromptClaim& claim : Prompts()) {
     tokens += static_cast<double>(claim.prefill_tokens);
+    ++report.running_prompts;
   }
-  for (const auto& prompt : queue_.All())
+  std::map<int32_t, router::WorkerLoad::Queued, std::greater<>> queued;
+  for (const auto& prompt : queue_.All()) {
     tokens += static_cast<double>(prompt.claim.prefill_tokens);
-  const double measured = scheduler_.rates().drain_tokens_per_second;
-  report.queue_seconds = tokens / (measured > 0 ? measured : options_.speeds.prefill_rate);
-  report.decodes = std::ranges::count_if(running_, [](const Run& r) { return r.generated > 0; });
+    router::WorkerLoad::Queued& one = queued[prompt.claim.priority];
+    one.priority = prompt.claim.priority;
+    ++one.requests;
+    one.prefill_tokens += static_cast<uint64_t>(prompt.claim.prefill_tokens);
+  }
+  for (const auto& [priority, one] : queued) report.queued.push_back(one);
+  const worker::MeasuredRates rates = scheduler_.rates();
+  const double drain = rates.drain_tokens_per_second;
+  report.prefill_seconds = tokens / (drain > 0 ? drain : options_.speeds.prefill_rate);
+  report.running_decodes = static_cast<uint32_t>(
+      std::ranges::count_if(running_, [](const Run& run) { return run.generated > 0; }));
+  report.prefill_tokens_per_second = rates.prefill_tokens_per_second;
+  report.pair_seconds = rates.pair_seconds;
+  report.drain_tokens_per_second = drain;
+  report.step_seconds = rates.step_seconds;
+  report.decode_seconds = rates.decode_seconds;
   return report;
+}
+
+WorkerFacts WorkerModel::Facts() const {
+  WorkerFacts facts;
+  int64_t running_tokens = 0;
+  for (const Run& run : running_) {
+    const Request& request = requests_[run.request];
+    if (run.generated == 0) facts.prefill_tokens += request.input_tokens - run.position;
+    running_tokens += request.input_tokens + run.generated;
+    facts.resident_tokens += request.input_tokens + run.generated;
+  }
+  for (const auto& prompt : queue_.All()) {
+    ++facts.waiting;
+    facts.prefill_tokens += prompt.claim.prefill_tokens;
+    facts.resident_tokens += requests_[prompt.id].input_tokens;
+  }
+  facts.requests = facts.waiting + std::ssize(running_);
+  facts.kv_use = std::min(
+      1.0, static_cast<double>(running_tokens) / static_cast<double>(options_.speeds.cache_tokens));
+  return facts;
 }
 
 }  // namespace cairn::model

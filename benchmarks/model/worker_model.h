@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "benchmarks/model/requests.h"
+#include "services/router/policy/worker_load.h"
 #include "services/worker/scheduling/batch_scheduler.h"
 #include "services/worker/scheduling/prompt_queue.h"
 #include "services/worker/scheduling/tenant_accounts.h"
@@ -67,10 +68,13 @@ struct Answered {
   double last_token = 0;
 };
 
-// What a worker tells a router.
-struct WorkerReport {
-  double queue_seconds = 0;
-  int64_t decodes = 0;
+// What is so at a worker now, as rules of other routers want it.
+struct WorkerFacts {
+  int64_t waiting = 0;          // Requests that have not begun.
+  int64_t requests = 0;         // That wait or run.
+  int64_t prefill_tokens = 0;   // Of prompts, not computed yet.
+  int64_t resident_tokens = 0;  // Of prompts and answers of all requests, at their ends.
+  double kv_use = 0;            // Of the cache's room, by requests that run: 0 to 1.
 };
 
 // Not thread-safe.
@@ -86,7 +90,8 @@ class WorkerModel {
   // Ends the step, begins the next one. Answers that are complete go to `done`.
   void Step(double now, std::vector<Answered>* done);
 
-  WorkerReport Report() const;
+  router::WorkerLoad Report() const;
+  WorkerFacts Facts() const;
   int64_t CachedTokens(const Request& request) const;
   double busy_seconds() const { return busy_seconds_; }
   const WorkerOptions& options() const { return options_; }

@@ -13,7 +13,8 @@ import urllib.request
 
 
 class Server:
-    """A service that prints `ready grpc=HOST:PORT admin=HOST:PORT`. Use as a context manager."""
+    """A service that prints `ready grpc=HOST:PORT admin=HOST:PORT`, and `http=HOST:PORT` if it has
+    such a port. Use as a context manager."""
 
     def __init__(self, command, log, ready_seconds=60):
         self._log = open(log, "ab")
@@ -41,6 +42,8 @@ class Server:
             self.kill()
             raise RuntimeError(f"{command[0]} printed {text!r}, expected a ready line")
         self.grpc, self.admin = found[1].decode(), found[2].decode()
+        http = re.search(rb" http=(\S+)", text)
+        self.http = http[1].decode() if http else None
 
     def __enter__(self):
         return self
@@ -119,6 +122,21 @@ def node_command(build, *extra):
         "--listen",
         "127.0.0.1:0",
         "--admin.listen",
+        "127.0.0.1:0",
+        *extra,
+    ]
+
+
+def router_command(build, model, *extra):
+    return [
+        build / "bin/cairn-router",
+        "--model",
+        model,
+        "--listen",
+        "127.0.0.1:0",
+        "--admin.listen",
+        "127.0.0.1:0",
+        "--http.listen",
         "127.0.0.1:0",
         *extra,
     ]

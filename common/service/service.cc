@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cairn/common/clock.h"
+#include "common/concurrency/mutex.h"
 #include "common/concurrency/ticker.h"
 #include "common/lifecycle/lifecycle.h"
 #include "common/log/log.h"
@@ -20,10 +21,18 @@ constexpr Duration kMaxSilence = std::chrono::seconds(10);
 // How long the end waits for a reader of stderr.
 constexpr Duration kLastLines = std::chrono::milliseconds(500);
 
-void PrintReady(const Settings& settings, const std::string& grpc, const std::string& admin) {
-  const char* format = settings.json ? "{\"ready\": true, \"grpc\": \"%s\", \"admin\": \"%s\"}\n"
-                                     : "ready grpc=%s admin=%s\n";
-  std::printf(format, grpc.c_str(), admin.c_str());
+void PrintReady(const Settings& settings, const Service& service, const std::string& admin) {
+  const std::string http = service.http_address();
+  std::string line;
+  if (settings.json) {
+    line = fmt::format(R"({{"ready": true, "grpc": "{}", "admin": "{}")", service.address(), admin);
+    if (!http.empty()) line += fmt::format(R"(, "http": "{}")", http);
+    line += "}";
+  } else {
+    line = fmt::format("ready grpc={} admin={}", service.address(), admin);
+    if (!http.empty()) line += " http=" + http;
+  }
+  std::puts(line.c_str());
   std::fflush(stdout);
 }
 
@@ -68,19 +77,38 @@ Status Serve(const Program& program, ShutdownSignals& signals) {
   // Probes answer while the service starts.
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<metrics::AdminServer> admin,
                          metrics::AdminServer::Start(settings.admin_listen, &registry, &health));
-  std::atomic<bool> serving{false};
+  Mutex mu;  // Orders the states that are set.
+  bool serving = false;
+  const auto set_ready = [&] {
+    const std::string waiting = service->Waiting();
+    health.SetState(waiting.empty() ? metrics::NodeState::kReady : metrics::NodeState::kStarting,
+                    waiting);
+  };
+  std::atomic<bool> started{false};
   auto ticker = std::make_unique<Ticker>(kTick, [&] {
-    if (serving.load(std::memory_order_acquire)) service->Tick();
+    if (started.load(std::memory_order_acquire)) service->Tick();
+    {
+      MutexLock lock(mu);
+      if (serving) set_ready();
+    }
     health.Beat();
   });
   CAIRN_RETURN_IF_ERROR(service->Start());
-  serving.store(true, std::memory_order_release);
-  health.SetState(metrics::NodeState::kReady, "");
-  PrintReady(settings, service->address(), admin->address());
+  {
+    MutexLock lock(mu);
+    serving = true;
+    set_ready();
+  }
+  started.store(true, std::memory_order_release);
+  PrintReady(settings, *service, admin->address());
 
   const int signal_number = signals.Wait();
   log::Info("draining", {{"signal", log::Num(signal_number)}});
-  health.SetState(metrics::NodeState::kDraining, "draining");
+  {
+    MutexLock lock(mu);
+    serving = false;
+    health.SetState(metrics::NodeState::kDraining, "draining");
+  }
   const Status drained = service->Drain();
   ticker.reset();
   admin.reset();

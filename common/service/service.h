@@ -48,8 +48,13 @@ class Service {
   virtual Status Start() = 0;
   // The address of the data port, with the port that was picked. REQUIRES: Start was OK.
   virtual std::string address() const = 0;
+  // The same of its HTTP port. Empty: it has none.
+  virtual std::string http_address() const { return ""; }
   // Called every 100 ms from the moment when Start was OK until after Drain.
   virtual void Tick() {}
+  // What it waits for before it can be of use; /readyz answers 503 with it. Empty: nothing. Called
+  // after Tick, on the same thread.
+  virtual std::string Waiting() const { return ""; }
   // How long the poller of calls that has worked longest on one of them has done so; 0: all wait.
   // Probes of liveness ask from another thread, at any time until the destructor begins.
   virtual Duration BusyFor() const { return Duration(0); }

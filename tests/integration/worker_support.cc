@@ -26,10 +26,50 @@ std::string Field(const std::string& line, const std::string& name) {
   return "";
 }
 
+// Random tokens that begin alike for all requests of one seed.
+v1::GenerateRequest RequestOf(uint32_t tokens, uint32_t seed, uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  uint32_t state = seed * 2654435761u;
+  for (uint32_t i = 0; i < tokens; ++i) {
+    state = state * 1664525u + 1013904223u;
+    request.mutable_tokens()->add_ids(static_cast<int32_t>(20 + (state >> 16) % 200));
+  }
+  request.set_max_tokens(max_tokens);
+  request.set_ignore_eos(true);
+  request.set_want_logits_digest(true);
+  return request;
+}
+
 }  // namespace
 
 struct WorkerProcess::Stub {
   std::unique_ptr<v1::Worker::Stub> rpc;
+
+  Answer Send(const v1::GenerateRequest& request, const std::function<void()>& announced) const {
+    grpc::ClientContext context;
+    auto reader = rpc->Generate(&context, request);
+    Answer answer;
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_announced() && announced) announced();
+      if (!response.has_done()) continue;
+      const v1::GenerateSummary& done = response.done();
+      answer.tokens.assign(done.tokens().begin(), done.tokens().end());
+      answer.text = done.text();
+      answer.logits_digest = done.prompt_logits_sha256();
+      answer.finish_reason = done.finish_reason();
+      answer.prompt_tokens = done.prompt_tokens();
+      answer.fetched_tokens = done.fetched_tokens();
+      answer.miss_reason = done.miss_reason();
+      answer.ttft_seconds = done.ttft_seconds();
+      answer.selected_tokens = done.selected_tokens();
+      for (const v1::TierBytes& tier : done.fetched_by_tier()) {
+        (tier.tier() == v1::TIER_KIND_DISK ? answer.disk_bytes : answer.host_bytes) += tier.bytes();
+      }
+    }
+    answer.status = rpc::FromGrpc(reader->Finish());
+    return answer;
+  }
 };
 
 std::string TestModel() {
@@ -76,39 +116,16 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const std::string& c
 
 Answer WorkerProcess::Generate(uint32_t tokens, uint32_t seed, uint32_t max_tokens,
                                uint32_t prefix_end) {
-  v1::GenerateRequest request;
-  uint32_t state = seed * 2654435761u;
-  for (uint32_t i = 0; i < tokens; ++i) {
-    state = state * 1664525u + 1013904223u;
-    request.mutable_tokens()->add_ids(static_cast<int32_t>(20 + (state >> 16) % 200));
-  }
-  request.set_max_tokens(max_tokens);
+  v1::GenerateRequest request = RequestOf(tokens, seed, max_tokens);
   request.set_prefix_end(prefix_end);
-  request.set_ignore_eos(true);
-  request.set_want_logits_digest(true);
+  return stub_->Send(request, nullptr);
+}
 
-  grpc::ClientContext context;
-  auto reader = stub_->rpc->Generate(&context, request);
-  Answer answer;
-  v1::GenerateResponse response;
-  while (reader->Read(&response)) {
-    if (!response.has_done()) continue;
-    const v1::GenerateSummary& done = response.done();
-    answer.tokens.assign(done.tokens().begin(), done.tokens().end());
-    answer.text = done.text();
-    answer.logits_digest = done.prompt_logits_sha256();
-    answer.finish_reason = done.finish_reason();
-    answer.prompt_tokens = done.prompt_tokens();
-    answer.fetched_tokens = done.fetched_tokens();
-    answer.miss_reason = done.miss_reason();
-    answer.ttft_seconds = done.ttft_seconds();
-    answer.selected_tokens = done.selected_tokens();
-    for (const v1::TierBytes& tier : done.fetched_by_tier()) {
-      (tier.tier() == v1::TIER_KIND_DISK ? answer.disk_bytes : answer.host_bytes) += tier.bytes();
-    }
-  }
-  answer.status = rpc::FromGrpc(reader->Finish());
-  return answer;
+Answer WorkerProcess::GenerateApart(uint32_t tokens, const Apart& apart, uint32_t seed) {
+  v1::GenerateRequest request = RequestOf(tokens, seed, 8);
+  request.set_prefill_only(apart.prefill_only);
+  request.set_await_prefill_ms(apart.await_prefill_ms);
+  return stub_->Send(request, apart.announced);
 }
 
 bool WorkerProcess::WaitIdle(std::chrono::milliseconds timeout) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,14 @@ class WorkerProcess {
   // digest, greedy, not ended by the model. `prefix_end`: as in v1::GenerateRequest.
   Answer Generate(uint32_t tokens, uint32_t seed = 1, uint32_t max_tokens = 8,
                   uint32_t prefix_end = 0);
+  // Prefill and decode apart: fields of v1::GenerateRequest; `announced` is called when the worker
+  // says so.
+  struct Apart {
+    bool prefill_only = false;
+    uint32_t await_prefill_ms = 0;
+    std::function<void()> announced = nullptr;
+  };
+  Answer GenerateApart(uint32_t tokens, const Apart& apart, uint32_t seed = 1);
   bool WaitIdle(std::chrono::milliseconds timeout = std::chrono::seconds(60));
   // Waits until GetInfo says so.
   bool WaitConnected(bool connected, std::chrono::milliseconds timeout = std::chrono::seconds(30));

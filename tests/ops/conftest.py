@@ -16,7 +16,7 @@ def root():
 
 @pytest.fixture(scope="session")
 def programs():
-    """Folder with cairn, cairn-cache and cairn-worker."""
+    """Folder with cairn, cairn-cache, cairn-worker and cairn-router."""
     folder = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")) / "bin"
     assert (folder / "cairn-cache").exists(), f"{folder}/cairn-cache is not built"
     return folder

@@ -13,16 +13,40 @@ from pod_security import pod_specs, violations
 
 TLS = {"tls": {"existingSecret": "cairn-tls"}}
 WORKER = {"worker": {"enabled": True, "model": {"existingClaim": "models"}}}
+ROUTER = {"router": {"enabled": True}}
+GATEWAY = [{"namespaceSelector": {"matchLabels": {"name": "gateway"}}}]
 VALUES = {
     "tls": TLS,
     "plaintext": {"tls": {"acceptPlaintextOnTheNetwork": True}},
     "worker": {**TLS, **WORKER},
+    "router": {**TLS, **WORKER, **ROUTER},
+    "gateway": {
+        "tls": {"acceptPlaintextOnTheNetwork": True},
+        "cache": {"replicas": 3},
+        "router": {
+            "enabled": True,
+            "replicas": 3,
+            "workers": ["gpu-1:7500", "gpu-2:7500"],
+            "model": {"existingClaim": "models", "path": "small/model.gguf"},
+            "http": {"tenantHeader": "x-tenant"},
+            "callers": GATEWAY,
+        },
+    },
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
     "cluster": {**TLS, "cache": {"replicas": 3}},
     "everything": {
         **TLS,
         **WORKER,
         "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
+        "router": {
+            "enabled": True,
+            "replicas": 2,
+            "clientCertificates": False,
+            "http": {"apiKeysSecret": "api-keys"},
+            "modelId": "small",
+            "aliases": ["gpt"],
+            "podAnnotations": {"a": "b"},
+        },
         "image": {"digest": "sha256:" + "0" * 64},
         "imagePullSecrets": [{"name": "pull"}],
         "cache": {
@@ -35,6 +59,10 @@ VALUES = {
     },
 }
 KUBERNETES = ["1.30", "1.33", "1.36"]
+
+
+def has(values, component):
+    return values.get(component, {}).get("enabled", False)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +108,7 @@ def test_manifests_are_valid_kubernetes(chart, name, version):
 @pytest.mark.parametrize("name", VALUES)
 def test_pods_meet_the_restricted_profile(chart, name):
     pods = [pod for doc in render(chart, VALUES[name]) for pod in pod_specs(doc)]
-    assert len(pods) == (2 if "worker" in VALUES[name] else 1)
+    assert len(pods) == 1 + has(VALUES[name], "worker") + has(VALUES[name], "router")
     for pod_name, spec in pods:
         assert violations(spec) == [], pod_name
         assert spec["automountServiceAccountToken"] is False
@@ -120,6 +148,34 @@ def test_the_profile_check_finds_planted_violations(chart):
         ({**TLS, "worker": {"enabled": True}}, "existingClaim"),
         ({**TLS, "worker": {"cacheAddress": "cache"}}, "cacheAddress"),
         ({**TLS, "image": {"digest": "sha256:1"}}, "digest"),
+        ({**TLS, **ROUTER}, "worker.enabled"),
+        ({**TLS, "router": {"enabled": True, "workers": ["w:1"]}}, "router.model.existingClaim"),
+        ({**TLS, "router": {"workers": ["w"]}}, "/router/workers/0"),
+        ({**TLS, "router": {"policy": "best"}}, "/router/policy"),
+        (
+            {
+                **TLS,
+                **ROUTER,
+                "worker": {**WORKER["worker"], "cacheAddress": "dns:nodes:7400"},
+            },
+            "router.cacheAddress",
+        ),
+        (
+            {**TLS, **WORKER, "router": {"enabled": True, "http": {"tenantHeader": "x-tenant"}}},
+            "router.callers",
+        ),
+        (
+            {
+                **TLS,
+                **WORKER,
+                "router": {
+                    "enabled": True,
+                    "callers": GATEWAY,
+                    "http": {"tenantHeader": "x-tenant", "apiKeysSecret": "keys"},
+                },
+            },
+            "contradict",
+        ),
     ],
 )
 def test_bad_values_are_refused_and_named(chart, values, named):
@@ -185,6 +241,14 @@ def test_a_config_change_rolls_the_pods(chart):
     assert checksum(TLS) != checksum({**TLS, "cache": {"logLevel": "debug"}})
 
 
+def check_service(docs, kind, workload, service):
+    template = find(docs, kind, workload)["spec"]["template"]
+    spec = find(docs, "Service", service)["spec"]
+    assert spec["selector"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert {port["targetPort"] for port in spec["ports"]} <= ports
+
+
 def test_services_select_the_pods_and_name_their_ports(chart):
     docs = render(chart, VALUES["worker"])
     for kind, workload, service in [
@@ -192,11 +256,14 @@ def test_services_select_the_pods_and_name_their_ports(chart):
         ("StatefulSet", "test-cache", "test-cache-peers"),
         ("Deployment", "test-worker", "test-worker"),
     ]:
-        template = find(docs, kind, workload)["spec"]["template"]
-        spec = find(docs, "Service", service)["spec"]
-        assert spec["selector"].items() <= template["metadata"]["labels"].items()
-        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
-        assert {port["targetPort"] for port in spec["ports"]} <= ports
+        check_service(docs, kind, workload, service)
+    docs = render(chart, VALUES["router"])
+    for kind, workload, service in [
+        ("StatefulSet", "test-worker", "test-worker"),
+        ("StatefulSet", "test-worker", "test-worker-pods"),
+        ("Deployment", "test-router", "test-router"),
+    ]:
+        check_service(docs, kind, workload, service)
 
 
 def test_a_node_can_make_its_sockets(chart):
@@ -242,6 +309,110 @@ def test_one_node_is_no_cluster(chart):
     assert "cluster" not in config
     container = find(docs, "StatefulSet", "test-cache")["spec"]["template"]["spec"]["containers"][0]
     assert "env" not in container
+
+
+def router_config(docs):
+    return yaml.safe_load(find(docs, "ConfigMap", "test-router")["data"]["router.yaml"])
+
+
+def router_spec(docs):
+    return find(docs, "Deployment", "test-router")["spec"]["template"]["spec"]
+
+
+def test_a_router_calls_each_worker_by_its_name(chart):
+    values = {**TLS, **ROUTER, "worker": {**WORKER["worker"], "replicas": 2}}
+    docs = render(chart, values)
+    config = router_config(docs)
+    assert config["workers"] == [
+        f"test-worker-{number}.test-worker-pods.kv.svc:7500" for number in range(2)
+    ]
+    spec = find(docs, "StatefulSet", "test-worker")["spec"]
+    assert spec["serviceName"] == "test-worker-pods" and spec["replicas"] == 2
+    service = find(docs, "Service", "test-worker-pods")["spec"]
+    assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
+    # Certificates have the names of the Services.
+    assert config["workers_tls"]["server_name"] == "test-worker.kv.svc"
+    assert config["cache_tls"]["server_name"] == config["cache"].removesuffix(":7400")
+    worker = yaml.safe_load(find(docs, "ConfigMap", "test-worker")["data"]["worker.yaml"])
+    assert config["model"] == worker["model"]
+
+
+@pytest.mark.parametrize(
+    "address, expected", [("", "test-cache.kv.svc:7400"), ("a:1,b:2", "a:1,b:2"), ("none", None)]
+)
+def test_a_router_follows_the_nodes_that_the_values_name(chart, address, expected):
+    router = {"enabled": True, "cacheAddress": address}
+    assert (
+        router_config(render(chart, {**TLS, **WORKER, "router": router})).get("cache") == expected
+    )
+
+
+def test_a_router_of_a_cluster_knows_some_of_its_nodes(chart):
+    docs = render(chart, {**TLS, **WORKER, **ROUTER, "cache": {"replicas": 20}})
+    nodes = router_config(docs)["cache"].split(",")
+    assert nodes == [f"test-cache-{n}.test-cache-peers.kv.svc:7400" for n in range(8)]
+
+
+def test_a_router_that_waits_for_workers_is_not_restarted(chart):
+    (container,) = router_spec(render(chart, VALUES["router"]))["containers"]
+    # /startupz and /readyz answer 503 while it waits.
+    assert "startupProbe" not in container
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "admin"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "admin"}
+
+
+def test_callers_without_certificates_do_not_reach_the_routers_grpc_port(chart):
+    """They would name their tenant themselves."""
+    docs = render(chart, VALUES["everything"])
+    config = router_config(docs)
+    assert "client_ca" not in config["tls"] and config["listen"].startswith("127.0.0.1:")
+    ports = find(docs, "Service", "test-router")["spec"]["ports"]
+    assert {port["name"] for port in ports} == {"http", "admin"}
+    docs = render(chart, VALUES["router"])
+    config = router_config(docs)
+    assert "client_ca" in config["tls"] and config["listen"].startswith("0.0.0.0:")
+
+
+def test_api_keys_are_mounted_so_that_they_can_change(chart):
+    docs = render(chart, VALUES["everything"])
+    spec = router_spec(docs)
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "keys"]
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "keys"]
+    assert volume["secret"]["secretName"] == "api-keys"
+    # Kubernetes never updates a file that is mounted by subPath.
+    assert "subPath" not in mount
+    (item,) = volume["secret"]["items"]
+    assert router_config(docs)["http"]["api_keys"] == f"{mount['mountPath']}/{item['path']}"
+
+
+def test_only_the_gateway_reaches_a_router_that_believes_its_header(chart):
+    docs = render(chart, VALUES["gateway"])
+    assert router_config(docs)["http"]["tenant_header"] == "x-tenant"
+    policy = find(docs, "NetworkPolicy", "test-router")["spec"]
+    labels = find(docs, "Deployment", "test-router")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    reached = {
+        port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]
+    }
+    assert reached == {"http": GATEWAY, "grpc": GATEWAY, "admin": None}
+
+
+def test_several_routers_have_a_disruption_budget(chart):
+    docs = render(chart, VALUES["gateway"])
+    budget = find(docs, "PodDisruptionBudget", "test-router")["spec"]
+    assert budget["maxUnavailable"] == 1
+    template = find(docs, "Deployment", "test-router")["spec"]["template"]
+    assert budget["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    kinds = {doc["kind"] for doc in render(chart, VALUES["router"])}
+    assert not kinds & {"PodDisruptionBudget", "NetworkPolicy"}
+
+
+def test_the_routers_limit_covers_its_bounds(chart):
+    router = {"enabled": True, "indexMiB": 1000, "tokenCacheMiB": 100, "overheadMiB": 600}
+    docs = render(chart, {**TLS, **WORKER, "router": router})
+    resources = router_spec(docs)["containers"][0]["resources"]
+    assert resources["limits"]["memory"] == resources["requests"]["memory"] == "1700Mi"
+    assert router_config(docs)["index"] == "1000MiB"
 
 
 def test_alerts_are_those_of_the_files(chart, root):
@@ -320,7 +491,7 @@ def test_the_programs_accept_the_rendered_configuration(
             )
             assert done.returncode == 0, done.stdout + done.stderr
             checked += 1
-    assert checked == (2 if "worker" in VALUES[name] else 1)
+    assert checked == 1 + has(VALUES[name], "worker") + has(VALUES[name], "router")
 
 
 @pytest.mark.parametrize("mebibytes", [1024, 16384, 262144])

@@ -27,7 +27,7 @@ def installed_by_the_image():
     return set(named) | set(re.findall(r"(?:^|[,|] ?)([a-z0-9.+-]+)", depends))
 
 
-@pytest.mark.parametrize("program", ["cairn", "cairn-cache", "cairn-worker"])
+@pytest.mark.parametrize("program", ["cairn", "cairn-cache", "cairn-worker", "cairn-router"])
 def test_every_library_has_its_package(programs, program):
     if shutil.which("dpkg-query") is None:
         pytest.skip("this machine has no dpkg-query")

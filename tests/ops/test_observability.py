@@ -1,5 +1,5 @@
-"""A real Prometheus scrapes a real node and worker under a small load; every dashboard query
-returns data from them."""
+"""A real Prometheus scrapes a real node, worker and router under a small load; every dashboard
+query returns data from them."""
 
 import importlib.util
 import json
@@ -20,7 +20,14 @@ from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 # Needs the path above.
-from rows.processes import Server, cairn, node_command, wait_until, worker_command  # noqa: E402
+from rows.processes import (  # noqa: E402
+    Server,
+    cairn,
+    node_command,
+    router_command,
+    wait_until,
+    worker_command,
+)
 
 MODEL = ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 # Panels that stay empty as long as nothing goes wrong, or with the default policy; their queries
@@ -50,13 +57,12 @@ class Prometheus:
     """Debian's prometheus on a scratch directory, with the shipped configuration pointed at our
     ports."""
 
-    def __init__(self, folder, cache_admin, worker_admin):
+    def __init__(self, folder, admin_ports):
+        """`admin_ports`: HOST:PORT by job."""
         config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
         config["global"]["scrape_interval"] = "1s"
         for job in config["scrape_configs"]:
-            job["static_configs"][0]["targets"] = [
-                cache_admin if job["job_name"] == "cairn-cache" else worker_admin
-            ]
+            job["static_configs"][0]["targets"] = [admin_ports[job["job_name"]]]
         path = folder / "prometheus.yaml"
         path.write_text(yaml.safe_dump(config))
         port = free_port()
@@ -99,10 +105,30 @@ class Prometheus:
         self._log.close()
 
 
+def chat(router, text):
+    """One chat over the router's HTTP API; its usage."""
+    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0}
+    request = urllib.request.Request(
+        f"http://{router.http}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)["usage"]
+
+
+def is_ready(server):
+    try:
+        with urllib.request.urlopen(f"http://{server.admin}/readyz", timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def observed(programs, tmp_path_factory):
-    """(prometheus, start of the load): node and worker have served a prompt twice and then been
-    scraped for a while."""
+    """(prometheus, start of the load, services by job): all have served a prompt several times, and
+    were scraped meanwhile."""
     if not shutil.which("prometheus"):
         pytest.fail("prometheus is not installed: run tools/setup/setup.sh")
     folder = tmp_path_factory.mktemp("observed")
@@ -127,10 +153,14 @@ def observed(programs, tmp_path_factory):
             ),
             log,
         ) as worker,
+        Server(
+            router_command(build, MODEL, "--workers", worker.grpc, "--cache", node.grpc), log
+        ) as router,
     ):
-        prometheus = Prometheus(folder, node.admin, worker.admin)
+        services = {"cairn-cache": node, "cairn-worker": worker, "cairn-router": router}
+        prometheus = Prometheus(folder, {job: one.admin for job, one in services.items()})
         try:
-            wait_until(prometheus.ready, 30, "prometheus scrapes both")
+            wait_until(prometheus.ready, 30, "prometheus scrapes all")
             start = time.time()
             prompt = folder / "prompt.txt"
             prompt.write_text((ROOT / "examples/demo/system.txt").read_text() * 3)
@@ -160,15 +190,23 @@ def observed(programs, tmp_path_factory):
             )
             assert cairn(build, *ask)["fetched_tokens"] > 0
 
+            wait_until(lambda: is_ready(router), 30, "the router sees its worker")
+
             def rates_are_seen():
                 cairn(build, *ask)
+                chat(router, prompt.read_text())
                 return all(
                     max(prometheus.values(f"sum(rate({counter}[10s]))", start), default=0) > 0
-                    for counter in ("cairn_tokens_saved_total", "cairn_worker_ttft_seconds_count")
+                    for counter in (
+                        "cairn_tokens_saved_total",
+                        "cairn_worker_ttft_seconds_count",
+                        "cairn_router_ttft_seconds_count",
+                        "cairn_router_http_answers_total",
+                    )
                 )
 
             wait_until(rates_are_seen, 60, "prometheus sees the load's rates")
-            yield prometheus, start, node
+            yield prometheus, start, services
         finally:
             prometheus.stop()
 
@@ -206,9 +244,16 @@ def test_the_hit_ratio_shows_the_hits(observed):
     assert 0 < max(prometheus.values(concrete(hit_ratio), start)) <= 1
 
 
-def test_promtool_finds_nothing_to_improve_in_the_metrics(observed):
-    _, _, node = observed
-    with urllib.request.urlopen(f"http://{node.admin}/metrics", timeout=10) as answer:
+@pytest.mark.parametrize("metric, values", [("workers", {0, 1}), ("index_members", {1})])
+def test_the_router_sees_the_worker_and_the_node(observed, metric, values):
+    prometheus, _, _ = observed
+    assert set(prometheus.values(f"cairn_router_{metric}", time.time())) == values
+
+
+@pytest.mark.parametrize("job", ["cairn-cache", "cairn-router"])
+def test_promtool_finds_nothing_to_improve_in_the_metrics(observed, job):
+    _, _, services = observed
+    with urllib.request.urlopen(f"http://{services[job].admin}/metrics", timeout=10) as answer:
         text = answer.read()
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 RULES = ROOT / "helm/cairn/files/rules"
 INSTANCE = 'instance="node-0:7401"'
-# By alert: a series that makes it fire, one of a healthy node, and how long it takes.
+# By alert: a series that makes it fire, its values then and in health, and how long it takes.
 CASES = {
     "CairnMemberAbsent": ('cairn_cluster_members{state="absent"}', "1", "0", "3m"),
     "CairnClusterViewsDiffer": ('cairn_cluster_members{state="other_view"}', "2", "0", "3m"),
@@ -28,7 +28,36 @@ CASES = {
     ),
     "CairnWorkerParksOften": ("cairn_worker_parked_total{}", "0+10x60", "7", "20m"),
     "CairnWorkerWithoutCache": ("cairn_worker_cache_connected{}", "0", "1", "6m"),
+    "CairnRouterWithoutWorkers": ('cairn_router_workers{condition="ready"}', "0", "1", "2m"),
+    "CairnRouterMissesWorkers": ('cairn_router_workers{condition="waiting"}', "1", "0", "12m"),
+    "CairnRouterSheds": ('cairn_router_requests_total{result="shed"}', "0+6x60", "0+1x60", "12m"),
+    "CairnRouterTriesAgain": ("cairn_router_tries_again_total{}", "0+9x60", "0+3x60", "20m"),
+    "CairnRouterStreamsBreak": (
+        'cairn_router_requests_total{result="broken"}',
+        "0 0 0 1x60",
+        "5",
+        "5m",
+    ),
+    "CairnRouterIndexNearlyFull": ("cairn_router_index_bytes{}", "95", "80", "40m"),
+    "CairnRouterIndexBlind": ("cairn_router_index_members{}", "0", "1", "6m"),
+    "CairnRouterSlow": (
+        'cairn_router_prepare_seconds_bucket{le="0.1"}',
+        "0+5x60",
+        "7+100x60",
+        "20m",
+    ),
     "CairnDirectoryFull": ("cairn_cluster_directory_forgotten_total{}", "0+10x60", "7", "20m"),
+}
+
+# Series that an alert needs beside the one of its case.
+BESIDES = {
+    "CairnRouterSheds": {'cairn_router_requests_total{result="completed"}': "0+100x60"},
+    "CairnRouterTriesAgain": {'cairn_router_requests_total{result="completed"}': "0+100x60"},
+    "CairnRouterIndexNearlyFull": {"cairn_router_index_max_bytes{}": "100x60"},
+    "CairnRouterSlow": {
+        'cairn_router_prepare_seconds_bucket{le="0.25"}': "7+100x60",
+        'cairn_router_prepare_seconds_bucket{le="+Inf"}': "7+100x60",
+    },
 }
 
 
@@ -67,10 +96,13 @@ def test_each_alert_says_what_it_means():
 
 
 def test_alerts_use_metrics_that_are_documented():
-    pages = [(ROOT / "docs" / name).read_text() for name in ("metrics.md", "metrics-worker.md")]
+    pages = [
+        (ROOT / "docs" / name).read_text()
+        for name in ("metrics.md", "metrics-worker.md", "metrics-router.md")
+    ]
     documented = set(re.findall(r"`(cairn_\w+)`", "".join(pages)))
     for _, rule in alerts():
-        used = set(re.findall(r"cairn_\w+", rule["expr"]))
+        used = {re.sub("_bucket$", "", name) for name in re.findall(r"cairn_\w+", rule["expr"])}
         assert used <= documented, f"{rule['alert']}: {used - documented}"
 
 
@@ -81,15 +113,18 @@ def test_the_alert_fires_for_its_cause_alone(alert, tmp_path):
 
     def case(value, fires):
         values = value if "x" in value else f"{value}x60"
+        series_of_case = {series: values, **BESIDES.get(alert, {})}
         expected = []
         if fires:
             labels = {"instance": "node-0:7401", "severity": rule["labels"]["severity"]}
-            if "state" in series:
-                labels["state"] = re.search(r'state="(\w+)"', series)[1]
+            if " by (" not in rule["expr"]:
+                labels |= dict(re.findall(r'(\w+)="([^"]*)"', series))
             expected = [{"exp_labels": labels}]
         return {
             "interval": "1m",
-            "input_series": [{"series": with_instance(series), "values": values}],
+            "input_series": [
+                {"series": with_instance(name), "values": v} for name, v in series_of_case.items()
+            ],
             "alert_rule_test": [{"eval_time": after, "alertname": alert, "exp_alerts": expected}],
         }
 

@@ -15,7 +15,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release"))
 EXAMPLES = ROOT / "examples/cpp"
-PROGRAMS = ["cairn", "cairn-cache", "cairn-worker"]
+PROGRAMS = ["cairn", "cairn-cache", "cairn-router", "cairn-worker"]
 
 
 def run(*command, **options):

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -51,14 +53,20 @@ class NodeClient final : public client::CacheClient {
     const Node::Visit visit(node_);
     CAIRN_RETURN_IF_ERROR(Call("match", options.deadline));
     CAIRN_ASSIGN_OR_RETURN(
-        const cache::MatchResult result,
+        cache::MatchResult result,
         node_.engine().Match({.session = leases_->session,
                               .fingerprint = fingerprint,
                               .keys = keys,
                               .lease_ttl = options.lease_ttl,
                               .lease = options.lease,
                               .prefill_tokens_per_second = options.prefill_tokens_per_second,
-                              .trace = options.trace}));
+                              .trace = options.trace,
+                              .wait = options.wait,
+                              .wait_blocks = options.wait_blocks,
+                              .announce = options.announce}));
+    if (result.further != nullptr) {
+      CAIRN_ASSIGN_OR_RETURN(result, Await(*result.further, options));
+    }
     client::MatchOutcome outcome;
     static_cast<MatchedPrefix&>(outcome) = result;
     if (result.lease) {
@@ -161,6 +169,27 @@ class NodeClient final : public client::CacheClient {
     return OkStatus();
   }
 
+  // The answer of a match that waits.
+  Result<cache::MatchResult> Await(cache::FurtherMatch& further,
+                                   const client::MatchOptions& options) {
+    struct Answer {
+      Mutex mu;
+      CondVar changed;
+      std::optional<Result<cache::MatchResult>> result;
+    };
+    const auto answer = std::make_shared<Answer>();
+    further.Find(Now() + options.deadline + options.wait, [answer](auto result) {
+      MutexLock lock(answer->mu);
+      answer->result = std::move(result);
+      answer->changed.NotifyAll();
+    });
+    MutexLock lock(answer->mu);
+    answer->changed.WaitUntil(answer->mu, node_.simulation().clock(), Now() + kLong,
+                              [&] { return answer->result.has_value() || !node_.alive(); });
+    if (!answer->result) return Unreachable();
+    return *std::move(answer->result);
+  }
+
   Status Travel(uint64_t bytes, TimePoint deadline, const std::stop_token& cancel) {
     const std::chrono::duration<double> time(static_cast<double>(bytes) /
                                              node_.link().bytes_per_second);
@@ -259,18 +288,28 @@ void Node::Start() {
   host.check_memory = false;
   host_ = *cache::HostTier::Create(host);
   pool_ = std::make_unique<SimulatedPool>(simulation_);
+  timers_ = std::make_unique<Timers>(&simulation_.clock());
   ++epoch_;
   engine_ = *cache::CacheEngine::Create({}, {.tiers = cache::Tiers(host_.get()).Add(&disk_),
                                              .clock = &simulation_.clock(),
                                              .executor = pool_.get(),
                                              .node_id = "node",
-                                             .node_epoch = epoch_});
+                                             .node_epoch = epoch_,
+                                             .timers = timers_.get()});
   alive_ = true;
   disk_.HoldCallbacks();
   (void)pool_->Post([this] {
     while (alive_) {
       engine_->Tick();
       Wait(kTick, [this] { return !alive_; });
+    }
+  });
+  (void)pool_->Post([this] {
+    while (alive_) {
+      const TimePoint next = timers_->next();
+      Wait(std::min(kLong, next - simulation_.Now()),
+           [this, next] { return !alive_ || timers_->next() < next; });
+      timers_->RunDue();
     }
   });
   (void)pool_->Post([this] {
@@ -296,6 +335,7 @@ void Node::Stop() {
   disk_.RunHeld();
   pool_->Stop();
   engine_.reset();
+  timers_.reset();
   pool_.reset();
   host_.reset();
   disk_.Crash();

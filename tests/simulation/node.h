@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cairn/client/cache_client.h"
+#include "common/concurrency/timers.h"
 #include "services/cache/engine/cache_engine.h"
 #include "services/cache/tier/host_tier.h"
 #include "services/cache/tier/testing/fake_tier.h"
@@ -74,6 +75,7 @@ class Node {
   cache::testing::FakeTier disk_{{.capacity_bytes = 256 << 20}};
   std::unique_ptr<cache::HostTier> host_;
   std::unique_ptr<SimulatedPool> pool_;
+  std::unique_ptr<Timers> timers_;
   std::unique_ptr<cache::CacheEngine> engine_;
 };
 

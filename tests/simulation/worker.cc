@@ -58,7 +58,11 @@ class TimedTransformer final : public Transformer {
 
 Worker::Worker(Simulation& simulation, std::unique_ptr<client::CacheClient> cache,
                WorkerOptions options)
-    : simulation_(simulation), background_(simulation), driver_(simulation), pusher_(simulation) {
+    : simulation_(simulation),
+      background_(simulation),
+      driver_(simulation),
+      pusher_(simulation),
+      urgent_pusher_(simulation) {
   options.engine.model_path = "tests/data/gguf/kquant.gguf";
   options.engine.threads = 1;  // A pool of one thread computes in the caller's.
   options.engine.kv_pool_bytes = 8 << 20;
@@ -71,6 +75,7 @@ Worker::Worker(Simulation& simulation, std::unique_ptr<client::CacheClient> cach
   EXPECT_OK(driver_.Post([this] { engine_->Run(); }));
   if (engine_->push_queue() != nullptr) {
     EXPECT_OK(pusher_.Post([this] { engine_->push_queue()->Run(); }));
+    EXPECT_OK(urgent_pusher_.Post([this] { engine_->urgent_push_queue()->Run(); }));
   }
 }
 
@@ -79,6 +84,7 @@ Worker::~Worker() {
   driver_.Stop();
   engine_->Finish(simulation_.Now());
   pusher_.Stop();
+  urgent_pusher_.Stop();
   engine_.reset();
 }
 

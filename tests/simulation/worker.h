@@ -39,6 +39,7 @@ class Worker {
   std::unique_ptr<worker::EngineCore> engine_;
   SimulatedPool driver_;
   SimulatedPool pusher_;
+  SimulatedPool urgent_pusher_;
 };
 
 // `count` tokens that depend on `seed`; prompts of one seed share their beginning.

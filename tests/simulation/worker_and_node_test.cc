@@ -59,6 +59,70 @@ TEST(WorkerAndNodeTest, AComputedPromptIsPushedAndTheNextOneIsFetched) {
   });
 }
 
+// A prompt that one worker computes and another one answers (docs/disaggregation.md).
+struct Paired {
+  GenerateSummary prefill, answer;
+  Duration took{0};
+};
+Paired Pair(Simulation& simulation, Node& node, worker::GenerateRequest request,
+            std::optional<Duration> prefill_ends = std::nullopt) {
+  Worker first(simulation, NewClient(node));
+  Worker second(simulation, NewClient(node));
+  Paired paired;
+  bool over = false;
+  const TimePoint begin = simulation.Now();
+  worker::GenerateCallbacks callbacks;
+  callbacks.on_announced = [&] {
+    worker::GenerateRequest then = request;
+    then.await_prefill = seconds(60);
+    simulation.Start([&, then] {
+      paired.answer = second.Run(then);
+      paired.took = simulation.Now() - begin;
+      over = true;
+    });
+    return true;
+  };
+  worker::GenerateRequest now = request;
+  now.prefill_only = true;
+  if (prefill_ends) now.deadline = begin + *prefill_ends;
+  auto summary = first.engine().Generate(now, callbacks);
+  EXPECT_OK(summary);
+  if (summary.ok()) paired.prefill = *std::move(summary);
+  while (!over) simulation.Sleep(milliseconds(1));
+  return paired;
+}
+
+TEST(WorkerAndNodeTest, OneWorkerComputesAPromptAndAnotherOneAnswers) {
+  Play(1, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    GenerateSummary alone;
+    {
+      Worker one(simulation, nullptr);
+      alone = one.Run(Prompt(700));
+    }
+    const Paired paired = Pair(simulation, node, Prompt(700));
+    EXPECT_EQ(paired.prefill.finish_reason, "prefill");
+    EXPECT_EQ(paired.prefill.computed_tokens, 640u);
+    EXPECT_EQ(paired.answer.fetched_tokens, 640u);
+    EXPECT_EQ(paired.answer.computed_tokens, 60u);
+    EXPECT_EQ(AnswerOf(paired.answer), AnswerOf(alone));
+    EXPECT_LT(Seconds(paired.took), 1.2 * alone.total_seconds);
+  });
+}
+
+TEST(WorkerAndNodeTest, APrefillThatEndsInMidPromptLeavesTheRestToTheOtherWorker) {
+  Play(1, [](Simulation& simulation) {
+    Node node(simulation);
+    node.Start();
+    const Paired paired = Pair(simulation, node, Prompt(700), milliseconds(40));
+    EXPECT_EQ(paired.prefill.finish_reason, "deadline");
+    EXPECT_GT(paired.answer.fetched_tokens, 0u);
+    EXPECT_LT(paired.answer.fetched_tokens, 640u);
+    EXPECT_EQ(AnswerOf(paired.answer), AnswerWithoutCache(simulation, Prompt(700)));
+  });
+}
+
 TEST(WorkerAndNodeTest, ANodeThatAnswersLateCostsTheMatchDeadline) {
   Play(1, [](Simulation& simulation) {
     Node node(simulation);

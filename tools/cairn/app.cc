@@ -38,6 +38,10 @@ void AddWorkerFlags(CLI::App& command, WorkerOptions& options) {
       ->capture_default_str();
   CLI::Option* worker = command.add_option(
       "--worker", options.worker, "Ask the worker at HOST:PORT instead of running one here");
+  command
+      .add_option("--prefill-worker", options.prefill_worker,
+                  "With --worker: let the worker at HOST:PORT compute the prompt for it")
+      ->needs(worker);
   CLI::Option* cache = command.add_option("--cache", options.cache,
                                           "Fetch from and push to the cache node at HOST:PORT");
   CLI::Option* no_cache =
@@ -230,6 +234,105 @@ int RunCluster(const CLI::App& group, const ClusterCommands& o) {
   if (group.got_subcommand("drain")) return RunClusterDrain(o.drain);
   if (group.got_subcommand("bump")) return RunClusterBump(o.bump);
   return RunClusterDropTenant(o.drop_tenant);
+}
+
+void AddSettings(CLI::App& command, const char* flag, std::vector<std::string>& settings,
+                 const char* help) {
+  command.add_option(flag, settings, help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check([](const std::string& text) {
+        const size_t equals = text.find('=');
+        return equals == text.npos || equals == 0 ? "expected KEY=VALUE" : std::string();
+      });
+}
+
+constexpr char kLaunchDirectory[] =
+    "Directory of state, logs and data; default: cairn-up in $XDG_RUNTIME_DIR, or in this user's "
+    "folder below the folder for temporary files";
+
+void AddUp(CLI::App& app, UpOptions& o) {
+  CLI::App& c = *app.add_subcommand("up", "Starts nodes, workers and a router on this machine");
+  CLI::Option* directory = c.add_option("--dir", o.directory, kLaunchDirectory);
+  c.add_option("--nodes", o.nodes, "Cache nodes; more than one form a cluster")
+      ->check(CLI::Range(0u, 64u))
+      ->capture_default_str();
+  c.add_option("--workers", o.workers, "Workers, dealt out to the nodes")
+      ->check(CLI::Range(1u, 64u))
+      ->capture_default_str();
+  c.add_option("--model", o.model, "GGUF file of the workers")
+      ->envname("CAIRN_MODEL")
+      ->capture_default_str();
+  c.add_option("--threads", o.threads,
+               "Threads of each worker; 0: the machine's CPUs, divided among the workers")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  c.add_option("--ram", o.ram, "Memory of each node's host tier")->capture_default_str();
+  c.add_option("--disk", o.disk, "Disk tier of each node, such as 4GiB, in the directory")
+      ->needs(directory);
+  AddSettings(c, "--node-set", o.node_settings,
+              "KEY=VALUE: a setting of each node; may be given several times");
+  AddSettings(c, "--worker-set", o.worker_settings,
+              "KEY=VALUE: a setting of each worker; may be given several times");
+  AddSettings(c, "--router-set", o.router_settings,
+              "KEY=VALUE: a setting of the router; may be given several times");
+  c.add_option("--http", o.http, "Where the router serves HTTP, HOST:PORT; port 0: a free one")
+      ->capture_default_str();
+  c.add_option("--timeout", o.timeout_s,
+               "Seconds until nodes, then workers, and then the router must serve")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  CLI::Option* foreground =
+      c.add_flag("--foreground", o.foreground, "Stay, and end everything on Ctrl-C");
+  c.add_flag("--keep", o.keep, "Keep then what the nodes have on disk, for the next `cairn up`")
+      ->needs(foreground);
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer(
+      "Everything listens on loopback, on free ports, and goes on in the background until\n"
+      "`cairn down`. If something does not serve, `up` shows the end of its log and ends the "
+      "rest.\n"
+      "Examples:\n"
+      "  cairn up --nodes 2 --workers 2\n"
+      "  cairn up --dir /var/tmp/cairn --disk 4GiB --model m.gguf");
+}
+
+void AddDown(CLI::App& app, DownOptions& o) {
+  CLI::App& c = *app.add_subcommand("down", "Ends what `cairn up` has started");
+  c.add_option("--dir", o.directory, kLaunchDirectory);
+  c.add_option("--timeout", o.timeout_s,
+               "Seconds for the router, then the workers, and then the nodes, to end their "
+               "requests; what is left is killed")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  c.add_flag("--keep", o.keep, "Keep what the nodes have on disk, for the next `cairn up`");
+  AddJson(c, o.json, "Print one JSON object");
+  c.footer("Example:\n  cairn down");
+}
+
+void AddTop(CLI::App& app, TopOptions& o) {
+  CLI::App& c =
+      *app.add_subcommand("top", "Shows nodes, workers and router at work, again and again");
+  CLI::Option* directory = c.add_option("--dir", o.directory, kLaunchDirectory);
+  c.add_option("--cache", o.cache,
+               "Instead of what `cairn up` started: addresses of nodes, HOST:PORT with commas; "
+               "some members of a cluster are enough")
+      ->excludes(directory);
+  c.add_option("--worker", o.workers, "Address of a worker; may be given several times")
+      ->delimiter(',')
+      ->excludes(directory);
+  c.add_option("--router", o.router, "Address of a router's gRPC port")->excludes(directory);
+  c.add_option("--interval", o.interval_s, "Seconds between two looks")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  c.add_option("--count", o.count, "End after so many looks; 0: on Ctrl-C")->capture_default_str();
+  AddTlsFlags(c, o.tls);
+  AddJson(c, o.json, "Print one JSON object for each look");
+  c.footer(
+      "On a terminal it redraws its tables; elsewhere it prints one line for each process and\n"
+      "look. Rates are those since the look before.\n"
+      "Examples:\n"
+      "  cairn top\n"
+      "  cairn top --cache 10.0.0.1:7400 --worker 10.0.0.1:7500,10.0.0.2:7500 --count 2 --json");
 }
 
 void AddDoctor(CLI::App& app, DoctorOptions& o) {
@@ -457,6 +560,9 @@ int RunApp(int argc, char** argv) {
   ChatOptions chat;
   StatOptions stat;
   ClusterCommands cluster;
+  UpOptions up;
+  DownOptions down;
+  TopOptions top;
   DoctorOptions doctor;
   FidelityOptions fidelity;
   DemoOptions demo;
@@ -467,6 +573,9 @@ int RunApp(int argc, char** argv) {
   AddChat(app, chat);
   AddStat(app, stat);
   AddCluster(app, cluster);
+  AddUp(app, up);
+  AddDown(app, down);
+  AddTop(app, top);
   AddDoctor(app, doctor);
   AddFidelity(app, fidelity);
   AddDemo(app, demo);
@@ -500,6 +609,9 @@ int RunApp(int argc, char** argv) {
   if (app.got_subcommand("chat")) return RunChat(chat);
   if (app.got_subcommand("stat")) return stat.cluster ? RunClusterStat(stat) : RunStat(stat);
   if (app.got_subcommand("cluster")) return RunCluster(*app.get_subcommand("cluster"), cluster);
+  if (app.got_subcommand("up")) return RunUp(up);
+  if (app.got_subcommand("down")) return RunDown(down);
+  if (app.got_subcommand("top")) return RunTop(top);
   if (app.got_subcommand("doctor")) return RunDoctor(doctor);
   if (app.got_subcommand("fidelity")) return RunFidelity(fidelity);
   if (app.got_subcommand("demo")) return RunDemo(demo);

@@ -20,8 +20,9 @@ struct TlsFlags {
 // Which worker answers, shared by generate and chat.
 struct WorkerOptions {
   std::string model = kDefaultModel;
-  std::string worker;  // Address; empty: in this process.
-  std::string cache;   // Address of a cache node; empty: none.
+  std::string worker;          // Address; empty: in this process.
+  std::string prefill_worker;  // Address of one that computes the prompts for it; empty: none.
+  std::string cache;           // Address of a cache node; empty: none.
   bool no_cache = false;
   std::string arithmetic = "fast";
   std::string recipe = "raw";
@@ -96,6 +97,39 @@ struct ClusterOptions {
   std::string fingerprint;
   std::string keys = "-";  // File, or "-".
   std::string tenant;
+  TlsFlags tls;
+  bool json = false;
+};
+
+struct UpOptions {
+  std::string directory;  // Empty: the default one.
+  uint32_t nodes = 1, workers = 1;
+  std::string model = kDefaultModel;
+  int threads = 0;  // Of each worker. 0: the CPUs, divided.
+  std::string ram = "512MiB";
+  std::string disk;  // Empty: none.
+  std::string http = "127.0.0.1:0";
+  std::vector<std::string> node_settings, worker_settings, router_settings;
+  double timeout_s = 120;  // For each role to serve.
+  bool foreground = false;
+  bool keep = false;  // With foreground: the nodes' data.
+  bool json = false;
+};
+
+struct DownOptions {
+  std::string directory;
+  double timeout_s = 30;  // For each role to end.
+  bool keep = false;
+  bool json = false;
+};
+
+struct TopOptions {
+  std::string directory;             // Of `cairn up`.
+  std::string cache;                 // Instead of it: addresses, with commas.
+  std::vector<std::string> workers;  // Addresses.
+  std::string router;                // Address; empty: none.
+  double interval_s = 1;
+  uint32_t count = 0;  // Snapshots; 0: until Ctrl-C.
   TlsFlags tls;
   bool json = false;
 };

@@ -24,6 +24,19 @@ Status CheckHolders(std::span<const std::string> holders) {
   return OkStatus();
 }
 
+Status CheckWait(Duration wait, uint32_t wait_blocks, size_t keys) {
+  constexpr Duration kMost = std::chrono::seconds(600);
+  if (wait < Duration(0) || wait > kMost) {
+    return InvalidArgument("field 'wait': got {} s, expected 0 to {} s", Seconds(wait),
+                           Seconds(kMost));
+  }
+  if (wait_blocks > keys) {
+    return InvalidArgument("field 'wait_blocks': got {}, expected at most the {} keys", wait_blocks,
+                           keys);
+  }
+  return OkStatus();
+}
+
 Status CheckLayers(const LayerRange& layers) {
   if (layers.end == 0 || layers.begin < layers.end) return OkStatus();
   return InvalidArgument("field 'layers': got [{}, {}), expected the first below the second",

@@ -16,6 +16,9 @@ class Connection:
         prefill_tokens_per_second: float,
         holders: object,
         next: str,
+        wait: float,
+        wait_blocks: int,
+        announce: bool,
         deadline: float,
         trace: str,
     ) -> tuple[int, Lease, list[tuple[int | None, int, int, float]], int, int, float]: ...

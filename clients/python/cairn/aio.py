@@ -87,6 +87,9 @@ class AsyncClient:
         prefill_tokens_per_second: float = 0.0,
         holders: Sequence[str] = (),
         next: str = "unknown",
+        wait: float = 0.0,
+        wait_blocks: int = 0,
+        announce: bool = False,
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
@@ -100,6 +103,9 @@ class AsyncClient:
                 prefill_tokens_per_second=prefill_tokens_per_second,
                 holders=holders,
                 next=next,
+                wait=wait,
+                wait_blocks=wait_blocks,
+                announce=announce,
                 deadline=deadline,
                 trace=trace,
             )

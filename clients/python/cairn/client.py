@@ -148,6 +148,9 @@ class Client:
         prefill_tokens_per_second: float = 0.0,
         holders: Sequence[str] = (),
         next: str = "unknown",
+        wait: float = 0.0,
+        wait_blocks: int = 0,
+        announce: bool = False,
         deadline: float = 0.05,
         trace: str = "",
     ) -> Match:
@@ -158,6 +161,9 @@ class Client:
         `holders`: ids of at most 4 nodes that are known to hold the blocks; a node of a cluster
         asks them first. `next`: what the conversation does next, as far as the caller knows: it
         goes on "soon" (within minutes) or "later", or "never". The node keeps blocks accordingly.
+        `wait`: seconds, beside `deadline`, that the node may wait for blocks that somebody writes
+        now, until `wait_blocks` (0: all) of them match. `announce`: the caller computes and pushes
+        what does not match; until the lease ends, matches that wait count it as a writer.
         """
         return _match(
             self._connection.match(
@@ -168,6 +174,9 @@ class Client:
                 prefill_tokens_per_second,
                 holders,
                 next,
+                wait,
+                wait_blocks,
+                announce,
                 deadline,
                 trace,
             )

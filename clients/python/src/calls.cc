@@ -142,7 +142,8 @@ NextUse ToNextUse(const std::string& next) {
 
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
                  nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
-                 const std::string& next, nb::handle deadline, const std::string& trace) {
+                 const std::string& next, nb::handle wait, uint32_t wait_blocks, bool announce,
+                 nb::handle deadline, const std::string& trace) {
   const Digest ns = ToDigest(fingerprint, "fingerprint");
   const std::vector<BlockKey> native = Keys(keys);
   const client::MatchOptions options = {
@@ -152,7 +153,10 @@ nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys
       .prefill_tokens_per_second = Number(prefill_tokens_per_second, "prefill_tokens_per_second"),
       .trace = trace,
       .holders = Texts(holders, "holders"),
-      .next = ToNextUse(next)};
+      .next = ToNextUse(next),
+      .wait = Seconds(wait, "wait"),
+      .wait_blocks = wait_blocks,
+      .announce = announce};
   auto outcome = ValueOrThrow(
       WithClient(connection, [&](client::CacheClient& c) { return c.Match(ns, native, options); }));
   return MatchTuple(outcome, std::move(outcome.lease));

@@ -26,7 +26,8 @@ nb::object Open(Connection& connection, nb::handle spec, nb::handle deadline,
 // (matched_blocks, LeaseHandle, [(tier, blocks, bytes, seconds)], miss_reason, bytes, seconds).
 nb::object Match(Connection& connection, nb::handle fingerprint, nb::handle keys, bool lease,
                  nb::handle lease_ttl, nb::handle prefill_tokens_per_second, nb::handle holders,
-                 const std::string& next, nb::handle deadline, const std::string& trace);
+                 const std::string& next, nb::handle wait, uint32_t wait_blocks, bool announce,
+                 nb::handle deadline, const std::string& trace);
 // The same without a lease, and nobody waits for it. `prefetch_in`: None, or the seconds after
 // which the node should have the matched blocks in memory.
 std::shared_ptr<PendingMatch> BeginMatch(Connection& connection, nb::handle fingerprint,

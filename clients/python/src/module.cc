@@ -97,7 +97,7 @@ NB_MODULE(_native, m) {
       .def("open_namespace", &Open, "spec"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("match", &Match, "fingerprint"_a.none(), "keys"_a.none(), "lease"_a,
            "lease_ttl"_a.none(), "prefill_tokens_per_second"_a.none(), "holders"_a.none(), "next"_a,
-           "deadline"_a.none(), "trace"_a)
+           "wait"_a.none(), "wait_blocks"_a, "announce"_a, "deadline"_a.none(), "trace"_a)
       .def("begin_match", &BeginMatch, "fingerprint"_a.none(), "keys"_a.none(),
            "prefetch_in"_a.none(), "deadline"_a.none(), "trace"_a)
       .def("fetch", &Fetch, "lease"_a, "into"_a.none(), "first_block"_a.none(), "rect"_a.none(),

@@ -67,3 +67,57 @@ readinessProbe:
   periodSeconds: 5
   timeoutSeconds: 3
 {{- end -}}
+
+{{/* What the schema cannot say of the router's values. */}}
+{{- define "cairn.checkRouter" -}}
+{{- if not (or .Values.router.workers .Values.worker.enabled) -}}
+{{- fail "router: set worker.enabled=true, or router.workers to addresses HOST:PORT" -}}
+{{- end -}}
+{{- if not (or .Values.router.model.existingClaim .Values.worker.model.existingClaim) -}}
+{{- fail "router.model.existingClaim: name the volume with the GGUF file that the workers run" -}}
+{{- end -}}
+{{- if and .Values.worker.cacheAddress (not .Values.router.cacheAddress) -}}
+{{- fail "router.cacheAddress: set it, because worker.cacheAddress is set: HOST:PORT of nodes of the same cluster, or none" -}}
+{{- end -}}
+{{- if and .Values.router.http.tenantHeader (not .Values.router.callers) -}}
+{{- fail "router.callers: expected who the gateway is, because router.http.tenantHeader is set: whoever else reaches the port could name any tenant" -}}
+{{- end -}}
+{{- if and .Values.router.http.tenantHeader .Values.router.http.apiKeysSecret -}}
+{{- fail "router.http: tenantHeader and apiKeysSecret contradict each other" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "cairn.routerModelPath" -}}
+{{- if .Values.router.model.existingClaim -}}
+{{ .Values.router.model.path }}
+{{- else -}}
+{{ .Values.worker.model.path }}
+{{- end -}}
+{{- end -}}
+
+{{/* A JSON list: a router calls each worker by a name of its own. */}}
+{{- define "cairn.routerWorkers" -}}
+{{- $list := .Values.router.workers -}}
+{{- if not $list -}}
+{{- range $i := until (int .Values.worker.replicas) -}}
+{{- $list = append $list (printf "%s-worker-%d.%s-worker-pods.%s.svc:7500" (include "cairn.name" $) $i (include "cairn.name" $) $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $list }}
+{{- end -}}
+
+{{/* Nodes whose events the router follows. A few of a cluster are enough: they name the others. */}}
+{{- define "cairn.routerCache" -}}
+{{- if eq .Values.router.cacheAddress "none" -}}
+{{- else if .Values.router.cacheAddress -}}
+{{ .Values.router.cacheAddress }}
+{{- else if gt (int .Values.cache.replicas) 1 -}}
+{{- $list := list -}}
+{{- range $i := until (min 8 .Values.cache.replicas | int) -}}
+{{- $list = append $list (printf "%s-cache-%d.%s-cache-peers.%s.svc:7400" (include "cairn.name" $) $i (include "cairn.name" $) $.Release.Namespace) -}}
+{{- end -}}
+{{ join "," $list }}
+{{- else -}}
+{{ include "cairn.name" . }}-cache.{{ .Release.Namespace }}.svc:7400
+{{- end -}}
+{{- end -}}

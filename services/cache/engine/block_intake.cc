@@ -61,6 +61,7 @@ void BlockIntake::Abort(NamespaceState& ns, const BlockKey& key, std::span<const
     NamespaceLock lock(ns, context_.tiers);
     ns.pending.RemoveWriter(key);
   }
+  context_.arrivals.Tell(&ns, key);
   evictor_.ReleaseAll(kHost, room);
 }
 
@@ -88,6 +89,7 @@ Result<PinId> BlockIntake::Commit(const NamespacePtr& ns_ptr, const BlockKey& ke
               [](const PartPlace& a, const PartPlace& b) { return a.rect < b.rect; });
     pin = ns.index.PinBlock(Show(ns, key, complete));
   }
+  context_.arrivals.Tell(&ns, key);
   CopyLater(ns_ptr, key, complete.parts);
   return pin;
 }

@@ -70,6 +70,7 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
   ~Engine() override {
     if (context_.tiers.persistent != nullptr) context_.tiers.persistent->SetDamageListener(nullptr);
     source_reads_.Close();
+    context_.arrivals.Close();
     // Callbacks of I/O under way, and of a source, point here.
     context_.in_flight.WaitForNone(*context_.clock);
     // Reservations give their room back to parts that must still be there.
@@ -190,11 +191,15 @@ class Engine final : public CacheEngine, public InPlaceEngine, public PeerEngine
     write_back_.Tick();
     promoters_.Kick();
     source_reads_.Kick();
+    context_.arrivals.Tick();
     reclaimer_.Kick();
     context_.tiers.host->SweepRetired();
     context_.memory.Measure(MemoryItem::kTransfers, budget_.used());
   }
-  void BeginDrain() override { draining_.store(true); }
+  void BeginDrain() override {
+    draining_.store(true);
+    context_.arrivals.Close();
+  }
 
   InPlaceEngine* in_place() override { return this; }
   Result<MatchResult> MatchInPlace(const MatchRequest& request, size_t max_places,
@@ -303,6 +308,7 @@ EngineStats Engine::GetStats() const {
     stats.merged_moves += moves.merged;
     stats.cancelled_moves += moves.cancelled;
   }
+  stats.waiting_matches = context_.arrivals.waiting();
   stats.hinted_bytes = prefetches_.hinted_bytes();
   stats.retired_bytes = context_.tiers.host->GetHostStats().retired_bytes;
   stats.dropped_events = context_.events.dropped();

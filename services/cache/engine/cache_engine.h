@@ -56,13 +56,21 @@ struct MatchRequest {
   std::span<const std::string> holders = {};
   // A hint for placement. It counts with a lease only.
   NextUse next = NextUse::kUnknown;
+  // How long the answer may wait for blocks that somebody writes, until `wait_blocks` (0: all) of
+  // them match. Bounded by EngineOptions::max_match_wait.
+  Duration wait{0};
+  uint32_t wait_blocks = 0;
+  // The caller writes what does not match: the lease counts as a writer of it, until it ends.
+  // REQUIRES: lease.
+  bool announce = false;
 };
 
 struct MatchResult : MatchedPrefix {
   std::optional<LeaseId> lease;
   Duration lease_ttl{0};
   // Set when some of the keys are in no tier, and the node has a source that may have them. The
-  // caller may ask it, or drop this and use the answer as it is.
+  // caller may ask it, or drop this and use the answer as it is. Also set when the match waits:
+  // this answer is then empty, and Find has the whole one.
   std::shared_ptr<FurtherMatch> further;
 };
 
@@ -73,10 +81,10 @@ class FurtherMatch {
   using Done = std::function<void(Result<MatchResult>)>;
   // Asks the source, without waiting. `done` runs once, with the whole answer: in this call, or on
   // another thread after source_lookup_timeout at the latest, or after half of the time until
-  // `deadline` if that is sooner. It must be short. A source that is late or fails adds nothing to
-  // the answer. The lease then covers the blocks that the source located: nothing pins them, and a
-  // fetch reads from the source those that no tier has by then. NOT_FOUND: the session or the
-  // namespace ended meanwhile. Call it once.
+  // `deadline` if that is sooner. A match that waits for writers does so before. `done` must be
+  // short. A source that is late or fails adds nothing to the answer. The lease then covers the
+  // blocks that the source located: nothing pins them, and a fetch reads from the source those that
+  // no tier has by then. NOT_FOUND: the session or the namespace ended meanwhile. Call it once.
   virtual void Find(TimePoint deadline, Done done) = 0;
 };
 

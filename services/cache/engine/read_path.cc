@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "common/keys/call_limits.h"
+#include "services/cache/engine/arrival_wait.h"
 #include "services/cache/engine/layered_fetch.h"
 #include "services/cache/engine/path_pins.h"
 #include "services/cache/engine/source_lookup.h"
@@ -16,9 +17,13 @@ constexpr TierKind kHost = TierKind::kHost;
 // What tables keep of a lease.
 constexpr uint64_t kLeaseEntryBytes = 256;
 
-uint64_t LeaseBytes(size_t paths, size_t runs, size_t located) {
+// A block without parts that has a writer, in the tables.
+constexpr uint64_t kAnnouncedBytes = sizeof(BlockKey) + 512;
+
+uint64_t LeaseBytes(size_t paths, size_t runs, size_t located, size_t announced = 0) {
   return sizeof(Lease) + kLeaseEntryBytes + paths * (kPinBytes + sizeof(Lease::Path)) +
-         runs * sizeof(BlockIndex::Run) + located * sizeof(Lease::LocatedBlock);
+         runs * sizeof(BlockIndex::Run) + located * sizeof(Lease::LocatedBlock) +
+         announced * kAnnouncedBytes;
 }
 
 // How many keys there are before the first one that stands there twice.
@@ -95,18 +100,31 @@ void ReadPath::CountHint(NextUse next) {
   }
 }
 
-Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
+Result<Duration> ReadPath::CheckMatch(const MatchRequest& request) const {
   CAIRN_RETURN_IF_ERROR(sessions_.Check(request.session));
   CAIRN_RETURN_IF_ERROR(CheckCount("keys", request.keys.size(), kMaxKeysPerCall));
-  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckTtl("lease_ttl", request.lease_ttl,
-                                                      context_.options.default_lease_ttl,
-                                                      context_.options.max_lease_ttl));
   CAIRN_RETURN_IF_ERROR(CheckSpeed(request.prefill_tokens_per_second));
+  if (request.announce && !request.lease) {
+    return InvalidArgument("field 'announce': got true without a lease, expected one");
+  }
+  if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
+  return CheckTtl("lease_ttl", request.lease_ttl, context_.options.default_lease_ttl,
+                  context_.options.max_lease_ttl);
+}
+
+std::shared_ptr<FurtherMatch> ReadPath::Wait(const MatchRequest& request, const NamespacePtr& ns) {
+  if (request.wait <= Duration(0)) return nullptr;
+  return ArrivalWait::Begin(this, &context_, timers_, request, ns);
+}
+
+Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life, LeasePtr* taken) {
+  CAIRN_ASSIGN_OR_RETURN(const Duration ttl, CheckMatch(request));
   CAIRN_ASSIGN_OR_RETURN(const NamespacePtr ns, context_.registry.Get(request.fingerprint));
   CAIRN_RETURN_IF_ERROR(sessions_.CheckNamespace(request.session, *ns));
-  if (request.lease) CAIRN_RETURN_IF_ERROR(sessions_.CheckLeaseRoom(request.session));
-  std::optional<BlockIndex::Walk> walked;
   MatchResult result;
+  result.further = Wait(request, ns);
+  if (result.further != nullptr) return result;
+  std::optional<BlockIndex::Walk> walked;
   LeasePtr lease;
   {
     NamespaceLock lock(*ns, context_.tiers);
@@ -114,9 +132,11 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
     const BlockIndex::Walk& walk = walked.emplace(
         ns->index.Match(request.keys, context_.UseTicksNow(), request.lease, request.next));
     if (request.lease && request.next != NextUse::kUnknown) CountHint(request.next);
-    if (request.lease && walk.matched > 0) {
-      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk));
+    const size_t announced = request.announce ? request.keys.size() - walk.matched : 0;
+    if (request.lease && (walk.matched > 0 || announced > 0)) {
+      CAIRN_ASSIGN_OR_RETURN(lease, PinWalk(*ns, walk, announced));
     }
+    if (announced > 0) Announce(*ns, request.keys.subspan(walk.matched), lease.get());
     if (walk.matched < request.keys.size())
       result.miss_reason = WhyMissed(*ns, request.keys[walk.matched]);
   }
@@ -151,7 +171,9 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
   if (!result.tiers.empty()) result.estimated_fetch_seconds = result.tiers.back().seconds;
 
   const size_t different =
-      source_ != nullptr && walk.matched < request.keys.size() ? DifferentKeys(request.keys) : 0;
+      source_ != nullptr && !request.announce && walk.matched < request.keys.size()
+          ? DifferentKeys(request.keys)
+          : 0;
   if (walk.matched < different) {
     result.further = Further({.session = request.session,
                               .ns = ns,
@@ -168,22 +190,36 @@ Result<MatchResult> ReadPath::Match(const MatchRequest& request, LeaseLife life,
                               .result = result});
     return result;
   }
-  if (request.lease) {
+  // One that announces has matched before, to read.
+  if (request.lease && !request.announce) {
     CountLeased(*ns, result, request.keys.size() - walk.matched, walk.prefetched,
                 request.prefill_tokens_per_second);
   }
   return result;
 }
 
-Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk) {
+Result<LeasePtr> ReadPath::PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk,
+                                   size_t announced) {
   auto lease = std::make_shared<Lease>();
+  // Those who announce leave half of the memory to those who read.
   CAIRN_ASSIGN_OR_RETURN(
-      lease->memory, context_.memory.Charge(MemoryItem::kLeases, LeaseBytes(walk.path_runs.size(),
-                                                                            walk.runs.size(), 0)));
+      lease->memory,
+      context_.memory.Charge(MemoryItem::kLeases,
+                             LeaseBytes(walk.path_runs.size(), walk.runs.size(), 0, announced),
+                             announced == 0 ? 0 : context_.memory.bound(MemoryItem::kLeases) / 2));
   for (const BlockIndex::PathRun& run : walk.path_runs) {
     lease->paths.push_back({ns.index.PinBlock(run.deepest), run.count});
   }
   return lease;
+}
+
+void ReadPath::Announce(NamespaceState& ns, std::span<const BlockKey> keys, Lease* lease) {
+  for (const BlockKey& key : keys) {
+    if (ns.index.FindAlive(key)) continue;
+    ns.pending.AddWriter(key);
+    lease->announced.push_back(key);
+  }
+  context_.counters.announced_blocks.Add(lease->announced.size());
 }
 
 std::shared_ptr<FurtherMatch> ReadPath::Further(LocalMatch local) {
@@ -404,8 +440,18 @@ void ReadPath::End(const std::vector<LeasePtr>& leases, MissReason reason) {
     absl::InlinedVector<PinId, 4> pins;
     for (const Lease::Path& path : lease->paths) pins.push_back(path.pin);
     Unpin(context_, *lease->ns, pins);
+    if (!lease->announced.empty()) Withdraw(*lease);
   }
   if (!leases.empty()) context_.progress.Notify();
+}
+
+void ReadPath::Withdraw(const Lease& lease) {
+  NamespaceState& ns = *lease.ns;
+  {
+    NamespaceLock lock(ns, context_.tiers);
+    for (const BlockKey& key : lease.announced) ns.pending.RemoveWriter(key);
+  }
+  for (const BlockKey& key : lease.announced) context_.arrivals.Tell(&ns, key);
 }
 
 }  // namespace cairn::cache

@@ -54,13 +54,22 @@ class ReadPath {
   void CountMatch(const LocalMatch& local, const MatchResult& result);
 
  private:
+  // The lease's life, or which field is wrong.
+  Result<Duration> CheckMatch(const MatchRequest& request) const;
+  // Null: the match is answered at once.
+  std::shared_ptr<FurtherMatch> Wait(const MatchRequest& request, const NamespacePtr& ns);
   void CountHint(NextUse next);
   // Adds what a leasing match found to the totals.
   void CountLeased(const NamespaceState& ns, const MatchResult& result, size_t missed,
                    uint32_t prefetched, double prefill_tokens_per_second);
-  // A lease on what the walk has matched. RESOURCE_EXHAUSTED: there is no memory for it.
-  Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk)
+  // A lease on what the walk has matched, with memory for keys that are announced.
+  // RESOURCE_EXHAUSTED: there is no memory for it.
+  Result<LeasePtr> PinWalk(NamespaceState& ns, const BlockIndex::Walk& walk, size_t announced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  // The lease is a writer of those of the keys that are not here.
+  void Announce(NamespaceState& ns, std::span<const BlockKey> keys, Lease* lease)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(ns.mu);
+  void Withdraw(const Lease& lease);
   std::shared_ptr<FurtherMatch> Further(LocalMatch local);
   // Memory of a lease to which a source's blocks are added.
   Status ChargeLocated(uint32_t blocks, Lease* lease);

@@ -125,8 +125,11 @@ Result<PlacedReservation> WritePath::ReserveOne(SessionId session, const Namespa
     ns->pending.AddWriter(part.key);
   }
   const auto leave = [&] {
-    NamespaceLock lock(*ns, context_.tiers);
-    ns->pending.RemoveWriter(part.key);
+    {
+      NamespaceLock lock(*ns, context_.tiers);
+      ns->pending.RemoveWriter(part.key);
+    }
+    context_.arrivals.Tell(ns.get(), part.key);
   };
   const uint64_t reserved = reserved_bytes_.fetch_add(part.bytes) + part.bytes;
   if (reserved > max_reserved_bytes_) {
@@ -282,8 +285,12 @@ void WritePath::Drop(const std::vector<ReservationPtr>& reservations) {
 }
 
 void WritePath::Leave(Reservation& r) {
-  NamespaceLock lock(*r.ns, context_.tiers);
-  r.ns->pending.RemoveWriter(r.key);
+  {
+    NamespaceLock lock(*r.ns, context_.tiers);
+    r.ns->pending.RemoveWriter(r.key);
+  }
+  // The block is stored now, or has a writer less.
+  context_.arrivals.Tell(r.ns.get(), r.key);
 }
 
 void WritePath::ExpireIncomplete(NamespaceState& ns, bool all) {

@@ -116,6 +116,11 @@ std::optional<PendingBlocks::Complete> PendingBlocks::Commit(const BlockKey& key
 
 bool PendingBlocks::Contains(const BlockKey& key) const { return blocks_.contains(key); }
 
+bool PendingBlocks::HasWriter(const BlockKey& key) const {
+  const auto it = blocks_.find(key);
+  return it != blocks_.end() && it->second.writers > 0;
+}
+
 void PendingBlocks::Drop(Block& block, std::vector<PartPlace>* dropped) {
   if (block.committed.empty()) return;
   for (const auto& [rect, place] : block.committed) {

@@ -57,6 +57,8 @@ class PendingBlocks {
                                  TimePoint expires, std::vector<PartPlace>* replaced);
   // True when some part of the block is here, or somebody writes one.
   bool Contains(const BlockKey& key) const;
+  // True when somebody writes a part of the block.
+  bool HasWriter(const BlockKey& key) const;
   bool empty() const { return blocks_.empty(); }
   // Drops committed parts of blocks that should have been complete by `now`; `all`: of every block.
   void Expire(TimePoint now, bool all, std::vector<PartPlace>* dropped);

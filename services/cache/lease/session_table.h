@@ -46,6 +46,8 @@ struct Lease {
     uint64_t bytes = 0;  // An estimate.
   };
   std::vector<LocatedBlock> located;
+  // Blocks that its owner has announced to write. It counts as a writer of each until it ends.
+  std::vector<BlockKey> announced;
   // Of the lease, its pins included. Grows before anything else does.
   MemoryCharge memory;
   std::atomic<uint32_t> located_blocks{0};

@@ -146,6 +146,7 @@ class Node final : public service::Service {
   }
 
   Status OpenEngine() {
+    if (cluster_ == nullptr) timers_.Start();
     CAIRN_ASSIGN_OR_RETURN(
         engine_, CacheEngine::Create(config_.engine,
                                      {.tiers = Tiers(host_.get()).Add(disk_.get()),
@@ -155,7 +156,7 @@ class Node final : public service::Service {
                                       .node_epoch = rpc_.node_epoch,
                                       .disk_io_mode = disk_ == nullptr ? "" : disk_->io_mode(),
                                       .source = cluster_ == nullptr ? nullptr : cluster_->source(),
-                                      .timers = cluster_ == nullptr ? nullptr : cluster_->timers(),
+                                      .timers = cluster_ == nullptr ? &timers_ : cluster_->timers(),
                                       .memory = &memory_}));
     const std::string io_backend = disk_ == nullptr ? "none" : disk_->io_mode();
     registry_.AddProcessMetrics({{"io_backend", io_backend}});
@@ -313,6 +314,7 @@ class Node final : public service::Service {
   std::unique_ptr<HostTier> host_;
   std::unique_ptr<DiskTier> disk_;
   std::unique_ptr<ClusterMember> cluster_;  // nullptr: the node is alone.
+  Timers timers_{&SteadyClock::Get()};      // Of a node that is alone.
   std::unique_ptr<CacheEngine> engine_;
   // Matches of the same-node path count as those of gRPC do.
   struct LocalLookups final : MatchObserver {

@@ -224,6 +224,10 @@ void RegisterLimits(NodeConfig* c, config::Schema* s) {
           "Lifetime of a lease if the client does not name one.", ttl);
   s->Time("reservation.default_ttl", &e.default_reservation_ttl,
           "Lifetime of a reservation if the client does not name one.", ttl);
+  s->Time("match.max_wait", &e.max_match_wait,
+          "The most that a match waits for blocks that somebody writes, if its client says that it "
+          "may wait. 0: it never does.",
+          {.max = std::chrono::minutes(10)});
   s->Time("incomplete.ttl", &e.incomplete_ttl,
           "After this time the node drops a block of which parts are missing.", ttl);
   s->Bytes("index.capacity", &e.max_index_bytes,

@@ -142,7 +142,10 @@ class Service final : public CacheService {
                     .prefill_tokens_per_second = request.prefill_tokens_per_second(),
                     .trace = call.call().trace(),
                     .holders = {request.holders().begin(), request.holders().end()},
-                    .next = request.next()},
+                    .next = request.next(),
+                    .wait_ms = request.wait_ms(),
+                    .wait_blocks = request.wait_blocks(),
+                    .announce = request.announce()},
                    [this, &call, session = *session](Result<MatchResult> result, bool waited) {
                      AnswerMatch(call, session, std::move(result), waited);
                    });

@@ -19,8 +19,17 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
                                     "prefill_tokens_per_second"));
   CAIRN_RETURN_IF_ERROR(CheckHolders(question.holders, "holders"));
   CAIRN_ASSIGN_OR_RETURN(const NextUse next, wire::ToNextUse(question.next, "next"));
+  CAIRN_ASSIGN_OR_RETURN(const Duration wait, ToTtl(question.wait_ms, "wait_ms"));
+  if (question.wait_blocks > keys.size()) {
+    return InvalidArgument("wait_blocks: got {}, expected at most the {} keys",
+                           question.wait_blocks, keys.size());
+  }
+  if (question.announce && !question.lease) {
+    return InvalidArgument("announce: got true with no_lease, expected one of them");
+  }
   CAIRN_ASSIGN_OR_RETURN(const auto spec, engine_->GetNamespace(fingerprint));
-  *asked = {keys.size(), spec->layout.block_tokens};
+  const bool waits = wait > Duration(0) && !question.lease;
+  *asked = {keys.size(), spec->layout.block_tokens, !waits && !question.announce};
   return engine_->Match({.session = question.session,
                          .fingerprint = fingerprint,
                          .keys = keys,
@@ -29,7 +38,10 @@ Result<MatchResult> Lookups::MatchHere(const Question& question, Asked* asked) {
                          .prefill_tokens_per_second = question.prefill_tokens_per_second,
                          .trace = question.trace,
                          .holders = question.holders,
-                         .next = next});
+                         .next = next,
+                         .wait = wait,
+                         .wait_blocks = question.wait_blocks,
+                         .announce = question.announce});
 }
 
 void ToProto(const MatchResult& result, v1::MatchResponse* out) {

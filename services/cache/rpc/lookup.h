@@ -28,6 +28,8 @@ class Lookups {
     std::string_view trace;
     std::vector<std::string> holders = {};
     int next = 0;  // As on the wire.
+    uint32_t wait_ms = 0, wait_blocks = 0;
+    bool announce = false;
   };
   // Calls `done(Result<MatchResult>, bool waited)` once: in this call, or, if a source is asked, on
   // another thread (waited) after a few milliseconds. `call`: on whose behalf; `done` ends it.
@@ -54,11 +56,12 @@ class Lookups {
   struct Asked {
     size_t keys = 0;
     uint32_t block_tokens = 0;
+    bool counts = true;  // As a lookup: not if its caller only waits, or announces.
   };
   // What the tiers have.
   Result<MatchResult> MatchHere(const Question& question, Asked* asked);
   void Count(const Asked& asked, const MatchResult& result) const {
-    metrics_.Count(result, asked.keys, asked.block_tokens);
+    if (asked.counts) metrics_.Count(result, asked.keys, asked.block_tokens);
   }
 
   CacheEngine* const engine_;

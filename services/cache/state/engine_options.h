@@ -37,6 +37,8 @@ struct EngineOptions {
   // which it is asked.
   Duration source_lookup_timeout = std::chrono::milliseconds(5);
   Duration source_read_timeout = std::chrono::seconds(1);
+  // The most that a match waits for blocks that somebody writes.
+  Duration max_match_wait = std::chrono::seconds(5);
   // What is copied to disk (placement/disk_admission.h).
   Duration disk_flush_after = std::chrono::seconds(1);
   // Share of the disk tier above which a block needs a second touch. 1: none does.

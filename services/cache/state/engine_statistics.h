@@ -24,6 +24,14 @@ namespace cairn::cache {
       "Matches whose client said that the conversation goes on later.")                            \
   ROW(kCounted, hints_never, "cairn_hinted_matches_total", "next=never",                           \
       "Matches whose client said that the conversation is over.")                                  \
+  ROW(kNow, waiting_matches, "cairn_waiting_matches", "",                                          \
+      "Matches that wait for blocks which somebody writes.")                                       \
+  ROW(kCounted, waited_matches, "cairn_match_waits_total", "",                                     \
+      "Matches that waited for blocks which somebody wrote.")                                      \
+  ROW(kCountedSeconds, match_wait_seconds, "cairn_match_wait_seconds_total", "",                   \
+      "Time that matches waited for blocks which somebody wrote.")                                 \
+  ROW(kCounted, announced_blocks, "cairn_announced_blocks_total", "",                              \
+      "Blocks that clients announced before they computed and pushed them.")                       \
   ROW(kCounted, matched_blocks, "", "",                                                            \
       "Blocks that Match found.")                                                                  \
   ROW(kCounted, demoted_blocks, "cairn_demoted_blocks_total", "",                                  \

@@ -30,7 +30,8 @@ NodeContext::NodeContext(const EngineOptions& options_in, const Tiers& tiers_in,
       registry(options_in.max_namespaces),
       bumps(&memory),
       events(options_in.watch_queue_capacity, node_epoch, *clock_in, &memory),
-      pace{{ReadPace(clock_in), ReadPace(clock_in), ReadPace(clock_in)}} {}
+      pace{{ReadPace(clock_in), ReadPace(clock_in), ReadPace(clock_in)}},
+      arrivals(executor_in) {}
 
 uint64_t NodeContext::IndexBytes() const { return gone.MemoryBytes() + registry.IndexBytes(); }
 

@@ -7,6 +7,7 @@
 #include "common/concurrency/executor.h"
 #include "common/concurrency/mutex.h"
 #include "services/cache/index/recently_gone.h"
+#include "services/cache/state/arrivals.h"
 #include "services/cache/state/bump_log.h"
 #include "services/cache/state/counters.h"
 #include "services/cache/state/engine_options.h"
@@ -127,6 +128,7 @@ struct NodeContext {
   // Of blocks, for promotions and for fetches past the host tier.
   ByTier<ReadLine> reads;
   Progress progress;
+  Arrivals arrivals;
   InFlight in_flight;
 };
 

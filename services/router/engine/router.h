@@ -26,7 +26,8 @@ namespace cairn::router {
 struct GenerateRequest {
   std::string model = {};  // Empty: the only one that is served.
   // Messages go through the model's chat template. Text and ids are used as they are.
-  std::variant<std::vector<worker::ChatMessage>, std::string, std::vector<worker::TokenId>> prompt;
+  std::variant<std::vector<worker::ChatMessage>, std::string, std::vector<worker::TokenId>> prompt =
+      {};
   std::optional<uint32_t> max_tokens = {};  // nullopt: the worker's default.
   double temperature = 0;                   // 0: greedy.
   uint32_t top_k = 0;                       // 0: off.
@@ -50,6 +51,7 @@ struct GenerateSummary {
   std::string finish_reason = {};  // "stop", "length", "cancelled" or "deadline".
   std::string text_tail = {};      // Text that follows the last token's, for example after a stop.
   std::string worker = {};         // The address of the worker that answered.
+  uint32_t shared_tokens = 0;      // Of cached_tokens: from requests that ran at the same time.
 };
 
 struct GenerateError {

@@ -42,7 +42,7 @@ struct HeldPrefix {
   uint32_t any_blocks = 0;  // From the first one on, each held by some node. Not by workers alone.
 };
 
-// Thread-safe: one mutex. A lookup holds it for as long as it takes (prefix_index_bench).
+// Thread-safe: one mutex. A lookup holds it for as long as it takes (docs/router.md).
 class PrefixIndex {
  public:
   struct Options {
@@ -58,7 +58,7 @@ class PrefixIndex {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // Events of a member that makes no sense are ignored and counted.
+  // Events that make no sense are ignored and counted.
   void Apply(const client::MemberEvent& event);
 
   // The worker, whose node sends no events, was sent a prompt with these keys, in order.

@@ -3,20 +3,20 @@
 // sent them itself.
 //
 //   registry ── Report, Remove ──►  Dispatcher  ◄── Decide ──────── engine
-//                                               ◄── OnFirstToken, OnEnd
+//                                               ◄── OnEnd ─────────
 //
 // A request counts at its worker as soon as Decide has returned: a burst does not go to one worker
 // because its next report has not come yet. Several routers share nothing but the workers' reports.
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "cairn/common/clock.h"
@@ -53,7 +53,7 @@ struct Ask {
   // False: the request was accepted before and its worker failed. It counts as no new arrival and
   // is not shed.
   bool first_try = true;
-  // False: nobody will call OnFirstToken and OnEnd (Router::PickWorker). The request counts until
+  // False: nobody will call OnEnd (Router::PickWorker). The request counts until
   // the worker's reports must show it.
   bool followed = true;
 };
@@ -66,8 +66,9 @@ struct Decision {
   };
   Kind kind = Kind::kNoWorker;
   size_t picked = 0;    // An index into the offers. Of kPicked.
-  uint64_t ticket = 0;  // For OnFirstToken and OnEnd. 0: none.
-  // Expected until the request's prefill begins, where that is least, by its priority. 0: kNoWorker.
+  uint64_t ticket = 0;  // For OnEnd. 0: none.
+  // Expected until the request's prefill begins, by its priority, at the worker where that is
+  // least. 0: kNoWorker.
   double wait_seconds = 0;
   Duration retry_after{0};                 // Of kShed: at least a second.
   std::vector<Candidate> candidates = {};  // One for each offer, in the order of the offers.
@@ -113,9 +114,7 @@ class Dispatcher {
   void Remove(std::string_view worker);
 
   Decision Decide(const Ask& ask);
-  // The worker has computed the prompt. Unknown and old tickets are ignored, here and below.
-  void OnFirstToken(uint64_t ticket);
-  // Once for each ticket, whatever became of the request.
+  // Once for each ticket, whatever became of the request. Unknown tickets are ignored.
   void OnEnd(uint64_t ticket, const RequestEnd& end);
 
   // What the dispatcher assumes now.
@@ -128,11 +127,18 @@ class Dispatcher {
     uint64_t picks = 0;             // Since it is known.
     uint64_t followed = 0;          // Requests whose end has not come.
   };
+  // Decisions by how much of the prompt the picked worker held.
+  struct Picks {
+    uint64_t held_most = 0;     // As much as any other usable one.
+    uint64_t held_less = 0;     // Less than another usable one.
+    uint64_t held_nowhere = 0;  // No usable one held any of it.
+  };
   struct Numbers {
     double arrivals_per_second = 0;
     double use = 0;
     double answer_tokens = 0;  // Mean of complete answers, recent ones count more.
     uint64_t shed = 0;
+    Picks picks;
     std::vector<WorkerNumbers> workers = {};  // By name.
   };
   Numbers numbers() const;
@@ -142,13 +148,18 @@ class Dispatcher {
   struct Ticket {
     std::string worker;
     uint64_t generation = 0;  // Of the worker: it may have been removed and come back.
-    double work_seconds = 0;
     HeldTokens held;
-    bool waiting = true;  // For its first token.
   };
   WorkerState& StateOf(std::string_view worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  WorkerView ViewOf(const Ask& ask, const Offer& offer, TimePoint now)
+  WorkerView ViewOf(const Ask& ask, const HeldTokens& held, const WorkerState& state,
+                    TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sheds, or picks one of the usable offers, whose views and indices these are.
+  void Choose(const Ask& ask, const Situation& situation, std::span<const size_t> usable,
+              TimePoint now, Decision* decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountPick(std::span<const WorkerView> workers, const WorkerView& picked)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Measure(const HeldTokens& held, const RequestEnd& end, WorkerState* state) const;
+  double Use(TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   const Clock* const clock_;
@@ -157,12 +168,13 @@ class Dispatcher {
   mutable Mutex mu_;
   Random random_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, WorkerState, std::less<>> workers_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<uint64_t, Ticket> tickets_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   ArrivalWindow arrivals_ ABSL_GUARDED_BY(mu_);
-  double answer_tokens_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;
+  double answer_tokens_ ABSL_GUARDED_BY(mu_);
   uint64_t shed_ ABSL_GUARDED_BY(mu_) = 0;
+  Picks picks_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace cairn::router

@@ -22,7 +22,8 @@ struct WorkerView {
   double fetch_seconds = 0;    // Until what the worker need not compute of the prompt is there.
   double prefill_seconds = 0;  // Of the rest of the prompt.
   double decode_seconds = 0;   // What the answer's tokens are expected to cost others.
-  // Prefill of what a fetch would copy into a store that is full: other blocks leave for it.
+  // Prefill of what another worker holds of the prompt and this one does not: it would be stored a
+  // second time, whether fetched or computed again, and other blocks leave for it.
   double copied_seconds = 0;
   double requests = 0;       // That wait or run there, as far as is known.
   uint32_t held_tokens = 0;  // Of the prompt, that the worker need not compute.
@@ -39,7 +40,7 @@ struct Situation {
                                    // compute: 0 to 1.
 };
 
-// Of one worker, in seconds: max(queue, fetch) + work x (1 + delayed) + what a copy costs.
+// Of one worker, in seconds: max(.3 queue, fetch) + (work + .5 copied) x (1 + delayed).
 //
 // The seconds until the answer begins, and those that the request adds to others that come behind
 // it. Their number is delayed = min(50, arrivals / workers x (queue + work) / (1 - use)), use at
@@ -67,7 +68,8 @@ class Policy {
 
 // "round_robin": one worker after the other.
 // "least_load":  fewest requests that wait or run, ties at random.
-// "affinity":    most tokens held, then the least queue, ties at random.
+// "affinity":    most tokens held if that is a quarter of the prompt, then the least queue, ties at
+//                random.
 // "cost":        least CostOf, ties at random.
 // INVALID_ARGUMENT names the policies that there are.
 Result<std::unique_ptr<Policy>> MakePolicy(std::string_view name);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "cairn/common/clock.h"
 
@@ -25,8 +26,8 @@ class WindowSum {
   void MoveTo(int64_t second);
 
   std::array<double, kSeconds> buckets_{};
-  int64_t last_ = 0;  // The second of the newest bucket.
-  int64_t first_ = -1;
+  int64_t last_ = 0;              // The second of the newest bucket.
+  std::optional<int64_t> first_;  // Of the first value.
 };
 
 // Arrivals per second. Not thread-safe.
@@ -43,16 +44,19 @@ class ArrivalWindow {
 // thread-safe.
 class UseWindow {
  public:
+  // Seconds that a sample holds at most: a worker may have stopped to report.
+  static constexpr double kLongestSample = 1;
+
   void Sample(bool busy, TimePoint now);
-  // 0 to 1.
+  // 0 to 1. 0 while there are no samples.
   double Share(TimePoint now) const;
 
  private:
   WindowSum busy_;
-  bool now_busy_ = false;
-  TimePoint since_{};
-  bool known_ = false;
   WindowSum seen_;
+  bool known_ = false;
+  bool busy_now_ = false;
+  TimePoint since_{};
 };
 
 }  // namespace cairn::router

@@ -16,9 +16,11 @@ struct WorkerLoad {
   uint32_t parked = 0;
   uint64_t kv_pages_free = 0;
   uint64_t kv_pages_total = 0;
-  double prefill_tokens_per_second = 0;  // While nothing else is computed.
-  double drain_tokens_per_second = 0;    // Of prompts, while others decode as they do now.
-  // What the position of a prompt token adds to its prefill: seconds for each token before it.
+  // While nothing else is computed, of tokens with kQuotedPosition before them.
+  static constexpr double kQuotedPosition = 544;
+  double prefill_tokens_per_second = 0;
+  double drain_tokens_per_second = 0;  // Of prompts, while others decode as they do now.
+  // What each token before it adds to the prefill of a prompt token.
   double pair_seconds = 0;
   double step_seconds = 0;    // Of a step that decodes, before the first request's share.
   double decode_seconds = 0;  // What one more decode adds to a step.

@@ -11,12 +11,12 @@
 
 namespace cairn::router {
 
-// Seconds of work that wait, if the worker does one second's work in a second: so an estimate
-// without reports is neither stuck nor lost. Not thread-safe.
+// Seconds of work that wait, at a worker that does a second of work in a second. So an estimate
+// without reports is neither stuck nor lost. Times do not go back. Not thread-safe.
 class Backlog {
  public:
   void Set(double seconds, TimePoint now);
-  void Add(double seconds, TimePoint now);
+  void Add(double seconds, TimePoint now) { Set(At(now) + seconds, now); }
   double At(TimePoint now) const;
 
  private:
@@ -27,49 +27,64 @@ class Backlog {
 // Not thread-safe.
 class WorkerState {
  public:
-  // Speeds that are used until the worker reports its own.
-  struct Defaults {
-    double prefill_tokens_per_second = 2'000;
-    Duration stale_after{};
-    Duration report_delay{};
+  struct Options {
+    Duration stale_after = std::chrono::seconds(3);
+    Duration report_delay = std::chrono::milliseconds(10);
+    double prefill_tokens_per_second = 2'000;  // Until the worker reports its own.
   };
-  WorkerState(const Defaults& defaults, uint64_t generation)
-      : defaults_(defaults), generation_(generation) {}
+  // What one fetch of tokens takes, measured, by where they are.
+  struct FetchRates {
+    double memory = 0, disk = 0, elsewhere = 0;  // Tokens per second.
+  };
+  WorkerState(const Options& options, const FetchRates& rates, uint64_t generation)
+      : options_(options), rates_(rates), generation_(generation) {}
 
   void Report(const WorkerLoad& load, TimePoint now);
-  // A request with so much prefill goes there.
+  // A request with so much prefill goes there. `followed`: Ended will be called.
   void Sent(double prefill_seconds, int32_t priority, bool followed, TimePoint now);
-  void Ended();  // One that was sent and followed.
+  void Ended();
 
-  // Seconds of prefill before a request of this priority: nullopt for all that wait.
-  double QueueSeconds(std::optional<int32_t> priority, TimePoint now) const;
+  // Seconds until all prefill that is there is done.
+  double QueueSeconds(TimePoint now) const;
+  // The same without prompts of lower priorities that wait: a request of this priority overtakes
+  // them.
+  double WaitSeconds(int32_t priority, TimePoint now) const;
+  // That wait or run.
   double Requests(TimePoint now) const;
+  // The last report is not stale.
   bool Fresh(TimePoint now) const;
-  // The time to compute tokens [position, position + tokens) of a prompt.
+  // Of tokens [position, position + tokens) of a prompt.
   double PrefillSeconds(uint32_t position, uint32_t tokens) const;
   // What one more decode adds to a step.
   double decode_seconds() const { return load_.decode_seconds; }
+  // The share of the last minute in which prompts waited or ran.
   double Use(TimePoint now) const { return use_.Share(now); }
+
+  const FetchRates& fetch_rates() const { return rates_; }
+  FetchRates* mutable_fetch_rates() { return &rates_; }
   std::optional<TimePoint> reported_at() const { return reported_at_; }
   uint64_t generation() const { return generation_; }
   uint64_t picks() const { return picks_; }
   uint64_t followed() const { return followed_; }
 
  private:
+  // Requests that reports may not show yet.
+  static constexpr size_t kMostSent = 4096;
   struct Sending {
     TimePoint at;
     double seconds = 0;
     int32_t priority = 0;
   };
-  void Forget(TimePoint before);
 
-  const Defaults defaults_;
+  const Options options_;
+  FetchRates rates_;
   const uint64_t generation_;
-  WorkerLoad load_;  // Checked.
+  WorkerLoad load_;  // With numbers that make sense.
+  double reported_requests_ = 0;
   std::optional<TimePoint> reported_at_;
   Backlog backlog_;           // As reported, and what was sent since.
   Backlog own_;               // What this router sent, for when there are no reports.
-  std::deque<Sending> sent_;  // That reports may not show yet, oldest first. Bounded.
+  std::deque<Sending> sent_;  // Oldest first, at most kMostSent.
   UseWindow use_;
   uint64_t picks_ = 0;
   uint64_t followed_ = 0;

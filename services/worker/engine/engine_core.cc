@@ -42,7 +42,7 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
   if (parts_.cache != nullptr) ConnectCache(*executor);
   PrefixSession* const session = session_ ? &*session_ : nullptr;
   prompt_kv_.emplace(*parts_.transformer, clock_, session, push_queue(), parts_.published,
-                     selection_publisher_ ? &*selection_publisher_ : nullptr);
+                     selection_publisher_ ? &*selection_publisher_ : nullptr, urgent_push_queue());
   if (parts_.selection != nullptr) {
     selected_prompt_.emplace(*parts_.transformer, *parts_.model, *parts_.pool, clock_,
                              *parts_.selection, session, push_queue());
@@ -69,6 +69,9 @@ EngineCore::EngineCore(EngineParts parts, Executor* executor)
 void EngineCore::ConnectCache(Executor& executor) {
   client::CacheClient& cache = *parts_.cache;
   push_.emplace(cache, parts_.ns->spec.layout, clock_, parts_.options.push);
+  PushQueue::Options urgent = parts_.options.push;
+  urgent.niceness = 0;
+  urgent_push_.emplace(cache, parts_.ns->spec.layout, clock_, urgent);
   session_.emplace(
       PrefixSession::Dependencies{
           .client = cache, .codec = *parts_.codec, .clock = clock_, .executor = executor},
@@ -109,6 +112,7 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
         "field 'deadline': got a time {:.3f} s in the past, expected one to come",
         Seconds(clock_.Now() - *request.deadline));
   }
+  CAIRN_RETURN_IF_ERROR(CheckRole(request));
   auto job = std::make_shared<Job>(request, std::move(prompt), clock_);
   bool busy = false;
   {
@@ -122,6 +126,10 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
     cached = FindCached(*job);
     job->ExpectPrefill(std::ssize(job->prompt().tokens) -
                        std::ssize(cached.keys) * int64_t{BlockTokens()});
+  }
+  // What another worker computes is not computed here.
+  if (request.await_prefill > Duration(0)) {
+    job->ExpectPrefill(std::min<int64_t>(job->claim().prefill_tokens, BlockTokens()));
   }
   std::shared_ptr<Job> displaced;
   Status status = queue_.Put(job, &displaced);
@@ -145,6 +153,23 @@ Result<std::shared_ptr<Job>> EngineCore::Submit(const GenerateRequest& request) 
   }
   if (cached.below_memory > 0) LookAhead(*job, cached);
   return job;
+}
+
+Status EngineCore::CheckRole(const GenerateRequest& request) const {
+  const auto refuse = [](std::string_view why) {
+    return Errorf(StatusCode::kFailedPrecondition, "field 'prefill_only': {}", why);
+  };
+  const WorkerRole role = parts_.options.role;
+  if (!request.prefill_only) {
+    if (role == WorkerRole::kPrefill) {
+      return refuse("got false, but this worker has the role 'prefill'");
+    }
+    return OkStatus();
+  }
+  if (role == WorkerRole::kDecode) return refuse("got true, but this worker has the role 'decode'");
+  if (!session_) return refuse("got true, but this worker has no cache node to push to");
+  if (selected_prompt_) return refuse("got true, but this worker's recipe selects tokens");
+  return OkStatus();
 }
 
 EngineCore::Cached EngineCore::FindCached(const Job& job) {
@@ -365,7 +390,10 @@ void EngineCore::Keep(const Job& job, const GenerateSummary& summary,
                       std::shared_ptr<KvSequence> sequence) {
   // A segment is selected once, where a request says that it ends: answers do not become one.
   if (selected_prompt_) return;
-  if (!session_ || job.request().no_cache || summary.finish_reason == "cancelled") return;
+  if (!session_ || job.request().no_cache || job.request().prefill_only ||
+      summary.finish_reason == "cancelled") {
+    return;
+  }
   const std::vector<TokenId>& prompt = job.prompt().tokens;
   IdleTurn turn;
   turn.tokens = FinishedTurn(*parts_.model, context(), job.request(), job.prompt(), summary);
@@ -449,6 +477,9 @@ Status EngineCore::ReserveKv(KvSequence& sequence, int64_t tokens) {
   status = sequence.Reserve(tokens);
   if (status.code() != StatusCode::kResourceExhausted || !push_) return status;
   push_->DropPending();
+  status = sequence.Reserve(tokens);
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  urgent_push_->DropPending();
   return sequence.Reserve(tokens);
 }
 
@@ -462,7 +493,7 @@ bool EngineCore::WaitIdle(Duration timeout) {
       return false;
     }
   }
-  return !push_ || push_->WaitEmpty(deadline);
+  return !push_ || (push_->WaitEmpty(deadline) && urgent_push_->WaitEmpty(deadline));
 }
 
 WorkerEngine::Info EngineCore::GetInfo() const {
@@ -474,6 +505,7 @@ WorkerEngine::Info EngineCore::GetInfo() const {
   info.block_tokens = BlockTokens();
   info.threads = parts_.transformer->threads();
   info.cache_address = parts_.options.cache_address;
+  info.role = parts_.options.role;
   if (session_) {
     info.cache_connected = session_->GetStats().connected;
     info.fingerprint = session_->fingerprint();
@@ -491,7 +523,7 @@ WorkerEngine::Stats EngineCore::GetStats() const {
   stats.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   stats.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   if (session_) stats.prefix = session_->GetStats();
-  if (push_) stats.push = push_->GetStats();
+  if (push_) stats.push = push_->GetStats() + urgent_push_->GetStats();
   if (parts_.codec) stats.codecs = parts_.codec->GetStats();
   for (const PublishedNamespace& target : parts_.published) {
     for (const KvCodec::Stats& codec : target.codec->GetStats()) AddCodec(codec, &stats.codecs);
@@ -506,6 +538,7 @@ WorkerEngine::Load EngineCore::GetLoad() const {
     load = load_;
   }
   load.prefill_seconds = queue_.BacklogSeconds();
+  if (session_) load.cache_node_id = session_->node_id();
   load.kv_pages_total = static_cast<uint64_t>(parts_.pool->total_pages());
   load.kv_pages_free = static_cast<uint64_t>(parts_.pool->free_pages());
   std::map<int32_t, WorkerEngine::Load::Queued, std::greater<>> queued;
@@ -536,7 +569,9 @@ void EngineCore::Finish(TimePoint deadline) {
     idle_.clear();
     changed_.NotifyAll();
   }
-  if (push_) push_->Stop(deadline);
+  if (!push_) return;
+  urgent_push_->Stop(deadline);
+  push_->Stop(deadline);
 }
 
 }  // namespace cairn::worker

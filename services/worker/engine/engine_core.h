@@ -62,6 +62,8 @@ class EngineCore {
 
   // Null without a cache. Whoever drives the engine lets somebody push.
   PushQueue* push_queue() { return push_ ? &*push_ : nullptr; }
+  // The same for blocks that another worker waits for.
+  PushQueue* urgent_push_queue() { return urgent_push_ ? &*urgent_push_ : nullptr; }
 
   // The driver. ---------------------------------------------------------------------------------
   enum class Progress : uint8_t {
@@ -128,6 +130,8 @@ class EngineCore {
   // False: there is none.
   bool RunIdleTurn();
   void PrefillIdleTurn(IdleTurn turn);
+  // FAILED_PRECONDITION: not a request for this worker.
+  Status CheckRole(const GenerateRequest& request) const;
   // Room for `tokens`; gives up what idle turns and waiting pushes hold when the pool is short.
   Status ReserveKv(KvSequence& sequence, int64_t tokens);
 
@@ -140,6 +144,7 @@ class EngineCore {
   // Destroyed before the pool: both refer to pages.
   std::optional<PrefixSession> session_;
   std::optional<PushQueue> push_;
+  std::optional<PushQueue> urgent_push_;  // Never paused, and not at a low priority.
 
   const PromptOrder order_;
   RequestQueue queue_;

@@ -132,6 +132,26 @@ Status CheckScore(const Model& model, const GenerateRequest& request, size_t pro
   return OkStatus();
 }
 
+// A prompt that goes from one worker to another.
+Status CheckApart(const GenerateRequest& request) {
+  if (request.await_prefill < Duration(0) || request.await_prefill > kMaxAwaitPrefill) {
+    return InvalidArgument("field 'await_prefill': got {} s, expected 0 to {} s",
+                           Seconds(request.await_prefill), Seconds(kMaxAwaitPrefill));
+  }
+  if (!request.prefill_only) return OkStatus();
+  if (request.no_cache) {
+    return InvalidArgument("field 'prefill_only': got true with no_cache, expected one of them");
+  }
+  if (request.await_prefill > Duration(0)) {
+    return InvalidArgument("field 'await_prefill': got {} s with prefill_only, expected 0",
+                           Seconds(request.await_prefill));
+  }
+  if (!request.score_tokens.empty()) {
+    return InvalidArgument("field 'prefill_only': got true with a continuation, expected none");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens,
@@ -140,6 +160,7 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
   CAIRN_RETURN_IF_ERROR(CheckTrace(request.trace));
   CAIRN_RETURN_IF_ERROR(CheckStops(request.stop));
   CAIRN_RETURN_IF_ERROR(CheckOrder(request));
+  CAIRN_RETURN_IF_ERROR(CheckApart(request));
   if (request.max_tokens < 1 || request.max_tokens > context_tokens) {
     return InvalidArgument("field 'max_tokens': got {}, expected 1 to {}", request.max_tokens,
                            context_tokens);
@@ -159,7 +180,7 @@ Result<PreparedPrompt> PreparePrompt(const Model& model, uint32_t context_tokens
   }
   const auto room = static_cast<uint32_t>(context_tokens - prompt.tokens.size());
   CAIRN_RETURN_IF_ERROR(CheckScore(model, request, prompt.tokens.size(), room, block_tokens));
-  prompt.max_tokens = std::min(request.max_tokens, room);
+  prompt.max_tokens = request.prefill_only ? 0 : std::min(request.max_tokens, room);
   return prompt;
 }
 

@@ -10,11 +10,12 @@ namespace cairn::worker {
 
 PromptKv::PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session,
                    PushQueue* push, std::span<const PublishedNamespace> published,
-                   SelectionPublisher* selections)
+                   SelectionPublisher* selections, PushQueue* urgent)
     : transformer_(transformer),
       clock_(clock),
       session_(session),
       push_(push),
+      urgent_(urgent != nullptr ? urgent : push),
       published_(published),
       selections_(selections),
       prefiller_(transformer, clock),
@@ -54,7 +55,8 @@ Status PromptKv::CheckLoans(std::span<const TokenId> prompt, KvSequence& sequenc
 void PromptKv::Push(const PromptRun& run, uint32_t first_computed) {
   std::vector<ComputedBlock> blocks = Blocks(run, run.keys_, first_computed);
   if (blocks.empty()) return;
-  push_->Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
+  PushQueue& queue = run.request_.hand_over ? *urgent_ : *push_;
+  queue.Enqueue(session_->fingerprint(), session_->codec(), std::move(blocks));
   if (session_->codec().lossy() && run.report_.fetched_blocks > 0) return;  // Not of exact lineage.
   for (const PublishedNamespace& target : published_) {
     if (target.selection != nullptr) continue;
@@ -72,7 +74,8 @@ std::vector<ComputedBlock> PromptKv::Blocks(const PromptRun& run, std::span<cons
       std::min<size_t>(keys.size(), static_cast<size_t>(sequence.length() / block_tokens_));
   std::vector<ComputedBlock> blocks;
   for (size_t b = first; b < end; ++b) {
-    if (run.adopted_[b]) continue;  // Whoever computed it pushes it.
+    // Whoever computed it pushes it, but perhaps later than another worker needs it.
+    if (run.adopted_[b] && !run.request_.hand_over) continue;
     ComputedBlock block;
     block.key = keys[b];
     if (b > 0) block.parent = keys[b - 1];
@@ -83,6 +86,7 @@ std::vector<ComputedBlock> PromptKv::Blocks(const PromptRun& run, std::span<cons
                   sequence.layout().page_bytes()};
     block.hold = run.request_.sequence;
     block.trace = run.request_.trace;
+    if (keys.data() == run.keys_.data()) block.promise = run.promise_;
     blocks.push_back(std::move(block));
   }
   return blocks;

@@ -38,10 +38,11 @@ class PromptKv {
  public:
   // All must outlive it. `session` and `push` are both null or both not. `published`: where
   // computed blocks of exact lineage are pushed to beside the session's namespace. `selections`:
-  // pushes to those of them that select; may be null.
+  // pushes to those of them that select; may be null. `urgent`: for
+  // blocks that another worker waits for; null: `push`.
   PromptKv(Transformer& transformer, const Clock& clock, PrefixSession* session, PushQueue* push,
            std::span<const PublishedNamespace> published = {},
-           SelectionPublisher* selections = nullptr);
+           SelectionPublisher* selections = nullptr, PushQueue* urgent = nullptr);
 
   struct Request {
     std::span<const TokenId> tokens;
@@ -60,6 +61,12 @@ class PromptKv {
     // Asked while a run that was alone waits for fetched bytes. True: another request wants to run.
     // Null: nobody is kept from anything by a step that waits.
     std::function<bool()> company = nullptr;
+    // Another worker waits for the blocks (docs/disaggregation.md): they are announced, and each is
+    // pushed at once. REQUIRES: use_cache, no logits.
+    bool hand_over = false;
+    std::function<void()> announced = nullptr;  // Called once they are, or cannot be.
+    // How long blocks are waited for that another worker has announced. 0: not at all.
+    Duration await{0};
   };
 
   struct Report {
@@ -101,6 +108,7 @@ class PromptKv {
   const Clock& clock_;
   PrefixSession* const session_;
   PushQueue* const push_;
+  PushQueue* const urgent_;
   const std::span<const PublishedNamespace> published_;
   SelectionPublisher* const selections_;
   // The run that published selections watch: one at a time. Null: none.

@@ -9,6 +9,9 @@ namespace {
 // Questions to the node for blocks that were computed over decoded ones. A conversation adds one
 // with each turn whose blocks are still there.
 constexpr int kMostFurtherMatches = 8;
+// Blocks that are fetched at a time of what another worker computes, unless fewer have come for
+// long.
+constexpr uint32_t kAwaitedPiece = 8;
 
 }  // namespace
 
@@ -19,7 +22,8 @@ PromptRun::PromptRun(PromptKv& kv, PromptKv::Request request)
       use_cache_(request_.use_cache && kv.session_ != nullptr),
       total_(std::ssize(request_.tokens)),
       held_(sequence_.length()),
-      start_(kv.clock_.Now()) {
+      start_(kv.clock_.Now()),
+      await_until_(start_ + request_.await) {
   pause_.emplace(request_.background ? nullptr : kv.push_);
   if (use_cache_) keys_ = kv.session_->Keys(request_.tokens);
   wanted_ = keys_;
@@ -61,6 +65,8 @@ Step PromptRun::Next(int64_t max_rows, bool alone) {
     case State::kMatch:
       Match(alone);
       return {Step::Kind::kWorked};
+    case State::kAwaiting:
+      return NextAwaiting(alone);
     case State::kFetching:
       return NextFetching();
     case State::kChunk:
@@ -86,30 +92,95 @@ Step PromptRun::NextFetching() {
 }
 
 bool PromptRun::WaitBriefly() {
+  if (awaited_ != nullptr) {
+    awaited_->WaitBriefly();
+    return true;
+  }
   if (fetch_ != nullptr) fetch_->WaitBriefly();
   return fetch_ != nullptr;
 }
 
+bool PromptRun::MayAwait(uint32_t held, MissReason reason) const {
+  return use_cache_ && held < wanted_.size() && reason == MissReason::kIncomplete &&
+         kv_.clock_.Now() < await_until_;
+}
+
+void PromptRun::StartAwait(uint32_t held) {
+  held_blocks_ = held;
+  pause_.reset();  // This may take long.
+  const auto all = static_cast<uint32_t>(wanted_.size());
+  // A lossy prefix is fetched whole: see StartFetch.
+  const bool whole = kv_.session_->codec().lossy();
+  awaited_ = kv_.session_->Await(wanted_, held, whole ? all : std::min(all, held + kAwaitedPiece),
+                                 await_until_, request_.trace);
+  state_ = State::kAwaiting;
+}
+
+Step PromptRun::NextAwaiting(bool alone) {
+  const bool stopped = request_.stop && request_.stop();
+  if (!stopped && !awaited_->PollDone()) return {Step::Kind::kWaiting};
+  const bool more = !stopped && awaited_->blocks() > held_blocks_;
+  report_.miss_reason = awaited_->reason();
+  awaited_.reset();
+  if (more) {
+    Match(alone);
+  } else {
+    kv_.session_->CountMissed(report_.miss_reason, wanted_.size() - held_blocks_);
+    BeginChunks();
+  }
+  return {Step::Kind::kWorked};
+}
+
+void PromptRun::Announce() {
+  if (!request_.hand_over) return;
+  if (use_cache_ && !wanted_.empty()) {
+    promise_ = kv_.session_->Announce(wanted_, request_.trace);
+  }
+  if (request_.announced) request_.announced();
+}
+
+void PromptRun::PushNow(int64_t end) {
+  // Which lineage a lossy prompt has is known at its end. What was computed over memory that the
+  // node has taken back is computed again.
+  if (!request_.hand_over || kv_.lossy() || end <= pushed_ ||
+      sequence_.FirstBrokenLoan() != sequence_.page_count()) {
+    return;
+  }
+  kv_.Push(*this, static_cast<uint32_t>(pushed_));
+  pushed_ = end;
+}
+
 void PromptRun::Match(bool alone) {
-  if (wanted_.empty()) return BeginChunks();
+  if (wanted_.empty()) {
+    Announce();
+    return BeginChunks();
+  }
   PrefixSession& session = *kv_.session_;
   const auto here = static_cast<size_t>(names_.empty() ? 0 : sequence_.Published(wanted_));
   // The node's decoded blocks go first, so only it can say what a lossy recipe shares.
-  if (here == wanted_.size() && !session.codec().lossy()) return BeginChunks();
+  if (here == wanted_.size() && !session.codec().lossy()) {
+    Announce();
+    return BeginChunks();
+  }
   PrefixSession::Match match =
       session.Lookup(wanted_, kv_.prefiller_.tokens_per_second(), request_.trace, request_.next);
-  report_.match_seconds = match.seconds;
+  Announce();
+  report_.match_seconds += match.seconds;
   report_.miss_reason = match.reason;
   report_.timeline.push_back({TimelineSpan::Kind::kMatch, TimelineSpan::kAllLayers, 0, match.blocks,
                               0, Seconds(kv_.clock_.Now() - start_)});
   exact_ = match.blocks;
   if (session.codec().lossy() && match.blocks > 0) MatchFurther(&match);
   matched_ = match.blocks;
-  if (sequence_.length() > 0) {
+  if (held_ > 0) {
     // Idle work on pages that a push may be reading: they are not fetched over.
     return matched_ < wanted_.size() ? BeginChunks() : Finish();
   }
-  if (matched_ == 0 || (matched_ <= here && !session.codec().lossy())) {
+  const bool lossy = session.codec().lossy();
+  if (MayAwait(matched_, match.reason) && (matched_ <= held_blocks_ || lossy)) {
+    return StartAwait(lossy ? 0 : std::max(matched_, held_blocks_));
+  }
+  if (matched_ <= held_blocks_ || (matched_ <= here && !lossy)) {
     session.CountMissed(match.reason, wanted_.size() - here);
     return BeginChunks();
   }
@@ -131,8 +202,11 @@ void PromptRun::MatchFurther(PrefixSession::Match* match) {
 void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
   selecting_ = false;
   const PrefixSession::Options& options = kv_.session_->options();
-  overlap_ = alone && options.overlap && matched_ * kv_.block_tokens_ < total_;
-  choose_ = options.choose && overlap_ && !request_.background;
+  // Pieces of what another worker computes are only fetched; the last one overlaps, too.
+  const bool pieces = request_.await > Duration(0);
+  overlap_ = alone && options.overlap && matched_ * kv_.block_tokens_ < total_ &&
+             !request_.hand_over && (!pieces || matched_ == wanted_.size());
+  choose_ = options.choose && overlap_ && !request_.background && !pieces;
   // Where parts of a lossy prefix are computed instead of fetched, what follows has bytes that
   // depend on where they meet, and is not pushed. So nothing is chosen while there is more to push
   // than the last token's block.
@@ -143,6 +217,9 @@ void PromptRun::StartFetch(PrefixSession::Match match, bool alone) {
   wanted.prefill = kv_.prefiller_.model();
   wanted.overlap = overlap_;
   wanted.choose = choose_;
+  wanted.lend = !pieces;
+  wanted.held = held_blocks_;
+  front_ = held_blocks_;
   wanted.trace = request_.trace;
   fetch_ = kv_.session_->Fetch(std::move(match), sequence_, wanted);
   state_ = State::kFetching;
@@ -188,17 +265,21 @@ void PromptRun::SettleFetch(bool wait) {
   // Nothing was computed yet, or it stands on KV that did not come.
   for (int64_t page = good; page < sequence_.page_count(); ++page) sequence_.TakeBack(page);
   sequence_.SetLength(good * kv_.block_tokens_);
+  if (request_.hand_over) pushed_ = good;
+  if (good == matched_ && MayAwait(good, MissReason::kIncomplete)) return StartAwait(good);
   // What is computed now may read lent pages, too.
   check_loans_ = good * kv_.block_tokens_;
   BeginChunks();
 }
 
 void PromptRun::NoteFetched(const PrefixFetch::Outcome& outcome) {
-  report_.fetched = outcome.bytes;
+  report_.fetched.host += outcome.bytes.host;
+  report_.fetched.disk += outcome.bytes.disk;
+  report_.fetched.lent += outcome.bytes.lent;
   report_.path = outcome.path;
-  report_.fetch_seconds = outcome.seconds;
-  report_.fetched_blocks = outcome.fetched_blocks;
-  report_.chosen_blocks = outcome.blocks - outcome.fetched_blocks;
+  report_.fetch_seconds += outcome.seconds;
+  report_.fetched_blocks = held_blocks_ + outcome.fetched_blocks;
+  report_.chosen_blocks = outcome.blocks - report_.fetched_blocks;
   as_pushed_ = outcome.as_pushed;
   if (kv_.session_->codec().lossy() && outcome.fetched_blocks > 0) names_.clear();
   const double offset = Seconds(outcome.start - start_);
@@ -405,6 +486,7 @@ void PromptRun::Computed(const Status& status, const Pass& pass) {
   kv_.prefiller_.Measure(begin, chunk_tokens_, pass.seconds, pass.disturbed || request_.background,
                          &block_seconds_);
   Publish(begin / kv_.block_tokens_, sequence_.length() / kv_.block_tokens_);
+  PushNow(sequence_.length() / kv_.block_tokens_);
   if (sequence_.length() == total_) EndChunks(OkStatus());
 }
 
@@ -443,7 +525,8 @@ void PromptRun::Finish() {
       push = false;
     }
   }
-  if (push) kv_.Push(*this, static_cast<uint32_t>(there / kv_.block_tokens_));
+  if (push) kv_.Push(*this, static_cast<uint32_t>(std::max(pushed_, there / kv_.block_tokens_)));
+  promise_.reset();
   if (kv_.watched_ == this) {
     if (selecting_ && report_.status.ok()) {
       kv_.selections_->Push(request_.tokens, request_.sequence, block_seconds_, request_.trace);

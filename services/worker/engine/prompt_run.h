@@ -2,8 +2,13 @@
 // One prompt on its way through PromptKv, in steps that can be interleaved with other prompts.
 //
 //   kMatch -> kFetching -> kChunk -> kFinished
-//      |                     ^
+//      |        ^  |         ^
+//      |        |  v         |
+//      |     kAwaiting ------+
 //      +--- nothing found ---+
+//
+// kAwaiting, for a request that says so: another worker computes the next blocks, and they are
+// fetched as they come (docs/disaggregation.md).
 //
 // kMatch asks the cache node (one step, within the match deadline). kFetching waits for matched
 // blocks. kChunk yields the rest of the prompt as chunks for Transformer::Forward.
@@ -37,7 +42,7 @@ namespace cairn::worker {
 // nothing writes to the sequence's pages any more.
 class PromptRun {
  public:
-  enum class State : uint8_t { kMatch, kFetching, kChunk, kFinished };
+  enum class State : uint8_t { kMatch, kAwaiting, kFetching, kChunk, kFinished };
 
   // `kv` and what the request points to must outlive it.
   PromptRun(PromptKv& kv, PromptKv::Request request);
@@ -68,6 +73,14 @@ class PromptRun {
   void MatchFurther(PrefixSession::Match* match);
   void StartFetch(PrefixSession::Match match, bool alone);
   Step NextFetching();
+  // Another worker may still bring blocks after the first `held`.
+  bool MayAwait(uint32_t held, MissReason reason) const;
+  void StartAwait(uint32_t held);
+  Step NextAwaiting(bool alone);
+  // Tells others that this run computes what the node does not have.
+  void Announce();
+  // Of a run that hands over: the blocks before `end` are there.
+  void PushNow(int64_t end);
   // Says whether others want to run: then waiting and computing in one step ends.
   bool GiveWay();
   // Computes on what the fetch brings, while it runs. False: not to be settled now, since it was
@@ -118,6 +131,11 @@ class PromptRun {
   std::vector<double> block_seconds_;
 
   State state_ = State::kMatch;
+  std::shared_ptr<const void> promise_;  // To push what was announced.
+  int64_t pushed_ = 0;                   // Blocks that need no push any more.
+  const TimePoint await_until_;
+  std::unique_ptr<AwaitedBlocks> awaited_;
+  uint32_t held_blocks_ = 0;  // Fetched before the fetch under way.
   std::unique_ptr<PrefixFetch> fetch_;
   bool overlap_ = false;
   bool choose_ = false;

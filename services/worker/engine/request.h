@@ -66,9 +66,16 @@ struct GenerateRequest {
   std::optional<TimePoint> deadline = std::nullopt;
   NextUse next = NextUse::kUnknown;  // What the caller expects of the conversation.
   bool want_timeline = false;        // Fill GenerateSummary::timeline.
-  std::string trace;                 // Goes with every request to the cache node. May be empty.
+  // Compute and push the prompt's full blocks, but those of its last token, and end there
+  // (docs/disaggregation.md). Nothing is generated.
+  bool prefill_only = false;
+  // How long to wait for blocks of the prompt that another worker has announced. What has not come
+  // by then is computed.
+  Duration await_prefill{0};
+  std::string trace;  // Goes with every request to the cache node. May be empty.
 };
 inline constexpr size_t kMaxScoreTokens = 1024;
+inline constexpr Duration kMaxAwaitPrefill = std::chrono::minutes(10);
 inline constexpr size_t kMaxStops = 16;
 inline constexpr size_t kMaxStopBytes = 256;
 inline constexpr size_t kMaxTenantBytes = 128;
@@ -87,7 +94,7 @@ struct GenerateSummary {
   double queue_seconds = 0;
   double match_seconds = 0;
   double fetch_seconds = 0;   // From the match's answer to the last slice.
-  std::string finish_reason;  // "stop", "length", "cancelled" or "deadline".
+  std::string finish_reason;  // "stop", "length", "prefill", "cancelled" or "deadline".
   // SHA-256 of the last prompt token's float32 logits, little-endian. Only with want_logits_digest.
   std::optional<Digest> prompt_logits_sha256;
   // The same of all the logits that tokens were taken from, one row after the other.
@@ -113,6 +120,9 @@ struct GenerateCallbacks {
   // Logits after score_tokens[first] to score_tokens[first + rows - 1]: [rows][vocab]. False
   // cancels.
   std::function<bool(size_t first, size_t rows, std::span<const float> logits)> on_scores = nullptr;
+  // The request is with prefill_only, and its blocks are announced: another worker may wait for
+  // them now. At most once. False cancels.
+  std::function<bool()> on_announced = nullptr;
   // Polled about every 20 ms while there is nothing else to do. True cancels.
   std::function<bool()> cancelled;
 };

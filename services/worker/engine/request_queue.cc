@@ -1,6 +1,7 @@
 #include "services/worker/engine/request_queue.h"
 
 #include <chrono>
+#include <utility>
 
 namespace cairn::worker {
 namespace {
@@ -14,6 +15,12 @@ void Job::PutToken(TokenId id, std::string text) {
   MutexLock lock(mu_);
   tokens_.push_back({id, std::move(text)});
   generated_.fetch_add(1, std::memory_order_relaxed);
+  changed_.NotifyAll();
+}
+
+void Job::PutAnnounced() {
+  MutexLock lock(mu_);
+  announced_ = true;
   changed_.NotifyAll();
 }
 
@@ -45,19 +52,22 @@ Result<GenerateSummary> Job::Consume(const GenerateCallbacks& callbacks) {
   while (true) {
     std::deque<Token> tokens;
     std::deque<Scores> scores;
+    bool announced = false;
     std::optional<Result<GenerateSummary>> outcome;
     {
       MutexLock lock(mu_);
-      changed_.WaitUntil(mu_, clock_, clock_.Now() + kCancelPoll,
-                         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                           return !tokens_.empty() || !scores_.empty() || outcome_.has_value();
-                         });
+      changed_.WaitUntil(
+          mu_, clock_, clock_.Now() + kCancelPoll, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+            return !tokens_.empty() || !scores_.empty() || announced_ || outcome_.has_value();
+          });
       tokens.swap(tokens_);
       scores.swap(scores_);
+      announced = std::exchange(announced_, false);
       changed_.NotifyAll();
       outcome = std::move(outcome_);
       outcome_.reset();
     }
+    if (announced && !left() && callbacks.on_announced && !callbacks.on_announced()) Cancel();
     for (const Token& token : tokens) {
       if (left()) break;
       if (callbacks.on_token && !callbacks.on_token(token.id, token.text)) Cancel();

@@ -63,6 +63,7 @@ class Job {
 
   // Engine's side. A reader that is slow never holds the engine up: at most max_tokens tokens wait.
   void PutToken(TokenId id, std::string text);
+  void PutAnnounced();
   // Waits while the reader is kMaxScores behind: logits are large. Returns at once when cancelled.
   void PutScores(size_t first, size_t rows, std::vector<float> logits);
   // True when PutScores would not wait. Waits at most `wait` for that.
@@ -103,6 +104,7 @@ class Job {
   CondVar changed_;
   std::deque<Token> tokens_ ABSL_GUARDED_BY(mu_);
   std::deque<Scores> scores_ ABSL_GUARDED_BY(mu_);
+  bool announced_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<Result<GenerateSummary>> outcome_ ABSL_GUARDED_BY(mu_);
 };
 

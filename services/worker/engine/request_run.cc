@@ -75,12 +75,23 @@ bool RequestRun::WaitBriefly() {
   return state_ == State::kScore || (state_ == State::kPrompt && prompt_->WaitBriefly());
 }
 
+std::span<const TokenId> RequestRun::PromptTokens() const {
+  const std::span<const TokenId> tokens = job_->prompt().tokens;
+  if (!job_->request().prefill_only) return tokens;
+  const auto block_tokens = static_cast<size_t>(parts_.pool.layout().block_tokens);
+  return tokens.first((tokens.size() - 1) / block_tokens * block_tokens);
+}
+
 PromptKv::Request RequestRun::Wanted() {
   const GenerateRequest& request = job_->request();
   PromptKv::Request wanted;
-  wanted.tokens = job_->prompt().tokens;
+  wanted.tokens = PromptTokens();
   wanted.sequence = sequence_;
-  wanted.logits = scoring() ? nullptr : logits_.data();
+  wanted.logits = scoring() || request.prefill_only ? nullptr : logits_.data();
+  wanted.hand_over = request.prefill_only;
+  wanted.announced = [job = job_] { job->PutAnnounced(); };
+  // A request that was parked begins again with what the node has by then.
+  wanted.await = resumed_ || !wanted.use_cache ? Duration(0) : request.await_prefill;
   wanted.use_cache = !request.no_cache;
   // What was computed the first time must not come back in a lossy form.
   if (resumed_ && summary_.fetched_tokens == 0 && parts_.prompt_kv.lossy()) {
@@ -159,8 +170,8 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
   if (resumed_) return EndPromptAgain(report.status);
   summary_.fetched_tokens = report.fetched_blocks * block_tokens;
   summary_.shared_tokens = report.shared_blocks * block_tokens;
-  summary_.computed_tokens =
-      summary_.prompt_tokens - summary_.fetched_tokens - summary_.shared_tokens;
+  summary_.computed_tokens = static_cast<uint32_t>(PromptTokens().size()) -
+                             summary_.fetched_tokens - summary_.shared_tokens;
   summary_.miss_reason = report.miss_reason;
   summary_.fetched = report.fetched;
   summary_.match_seconds = report.match_seconds;
@@ -175,6 +186,10 @@ void RequestRun::EndPrompt(const PromptKv::Report& report) {
     return Finish(OkStatus());
   }
   if (!status.ok()) return Finish(status);
+  if (job_->request().prefill_only) {
+    summary_.finish_reason = "prefill";
+    return Finish(OkStatus());
+  }
   if (scoring()) {
     state_ = State::kScore;
     return;

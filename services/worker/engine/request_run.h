@@ -87,6 +87,9 @@ class RequestRun {
   bool stopped() const {
     return job_->cancelled() || parts_.cancel_all.load(std::memory_order_relaxed);
   }
+  // Tokens of the prompt that are computed here: with prefill_only the full blocks before its last
+  // token.
+  std::span<const TokenId> PromptTokens() const;
   PromptKv::Request Wanted();
   Step Reserve(bool alone);
   void ComputeSelected();

@@ -20,7 +20,10 @@ class ThreadedEngine final : public WorkerEngine {
         background_(parts.cache == nullptr ? nullptr
                                            : std::make_unique<ThreadPool>(Background(parts))),
         core_(std::move(parts), background_.get()) {
-    if (core_.push_queue() != nullptr) push_thread_.emplace(*core_.push_queue());
+    if (core_.push_queue() != nullptr) {
+      push_thread_.emplace(*core_.push_queue());
+      urgent_push_thread_.emplace(*core_.urgent_push_queue());
+    }
     thread_ = std::thread([this] { core_.Run(); });
   }
 
@@ -56,12 +59,24 @@ class ThreadedEngine final : public WorkerEngine {
   const Clock& clock_;
   const std::unique_ptr<ThreadPool> background_;  // Null without a cache.
   EngineCore core_;
-  std::optional<PushThread> push_thread_;
+  std::optional<PushThread> push_thread_, urgent_push_thread_;
   Mutex shutdown_mu_;  // Serialises Shutdown.
   std::thread thread_;
 };
 
 }  // namespace
+
+std::string_view Name(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kBoth:
+      return "both";
+    case WorkerRole::kPrefill:
+      return "prefill";
+    case WorkerRole::kDecode:
+      return "decode";
+  }
+  return "both";
+}
 
 Result<std::unique_ptr<WorkerEngine>> WorkerEngine::Create(
     const Options& options, std::unique_ptr<client::CacheClient> cache,

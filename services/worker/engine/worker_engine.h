@@ -35,6 +35,14 @@ class CacheClient;
 
 namespace cairn::worker {
 
+// What a worker is for, where prefill and decode are apart (docs/disaggregation.md).
+enum class WorkerRole : uint8_t {
+  kBoth,
+  kPrefill,  // Only requests with prefill_only.
+  kDecode,   // None of these.
+};
+std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+
 // Thread-safe.
 class WorkerEngine {
  public:
@@ -68,6 +76,7 @@ class WorkerEngine {
     // Further recipes: what is computed over exact KV is pushed to a namespace of each, too.
     std::vector<std::string> publish = {};
     std::string cache_address;  // For GetInfo only.
+    WorkerRole role = WorkerRole::kBoth;
     PrefixSession::Options prefix;
     PushQueue::Options push;
   };
@@ -81,6 +90,7 @@ class WorkerEngine {
     int threads = 0;
     std::string cache_address;
     bool cache_connected = false;
+    WorkerRole role = WorkerRole::kBoth;
     std::optional<Digest> fingerprint;  // Of the namespace; nullopt without a cache.
   };
 
@@ -126,6 +136,7 @@ class WorkerEngine {
       uint64_t prefill_tokens = 0;  // As far as is known.
     };
     std::vector<Queued> queued;  // Greatest priority first; none without requests.
+    std::string cache_node_id;   // Of the node that it reads from. Empty: none now.
   };
 
   // `cache` may be null: then everything is computed. Nothing is asked of the cache node here, so a

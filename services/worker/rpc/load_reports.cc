@@ -25,8 +25,10 @@ void ToProto(const WorkerEngine::Load& load, v1::LoadReport* out) {
   out->set_kv_pages_total(load.kv_pages_total);
   out->set_prefill_tokens_per_second(load.rates.prefill_tokens_per_second);
   out->set_drain_tokens_per_second(load.rates.drain_tokens_per_second);
+  out->set_pair_seconds(load.rates.pair_seconds);
   out->set_step_seconds(load.rates.step_seconds);
   out->set_decode_seconds(load.rates.decode_seconds);
+  out->set_cache_node_id(load.cache_node_id);
   for (const WorkerEngine::Load::Queued& queued : load.queued) {
     v1::QueuedRequests* const one = out->add_queued();
     one->set_priority(queued.priority);

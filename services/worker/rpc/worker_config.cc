@@ -23,6 +23,10 @@ void RegisterWorker(config::Schema& schema, WorkerConfig& c) {
   schema.Text("arithmetic", &c.arithmetic,
               "fast: bfloat16 products with float32 sums if the machine can do it. float32: exact.",
               {.choices = {"fast", "float32"}});
+  schema.Text("role", &c.role,
+              "What the worker is for (docs/disaggregation.md). prefill: it computes prompts that "
+              "others continue, and takes no other requests. decode: it takes none of these.",
+              {.choices = {"both", "prefill", "decode"}});
   schema.Integer("threads", &c.threads, "Threads that compute. 0: one per processor.",
                  {.max = 1024, .unit = "threads"});
   schema.Integer("context", &c.context,
@@ -245,6 +249,9 @@ Result<WorkerEngine::Options> EngineOptions(const WorkerConfig& c) {
   options.publish = SplitRecipes(c.publish);
   options.calibration = c.calibration;
   options.cache_address = c.cache_address;
+  options.role = c.role == "prefill"  ? WorkerRole::kPrefill
+                 : c.role == "decode" ? WorkerRole::kDecode
+                                      : WorkerRole::kBoth;
   options.prefix.match_deadline = duration_cast<milliseconds>(c.match_deadline);
   options.prefix.stall_deadline = duration_cast<milliseconds>(c.stall_deadline);
   options.prefix.overlap = c.overlap;

@@ -18,6 +18,7 @@ struct WorkerConfig {
   service::Settings process{.admin_listen = "127.0.0.1:7501"};
   std::string listen = "127.0.0.1:7500";
   std::string model;
+  std::string role = "both";
   std::string arithmetic = "fast";
   uint32_t threads = 0;
   uint32_t context = 0;

@@ -88,6 +88,8 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& proto, TimePoint no
   request.keep_turn = proto.keep_turn();
   request.want_timeline = proto.want_timeline();
   request.prefix_end = proto.prefix_end();
+  request.prefill_only = proto.prefill_only();
+  request.await_prefill = std::chrono::milliseconds(proto.await_prefill_ms());
   request.stop.assign(proto.stop().begin(), proto.stop().end());
   request.priority = proto.priority();
   request.tenant = proto.tenant();
@@ -175,6 +177,11 @@ Status WorkerService::Generate(rpc::Call& call, const v1::GenerateRequest& reque
     response.mutable_token()->set_text(std::string(text));
     return write(response);  // False when the client is gone.
   };
+  callbacks.on_announced = [&] {
+    v1::GenerateResponse response;
+    response.mutable_announced();
+    return write(response);
+  };
   callbacks.cancelled = [&] { return call.cancelled(); };
   CAIRN_ASSIGN_OR_RETURN(const GenerateSummary summary, engine_.Generate(wanted, callbacks));
   metrics_.Observe(summary);
@@ -235,6 +242,7 @@ Status WorkerService::GetInfo(v1::WorkerInfo* response) {
   response->set_block_tokens(info.block_tokens);
   response->set_cache_address(info.cache_address);
   response->set_cache_connected(info.cache_connected);
+  response->set_role(static_cast<v1::WorkerRole>(info.role));
   if (info.fingerprint) response->set_fingerprint(std::string(info.fingerprint->View()));
   return OkStatus();
 }

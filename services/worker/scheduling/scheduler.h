@@ -46,6 +46,8 @@ struct MeasuredRates {
   double decode_seconds = 0;  // What one more decode adds to a step.
   // Prompt tokens computed in a second while prompts wait, the time of decodes included.
   double drain_tokens_per_second = 0;
+  // What each token before it adds to a prompt token. prefill_tokens_per_second is with 544 before.
+  double pair_seconds = 0;
 };
 
 // Called from the engine's thread only.

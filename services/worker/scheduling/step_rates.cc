@@ -74,6 +74,7 @@ MeasuredRates StepRates::rates() const {
   rates.decode_seconds = decode_.b();
   const double seconds = PrefillSeconds(kQuotedPosition, kQuotedTokens);
   if (seconds > 0) rates.prefill_tokens_per_second = kQuotedTokens / seconds;
+  rates.pair_seconds = prefill_.b() / kPositionUnit;
   return rates;
 }
 

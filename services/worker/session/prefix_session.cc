@@ -16,6 +16,10 @@ namespace {
 constexpr std::chrono::milliseconds kMinFetchLimit{500};
 // Of a fetch while the worker does not know its prefill speed.
 constexpr std::chrono::seconds kUnknownFetchLimit{30};
+// Of a question that waits for blocks: after it the task asks whether anybody still wants them.
+constexpr std::chrono::milliseconds kAwaitSlice{200};
+// An announcement ends with its blocks, or with the session: this is only for a worker that hangs.
+constexpr std::chrono::seconds kAnnounced{600};
 
 MissReason ReasonOf(const Status& status) {
   switch (status.code()) {
@@ -86,6 +90,30 @@ struct PrefixFetchState {
   bool stopped ABSL_GUARDED_BY(mu) = false;
 };
 
+struct AwaitedState {
+  AwaitedState(const Clock& clock_in, uint32_t held_in, uint32_t at_least_in, TimePoint until_in)
+      : clock(clock_in), held(held_in), at_least(at_least_in), until(until_in) {}
+  const Clock& clock;
+  const uint32_t held;
+  const uint32_t at_least;
+  const TimePoint until;
+
+  Mutex mu;
+  CondVar changed;
+  bool stopped ABSL_GUARDED_BY(mu) = false;
+  bool done ABSL_GUARDED_BY(mu) = false;
+  uint32_t blocks ABSL_GUARDED_BY(mu) = 0;
+  MissReason reason ABSL_GUARDED_BY(mu) = MissReason::kNone;
+
+  void Settle(uint32_t blocks_in, MissReason reason_in) {
+    MutexLock lock(mu);
+    done = true;
+    blocks = blocks_in;
+    reason = reason_in;
+    changed.NotifyAll();
+  }
+};
+
 PrefixSession::PrefixSession(const Dependencies& dependencies, CheckedNamespace ns,
                              const KvLayout& kv, const Options& options)
     : client_(dependencies.client),
@@ -101,7 +129,100 @@ PrefixSession::PrefixSession(const Dependencies& dependencies, CheckedNamespace 
 PrefixSession::~PrefixSession() {
   // Fetches have ended with their PrefixFetch.
   MutexLock lock(mu_);
-  opened_.Wait(mu_, clock_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !opening_; });
+  opened_.Wait(mu_, clock_,
+               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !opening_ && awaits_ == 0; });
+}
+
+std::shared_ptr<const void> PrefixSession::Announce(std::span<const BlockKey> keys,
+                                                    const std::string& trace) {
+  client::MatchOptions ask;
+  ask.deadline = options_.match_deadline;
+  ask.lease_ttl = kAnnounced;
+  ask.announce = true;
+  ask.trace = trace;
+  auto outcome = client_.Match(ns_.fingerprint, keys, ask);
+  if (!outcome.ok()) {
+    log::Debug("cache_announce_failed", {{"trace", trace}, {"error", ToString(outcome.status())}});
+    return nullptr;
+  }
+  return std::make_shared<const client::Lease>(std::move(outcome->lease));
+}
+
+std::unique_ptr<AwaitedBlocks> PrefixSession::Await(std::span<const BlockKey> keys, uint32_t held,
+                                                    uint32_t at_least, TimePoint until,
+                                                    const std::string& trace) {
+  auto state = std::make_shared<AwaitedState>(clock_, held, at_least, until);
+  {
+    MutexLock lock(mu_);
+    ++awaits_;
+  }
+  const Status posted =
+      executor_.Post([this, state, wanted = std::vector(keys.begin(), keys.end()), trace] {
+        RunAwait(*state, wanted, trace);
+        // Notified under the lock, as above.
+        MutexLock lock(mu_);
+        --awaits_;
+        opened_.NotifyAll();
+      });
+  if (!posted.ok()) {
+    state->Settle(held, MissReason::kUnavailable);
+    MutexLock lock(mu_);
+    --awaits_;
+  }
+  return std::make_unique<AwaitedBlocks>(std::move(state));
+}
+
+void PrefixSession::RunAwait(AwaitedState& state, std::span<const BlockKey> keys,
+                             const std::string& trace) {
+  client::MatchOptions ask;
+  ask.deadline = options_.match_deadline;
+  ask.lease = false;
+  ask.wait_blocks = state.at_least;
+  ask.trace = trace;
+  uint32_t blocks = state.held;
+  MissReason reason = MissReason::kIncomplete;
+  while (blocks <= state.held && reason == MissReason::kIncomplete) {
+    const Duration left = state.until - clock_.Now();
+    {
+      MutexLock lock(state.mu);
+      if (state.stopped || left <= Duration(0)) break;
+    }
+    ask.wait = std::min<Duration>(left, kAwaitSlice);
+    const TimePoint asked = clock_.Now();
+    const auto outcome = client_.Match(ns_.fingerprint, keys, ask);
+    reason = outcome.ok() ? outcome->miss_reason : ReasonOf(outcome.status());
+    if (outcome.ok()) blocks = std::max(blocks, outcome->matched_blocks);
+    // A node that does not wait, or lets too many wait already, would be asked without end.
+    if (clock_.Now() - asked < ask.wait / 2) break;
+  }
+  state.Settle(blocks, reason);
+}
+
+AwaitedBlocks::~AwaitedBlocks() {
+  MutexLock lock(state_->mu);
+  state_->stopped = true;
+}
+
+bool AwaitedBlocks::PollDone() const {
+  MutexLock lock(state_->mu);
+  return state_->done;
+}
+
+void AwaitedBlocks::WaitBriefly() const {
+  AwaitedState& state = *state_;
+  MutexLock lock(state.mu);
+  state.changed.WaitUntil(state.mu, state.clock, state.clock.Now() + std::chrono::milliseconds(10),
+                          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) { return state.done; });
+}
+
+uint32_t AwaitedBlocks::blocks() const {
+  MutexLock lock(state_->mu);
+  return state_->blocks;
+}
+
+MissReason AwaitedBlocks::reason() const {
+  MutexLock lock(state_->mu);
+  return state_->reason;
 }
 
 void PrefixSession::OpenNamespace(Duration deadline) {
@@ -296,13 +417,17 @@ std::unique_ptr<PrefixFetch> PrefixSession::Fetch(Match match, KvSequence& seque
                                                   static_cast<uint32_t>(kv_.kv_heads), deadlines,
                                                   setup, wanted.prefill);
   state->path = client_.GetStats().path;
-  const Status posted = executor_.Post(
-      [this, state, &sequence, trace = wanted.trace] { RunFetch(*state, sequence, trace); });
+  if (wanted.held > 0) state->progress.Claim(0, wanted.held);
+  const bool lend = options_.lend && wanted.lend;
+  const Status posted = executor_.Post([this, state, &sequence, lend, trace = wanted.trace] {
+    RunFetch(*state, sequence, lend, trace);
+  });
   if (!posted.ok()) state->progress.Ended(MissReason::kUnavailable);
-  return std::unique_ptr<PrefixFetch>(new PrefixFetch(*this, sequence, std::move(state)));
+  return std::unique_ptr<PrefixFetch>(
+      new PrefixFetch(*this, sequence, std::move(state), wanted.held));
 }
 
-void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence,
+void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence, bool lend,
                              const std::string& trace) {
   client::FetchOptions fetch;
   fetch.progress = state.deadlines.stall;
@@ -318,7 +443,7 @@ void PrefixSession::RunFetch(PrefixFetchState& state, KvSequence& sequence,
     fetch.cancel = state.BeginCall();
     const uint64_t before = state.progress.bytes().total();
     {
-      PageSink sink(kv_, codec_, sequence, state.progress, {.lend = options_.lend});
+      PageSink sink(kv_, codec_, sequence, state.progress, {.lend = lend});
       status = client_.Fetch(
           state.lease, {range->block_begin, range->block_end, range->layer_begin, range->layer_end},
           sink, fetch);
@@ -349,6 +474,11 @@ void PrefixSession::CountMissed(MissReason reason, uint64_t blocks) {
   totals_.missed_blocks[static_cast<size_t>(reason)] += blocks;
 }
 
+std::string PrefixSession::node_id() const {
+  client::ClientStats stats = client_.GetStats();
+  return stats.connected ? std::move(stats.home_node_id) : "";
+}
+
 PrefixSession::Stats PrefixSession::GetStats() const {
   const client::ClientStats client = client_.GetStats();
   MutexLock lock(mu_);
@@ -358,8 +488,9 @@ PrefixSession::Stats PrefixSession::GetStats() const {
   return stats;
 }
 
-PrefixFetch::PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state)
-    : session_(session), sequence_(sequence), state_(std::move(state)) {}
+PrefixFetch::PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state,
+                         uint32_t held)
+    : session_(session), sequence_(sequence), state_(std::move(state)), held_(held) {}
 
 PrefixFetch::~PrefixFetch() {
   if (!finished_) StopAndWait();
@@ -418,7 +549,7 @@ PrefixFetch::Outcome PrefixFetch::Finish(bool wait) {
   session_.CountFetched(outcome.fetched_blocks, progress.blocks() - outcome.blocks, outcome.bytes);
   MutexLock lock(session_.mu_);
   session_.fetch_model_.Observe(progress.Sample(state_->tier));
-  session_.totals_.chosen_blocks += outcome.blocks - outcome.fetched_blocks;
+  session_.totals_.chosen_blocks += outcome.blocks - outcome.fetched_blocks - held_;
   return outcome;
 }
 

@@ -38,7 +38,9 @@ class FetchSink;
 
 namespace cairn::worker {
 
+class AwaitedBlocks;
 class PrefixFetch;
+struct AwaitedState;
 struct PrefixFetchState;
 
 class PrefixSession {
@@ -138,12 +140,27 @@ class PrefixSession {
     PrefillModel prefill = {};
     bool overlap = false;  // The rest of the prompt is computed beside the fetch.
     bool choose = false;   // So are blocks of the front: Decide and Claim are called.
+    bool lend = true;      // Blocks may be read in the node's memory.
+    uint32_t held = 0;     // First blocks, which are in the sequence already. Less than matched.
     std::string trace = {};
   };
   // Starts to bring the matched blocks into the first pages of `sequence`, which must have capacity
   // for them and must not be computed on before Finish, but on blocks that were claimed, and
   // through before_layer = WaitLayer. One at a time.
   std::unique_ptr<PrefixFetch> Fetch(Match match, KvSequence& sequence, const FetchWanted& wanted);
+
+  // For blocks that go from one worker to another while they are computed
+  // (docs/disaggregation.md).
+  // Tells the node that this worker computes and pushes those blocks of `keys` that the node does
+  // not have. Others may wait for them until the last reference to the answer is gone. Null: the
+  // node could not be told. Returns within match_deadline.
+  std::shared_ptr<const void> Announce(std::span<const BlockKey> keys, const std::string& trace);
+  // Waits in the background until the node has some more than `held` of the blocks, at best
+  // `at_least`, or nobody writes the next one, or `until`. REQUIRES: held < at_least, which is at
+  // most keys.size().
+  std::unique_ptr<AwaitedBlocks> Await(std::span<const BlockKey> keys, uint32_t held,
+                                       uint32_t at_least, TimePoint until,
+                                       const std::string& trace);
 
   // For readers whose blocks are no pages (segment_session.h). ----------------------------------
   // Which blocks the node has, whole. Returns within match_deadline.
@@ -161,6 +178,8 @@ class PrefixSession {
   // Counts the full blocks of a prompt that were computed instead of fetched.
   void CountMissed(MissReason reason, uint64_t blocks);
 
+  // What the cache node calls itself while there is a session with it, else empty.
+  std::string node_id() const;
   Stats GetStats() const;
 
  private:
@@ -172,7 +191,8 @@ class PrefixSession {
   FetchProgress::Deadlines DeadlinesOf(uint32_t blocks, const FetchWanted& wanted) const;
   FetchPilot::Setup PilotSetup(const Match& match, const FetchWanted& wanted) const;
   // The executor's work.
-  void RunFetch(PrefixFetchState& state, KvSequence& sequence, const std::string& trace);
+  void RunFetch(PrefixFetchState& state, KvSequence& sequence, bool lend, const std::string& trace);
+  void RunAwait(AwaitedState& state, std::span<const BlockKey> keys, const std::string& trace);
   void ObserveSlowdown(double seconds, double expected_seconds);
 
   client::CacheClient& client_;
@@ -189,6 +209,25 @@ class PrefixSession {
   FetchModel fetch_model_ ABSL_GUARDED_BY(mu_);
   uint64_t opened_in_session_ ABSL_GUARDED_BY(mu_) = 0;  // The client's count of sessions then.
   bool opening_ ABSL_GUARDED_BY(mu_) = false;
+  uint32_t awaits_ ABSL_GUARDED_BY(mu_) = 0;  // Under way.
+};
+
+// Blocks that another worker writes. Destroying it stops the wait. Not thread-safe.
+class AwaitedBlocks {
+ public:
+  explicit AwaitedBlocks(std::shared_ptr<AwaitedState> state) : state_(std::move(state)) {}
+  ~AwaitedBlocks();
+  AwaitedBlocks(const AwaitedBlocks&) = delete;
+  AwaitedBlocks& operator=(const AwaitedBlocks&) = delete;
+
+  bool PollDone() const;
+  void WaitBriefly() const;  // At most 10 ms, for PollDone to become true.
+  // When done: the blocks that the node has, from the first one, and why there are no more.
+  uint32_t blocks() const;
+  MissReason reason() const;
+
+ private:
+  const std::shared_ptr<AwaitedState> state_;
 };
 
 // One fetch under way. Not thread-safe. Destroying it stops the fetch and waits until nothing
@@ -243,12 +282,14 @@ class PrefixFetch {
  private:
   friend class PrefixSession;
   using State = PrefixFetchState;  // Shared with the fetch's task.
-  PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state);
+  PrefixFetch(PrefixSession& session, KvSequence& sequence, std::shared_ptr<State> state,
+              uint32_t held);
   void StopAndWait();
 
   PrefixSession& session_;
   KvSequence& sequence_;
   std::shared_ptr<State> state_;
+  const uint32_t held_;  // Blocks that were there before, among the claimed ones.
   bool finished_ = false;
 };
 

@@ -204,6 +204,7 @@ PushQueue::Batch PushQueue::BatchOf(const std::vector<Item>& items) const {
     auto part = Describe<client::PartToWrite>(item.block, layout_);
     part.bytes = format::PartBytes(layer_bytes_);
     batch.parts.push_back(std::move(part));
+    batch.promises.push_back(item.block.promise);
   }
   return batch;
 }
@@ -259,6 +260,8 @@ PushQueue::Stats PushQueue::PushEncoded(std::vector<Item> items) {
     part.hold = bytes;
     parts.push_back(std::move(part));
   }
+  std::vector<std::shared_ptr<const void>> promises;
+  for (Item& item : items) promises.push_back(std::move(item.block.promise));
   const uint64_t not_encoded = items.size() - parts.size();
   items.clear();
   {

@@ -55,6 +55,8 @@ struct ComputedBlock {
   // Where the namespace's recipe selects.
   std::shared_ptr<const SelectedRows> selected = nullptr;
   std::string trace;
+  // Destroyed when the block is at the node, or will not be. May be null.
+  std::shared_ptr<const void> promise = nullptr;
 
   uint64_t bytes() const { return selected == nullptr ? page.size() : selected->bytes; }
 };
@@ -78,6 +80,12 @@ class PushQueue {
     uint64_t dropped_blocks = 0;  // Never sent: queue full, pages needed, or shutdown.
     uint64_t queued_blocks = 0;   // Now, the batch under way included.
     uint64_t queued_bytes = 0;    // Now.
+
+    Stats operator+(const Stats& other) const {
+      return {pushed_blocks + other.pushed_blocks, pushed_bytes + other.pushed_bytes,
+              failed_blocks + other.failed_blocks, dropped_blocks + other.dropped_blocks,
+              queued_blocks + other.queued_blocks, queued_bytes + other.queued_bytes};
+    }
   };
 
   // `client` and `clock` must outlive the queue. `layout`: of all namespaces; parts cover its whole
@@ -124,6 +132,7 @@ class PushQueue {
     Digest fingerprint;
     std::string trace;
     std::vector<client::PartToWrite> parts;
+    std::vector<std::shared_ptr<const void>> promises = {};
   };
 
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -1,6 +1,9 @@
 #include "tools/cairn/cluster/grpc_nodes.h"
 
+#include <map>
+
 #include "cairn/client/connect.h"
+#include "common/concurrency/mutex.h"
 #include "tools/cairn/generator/connection.h"
 
 namespace cairn::cli {
@@ -14,8 +17,20 @@ class Nodes final : public ClusterNodes {
     CAIRN_ASSIGN_OR_RETURN(const auto node, client::ConnectCluster(ConnectionTo(address, tls_)));
     return node->Members(Call());
   }
+  // Who asks once a second opens one session, not one a second.
   Result<client::NodeStats> Stat(const std::string& address) override {
-    CAIRN_ASSIGN_OR_RETURN(const auto node, client::Connect(ConnectionTo(address, tls_)));
+    std::shared_ptr<client::CacheClient> node;
+    {
+      MutexLock lock(mu_);
+      std::shared_ptr<client::CacheClient>& known = clients_[address];
+      if (known == nullptr) {
+        client::ConnectOptions options = ConnectionTo(address, tls_);
+        options.path = client::PathChoice::kGrpc;
+        options.breaker.max_backoff = std::chrono::seconds(1);  // Somebody is looking.
+        CAIRN_ASSIGN_OR_RETURN(known, client::Connect(options));
+      }
+      node = known;
+    }
     return node->Stat(Call());
   }
   Result<client::DropResult> BumpEpoch(const std::string& address,
@@ -38,6 +53,8 @@ class Nodes final : public ClusterNodes {
 
   const TlsFlags tls_;
   const Duration timeout_;
+  Mutex mu_;
+  std::map<std::string, std::shared_ptr<client::CacheClient>> clients_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/cairn/cluster/figures.h"
 #include "tools/cairn/output/table.h"
 #include "tools/cairn/output/units.h"
 
@@ -10,18 +11,8 @@ namespace {
 
 const char* YesNo(bool value) { return value ? "yes" : "no"; }
 
-const client::TierStat* TierOf(const SurveyedNode& node, TierKind kind) {
-  if (!node.stats) return nullptr;
-  for (const client::TierStat& tier : node.stats->tiers) {
-    if (tier.tier == kind) return &tier;
-  }
-  return nullptr;
-}
-
 std::string Fill(const SurveyedNode& node, TierKind kind) {
-  const client::TierStat* const tier = TierOf(node, kind);
-  if (tier == nullptr) return "-";
-  return fmt::format("{} of {}", HumanBytes(tier->used_bytes), HumanBytes(tier->capacity_bytes));
+  return node.stats ? TierFill(*node.stats, kind) : "-";
 }
 
 Json MemberJson(const client::ClusterMember& member) {
@@ -110,14 +101,7 @@ Json SurveyJson(const Survey& survey) {
       if (!other.node_id.empty() && node.Sees(other.node_id)) sees.push_back(other.node_id);
     }
     entry["sees"] = std::move(sees);
-    Json tiers = Json::object();
-    for (const client::TierStat& tier :
-         node.stats ? node.stats->tiers : std::vector<client::TierStat>()) {
-      tiers[std::string(Name(tier.tier))] = {{"capacity_bytes", tier.capacity_bytes},
-                                             {"used_bytes", tier.used_bytes},
-                                             {"blocks", tier.blocks}};
-    }
-    entry["tiers"] = std::move(tiers);
+    entry["tiers"] = node.stats ? TierFillJson(*node.stats) : Json::object();
     nodes.push_back(std::move(entry));
   }
   return {{"cluster", survey.cluster},

@@ -1,12 +1,12 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <thread>
 
 #include "tools/cairn/cluster/grpc_nodes.h"
 #include "tools/cairn/cluster/operations.h"
 #include "tools/cairn/cluster/survey_view.h"
+#include "tools/cairn/commands/addresses.h"
 #include "tools/cairn/commands/commands.h"
 #include "tools/cairn/commands/report_error.h"
 #include "tools/cairn/generator/connection.h"
@@ -26,15 +26,6 @@ Patience Wait(double seconds) {
 
 void Print(const Json& json) { std::printf("%s\n", Dump(json).c_str()); }
 void Print(const std::string& text) { std::printf("%s", text.c_str()); }
-
-std::vector<std::string> Addresses(const std::string& list) {
-  std::vector<std::string> addresses;
-  std::stringstream in(list);
-  for (std::string address; std::getline(in, address, ',');) {
-    if (!address.empty()) addresses.push_back(address);
-  }
-  return addresses;
-}
 
 Result<std::vector<BlockKey>> ReadKeys(const std::string& file) {
   std::ifstream opened;
@@ -82,7 +73,7 @@ int Finish(const Result<OperationReport>& report, const char* what, bool json) {
 
 int RunClusterStat(const StatOptions& options) {
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  const auto survey = TakeSurvey(nodes.get(), Addresses(options.cache), /*stats=*/true);
+  const auto survey = TakeSurvey(nodes.get(), SplitAddresses(options.cache), /*stats=*/true);
   if (!survey.ok()) {
     (void)Fail(survey.status());
     return kExitUnknown;
@@ -141,14 +132,14 @@ int RunClusterBump(const ClusterOptions& options) {
   const auto fingerprint = Digest::FromHex(options.fingerprint, "--namespace");
   if (!fingerprint.ok()) return FailUsage(std::string(Message(fingerprint.status())));
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  return Finish(
-      BumpEverywhere(nodes.get(), Addresses(options.cache), *fingerprint, Wait(options.wait_s)),
-      "bumped", options.json);
+  return Finish(BumpEverywhere(nodes.get(), SplitAddresses(options.cache), *fingerprint,
+                               Wait(options.wait_s)),
+                "bumped", options.json);
 }
 
 int RunClusterDropTenant(const ClusterOptions& options) {
   const auto nodes = NewClusterNodes(options.tls, FromSeconds(options.timeout_s));
-  return Finish(DropTenantEverywhere(nodes.get(), Addresses(options.cache), options.tenant),
+  return Finish(DropTenantEverywhere(nodes.get(), SplitAddresses(options.cache), options.tenant),
                 "dropped", options.json);
 }
 

@@ -9,7 +9,12 @@
 namespace cairn::cli {
 
 Result<std::unique_ptr<Generator>> OpenWorker(const WorkerOptions& options) {
-  if (!options.worker.empty()) return ConnectWorker(options.worker, options.tls);
+  if (!options.worker.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(auto worker, ConnectWorker(options.worker, options.tls));
+    if (options.prefill_worker.empty()) return worker;
+    CAIRN_ASSIGN_OR_RETURN(auto prefill, ConnectWorker(options.prefill_worker, options.tls));
+    return PairWorkers(std::move(prefill), std::move(worker));
+  }
   const std::string cache = options.no_cache ? "" : options.cache;
   CAIRN_ASSIGN_OR_RETURN(auto generator, StartLocalWorker({.model_path = options.model,
                                                            .arithmetic = options.arithmetic,

@@ -4,16 +4,12 @@
 
 #include <map>
 
+#include "tools/cairn/cluster/figures.h"
 #include "tools/cairn/output/table.h"
 #include "tools/cairn/output/units.h"
 
 namespace cairn::cli {
 namespace {
-
-std::string Percent(uint64_t part, uint64_t whole) {
-  if (whole == 0) return "-";
-  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
-}
 
 std::string Tiers(const client::NodeStats& stats, const Terminal& terminal) {
   Table table({{"tier", Align::kLeft},

@@ -2,25 +2,19 @@
 
 #include <signal.h>
 
-#include <thread>
-
-#include "tools/cairn/process/interrupt.h"
+#include "tools/cairn/process/wait_until.h"
 
 namespace cairn::cli {
 namespace {
 
 constexpr int kNodes = 3;
-constexpr std::chrono::milliseconds kPoll(20);
 
 }  // namespace
 
 Result<std::unique_ptr<DemoMembers>> DemoMembers::Create(const std::string& log_directory) {
   std::unique_ptr<DemoMembers> members(new DemoMembers());
   members->log_directory_ = log_directory;
-  for (int node = 0; node < kNodes; ++node) {
-    CAIRN_ASSIGN_OR_RETURN(std::string address, FreeLoopbackAddress());
-    members->listen_.push_back(std::move(address));
-  }
+  CAIRN_ASSIGN_OR_RETURN(members->listen_, FreeLoopbackAddresses(kNodes));
   CAIRN_ASSIGN_OR_RETURN(members->relay_, TcpRelay::Start(members->listen_[0]));
   members->advertised_ = members->listen_;
   members->advertised_[0] = members->relay_->address();
@@ -49,21 +43,14 @@ Status DemoMembers::StartOthers(uint64_t host_bytes) {
 }
 
 Status DemoMembers::WaitUntilWhole(DemoNode& holder, std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  while (true) {
-    bool whole = true;
+  const auto whole = [&]() -> Result<bool> {
     for (DemoNode* node : {&holder, second_.get(), third_.get()}) {
       CAIRN_ASSIGN_OR_RETURN(const client::ClusterMembers seen, node->Members());
-      whole = whole && seen.members.size() == kNodes - 1 && seen.numbers.announcing_members == 0;
+      if (seen.members.size() != kNodes - 1 || seen.numbers.announcing_members != 0) return false;
     }
-    if (whole) return OkStatus();
-    if (Interrupted()) return Errorf(StatusCode::kCancelled, "interrupted");
-    if (std::chrono::steady_clock::now() > end) {
-      return Errorf(StatusCode::kDeadlineExceeded,
-                    "the three nodes are no whole cluster after {} ms", timeout.count());
-    }
-    std::this_thread::sleep_for(kPoll);
-  }
+    return true;
+  };
+  return WaitUntil(whole, timeout, "the three nodes are no whole cluster");
 }
 
 void DemoMembers::KillAfter(uint64_t bytes, const DemoNode& holder) {

@@ -57,4 +57,10 @@ Result<std::unique_ptr<Generator>> StartLocalWorker(const LocalWorkerOptions& op
 Result<std::unique_ptr<Generator>> ConnectWorker(const std::string& address,
                                                  const TlsFlags& tls = {});
 
+// One worker computes each prompt, the other one fetches it as it comes and answers
+// (docs/disaggregation.md). Both use the same cache node. If the first one is away or fails, the
+// second computes what is missing.
+std::unique_ptr<Generator> PairWorkers(std::unique_ptr<Generator> prefill,
+                                       std::unique_ptr<Generator> decode);
+
 }  // namespace cairn::cli

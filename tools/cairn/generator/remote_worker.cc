@@ -40,6 +40,9 @@ v1::GenerateRequest ToProto(const worker::GenerateRequest& request) {
   proto.set_want_timeline(request.want_timeline);
   proto.set_prefix_end(request.prefix_end);
   proto.mutable_stop()->Add(request.stop.begin(), request.stop.end());
+  proto.set_prefill_only(request.prefill_only);
+  proto.set_await_prefill_ms(static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(request.await_prefill).count()));
   proto.set_priority(request.priority);
   proto.set_tenant(request.tenant);
   if (request.deadline) {
@@ -73,6 +76,8 @@ class RemoteWorker final : public Generator {
       if (response.has_done()) {
         summary = SummaryFromProto(response.done());
         have_summary = true;
+      } else if (response.has_announced()) {
+        if (callbacks.on_announced && !callbacks.on_announced()) call.Cancel();
       } else if (response.has_token() && callbacks.on_token &&
                  !callbacks.on_token(response.token().id(), response.token().text())) {
         call.Cancel();

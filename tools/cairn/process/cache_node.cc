@@ -12,20 +12,28 @@
 
 namespace cairn::cli {
 
-Result<std::string> FreeLoopbackAddress() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool found = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (!found) {
+Result<std::vector<std::string>> FreeLoopbackAddresses(size_t count) {
+  std::vector<int> sockets;  // All stay open until the last one is chosen: no port comes twice.
+  std::vector<std::string> addresses;
+  int error = 0;
+  while (addresses.size() < count && error == 0) {
+    const int fd = sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    const bool found = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                       getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    if (!found) error = errno;
+    addresses.push_back(fmt::format("127.0.0.1:{}", ntohs(address.sin_port)));
+  }
+  for (const int fd : sockets) {
+    if (fd >= 0) close(fd);
+  }
+  if (error != 0) {
     return Errorf(StatusCode::kInternal, "no free port on loopback: {}", std::strerror(error));
   }
-  return fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+  return addresses;
 }
 
 Result<CacheNodeProcess> StartCacheNode(const CacheNodeOptions& options) {

@@ -10,27 +10,15 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <thread>
 
 #include "common/concurrency/mutex.h"
+#include "tools/cairn/process/log_tail.h"
 
 namespace cairn::cli {
 namespace {
-
-// Last lines of a log, for error messages.
-std::string Tail(const std::string& path) {
-  constexpr std::streamoff kBytes = 1500;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return "";
-  const std::streamoff size = file.tellg();
-  file.seekg(size > kBytes ? size - kBytes : 0);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 int ExitSignalOrCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
@@ -187,11 +175,11 @@ Result<std::map<std::string, std::string>> Child::WaitReady(std::chrono::millise
   // The pipe ends a moment before the process can be reaped.
   if (!output_->ended() || !WaitExit(std::chrono::seconds(2))) {
     return Errorf(StatusCode::kDeadlineExceeded, "{}: not ready after {} ms. The end of {}:\n{}",
-                  options_.name, timeout.count(), options_.log_path, Tail(options_.log_path));
+                  options_.name, timeout.count(), options_.log_path, LogTail(options_.log_path));
   }
   return Errorf(StatusCode::kUnavailable, "{}: ended at start ({} {}). The end of {}:\n{}",
                 options_.name, WIFSIGNALED(wait_status_) ? "signal" : "exit code",
-                ExitSignalOrCode(wait_status_), options_.log_path, Tail(options_.log_path));
+                ExitSignalOrCode(wait_status_), options_.log_path, LogTail(options_.log_path));
 }
 
 bool Child::Running() {

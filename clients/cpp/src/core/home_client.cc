@@ -331,8 +331,9 @@ Result<MatchOutcome> HomeClient::Match(const Digest& fingerprint, std::span<cons
                                        const MatchOptions& options) {
   MatchOptions now = options;
   return Repeat<Result<MatchOutcome>>(
-      options.deadline, [&](const auto& tag, NodeClient& node, Duration within) {
-        now.deadline = within;
+      options.deadline + options.wait, [&](const auto& tag, NodeClient& node, Duration within) {
+        now.deadline = std::min(within, options.deadline);
+        now.wait = within - now.deadline;
         Result<MatchOutcome> outcome = node.Match(fingerprint, keys, now);
         if (outcome.ok() && outcome->lease.held()) outcome->lease.SetNode(tag);
         return outcome;

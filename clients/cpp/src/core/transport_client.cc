@@ -114,7 +114,9 @@ Answer TransportClient::Guarded(TimePoint deadline, Call call) {
 }
 
 bool TransportClient::AsksNear(const MatchOptions& options) const {
-  return options.holders.empty() || options_.near_only;  // Its messages have no room for them.
+  // Its messages have no room for these.
+  const bool plain = options.holders.empty() && options.wait <= Duration(0) && !options.announce;
+  return plain || options_.near_only;
 }
 
 template <typename Answer, typename Ask>
@@ -192,8 +194,9 @@ Result<MatchOutcome> TransportClient::Match(const Digest& fingerprint,
                                             const MatchOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   CAIRN_RETURN_IF_ERROR(CheckHolders(options.holders));
+  CAIRN_RETURN_IF_ERROR(CheckWait(options.wait, options.wait_blocks, keys.size()));
   const TimePoint begin = clock_->Now();
-  const TimePoint deadline = begin + options.deadline;
+  const TimePoint deadline = begin + options.deadline + options.wait;
   using Answer = Result<MatchOutcome>;
   Answer outcome = Guarded<Answer>(deadline, [&](const SessionPtr& session) -> Answer {
     const auto ask = [&](Transport& path) {

@@ -78,6 +78,9 @@ std::optional<Result<Matched>> GrpcTransport::Match(const TransportCall& call,
   request.set_prefill_tokens_per_second(options.prefill_tokens_per_second);
   request.mutable_holders()->Assign(options.holders.begin(), options.holders.end());
   request.set_next(static_cast<v1::NextUse>(options.next));
+  request.set_wait_ms(Millis(options.wait));
+  request.set_wait_blocks(options.wait_blocks);
+  request.set_announce(options.announce);
   const Status status = rpc::FromGrpc(stub_->Match(&context, request, &response));
   if (!status.ok()) return status;
   Result<MatchOutcome> outcome = ToOutcome(response, keys.size());

@@ -22,12 +22,12 @@ Answer SomeAnswer() {
 
 DemoReport GoodReport() {
   DemoReport report{.model = "m", .machine = "box", .commit = "abc", .rows = {}};
-  report.rows.push_back({"cold/q1", 4100, 0, 4100, 4.0, 0, 0, 0, true});
-  report.rows.push_back({"ram/q1", 4100, 4096, 4, 0.2, 100, 100, 0, true, 4.0});
-  report.rows.push_back({"disk/q1", 4100, 4096, 4, 0.4, 100, 20, 80, true, 4.0});
-  report.rows.push_back({"chat/turn1", 900, 0, 900, 1.0, 0, 0, 0, true});
-  report.rows.push_back({"chat/turn2", 1000, 896, 104, 0.1, 70, 70, 0, true, 1.2});
-  DemoRow lossy{"int8/q1", 4100, 4096, 4, 0.2, 52, 52, 0, false, 4.0};
+  report.rows.push_back({"cold/q1", 4100, 0, 0, 4100, 4.0, 0, 0, 0, true});
+  report.rows.push_back({"ram/q1", 4100, 4096, 0, 4, 0.2, 100, 100, 0, true, 4.0});
+  report.rows.push_back({"disk/q1", 4100, 4096, 0, 4, 0.4, 100, 20, 80, true, 4.0});
+  report.rows.push_back({"chat/turn1", 900, 0, 0, 900, 1.0, 0, 0, 0, true});
+  report.rows.push_back({"chat/turn2", 1000, 896, 0, 104, 0.1, 70, 70, 0, true, 1.2});
+  DemoRow lossy{"int8/q1", 4100, 4096, 0, 4, 0.2, 52, 52, 0, false, 4.0};
   lossy.recipe = "int8";
   lossy.bits_per_number = 8.27;
   lossy.answer = "They are\nbent, mostly.";
@@ -77,10 +77,10 @@ TEST(ReportTest, JsonHasExactlyTheDocumentedFields) {
   keys.clear();
   const Json& row = json["rows"][2];
   for (const auto& [key, value] : row.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "computed_tokens",
-                                "ttft_s", "bytes", "tiers", "peer_bytes", "killed", "path",
-                                "lent_bytes", "copied_bytes", "identical", "recipe",
-                                "bits_per_number", "answer", "same_ids_as_full"));
+  EXPECT_THAT(keys, ElementsAre("name", "prompt_tokens", "fetched_tokens", "shared_tokens",
+                                "computed_tokens", "ttft_s", "bytes", "tiers", "peer_bytes",
+                                "killed", "path", "lent_bytes", "copied_bytes", "identical",
+                                "recipe", "bits_per_number", "answer", "same_ids_as_full"));
   EXPECT_EQ(row["tiers"]["disk"], 80);
   EXPECT_EQ(row["identical"], true);
   EXPECT_TRUE(row["recipe"].is_null());
@@ -125,7 +125,7 @@ TEST(ReportTest, ADiskRowServedFromRamIsAFailure) {
 
 TEST(ReportTest, AHolderThatDidNotDieWhileItAnsweredIsAFailure) {
   DemoReport report = GoodReport();
-  DemoRow row{"holder-killed/turn2", 1000, 512, 488, 0.6, 40, 40, 0, true, 1.2};
+  DemoRow row{"holder-killed/turn2", 1000, 512, 0, 488, 0.6, 40, 40, 0, true, 1.2};
   row.killed = KilledNode{.node = "holder", .during_answer = true, .sent_bytes = 40};
   report.rows.push_back(row);
   EXPECT_THAT(BrokenPromises(report), IsEmpty());
@@ -145,7 +145,7 @@ TEST(ReportTest, AHolderThatDidNotDieWhileItAnsweredIsAFailure) {
 
 TEST(ReportTest, AClusterRowWithoutBytesOfAnotherNodeIsAFailure) {
   DemoReport report = GoodReport();
-  report.rows.push_back({"cluster/q1", 4100, 4096, 4, 0.5, 100, 100, 0, true, 4.0});
+  report.rows.push_back({"cluster/q1", 4100, 4096, 0, 4, 0.5, 100, 100, 0, true, 4.0});
   EXPECT_THAT(BrokenPromises(report), ElementsAre(HasSubstr("cluster/q1: no byte came from")));
   report.rows.back().peer_bytes = 100;
   EXPECT_THAT(BrokenPromises(report), IsEmpty());

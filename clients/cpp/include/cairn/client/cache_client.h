@@ -50,11 +50,22 @@ struct MatchOptions {
   // What the conversation does next, for the node's choice of what it keeps. A hint that does not
   // come true soon counts nothing in this namespace; others never pay for it. Needs a lease.
   NextUse next = NextUse::kUnknown;
+  // How long the node may wait for blocks that somebody writes now (reserved, or announced) before
+  // it answers. It answers as soon as `wait_blocks` blocks match, or when the next one is written
+  // by nobody. Not counted in `deadline`, which is for an answer without waiting. At most 600 s;
+  // the node has a smaller bound of its own. A match that waits goes over gRPC. Get does not wait.
+  Duration wait{0};
+  uint32_t wait_blocks = 0;  // At most the number of keys. 0: all.
+  // The caller computes what does not match, and pushes it. The lease, held also if nothing
+  // matched, announces these blocks to matches that wait, until it is released. Needs a lease, and
+  // goes over gRPC, as do bytes that are fetched with it. Get does not announce.
+  bool announce = false;
 };
 
 // The fields of MatchedPrefix (cairn/common/kv/answers.h), and the lease on these blocks.
 struct MatchOutcome : MatchedPrefix {
-  Lease lease = {};  // Held when matched_blocks > 0 and MatchOptions::lease.
+  // Held with MatchOptions::lease when matched_blocks > 0, or blocks were announced.
+  Lease lease = {};
 };
 
 // Blocks and layers [begin, end); end 0 means all.

@@ -1,0 +1,39 @@
+#pragma once
+// The bytes of one connection, plain or through TLS. Internal to this folder: it knows Boost.Asio.
+
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cairn/common/status.h"
+#include "common/net/tls.h"
+
+namespace boost::asio::ssl {
+class context;
+}
+
+namespace cairn::http {
+
+// Not thread-safe: used on the strand of its socket only. A callback keeps alive what it needs, and
+// comes on that strand, also after Close. At most one read and one write at a time.
+class Transport {
+ public:
+  using Done = std::function<void(const boost::system::error_code&, size_t)>;
+  virtual ~Transport() = default;
+  virtual void Handshake(std::function<void(const boost::system::error_code&)> done) = 0;
+  virtual void Read(boost::asio::mutable_buffer into, Done done) = 0;
+  virtual void Write(boost::asio::const_buffer from, Done done) = 0;  // Some of it.
+  // Says that nothing follows. The peer may still send.
+  virtual void EndWriting() = 0;
+  virtual void Close() = 0;
+  virtual boost::asio::any_io_executor executor() = 0;
+};
+
+std::unique_ptr<Transport> MakePlainTransport(boost::asio::ip::tcp::socket socket);
+std::unique_ptr<Transport> MakeTlsTransport(boost::asio::ip::tcp::socket socket,
+                                            std::shared_ptr<boost::asio::ssl::context> context);
+// From the files. Errors name the setting.
+Result<std::shared_ptr<boost::asio::ssl::context>> MakeTlsContext(const net::TlsOptions& options);
+
+}  // namespace cairn::http

@@ -1,0 +1,241 @@
+#include "services/router/engine/generate_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn::router {
+namespace {
+
+constexpr Duration kTryAgain = std::chrono::seconds(1);
+
+// What another worker may do better. A worker's own answer about the request is final.
+bool WorthAnotherWorker(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kResourceExhausted:
+    case StatusCode::kAborted:
+    case StatusCode::kInternal:
+    case StatusCode::kUnknown:
+    case StatusCode::kCancelled:
+    case StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// Passes on what a worker answers.
+class GenerateRun::Attempt final : public WorkerAnswerObserver {
+ public:
+  explicit Attempt(std::shared_ptr<GenerateRun> run) : run_(std::move(run)) {}
+  void OnToken(worker::TokenId id, std::string_view text) override { run_->OnToken(id, text); }
+  void OnDone(const WorkerAnswer& answer) override { run_->OnDone(answer); }
+  void OnError(const Status& status) override { run_->OnError(status); }
+
+ private:
+  const std::shared_ptr<GenerateRun> run_;
+};
+
+GenerateRun::GenerateRun(RouterEngine* engine, GenerateRequest request,
+                         std::shared_ptr<GenerateObserver> observer, Gate::Pass pass)
+    : engine_(engine),
+      request_(std::move(request)),
+      begin_(engine->parts_.clock->Now()),
+      observer_(std::move(observer)),
+      pass_(std::move(pass)) {}
+
+void GenerateRun::Refuse(const Status& status) {
+  ++engine_->counters_.shed;
+  GenerateError error;
+  error.status = status;
+  error.retry_after = kTryAgain;
+  Fail(error);
+}
+
+void GenerateRun::Begin() {
+  std::vector<worker::TokenId> tokens;
+  if (auto error = engine_->Prepare(request_, &tokens)) {
+    ++engine_->counters_.rejected;
+    return Fail(*error);
+  }
+  request_.prompt = std::string();  // It may be long, and the tokens say it all.
+  tokens_ = std::make_shared<const std::vector<worker::TokenId>>(std::move(tokens));
+  keys_ = std::make_unique<PromptKeys>(*tokens_);
+  TryNext();
+}
+
+void GenerateRun::TryNext() {
+  GenerateError error;
+  if (cancelled()) {
+    ++engine_->counters_.cancelled;
+    error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
+    return Fail(error);
+  }
+  const RouterEngine::Parts& parts = engine_->parts_;
+  const std::vector<RegisteredWorker> workers = parts.registry->Workers();
+  Ask ask;
+  ask.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+  ask.max_tokens = request_.max_tokens;
+  ask.priority = request_.priority;
+  ask.first_try = tried_.empty();
+  ask.offers = MakeOffers(workers, keys_.get(), parts.index);
+  for (const size_t index : tried_) {
+    ask.offers[index].usable = false;
+    ask.offers[index].reason = "it has failed this request";
+  }
+  Decision decision;
+  if (tried_.size() < engine_->options_.max_tries) decision = parts.dispatcher->Decide(ask);
+  if (decision.kind == Decision::Kind::kPicked) {
+    ticket_ = decision.ticket;
+    return Send(workers[decision.picked]);
+  }
+  if (decision.kind == Decision::Kind::kShed) {
+    ++engine_->counters_.shed;
+    error.status = Errorf(StatusCode::kResourceExhausted,
+                          "it would wait {:.1f}s at every worker, try again in {:.0f}s",
+                          decision.wait_seconds, Seconds(decision.retry_after));
+    error.retry_after = decision.retry_after;
+  } else if (last_error_.code() == StatusCode::kResourceExhausted) {
+    ++engine_->counters_.shed;
+    error.status = last_error_;
+    error.retry_after = kTryAgain;
+  } else {
+    ++engine_->counters_.unavailable;
+    error.status =
+        last_error_.ok()
+            ? Errorf(StatusCode::kUnavailable, "no worker can answer: {}", engine_->Waiting())
+            : Errorf(StatusCode::kUnavailable, "no worker can answer, the last said: {}",
+                     Message(last_error_));
+    error.retry_after = kTryAgain;
+  }
+  Fail(error);
+}
+
+void GenerateRun::Send(const RegisteredWorker& worker) {
+  worker_ = worker.address;
+  if (tried_.empty()) {
+    if (engine_->observers_.prepared) {
+      engine_->observers_.prepared(Seconds(engine_->parts_.clock->Now() - begin_));
+    }
+  } else {
+    ++engine_->counters_.tries_again;
+  }
+  tried_.push_back(worker.index);
+  const std::vector<BlockKey>& keys = keys_->Of(*worker.info);
+  if (!engine_->options_.exact_index && !keys.empty()) {
+    engine_->parts_.index->Sent(worker.address, *worker.info->fingerprint, keys);
+  }
+  WorkerRequest wanted;
+  wanted.tokens = tokens_;
+  if (request_.max_tokens) {
+    // More than the context has is as good as all of it; the worker cuts it to the room left.
+    wanted.max_tokens = std::min(*request_.max_tokens, worker.info->context_tokens);
+  }
+  wanted.temperature = request_.temperature;
+  wanted.top_k = request_.top_k;
+  wanted.top_p = request_.top_p;
+  wanted.seed = request_.seed;
+  wanted.stop = request_.stop;
+  wanted.ignore_eos = request_.ignore_eos;
+  wanted.priority = request_.priority;
+  wanted.tenant = request_.tenant;
+  wanted.deadline = request_.deadline;
+  wanted.next = request_.next;
+  wanted.trace = request_.trace;
+  const size_t attempt = tried_.size();
+  std::shared_ptr<WorkerCall> call =
+      worker.link->Generate(wanted, std::make_shared<Attempt>(shared_from_this()));
+  bool cancel = false;
+  {
+    MutexLock lock(mu_);
+    // It may have failed already, and another attempt may be under way.
+    if (attempt < attempts_) return;
+    attempts_ = attempt;
+    call_ = call;
+    cancel = cancelled_;
+  }
+  if (cancel) call->Cancel();
+}
+
+void GenerateRun::Cancel() {
+  std::shared_ptr<WorkerCall> call;
+  {
+    MutexLock lock(mu_);
+    cancelled_ = true;
+    call = call_;
+  }
+  if (call != nullptr) call->Cancel();
+}
+
+void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
+  if (generated_++ == 0 && engine_->observers_.first_token) {
+    engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
+  }
+  text_bytes_ += text.size();
+  ++engine_->counters_.generated_tokens;
+  observer_->OnToken(id, text);
+}
+
+void GenerateRun::EndTicket(const RequestEnd& end) {
+  engine_->parts_.dispatcher->OnEnd(ticket_, end);
+}
+
+void GenerateRun::OnDone(const WorkerAnswer& answer) {
+  RequestEnd end;
+  end.generated_tokens = answer.completion_tokens;
+  end.complete = answer.finish_reason == "stop" || answer.finish_reason == "length";
+  end.fetched_tokens = answer.fetched_tokens;
+  end.fetch_seconds = answer.fetch_seconds;
+  EndTicket(end);
+  GenerateSummary summary;
+  summary.prompt_tokens = answer.prompt_tokens;
+  summary.cached_tokens = answer.fetched_tokens + answer.shared_tokens;
+  summary.shared_tokens = answer.shared_tokens;
+  summary.completion_tokens = answer.completion_tokens;
+  summary.finish_reason = answer.finish_reason;
+  if (answer.text.size() > text_bytes_) summary.text_tail = answer.text.substr(text_bytes_);
+  summary.worker = worker_;
+  ++(answer.finish_reason == "cancelled" ? engine_->counters_.cancelled
+                                         : engine_->counters_.completed);
+  engine_->counters_.prompt_tokens += summary.prompt_tokens;
+  engine_->counters_.cached_tokens += summary.cached_tokens;
+  // Whoever waits for the last request to end may go on when the observer has got its end.
+  const Gate::Pass pass = std::move(pass_);
+  std::exchange(observer_, nullptr)->OnDone(summary);
+}
+
+void GenerateRun::OnError(const Status& status) {
+  EndTicket({.generated_tokens = generated_});
+  GenerateError error;
+  error.status = status;
+  if (cancelled()) {
+    ++engine_->counters_.cancelled;
+    error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
+    return Fail(error);
+  }
+  if (generated_ > 0) {
+    ++engine_->counters_.broken;
+    error.status = Errorf(status.code(), "worker {} failed in the middle of its answer: {}",
+                          worker_, Message(status));
+    return Fail(error);
+  }
+  if (!WorthAnotherWorker(status)) {
+    ++engine_->counters_.rejected;
+    return Fail(error);
+  }
+  last_error_ = Annotate(status, "worker " + worker_);
+  // A link may answer on a thread that must not do more than that.
+  auto self = shared_from_this();
+  if (!engine_->parts_.executor->Post([self] { self->TryNext(); }).ok()) {
+    Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
+  }
+}
+
+void GenerateRun::Fail(const GenerateError& error) {
+  const Gate::Pass pass = std::move(pass_);
+  std::exchange(observer_, nullptr)->OnError(error);
+}
+
+}  // namespace cairn::router

@@ -1,0 +1,64 @@
+#pragma once
+// One request on its way: prepared, sent to a worker, sent to another one if that fails before the
+// first token, ended.
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/concurrency/mutex.h"
+#include "services/router/engine/held_prefix.h"
+#include "services/router/engine/router_engine.h"
+
+namespace cairn::router {
+
+// Lives until its end: what works for it holds it. Begin and the worker's answers come one after
+// the other; Cancel comes from any thread.
+class GenerateRun final : public std::enable_shared_from_this<GenerateRun> {
+ public:
+  GenerateRun(RouterEngine* engine, GenerateRequest request,
+              std::shared_ptr<GenerateObserver> observer, Gate::Pass pass);
+
+  // On the executor.
+  void Begin();
+  // Instead of Begin: it cannot be prepared.
+  void Refuse(const Status& status);
+  void Cancel();
+
+ private:
+  class Attempt;
+  void TryNext();
+  void Send(const RegisteredWorker& worker);
+  void OnToken(worker::TokenId id, std::string_view text);
+  void OnDone(const WorkerAnswer& answer);
+  void OnError(const Status& status);
+  void EndTicket(const RequestEnd& end);
+  // The last thing that happens.
+  void Fail(const GenerateError& error);
+  bool cancelled() {
+    MutexLock lock(mu_);
+    return cancelled_;
+  }
+
+  RouterEngine* const engine_;
+  GenerateRequest request_;
+  const TimePoint begin_;
+  // These belong to whoever drives the request.
+  std::shared_ptr<GenerateObserver> observer_;
+  Gate::Pass pass_;
+  std::shared_ptr<const std::vector<worker::TokenId>> tokens_;
+  std::unique_ptr<PromptKeys> keys_;
+  std::vector<size_t> tried_;  // Indices of workers.
+  std::string worker_;         // The address of the present one.
+  uint64_t ticket_ = 0;
+  Status last_error_;
+  uint32_t generated_ = 0;
+  size_t text_bytes_ = 0;
+
+  Mutex mu_;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  size_t attempts_ ABSL_GUARDED_BY(mu_) = 0;  // That have begun; call_ is the last one's.
+  std::shared_ptr<WorkerCall> call_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::router

@@ -1,0 +1,165 @@
+#include "services/router/engine/router_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/router/engine/check_request.h"
+#include "services/router/engine/generate_run.h"
+#include "services/router/engine/held_prefix.h"
+
+namespace cairn::router {
+namespace {
+
+constexpr Duration kTryAgain = std::chrono::seconds(1);
+
+// Cancels when its caller lets go of it.
+class CallHandle final : public GenerateCall {
+ public:
+  explicit CallHandle(std::shared_ptr<GenerateRun> run) : run_(std::move(run)) {}
+  ~CallHandle() override { run_->Cancel(); }
+  void Cancel() override { run_->Cancel(); }
+
+ private:
+  const std::shared_ptr<GenerateRun> run_;
+};
+
+// Of a call that ended before it began.
+class EndedCall final : public GenerateCall {
+ public:
+  void Cancel() override {}
+};
+
+const char* FieldOfPrompt(const GenerateRequest& request) {
+  return std::holds_alternative<std::vector<worker::ChatMessage>>(request.prompt) ? "messages"
+                                                                                  : "prompt";
+}
+
+}  // namespace
+
+RouterEngine::RouterEngine(Options options, const Parts& parts, Observers observers)
+    : options_(std::move(options)),
+      parts_(parts),
+      observers_(std::move(observers)),
+      gate_(options_.max_requests) {}
+
+std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
+                                                     std::shared_ptr<GenerateObserver> observer) {
+  Gate::Refusal refusal = Gate::Refusal::kNone;
+  Gate::Pass pass = gate_.Enter(&refusal);
+  GenerateError error;
+  error.retry_after = kTryAgain;
+  if (!pass) {
+    const bool closed = refusal == Gate::Refusal::kClosed;
+    error.status =
+        closed ? Errorf(StatusCode::kUnavailable, "the router is shutting down")
+               : Errorf(StatusCode::kResourceExhausted,
+                        "{} requests are under way, and more are not taken", options_.max_requests);
+    ++(closed ? counters_.unavailable : counters_.shed);
+    observer->OnError(error);
+    return std::make_unique<EndedCall>();
+  }
+  if (request.tenant.empty()) request.tenant = options_.tenant;
+  auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
+  if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
+    run->Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait to be tokenised"));
+  }
+  return std::make_unique<CallHandle>(std::move(run));
+}
+
+std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& request,
+                                                   std::vector<worker::TokenId>* tokens) {
+  if (!IsModel(request.model)) {
+    GenerateError error;
+    error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected '{}'",
+                          request.model, options_.model_id);
+    error.field = "model";
+    return error;
+  }
+  if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
+  auto encoded = parts_.encoder->Encode(request, options_.context_tokens);
+  if (!encoded.ok()) {
+    GenerateError error = FieldError(FieldOfPrompt(request), Message(encoded.status()));
+    if (encoded.status().code() != StatusCode::kInvalidArgument) {
+      error.status = Annotate(encoded.status(), fmt::format("field '{}'", error.field));
+    }
+    return error;
+  }
+  *tokens = *std::move(encoded);
+  return std::nullopt;
+}
+
+bool RouterEngine::IsModel(const std::string& name) const {
+  return name.empty() || name == options_.model_id ||
+         std::ranges::find(options_.aliases, name) != options_.aliases.end();
+}
+
+Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
+  std::vector<worker::TokenId> tokens;
+  if (const auto error = Prepare(request, &tokens)) return error->status;
+  PromptKeys keys(tokens);
+  const std::vector<RegisteredWorker> workers = parts_.registry->Workers();
+  Ask ask;
+  ask.prompt_tokens = static_cast<uint32_t>(tokens.size());
+  ask.max_tokens = request.max_tokens;
+  ask.priority = request.priority;
+  ask.followed = false;
+  ask.offers = MakeOffers(workers, &keys, parts_.index);
+  Decision decision = parts_.dispatcher->Decide(ask);
+  if (decision.kind == Decision::Kind::kShed) {
+    return Errorf(StatusCode::kResourceExhausted, "it would wait {:.1f}s, try again in {:.0f}s",
+                  decision.wait_seconds, Seconds(decision.retry_after));
+  }
+  if (decision.kind == Decision::Kind::kNoWorker) {
+    return Errorf(StatusCode::kUnavailable, "no worker can answer: {}", Waiting());
+  }
+  Pick pick;
+  pick.worker = workers[decision.picked].address;
+  pick.policy = std::string(parts_.dispatcher->policy());
+  pick.prompt_tokens = ask.prompt_tokens;
+  pick.candidates = std::move(decision.candidates);
+  return pick;
+}
+
+std::vector<ServedModel> RouterEngine::Models() {
+  uint32_t ready = 0;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    if (worker.condition == WorkerCondition::kReady) ++ready;
+  }
+  std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready}};
+  for (const std::string& alias : options_.aliases) {
+    models.push_back({alias, options_.context_tokens, ready});
+  }
+  return models;
+}
+
+bool RouterEngine::Drain(TimePoint deadline) {
+  gate_.Close();
+  return gate_.WaitEmpty(deadline);
+}
+
+RouterEngine::Numbers RouterEngine::numbers() const {
+  Numbers numbers;
+  numbers.completed = counters_.completed;
+  numbers.cancelled = counters_.cancelled;
+  numbers.rejected = counters_.rejected;
+  numbers.shed = counters_.shed;
+  numbers.unavailable = counters_.unavailable;
+  numbers.broken = counters_.broken;
+  numbers.active = gate_.inside();
+  numbers.tries_again = counters_.tries_again;
+  numbers.prompt_tokens = counters_.prompt_tokens;
+  numbers.cached_tokens = counters_.cached_tokens;
+  numbers.generated_tokens = counters_.generated_tokens;
+  return numbers;
+}
+
+std::string RouterEngine::Waiting() const {
+  std::string waiting;
+  for (const RegisteredWorker& worker : parts_.registry->Workers()) {
+    if (worker.condition == WorkerCondition::kReady) return "";
+    waiting += fmt::format("{}{} ({})", waiting.empty() ? "" : ", ", worker.address, worker.reason);
+  }
+  return "waiting for workers: " + waiting;
+}
+
+}  // namespace cairn::router

@@ -1,0 +1,104 @@
+#pragma once
+// The router without its edges: takes requests, decides, sends, tries elsewhere, hands answers on.
+//
+//   Generate ─► executor: check, tokenise, derive keys, look up, decide ─► WorkerLink
+//                                       ▲                                     │
+//                                       └─── failed before the first token ───┤
+//   observer ◄─────────────────────────────────── tokens, end ────────────────┘
+//
+// A request holds a thread only while it is tokenised and decided.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "common/concurrency/executor.h"
+#include "common/lifecycle/lifecycle.h"
+#include "services/router/engine/prompt_encoder.h"
+#include "services/router/engine/router.h"
+#include "services/router/index/prefix_index.h"
+#include "services/router/policy/dispatcher.h"
+#include "services/router/registry/worker_registry.h"
+
+namespace cairn::router {
+
+class GenerateRun;
+
+// Thread-safe.
+class RouterEngine final : public Router {
+ public:
+  struct Options {
+    std::string model_id = {};              // What requests may call the model.
+    std::vector<std::string> aliases = {};  // Other names of it.
+    uint32_t context_tokens = 0;            // Most tokens of prompt and answer: the model's limit.
+    std::string tenant = "default";         // Of requests that name none.
+    uint64_t max_requests = 4096;           // Under way at a time. More are refused.
+    uint32_t max_tries = 3;                 // Workers that one request may be sent to.
+    bool exact_index = false;               // Nodes send their events to the index.
+  };
+  // Seconds of one request. Any thread, must not block.
+  struct Observers {
+    std::function<void(double)> prepared = {};  // From Generate until it was sent the first time.
+    std::function<void(double)> first_token = {};  // From Generate until its first token.
+  };
+  // All of these must outlive the engine.
+  struct Parts {
+    PromptEncoder* encoder = nullptr;
+    WorkerRegistry* registry = nullptr;
+    PrefixIndex* index = nullptr;
+    Dispatcher* dispatcher = nullptr;
+    Executor* executor = nullptr;
+    const Clock* clock = nullptr;
+  };
+  struct Numbers {
+    uint64_t completed = 0;
+    uint64_t cancelled = 0;
+    uint64_t rejected = 0;     // Something was wrong with them.
+    uint64_t shed = 0;         // Or refused because of too many under way.
+    uint64_t unavailable = 0;  // No worker could take them.
+    uint64_t broken = 0;       // Their worker failed after the first token.
+    uint64_t active = 0;
+    uint64_t tries_again = 0;  // Requests that went to another worker.
+    uint64_t prompt_tokens = 0;
+    uint64_t cached_tokens = 0;
+    uint64_t generated_tokens = 0;
+  };
+
+  RouterEngine(Options options, const Parts& parts, Observers observers);
+  // REQUIRES: Shutdown has returned true, or no request was ever taken.
+  ~RouterEngine() override = default;
+
+  std::unique_ptr<GenerateCall> Generate(GenerateRequest request,
+                                         std::shared_ptr<GenerateObserver> observer) override;
+  Result<Pick> PickWorker(const GenerateRequest& request) override;
+  std::vector<ServedModel> Models() override;
+
+  // Refuses new requests from now on. True: those under way have ended before the deadline, which
+  // is on the steady clock.
+  bool Drain(TimePoint deadline);
+  Numbers numbers() const;
+  // What it waits for before it can answer anything; empty: a worker is ready.
+  std::string Waiting() const;
+
+ private:
+  friend class GenerateRun;
+  struct Counters {
+    std::atomic<uint64_t> completed{0}, cancelled{0}, rejected{0}, shed{0}, unavailable{0},
+        broken{0}, tries_again{0}, prompt_tokens{0}, cached_tokens{0}, generated_tokens{0};
+  };
+  // Checks and tokenises.
+  std::optional<GenerateError> Prepare(const GenerateRequest& request,
+                                       std::vector<worker::TokenId>* tokens);
+  bool IsModel(const std::string& name) const;
+
+  const Options options_;
+  const Parts parts_;
+  const Observers observers_;
+  Gate gate_;
+  Counters counters_;
+};
+
+}  // namespace cairn::router

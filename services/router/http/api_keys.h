@@ -1,0 +1,69 @@
+#pragma once
+// Who calls: a file of lines `TENANT SHA256HEX`. The second word is the SHA-256 of an API key.
+// The file has no keys, so a copy of it lets nobody in.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/hash.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
+
+namespace cairn::router {
+
+inline constexpr size_t kMaxKeyFileBytes = 1 << 20;
+inline constexpr size_t kMaxTenantBytes = 128;
+
+// At most 128 bytes of UTF-8 without spaces and control characters, as the worker demands.
+bool IsTenant(std::string_view text);
+
+struct ApiKey {
+  std::string tenant;
+  Digest digest;
+};
+
+// Empty lines, and those that begin with #, mean nothing. INVALID_ARGUMENT, which names the line.
+Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text);
+
+// The tenant, or nullptr. Takes the same time for each key of its length, right or wrong, so that a
+// caller learns nothing of the digests.
+const std::string* FindTenant(const std::vector<ApiKey>& keys, std::string_view key);
+
+// The file, read again when it has changed. Thread-safe.
+class ApiKeyFile {
+ public:
+  static constexpr Duration kLookEvery = std::chrono::seconds(1);
+
+  // Errors name `field`.
+  static Result<std::unique_ptr<ApiKeyFile>> Open(std::string path, const std::string& field,
+                                                  const Clock* clock);
+
+  // nullopt: no such key. A changed file that is wrong changes nothing, and is logged.
+  std::optional<std::string> TenantOf(std::string_view key);
+
+ private:
+  struct Stamp {
+    std::filesystem::file_time_type time;
+    uintmax_t size = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+
+  ApiKeyFile(std::string path, const Clock* clock) : path_(std::move(path)), clock_(clock) {}
+  Stamp Look() const;
+  Result<std::vector<ApiKey>> Read() const;
+
+  const std::string path_;
+  const Clock* const clock_;
+  Mutex mu_;
+  std::shared_ptr<const std::vector<ApiKey>> keys_ ABSL_GUARDED_BY(mu_);
+  Stamp stamp_ ABSL_GUARDED_BY(mu_);
+  TimePoint look_at_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace cairn::router

@@ -1,0 +1,462 @@
+#include "services/router/http/api_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace cairn::router {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxMessages = 1024;
+// OpenAI's limit is 4, the worker's is 16.
+constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 256;
+constexpr size_t kMaxShownBytes = 64;
+// What OpenAI's API generates where max_tokens is absent.
+constexpr uint32_t kDefaultCompletionTokens = 16;
+// A time to live up to this says that the conversation goes on within minutes.
+constexpr double kSoonSeconds = 3600;
+
+std::string Shown(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return fmt::format("a list of {}", value.size());
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
+  return text;
+}
+
+// Reads fields, and keeps the first error. After an error all that it reads are defaults.
+class Fields {
+ public:
+  explicit Fields(const Json& object) : object_(object) {}
+
+  // nullptr: absent, or null, which means the same.
+  const Json* Find(const char* name) const {
+    const auto found = object_.find(name);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  void Fail(const std::string& param, const Json& value, std::string_view expected,
+            std::string code = "invalid_value") {
+    FailWith(param, fmt::format("field '{}': got {}, expected {}", param, Shown(value), expected),
+             std::move(code));
+  }
+  void FailWith(const std::string& param, std::string message, std::string code) {
+    if (error_.has_value()) return;
+    error_ = ApiError{.message = std::move(message), .param = param, .code = std::move(code)};
+  }
+  bool failed() const { return error_.has_value(); }
+  ApiError error() const { return *error_; }
+
+  bool Bool(const char* name) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return false;
+    if (value->is_boolean()) return value->get<bool>();
+    Fail(name, *value, "true or false");
+    return false;
+  }
+  std::optional<double> Real(const char* name, double least, double most) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return std::nullopt;
+    const double number = value->is_number() ? value->get<double>() : least - 1;
+    if (number >= least && number <= most) return number;
+    Fail(name, *value, fmt::format("a number from {} to {}", least, most));
+    return std::nullopt;
+  }
+  std::optional<int64_t> Integer(const char* name, int64_t least, int64_t most) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return std::nullopt;
+    // Above 2^63 it is unsigned, and not an int64_t.
+    const bool fits = value->is_number_integer() &&
+                      (!value->is_number_unsigned() ||
+                       value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
+    if (fits && value->get<int64_t>() >= least && value->get<int64_t>() <= most) {
+      return value->get<int64_t>();
+    }
+    Fail(name, *value, fmt::format("an integer from {} to {}", least, most));
+    return std::nullopt;
+  }
+  // For fields that change nothing here.
+  void TextOnly(const char* name) {
+    const Json* const value = Find(name);
+    if (value != nullptr && !value->is_string()) Fail(name, *value, "text");
+  }
+
+ private:
+  const Json& object_;
+  std::optional<ApiError> error_;
+};
+
+// Counts what a parser would build. Brackets and commas inside of text do not count. Text that is
+// not JSON passes here and fails in the parser.
+std::optional<ApiError> CheckShape(std::string_view body) {
+  int depth = 0;
+  size_t values = 1;
+  bool in_text = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+      continue;
+    }
+    in_text = c == '"';
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (c == ',' || c == '[' || c == '{') ++values;
+    if (depth > kMaxJsonDepth || values > kMaxJsonValues) {
+      return ApiError{.message = fmt::format("body: got JSON with more than {} levels or {} "
+                                             "values, expected less",
+                                             kMaxJsonDepth, kMaxJsonValues),
+                      .code = "json_too_complex"};
+    }
+  }
+  return std::nullopt;
+}
+
+// What the API has and our workers have not, with the values that ask for nothing.
+struct Unsupported {
+  const char* name;
+  std::vector<Json> off;
+};
+
+const std::vector<Unsupported>& AllUnsupported() {
+  static const auto* const all = new std::vector<Unsupported>{
+      {"audio", {}},
+      {"best_of", {1}},
+      {"echo", {false}},
+      {"frequency_penalty", {0}},
+      {"function_call", {"none"}},
+      {"functions", {Json::array()}},
+      {"logit_bias", {Json::object()}},
+      {"logprobs", {false}},
+      {"modalities", {Json::array({"text"})}},
+      {"moderation", {}},
+      {"n", {1}},
+      {"prediction", {}},
+      {"presence_penalty", {0}},
+      {"reasoning_effort", {"none"}},
+      {"repetition_penalty", {1}},
+      {"response_format", {Json::object({{"type", "text"}})}},
+      {"service_tier", {"auto", "default"}},
+      {"store", {false}},
+      {"suffix", {""}},
+      {"tool_choice", {"none"}},
+      {"tools", {Json::array()}},
+      {"top_logprobs", {0}},
+      {"verbosity", {"medium"}},
+      {"web_search_options", {}},
+  };
+  return *all;
+}
+
+void RefuseUnsupported(Fields& fields) {
+  for (const Unsupported& field : AllUnsupported()) {
+    const Json* const value = fields.Find(field.name);
+    if (value == nullptr || std::ranges::find(field.off, *value) != field.off.end()) continue;
+    std::string message = fmt::format("field '{}': got {}, which this server does not support; ",
+                                      field.name, Shown(*value));
+    message += field.off.empty()
+                   ? "expected no such field"
+                   : fmt::format("expected {} or no such field", field.off.front().dump());
+    fields.FailWith(field.name, std::move(message), "unsupported_parameter");
+  }
+}
+
+// The part has text for us; or the error says why not.
+const std::string* TextOfPart(Fields& fields, const std::string& where, const Json& part) {
+  if (!part.is_object()) {
+    fields.Fail(where, part, "an object such as {\"type\": \"text\", \"text\": \"...\"}");
+    return nullptr;
+  }
+  const auto type = part.find("type");
+  if (type == part.end() || *type != "text") {
+    fields.Fail(where + ".type", type == part.end() ? Json() : *type,
+                "\"text\": the model reads nothing else", "unsupported_value");
+    return nullptr;
+  }
+  const auto text = part.find("text");
+  if (text == part.end() || !text->is_string()) {
+    fields.Fail(where + ".text", text == part.end() ? Json() : *text, "text");
+    return nullptr;
+  }
+  return text->get_ptr<const std::string*>();
+}
+
+struct Breakpoints {
+  bool any = false;
+};
+
+std::string ContentOf(Fields& fields, const std::string& where, const Json& message,
+                      Breakpoints* breakpoints) {
+  const auto content = message.find("content");
+  if (content != message.end() && content->is_string()) return content->get<std::string>();
+  if (content == message.end() || !content->is_array() || content->empty()) {
+    fields.Fail(where, content == message.end() ? Json() : *content,
+                "text, or a list of parts of type text");
+    return {};
+  }
+  std::string all;
+  for (size_t i = 0; i < content->size(); ++i) {
+    const std::string* const text =
+        TextOfPart(fields, fmt::format("{}[{}]", where, i), (*content)[i]);
+    if (text == nullptr) return {};
+    all += *text;
+    const auto mark = (*content)[i].find("prompt_cache_breakpoint");
+    breakpoints->any |= mark != (*content)[i].end() && !mark->is_null();
+  }
+  return all;
+}
+
+std::optional<worker::ChatMessage> MessageOf(Fields& fields, const std::string& where,
+                                             const Json& message, Breakpoints* breakpoints) {
+  if (!message.is_object()) {
+    fields.Fail(where, message, "an object with role and content");
+    return std::nullopt;
+  }
+  const auto role = message.find("role");
+  std::string name;
+  if (role != message.end() && role->is_string()) name = role->get<std::string>();
+  if (name == "developer") name = "system";  // The newer name of the same.
+  if (name != "system" && name != "user" && name != "assistant") {
+    fields.Fail(where + ".role", role == message.end() ? Json() : *role,
+                "\"system\", \"developer\", \"user\" or \"assistant\"");
+    return std::nullopt;
+  }
+  for (const char* const calls : {"tool_calls", "function_call", "audio"}) {
+    const auto found = message.find(calls);
+    if (found == message.end() || found->is_null()) continue;
+    fields.Fail(fmt::format("{}.{}", where, calls), *found, "no such field: it is not supported",
+                "unsupported_parameter");
+    return std::nullopt;
+  }
+  return worker::ChatMessage{std::move(name),
+                             ContentOf(fields, where + ".content", message, breakpoints)};
+}
+
+std::vector<worker::ChatMessage> MessagesOf(Fields& fields, Breakpoints* breakpoints) {
+  std::vector<worker::ChatMessage> messages;
+  const Json* const all = fields.Find("messages");
+  if (all == nullptr || !all->is_array() || all->empty() || all->size() > kMaxMessages) {
+    fields.Fail("messages", all == nullptr ? Json() : *all,
+                fmt::format("a list of 1 to {} messages", kMaxMessages));
+    return messages;
+  }
+  messages.reserve(all->size());
+  for (size_t i = 0; i < all->size(); ++i) {
+    auto message = MessageOf(fields, fmt::format("messages[{}]", i), (*all)[i], breakpoints);
+    if (!message.has_value()) break;
+    messages.push_back(*std::move(message));
+  }
+  return messages;
+}
+
+using Prompt = decltype(GenerateRequest::prompt);
+
+Prompt TokensOf(Fields& fields, const Json& list) {
+  std::vector<worker::TokenId> ids;
+  ids.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& id = list[i];
+    if (!id.is_number_unsigned() ||
+        id.get<uint64_t>() > uint64_t{std::numeric_limits<worker::TokenId>::max()}) {
+      fields.Fail(fmt::format("prompt[{}]", i), id, "the id of a token");
+      break;
+    }
+    ids.push_back(static_cast<worker::TokenId>(id.get<uint64_t>()));
+  }
+  return ids;
+}
+
+// A text or a list of ids, or a list of one of them.
+Prompt PromptOf(Fields& fields) {
+  const Json* prompt = fields.Find("prompt");
+  constexpr std::string_view kExpected = "one text, or one list of token ids";
+  if (prompt == nullptr) {
+    fields.Fail("prompt", Json(), kExpected, "missing_required_parameter");
+    return std::string();
+  }
+  if (prompt->is_array() && prompt->size() == 1 &&
+      (prompt->front().is_string() || prompt->front().is_array())) {
+    prompt = &prompt->front();
+  }
+  if (prompt->is_string()) return prompt->get<std::string>();
+  if (prompt->is_array() && !prompt->empty() && prompt->front().is_number()) {
+    return TokensOf(fields, *prompt);
+  }
+  fields.Fail("prompt", *prompt, kExpected);
+  return std::string();
+}
+
+std::vector<std::string> StopsOf(Fields& fields) {
+  const Json* const value = fields.Find("stop");
+  if (value == nullptr) return {};
+  std::vector<std::string> stops;
+  const auto add = [&](const std::string& where, const Json& stop) {
+    if (stop.is_string()) stops.push_back(stop.get<std::string>());
+    if (!stop.is_string() || stops.back().empty() || stops.back().size() > kMaxStopBytes) {
+      fields.Fail(where, stop, fmt::format("text of 1 to {} bytes", kMaxStopBytes));
+    }
+  };
+  if (!value->is_array()) {
+    add("stop", *value);
+    return stops;
+  }
+  if (value->size() > kMaxStops) {
+    fields.Fail("stop", *value, fmt::format("at most {} texts", kMaxStops));
+    return stops;
+  }
+  for (size_t i = 0; i < value->size(); ++i) add(fmt::format("stop[{}]", i), (*value)[i]);
+  return stops;
+}
+
+void ReadSampling(Fields& fields, ApiRequest& request) {
+  GenerateRequest& generate = request.generate;
+  generate.temperature = fields.Real("temperature", 0, 2).value_or(1);
+  const std::optional<double> top_p = fields.Real("top_p", 0, 1);
+  // Our 0 means off, as 1 does. The API's 0 leaves the likeliest token alone.
+  generate.top_p = top_p == 1 ? 0 : top_p.value_or(0);
+  const auto top_k = fields.Integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0);
+  generate.top_k = top_p == 0.0 ? 1 : static_cast<uint32_t>(std::max<int64_t>(0, top_k));
+  const auto seed = fields.Integer("seed", std::numeric_limits<int64_t>::min(),
+                                   std::numeric_limits<int64_t>::max());
+  request.has_seed = seed.has_value();
+  generate.seed = static_cast<uint64_t>(seed.value_or(0));
+  generate.stop = StopsOf(fields);
+  generate.ignore_eos = fields.Bool("ignore_eos");
+}
+
+void ReadLength(Endpoint endpoint, Fields& fields, GenerateRequest& generate) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto older = fields.Integer("max_tokens", 1, kMost);
+  const auto newer = fields.Integer("max_completion_tokens", 1, kMost);
+  if (older.has_value() && newer.has_value() && *older != *newer) {
+    fields.Fail("max_completion_tokens", Json(*newer), "the same as max_tokens, or one of the two");
+  }
+  if (newer.has_value() || older.has_value()) {
+    generate.max_tokens = static_cast<uint32_t>(newer.has_value() ? *newer : *older);
+  } else if (endpoint == Endpoint::kCompletions) {
+    generate.max_tokens = kDefaultCompletionTokens;
+  }
+}
+
+void ReadStream(Fields& fields, ApiRequest& request) {
+  request.stream = fields.Bool("stream");
+  const Json* const options = fields.Find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return fields.Fail("stream_options", *options, "an object");
+  if (!request.stream) {
+    return fields.Fail("stream_options", *options, "it only together with stream: true");
+  }
+  const auto usage = options->find("include_usage");
+  if (usage == options->end() || usage->is_null()) return;
+  if (!usage->is_boolean()) {
+    return fields.Fail("stream_options.include_usage", *usage, "true or false");
+  }
+  request.include_usage = usage->get<bool>();
+}
+
+// "30m", "24h", "90s".
+std::optional<double> SecondsOf(const Json& value) {
+  if (!value.is_string()) return std::nullopt;
+  const auto& text = *value.get_ptr<const std::string*>();
+  uint32_t number = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (ec != std::errc() || end + 1 != text.data() + text.size()) return std::nullopt;
+  switch (*end) {
+    case 's':
+      return number;
+    case 'm':
+      return 60.0 * number;
+    case 'h':
+      return 3600.0 * number;
+    case 'd':
+      return 86400.0 * number;
+    default:
+      return std::nullopt;
+  }
+}
+
+NextUse NextOfTtl(double seconds) {
+  return seconds <= kSoonSeconds ? NextUse::kSoon : NextUse::kLater;
+}
+
+// What OpenAI's cache fields say of the conversation's future.
+NextUse NextOf(Fields& fields, bool has_breakpoints) {
+  NextUse next = has_breakpoints ? NextUse::kSoon : NextUse::kUnknown;
+  fields.TextOnly("prompt_cache_key");
+  if (const Json* const key = fields.Find("prompt_cache_key"); key != nullptr && *key != "") {
+    next = NextUse::kSoon;
+  }
+  if (const Json* const kept = fields.Find("prompt_cache_retention"); kept != nullptr) {
+    if (*kept != "24h" && *kept != "in_memory" && *kept != "in-memory") {
+      fields.Fail("prompt_cache_retention", *kept, "\"in_memory\" or \"24h\"");
+    }
+    if (*kept == "24h") next = NextUse::kLater;
+  }
+  const Json* const options = fields.Find("prompt_cache_options");
+  if (options == nullptr) return next;
+  if (!options->is_object()) {
+    fields.Fail("prompt_cache_options", *options, "an object");
+    return next;
+  }
+  if (const auto ttl = options->find("ttl"); ttl != options->end() && !ttl->is_null()) {
+    const std::optional<double> seconds = SecondsOf(*ttl);
+    if (!seconds.has_value()) {
+      fields.Fail("prompt_cache_options.ttl", *ttl, "a time such as \"30m\"");
+    } else {
+      next = NextOfTtl(*seconds);
+    }
+  }
+  const auto mode = options->find("mode");
+  if (mode == options->end() || mode->is_null() || *mode == "implicit") return next;
+  if (*mode != "explicit") {
+    fields.Fail("prompt_cache_options.mode", *mode, "\"implicit\" or \"explicit\"");
+  }
+  // Explicit without a mark: the caller says that nothing of it is used again.
+  return has_breakpoints ? next : NextUse::kNever;
+}
+
+void ReadModel(Fields& fields, GenerateRequest& generate) {
+  const Json* const model = fields.Find("model");
+  if (model == nullptr) return;
+  if (!model->is_string() || *model == "") return fields.Fail("model", *model, "a model's id");
+  generate.model = model->get<std::string>();
+}
+
+}  // namespace
+
+std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body) {
+  if (auto error = CheckShape(body); error.has_value()) return *std::move(error);
+  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    return ApiError{
+        .message = fmt::format("body: got {}, expected a JSON object",
+                               json.is_discarded() ? "text that is not JSON" : Shown(json)),
+        .code = "invalid_json"};
+  }
+  Fields fields(json);
+  ApiRequest request;
+  Breakpoints breakpoints;
+  ReadModel(fields, request.generate);
+  if (endpoint == Endpoint::kChat) {
+    request.generate.prompt = MessagesOf(fields, &breakpoints);
+  } else {
+    request.generate.prompt = PromptOf(fields);
+  }
+  RefuseUnsupported(fields);
+  ReadLength(endpoint, fields, request.generate);
+  ReadSampling(fields, request);
+  ReadStream(fields, request);
+  request.generate.next = NextOf(fields, breakpoints.any);
+  fields.TextOnly("user");
+  fields.TextOnly("safety_identifier");
+  if (fields.failed()) return fields.error();
+  return request;
+}
+
+}  // namespace cairn::router

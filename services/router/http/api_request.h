@@ -1,0 +1,34 @@
+#pragma once
+// The JSON of /v1/completions and /v1/chat/completions to what the router routes. What strangers
+// send is read here and nowhere else; docs/http-api.md lists every field.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "services/router/engine/router.h"
+#include "services/router/http/api_error.h"
+
+namespace cairn::router {
+
+enum class Endpoint { kCompletions, kChat };
+
+// Deeper, or with more values, a body is refused before anything is built from it: an empty object
+// takes 2 bytes of a body and 40 times that in memory.
+inline constexpr int kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonValues = 1 << 19;
+
+struct ApiRequest {
+  GenerateRequest generate = {};
+  bool has_seed = false;  // Otherwise the caller of the parser draws one.
+  bool stream = false;
+  bool include_usage = false;  // At the end of a stream.
+};
+
+// Pure: any thread. An error names the field, what it got and what was expected. A field that the
+// API does not have is ignored. One that it has and we have not is an error, except with the value
+// that means "off".
+std::variant<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body);
+
+}  // namespace cairn::router

@@ -1,0 +1,107 @@
+#pragma once
+// The router's line to one worker, as an interface: over gRPC in rpc/, a fake in tests, and later
+// other engines.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/hash.h"
+#include "cairn/common/next_use.h"
+#include "cairn/common/status.h"
+#include "model/tokenizer.h"
+#include "services/router/policy/worker_load.h"
+
+namespace cairn::router {
+
+// What a worker says of itself: the message WorkerInfo of proto/cairn/v1/worker.proto.
+struct WorkerInfo {
+  std::string version = {};
+  std::string model = {};
+  std::string weights_digest = {};
+  uint32_t context_tokens = 0;
+  uint32_t block_tokens = 0;
+  std::string cache_address = {};          // Empty: no cache.
+  std::optional<Digest> fingerprint = {};  // Of its namespace. nullopt: it has none.
+};
+
+// A request as it goes to a worker. Fields mean what those of GenerateRequest (engine/router.h) do.
+struct WorkerRequest {
+  // Shared, since it may go to several workers, one after the other.
+  std::shared_ptr<const std::vector<worker::TokenId>> tokens = {};
+  std::optional<uint32_t> max_tokens = {};
+  double temperature = 0;
+  uint32_t top_k = 0;
+  double top_p = 0;
+  uint64_t seed = 0;
+  std::vector<std::string> stop = {};
+  bool ignore_eos = false;
+  int32_t priority = 0;
+  std::string tenant = {};
+  std::optional<TimePoint> deadline = {};
+  NextUse next = NextUse::kUnknown;
+  std::string trace = {};
+};
+
+struct WorkerAnswer {
+  uint32_t prompt_tokens = 0;
+  uint32_t fetched_tokens = 0;  // From the cache.
+  uint32_t shared_tokens = 0;   // From requests that ran at the same time.
+  double fetch_seconds = 0;     // That the fetch took.
+  uint32_t completion_tokens = 0;
+  std::string finish_reason = {};
+  std::string text = {};  // The whole answer.
+};
+
+// Gets one answer: any number of OnToken, then OnDone or OnError, once. One thread at a time, and
+// possibly before the call that it belongs to has returned. Must not block.
+class WorkerAnswerObserver {
+ public:
+  virtual ~WorkerAnswerObserver() = default;
+  virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
+  virtual void OnDone(const WorkerAnswer& answer) = 0;
+  // UNAVAILABLE also when the worker died in mid-stream.
+  virtual void OnError(const Status& status) = 0;
+};
+
+struct WorkerReport {
+  WorkerLoad load = {};
+  bool draining = false;
+  std::string cache_node_id = {};  // Of the node that it reads from. Empty: none now.
+};
+
+// Gets what a worker says of itself: OnInfo, then any number of OnReport, then OnEnd once. As
+// above.
+class WorkerWatchObserver {
+ public:
+  virtual ~WorkerWatchObserver() = default;
+  virtual void OnInfo(const WorkerInfo& info) = 0;
+  virtual void OnReport(const WorkerReport& report) = 0;
+  virtual void OnEnd(const Status& status) = 0;
+};
+
+// Something under way. Thread-safe. May be destroyed before its end, which changes nothing.
+class WorkerCall {
+ public:
+  virtual ~WorkerCall() = default;
+  // The observer gets its end soon, unless it has got it. Does nothing the second time.
+  virtual void Cancel() = 0;
+};
+
+// Thread-safe.
+class WorkerLink {
+ public:
+  virtual ~WorkerLink() = default;
+  virtual std::shared_ptr<WorkerCall> Generate(const WorkerRequest& request,
+                                               std::shared_ptr<WorkerAnswerObserver> observer) = 0;
+  virtual std::shared_ptr<WorkerCall> Watch(std::shared_ptr<WorkerWatchObserver> observer) = 0;
+};
+
+using MakeWorkerLink = std::function<std::unique_ptr<WorkerLink>(const std::string& address)>;
+
+}  // namespace cairn::router

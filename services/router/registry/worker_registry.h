@@ -1,0 +1,77 @@
+#pragma once
+// Which workers there are, and what is known of each.
+//
+//   waiting      its watch has not told anything yet; it is tried again with a growing pause
+//   unsuitable   it serves other weights than this router's model
+//   draining     it takes no new requests
+//   ready        all else
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cairn/common/clock.h"
+#include "cairn/common/status.h"
+#include "common/concurrency/mutex.h"
+#include "services/router/registry/worker_link.h"
+
+namespace cairn::router {
+
+enum class WorkerCondition : uint8_t { kWaiting, kUnsuitable, kDraining, kReady };
+// "waiting", ...
+std::string_view Name(WorkerCondition condition);
+
+// One worker at one moment.
+struct RegisteredWorker {
+  size_t index = 0;  // Its place in the registry, which never changes.
+  std::string address = {};
+  WorkerCondition condition = WorkerCondition::kWaiting;
+  std::string reason = {};                     // Why it is not ready, for people.
+  std::shared_ptr<const WorkerInfo> info;      // nullptr: it never told.
+  std::shared_ptr<const WorkerReport> report;  // nullptr: it is not reached now.
+  TimePoint reported_at = {};                  // When `report` came.
+  uint64_t connects = 0;                       // How often it was reached.
+  WorkerLink* link = nullptr;                  // Lives as long as the registry.
+};
+
+// Thread-safe.
+class WorkerRegistry {
+ public:
+  struct Options {
+    std::vector<std::string> addresses = {};
+    std::string weights_digest = {};  // Hexadecimal, of the model that is routed. Empty: any.
+    Duration first_backoff = std::chrono::milliseconds(100);
+    Duration max_backoff = std::chrono::seconds(5);
+    // A watch that tells nothing for so long ends and begins anew.
+    Duration silent_after = std::chrono::seconds(5);
+  };
+  // Called when a worker tells its load, and with nullptr when it is no longer reached. From any
+  // thread, never while a lock of the registry is held.
+  using OnLoad = std::function<void(const std::string& address, const WorkerLoad* load)>;
+
+  // `clock` must outlive it. What `on_load` uses must outlive the watches of all links.
+  WorkerRegistry(Options options, const MakeWorkerLink& make_link, const Clock* clock,
+                 OnLoad on_load);
+  // Cancels all watches.
+  ~WorkerRegistry();
+  WorkerRegistry(const WorkerRegistry&) = delete;
+  WorkerRegistry& operator=(const WorkerRegistry&) = delete;
+
+  // Begins watches whose time has come, and ends silent ones. Call it every 100 ms or so.
+  void Tick();
+  // All of them, in the order of the addresses.
+  std::vector<RegisteredWorker> Workers() const;
+  size_t size() const { return links_.size(); }
+
+ private:
+  class Watch;
+  struct State;
+  const Options options_;
+  const Clock* const clock_;
+  const std::shared_ptr<State> state_;  // Watches hold it, too: they may end later.
+  std::vector<std::unique_ptr<WorkerLink>> links_;
+};
+
+}  // namespace cairn::router

@@ -1,0 +1,136 @@
+#include "services/router/rpc/router_config.h"
+
+#include <unistd.h>
+
+#include <set>
+
+#include "services/router/policy/policy.h"
+
+namespace cairn::router {
+namespace {
+
+void RegisterRouting(config::Schema& schema, RouterConfig& c) {
+  schema.Text("listen", &c.listen, "Address of the gRPC port, HOST:PORT. Port 0 picks a free one.");
+  schema.Text("admin.listen", &c.process.admin_listen,
+              "Address of the admin HTTP port: /livez, /readyz, /metrics.");
+  schema.Text("model", &c.model,
+              "GGUF file that the workers run. The router uses its tokenizer and chat template.",
+              {.env = "CAIRN_MODEL"});
+  schema.Text("model_id", &c.model_id, "What requests call the model. Empty: the name in the file.",
+              {.max_length = 256});
+  schema.TextList("aliases", &c.aliases, "Other names of the model.", {.max_length = 256});
+  schema.TextList("workers", &c.workers, "Workers, HOST:PORT each.", {.max_length = 256});
+  schema.Text("cache", &c.cache,
+              "Cache nodes of the workers, HOST:PORT, with commas between them. The router follows "
+              "the events of all nodes of their cluster. Empty: it remembers what it sent where.",
+              {.env = "CAIRN_CACHE"});
+  schema.Text("policy", &c.policy, "How a worker is picked (docs/router.md).",
+              {.choices = PolicyNames()});
+  schema.Text("tenant", &c.tenant, "Tenant of requests that name none.", {.max_length = 128});
+  schema.Time("max_wait", &c.max_wait,
+              "The router refuses a request that would wait longer at every worker. 0: it refuses "
+              "none for that.");
+  schema.Integer("max_requests", &c.max_requests,
+                 "Most requests under way at a time. The router refuses more.",
+                 {.min = 1, .max = 1u << 20});
+  schema.Integer("max_tries", &c.max_tries,
+                 "Most workers that one request is sent to, one after the other, before its first "
+                 "token.",
+                 {.min = 1, .max = 64, .unit = "workers"});
+  schema.Integer("threads", &c.threads, "Threads that tokenise and decide.",
+                 {.min = 1, .max = 64, .unit = "threads"});
+  schema.Bytes("index", &c.index_bytes, "Memory for the index of who holds what.",
+               {.min = 1 << 20});
+  schema.Bytes("token_cache", &c.token_cache,
+               "Memory for the tokens of messages that came before. 0: all are tokenised again.");
+  schema.Time("drain", &c.drain, "After SIGTERM: time for accepted requests.");
+}
+
+void RegisterTls(config::Schema& schema, RouterConfig& c) {
+  schema.Text("workers_tls.ca", &c.workers_tls.authorities,
+              "PEM file with the authorities that sign the workers' certificates. Empty, without "
+              "workers_tls.cert: no TLS to workers.");
+  schema.Text("workers_tls.cert", &c.workers_tls.certificate,
+              "PEM file with the certificate that the router shows to workers.");
+  schema.Text("workers_tls.key", &c.workers_tls.private_key,
+              "PEM file with the key of workers_tls.cert.");
+  schema.Text("workers_tls.server_name", &c.workers_tls.server_name,
+              "Name expected in the workers' certificates. Empty: the name in the address.");
+  schema.Text("cache_tls.ca", &c.cache_ca,
+              "PEM file with the authorities that sign the nodes' certificates. Empty, without "
+              "cache_tls.cert: no TLS to nodes.");
+  schema.Text("cache_tls.cert", &c.cache_certificate,
+              "PEM file with the certificate that the router shows to nodes.");
+  schema.Text("cache_tls.key", &c.cache_private_key, "PEM file with the key of cache_tls.cert.");
+  schema.Text("cache_tls.server_name", &c.cache_server_name,
+              "Name expected in the nodes' certificates. Empty: the name in the address.");
+  schema.Text("tls.cert", &c.tls.certificate,
+              "PEM file with the server's certificate chain, for gRPC and HTTP. Empty: no TLS.");
+  schema.Text("tls.key", &c.tls.private_key, "PEM file with the key of tls.cert.");
+  schema.Text("tls.client_ca", &c.tls.client_ca,
+              "PEM file with the authority that signs clients' certificates. If set, clients must "
+              "show one.");
+  schema.Bool("tls.allow_plaintext_beyond_loopback", &c.tls.allow_plaintext_beyond_loopback,
+              "Allow a data port on the network without TLS: anyone there can connect.");
+  schema.Switch("i-accept-plaintext-on-the-network", &c.accept_plaintext,
+                "The same as tls.allow_plaintext_beyond_loopback.");
+  service::Settings::RegisterLog(&c.process, &schema);
+  service::Settings::RegisterJson(&c.process, &schema);
+}
+
+Status CheckAddresses(RouterConfig& c) {
+  if (c.accept_plaintext) c.tls.allow_plaintext_beyond_loopback = true;
+  CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress listen,
+                         net::ParseListenAddress(c.listen, "listen"));
+  CAIRN_RETURN_IF_ERROR(net::CheckBind(listen, c.tls, "listen"));
+  if (!c.http.listen.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const net::ListenAddress http,
+                           net::ParseListenAddress(c.http.listen, "http.listen"));
+    CAIRN_RETURN_IF_ERROR(net::CheckBind(http, c.tls, "http.listen"));
+  }
+  // Probes and metrics only, nothing that changes anything: never behind TLS.
+  return net::ParseListenAddress(c.process.admin_listen, "admin.listen").status();
+}
+
+Status CheckWorkers(const RouterConfig& c) {
+  if (c.model.empty()) {
+    return InvalidArgument("model: got nothing, expected a GGUF file (--model)");
+  }
+  if (c.workers.empty()) {
+    return InvalidArgument("workers: got nothing, expected at least one HOST:PORT");
+  }
+  std::set<std::string> seen;
+  for (const std::string& worker : c.workers) {
+    CAIRN_RETURN_IF_ERROR(net::ParseListenAddress(worker, "workers").status());
+    if (!seen.insert(worker).second) {
+      return InvalidArgument("workers: got '{}' twice, expected each worker once", worker);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void Register(config::Schema& schema, RouterConfig& c) {
+  RegisterRouting(schema, c);
+  Register(schema, c.http);
+  RegisterTls(schema, c);
+  schema.Check([&c] { return CheckWorkers(c); });
+  schema.Check([&c] { return CheckAddresses(c); });
+}
+
+client::ConnectOptions CacheConnection(const RouterConfig& c) {
+  client::ConnectOptions options;
+  options.address = c.cache;
+  char host[65] = {};
+  gethostname(host, sizeof(host) - 1);
+  options.client_name = fmt::format("cairn-router {} {}", host, getpid());
+  options.path = client::PathChoice::kGrpc;
+  options.tls.ca_file = c.cache_ca;
+  options.tls.cert_file = c.cache_certificate;
+  options.tls.key_file = c.cache_private_key;
+  options.tls.server_name = c.cache_server_name;
+  return options;
+}
+
+}  // namespace cairn::router

@@ -1,0 +1,48 @@
+#pragma once
+// Settings of the process cairn-router.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cairn/client/connect.h"
+#include "common/config/config.h"
+#include "common/net/tls.h"
+#include "common/service/service.h"
+#include "services/router/http/http_edge.h"
+#include "services/router/rpc/grpc_worker_link.h"
+
+namespace cairn::router {
+
+struct RouterConfig {
+  service::Settings process{.admin_listen = "127.0.0.1:7601"};
+  std::string listen = "127.0.0.1:7600";
+  std::string model;
+  std::string model_id;
+  std::vector<std::string> aliases;
+  std::vector<std::string> workers;
+  std::string cache;
+  std::string policy = "cost";
+  std::string tenant = "default";
+  Duration max_wait = std::chrono::seconds(60);
+  uint32_t max_requests = 4096;
+  uint32_t max_tries = 3;
+  uint32_t threads = 2;
+  uint64_t index_bytes = 256ull << 20;
+  uint64_t token_cache = 64ull << 20;
+  Duration drain = std::chrono::seconds(20);
+
+  HttpConfig http;
+  WorkerLinkTls workers_tls;
+  std::string cache_ca, cache_certificate, cache_private_key, cache_server_name;
+  net::TlsOptions tls;
+  bool accept_plaintext = false;  // --i-accept-plaintext-on-the-network
+};
+
+// Registers all fields and checks. `config` must outlive `schema`.
+void Register(config::Schema& schema, RouterConfig& config);
+
+// REQUIRES: config.cache is not empty.
+client::ConnectOptions CacheConnection(const RouterConfig& config);
+
+}  // namespace cairn::router

@@ -1,0 +1,157 @@
+#include "services/router/rpc/router_metrics.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace cairn::router {
+namespace {
+
+const std::vector<double> kShortTimes = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+                                         0.01,   0.025,   0.05,   0.1,   0.25,   1};
+
+double Number(uint64_t value) { return static_cast<double>(value); }
+
+void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
+  const std::string requests = "cairn_router_requests_total";
+  const std::string help = "Requests by how they ended.";
+  const auto add = [&](const char* result, uint64_t value) {
+    sink.Counter(requests, help, {{"result", result}}, Number(value));
+  };
+  add("completed", numbers.completed);
+  add("cancelled", numbers.cancelled);
+  add("rejected", numbers.rejected);
+  add("shed", numbers.shed);
+  add("unavailable", numbers.unavailable);
+  add("broken", numbers.broken);
+  sink.Gauge("cairn_router_active_requests", "Requests under way.", {}, Number(numbers.active));
+  sink.Counter("cairn_router_tries_again_total",
+               "Times that a request went to another worker before its first token.", {},
+               Number(numbers.tries_again));
+  const std::string tokens = "cairn_router_tokens_total";
+  const std::string tokens_help =
+      "Tokens of completed requests: of prompts, of these those that were not computed, and "
+      "generated ones.";
+  sink.Counter(tokens, tokens_help, {{"kind", "prompt"}}, Number(numbers.prompt_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "cached"}}, Number(numbers.cached_tokens));
+  sink.Counter(tokens, tokens_help, {{"kind", "generated"}}, Number(numbers.generated_tokens));
+}
+
+void ExportWorkers(const std::vector<RegisteredWorker>& workers, metrics::Sink& sink) {
+  std::array<uint64_t, 4> conditions{};
+  for (const RegisteredWorker& worker : workers)
+    ++conditions[static_cast<size_t>(worker.condition)];
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    sink.Gauge("cairn_router_workers", "Configured workers by condition.",
+               {{"condition", std::string(Name(static_cast<WorkerCondition>(i)))}},
+               Number(conditions[i]));
+  }
+}
+
+void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {
+  const std::string name = "cairn_router_picks_total";
+  const std::string help =
+      "Decisions by how much of the prompt the picked worker holds. most: as much as any other. "
+      "less: less than another one. none: nobody holds any of it.";
+  const auto add = [&](const char* prefix, uint64_t value) {
+    sink.Counter(name, help, {{"prefix", prefix}}, Number(value));
+  };
+  add("most", picks.held_most);
+  add("less", picks.held_less);
+  add("none", picks.held_nowhere);
+}
+
+// Who follows no nodes has no members: none are missing then.
+void ExportIndex(const PrefixIndex::Numbers& index, bool follows_nodes, metrics::Sink& sink) {
+  sink.Gauge("cairn_router_index_entries", "Blocks that the index knows.", {},
+             Number(index.entries));
+  sink.Gauge("cairn_router_index_bytes", "Memory of these.", {}, Number(index.bytes));
+  sink.Gauge("cairn_router_index_max_bytes", "Most memory that these may have.", {},
+             Number(index.max_bytes));
+  if (follows_nodes) {
+    sink.Gauge("cairn_router_index_members", "Cache nodes that the index follows.", {},
+               Number(index.members));
+  }
+  sink.Counter("cairn_router_index_evicted_total",
+               "Entries of the index that left because its memory was full.", {},
+               Number(index.evicted));
+  sink.Counter("cairn_router_index_ignored_total",
+               "Events that made no sense, or for which there was no room.", {},
+               Number(index.ignored));
+}
+
+}  // namespace
+
+void ExportRouter(const RouterParts& parts, metrics::Registry* registry) {
+  registry->AddCollector([parts](metrics::Sink& sink) {
+    ExportRequests(parts.engine->numbers(), sink);
+    ExportWorkers(parts.registry->Workers(), sink);
+    ExportIndex(parts.index->numbers(), parts.follows_nodes, sink);
+    const Dispatcher::Numbers dispatched = parts.dispatcher->numbers();
+    ExportPicks(dispatched.picks, sink);
+    sink.Gauge("cairn_router_arrivals_per_second", "Requests in a second, over the last minute.",
+               {}, dispatched.arrivals_per_second);
+    sink.Gauge("cairn_router_use_ratio",
+               "Share of the last minute in which workers had prompts to compute.", {},
+               dispatched.use);
+    const PieceCache::Numbers cache = parts.encoder->cache();
+    const std::string bytes = "cairn_router_text_bytes_total";
+    const std::string help = "Text of messages, by whether its tokens were known.";
+    sink.Counter(bytes, help, {{"tokens", "known"}}, Number(cache.hits));
+    sink.Counter(bytes, help, {{"tokens", "made"}}, Number(cache.misses));
+  });
+}
+
+void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink) {
+  for (const auto& [answer, count] : stats.api.answers) {
+    sink.Counter(
+        "cairn_router_http_answers_total", "Answers by route and HTTP status code.",
+        {{"route", std::string(Name(answer.first))}, {"code", std::to_string(answer.second)}},
+        Number(count));
+  }
+  sink.Gauge("cairn_router_http_open_streams", "Streams of events that are open.", {},
+             Number(stats.api.open_streams));
+  sink.Counter("cairn_router_http_failed_streams_total",
+               "Streams of events that ended with an error event.", {},
+               Number(stats.api.failed_streams));
+  sink.Counter("cairn_router_http_aborted_total",
+               "Requests whose client went before the answer was complete.", {},
+               Number(stats.api.aborted_calls));
+  sink.Gauge("cairn_router_http_connections", "Connections that are open.", {},
+             Number(stats.server.connections));
+  sink.Gauge("cairn_router_http_unread_bytes",
+             "Bytes of answers that their readers have not taken yet.", {},
+             Number(stats.server.unread_bytes));
+  const std::string refused = "cairn_router_http_refused_total";
+  const std::string help =
+      "Connections without a place, requests that are no HTTP or too large, and connections that "
+      "ended because their sender or reader was too slow.";
+  const auto add = [&](const char* reason, uint64_t count) {
+    sink.Counter(refused, help, {{"reason", reason}}, Number(count));
+  };
+  add("connections", stats.server.refused_connections);
+  add("requests", stats.server.refused_requests);
+  add("slow_sender", stats.server.slow_senders);
+  add("slow_reader", stats.server.slow_readers);
+}
+
+std::function<void(double)> AddedTime(metrics::Registry* registry) {
+  const metrics::Histogram added = registry->AddHistogram(
+      "cairn_router_http_added_seconds",
+      "Time that the HTTP port took of a complete request before the router had it.", kShortTimes);
+  return [added](double seconds) { added.Observe(seconds); };
+}
+
+RouterEngine::Observers RouterTimes(metrics::Registry* registry) {
+  const std::vector<double> long_times = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                          1,     2.5,  5,     10,   30,  60};
+  const metrics::Histogram prepared = registry->AddHistogram(
+      "cairn_router_prepare_seconds",
+      "Time from a request's arrival until it was sent to its first worker.", kShortTimes);
+  const metrics::Histogram first_token = registry->AddHistogram(
+      "cairn_router_ttft_seconds", "Time from a request's arrival to its first token.", long_times);
+  return {.prepared = [prepared](double seconds) { prepared.Observe(seconds); },
+          .first_token = [first_token](double seconds) { first_token.Observe(seconds); }};
+}
+
+}  // namespace cairn::router

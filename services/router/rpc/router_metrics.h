@@ -1,0 +1,27 @@
+#pragma once
+// What a router exports: cairn_router_*. docs/metrics-router.md says what each means.
+
+#include "common/metrics/metrics.h"
+#include "services/router/engine/router_engine.h"
+#include "services/router/http/http_edge.h"
+
+namespace cairn::router {
+
+// What is read at each scrape; all must live until the last one.
+struct RouterParts {
+  const RouterEngine* engine = nullptr;
+  const WorkerRegistry* registry = nullptr;
+  const Dispatcher* dispatcher = nullptr;
+  const PrefixIndex* index = nullptr;
+  const PromptEncoder* encoder = nullptr;
+  bool follows_nodes = false;  // The index gets events of nodes.
+};
+
+void ExportRouter(const RouterParts& parts, metrics::Registry* registry);
+void ExportHttp(const HttpEdge::Stats& stats, metrics::Sink& sink);
+// For HttpEdge: seconds that it took of a request before the router had it.
+std::function<void(double)> AddedTime(metrics::Registry* registry);
+// Counts the times of requests.
+RouterEngine::Observers RouterTimes(metrics::Registry* registry);
+
+}  // namespace cairn::router

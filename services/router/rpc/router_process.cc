@@ -1,0 +1,234 @@
+#include "services/router/rpc/router_process.h"
+
+#include <atomic>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "cairn/client/cluster_events.h"
+#include "common/concurrency/executor.h"
+#include "common/concurrency/mutex.h"
+#include "common/log/log.h"
+#include "common/rpc/call_metrics.h"
+#include "common/rpc/health_service.h"
+#include "common/rpc/server.h"
+#include "model/model.h"
+#include "services/router/http/http_edge.h"
+#include "services/router/rpc/cluster_follower.h"
+#include "services/router/rpc/completion_poller.h"
+#include "services/router/rpc/grpc_worker_link.h"
+#include "services/router/rpc/router_metrics.h"
+#include "services/router/rpc/router_service.h"
+
+namespace cairn::router {
+namespace {
+
+constexpr size_t kPollers = 2;
+// Requests that wait to be tokenised. More are refused.
+constexpr size_t kWaitingRequests = 1024;
+constexpr int kMaxMessageBytes = 16 << 20;
+// Requests have ended or were cancelled by then: what is left is sending their last messages.
+constexpr Duration kLastMessages = std::chrono::milliseconds(500);
+
+RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Model& model) {
+  RouterEngine::Options options;
+  options.model_id = config.model_id.empty() ? model.name() : config.model_id;
+  options.aliases = config.aliases;
+  options.context_tokens = static_cast<uint32_t>(model.hp().context);
+  options.tenant = config.tenant;
+  options.max_requests = config.max_requests;
+  options.max_tries = config.max_tries;
+  options.exact_index = !config.cache.empty();
+  return options;
+}
+
+Dispatcher::Options DispatcherOptions(const RouterConfig& config) {
+  Dispatcher::Options options;
+  options.max_wait_seconds = Seconds(config.max_wait);
+  return options;
+}
+
+WorkerRegistry::Options RegistryOptions(const RouterConfig& config, const worker::Model& model) {
+  WorkerRegistry::Options options;
+  options.addresses = config.workers;
+  options.weights_digest = model.weights_digest().Hex();
+  return options;
+}
+
+// Everything below the ports. Members end in the opposite order: what calls others goes first.
+struct Core {
+  Core(const RouterConfig& config, std::unique_ptr<worker::Model> loaded,
+       std::unique_ptr<Policy> policy, metrics::Registry* registry)
+      : model(std::move(loaded)),
+        encoder(*model, config.token_cache),
+        index({.max_bytes = config.index_bytes}),
+        dispatcher(DispatcherOptions(config), std::move(policy), &SteadyClock::Get(),
+                   std::random_device()()),
+        poller(kPollers),
+        executor({.name = "route", .threads = config.threads, .queue_capacity = kWaitingRequests}),
+        times(RouterTimes(registry)) {}
+
+  void OnLoad(const std::string& address, const WorkerLoad* load) {
+    if (load != nullptr) return dispatcher.Report(address, *load);
+    // It may come back with nothing of what it was sent.
+    index.Forget(address);
+  }
+
+  const std::unique_ptr<worker::Model> model;
+  PromptEncoder encoder;
+  PrefixIndex index;
+  Dispatcher dispatcher;
+  CompletionPoller poller;
+  std::optional<WorkerRegistry> workers;
+  ThreadPool executor;
+  RouterEngine::Observers times;
+  std::optional<RouterEngine> engine;
+  std::optional<ClusterFollower> follower;
+};
+
+class RouterProcess final : public service::Service {
+ public:
+  RouterProcess(const RouterConfig& config, metrics::Registry* registry)
+      : config_(config), registry_(*registry), call_metrics_(registry) {
+    registry_.AddProcessMetrics({{"component", "router"}});
+  }
+  ~RouterProcess() override { Stop(); }
+
+  Status Start() override {
+    auto model = worker::Model::Load(config_.model);
+    if (!model.ok()) return Annotate(model.status(), "model");
+    CAIRN_ASSIGN_OR_RETURN(auto policy, MakePolicy(config_.policy));
+    core_.emplace(config_, *std::move(model), std::move(policy), &registry_);
+    CAIRN_ASSIGN_OR_RETURN(const MakeWorkerLink links,
+                           GrpcWorkerLinks(config_.workers_tls, &core_->poller));
+    core_->workers.emplace(RegistryOptions(config_, *core_->model), links, &SteadyClock::Get(),
+                           [core = &*core_](const std::string& address, const WorkerLoad* load) {
+                             core->OnLoad(address, load);
+                           });
+    core_->engine.emplace(EngineOptions(config_, *core_->model),
+                          RouterEngine::Parts{.encoder = &core_->encoder,
+                                              .registry = &*core_->workers,
+                                              .index = &core_->index,
+                                              .dispatcher = &core_->dispatcher,
+                                              .executor = &core_->executor,
+                                              .clock = &SteadyClock::Get()},
+                          core_->times);
+    if (!config_.cache.empty()) {
+      auto events = client::WatchCluster(CacheConnection(config_));
+      if (!events.ok()) return Annotate(events.status(), "settings cache and cache_tls.*");
+      core_->follower.emplace(*std::move(events), &core_->index);
+    }
+    ExportRouter({.engine = &*core_->engine,
+                  .registry = &*core_->workers,
+                  .dispatcher = &core_->dispatcher,
+                  .index = &core_->index,
+                  .encoder = &core_->encoder,
+                  .follows_nodes = !config_.cache.empty()},
+                 &registry_);
+    registry_.AddCollector([this](metrics::Sink& sink) {
+      MutexLock lock(http_mu_);
+      if (http_ != nullptr) ExportHttp(http_->GetStats(), sink);
+    });
+    core_->workers->Tick();
+    CAIRN_RETURN_IF_ERROR(StartServer());
+    if (config_.http.listen.empty()) return OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(auto http, HttpEdge::Start(config_.http, config_.tls, &*core_->engine,
+                                                      AddedTime(&registry_)));
+    http_address_ = http->address();
+    MutexLock lock(http_mu_);
+    http_ = std::move(http);
+    return OkStatus();
+  }
+
+  std::string address() const override { return server_.address(); }
+  std::string http_address() const override { return http_address_; }
+
+  void Tick() override {
+    core_->workers->Tick();
+    health_.Tick();
+  }
+
+  std::string Waiting() const override { return core_->engine->Waiting(); }
+
+  Duration BusyFor() const override { return server_.calls().BusyFor(); }
+
+  Status Drain() override {
+    context_.draining = true;
+    health_.Tick();
+    const TimePoint deadline = SteadyClock::Get().Now() + config_.drain;
+    const bool sent = DrainHttp();
+    const bool ended = core_->engine->Drain(deadline);
+    if (!sent || !ended) log::Warn("router_drain_cancels", {});
+    Stop();
+    return OkStatus();
+  }
+
+ private:
+  Status StartServer() {
+    service_.emplace(RouterService::Parts{.engine = &*core_->engine,
+                                          .registry = &*core_->workers,
+                                          .dispatcher = &core_->dispatcher,
+                                          .index = &core_->index,
+                                          .clock = &SteadyClock::Get()});
+    context_.clock = &SteadyClock::Get();
+    context_.metrics = &call_metrics_;
+    context_.gate = &gate_;
+    context_.process = "router";
+    service_->AddTo(server_.calls(), &context_, &core_->executor);
+    health_.AddTo(server_.calls());
+    return server_.Start({.listen = config_.listen,
+                          .listen_unix = {},
+                          .tls = config_.tls,
+                          .max_message_bytes = kMaxMessageBytes});
+  }
+  bool DrainHttp() {
+    HttpEdge* http = nullptr;
+    {
+      MutexLock lock(http_mu_);
+      http = http_.get();  // Only this thread ends it.
+    }
+    return http == nullptr || http->Drain(config_.drain);
+  }
+  // Edges first, then the requests that are left, then what they ran on.
+  void Stop() {
+    if (stopped_) return;
+    stopped_ = true;
+    std::unique_ptr<HttpEdge> http;
+    {
+      MutexLock lock(http_mu_);
+      http = std::move(http_);
+    }
+    http.reset();
+    if (service_) service_->EndStreams();
+    health_.EndStreams();
+    server_.Shutdown(kLastMessages);
+    if (core_ && core_->engine) {
+      // Cancelled ones end when their workers' calls do.
+      (void)core_->engine->Drain(SteadyClock::Get().Now() + std::chrono::hours(24));
+      core_->executor.Stop();
+    }
+  }
+
+  const RouterConfig config_;
+  metrics::Registry& registry_;
+  rpc::CallMetrics call_metrics_;
+  Gate gate_;  // The engine bounds the requests under way.
+  rpc::Context context_;
+  std::optional<Core> core_;
+  std::optional<RouterService> service_;
+  rpc::HealthService health_{&context_, {kRouterService}};
+  rpc::Server server_;  // Ends before the above: its calls need it.
+  std::string http_address_;
+  Mutex http_mu_;  // Scrapes read it, too.
+  std::unique_ptr<HttpEdge> http_ ABSL_GUARDED_BY(http_mu_);
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<service::Service> MakeRouter(const RouterConfig& config,
+                                             metrics::Registry* registry) {
+  return std::make_unique<RouterProcess>(config, registry);
+}
+
+}  // namespace cairn::router

@@ -1,0 +1,359 @@
+// `cairn up`, `top` and `down` with real processes and a tiny model.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tests/integration/cli_support.h"
+#include "tools/cairn/process/identity.h"
+
+namespace cairn::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::chrono::seconds kPatience(120);
+
+// Whether the process with this pid runs. One of which only the exit status is left does not.
+bool Runs(pid_t pid) { return cli::IdentityOf(pid).ok(); }
+
+// The whole answer to one request over a connection of its own.
+std::string Post(const std::string& address, const std::string& path, const std::string& body) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  const std::string request = fmt::format(
+      "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+      "content-length: {}\r\n\r\n{}",
+      path, address, body.size(), body);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
+    answer.append(buffer, static_cast<size_t>(n));
+  }
+  close(fd);
+  return answer;
+}
+
+// All sockets of nodes go to a folder of this test, so that it can see what is left.
+class CliUpTest : public ::testing::Test {
+ protected:
+  CliUpTest() : directory_(root_.path() + "/up"), runtime_(root_.path() + "/run") {
+    std::filesystem::create_directory(runtime_);
+    std::filesystem::permissions(runtime_, std::filesystem::perms::owner_all);
+  }
+  ~CliUpTest() override {
+    if (std::filesystem::exists(directory_ + "/state.json")) Run({"down", "--timeout", "1"});
+  }
+
+  // A command with its --dir.
+  CommandResult Run(std::vector<std::string> args) {
+    args.insert(args.begin(), Binary("cairn"));
+    args.insert(args.end(), {"--dir", directory_});
+    auto process = Process::Start(
+        {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
+    CommandResult result;
+    if (!process.ok()) {
+      ADD_FAILURE() << process.status();
+      return result;
+    }
+    const auto exit = (*process)->WaitExit(kPatience);
+    result.code = exit.ok() && exit->exited ? exit->code : 128;
+    result.out = (*process)->out();
+    result.err = (*process)->err();
+    return result;
+  }
+  static std::vector<std::string> UpArguments(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"up",    "--model",   kTinyModel, "--ram",
+                                     "16MiB", "--threads", "1",        "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  CommandResult Up(const std::vector<std::string>& more) {
+    const CommandResult result = Run(UpArguments(more));
+    if (result.code == 0) up_ = result.Json();
+    return result;
+  }
+  nlohmann::json ProcessNamed(const std::string& name) {
+    for (const auto& process : up_["processes"]) {
+      if (process["name"] == name) return process;
+    }
+    ADD_FAILURE() << "no " << name << " in " << up_;
+    return {};
+  }
+  pid_t PidOf(const std::string& name) { return ProcessNamed(name)["pid"].get<pid_t>(); }
+
+  void ExpectNothingIsLeft() {
+    for (const auto& process : up_["processes"]) {
+      EXPECT_FALSE(Runs(process["pid"].get<pid_t>())) << process;
+    }
+    EXPECT_FALSE(std::filesystem::exists(directory_));
+    EXPECT_TRUE(std::filesystem::is_empty(runtime_))
+        << std::filesystem::directory_iterator(runtime_)->path();
+  }
+
+  const TemporaryDirectory root_;
+  const std::string directory_, runtime_;
+  nlohmann::json up_;  // What the last `up` said.
+};
+
+TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
+  const CommandResult up = Up({"--nodes", "2", "--workers", "2"});
+  ASSERT_EQ(up.code, 0) << up.err;
+  ASSERT_EQ(up_["processes"].size(), 5u);
+
+  const std::string prompt(200, 'x');
+  const auto generate = [&](const std::string& worker) {
+    return Cairn({"generate", "--worker", ProcessNamed(worker)["grpc"], "--prompt", prompt,
+                  "--max-tokens", "4", "--ignore-eos", "--json"});
+  };
+  const CommandResult cold = generate("worker-1");
+  ASSERT_EQ(cold.code, 0) << cold.err;
+
+  // The endpoint that `up` prints, as a client of OpenAI uses it.
+  const std::string endpoint = up_["endpoint"];
+  const std::string http = ProcessNamed("router")["http"];
+  EXPECT_EQ(endpoint, "http://" + http + "/v1");
+  const std::string answer =
+      Post(http, "/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 4})");
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("chat.completion"));
+  EXPECT_THAT(answer, HasSubstr("\"usage\""));
+
+  const CommandResult top = Run({"top", "--count", "2", "--interval", "0.2", "--json"});
+  ASSERT_EQ(top.code, 0) << top.err;
+  ASSERT_EQ(std::count(top.out.begin(), top.out.end(), '\n'), 2) << top.out;
+  const auto first = nlohmann::json::parse(top.out.substr(0, top.out.find('\n')));
+  const auto second = nlohmann::json::parse(top.out.substr(top.out.find('\n') + 1));
+  EXPECT_TRUE(first["interval_s"].is_null());
+  EXPECT_GT(second["interval_s"].get<double>(), 0.1);
+  ASSERT_EQ(second["nodes"].size(), 2u);
+  ASSERT_EQ(second["workers"].size(), 2u);
+  uint64_t blocks = 0;
+  for (const auto& node : second["nodes"]) {
+    EXPECT_EQ(node["away"], false) << node;
+    EXPECT_TRUE(node["to_workers_bytes_per_s"].is_number()) << node;
+    blocks += node["tiers"]["host"]["blocks"].get<uint64_t>();
+  }
+  EXPECT_GT(blocks, 0u) << "what the worker pushed";
+  for (const auto& worker : second["workers"]) {
+    EXPECT_EQ(worker["away"], false) << worker;
+    EXPECT_EQ(worker["cache_connected"], true) << worker;
+    EXPECT_EQ(worker["kv_pages_free"], worker["kv_pages_total"]);
+  }
+
+  EXPECT_EQ(second["router"]["away"], false) << second["router"];
+  EXPECT_EQ(second["router"]["ready_workers"], 2) << second["router"];
+  EXPECT_EQ(second["router"]["requests_completed"], 1) << second["router"];
+
+  const CommandResult down = Run({"down", "--json"});
+  ASSERT_EQ(down.code, 0) << down.err;
+  EXPECT_EQ(down.Json()["ended"], 5);
+  EXPECT_EQ(down.Json()["killed"].size(), 0u);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, AWorkerThatWasKilledIsAway) {
+  ASSERT_EQ(Up({"--workers", "2"}).code, 0);
+  ASSERT_EQ(kill(PidOf("worker-2"), SIGKILL), 0);
+  while (Runs(PidOf("worker-2"))) usleep(1000);
+  const CommandResult json = Run({"top", "--count", "1", "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  EXPECT_EQ(json.Json()["workers"][0]["away"], false);
+  EXPECT_EQ(json.Json()["workers"][1]["name"], "worker-2");
+  EXPECT_EQ(json.Json()["workers"][1]["away"], true);
+  const CommandResult lines = Run({"top", "--count", "1"});
+  EXPECT_THAT(lines.out, HasSubstr("worker-1 waiting=0"));
+  EXPECT_THAT(lines.out, HasSubstr("worker-2 away: "));
+  EXPECT_THAT(lines.out, Not(HasSubstr("\x1b")));
+  const CommandResult down = Run({"down", "--json"});
+  ASSERT_EQ(down.code, 0) << down.err;
+  EXPECT_EQ(down.Json()["gone"], nlohmann::json::array({"worker-2"}));
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, TheSocketsOfANodeThatWasKilledGoWithDown) {
+  ASSERT_EQ(Up({}).code, 0);
+  EXPECT_FALSE(std::filesystem::is_empty(runtime_));
+  ASSERT_EQ(kill(PidOf("node-1"), SIGKILL), 0);
+  while (Runs(PidOf("node-1"))) usleep(1000);
+  const CommandResult top = Run({"top", "--count", "1", "--json"});
+  ASSERT_EQ(top.code, 0) << top.err;
+  EXPECT_EQ(top.Json()["nodes"][0]["name"], "node-1");
+  EXPECT_EQ(top.Json()["nodes"][0]["away"], true);
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, OneThatHangsIsKilledByDown) {
+  ASSERT_EQ(Up({}).code, 0);
+  ASSERT_EQ(kill(PidOf("worker-1"), SIGSTOP), 0);
+  const CommandResult down = Run({"down", "--timeout", "0.5", "--json"});
+  ASSERT_EQ(down.code, 0) << down.err;
+  EXPECT_THAT(down.Json()["killed"].dump(), HasSubstr("worker-1"));
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, ASecondUpSaysWhatRuns) {
+  ASSERT_EQ(Up({}).code, 0);
+  const auto first = up_;
+  const CommandResult second = Up({});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_EQ(second.out, "");
+  EXPECT_THAT(second.err, HasSubstr("node-1"));
+  EXPECT_THAT(second.err, HasSubstr(first["processes"][0]["grpc"].get<std::string>()));
+  EXPECT_TRUE(Runs(PidOf("node-1")));
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, WhereEverythingDiedANewUpStarts) {
+  ASSERT_EQ(Up({}).code, 0);
+  for (const char* name : {"router", "worker-1", "node-1"}) {
+    ASSERT_EQ(kill(PidOf(name), SIGKILL), 0);
+    while (Runs(PidOf(name))) usleep(1000);
+  }
+  ASSERT_EQ(Up({}).code, 0);
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, AnUpThatFailsSaysWhyAndLeavesNothing) {
+  const CommandResult failed = Up({"--worker-set", "cache.recipe=nonsense"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_EQ(failed.out, "");
+  EXPECT_THAT(failed.err, HasSubstr("worker-1: ended at start"));
+  EXPECT_THAT(failed.err, HasSubstr("nonsense")) << "the end of its log";
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, DataStaysIfAsked) {
+  ASSERT_EQ(Up({"--disk", "64MiB"}).code, 0);
+  ASSERT_EQ(Run({"down", "--keep"}).code, 0);
+  EXPECT_FALSE(std::filesystem::is_empty(directory_ + "/data/node-1"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/state.json"));
+  // A failure does not cost what was there before.
+  EXPECT_EQ(Up({"--disk", "64MiB", "--worker-set", "cache.recipe=nonsense"}).code, 1);
+  EXPECT_FALSE(std::filesystem::is_empty(directory_ + "/data/node-1"));
+  ASSERT_EQ(Up({"--disk", "64MiB"}).code, 0);
+  ASSERT_EQ(Run({"down"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/data"));
+}
+
+TEST_F(CliUpTest, InTheForegroundItEndsEverythingOnCtrlC) {
+  std::vector<std::string> args = UpArguments({"--foreground"});
+  args.insert(args.begin(), Binary("cairn"));
+  args.insert(args.end(), {"--dir", directory_});
+  auto process = Process::Start(
+      {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
+  ASSERT_TRUE(process.ok()) << process.status();
+  const auto line = (*process)->WaitForLine("{", kPatience);
+  ASSERT_TRUE(line.ok()) << line.status();
+  up_ = nlohmann::json::parse(*line);
+  EXPECT_TRUE(Runs(PidOf("worker-1")));
+  (*process)->Signal(SIGINT);
+  const auto exit = (*process)->WaitExit(kPatience);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_TRUE(exit->exited);
+  EXPECT_EQ(exit->code, 0);
+  ExpectNothingIsLeft();
+}
+
+// Whatever moment it is: what has started is in the state, and `down` ends it.
+TEST_F(CliUpTest, AnUpThatIsKilledLeavesNothingThatDownCannotEnd) {
+  std::vector<std::string> args = UpArguments({"--workers", "2"});
+  args.insert(args.begin(), Binary("cairn"));
+  args.insert(args.end(), {"--dir", directory_});
+  auto process = Process::Start(
+      {.argv = args, .environment = {"XDG_RUNTIME_DIR=" + runtime_}, .directory = {}});
+  ASSERT_TRUE(process.ok()) << process.status();
+  while ((*process)->running() && !std::filesystem::exists(directory_ + "/worker-1.log")) {
+    usleep(1000);
+  }
+  (*process)->Kill();
+  up_ = nlohmann::json::parse(ReadFile(directory_ + "/state.json"));
+  EXPECT_GE(up_["processes"].size(), 1u);
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, DownWithoutUpSaysSo) {
+  const CommandResult down = Run({"down"});
+  EXPECT_EQ(down.code, 1);
+  EXPECT_THAT(down.err, HasSubstr(directory_));
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+  const CommandResult top = Run({"top", "--count", "1"});
+  EXPECT_EQ(top.code, 1);
+  EXPECT_THAT(top.err, HasSubstr("cairn up"));
+}
+
+TEST_F(CliUpTest, AHostileStateHarmsNobody) {
+  std::filesystem::create_directory(directory_);
+  std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
+  auto bystander = Process::Start({.argv = {"/bin/sleep", "60"}});
+  ASSERT_TRUE(bystander.ok()) << bystander.status();
+  std::ofstream(directory_ + "/state.json")
+      << R"({"version": 1, "boot_id": ")" << cli::BootId()
+      << R"(", "model": "", "made_directory": false, "processes": [{"role": "worker",
+         "name": "worker-1", "pid": )"
+      << (*bystander)->pid() << R"(, "start_ticks": 1, "grpc": "", "admin": "", "http": ""}]})";
+  const CommandResult down = Run({"down", "--json"});
+  ASSERT_EQ(down.code, 0) << down.err;
+  EXPECT_EQ(down.Json()["gone"][0], "worker-1") << "its pid is somebody else's now";
+  EXPECT_TRUE((*bystander)->running());
+
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ + "/state.json") << "{}";
+  EXPECT_EQ(Run({"down"}).code, 1);
+  EXPECT_THAT(Up({}).err, HasSubstr("state.json"));
+  std::filesystem::remove(directory_ + "/state.json");
+}
+
+TEST_F(CliUpTest, TheCommandsOfTheReadmeRunAsTheyAreWritten) {
+  const std::string readme = ReadFile("README.md");
+  const std::string title = "## A cluster on this machine, after `make demo`\n```sh\n";
+  const size_t begin = readme.find(title);
+  ASSERT_NE(begin, readme.npos);
+  std::string script = readme.substr(begin + title.size());
+  script.resize(script.find("```"));
+  const std::string folder = "build/release/bin/";
+  const std::string here = Binary("");
+  for (size_t at = 0; (at = script.find(folder, at)) != script.npos; at += here.size()) {
+    script.replace(at, folder.size(), here);
+  }
+  auto shell = Process::Start(
+      {.argv = {"/bin/sh", "-e", "-c", script},
+       .environment = {"XDG_RUNTIME_DIR=" + runtime_, std::string("CAIRN_MODEL=") + kTinyModel}});
+  ASSERT_TRUE(shell.ok()) << shell.status();
+  const auto exit = (*shell)->WaitExit(kPatience);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_TRUE(exit->exited && exit->code == 0) << (*shell)->err();
+  EXPECT_THAT((*shell)->out(), HasSubstr("worker-2"));
+  EXPECT_THAT((*shell)->out(), HasSubstr("5 processes ended"));
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CliUpTest, AWrongCommandLineIsExitCodeTwo) {
+  EXPECT_EQ(Cairn({"up", "--workers", "0"}).code, 2);
+  EXPECT_EQ(Cairn({"up", "--disk", "1GiB"}).code, 2) << "needs a directory on a disk";
+  EXPECT_EQ(Cairn({"up", "--worker-set", "threads"}).code, 2);
+  EXPECT_EQ(Cairn({"top", "--dir", "x", "--cache", "127.0.0.1:1"}).code, 2);
+  EXPECT_EQ(Run({"up", "--model", "/nonexistent.gguf"}).code, 1);
+  EXPECT_EQ(Run({"up", "--model", kTinyModel, "--ram", "much"}).code, 1);
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,365 @@
+#include "services/router/engine/router_engine.h"
+
+#include <gtest/gtest.h>
+
+#include "common/status/matchers.h"
+#include "tests/unit/router/fake_link.h"
+
+namespace cairn::router {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr char kModel[] = "tests/data/gguf/kquant.gguf";
+constexpr uint32_t kContext = 512;
+
+// What a caller got.
+struct Got final : GenerateObserver {
+  void OnToken(worker::TokenId id, std::string_view text) override {
+    ids.push_back(id);
+    streamed += text;
+  }
+  void OnDone(const GenerateSummary& summary) override {
+    ++ends;
+    done = summary;
+  }
+  void OnError(const GenerateError& got) override {
+    ++ends;
+    error = got;
+  }
+  std::vector<worker::TokenId> ids;
+  std::string streamed;
+  std::optional<GenerateSummary> done;
+  std::optional<GenerateError> error;
+  int ends = 0;
+};
+
+class RouterEngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto model = worker::Model::Load(kModel);
+    ASSERT_OK(model);
+    model_ = *std::move(model);
+    encoder_ = std::make_unique<PromptEncoder>(*model_, 1 << 20);
+    index_ = std::make_unique<PrefixIndex>(PrefixIndex::Options{.max_bytes = 4 << 20});
+    auto policy = MakePolicy("cost");
+    ASSERT_OK(policy);
+    Dispatcher::Options options;
+    options.max_wait_seconds = 10;
+    dispatcher_ = std::make_unique<Dispatcher>(options, *std::move(policy), &clock_, /*seed=*/1);
+    registry_ = std::make_unique<WorkerRegistry>(
+        WorkerRegistry::Options{.addresses = {"a:1", "b:1"}}, workers_.links(), &clock_,
+        [this](const std::string& address, const WorkerLoad* load) {
+          if (load != nullptr) dispatcher_->Report(address, *load);
+        });
+    registry_->Tick();
+    Make({});
+  }
+  void TearDown() override {
+    // Whatever a test left open ends: no run may outlive the engine.
+    for (const char* address : {"a:1", "b:1"}) {
+      for (FakeRequest& sent : workers_[address].requests) {
+        if (sent.observer != nullptr) {
+          std::exchange(sent.observer, nullptr)->OnError(InvalidArgument("the test ended"));
+        }
+      }
+    }
+    executor_.RunAll();
+    EXPECT_TRUE(engine_->Drain(clock_.Now() + seconds(1)));
+  }
+  void Make(RouterEngine::Options options) {
+    options.model_id = "small";
+    options.aliases = {"tiny"};
+    options.context_tokens = kContext;
+    engine_ = std::make_unique<RouterEngine>(options,
+                                             RouterEngine::Parts{.encoder = encoder_.get(),
+                                                                 .registry = registry_.get(),
+                                                                 .index = index_.get(),
+                                                                 .dispatcher = dispatcher_.get(),
+                                                                 .executor = &executor_,
+                                                                 .clock = &clock_},
+                                             RouterEngine::Observers());
+  }
+  static WorkerInfo Info() {
+    WorkerInfo info;
+    info.block_tokens = 64;
+    info.context_tokens = kContext;
+    info.fingerprint = Sha256::Of("namespace");
+    return info;
+  }
+  void ReachBoth() {
+    workers_.Reach("a:1", Info());
+    workers_.Reach("b:1", Info());
+  }
+  static GenerateRequest Tokens(size_t count, worker::TokenId id = 30) {
+    GenerateRequest request;
+    request.prompt = std::vector<worker::TokenId>(count, id);
+    return request;
+  }
+  std::shared_ptr<Got> Send(GenerateRequest request) {
+    auto got = std::make_shared<Got>();
+    calls_.push_back(engine_->Generate(std::move(request), got));
+    executor_.RunAll();
+    return got;
+  }
+  // The worker that has the only open request, and that request.
+  std::pair<std::string, FakeRequest*> Open() {
+    std::pair<std::string, FakeRequest*> open;
+    for (const char* address : {"a:1", "b:1"}) {
+      for (FakeRequest& sent : workers_[address].requests) {
+        if (sent.observer == nullptr) continue;
+        EXPECT_EQ(open.second, nullptr) << "two are open";
+        open = {address, &sent};
+      }
+    }
+    return open;
+  }
+  void Fail(FakeRequest* sent, const Status& status) {
+    std::exchange(sent->observer, nullptr)->OnError(status);
+    executor_.RunAll();
+  }
+  void Finish(FakeRequest* sent, const WorkerAnswer& answer) {
+    std::exchange(sent->observer, nullptr)->OnDone(answer);
+    executor_.RunAll();
+  }
+
+  FakeClock clock_;
+  FakeWorkers workers_;
+  ManualExecutor executor_;
+  std::unique_ptr<worker::Model> model_;
+  std::unique_ptr<PromptEncoder> encoder_;
+  std::unique_ptr<PrefixIndex> index_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<WorkerRegistry> registry_;
+  std::unique_ptr<RouterEngine> engine_;
+  std::vector<std::unique_ptr<GenerateCall>> calls_;
+};
+
+TEST_F(RouterEngineTest, HandsOnTokensAndSummaryOfTheWorker) {
+  ReachBoth();
+  GenerateRequest request = Tokens(5);
+  request.max_tokens = 7;
+  request.priority = 3;
+  const auto got = Send(request);
+  const auto [address, sent] = Open();
+  ASSERT_NE(sent, nullptr);
+  EXPECT_EQ(*sent->request.tokens, std::vector<worker::TokenId>(5, 30));
+  EXPECT_EQ(sent->request.max_tokens, 7u);
+  EXPECT_EQ(sent->request.priority, 3);
+  EXPECT_EQ(sent->request.tenant, "default");
+  sent->observer->OnToken(9, "Hel");
+  sent->observer->OnToken(10, "lo");
+  EXPECT_EQ(got->streamed, "Hello");
+  EXPECT_EQ(got->ends, 0);
+  WorkerAnswer answer;
+  answer.prompt_tokens = 5;
+  answer.fetched_tokens = 2;
+  answer.shared_tokens = 1;
+  answer.completion_tokens = 2;
+  answer.finish_reason = "stop";
+  answer.text = "Hello!";
+  Finish(sent, answer);
+  ASSERT_TRUE(got->done);
+  EXPECT_EQ(got->done->text_tail, "!");
+  EXPECT_EQ(got->done->cached_tokens, 3u);
+  EXPECT_EQ(got->done->shared_tokens, 1u);
+  EXPECT_EQ(got->done->worker, address);
+  EXPECT_EQ(got->ends, 1);
+  EXPECT_EQ(engine_->numbers().completed, 1u);
+  EXPECT_EQ(engine_->numbers().active, 0u);
+}
+
+TEST_F(RouterEngineTest, GoesToAnotherWorkerUntilTheFirstToken) {
+  ReachBoth();
+  const auto got = Send(Tokens(5));
+  const auto [first, sent] = Open();
+  Fail(sent, Errorf(StatusCode::kUnavailable, "killed"));
+  const auto [second, again] = Open();
+  ASSERT_NE(again, nullptr);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(got->ends, 0);
+  EXPECT_EQ(engine_->numbers().tries_again, 1u);
+  again->observer->OnToken(9, "a");
+  Fail(again, Errorf(StatusCode::kUnavailable, "killed, too"));
+  EXPECT_EQ(Open().second, nullptr);
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(Message(got->error->status).find(second), std::string::npos);
+  EXPECT_EQ(engine_->numbers().broken, 1u);
+}
+
+TEST_F(RouterEngineTest, EndsWhenAllWorkersHaveFailed) {
+  ReachBoth();
+  const auto got = Send(Tokens(5));
+  Fail(Open().second, Errorf(StatusCode::kUnavailable, "killed"));
+  Fail(Open().second, Errorf(StatusCode::kUnavailable, "killed"));
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(got->error->retry_after);
+  EXPECT_EQ(got->ends, 1);
+}
+
+TEST_F(RouterEngineTest, WorkersThatAreAllFullShedTheRequest) {
+  ReachBoth();
+  const auto got = Send(Tokens(5));
+  Fail(Open().second, Errorf(StatusCode::kResourceExhausted, "queue full"));
+  Fail(Open().second, Errorf(StatusCode::kResourceExhausted, "queue full"));
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(got->error->retry_after);
+  EXPECT_EQ(engine_->numbers().shed, 1u);
+}
+
+TEST_F(RouterEngineTest, WorkersVerdictOnTheRequestIsFinal) {
+  ReachBoth();
+  const auto got = Send(Tokens(5));
+  Fail(Open().second, InvalidArgument("field 'seed': odd"));
+  EXPECT_EQ(Open().second, nullptr);
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(RouterEngineTest, SaysWhatItWaitsForWhileNoWorkerIsReady) {
+  EXPECT_NE(engine_->Waiting().find("a:1"), std::string::npos);
+  const auto got = Send(Tokens(5));
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(Message(got->error->status).find("a:1"), std::string::npos);
+  EXPECT_EQ(engine_->Models()[0].workers, 0u);
+  workers_.Reach("b:1", Info());
+  EXPECT_EQ(engine_->Waiting(), "");
+  EXPECT_EQ(engine_->Models()[0].workers, 1u);
+  Send(Tokens(5));
+  EXPECT_EQ(Open().first, "b:1");
+}
+
+TEST_F(RouterEngineTest, ShedsWhatWouldWaitTooLong) {
+  workers_.Reach("a:1", Info(), {.load = {.prefill_seconds = 100}});
+  workers_.Reach("b:1", Info(), {.load = {.prefill_seconds = 100}});
+  const auto got = Send(Tokens(5));
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(got->error->retry_after);
+  EXPECT_GE(*got->error->retry_after, seconds(1));
+  EXPECT_EQ(engine_->numbers().shed, 1u);
+}
+
+TEST_F(RouterEngineTest, CancelReachesTheWorkerAndEndsTheAnswer) {
+  ReachBoth();
+  const auto got = Send(Tokens(5));
+  FakeRequest* const sent = Open().second;
+  calls_.back()->Cancel();
+  EXPECT_TRUE(sent->call->cancelled);
+  EXPECT_EQ(got->ends, 0);
+  Fail(sent, Errorf(StatusCode::kCancelled, "cancelled"));
+  EXPECT_EQ(Open().second, nullptr) << "it went to another worker";
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(engine_->numbers().cancelled, 1u);
+}
+
+TEST_F(RouterEngineTest, CallerThatLetsGoBeforeTheRequestIsPreparedCostsNoWorker) {
+  ReachBoth();
+  auto got = std::make_shared<Got>();
+  engine_->Generate(Tokens(5), got).reset();
+  executor_.RunAll();
+  EXPECT_EQ(Open().second, nullptr);
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kCancelled);
+}
+
+TEST_F(RouterEngineTest, WhatWasSentToAWorkerDrawsTheNextTurnThere) {
+  ReachBoth();
+  Send(Tokens(300));
+  const auto [first, sent] = Open();
+  Finish(sent, {.prompt_tokens = 300, .completion_tokens = 1, .finish_reason = "stop"});
+  for (int i = 0; i < 5; ++i) {
+    Send(Tokens(320));
+    const auto [next, open] = Open();
+    EXPECT_EQ(next, first);
+    Finish(open, {.prompt_tokens = 320, .completion_tokens = 1, .finish_reason = "stop"});
+  }
+  const auto pick = engine_->PickWorker(Tokens(320));
+  ASSERT_OK(pick);
+  EXPECT_EQ(pick->worker, first);
+  EXPECT_EQ(pick->prompt_tokens, 320u);
+  ASSERT_EQ(pick->candidates.size(), 2u);
+  for (const Candidate& candidate : pick->candidates) {
+    EXPECT_EQ(candidate.held_tokens > 0, candidate.worker == first) << candidate.worker;
+  }
+}
+
+TEST_F(RouterEngineTest, EventsOfTheWorkersNodeDrawRequestsThere) {
+  Make({.exact_index = true});
+  WorkerReport at_node;
+  at_node.cache_node_id = "node-b";
+  workers_.Reach("a:1", Info());
+  workers_.Reach("b:1", Info(), at_node);
+  const std::vector<worker::TokenId> tokens(200, 30);
+  const auto keys = BlockKeyChain(*Info().fingerprint).Keys(tokens, 64);
+  client::MemberEvent event;
+  event.node_id = "node-b";
+  event.kind = client::MemberEvent::Kind::kSnapshotBegins;
+  index_->Apply(event);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    event.kind = client::MemberEvent::Kind::kEvent;
+    event.event.kind = CacheEvent::Kind::kStored;
+    event.event.fingerprint = *Info().fingerprint;
+    event.event.key = keys[i];
+    if (i > 0) event.event.parent = keys[i - 1];
+    index_->Apply(event);
+  }
+  event.kind = client::MemberEvent::Kind::kSnapshotEnds;
+  index_->Apply(event);
+  const auto pick = engine_->PickWorker(Tokens(200));
+  ASSERT_OK(pick);
+  EXPECT_EQ(pick->worker, "b:1");
+  EXPECT_EQ(pick->candidates[0].held_tokens, 0u);
+  EXPECT_EQ(pick->candidates[1].held_tokens, 192u);
+}
+
+TEST_F(RouterEngineTest, NamesTheFieldAtFault) {
+  ReachBoth();
+  const auto field = [&](GenerateRequest request) {
+    const auto got = Send(std::move(request));
+    return got->error ? got->error->field : "none";
+  };
+  GenerateRequest other = Tokens(5);
+  other.model = "other";
+  const auto got = Send(other);
+  ASSERT_TRUE(got->error);
+  EXPECT_EQ(got->error->status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(got->error->field, "model");
+  EXPECT_EQ(field(Tokens(0)), "prompt");
+  EXPECT_EQ(field(Tokens(kContext)), "prompt");
+  EXPECT_EQ(field(Tokens(5, -1)), "prompt");
+  GenerateRequest chat;
+  chat.prompt = std::vector<worker::ChatMessage>{};
+  EXPECT_EQ(field(chat), "messages");
+  EXPECT_EQ(Open().second, nullptr);
+  EXPECT_EQ(engine_->numbers().rejected, 5u);
+  GenerateRequest alias = Tokens(5);
+  alias.model = "tiny";
+  alias.max_tokens = 1'000'000;
+  Send(alias);
+  ASSERT_NE(Open().second, nullptr);
+  EXPECT_EQ(Open().second->request.max_tokens, kContext);
+}
+
+TEST_F(RouterEngineTest, TakesNoMoreThanItMayAndNothingWhileItDrains) {
+  ReachBoth();
+  Make({.max_requests = 1});
+  const auto first = Send(Tokens(5));
+  const auto second = Send(Tokens(5));
+  ASSERT_TRUE(second->error);
+  EXPECT_EQ(second->error->status.code(), StatusCode::kResourceExhausted);
+  Finish(Open().second, {.completion_tokens = 1, .finish_reason = "stop"});
+  EXPECT_TRUE(first->done);
+  EXPECT_TRUE(engine_->Drain(clock_.Now()));
+  const auto third = Send(Tokens(5));
+  ASSERT_TRUE(third->error);
+  EXPECT_EQ(third->error->status.code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace cairn::router

@@ -1,0 +1,342 @@
+// OpenAI's API over a router without workers, and without a network.
+#include "services/router/http/api_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "services/router/http/http_edge.h"
+#include "tests/support/fake_router.h"
+
+namespace cairn::router {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+constexpr char kChatBody[] = R"({"messages":[{"role":"user","content":"hi"}]})";
+
+// Not thread-safe: the tests have one thread.
+class FakeResponder final : public http::Responder {
+ public:
+  void Send(http::Response response) override {
+    head = std::move(response);
+    body = head->body;
+    ended = true;
+  }
+  void BeginStream(http::Response response) override {
+    head = std::move(response);
+    body = head->body;
+  }
+  bool Write(std::string_view data) override {
+    body += data;
+    return true;
+  }
+  void End() override { ended = true; }
+  void OnAbort(std::function<void()> call) override { aborted = std::move(call); }
+
+  std::string Header(const std::string& name) const {
+    for (const http::Header& header : head->headers) {
+      if (http::EqualNames(header.name, name)) return header.value;
+    }
+    return "";
+  }
+  Json json() const { return Json::parse(body); }
+  // The events of a stream. "[DONE]" becomes a text.
+  std::vector<Json> events() const {
+    std::vector<Json> all;
+    for (size_t at = 0; at < body.size();) {
+      const size_t end = body.find("\n\n", at);
+      EXPECT_EQ(body.substr(at, 6), "data: ");
+      const std::string data = body.substr(at + 6, end - at - 6);
+      all.push_back(data == "[DONE]" ? Json(data) : Json::parse(data));
+      at = end + 2;
+    }
+    return all;
+  }
+
+  std::optional<http::Response> head;
+  std::string body;
+  bool ended = false;
+  std::function<void()> aborted;
+};
+
+class ApiServiceTest : public ::testing::Test {
+ protected:
+  ApiServiceTest() {
+    options_.unix_seconds = [] { return 1'700'000'000; };
+    options_.random = [] { return 0x1234u; };
+    Make();
+  }
+  void Make() { service_ = std::make_unique<ApiService>(&router_, options_); }
+
+  std::shared_ptr<FakeResponder> Ask(const std::string& method, const std::string& path,
+                                     const std::string& body = "",
+                                     std::vector<http::Header> headers = {}) {
+    auto responder = std::make_shared<FakeResponder>();
+    service_->Handle(
+        {.method = method, .path = path, .query = "", .headers = std::move(headers), .body = body},
+        responder);
+    return responder;
+  }
+  std::shared_ptr<FakeResponder> Chat(const std::string& body = kChatBody,
+                                      std::vector<http::Header> headers = {}) {
+    return Ask("POST", "/v1/chat/completions", body, std::move(headers));
+  }
+  static std::string Streamed(const std::string& more = "") {
+    return R"({"messages":[{"role":"user","content":"hi"}],"stream":true)" + more + "}";
+  }
+  static GenerateSummary Summary() {
+    return {.prompt_tokens = 10,
+            .cached_tokens = 8,
+            .completion_tokens = 2,
+            .finish_reason = "stop",
+            .text_tail = "!"};
+  }
+  uint64_t Answers(Route route, int code) {
+    const ApiStats stats = service_->GetStats();
+    const auto found = stats.answers.find({route, code});
+    return found == stats.answers.end() ? 0 : found->second;
+  }
+
+  FakeRouter router_;
+  ApiService::Options options_;
+  std::unique_ptr<ApiService> service_;
+};
+
+TEST_F(ApiServiceTest, AnswersAChat) {
+  const auto responder = Chat();
+  EXPECT_FALSE(responder->head.has_value());
+  const auto running = router_.Take();
+  EXPECT_EQ(running.request.seed, 0x1234u);  // Not asked for, so it is drawn.
+  running.observer->OnToken(1, "Hel");
+  running.observer->OnToken(2, "");
+  running.observer->OnToken(3, "lo");
+  running.observer->OnDone(Summary());
+  EXPECT_TRUE(responder->ended);
+  EXPECT_EQ(responder->head->status, 200);
+  EXPECT_EQ(responder->json(),
+            Json::parse(R"({"id":"chatcmpl-0000000000001234","object":"chat.completion",
+      "created":1700000000,"model":"fake","choices":[{"index":0,"finish_reason":"stop",
+      "logprobs":null,"message":{"role":"assistant","content":"Hello!","refusal":null}}],
+      "usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,
+      "prompt_tokens_details":{"cached_tokens":8}}})"));
+  EXPECT_EQ(responder->Header("x-request-id"), "chatcmpl-0000000000001234");
+  EXPECT_EQ(Answers(Route::kChat, 200), 1u);
+}
+
+TEST_F(ApiServiceTest, AnswersACompletion) {
+  const auto responder =
+      Ask("POST", "/v1/completions", R"({"prompt":"hi","model":"fake","seed":7})");
+  const auto running = router_.Take();
+  EXPECT_EQ(std::get<std::string>(running.request.prompt), "hi");
+  EXPECT_EQ(running.request.seed, 7u);
+  GenerateSummary summary = Summary();
+  summary.finish_reason = "deadline";
+  running.observer->OnDone(summary);
+  const Json json = responder->json();
+  EXPECT_EQ(json["object"], "text_completion");
+  EXPECT_EQ(json["choices"][0]["text"], "!");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(ApiServiceTest, StreamsAChat) {
+  const auto responder = Chat(Streamed());
+  const auto running = router_.Take();
+  EXPECT_FALSE(responder->head.has_value());  // An error could still have its status code.
+  running.observer->OnToken(1, "He\"");
+  EXPECT_EQ(service_->GetStats().open_streams, 1u);
+  EXPECT_THAT(responder->head->content_type, HasSubstr("text/event-stream"));
+  running.observer->OnToken(2, "");
+  running.observer->OnDone(Summary());
+  const std::vector<Json> events = responder->events();
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[0]["object"], "chat.completion.chunk");
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "He\"");
+  EXPECT_EQ(events[2]["choices"][0]["delta"]["content"], "!");
+  EXPECT_EQ(events[3]["choices"][0]["finish_reason"], "stop");
+  EXPECT_FALSE(events[3].contains("usage"));
+  EXPECT_EQ(events[4], "[DONE]");
+  EXPECT_TRUE(responder->ended);
+  EXPECT_EQ(service_->GetStats().open_streams, 0u);
+  EXPECT_EQ(service_->GetStats().failed_streams, 0u);
+}
+
+TEST_F(ApiServiceTest, StreamsUsageWhereItIsAskedFor) {
+  const auto responder =
+      Ask("POST", "/v1/completions",
+          R"({"prompt":"x","stream":true,"stream_options":{"include_usage":true}})");
+  const auto running = router_.Take();
+  running.observer->OnToken(1, "a");
+  running.observer->OnDone(Summary());
+  const std::vector<Json> events = responder->events();
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[0]["choices"][0]["text"], "a");
+  EXPECT_TRUE(events[0].contains("usage"));
+  EXPECT_TRUE(events[0]["usage"].is_null());
+  EXPECT_EQ(events[3]["choices"], Json::array());
+  EXPECT_EQ(events[3]["usage"]["prompt_tokens_details"]["cached_tokens"], 8);
+}
+
+TEST_F(ApiServiceTest, AnErrorInMidStreamIsTheLastEvent) {
+  const auto responder = Chat(Streamed());
+  const auto running = router_.Take();
+  running.observer->OnToken(1, "a");
+  running.observer->OnError({.status = Errorf(StatusCode::kUnavailable, "the worker has gone")});
+  const std::vector<Json> events = responder->events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[2]["error"]["message"], "the worker has gone");
+  EXPECT_EQ(events[2]["error"]["type"], "server_error");
+  EXPECT_TRUE(responder->ended);
+  EXPECT_EQ(service_->GetStats().failed_streams, 1u);
+  EXPECT_EQ(service_->GetStats().open_streams, 0u);
+}
+
+TEST_F(ApiServiceTest, ErrorsOfTheRouterHaveTheShapeOfTheApi) {
+  const struct {
+    StatusCode code;
+    int status;
+    std::string type;
+  } kCases[] = {{StatusCode::kInvalidArgument, 400, "invalid_request_error"},
+                {StatusCode::kNotFound, 404, "not_found_error"},
+                {StatusCode::kResourceExhausted, 429, "rate_limit_error"},
+                {StatusCode::kUnavailable, 503, "server_error"},
+                {StatusCode::kPermissionDenied, 403, "permission_error"},
+                {StatusCode::kInternal, 500, "server_error"}};
+  for (const auto& each : kCases) {
+    const auto responder = Chat(Streamed());
+    router_.Take().observer->OnError({.status = Errorf(each.code, "why"),
+                                      .field = "max_tokens",
+                                      .retry_after = std::chrono::milliseconds(1500)});
+    EXPECT_EQ(responder->head->status, each.status);
+    EXPECT_EQ(responder->json()["error"]["type"], each.type);
+    EXPECT_EQ(responder->json()["error"]["message"], "why");
+    EXPECT_EQ(responder->json()["error"]["param"], "max_tokens");
+    EXPECT_EQ(responder->Header("Retry-After"), "2");
+    EXPECT_EQ(Answers(Route::kChat, each.status), 1u);
+  }
+}
+
+TEST_F(ApiServiceTest, AClientThatGoesCancelsItsCall) {
+  const auto responder = Chat(Streamed());
+  router_.Take().observer->OnToken(1, "a");
+  EXPECT_EQ(router_.cancelled(), 0);
+  responder->aborted();
+  EXPECT_EQ(router_.cancelled(), 1);
+  EXPECT_EQ(service_->GetStats().aborted_calls, 1u);
+  EXPECT_EQ(service_->GetStats().open_streams, 0u);  // The observer has gone with the call.
+}
+
+TEST_F(ApiServiceTest, HeadersSayPriorityHintAndTrace) {
+  Chat(kChatBody,
+       {{"X-Cairn-Priority", "-3"}, {"x-cairn-next", "later"}, {"x-cairn-trace", "abc-1"}});
+  const GenerateRequest request = router_.Take().request;
+  EXPECT_EQ(request.priority, -3);
+  EXPECT_EQ(request.next, NextUse::kLater);
+  EXPECT_EQ(request.trace, "abc-1");
+  for (const http::Header& header : std::vector<http::Header>{{"x-cairn-priority", "11"},
+                                                              {"x-cairn-priority", "x"},
+                                                              {"x-cairn-next", "now"},
+                                                              {"x-cairn-trace", "a b"},
+                                                              {"x-cairn-trace", ""}}) {
+    const auto responder = Chat(kChatBody, {header});
+    EXPECT_EQ(responder->head->status, 400);
+    EXPECT_EQ(responder->json()["error"]["param"], header.name);
+  }
+  EXPECT_EQ(router_.waiting(), 0u);
+}
+
+TEST_F(ApiServiceTest, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(Ask("GET", "/nowhere")->head->status, 404);
+  EXPECT_EQ(Ask("GET", "/v1/modelsx")->head->status, 404);
+  const auto get = Ask("GET", "/v1/completions");
+  EXPECT_EQ(get->head->status, 405);
+  EXPECT_EQ(get->Header("Allow"), "POST");
+  EXPECT_EQ(Ask("POST", "/v1/models")->head->status, 405);
+  EXPECT_EQ(Chat(kChatBody, {{"Content-Type", "text/plain"}})->head->status, 415);
+  EXPECT_EQ(Chat("{")->head->status, 400);
+  Chat(kChatBody, {{"Content-Type", "Application/JSON; charset=utf-8"}});
+  EXPECT_EQ(router_.waiting(), 1u);
+}
+
+TEST_F(ApiServiceTest, ListsModels) {
+  router_.models = {{.id = "org/a", .context_tokens = 5, .workers = 1}, {.id = "b"}};
+  const Json list = Ask("GET", "/v1/models")->json();
+  EXPECT_EQ(list["object"], "list");
+  EXPECT_EQ(list["data"][0]["id"], "org/a");
+  EXPECT_EQ(list["data"][1]["id"], "b");
+  EXPECT_EQ(Ask("GET", "/v1/models/org/a")->json()["id"], "org/a");
+  EXPECT_EQ(Ask("GET", "/v1/models/org%2Fa")->json()["max_model_len"], 5);
+  for (const char* const id : {"c", "%", "%zz", "org%2", ""}) {
+    const auto none = Ask("GET", std::string("/v1/models/") + id);
+    EXPECT_EQ(none->head->status, 404) << id;
+    EXPECT_EQ(none->json()["error"]["code"], "model_not_found");
+  }
+}
+
+TEST_F(ApiServiceTest, HealthSaysWhetherAWorkerCanAnswer) {
+  EXPECT_EQ(Ask("GET", "/health")->head->status, 200);
+  router_.models.front().workers = 0;
+  EXPECT_EQ(Ask("GET", "/health")->head->status, 503);
+  router_.models.front().workers = 1;
+  service_->StartDrain();
+  EXPECT_EQ(Ask("GET", "/health")->head->status, 503);
+}
+
+TEST_F(ApiServiceTest, TheKeySaysWhoseTheRequestIs) {
+  const std::string path = ::testing::TempDir() + "cairn_service_keys";
+  std::ofstream(path) << "batch " << Sha256::Of("secret").Hex() << "\n";
+  FakeClock clock;
+  auto keys = ApiKeyFile::Open(path, "http.api_keys", &clock);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  options_.keys = keys->get();
+  Make();
+  Chat(kChatBody, {{"Authorization", "bearer secret"}});
+  EXPECT_EQ(router_.Take().request.tenant, "batch");
+  for (const std::vector<http::Header>& headers :
+       std::vector<std::vector<http::Header>>{{},
+                                              {{"Authorization", "Bearer other"}},
+                                              {{"Authorization", "Basic secret"}},
+                                              {{"Authorization", "Bearer "}},
+                                              {{"x-tenant", "batch"}}}) {
+    const auto responder = Chat(kChatBody, headers);
+    EXPECT_EQ(responder->head->status, 401);
+    EXPECT_EQ(responder->json()["error"]["type"], "authentication_error");
+    EXPECT_EQ(Ask("GET", "/v1/models", "", headers)->head->status, 401);
+  }
+  EXPECT_EQ(Ask("GET", "/health")->head->status, 200);  // Load balancers have no key.
+}
+
+TEST_F(ApiServiceTest, AHeaderNamesTheTenantOnlyWhereASettingSaysSo) {
+  Chat(kChatBody, {{"x-tenant", "chat"}});
+  EXPECT_EQ(router_.Take().request.tenant, "");
+  options_.tenant_header = "x-tenant";
+  Make();
+  Chat(kChatBody, {{"X-Tenant", "chat"}});
+  EXPECT_EQ(router_.Take().request.tenant, "chat");
+  EXPECT_EQ(Chat()->head->status, 401);
+  EXPECT_EQ(Chat(kChatBody, {{"x-tenant", "a b"}})->head->status, 401);
+}
+
+TEST(HttpConfigTest, SettingsThatContradictEachOtherAreRefused) {
+  const auto check = [](const std::string& name, const std::string& value) {
+    HttpConfig config;
+    config::Schema schema("cairn-router", "Routes.");
+    Register(schema, config);
+    config.api_keys = "keys";
+    EXPECT_TRUE(schema.Set(name, value, "flag").ok());
+    return Message(schema.RunChecks());
+  };
+  EXPECT_EQ(check("http.threads", "3"), "");
+  EXPECT_THAT(check("http.tenant_header", "x-tenant"), HasSubstr("http.tenant_header"));
+  EXPECT_THAT(check("http.max_body", "512MiB"), HasSubstr("http.all_bodies"));
+}
+
+}  // namespace
+}  // namespace cairn::router

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "tools/cairn/cluster/grpc_nodes.h"
+#include "tools/cairn/commands/addresses.h"
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/launch_directory.h"
+#include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/process/interrupt.h"
+#include "tools/cairn/top/sampler.h"
+#include "tools/cairn/top/view.h"
+
+namespace cairn::cli {
+namespace {
+
+// A look should not be late because of one that hangs.
+constexpr double kMostWait = 1;
+
+struct Targets {
+  std::map<std::string, std::string> nodes;  // Names by address.
+  std::vector<TopWorker> workers;
+  TopRouter router = {};
+};
+
+Status AddWorker(const std::string& name, const std::string& address, const TlsFlags& tls,
+                 Targets* targets) {
+  CAIRN_ASSIGN_OR_RETURN(auto source, ConnectWorkerLoad(address, tls));
+  targets->workers.push_back({name, address, std::move(source)});
+  return OkStatus();
+}
+
+Status AddRouter(const std::string& address, const TlsFlags& tls, Targets* targets) {
+  CAIRN_ASSIGN_OR_RETURN(targets->router.source, ConnectRouterInfo(address, tls));
+  targets->router.address = address;
+  return OkStatus();
+}
+
+Result<Targets> TargetsOf(const TopOptions& options) {
+  Targets targets;
+  for (const std::string& address : SplitAddresses(options.cache)) targets.nodes[address] = "";
+  for (const std::string& address : options.workers) {
+    CAIRN_RETURN_IF_ERROR(AddWorker(address, address, options.tls, &targets));
+  }
+  if (!options.router.empty()) {
+    CAIRN_RETURN_IF_ERROR(AddRouter(options.router, options.tls, &targets));
+  }
+  if (!options.cache.empty() || !options.workers.empty() || !options.router.empty()) {
+    return targets;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string directory, LaunchDirectoryOf(options.directory));
+  CAIRN_ASSIGN_OR_RETURN(const LaunchState state, ReadLaunchState(directory));
+  for (const LaunchedProcess& process : state.processes) {
+    if (process.grpc.empty()) continue;  // It has not served yet.
+    if (process.role == Role::kNode) targets.nodes[process.grpc] = process.name;
+    if (process.role == Role::kRouter) {
+      CAIRN_RETURN_IF_ERROR(AddRouter(process.grpc, options.tls, &targets));
+    }
+    if (process.role == Role::kWorker) {
+      CAIRN_RETURN_IF_ERROR(AddWorker(process.name, process.grpc, options.tls, &targets));
+    }
+  }
+  return targets;
+}
+
+// The terminal's other screen, so that what was there comes back.
+class Screen {
+ public:
+  explicit Screen(bool used) : used_(used) {
+    if (used_) std::printf("\x1b[?1049h\x1b[?25l");
+  }
+  ~Screen() {
+    if (used_) std::printf("\x1b[?25h\x1b[?1049l");
+    std::fflush(stdout);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+  bool used() const { return used_; }
+
+ private:
+  const bool used_;
+};
+
+void Print(const Screen& screen, const Terminal& terminal, bool json, const Snapshot* before,
+           const Snapshot& now) {
+  if (json) {
+    std::printf("%s\n", Dump(TopJson(before, now)).c_str());
+  } else if (screen.used()) {
+    std::printf("\x1b[H\x1b[J%s", TopText(before, now, terminal).c_str());
+  } else {
+    std::printf("%s", TopLines(before, now).c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int RunTop(const TopOptions& options) {
+  auto targets = TargetsOf(options);
+  if (!targets.ok()) return Fail(targets.status());
+  const auto timeout = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(options.interval_s, kMostWait)));
+  Sampler sampler(NewClusterNodes(options.tls, timeout), std::move(targets->nodes),
+                  std::move(targets->workers), std::move(targets->router), timeout);
+  CatchInterrupts();
+  const Terminal terminal = Terminal::Detect(stdout);
+  const Screen screen(terminal.tty && !options.json);
+  const std::chrono::milliseconds interval(static_cast<int64_t>(options.interval_s * 1000));
+  std::optional<Snapshot> before;
+  for (uint32_t n = 1;; ++n) {
+    const auto next = std::chrono::steady_clock::now() + interval;
+    Snapshot now = sampler.Take();
+    Print(screen, terminal, options.json, before ? &*before : nullptr, now);
+    if (options.count != 0 && n >= options.count) return kExitOk;
+    before = std::move(now);
+    const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(
+        next - std::chrono::steady_clock::now());
+    if (!PauseUnlessInterrupted(pause)) return kExitOk;
+  }
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,151 @@
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "common/config/config.h"
+#include "common/metrics/admin_server.h"
+#include "tools/cairn/cluster/grpc_nodes.h"
+#include "tools/cairn/cluster/survey.h"
+#include "tools/cairn/commands/commands.h"
+#include "tools/cairn/commands/launch_directory.h"
+#include "tools/cairn/commands/report_error.h"
+#include "tools/cairn/generator/generator.h"
+#include "tools/cairn/launch/ending.h"
+#include "tools/cairn/launch/launcher.h"
+#include "tools/cairn/launch/view.h"
+#include "tools/cairn/output/progress.h"
+#include "tools/cairn/process/interrupt.h"
+#include "tools/cairn/process/log_tail.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr std::chrono::seconds kCall(2);
+// For what has just started and has no requests.
+constexpr std::chrono::seconds kEnd(30);
+
+class Probes final : public LaunchProbes {
+ public:
+  Status Ready(const std::string& admin) override {
+    return metrics::HttpGet(admin, "/readyz", kCall).status();
+  }
+  Status Whole(const std::vector<std::string>& nodes) override {
+    CAIRN_ASSIGN_OR_RETURN(const Survey survey, TakeSurvey(nodes_.get(), nodes, /*stats=*/false));
+    if (survey.differences.empty()) return OkStatus();
+    return Errorf(StatusCode::kUnavailable, "{}", survey.differences.front());
+  }
+  Status HasCache(const std::string& worker) override {
+    CAIRN_ASSIGN_OR_RETURN(const auto connection, ConnectWorker(worker));
+    CAIRN_ASSIGN_OR_RETURN(const Generator::Info info, connection->GetInfo());
+    if (info.cache_address.empty() || info.cache_connected) return OkStatus();
+    return Errorf(StatusCode::kUnavailable, "it has no session with {} yet", info.cache_address);
+  }
+
+ private:
+  const std::unique_ptr<ClusterNodes> nodes_ = NewClusterNodes({}, kCall);
+};
+
+Result<LaunchPlan> PlanOf(const UpOptions& options) {
+  std::error_code error;
+  const std::string model = std::filesystem::absolute(options.model, error);
+  if (!std::filesystem::is_regular_file(model, error)) {
+    return Errorf(StatusCode::kNotFound,
+                  "no model at '{}'; `make demo` fetches it, or name a GGUF file with --model",
+                  options.model);
+  }
+  for (const auto& [flag, size] : {std::pair("--ram", &options.ram), {"--disk", &options.disk}}) {
+    if (size->empty()) continue;
+    CAIRN_RETURN_IF_ERROR(Annotate(config::ParseBytes(*size).status(), flag));
+  }
+  return LaunchPlan{.nodes = options.nodes,
+                    .workers = options.workers,
+                    .model = model,
+                    .threads = options.threads,
+                    .ram = options.ram,
+                    .disk = options.disk,
+                    .http = options.http,
+                    .node_settings = options.node_settings,
+                    .worker_settings = options.worker_settings,
+                    .router_settings = options.router_settings};
+}
+
+// What an `up` of before has left in the directory, if nothing of it runs any more.
+Result<LaunchState> TakeOver(const LaunchDirectory& directory) {
+  LaunchState state{.boot_id = BootId(), .made_directory = directory.made()};
+  const auto before = directory.ReadState();
+  if (before.status().code() == StatusCode::kNotFound) return state;
+  if (!before.ok()) return before.status();
+  if (const auto running = Running(*before); !running.empty()) {
+    return Errorf(StatusCode::kAlreadyExists, "{} run in '{}' since an earlier `cairn up`:\n{}",
+                  fmt::join(running, ", "), directory.path(),
+                  LaunchText(*before, directory.path(), Terminal::Detect(stderr)));
+  }
+  Progress silent(/*silent=*/true);
+  (void)EndAll(*before, std::chrono::milliseconds(0), silent);  // Removes their sockets.
+  directory.Forget();
+  state.made_directory = before->made_directory;
+  return state;
+}
+
+// Whether the directory still holds what this process started.
+bool StillOurs(const LaunchState& state, const std::string& path) {
+  const auto there = ReadLaunchState(path);
+  return there.ok() && *there == state;
+}
+
+int Stay(const LaunchState& state, const std::string& path, bool keep, Progress& progress) {
+  std::fflush(stdout);
+  WatchUntilInterrupted(state, [&](const LaunchedProcess& process) {
+    const std::string log = path + "/" + process.name + ".log";
+    std::fprintf(stderr, "cairn: %s has ended. The end of its log:\n%s\n", process.name.c_str(),
+                 LogTail(log).c_str());
+  });
+  const auto directory = LaunchDirectory::OpenExisting(path);
+  // `cairn down` works there, or has done so.
+  if (!directory.ok() || !StillOurs(state, path)) return kExitOk;
+  (void)EndAll(state, kEnd, progress);
+  const Status removed = (*directory)->Remove(state.made_directory, keep);
+  return removed.ok() ? kExitOk : Fail(removed);
+}
+
+}  // namespace
+
+int RunUp(const UpOptions& options) {
+  const auto plan = PlanOf(options);
+  if (!plan.ok()) return Fail(plan.status());
+  const auto path = LaunchDirectoryOf(options.directory);
+  if (!path.ok()) return Fail(path.status());
+  auto directory = LaunchDirectory::Open(*path);
+  if (!directory.ok()) return Fail(directory.status());
+  auto state = TakeOver(**directory);
+  if (!state.ok()) return Fail(state.status());
+  state->model = plan->model;
+  const bool had_data = (*directory)->HasData();
+
+  CatchInterrupts();
+  Progress progress(/*silent=*/false);
+  Probes probes;
+  Launcher launcher(*plan, **directory, probes, progress,
+                    std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000)),
+                    *std::move(state));
+  const Status serves = launcher.Run();
+  progress.Clear();
+  if (!serves.ok()) {
+    (void)EndAll(launcher.state(), kEnd, progress);
+    (void)(*directory)->Remove(launcher.state().made_directory, had_data);
+    const int code = Fail(serves);
+    return Interrupted() ? kExitInterrupted : code;
+  }
+  if (options.json) {
+    std::printf("%s\n", Dump(LaunchJson(launcher.state(), *path)).c_str());
+  } else {
+    std::printf("%s%s", LaunchText(launcher.state(), *path, Terminal::Detect(stdout)).c_str(),
+                NextSteps(launcher.state(), options.directory).c_str());
+  }
+  if (!options.foreground) return kExitOk;
+  directory->reset();  // `cairn down` may come in.
+  return Stay(launcher.state(), *path, options.keep, progress);
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,18 @@
+#pragma once
+// What was started, for people and for programs.
+
+#include <string>
+
+#include "tools/cairn/launch/state.h"
+#include "tools/cairn/output/json.h"
+#include "tools/cairn/output/terminal.h"
+
+namespace cairn::cli {
+
+std::string LaunchText(const LaunchState& state, const std::string& directory,
+                       const Terminal& terminal);
+Json LaunchJson(const LaunchState& state, const std::string& directory);
+// Commands to go on with. `given_directory`: as --dir said it, empty for the default.
+std::string NextSteps(const LaunchState& state, const std::string& given_directory);
+
+}  // namespace cairn::cli
