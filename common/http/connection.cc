@@ -177,6 +177,8 @@ void Connection::Dispatch() {
 
 void Connection::Refuse(int status, const std::string& message) {
   ++shared_->refused_requests;
+  // Before the parser goes, whose text `message` may be.
+  Response refusal = shared_->handler->Refuse(status, message);
   ReleaseBody();
   keep_alive_ = head_only_ = false;
   http_1_1_ = refused_ = true;
@@ -185,7 +187,7 @@ void Connection::Refuse(int status, const std::string& message) {
   state_ = State::kAnswering;
   waiting_since_ = TimePoint::max();
   exchange_ = std::make_shared<Exchange>(shared_from_this(), shared_.get());
-  exchange_->Send(shared_->handler->Refuse(status, message));
+  exchange_->Send(std::move(refusal));
 }
 
 std::string Connection::RenderHead(const Response& head, bool streamed, size_t length) {
