@@ -1,10 +1,8 @@
 """Order and budget of a worker: in simulated time under its policies (benchmarks/model), and in a
 real engine."""
 
-import json
-import subprocess
-
 from . import row
+from .programs import measure, model_rows
 
 # The yardstick, floor and goal of each row of the model. Ratios are "more is better".
 MODEL = {
@@ -26,35 +24,9 @@ ENGINE = {
 NAMES = list(MODEL) + list(ENGINE)
 
 
-def measure(command, work):
-    done = subprocess.run(
-        command + ["--json"], capture_output=True, text=True, timeout=900, check=False
-    )
-    name = command[0].name
-    if done.returncode != 0:
-        raise RuntimeError(f"{name}: {done.stderr.strip()}")
-    (work / f"{name}.json").write_text(done.stdout)
-    return json.loads(done.stdout)
-
-
 def run(build, model, repeat, work):
-    rows = []
-    for measured in measure([build / "benchmarks/scheduling_model"], work)["rows"]:
-        if measured["name"] not in MODEL:
-            continue
-        yardstick, floor, goal = MODEL[measured["name"]]
-        shown = f"{yardstick} {measured['yardstick']:.3g} {measured['unit']}"
-        rows.append(
-            row(
-                measured["name"],
-                [measured["value"]],
-                measured["unit"],
-                shown,
-                measured["ratio"],
-                floor,
-                goal,
-            )
-        )
+    model_results = measure([build / "benchmarks/scheduling_model"], work)["rows"]
+    rows = model_rows([one for one in model_results if one["name"] in MODEL], MODEL)
     engine = [build / "benchmarks/scheduling_bench", "--model", model, "--repeat", str(repeat)]
     results = measure(engine, work)
     for name, (yardstick, less, floor, goal) in ENGINE.items():

@@ -1,9 +1,6 @@
 """A router's policies in simulated time, next to rules of others (benchmarks/model)."""
 
-import json
-import subprocess
-
-from . import row
+from .programs import measure, model_rows
 
 SCENARIOS = "routing,replicas,shedding,unequal"
 # Next to the best of our other policies and of SGLang's, Dynamo's and llm-d's rules.
@@ -28,29 +25,5 @@ NAMES = list(ROWS)
 
 
 def run(build, model, repeat, work):
-    done = subprocess.run(
-        [build / "benchmarks/scheduling_model", "--only", SCENARIOS, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"scheduling_model: {done.stderr.strip()}")
-    (work / "routing_model.json").write_text(done.stdout)
-    rows = []
-    for measured in json.loads(done.stdout)["rows"]:
-        yardstick, floor, goal = ROWS[measured["name"]]
-        shown = f"{yardstick} {measured['yardstick']:.3g} {measured['unit']}"
-        rows.append(
-            row(
-                measured["name"],
-                [measured["value"]],
-                measured["unit"],
-                shown,
-                measured["ratio"],
-                floor,
-                goal,
-            )
-        )
-    return rows
+    results = measure([build / "benchmarks/scheduling_model", "--only", SCENARIOS], work)
+    return model_rows(results["rows"], ROWS)
