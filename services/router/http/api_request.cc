@@ -7,15 +7,17 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/request_limits.h"
+
 namespace cairn::router {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxMessages = 1024;
-// OpenAI's limit is 4, the worker's is 16.
-constexpr size_t kMaxStops = 16;
-constexpr size_t kMaxStopBytes = 256;
+using worker::kMaxMessages;
+using worker::kMaxStopBytes;
+using worker::kMaxStops;
+
 constexpr size_t kMaxShownBytes = 64;
 // What OpenAI's API generates where max_tokens is absent.
 constexpr uint32_t kDefaultCompletionTokens = 16;
