@@ -19,6 +19,14 @@
 
 namespace cairn::router {
 
+// What requests a worker takes (docs/disaggregation.md).
+enum class WorkerRole : uint8_t {
+  kBoth,
+  kPrefill,  // Only prompts that it computes for other workers.
+  kDecode,   // All but those.
+};
+std::string_view Name(WorkerRole role);  // "both", "prefill", "decode".
+
 // What a worker says of itself: the message WorkerInfo of proto/cairn/v1/worker.proto.
 struct WorkerInfo {
   std::string version = {};
@@ -28,6 +36,7 @@ struct WorkerInfo {
   uint32_t block_tokens = 0;
   std::string cache_address = {};          // Empty: no cache.
   std::optional<Digest> fingerprint = {};  // Of its namespace. nullopt: it has none.
+  WorkerRole role = WorkerRole::kBoth;
 };
 
 // A request as it goes to a worker. Fields mean what those of GenerateRequest (engine/router.h) do.
@@ -46,6 +55,10 @@ struct WorkerRequest {
   std::optional<TimePoint> deadline = {};
   NextUse next = NextUse::kUnknown;
   std::string trace = {};
+  // Compute the prompt for another worker and end there (docs/disaggregation.md).
+  bool prefill_only = false;
+  // How long to wait for blocks of the prompt that another worker has announced. 0: not at all.
+  Duration await_prefill{0};
 };
 
 struct WorkerAnswer {
@@ -63,6 +76,9 @@ struct WorkerAnswer {
 class WorkerAnswerObserver {
  public:
   virtual ~WorkerAnswerObserver() = default;
+  // With prefill_only, at most once, before the end: another worker of the same cache node may wait
+  // for the blocks of the prompt now.
+  virtual void OnAnnounced() {}
   virtual void OnToken(worker::TokenId id, std::string_view text) = 0;
   virtual void OnDone(const WorkerAnswer& answer) = 0;
   // UNAVAILABLE also when the worker died in mid-stream.
