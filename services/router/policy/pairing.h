@@ -32,6 +32,8 @@ struct PairingAnswer {
   bool apart = false;
   double together_seconds = 0;  // Costs. 0: not known.
   double apart_seconds = 0;
+  // Of the prompt, that the other worker would compute: whole blocks.
+  uint32_t handed_tokens = 0;
 };
 
 // Plain arithmetic. Constant, so thread-safe.

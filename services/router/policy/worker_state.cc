@@ -98,6 +98,10 @@ double WorkerState::Requests(TimePoint now) const {
   return reported_requests_ + static_cast<double>(sent_.size());
 }
 
+double WorkerState::RunningDecodes(TimePoint now) const {
+  return Fresh(now) ? load_.running_decodes : 0;
+}
+
 double WorkerState::PrefillSeconds(uint32_t position, uint32_t tokens) const {
   const double speed = load_.prefill_tokens_per_second > 0 ? load_.prefill_tokens_per_second
                                                            : options_.prefill_tokens_per_second;

@@ -51,6 +51,8 @@ class WorkerState {
   double WaitSeconds(int32_t priority, TimePoint now) const;
   // That wait or run.
   double Requests(TimePoint now) const;
+  // That get tokens, as the worker reported. 0: not known.
+  double RunningDecodes(TimePoint now) const;
   // The last report is not stale.
   bool Fresh(TimePoint now) const;
   // Of tokens [position, position + tokens) of a prompt.
