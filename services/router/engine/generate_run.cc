@@ -7,6 +7,15 @@ namespace cairn::router {
 namespace {
 
 constexpr Duration kTryAgain = std::chrono::seconds(1);
+// The most that workers take.
+constexpr double kLongestAwait = 600;
+
+// How long a worker may wait for a prompt that is expected to be computed in so many seconds.
+// Estimates are rough, and a worker that dies ends the wait anyway.
+Duration AwaitFor(double seconds) {
+  const double most = std::min(2 + 2 * seconds, kLongestAwait);
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(most));
+}
 
 // What another worker may do better. A worker's own answer about the request is final.
 bool WorthAnotherWorker(const Status& status) {
@@ -44,7 +53,7 @@ GenerateRun::GenerateRun(RouterEngine* engine, GenerateRequest request,
       request_(std::move(request)),
       begin_(engine->parts_.clock->Now()),
       observer_(std::move(observer)),
-      pass_(std::move(pass)) {}
+      pass_(std::make_shared<const Gate::Pass>(std::move(pass))) {}
 
 void GenerateRun::Refuse(const Status& status) {
   ++engine_->counters_.shed;
@@ -67,30 +76,55 @@ void GenerateRun::Begin() {
 }
 
 void GenerateRun::TryNext() {
-  GenerateError error;
   if (cancelled()) {
     ++engine_->counters_.cancelled;
+    GenerateError error;
     error.status = Errorf(StatusCode::kCancelled, "the request was cancelled");
     return Fail(error);
   }
+  if (accepted_ && request_.deadline && *request_.deadline <= engine_->parts_.clock->Now()) {
+    WorkerAnswer answer;  // As a worker's, which would refuse a request that comes too late.
+    answer.prompt_tokens = static_cast<uint32_t>(tokens_->size());
+    answer.finish_reason = "deadline";
+    return OnDone(answer);
+  }
+  prefill_worker_.clear();
+  prefill_cached_.reset();
+  const std::vector<RegisteredWorker> workers = engine_->parts_.registry->Workers();
+  Decision decision;
+  if (tried_.size() < engine_->options_.max_tries) decision = Decide(workers);
+  if (decision.kind != Decision::Kind::kPicked) return FailUntaken(decision);
+  if (!accepted_ && engine_->observers_.prepared) {
+    engine_->observers_.prepared(Seconds(engine_->parts_.clock->Now() - begin_));
+  }
+  accepted_ = true;
+  ticket_ = decision.ticket;
+  const RegisteredWorker& worker = workers[decision.picked];
+  if (decision.prefill) {
+    SendBoth(workers[decision.prefill->worker], worker, *decision.prefill);
+  } else {
+    Send(worker, Duration(0));
+  }
+}
+
+Decision GenerateRun::Decide(const std::vector<RegisteredWorker>& workers) {
   const RouterEngine::Parts& parts = engine_->parts_;
-  const std::vector<RegisteredWorker> workers = parts.registry->Workers();
   Ask ask;
   ask.prompt_tokens = static_cast<uint32_t>(tokens_->size());
   ask.max_tokens = request_.max_tokens;
   ask.priority = request_.priority;
-  ask.first_try = tried_.empty();
-  ask.offers = MakeOffers(workers, keys_.get(), parts.index);
+  ask.first_try = !accepted_;
+  ask.offers =
+      MakeOffers(workers, engine_->options_.pairing && !prefill_failed_, keys_.get(), parts.index);
   for (const size_t index : tried_) {
     ask.offers[index].usable = false;
     ask.offers[index].reason = "it has failed this request";
   }
-  Decision decision;
-  if (tried_.size() < engine_->options_.max_tries) decision = parts.dispatcher->Decide(ask);
-  if (decision.kind == Decision::Kind::kPicked) {
-    ticket_ = decision.ticket;
-    return Send(workers[decision.picked]);
-  }
+  return parts.dispatcher->Decide(ask);
+}
+
+void GenerateRun::FailUntaken(const Decision& decision) {
+  GenerateError error;
   if (decision.kind == Decision::Kind::kShed) {
     ++engine_->counters_.shed;
     error.status = Errorf(StatusCode::kResourceExhausted,
@@ -113,37 +147,47 @@ void GenerateRun::TryNext() {
   Fail(error);
 }
 
-void GenerateRun::Send(const RegisteredWorker& worker) {
-  worker_ = worker.address;
-  if (tried_.empty()) {
-    if (engine_->observers_.prepared) {
-      engine_->observers_.prepared(Seconds(engine_->parts_.clock->Now() - begin_));
+void GenerateRun::SendBoth(const RegisteredWorker& prefill, const RegisteredWorker& worker,
+                           const Decision::Prefill& decision) {
+  ++engine_->counters_.paired;
+  const auto asked = [self = shared_from_this(), worker, address = prefill.address,
+                      await = AwaitFor(decision.seconds)](bool announced) {
+    if (announced && !self->cancelled()) {
+      self->prefill_worker_ = address;
+      return self->Send(worker, await);
     }
-  } else {
-    ++engine_->counters_.tries_again;
+    // The worker counts as one that computes next to nothing. So all is decided again.
+    self->EndPrefill();
+    self->EndTicket({});
+    self->prefill_failed_ = true;
+    self->TryNext();
+  };
+  const auto half = std::make_shared<PrefillHalf>(PrefillHalf::Parts{
+      .dispatcher = engine_->parts_.dispatcher,
+      .decision = decision,
+      .failures = &engine_->counters_.prefills_failed,
+      .pass = pass_,
+      .begun = [self = shared_from_this(), asked](
+                   bool announced) { self->OnExecutor([asked, announced] { asked(announced); }); },
+  });
+  {
+    MutexLock lock(mu_);
+    prefill_ = half;
   }
+  half->Begin(prefill.link, RequestFor(*prefill.info));
+  if (cancelled()) half->Cancel();
+}
+
+void GenerateRun::Send(const RegisteredWorker& worker, Duration await) {
+  worker_ = worker.address;
+  if (!tried_.empty()) ++engine_->counters_.tries_again;
   tried_.push_back(worker.index);
   const std::vector<BlockKey>& keys = keys_->Of(*worker.info);
   if (!engine_->options_.exact_index && !keys.empty()) {
     engine_->parts_.index->Sent(worker.address, *worker.info->fingerprint, keys);
   }
-  WorkerRequest wanted;
-  wanted.tokens = tokens_;
-  if (request_.max_tokens) {
-    // More than the context has is as good as all of it; the worker cuts it to the room left.
-    wanted.max_tokens = std::min(*request_.max_tokens, worker.info->context_tokens);
-  }
-  wanted.temperature = request_.temperature;
-  wanted.top_k = request_.top_k;
-  wanted.top_p = request_.top_p;
-  wanted.seed = request_.seed;
-  wanted.stop = request_.stop;
-  wanted.ignore_eos = request_.ignore_eos;
-  wanted.priority = request_.priority;
-  wanted.tenant = request_.tenant;
-  wanted.deadline = request_.deadline;
-  wanted.next = request_.next;
-  wanted.trace = request_.trace;
+  WorkerRequest wanted = RequestFor(*worker.info);
+  wanted.await_prefill = await;
   const size_t attempt = tried_.size();
   std::shared_ptr<WorkerCall> call =
       worker.link->Generate(wanted, std::make_shared<Attempt>(shared_from_this()));
@@ -159,19 +203,57 @@ void GenerateRun::Send(const RegisteredWorker& worker) {
   if (cancel) call->Cancel();
 }
 
+WorkerRequest GenerateRun::RequestFor(const WorkerInfo& info) const {
+  WorkerRequest wanted;
+  wanted.tokens = tokens_;
+  if (request_.max_tokens) {
+    // More than the context has is as good as all of it; the worker cuts it to the room left.
+    wanted.max_tokens = std::min(*request_.max_tokens, info.context_tokens);
+  }
+  wanted.temperature = request_.temperature;
+  wanted.top_k = request_.top_k;
+  wanted.top_p = request_.top_p;
+  wanted.seed = request_.seed;
+  wanted.stop = request_.stop;
+  wanted.ignore_eos = request_.ignore_eos;
+  wanted.priority = request_.priority;
+  wanted.tenant = request_.tenant;
+  wanted.deadline = request_.deadline;
+  wanted.next = request_.next;
+  wanted.trace = request_.trace;
+  return wanted;
+}
+
 void GenerateRun::Cancel() {
   std::shared_ptr<WorkerCall> call;
+  std::shared_ptr<PrefillHalf> prefill;
   {
     MutexLock lock(mu_);
     cancelled_ = true;
     call = call_;
+    prefill = prefill_;
   }
+  if (prefill != nullptr) prefill->Cancel();
   if (call != nullptr) call->Cancel();
 }
 
+void GenerateRun::EndPrefill() {
+  std::shared_ptr<PrefillHalf> prefill;
+  {
+    MutexLock lock(mu_);
+    prefill = std::move(prefill_);
+  }
+  if (prefill == nullptr) return;
+  prefill_cached_ = prefill->cached_tokens();
+  prefill->Cancel();
+}
+
 void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
-  if (generated_++ == 0 && engine_->observers_.first_token) {
-    engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
+  if (generated_++ == 0) {
+    EndPrefill();  // The worker has the whole prompt.
+    if (engine_->observers_.first_token) {
+      engine_->observers_.first_token(Seconds(engine_->parts_.clock->Now() - begin_));
+    }
   }
   text_bytes_ += text.size();
   ++engine_->counters_.generated_tokens;
@@ -179,7 +261,7 @@ void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
 }
 
 void GenerateRun::EndTicket(const RequestEnd& end) {
-  engine_->parts_.dispatcher->OnEnd(ticket_, end);
+  if (ticket_ != 0) engine_->parts_.dispatcher->OnEnd(std::exchange(ticket_, 0), end);
 }
 
 void GenerateRun::OnDone(const WorkerAnswer& answer) {
@@ -189,10 +271,14 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   end.fetched_tokens = answer.fetched_tokens;
   end.fetch_seconds = answer.fetch_seconds;
   EndTicket(end);
+  EndPrefill();
   GenerateSummary summary;
   summary.prompt_tokens = answer.prompt_tokens;
   summary.cached_tokens = answer.fetched_tokens + answer.shared_tokens;
-  summary.shared_tokens = answer.shared_tokens;
+  // What another worker computed for this request was not cached.
+  if (prefill_cached_) summary.cached_tokens = std::min(summary.cached_tokens, *prefill_cached_);
+  summary.shared_tokens = std::min(answer.shared_tokens, summary.cached_tokens);
+  summary.prefill_worker = prefill_worker_;
   summary.completion_tokens = answer.completion_tokens;
   summary.finish_reason = answer.finish_reason;
   if (answer.text.size() > text_bytes_) summary.text_tail = answer.text.substr(text_bytes_);
@@ -202,7 +288,7 @@ void GenerateRun::OnDone(const WorkerAnswer& answer) {
   engine_->counters_.prompt_tokens += summary.prompt_tokens;
   engine_->counters_.cached_tokens += summary.cached_tokens;
   // Whoever waits for the last request to end may go on when the observer has got its end.
-  const Gate::Pass pass = std::move(pass_);
+  const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnDone(summary);
 }
 
@@ -226,15 +312,20 @@ void GenerateRun::OnError(const Status& status) {
     return Fail(error);
   }
   last_error_ = Annotate(status, "worker " + worker_);
-  // A link may answer on a thread that must not do more than that.
-  auto self = shared_from_this();
-  if (!engine_->parts_.executor->Post([self] { self->TryNext(); }).ok()) {
+  EndPrefill();
+  OnExecutor([self = shared_from_this()] { self->TryNext(); });
+}
+
+void GenerateRun::OnExecutor(std::function<void()> work) {
+  if (!engine_->parts_.executor->Post(std::move(work)).ok()) {
     Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait"));
   }
 }
 
 void GenerateRun::Fail(const GenerateError& error) {
-  const Gate::Pass pass = std::move(pass_);
+  EndPrefill();
+  EndTicket({});
+  const auto pass = std::move(pass_);
   std::exchange(observer_, nullptr)->OnError(error);
 }
 

@@ -31,6 +31,21 @@ HeldTokens HeldBy(const RegisteredWorker& worker, const HeldPrefix& held) {
   return tokens;
 }
 
+// Numbers of pairs of a cache node and a namespace, from 1 on.
+class Sites {
+ public:
+  // 0: the worker has no node now, or no namespace.
+  uint32_t Of(const RegisteredWorker& worker) {
+    const std::string& node = worker.report->cache_node_id;
+    if (node.empty() || !worker.info->fingerprint || worker.info->block_tokens == 0) return 0;
+    const auto next = static_cast<uint32_t>(numbers_.size() + 1);
+    return numbers_.try_emplace({node, *worker.info->fingerprint}, next).first->second;
+  }
+
+ private:
+  std::map<std::pair<std::string, Digest>, uint32_t> numbers_;
+};
+
 }  // namespace
 
 const std::vector<BlockKey>& PromptKeys::Of(const WorkerInfo& info) {
@@ -41,15 +56,20 @@ const std::vector<BlockKey>& PromptKeys::Of(const WorkerInfo& info) {
   return it->second;
 }
 
-std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, PromptKeys* keys,
-                              PrefixIndex* index) {
+std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, bool pairing,
+                              PromptKeys* keys, PrefixIndex* index) {
   std::map<Digest, HeldPrefix> held;
+  Sites sites;
   std::vector<Offer> offers;
   for (const RegisteredWorker& worker : workers) {
     Offer& offer = offers.emplace_back();
     offer.worker = worker.address;
-    offer.usable = worker.condition == WorkerCondition::kReady;
+    offer.usable = worker.answers();
     offer.reason = worker.reason;
+    if (worker.condition != WorkerCondition::kReady) continue;
+    if (pairing) offer.site = sites.Of(worker);
+    offer.block_tokens = worker.info->block_tokens;
+    offer.prefills = worker.only_prefills();
     if (!offer.usable) continue;
     const std::vector<BlockKey>& prompt = keys->Of(*worker.info);
     if (prompt.empty()) continue;

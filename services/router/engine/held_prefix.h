@@ -23,8 +23,9 @@ class PromptKeys {
   std::map<std::pair<Digest, uint32_t>, std::vector<BlockKey>> keys_;
 };
 
-// One offer for each worker, in their order, all of them usable if they are ready.
-std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, PromptKeys* keys,
-                              PrefixIndex* index);
+// One offer for each worker, in their order. Those that are ready are usable, but workers that only
+// compute prompts for others: these may do so, if `pairing`.
+std::vector<Offer> MakeOffers(std::span<const RegisteredWorker> workers, bool pairing,
+                              PromptKeys* keys, PrefixIndex* index);
 
 }  // namespace cairn::router

@@ -48,10 +48,11 @@ struct GenerateSummary {
   // ran at the same time.
   uint32_t cached_tokens = 0;
   uint32_t completion_tokens = 0;
-  std::string finish_reason = {};  // "stop", "length", "cancelled" or "deadline".
-  std::string text_tail = {};      // Text that follows the last token's, for example after a stop.
-  std::string worker = {};         // The address of the worker that answered.
-  uint32_t shared_tokens = 0;      // Of cached_tokens: from requests that ran at the same time.
+  std::string finish_reason = {};   // "stop", "length", "cancelled" or "deadline".
+  std::string text_tail = {};       // Text that follows the last token's, for example after a stop.
+  std::string worker = {};          // The address of the worker that answered.
+  std::string prefill_worker = {};  // That computed the prompt for it. Empty: none.
+  uint32_t shared_tokens = 0;       // Of cached_tokens: from requests that ran at the same time.
 };
 
 struct GenerateError {

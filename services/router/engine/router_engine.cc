@@ -103,7 +103,7 @@ Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
   ask.max_tokens = request.max_tokens;
   ask.priority = request.priority;
   ask.followed = false;
-  ask.offers = MakeOffers(workers, &keys, parts_.index);
+  ask.offers = MakeOffers(workers, options_.pairing, &keys, parts_.index);
   Decision decision = parts_.dispatcher->Decide(ask);
   if (decision.kind == Decision::Kind::kShed) {
     return Errorf(StatusCode::kResourceExhausted, "it would wait {:.1f}s, try again in {:.0f}s",
@@ -114,6 +114,7 @@ Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
   }
   Pick pick;
   pick.worker = workers[decision.picked].address;
+  if (decision.prefill) pick.prefill_worker = workers[decision.prefill->worker].address;
   pick.policy = std::string(parts_.dispatcher->policy());
   pick.prompt_tokens = ask.prompt_tokens;
   pick.candidates = std::move(decision.candidates);
@@ -123,7 +124,7 @@ Result<Pick> RouterEngine::PickWorker(const GenerateRequest& request) {
 std::vector<ServedModel> RouterEngine::Models() {
   uint32_t ready = 0;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
-    if (worker.condition == WorkerCondition::kReady) ++ready;
+    if (worker.answers()) ++ready;
   }
   std::vector<ServedModel> models = {{options_.model_id, options_.context_tokens, ready}};
   for (const std::string& alias : options_.aliases) {
@@ -147,6 +148,8 @@ RouterEngine::Numbers RouterEngine::numbers() const {
   numbers.broken = counters_.broken;
   numbers.active = gate_.inside();
   numbers.tries_again = counters_.tries_again;
+  numbers.paired = counters_.paired;
+  numbers.prefills_failed = counters_.prefills_failed;
   numbers.prompt_tokens = counters_.prompt_tokens;
   numbers.cached_tokens = counters_.cached_tokens;
   numbers.generated_tokens = counters_.generated_tokens;
@@ -156,7 +159,7 @@ RouterEngine::Numbers RouterEngine::numbers() const {
 std::string RouterEngine::Waiting() const {
   std::string waiting;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
-    if (worker.condition == WorkerCondition::kReady) return "";
+    if (worker.answers()) return "";
     waiting += fmt::format("{}{} ({})", waiting.empty() ? "" : ", ", worker.address, worker.reason);
   }
   return "waiting for workers: " + waiting;

@@ -38,6 +38,7 @@ class RouterEngine final : public Router {
     uint64_t max_requests = 4096;           // Under way at a time. More are refused.
     uint32_t max_tries = 3;                 // Workers that one request may be sent to.
     bool exact_index = false;               // Nodes send their events to the index.
+    bool pairing = true;  // Workers of the role prefill compute prompts for others.
   };
   // Seconds of one request. Any thread, must not block.
   struct Observers {
@@ -62,6 +63,8 @@ class RouterEngine final : public Router {
     uint64_t broken = 0;       // Their worker failed after the first token.
     uint64_t active = 0;
     uint64_t tries_again = 0;  // Requests that went to another worker.
+    uint64_t paired = 0;       // Times that a worker was asked to compute a prompt for another one.
+    uint64_t prefills_failed = 0;  // Of these, those in which it failed.
     uint64_t prompt_tokens = 0;
     uint64_t cached_tokens = 0;
     uint64_t generated_tokens = 0;
@@ -82,12 +85,14 @@ class RouterEngine final : public Router {
   Numbers numbers() const;
   // What it waits for before it can answer anything; empty: a worker is ready.
   std::string Waiting() const;
+  bool pairing() const { return options_.pairing; }
 
  private:
   friend class GenerateRun;
   struct Counters {
     std::atomic<uint64_t> completed{0}, cancelled{0}, rejected{0}, shed{0}, unavailable{0},
-        broken{0}, tries_again{0}, prompt_tokens{0}, cached_tokens{0}, generated_tokens{0};
+        broken{0}, tries_again{0}, paired{0}, prefills_failed{0}, prompt_tokens{0},
+        cached_tokens{0}, generated_tokens{0};
   };
   // Checks and tokenises.
   std::optional<GenerateError> Prepare(const GenerateRequest& request,

@@ -26,6 +26,9 @@ void RegisterRouting(config::Schema& schema, RouterConfig& c) {
               {.env = "CAIRN_CACHE"});
   schema.Text("policy", &c.policy, "How a worker is picked (docs/router.md).",
               {.choices = PolicyNames()});
+  schema.Bool("pairing", &c.pairing,
+              "A worker of the role prefill computes a prompt for another worker of the same cache "
+              "node when that costs less (docs/disaggregation.md).");
   schema.Text("tenant", &c.tenant, "Tenant of requests that name none.", {.max_length = 128});
   schema.Time("max_wait", &c.max_wait,
               "The router refuses a request that would wait longer at every worker. 0: it refuses "

@@ -23,6 +23,7 @@ struct RouterConfig {
   std::vector<std::string> workers;
   std::string cache;
   std::string policy = "cost";
+  bool pairing = true;
   std::string tenant = "default";
   Duration max_wait = std::chrono::seconds(60);
   uint32_t max_requests = 4096;

@@ -28,6 +28,12 @@ void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
   sink.Counter("cairn_router_tries_again_total",
                "Times that a request went to another worker before its first token.", {},
                Number(numbers.tries_again));
+  sink.Counter("cairn_router_paired_total",
+               "Times that a worker was asked to compute a prompt for another one.", {},
+               Number(numbers.paired));
+  sink.Counter("cairn_router_failed_prefills_total",
+               "Of these, those in which the worker failed. The other one computes the rest.", {},
+               Number(numbers.prefills_failed));
   const std::string tokens = "cairn_router_tokens_total";
   const std::string tokens_help =
       "Tokens of completed requests: of prompts, of these those that were not computed, and "
@@ -39,13 +45,19 @@ void ExportRequests(const RouterEngine::Numbers& numbers, metrics::Sink& sink) {
 
 void ExportWorkers(const std::vector<RegisteredWorker>& workers, metrics::Sink& sink) {
   std::array<uint64_t, 4> conditions{};
-  for (const RegisteredWorker& worker : workers)
-    ++conditions[static_cast<size_t>(worker.condition)];
+  uint64_t prefill = 0;
+  for (const RegisteredWorker& worker : workers) {
+    const bool ready = worker.condition == WorkerCondition::kReady;
+    ++(ready && worker.only_prefills() ? prefill
+                                       : conditions[static_cast<size_t>(worker.condition)]);
+  }
   for (size_t i = 0; i < conditions.size(); ++i) {
     sink.Gauge("cairn_router_workers", "Configured workers by condition.",
                {{"condition", std::string(Name(static_cast<WorkerCondition>(i)))}},
                Number(conditions[i]));
   }
+  sink.Gauge("cairn_router_workers", "Configured workers by condition.", {{"condition", "prefill"}},
+             Number(prefill));
 }
 
 void ExportPicks(const Dispatcher::Picks& picks, metrics::Sink& sink) {

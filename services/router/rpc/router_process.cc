@@ -39,6 +39,7 @@ RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Mo
   options.max_requests = config.max_requests;
   options.max_tries = config.max_tries;
   options.exact_index = !config.cache.empty();
+  options.pairing = config.pairing;
   return options;
 }
 

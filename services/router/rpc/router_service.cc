@@ -84,6 +84,7 @@ class GenerateStream final : public rpc::PushedStream {
     done.set_computed_tokens(summary.prompt_tokens - summary.cached_tokens);
     done.set_finish_reason(summary.finish_reason);
     done.set_worker(summary.worker);
+    done.set_prefill_worker(summary.prefill_worker);
     {
       MutexLock lock(mu_);
       done.mutable_tokens()->Add(tokens_.begin(), tokens_.end());
@@ -226,6 +227,8 @@ Status RouterService::GetInfo(v1::RouterInfo* response) {
   response->set_requests_shed(requests.shed);
   response->set_prompt_tokens(requests.prompt_tokens);
   response->set_cached_tokens(requests.cached_tokens);
+  response->set_pairing(parts_.engine->pairing());
+  response->set_requests_paired(requests.paired);
   std::map<std::string, Dispatcher::WorkerNumbers> numbers;
   for (const auto& worker : dispatched.workers) numbers[worker.worker] = worker;
   const TimePoint now = parts_.clock->Now();
@@ -234,7 +237,10 @@ Status RouterService::GetInfo(v1::RouterInfo* response) {
     one->set_address(worker.address);
     one->set_condition(std::string(Name(worker.condition)));
     one->set_reason(worker.reason);
-    if (worker.info != nullptr) one->set_model(worker.info->model);
+    if (worker.info != nullptr) {
+      one->set_model(worker.info->model);
+      one->set_role(std::string(Name(worker.info->role)));
+    }
     if (worker.report != nullptr) {
       one->set_cache_node_id(worker.report->cache_node_id);
       ToProto(*worker.report, one->mutable_load());
