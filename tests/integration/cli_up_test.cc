@@ -165,6 +165,25 @@ TEST_F(CliUpTest, StartsShowsAndEndsAClusterWithWorkers) {
   ExpectNothingIsLeft();
 }
 
+TEST_F(CliUpTest, StartsWorkersForPromptsBesideTheOthers) {
+  const CommandResult up = Up({"--prefill-workers", "1"});
+  ASSERT_EQ(up.code, 0) << up.err;
+  ASSERT_EQ(up_["processes"].size(), 4u);
+  EXPECT_EQ(ProcessNamed("prefill-1")["role"], "worker");
+  const CommandResult refused = Cairn({"generate", "--worker", ProcessNamed("prefill-1")["grpc"],
+                                       "--prompt", "x", "--max-tokens", "1"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("'prefill'"));
+  const CommandResult top = Run({"top", "--count", "1", "--json"});
+  ASSERT_EQ(top.code, 0) << top.err;
+  EXPECT_EQ(top.Json()["workers"].size(), 2u);
+  EXPECT_EQ(top.Json()["router"]["workers"], 2);
+  EXPECT_EQ(top.Json()["router"]["ready_workers"], 1) << "one answers";
+  ASSERT_EQ(Run({"down"}).code, 0);
+  ExpectNothingIsLeft();
+  EXPECT_EQ(Up({"--prefill-workers", "1", "--nodes", "0"}).code, 1);
+}
+
 TEST_F(CliUpTest, AWorkerThatWasKilledIsAway) {
   ASSERT_EQ(Up({"--workers", "2"}).code, 0);
   ASSERT_EQ(kill(PidOf("worker-2"), SIGKILL), 0);
