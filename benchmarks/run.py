@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from rows import (
+    apart,
     batch,
     chooser,
     codecs,
@@ -65,6 +66,7 @@ GROUPS = {
     "chooser": chooser,
     "worker": worker,
     "batch": batch,
+    "apart": apart,
     "order": order,
     "routing": routing,
     "http": http,

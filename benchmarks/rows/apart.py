@@ -1,221 +1,180 @@
-#!/usr/bin/env python3
-"""Prefill and decode on two workers, compared with one worker, each worker on a core of its own.
+"""Prefill and decode on two workers next to one worker, each worker on a core of its own: how much
+later the first token of a prompt of about 1,900 tokens comes through a pair, and how much longer
+the gaps between tokens of the decode worker become while prompts go through the pair.
 
-    python3 benchmarks/worker/apart.py --build build/release --out report.json
+Clients take the prefill worker's core, the node both: on machines of their own they would disturb
+no decodes. The client that watches tokens goes before all other processes, if the system lets it:
+it is the clock."""
 
-Two questions. How much later does the first token come through a pair than from one worker? And
-how much longer do the gaps between tokens of a decode worker become while prompts go through it?
-Both are ratios within one run. Times are those of the client.
-"""
-
-import argparse
-import json
+import contextlib
 import os
-import pathlib
-import platform
 import random
-import re
 import statistics
 import subprocess
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "that",
-    "is",
-    "was",
-    "for",
-    "on",
-    "are",
-    "with",
-    "as",
-    "his",
-    "they",
-    "at",
-    "be",
-    "this",
-    "from",
-    "have",
-]
+from . import row
+from .processes import Server, node_command, wait_until, worker_command
+
+NAMES = ["apart_ttft", "apart_token_gap_p99"]
+PREFILL_CORE, DECODE_CORE = 0, 1
+WORDS = (
+    "the of and to in that is was for on are with as his they at be this from have "
+    "light body glass water colour power angle prism wall paper sun eye moon ray line"
+).split()
+PROMPT_WORDS = 1900
+WATCHED_TOKENS = 800
 
 
-class Server:
-    """A node or a worker on one core, from its ready line to its end."""
+class Client:
+    """Requests through `cairn generate`, whose prompts nobody has seen before."""
 
-    def __init__(self, core, argv):
-        self.process = subprocess.Popen(
-            ["taskset", "-c", str(core), *argv],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for line in self.process.stdout:
-            found = re.search(r"ready .*grpc=(\S+)", line)
-            if found:
-                self.address = found.group(1)
-                break
-        else:
-            raise RuntimeError(f"{argv[0]} did not start")
-        threading.Thread(target=lambda: [None for _ in self.process.stdout], daemon=True).start()
+    def __init__(self, build):
+        self._program = build / "bin/cairn"
+        self._random = random.Random(7)
+        self._on_core = ["taskset", "-c", str(PREFILL_CORE)]
+        self._first = ["chrt", "-f", "1"] if _may_go_first() else []
 
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-
-class Bench:
-    def __init__(self, build, words):
-        self.bin = pathlib.Path(build) / "bin"
-        self.words = words
-        self.random = random.Random(7)
-
-    def node(self):
-        return Server(
-            1,
-            [
-                str(self.bin / "cairn-cache"),
-                *("--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"),
-                *("--host.capacity", "1GiB"),
-            ],
-        )
-
-    def worker(self, core, role, node):
-        return Server(
-            core,
-            [
-                str(self.bin / "cairn-worker"),
-                *("--model", MODEL, "--threads", "1", "--role", role, "--cache", node.address),
-                *("--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"),
-            ],
-        )
-
-    def prompt(self, words=None):
-        return " ".join(self.random.choice(WORDS) for _ in range(words or self.words))
-
-    def generate(self, workers, prompt, tokens):
-        argv = [str(self.bin / "cairn"), "generate", *workers, "--prompt", prompt]
-        return subprocess.Popen(
-            [*argv, "--ignore-eos", "--max-tokens", str(tokens)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+    def prompt(self, words=PROMPT_WORDS):
+        return " ".join(self._random.choice(WORDS) for _ in range(words))
 
     def first_token(self, workers, prompt):
         """Seconds until the first byte of the answer."""
         begin = time.monotonic()
-        process = self.generate(workers, prompt, 2)
-        os.read(process.stdout.fileno(), 1)
-        took = time.monotonic() - begin
-        process.stdout.read()
-        process.wait()
+        with self._generate(workers, prompt, 2, self._on_core) as process:
+            os.read(process.stdout.fileno(), 1)
+            took = time.monotonic() - begin
+            process.stdout.read()
+        if process.returncode != 0:
+            raise RuntimeError(f"cairn generate ended with {process.returncode}")
         return took
 
-    def gaps(self, workers, tokens, beside=None):
-        """Seconds between pieces of an answer. `beside`: prompts that go this way meanwhile."""
-        process = self.generate(workers, self.prompt(20), tokens)
-        over = threading.Event()
-        prompts = []
-
-        def load():
-            while not over.is_set():
-                prompts.append(self.first_token(beside, self.prompt()))
-
-        os.read(process.stdout.fileno(), 4096)
-        thread = threading.Thread(target=load)
-        if beside:
-            thread.start()
-        last = time.monotonic()
+    def gaps(self, worker, on_begin=lambda: None):
+        """Seconds between the pieces of an answer. `on_begin`: called after the first."""
+        command = self._first + self._on_core
         found = []
-        while os.read(process.stdout.fileno(), 4096):
-            now = time.monotonic()
-            found.append(now - last)
-            last = now
-        over.set()
-        if beside:
-            thread.join()
-        process.wait()
-        return found, len(prompts)
+        with self._generate(["--worker", worker], self.prompt(20), WATCHED_TOKENS, command) as process:
+            os.read(process.stdout.fileno(), 4096)
+            on_begin()
+            last = time.monotonic()
+            while os.read(process.stdout.fileno(), 4096):
+                now = time.monotonic()
+                found.append(now - last)
+                last = now
+        if len(found) < WATCHED_TOKENS / 2:
+            raise RuntimeError(f"{len(found)} pieces of an answer of {WATCHED_TOKENS} tokens")
+        return found
+
+    def _generate(self, workers, prompt, tokens, command):
+        return subprocess.Popen(
+            [*command, str(self._program), "generate", *workers, "--prompt", prompt]
+            + ["--ignore-eos", "--temperature", "0", "--max-tokens", str(tokens)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
 
 
-def p99(values):
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
+class Prompts:
+    """Prompts of one client that go through a pair, one after the other, until it is closed."""
+
+    def __init__(self, client, workers):
+        self.count = 0
+        self._client, self._workers = client, workers
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self):
+        self._thread.start()
+
+    def close(self):
+        self._over.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._over.is_set():
+            self._client.first_token(self._workers, self._client.prompt())
+            self.count += 1
 
 
-def ttft(bench, trials):
-    pair, one = [], []
-    node = bench.node()
-    prefill = bench.worker(0, "prefill", node)
-    decode = bench.worker(1, "decode", node)
-    alone = bench.worker(0, "both", node)
-    through = ["--prefill-worker", prefill.address, "--worker", decode.address]
-    direct = ["--worker", alone.address]
-    for workers in (through, direct):
-        bench.first_token(workers, bench.prompt())
+def missing():
+    """What keeps the group from running; empty: nothing."""
+    cores = os.sched_getaffinity(0)
+    if {PREFILL_CORE, DECODE_CORE} <= cores:
+        return ""
+    return f"it needs the cores {PREFILL_CORE} and {DECODE_CORE}, and may use {sorted(cores)}"
+
+
+def run(build, model, repeat, work):
+    log = work / "apart.log"
+    client = Client(build)
+    with contextlib.ExitStack() as stack:
+        node = stack.enter_context(Server(node_command(build, "--host.capacity", "2GiB"), log))
+
+        def worker(core, role):
+            command = worker_command(
+                build, model, "--threads", 1, "--role", role, "--cache", node.grpc
+            )
+            server = stack.enter_context(Server(["taskset", "-c", core, *command], log))
+            wait_until(
+                lambda: server.metric("cairn_worker_cache_connected") == 1, 20, "worker connects"
+            )
+            return server
+
+        alone = worker(PREFILL_CORE, "both")
+        prefill = worker(PREFILL_CORE, "prefill")
+        decode = worker(DECODE_CORE, "decode")
+        pair = ["--prefill-worker", prefill.grpc, "--worker", decode.grpc]
+        return [
+            _ttft_row(client, pair, ["--worker", alone.grpc], max(repeat, 7)),
+            _gap_row(client, pair, decode.grpc, repeat),
+        ]
+
+
+def _ttft_row(client, pair, one, trials):
+    for workers in (pair, one):  # The first request touches the model's pages.
+        client.first_token(workers, client.prompt())
+    apart, together = [], []
+    for i in range(trials):
+        for samples, workers in (
+            ((apart, pair), (together, one)) if i % 2 else ((together, one), (apart, pair))
+        ):
+            samples.append(client.first_token(workers, client.prompt()))
+    ratio = statistics.median(a / b for a, b in zip(together, apart))
+    shown = f"one worker {statistics.median(together):.3g} s"
+    result = row("apart_ttft", apart, "s", shown, ratio, 1 / 1.2, 1 / 1.05)
+    return result | {"samples": apart, "yardstick_samples": together}
+
+
+def _gap_row(client, pair, decode, trials):
+    quiet, loaded, ratios, prompts = [], [], [], 0
     for _ in range(trials):
-        pair.append(bench.first_token(through, bench.prompt()))
-        one.append(bench.first_token(direct, bench.prompt()))
-    for server in (alone, decode, prefill, node):
-        server.stop()
-    ratio = statistics.median(pair) / statistics.median(one)
-    return {"pair_s": pair, "one_s": one, "ratio": ratio}
+        quiet.append(_p99(client.gaps(decode)))
+        load = Prompts(client, pair)
+        try:
+            loaded.append(_p99(client.gaps(decode, load.start)))
+        finally:
+            load.close()
+        prompts += load.count
+        ratios.append(quiet[-1] / loaded[-1])
+    if prompts < 2 * trials:
+        raise RuntimeError(f"{prompts} prompts went through the pair, expected {2 * trials}")
+    shown = f"without prompts {1e3 * statistics.median(quiet):.3g} ms ({prompts} prompts)"
+    result = row(
+        "apart_token_gap_p99",
+        [1e3 * gap for gap in loaded],
+        "ms",
+        shown,
+        statistics.median(ratios),
+        1 / 1.3,
+        1 / 1.1,
+    )
+    return result | {"samples": loaded, "yardstick_samples": quiet}
 
 
-def token_gap(bench, trials, tokens):
-    quiet, loaded, prompts = [], [], 0
-    node = bench.node()
-    prefill = bench.worker(0, "prefill", node)
-    decode = bench.worker(1, "decode", node)
-    through = ["--prefill-worker", prefill.address, "--worker", decode.address]
-    for _ in range(trials):
-        quiet += bench.gaps(["--worker", decode.address], tokens)[0]
-        gaps, count = bench.gaps(["--worker", decode.address], tokens, through)
-        loaded += gaps
-        prompts += count
-    for server in (decode, prefill, node):
-        server.stop()
-    return {
-        "quiet_p99_s": p99(quiet),
-        "loaded_p99_s": p99(loaded),
-        "quiet_gaps": len(quiet),
-        "loaded_gaps": len(loaded),
-        "prompts_beside": prompts,
-        "ratio": p99(loaded) / p99(quiet),
-    }
+def _p99(values):
+    return sorted(values)[int(len(values) * 0.99)]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default="build/release")
-    parser.add_argument("--out")
-    parser.add_argument("--words", type=int, default=1500, help="of a prompt")
-    parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=1000, help="of an answer that is watched")
-    args = parser.parse_args()
-    os.chdir(ROOT)
-    bench = Bench(args.build, args.words)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    report = {
-        "commit": commit,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "command": "benchmarks/worker/apart.py",
-        "prompt_words": args.words,
-        "ttft": ttft(bench, args.trials),
-        "token_gap": token_gap(bench, 1 + args.trials // 3, args.tokens),
-    }
-    text = json.dumps(report, indent=1)
-    if args.out:
-        pathlib.Path(args.out).write_text(text + "\n", encoding="utf-8")
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+def _may_go_first():
+    return subprocess.run(["chrt", "-f", "1", "true"], capture_output=True, check=False).returncode == 0
