@@ -24,7 +24,7 @@ WORDS = (
     "light body glass water colour power angle prism wall paper sun eye moon ray line"
 ).split()
 PROMPT_WORDS = 1900
-WATCHED_TOKENS = 800
+WATCHED_TOKENS = 2000
 
 
 class Client:
@@ -39,14 +39,19 @@ class Client:
     def prompt(self, words=PROMPT_WORDS):
         return " ".join(self._random.choice(WORDS) for _ in range(words))
 
-    def first_token(self, workers, prompt):
-        """Seconds until the first byte of the answer."""
+    def first_token(self, workers, wait=True):
+        """Seconds until the first byte of the answer to a new prompt. `wait`: until the worker is
+        idle again."""
+        prompt = self.prompt()
         begin = time.monotonic()
         with self._generate(workers, prompt, 2, self._on_core) as process:
-            os.read(process.stdout.fileno(), 1)
+            first = os.read(process.stdout.fileno(), 1)
             took = time.monotonic() - begin
-            process.stdout.read()
-        if process.returncode != 0:
+            if wait:
+                process.stdout.read()
+            else:
+                process.terminate()
+        if not first or (wait and process.returncode != 0):
             raise RuntimeError(f"cairn generate ended with {process.returncode}")
         return took
 
@@ -54,7 +59,9 @@ class Client:
         """Seconds between the pieces of an answer. `on_begin`: called after the first."""
         command = self._first + self._on_core
         found = []
-        with self._generate(["--worker", worker], self.prompt(20), WATCHED_TOKENS, command) as process:
+        with self._generate(
+            ["--worker", worker], self.prompt(20), WATCHED_TOKENS, command
+        ) as process:
             os.read(process.stdout.fileno(), 4096)
             on_begin()
             last = time.monotonic()
@@ -93,7 +100,8 @@ class Prompts:
 
     def _run(self):
         while not self._over.is_set():
-            self._client.first_token(self._workers, self._client.prompt())
+            # The worker is idle only when the answer that is watched has ended.
+            self._client.first_token(self._workers, wait=False)
             self.count += 1
 
 
@@ -133,13 +141,13 @@ def run(build, model, repeat, work):
 
 def _ttft_row(client, pair, one, trials):
     for workers in (pair, one):  # The first request touches the model's pages.
-        client.first_token(workers, client.prompt())
+        client.first_token(workers)
     apart, together = [], []
     for i in range(trials):
         for samples, workers in (
             ((apart, pair), (together, one)) if i % 2 else ((together, one), (apart, pair))
         ):
-            samples.append(client.first_token(workers, client.prompt()))
+            samples.append(client.first_token(workers))
     ratio = statistics.median(a / b for a, b in zip(together, apart))
     shown = f"one worker {statistics.median(together):.3g} s"
     result = row("apart_ttft", apart, "s", shown, ratio, 1 / 1.2, 1 / 1.05)
@@ -177,4 +185,7 @@ def _p99(values):
 
 
 def _may_go_first():
-    return subprocess.run(["chrt", "-f", "1", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["chrt", "-f", "1", "true"], capture_output=True, check=False).returncode
+        == 0
+    )
