@@ -2,20 +2,23 @@
 later the first token of a prompt of about 1,900 tokens comes through a pair, and how much longer
 the gaps between tokens of the decode worker become while prompts go through the pair.
 
-Clients take the prefill worker's core, the node both: on machines of their own they would disturb
-no decodes. The client that watches tokens goes before all other processes, if the system lets it:
-it is the clock."""
+Clients and router take the prefill worker's core, the node both: on machines of their own they
+would disturb no decodes. Prompts beside watched tokens come from a router, as ids: a worker that
+gets text makes tokens of it on its core. The client that watches tokens goes before all other
+processes, if the system lets it: it is the clock."""
 
 import contextlib
+import json
 import os
 import random
 import statistics
 import subprocess
 import threading
 import time
+import urllib.request
 
 from . import row
-from .processes import Server, node_command, wait_until, worker_command
+from .processes import Server, node_command, router_command, wait_until, worker_command
 
 NAMES = ["apart_ttft", "apart_token_gap_p99"]
 PREFILL_CORE, DECODE_CORE = 0, 1
@@ -28,7 +31,7 @@ WATCHED_TOKENS = 2000
 
 
 class Client:
-    """Requests through `cairn generate`, whose prompts nobody has seen before."""
+    """Requests through `cairn generate` to workers, whose prompts nobody has seen before."""
 
     def __init__(self, build):
         self._program = build / "bin/cairn"
@@ -39,19 +42,15 @@ class Client:
     def prompt(self, words=PROMPT_WORDS):
         return " ".join(self._random.choice(WORDS) for _ in range(words))
 
-    def first_token(self, workers, wait=True):
-        """Seconds until the first byte of the answer to a new prompt. `wait`: until the worker is
-        idle again."""
+    def first_token(self, workers):
+        """Seconds until the first byte of the answer to a new prompt."""
         prompt = self.prompt()
         begin = time.monotonic()
         with self._generate(workers, prompt, 2, self._on_core) as process:
-            first = os.read(process.stdout.fileno(), 1)
+            os.read(process.stdout.fileno(), 1)
             took = time.monotonic() - begin
-            if wait:
-                process.stdout.read()
-            else:
-                process.terminate()
-        if not first or (wait and process.returncode != 0):
+            process.stdout.read()
+        if process.returncode != 0:
             raise RuntimeError(f"cairn generate ended with {process.returncode}")
         return took
 
@@ -83,11 +82,11 @@ class Client:
 
 
 class Prompts:
-    """Prompts of one client that go through a pair, one after the other, until it is closed."""
+    """Prompts that a router gives to a pair, one after the other, until it is closed."""
 
-    def __init__(self, client, workers):
+    def __init__(self, client, router):
         self.count = 0
-        self._client, self._workers = client, workers
+        self._client, self._router = client, router
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -100,8 +99,14 @@ class Prompts:
 
     def _run(self):
         while not self._over.is_set():
-            # The worker is idle only when the answer that is watched has ended.
-            self._client.first_token(self._workers, wait=False)
+            body = {"prompt": self._client.prompt(), "max_tokens": 1, "temperature": 0}
+            request = urllib.request.Request(
+                f"http://{self._router.http}/v1/completions",
+                json.dumps(body).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answer.read()
             self.count += 1
 
 
@@ -133,9 +138,13 @@ def run(build, model, repeat, work):
         prefill = worker(PREFILL_CORE, "prefill")
         decode = worker(DECODE_CORE, "decode")
         pair = ["--prefill-worker", prefill.grpc, "--worker", decode.grpc]
+        command = router_command(
+            build, model, "--workers", f"{prefill.grpc},{decode.grpc}", "--cache", node.grpc
+        )
+        router = stack.enter_context(Server(["taskset", "-c", PREFILL_CORE, *command], log))
         return [
             _ttft_row(client, pair, ["--worker", alone.grpc], max(repeat, 7)),
-            _gap_row(client, pair, decode.grpc, repeat),
+            _gap_row(client, router, decode.grpc, repeat),
         ]
 
 
@@ -154,19 +163,21 @@ def _ttft_row(client, pair, one, trials):
     return result | {"samples": apart, "yardstick_samples": together}
 
 
-def _gap_row(client, pair, decode, trials):
+def _gap_row(client, router, decode, trials):
     quiet, loaded, ratios, prompts = [], [], [], 0
+    paired = router.metric("cairn_router_paired_total")
     for _ in range(trials):
         quiet.append(_p99(client.gaps(decode)))
-        load = Prompts(client, pair)
+        load = Prompts(client, router)
         try:
             loaded.append(_p99(client.gaps(decode, load.start)))
         finally:
             load.close()
         prompts += load.count
         ratios.append(quiet[-1] / loaded[-1])
-    if prompts < 2 * trials:
-        raise RuntimeError(f"{prompts} prompts went through the pair, expected {2 * trials}")
+    paired = router.metric("cairn_router_paired_total") - paired
+    if prompts < 2 * trials or paired < 0.9 * prompts:
+        raise RuntimeError(f"{paired} of {prompts} prompts went through the pair")
     shown = f"without prompts {1e3 * statistics.median(quiet):.3g} ms ({prompts} prompts)"
     result = row(
         "apart_token_gap_p99",

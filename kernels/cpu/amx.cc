@@ -26,8 +26,8 @@ class Tiles {
       config.row_bytes[i] = 64;
       config.rows[i] = 16;
     }
-    // GCC 12's intrinsic says that it reads eight bytes: without this the others are not stored, and
-    // the first use of a tile ends the process.
+    // GCC 12's intrinsic says that it reads eight bytes: without this the others are not stored,
+    // and the first use of a tile ends the process.
     asm volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
   }

@@ -309,7 +309,7 @@ TEST_F(DispatcherPairTest, WhatTheOtherWorkerBroughtIsAFetchFromMemory) {
   ask.offers[0].held = {.disk = 1000};
   const Decision decision = dispatcher_->Decide(ask);
   ASSERT_TRUE(decision.prefill);
-  // A second for 3,000 tokens: were it the disk's speed, the same prompt would take longer to fetch.
+  // A second for 3,000 tokens is no speed of the disk.
   dispatcher_->OnEnd(
       decision.ticket,
       {.generated_tokens = 1, .complete = true, .fetched_tokens = 3000, .fetch_seconds = 1});
