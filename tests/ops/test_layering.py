@@ -69,7 +69,7 @@ ORDERS = {
         "node",
     ],
     "services/worker": ["kv", "compute", "scheduling", "session", "engine", "rpc"],
-    "services/router": ["index", "policy", "registry", "engine", "http", "rpc"],
+    "services/router": ["index", "policy", "registry", "events", "engine", "http", "rpc"],
     "tools/cairn": [
         "output",
         "process",
@@ -142,6 +142,7 @@ LIBRARIES = {
         "tools/cairn/generator/summary_proto.",
     ],
     r"etcd/v3/": ["common/membership/etcd/etcd_client.cc"],
+    r"zmq": ["services/router/events/zmq_follower.cc"],
     r"ares.h": ["common/membership/cares_resolver.cc"],
     r"rocksdb/": ["services/cache/tier/disk/"],
     r"prometheus/": ["common/metrics/metrics.cc"],

@@ -40,6 +40,18 @@ CASES = {
     ),
     "CairnRouterIndexNearlyFull": ("cairn_router_index_bytes{}", "95", "80", "40m"),
     "CairnRouterIndexBlind": ("cairn_router_index_members{}", "0", "1", "6m"),
+    "CairnRouterLosesEngineEvents": (
+        'cairn_router_engine_event_streams{condition="lost"}',
+        "1",
+        "0",
+        "6m",
+    ),
+    "CairnRouterIgnoresEngineBlocks": (
+        'cairn_router_engine_skipped_blocks_total{reason="block_size"}',
+        "0+10x60",
+        "7",
+        "30m",
+    ),
     "CairnRouterSlow": (
         'cairn_router_prepare_seconds_bucket{le="0.1"}',
         "0+5x60",
