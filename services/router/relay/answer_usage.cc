@@ -1,0 +1,72 @@
+#include "services/router/relay/answer_usage.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace cairn::router {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kField = "\"usage\"";
+
+// Where the object of a field "usage" begins, or npos. The last one: a text of the answer, which
+// quotes its quotes, cannot have it.
+size_t FindUsage(std::string_view json) {
+  size_t at = json.rfind(kField);
+  if (at == std::string_view::npos) return at;
+  at = json.find_first_not_of(" \t\r\n", at + kField.size());
+  if (at == std::string_view::npos || json[at] != ':') return std::string_view::npos;
+  at = json.find_first_not_of(" \t\r\n", at + 1);
+  return at == std::string_view::npos || json[at] != '{' ? std::string_view::npos : at;
+}
+
+uint32_t Count(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_unsigned()) return 0;
+  const uint64_t value = found->get<uint64_t>();
+  return value > std::numeric_limits<int32_t>::max() ? 0 : static_cast<uint32_t>(value);
+}
+
+// The object that begins the text: up to the brace that closes it.
+std::string_view ObjectOf(std::string_view text) {
+  constexpr size_t kMost = 16 << 10;
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size() && i < kMost; ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == '}' && --depth == 0) {
+      return text.substr(0, i + 1);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+bool HasUsage(std::string_view json) { return FindUsage(json) != std::string_view::npos; }
+
+std::optional<AnswerUsage> ReadUsage(std::string_view json) {
+  const size_t at = FindUsage(json);
+  if (at == std::string_view::npos) return std::nullopt;
+  const Json usage = Json::parse(ObjectOf(json.substr(at)), nullptr, /*allow_exceptions=*/false);
+  if (!usage.is_object()) return std::nullopt;
+  AnswerUsage read;
+  read.prompt_tokens = Count(usage, "prompt_tokens");
+  read.completion_tokens = Count(usage, "completion_tokens");
+  const auto details = usage.find("prompt_tokens_details");
+  if (details != usage.end() && details->is_object()) {
+    read.cached_tokens = std::min(Count(*details, "cached_tokens"), read.prompt_tokens);
+  }
+  return read;
+}
+
+}  // namespace cairn::router
