@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "common/concurrency/mutex.h"
@@ -102,14 +103,16 @@ std::optional<GenerateError> RouterEngine::Prepare(const GenerateRequest& reques
 
 std::optional<GenerateError> RouterEngine::PrepareForEngines(const GenerateRequest& request) {
   if (auto error = CheckRequest(request, parts_.clock->Now())) return error;
-  std::string served;
+  std::set<std::string> ids;
   for (const RegisteredWorker& worker : parts_.registry->Workers()) {
     // What is not known may serve it.
     if (worker.info == nullptr || Serves(*worker.info, request.model)) return std::nullopt;
-    for (const EngineModel& model : worker.info->models) {
-      if (served.size() > kMaxListedBytes) continue;
-      served += fmt::format("{}'{}'", served.empty() ? "" : ", ", model.id);
-    }
+    for (const EngineModel& model : worker.info->models) ids.insert(model.id);
+  }
+  std::string served;
+  for (const std::string& id : ids) {
+    if (served.size() > kMaxListedBytes) break;
+    served += fmt::format("{}'{}'", served.empty() ? "" : ", ", id);
   }
   GenerateError error;
   error.status = Errorf(StatusCode::kNotFound, "field 'model': got '{}', expected one of {}",

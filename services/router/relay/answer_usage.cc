@@ -9,16 +9,29 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kField = "\"usage\"";
+constexpr std::string_view kSpace = " \t\r\n";
 
-// Where the object of a field "usage" begins, or npos. The last one: a text of the answer, which
-// quotes its quotes, cannot have it.
-size_t FindUsage(std::string_view json) {
-  size_t at = json.rfind(kField);
+// The first character that is no space, from `at` on. 0: there is none.
+char Next(std::string_view json, size_t* at) {
+  *at = json.find_first_not_of(kSpace, *at);
+  return *at == std::string_view::npos ? '\0' : json[*at];
+}
+
+// Where the value of a field begins, or npos. `name` with its quotes. The last one: a text of the
+// answer, whose quotes are escaped, cannot have it.
+size_t FindValue(std::string_view json, std::string_view name) {
+  size_t at = json.rfind(name);
   if (at == std::string_view::npos) return at;
-  at = json.find_first_not_of(" \t\r\n", at + kField.size());
-  if (at == std::string_view::npos || json[at] != ':') return std::string_view::npos;
-  at = json.find_first_not_of(" \t\r\n", at + 1);
+  at += name.size();
+  if (Next(json, &at) != ':') return std::string_view::npos;
+  ++at;
+  Next(json, &at);
+  return at;
+}
+
+// Where the object of a field "usage" begins, or npos.
+size_t FindUsage(std::string_view json) {
+  const size_t at = FindValue(json, "\"usage\"");
   return at == std::string_view::npos || json[at] != '{' ? std::string_view::npos : at;
 }
 
@@ -53,6 +66,12 @@ std::string_view ObjectOf(std::string_view text) {
 }  // namespace
 
 bool HasUsage(std::string_view json) { return FindUsage(json) != std::string_view::npos; }
+
+bool HasNoChoices(std::string_view json) {
+  size_t at = FindValue(json, "\"choices\"");
+  if (at == std::string_view::npos || json[at] != '[') return false;
+  return Next(json, &++at) == ']';
+}
 
 std::optional<AnswerUsage> ReadUsage(std::string_view json) {
   const size_t at = FindUsage(json);

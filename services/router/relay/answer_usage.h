@@ -16,6 +16,8 @@ struct AnswerUsage {
 // There is a field "usage" that has an object. Cheap, and only a hint: text of an answer is quoted
 // in JSON, so it cannot look like that by chance.
 bool HasUsage(std::string_view json);
+// There is a field "choices" with an empty list. As above.
+bool HasNoChoices(std::string_view json);
 // Of the object `json`, or nullopt: it is no JSON, or has none. Numbers that make no sense count
 // as 0.
 std::optional<AnswerUsage> ReadUsage(std::string_view json);

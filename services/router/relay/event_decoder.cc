@@ -73,8 +73,7 @@ void EventDecoder::ReadEvent(std::string_view event, Events* events) {
     }
     const bool usage = HasUsage(line);
     if (usage && line.size() <= kMaxUsageBytes) usage_ = line;
-    const bool alone = usage && line.find("\"choices\":[]") != std::string_view::npos;
-    if (!alone) ++events->tokens;
+    if (!usage || !HasNoChoices(line)) ++events->tokens;
     return;
   }
 }
