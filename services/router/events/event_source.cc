@@ -30,6 +30,11 @@ Status CheckEndpoint(const std::string& endpoint) {
   return OkStatus();
 }
 
+Status Twice(const std::string& endpoint) {
+  return InvalidArgument("{}: got the endpoint '{}' twice, expected each endpoint once", kField,
+                         endpoint);
+}
+
 }  // namespace
 
 Result<EventSource> ParseEventSource(const std::string& text) {
@@ -57,6 +62,13 @@ Result<std::vector<EventSource>> ParseEventSources(const std::vector<std::string
   std::vector<EventSource> sources;
   std::set<std::string> engines, endpoints;
   for (const std::string& text : texts) {
+    const bool is_replay = text.starts_with(kTcp) || text.starts_with(kIpc);
+    if (is_replay && !sources.empty() && sources.back().replay.empty()) {
+      CAIRN_RETURN_IF_ERROR(CheckEndpoint(text));
+      sources.back().replay = text;
+      if (endpoints.insert(text).second) continue;
+      return Twice(text);
+    }
     CAIRN_ASSIGN_OR_RETURN(EventSource source, ParseEventSource(text));
     if (std::ranges::find(workers, source.worker) == workers.end()) {
       return InvalidArgument("{}: got the engine '{}', expected one of those in workers", kField,
@@ -68,8 +80,7 @@ Result<std::vector<EventSource>> ParseEventSources(const std::vector<std::string
     }
     for (const std::string* endpoint : {&source.endpoint, &source.replay}) {
       if (endpoint->empty() || endpoints.insert(*endpoint).second) continue;
-      return InvalidArgument("{}: got the endpoint '{}' twice, expected each endpoint once", kField,
-                             *endpoint);
+      return Twice(*endpoint);
     }
     sources.push_back(std::move(source));
   }

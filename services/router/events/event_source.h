@@ -18,7 +18,8 @@ struct EventSource {
 // INVALID_ARGUMENT names the setting.
 Result<EventSource> ParseEventSource(const std::string& text);
 
-// All of them. Also INVALID_ARGUMENT if one names an engine that is not among `workers`, or one
+// All of them. A command line cuts lists at commas: an endpoint alone is the REPLAY of the one before
+// it. Also INVALID_ARGUMENT if one names an engine that is not among `workers`, or one
 // that another one names, or an endpoint of another one.
 Result<std::vector<EventSource>> ParseEventSources(const std::vector<std::string>& texts,
                                                    const std::vector<std::string>& workers);

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/status/matchers.h"
-#include "tests/unit/router/events/engine_batches.h"
+#include "tests/support/engine_batches.h"
 
 namespace cairn::router {
 namespace {

@@ -8,7 +8,7 @@
 #include "common/status/matchers.h"
 #include "services/router/events/batch_decoder.h"
 #include "services/router/index/prefix_index.h"
-#include "tests/unit/router/events/engine_batches.h"
+#include "tests/support/engine_batches.h"
 
 namespace cairn::router {
 namespace {

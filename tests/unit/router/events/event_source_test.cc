@@ -45,6 +45,23 @@ TEST(EventSourceTest, NamesWhatItCannotUse) {
   EXPECT_THAT(error("http://a:1=ipc://relative"), HasSubstr("endpoint 'ipc://relative'"));
 }
 
+TEST(EventSourceTest, ACommandLineCutsAtCommas) {
+  const std::vector<std::string> workers = {"http://a:1", "http://b:1"};
+  const auto sources =
+      ParseEventSources({"http://a:1=tcp://a:5", "tcp://a:6", "http://b:1=tcp://b:5"}, workers);
+  ASSERT_OK(sources);
+  ASSERT_EQ(sources->size(), 2u);
+  EXPECT_EQ((*sources)[0].replay, "tcp://a:6");
+  EXPECT_EQ((*sources)[1].replay, "");
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"tcp://a:6"},
+                                                {"http://a:1=tcp://a:5", "tcp://a:6", "tcp://a:7"},
+                                                {"http://a:1=tcp://a:5", "tcp://a:5"},
+                                                {"http://a:1=tcp://a:5", "tcp://a"}}) {
+    EXPECT_THAT(ParseEventSources(wrong, workers),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("engines.events: got")));
+  }
+}
+
 TEST(EventSourceTest, EachEngineAndEachEndpointIsThereOnce) {
   const std::vector<std::string> workers = {"http://a:1", "http://b:1"};
   EXPECT_OK(ParseEventSources({"http://a:1=tcp://a:5", "http://b:1=tcp://b:5,tcp://b:6"}, workers));

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "common/status/matchers.h"
-#include "tests/unit/router/events/engine_batches.h"
-#include "tests/unit/router/events/zmq/fake_publisher.h"
+#include "tests/support/engine_batches.h"
+#include "tests/support/fake_publisher.h"
 
 namespace cairn::router {
 namespace {
