@@ -15,6 +15,13 @@ namespace cairn::router {
 enum class EventForm : uint8_t { kMaps, kArrays };
 enum class HashForm : uint8_t { kBytes, kSigned, kUnsigned };
 
+// For the names of tests: "MapsBytes".
+inline std::string FormName(EventForm events, HashForm hashes) {
+  static const char* const kHashes[] = {"Bytes", "Signed", "Unsigned"};
+  return std::string(events == EventForm::kMaps ? "Maps" : "Arrays") +
+         kHashes[static_cast<size_t>(hashes)];
+}
+
 struct WrittenStored {
   std::vector<uint64_t> hashes = {};
   std::optional<uint64_t> parent = {};

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "common/status/matchers.h"
 #include "tests/support/engine_batches.h"
 
@@ -49,11 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
     Forms, BatchDecoderTest,
     ::testing::Combine(::testing::Values(EventForm::kMaps, EventForm::kArrays),
                        ::testing::Values(HashForm::kBytes, HashForm::kSigned, HashForm::kUnsigned)),
-    [](const ::testing::TestParamInfo<Forms>& info) {
-      static const char* const kHashes[] = {"Bytes", "Signed", "Unsigned"};
-      return std::string(std::get<0>(info.param) == EventForm::kMaps ? "Maps" : "Arrays") +
-             kHashes[static_cast<size_t>(std::get<1>(info.param))];
-    });
+    [](const auto& forms) { return FormName(std::get<0>(forms.param), std::get<1>(forms.param)); });
 
 TEST_P(BatchDecoderTest, ReadsWhatAnEngineStored) {
   const uint64_t big = 0xfedcba9876543210;  // Negative as a signed number.

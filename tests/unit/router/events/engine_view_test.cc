@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "common/status/matchers.h"
 #include "services/router/events/batch_decoder.h"
@@ -58,11 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
     Forms, EngineViewTest,
     ::testing::Combine(::testing::Values(EventForm::kMaps, EventForm::kArrays),
                        ::testing::Values(HashForm::kBytes, HashForm::kSigned, HashForm::kUnsigned)),
-    [](const ::testing::TestParamInfo<Forms>& info) {
-      static const char* const kHashes[] = {"Bytes", "Signed", "Unsigned"};
-      return std::string(std::get<0>(info.param) == EventForm::kMaps ? "Maps" : "Arrays") +
-             kHashes[static_cast<size_t>(std::get<1>(info.param))];
-    });
+    [](const auto& forms) { return FormName(std::get<0>(forms.param), std::get<1>(forms.param)); });
 
 TEST_P(EngineViewTest, StoredBlocksAreFoundByTheirTokens) {
   Store({.hashes = {11, 12}, .tokens = Counting(100, 8)});
