@@ -143,7 +143,7 @@ LIBRARIES = {
         "tools/cairn/generator/summary_proto.",
     ],
     r"etcd/v3/": ["common/membership/etcd/etcd_client.cc"],
-    r"zmq": ["services/router/events/zmq_follower.cc"],
+    r"zmq": ["services/router/events/zmq/zmq_follower.cc"],
     r"ares.h": ["common/membership/cares_resolver.cc"],
     r"rocksdb/": ["services/cache/tier/disk/"],
     r"prometheus/": ["common/metrics/metrics.cc"],

@@ -59,6 +59,7 @@ std::optional<uint64_t> EngineFeed::TakeReplayRequest() {
   if (replay_ != Replay::kWanted) return std::nullopt;
   ++numbers_.replays;
   replay_ = Replay::kFirst;
+  progress_ = false;
   replay_until_ = clock_->Now() + options_.replay_timeout;
   return next_ ? *next_ - 1 : 0;
 }
@@ -73,10 +74,15 @@ void EngineFeed::Replayed(uint64_t number, std::string_view batch) {
     Forget();
   }
   if (next_ && number != *next_) {
+    if (std::exchange(progress_, false)) {
+      replay_ = Replay::kWanted;
+      return;
+    }
     ++numbers_.failed_replays;
     Forget();
   }
   ++numbers_.replayed_batches;
+  progress_ = true;
   Accept(number, batch);
 }
 
@@ -109,6 +115,11 @@ bool EngineFeed::Tick() {
   }
   if (replay_ == Replay::kNone && unsure_ && CanReplay()) replay_ = Replay::kWanted;
   if (replay_ == Replay::kNone || replay_ == Replay::kWanted || now < replay_until_) return false;
+  if (progress_) {
+    // Its end was lost, or it got stuck.
+    replay_ = Replay::kWanted;
+    return false;
+  }
   FailReplay();
   return true;
 }

@@ -6,7 +6,8 @@
 //           ├── a number at or below the last live one: the engine has restarted: forget
 //           └── a number too high, or the first after a break:
 //                 hold it, ask for a replay from the last batch that is known
-//                   the same batch comes first ─► same engine, the rest fills the gap
+//                   the same batch comes first ─► same engine, the rest fills the gap; an engine
+//                     that sends faster than the network drops some: ask for these again
 //                   another one ─► it has restarted, or remembers no more: forget, take the rest
 //                   nothing, or too late ─► forget
 //
@@ -100,6 +101,7 @@ class EngineFeed {
   std::optional<uint64_t> last_live_ = {};  // Of this connection.
   bool unsure_ = true;  // After a break: it may be another engine, or have published something.
   Replay replay_ = Replay::kNone;
+  bool progress_ = false;  // The replay has brought something.
   TimePoint replay_until_ = {};
   TimePoint no_replay_before_ = {};
   std::optional<Batch> held_ = {};  // A live batch that waits for the replay.

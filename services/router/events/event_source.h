@@ -18,9 +18,9 @@ struct EventSource {
 // INVALID_ARGUMENT names the setting.
 Result<EventSource> ParseEventSource(const std::string& text);
 
-// All of them. A command line cuts lists at commas: an endpoint alone is the REPLAY of the one before
-// it. Also INVALID_ARGUMENT if one names an engine that is not among `workers`, or one
-// that another one names, or an endpoint of another one.
+// All of them. A command line cuts lists at commas, so an endpoint alone is the REPLAY of the one
+// before it. INVALID_ARGUMENT also if one names an engine that is not among `workers`, or an engine
+// or an endpoint that another one names.
 Result<std::vector<EventSource>> ParseEventSources(const std::vector<std::string>& texts,
                                                    const std::vector<std::string>& workers);
 

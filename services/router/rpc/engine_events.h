@@ -7,7 +7,7 @@
 
 #include "common/config/config.h"
 #include "common/metrics/metrics.h"
-#include "services/router/events/zmq_follower.h"
+#include "services/router/events/zmq/zmq_follower.h"
 
 namespace cairn::router {
 

@@ -175,7 +175,7 @@ class CairnConnector(KVConnectorBase_V1):
         assert self._scheduler is not None
         self._scheduler.reset()
         if self._events is not None:
-            # Routers forget all blocks of an engine that was reset, and these are not used any more.
+            # Routers forget all blocks of an engine that is reset, and nobody here uses these.
             self._events.stop()
         return True
 

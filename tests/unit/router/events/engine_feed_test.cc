@@ -127,7 +127,29 @@ TEST_F(EngineFeedTest, WhatAReplayCannotFillIsForgotten) {
   EXPECT_EQ(numbers().failed_replays, 1u);
 }
 
-TEST_F(EngineFeedTest, AReplayWithAHoleForgetsWhatWasBeforeIt) {
+TEST_F(EngineFeedTest, WhatAReplayLeavesOutIsAskedForAgain) {
+  Begin();
+  Live(0);
+  Live(5);
+  EXPECT_THAT(feed_.TakeReplayRequest(), Optional(0u));
+  Replay(0);
+  Replay(1);
+  Replay(3);  // ZeroMQ drops what a socket has no room for.
+  Replay(4);
+  feed_.ReplayEnded();
+  EXPECT_THAT(feed_.TakeReplayRequest(), Optional(1u));
+  for (int n = 1; n <= 5; ++n) Replay(n);
+  // Its end is lost.
+  clock_.Advance(std::chrono::seconds(3));
+  EXPECT_FALSE(feed_.Tick());
+  EXPECT_THAT(feed_.TakeReplayRequest(), Optional(5u));
+  Replay(5);
+  feed_.ReplayEnded();
+  EXPECT_EQ(Known(), (Batches{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(numbers().forgotten, 0u);
+}
+
+TEST_F(EngineFeedTest, AReplayThatLeavesTheSameOutAgainForgetsWhatWasBeforeIt) {
   Begin();
   Live(0);
   Live(5);
@@ -135,8 +157,13 @@ TEST_F(EngineFeedTest, AReplayWithAHoleForgetsWhatWasBeforeIt) {
   Replay(0);
   Replay(1);
   Replay(3);
+  EXPECT_THAT(feed_.TakeReplayRequest(), Optional(1u));
+  Replay(1);
+  Replay(3);
+  Replay(4);
   feed_.ReplayEnded();
-  EXPECT_EQ(Known(), (Batches{5}));
+  EXPECT_EQ(Known(), (Batches{3, 4, 5}));
+  EXPECT_EQ(numbers().forgotten, 1u);
 }
 
 TEST_F(EngineFeedTest, AReplayThatDoesNotComeForgetsAndIsNotAskedForAgainAtOnce) {
@@ -156,6 +183,22 @@ TEST_F(EngineFeedTest, AReplayThatDoesNotComeForgetsAndIsNotAskedForAgainAtOnce)
   clock_.Advance(std::chrono::seconds(11));
   Live(6);
   EXPECT_TRUE(feed_.replaying());
+}
+
+TEST_F(EngineFeedTest, AReplayThatGetsStuckIsAskedForAgainOnlyIfItBroughtSomething) {
+  Begin();
+  Live(0);
+  Live(3);
+  EXPECT_THAT(feed_.TakeReplayRequest(), Optional(0u));
+  Replay(0);
+  Replay(1);
+  clock_.Advance(std::chrono::seconds(3));
+  EXPECT_FALSE(feed_.Tick());
+  EXPECT_THAT(feed_.TakeReplayRequest(), Optional(1u));
+  Replay(1);
+  clock_.Advance(std::chrono::seconds(3));
+  EXPECT_TRUE(feed_.Tick());
+  EXPECT_EQ(Known(), (Batches{3}));
 }
 
 TEST_F(EngineFeedTest, ASlowReplayThatGoesOnIsWaitedFor) {

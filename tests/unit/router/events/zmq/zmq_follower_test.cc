@@ -1,4 +1,4 @@
-#include "services/router/events/zmq_follower.h"
+#include "services/router/events/zmq/zmq_follower.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -105,6 +105,18 @@ TEST_F(ZmqFollowerTest, LostBatchesAreAskedForAgain) {
     Wait(engine, [&] { return Engine().feed.gaps == 1; });
     EXPECT_EQ(Engine().feed.forgotten, 0u);
   }
+}
+
+TEST_F(ZmqFollowerTest, AReplayOfMoreThanSocketsHoldIsComplete) {
+  FakePublisher engine({});
+  // ZeroMQ's ROUTER drops what it has no room for: 1,000 messages and what is on its way.
+  constexpr int kBatches = 9000;
+  for (int i = 0; i < kBatches; ++i) engine.Lose(Batch(i * 4));
+  engine.Publish(Batch(kBatches * 4));
+  Follow(engine);
+  Wait(engine, [&] { return Holds(0) && Holds(kBatches * 4); });
+  for (int i = 0; i <= kBatches; ++i) ASSERT_TRUE(Holds(i * 4)) << i;
+  EXPECT_EQ(Engine().feed.forgotten, 0u);
 }
 
 TEST_F(ZmqFollowerTest, WhatTheEngineDoesNotRememberMakesItForget) {

@@ -1,4 +1,4 @@
-#include "services/router/events/zmq_follower.h"
+#include "services/router/events/zmq/zmq_follower.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
