@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -349,3 +350,36 @@ def test_a_router_before_a_router_before_workers(tmp_path):
         assert router.stop() == 0
     finally:
         subprocess.run([cairn, "down", "--dir", folder], check=True)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def test_the_commands_of_the_page():
+    page = (ROOT / "docs/router.md").read_text(encoding="utf-8")
+    section = page.split("## Before other engines")[1].split("\n## ")[0]
+    commands = section.split("```bash\n")[1].split("```")[0]
+    # The same on ports that are free.
+    for port in ("8000", "8001", "8002"):
+        commands = commands.replace(port, free_port())
+    http_port = commands.split("http://127.0.0.1:")[3].split("/")[0]
+    commands = commands.replace(
+        "cairn-router --workers",
+        "cairn-router --listen 127.0.0.1:0 --admin.listen 127.0.0.1:0 "
+        f"--http.listen 127.0.0.1:{http_port} --workers",
+    )
+    script = f"trap 'kill $(jobs -p)' EXIT\nset -e\n{commands}"
+    ran = subprocess.run(
+        ["bash", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert " word0 word1 word2" in ran.stdout

@@ -72,7 +72,8 @@ TEST(ResponseParserTest, RefusesWhatIsNoAnswerOrTooLarge) {
   EXPECT_THAT(ErrorOf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"),
               HasSubstr("middle"));
   EXPECT_THAT(ErrorOf("HTTP/1.1 200 OK\r\nX: " + std::string(2000, 'x')), HasSubstr("1024"));
-  EXPECT_THAT(ErrorOf("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"), HasSubstr("1000"));
+  EXPECT_THAT(ErrorOf("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + std::string(1001, 'x')),
+              HasSubstr("1000"));
   EXPECT_THAT(ErrorOf("HTTP/1.1 200 OK\r\n\r\n" + std::string(1001, 'x')), HasSubstr("1000"));
   EXPECT_THAT(ErrorOf("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n"),
               HasSubstr("Transfer-Encoding"));
