@@ -1,5 +1,4 @@
-"""Engines with OpenAI's API for tests: they answer with words, keep a prefix cache of what they were
-sent, and misbehave when told.
+"""Engines with OpenAI's API for tests: they answer with words, and misbehave when told.
 
 `POST /_behave` with JSON sets what the next calls meet:
   status         answers so, with an error body

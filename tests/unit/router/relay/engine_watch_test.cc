@@ -190,6 +190,7 @@ TEST_F(EngineWatchTest, ACallGoesThereAsItCameAndCountsAsLoad) {
   raw->path = "/v1/completions";
   raw->body = std::make_shared<const std::string>("{ \"prompt\" : 1}");
   raw->headers = {{"x-request-id", "7"}};
+  raw->stream = true;
   request.raw = raw;
   request.prompt_tokens = 100;
   const auto answered = std::make_shared<Answered>();
