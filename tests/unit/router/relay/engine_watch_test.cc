@@ -158,6 +158,16 @@ TEST_F(EngineWatchTest, ModelsThatMakeNoSenseAreLeftOut) {
   EXPECT_EQ(got_->info->context_tokens, 0u);
 }
 
+TEST_F(EngineWatchTest, AModelThatIsNestedDeeplyIsCutOff) {
+  Begin(link_.get());
+  const std::string deep = std::string(300'000, '[') + std::string(300'000, ']');
+  Answer(200, 200, R"({"data":[{"id":"m","x":)" + deep + "}]}");
+  client_.Pass(milliseconds(100));
+  ASSERT_TRUE(got_->info);
+  ASSERT_EQ(got_->info->models.size(), 1u);
+  EXPECT_LT(got_->info->models[0].object.size(), 200u);
+}
+
 TEST_F(EngineWatchTest, AKeyThatIsRefusedIsNamed) {
   Begin(link_.get());
   Answer(200, 401, "");
