@@ -71,7 +71,7 @@ TEST_F(RouterEnginesTest, PicksAndTellsOverGrpcButDoesNotGenerate) {
 
 TEST_F(RouterEnginesTest, AModelsFileMakesTheTokens) {
   v1::GenerateRequest request;
-  request.set_text(std::string(400, 'x'));
+  request.set_raw_text(std::string(400, 'x'));
   Start({});
   const auto tokens = router_->Pick(request);
   ASSERT_OK(tokens);
