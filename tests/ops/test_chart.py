@@ -37,7 +37,11 @@ VALUES = {
         "router": {
             "enabled": True,
             "workers": ["http://vllm-0.vllm:8000", "https://vllm-1.vllm"],
-            "engines": {"apiKeySecret": "engine-key", "blockTokens": 32},
+            "engines": {
+                "apiKeySecret": "engine-key",
+                "blockTokens": 32,
+                "events": ["http://vllm-0.vllm:8000=tcp://vllm-0.vllm:5557,tcp://vllm-0.vllm:5558"],
+            },
         },
     },
     "no-disk": {**TLS, "cache": {"disk": {"enabled": False}}},
@@ -365,6 +369,7 @@ def test_a_router_before_engines_needs_no_model_and_no_nodes(chart):
         "tokens": "auto",
         "block_tokens": 32,
         "cache_tokens": 1000000,
+        "events": ["http://vllm-0.vllm:8000=tcp://vllm-0.vllm:5557,tcp://vllm-0.vllm:5558"],
         "api_key_file": "/etc/cairn-engines/key",
     }
     spec = router_spec(docs)

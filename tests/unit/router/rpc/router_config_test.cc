@@ -82,6 +82,18 @@ TEST_F(RouterConfigTest, BlocksOfEnginesAreOfWhatTheirKeysAreMadeOf) {
   EXPECT_EQ(SentBlocks(engines, true, true), 1000u);
 }
 
+TEST_F(RouterConfigTest, OnlyEnginesOfThisRouterAreFollowedAndByTheirTokens) {
+  config_.engine_events.events = {"http://a:1=tcp://a:5557"};
+  ExpectRefused("engines.events");  // Before workers of Cairn.
+  config_.workers = {"http://a:1", "http://b:1"};
+  EXPECT_OK(schema_.RunChecks());
+  config_.engine_events.events.push_back("http://c:1=tcp://c:5557");
+  ExpectRefused("engines.events: got the engine 'http://c:1'");
+  config_.engine_events.events.pop_back();
+  config_.engines.tokens = "text";
+  ExpectRefused("engines.tokens");
+}
+
 TEST_F(RouterConfigTest, NetworkWithoutTlsNeedsToBeAllowed) {
   config_.listen = "0.0.0.0:7600";
   ExpectRefused("listen");
