@@ -1,5 +1,6 @@
 """cairn-router before two real vLLM engines: it knows from their own events what they hold."""
 
+import concurrent.futures
 import contextlib
 import json
 import socket
@@ -13,7 +14,7 @@ from vllm_engine import transfer_config
 
 BLOCK = 32  # The smallest one on a CPU.
 MODEL = "bytes"
-PROMPT = 20 * BLOCK  # Tokens, of a byte each.
+PROMPT = 50 * BLOCK  # Tokens, of a byte each.
 SMALL = [
     *("--block-size", BLOCK, "--max-model-len", 2048, "--enforce-eager", "--dtype", "float32"),
     *("--served-model-name", MODEL, "--enable-prompt-tokens-details"),
@@ -120,15 +121,22 @@ def pair(byte_model, engine_log, tmp_path_factory):
 
 def test_requests_go_where_their_prefix_lies(pair):
     """And both engines get work."""
-    first = {number: pair.ask(prompt(number)) for number in range(8)}
-    assert {engine for engine, _ in first.values()} == {0, 1}
-    assert all(cached(usage) == 0 for _, usage in first.values())
-    for number, (engine, usage) in first.items():
-        assert usage["prompt_tokens"] == PROMPT
-        again, more = pair.ask(prompt(number) + " And then? " + prompt(100 + number, 64))
-        assert again == engine
-        # All full blocks of the prompt.
-        assert cached(more) >= PROMPT
+    before = pair.served()
+    with concurrent.futures.ThreadPoolExecutor(8) as clients:
+        answers = list(
+            clients.map(
+                lambda number: complete(f"http://{pair.router.http}", MODEL, prompt(number)),
+                range(8),
+            )
+        )
+    assert all(answer["usage"]["prompt_tokens"] == PROMPT for answer in answers)
+    assert all(cached(answer["usage"]) == 0 for answer in answers)
+    wait_until(lambda: sum(pair.served()) >= sum(before) + 8, 20, "answers that are counted")
+    assert all(now > then for now, then in zip(pair.served(), before))
+    for number in range(8):
+        _, usage = pair.ask(prompt(number) + " And then? " + prompt(100 + number, 64))
+        # All blocks of the prompt.
+        assert cached(usage) >= PROMPT
 
 
 def test_what_an_engine_computed_for_others_is_known(pair):
