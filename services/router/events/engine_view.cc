@@ -63,6 +63,7 @@ void EngineView::Stored(const EngineBlocksStored& event) {
   const uint32_t size = options_.space.block_tokens;
   if (event.block_tokens != size) {
     numbers_.skipped.block_size += blocks;
+    numbers_.other_block_tokens = event.block_tokens;
     return;
   }
   std::optional<BlockKey> parent;

@@ -102,6 +102,7 @@ class ZmqFollower::Source {
          EngineView::Ask ask, PrefixIndex* prefixes)
       : context_(context),
         source_(std::move(source)),
+        block_tokens_(options.space.block_tokens),
         view_({.member = source_.worker,
                .space = options.space,
                .max_blocks = options.max_blocks,
@@ -141,6 +142,7 @@ class ZmqFollower::Source {
     }
     if (!feed_.replaying()) replay_.reset();
     if (const auto first = feed_.TakeReplayRequest()) AskForReplay(*first);
+    WarnOfBlockSize();
     const std::string error = feed_.TakeError();
     if (!error.empty()) {
       log::Warn("router_engine_event_unreadable", {{"engine", source_.worker}, {"error", error}});
@@ -161,6 +163,15 @@ class ZmqFollower::Source {
     EngineFeed::Options feed = options.feed;
     feed.replays = !source.replay.empty();
     return feed;
+  }
+
+  // A setting that is wrong, about which nothing else speaks.
+  void WarnOfBlockSize() {
+    const uint32_t other = view_.numbers().other_block_tokens;
+    if (std::exchange(warned_of_, other) == other) return;
+    log::Warn("router_engine_block_size", {{"engine", source_.worker},
+                                           {"engine_block_tokens", log::Num(other)},
+                                           {"engines.block_tokens", log::Num(block_tokens_)}});
   }
 
   void ReadState() {
@@ -223,6 +234,8 @@ class ZmqFollower::Source {
 
   zmq::context_t& context_;
   const EventSource source_;
+  const uint32_t block_tokens_;
+  uint32_t warned_of_ = 0;
   EngineView view_;
   EngineFeed feed_;
   zmq::socket_t live_, state_;

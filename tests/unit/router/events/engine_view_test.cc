@@ -177,6 +177,7 @@ TEST_P(EngineViewTest, OtherGroupsSizesAndMediaAreCountedOnly) {
   const SkippedBlocks skipped = view_.numbers().skipped;
   EXPECT_EQ(skipped.group, 2u);
   EXPECT_EQ(skipped.block_size, 1u);
+  EXPECT_EQ(view_.numbers().other_block_tokens, 8u);
   EXPECT_EQ(skipped.medium, 1u);
   // A removal in another group is no removal.
   Store({.hashes = {11}, .tokens = Counting(100, 4)});
