@@ -32,7 +32,7 @@ def free_ports(count):
 class Pair:
     """Two engines, and a router that follows the events of both."""
 
-    def __init__(self, stack, model, engine_log, router_log, *arguments):
+    def __init__(self, stack, model, engine_log, router_log, *arguments, policy="cost"):
         ports = free_ports(6)
         self.engines, followed = [], []
         for port, events, replay in zip(ports[:2], ports[2:4], ports[4:]):
@@ -61,7 +61,7 @@ class Pair:
                     *("--listen", "127.0.0.1:0", "--admin.listen", "127.0.0.1:0"),
                     *("--http.listen", "127.0.0.1:0"),
                     *("--workers", ",".join(engine.url for engine in self.engines)),
-                    *("--engines.block_tokens", BLOCK),
+                    *("--engines.block_tokens", BLOCK, "--policy", policy),
                     *("--engines.events", ",".join(followed)),
                 ],
                 router_log,
@@ -209,6 +209,7 @@ def test_what_a_cache_node_holds_for_engines_is_known(
             log,
             *few,
             *("--kv-transfer-config", json.dumps(transfer)),
+            policy="affinity",
         )
         counts = stack.enter_context(Counts(node))
         for number in range(6):
@@ -221,11 +222,14 @@ def test_what_a_cache_node_holds_for_engines_is_known(
         wait_until(
             lambda: pair.metric("engine_known_blocks") >= 2 * 6 * PROMPT // BLOCK, 20, "blocks"
         )
-        loaded = [0, 0]
-        for number in range(6):
-            engine, usage = pair.ask(prompt(number) + " More? ")
-            assert cached(usage) == PROMPT
-            loaded[engine] += 1
-        # Either engine can load them, so that neither has to do all.
-        assert sum(loaded) == 6
-        assert sum(e.metric("vllm:external_prefix_cache_hits_total") for e in pair.engines) > 0
+        # Both can load them, as far as the router knows, so that chance decides between the two:
+        # that all go to one happens once in 2,048 runs.
+        served = [0, 0]
+        for question in (" More? ", " And then? "):
+            for number in range(6):
+                engine, usage = pair.ask(prompt(number) + question)
+                assert cached(usage) == PROMPT
+                served[engine] += 1
+        assert all(served)
+        for engine in pair.engines:
+            assert engine.metric("vllm:external_prefix_cache_hits_total") > 0
