@@ -35,8 +35,8 @@ class GenerateRun::Attempt final : public WorkerAnswerObserver {
   void OnRawBytes(std::string_view bytes, uint32_t tokens) override {
     run_->OnRawBytes(bytes, tokens);
   }
-  void OnRefused(const Status& status, RawAnswer answer) override {
-    run_->OnRefused(status, std::move(answer));
+  void OnRefused(const Status& status, const RawAnswer& answer) override {
+    run_->OnRefused(status, answer);
   }
   void OnDone(const WorkerAnswer& answer) override { run_->OnDone(answer); }
   void OnError(const Status& status) override { run_->OnError(status); }
@@ -237,8 +237,8 @@ void GenerateRun::OnRawBytes(std::string_view bytes, uint32_t tokens) {
   observer_->OnRawBytes(bytes);
 }
 
-void GenerateRun::OnRefused(const Status& status, RawAnswer answer) {
-  refusal_ = std::move(answer);
+void GenerateRun::OnRefused(const Status& status, const RawAnswer& answer) {
+  refusal_ = answer;
   OnError(status);
 }
 
