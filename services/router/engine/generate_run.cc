@@ -225,7 +225,10 @@ void GenerateRun::OnToken(worker::TokenId id, std::string_view text) {
 
 void GenerateRun::OnRawHead(const RawHead& head) {
   raw_status_ = head.status;
-  request_.raw.reset();  // It goes nowhere else, and may be long.
+  // It goes nowhere else, and all this may be long.
+  request_.raw.reset();
+  keys_.reset();
+  tokens_.reset();
   // A whole answer says nothing about its first token.
   if (head.stream) FirstToken();
   observer_->OnRawHead(head);
