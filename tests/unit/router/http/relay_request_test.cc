@@ -99,7 +99,7 @@ TEST(RelayRequestTest, QuotesAndBracketsInLongTextAreText) {
   const ApiRequest request =
       Parsed(Endpoint::kCompletions, "{\"prompt\":\"" + text + "\",\"max_tokens\":3}");
   EXPECT_EQ(request.generate.max_tokens, 3u);
-  EXPECT_EQ(std::get<std::string>(request.generate.prompt).size(), 9000u);
+  EXPECT_EQ(std::get<std::string>(request.generate.prompt).size(), 8000u);
   EXPECT_EQ(Wrong(Endpoint::kCompletions, "{\"prompt\":\"" + text).code, "invalid_json");
   EXPECT_EQ(Wrong(Endpoint::kCompletions, "{\"prompt\":\"\\").code, "invalid_json");
 }
