@@ -165,7 +165,7 @@ size_t ResponseParser::Feed(std::string_view bytes) { return impl_->Feed(bytes);
 void ResponseParser::FeedEnd() { impl_->FeedEnd(); }
 ResponseParser::State ResponseParser::state() const { return impl_->state; }
 const std::string& ResponseParser::error() const { return impl_->error; }
-const ResponseHead& ResponseParser::head() const { return impl_->head; }
+ResponseHead ResponseParser::TakeHead() { return std::exchange(impl_->head, {}); }
 bool ResponseParser::keep_alive() const { return impl_->message->keep_alive(); }
 std::string ResponseParser::TakeBody() { return std::exchange(impl_->body, {}); }
 
