@@ -73,9 +73,7 @@ std::unique_ptr<GenerateCall> RouterEngine::Generate(GenerateRequest request,
   }
   if (request.tenant.empty()) request.tenant = options_.tenant;
   auto run = std::make_shared<GenerateRun>(this, std::move(request), observer, std::move(pass));
-  if (options_.begin_at_once) {
-    run->Begin();
-  } else if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
+  if (const Status posted = parts_.executor->Post([run] { run->Begin(); }); !posted.ok()) {
     run->Refuse(Errorf(StatusCode::kResourceExhausted, "too many requests wait to be tokenised"));
   }
   return std::make_unique<CallHandle>(std::move(run));

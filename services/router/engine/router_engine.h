@@ -39,9 +39,6 @@ class RouterEngine final : public Router {
     uint64_t max_requests = 4096;           // Under way at a time. More are refused.
     uint32_t max_tries = 3;                 // Workers that one request may be sent to.
     bool exact_index = false;               // Nodes send their events to the index.
-    // Requests begin on the thread that brings them: what engines' prompts stand for is cheap to
-    // make, and a hop to the executor is not.
-    bool begin_at_once = false;
   };
   // Seconds of one request. Any thread, must not block.
   struct Observers {

@@ -45,8 +45,6 @@ RouterEngine::Options EngineOptions(const RouterConfig& config, const worker::Mo
   options.max_requests = config.max_requests;
   options.max_tries = config.max_tries;
   options.exact_index = !config.cache.empty();
-  // Text alone, unless a model's file or an engine makes tokens of it.
-  options.begin_at_once = config.relays() && (model == nullptr || config.engines.tokens == "text");
   return options;
 }
 

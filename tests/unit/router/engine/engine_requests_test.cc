@@ -61,10 +61,7 @@ class EngineRequestsTest : public ::testing::Test {
           if (load != nullptr) dispatcher_->Report(address, *load);
         });
     registry_->Tick();
-    Make({});
-  }
-  void Make(const RouterEngine::Options& options) {
-    engine_ = std::make_unique<RouterEngine>(options,
+    engine_ = std::make_unique<RouterEngine>(RouterEngine::Options(),
                                              RouterEngine::Parts{.prompts = &prompts_,
                                                                  .registry = registry_.get(),
                                                                  .index = &index_,
@@ -313,16 +310,6 @@ TEST_F(EngineRequestsTest, TokensMayComeLater) {
   ASSERT_TRUE(cancelled->error);
   EXPECT_THAT(cancelled->error->status, StatusIs(StatusCode::kCancelled, _));
   prompts_.laters.clear();
-}
-
-TEST_F(EngineRequestsTest, WhatIsCheapBeginsAtOnce) {
-  RouterEngine::Options options;
-  options.begin_at_once = true;
-  Make(options);
-  ReachBoth();
-  auto got = std::make_shared<Relayed>();
-  calls_.push_back(engine_->Generate(Call(), got));
-  EXPECT_NE(Open().second, nullptr);
 }
 
 TEST_F(EngineRequestsTest, OnlyRawCallsPass) {
